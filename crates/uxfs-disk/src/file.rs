@@ -1,0 +1,176 @@
+//! A volume in a file or on a block device.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+
+use rustix::fs::FallocateFlags;
+
+use crate::{BlockDev, lock};
+
+/// How to open a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Reading only; other readers are let in, writers not.
+    Read,
+    /// Reading and writing, with everyone else shut out.
+    Write,
+    /// As `Write`, made anew with this length (or cut to it); a block device keeps its own.
+    Create(u64),
+}
+
+/// A volume in a regular file or on a block device.
+pub struct FileDev {
+    file: File,
+    len: u64,
+    read_only: bool,
+    regular: bool,
+}
+
+impl FileDev {
+    /// Opens `path` and takes its lock.
+    ///
+    /// # Errors
+    /// Those of opening; [`io::ErrorKind::ResourceBusy`] if another process has it, or if it is to
+    /// be written and the kernel has it mounted.
+    pub fn open(path: &Path, mode: OpenMode) -> io::Result<Self> {
+        let write = mode != OpenMode::Read;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(write)
+            .create(matches!(mode, OpenMode::Create(_)))
+            .truncate(false)
+            .open(path)?;
+        lock::lock(&file, write, path)?;
+        if write {
+            lock::refuse_mounted(&file, path)?;
+        }
+        let kind = file.metadata()?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{} is neither a file nor a block device", path.display()),
+            ));
+        }
+        if let OpenMode::Create(len) = mode
+            && kind.is_file()
+        {
+            file.set_len(0)?;
+            file.set_len(len)?;
+        }
+        // A block device's metadata tell no length; its end does.
+        let len = (&file).seek(SeekFrom::End(0))?;
+        Ok(Self { file, len, read_only: !write, regular: kind.is_file() })
+    }
+
+    /// Is it a regular file rather than a block device?
+    pub fn is_regular(&self) -> bool {
+        self.regular
+    }
+}
+
+impl BlockDev for FileDev {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buf, offset)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(data, offset)
+    }
+
+    fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+        const MOST: usize = 512;
+        let mut at = offset;
+        for group in pieces.chunks(MOST) {
+            let total: usize = group.iter().map(|p| p.len()).sum();
+            let mut done = rustix::io::pwritev(&self.file, group, at)?;
+            // A short write is rare; finish it piece by piece.
+            let mut start = 0;
+            for piece in group {
+                if done < start + piece.len() {
+                    let skip = done.saturating_sub(start);
+                    self.file.write_all_at(&piece[skip..], at + (start + skip) as u64)?;
+                    done = start + piece.len();
+                }
+                start += piece.len();
+            }
+            at += total as u64;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn start_writeback(&self, _offset: u64, _len: u64) {}
+
+    fn discard(&self, offset: u64, len: u64) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // Only a hint: where holes cannot be punched, nothing is lost.
+        let _ = rustix::fs::fallocate(&self.file, flags, offset, len);
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if self.regular && rustix::fs::fallocate(&self.file, flags, offset, len).is_ok() {
+            return Ok(());
+        }
+        let zeroes = vec![0; len.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < len {
+            let piece = (len - done).min(zeroes.len() as u64) as usize;
+            self.file.write_all_at(&zeroes[..piece], offset + done)?;
+            done += piece as u64;
+        }
+        Ok(())
+    }
+
+    fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn as_file(&self) -> Option<&File> {
+        Some(&self.file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_writer_is_refused_and_readers_share() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.img");
+        let first = FileDev::open(&path, OpenMode::Create(1 << 20)).unwrap();
+        let second = FileDev::open(&path, OpenMode::Write).err().unwrap();
+        assert_eq!(second.kind(), io::ErrorKind::ResourceBusy);
+        drop(first);
+        let _one = FileDev::open(&path, OpenMode::Read).unwrap();
+        let _two = FileDev::open(&path, OpenMode::Read).unwrap();
+        assert!(FileDev::open(&path, OpenMode::Write).is_err());
+    }
+
+    #[test]
+    fn vectored_writes_land_one_behind_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let dev = FileDev::open(&dir.path().join("v.img"), OpenMode::Create(1 << 16)).unwrap();
+        let pieces: Vec<Vec<u8>> = (0..1000).map(|i| vec![i as u8; 1 + i % 50]).collect();
+        let slices: Vec<IoSlice<'_>> = pieces.iter().map(|p| IoSlice::new(p)).collect();
+        dev.write_vectored_at(100, &slices).unwrap();
+        let all = pieces.concat();
+        let mut back = vec![0; all.len()];
+        dev.read_at(100, &mut back).unwrap();
+        assert_eq!(back, all);
+        dev.zero(100, 50).unwrap();
+        dev.read_at(100, &mut back[..60]).unwrap();
+        assert!(back[..50].iter().all(|b| *b == 0));
+        assert_eq!(back[50..60], all[50..60]);
+    }
+}

@@ -1,0 +1,59 @@
+//! The AGFL: a ring of blocks kept aside in sector 3 of an allocation group, from which the
+//! free-space and reverse-mapping btrees grow and into which they shrink.
+
+use zerocopy::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::types::AgBlock;
+
+/// "XAFL".
+pub const MAGIC: u32 = 0x5841_464c;
+/// Where the checksum lies.
+pub const CRC_OFFSET: usize = 32;
+/// Sector of the AG that holds it.
+pub const SECTOR: u32 = 3;
+/// Length of the header before the slots.
+pub const HEADER_LEN: usize = 36;
+
+/// `struct xfs_agfl` without its slots, in place.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[expect(missing_docs, reason = "field names are the format's own, without agfl_")]
+pub struct AgflHeader {
+    pub magicnum: U32,
+    pub seqno: U32,
+    pub uuid: [u8; 16],
+    pub lsn: U64,
+    pub crc: [u8; 4],
+}
+
+const _: () = assert!(size_of::<AgflHeader>() == HEADER_LEN);
+
+impl AgflHeader {
+    /// The header at the head of `sector`, to be changed in place.
+    ///
+    /// # Panics
+    /// If `sector` is shorter than 36 bytes, which no sector is.
+    pub fn view_mut(sector: &mut [u8]) -> &mut Self {
+        Self::mut_from_prefix(sector).expect("a sector holds an AGFL header").0
+    }
+}
+
+/// Number of slots in a sector of this size.
+pub const fn slots(sectsize: usize) -> u32 {
+    ((sectsize - HEADER_LEN) / 4) as u32
+}
+
+/// Byte offset of slot `index`.
+pub const fn slot_offset(index: u32) -> usize {
+    HEADER_LEN + 4 * index as usize
+}
+
+/// Block in slot `index`; null if the sector has no such slot.
+pub fn slot(sector: &[u8], index: u32) -> AgBlock {
+    let at = slot_offset(index);
+    match sector.get(at..at + 4) {
+        Some(b) => AgBlock(u32::from_be_bytes([b[0], b[1], b[2], b[3]])),
+        None => AgBlock::NULL,
+    }
+}

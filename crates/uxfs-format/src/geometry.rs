@@ -1,0 +1,311 @@
+//! The shape of a volume: what never changes while it is open, and the arithmetic between the
+//! kinds of number.
+
+use crate::features::{Incompat, RoCompat};
+use crate::superblock::Superblock;
+use crate::types::{AgBlock, AgIno, AgNo, Daddr, FileBlock, FsBlock, Ino, Uuid};
+use crate::{agf, agfl, agi};
+
+/// Inodes in a chunk, the unit in which inodes are allocated.
+pub const CHUNK_INODES: u32 = 64;
+/// Bytes at which the leaf part of a directory starts.
+pub const DIR_LEAF_OFFSET: u64 = 32 << 30;
+/// Bytes at which the free index of a directory starts.
+pub const DIR_FREE_OFFSET: u64 = 64 << 30;
+
+/// Geometry and features of one volume, taken from a verified superblock.
+#[derive(Clone, Debug)]
+pub struct Geometry {
+    /// Bytes in a block, a power of two.
+    pub block_size: u32,
+    /// Its logarithm.
+    pub block_log: u32,
+    /// Bytes in a sector.
+    pub sector_size: u32,
+    /// Bytes in an inode.
+    pub inode_size: u32,
+    /// Its logarithm.
+    pub inode_log: u32,
+    /// Logarithm of the inodes in a block.
+    pub inopb_log: u32,
+    /// Blocks on the data device.
+    pub dblocks: u64,
+    /// Blocks in each allocation group but the last.
+    pub ag_blocks: u32,
+    /// Bits that a block number inside an AG takes.
+    pub ag_blklog: u32,
+    /// Number of allocation groups.
+    pub ag_count: u32,
+    /// First block of the internal log; 0 if the log is external.
+    pub log_start: FsBlock,
+    /// Blocks of the log.
+    pub log_blocks: u32,
+    /// Log stripe unit in bytes, 1 if none.
+    pub log_sunit: u32,
+    /// Blocks in a directory block, as a logarithm.
+    pub dir_blklog: u32,
+    /// Alignment of inode chunks in blocks.
+    pub inode_align: u32,
+    /// Alignment and unit of sparse chunk parts in blocks; 0 without sparse inodes.
+    pub sparse_align: u32,
+    /// Data stripe unit in blocks, 0 if none.
+    pub stripe_unit: u32,
+    /// Data stripe width in blocks, 0 if none.
+    pub stripe_width: u32,
+    /// Percentage of the volume that inodes may take, 0 for no limit.
+    pub imax_pct: u8,
+    /// UUID in metadata.
+    pub meta_uuid: Uuid,
+    /// Read-only-compatible features.
+    pub ro_compat: RoCompat,
+    /// Incompatible features.
+    pub incompat: Incompat,
+    /// The root directory.
+    pub root_ino: Ino,
+    /// Realtime bitmap and summary inodes, which exist on every volume without metadir.
+    pub rt_inos: [Ino; 2],
+}
+
+impl Geometry {
+    /// The geometry told by a superblock that passed [`Superblock::verify`].
+    pub fn new(sb: &Superblock) -> Self {
+        Self {
+            block_size: sb.blocksize.get(),
+            block_log: sb.blocklog.into(),
+            sector_size: sb.sectsize.get().into(),
+            inode_size: sb.inodesize.get().into(),
+            inode_log: sb.inodelog.into(),
+            inopb_log: sb.inopblog.into(),
+            dblocks: sb.dblocks.get(),
+            ag_blocks: sb.agblocks.get(),
+            ag_blklog: sb.agblklog.into(),
+            ag_count: sb.agcount.get(),
+            log_start: FsBlock(sb.logstart.get()),
+            log_blocks: sb.logblocks.get(),
+            log_sunit: sb.logsunit.get(),
+            dir_blklog: sb.dirblklog.into(),
+            inode_align: sb.inoalignmt.get().max(1),
+            sparse_align: if sb.incompat().contains(Incompat::SPINODES) {
+                sb.spino_align.get()
+            } else {
+                0
+            },
+            stripe_unit: sb.unit.get(),
+            stripe_width: sb.width.get(),
+            imax_pct: sb.imax_pct,
+            meta_uuid: sb.metadata_uuid(),
+            ro_compat: sb.ro_compat(),
+            incompat: sb.incompat(),
+            root_ino: Ino(sb.rootino.get()),
+            rt_inos: [Ino(sb.rbmino.get()), Ino(sb.rsumino.get())],
+        }
+    }
+
+    /// Is the reverse mapping btree kept?
+    pub fn has_rmap(&self) -> bool {
+        self.ro_compat.contains(RoCompat::RMAPBT)
+    }
+
+    /// Is the reference count btree kept?
+    pub fn has_reflink(&self) -> bool {
+        self.ro_compat.contains(RoCompat::REFLINK)
+    }
+
+    /// Is the free-inode btree kept?
+    pub fn has_finobt(&self) -> bool {
+        self.ro_compat.contains(RoCompat::FINOBT)
+    }
+
+    /// Are the inode btrees' blocks counted in the AGI?
+    pub fn has_inobtcnt(&self) -> bool {
+        self.ro_compat.contains(RoCompat::INOBTCNT)
+    }
+
+    /// May inode chunks have holes?
+    pub fn has_sparse(&self) -> bool {
+        self.incompat.contains(Incompat::SPINODES)
+    }
+
+    /// Do new inodes get 64-bit timestamps?
+    pub fn has_bigtime(&self) -> bool {
+        self.incompat.contains(Incompat::BIGTIME)
+    }
+
+    /// Do new inodes get wide extent counters?
+    pub fn has_nrext64(&self) -> bool {
+        self.incompat.contains(Incompat::NREXT64)
+    }
+
+    /// Does every directory entry have a parent pointer?
+    pub fn has_parent(&self) -> bool {
+        self.incompat.contains(Incompat::PARENT)
+    }
+
+    /// Blocks in allocation group `ag`; the last one may be short. 0 if there is no such group.
+    pub fn ag_len(&self, ag: AgNo) -> u32 {
+        let before = u64::from(ag.0) * u64::from(self.ag_blocks);
+        self.dblocks.saturating_sub(before).min(self.ag_blocks.into()) as u32
+    }
+
+    /// Blocks at the head of every AG that the four headers take.
+    pub fn ag_header_blocks(&self) -> u32 {
+        (4 * self.sector_size).div_ceil(self.block_size)
+    }
+
+    /// A block of an AG as a block of the volume.
+    pub fn fsb(&self, ag: AgNo, block: AgBlock) -> FsBlock {
+        FsBlock(u64::from(ag.0) << self.ag_blklog | u64::from(block.0))
+    }
+
+    /// The AG a block lies in.
+    pub fn fsb_ag(&self, fsb: FsBlock) -> AgNo {
+        AgNo((fsb.0 >> self.ag_blklog) as u32)
+    }
+
+    /// A block's number inside its AG.
+    pub fn fsb_agblock(&self, fsb: FsBlock) -> AgBlock {
+        AgBlock((fsb.0 & ((1 << self.ag_blklog) - 1)) as u32)
+    }
+
+    /// Do `len` blocks from `fsb` lie inside one AG of this volume, behind its headers?
+    pub fn fsb_valid(&self, fsb: FsBlock, len: u64) -> bool {
+        if fsb.0 >> self.ag_blklog >= u64::from(self.ag_count) {
+            return false;
+        }
+        let block = u64::from(self.fsb_agblock(fsb).0);
+        let end = u64::from(self.ag_len(self.fsb_ag(fsb)));
+        block >= u64::from(self.ag_header_blocks()) && len <= end && block <= end - len
+    }
+
+    /// Does the block exist in this AG, behind its headers?
+    pub fn agblock_valid(&self, ag: AgNo, block: AgBlock) -> bool {
+        block.0 >= self.ag_header_blocks() && block.0 < self.ag_len(ag)
+    }
+
+    /// Place of a block on the device.
+    pub fn fsb_daddr(&self, fsb: FsBlock) -> Daddr {
+        self.ag_daddr(self.fsb_ag(fsb), self.fsb_agblock(fsb))
+    }
+
+    /// Place of an AG's block on the device.
+    pub fn ag_daddr(&self, ag: AgNo, block: AgBlock) -> Daddr {
+        let linear = u64::from(ag.0) * u64::from(self.ag_blocks) + u64::from(block.0);
+        Daddr(linear << (self.block_log - 9))
+    }
+
+    /// The AG and block a device address lies in.
+    pub fn daddr_ag(&self, daddr: Daddr) -> (AgNo, AgBlock) {
+        let linear = daddr.0 >> (self.block_log - 9);
+        let ag = u64::from(self.ag_blocks);
+        (AgNo((linear / ag) as u32), AgBlock((linear % ag) as u32))
+    }
+
+    /// Place of sector `sector` of an AG: 0 superblock, 1 AGF, 2 AGI, 3 AGFL.
+    pub fn ag_sector_daddr(&self, ag: AgNo, sector: u32) -> Daddr {
+        let start = self.ag_daddr(ag, AgBlock(0));
+        Daddr(start.0 + u64::from(sector * (self.sector_size >> 9)))
+    }
+
+    /// Place of an AG's AGF.
+    pub fn agf_daddr(&self, ag: AgNo) -> Daddr {
+        self.ag_sector_daddr(ag, agf::SECTOR)
+    }
+
+    /// Place of an AG's AGI.
+    pub fn agi_daddr(&self, ag: AgNo) -> Daddr {
+        self.ag_sector_daddr(ag, agi::SECTOR)
+    }
+
+    /// Place of an AG's AGFL.
+    pub fn agfl_daddr(&self, ag: AgNo) -> Daddr {
+        self.ag_sector_daddr(ag, agfl::SECTOR)
+    }
+
+    /// Bits of an inode number that lie inside the AG.
+    pub fn agino_bits(&self) -> u32 {
+        self.ag_blklog + self.inopb_log
+    }
+
+    /// An AG's inode as an inode of the volume.
+    pub fn ino(&self, ag: AgNo, agino: AgIno) -> Ino {
+        Ino(u64::from(ag.0) << self.agino_bits() | u64::from(agino.0))
+    }
+
+    /// The AG an inode lies in.
+    pub fn ino_ag(&self, ino: Ino) -> AgNo {
+        AgNo((ino.0 >> self.agino_bits()).min(u64::from(u32::MAX)) as u32)
+    }
+
+    /// An inode's number inside its AG.
+    pub fn ino_agino(&self, ino: Ino) -> AgIno {
+        AgIno((ino.0 & ((1 << self.agino_bits()) - 1)) as u32)
+    }
+
+    /// Block of the AG that holds an inode.
+    pub fn agino_block(&self, agino: AgIno) -> AgBlock {
+        AgBlock(agino.0 >> self.inopb_log)
+    }
+
+    /// Could this be an inode of the volume?
+    pub fn ino_valid(&self, ino: Ino) -> bool {
+        let ag = self.ino_ag(ino);
+        ag.0 < self.ag_count && self.agblock_valid(ag, self.agino_block(self.ino_agino(ino)))
+    }
+
+    /// Inodes in a block.
+    pub fn inodes_per_block(&self) -> u32 {
+        1 << self.inopb_log
+    }
+
+    /// Blocks of a whole inode chunk.
+    pub fn chunk_blocks(&self) -> u32 {
+        (CHUNK_INODES >> self.inopb_log).max(1)
+    }
+
+    /// Blocks of an inode cluster, the unit in which inodes are read and written.
+    pub fn cluster_blocks(&self) -> u32 {
+        let bytes = 8192 * (self.inode_size / 256);
+        (bytes / self.block_size).max(1)
+    }
+
+    /// Cluster that holds an inode: its first block, and the inode's byte offset in it.
+    pub fn cluster_of(&self, agino: AgIno) -> (AgBlock, usize) {
+        let block = self.agino_block(agino);
+        // Chunks start at multiples of the inode alignment; a cluster is a part of a chunk, and
+        // when chunks are aligned to less than a cluster, the chunk's start decides.
+        let first = block.0 / self.cluster_blocks() * self.cluster_blocks();
+        let in_block = agino.0 & (self.inodes_per_block() - 1);
+        let at = ((block.0 - first) << self.block_log) + (in_block << self.inode_log);
+        (AgBlock(first), at as usize)
+    }
+
+    /// Bytes of a directory block.
+    pub fn dir_block_size(&self) -> u32 {
+        self.block_size << self.dir_blklog
+    }
+
+    /// File system blocks of a directory block.
+    pub fn dir_block_fsbs(&self) -> u64 {
+        1 << self.dir_blklog
+    }
+
+    /// First block of a directory's leaf part.
+    pub fn dir_leaf_start(&self) -> FileBlock {
+        FileBlock(DIR_LEAF_OFFSET >> self.block_log)
+    }
+
+    /// First block of a directory's free index.
+    pub fn dir_free_start(&self) -> FileBlock {
+        FileBlock(DIR_FREE_OFFSET >> self.block_log)
+    }
+
+    /// Bytes of an inode behind its core.
+    pub fn literal_len(&self) -> usize {
+        self.inode_size as usize - crate::inode::CORE_LEN
+    }
+
+    /// Blocks that `bytes` take, the last one perhaps in part.
+    pub fn blocks_for(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.block_size.into())
+    }
+}

@@ -1,0 +1,33 @@
+//! XFS v5 on-disk structures: parse, verify, build. This crate does no I/O and takes no locks.
+//!
+//! One module is one structure of the format, named as the field names it. The rules every module
+//! keeps:
+//!
+//! 1. Byte order is known here and nowhere else: big-endian throughout, checksums little-endian.
+//! 2. Fixed layouts are `zerocopy` views, used in place over a buffer; their sizes and offsets are
+//!    checked at compile time.
+//! 3. A structure is verified when read and before it is written ([`verify`]): magic, checksum,
+//!    UUID, own address, owner, bounds. A failed check is a [`Corrupt`], which names the check.
+//! 4. Nothing here panics on any input bytes.
+
+pub mod agf;
+pub mod agfl;
+pub mod agi;
+pub mod btree;
+pub mod crc;
+mod error;
+pub mod extent;
+pub mod features;
+pub mod geometry;
+pub mod hash;
+pub mod inode;
+pub mod superblock;
+pub mod symlink;
+pub mod timestamp;
+mod types;
+pub mod verify;
+
+pub use error::{Corrupt, Place};
+pub use extent::Extent;
+pub use geometry::Geometry;
+pub use types::*;

@@ -1,0 +1,257 @@
+//! The superblock: sector 0 of every allocation group; the one in AG 0 is the primary.
+
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::error::{Corrupt, Place};
+use crate::features::{Features2, Incompat, LogIncompat, RoCompat, Version};
+use crate::types::Uuid;
+
+/// "XFSB".
+pub const MAGIC: u32 = 0x5846_5342;
+/// Where the checksum lies.
+pub const CRC_OFFSET: usize = 224;
+
+/// `struct xfs_dsb`, in place.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+#[expect(missing_docs, reason = "field names are the format's own, without sb_")]
+pub struct Superblock {
+    pub magicnum: U32,
+    pub blocksize: U32,
+    pub dblocks: U64,
+    pub rblocks: U64,
+    pub rextents: U64,
+    pub uuid: [u8; 16],
+    pub logstart: U64,
+    pub rootino: U64,
+    pub rbmino: U64,
+    pub rsumino: U64,
+    pub rextsize: U32,
+    pub agblocks: U32,
+    pub agcount: U32,
+    pub rbmblocks: U32,
+    pub logblocks: U32,
+    pub versionnum: U16,
+    pub sectsize: U16,
+    pub inodesize: U16,
+    pub inopblock: U16,
+    pub fname: [u8; 12],
+    pub blocklog: u8,
+    pub sectlog: u8,
+    pub inodelog: u8,
+    pub inopblog: u8,
+    pub agblklog: u8,
+    pub rextslog: u8,
+    pub inprogress: u8,
+    pub imax_pct: u8,
+    pub icount: U64,
+    pub ifree: U64,
+    pub fdblocks: U64,
+    pub frextents: U64,
+    pub uquotino: U64,
+    pub gquotino: U64,
+    pub qflags: U16,
+    pub flags: u8,
+    pub shared_vn: u8,
+    pub inoalignmt: U32,
+    pub unit: U32,
+    pub width: U32,
+    pub dirblklog: u8,
+    pub logsectlog: u8,
+    pub logsectsize: U16,
+    pub logsunit: U32,
+    pub features2: U32,
+    pub bad_features2: U32,
+    pub features_compat: U32,
+    pub features_ro_compat: U32,
+    pub features_incompat: U32,
+    pub features_log_incompat: U32,
+    pub crc: [u8; 4],
+    pub spino_align: U32,
+    pub pquotino: U64,
+    pub lsn: U64,
+    pub meta_uuid: [u8; 16],
+    pub metadirino: U64,
+    pub rgcount: U32,
+    pub rgextents: U32,
+    pub rgblklog: u8,
+    pub pad: [u8; 7],
+    pub rtstart: U64,
+    pub rtreserved: U64,
+}
+
+const _: () = {
+    use core::mem::offset_of;
+    assert!(size_of::<Superblock>() == 304);
+    assert!(offset_of!(Superblock, uuid) == 32);
+    assert!(offset_of!(Superblock, versionnum) == 100);
+    assert!(offset_of!(Superblock, fname) == 108);
+    assert!(offset_of!(Superblock, icount) == 128);
+    assert!(offset_of!(Superblock, inoalignmt) == 180);
+    assert!(offset_of!(Superblock, features2) == 200);
+    assert!(offset_of!(Superblock, crc) == CRC_OFFSET);
+    assert!(offset_of!(Superblock, meta_uuid) == 248);
+    assert!(offset_of!(Superblock, metadirino) == 264);
+    assert!(offset_of!(Superblock, rtstart) == 288);
+};
+
+/// Length of the part of the sector that is in use for a volume with these features; the rest is
+/// zero (rule of xfs_repair).
+pub fn used_len(incompat: Incompat) -> usize {
+    if incompat.contains(Incompat::ZONED) {
+        304
+    } else if incompat.contains(Incompat::METADIR) {
+        288
+    } else if incompat.contains(Incompat::META_UUID) {
+        264
+    } else {
+        248
+    }
+}
+
+impl Superblock {
+    /// The superblock at the head of `sector`, if the sector is long enough.
+    pub fn view(sector: &[u8]) -> Option<&Self> {
+        Self::ref_from_prefix(sector).ok().map(|(sb, _)| sb)
+    }
+
+    /// The same, to be changed in place.
+    pub fn view_mut(sector: &mut [u8]) -> Option<&mut Self> {
+        Self::mut_from_prefix(sector).ok().map(|(sb, _)| sb)
+    }
+
+    /// `sb_versionnum`'s low four bits.
+    pub fn version(&self) -> u16 {
+        self.versionnum.get() & 0xf
+    }
+
+    /// `sb_versionnum`'s flag bits.
+    pub fn version_flags(&self) -> Version {
+        Version::from_bits_retain(self.versionnum.get() & !0xf)
+    }
+
+    /// `sb_features2`.
+    pub fn features2(&self) -> Features2 {
+        Features2::from_bits_retain(self.features2.get())
+    }
+
+    /// `sb_features_ro_compat`.
+    pub fn ro_compat(&self) -> RoCompat {
+        RoCompat::from_bits_retain(self.features_ro_compat.get())
+    }
+
+    /// `sb_features_incompat`.
+    pub fn incompat(&self) -> Incompat {
+        Incompat::from_bits_retain(self.features_incompat.get())
+    }
+
+    /// `sb_features_log_incompat`.
+    pub fn log_incompat(&self) -> LogIncompat {
+        LogIncompat::from_bits_retain(self.features_log_incompat.get())
+    }
+
+    /// The UUID that metadata carries.
+    pub fn metadata_uuid(&self) -> Uuid {
+        if self.incompat().contains(Incompat::META_UUID) {
+            Uuid(self.meta_uuid)
+        } else {
+            Uuid(self.uuid)
+        }
+    }
+
+    /// The label without its padding.
+    pub fn label(&self) -> &[u8] {
+        let end = self.fname.iter().position(|b| *b == 0).unwrap_or(self.fname.len());
+        &self.fname[..end]
+    }
+
+    /// Everything that can be told from one version 5 superblock alone, its checksum included.
+    ///
+    /// `sector` must hold at least `sectsize` bytes from the superblock on; only 512 are needed for
+    /// the checks before the checksum.
+    ///
+    /// # Errors
+    /// The first rule that does not hold.
+    pub fn verify(sector: &[u8]) -> Result<&Self, Corrupt> {
+        let bad = |problem: String| Corrupt::new("superblock", Place::Volume, problem);
+        let sb = Self::view(sector).ok_or_else(|| bad("shorter than 304 bytes".into()))?;
+        if sb.magicnum.get() != MAGIC {
+            return Err(bad(format!("magic {:#010x} is not XFSB", sb.magicnum.get())));
+        }
+        if sb.version() != 5 {
+            return Err(bad(format!("version {} is not 5", sb.version())));
+        }
+        let sectsize = usize::from(sb.sectsize.get());
+        if !power(sb.sectsize.get().into(), sb.sectlog) || !(512..=32768).contains(&sectsize) {
+            return Err(bad(format!("sector size {sectsize}")));
+        }
+        let Some(object) = sector.get(..sectsize) else {
+            return Err(bad(format!("sector size {sectsize} is beyond what was read")));
+        };
+        if !crate::crc::matches(object, CRC_OFFSET) {
+            return Err(bad("checksum does not match".into()));
+        }
+        let block = sb.blocksize.get();
+        if !power(block.into(), sb.blocklog) || !(1024..=65536).contains(&block) {
+            return Err(bad(format!("block size {block}")));
+        }
+        if (block as usize) < sectsize {
+            return Err(bad(format!("block size {block} is below the sector size {sectsize}")));
+        }
+        let isize = u32::from(sb.inodesize.get());
+        if !power(isize.into(), sb.inodelog) || !(512..=2048).contains(&isize) || isize > block {
+            return Err(bad(format!("inode size {isize}")));
+        }
+        let inopblock = block / isize;
+        if u32::from(sb.inopblock.get()) != inopblock || !power(inopblock.into(), sb.inopblog) {
+            return Err(bad(format!("{} inodes in a block", sb.inopblock.get())));
+        }
+        let agblocks = u64::from(sb.agblocks.get());
+        let agcount = u64::from(sb.agcount.get());
+        let dblocks = sb.dblocks.get();
+        if agblocks < 64 || agblocks > (1 << 40) / u64::from(block) {
+            return Err(bad(format!("AG size of {agblocks} blocks")));
+        }
+        if u32::from(sb.agblklog) != agblocks.next_power_of_two().trailing_zeros() {
+            return Err(bad(format!("agblklog {} for {agblocks} blocks", sb.agblklog)));
+        }
+        if agcount == 0 || dblocks == 0 || dblocks.div_ceil(agblocks) != agcount {
+            return Err(bad(format!("{dblocks} blocks in {agcount} AGs of {agblocks}")));
+        }
+        if u32::from(sb.dirblklog) + u32::from(sb.blocklog) > 16 {
+            return Err(bad(format!("dirblklog {}", sb.dirblklog)));
+        }
+        if sb.imax_pct > 100 {
+            return Err(bad(format!("imax_pct {}", sb.imax_pct)));
+        }
+        if (sb.unit.get() != 0) != sb.version_flags().contains(Version::DALIGN) {
+            return Err(bad(format!("stripe unit {} against DALIGN", sb.unit.get())));
+        }
+        if !sb.version_flags().contains(Version::DIRV2) {
+            return Err(bad("not a version 2 directory volume".into()));
+        }
+        let incompat = sb.incompat();
+        if incompat.contains(Incompat::SPINODES) {
+            let chunk = 64 * isize / block;
+            if sb.spino_align.get() == 0 || sb.inoalignmt.get() != chunk.max(1) {
+                return Err(bad(format!(
+                    "inode alignment {} with sparse inodes must be {chunk}",
+                    sb.inoalignmt.get()
+                )));
+            }
+        }
+        let sunit = sb.logsunit.get();
+        if sunit > 1 && (!sunit.is_multiple_of(block) || sunit > 256 << 10) {
+            return Err(bad(format!("log stripe unit {sunit}")));
+        }
+        if u64::from(sb.logblocks.get()) > agblocks && sb.logstart.get() != 0 {
+            return Err(bad(format!("log of {} blocks", sb.logblocks.get())));
+        }
+        Ok(sb)
+    }
+}
+
+fn power(value: u64, log: u8) -> bool {
+    log < 64 && value == 1 << log
+}

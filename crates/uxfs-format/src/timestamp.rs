@@ -1,0 +1,63 @@
+//! Inode timestamps in their two encodings.
+
+/// A moment: seconds since 1970 and nanoseconds below a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+pub struct Timestamp {
+    /// Seconds since the epoch, negative before it.
+    pub sec: i64,
+    /// Nanoseconds, below 1,000,000,000.
+    pub nsec: u32,
+}
+
+const NSEC_PER_SEC: u64 = 1_000_000_000;
+const BIGTIME_EPOCH: i64 = 1 << 31;
+
+/// The last second a bigtime timestamp can hold (in the year 2486).
+pub const BIGTIME_MAX_SEC: i64 = (u64::MAX / NSEC_PER_SEC) as i64 - BIGTIME_EPOCH;
+
+impl Timestamp {
+    /// From the 64-bit nanosecond form.
+    pub fn from_bigtime(raw: u64) -> Self {
+        Self {
+            sec: (raw / NSEC_PER_SEC) as i64 - BIGTIME_EPOCH,
+            nsec: (raw % NSEC_PER_SEC) as u32,
+        }
+    }
+
+    /// To the 64-bit nanosecond form; a moment outside its range becomes the nearest in it.
+    pub fn to_bigtime(self) -> u64 {
+        let sec = self.sec.clamp(-BIGTIME_EPOCH, BIGTIME_MAX_SEC - 1);
+        (sec + BIGTIME_EPOCH) as u64 * NSEC_PER_SEC + u64::from(self.nsec)
+    }
+
+    /// From the legacy form: signed 32-bit seconds, then nanoseconds.
+    pub fn from_legacy(raw: u64) -> Self {
+        Self { sec: i64::from((raw >> 32) as u32 as i32), nsec: raw as u32 }
+    }
+
+    /// To the legacy form; a moment outside its range becomes the nearest in it.
+    pub fn to_legacy(self) -> u64 {
+        let sec = self.sec.clamp(i32::MIN.into(), i32::MAX.into());
+        u64::from(sec as i32 as u32) << 32 | u64::from(self.nsec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bigtime_epoch_and_start() {
+        assert_eq!(Timestamp::from_bigtime(0x1dcd_6500_0000_0000), Timestamp::default());
+        assert_eq!(Timestamp::from_bigtime(0).sec, -(1 << 31));
+        let t = Timestamp { sec: 7_258_118_400, nsec: 123_456_789 };
+        assert_eq!(Timestamp::from_bigtime(t.to_bigtime()), t);
+    }
+
+    #[test]
+    fn legacy_keeps_negative_seconds() {
+        let t = Timestamp { sec: -5, nsec: 7 };
+        assert_eq!(Timestamp::from_legacy(t.to_legacy()), t);
+        assert_eq!(Timestamp { sec: 1 << 40, nsec: 0 }.to_legacy() >> 32, 0x7fff_ffff);
+    }
+}
