@@ -1,1 +1,20 @@
-//! x
+//! The XFS engine of uxfs.
+//!
+//! Layers, each importing only those before it: buffers ([`buf`]) and inodes in memory ([`inode`]),
+//! transactions ([`tx`]), btrees and allocation inside a group, extent maps ([`bmap`]), blocks of
+//! directories and attributes ([`dabuf`]), directories, attributes, and on top the operations.
+
+pub mod ag;
+pub mod bmap;
+pub mod buf;
+pub mod clock;
+pub mod dabuf;
+mod defer;
+mod error;
+pub mod fs;
+pub mod inode;
+mod log_state;
+pub mod tx;
+
+pub use error::{EFSCORRUPTED, Error, Result};
+pub use fs::{Fs, OpenOptions};

@@ -1,0 +1,61 @@
+//! An allocation group in memory: its headers, and hints about where to look next.
+
+use parking_lot::Mutex;
+use uxfs_format::verify::{BufKind, Owner};
+use uxfs_format::{AgBlock, AgIno, AgNo};
+
+use crate::buf::BufRef;
+use crate::error::Result;
+use crate::fs::Fs;
+
+/// The lock of an allocation group, and what it protects: everything in the group but inodes in
+/// use and their blocks.
+pub type AgCell = Mutex<AgState>;
+
+/// The three headers of an allocation group.
+pub struct Headers {
+    /// Free space.
+    pub agf: BufRef,
+    /// Inodes.
+    pub agi: BufRef,
+    /// Free list.
+    pub agfl: BufRef,
+}
+
+/// State of an allocation group.
+#[derive(Default)]
+pub struct AgState {
+    headers: Option<Headers>,
+    /// Just behind the last extent allocated for data: where the next file goes on.
+    pub next_data: Option<AgBlock>,
+    /// Chunk that last gave a free inode.
+    pub last_chunk: Option<AgIno>,
+}
+
+impl AgState {
+    /// Reads the headers, once.
+    ///
+    /// # Errors
+    /// If one cannot be read or is damaged.
+    pub(crate) fn load(&mut self, fs: &Fs, ag: AgNo) -> Result<()> {
+        if self.headers.is_some() {
+            return Ok(());
+        }
+        let sector = fs.geo.sector_size;
+        let get = |daddr, kind| fs.bufs.get(daddr, sector, &[kind], Owner::Ag(ag));
+        self.headers = Some(Headers {
+            agf: get(fs.geo.agf_daddr(ag), BufKind::Agf)?,
+            agi: get(fs.geo.agi_daddr(ag), BufKind::Agi)?,
+            agfl: get(fs.geo.agfl_daddr(ag), BufKind::Agfl)?,
+        });
+        Ok(())
+    }
+
+    /// The headers.
+    ///
+    /// # Panics
+    /// If they were not loaded; a transaction loads them when it locks the group.
+    pub fn headers(&self) -> &Headers {
+        self.headers.as_ref().expect("headers are loaded when the AG is locked")
+    }
+}

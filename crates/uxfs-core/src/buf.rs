@@ -1,0 +1,369 @@
+//! The buffer cache: every metadata block that was read or made, once.
+//!
+//! 1. A buffer's content is verified before anyone sees it, and again before it is written.
+//! 2. Content changes only through [`crate::tx::Tx::edit`] and its kin, which record what changed.
+//! 3. A buffer that an open transaction has changed is *held* (`holder` is its number) and is
+//!    neither written nor evicted; one transaction at a time holds it, which the locks of
+//!    allocation groups and inodes ensure.
+//! 4. A buffer that is dirty is in the dirty set, is never evicted, and is written in ascending
+//!    order of address.
+//! 5. Clean buffers that nobody uses are evicted when the cache is over its limit.
+//!
+//! Locks: a shard of the index, then a buffer's content. The content lock is held for moments, not
+//! for the length of a transaction.
+
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use uxfs_disk::BlockDev;
+use uxfs_format::verify::{self, BufKind, Owner};
+use uxfs_format::{Corrupt, Daddr, Geometry, Place};
+
+use crate::error::{Error, Result};
+
+/// A shared handle on a buffer.
+pub type BufRef = Arc<Buf>;
+
+/// Where the pieces of a buffer lie: usually one, more for a directory block whose blocks are not
+/// neighbours.
+pub type Pieces = SmallVec<[Piece; 1]>;
+
+/// A contiguous part of a buffer on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it starts.
+    pub daddr: Daddr,
+    /// Its length in bytes.
+    pub len: u32,
+}
+
+/// A buffer's bytes and what they are.
+pub struct Content {
+    /// Kind of structure.
+    pub kind: BufKind,
+    /// The bytes.
+    pub bytes: Box<[u8]>,
+}
+
+impl core::ops::Deref for Content {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// One metadata buffer.
+pub struct Buf {
+    pieces: Pieces,
+    len: usize,
+    pub(crate) content: RwLock<Content>,
+    /// Number of the transaction that has changed it, 0 if none.
+    pub(crate) holder: AtomicU64,
+    /// Its place in that transaction's list.
+    pub(crate) holder_slot: AtomicU32,
+    dirty: AtomicBool,
+    used: AtomicBool,
+}
+
+impl Buf {
+    /// Address of the first byte; the buffer's name in the cache.
+    pub fn daddr(&self) -> Daddr {
+        self.pieces[0].daddr
+    }
+
+    /// Length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "no buffer is empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The content, to be read.
+    pub fn read(&self) -> RwLockReadGuard<'_, Content> {
+        self.content.read()
+    }
+
+    /// Kind of structure it holds.
+    pub fn kind(&self) -> BufKind {
+        self.content.read().kind
+    }
+
+    /// A 16-bit number at `at`.
+    pub fn u16(&self, at: usize) -> u16 {
+        let c = self.read();
+        u16::from_be_bytes([c[at], c[at + 1]])
+    }
+
+    /// A 32-bit number at `at`.
+    pub fn u32(&self, at: usize) -> u32 {
+        let c = self.read();
+        u32::from_be_bytes([c[at], c[at + 1], c[at + 2], c[at + 3]])
+    }
+
+    /// Where it lies, for messages.
+    pub fn place(&self) -> Place {
+        Place::Device(self.daddr())
+    }
+
+    /// An error about this buffer.
+    pub fn corrupt(&self, problem: impl Into<String>) -> Error {
+        Corrupt::new(self.kind().name(), self.place(), problem).into()
+    }
+}
+
+const SHARDS: usize = 16;
+
+/// All buffers of a volume.
+pub struct Cache {
+    dev: Arc<dyn BlockDev>,
+    geo: Arc<Geometry>,
+    shards: [Mutex<FxHashMap<u64, BufRef>>; SHARDS],
+    dirty: Mutex<BTreeMap<u64, BufRef>>,
+    bytes: AtomicUsize,
+    dirty_bytes: AtomicUsize,
+    limit: usize,
+}
+
+impl Cache {
+    /// An empty cache over `dev` that keeps about `limit` bytes of clean buffers.
+    pub fn new(dev: Arc<dyn BlockDev>, geo: Arc<Geometry>, limit: usize) -> Self {
+        Self {
+            dev,
+            geo,
+            shards: core::array::from_fn(|_| Mutex::default()),
+            dirty: Mutex::default(),
+            bytes: AtomicUsize::new(0),
+            dirty_bytes: AtomicUsize::new(0),
+            limit,
+        }
+    }
+
+    /// Bytes in buffers that wait to be written.
+    pub fn dirty_bytes(&self) -> usize {
+        self.dirty_bytes.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, daddr: Daddr) -> &Mutex<FxHashMap<u64, BufRef>> {
+        // Neighbouring blocks differ in bits 3 and up; spread them.
+        &self.shards[(daddr.0 >> 3) as usize % SHARDS]
+    }
+
+    /// The buffer at `daddr`, from the cache or the device, verified to be one of `kinds` and to
+    /// belong to `owner`.
+    ///
+    /// # Errors
+    /// If it cannot be read or fails a check.
+    pub fn get(&self, daddr: Daddr, len: u32, kinds: &[BufKind], owner: Owner) -> Result<BufRef> {
+        self.get_pieces(SmallVec::from_buf([Piece { daddr, len }]), kinds, owner)
+    }
+
+    /// As [`Cache::get`], for a buffer in several pieces.
+    ///
+    /// # Errors
+    /// As [`Cache::get`].
+    pub fn get_pieces(&self, pieces: Pieces, kinds: &[BufKind], owner: Owner) -> Result<BufRef> {
+        let daddr = pieces[0].daddr;
+        if let Some(buf) = self.lookup(&pieces) {
+            let content = buf.read();
+            if !kinds.contains(&content.kind) {
+                let problem = format!("is a {}", content.kind.name());
+                return Err(Error::corrupt(kinds[0].name(), buf.place(), problem));
+            }
+            verify::check_owner(&content, content.kind, daddr, owner)?;
+            drop(content);
+            return Ok(buf);
+        }
+        let bytes = self.read_pieces(&pieces)?;
+        let Some(kind) = BufKind::identify(&bytes, kinds) else {
+            let start: Vec<String> = bytes[..16].iter().map(|b| format!("{b:02x}")).collect();
+            let problem = format!("wrong magic number (starts {})", start.concat());
+            return Err(Error::corrupt(kinds[0].name(), Place::Device(daddr), problem));
+        };
+        if !verify::checksum_matches(&bytes, kind) {
+            let problem = "checksum does not match";
+            return Err(Error::corrupt(kind.name(), Place::Device(daddr), problem));
+        }
+        verify::check(&bytes, kind, daddr, &self.geo)?;
+        verify::check_owner(&bytes, kind, daddr, owner)?;
+        Ok(self.insert(pieces, Content { kind, bytes }))
+    }
+
+    fn lookup(&self, pieces: &Pieces) -> Option<BufRef> {
+        let shard = self.shard(pieces[0].daddr).lock();
+        let buf = shard.get(&pieces[0].daddr.0)?;
+        // A stale buffer of another shape under the same address is not the one asked for.
+        if buf.pieces != *pieces {
+            return None;
+        }
+        buf.used.store(true, Ordering::Relaxed);
+        Some(Arc::clone(buf))
+    }
+
+    fn read_pieces(&self, pieces: &Pieces) -> Result<Box<[u8]>> {
+        let len: usize = pieces.iter().map(|p| p.len as usize).sum();
+        let mut bytes = vec![0; len].into_boxed_slice();
+        let mut at = 0;
+        for piece in pieces {
+            let end = at + piece.len as usize;
+            self.dev.read_at(piece.daddr.bytes(), &mut bytes[at..end]).map_err(|source| {
+                Error::Io { what: "reading", daddr: piece.daddr, source }
+            })?;
+            at = end;
+        }
+        Ok(bytes)
+    }
+
+    /// A buffer for a block that was just allocated: all zero, of `kind`, nothing read. The old
+    /// buffer under that address, if one lingers, is forgotten.
+    pub(crate) fn make(&self, pieces: Pieces, kind: BufKind) -> BufRef {
+        let len: usize = pieces.iter().map(|p| p.len as usize).sum();
+        self.insert(pieces, Content { kind, bytes: vec![0; len].into_boxed_slice() })
+    }
+
+    fn insert(&self, pieces: Pieces, content: Content) -> BufRef {
+        let len = content.bytes.len();
+        let key = pieces[0].daddr;
+        let buf = Arc::new(Buf {
+            pieces,
+            len,
+            content: RwLock::new(content),
+            holder: AtomicU64::new(0),
+            holder_slot: AtomicU32::new(0),
+            dirty: AtomicBool::new(false),
+            used: AtomicBool::new(true),
+        });
+        let old = self.shard(key).lock().insert(key.0, Arc::clone(&buf));
+        let mut total = self.bytes.fetch_add(len, Ordering::Relaxed) + len;
+        if let Some(old) = old {
+            total -= old.len;
+            self.bytes.fetch_sub(old.len, Ordering::Relaxed);
+            self.clean(&old);
+        }
+        if total > self.limit + self.dirty_bytes() {
+            self.evict(key);
+        }
+        buf
+    }
+
+    /// Drops clean, unused buffers of the shard that `key` is in, giving each a second chance.
+    fn evict(&self, key: Daddr) {
+        let mut freed = 0;
+        self.shard(key).lock().retain(|_, buf| {
+            let keep = Arc::strong_count(buf) > 1
+                || buf.dirty.load(Ordering::Relaxed)
+                || buf.used.swap(false, Ordering::Relaxed);
+            if !keep {
+                freed += buf.len;
+            }
+            keep
+        });
+        self.bytes.fetch_sub(freed, Ordering::Relaxed);
+    }
+
+    /// Puts a buffer whose change was committed into the dirty set.
+    pub(crate) fn mark_dirty(&self, buf: &BufRef) {
+        if !buf.dirty.swap(true, Ordering::AcqRel) {
+            self.dirty_bytes.fetch_add(buf.len, Ordering::Relaxed);
+            self.dirty.lock().insert(buf.daddr().0, Arc::clone(buf));
+        }
+    }
+
+    fn clean(&self, buf: &BufRef) {
+        if buf.dirty.swap(false, Ordering::AcqRel) {
+            self.dirty_bytes.fetch_sub(buf.len, Ordering::Relaxed);
+            let mut dirty = self.dirty.lock();
+            if dirty.get(&buf.daddr().0).is_some_and(|b| Arc::ptr_eq(b, buf)) {
+                dirty.remove(&buf.daddr().0);
+            }
+        }
+    }
+
+    /// Forgets a buffer whose block was freed: it is never written again.
+    pub(crate) fn forget(&self, buf: &BufRef) {
+        let mut shard = self.shard(buf.daddr()).lock();
+        if shard.get(&buf.daddr().0).is_some_and(|b| Arc::ptr_eq(b, buf)) {
+            shard.remove(&buf.daddr().0);
+            self.bytes.fetch_sub(buf.len, Ordering::Relaxed);
+        }
+        drop(shard);
+        self.clean(buf);
+    }
+
+    /// Forgets whatever buffer lies at `daddr`, if one is cached.
+    pub(crate) fn forget_at(&self, daddr: Daddr) {
+        let cached = self.shard(daddr).lock().get(&daddr.0).cloned();
+        if let Some(buf) = cached {
+            self.forget(&buf);
+        }
+    }
+
+    /// Writes the dirty buffers that no open transaction holds, in ascending order, neighbours
+    /// together. Buffers that fail their check are left dirty and reported.
+    ///
+    /// # Errors
+    /// The first write or check that failed; what was not written stays dirty.
+    pub fn write_back(&self) -> Result<()> {
+        let batch: Vec<BufRef> = self.dirty.lock().values().cloned().collect();
+        let mut run = Run::default();
+        for buf in batch {
+            let mut content = buf.content.write();
+            if buf.holder.load(Ordering::Acquire) != 0 || !buf.dirty.load(Ordering::Acquire) {
+                continue;
+            }
+            let kind = content.kind;
+            verify::check(&content.bytes, kind, buf.daddr(), &self.geo)?;
+            verify::stamp_checksum(&mut content.bytes, kind);
+            let mut at = 0;
+            for piece in &buf.pieces {
+                let end = at + piece.len as usize;
+                run.add(&*self.dev, piece.daddr, &content.bytes[at..end])?;
+                at = end;
+            }
+            // Cleared under the content lock: a change after this marks it dirty anew. Were the
+            // write to fail later, the volume is shut down, so nothing counts on the flag then.
+            drop(content);
+            self.clean(&buf);
+        }
+        run.finish(&*self.dev)
+    }
+}
+
+/// Neighbouring pieces gathered into one write.
+#[derive(Default)]
+struct Run {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+const RUN_MAX: usize = 1 << 20;
+
+impl Run {
+    fn add(&mut self, dev: &dyn BlockDev, daddr: Daddr, piece: &[u8]) -> Result<()> {
+        let follows = self.start + self.bytes.len() as u64 == daddr.bytes();
+        if !follows || self.bytes.len() + piece.len() > RUN_MAX {
+            self.put(dev)?;
+            self.start = daddr.bytes();
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+
+    fn put(&mut self, dev: &dyn BlockDev) -> Result<()> {
+        if self.bytes.is_empty() {
+            return Ok(());
+        }
+        let slice = [IoSlice::new(&self.bytes)];
+        let written = dev.write_vectored_at(self.start, &slice);
+        self.bytes.clear();
+        written.map_err(|source| Error::Io { what: "writing", daddr: Daddr(self.start >> 9), source })
+    }
+
+    fn finish(mut self, dev: &dyn BlockDev) -> Result<()> {
+        self.put(dev)
+    }
+}

@@ -1,0 +1,48 @@
+//! The one door to time and chance: what an operation stamps, and the numbers nobody may guess.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use uxfs_format::timestamp::Timestamp;
+
+/// Where the time comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Clock {
+    /// The machine's.
+    #[default]
+    Real,
+    /// Always this moment, for repeatable images.
+    Fixed(Timestamp),
+}
+
+impl Clock {
+    /// The present moment.
+    pub fn now(self) -> Timestamp {
+        match self {
+            Self::Fixed(moment) => moment,
+            Self::Real => match SystemTime::now().duration_since(UNIX_EPOCH) {
+                Ok(since) => {
+                    Timestamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
+                }
+                Err(_) => Timestamp::default(),
+            },
+        }
+    }
+}
+
+/// A stream of numbers from a seed (splitmix64): inode generations need no more.
+pub(crate) struct Numbers(AtomicU64);
+
+impl Numbers {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(AtomicU64::new(seed))
+    }
+
+    pub(crate) fn next(&self) -> u32 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) as u32
+    }
+}

@@ -1,0 +1,142 @@
+//! Blocks of directories and attributes: found through the fork's extents, read, grown and given
+//! back. The one place where directory and attribute code meets mapping and allocation.
+
+use uxfs_format::inode::Fork;
+use uxfs_format::verify::{BufKind, OwnerField, Owner};
+use uxfs_format::FileBlock;
+
+use crate::bmap;
+use crate::buf::{BufRef, Piece, Pieces};
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::inode::InodeState;
+use crate::tx::{InodeSlot, Tx};
+
+/// File system blocks of one da block: a directory block's for the data fork, 1 for attributes.
+pub fn fsbs(fs: &Fs, fork: Fork) -> u64 {
+    match fork {
+        Fork::Data => fs.geo.dir_block_fsbs(),
+        Fork::Attr => 1,
+    }
+}
+
+/// Reads the da block at offset `at` of a fork, which must be one of `kinds` and belong to the
+/// inode. `None` if nothing is mapped there.
+///
+/// # Errors
+/// If it is mapped in part only, cannot be read, or is damaged.
+pub fn read_opt(
+    fs: &Fs,
+    inode: &InodeState,
+    fork: Fork,
+    at: FileBlock,
+    kinds: &[BufKind],
+) -> Result<Option<BufRef>> {
+    let Some(pieces) = pieces(fs, inode, fork, at)? else { return Ok(None) };
+    fs.bufs.get_pieces(pieces, kinds, Owner::Inode(inode.ino)).map(Some)
+}
+
+/// As [`read_opt`], for a block that must be there.
+///
+/// # Errors
+/// As [`read_opt`], and if nothing is mapped.
+pub fn read(
+    fs: &Fs,
+    inode: &InodeState,
+    fork: Fork,
+    at: FileBlock,
+    kinds: &[BufKind],
+) -> Result<BufRef> {
+    match read_opt(fs, inode, fork, at, kinds)? {
+        Some(buf) => Ok(buf),
+        None => Err(inode.corrupt(format!("no {} at {fork:?} block {at}", kinds[0].name()))),
+    }
+}
+
+fn pieces(
+    fs: &Fs,
+    inode: &InodeState,
+    fork: Fork,
+    at: FileBlock,
+) -> Result<Option<Pieces>> {
+    let (mut at, end) = (at, at.plus(fsbs(fs, fork)));
+    let mut pieces = Pieces::new();
+    while at < end {
+        let Some(extent) = bmap::lookup(fs, inode, fork, at)? else {
+            if pieces.is_empty() {
+                return Ok(None);
+            }
+            return Err(inode.corrupt(format!("{fork:?} block {at} is missing in part")));
+        };
+        let skip = at.0 - extent.offset.0;
+        let len = (extent.len - skip).min(end.0 - at.0);
+        let daddr = fs.geo.fsb_daddr(extent.start.plus(skip));
+        let bytes = (len << fs.geo.block_log) as u32;
+        match pieces.last_mut() {
+            Some(last) if last.daddr.bytes() + u64::from(last.len) == daddr.bytes() => {
+                last.len += bytes;
+            }
+            _ => pieces.push(Piece { daddr, len: bytes }),
+        }
+        at = at.plus(len);
+    }
+    Ok(Some(pieces))
+}
+
+/// Allocates and maps the da block at offset `at`, and makes its buffer: zeroes, but for what
+/// every block of `kind` has at fixed places: address, UUID, owner. The caller sets the magic
+/// number and the rest.
+///
+/// # Errors
+/// [`crate::Error::NoSpace`], or a damaged structure on the way.
+pub fn grow(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    fork: Fork,
+    at: FileBlock,
+    kind: BufKind,
+) -> Result<BufRef> {
+    let fs = tx.fs();
+    bmap::alloc_all(tx, slot, fork, at, fsbs(fs, fork))?;
+    let inode = tx.inode(slot);
+    let Some(pieces) = pieces(fs, inode, fork, at)? else {
+        return Err(inode.corrupt(format!("{fork:?} block {at} was mapped but is not found")));
+    };
+    let ino = inode.ino;
+    let buf = tx.make_buf(pieces, kind);
+    label(tx, &buf, kind, ino.0);
+    Ok(buf)
+}
+
+/// Writes into a fresh buffer what every kind of block has: own address, UUID, owner.
+pub(crate) fn label(tx: &mut Tx<'_>, buf: &BufRef, kind: BufKind, owner: u64) {
+    let Some(layout) = kind.layout() else { return };
+    let uuid = tx.fs().geo.meta_uuid.0;
+    let daddr = buf.daddr().0;
+    let mut bytes = tx.edit_all(buf);
+    bytes[layout.uuid..layout.uuid + 16].copy_from_slice(&uuid);
+    if let Some(at) = layout.blkno {
+        bytes[at..at + 8].copy_from_slice(&daddr.to_be_bytes());
+    }
+    match layout.owner {
+        OwnerField::Inode(at) => bytes[at..at + 8].copy_from_slice(&owner.to_be_bytes()),
+        OwnerField::Ag(at) => bytes[at..at + 4].copy_from_slice(&(owner as u32).to_be_bytes()),
+        OwnerField::None => {}
+    }
+}
+
+/// Unmaps and frees the da block at offset `at`, whose buffer is `buf`.
+///
+/// # Errors
+/// A damaged structure on the way.
+pub fn shrink(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    fork: Fork,
+    at: FileBlock,
+    buf: &BufRef,
+) -> Result<()> {
+    tx.invalidate(buf);
+    let len = fsbs(tx.fs(), fork);
+    bmap::unmap(tx, slot, fork, at, len, u64::MAX).map(|_| ())
+}

@@ -1,0 +1,321 @@
+//! The file system: opening a volume, its state in memory, and closing it.
+//!
+//! 1. A volume is opened for writing only if every feature is known, its log is clean, and no
+//!    repair is due.
+//! 2. `available` is what may still be reserved; `fdblocks` is what is free. Reservations that are
+//!    open make the first smaller than the second.
+//! 3. After [`Fs::shut_down`] nothing is written any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use uxfs_disk::BlockDev;
+use uxfs_format::features::{Incompat, LogIncompat, RoCompat, Version, describe};
+use uxfs_format::superblock::{self, Superblock};
+use uxfs_format::timestamp::Timestamp;
+use uxfs_format::{AgNo, Daddr, Geometry, Place};
+
+use crate::ag::AgCell;
+use crate::buf::Cache;
+use crate::clock::{Clock, Numbers};
+use crate::error::{Error, Result};
+use crate::inode::Inodes;
+use crate::log_state;
+use crate::tx::Counters;
+
+/// How to open a volume.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OpenOptions {
+    /// Refuse all changes, and never write to the device.
+    pub read_only: bool,
+    /// Read a volume whose log is dirty as it lies there, without what the log holds. Goes with
+    /// `read_only`.
+    pub norecovery: bool,
+    /// The volume is being made: nobody looks at it before it is finished, so it may be unfinished
+    /// (`inprogress`) now and be written back at any time.
+    pub unfinished: bool,
+    /// Where times of changes come from.
+    pub clock: Clock,
+    /// Seed of inode generations; `None` takes one from the time.
+    pub seed: Option<u64>,
+    /// About how many bytes of clean metadata to keep in memory.
+    pub cache_bytes: usize,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            norecovery: false,
+            unfinished: false,
+            clock: Clock::Real,
+            seed: None,
+            cache_bytes: 64 << 20,
+        }
+    }
+}
+
+impl OpenOptions {
+    /// For reading only.
+    pub fn read_only() -> Self {
+        Self { read_only: true, ..Self::default() }
+    }
+}
+
+/// An open volume.
+pub struct Fs {
+    /// Its shape.
+    pub geo: Arc<Geometry>,
+    pub(crate) dev: Arc<dyn BlockDev>,
+    pub(crate) bufs: Cache,
+    pub(crate) inodes: Inodes,
+    pub(crate) gate: RwLock<()>,
+    pub(crate) next_tx: AtomicU64,
+    pub(crate) numbers: Numbers,
+    pub(crate) options: OpenOptions,
+    ags: Vec<AgCell>,
+    superblock: Mutex<Vec<u8>>,
+    available: AtomicI64,
+    fdblocks: AtomicI64,
+    icount: AtomicI64,
+    ifree: AtomicI64,
+    shutdown: Mutex<Option<String>>,
+    pub(crate) marked: Mutex<bool>,
+    /// The group that gets the next new directory.
+    pub(crate) next_dir_ag: AtomicU64,
+}
+
+impl Fs {
+    /// Opens the volume on `dev`.
+    ///
+    /// # Errors
+    /// [`Error::NotXfs`], [`Error::Corrupt`], [`Error::DirtyLog`], or [`Error::Unsupported`] with
+    /// the names of the features that stand in the way.
+    pub fn open(dev: Arc<dyn BlockDev>, options: OpenOptions) -> Result<Self> {
+        let sector = read_superblock(&*dev)?;
+        let sb = Superblock::verify(&sector)?;
+        let read_only = options.read_only || dev.read_only();
+        let options = OpenOptions { read_only, ..options };
+        check_features(sb, &options)?;
+        let geo = Arc::new(Geometry::new(sb));
+        let bytes = geo.dblocks << geo.block_log;
+        if dev.len() < bytes {
+            let problem = format!("{bytes} bytes of volume on a device of {}", dev.len());
+            return Err(Error::corrupt("superblock", Place::Volume, problem));
+        }
+        if !options.norecovery && !options.unfinished {
+            log_state::require_clean(&*dev, &geo, sb)?;
+        }
+        let (fdblocks, icount, ifree) = (sb.fdblocks.get(), sb.icount.get(), sb.ifree.get());
+        // Blocks that the trees' own growth may need are not for anybody else to reserve.
+        let aside = u64::from(geo.ag_count) * 12;
+        let seed = options.seed.unwrap_or_else(|| {
+            let now = Clock::Real.now();
+            (now.sec as u64).rotate_left(30) ^ u64::from(now.nsec)
+        });
+        let cache_bytes = options.cache_bytes;
+        Ok(Self {
+            bufs: Cache::new(Arc::clone(&dev), Arc::clone(&geo), cache_bytes),
+            inodes: Inodes::new(cache_bytes / 4096),
+            gate: RwLock::new(()),
+            next_tx: AtomicU64::new(1),
+            numbers: Numbers::new(seed),
+            ags: (0..geo.ag_count).map(|_| AgCell::default()).collect(),
+            available: AtomicI64::new(fdblocks.saturating_sub(aside) as i64),
+            fdblocks: AtomicI64::new(fdblocks as i64),
+            icount: AtomicI64::new(icount as i64),
+            ifree: AtomicI64::new(ifree as i64),
+            shutdown: Mutex::new(None),
+            marked: Mutex::new(false),
+            next_dir_ag: AtomicU64::new(0),
+            superblock: Mutex::new(sector),
+            options,
+            geo,
+            dev,
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn BlockDev> {
+        &self.dev
+    }
+
+    /// A copy of the superblock's sector as it was read, with label and counters brought up to
+    /// date.
+    pub fn superblock(&self) -> Superblock {
+        let mut sb = *Superblock::view(&self.superblock.lock()).expect("checked when opened");
+        self.fill_counters(&mut sb);
+        sb
+    }
+
+    pub(crate) fn fill_counters(&self, sb: &mut Superblock) {
+        sb.fdblocks.set(self.fdblocks.load(Ordering::Relaxed).max(0) as u64);
+        sb.icount.set(self.icount.load(Ordering::Relaxed).max(0) as u64);
+        sb.ifree.set(self.ifree.load(Ordering::Relaxed).max(0) as u64);
+    }
+
+    pub(crate) fn edit_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
+        let mut sector = self.superblock.lock();
+        let sb = Superblock::view_mut(&mut sector).expect("checked when opened");
+        self.fill_counters(sb);
+        change(sb);
+        uxfs_format::crc::stamp(&mut sector, superblock::CRC_OFFSET);
+        sector.clone()
+    }
+
+    pub(crate) fn ag(&self, ag: AgNo) -> Result<&AgCell> {
+        self.ags.get(ag.0 as usize).ok_or_else(|| {
+            Error::corrupt("AG number", Place::Volume, format!("{ag} of {}", self.ags.len()))
+        })
+    }
+
+    /// The present moment by this volume's clock.
+    pub fn now(&self) -> Timestamp {
+        self.options.clock.now()
+    }
+
+    /// Free blocks, those reserved by running operations included.
+    pub fn free_blocks(&self) -> u64 {
+        self.fdblocks.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Blocks that can still be reserved.
+    pub fn available_blocks(&self) -> u64 {
+        self.available.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Allocated inodes and free ones among them.
+    pub fn inode_counts(&self) -> (u64, u64) {
+        let get = |n: &AtomicI64| n.load(Ordering::Relaxed).max(0) as u64;
+        (get(&self.icount), get(&self.ifree))
+    }
+
+    pub(crate) fn reserve(&self, blocks: u64) -> Result<()> {
+        let want = blocks as i64;
+        let before = self.available.fetch_sub(want, Ordering::AcqRel);
+        if before < want {
+            self.available.fetch_add(want, Ordering::AcqRel);
+            return Err(Error::NoSpace);
+        }
+        Ok(())
+    }
+
+    /// Ends a reservation of `reserved` blocks that changed the counters by `change`, `kept` of it
+    /// going on.
+    pub(crate) fn apply(&self, reserved: u64, change: Counters, kept: u64) {
+        self.available
+            .fetch_add(reserved as i64 - kept as i64 + change.fdblocks, Ordering::AcqRel);
+        self.fdblocks.fetch_add(change.fdblocks, Ordering::AcqRel);
+        self.icount.fetch_add(change.icount, Ordering::AcqRel);
+        self.ifree.fetch_add(change.ifree, Ordering::AcqRel);
+    }
+
+    /// Fails if the volume may not be changed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.check_running()
+    }
+
+    pub(crate) fn check_running(&self) -> Result<()> {
+        match &*self.shutdown.lock() {
+            Some(why) => Err(Error::Shutdown(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops all further changes and writes: something failed in the midst of a change.
+    pub(crate) fn shut_down(&self, why: impl Into<String>) {
+        self.shutdown.lock().get_or_insert(why.into());
+    }
+}
+
+/// The sector of the primary superblock, by its own sector size.
+fn read_superblock(dev: &dyn BlockDev) -> Result<Vec<u8>> {
+    let read = |len: usize| {
+        let mut sector = vec![0; len];
+        dev.read_at(0, &mut sector)
+            .map_err(|source| Error::Io { what: "reading", daddr: Daddr(0), source })?;
+        Ok::<_, Error>(sector)
+    };
+    if dev.len() < 512 {
+        return Err(Error::NotXfs(format!("only {} bytes", dev.len())));
+    }
+    let first = read(512)?;
+    let Some(sb) = Superblock::view(&first) else {
+        return Err(Error::NotXfs("no superblock".into()));
+    };
+    if sb.magicnum.get() != superblock::MAGIC {
+        return Err(Error::NotXfs(format!("starts with {:#010x}", sb.magicnum.get())));
+    }
+    if sb.version() != 5 {
+        return Err(Error::Unsupported(format!("version {} volumes", sb.version())));
+    }
+    let size = usize::from(sb.sectsize.get());
+    if !size.is_power_of_two() || !(512..=32768).contains(&size) || dev.len() < size as u64 {
+        return Err(Error::corrupt("superblock", Place::Volume, format!("sector size {size}")));
+    }
+    read(size)
+}
+
+/// Features that are read and written.
+const INCOMPAT_KNOWN: Incompat = Incompat::FTYPE
+    .union(Incompat::SPINODES)
+    .union(Incompat::META_UUID)
+    .union(Incompat::BIGTIME)
+    .union(Incompat::NREXT64)
+    .union(Incompat::EXCHRANGE);
+/// Features that are read only.
+const INCOMPAT_READ: Incompat = Incompat::PARENT;
+
+fn check_features(sb: &Superblock, options: &OpenOptions) -> Result<()> {
+    let refuse = |what: String| Err(Error::Unsupported(what));
+    let incompat = sb.incompat();
+    if incompat.contains(Incompat::NEEDSREPAIR) {
+        return refuse("the volume needs a repair (an earlier change did not finish): run \
+                       xfs_repair on it first"
+            .into());
+    }
+    let unknown = incompat - INCOMPAT_KNOWN - INCOMPAT_READ;
+    if !unknown.is_empty() {
+        return refuse(format!("incompatible feature not supported: {}", describe(unknown)));
+    }
+    if sb.inprogress != 0 && !options.unfinished {
+        return refuse("the volume is unfinished (its making or import was interrupted)".into());
+    }
+    if sb.logstart.get() == 0 {
+        return refuse("external log not supported".into());
+    }
+    let flags = sb.version_flags();
+    if flags.contains(Version::BORG) {
+        return refuse("names without case (ascii-ci) not supported".into());
+    }
+    if options.read_only {
+        return Ok(());
+    }
+    let ro = sb.ro_compat() - RoCompat::all();
+    if !ro.is_empty() {
+        return refuse(format!(
+            "read-only compatible feature unknown: {}; the volume can be read only",
+            describe(ro)
+        ));
+    }
+    let read_only = incompat & INCOMPAT_READ;
+    if !read_only.is_empty() {
+        return refuse(format!("writing with feature {} not supported", describe(read_only)));
+    }
+    let log = sb.log_incompat() - LogIncompat::all();
+    if !log.is_empty() {
+        return refuse(format!("log feature unknown: {}", describe(log)));
+    }
+    if sb.rblocks.get() != 0 {
+        return refuse("writing a volume with a realtime device not supported".into());
+    }
+    if flags.contains(Version::QUOTA) && sb.qflags.get() != 0 {
+        return refuse("writing a volume with quota accounting not supported".into());
+    }
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! Inodes in memory, and the cache of them.
+//!
+//! 1. There is at most one [`InodeState`] for an inode number; whoever wants the inode shares it.
+//! 2. The state is the truth; the inode's bytes in its cluster buffer lag behind until
+//!    [`Inodes::flush`] brings them up to date.
+//! 3. A dirty inode is never evicted.
+//! 4. Forks are kept as they are on disk, so that writing, logging and undoing are copies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
+use uxfs_format::inode::{Fork, InodeCore};
+use uxfs_format::verify::{BufKind, Owner};
+use uxfs_format::{Geometry, Ino, Place, inode};
+
+use crate::buf::BufRef;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+
+/// A shared handle on an inode in memory.
+pub type InodeRef = Arc<RwLock<InodeState>>;
+
+/// An inode in memory.
+#[derive(Clone)]
+pub struct InodeState {
+    /// Its number.
+    pub ino: Ino,
+    /// Its core, decoded.
+    pub core: InodeCore,
+    /// The bytes behind the core: data fork, then attribute fork.
+    pub literal: Box<[u8]>,
+    dirty: bool,
+}
+
+impl InodeState {
+    /// A new inode with empty forks.
+    pub(crate) fn new(ino: Ino, core: InodeCore, geo: &Geometry) -> Self {
+        let literal = vec![0; geo.literal_len()].into_boxed_slice();
+        Self { ino, core, literal, dirty: false }
+    }
+
+    /// The bytes of a fork.
+    pub fn fork(&self, fork: Fork) -> &[u8] {
+        &self.literal[self.core.fork_range(fork, self.literal.len())]
+    }
+
+    /// The bytes of a fork, to be changed; for transactions only.
+    pub(crate) fn fork_mut(&mut self, fork: Fork) -> &mut [u8] {
+        let range = self.core.fork_range(fork, self.literal.len());
+        &mut self.literal[range]
+    }
+
+    /// An error about this inode.
+    pub fn corrupt(&self, problem: impl Into<String>) -> Error {
+        Error::corrupt("inode", Place::Inode(self.ino), problem)
+    }
+}
+
+const SHARDS: usize = 16;
+
+struct Slot {
+    cell: InodeRef,
+    used: bool,
+}
+
+/// The inodes in memory.
+pub struct Inodes {
+    shards: [Mutex<FxHashMap<u64, Slot>>; SHARDS],
+    dirty: Mutex<BTreeMap<u64, InodeRef>>,
+    count: AtomicUsize,
+    limit: usize,
+}
+
+impl Inodes {
+    /// An empty cache that keeps about `limit` clean inodes.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            shards: core::array::from_fn(|_| Mutex::default()),
+            dirty: Mutex::default(),
+            count: AtomicUsize::new(0),
+            limit,
+        }
+    }
+
+    fn shard(&self, ino: Ino) -> &Mutex<FxHashMap<u64, Slot>> {
+        &self.shards[ino.0 as usize % SHARDS]
+    }
+
+    /// Number of inodes that wait to be written.
+    pub(crate) fn dirty_count(&self) -> usize {
+        self.dirty.lock().len()
+    }
+
+    /// The inode, from memory or from the volume; it may be a free one.
+    ///
+    /// # Errors
+    /// If there can be no such inode, or it cannot be read or is damaged.
+    pub fn get(&self, fs: &Fs, ino: Ino) -> Result<InodeRef> {
+        if let Some(slot) = self.shard(ino).lock().get_mut(&ino.0) {
+            slot.used = true;
+            return Ok(Arc::clone(&slot.cell));
+        }
+        let state = read(fs, ino)?;
+        Ok(self.insert(state))
+    }
+
+    /// Takes in an inode that was just read or made; if another thread was faster, its is given.
+    pub(crate) fn insert(&self, state: InodeState) -> InodeRef {
+        let ino = state.ino;
+        let mut shard = self.shard(ino).lock();
+        if let Some(slot) = shard.get(&ino.0) {
+            return Arc::clone(&slot.cell);
+        }
+        let cell = Arc::new(RwLock::new(state));
+        shard.insert(ino.0, Slot { cell: Arc::clone(&cell), used: true });
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        if count > self.limit {
+            let before = shard.len();
+            shard.retain(|_, slot| {
+                let busy = Arc::strong_count(&slot.cell) > 1;
+                core::mem::take(&mut slot.used) || busy
+            });
+            self.count.fetch_sub(before - shard.len(), Ordering::Relaxed);
+        }
+        cell
+    }
+
+    /// Takes in a newly allocated inode in place of the free one that may be cached.
+    pub(crate) fn replace(&self, state: InodeState) -> InodeRef {
+        let ino = state.ino;
+        let cell = self.insert(state.clone());
+        let mut guard = cell.write();
+        let dirty = guard.dirty;
+        *guard = InodeState { dirty, ..state };
+        drop(guard);
+        debug_assert_eq!(cell.read().ino, ino);
+        cell
+    }
+
+    /// Drops an inode that is no longer what memory says.
+    pub(crate) fn forget(&self, ino: Ino) {
+        if self.shard(ino).lock().remove(&ino.0).is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.dirty.lock().remove(&ino.0);
+    }
+
+    /// Puts an inode whose change was committed among those to be written.
+    pub(crate) fn mark_dirty(&self, cell: &InodeRef, state: &mut InodeState) {
+        // A dirty inode is held by the dirty set, so it is not evicted.
+        if !core::mem::replace(&mut state.dirty, true) {
+            self.dirty.lock().insert(state.ino.0, Arc::clone(cell));
+        }
+    }
+
+    /// Writes all dirty inodes into their cluster buffers. The caller has shut out transactions.
+    pub(crate) fn flush(&self, fs: &Fs) -> Result<()> {
+        let dirty = core::mem::take(&mut *self.dirty.lock());
+        let mut cluster: Option<BufRef> = None;
+        for (ino, cell) in dirty {
+            let ino = Ino(ino);
+            let mut state = cell.write();
+            let (daddr, offset) = locate(&fs.geo, ino);
+            let buf = match cluster.take() {
+                Some(buf) if buf.daddr() == daddr => buf,
+                _ => read_cluster(fs, ino)?.0,
+            };
+            let size = fs.geo.inode_size as usize;
+            let mut content = buf.content.write();
+            let raw = &mut content.bytes[offset..offset + size];
+            raw[inode::CORE_LEN..].copy_from_slice(&state.literal);
+            state.core.encode(raw, ino, &fs.geo.meta_uuid);
+            state.dirty = false;
+            drop(content);
+            fs.bufs.mark_dirty(&buf);
+            cluster = Some(buf);
+        }
+        Ok(())
+    }
+}
+
+/// Where an inode lies: the address of its cluster and its offset there.
+fn locate(geo: &Geometry, ino: Ino) -> (uxfs_format::Daddr, usize) {
+    let (block, offset) = geo.cluster_of(geo.ino_agino(ino));
+    (geo.ag_daddr(geo.ino_ag(ino), block), offset)
+}
+
+/// The cluster buffer of an inode, and the inode's offset in it.
+pub(crate) fn read_cluster(fs: &Fs, ino: Ino) -> Result<(BufRef, usize)> {
+    let (daddr, offset) = locate(&fs.geo, ino);
+    let len = fs.geo.cluster_blocks() << fs.geo.block_log;
+    let buf = fs.bufs.get(daddr, len, &[BufKind::InodeCluster], Owner::Volume)?;
+    Ok((buf, offset))
+}
+
+fn read(fs: &Fs, ino: Ino) -> Result<InodeState> {
+    if !fs.geo.ino_valid(ino) {
+        return Err(Error::corrupt("inode", Place::Inode(ino), "lies outside the volume"));
+    }
+    let (buf, offset) = read_cluster(fs, ino)?;
+    let content = buf.read();
+    let raw = &content[offset..offset + fs.geo.inode_size as usize];
+    let core = InodeCore::decode(raw, ino, &fs.geo.meta_uuid)?;
+    Ok(InodeState { ino, core, literal: raw[inode::CORE_LEN..].into(), dirty: false })
+}

@@ -1,0 +1,507 @@
+//! The transaction: every change to metadata goes through one.
+//!
+//! A transaction locks what it works on (inodes, then allocation groups), records which 128-byte
+//! chunks of which buffers and which parts of which inodes it changes, and ends in a commit or a
+//! cancel, of all or of nothing.
+//!
+//! 1. Locks are taken inodes first, in ascending order, then allocation groups; a group below one
+//!    that is held already is only tried for, never waited for.
+//! 2. Whatever it changes it keeps the old content of, until it ends: dropping a transaction
+//!    without commit puts everything back.
+//! 3. Space is reserved before anything changes, so that what was begun can be finished.
+//! 4. Freed extents, reverse mappings and reference counts are deferred: they are done, in the
+//!    order they were asked for, after the caller's own changes and before the commit
+//!    ([`crate::defer`]). The journal will cut the chain into a transaction each.
+//!
+//! Called by everything that changes metadata; commits into [`crate::writeback`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::{
+    ArcRwLockWriteGuard, MappedRwLockWriteGuard, MutexGuard, RawRwLock, RwLockReadGuard,
+    RwLockWriteGuard,
+};
+use smallvec::SmallVec;
+use uxfs_format::agf::Agf;
+use uxfs_format::agi::Agi;
+use uxfs_format::inode::Fork;
+use uxfs_format::verify::BufKind;
+use uxfs_format::{AgNo, Ino};
+
+use crate::ag::AgState;
+use crate::buf::{BufRef, Pieces};
+use crate::defer::Deferred;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{InodeRef, InodeState};
+
+/// Granularity at which changes to buffers are recorded: that of XFS' log.
+pub const CHUNK: usize = 128;
+
+/// An inode that a transaction has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeSlot(usize);
+
+bitflags::bitflags! {
+    /// Which parts of an inode a transaction changed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Changed: u8 {
+        /// The core.
+        const CORE = 1;
+        /// The data fork.
+        const DATA = 2;
+        /// The attribute fork.
+        const ATTR = 4;
+    }
+}
+
+struct TxInode {
+    cell: InodeRef,
+    guard: ArcRwLockWriteGuard<RawRwLock, InodeState>,
+    before: Option<Box<InodeState>>,
+    changed: Changed,
+    /// Made in this transaction: a cancel forgets it.
+    fresh: bool,
+}
+
+struct TxBuf {
+    buf: BufRef,
+    /// One bit for every chunk that was changed.
+    chunks: SmallVec<[u64; 1]>,
+    /// Made in this transaction: there is no old content.
+    fresh: bool,
+    /// Its block was freed: after commit it is forgotten.
+    stale: bool,
+    /// Kind before this transaction.
+    kind_before: BufKind,
+}
+
+struct UndoChunk {
+    slot: u32,
+    chunk: u32,
+}
+
+/// Changes to the counters of the superblock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Free blocks.
+    pub fdblocks: i64,
+    /// Allocated inodes.
+    pub icount: i64,
+    /// Free inodes among them.
+    pub ifree: i64,
+}
+
+/// An open transaction.
+pub struct Tx<'fs> {
+    fs: &'fs Fs,
+    id: u64,
+    inodes: SmallVec<[TxInode; 4]>,
+    ags: SmallVec<[(AgNo, MutexGuard<'fs, AgState>); 4]>,
+    bufs: Vec<TxBuf>,
+    undo_chunks: Vec<UndoChunk>,
+    undo_bytes: Vec<u8>,
+    pub(crate) deferred: Vec<Deferred>,
+    reserved: u64,
+    counters: Counters,
+    done: bool,
+    rolled: bool,
+    /// Shut out while everything is written back. Last: it opens after all other locks.
+    _gate: RwLockReadGuard<'fs, ()>,
+}
+
+impl<'fs> Tx<'fs> {
+    /// Begins a transaction that will take at most `blocks` blocks.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if they are not there, [`Error::ReadOnly`], [`Error::Shutdown`].
+    pub fn begin(fs: &'fs Fs, blocks: u64) -> Result<Self> {
+        fs.check_writable()?;
+        let gate = fs.gate.read_recursive();
+        fs.reserve(blocks)?;
+        Ok(Self {
+            fs,
+            id: fs.next_tx.fetch_add(1, Ordering::Relaxed),
+            inodes: SmallVec::new(),
+            ags: SmallVec::new(),
+            bufs: Vec::with_capacity(16),
+            undo_chunks: Vec::new(),
+            undo_bytes: Vec::new(),
+            deferred: Vec::new(),
+            reserved: blocks,
+            counters: Counters::default(),
+            done: false,
+            rolled: false,
+            _gate: gate,
+        })
+    }
+
+    /// The file system.
+    pub fn fs(&self) -> &'fs Fs {
+        self.fs
+    }
+
+    // ---- inodes ----------------------------------------------------------------------------
+
+    /// Locks an inode for change; the same inode again gives the same slot.
+    ///
+    /// # Errors
+    /// If the inode cannot be read or is damaged or free.
+    pub fn lock_inode(&mut self, ino: Ino) -> Result<InodeSlot> {
+        if let Some(at) = self.inodes.iter().position(|i| i.guard.ino == ino) {
+            return Ok(InodeSlot(at));
+        }
+        let cell = self.fs.inodes.get(self.fs, ino)?;
+        let guard = cell.write_arc();
+        if guard.core.mode == 0 {
+            return Err(Error::NotFound);
+        }
+        Ok(self.join(cell, guard, false))
+    }
+
+    /// Locks several inodes in ascending order and gives their slots in the order asked for.
+    ///
+    /// # Errors
+    /// As [`Tx::lock_inode`].
+    pub fn lock_inodes<const N: usize>(&mut self, inos: [Ino; N]) -> Result<[InodeSlot; N]> {
+        debug_assert!(self.inodes.is_empty(), "inodes are locked all at once");
+        let mut sorted = inos;
+        sorted.sort_unstable();
+        for ino in sorted {
+            self.lock_inode(ino)?;
+        }
+        let mut slots = [InodeSlot(0); N];
+        for (slot, ino) in slots.iter_mut().zip(inos) {
+            *slot = self.lock_inode(ino)?;
+        }
+        Ok(slots)
+    }
+
+    /// Takes in an inode that this transaction has just allocated.
+    pub(crate) fn join_new(&mut self, cell: InodeRef) -> InodeSlot {
+        let guard = cell.write_arc();
+        let slot = self.join(cell, guard, true);
+        self.inodes[slot.0].changed = Changed::all();
+        slot
+    }
+
+    fn join(
+        &mut self,
+        cell: InodeRef,
+        guard: ArcRwLockWriteGuard<RawRwLock, InodeState>,
+        fresh: bool,
+    ) -> InodeSlot {
+        self.inodes.push(TxInode { cell, guard, before: None, changed: Changed::empty(), fresh });
+        InodeSlot(self.inodes.len() - 1)
+    }
+
+    /// An inode of this transaction.
+    pub fn inode(&self, slot: InodeSlot) -> &InodeState {
+        &self.inodes[slot.0].guard
+    }
+
+    /// The core of an inode of this transaction, to be changed.
+    pub fn core_mut(&mut self, slot: InodeSlot) -> &mut uxfs_format::inode::InodeCore {
+        &mut self.inode_mut(slot, Changed::CORE).core
+    }
+
+    /// The bytes of an inode's fork, to be changed.
+    pub fn fork_mut(&mut self, slot: InodeSlot, fork: Fork) -> &mut [u8] {
+        let part = match fork {
+            Fork::Data => Changed::DATA,
+            Fork::Attr => Changed::ATTR,
+        };
+        self.inode_mut(slot, part | Changed::CORE).fork_mut(fork)
+    }
+
+    /// The whole of an inode, to be changed in the named parts.
+    pub fn inode_mut(&mut self, slot: InodeSlot, parts: Changed) -> &mut InodeState {
+        let entry = &mut self.inodes[slot.0];
+        if entry.before.is_none() && !entry.fresh {
+            entry.before = Some(Box::new(InodeState::clone(&entry.guard)));
+        }
+        if entry.changed.is_empty() || entry.fresh {
+            entry.changed |= Changed::CORE;
+        }
+        entry.changed |= parts;
+        &mut entry.guard
+    }
+
+    // ---- allocation groups -----------------------------------------------------------------
+
+    /// Locks an allocation group, waiting for it if order allows. `false` if it is taken and may
+    /// not be waited for: the caller then tries another.
+    ///
+    /// # Errors
+    /// If its headers cannot be read or are damaged.
+    pub fn lock_ag(&mut self, ag: AgNo) -> Result<bool> {
+        if self.holds_ag(ag) {
+            return Ok(true);
+        }
+        let cell = self.fs.ag(ag)?;
+        let in_order = self.ags.iter().all(|(held, _)| *held < ag);
+        let mut guard = if in_order {
+            cell.lock()
+        } else {
+            match cell.try_lock() {
+                Some(guard) => guard,
+                None => return Ok(false),
+            }
+        };
+        guard.load(self.fs, ag)?;
+        self.ags.push((ag, guard));
+        Ok(true)
+    }
+
+    /// Does this transaction hold the allocation group?
+    pub fn holds_ag(&self, ag: AgNo) -> bool {
+        self.ags.iter().any(|(held, _)| *held == ag)
+    }
+
+    /// State of an allocation group that this transaction holds.
+    ///
+    /// # Panics
+    /// If it does not hold it: a mistake of the caller.
+    pub fn ag(&self, ag: AgNo) -> &AgState {
+        let held = self.ags.iter().find(|(held, _)| *held == ag);
+        &held.expect("the transaction has locked the AG").1
+    }
+
+    /// The same, to be changed. What lies in it is a hint only and is not put back by a cancel.
+    ///
+    /// # Panics
+    /// As [`Tx::ag`].
+    pub fn ag_mut(&mut self, ag: AgNo) -> &mut AgState {
+        let held = self.ags.iter_mut().find(|(held, _)| *held == ag);
+        &mut held.expect("the transaction has locked the AG").1
+    }
+
+    /// A copy of the AGF of a held group.
+    pub fn agf(&self, ag: AgNo) -> Agf {
+        *Agf::view(&self.ag(ag).headers().agf.read())
+    }
+
+    /// A copy of the AGI of a held group.
+    pub fn agi(&self, ag: AgNo) -> Agi {
+        *Agi::view(&self.ag(ag).headers().agi.read())
+    }
+
+    /// Changes the AGF of a held group.
+    pub fn edit_agf(&mut self, ag: AgNo, change: impl FnOnce(&mut Agf)) {
+        let buf = Arc::clone(&self.ag(ag).headers().agf);
+        change(Agf::view_mut(&mut self.edit(&buf, 0..size_of::<Agf>())));
+    }
+
+    /// Changes the AGI of a held group.
+    pub fn edit_agi(&mut self, ag: AgNo, change: impl FnOnce(&mut Agi)) {
+        let buf = Arc::clone(&self.ag(ag).headers().agi);
+        change(Agi::view_mut(&mut self.edit(&buf, 0..size_of::<Agi>())));
+    }
+
+    // ---- buffers ---------------------------------------------------------------------------
+
+    fn take(&mut self, buf: &BufRef, fresh: bool) -> usize {
+        if buf.holder.load(Ordering::Relaxed) == self.id {
+            return buf.holder_slot.load(Ordering::Relaxed) as usize;
+        }
+        let words = buf.len().div_ceil(CHUNK).div_ceil(64);
+        let kind_before = {
+            // Held under the content lock, so that write-back sees either neither or both.
+            let content = buf.content.write();
+            let other = buf.holder.swap(self.id, Ordering::AcqRel);
+            debug_assert_eq!(other, 0, "two transactions change the buffer at {:?}", buf.place());
+            buf.holder_slot.store(self.bufs.len() as u32, Ordering::Relaxed);
+            content.kind
+        };
+        self.bufs.push(TxBuf {
+            buf: Arc::clone(buf),
+            chunks: SmallVec::from_elem(0, words),
+            fresh,
+            stale: false,
+            kind_before,
+        });
+        self.bufs.len() - 1
+    }
+
+    /// Bytes `range` of a buffer, to be changed; what lies outside cannot be reached.
+    ///
+    /// # Panics
+    /// If the range is not inside the buffer.
+    pub fn edit<'b>(
+        &mut self,
+        buf: &'b BufRef,
+        range: core::ops::Range<usize>,
+    ) -> MappedRwLockWriteGuard<'b, [u8]> {
+        let slot = self.take(buf, false);
+        let content = buf.content.write();
+        let entry = &mut self.bufs[slot];
+        entry.stale = false;
+        if !range.is_empty() {
+            for chunk in range.start / CHUNK..=(range.end - 1) / CHUNK {
+                let (word, bit) = (chunk / 64, 1u64 << (chunk % 64));
+                if entry.chunks[word] & bit != 0 {
+                    continue;
+                }
+                entry.chunks[word] |= bit;
+                if !entry.fresh {
+                    let at = chunk * CHUNK;
+                    let end = (at + CHUNK).min(content.bytes.len());
+                    self.undo_chunks.push(UndoChunk { slot: slot as u32, chunk: chunk as u32 });
+                    self.undo_bytes.extend_from_slice(&content.bytes[at..end]);
+                    self.undo_bytes.resize(self.undo_chunks.len() * CHUNK, 0);
+                }
+            }
+        }
+        RwLockWriteGuard::map(content, |c| &mut c.bytes[range])
+    }
+
+    /// All bytes of a buffer, to be changed.
+    pub fn edit_all<'b>(&mut self, buf: &'b BufRef) -> MappedRwLockWriteGuard<'b, [u8]> {
+        self.edit(buf, 0..buf.len())
+    }
+
+    /// Changes what kind of structure a buffer holds (a directory growing from one form into the
+    /// next).
+    pub fn set_kind(&mut self, buf: &BufRef, kind: BufKind) {
+        self.take(buf, false);
+        buf.content.write().kind = kind;
+    }
+
+    /// A buffer over blocks that were just allocated: zeroes, of `kind`, all of it changed.
+    pub fn make_buf(&mut self, pieces: Pieces, kind: BufKind) -> BufRef {
+        // Blocks of the AG free list can be freed and taken again within one transaction; the old
+        // buffer is then still held, and is used anew.
+        if let Some(entry) = self.bufs.iter().find(|b| b.buf.daddr() == pieces[0].daddr) {
+            let buf = Arc::clone(&entry.buf);
+            if buf.len() == pieces.iter().map(|p| p.len as usize).sum::<usize>() {
+                self.edit_all(&buf).fill(0);
+                self.set_kind(&buf, kind);
+                return buf;
+            }
+        }
+        let buf = self.fs.bufs.make(pieces, kind);
+        let slot = self.take(&buf, true);
+        let chunks = buf.len().div_ceil(CHUNK);
+        for chunk in 0..chunks {
+            self.bufs[slot].chunks[chunk / 64] |= 1 << (chunk % 64);
+        }
+        buf
+    }
+
+    /// Tells that a buffer's block is being freed: it will not be written again.
+    pub fn invalidate(&mut self, buf: &BufRef) {
+        let slot = self.take(buf, false);
+        self.bufs[slot].stale = true;
+    }
+
+    // ---- space -----------------------------------------------------------------------------
+
+    /// Changes the superblock's counters by this much at commit.
+    pub fn count(&mut self, change: Counters) {
+        self.counters.fdblocks += change.fdblocks;
+        self.counters.icount += change.icount;
+        self.counters.ifree += change.ifree;
+    }
+
+    /// Blocks of the reservation that are not taken yet.
+    pub fn blocks_left(&self) -> u64 {
+        (self.reserved as i64 + self.counters.fdblocks.min(0)).max(0) as u64
+    }
+
+    /// Reserves more blocks.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub fn reserve_more(&mut self, blocks: u64) -> Result<()> {
+        self.fs.reserve(blocks)?;
+        self.reserved += blocks;
+        Ok(())
+    }
+
+    // ---- the end ---------------------------------------------------------------------------
+
+    /// Does what was deferred, then makes all changes part of the volume.
+    ///
+    /// # Errors
+    /// If a deferred step fails; everything is then put back.
+    pub fn commit(mut self) -> Result<()> {
+        crate::defer::finish(&mut self)?;
+        self.settle();
+        self.done = true;
+        Ok(())
+    }
+
+    /// Makes what was changed so far part of the volume and lets go of the allocation groups; the
+    /// inodes stay locked. What was settled is not put back by a later cancel, which then shuts
+    /// the volume down.
+    pub(crate) fn roll(&mut self) {
+        self.settle();
+        self.ags.clear();
+        self.rolled = true;
+    }
+
+    fn settle(&mut self) {
+        self.undo_chunks.clear();
+        self.undo_bytes.clear();
+        for entry in self.bufs.drain(..) {
+            entry.buf.holder.store(0, Ordering::Release);
+            if entry.stale {
+                self.fs.bufs.forget(&entry.buf);
+            } else {
+                self.fs.bufs.mark_dirty(&entry.buf);
+            }
+        }
+        for entry in &mut self.inodes {
+            if !entry.changed.is_empty() {
+                entry.guard.core.changecount = entry.guard.core.changecount.wrapping_add(1);
+                self.fs.inodes.mark_dirty(&entry.cell, &mut entry.guard);
+            }
+            entry.before = None;
+            entry.changed = Changed::empty();
+            entry.fresh = false;
+        }
+        let left = self.blocks_left();
+        self.fs.apply(self.reserved, self.counters, left);
+        self.reserved = left;
+        self.counters = Counters::default();
+    }
+}
+
+impl Drop for Tx<'_> {
+    /// A transaction that was not committed puts everything back.
+    fn drop(&mut self) {
+        if self.done {
+            self.fs.apply(self.reserved, Counters::default(), 0);
+            return;
+        }
+        for (at, undo) in self.undo_chunks.iter().enumerate().rev() {
+            let entry = &self.bufs[undo.slot as usize];
+            let mut content = entry.buf.content.write();
+            let start = undo.chunk as usize * CHUNK;
+            let end = (start + CHUNK).min(content.bytes.len());
+            let old = &self.undo_bytes[at * CHUNK..at * CHUNK + (end - start)];
+            content.bytes[start..end].copy_from_slice(old);
+        }
+        for entry in self.bufs.drain(..) {
+            entry.buf.content.write().kind = entry.kind_before;
+            entry.buf.holder.store(0, Ordering::Release);
+            if entry.fresh {
+                self.fs.bufs.forget(&entry.buf);
+            }
+        }
+        for entry in self.inodes.drain(..) {
+            let mut entry = entry;
+            if let Some(before) = entry.before.take() {
+                *entry.guard = *before;
+            }
+            if entry.fresh {
+                self.fs.inodes.forget(entry.guard.ino);
+            }
+        }
+        self.fs.apply(self.reserved, Counters::default(), 0);
+        if self.rolled {
+            self.fs.shut_down("a change could not be finished");
+        }
+    }
+}
