@@ -171,6 +171,12 @@ impl Fs {
         })
     }
 
+    /// Where blocks of an inode lie best: near the inode itself.
+    pub(crate) fn inode_goal(&self, ino: uxfs_format::Ino) -> uxfs_format::FsBlock {
+        let agino = self.geo.ino_agino(ino);
+        self.geo.fsb(self.geo.ino_ag(ino), self.geo.agino_block(agino))
+    }
+
     /// The present moment by this volume's clock.
     pub fn now(&self) -> Timestamp {
         self.options.clock.now()

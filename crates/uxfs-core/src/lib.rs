@@ -5,9 +5,12 @@
 //! directories and attributes ([`dabuf`]), directories, attributes, and on top the operations.
 
 pub mod ag;
+pub mod alloc;
 pub mod bmap;
+pub mod btree;
 pub mod buf;
 pub mod clock;
+pub mod da;
 pub mod dabuf;
 mod defer;
 mod error;

@@ -254,6 +254,25 @@ impl<'fs> Tx<'fs> {
         Ok(true)
     }
 
+    /// Lets go of a group in which nothing was changed.
+    pub(crate) fn unlock_ag(&mut self, ag: AgNo) {
+        let changed = |buf: &BufRef| buf.holder.load(Ordering::Relaxed) == self.id;
+        let headers = self.ag(ag).headers();
+        if !changed(&headers.agf) && !changed(&headers.agi) {
+            self.ags.retain(|(held, _)| *held != ag);
+        }
+    }
+
+    /// Forgets what is cached of a block that is going back to free space.
+    pub(crate) fn forget_block(&mut self, ag: AgNo, block: uxfs_format::AgBlock) {
+        let daddr = self.fs.geo.ag_daddr(ag, block);
+        let held = self.bufs.iter().find(|b| b.buf.daddr() == daddr).map(|b| b.buf.clone());
+        match held {
+            Some(buf) => self.invalidate(&buf),
+            None => self.fs.bufs.forget_at(daddr),
+        }
+    }
+
     /// Does this transaction hold the allocation group?
     pub fn holds_ag(&self, ag: AgNo) -> bool {
         self.ags.iter().any(|(held, _)| *held == ag)

@@ -1,0 +1,289 @@
+//! Taking an extent out of a group's free space, and putting one back.
+
+use std::sync::Arc;
+
+use uxfs_format::btree::FreeExtent;
+use uxfs_format::{AgBlock, AgNo};
+
+use super::freelist;
+use crate::btree::{BnoTree, Cnt, CntTree, Cursor, Env};
+use crate::btree::Bno;
+use crate::error::Result;
+use crate::tx::Tx;
+
+/// What is wanted of a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want {
+    /// Fewest blocks that will do.
+    pub(crate) min: u32,
+    /// Most blocks that are of use.
+    pub(crate) max: u32,
+    /// The first block is to be a multiple of this.
+    pub(crate) align: u32,
+    /// Where it would be best.
+    pub(crate) near: AgBlock,
+}
+
+/// How many free extents to look at on either side of the wished place.
+const NEIGHBOURS: usize = 8;
+
+impl Want {
+    /// What of a free extent could serve: start and length, `None` if too little.
+    fn fit(&self, free: &FreeExtent) -> Option<(AgBlock, u32)> {
+        let end = u64::from(free.start.0) + u64::from(free.len);
+        let from = |at: u32| {
+            let start = u64::from(at).next_multiple_of(self.align.into());
+            let len = end.saturating_sub(start).min(self.max.into());
+            (len >= self.min.into()).then_some((AgBlock(start as u32), len as u32))
+        };
+        let whole = from(free.start.0);
+        if self.near > free.start && u64::from(self.near.0) < end {
+            let near = from(self.near.0);
+            // The wished place, unless starting earlier gives more.
+            if near.map(|n| n.1) >= whole.map(|w| w.1) {
+                return near;
+            }
+        }
+        whole
+    }
+}
+
+/// Takes blocks out of the free space of a group that the transaction holds. `None` if there is no
+/// such extent, or if the group could not do without it.
+pub(crate) fn take(tx: &mut Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<(AgBlock, u32)>> {
+    debug_assert!(want.min > 0 && want.min <= want.max && want.align > 0);
+    let agf = tx.agf(ag);
+    let need = freelist::needed(tx, ag);
+    let spare = (agf.freeblks.get() + agf.flcount.get()).saturating_sub(need);
+    if agf.longest.get() < want.min || spare < want.min {
+        return Ok(None);
+    }
+    freelist::fix(tx, ag)?;
+    let want = Want { max: want.max.min(spare), ..*want };
+    let Some((free, start, len)) = find(tx, ag, &want)? else { return Ok(None) };
+    carve(tx, ag, free, start, len)?;
+    Ok(Some((start, len)))
+}
+
+/// Takes up to `max` blocks for the free list itself.
+pub(super) fn take_for_freelist(
+    tx: &mut Tx<'_>,
+    ag: AgNo,
+    max: u32,
+) -> Result<Option<(AgBlock, u32)>> {
+    let want = Want { min: 1, max, align: 1, near: AgBlock(0) };
+    // The smallest extent that is enough, to keep the long ones whole.
+    let Some((free, start, len)) = find_by_len(tx, ag, &want)? else { return Ok(None) };
+    carve(tx, ag, free, start, len)?;
+    Ok(Some((start, len)))
+}
+
+type Found = (FreeExtent, AgBlock, u32);
+
+fn find(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
+    match find_near(tx, ag, want)? {
+        Some(found) => Ok(Some(found)),
+        None => find_by_len(tx, ag, want),
+    }
+}
+
+/// The nearest extent that has all that is wanted, among the neighbours of the wished place.
+fn find_near(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
+    let (env, tree) = (Env::Tx(tx), BnoTree::new(ag));
+    let full = |free: &FreeExtent| {
+        let (start, len) = want.fit(free)?;
+        (len == want.max).then_some((*free, start, len))
+    };
+    let key = (want.near.0, u32::MAX);
+    if let Some(mut cursor) = Cursor::<BnoTree>::seek_le(env, &tree, &key)? {
+        for _ in 0..NEIGHBOURS {
+            let Some(free) = cursor.rec(env, &tree) else { break };
+            // Behind the wished place is better than before it, unless it is in this very extent.
+            if u64::from(free.start.0) + u64::from(free.len) > u64::from(want.near.0)
+                && let Some(found) = full(&free)
+            {
+                return Ok(Some(found));
+            }
+            if !cursor.next(env, &tree)? {
+                break;
+            }
+        }
+        if let Some(mut cursor) = Cursor::<BnoTree>::seek_le(env, &tree, &key)? {
+            for _ in 0..NEIGHBOURS {
+                let Some(free) = cursor.rec(env, &tree) else { break };
+                if let Some(found) = full(&free) {
+                    return Ok(Some(found));
+                }
+                if !cursor.back(env, &tree)? {
+                    break;
+                }
+            }
+        }
+        return Ok(None);
+    }
+    let mut cursor = Cursor::<BnoTree>::first(env, &tree)?;
+    for _ in 0..NEIGHBOURS {
+        let Some(free) = cursor.rec(env, &tree) else { break };
+        if let Some(found) = full(&free) {
+            return Ok(Some(found));
+        }
+        if !cursor.next(env, &tree)? {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// The shortest extent that has all that is wanted, or else the longest that will do.
+fn find_by_len(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
+    let (env, tree) = (Env::Tx(tx), CntTree::new(ag));
+    let mut cursor = Cursor::<CntTree>::seek(env, &tree, &(want.max, 0))?;
+    while let Some(free) = cursor.rec(env, &tree) {
+        if let Some((start, len)) = want.fit(&free)
+            && len == want.max
+        {
+            return Ok(Some((free, start, len)));
+        }
+        if !cursor.next(env, &tree)? {
+            break;
+        }
+    }
+    let mut best: Option<Found> = None;
+    let Some(mut cursor) = Cursor::<CntTree>::last(env, &tree)? else { return Ok(None) };
+    while let Some(free) = cursor.rec(env, &tree) {
+        let best_len = best.map_or(0, |b| b.2);
+        if free.len <= best_len || free.len < want.min {
+            break;
+        }
+        if let Some((start, len)) = want.fit(&free)
+            && len > best_len
+        {
+            best = Some((free, start, len));
+        }
+        if !cursor.back(env, &tree)? {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+/// Cuts `len` blocks at `start` out of a free extent, in both trees.
+fn carve(tx: &mut Tx<'_>, ag: AgNo, free: FreeExtent, start: AgBlock, len: u32) -> Result<()> {
+    let before = start.0 - free.start.0;
+    let after = free.len - before - len;
+    let left = (before > 0).then_some(FreeExtent { start: free.start, len: before });
+    let right = (after > 0).then_some(FreeExtent { start: start.plus(len), len: after });
+    replace_bno(tx, ag, &[free], left, right)?;
+    replace_cnt(tx, ag, &[free], &[left, right])?;
+    set_totals(tx, ag, -i64::from(len))
+}
+
+/// Puts `len` blocks at `start` back into the free space of a group, merged with their neighbours.
+///
+/// # Errors
+/// [`crate::Error::Corrupt`] if any of them is free already or lies outside the group.
+pub(crate) fn free(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
+    let geo = Arc::clone(&tx.fs().geo);
+    let end = u64::from(start.0) + u64::from(len);
+    let headers = geo.ag_header_blocks();
+    if len == 0 || start.0 < headers || end > geo.ag_len(ag).into() {
+        let problem = format!("blocks {start}+{len} to be freed lie outside the AG");
+        return Err(tx.ag(ag).headers().agf.corrupt(problem));
+    }
+    let (env, tree) = (Env::Tx(tx), BnoTree::new(ag));
+    let before = match Cursor::<BnoTree>::seek_le(env, &tree, &(start.0, u32::MAX))? {
+        Some(cursor) => cursor.rec(env, &tree),
+        None => None,
+    };
+    let behind = Cursor::<BnoTree>::seek(env, &tree, &(start.0, 0))?.rec(env, &tree);
+    let overlap = before.is_some_and(|b| u64::from(b.start.0) + u64::from(b.len) > start.0.into())
+        || behind.is_some_and(|b| u64::from(b.start.0) < end);
+    if overlap {
+        let problem = format!("blocks {start}+{len} to be freed are free already");
+        return Err(tx.ag(ag).headers().agf.corrupt(problem));
+    }
+    let before = before.filter(|b| b.start.0 + b.len == start.0);
+    let behind = behind.filter(|b| u64::from(b.start.0) == end);
+    let merged = FreeExtent {
+        start: before.map_or(start, |b| b.start),
+        len: len + before.map_or(0, |b| b.len) + behind.map_or(0, |b| b.len),
+    };
+    let old: Vec<FreeExtent> = before.into_iter().chain(behind).collect();
+    replace_bno(tx, ag, &old, Some(merged), None)?;
+    replace_cnt(tx, ag, &old, &[Some(merged), None])?;
+    set_totals(tx, ag, len.into())
+}
+
+/// Replaces neighbouring records of the tree by block.
+fn replace_bno(
+    tx: &mut Tx<'_>,
+    ag: AgNo,
+    old: &[FreeExtent],
+    new: Option<FreeExtent>,
+    also: Option<FreeExtent>,
+) -> Result<()> {
+    let tree = BnoTree::new(ag);
+    let mut fresh = new.into_iter().chain(also);
+    for (at, rec) in old.iter().enumerate() {
+        let mut cursor = Cursor::<BnoTree>::seek(Env::Tx(tx), &tree, &(rec.start.0, 0))?;
+        if cursor.rec(Env::Tx(tx), &tree) != Some(*rec) {
+            return Err(differ(tx, ag, rec));
+        }
+        // The first old record becomes the first new one in place; others go.
+        match if at == 0 { fresh.next() } else { None } {
+            Some(rec) => cursor.update(tx, &tree, &rec)?,
+            None => cursor.delete(tx, &tree)?,
+        }
+    }
+    for rec in fresh {
+        let key = <Bno as crate::btree::AgKind>::key(&rec);
+        Cursor::<BnoTree>::seek(Env::Tx(tx), &tree, &key)?.insert(tx, &tree, &rec)?;
+    }
+    Ok(())
+}
+
+/// Replaces records of the tree by length, whose order the change may alter.
+fn replace_cnt(
+    tx: &mut Tx<'_>,
+    ag: AgNo,
+    old: &[FreeExtent],
+    new: &[Option<FreeExtent>],
+) -> Result<()> {
+    let tree = CntTree::new(ag);
+    let key = <Cnt as crate::btree::AgKind>::key;
+    for rec in old {
+        let cursor = Cursor::<CntTree>::seek(Env::Tx(tx), &tree, &key(rec))?;
+        if cursor.rec(Env::Tx(tx), &tree) != Some(*rec) {
+            return Err(differ(tx, ag, rec));
+        }
+        cursor.delete(tx, &tree)?;
+    }
+    for rec in new.iter().flatten() {
+        let cursor = Cursor::<CntTree>::seek(Env::Tx(tx), &tree, &key(rec))?;
+        cursor.insert(tx, &tree, rec)?;
+    }
+    Ok(())
+}
+
+fn differ(tx: &Tx<'_>, ag: AgNo, rec: &FreeExtent) -> crate::Error {
+    let problem = format!("the free-space trees differ about {}+{}", rec.start, rec.len);
+    tx.ag(ag).headers().agf.corrupt(problem)
+}
+
+/// Brings the AGF's totals up to date after the trees changed.
+fn set_totals(tx: &mut Tx<'_>, ag: AgNo, change: i64) -> Result<()> {
+    let (env, tree) = (Env::Tx(tx), CntTree::new(ag));
+    let longest = match Cursor::<CntTree>::last(env, &tree)? {
+        Some(cursor) => cursor.rec(env, &tree).map_or(0, |r| r.len),
+        None => 0,
+    };
+    let free = i64::from(tx.agf(ag).freeblks.get()) + change;
+    let Ok(free) = u32::try_from(free) else {
+        return Err(tx.ag(ag).headers().agf.corrupt("fewer free blocks than were taken"));
+    };
+    tx.edit_agf(ag, |agf| {
+        agf.freeblks.set(free);
+        agf.longest.set(longest);
+    });
+    Ok(())
+}

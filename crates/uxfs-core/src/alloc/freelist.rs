@@ -1,0 +1,132 @@
+//! The AG free list: blocks kept aside so that the free-space and reverse-mapping trees can grow
+//! while free space itself is being changed.
+//!
+//! 1. Only those trees take blocks from it and give blocks to it.
+//! 2. Before each change in a group, [`fix`] brings it to the length at which each of the trees can
+//!    split all the way up once.
+
+use std::sync::Arc;
+
+use uxfs_format::agfl;
+use uxfs_format::btree::{RmapOwner, TreeKind};
+use uxfs_format::{AgBlock, AgNo};
+
+use super::{Owner, extent, rmap};
+use crate::error::{Error, Result};
+use crate::tx::Tx;
+
+/// Length that the free list of a held group must have.
+pub(crate) fn needed(tx: &Tx<'_>, ag: AgNo) -> u32 {
+    let geo = &tx.fs().geo;
+    let agf = tx.agf(ag);
+    let block = geo.block_size as usize;
+    let free_max = TreeKind::Bno.max_height(block, u64::from(geo.ag_blocks) / 2);
+    let one = |levels: u32, max: u32| {
+        if levels < max { 2 * levels } else { levels + max.saturating_sub(2) }
+    };
+    let mut need = one(agf.bno_level.get(), free_max) + one(agf.cnt_level.get(), free_max);
+    if geo.has_rmap() {
+        let max = if geo.has_reflink() {
+            uxfs_format::btree::MAX_LEVELS as u32
+        } else {
+            TreeKind::Rmap.max_height(block, geo.ag_blocks.into())
+        };
+        need += one(agf.rmap_level.get(), max);
+    }
+    need
+}
+
+/// Brings the free list of a held group to the length it needs.
+///
+/// # Errors
+/// [`Error::NoSpace`] if the group has not enough blocks for it.
+pub(crate) fn fix(tx: &mut Tx<'_>, ag: AgNo) -> Result<()> {
+    let has_rmap = tx.fs().geo.has_rmap();
+    let owner = Owner::Special(RmapOwner::AG);
+    // Each round may make a tree higher or lower, and with it the need; it settles at once.
+    for _ in 0..64 {
+        let (need, have) = (needed(tx, ag), tx.agf(ag).flcount.get());
+        if have == need {
+            return Ok(());
+        }
+        if have > need {
+            let block = pop(tx, ag)?;
+            if has_rmap {
+                rmap::remove(tx, ag, &owner.rmap(block, 1))?;
+            }
+            tx.forget_block(ag, block);
+            extent::free(tx, ag, block, 1)?;
+            continue;
+        }
+        let Some((start, len)) = extent::take_for_freelist(tx, ag, need - have)? else {
+            return Err(Error::NoSpace);
+        };
+        for block in start.0..start.0 + len {
+            push(tx, ag, AgBlock(block))?;
+        }
+        if has_rmap {
+            rmap::add(tx, ag, &owner.rmap(start, len))?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes a block for a tree to grow into.
+pub(crate) fn take(tx: &mut Tx<'_>, ag: AgNo, for_rmap: bool) -> Result<AgBlock> {
+    let block = pop(tx, ag)?;
+    tx.edit_agf(ag, |agf| {
+        agf.btreeblks.set(agf.btreeblks.get() + 1);
+        if for_rmap {
+            agf.rmap_blocks.set(agf.rmap_blocks.get() + 1);
+        }
+    });
+    Ok(block)
+}
+
+/// Puts a block that a tree gave up on the list.
+pub(crate) fn give(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock, of_rmap: bool) -> Result<()> {
+    push(tx, ag, block)?;
+    tx.edit_agf(ag, |agf| {
+        agf.btreeblks.set(agf.btreeblks.get().saturating_sub(1));
+        if of_rmap {
+            agf.rmap_blocks.set(agf.rmap_blocks.get().saturating_sub(1));
+        }
+    });
+    Ok(())
+}
+
+fn pop(tx: &mut Tx<'_>, ag: AgNo) -> Result<AgBlock> {
+    let agf = tx.agf(ag);
+    let list = Arc::clone(&tx.ag(ag).headers().agfl);
+    if agf.flcount.get() == 0 {
+        return Err(list.corrupt("the free list is empty where a tree must grow"));
+    }
+    let first = agf.flfirst.get();
+    let block = agfl::slot(&list.read(), first);
+    if !tx.fs().geo.agblock_valid(ag, block) {
+        return Err(list.corrupt(format!("slot {first} holds block {block}")));
+    }
+    let slots = agfl::slots(list.len());
+    tx.edit_agf(ag, |agf| {
+        agf.flfirst.set((first + 1) % slots);
+        agf.flcount.set(agf.flcount.get() - 1);
+    });
+    Ok(block)
+}
+
+fn push(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock) -> Result<()> {
+    let agf = tx.agf(ag);
+    let list = Arc::clone(&tx.ag(ag).headers().agfl);
+    let slots = agfl::slots(list.len());
+    if agf.flcount.get() >= slots {
+        return Err(list.corrupt("the free list is full"));
+    }
+    let slot = (agf.fllast.get() + 1) % slots;
+    let at = agfl::slot_offset(slot);
+    tx.edit(&list, at..at + 4).copy_from_slice(&block.0.to_be_bytes());
+    tx.edit_agf(ag, |agf| {
+        agf.fllast.set(slot);
+        agf.flcount.set(agf.flcount.get() + 1);
+    });
+    Ok(())
+}

@@ -1,0 +1,253 @@
+//! Free space: taking blocks and giving them back, with the reverse mappings and reference counts
+//! that go with it.
+//!
+//! 1. Both free-space trees hold the same extents, merged; the AGF's totals agree.
+//! 2. Before anything in a group changes, its free list is long enough for every tree to grow by a
+//!    level ([`freelist::fix`]); what an allocation leaves must still allow that.
+//! 3. With reverse mapping on, every block taken has its owner recorded at once, and every block
+//!    given back loses it.
+//! 4. Freeing is deferred to the end of a transaction ([`crate::defer`]), so that groups can be
+//!    locked one after the other in any order.
+
+mod extent;
+pub mod freelist;
+mod refcount;
+mod rmap;
+
+use uxfs_format::btree::{Rmap, RmapOwner};
+use uxfs_format::inode::Fork;
+use uxfs_format::{AgBlock, AgNo, Extent, FileBlock, FsBlock, Ino};
+
+pub(crate) use extent::{Want, free as free_extent, take as take_extent};
+pub(crate) use refcount::shared_run;
+
+use crate::defer::Deferred;
+use crate::error::{Error, Result};
+use crate::tx::{Counters, Tx};
+
+/// Whom blocks are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The volume's own structures.
+    Special(RmapOwner),
+    /// A fork's mapped blocks, from this offset on.
+    Fork {
+        /// The inode.
+        ino: Ino,
+        /// Which of its forks.
+        fork: Fork,
+        /// Offset of the first block.
+        offset: FileBlock,
+        /// Allocated but not written.
+        unwritten: bool,
+    },
+    /// A block of a fork's extent tree.
+    Bmbt {
+        /// The inode.
+        ino: Ino,
+        /// Which of its forks.
+        fork: Fork,
+    },
+}
+
+impl Owner {
+    /// The reverse mapping of blocks of this owner.
+    pub(crate) fn rmap(&self, start: AgBlock, len: u32) -> Rmap {
+        let base = Rmap { start, len, ..Rmap::default() };
+        match *self {
+            Self::Special(owner) => Rmap { owner, ..base },
+            Self::Fork { ino, fork, offset, unwritten } => Rmap {
+                owner: RmapOwner(ino.0),
+                offset: offset.0,
+                attr: fork == Fork::Attr,
+                unwritten,
+                ..base
+            },
+            Self::Bmbt { ino, fork } => Rmap {
+                owner: RmapOwner(ino.0),
+                attr: fork == Fork::Attr,
+                bmbt: true,
+                ..base
+            },
+        }
+    }
+}
+
+/// Where blocks are wanted.
+#[derive(Clone, Copy, Debug)]
+pub enum Goal {
+    /// Near this block.
+    Near(FsBlock),
+    /// Behind what was last allocated for data in this group.
+    Stream(AgNo),
+}
+
+/// Takes one block of group `ag`, near `near`.
+pub(crate) fn alloc_block(
+    tx: &mut Tx<'_>,
+    ag: AgNo,
+    near: AgBlock,
+    owner: RmapOwner,
+) -> Result<AgBlock> {
+    let want = Want { min: 1, max: 1, align: 1, near };
+    match alloc_in(tx, ag, &want, Owner::Special(owner))? {
+        Some((block, _)) => Ok(block),
+        None => Err(Error::NoSpace),
+    }
+}
+
+/// Takes blocks of group `ag`, which the transaction holds, and records their owner. `None` if the
+/// group cannot give them.
+pub(crate) fn alloc_in(
+    tx: &mut Tx<'_>,
+    ag: AgNo,
+    want: &Want,
+    owner: Owner,
+) -> Result<Option<(AgBlock, u32)>> {
+    let Some((start, len)) = take_extent(tx, ag, want)? else { return Ok(None) };
+    if tx.fs().geo.has_rmap() {
+        rmap::add(tx, ag, &owner.rmap(start, len))?;
+    }
+    tx.count(Counters { fdblocks: -i64::from(len), ..Counters::default() });
+    Ok(Some((start, len)))
+}
+
+/// Takes between `min` and `max` blocks in one piece, in the group of `goal` or the next that has
+/// them.
+pub(crate) fn alloc_anywhere(
+    tx: &mut Tx<'_>,
+    goal: impl Into<Goal>,
+    min: u64,
+    max: u64,
+    owner: Owner,
+) -> Result<(FsBlock, u64)> {
+    let geo = std::sync::Arc::clone(&tx.fs().geo);
+    let goal = goal.into();
+    let first = match goal {
+        Goal::Near(fsb) => geo.fsb_ag(fsb),
+        Goal::Stream(ag) => ag,
+    };
+    let clamp = |blocks: u64| blocks.min(u64::from(geo.ag_blocks)) as u32;
+    // First where all of it fits, then where any of it does.
+    for least in [clamp(max), clamp(min)] {
+        for step in 0..geo.ag_count {
+            let ag = AgNo((first.0 + step) % geo.ag_count);
+            let held = tx.holds_ag(ag);
+            if !tx.lock_ag(ag)? {
+                continue;
+            }
+            let near = match goal {
+                Goal::Near(fsb) if ag == first => geo.fsb_agblock(fsb),
+                _ => tx.ag(ag).next_data.unwrap_or(AgBlock(0)),
+            };
+            let want = Want { min: least, max: clamp(max), align: 1, near };
+            if let Some((start, len)) = alloc_in(tx, ag, &want, owner)? {
+                if matches!(owner, Owner::Fork { fork: Fork::Data, .. }) {
+                    tx.ag_mut(ag).next_data = Some(start.plus(len));
+                }
+                return Ok((geo.fsb(ag, start), len.into()));
+            }
+            if !held {
+                tx.unlock_ag(ag);
+            }
+        }
+        if min == max {
+            break;
+        }
+    }
+    Err(Error::NoSpace)
+}
+
+impl From<FsBlock> for Goal {
+    fn from(fsb: FsBlock) -> Self {
+        Self::Near(fsb)
+    }
+}
+
+/// Gives back blocks of the volume's own structures at the end of the transaction.
+pub(crate) fn free_later(
+    tx: &mut Tx<'_>,
+    ag: AgNo,
+    start: AgBlock,
+    len: u32,
+    owner: Option<RmapOwner>,
+) {
+    let owner = owner.map(Owner::Special);
+    tx.deferred.push(Deferred::Free { ag, start, len, owner, shared: false });
+}
+
+/// Gives back blocks of a fork or its tree at the end of the transaction.
+pub(crate) fn free_owned_later(
+    tx: &mut Tx<'_>,
+    ag: AgNo,
+    start: AgBlock,
+    len: u32,
+    owner: Owner,
+    _offset: FileBlock,
+) {
+    tx.deferred.push(Deferred::Free { ag, start, len, owner: Some(owner), shared: false });
+}
+
+/// Gives back a fork's extent at the end of the transaction; data that is shared with other files
+/// only loses this owner.
+pub(crate) fn free_fork_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) {
+    let geo = &tx.fs().geo;
+    let (ag, start) = (geo.fsb_ag(extent.start), geo.fsb_agblock(extent.start));
+    let owner =
+        Owner::Fork { ino, fork, offset: extent.offset, unwritten: extent.unwritten };
+    // An extent never has more blocks than fit its 21 bits.
+    let len = extent.len as u32;
+    let shared = fork == Fork::Data && geo.has_reflink();
+    tx.deferred.push(Deferred::Free { ag, start, len, owner: Some(owner), shared });
+}
+
+/// Changes blocks of a fork between written and unwritten, in the reverse mappings, at the end of
+/// the transaction.
+pub(crate) fn convert_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) {
+    let geo = &tx.fs().geo;
+    if !geo.has_rmap() {
+        return;
+    }
+    let (ag, start) = (geo.fsb_ag(extent.start), geo.fsb_agblock(extent.start));
+    let owner =
+        Owner::Fork { ino, fork, offset: extent.offset, unwritten: extent.unwritten };
+    tx.deferred.push(Deferred::Convert { ag, rmap: owner.rmap(start, extent.len as u32) });
+}
+
+/// One deferred free, in a group that the transaction holds.
+pub(crate) fn free_now(
+    tx: &mut Tx<'_>,
+    ag: AgNo,
+    start: AgBlock,
+    len: u32,
+    owner: Option<Owner>,
+    shared: bool,
+) -> Result<()> {
+    freelist::fix(tx, ag)?;
+    if tx.fs().geo.has_rmap()
+        && let Some(owner) = owner
+    {
+        rmap::remove(tx, ag, &owner.rmap(start, len))?;
+        freelist::fix(tx, ag)?;
+    }
+    if !shared {
+        return give_back(tx, ag, start, len);
+    }
+    for (start, len) in refcount::decrease(tx, ag, start, len)? {
+        freelist::fix(tx, ag)?;
+        give_back(tx, ag, start, len)?;
+    }
+    Ok(())
+}
+
+fn give_back(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
+    free_extent(tx, ag, start, len)?;
+    tx.count(Counters { fdblocks: len.into(), ..Counters::default() });
+    Ok(())
+}
+
+/// One deferred conversion, in a group that the transaction holds.
+pub(crate) fn convert_now(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> {
+    freelist::fix(tx, ag)?;
+    rmap::convert(tx, ag, rmap)
+}

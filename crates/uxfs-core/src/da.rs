@@ -1,0 +1,569 @@
+//! The node tree over the leaves of node-form directories and of attribute forks.
+//!
+//! 1. The root lies at the tree's base block, always: when it splits, its content moves and the
+//!    base becomes the node above; when it has one child left, that child's content moves in. A
+//!    leaf that is the whole tree lies at the base too, and its [`Path`] has no nodes.
+//! 2. A node's entry holds the highest hash of its child, exactly.
+//! 3. Blocks of a level are chained in order of hash; [`Path`]s follow the nodes, not the chain,
+//!    and find a damaged tree out: levels fall by one a step, so no walk goes in circles.
+//! 4. What a function here calls "the path" stays right through splits of the nodes it runs
+//!    through, so that several changes can be made along one.
+//!
+//! How a leaf is split: [`new_leaf_after`] (which may move the leaf that the path leads to: take it
+//! from the path again), move entries over, [`insert_after`]. How it goes: [`remove_leaf`]. If only
+//! its highest hash changed: [`fix_hash`].
+//!
+//! Called by [`crate::dir`] and the attribute code.
+
+use smallvec::SmallVec;
+use uxfs_format::da::{self, ENTRIES, ENTRY_LEN, MAX_DEPTH};
+use uxfs_format::inode::Fork;
+use uxfs_format::verify::BufKind;
+use uxfs_format::{FileBlock, Geometry};
+
+use crate::buf::BufRef;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::InodeState;
+use crate::tx::{InodeSlot, Tx};
+use crate::{bmap, dabuf};
+
+/// Which tree of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tree {
+    /// The directory's, over leaves of kind [`BufKind::DirLeafN`].
+    Dir,
+    /// The attributes', over leaves of kind [`BufKind::AttrLeaf`].
+    Attr,
+}
+
+impl Tree {
+    /// The fork it lies in.
+    pub fn fork(self) -> Fork {
+        match self {
+            Self::Dir => Fork::Data,
+            Self::Attr => Fork::Attr,
+        }
+    }
+
+    /// The block at which its root lies.
+    pub fn base(self, geo: &Geometry) -> FileBlock {
+        match self {
+            Self::Dir => geo.dir_leaf_start(),
+            Self::Attr => FileBlock(0),
+        }
+    }
+
+    /// The kind of its leaves.
+    pub fn leaf_kind(self) -> BufKind {
+        match self {
+            Self::Dir => BufKind::DirLeafN,
+            Self::Attr => BufKind::AttrLeaf,
+        }
+    }
+
+    fn leaf_magic(self) -> u16 {
+        match self {
+            Self::Dir => da::DIR_LEAFN_MAGIC,
+            Self::Attr => da::ATTR_LEAF_MAGIC,
+        }
+    }
+
+    /// First block behind those its blocks may lie at.
+    fn end(self, geo: &Geometry) -> u64 {
+        match self {
+            Self::Dir => geo.dir_free_start().0,
+            Self::Attr => 1 << 32,
+        }
+    }
+}
+
+/// A node on the way to a leaf, and the entry that was followed.
+#[derive(Clone)]
+pub struct Step {
+    /// The node.
+    pub buf: BufRef,
+    /// Where in the fork it lies.
+    pub at: FileBlock,
+    /// The entry.
+    pub index: usize,
+}
+
+/// The way from the root to a leaf.
+#[derive(Clone)]
+pub struct Path {
+    /// The nodes, the root first; none if the leaf is the root.
+    pub nodes: SmallVec<[Step; MAX_DEPTH]>,
+    /// The leaf.
+    pub leaf: BufRef,
+    /// Where in the fork it lies.
+    pub leaf_at: FileBlock,
+}
+
+/// Finds the first leaf that may hold `hash`, or that it would go into.
+///
+/// # Errors
+/// If a block of the tree is missing or damaged.
+pub fn find_leaf(fs: &Fs, inode: &InodeState, tree: Tree, hash: u32) -> Result<Path> {
+    let at = tree.base(&fs.geo);
+    let buf = dabuf::read(fs, inode, tree.fork(), at, &[BufKind::DaNode, tree.leaf_kind()])?;
+    descend(fs, inode, tree, SmallVec::new(), (buf, at), |node, count| {
+        da::lower_bound(&node[ENTRIES..], count, hash).min(count - 1)
+    })
+}
+
+/// Goes on from `start`, which is the child of the last of `nodes`, down to a leaf; `choose` picks
+/// the entry of each node.
+fn descend(
+    fs: &Fs,
+    inode: &InodeState,
+    tree: Tree,
+    mut nodes: SmallVec<[Step; MAX_DEPTH]>,
+    start: (BufRef, FileBlock),
+    choose: impl Fn(&[u8], usize) -> usize,
+) -> Result<Path> {
+    let mut level = match nodes.last() {
+        Some(step) => Some(da::level(&step.buf.read())),
+        None => None,
+    };
+    let (mut buf, mut at) = start;
+    loop {
+        let (child, index) = {
+            let node = buf.read();
+            let own = if node.kind == BufKind::DaNode { da::level(&node) } else { 0 };
+            if level.is_some_and(|above| own + 1 != above) {
+                let above = level.unwrap_or(0);
+                drop(node);
+                return Err(buf.corrupt(format!("level {own} below level {above}")));
+            }
+            level = Some(own);
+            if own == 0 {
+                drop(node);
+                return Ok(Path { nodes, leaf: buf, leaf_at: at });
+            }
+            let index = choose(&node, da::count(&node));
+            (da::child(&node, index), index)
+        };
+        nodes.push(Step { buf, at, index });
+        at = FileBlock(child.into());
+        buf = read_child(fs, inode, tree, at)?;
+    }
+}
+
+fn read_child(fs: &Fs, inode: &InodeState, tree: Tree, at: FileBlock) -> Result<BufRef> {
+    let (base, step) = (tree.base(&fs.geo).0, dabuf::fsbs(fs, tree.fork()));
+    if at.0 <= base || at.0 >= tree.end(&fs.geo) || (at.0 - base) % step != 0 {
+        return Err(inode.corrupt(format!("{tree:?} tree leads to block {at}")));
+    }
+    dabuf::read(fs, inode, tree.fork(), at, &[tree.leaf_kind(), BufKind::DaNode])
+}
+
+/// Moves the path on to the next leaf. `false`, and the path as it was, if it leads to the last.
+///
+/// # Errors
+/// If a block of the tree is missing or damaged, or the leaves' chain disagrees with the nodes.
+pub fn next_leaf(fs: &Fs, inode: &InodeState, tree: Tree, path: &mut Path) -> Result<bool> {
+    let forw = da::forw(&path.leaf.read());
+    let more = |step: &Step| step.index + 1 < da::count(&step.buf.read());
+    let Some(turn) = path.nodes.iter().rposition(more) else {
+        if forw != 0 {
+            return Err(path.leaf.corrupt(format!("last leaf is followed by block {forw}")));
+        }
+        return Ok(false);
+    };
+    let mut nodes: SmallVec<[Step; MAX_DEPTH]> = path.nodes[..=turn].into();
+    nodes[turn].index += 1;
+    let at = FileBlock(da::child(&nodes[turn].buf.read(), nodes[turn].index).into());
+    let buf = read_child(fs, inode, tree, at)?;
+    let next = descend(fs, inode, tree, nodes, (buf, at), |_, _| 0)?;
+    if next.leaf_at.0 != u64::from(forw) {
+        let problem = format!("is followed by block {forw}, by the nodes by {}", next.leaf_at);
+        return Err(path.leaf.corrupt(problem));
+    }
+    *path = next;
+    Ok(true)
+}
+
+/// Brings the nodes above a leaf up to date after its highest hash became `last_hash`.
+pub fn fix_hash(tx: &mut Tx<'_>, path: &Path, last_hash: u32) {
+    set_hash(tx, &path.nodes, last_hash);
+}
+
+/// Sets the hash of the entry that the last of `nodes` followed, and of those above as far as it is
+/// their highest.
+fn set_hash(tx: &mut Tx<'_>, nodes: &[Step], hash: u32) {
+    for step in nodes.iter().rev() {
+        let (old, count) = {
+            let node = step.buf.read();
+            (da::hash(&node, step.index), da::count(&node))
+        };
+        if old != hash {
+            put(tx, &step.buf, ENTRIES + step.index * ENTRY_LEN, &hash.to_be_bytes());
+        }
+        if step.index + 1 != count {
+            return;
+        }
+    }
+}
+
+fn put(tx: &mut Tx<'_>, buf: &BufRef, at: usize, bytes: &[u8]) {
+    tx.edit(buf, at..at + bytes.len()).copy_from_slice(bytes);
+}
+
+fn set_count(tx: &mut Tx<'_>, buf: &BufRef, count: usize) {
+    put(tx, buf, da::COUNT, &(count as u16).to_be_bytes());
+}
+
+/// A block number as block headers hold it.
+fn number(at: FileBlock) -> [u8; 4] {
+    // Below `Tree::end`, which is at most 2^32.
+    (at.0 as u32).to_be_bytes()
+}
+
+/// Allocates a block of the tree: the first one that is not in use. It has address, UUID and owner,
+/// the rest is zero.
+///
+/// # Errors
+/// [`Error::NoSpace`], [`Error::FileTooBig`] if the tree's part of the fork is full, or a damaged
+/// structure on the way.
+pub fn new_block(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    tree: Tree,
+    kind: BufKind,
+) -> Result<(BufRef, FileBlock)> {
+    let fs = tx.fs();
+    let (fork, base) = (tree.fork(), tree.base(&fs.geo));
+    let len = dabuf::fsbs(fs, fork);
+    let mut at = bmap::first_unused(fs, tx.inode(slot), fork, len, base)?;
+    let odd = (at.0 - base.0) % len;
+    if odd != 0 {
+        // A hole between whole blocks is of whole blocks; only a damaged fork has another.
+        let ino = tx.inode(slot);
+        return Err(ino.corrupt(format!("{fork:?} fork has an odd hole at block {at}")));
+    }
+    if at == base {
+        // The base itself is mapped while there is a tree.
+        at = bmap::first_unused(fs, tx.inode(slot), fork, len, base.plus(len))?;
+    }
+    if at.0 + len > tree.end(&fs.geo) {
+        return Err(Error::FileTooBig);
+    }
+    let buf = dabuf::grow(tx, slot, fork, at, kind)?;
+    Ok((buf, at))
+}
+
+/// Copies what a block holds, all but where it says it lies, into another.
+fn copy_content(tx: &mut Tx<'_>, from: &BufRef, to: &BufRef) {
+    let (kind, bytes) = {
+        let content = from.read();
+        (content.kind, content.bytes.clone())
+    };
+    tx.set_kind(to, kind);
+    let mut target = tx.edit_all(to);
+    target[..da::MAGIC + 2].copy_from_slice(&bytes[..da::MAGIC + 2]);
+    target[da::INFO_LEN..].copy_from_slice(&bytes[da::INFO_LEN..]);
+}
+
+/// Moves the root away from the base, and makes the base a node above it with one entry, for
+/// `last_hash`.
+fn grow_root(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    tree: Tree,
+    path: &mut Path,
+    last_hash: u32,
+) -> Result<()> {
+    if path.nodes.len() + 2 > MAX_DEPTH {
+        return Err(Error::FileTooBig);
+    }
+    let base = tree.base(&tx.fs().geo);
+    let (root, kind, level) = match path.nodes.first() {
+        Some(step) => (step.buf.clone(), BufKind::DaNode, da::level(&step.buf.read())),
+        None => (path.leaf.clone(), tree.leaf_kind(), 0),
+    };
+    let (moved, at) = new_block(tx, slot, tree, kind)?;
+    copy_content(tx, &root, &moved);
+    tx.set_kind(&root, BufKind::DaNode);
+    {
+        let mut node = tx.edit_all(&root);
+        node[..da::MAGIC].fill(0);
+        node[da::MAGIC..da::MAGIC + 2].copy_from_slice(&da::NODE_MAGIC.to_be_bytes());
+        node[da::INFO_LEN..].fill(0);
+        node[da::COUNT..da::COUNT + 2].copy_from_slice(&1u16.to_be_bytes());
+        node[da::LEVEL..da::LEVEL + 2].copy_from_slice(&(level as u16 + 1).to_be_bytes());
+        node[ENTRIES..ENTRIES + 4].copy_from_slice(&last_hash.to_be_bytes());
+        node[ENTRIES + 4..ENTRIES + ENTRY_LEN].copy_from_slice(&number(at));
+    }
+    match path.nodes.first_mut() {
+        Some(step) => (step.buf, step.at) = (moved, at),
+        None => (path.leaf, path.leaf_at) = (moved, at),
+    }
+    path.nodes.insert(0, Step { buf: root, at: base, index: 0 });
+    Ok(())
+}
+
+/// Makes a new leaf behind the one that the path leads to: allocated, magic number set, chained on
+/// both sides, empty otherwise. If the path's leaf was the root, its content moves to a block of
+/// its own first and a node takes its place: afterwards use `path.leaf`, not what it was before.
+///
+/// The nodes do not know the new leaf before [`insert_after`]; the path still leads to the old one.
+///
+/// # Errors
+/// [`Error::NoSpace`], [`Error::FileTooBig`] if the tree is as deep as it may be, or a damaged
+/// structure on the way.
+pub fn new_leaf_after(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    tree: Tree,
+    path: &mut Path,
+) -> Result<(BufRef, FileBlock)> {
+    if path.nodes.is_empty() {
+        // The hash is set right by `insert_after`.
+        grow_root(tx, slot, tree, path, 0)?;
+    }
+    let (buf, at) = new_block(tx, slot, tree, tree.leaf_kind())?;
+    put(tx, &buf, da::MAGIC, &tree.leaf_magic().to_be_bytes());
+    link_after(tx, slot, tree, (&path.leaf, path.leaf_at), (&buf, at))?;
+    Ok((buf, at))
+}
+
+/// Chains the new block `fresh` in behind `old`.
+fn link_after(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    tree: Tree,
+    old: (&BufRef, FileBlock),
+    fresh: (&BufRef, FileBlock),
+) -> Result<()> {
+    let forw = da::forw(&old.0.read());
+    if forw != 0 {
+        let next = neighbour(tx, slot, tree, old.0, forw)?;
+        let back = da::back(&next.read());
+        if u64::from(back) != old.1.0 {
+            return Err(next.corrupt(format!("follows block {back}, not {}", old.1)));
+        }
+        put(tx, &next, da::BACK, &number(fresh.1));
+    }
+    put(tx, fresh.0, da::FORW, &forw.to_be_bytes());
+    put(tx, fresh.0, da::BACK, &number(old.1));
+    put(tx, old.0, da::FORW, &number(fresh.1));
+    Ok(())
+}
+
+/// The block `at`, a neighbour of `buf` on the same level.
+fn neighbour(
+    tx: &Tx<'_>,
+    slot: InodeSlot,
+    tree: Tree,
+    buf: &BufRef,
+    at: u32,
+) -> Result<BufRef> {
+    let next = read_child(tx.fs(), tx.inode(slot), tree, FileBlock(at.into()))?;
+    let rank = |buf: &BufRef| {
+        let block = buf.read();
+        if block.kind == BufKind::DaNode { da::level(&block) } else { 0 }
+    };
+    if rank(&next) != rank(buf) {
+        return Err(next.corrupt("is chained to a block of another level"));
+    }
+    Ok(next)
+}
+
+/// Takes a block out of its level's chain.
+fn unlink(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree, buf: &BufRef, at: FileBlock) -> Result<()> {
+    let (forw, back) = {
+        let block = buf.read();
+        (da::forw(&block), da::back(&block))
+    };
+    for (side, towards_us, other) in [(forw, da::BACK, back), (back, da::FORW, forw)] {
+        if side == 0 {
+            continue;
+        }
+        let beside = neighbour(tx, slot, tree, buf, side)?;
+        let seen = beside.u32(towards_us);
+        if u64::from(seen) != at.0 {
+            return Err(beside.corrupt(format!("is chained to block {seen}, not to {at}")));
+        }
+        put(tx, &beside, towards_us, &other.to_be_bytes());
+    }
+    Ok(())
+}
+
+/// Tells the nodes of a leaf made by [`new_leaf_after`]: `old_last_hash` is now the highest of the
+/// leaf that the path leads to, `new_last_hash` that of the new one. Nodes split as need be, the
+/// root too. The path still leads to the old leaf; [`next_leaf`] moves it on to the new one.
+///
+/// # Errors
+/// [`Error::NoSpace`], [`Error::FileTooBig`] if the tree is as deep as it may be, or a damaged
+/// structure on the way.
+pub fn insert_after(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    tree: Tree,
+    path: &mut Path,
+    new_leaf_at: FileBlock,
+    old_last_hash: u32,
+    new_last_hash: u32,
+) -> Result<()> {
+    insert_child(tx, slot, tree, path, 0, (old_last_hash, new_last_hash), new_leaf_at)
+}
+
+/// Puts `child` behind the entry that the path follows in the node `height` above the lowest;
+/// `hashes` are the highest ones of that entry's child and of the new one.
+fn insert_child(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    tree: Tree,
+    path: &mut Path,
+    height: usize,
+    hashes: (u32, u32),
+    child: FileBlock,
+) -> Result<()> {
+    let depth = |path: &Path| path.nodes.len() - 1 - height;
+    let node = path.nodes[depth(path)].buf.clone();
+    if da::count(&node.read()) >= da::capacity(node.len()) {
+        split_node(tx, slot, tree, path, height)?;
+    }
+    let step = &path.nodes[depth(path)];
+    let count = da::count(&step.buf.read());
+    let at = ENTRIES + step.index * ENTRY_LEN;
+    let end = ENTRIES + count * ENTRY_LEN;
+    {
+        let mut entries = tx.edit(&step.buf, at..end + ENTRY_LEN);
+        entries.copy_within(ENTRY_LEN..end - at, 2 * ENTRY_LEN);
+        entries[..4].copy_from_slice(&hashes.0.to_be_bytes());
+        let fresh = &mut entries[ENTRY_LEN..2 * ENTRY_LEN];
+        fresh[..4].copy_from_slice(&hashes.1.to_be_bytes());
+        fresh[4..].copy_from_slice(&number(child));
+    }
+    set_count(tx, &step.buf, count + 1);
+    if step.index + 1 == count {
+        set_hash(tx, &path.nodes[..depth(path)], hashes.1);
+    }
+    Ok(())
+}
+
+/// Splits the full node `height` above the lowest in two; the path goes on through the half that
+/// holds its entry.
+fn split_node(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    tree: Tree,
+    path: &mut Path,
+    height: usize,
+) -> Result<()> {
+    if height + 1 == path.nodes.len() {
+        let root = path.nodes[0].buf.clone();
+        let last = {
+            let node = root.read();
+            da::hash(&node, da::count(&node) - 1)
+        };
+        grow_root(tx, slot, tree, path, last)?;
+    }
+    let depth = path.nodes.len() - 1 - height;
+    let old = path.nodes[depth].clone();
+    let (fresh, at) = new_block(tx, slot, tree, BufKind::DaNode)?;
+    link_after(tx, slot, tree, (&old.buf, old.at), (&fresh, at))?;
+    let (level, count, upper, hashes) = {
+        let node = old.buf.read();
+        let count = da::count(&node);
+        let half = count / 2;
+        let range = ENTRIES + half * ENTRY_LEN..ENTRIES + count * ENTRY_LEN;
+        let hashes = (da::hash(&node, half - 1), da::hash(&node, count - 1));
+        (da::level(&node) as u16, count, node[range].to_vec(), hashes)
+    };
+    let half = count / 2;
+    {
+        let mut node = tx.edit_all(&fresh);
+        node[da::MAGIC..da::MAGIC + 2].copy_from_slice(&da::NODE_MAGIC.to_be_bytes());
+        node[da::COUNT..da::COUNT + 2].copy_from_slice(&((count - half) as u16).to_be_bytes());
+        node[da::LEVEL..da::LEVEL + 2].copy_from_slice(&level.to_be_bytes());
+        node[ENTRIES..ENTRIES + upper.len()].copy_from_slice(&upper);
+    }
+    set_count(tx, &old.buf, half);
+    insert_child(tx, slot, tree, path, height + 1, hashes, at)?;
+    let depth = path.nodes.len() - 1 - height;
+    if old.index >= half {
+        path.nodes[depth] = Step { buf: fresh, at, index: old.index - half };
+        path.nodes[depth - 1].index += 1;
+    }
+    Ok(())
+}
+
+/// Takes the leaf that the path leads to out of the tree and frees its block, and those of nodes
+/// that become empty; a root with one child left takes that child's content in. The tree's only
+/// leaf cannot go: see [`is_only_leaf`].
+///
+/// # Errors
+/// If it is the only leaf, or a structure on the way is damaged.
+pub fn remove_leaf(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree, path: Path) -> Result<()> {
+    if is_only_leaf(&path) {
+        return Err(path.leaf.corrupt("is the only leaf of its tree"));
+    }
+    let Path { mut nodes, leaf, leaf_at } = path;
+    unlink(tx, slot, tree, &leaf, leaf_at)?;
+    dabuf::shrink(tx, slot, tree.fork(), leaf_at, &leaf)?;
+    while let Some(step) = nodes.pop() {
+        let count = da::count(&step.buf.read());
+        if count == 1 {
+            // Not the root: there is another leaf, so some node above has another entry.
+            unlink(tx, slot, tree, &step.buf, step.at)?;
+            dabuf::shrink(tx, slot, tree.fork(), step.at, &step.buf)?;
+            continue;
+        }
+        remove_entry(tx, &step, count);
+        if step.index + 1 == count {
+            let last = da::hash(&step.buf.read(), count - 2);
+            set_hash(tx, &nodes, last);
+        }
+        break;
+    }
+    collapse_root(tx, slot, tree)
+}
+
+/// Does the path lead to the only leaf of its tree?
+pub fn is_only_leaf(path: &Path) -> bool {
+    path.nodes.iter().all(|step| da::count(&step.buf.read()) == 1)
+}
+
+fn remove_entry(tx: &mut Tx<'_>, step: &Step, count: usize) {
+    let at = ENTRIES + step.index * ENTRY_LEN;
+    let end = ENTRIES + count * ENTRY_LEN;
+    {
+        let mut entries = tx.edit(&step.buf, at..end);
+        entries.copy_within(ENTRY_LEN.., 0);
+        let len = entries.len();
+        entries[len - ENTRY_LEN..].fill(0);
+    }
+    set_count(tx, &step.buf, count - 1);
+}
+
+/// While the root is a node with one child, takes that child's content into the base block.
+fn collapse_root(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree) -> Result<()> {
+    let fs = tx.fs();
+    let base = tree.base(&fs.geo);
+    let kinds = [BufKind::DaNode, tree.leaf_kind()];
+    for _ in 0..MAX_DEPTH {
+        let root = dabuf::read(fs, tx.inode(slot), tree.fork(), base, &kinds)?;
+        let (child, level) = {
+            let node = root.read();
+            if node.kind != BufKind::DaNode || da::count(&node) != 1 {
+                return Ok(());
+            }
+            (FileBlock(da::child(&node, 0).into()), da::level(&node))
+        };
+        let buf = read_child(fs, tx.inode(slot), tree, child)?;
+        let own = {
+            let block = buf.read();
+            if block.kind == BufKind::DaNode { da::level(&block) } else { 0 }
+        };
+        if own + 1 != level || buf.u32(da::FORW) != 0 || buf.u32(da::BACK) != 0 {
+            return Err(buf.corrupt("is not the only block of its level"));
+        }
+        copy_content(tx, &buf, &root);
+        dabuf::shrink(tx, slot, tree.fork(), child, &buf)?;
+    }
+    Ok(())
+}
+
