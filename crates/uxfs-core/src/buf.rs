@@ -294,6 +294,11 @@ impl Cache {
         self.clean(buf);
     }
 
+    /// The buffer that begins at `daddr`, if one is cached.
+    pub(crate) fn cached_at(&self, daddr: Daddr) -> Option<BufRef> {
+        self.shard(daddr).lock().get(&daddr.0).cloned()
+    }
+
     /// Forgets whatever buffer lies at `daddr`, if one is cached.
     pub(crate) fn forget_at(&self, daddr: Daddr) {
         let cached = self.shard(daddr).lock().get(&daddr.0).cloned();

@@ -106,8 +106,20 @@ pub struct Path {
 /// If a block of the tree is missing or damaged.
 pub fn find_leaf(fs: &Fs, inode: &InodeState, tree: Tree, hash: u32) -> Result<Path> {
     let at = tree.base(&fs.geo);
-    let buf = dabuf::read(fs, inode, tree.fork(), at, &[BufKind::DaNode, tree.leaf_kind()])?;
-    descend(fs, inode, tree, SmallVec::new(), (buf, at), |node, count| {
+    let root = dabuf::read(fs, inode, tree.fork(), at, &[BufKind::DaNode, tree.leaf_kind()])?;
+    find_leaf_from(fs, inode, tree, root, hash)
+}
+
+/// As [`find_leaf`], with the root at hand.
+pub(crate) fn find_leaf_from(
+    fs: &Fs,
+    inode: &InodeState,
+    tree: Tree,
+    root: BufRef,
+    hash: u32,
+) -> Result<Path> {
+    let start = (root, tree.base(&fs.geo));
+    descend(fs, inode, tree, SmallVec::new(), start, |node, count| {
         da::lower_bound(&node[ENTRIES..], count, hash).min(count - 1)
     })
 }
@@ -122,10 +134,7 @@ fn descend(
     start: (BufRef, FileBlock),
     choose: impl Fn(&[u8], usize) -> usize,
 ) -> Result<Path> {
-    let mut level = match nodes.last() {
-        Some(step) => Some(da::level(&step.buf.read())),
-        None => None,
-    };
+    let mut level = nodes.last().map(|step| da::level(&step.buf.read()));
     let (mut buf, mut at) = start;
     loop {
         let (child, index) = {
@@ -152,7 +161,7 @@ fn descend(
 
 fn read_child(fs: &Fs, inode: &InodeState, tree: Tree, at: FileBlock) -> Result<BufRef> {
     let (base, step) = (tree.base(&fs.geo).0, dabuf::fsbs(fs, tree.fork()));
-    if at.0 <= base || at.0 >= tree.end(&fs.geo) || (at.0 - base) % step != 0 {
+    if at.0 <= base || at.0 >= tree.end(&fs.geo) || !(at.0 - base).is_multiple_of(step) {
         return Err(inode.corrupt(format!("{tree:?} tree leads to block {at}")));
     }
     dabuf::read(fs, inode, tree.fork(), at, &[tree.leaf_kind(), BufKind::DaNode])

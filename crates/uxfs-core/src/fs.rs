@@ -7,7 +7,7 @@
 //! 3. After [`Fs::shut_down`] nothing is written any more.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use uxfs_disk::BlockDev;
@@ -82,6 +82,8 @@ pub struct Fs {
     icount: AtomicI64,
     ifree: AtomicI64,
     shutdown: Mutex<Option<String>>,
+    /// Some inode got its first attribute: the superblock's version has to say so.
+    attr_bit: AtomicBool,
     pub(crate) marked: Mutex<bool>,
     /// The group that gets the next new directory.
     pub(crate) next_dir_ag: AtomicU64,
@@ -128,6 +130,7 @@ impl Fs {
             icount: AtomicI64::new(icount as i64),
             ifree: AtomicI64::new(ifree as i64),
             shutdown: Mutex::new(None),
+            attr_bit: AtomicBool::new(false),
             marked: Mutex::new(false),
             next_dir_ag: AtomicU64::new(0),
             superblock: Mutex::new(sector),
@@ -160,6 +163,9 @@ impl Fs {
         let mut sector = self.superblock.lock();
         let sb = Superblock::view_mut(&mut sector).expect("checked when opened");
         self.fill_counters(sb);
+        if self.attr_bit.load(Ordering::Relaxed) {
+            sb.versionnum.set(sb.versionnum.get() | Version::ATTR.bits());
+        }
         change(sb);
         uxfs_format::crc::stamp(&mut sector, superblock::CRC_OFFSET);
         sector.clone()
@@ -216,6 +222,11 @@ impl Fs {
         self.fdblocks.fetch_add(change.fdblocks, Ordering::AcqRel);
         self.icount.fetch_add(change.icount, Ordering::AcqRel);
         self.ifree.fetch_add(change.ifree, Ordering::AcqRel);
+    }
+
+    /// Tells that there are extended attributes on the volume now.
+    pub(crate) fn note_attr(&self) {
+        self.attr_bit.store(true, Ordering::Relaxed);
     }
 
     /// Fails if the volume may not be changed.

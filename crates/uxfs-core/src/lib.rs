@@ -6,6 +6,7 @@
 
 pub mod ag;
 pub mod alloc;
+pub mod attr;
 pub mod bmap;
 pub mod btree;
 pub mod buf;

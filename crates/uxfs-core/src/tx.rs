@@ -215,6 +215,17 @@ impl<'fs> Tx<'fs> {
         self.inode_mut(slot, part | Changed::CORE).fork_mut(fork)
     }
 
+    /// The first `len` bytes of where a fork lies or will lie, whatever its present length.
+    pub(crate) fn literal_mut(&mut self, slot: InodeSlot, fork: Fork, len: usize) -> &mut [u8] {
+        let part = match fork {
+            Fork::Data => Changed::DATA,
+            Fork::Attr => Changed::ATTR,
+        };
+        let inode = self.inode_mut(slot, part | Changed::CORE);
+        let start = inode.core.fork_range(fork, inode.literal.len()).start;
+        &mut inode.literal[start..start + len]
+    }
+
     /// The whole of an inode, to be changed in the named parts.
     pub fn inode_mut(&mut self, slot: InodeSlot, parts: Changed) -> &mut InodeState {
         let entry = &mut self.inodes[slot.0];

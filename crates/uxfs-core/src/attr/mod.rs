@@ -1,0 +1,329 @@
+//! Extended attributes of an inode.
+//!
+//! 1. Attributes are in short form while they fit into the inode, then in one leaf block, then in
+//!    leaves under a tree of nodes ([`crate::da`]); what removal leaves goes back into the inode
+//!    as soon as it fits.
+//! 2. A change is whole inside its transaction: no reader sees the old value gone and the new one
+//!    not there, and an attribute half done (`INCOMPLETE`) is never written. Such entries of others
+//!    are invisible, and go when an attribute of their name is set or removed.
+//! 3. Equal hashes lie side by side and may straddle leaves; a lookup goes on while they last.
+//! 4. A parent pointer is known by name and value together, all others by name alone.
+//! 5. The data fork's content is never lost to make room: when it leaves none, it moves out of the
+//!    inode first ([`room`]).
+//!
+//! Called by the operations, by deletion of inodes, and by import.
+
+pub mod names;
+mod remote;
+mod room;
+mod short;
+mod tree;
+
+use core::ops::ControlFlow;
+
+use uxfs_format::attr::{self as layout, AttrFlags, MAX_NAME, MAX_VALUE, PARENT_VALUE_LEN, leaf};
+use uxfs_format::inode::{Fork, ForkFormat};
+use uxfs_format::{Geometry, Ino};
+
+use crate::dabuf;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::InodeState;
+use crate::tx::{InodeSlot, Tx};
+
+pub use room::default_forkoff;
+pub use tree::remove_all;
+
+/// Which set of names an attribute belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Namespace {
+    /// `user`.
+    User,
+    /// `trusted`, in which also the access control lists are.
+    Trusted,
+    /// `security`.
+    Secure,
+    /// Parent pointers: named like the directory entry, the value is the parent.
+    Parent,
+}
+
+impl Namespace {
+    fn flags(self) -> AttrFlags {
+        match self {
+            Self::User => AttrFlags::empty(),
+            Self::Trusted => AttrFlags::ROOT,
+            Self::Secure => AttrFlags::SECURE,
+            Self::Parent => AttrFlags::PARENT,
+        }
+    }
+
+    fn of(flags: AttrFlags) -> Self {
+        // Verification lets one of them through at most.
+        if flags.contains(AttrFlags::PARENT) {
+            Self::Parent
+        } else if flags.contains(AttrFlags::SECURE) {
+            Self::Secure
+        } else if flags.contains(AttrFlags::ROOT) {
+            Self::Trusted
+        } else {
+            Self::User
+        }
+    }
+}
+
+/// What an attribute is looked up by.
+#[derive(Clone, Copy)]
+struct Key<'a> {
+    flags: AttrFlags,
+    name: &'a [u8],
+    /// Its value, if that belongs to what it is known by.
+    value: Option<&'a [u8]>,
+    hash: u32,
+}
+
+impl<'a> Key<'a> {
+    fn new(namespace: Namespace, name: &'a [u8], value: Option<&'a [u8]>) -> Result<Self> {
+        if name.is_empty() {
+            return Err(Error::Invalid("an attribute's name is empty"));
+        }
+        if name.len() > MAX_NAME {
+            return Err(Error::NameTooLong);
+        }
+        let value = match (namespace, value) {
+            (Namespace::Parent, Some(v)) if v.len() == PARENT_VALUE_LEN => Some(v),
+            (Namespace::Parent, _) => {
+                return Err(Error::Invalid("a parent pointer is known by its value of 12 bytes"));
+            }
+            _ => None,
+        };
+        let flags = namespace.flags();
+        let hash = layout::hash(flags, name, value.unwrap_or_default());
+        Ok(Self { flags, name, value, hash })
+    }
+
+    /// Is this the one? `value` is `None` for values in blocks of their own, which those that count
+    /// never are.
+    fn matches(&self, flags: AttrFlags, name: &[u8], value: Option<&[u8]>) -> bool {
+        flags.namespace() == self.flags
+            && name == self.name
+            && (self.value.is_none() || self.value == value)
+    }
+}
+
+/// Where an inode keeps its attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// It has none.
+    Empty,
+    /// In the inode, verified.
+    Short,
+    /// In blocks.
+    Tree,
+}
+
+fn form(inode: &InodeState) -> Result<Form> {
+    let core = &inode.core;
+    match core.aformat {
+        _ if !core.has_attr_fork() => Ok(Form::Empty),
+        ForkFormat::Local => match layout::sf::verify(inode.fork(Fork::Attr)) {
+            Ok(()) => Ok(Form::Short),
+            Err(problem) => Err(inode.corrupt(format!("attributes: {problem}"))),
+        },
+        ForkFormat::Extents if core.anextents == 0 => Ok(Form::Empty),
+        ForkFormat::Extents | ForkFormat::Btree => Ok(Form::Tree),
+        ForkFormat::Dev => Err(inode.corrupt("attribute fork of format dev")),
+    }
+}
+
+/// The value of an attribute; `None` if there is no such attribute.
+///
+/// # Errors
+/// [`Error::Invalid`] or [`Error::NameTooLong`] for an impossible name, or a damaged structure on
+/// the way. Parent pointers are not found by name alone: see [`has_parent`].
+pub fn get(
+    fs: &Fs,
+    inode: &InodeState,
+    namespace: Namespace,
+    name: &[u8],
+) -> Result<Option<Vec<u8>>> {
+    let key = Key::new(namespace, name, None)?;
+    match form(inode)? {
+        Form::Empty => Ok(None),
+        Form::Short => Ok(short::find(inode, &key).map(|e| e.value.to_vec())),
+        Form::Tree => match tree::find(fs, inode, &key, false)? {
+            Some(found) => tree::value(fs, inode, &found).map(Some),
+            None => Ok(None),
+        },
+    }
+}
+
+/// Shows every attribute: namespace, name, length of the value. Parent pointers are shown too.
+///
+/// # Errors
+/// A damaged structure on the way.
+pub fn list(
+    fs: &Fs,
+    inode: &InodeState,
+    show: &mut dyn FnMut(Namespace, &[u8], usize) -> ControlFlow<()>,
+) -> Result<()> {
+    match form(inode)? {
+        Form::Empty => Ok(()),
+        Form::Short => {
+            for e in layout::sf::entries(inode.fork(Fork::Attr)) {
+                if show(Namespace::of(e.flags), e.name, e.value.len()).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        }
+        Form::Tree => tree::list(fs, inode, show),
+    }
+}
+
+/// Creates an attribute or gives it a new value. Times of the inode are the caller's affair.
+///
+/// # Errors
+/// [`Error::Invalid`] or [`Error::NameTooLong`] for an impossible name, [`Error::AttrTooBig`],
+/// [`Error::NoSpace`], or a damaged structure on the way; the transaction is to be dropped then.
+pub fn set(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    namespace: Namespace,
+    name: &[u8],
+    value: &[u8],
+) -> Result<()> {
+    let key = Key::new(namespace, name, Some(value))?;
+    set_key(tx, slot, &key, value)
+}
+
+fn set_key(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>, value: &[u8]) -> Result<()> {
+    if value.len() > MAX_VALUE {
+        return Err(Error::AttrTooBig);
+    }
+    if form(tx.inode(slot))? != Form::Tree {
+        if short::set(tx, slot, key, value)? {
+            return Ok(());
+        }
+        short::to_tree(tx, slot, key)?;
+    }
+    tree::set(tx, slot, key, value)
+}
+
+/// Removes an attribute. `false` if there is none.
+///
+/// # Errors
+/// [`Error::Invalid`] or [`Error::NameTooLong`] for an impossible name, or a damaged structure on
+/// the way; the transaction is to be dropped then.
+pub fn remove(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    namespace: Namespace,
+    name: &[u8],
+) -> Result<bool> {
+    remove_key(tx, slot, &Key::new(namespace, name, None)?)
+}
+
+fn remove_key(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>) -> Result<bool> {
+    match form(tx.inode(slot))? {
+        Form::Empty => Ok(false),
+        Form::Short => Ok(short::remove(tx, slot, key)),
+        Form::Tree => tree::remove(tx, slot, key),
+    }
+}
+
+/// The value of a parent pointer.
+fn parent_value(parent: Ino, generation: u32) -> [u8; PARENT_VALUE_LEN] {
+    let mut value = [0; PARENT_VALUE_LEN];
+    value[..8].copy_from_slice(&parent.0.to_be_bytes());
+    value[8..].copy_from_slice(&generation.to_be_bytes());
+    value
+}
+
+/// Does the inode have this parent pointer?
+///
+/// # Errors
+/// As [`get`].
+pub fn has_parent(
+    fs: &Fs,
+    inode: &InodeState,
+    name: &[u8],
+    parent: Ino,
+    generation: u32,
+) -> Result<bool> {
+    let value = parent_value(parent, generation);
+    let key = Key::new(Namespace::Parent, name, Some(&value))?;
+    match form(inode)? {
+        Form::Empty => Ok(false),
+        Form::Short => Ok(short::find(inode, &key).is_some()),
+        Form::Tree => Ok(tree::find(fs, inode, &key, false)?.is_some()),
+    }
+}
+
+/// Adds a parent pointer: the inode is now entry `name` of the directory `parent`.
+///
+/// # Errors
+/// As [`set`].
+pub fn add_parent(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    name: &[u8],
+    parent: Ino,
+    generation: u32,
+) -> Result<()> {
+    set(tx, slot, Namespace::Parent, name, &parent_value(parent, generation))
+}
+
+/// Removes a parent pointer. `false` if there is none.
+///
+/// # Errors
+/// As [`remove`].
+pub fn remove_parent(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    name: &[u8],
+    parent: Ino,
+    generation: u32,
+) -> Result<bool> {
+    let value = parent_value(parent, generation);
+    remove_key(tx, slot, &Key::new(Namespace::Parent, name, Some(&value))?)
+}
+
+/// The item that goes into a leaf block; the value is written to blocks of its own if need be.
+fn make_item(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    key: &Key<'_>,
+    value: &[u8],
+) -> Result<leaf::Item> {
+    let block_len = tx.fs().geo.block_size as usize;
+    if leaf::is_local(key.name.len(), value.len(), block_len) {
+        return Ok(leaf::Item::local(key.hash, key.flags, key.name, value));
+    }
+    let block = remote::write(tx, slot, value)?;
+    // At most `MAX_VALUE`.
+    let len = value.len() as u32;
+    Ok(leaf::Item::remote(key.hash, key.flags, key.name, block, len))
+}
+
+/// Blocks that setting an attribute with a value of this length may take at worst; removal takes
+/// as many as for an empty value.
+pub fn set_blocks(geo: &Geometry, value_len: usize) -> u64 {
+    let value = layout::remote::blocks(value_len.min(MAX_VALUE), geo.block_size as usize);
+    // A leaf split in three, a split of every node above it, and a new root.
+    let tree = 2 + uxfs_format::da::MAX_DEPTH as u64 + 1;
+    // Each of those blocks can be an extent; records of neighbours go into the same blocks of the
+    // extent btree, whose path splits once, and its leaves once more for many records.
+    let map = 5 + (value + tree).div_ceil(8);
+    // The data fork moving out of the inode, and a block of its extent btree.
+    let moved = geo.dir_block_fsbs().max(2) + 1;
+    value + tree + map + moved
+}
+
+/// Is the block at the head of the fork a leaf, the whole tree?
+fn single_leaf(fs: &Fs, inode: &InodeState) -> Result<Option<crate::buf::BufRef>> {
+    use uxfs_format::verify::BufKind;
+    let kinds = [BufKind::AttrLeaf, BufKind::DaNode];
+    let buf = dabuf::read(fs, inode, Fork::Attr, uxfs_format::FileBlock(0), &kinds)?;
+    let is_leaf = buf.kind() == BufKind::AttrLeaf;
+    Ok(is_leaf.then_some(buf))
+}

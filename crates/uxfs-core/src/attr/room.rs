@@ -1,0 +1,141 @@
+//! Where the literal area of an inode is divided between data and attributes.
+//!
+//! 1. The data fork keeps room for a btree root of three entries, the attribute fork for one of
+//!    two; devices and their like keep eight bytes of data, exactly.
+//! 2. The attribute fork grows towards the data, never the other way, and goes with the last
+//!    attribute, unless the data fork cannot simply take its room: the root of a btree would have
+//!    to be laid out anew, and a link's target that has moved out would have to move in again.
+
+use uxfs_format::Geometry;
+use uxfs_format::inode::{Fork, ForkFormat, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+
+use crate::error::Result;
+use crate::inode::InodeState;
+use crate::tx::{Changed, InodeSlot, Tx};
+use crate::bmap;
+
+/// What the kernel gives new files and directories, in units of 8 bytes.
+const USUAL: usize = 24;
+/// What devices, fifos and sockets have.
+const DEVICE: usize = 1;
+/// Least room of the data fork: a btree root of three entries.
+const DATA_MIN: usize = 7;
+/// Least room of the attribute fork in bytes: a btree root of two entries.
+const ATTR_MIN: usize = 36;
+
+/// Highest place of the division in a literal area of `literal` bytes.
+fn highest(literal: usize) -> usize {
+    (literal - ATTR_MIN) / 8
+}
+
+/// Lowest place of the division that leaves the data fork's content where it is.
+fn lowest(inode: &InodeState) -> usize {
+    let core = &inode.core;
+    let fork = inode.fork(Fork::Data);
+    let bytes = match core.format {
+        ForkFormat::Dev => return DEVICE,
+        ForkFormat::Local => usize::try_from(core.size).unwrap_or(usize::MAX),
+        ForkFormat::Extents => usize::try_from(core.nextents).unwrap_or(usize::MAX / 16) * 16,
+        ForkFormat::Btree => 4 + 16 * usize::from(u16::from_be_bytes([fork[2], fork[3]])),
+    };
+    bytes.div_ceil(8).max(DATA_MIN)
+}
+
+/// Where to begin the attribute fork of a new inode whose first attributes take `first_attr_bytes`
+/// in short form (0 if it is not known to get any), in units of 8 bytes; 0 is no attribute fork.
+/// The target of a new link with attributes has to fit before it, or lie in blocks.
+pub fn default_forkoff(geo: &Geometry, mode: u16, first_attr_bytes: usize) -> u8 {
+    let usual = match mode & S_IFMT {
+        S_IFLNK if first_attr_bytes == 0 => 0,
+        S_IFREG | S_IFDIR | S_IFLNK => {
+            let fits = geo.literal_len().saturating_sub(first_attr_bytes) / 8;
+            // What does not fit at all goes into a block and needs no room here.
+            if fits < DATA_MIN { USUAL } else { fits.min(USUAL) }
+        }
+        _ => DEVICE,
+    };
+    usual as u8
+}
+
+/// Makes room for `bytes` in the attribute fork, which need not exist yet, if the data fork's
+/// content can stay in the inode. `false`, and nothing changed, if not.
+pub(super) fn make(tx: &mut Tx<'_>, slot: InodeSlot, bytes: usize) -> Result<bool> {
+    let inode = tx.inode(slot);
+    if inode.core.has_attr_fork() && inode.fork(Fork::Attr).len() >= bytes {
+        return Ok(true);
+    }
+    let (low, literal) = (lowest(inode), inode.literal.len());
+    let Some(left) = literal.checked_sub(bytes) else { return Ok(false) };
+    let mut place = (left / 8).min(highest(literal));
+    if inode.core.format == ForkFormat::Dev {
+        place = place.min(DEVICE);
+    } else if !inode.core.has_attr_fork() && low <= USUAL {
+        place = place.min(USUAL);
+    }
+    if place < low {
+        return Ok(false);
+    }
+    divide(tx, slot, place)?;
+    Ok(true)
+}
+
+/// Makes sure that there is an attribute fork with room for extents; the data fork's content moves
+/// out of the inode if it must. An attribute fork that is there already is empty.
+pub(super) fn for_blocks(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
+    let inode = tx.inode(slot);
+    if inode.core.has_attr_fork() && inode.fork(Fork::Attr).len() >= ATTR_MIN {
+        return Ok(());
+    }
+    let high = highest(inode.literal.len());
+    let mut low = lowest(inode);
+    if low > high && inode.core.format == ForkFormat::Local {
+        if inode.core.is_dir() {
+            crate::dir::to_block(tx, slot)?;
+        } else {
+            crate::symlink::to_remote(tx, slot)?;
+        }
+        low = lowest(tx.inode(slot));
+    }
+    let inode = tx.inode(slot);
+    let place = match inode.core.format {
+        ForkFormat::Dev => DEVICE,
+        // Extents that do not fit go into a btree.
+        ForkFormat::Extents | ForkFormat::Btree if low > high => USUAL.min(high),
+        _ if low > high => return Err(inode.corrupt("no room for an attribute fork")),
+        _ => USUAL.clamp(low, high),
+    };
+    divide(tx, slot, place)
+}
+
+/// Divides the literal area at `place`, in units of 8 bytes, and moves the attributes' bytes there.
+fn divide(tx: &mut Tx<'_>, slot: InodeSlot, place: usize) -> Result<()> {
+    debug_assert!(place > 0 && place < tx.inode(slot).literal.len() / 8);
+    if matches!(tx.inode(slot).core.format, ForkFormat::Extents | ForkFormat::Btree) {
+        bmap::fit(tx, slot, Fork::Data, place * 8)?;
+    }
+    let inode = tx.inode_mut(slot, Changed::CORE | Changed::ATTR);
+    let held = inode.fork(Fork::Attr).to_vec();
+    if !inode.core.has_attr_fork() {
+        inode.core.aformat = ForkFormat::Extents;
+    }
+    inode.core.forkoff = place as u8;
+    let fork = inode.fork_mut(Fork::Attr);
+    let kept = held.len().min(fork.len());
+    fork[..kept].copy_from_slice(&held[..kept]);
+    fork[kept..].fill(0);
+    tx.fs().note_attr();
+    Ok(())
+}
+
+/// Gives the room of an attribute fork without attributes back to the data fork, if it can simply
+/// take it; else the fork is left, empty.
+pub(super) fn drop_fork(tx: &mut Tx<'_>, slot: InodeSlot) {
+    tx.fork_mut(slot, Fork::Attr).fill(0);
+    let core = tx.core_mut(slot);
+    core.aformat = ForkFormat::Extents;
+    core.anextents = 0;
+    let moved_link = core.is_symlink() && core.format != ForkFormat::Local;
+    if core.format != ForkFormat::Btree && !moved_link {
+        core.forkoff = 0;
+    }
+}

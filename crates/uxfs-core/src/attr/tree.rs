@@ -1,0 +1,407 @@
+//! Attributes in blocks: one leaf, or leaves under nodes.
+//!
+//! A leaf that is the whole tree and the leaves of a larger one are treated alike; what differs is
+//! [`crate::da`]'s affair.
+
+use core::ops::{ControlFlow, Range};
+
+use smallvec::SmallVec;
+use uxfs_format::FileBlock;
+use uxfs_format::attr::AttrFlags;
+use uxfs_format::attr::leaf::{self, ENTRY_LEN, HEADER_RANGE, Header, Item, Value};
+use uxfs_format::inode::{Fork, ForkFormat};
+use uxfs_format::verify::BufKind;
+
+use super::{Form, Key, Namespace, form, make_item, remote, room, short};
+use crate::buf::BufRef;
+use crate::da::{self, Path, Tree};
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::inode::InodeState;
+use crate::tx::{InodeSlot, Tx};
+use crate::{bmap, dabuf};
+
+/// Extents of a large attribute fork that go in one transaction when its inode is deleted.
+const EXTENTS_AT_ONCE: u64 = 64;
+/// Behind every block a fork can have.
+const FORK_END: FileBlock = FileBlock((1 << 54) - 1);
+
+/// An attribute's place.
+pub(super) struct Found {
+    path: Path,
+    index: usize,
+}
+
+/// Finds an attribute; one that is not complete only if `any`.
+pub(super) fn find(
+    fs: &Fs,
+    inode: &InodeState,
+    key: &Key<'_>,
+    any: bool,
+) -> Result<Option<Found>> {
+    let mut path = da::find_leaf(fs, inode, Tree::Attr, key.hash)?;
+    loop {
+        let seen = search(&path.leaf.read(), key, any);
+        match seen {
+            Search::Found(index) => return Ok(Some(Found { path, index })),
+            Search::Not => return Ok(None),
+            Search::Outside(index) => return Err(outside(&path.leaf, index)),
+            Search::GoOn => {}
+        }
+        if !da::next_leaf(fs, inode, Tree::Attr, &mut path)? {
+            return Ok(None);
+        }
+    }
+}
+
+enum Search {
+    Found(usize),
+    /// Not in this tree.
+    Not,
+    /// Perhaps in the next leaf.
+    GoOn,
+    /// This entry's name is not inside the block.
+    Outside(usize),
+}
+
+fn outside(buf: &BufRef, index: usize) -> crate::Error {
+    buf.corrupt(format!("the name of entry {index} is not inside"))
+}
+
+fn search(block: &[u8], key: &Key<'_>, any: bool) -> Search {
+    for index in leaf::lower_bound(block, key.hash)..Header::decode(block).count {
+        let Some(record) = leaf::record(block, index) else { return Search::Outside(index) };
+        let flags = record.entry.flags;
+        if record.entry.hash != key.hash {
+            return Search::Not;
+        }
+        let value = match record.value {
+            Value::Local(value) => Some(value),
+            Value::Remote { .. } => None,
+        };
+        let visible = any || !flags.contains(AttrFlags::INCOMPLETE);
+        if visible && key.matches(flags, record.name, value) {
+            return Search::Found(index);
+        }
+    }
+    Search::GoOn
+}
+
+/// The value of an attribute that was found.
+pub(super) fn value(fs: &Fs, inode: &InodeState, found: &Found) -> Result<Vec<u8>> {
+    let block = found.path.leaf.read();
+    let stored = leaf::record(&block, found.index).map(|r| r.value);
+    let (at, len) = match stored {
+        Some(Value::Local(value)) => return Ok(value.to_vec()),
+        Some(Value::Remote { block, len }) => (block, len as usize),
+        None => {
+            drop(block);
+            return Err(outside(&found.path.leaf, found.index));
+        }
+    };
+    drop(block);
+    remote::read(fs, inode, at, len)
+}
+
+/// Shows every attribute, in order of their hashes.
+pub(super) fn list(
+    fs: &Fs,
+    inode: &InodeState,
+    show: &mut dyn FnMut(Namespace, &[u8], usize) -> ControlFlow<()>,
+) -> Result<()> {
+    let mut path = da::find_leaf(fs, inode, Tree::Attr, 0)?;
+    loop {
+        // Taken out first: what is shown may be looked up at once.
+        let entries: Vec<_> = leaf::records(&path.leaf.read())
+            .filter(|r| !r.entry.flags.contains(AttrFlags::INCOMPLETE))
+            .map(|r| (Namespace::of(r.entry.flags), r.name.to_vec(), r.value.len()))
+            .collect();
+        for (namespace, name, len) in entries {
+            if show(namespace, &name, len).is_break() {
+                return Ok(());
+            }
+        }
+        if !da::next_leaf(fs, inode, Tree::Attr, &mut path)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Creates an attribute or gives it a new value.
+pub(super) fn set(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>, value: &[u8]) -> Result<()> {
+    let fs = tx.fs();
+    while let Some(found) = find(fs, tx.inode(slot), key, true)? {
+        if overwrite(tx, &found, value) {
+            return Ok(());
+        }
+        take_out(tx, slot, found)?;
+    }
+    let item = make_item(tx, slot, key, value)?;
+    insert(tx, slot, item)?;
+    short::fold(tx, slot)
+}
+
+/// Puts a value in place of a local one of the same length. `false` if that cannot be done.
+fn overwrite(tx: &mut Tx<'_>, found: &Found, value: &[u8]) -> bool {
+    let range = {
+        let block = found.path.leaf.read();
+        match leaf::record(&block, found.index) {
+            Some(r) if r.entry.flags.contains(AttrFlags::INCOMPLETE) => return false,
+            Some(r) => match r.value {
+                Value::Local(old) if old.len() == value.len() => r.value_range(),
+                _ => return false,
+            },
+            None => return false,
+        }
+    };
+    tx.edit(&found.path.leaf, range).copy_from_slice(value);
+    true
+}
+
+/// Removes an attribute. `false` if there is none.
+pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>) -> Result<bool> {
+    let fs = tx.fs();
+    let mut removed = false;
+    while let Some(found) = find(fs, tx.inode(slot), key, true)? {
+        removed |= take_out(tx, slot, found)?;
+    }
+    if removed {
+        settle(tx, slot)?;
+    }
+    Ok(removed)
+}
+
+/// After a removal: the fork goes if nothing is left, or what is left goes back into the inode.
+fn settle(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
+    let fs = tx.fs();
+    let Some(buf) = super::single_leaf(fs, tx.inode(slot))? else { return Ok(()) };
+    if Header::decode(&buf.read()).count > 0 || fs.geo.has_parent() {
+        return short::fold(tx, slot);
+    }
+    free_blocks(tx, slot, u64::MAX)?;
+    room::drop_fork(tx, slot);
+    Ok(())
+}
+
+/// Takes an attribute out of its leaf, and a leaf that is empty then out of the tree; the last
+/// leaf stays, empty. `true` if the attribute was a complete one.
+fn take_out(tx: &mut Tx<'_>, slot: InodeSlot, found: Found) -> Result<bool> {
+    let Found { path, index } = found;
+    let leaf = path.leaf.clone();
+    let (name, complete, blocks) = {
+        let block = leaf.read();
+        let Some(record) = leaf::record(&block, index) else {
+            drop(block);
+            return Err(outside(&leaf, index));
+        };
+        let complete = !record.entry.flags.contains(AttrFlags::INCOMPLETE);
+        let blocks = match record.value {
+            Value::Local(_) => None,
+            Value::Remote { block, len } => Some((block, len as usize)),
+        };
+        (record.range(), complete, blocks)
+    };
+    if let Some((block, len)) = blocks {
+        remote::free(tx, slot, block, len)?;
+    }
+    let count = Header::decode(&leaf.read()).count;
+    if count == 1 && !da::is_only_leaf(&path) {
+        da::remove_leaf(tx, slot, Tree::Attr, path)?;
+        return Ok(complete);
+    }
+    cut(tx, &leaf, index, name);
+    if index + 1 == count {
+        let last = leaf::last_hash(&leaf.read());
+        da::fix_hash(tx, &path, last.unwrap_or(0));
+    }
+    Ok(complete)
+}
+
+/// Takes entry `index`, whose name lies at `name`, out of a leaf.
+fn cut(tx: &mut Tx<'_>, leaf: &BufRef, index: usize, name: Range<usize>) {
+    let mut header = Header::decode(&leaf.read());
+    tx.edit(leaf, name.clone()).fill(0);
+    {
+        let end = leaf::entries_end(header.count);
+        let mut entries = tx.edit(leaf, leaf::entry_range(index).start..end);
+        entries.copy_within(ENTRY_LEN.., 0);
+        let keep = entries.len() - ENTRY_LEN;
+        entries[keep..].fill(0);
+    }
+    header.count -= 1;
+    header.used -= name.len();
+    if header.first == name.start {
+        let block = leaf.read();
+        header.first = (0..header.count)
+            .map(|index| leaf::Entry::decode(&block, index).at)
+            .min()
+            .unwrap_or(block.len());
+    }
+    put_header(tx, leaf, header);
+}
+
+fn put_header(tx: &mut Tx<'_>, leaf: &BufRef, header: Header) {
+    header.encode(&mut tx.edit(leaf, HEADER_RANGE), leaf.len());
+}
+
+/// Puts an item into the leaf it belongs to, which is split if it is full.
+pub(super) fn insert(tx: &mut Tx<'_>, slot: InodeSlot, item: Item) -> Result<()> {
+    let path = da::find_leaf(tx.fs(), tx.inode(slot), Tree::Attr, item.hash)?;
+    let leaf = path.leaf.clone();
+    let (header, index) = {
+        let block = leaf.read();
+        (Header::decode(&block), leaf::lower_bound(&block, item.hash))
+    };
+    if header.gap() >= item.room() {
+        add(tx, &leaf, header, index, &item);
+    } else {
+        let mut items = leaf::items(&leaf.read());
+        let hash = item.hash;
+        let room = item.room();
+        items.insert(index.min(items.len()), item);
+        if header.free(leaf.len()) < room {
+            return split(tx, slot, path, &items, index);
+        }
+        leaf::fill(&mut tx.edit_all(&leaf), &items);
+        debug_assert_eq!(items[index].hash, hash);
+    }
+    if index == header.count {
+        let last = leaf::last_hash(&leaf.read());
+        da::fix_hash(tx, &path, last.unwrap_or(0));
+    }
+    Ok(())
+}
+
+/// Adds an item to a leaf with room between entries and names.
+fn add(tx: &mut Tx<'_>, leaf: &BufRef, mut header: Header, index: usize, item: &Item) {
+    let end = header.first;
+    header.first -= item.raw.len();
+    header.used += item.raw.len();
+    tx.edit(leaf, header.first..end).copy_from_slice(&item.raw);
+    {
+        let range = leaf::entry_range(index).start..leaf::entries_end(header.count + 1);
+        let mut entries = tx.edit(leaf, range);
+        let moved = entries.len() - ENTRY_LEN;
+        entries.copy_within(..moved, ENTRY_LEN);
+        let entry = leaf::Entry { hash: item.hash, at: header.first, flags: item.flags };
+        entries[..ENTRY_LEN].copy_from_slice(&entry.encode());
+    }
+    header.count += 1;
+    put_header(tx, leaf, header);
+}
+
+/// Spreads `items`, of which the one at `fresh` is new, over the path's leaf and new ones behind it.
+fn split(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    mut path: Path,
+    items: &[Item],
+    fresh: usize,
+) -> Result<()> {
+    let groups = divide(items, fresh, leaf::capacity(path.leaf.len()));
+    for pair in groups.windows(2) {
+        let (left, right) = (&items[pair[0].clone()], &items[pair[1].clone()]);
+        let (buf, at) = da::new_leaf_after(tx, slot, Tree::Attr, &mut path)?;
+        leaf::fill(&mut tx.edit_all(&path.leaf), left);
+        leaf::fill(&mut tx.edit_all(&buf), right);
+        let last = |items: &[Item]| items.last().map_or(0, |item| item.hash);
+        da::insert_after(tx, slot, Tree::Attr, &mut path, at, last(left), last(right))?;
+        da::next_leaf(tx.fs(), tx.inode(slot), Tree::Attr, &mut path)?;
+    }
+    Ok(())
+}
+
+/// Cuts items into as few runs as will fit `capacity` bytes each, as even as can be. All but the
+/// one at `fresh` fit together, so three will always do.
+fn divide(items: &[Item], fresh: usize, capacity: usize) -> SmallVec<[Range<usize>; 3]> {
+    let total: usize = items.iter().map(Item::room).sum();
+    let mut best: Option<(usize, usize)> = None;
+    let mut left = 0;
+    for (index, item) in items.iter().enumerate() {
+        let larger = left.max(total - left);
+        if left > 0 && larger <= capacity && best.is_none_or(|(size, _)| larger < size) {
+            best = Some((larger, index));
+        }
+        left += item.room();
+    }
+    let all = match best {
+        Some((_, at)) => [0..at, at..items.len(), 0..0],
+        None => [0..fresh, fresh..fresh + 1, fresh + 1..items.len()],
+    };
+    all.into_iter().filter(|group| !group.is_empty()).collect()
+}
+
+/// Frees up to `extents` extents of the attribute fork, from its end. `true` if none is left.
+pub(super) fn free_blocks(tx: &mut Tx<'_>, slot: InodeSlot, extents: u64) -> Result<bool> {
+    let fs = tx.fs();
+    for _ in 0..extents {
+        let end = bmap::last_before(fs, tx.inode(slot), Fork::Attr, FORK_END)?;
+        if end.0 == 0 {
+            return Ok(true);
+        }
+        let last = FileBlock(end.0 - 1);
+        let Some(extent) = bmap::lookup(fs, tx.inode(slot), Fork::Attr, last)? else {
+            return Err(tx.inode(slot).corrupt(format!("attribute block {last} is not found")));
+        };
+        remote::drop_buffers(tx, slot, extent.offset, extent.len, None)?;
+        bmap::unmap(tx, slot, Fork::Attr, extent.offset, extent.len, u64::MAX)?;
+    }
+    Ok(bmap::last_before(fs, tx.inode(slot), Fork::Attr, FORK_END)?.0 == 0)
+}
+
+/// Removes all attributes of an inode that is being deleted, and their fork. `false` if not all
+/// went yet: then commit and call again in a new transaction. In between the inode has no
+/// attributes, but a fork with blocks that nothing leads to.
+///
+/// If the data fork is a btree, an empty attribute fork is left, since the btree's root is laid out
+/// for it.
+///
+/// # Errors
+/// A damaged structure on the way; the transaction is to be dropped then.
+pub fn remove_all(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
+    let inode = tx.inode(slot);
+    if !inode.core.has_attr_fork() {
+        return Ok(true);
+    }
+    if inode.core.aformat == ForkFormat::Local || form(inode)? == Form::Empty {
+        room::drop_fork(tx, slot);
+        return Ok(true);
+    }
+    if u64::from(inode.core.anextents) > EXTENTS_AT_ONCE {
+        make_empty(tx, slot);
+    }
+    let done = free_blocks(tx, slot, EXTENTS_AT_ONCE)?;
+    if done {
+        room::drop_fork(tx, slot);
+    }
+    Ok(done)
+}
+
+/// Makes the block at the fork's head an empty leaf, so that nothing leads to blocks freed earlier.
+/// What cannot be read leads nowhere either.
+fn make_empty(tx: &mut Tx<'_>, slot: InodeSlot) {
+    let kinds = [BufKind::AttrLeaf, BufKind::DaNode];
+    let root = dabuf::read_opt(tx.fs(), tx.inode(slot), Fork::Attr, FileBlock(0), &kinds);
+    let Ok(Some(root)) = root else { return };
+    tx.set_kind(&root, BufKind::AttrLeaf);
+    leaf::fill(&mut tx.edit_all(&root), &[]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(room: usize) -> Item {
+        Item { hash: 0, flags: AttrFlags::LOCAL, raw: vec![0; room - ENTRY_LEN] }
+    }
+
+    #[test]
+    fn leaves_are_cut_evenly_and_in_three_if_they_must() {
+        let even: Vec<Item> = (0..40).map(|_| item(100)).collect();
+        assert_eq!(divide(&even, 7, 3900).as_slice(), [0..20, 20..40]);
+        let wide = [item(1500), item(3072), item(1500)];
+        assert_eq!(divide(&wide, 1, 4016).as_slice(), [0..1, 1..2, 2..3]);
+        let front = [item(3072), item(3000), item(1000)];
+        assert_eq!(divide(&front, 0, 4016).as_slice(), [0..1, 1..3]);
+    }
+}

@@ -1,0 +1,214 @@
+//! A fork's records moving between the inode and a btree.
+
+use uxfs_format::btree::{LEVEL_OFFSET, NUMRECS_OFFSET, TreeKind};
+use uxfs_format::extent::RECORD_LEN;
+use uxfs_format::inode::{Fork, ForkFormat};
+use uxfs_format::verify::{BufKind, Owner};
+use uxfs_format::{Extent, FsBlock};
+
+use super::records::List;
+use crate::alloc::{self, Goal};
+use crate::btree::{Bmbt, Cursor, Env, ROOT_HEADER, Tree, root_max};
+use crate::buf::{BufRef, Piece, Pieces};
+use crate::dabuf;
+use crate::error::Result;
+use crate::tx::{InodeSlot, Tx};
+
+/// Key and pointer of a root entry.
+type RootEntry = (u64, u64);
+
+/// Makes the data fork fit a literal area of `room` bytes for it: extent records that no longer
+/// fit move into a btree, records that now fit come back, a btree's root is laid out for the new
+/// length. The caller sets the inode's `forkoff` right after, in the same transaction.
+///
+/// # Errors
+/// [`crate::Error::NoSpace`], or a damaged structure on the way.
+pub fn fit(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, room: usize) -> Result<()> {
+    let inode = tx.inode(slot);
+    let count = inode.core.fork_extents(fork) as usize;
+    match inode.core.fork_format(fork) {
+        ForkFormat::Extents if count * RECORD_LEN > room => to_btree(tx, slot, fork, room),
+        ForkFormat::Btree => {
+            let (level, mut entries) = read_root(inode.fork(fork));
+            let mut level = level;
+            if entries.len() > root_max(room) {
+                let near = entries[0].1;
+                let (buf, fsb) = new_block(tx, slot, fork, level, near)?;
+                let bytes: Vec<RootEntry> = core::mem::take(&mut entries);
+                fill_node(tx, &buf, &bytes);
+                entries = vec![(bytes[0].0, fsb.0)];
+                level += 1;
+            }
+            write_root(tx, slot, fork, room, level, &entries);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn read_root(root: &[u8]) -> (u16, Vec<RootEntry>) {
+    let be = |raw: &[u8]| raw.iter().fold(0u64, |n, b| n << 8 | u64::from(*b));
+    let max = root_max(root.len());
+    let num = (be(&root[2..4]) as usize).min(max);
+    let ptrs = ROOT_HEADER + 8 * max;
+    let entry = |i: usize| {
+        let key = ROOT_HEADER + 8 * i;
+        (be(&root[key..key + 8]), be(&root[ptrs + 8 * i..ptrs + 8 * i + 8]))
+    };
+    (be(&root[..2]) as u16, (0..num).map(entry).collect())
+}
+
+fn write_root(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    fork: Fork,
+    room: usize,
+    level: u16,
+    entries: &[RootEntry],
+) {
+    // A growing fork is not that long yet: then the inode's whole literal area is written through.
+    let bytes = tx.literal_mut(slot, fork, room);
+    let ptrs = ROOT_HEADER + 8 * root_max(room);
+    bytes.fill(0);
+    bytes[..2].copy_from_slice(&level.to_be_bytes());
+    bytes[2..4].copy_from_slice(&(entries.len() as u16).to_be_bytes());
+    for (i, (key, ptr)) in entries.iter().enumerate() {
+        let at = ROOT_HEADER + 8 * i;
+        bytes[at..at + 8].copy_from_slice(&key.to_be_bytes());
+        bytes[ptrs + 8 * i..ptrs + 8 * i + 8].copy_from_slice(&ptr.to_be_bytes());
+    }
+}
+
+fn new_block(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    fork: Fork,
+    level: u16,
+    near: u64,
+) -> Result<(BufRef, FsBlock)> {
+    let ino = tx.inode(slot).ino;
+    let near = FsBlock(near);
+    let goal = if tx.fs().geo.fsb_valid(near, 1) { near } else { tx.fs().inode_goal(ino) };
+    let owner = alloc::Owner::Bmbt { ino, fork };
+    let (fsb, _) = alloc::alloc_anywhere(tx, Goal::Near(goal), 1, 1, owner)?;
+    tx.core_mut(slot).nblocks += 1;
+    let geo = &tx.fs().geo;
+    let piece = Piece { daddr: geo.fsb_daddr(fsb), len: geo.block_size };
+    let kind = BufKind::Btree(TreeKind::Bmap);
+    let buf = tx.make_buf(Pieces::from_buf([piece]), kind);
+    dabuf::label(tx, &buf, kind, ino.0);
+    let header = TreeKind::Bmap.header();
+    let mut bytes = tx.edit(&buf, 0..header.len);
+    bytes[..4].copy_from_slice(&TreeKind::Bmap.magic().to_be_bytes());
+    bytes[LEVEL_OFFSET..LEVEL_OFFSET + 2].copy_from_slice(&level.to_be_bytes());
+    bytes[header.leftsib..header.rightsib + header.ptr_len].fill(0xff);
+    drop(bytes);
+    Ok((buf, fsb))
+}
+
+fn fill_node(tx: &mut Tx<'_>, buf: &BufRef, entries: &[RootEntry]) {
+    let mut bytes = tx.edit_all(buf);
+    let header = TreeKind::Bmap.header().len;
+    let ptrs = header + 8 * TreeKind::Bmap.max_node(bytes.len());
+    let count = (entries.len() as u16).to_be_bytes();
+    bytes[NUMRECS_OFFSET..NUMRECS_OFFSET + 2].copy_from_slice(&count);
+    for (i, (key, ptr)) in entries.iter().enumerate() {
+        bytes[header + 8 * i..header + 8 * i + 8].copy_from_slice(&key.to_be_bytes());
+        bytes[ptrs + 8 * i..ptrs + 8 * i + 8].copy_from_slice(&ptr.to_be_bytes());
+    }
+}
+
+/// Moves the records of a fork in extents form into the first block of a btree whose root takes
+/// `room` bytes.
+pub(super) fn to_btree(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    fork: Fork,
+    room: usize,
+) -> Result<()> {
+    let list = List::of(tx.inode(slot), fork);
+    let records: Vec<Extent> = (0..list.len()).filter_map(|i| list.get(i)).collect();
+    let (near, first) = records.first().map_or((u64::MAX, 0), |r| (r.start.0, r.offset.0));
+    let (buf, fsb) = new_block(tx, slot, fork, 0, near)?;
+    let mut bytes = tx.edit_all(&buf);
+    let header = TreeKind::Bmap.header().len;
+    let count = (records.len() as u16).to_be_bytes();
+    bytes[NUMRECS_OFFSET..NUMRECS_OFFSET + 2].copy_from_slice(&count);
+    for (i, record) in records.iter().enumerate() {
+        let at = header + i * RECORD_LEN;
+        bytes[at..at + RECORD_LEN].copy_from_slice(&record.pack());
+    }
+    drop(bytes);
+    write_root(tx, slot, fork, room, 1, &[(first, fsb.0)]);
+    tx.core_mut(slot).set_fork_format(fork, ForkFormat::Btree);
+    Ok(())
+}
+
+/// Brings the records of a btree back into the inode if they fit there.
+pub(super) fn to_extents_if_fitting(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    fork: Fork,
+) -> Result<()> {
+    let inode = tx.inode(slot);
+    let (count, room) = (inode.core.fork_extents(fork) as usize, inode.fork(fork).len());
+    if count * RECORD_LEN > room {
+        return Ok(());
+    }
+    let tree = Bmbt::new(slot, fork);
+    let mut records = Vec::with_capacity(count);
+    let mut cursor = Cursor::<Bmbt>::first(Env::Tx(tx), &tree)?;
+    while let Some(record) = cursor.rec(Env::Tx(tx), &tree) {
+        records.push(record);
+        if records.len() > count || !cursor.next(Env::Tx(tx), &tree)? {
+            break;
+        }
+    }
+    if records.len() != count {
+        let problem = format!("{} extents in a tree that should have {count}", records.len());
+        return Err(tx.inode(slot).corrupt(problem));
+    }
+    let (level, entries) = read_root(tx.inode(slot).fork(fork));
+    for (_, block) in entries {
+        free_below(tx, &tree, block, level.saturating_sub(1))?;
+    }
+    let bytes = tx.fork_mut(slot, fork);
+    bytes.fill(0);
+    for (i, record) in records.iter().enumerate() {
+        bytes[i * RECORD_LEN..(i + 1) * RECORD_LEN].copy_from_slice(&record.pack());
+    }
+    tx.core_mut(slot).set_fork_format(fork, ForkFormat::Extents);
+    Ok(())
+}
+
+/// Frees a block of a tree and all below it.
+fn free_below(tx: &mut Tx<'_>, tree: &Bmbt, block: u64, level: u16) -> Result<()> {
+    let daddr = tree.daddr(tx.fs(), block)?;
+    let owner: Owner = tree.owner(Env::Tx(tx));
+    let kinds = [BufKind::Btree(TreeKind::Bmap)];
+    let buf = tx.fs().bufs.get(daddr, tx.fs().geo.block_size, &kinds, owner)?;
+    let seen = buf.u16(LEVEL_OFFSET);
+    if seen != level {
+        return Err(buf.corrupt(format!("is at level {seen}, not {level}")));
+    }
+    if level > 0 {
+        let children: Vec<u64> = {
+            let bytes = buf.read();
+            let ptrs = TreeKind::Bmap.header().len + 8 * TreeKind::Bmap.max_node(bytes.len());
+            let num = usize::from(u16::from_be_bytes([
+                bytes[NUMRECS_OFFSET],
+                bytes[NUMRECS_OFFSET + 1],
+            ]));
+            let ptr = |i: usize| {
+                bytes[ptrs + 8 * i..ptrs + 8 * i + 8]
+                    .iter()
+                    .fold(0u64, |n, b| n << 8 | u64::from(*b))
+            };
+            (0..num).map(ptr).collect()
+        };
+        for child in children {
+            free_below(tx, tree, child, level - 1)?;
+        }
+    }
+    tree.free(tx, &buf)
+}

@@ -1,0 +1,257 @@
+//! The extent map of a fork: where a file's blocks lie.
+//!
+//! 1. Extents are in ascending order of offset, none is empty, none overlap; neighbours that
+//!    continue each other are one, up to the longest an extent can be.
+//! 2. A fork is in extents form exactly if its records fit into it; else they are in a btree.
+//! 3. The inode's counts of extents and blocks agree with the map after each call.
+//! 4. Every extent that is used was found to lie inside one allocation group of the volume.
+
+mod convert;
+mod records;
+
+use uxfs_format::extent::MAX_EXTENT_LEN;
+use uxfs_format::inode::Fork;
+use uxfs_format::{Extent, FileBlock, FsBlock};
+
+pub use convert::fit;
+pub use records::{at_or_after, before};
+use records::{delete_rec, insert_rec, update_rec};
+
+use crate::alloc::{self, Goal, Owner};
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::inode::InodeState;
+use crate::tx::{InodeSlot, Tx};
+
+/// The extent that maps block `at` of a fork, if one does.
+///
+/// # Errors
+/// A damaged structure on the way.
+pub fn lookup(fs: &Fs, inode: &InodeState, fork: Fork, at: FileBlock) -> Result<Option<Extent>> {
+    Ok(at_or_after(fs, inode, fork, at)?.filter(|e| e.offset <= at))
+}
+
+/// First offset, not below `from`, at which `len` blocks of a fork are unmapped.
+///
+/// # Errors
+/// A damaged structure on the way.
+pub fn first_unused(
+    fs: &Fs,
+    inode: &InodeState,
+    fork: Fork,
+    len: u64,
+    from: FileBlock,
+) -> Result<FileBlock> {
+    let mut at = from;
+    while let Some(extent) = at_or_after(fs, inode, fork, at)? {
+        if extent.offset.0 >= at.0.saturating_add(len) {
+            break;
+        }
+        at = extent.end();
+    }
+    Ok(at)
+}
+
+/// Offset just behind the last mapped block below `below`; 0 if there is none.
+///
+/// # Errors
+/// A damaged structure on the way.
+pub fn last_before(
+    fs: &Fs,
+    inode: &InodeState,
+    fork: Fork,
+    below: FileBlock,
+) -> Result<FileBlock> {
+    let last = before(fs, inode, fork, below)?;
+    Ok(last.map_or(FileBlock(0), |e| e.end().min(below)))
+}
+
+/// Adds an extent to the map, where there is a hole now, joined with its neighbours. The inode's
+/// block count is the caller's affair.
+///
+/// # Errors
+/// [`crate::Error::NoSpace`], [`crate::Error::FileTooBig`], or a damaged structure on the way.
+pub(crate) fn map(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, new: Extent) -> Result<()> {
+    let fs = tx.fs();
+    let inode = tx.inode(slot);
+    let left = before(fs, inode, fork, new.offset)?;
+    let right = at_or_after(fs, inode, fork, new.offset)?;
+    let overlap = left.is_some_and(|l| l.end() > new.offset)
+        || right.is_some_and(|r| r.offset < new.end());
+    if overlap {
+        return Err(inode.corrupt(format!("{fork:?} blocks at {} are mapped twice", new.offset)));
+    }
+    let left = left.filter(|l| joins(fs, l, &new));
+    let right = right.filter(|r| joins(fs, &new, r));
+    match (left, right) {
+        (Some(left), Some(right))
+            if left.len + new.len + right.len <= MAX_EXTENT_LEN =>
+        {
+            delete_rec(tx, slot, fork, &right)?;
+            let len = left.len + new.len + right.len;
+            update_rec(tx, slot, fork, &left, &Extent { len, ..left })
+        }
+        (Some(left), _) => {
+            update_rec(tx, slot, fork, &left, &Extent { len: left.len + new.len, ..left })
+        }
+        (None, Some(right)) => {
+            let joined = Extent { len: new.len + right.len, ..new };
+            update_rec(tx, slot, fork, &right, &joined)
+        }
+        (None, None) => insert_rec(tx, slot, fork, &new),
+    }
+}
+
+/// Do two extents continue each other, in one allocation group?
+fn joins(fs: &Fs, left: &Extent, right: &Extent) -> bool {
+    left.joins(right) && fs.geo.fsb_ag(left.start) == fs.geo.fsb_ag(right.start)
+}
+
+/// Allocates and maps exactly `len` blocks at offset `at` of a fork (a hole now), written state, in
+/// as few extents as free space allows. Counts them in the inode.
+///
+/// # Errors
+/// [`crate::Error::NoSpace`], or a damaged structure on the way.
+pub fn alloc_all(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    fork: Fork,
+    at: FileBlock,
+    len: u64,
+) -> Result<()> {
+    let ino = tx.inode(slot).ino;
+    let goal = Goal::Near(tx.fs().inode_goal(ino));
+    let mut at = at;
+    let end = at.plus(len);
+    while at < end {
+        let extent = alloc_some(tx, slot, fork, at, end.0 - at.0, false, goal)?;
+        at = extent.end();
+    }
+    Ok(())
+}
+
+/// Allocates and maps blocks from offset `at` of a fork on (a hole of at least `want` blocks now),
+/// as many as come in one piece. Goes on where the extent before ends; else starts at `goal`.
+///
+/// # Errors
+/// [`crate::Error::NoSpace`], or a damaged structure on the way.
+pub(crate) fn alloc_some(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    fork: Fork,
+    at: FileBlock,
+    want: u64,
+    unwritten: bool,
+    goal: Goal,
+) -> Result<Extent> {
+    let fs = tx.fs();
+    let inode = tx.inode(slot);
+    let ino = inode.ino;
+    let follow = before(fs, inode, fork, at)?.map(|e| e.start.plus(e.len));
+    let goal = match follow {
+        Some(fsb) if fs.geo.fsb_valid(fsb, 1) => Goal::Near(fsb),
+        _ => goal,
+    };
+    let owner = Owner::Fork { ino, fork, offset: at, unwritten };
+    let (start, len) = alloc::alloc_anywhere(tx, goal, 1, want.min(MAX_EXTENT_LEN), owner)?;
+    let extent = Extent { offset: at, start, len, unwritten };
+    tx.core_mut(slot).nblocks += len;
+    map(tx, slot, fork, extent)?;
+    Ok(extent)
+}
+
+/// Unmaps up to `max_extents` extents among the `len` blocks from `at` on, from the end backwards,
+/// and frees their blocks (deferred). Gives the number of blocks from `at` that may still be
+/// mapped, 0 when done.
+///
+/// # Errors
+/// A damaged structure on the way.
+pub fn unmap(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    fork: Fork,
+    at: FileBlock,
+    len: u64,
+    max_extents: u64,
+) -> Result<u64> {
+    let ino = tx.inode(slot).ino;
+    let mut end = FileBlock(at.0.saturating_add(len));
+    for _ in 0..max_extents {
+        let Some(old) = before(tx.fs(), tx.inode(slot), fork, end)? else { return Ok(0) };
+        if old.end() <= at {
+            return Ok(0);
+        }
+        let cut = slice(&old, at, end);
+        let left = slice_opt(&old, old.offset, at);
+        let right = slice_opt(&old, end, old.end());
+        match (left, right) {
+            (None, None) => delete_rec(tx, slot, fork, &old)?,
+            (Some(only), None) | (None, Some(only)) => update_rec(tx, slot, fork, &old, &only)?,
+            (Some(left), Some(right)) => {
+                update_rec(tx, slot, fork, &old, &left)?;
+                insert_rec(tx, slot, fork, &right)?;
+            }
+        }
+        let inode = tx.inode(slot);
+        if inode.core.nblocks < cut.len {
+            return Err(inode.corrupt("fewer blocks counted than mapped"));
+        }
+        tx.core_mut(slot).nblocks -= cut.len;
+        alloc::free_fork_later(tx, ino, fork, &cut);
+        end = cut.offset;
+        if end <= at {
+            return Ok(0);
+        }
+    }
+    Ok(end.0 - at.0)
+}
+
+/// Makes the unwritten blocks of the data fork in `at..at + len` written.
+///
+/// # Errors
+/// [`crate::Error::NoSpace`], or a damaged structure on the way.
+pub(crate) fn mark_written(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    at: FileBlock,
+    len: u64,
+) -> Result<()> {
+    let fork = Fork::Data;
+    let ino = tx.inode(slot).ino;
+    let (mut at, end) = (at, at.plus(len));
+    while let Some(old) = at_or_after(tx.fs(), tx.inode(slot), fork, at)? {
+        if old.offset >= end {
+            break;
+        }
+        let (from, to) = (old.offset.max(at), old.end().min(end));
+        at = to;
+        if !old.unwritten {
+            continue;
+        }
+        let part = Extent { unwritten: false, ..slice(&old, from, to) };
+        // Out with the part and in with it again, in its new state: `map` joins it.
+        match (slice_opt(&old, old.offset, from), slice_opt(&old, to, old.end())) {
+            (None, None) => delete_rec(tx, slot, fork, &old)?,
+            (Some(only), None) | (None, Some(only)) => update_rec(tx, slot, fork, &old, &only)?,
+            (Some(left), Some(right)) => {
+                update_rec(tx, slot, fork, &old, &left)?;
+                insert_rec(tx, slot, fork, &right)?;
+            }
+        }
+        map(tx, slot, fork, part)?;
+        alloc::convert_later(tx, ino, fork, &part);
+    }
+    Ok(())
+}
+
+/// The part of an extent between two offsets, which must have one.
+fn slice(extent: &Extent, from: FileBlock, to: FileBlock) -> Extent {
+    let (from, to) = (from.max(extent.offset), to.min(extent.end()));
+    debug_assert!(from < to);
+    let start = FsBlock(extent.start.0 + (from.0 - extent.offset.0));
+    Extent { offset: from, start, len: to.0 - from.0, unwritten: extent.unwritten }
+}
+
+fn slice_opt(extent: &Extent, from: FileBlock, to: FileBlock) -> Option<Extent> {
+    (from.max(extent.offset) < to.min(extent.end())).then(|| slice(extent, from, to))
+}
