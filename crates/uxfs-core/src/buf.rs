@@ -299,12 +299,9 @@ impl Cache {
         self.shard(daddr).lock().get(&daddr.0).cloned()
     }
 
-    /// Forgets whatever buffer lies at `daddr`, if one is cached.
-    pub(crate) fn forget_at(&self, daddr: Daddr) {
-        let cached = self.shard(daddr).lock().get(&daddr.0).cloned();
-        if let Some(buf) = cached {
-            self.forget(&buf);
-        }
+    /// The buffer cached at `daddr`, whatever it is.
+    pub(crate) fn peek(&self, daddr: Daddr) -> Option<BufRef> {
+        self.shard(daddr).lock().get(&daddr.0).cloned()
     }
 
     /// Writes the dirty buffers that no open transaction holds, in ascending order, neighbours

@@ -84,7 +84,12 @@ pub struct Fs {
     shutdown: Mutex<Option<String>>,
     /// Some inode got its first attribute: the superblock's version has to say so.
     attr_bit: AtomicBool,
+    /// Is the volume marked as needing repair, or being overwritten?
     pub(crate) marked: Mutex<bool>,
+    /// Held while an inode is taken off its list of unlinked ones.
+    pub(crate) inactivation: Mutex<()>,
+    /// Held while a file moves between directories.
+    pub(crate) moves: Mutex<()>,
     /// The group that gets the next new directory.
     pub(crate) next_dir_ag: AtomicU64,
 }
@@ -132,6 +137,8 @@ impl Fs {
             shutdown: Mutex::new(None),
             attr_bit: AtomicBool::new(false),
             marked: Mutex::new(false),
+            inactivation: Mutex::new(()),
+            moves: Mutex::new(()),
             next_dir_ag: AtomicU64::new(0),
             superblock: Mutex::new(sector),
             options,
@@ -175,6 +182,23 @@ impl Fs {
         self.ags.get(ag.0 as usize).ok_or_else(|| {
             Error::corrupt("AG number", Place::Volume, format!("{ag} of {}", self.ags.len()))
         })
+    }
+
+    /// The group whose turn it is to take a new directory.
+    pub(crate) fn next_dir_group(&self) -> u32 {
+        let turn = self.next_dir_ag.fetch_add(1, Ordering::Relaxed);
+        (turn % u64::from(self.geo.ag_count)) as u32
+    }
+
+    /// May this many more inodes be allocated, by the volume's limit on their share of it?
+    pub(crate) fn inodes_allowed(&self, more: u64) -> bool {
+        let percent = u64::from(self.geo.imax_pct);
+        if percent == 0 {
+            return true;
+        }
+        let blocks = u128::from(self.geo.dblocks) * u128::from(percent) / 100;
+        let most = blocks << self.geo.inopb_log;
+        u128::from(self.inode_counts().0 + more) <= most
     }
 
     /// Where blocks of an inode lie best: near the inode itself.

@@ -32,14 +32,17 @@ pub struct InodeState {
     pub core: InodeCore,
     /// The bytes behind the core: data fork, then attribute fork.
     pub literal: Box<[u8]>,
-    dirty: bool,
+    /// Of a directory in node form: the data block that last had room for an entry. A hint only,
+    /// kept in memory.
+    pub(crate) room_hint: u32,
+    pub(crate) dirty: bool,
 }
 
 impl InodeState {
     /// A new inode with empty forks.
     pub(crate) fn new(ino: Ino, core: InodeCore, geo: &Geometry) -> Self {
         let literal = vec![0; geo.literal_len()].into_boxed_slice();
-        Self { ino, core, literal, dirty: false }
+        Self { ino, core, literal, room_hint: 0, dirty: false }
     }
 
     /// The bytes of a fork.
@@ -128,16 +131,22 @@ impl Inodes {
         cell
     }
 
-    /// Takes in a newly allocated inode in place of the free one that may be cached.
-    pub(crate) fn replace(&self, state: InodeState) -> InodeRef {
-        let ino = state.ino;
-        let cell = self.insert(state.clone());
-        let mut guard = cell.write();
-        let dirty = guard.dirty;
-        *guard = InodeState { dirty, ..state };
-        drop(guard);
-        debug_assert_eq!(cell.read().ino, ino);
-        cell
+    /// Is the inode in memory, and free there? `false` if it is not in memory.
+    ///
+    /// # Errors
+    /// If it is in use.
+    pub(crate) fn is_free_in_memory(&self, ino: Ino) -> Result<bool> {
+        let cell = match self.shard(ino).lock().get(&ino.0) {
+            Some(slot) => Arc::clone(&slot.cell),
+            None => return Ok(false),
+        };
+        // Nobody can be changing a free inode: whoever frees one holds its group's lock.
+        let free = cell.try_read().is_some_and(|state| state.core.mode == 0);
+        if free {
+            return Ok(true);
+        }
+        let problem = "is in use, against its chunk's record";
+        Err(Error::corrupt("inode", Place::Inode(ino), problem))
     }
 
     /// Drops an inode that is no longer what memory says.
@@ -204,5 +213,5 @@ fn read(fs: &Fs, ino: Ino) -> Result<InodeState> {
     let content = buf.read();
     let raw = &content[offset..offset + fs.geo.inode_size as usize];
     let core = InodeCore::decode(raw, ino, &fs.geo.meta_uuid)?;
-    Ok(InodeState { ino, core, literal: raw[inode::CORE_LEN..].into(), dirty: false })
+    Ok(InodeState { ino, core, literal: raw[inode::CORE_LEN..].into(), room_hint: 0, dirty: false })
 }

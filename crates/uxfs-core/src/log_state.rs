@@ -1,6 +1,95 @@
-//! log
+//! Is the log clean? The part of recovery that must be known before a volume is changed.
+//!
+//! A log is clean if the last record before its head is an unmount record. Nothing is replayed
+//! here; a volume with a dirty log is refused.
+
 use uxfs_disk::BlockDev;
-use uxfs_format::Geometry;
+use uxfs_format::log::{self, RecordHeader};
 use uxfs_format::superblock::Superblock;
-use crate::error::Result;
-pub(crate) fn require_clean(_dev: &dyn BlockDev, _geo: &Geometry, _sb: &Superblock) -> Result<()> { Ok(()) }
+use uxfs_format::{BASIC_BLOCK, Daddr, Geometry};
+
+use crate::error::{Error, Result};
+
+/// How far before the head the start of the last record is looked for: the longest record there
+/// is, with its headers.
+const RECORD_BLOCKS_MAX: u64 = (256 << 10) / BASIC_BLOCK as u64 + 16;
+
+struct Log<'a> {
+    dev: &'a dyn BlockDev,
+    start: Daddr,
+    blocks: u64,
+}
+
+impl Log<'_> {
+    fn block(&self, at: u64) -> Result<[u8; BASIC_BLOCK]> {
+        let daddr = Daddr(self.start.0 + at);
+        let mut block = [0; BASIC_BLOCK];
+        let read = self.dev.read_at(daddr.bytes(), &mut block);
+        read.map_err(|source| Error::Io { what: "reading the log", daddr, source })?;
+        Ok(block)
+    }
+
+    fn cycle(&self, at: u64) -> Result<u32> {
+        Ok(log::cycle_of(&self.block(at)?))
+    }
+
+    /// The block at which the next record would be written.
+    fn head(&self) -> Result<u64> {
+        let last = self.cycle(self.blocks - 1)?;
+        if self.cycle(0)? == last {
+            return Ok(0);
+        }
+        // Blocks before the head are of a later cycle than those from it on.
+        let (mut before, mut from) = (0, self.blocks - 1);
+        while before + 1 < from {
+            let middle = before + (from - before) / 2;
+            if self.cycle(middle)? == last {
+                from = middle;
+            } else {
+                before = middle;
+            }
+        }
+        Ok(from)
+    }
+
+    /// The last record that starts before `head`, going round the end, and where it starts.
+    fn last_record(&self, head: u64) -> Result<Option<(u64, RecordHeader)>> {
+        for back in 1..=RECORD_BLOCKS_MAX.min(self.blocks) {
+            let at = (head + self.blocks - back) % self.blocks;
+            if let Some(header) = RecordHeader::parse(&self.block(at)?) {
+                return Ok(Some((at, header)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Fails if the log holds changes that are not on the volume.
+pub(crate) fn require_clean(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock) -> Result<()> {
+    let blocks = u64::from(geo.log_blocks) << (geo.block_log - 9);
+    let log = Log { dev, start: geo.fsb_daddr(geo.log_start), blocks };
+    if !geo.fsb_valid(geo.log_start, geo.log_blocks.into()) || blocks < 2 {
+        let place = uxfs_format::Place::Volume;
+        return Err(Error::corrupt("log", place, "lies outside the volume"));
+    }
+    let dirty = |why: &str| {
+        Err(Error::DirtyLog(format!(
+            "{why}; mount the volume once with the kernel, or open it read-only with norecovery"
+        )))
+    };
+    let head = log.head()?;
+    let Some((at, header)) = log.last_record(head)? else {
+        return dirty("no record was found at its head");
+    };
+    if header.fs_uuid != sb.uuid {
+        return dirty("its last record is another volume's");
+    }
+    let data = (at + u64::from(header.header_blocks())) % blocks;
+    let mut first = log.block(data)?;
+    header.restore_first_word(&mut first);
+    let ends = (data + u64::from(header.len) / BASIC_BLOCK as u64) % blocks;
+    if header.num_ops == 1 && ends == head && log::is_unmount(&first) {
+        return Ok(());
+    }
+    dirty("it holds changes that are not on the volume yet")
+}

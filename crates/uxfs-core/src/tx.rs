@@ -27,7 +27,7 @@ use uxfs_format::agf::Agf;
 use uxfs_format::agi::Agi;
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::BufKind;
-use uxfs_format::{AgNo, Ino};
+use uxfs_format::{AgNo, Ino, Place};
 
 use crate::ag::AgState;
 use crate::buf::{BufRef, Pieces};
@@ -105,6 +105,7 @@ pub struct Tx<'fs> {
     pub(crate) deferred: Vec<Deferred>,
     reserved: u64,
     counters: Counters,
+    gone: Vec<(Ino, u32)>,
     done: bool,
     rolled: bool,
     /// Shut out while everything is written back. Last: it opens after all other locks.
@@ -131,6 +132,7 @@ impl<'fs> Tx<'fs> {
             deferred: Vec::new(),
             reserved: blocks,
             counters: Counters::default(),
+            gone: Vec::new(),
             done: false,
             rolled: false,
             _gate: gate,
@@ -178,12 +180,41 @@ impl<'fs> Tx<'fs> {
         Ok(slots)
     }
 
-    /// Takes in an inode that this transaction has just allocated.
-    pub(crate) fn join_new(&mut self, cell: InodeRef) -> InodeSlot {
-        let guard = cell.write_arc();
-        let slot = self.join(cell, guard, true);
-        self.inodes[slot.0].changed = Changed::all();
+    /// Locks an inode without a name, on the way along a list of such.
+    ///
+    /// # Errors
+    /// As [`Tx::lock_inode`]; also if somebody else has it locked, which only a damaged list can
+    /// bring about.
+    pub(crate) fn lock_unlinked(&mut self, ino: Ino) -> Result<InodeSlot> {
+        if let Some(at) = self.inodes.iter().position(|i| i.guard.ino == ino) {
+            return Ok(InodeSlot(at));
+        }
+        let cell = self.fs.inodes.get(self.fs, ino)?;
+        let Some(guard) = cell.try_write_arc() else {
+            let problem = "is on a list of unlinked inodes, but in use";
+            return Err(Error::corrupt("inode", Place::Inode(ino), problem));
+        };
+        Ok(self.join(cell, guard, false))
+    }
+
+    /// Takes in an inode that this transaction has just allocated, in its first state.
+    pub(crate) fn join_new(&mut self, state: InodeState) -> InodeSlot {
+        let cell = self.fs.inodes.insert(state.clone());
+        let mut guard = cell.write_arc();
+        // A free inode that is still in memory comes back if the transaction is cancelled.
+        let before = (guard.core.mode == 0).then(|| Box::new(guard.clone()));
+        let dirty = guard.dirty;
+        *guard = InodeState { dirty, ..state };
+        let slot = self.join(cell, guard, before.is_none());
+        let entry = &mut self.inodes[slot.0];
+        entry.before = before;
+        entry.changed = Changed::all();
         slot
+    }
+
+    /// After the commit, forgets `count` inodes from `first` on, whose chunk is no more.
+    pub(crate) fn forget_inodes(&mut self, first: Ino, count: u32) {
+        self.gone.push((first, count));
     }
 
     fn join(
@@ -276,11 +307,8 @@ impl<'fs> Tx<'fs> {
 
     /// Forgets what is cached of a block that is going back to free space.
     pub(crate) fn forget_block(&mut self, ag: AgNo, block: uxfs_format::AgBlock) {
-        let daddr = self.fs.geo.ag_daddr(ag, block);
-        let held = self.bufs.iter().find(|b| b.buf.daddr() == daddr).map(|b| b.buf.clone());
-        match held {
-            Some(buf) => self.invalidate(&buf),
-            None => self.fs.bufs.forget_at(daddr),
+        if let Some(buf) = self.fs.bufs.peek(self.fs.geo.ag_daddr(ag, block)) {
+            self.invalidate(&buf);
         }
     }
 
@@ -490,6 +518,11 @@ impl<'fs> Tx<'fs> {
             entry.before = None;
             entry.changed = Changed::empty();
             entry.fresh = false;
+        }
+        for (first, count) in self.gone.drain(..) {
+            for at in 0..u64::from(count) {
+                self.fs.inodes.forget(Ino(first.0 + at));
+            }
         }
         let left = self.blocks_left();
         self.fs.apply(self.reserved, self.counters, left);

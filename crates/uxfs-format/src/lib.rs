@@ -10,17 +10,22 @@
 //!    UUID, own address, owner, bounds. A failed check is a [`Corrupt`], which names the check.
 //! 4. Nothing here panics on any input bytes.
 
+pub mod acl;
 pub mod agf;
 pub mod agfl;
 pub mod agi;
+pub mod attr;
 pub mod btree;
 pub mod crc;
+pub mod da;
+pub mod dir;
 mod error;
 pub mod extent;
 pub mod features;
 pub mod geometry;
 pub mod hash;
 pub mod inode;
+pub mod log;
 pub mod superblock;
 pub mod symlink;
 pub mod timestamp;

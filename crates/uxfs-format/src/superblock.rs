@@ -233,12 +233,16 @@ impl Superblock {
         }
         let incompat = sb.incompat();
         if incompat.contains(Incompat::SPINODES) {
-            let chunk = 64 * isize / block;
-            if sb.spino_align.get() == 0 || sb.inoalignmt.get() != chunk.max(1) {
+            // Both are 0 where a block is larger than a chunk, or than a cluster.
+            let (chunk, cluster) = (64 * isize / block, 8192 * (isize / 256) / block);
+            if sb.inoalignmt.get() != chunk {
                 return Err(bad(format!(
                     "inode alignment {} with sparse inodes must be {chunk}",
                     sb.inoalignmt.get()
                 )));
+            }
+            if sb.spino_align.get() == 0 && cluster != 0 {
+                return Err(bad(format!("sparse inode alignment 0 must be {cluster}")));
             }
         }
         let sunit = sb.logsunit.get();

@@ -11,7 +11,7 @@ use crate::error::{Corrupt, Place};
 use crate::features::RoCompat;
 use crate::geometry::Geometry;
 use crate::types::{AgBlock, AgNo, Daddr, FsBlock, Ino};
-use crate::{agf, agfl, agi, crc, inode, superblock, symlink};
+use crate::{agf, agfl, agi, attr, crc, da, dir, inode, superblock, symlink};
 
 /// Kinds of metadata buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -240,6 +240,14 @@ pub fn check(buffer: &[u8], kind: BufKind, daddr: Daddr, geo: &Geometry) -> Resu
         BufKind::Agi => check_agi(Agi::view(buffer), geo),
         BufKind::Agfl => check_agfl(buffer, geo),
         BufKind::Btree(tree) => check_btree(buffer, tree, daddr, geo),
+        BufKind::AttrLeaf => attr::leaf::verify(buffer),
+        BufKind::AttrRemote => attr::remote::verify(buffer),
+        BufKind::DaNode => da::check_node(buffer),
+        BufKind::DirBlock => dir::block::check(buffer, geo),
+        BufKind::DirData => dir::data::check(buffer, geo),
+        BufKind::DirLeaf1 => dir::leaf::check_leaf1(buffer),
+        BufKind::DirLeafN => dir::leaf::check_leafn(buffer),
+        BufKind::DirFree => dir::free::check(buffer),
         _ => Ok(()),
     };
     rules.or_else(bad)

@@ -1,1 +1,12 @@
-//! x
+//! XFS in user space: open, look up, read, write, create, link, rename, remove, walk.
+//!
+//! A volume is a [`Fs`] over a device ([`disk::BlockDev`]): a file, a block device, or memory.
+
+pub use uxfs_archive as archive;
+pub use uxfs_core::{
+    Error, Fs, NAME_MAX, NewInode, OpenOptions, RenameFlags, Result, Segment, SetAttr, Stat, StatFs,
+    Times, XattrMode, clock, dir,
+};
+pub use uxfs_disk as disk;
+pub use uxfs_format as format;
+pub use uxfs_mkfs as mkfs;

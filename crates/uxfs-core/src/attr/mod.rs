@@ -17,14 +17,18 @@ pub mod names;
 mod remote;
 mod room;
 mod short;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use core::ops::ControlFlow;
 
 use uxfs_format::attr::{self as layout, AttrFlags, MAX_NAME, MAX_VALUE, PARENT_VALUE_LEN, leaf};
 use uxfs_format::inode::{Fork, ForkFormat};
-use uxfs_format::{Geometry, Ino};
+use uxfs_format::verify::BufKind;
+use uxfs_format::{FileBlock, Geometry, Ino};
 
+use crate::buf::BufRef;
 use crate::dabuf;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -70,6 +74,9 @@ impl Namespace {
         }
     }
 }
+
+/// What [`list`] shows attributes to: namespace, name, length of the value.
+pub type Show<'a> = dyn FnMut(Namespace, &[u8], usize) -> ControlFlow<()> + 'a;
 
 /// What an attribute is looked up by.
 #[derive(Clone, Copy)]
@@ -161,11 +168,7 @@ pub fn get(
 ///
 /// # Errors
 /// A damaged structure on the way.
-pub fn list(
-    fs: &Fs,
-    inode: &InodeState,
-    show: &mut dyn FnMut(Namespace, &[u8], usize) -> ControlFlow<()>,
-) -> Result<()> {
+pub fn list(fs: &Fs, inode: &InodeState, show: &mut Show<'_>) -> Result<()> {
     match form(inode)? {
         Form::Empty => Ok(()),
         Form::Short => {
@@ -214,12 +217,7 @@ fn set_key(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>, value: &[u8]) -> Res
 /// # Errors
 /// [`Error::Invalid`] or [`Error::NameTooLong`] for an impossible name, or a damaged structure on
 /// the way; the transaction is to be dropped then.
-pub fn remove(
-    tx: &mut Tx<'_>,
-    slot: InodeSlot,
-    namespace: Namespace,
-    name: &[u8],
-) -> Result<bool> {
+pub fn remove(tx: &mut Tx<'_>, slot: InodeSlot, namespace: Namespace, name: &[u8]) -> Result<bool> {
     remove_key(tx, slot, &Key::new(namespace, name, None)?)
 }
 
@@ -289,12 +287,7 @@ pub fn remove_parent(
 }
 
 /// The item that goes into a leaf block; the value is written to blocks of its own if need be.
-fn make_item(
-    tx: &mut Tx<'_>,
-    slot: InodeSlot,
-    key: &Key<'_>,
-    value: &[u8],
-) -> Result<leaf::Item> {
+fn make_item(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>, value: &[u8]) -> Result<leaf::Item> {
     let block_len = tx.fs().geo.block_size as usize;
     if leaf::is_local(key.name.len(), value.len(), block_len) {
         return Ok(leaf::Item::local(key.hash, key.flags, key.name, value));
@@ -320,10 +313,9 @@ pub fn set_blocks(geo: &Geometry, value_len: usize) -> u64 {
 }
 
 /// Is the block at the head of the fork a leaf, the whole tree?
-fn single_leaf(fs: &Fs, inode: &InodeState) -> Result<Option<crate::buf::BufRef>> {
-    use uxfs_format::verify::BufKind;
+fn single_leaf(fs: &Fs, inode: &InodeState) -> Result<Option<BufRef>> {
     let kinds = [BufKind::AttrLeaf, BufKind::DaNode];
-    let buf = dabuf::read(fs, inode, Fork::Attr, uxfs_format::FileBlock(0), &kinds)?;
+    let buf = dabuf::read(fs, inode, Fork::Attr, FileBlock(0), &kinds)?;
     let is_leaf = buf.kind() == BufKind::AttrLeaf;
     Ok(is_leaf.then_some(buf))
 }

@@ -9,10 +9,10 @@
 use uxfs_format::Geometry;
 use uxfs_format::inode::{Fork, ForkFormat, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
+use crate::bmap;
 use crate::error::Result;
 use crate::inode::InodeState;
 use crate::tx::{Changed, InodeSlot, Tx};
-use crate::bmap;
 
 /// What the kernel gives new files and directories, in units of 8 bytes.
 const USUAL: usize = 24;
@@ -89,11 +89,7 @@ pub(super) fn for_blocks(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     let high = highest(inode.literal.len());
     let mut low = lowest(inode);
     if low > high && inode.core.format == ForkFormat::Local {
-        if inode.core.is_dir() {
-            crate::dir::to_block(tx, slot)?;
-        } else {
-            crate::symlink::to_remote(tx, slot)?;
-        }
+        move_out(tx, slot)?;
         low = lowest(tx.inode(slot));
     }
     let inode = tx.inode(slot);
@@ -137,5 +133,14 @@ pub(super) fn drop_fork(tx: &mut Tx<'_>, slot: InodeSlot) {
     let moved_link = core.is_symlink() && core.format != ForkFormat::Local;
     if core.format != ForkFormat::Btree && !moved_link {
         core.forkoff = 0;
+    }
+}
+
+/// Moves a directory's or link's content out of the inode.
+fn move_out(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
+    if tx.inode(slot).core.is_dir() {
+        crate::dir::to_block(tx, slot)
+    } else {
+        crate::symlink::to_remote(tx, slot)
     }
 }

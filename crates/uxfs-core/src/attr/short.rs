@@ -1,9 +1,9 @@
 //! Attributes in short form, inside the inode.
 
+use uxfs_format::FileBlock;
 use uxfs_format::attr::{leaf, sf};
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
-use uxfs_format::FileBlock;
 
 use super::{Form, Key, form, room, tree};
 use crate::dabuf;
@@ -17,12 +17,7 @@ pub(super) fn find<'a>(inode: &'a InodeState, key: &Key<'_>) -> Option<sf::Entry
 }
 
 /// Sets an attribute if it can be done in short form; else changes nothing and gives `false`.
-pub(super) fn set(
-    tx: &mut Tx<'_>,
-    slot: InodeSlot,
-    key: &Key<'_>,
-    value: &[u8],
-) -> Result<bool> {
+pub(super) fn set(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>, value: &[u8]) -> Result<bool> {
     if !sf::may_hold(key.name.len(), value.len()) {
         return Ok(false);
     }

@@ -3,7 +3,7 @@
 //! A leaf that is the whole tree and the leaves of a larger one are treated alike; what differs is
 //! [`crate::da`]'s affair.
 
-use core::ops::{ControlFlow, Range};
+use core::ops::Range;
 
 use smallvec::SmallVec;
 use uxfs_format::FileBlock;
@@ -12,7 +12,7 @@ use uxfs_format::attr::leaf::{self, ENTRY_LEN, HEADER_RANGE, Header, Item, Value
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
 
-use super::{Form, Key, Namespace, form, make_item, remote, room, short};
+use super::{Form, Key, Namespace, Show, form, make_item, remote, room, short};
 use crate::buf::BufRef;
 use crate::da::{self, Path, Tree};
 use crate::error::Result;
@@ -33,12 +33,7 @@ pub(super) struct Found {
 }
 
 /// Finds an attribute; one that is not complete only if `any`.
-pub(super) fn find(
-    fs: &Fs,
-    inode: &InodeState,
-    key: &Key<'_>,
-    any: bool,
-) -> Result<Option<Found>> {
+pub(super) fn find(fs: &Fs, inode: &InodeState, key: &Key<'_>, any: bool) -> Result<Option<Found>> {
     let mut path = da::find_leaf(fs, inode, Tree::Attr, key.hash)?;
     loop {
         let seen = search(&path.leaf.read(), key, any);
@@ -104,11 +99,7 @@ pub(super) fn value(fs: &Fs, inode: &InodeState, found: &Found) -> Result<Vec<u8
 }
 
 /// Shows every attribute, in order of their hashes.
-pub(super) fn list(
-    fs: &Fs,
-    inode: &InodeState,
-    show: &mut dyn FnMut(Namespace, &[u8], usize) -> ControlFlow<()>,
-) -> Result<()> {
+pub(super) fn list(fs: &Fs, inode: &InodeState, show: &mut Show<'_>) -> Result<()> {
     let mut path = da::find_leaf(fs, inode, Tree::Attr, 0)?;
     loop {
         // Taken out first: what is shown may be looked up at once.
@@ -311,24 +302,31 @@ fn split(
     Ok(())
 }
 
-/// Cuts items into as few runs as will fit `capacity` bytes each, as even as can be. All but the
-/// one at `fresh` fit together, so three will always do.
+/// Cuts items into as few runs as will fit `capacity` bytes each, as even as can be, and not
+/// between equal hashes if it can be helped. All but the one at `fresh` fit together, so three will
+/// always do.
 fn divide(items: &[Item], fresh: usize, capacity: usize) -> SmallVec<[Range<usize>; 3]> {
-    let total: usize = items.iter().map(Item::room).sum();
-    let mut best: Option<(usize, usize)> = None;
-    let mut left = 0;
-    for (index, item) in items.iter().enumerate() {
-        let larger = left.max(total - left);
-        if left > 0 && larger <= capacity && best.is_none_or(|(size, _)| larger < size) {
-            best = Some((larger, index));
-        }
-        left += item.room();
-    }
-    let all = match best {
-        Some((_, at)) => [0..at, at..items.len(), 0..0],
+    let all = match best_cut(items, capacity, true).or_else(|| best_cut(items, capacity, false)) {
+        Some(at) => [0..at, at..items.len(), 0..0],
         None => [0..fresh, fresh..fresh + 1, fresh + 1..items.len()],
     };
     all.into_iter().filter(|group| !group.is_empty()).collect()
+}
+
+/// Where to cut items in two; `between` allows no cut between equal hashes.
+fn best_cut(items: &[Item], capacity: usize, between: bool) -> Option<usize> {
+    let total: usize = items.iter().map(Item::room).sum();
+    let mut best: Option<(usize, usize)> = None;
+    let mut left = 0;
+    for (index, pair) in items.windows(2).enumerate() {
+        left += pair[0].room();
+        let larger = left.max(total - left);
+        let good = larger <= capacity && !(between && pair[0].hash == pair[1].hash);
+        if good && best.is_none_or(|(size, _)| larger < size) {
+            best = Some((larger, index + 1));
+        }
+    }
+    best.map(|(_, at)| at)
 }
 
 /// Frees up to `extents` extents of the attribute fork, from its end. `true` if none is left.
@@ -393,6 +391,16 @@ mod tests {
 
     fn item(room: usize) -> Item {
         Item { hash: 0, flags: AttrFlags::LOCAL, raw: vec![0; room - ENTRY_LEN] }
+    }
+
+    #[test]
+    fn equal_hashes_stay_together_while_they_can() {
+        let mut items: Vec<Item> = (0..10).map(|_| item(100)).collect();
+        for (index, item) in items.iter_mut().enumerate() {
+            item.hash = u32::from(index > 1) + u32::from(index > 7);
+        }
+        assert_eq!(divide(&items, 0, 900).as_slice(), [0..2, 2..10]);
+        assert_eq!(divide(&items, 0, 700).as_slice(), [0..5, 5..10]);
     }
 
     #[test]

@@ -1,0 +1,35 @@
+//! File trees as streams.
+//!
+//! Reads tar archives (V7, ustar, PAX, GNU; plain, gzip, xz, zstd; files and pipes) and
+//! directories as one stream of entries ([`Source`]), and writes such a stream as a PAX tar
+//! ([`TarWriter`]). Knows nothing of XFS: `uxfs import` and `uxfs export` stand on it.
+//!
+//! Invariants:
+//! 1. Nothing in an archive makes this crate panic, loop, or take memory beyond fixed bounds
+//!    (PAX headers 8 MiB, attribute values 64 KiB, sparse maps 1 Mi segments).
+//! 2. An archive that is cut short or damaged gives an error that names the entry and the
+//!    byte offset; it is never taken for a complete one. (One cut exactly between two entries
+//!    can not be told from one whose writer left the end marker out: a warning.)
+//! 3. What Linux keeps of a file is kept: bytes, holes, modes, owners, times to the
+//!    nanosecond, link targets, device numbers, extended attributes, ACLs.
+//! 4. File data is moved at most once within this crate, and not at all where the consumer
+//!    takes it from [`Source::file`] or [`Source::chunk`].
+
+mod acl;
+mod decode;
+mod dir;
+mod entry;
+mod error;
+mod header;
+mod input;
+mod pax;
+mod source;
+mod sparse;
+mod tar_reader;
+mod tar_writer;
+
+pub use dir::{DirOptions, DirSource};
+pub use entry::{Entry, Kind, Meta, SparseMap, Time, Xattrs};
+pub use error::ArchiveError;
+pub use source::{DataReader, Source, open};
+pub use tar_writer::TarWriter;

@@ -1,0 +1,329 @@
+//! Archives that are damaged, cut short, or made to do harm.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use uxfs_archive::{ArchiveError, Kind, open};
+
+use crate::tree::{self, run};
+
+/// Reads everything; the number of entries and bytes, or the error.
+fn walk(path: &Path, by_chunk: bool) -> Result<(u64, u64, Vec<String>), ArchiveError> {
+    let mut source = open(path)?;
+    let (mut entries, mut bytes) = (0, 0);
+    let mut buffer = vec![0; 4096];
+    while let Some(entry) = source.next()? {
+        entries += 1;
+        let before = bytes;
+        loop {
+            let count = if by_chunk { source.chunk()?.len() } else { source.read(&mut buffer)? };
+            if by_chunk {
+                source.consume(count);
+            }
+            bytes += count as u64;
+            if count == 0 {
+                break;
+            }
+        }
+        if let Kind::File { size, map } = &entry.kind {
+            assert_eq!(bytes - before, map.data_len());
+            assert!(map.segments().iter().all(|(offset, length)| offset + length <= *size));
+        }
+    }
+    assert!(source.next()?.is_none());
+    Ok((entries, bytes, source.warnings()))
+}
+
+fn checksummed(mut block: Vec<u8>) -> Vec<u8> {
+    block.resize(512, 0);
+    block[148..156].fill(b' ');
+    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block
+}
+
+fn header(name: &str, flag: u8, size: u64) -> Vec<u8> {
+    let mut block = vec![0; 512];
+    block[..name.len()].copy_from_slice(name.as_bytes());
+    block[100..107].copy_from_slice(b"0000644");
+    block[124..135].copy_from_slice(format!("{size:011o}").as_bytes());
+    block[156] = flag;
+    block[257..265].copy_from_slice(b"ustar\x0000");
+    checksummed(block)
+}
+
+fn entry(name: &str, flag: u8, data: &[u8]) -> Vec<u8> {
+    let mut bytes = header(name, flag, data.len() as u64);
+    bytes.extend_from_slice(data);
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes
+}
+
+fn error_of(bytes: &[u8]) -> String {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), bytes).unwrap();
+    walk(file.path(), false).unwrap_err().to_string()
+}
+
+#[track_caller]
+fn assert_error(parts: &[Vec<u8>], words: &[&str]) {
+    let error = error_of(&[parts.concat(), vec![0; 1024]].concat());
+    for word in words {
+        assert!(error.contains(word), "'{word}' in: {error}");
+    }
+}
+
+#[test]
+fn harmful_entries_are_refused() {
+    let file = |name: &str| entry(name, b'0', b"x");
+    assert_error(&[file("a/../../etc/passwd")], &["a/../../etc/passwd", "'..'"]);
+    assert_error(&[file("./")[..0].to_vec(), entry("./", b'2', b"")], &["target"]);
+    assert_error(&[entry(".", b'0', b"x")], &["root is not a directory"]);
+    assert_error(&[header("p", b'x', 7 << 30)], &["PAX header of 7516192768 bytes"]);
+    assert_error(&[header("l", b'L', 1 << 20)], &["GNU long name of 1048576 bytes"]);
+    assert_error(&[entry("x", b'x', b"12 path=a/..\n"), file("y")], &["PAX record"]);
+    assert_error(&[entry("x", b'x', b"13 path=a/..\n"), file("y")], &["'a/..'"]);
+    assert_error(&[entry("x", b'x', b"11 uid=-12\n"), file("y")], &["uid"]);
+    let big = format!("{} SCHILY.xattr.user.a={}\n", 65_537 + 6 + 20 + 1, "v".repeat(65_537));
+    assert_error(&[entry("x", b'x', big.as_bytes()), file("y")], &["user.a", "65536"]);
+    let acl = b"47 SCHILY.acl.access=user:no-such-user-here:rw\n";
+    assert_error(&[entry("x", b'x', acl), file("y")], &["no-such-user-here", "--numeric-owner"]);
+    assert_error(&[file("good"), vec![b'?'; 512]], &["byte 1024", "'good'", "checksum"]);
+    let map = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n26 GNU.sparse.realsize=99\n";
+    let claims = |text: &[u8]| {
+        let block = [text, &vec![0; 512 - text.len()]].concat();
+        vec![entry("x", b'x', map), entry("y", b'0', &block)]
+    };
+    assert_error(&claims(b"99999999\n"), &["segments"]);
+    assert_error(&claims(b"1\n0\n100\n"), &["beyond the size 99"]);
+    assert_error(&claims(b"1\n0\n50\n"), &["50 bytes of data, but 0 are stored"]);
+    assert_error(
+        &[entry("x", b'x', b"30 size=18446744073709551615\n"), file("y")],
+        &["PAX record"],
+    );
+    assert_error(&[entry("x", b'x', b"29 size=18446744073709551615\n"), file("y")], &["size"]);
+    let huge = [entry("x", b'x', b"28 size=9223372036854774000\n"), file("y")];
+    assert_error(&huge, &["cut short", "'y'"]);
+}
+
+#[test]
+fn what_is_no_tar_is_told_apart() {
+    for (bytes, word) in [
+        (&b""[..], "is empty"),
+        (b"hello", "shorter"),
+        (&[b'x'; 600], "not a tar archive"),
+        (b"BZh91AY&SY....", "bzip2"),
+        (b"\x04\x22\x4d\x18....", "lz4"),
+        (b"\x1f\x8b", "gzip"),
+        (b"\xfd7zXZ\0..............", "xz"),
+        (b"\x28\xb5\x2f\xfd..............", "zstd"),
+    ] {
+        let error = error_of(bytes);
+        assert!(error.contains(word), "{error}");
+    }
+}
+
+/// A small archive with all that the reader knows.
+fn sample(dir: &Path, format: &str) -> Vec<u8> {
+    let (root, archive) = (dir.join("tree"), dir.join("sample.tar"));
+    if !root.exists() {
+        fs::create_dir(&root).unwrap();
+        tree::make_full(&root);
+        fs::remove_file(root.join("dir/file-70000")).unwrap();
+        fs::remove_file(root.join("sparse-a")).unwrap();
+        fs::remove_file(root.join("sparse-b")).unwrap();
+        fs::write(root.join("dir/data"), [7; 3000]).unwrap();
+        let segments: Vec<_> = (0..40).map(|n| n * 65536).collect();
+        let file = fs::File::create(root.join("sparse-many")).unwrap();
+        for offset in segments {
+            std::os::unix::fs::FileExt::write_all_at(&file, b"s", offset).unwrap();
+        }
+        file.sync_all().unwrap();
+    }
+    if format == "ours" {
+        tree::write(open(&root).unwrap().as_mut(), &archive);
+    } else {
+        let mut tar = Command::new("tar");
+        let format = format.replace("SNAPSHOT", &dir.join("snapshot").to_string_lossy());
+        tar.args(format.split(' ')).args(["-S", "--acls", "--xattrs", "-cf"]).arg(&archive);
+        run(tar.arg("-C").arg(&root).arg("."));
+    }
+    fs::read(&archive).unwrap()
+}
+
+#[test]
+fn cut_short_is_never_taken_for_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = sample(dir.path(), "ours");
+    let path = dir.path().join("cut.tar");
+    let whole = bytes.iter().rposition(|byte| *byte != 0).unwrap().next_multiple_of(512);
+    for cut in (1..whole).step_by(700).chain((512..whole).step_by(2048)) {
+        fs::write(&path, &bytes[..cut]).unwrap();
+        match walk(&path, cut % 2 == 0) {
+            Err(ArchiveError::Truncated { offset, .. }) => assert_eq!(offset, cut as u64),
+            Err(ArchiveError::NotTar { .. }) => assert!(cut < 512),
+            Ok((_, _, warnings)) => {
+                assert_eq!(cut % 512, 0);
+                assert!(warnings.iter().any(|w| w.contains("no end marker")), "{warnings:?}");
+            }
+            Err(other) => panic!("cut at {cut}: {other}"),
+        }
+    }
+}
+
+#[test]
+fn damage_in_compressed_streams_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = dir.path().join("t.tar");
+    fs::write(&plain, sample(dir.path(), "ours")).unwrap();
+    for tool in ["gzip", "xz", "zstd"] {
+        let args: &[&str] = if tool == "zstd" { &["-c", "--check"] } else { &["-c"] };
+        let good = run(Command::new(tool).args(args).arg(&plain));
+        let path = dir.path().join(tool);
+        let walk_bytes = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            walk(&path, true)
+        };
+        assert!(walk_bytes(&good).is_ok());
+        // The last bytes are the checksum: the tar's own end marker comes before it.
+        for cut in [1, 4, 9, good.len() / 2] {
+            let error = walk_bytes(&good[..good.len() - cut]).unwrap_err().to_string();
+            assert!(error.contains(tool), "{error}");
+        }
+        for at in [good.len() / 3, good.len() - 7] {
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            assert!(walk_bytes(&bad).is_err(), "{tool} at {at}");
+        }
+        let garbage = [&good[..], b"some garbage"].concat();
+        match (tool, walk_bytes(&garbage)) {
+            ("gzip", Ok((_, _, warnings))) => assert!(warnings[0].contains("garbage")),
+            (_, Err(error)) => assert!(error.to_string().contains(tool), "{error}"),
+            (_, Ok(_)) => panic!("{tool} with garbage"),
+        }
+    }
+}
+
+#[test]
+fn ends_of_all_kinds() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let end_of = |bytes: &[u8]| {
+        fs::write(file.path(), bytes).unwrap();
+        walk(file.path(), false).unwrap()
+    };
+    let one = entry("f", b'0', b"x");
+    for (tail, word) in [
+        (vec![], "no end marker"),
+        (vec![0; 512], "lone zero block"),
+        ([vec![0; 512], one.clone()].concat(), "lone zero block"),
+        ([vec![0; 1024], one.clone()].concat(), "behind the end marker"),
+    ] {
+        let (entries, bytes, warnings) = end_of(&[one.clone(), tail].concat());
+        assert_eq!((entries, bytes), (1, 1));
+        assert!(warnings[0].contains(word), "{warnings:?}");
+    }
+    assert_eq!(end_of(&[one.clone(), vec![0; 10240]].concat()), (1, 1, vec![]));
+    assert_eq!(end_of(&[0; 1024]), (0, 0, vec![]));
+    // A hard link with a size: with and without the data behind it.
+    let mut link = header("h", b'1', 600);
+    link[157] = b'f';
+    let link = checksummed(link);
+    let with = [one.clone(), link.clone(), vec![b'd'; 600], vec![0; 424], one.clone()];
+    let without = [one.clone(), link, one];
+    for parts in [&with[..], &without] {
+        assert_eq!(end_of(&[parts.concat(), vec![0; 1024]].concat()), (3, 2, vec![]));
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).unwrap()
+    }
+
+    fn byte(&mut self) -> u8 {
+        const OFTEN: &[u8] = b"\0\x80\xff0189 =\n\r,:./xgLKS12345678V-";
+        if self.below(3) == 0 {
+            self.next().to_le_bytes()[0]
+        } else {
+            OFTEN[self.below(OFTEN.len())]
+        }
+    }
+}
+
+fn mutate(sample: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = sample.to_vec();
+    for _ in 0..1 + random.below(8) {
+        let blocks = bytes.len() / 512;
+        let at = random.below(blocks) * 512;
+        match random.below(10) {
+            0 => bytes.truncate(at.max(512)),
+            1 => {
+                let block = bytes[at..at + 512].to_vec();
+                let to = random.below(blocks) * 512;
+                bytes.splice(to..to, block);
+            }
+            2 => drop(bytes.drain(at..at + 512)),
+            // Numbers and the type of a header.
+            3..=5 => bytes[at + 100 + random.below(60)] = random.byte(),
+            6 => bytes[at + 380 + random.below(116)] = random.byte(),
+            _ => bytes[at + random.below(512)] = random.byte(),
+        }
+        if bytes.len() < 1024 {
+            return bytes;
+        }
+        let at = at.min(bytes.len() / 512 * 512 - 512);
+        // Otherwise the checksum would stop nearly all of them.
+        if random.below(8) > 0 && bytes[at + 257..at + 262] == *b"ustar" {
+            let fixed = checksummed(bytes[at..at + 512].to_vec());
+            bytes[at..at + 512].copy_from_slice(&fixed);
+        }
+    }
+    bytes
+}
+
+#[test]
+fn mutated_archives_neither_panic_nor_run_away() {
+    let seed = std::env::var("UXFS_SEED").ok().and_then(|seed| seed.parse().ok());
+    let clock = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    let seed = seed.unwrap_or(u64::from(clock));
+    println!("reproduce with: UXFS_SEED={seed} cargo test -p uxfs-archive mutated");
+    let mut random = Random(seed);
+    let dir = tempfile::tempdir().unwrap();
+    let formats = ["ours", "--format=gnu", "--format=pax --sparse-version=0.0"];
+    let mut samples: Vec<_> = formats.iter().map(|format| sample(dir.path(), format)).collect();
+    for format in ["--format=pax --sparse-version=0.1", "--format=gnu -g SNAPSHOT -V label"] {
+        samples.push(sample(dir.path(), format));
+    }
+    let path = dir.path().join("mutated.tar");
+    let (mut whole, mut refused) = (0, 0);
+    for turn in 0..10_000 {
+        let bytes = mutate(&samples[turn % samples.len()], &mut random);
+        fs::write(&path, &bytes).unwrap();
+        let result = walk(&path, turn % 2 == 0);
+        // Overwriting would make some file systems write each of them to the disk.
+        fs::remove_file(&path).unwrap();
+        match result {
+            Ok((entries, data, _)) => {
+                assert!(entries <= bytes.len() as u64 / 512 && data <= bytes.len() as u64);
+                whole += 1;
+            }
+            Err(error) => {
+                assert!(error.to_string().len() < 2000);
+                refused += 1;
+            }
+        }
+    }
+    // Both happen, so the mutations are neither harmless nor all caught by the first check.
+    assert!(whole > 500 && refused > 500, "{whole} read, {refused} refused");
+}

@@ -1,0 +1,2 @@
+//! The command `uxfs`.
+fn main() {}

@@ -1,0 +1,144 @@
+//! Data blocks: reading entries by address, carrying out plans, coming and going.
+
+use uxfs_format::dir::data::{self, BESTFREE, DataEntry, Plan};
+use uxfs_format::dir::{FileType, offset};
+use uxfs_format::inode::Fork;
+use uxfs_format::verify::BufKind;
+use uxfs_format::{FileBlock, Geometry};
+
+use super::{Hit, New, put};
+use crate::buf::BufRef;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::InodeState;
+use crate::tx::{InodeSlot, Tx};
+use crate::{bmap, dabuf};
+
+/// Offset in the fork of data block `db`.
+pub(super) fn file_block(geo: &Geometry, db: u64) -> FileBlock {
+    FileBlock(db << geo.dir_blklog)
+}
+
+/// Reads data block `db` of a directory in leaf or node form.
+pub(super) fn read(fs: &Fs, inode: &InodeState, db: u64) -> Result<BufRef> {
+    dabuf::read(fs, inode, Fork::Data, file_block(&fs.geo, db), &[BufKind::DirData])
+}
+
+/// The entry at `address`, if its name is the one sought. `index` is the number of the leaf entry
+/// of `leaf` that leads there.
+pub(super) fn probe(
+    fs: &Fs,
+    inode: &InodeState,
+    leaf: &BufRef,
+    address: u32,
+    name: &[u8],
+    index: usize,
+) -> Result<Option<Hit>> {
+    let size = u64::from(fs.geo.dir_block_size());
+    let (db, at) = (offset(address) / size, (offset(address) % size) as usize);
+    let in_block = leaf.kind() == BufKind::DirBlock;
+    if in_block && db != 0 {
+        return Err(leaf.corrupt(format!("leaf entry {index} leads to block {db}")));
+    }
+    let found = |buf: &BufRef| {
+        let block = buf.read();
+        let entry = data::entry_at(&block, at, block.len())?;
+        let ftype = FileType::from_raw(entry.ftype).unwrap_or_default();
+        Some((entry.name == name).then_some((entry.ino, ftype)))
+    };
+    let other = if in_block { None } else { Some(read(fs, inode, db)?) };
+    let buf = other.as_ref().unwrap_or(leaf);
+    match found(buf) {
+        None => Err(buf.corrupt(format!("a leaf entry leads to offset {at}: no entry there"))),
+        Some(None) => Ok(None),
+        Some(Some((ino, ftype))) => {
+            Ok(Some(Hit { ino, ftype, db, data: buf.clone(), at, index }))
+        }
+    }
+}
+
+/// Carries out a plan: the free areas that come about and the list of the longest.
+pub(super) fn apply(tx: &mut Tx<'_>, buf: &BufRef, plan: &Plan) {
+    for free in plan.added.iter().flatten() {
+        put(tx, buf, free.at.into(), &free.header());
+        put(tx, buf, free.end() - 2, &free.at.to_be_bytes());
+    }
+    let best = data::encode_best(&plan.best);
+    if buf.read()[BESTFREE..BESTFREE + best.len()] != best {
+        put(tx, buf, BESTFREE, &best);
+    }
+}
+
+/// Carries out a plan for a new entry.
+pub(super) fn apply_insert(tx: &mut Tx<'_>, buf: &BufRef, plan: &Plan, new: New<'_>) {
+    apply(tx, buf, plan);
+    let (ino, ftype) = (new.ino, new.ftype as u8);
+    let entry = DataEntry { at: plan.at, ino, name: new.name, ftype };
+    entry.put(&mut tx.edit(buf, plan.at..plan.at + entry.space()));
+}
+
+/// Enters a name in a data block that has room for it, as its index says. Gives the entry's place
+/// in the block and the room that is left.
+pub(super) fn insert(tx: &mut Tx<'_>, buf: &BufRef, new: New<'_>) -> Result<(usize, u16)> {
+    let len = uxfs_format::dir::entry_len(new.name.len());
+    let plan = {
+        let block = buf.read();
+        data::plan_insert(&block, block.len(), len)
+    };
+    let Some(plan) = plan else {
+        return Err(buf.corrupt(format!("has no room for {len} bytes, though its index says so")));
+    };
+    apply_insert(tx, buf, &plan, new);
+    Ok((plan.at, plan.room()))
+}
+
+/// Takes an entry out of a data block whose data ends at `end`; gives the room it has then.
+pub(super) fn remove(tx: &mut Tx<'_>, buf: &BufRef, at: usize, end: usize) -> Result<u16> {
+    let plan = {
+        let block = buf.read();
+        data::entry_at(&block, at, end).map(|e| data::plan_remove(&block, end, at, e.space()))
+    };
+    let Some(plan) = plan else {
+        return Err(buf.corrupt(format!("no entry at offset {at}")));
+    };
+    apply(tx, buf, &plan);
+    Ok(plan.room())
+}
+
+/// Allocates data block `db`: all of it free. The directory's size grows to cover it.
+pub(super) fn grow(tx: &mut Tx<'_>, slot: InodeSlot, db: u64) -> Result<BufRef> {
+    let geo = &tx.fs().geo;
+    let at = file_block(geo, db);
+    if at.0 + geo.dir_block_fsbs() > geo.dir_leaf_start().0 {
+        return Err(Error::FileTooBig);
+    }
+    let buf = dabuf::grow(tx, slot, Fork::Data, at, BufKind::DirData)?;
+    data::format(&mut tx.edit_all(&buf), data::MAGIC);
+    let end = (db + 1) * u64::from(geo.dir_block_size());
+    if tx.inode(slot).core.size < end {
+        tx.core_mut(slot).size = end;
+    }
+    Ok(buf)
+}
+
+/// Frees data block `db`, which holds nothing. The directory's size shrinks if it was the last.
+pub(super) fn shrink(tx: &mut Tx<'_>, slot: InodeSlot, db: u64, buf: &BufRef) -> Result<()> {
+    let fs = tx.fs();
+    let at = file_block(&fs.geo, db);
+    dabuf::shrink(tx, slot, Fork::Data, at, buf)?;
+    if tx.inode(slot).core.size == (db + 1) * u64::from(fs.geo.dir_block_size()) {
+        let leaf = fs.geo.dir_leaf_start();
+        let end = bmap::last_before(fs, tx.inode(slot), Fork::Data, leaf)?;
+        if end.0 == 0 || end > at || !end.0.is_multiple_of(fs.geo.dir_block_fsbs()) {
+            let problem = format!("directory's data ends at block {end} without the one at {at}");
+            return Err(tx.inode(slot).corrupt(problem));
+        }
+        tx.core_mut(slot).size = end.0 << fs.geo.block_log;
+    }
+    Ok(())
+}
+
+/// Is this the room of a data block of `len` bytes that holds nothing?
+pub(super) fn is_empty(room: u16, len: usize) -> bool {
+    usize::from(room) == len - uxfs_format::dir::DATA_START
+}

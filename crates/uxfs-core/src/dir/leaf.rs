@@ -1,0 +1,251 @@
+//! The leaf form: data blocks, and one leaf with all entries by hash and the room of every block.
+
+use uxfs_format::dir::leaf::{self, NO_BLOCK, best_at};
+use uxfs_format::dir::{self, entry_len, free};
+use uxfs_format::inode::Fork;
+use uxfs_format::verify::BufKind;
+use uxfs_format::da;
+
+use super::{Hit, New, Slots, block, data, put, set_counts};
+use crate::buf::BufRef;
+use crate::dabuf;
+use crate::error::Result;
+use crate::tx::{InodeSlot, Tx};
+
+/// Where the leaf entries lie.
+pub(super) fn slots(leaf: &BufRef) -> Slots {
+    Slots { start: da::ENTRIES, count: da::count(&leaf.read()) }
+}
+
+/// The leaf entries that are not stale.
+pub(super) fn live_entries(leaf: &BufRef) -> Vec<u8> {
+    let block = leaf.read();
+    let end = da::ENTRIES + da::count(&block) * da::ENTRY_LEN;
+    block[da::ENTRIES..end]
+        .chunks_exact(da::ENTRY_LEN)
+        .filter(|entry| leaf::address(entry, 0) != 0)
+        .flatten()
+        .copied()
+        .collect()
+}
+
+/// Puts an entry into a leaf that has a slot for it, stale or behind the last.
+pub(super) fn insert_entry(tx: &mut Tx<'_>, leaf: &BufRef, hash: u32, address: u32) {
+    let (count, stale, spot) = {
+        let block = leaf.read();
+        let (count, stale) = (da::count(&block), leaf::stale(&block));
+        (count, stale, leaf::spot(&block[da::ENTRIES..], count, stale, hash))
+    };
+    let range = |slot: usize| da::ENTRIES + slot * da::ENTRY_LEN;
+    spot.apply(&mut tx.edit(leaf, range(spot.first)..range(spot.last + 1)), hash, address);
+    if spot.reuses {
+        set_counts(tx, leaf, count, stale - 1);
+    } else {
+        set_counts(tx, leaf, count + 1, stale);
+    }
+}
+
+/// Marks the entry in slot `index` stale.
+pub(super) fn remove_entry(tx: &mut Tx<'_>, leaf: &BufRef, index: usize) {
+    let (count, stale) = {
+        let block = leaf.read();
+        (da::count(&block), leaf::stale(&block))
+    };
+    put(tx, leaf, da::ENTRIES + index * da::ENTRY_LEN + 4, &[0; 4]);
+    set_counts(tx, leaf, count, stale + 1);
+}
+
+/// Gives up the stale entries of a leaf.
+pub(super) fn compact(tx: &mut Tx<'_>, leaf: &BufRef) {
+    let entries = live_entries(leaf);
+    put(tx, leaf, da::ENTRIES, &entries);
+    set_counts(tx, leaf, entries.len() / da::ENTRY_LEN, 0);
+}
+
+/// The data block that an entry goes to.
+struct Target {
+    db: usize,
+    /// It does not exist yet.
+    fresh: bool,
+}
+
+/// The first data block with room for `len` bytes, or else the first that could be made.
+fn target(block: &[u8], len: usize) -> Target {
+    let count = leaf::best_count(block);
+    let bests = &block[best_at(block.len(), count, 0)..block.len() - 4];
+    let room = bests.chunks_exact(2).map(|raw| u16::from_be_bytes([raw[0], raw[1]]));
+    let fits = |room: u16| room != NO_BLOCK && usize::from(room) >= len;
+    if let Some(db) = room.clone().position(fits) {
+        return Target { db, fresh: false };
+    }
+    let hole = room.clone().position(|room| room == NO_BLOCK);
+    Target { db: hole.unwrap_or(count), fresh: true }
+}
+
+/// Enters a name; `false` if the leaf has no room for it.
+pub(super) fn insert(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    leaf: &BufRef,
+    new: New<'_>,
+) -> Result<bool> {
+    let (target, count, stale, bests) = {
+        let block = leaf.read();
+        let target = target(&block, entry_len(new.name.len()));
+        (target, da::count(&block), leaf::stale(&block), leaf::best_count(&block))
+    };
+    let bests_after = bests.max(target.db + 1);
+    let room = leaf::leaf1_capacity(leaf.len(), bests_after);
+    if count + usize::from(stale == 0) > room {
+        if count - stale + 1 > room {
+            return Ok(false);
+        }
+        compact(tx, leaf);
+    }
+    let buf = match target.fresh {
+        true => data::grow(tx, slot, target.db as u64)?,
+        false => data::read(tx.fs(), tx.inode(slot), target.db as u64)?,
+    };
+    let (at, left) = data::insert(tx, &buf, new)?;
+    if bests_after != bests {
+        resize_bests(tx, leaf, bests, bests_after);
+    }
+    put(tx, leaf, best_at(leaf.len(), bests_after, target.db), &left.to_be_bytes());
+    let place = (target.db * leaf.len() + at) as u64;
+    insert_entry(tx, leaf, new.hash, dir::address(place));
+    Ok(true)
+}
+
+/// Makes the leaf keep the room of `after` data blocks instead of `before`; what is new is no block.
+fn resize_bests(tx: &mut Tx<'_>, leaf: &BufRef, before: usize, after: usize) {
+    let len = leaf.len();
+    let old = best_at(len, before, 0);
+    let first = best_at(len, after, 0);
+    let mut raw = tx.edit(leaf, first.min(old)..len);
+    let at = |offset: usize| offset - first.min(old);
+    if after > before {
+        raw.copy_within(at(old)..at(len - 4), at(first));
+        raw[at(first) + 2 * before..at(len - 4)].fill(0xff);
+    } else {
+        raw.copy_within(at(old)..at(old) + 2 * after, at(first));
+    }
+    let end = raw.len();
+    raw[end - 4..].copy_from_slice(&(after as u32).to_be_bytes());
+}
+
+/// Takes an entry out; a data block that holds nothing any more goes, and with it perhaps the leaf
+/// form.
+pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef, hit: &Hit) -> Result<()> {
+    let len = leaf.len();
+    let bests = leaf::best_count(&leaf.read());
+    let Some(db) = usize::try_from(hit.db).ok().filter(|db| *db < bests) else {
+        return Err(leaf.corrupt(format!("keeps no room for data block {}", hit.db)));
+    };
+    let mut room = data::remove(tx, &hit.data, hit.at, len)?;
+    remove_entry(tx, leaf, hit.index);
+    if db != 0 && data::is_empty(room, len) {
+        data::shrink(tx, slot, hit.db, &hit.data)?;
+        room = NO_BLOCK;
+    }
+    put(tx, leaf, best_at(len, bests, db), &room.to_be_bytes());
+    if room == NO_BLOCK {
+        trim_bests(tx, leaf);
+    }
+    maybe_block(tx, slot, leaf)
+}
+
+/// Goes back to block form if there is one data block left and everything fits.
+pub(super) fn maybe_block(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Result<()> {
+    if tx.inode(slot).core.size == u64::from(tx.fs().geo.dir_block_size()) {
+        block::from_leaf(tx, slot, leaf)?;
+    }
+    Ok(())
+}
+
+/// Drops the room of data blocks that do not exist from the end of the list.
+fn trim_bests(tx: &mut Tx<'_>, leaf: &BufRef) {
+    let (before, after) = {
+        let block = leaf.read();
+        let count = leaf::best_count(&block);
+        let room = |db: &usize| {
+            let at = best_at(block.len(), count, *db);
+            u16::from_be_bytes([block[at], block[at + 1]])
+        };
+        let last = (0..count).rev().find(|db| room(db) != NO_BLOCK);
+        (count, last.map_or(1, |db| db + 1))
+    };
+    if after != before {
+        resize_bests(tx, leaf, before, after);
+    }
+}
+
+/// Turns the leaf into one of node form, and the list of room into a block of the free index.
+pub(super) fn to_node(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Result<()> {
+    let geo = &tx.fs().geo;
+    let bests = {
+        let block = leaf.read();
+        let first = best_at(block.len(), leaf::best_count(&block), 0);
+        block[first..block.len() - 4].to_vec()
+    };
+    let count = bests.len() / 2;
+    if count > free::capacity(leaf.len()) {
+        return Err(leaf.corrupt(format!("keeps the room of {count} data blocks")));
+    }
+    let used = bests.chunks_exact(2).filter(|raw| **raw != NO_BLOCK.to_be_bytes()).count();
+    let index = dabuf::grow(tx, slot, Fork::Data, geo.dir_free_start(), BufKind::DirFree)?;
+    {
+        let mut raw = tx.edit_all(&index);
+        raw[..4].copy_from_slice(&free::MAGIC.to_be_bytes());
+        raw[free::NVALID..free::NVALID + 4].copy_from_slice(&(count as u32).to_be_bytes());
+        raw[free::NUSED..free::NUSED + 4].copy_from_slice(&(used as u32).to_be_bytes());
+        raw[free::BESTS..free::BESTS + bests.len()].copy_from_slice(&bests);
+    }
+    tx.set_kind(leaf, BufKind::DirLeafN);
+    put(tx, leaf, da::MAGIC, &da::DIR_LEAFN_MAGIC.to_be_bytes());
+    let first = leaf.len() - 4 - bests.len();
+    tx.edit(leaf, first..leaf.len()).fill(0);
+    Ok(())
+}
+
+/// Turns the only leaf of a directory in node form, and the only block of its free index, into the
+/// leaf of leaf form, if everything fits with some room to spare.
+pub(super) fn from_node(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Result<()> {
+    let fs = tx.fs();
+    let len = leaf.len();
+    let (live, chained) = {
+        let block = leaf.read();
+        (da::count(&block) - leaf::stale(&block), da::forw(&block) | da::back(&block))
+    };
+    let blocks = tx.inode(slot).core.size >> (fs.geo.block_log + fs.geo.dir_blklog);
+    if chained != 0 || blocks > free::capacity(len) as u64 {
+        return Ok(());
+    }
+    let at = fs.geo.dir_free_start();
+    let index = dabuf::read(fs, tx.inode(slot), Fork::Data, at, &[BufKind::DirFree])?;
+    let bests = {
+        let block = index.read();
+        block[free::BESTS..free::best_at(free::nvalid(&block))].to_vec()
+    };
+    let count = bests.len() / 2;
+    if count == 0 || live > leaf::leaf1_capacity(len, count) / 8 * 7 {
+        return Ok(());
+    }
+    // Nothing else may hang behind the free index.
+    let end = crate::bmap::last_before(
+        fs,
+        tx.inode(slot),
+        Fork::Data,
+        uxfs_format::FileBlock((1 << 54) - 1),
+    )?;
+    if end != at.plus(fs.geo.dir_block_fsbs()) {
+        return Ok(());
+    }
+    compact(tx, leaf);
+    tx.set_kind(leaf, BufKind::DirLeaf1);
+    put(tx, leaf, da::MAGIC, &da::DIR_LEAF1_MAGIC.to_be_bytes());
+    put(tx, leaf, len - 4 - bests.len(), &bests);
+    put(tx, leaf, len - 4, &(count as u32).to_be_bytes());
+    dabuf::shrink(tx, slot, Fork::Data, at, &index)?;
+    trim_bests(tx, leaf);
+    maybe_block(tx, slot, leaf)
+}

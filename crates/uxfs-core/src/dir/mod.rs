@@ -1,0 +1,355 @@
+//! Directories: names to inodes, in all four forms.
+//!
+//! 1. The form follows from the fork: local is short; a single block of kind `XDB3` is block form;
+//!    otherwise the kind of the block at the leaf offset tells leaf from node form.
+//! 2. A directory grows into the next form when an entry does not fit, and shrinks back as soon as
+//!    it does, so that an empty one is short again.
+//! 3. An entry keeps its place in the data space, through all forms; a reader comes back to it by
+//!    that ([`read_dir`]).
+//! 4. What is changed here: blocks, fork, format, size, and through the mapping the block count.
+//!    Link counts and times are the caller's.
+//!
+//! Called by the operations, which hold the directory's lock and have checked permissions and names.
+
+mod block;
+mod data;
+mod leaf;
+mod node;
+mod read;
+mod short;
+
+use smallvec::SmallVec;
+use uxfs_format::dir::{self as format, FileType};
+use uxfs_format::hash::name_hash;
+use uxfs_format::inode::{Fork, ForkFormat};
+use uxfs_format::verify::BufKind;
+use uxfs_format::{FileBlock, Geometry, Ino, da};
+
+pub use read::{DirEntry, is_empty, read_dir};
+
+use crate::buf::BufRef;
+use crate::da::Path;
+use crate::dabuf;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::InodeState;
+use crate::tx::{InodeSlot, Tx};
+
+/// The form of a directory, with the block that tells it.
+enum Form {
+    Short,
+    /// The one block.
+    Block(BufRef),
+    /// The one leaf.
+    Leaf(BufRef),
+    /// The root of the tree over the leaves.
+    Node(BufRef),
+}
+
+fn form(fs: &Fs, inode: &InodeState) -> Result<Form> {
+    if !inode.core.is_dir() {
+        return Err(Error::NotDir);
+    }
+    if inode.core.format == ForkFormat::Local {
+        return Ok(Form::Short);
+    }
+    let size = data_size(fs, inode)?;
+    if size == u64::from(fs.geo.dir_block_size()) {
+        let kinds = [BufKind::DirBlock, BufKind::DirData];
+        let buf = dabuf::read(fs, inode, Fork::Data, FileBlock(0), &kinds)?;
+        if buf.kind() == BufKind::DirBlock {
+            return Ok(Form::Block(buf));
+        }
+    }
+    let kinds = [BufKind::DaNode, BufKind::DirLeafN, BufKind::DirLeaf1];
+    let buf = dabuf::read(fs, inode, Fork::Data, fs.geo.dir_leaf_start(), &kinds)?;
+    Ok(if buf.kind() == BufKind::DirLeaf1 { Form::Leaf(buf) } else { Form::Node(buf) })
+}
+
+/// Bytes of the data space of a directory that is not short: its size, checked.
+fn data_size(fs: &Fs, inode: &InodeState) -> Result<u64> {
+    let (size, block) = (inode.core.size, u64::from(fs.geo.dir_block_size()));
+    if size == 0 || !size.is_multiple_of(block) || size > uxfs_format::geometry::DIR_LEAF_OFFSET {
+        return Err(inode.corrupt(format!("directory of {size} bytes, in blocks of {block}")));
+    }
+    Ok(size)
+}
+
+/// An entry that was found in a form with blocks.
+struct Hit {
+    ino: Ino,
+    ftype: FileType,
+    /// Number of its data block.
+    db: u64,
+    /// That block.
+    data: BufRef,
+    /// Where in it the entry starts.
+    at: usize,
+    /// Its leaf entry, numbered in the leaf; the leaf is known to the caller.
+    index: usize,
+}
+
+/// Where the leaf entries lie in a block.
+#[derive(Clone, Copy)]
+struct Slots {
+    /// Offset of the first.
+    start: usize,
+    /// Their number.
+    count: usize,
+}
+
+/// Looks for a name among the leaf entries of a block. Says too whether entries of that hash may
+/// go on in a next leaf.
+fn search(
+    fs: &Fs,
+    inode: &InodeState,
+    leaf: &BufRef,
+    slots: Slots,
+    name: &[u8],
+    hash: u32,
+) -> Result<(Option<Hit>, bool)> {
+    let mut index = da::lower_bound(&leaf.read()[slots.start..], slots.count, hash);
+    while index < slots.count {
+        let address = {
+            let block = leaf.read();
+            let entries = &block[slots.start..];
+            if format::leaf::hash(entries, index) != hash {
+                return Ok((None, false));
+            }
+            format::leaf::address(entries, index)
+        };
+        if address != 0
+            && let Some(hit) = data::probe(fs, inode, leaf, address, name, index)?
+        {
+            return Ok((Some(hit), false));
+        }
+        index += 1;
+    }
+    Ok((None, true))
+}
+
+/// Finds a name in a form with blocks; in node form the way to its leaf too.
+fn find(
+    fs: &Fs,
+    inode: &InodeState,
+    form: &Form,
+    name: &[u8],
+) -> Result<Option<(Hit, Option<Path>)>> {
+    let hash = name_hash(name);
+    let in_one = |buf: &BufRef, slots| {
+        let (hit, _) = search(fs, inode, buf, slots, name, hash)?;
+        Ok(hit.map(|hit| (hit, None)))
+    };
+    match form {
+        Form::Short => Ok(None),
+        Form::Block(buf) => in_one(buf, block::slots(buf)),
+        Form::Leaf(buf) => in_one(buf, leaf::slots(buf)),
+        Form::Node(root) => {
+            let found = node::find(fs, inode, root, name, hash)?;
+            Ok(found.map(|(hit, path)| (hit, Some(path))))
+        }
+    }
+}
+
+/// The inode that a name leads to, and its type as the entry tells it. `.` and `..` are names like
+/// others.
+///
+/// # Errors
+/// [`Error::NotDir`], [`Error::NameTooLong`], or a damaged structure on the way.
+pub fn lookup(fs: &Fs, inode: &InodeState, name: &[u8]) -> Result<Option<(Ino, FileType)>> {
+    if name.len() > format::MAX_NAME {
+        return Err(Error::NameTooLong);
+    }
+    let form = form(fs, inode)?;
+    if let Form::Short = form {
+        return short::lookup(fs, inode, name);
+    }
+    Ok(find(fs, inode, &form, name)?.map(|(hit, _)| (hit.ino, hit.ftype)))
+}
+
+/// The directory above, as `..` tells it.
+///
+/// # Errors
+/// [`Error::NotDir`], or a damaged structure on the way.
+pub fn parent(fs: &Fs, inode: &InodeState) -> Result<Ino> {
+    if !inode.core.is_dir() {
+        return Err(Error::NotDir);
+    }
+    if inode.core.format == ForkFormat::Local {
+        return Ok(short::parse(fs, inode)?.parent());
+    }
+    let kinds = [BufKind::DirBlock, BufKind::DirData];
+    let buf = dabuf::read(fs, inode, Fork::Data, FileBlock(0), &kinds)?;
+    let entry = {
+        let bytes = buf.read();
+        let entry = format::data::entry_at(&bytes, format::DOTDOT, bytes.len());
+        entry.filter(|entry| entry.name == b"..").map(|entry| entry.ino)
+    };
+    entry.ok_or_else(|| buf.corrupt("has no \"..\""))
+}
+
+/// Makes a new inode an empty directory in short form.
+pub fn init(tx: &mut Tx<'_>, slot: InodeSlot, parent: Ino) {
+    short::write(tx, slot, &format::sf::build(parent, core::iter::empty()));
+}
+
+fn check_new_name(name: &[u8]) -> Result<()> {
+    if name.len() > format::MAX_NAME {
+        return Err(Error::NameTooLong);
+    }
+    match format::name_problem(name) {
+        Some(problem) => Err(Error::Invalid(problem)),
+        None => Ok(()),
+    }
+}
+
+/// A name and where it is to lead.
+#[derive(Clone, Copy)]
+struct New<'a> {
+    name: &'a [u8],
+    hash: u32,
+    ino: Ino,
+    ftype: FileType,
+}
+
+/// Enters a name, which the caller has found not to be there. The transaction has
+/// [`insert_blocks`] reserved.
+///
+/// # Errors
+/// [`Error::NoSpace`]; [`Error::NameTooLong`] or [`Error::Invalid`] for a name that cannot be; or
+/// a damaged structure on the way.
+pub fn insert(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    name: &[u8],
+    ino: Ino,
+    ftype: FileType,
+) -> Result<()> {
+    check_new_name(name)?;
+    let fs = tx.fs();
+    let new = New { name, hash: name_hash(name), ino, ftype };
+    // Each turn either enters the name or goes on to the next form; there are four.
+    loop {
+        match form(fs, tx.inode(slot))? {
+            Form::Short => {
+                if short::insert(tx, slot, new)? {
+                    return Ok(());
+                }
+                short::to_block(tx, slot)?;
+            }
+            Form::Block(buf) => {
+                if block::insert(tx, &buf, new) {
+                    return Ok(());
+                }
+                block::to_leaf(tx, slot, &buf)?;
+            }
+            Form::Leaf(buf) => {
+                if leaf::insert(tx, slot, &buf, new)? {
+                    return Ok(());
+                }
+                leaf::to_node(tx, slot, &buf)?;
+            }
+            Form::Node(root) => return node::insert(tx, slot, root, new),
+        }
+    }
+}
+
+/// Takes a name out; gives the inode it led to, or `None` if it is not there. The transaction has
+/// [`remove_blocks`] reserved.
+///
+/// # Errors
+/// A damaged structure on the way.
+pub fn remove(tx: &mut Tx<'_>, slot: InodeSlot, name: &[u8]) -> Result<Option<Ino>> {
+    if name == b"." || name == b".." {
+        return Err(Error::Invalid("\".\" and \"..\" cannot be removed"));
+    }
+    let fs = tx.fs();
+    let form = form(fs, tx.inode(slot))?;
+    if let Form::Short = form {
+        return short::remove(tx, slot, name);
+    }
+    let Some((hit, path)) = find(fs, tx.inode(slot), &form, name)? else { return Ok(None) };
+    let ino = hit.ino;
+    match (form, path) {
+        (Form::Block(buf), _) => block::remove(tx, slot, &buf, &hit)?,
+        (Form::Leaf(buf), _) => leaf::remove(tx, slot, &buf, &hit)?,
+        (_, Some(path)) => node::remove(tx, slot, path, &hit)?,
+        _ => {}
+    }
+    Ok(Some(ino))
+}
+
+/// Makes a name lead to another inode; for `..` that sets the parent. The transaction has
+/// [`insert_blocks`] reserved.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::NoSpace`], or a damaged structure on the way.
+pub fn replace(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    name: &[u8],
+    ino: Ino,
+    ftype: FileType,
+) -> Result<()> {
+    let fs = tx.fs();
+    if let Form::Short = form(fs, tx.inode(slot))? {
+        if short::replace(tx, slot, name, ino, ftype)? {
+            return Ok(());
+        }
+        short::to_block(tx, slot)?;
+    }
+    let form = form(fs, tx.inode(slot))?;
+    let Some((hit, _)) = find(fs, tx.inode(slot), &form, name)? else {
+        return Err(Error::NotFound);
+    };
+    let type_at = hit.at + format::data::ftype_at(name.len());
+    tx.edit(&hit.data, hit.at..hit.at + 8).copy_from_slice(&ino.0.to_be_bytes());
+    tx.edit(&hit.data, type_at..type_at + 1)[0] = ftype as u8;
+    Ok(())
+}
+
+/// Turns a short directory into block form, because its bytes in the inode are needed for something
+/// else. Other forms stay as they are. The transaction has [`insert_blocks`] reserved.
+///
+/// # Errors
+/// [`Error::NoSpace`], or a damaged structure on the way.
+pub fn to_block(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
+    match form(tx.fs(), tx.inode(slot))? {
+        Form::Short => short::to_block(tx, slot),
+        _ => Ok(()),
+    }
+}
+
+/// Levels that the extent map of a directory can have.
+const MAP_LEVELS: u64 = 5;
+
+/// Blocks that entering a name may take at most.
+pub fn insert_blocks(geo: &Geometry) -> u64 {
+    // A data block, a free index block, and a leaf and a node for every level, the root's content
+    // moving to one of its own; each may be mapped by an extent for which the map grows.
+    let blocks = 2 + da::MAX_DEPTH as u64 + 1;
+    blocks * (geo.dir_block_fsbs() + MAP_LEVELS)
+}
+
+/// Blocks that taking a name out may take at most: the map may split where a block goes from amid
+/// an extent.
+pub fn remove_blocks(_geo: &Geometry) -> u64 {
+    2 * MAP_LEVELS
+}
+
+/// Bytes that are put together before they are written.
+type Scratch = SmallVec<[u8; 512]>;
+
+/// Writes `bytes` at `at` of a buffer.
+fn put(tx: &mut Tx<'_>, buf: &BufRef, at: usize, bytes: &[u8]) {
+    tx.edit(buf, at..at + bytes.len()).copy_from_slice(bytes);
+}
+
+/// Sets count and stale count of a leaf.
+fn set_counts(tx: &mut Tx<'_>, leaf: &BufRef, count: usize, stale: usize) {
+    let (count, stale) = ((count as u16).to_be_bytes(), (stale as u16).to_be_bytes());
+    put(tx, leaf, da::COUNT, &[count[0], count[1], stale[0], stale[1]]);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Reading a directory from end to end.
+
+use core::ops::ControlFlow;
+
+use uxfs_format::dir::data::{self, Item};
+use uxfs_format::dir::{self, DOT, DOTDOT, FileType, block::Tail, entry_len};
+use uxfs_format::inode::Fork;
+use uxfs_format::verify::BufKind;
+use uxfs_format::{Ino, geometry};
+
+use super::{Form, form, short};
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::inode::InodeState;
+use crate::{bmap, dabuf};
+
+/// An entry of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The inode it leads to.
+    pub ino: Ino,
+    /// Type of file, as the entry tells it.
+    pub ftype: FileType,
+    /// Where to go on behind this entry: the cookie for [`read_dir`].
+    pub next: u64,
+}
+
+impl DirEntry<'_> {
+    /// Is it `.` or `..`?
+    pub fn is_dot(&self) -> bool {
+        matches!(self.name, b"." | b"..")
+    }
+}
+
+/// Shows the entries, `.` and `..` first, to `each`, from cookie `from` on (0 is the start), until
+/// it breaks. Entries that come or go meanwhile do not move others.
+///
+/// # Errors
+/// [`crate::Error::NotDir`], or a damaged structure on the way.
+pub fn read_dir(
+    fs: &Fs,
+    inode: &InodeState,
+    from: u64,
+    each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+) -> Result<()> {
+    let form = form(fs, inode)?;
+    if let Form::Short = form {
+        return read_short(fs, inode, from, each);
+    }
+    let size = u64::from(fs.geo.dir_block_size());
+    let from = from.min(geometry::DIR_LEAF_OFFSET >> 3) << 3;
+    // The size may say more than is there; holes are passed over.
+    let end = bmap::last_before(fs, inode, Fork::Data, fs.geo.dir_leaf_start())?;
+    let blocks = (inode.core.size / size).min(end.0.div_ceil(fs.geo.dir_block_fsbs()));
+    let kinds = [BufKind::DirBlock, BufKind::DirData];
+    for db in from / size..blocks {
+        let at = super::data::file_block(&fs.geo, db);
+        let Some(buf) = dabuf::read_opt(fs, inode, Fork::Data, at, &kinds)? else { continue };
+        // A copy: the callback may come to wait for whoever waits for this block.
+        let (kind, bytes) = {
+            let content = buf.read();
+            (content.kind, content.bytes.clone())
+        };
+        let limit = match kind {
+            BufKind::DirBlock => Tail::of(&bytes).leaf_start(bytes.len()),
+            _ => bytes.len(),
+        };
+        for item in data::items(&bytes, limit) {
+            let Item::Entry(entry) = item else { continue };
+            let place = db * size + entry.at as u64;
+            if place < from {
+                continue;
+            }
+            let next = u64::from(dir::address(place + entry.space() as u64));
+            let ftype = FileType::from_raw(entry.ftype).unwrap_or_default();
+            let shown = DirEntry { name: entry.name, ino: entry.ino, ftype, next };
+            if each(shown).is_break() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read_short(
+    fs: &Fs,
+    inode: &InodeState,
+    from: u64,
+    each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+) -> Result<()> {
+    let parsed = short::parse(fs, inode)?;
+    let dots = [
+        (DOT, &b"."[..], inode.ino, FileType::Directory),
+        (DOTDOT, b"..", parsed.parent(), FileType::Directory),
+    ];
+    let rest = parsed.entries().map(|entry| {
+        let ftype = FileType::from_raw(entry.ftype).unwrap_or_default();
+        (usize::from(entry.offset), entry.name, entry.ino, ftype)
+    });
+    for (at, name, ino, ftype) in dots.into_iter().chain(rest) {
+        if u64::from(dir::address(at as u64)) < from {
+            continue;
+        }
+        let next = u64::from(dir::address((at + entry_len(name.len())) as u64));
+        if each(DirEntry { name, ino, ftype, next }).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Has the directory no entries but `.` and `..`?
+///
+/// # Errors
+/// [`crate::Error::NotDir`], or a damaged structure on the way.
+pub fn is_empty(fs: &Fs, inode: &InodeState) -> Result<bool> {
+    let mut empty = true;
+    read_dir(fs, inode, 0, &mut |entry| {
+        if entry.is_dot() {
+            return ControlFlow::Continue(());
+        }
+        empty = false;
+        ControlFlow::Break(())
+    })?;
+    Ok(empty)
+}

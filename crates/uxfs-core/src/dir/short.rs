@@ -1,0 +1,143 @@
+//! The short form: the whole directory in the inode's data fork.
+
+use uxfs_format::dir::data::DataEntry;
+use uxfs_format::dir::sf::{self, SfEntry, Shortform};
+use uxfs_format::dir::{DOT, DOTDOT, FileType, block, entry_len};
+use uxfs_format::inode::{Fork, ForkFormat};
+use uxfs_format::verify::BufKind;
+use uxfs_format::{FileBlock, Ino};
+
+use super::{New, Scratch};
+use crate::dabuf;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::inode::InodeState;
+use crate::tx::{InodeSlot, Tx};
+
+/// Takes the short form of an inode and checks it.
+pub(super) fn parse<'a>(fs: &Fs, inode: &'a InodeState) -> Result<Shortform<'a>> {
+    let fork = inode.fork(Fork::Data);
+    let bytes = usize::try_from(inode.core.size).ok().and_then(|size| fork.get(..size));
+    let Some(bytes) = bytes else {
+        let problem = format!("{} bytes in a fork of {}", inode.core.size, fork.len());
+        return Err(inode.corrupt(problem));
+    };
+    let dir = Shortform::parse(bytes).map_err(|problem| inode.corrupt(problem))?;
+    let end = dir.entries().last().map_or(0, |last| last.end());
+    if end > block::data_limit(fs.geo.dir_block_size() as usize, dir.count() + 2) {
+        return Err(inode.corrupt(format!("short form reaches to offset {end}")));
+    }
+    let mut inos = dir.entries().map(|entry| entry.ino).chain([dir.parent()]);
+    if let Some(ino) = inos.find(|ino| !fs.geo.ino_valid(*ino)) {
+        return Err(inode.corrupt(format!("short form leads to inode {ino}")));
+    }
+    Ok(dir)
+}
+
+pub(super) fn lookup(fs: &Fs, inode: &InodeState, name: &[u8]) -> Result<Option<(Ino, FileType)>> {
+    let dir = parse(fs, inode)?;
+    Ok(match name {
+        b"." => Some((inode.ino, FileType::Directory)),
+        b".." => Some((dir.parent(), FileType::Directory)),
+        _ => dir.find(name).map(|e| (e.ino, FileType::from_raw(e.ftype).unwrap_or_default())),
+    })
+}
+
+/// Makes `bytes` the short form of an inode.
+pub(super) fn write(tx: &mut Tx<'_>, slot: InodeSlot, bytes: &[u8]) {
+    let core = tx.core_mut(slot);
+    core.format = ForkFormat::Local;
+    core.size = bytes.len() as u64;
+    let fork = tx.fork_mut(slot, Fork::Data);
+    fork[..bytes.len()].copy_from_slice(bytes);
+    fork[bytes.len()..].fill(0);
+}
+
+fn fork_len(tx: &Tx<'_>, slot: InodeSlot) -> usize {
+    tx.inode(slot).fork(Fork::Data).len()
+}
+
+/// Enters a name; `false` if it does not fit.
+pub(super) fn insert(tx: &mut Tx<'_>, slot: InodeSlot, new: New<'_>) -> Result<bool> {
+    let fs = tx.fs();
+    let dir = parse(fs, tx.inode(slot))?;
+    let block = fs.geo.dir_block_size() as usize;
+    let Some((offset, index)) = dir.room(entry_len(new.name.len()), block) else {
+        return Ok(false);
+    };
+    let wide = dir.wide() || sf::is_wide(new.ino);
+    let names: usize = dir.entries().map(|e| sf::sf_entry_len(e.name.len(), wide)).sum();
+    let len = sf::header_len(wide) + names + sf::sf_entry_len(new.name.len(), wide);
+    if len > fork_len(tx, slot) || dir.count() >= usize::from(u8::MAX) {
+        return Ok(false);
+    }
+    let ftype = new.ftype as u8;
+    let entry = SfEntry { at: 0, offset, name: new.name, ftype, ino: new.ino };
+    let before = dir.entries().take(index);
+    let entries = before.chain([entry]).chain(dir.entries().skip(index));
+    let bytes = sf::build(dir.parent(), entries);
+    write(tx, slot, &bytes);
+    Ok(true)
+}
+
+/// Takes a name out.
+pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, name: &[u8]) -> Result<Option<Ino>> {
+    let dir = parse(tx.fs(), tx.inode(slot))?;
+    let Some(found) = dir.find(name) else { return Ok(None) };
+    let (at, ino) = (found.at, found.ino);
+    let bytes = sf::build(dir.parent(), dir.entries().filter(|entry| entry.at != at));
+    write(tx, slot, &bytes);
+    Ok(Some(ino))
+}
+
+/// Makes a name lead elsewhere; `false` if it is not there or the numbers grow wide and no longer
+/// fit.
+pub(super) fn replace(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    name: &[u8],
+    ino: Ino,
+    ftype: FileType,
+) -> Result<bool> {
+    let dir = parse(tx.fs(), tx.inode(slot))?;
+    let up = name == b"..";
+    let place = dir.find(name).map(|entry| entry.at);
+    if !up && place.is_none() {
+        return Err(crate::Error::NotFound);
+    }
+    let entries = dir.entries().map(|entry| match Some(entry.at) == place {
+        true => SfEntry { ino, ftype: ftype as u8, ..entry },
+        false => entry,
+    });
+    let bytes = sf::build(if up { ino } else { dir.parent() }, entries);
+    if bytes.len() > fork_len(tx, slot) {
+        return Ok(false);
+    }
+    write(tx, slot, &bytes);
+    Ok(true)
+}
+
+/// Moves the entries to a block of their own, each at the place that its offset tells.
+pub(super) fn to_block(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
+    let fs = tx.fs();
+    let inode = tx.inode(slot);
+    let ino = inode.ino;
+    parse(fs, inode)?;
+    let bytes = Scratch::from_slice(&inode.fork(Fork::Data)[..inode.core.size as usize]);
+    let core = tx.core_mut(slot);
+    core.format = ForkFormat::Extents;
+    core.nextents = 0;
+    core.size = fs.geo.dir_block_size().into();
+    tx.fork_mut(slot, Fork::Data).fill(0);
+    let buf = dabuf::grow(tx, slot, Fork::Data, FileBlock(0), BufKind::DirBlock)?;
+    let dir = Shortform::parse(&bytes).map_err(|problem| tx.inode(slot).corrupt(problem))?;
+    let dots = [(DOT, ino, &b"."[..]), (DOTDOT, dir.parent(), b"..")];
+    let dots = dots.map(|(at, ino, name)| {
+        DataEntry { at, ino, name, ftype: FileType::Directory as u8 }
+    });
+    let rest = dir.entries().map(|e| {
+        DataEntry { at: e.offset.into(), ino: e.ino, name: e.name, ftype: e.ftype }
+    });
+    block::fill(&mut tx.edit_all(&buf), dots.into_iter().chain(rest));
+    Ok(())
+}

@@ -1,0 +1,460 @@
+//! The content of regular files: reading, writing, changing the length.
+//!
+//! 1. Data goes to the device before the transaction that shows it commits: nobody sees what was
+//!    in the blocks before.
+//! 2. What lies behind the end of a file in its last block is zero.
+//! 3. Blocks that other files share are never overwritten: a write to them goes to new blocks.
+
+use uxfs_format::inode::{Flags, Flags2, Fork};
+use uxfs_format::{Extent, FileBlock, FsBlock, Ino};
+
+use crate::alloc::{self, Goal};
+use crate::bmap;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::InodeState;
+use crate::tx::{InodeSlot, Tx};
+
+/// Extents freed in one transaction when a file is cut.
+const EXTENTS_A_STEP: u64 = 32;
+/// Blocks that a fork's tree may grow by in one step.
+const TREE_BLOCKS: u64 = 10;
+/// Most bytes written in one transaction.
+const WRITE_STEP: u64 = 64 << 20;
+
+/// A part of a file: data, or a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Offset of the first byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u64,
+    /// Where the data lies on the device in bytes; `None` for what reads as zeroes.
+    pub device: Option<u64>,
+}
+
+impl Fs {
+    fn with_file<R>(&self, ino: Ino, f: impl FnOnce(&InodeState) -> Result<R>) -> Result<R> {
+        self.with_inode(ino, |inode| {
+            check_file(inode)?;
+            f(inode)
+        })
+    }
+
+    /// Reads at most `buf.len()` bytes of a file from `offset` on; fewer only at its end.
+    ///
+    /// # Errors
+    /// [`Error::IsDir`], [`Error::Invalid`] for other files without content, or a damaged
+    /// structure or an unreadable place on the way.
+    pub fn read_at(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.with_file(ino, |inode| {
+            let end = offset.saturating_add(buf.len() as u64).min(inode.core.size);
+            let len = end.saturating_sub(offset) as usize;
+            let mut done = 0;
+            while done < len {
+                let segment = self.segment(inode, offset + done as u64, end)?;
+                let part = &mut buf[done..done + segment.len as usize];
+                match segment.device {
+                    Some(at) => self.read_device(at, part)?,
+                    None => part.fill(0),
+                }
+                done += part.len();
+            }
+            Ok(len)
+        })
+    }
+
+    fn read_device(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        let daddr = uxfs_format::Daddr(at >> 9);
+        let read = self.dev.read_at(at, buf);
+        read.map_err(|source| Error::Io { what: "reading data", daddr, source })
+    }
+
+    fn write_device(&self, at: u64, data: &[u8]) -> Result<()> {
+        let daddr = uxfs_format::Daddr(at >> 9);
+        let written = self.dev.write_at(at, data);
+        written.map_err(|source| Error::Io { what: "writing data", daddr, source })
+    }
+
+    /// The segment of a file that starts at byte `at`, ending before `end`.
+    fn segment(&self, inode: &InodeState, at: u64, end: u64) -> Result<Segment> {
+        let block = FileBlock(at >> self.geo.block_log);
+        let found = bmap::at_or_after(self, inode, Fork::Data, block)?;
+        let bytes = |b: FileBlock| b.0 << self.geo.block_log;
+        let Some(extent) = found else {
+            return Ok(Segment { offset: at, len: end - at, device: None });
+        };
+        if extent.offset > block {
+            let stop = bytes(extent.offset).min(end);
+            return Ok(Segment { offset: at, len: stop - at, device: None });
+        }
+        let stop = bytes(extent.end()).min(end);
+        let start = self.geo.fsb_daddr(extent.start).bytes();
+        let device = (!extent.unwritten).then(|| start + (at - bytes(extent.offset)));
+        Ok(Segment { offset: at, len: stop - at, device })
+    }
+
+    /// The data and holes of a file, in order, up to its end; neighbours of a kind may follow each
+    /// other.
+    ///
+    /// # Errors
+    /// As [`Fs::read_at`].
+    pub fn segments(&self, ino: Ino) -> Result<Vec<Segment>> {
+        self.with_file(ino, |inode| {
+            let mut all: Vec<Segment> = Vec::new();
+            let mut at = 0;
+            while at < inode.core.size {
+                let next = self.segment(inode, at, inode.core.size)?;
+                at += next.len;
+                match all.last_mut() {
+                    Some(last) if last.device.is_none() && next.device.is_none() => {
+                        last.len += next.len;
+                    }
+                    _ => all.push(next),
+                }
+            }
+            Ok(all)
+        })
+    }
+
+    /// Writes `data` into a file at `offset`, which grows if need be.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::FileTooBig`], [`Error::NotPermitted`] for immutable files, as
+    /// [`Fs::read_at`] else. What was written before the failure may have become part of the file.
+    pub fn write_at(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        let end = offset.checked_add(data.len() as u64).ok_or(Error::FileTooBig)?;
+        if end > i64::MAX as u64 - u64::from(self.geo.block_size) {
+            return Err(Error::FileTooBig);
+        }
+        let mut done = 0;
+        while done < data.len() as u64 {
+            let step = (data.len() as u64 - done).min(WRITE_STEP);
+            let part = &data[done as usize..(done + step) as usize];
+            done += self.write_some(ino, offset + done, part)?;
+        }
+        self.balance()
+    }
+
+    /// Writes the start of `data`, up to the end of one extent, in one transaction.
+    fn write_some(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<u64> {
+        let block_size = u64::from(self.geo.block_size);
+        let first = FileBlock(offset >> self.geo.block_log);
+        let want = self.geo.blocks_for(offset % block_size + data.len() as u64);
+        let mut tx = Tx::begin(self, want + TREE_BLOCKS)?;
+        let slot = tx.lock_inode(ino)?;
+        check_file(tx.inode(slot))?;
+        check_mutable(tx.inode(slot))?;
+        let old_size = tx.inode(slot).core.size;
+        if offset > old_size {
+            self.zero_tail(&tx, slot, old_size)?;
+        }
+        let place = self.place(&mut tx, slot, first, want)?;
+        let start = self.geo.fsb_daddr(place.extent.start).bytes();
+        let skip = (first.0 - place.extent.offset.0) * block_size;
+        let room = place.extent.len * block_size - skip - offset % block_size;
+        let len = room.min(data.len() as u64);
+        let at = start + skip + offset % block_size;
+        if place.fresh {
+            self.fill_around(&tx, slot, &place, offset, len, old_size)?;
+        }
+        self.write_device(at, &data[..len as usize])?;
+        if place.extent.unwritten {
+            let blocks = self.geo.blocks_for(offset % block_size + len);
+            bmap::mark_written(&mut tx, slot, first, blocks)?;
+        }
+        let now = self.now();
+        let core = tx.core_mut(slot);
+        core.size = core.size.max(offset + len);
+        (core.mtime, core.ctime) = (now, now);
+        tx.commit()?;
+        Ok(len)
+    }
+
+    /// Finds or makes the blocks that a write from block `first` on goes to.
+    fn place(
+        &self,
+        tx: &mut Tx<'_>,
+        slot: InodeSlot,
+        first: FileBlock,
+        want: u64,
+    ) -> Result<Place> {
+        let inode = tx.inode(slot);
+        let goal = Goal::Stream(self.geo.ino_ag(inode.ino));
+        let next = bmap::at_or_after(self, inode, Fork::Data, first)?;
+        match next {
+            Some(extent) if extent.offset <= first => {
+                let skip = first.0 - extent.offset.0;
+                let extent = Extent {
+                    offset: first,
+                    start: extent.start.plus(skip),
+                    len: (extent.len - skip).min(want),
+                    unwritten: extent.unwritten,
+                };
+                self.unshare(tx, slot, extent, goal)
+            }
+            _ => {
+                let hole = next.map_or(u64::MAX, |e| e.offset.0 - first.0);
+                let len = want.min(hole);
+                let extent = bmap::alloc_some(tx, slot, Fork::Data, first, len, false, goal)?;
+                Ok(Place { extent, fresh: true, old: None })
+            }
+        }
+    }
+
+    /// If the blocks of an extent are shared with other files, gives the file new ones.
+    fn unshare(
+        &self,
+        tx: &mut Tx<'_>,
+        slot: InodeSlot,
+        extent: Extent,
+        goal: Goal,
+    ) -> Result<Place> {
+        let mine = Place { extent, fresh: extent.unwritten, old: None };
+        if !tx.inode(slot).core.flags2.contains(Flags2::REFLINK) || extent.unwritten {
+            return Ok(mine);
+        }
+        let (ag, start) = (self.geo.fsb_ag(extent.start), self.geo.fsb_agblock(extent.start));
+        tx.lock_ag(ag)?;
+        let Some((at, len)) = alloc::shared_run(tx, ag, start, extent.len as u32)? else {
+            return Ok(mine);
+        };
+        if at > start {
+            let len = u64::from(at.0 - start.0);
+            return Ok(Place { extent: Extent { len, ..extent }, ..mine });
+        }
+        let old = Extent { len: len.into(), ..extent };
+        bmap::unmap(tx, slot, Fork::Data, old.offset, old.len, u64::MAX)?;
+        let new =
+            bmap::alloc_some(tx, slot, Fork::Data, old.offset, old.len, false, goal)?;
+        if new.len < old.len {
+            // The rest of what was unmapped comes back by further pieces, each copied whole.
+            self.copy_rest(tx, slot, &old, new.len, goal)?;
+        }
+        Ok(Place { extent: new, fresh: true, old: Some(Extent { len: new.len, ..old }) })
+    }
+
+    /// Copies blocks of `old` from `skip` on to new ones.
+    fn copy_rest(
+        &self,
+        tx: &mut Tx<'_>,
+        slot: InodeSlot,
+        old: &Extent,
+        skip: u64,
+        goal: Goal,
+    ) -> Result<()> {
+        let mut at = skip;
+        while at < old.len {
+            let offset = old.offset.plus(at);
+            let new =
+                bmap::alloc_some(tx, slot, Fork::Data, offset, old.len - at, false, goal)?;
+            self.copy_blocks(old.start.plus(at), new.start, new.len)?;
+            at += new.len;
+        }
+        Ok(())
+    }
+
+    fn copy_blocks(&self, from: FsBlock, to: FsBlock, blocks: u64) -> Result<()> {
+        let (from, to) = (self.geo.fsb_daddr(from).bytes(), self.geo.fsb_daddr(to).bytes());
+        let bytes = blocks << self.geo.block_log;
+        let mut buf = vec![0; bytes.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < bytes {
+            let step = (bytes - done).min(buf.len() as u64) as usize;
+            self.read_device(from + done, &mut buf[..step])?;
+            self.write_device(to + done, &buf[..step])?;
+            done += step as u64;
+        }
+        Ok(())
+    }
+
+    /// Fills what a write leaves of new blocks: with zeroes, or with what was there before.
+    fn fill_around(
+        &self,
+        tx: &Tx<'_>,
+        slot: InodeSlot,
+        place: &Place,
+        offset: u64,
+        len: u64,
+        old_size: u64,
+    ) -> Result<()> {
+        debug_assert!(tx.inode(slot).core.is_reg());
+        let block_size = u64::from(self.geo.block_size);
+        let start = self.geo.fsb_daddr(place.extent.start).bytes();
+        let first = place.extent.offset.0 << self.geo.block_log;
+        // Only the blocks that the write touches; those behind it stay unwritten or get their
+        // content when they are written.
+        let touched_end = (offset + len).next_multiple_of(block_size);
+        let whole_end = first + (place.extent.len << self.geo.block_log);
+        let stop = if place.extent.unwritten { touched_end } else { whole_end };
+        for (from, to) in [(first, offset), (offset + len, stop)] {
+            if from >= to {
+                continue;
+            }
+            let mut bytes = vec![0; (to - from) as usize];
+            if let Some(old) = place.old {
+                let old_start = self.geo.fsb_daddr(old.start).bytes();
+                self.read_device(old_start + (from - first), &mut bytes)?;
+                let live = old_size.clamp(from, to) - from;
+                bytes[live as usize..].fill(0);
+            }
+            self.write_device(start + (from - first), &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Zeroes what lies behind byte `size` in its block, which the file is about to include.
+    fn zero_tail(&self, tx: &Tx<'_>, slot: InodeSlot, size: u64) -> Result<()> {
+        let block_size = u64::from(self.geo.block_size);
+        let inside = size % block_size;
+        if inside == 0 {
+            return Ok(());
+        }
+        let segment = self.segment(tx.inode(slot), size, size + (block_size - inside))?;
+        match segment.device {
+            Some(at) => self.write_device(at, &vec![0; segment.len as usize]),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the length of a file: cuts it, or lets it grow by a hole.
+    ///
+    /// # Errors
+    /// As [`Fs::write_at`].
+    pub fn truncate(&self, ino: Ino, size: u64) -> Result<()> {
+        if size > i64::MAX as u64 - u64::from(self.geo.block_size) {
+            return Err(Error::FileTooBig);
+        }
+        let mut tx = Tx::begin(self, TREE_BLOCKS + 1)?;
+        let slot = tx.lock_inode(ino)?;
+        check_file(tx.inode(slot))?;
+        check_mutable(tx.inode(slot))?;
+        let old = tx.inode(slot).core.size;
+        if size < old {
+            self.own_tail(&mut tx, slot, size)?;
+        }
+        self.zero_tail(&tx, slot, size.min(old))?;
+        let now = self.now();
+        let core = tx.core_mut(slot);
+        core.size = size;
+        (core.mtime, core.ctime) = (now, now);
+        tx.commit()?;
+        if size < old {
+            self.free_beyond(ino, size)?;
+        }
+        self.balance()
+    }
+
+    /// If the block in which a cut falls is shared, gives the file its own copy before its tail is
+    /// zeroed.
+    fn own_tail(&self, tx: &mut Tx<'_>, slot: InodeSlot, size: u64) -> Result<()> {
+        let block = FileBlock(size >> self.geo.block_log);
+        if size.is_multiple_of(self.geo.block_size.into()) {
+            return Ok(());
+        }
+        let Some(extent) = bmap::lookup(self, tx.inode(slot), Fork::Data, block)? else {
+            return Ok(());
+        };
+        let one = Extent {
+            offset: block,
+            start: extent.start.plus(block.0 - extent.offset.0),
+            len: 1,
+            unwritten: extent.unwritten,
+        };
+        let goal = Goal::Stream(self.geo.ino_ag(tx.inode(slot).ino));
+        let place = self.unshare(tx, slot, one, goal)?;
+        match place.old {
+            Some(old) => self.copy_blocks(old.start, place.extent.start, 1),
+            None => Ok(()),
+        }
+    }
+
+    fn free_beyond(&self, ino: Ino, size: u64) -> Result<()> {
+        loop {
+            let mut tx = Tx::begin(self, TREE_BLOCKS)?;
+            let slot = tx.lock_inode(ino)?;
+            let from = FileBlock(self.geo.blocks_for(tx.inode(slot).core.size.max(size)));
+            let all = (1 << 54) - from.0;
+            let left = bmap::unmap(&mut tx, slot, Fork::Data, from, all, EXTENTS_A_STEP)?;
+            tx.commit()?;
+            if left == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Allocates the blocks of `len` bytes from `offset` on, where the file has holes, for data
+    /// that the caller writes to the device itself before the volume is closed; lets the file grow
+    /// to hold them. For volumes being made, where nobody can see what lies in the blocks before.
+    ///
+    /// # Errors
+    /// As [`Fs::write_at`].
+    pub fn allocate_raw(&self, ino: Ino, offset: u64, len: u64) -> Result<Vec<Segment>> {
+        let mut tx = Tx::begin(self, self.geo.blocks_for(len) + 1 + TREE_BLOCKS)?;
+        let slot = tx.lock_inode(ino)?;
+        check_file(tx.inode(slot))?;
+        let segments = self.allocate_in(&mut tx, slot, offset, len)?;
+        tx.commit()?;
+        Ok(segments)
+    }
+
+    /// The same inside a transaction.
+    pub(crate) fn allocate_in(
+        &self,
+        tx: &mut Tx<'_>,
+        slot: InodeSlot,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<Segment>> {
+        let goal = Goal::Stream(self.geo.ino_ag(tx.inode(slot).ino));
+        let block_size = u64::from(self.geo.block_size);
+        let mut segments = Vec::with_capacity(1);
+        let mut at = FileBlock(offset / block_size);
+        let end = FileBlock(self.geo.blocks_for(offset + len));
+        while at < end {
+            let want = end.0 - at.0;
+            let extent = bmap::alloc_some(tx, slot, Fork::Data, at, want, false, goal)?;
+            at = extent.end();
+            let first = extent.offset.0 * block_size;
+            let (from, to) = (first.max(offset), (at.0 * block_size).min(offset + len));
+            let start = self.geo.fsb_daddr(extent.start).bytes();
+            segments.push(Segment {
+                offset: from,
+                len: to - from,
+                device: Some(start + (from - first)),
+            });
+        }
+        let core = tx.core_mut(slot);
+        core.size = core.size.max(offset + len);
+        Ok(segments)
+    }
+}
+
+/// Blocks that a write goes to.
+struct Place {
+    extent: Extent,
+    /// What is in them now is not the file's.
+    fresh: bool,
+    /// Shared blocks whose content the file had there.
+    old: Option<Extent>,
+}
+
+fn check_file(inode: &InodeState) -> Result<()> {
+    if inode.core.is_dir() {
+        return Err(Error::IsDir);
+    }
+    if !inode.core.is_reg() {
+        return Err(Error::Invalid("not a regular file"));
+    }
+    if inode.core.flags.contains(Flags::REALTIME) {
+        return Err(Error::Unsupported("data on a realtime device not supported".into()));
+    }
+    Ok(())
+}
+
+fn check_mutable(inode: &InodeState) -> Result<()> {
+    if inode.core.flags.intersects(Flags::IMMUTABLE) {
+        return Err(Error::NotPermitted);
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Making files: regular ones, directories, links, devices.
+
+use uxfs_format::inode::{
+    Flags, Fork, ForkFormat, InodeCore, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG,
+    S_IFSOCK, encode_dev,
+};
+use uxfs_format::timestamp::Timestamp;
+use uxfs_format::{AgIno, Ino, dir::FileType};
+
+use super::{check_dir, check_name};
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::tx::{InodeSlot, Tx};
+use crate::{attr, dir, ialloc, symlink};
+
+/// The times of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of content.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub crtime: Timestamp,
+}
+
+impl Times {
+    /// All four the same.
+    pub fn all(moment: Timestamp) -> Self {
+        Self { atime: moment, mtime: moment, ctime: moment, crtime: moment }
+    }
+}
+
+/// A file to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewInode {
+    /// Type and permissions, as in `st_mode`.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Major and minor number, for devices.
+    pub rdev: (u32, u32),
+    /// Its times; `None` for now.
+    pub times: Option<Times>,
+    /// Bytes of extended attributes (names and values) that will follow: room is kept for them.
+    pub attr_bytes: usize,
+}
+
+impl NewInode {
+    /// A file of this mode, owned by root.
+    pub fn new(mode: u16) -> Self {
+        Self { mode, uid: 0, gid: 0, rdev: (0, 0), times: None, attr_bytes: 0 }
+    }
+
+    /// A regular file.
+    pub fn file(permissions: u16) -> Self {
+        Self::new(S_IFREG | permissions)
+    }
+
+    /// A directory.
+    pub fn dir(permissions: u16) -> Self {
+        Self::new(S_IFDIR | permissions)
+    }
+}
+
+impl Fs {
+    /// Makes a file, directory, device, fifo or socket, as `new.mode` tells, under `name`.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NotDir`], [`Error::NameTooLong`], [`Error::NoSpace`],
+    /// [`Error::Invalid`] for a mode of no type, or a damaged structure on the way.
+    pub fn create(&self, parent: Ino, name: &[u8], new: &NewInode) -> Result<Ino> {
+        if new.mode & uxfs_format::inode::S_IFMT == S_IFLNK {
+            return Err(Error::Invalid("a symbolic link is made with its target"));
+        }
+        let (tx, slot) = self.begin_create(parent, name, new, 0)?;
+        let ino = tx.inode(slot).ino;
+        tx.commit()?;
+        self.balance()?;
+        Ok(ino)
+    }
+
+    /// Makes a symbolic link to `target` under `name`.
+    ///
+    /// # Errors
+    /// As [`Fs::create`]; [`Error::NameTooLong`] also for a target over 1023 bytes.
+    pub fn symlink(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+        new: &NewInode,
+    ) -> Result<Ino> {
+        symlink::check_target(target)?;
+        let new = NewInode { mode: S_IFLNK | (new.mode & 0o7777), ..new.clone() };
+        let blocks = self.geo.blocks_for(1024) + 4;
+        let (mut tx, slot) = self.begin_create(parent, name, &new, blocks)?;
+        symlink::write(&mut tx, slot, target)?;
+        let ino = tx.inode(slot).ino;
+        tx.commit()?;
+        self.balance()?;
+        Ok(ino)
+    }
+
+    /// The common part: the inode and its name, in an open transaction.
+    pub(crate) fn begin_create<'fs>(
+        &'fs self,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode,
+        more_blocks: u64,
+    ) -> Result<(Tx<'fs>, InodeSlot)> {
+        check_name(name)?;
+        let kind = new.mode & uxfs_format::inode::S_IFMT;
+        let blocks = dir::insert_blocks(&self.geo) + ialloc::blocks(self) + more_blocks;
+        let mut tx = Tx::begin(self, blocks)?;
+        let dp = tx.lock_inode(parent)?;
+        check_dir(tx.inode(dp))?;
+        let up = &tx.inode(dp).core;
+        if up.nlink == 0 {
+            return Err(Error::NotFound);
+        }
+        if kind == S_IFDIR && up.nlink >= i32::MAX as u32 {
+            return Err(Error::TooManyLinks);
+        }
+        if dir::lookup(self, tx.inode(dp), name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let core = self.new_core(up, new)?;
+        let slot = ialloc::alloc(&mut tx, parent, core)?;
+        let ino = tx.inode(slot).ino;
+        match kind {
+            S_IFDIR => dir::init(&mut tx, slot, parent),
+            S_IFCHR | S_IFBLK => {
+                let raw = encode_dev(new.rdev.0, new.rdev.1).to_be_bytes();
+                tx.fork_mut(slot, Fork::Data)[..4].copy_from_slice(&raw);
+            }
+            _ => {}
+        }
+        dir::insert(&mut tx, dp, name, ino, FileType::from_mode(new.mode))?;
+        let now = self.now();
+        let up = tx.core_mut(dp);
+        (up.mtime, up.ctime) = (now, now);
+        if kind == S_IFDIR {
+            up.nlink += 1;
+        }
+        Ok((tx, slot))
+    }
+
+    fn new_core(&self, parent: &InodeCore, new: &NewInode) -> Result<InodeCore> {
+        let kind = new.mode & uxfs_format::inode::S_IFMT;
+        let format = match kind {
+            S_IFREG | S_IFLNK => ForkFormat::Extents,
+            S_IFDIR => ForkFormat::Local,
+            S_IFCHR | S_IFBLK | S_IFIFO | S_IFSOCK => ForkFormat::Dev,
+            _ => return Err(Error::Invalid("a mode of no file type")),
+        };
+        if new.rdev.0 > 0x3fff || new.rdev.1 > 0x3_ffff {
+            return Err(Error::Invalid("a device number that XFS cannot hold"));
+        }
+        let times = new.times.unwrap_or_else(|| Times::all(self.now()));
+        let inherit = parent.flags.contains(Flags::PROJINHERIT);
+        let mut flags = Flags::empty();
+        if kind == S_IFDIR {
+            flags |= parent.flags & (Flags::PROJINHERIT | Flags::EXTSZINHERIT);
+        } else if kind == S_IFREG && parent.flags.contains(Flags::EXTSZINHERIT) {
+            flags |= Flags::EXTSIZE;
+        }
+        let forkoff = attr::default_forkoff(&self.geo, new.mode, new.attr_bytes);
+        if forkoff != 0 {
+            self.note_attr();
+        }
+        let sized = flags.intersects(Flags::EXTSIZE | Flags::EXTSZINHERIT);
+        Ok(InodeCore {
+            mode: new.mode,
+            format,
+            uid: new.uid,
+            gid: new.gid,
+            nlink: if kind == S_IFDIR { 2 } else { 1 },
+            projid: if inherit { parent.projid } else { 0 },
+            atime: times.atime,
+            mtime: times.mtime,
+            ctime: times.ctime,
+            crtime: times.crtime,
+            extsize: if sized { parent.extsize } else { 0 },
+            forkoff,
+            aformat: ForkFormat::Extents,
+            flags,
+            next_unlinked: AgIno::NULL,
+            ..InodeCore::default()
+        })
+    }
+}

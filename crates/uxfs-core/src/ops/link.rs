@@ -1,0 +1,50 @@
+//! Giving a file another name.
+
+use uxfs_format::Ino;
+use uxfs_format::dir::FileType;
+
+use super::{check_dir, check_name};
+use crate::dir;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::tx::Tx;
+
+impl Fs {
+    /// Gives a file, which must not be a directory, another name.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NotPermitted`] for a directory, [`Error::TooManyLinks`],
+    /// [`Error::NoSpace`], or a damaged structure on the way.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        let mut tx = Tx::begin(self, dir::insert_blocks(&self.geo))?;
+        if ino == parent {
+            return Err(Error::NotPermitted);
+        }
+        let [dp, ip] = tx.lock_inodes([parent, ino])?;
+        check_dir(tx.inode(dp))?;
+        let core = &tx.inode(ip).core;
+        if core.is_dir() {
+            return Err(Error::NotPermitted);
+        }
+        if core.nlink == 0 || tx.inode(dp).core.nlink == 0 {
+            return Err(Error::NotFound);
+        }
+        if core.nlink >= i32::MAX as u32 {
+            return Err(Error::TooManyLinks);
+        }
+        if dir::lookup(self, tx.inode(dp), name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let ftype = FileType::from_mode(core.mode);
+        dir::insert(&mut tx, dp, name, ino, ftype)?;
+        let now = self.now();
+        let core = tx.core_mut(ip);
+        core.nlink += 1;
+        core.ctime = now;
+        let up = tx.core_mut(dp);
+        (up.mtime, up.ctime) = (now, now);
+        tx.commit()?;
+        self.balance()
+    }
+}

@@ -1,0 +1,107 @@
+//! Finding files by name and by path, and reading directories.
+
+use core::ops::ControlFlow;
+
+use uxfs_format::Ino;
+
+use super::check_dir;
+use crate::dir;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+
+/// Most symbolic links on one path.
+const LINKS_MAX: u32 = 40;
+
+impl Fs {
+    /// The root directory.
+    pub fn root(&self) -> Ino {
+        self.geo.root_ino
+    }
+
+    /// The inode that `name` stands for in a directory; `.` and `..` are names too.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDir`], or a damaged structure on the way.
+    pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
+        self.with_inode(dir, |inode| {
+            check_dir(inode)?;
+            match name {
+                b"." => Ok(inode.ino),
+                b".." => dir::parent(self, inode),
+                _ if name.len() > super::NAME_MAX => Err(Error::NameTooLong),
+                _ => dir::lookup(self, inode, name)?.map(|(ino, _)| ino).ok_or(Error::NotFound),
+            }
+        })
+    }
+
+    /// The inode at the end of a path from the root. Symbolic links on the way are followed,
+    /// inside the volume; one at the end only if `follow`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDir`], [`Error::Loop`], or a damaged structure on the way.
+    pub fn resolve(&self, path: &[u8], follow: bool) -> Result<Ino> {
+        self.resolve_from(self.root(), path, follow, &mut 0)
+    }
+
+    fn resolve_from(&self, dir: Ino, path: &[u8], follow: bool, links: &mut u32) -> Result<Ino> {
+        let mut at = if path.first() == Some(&b'/') { self.root() } else { dir };
+        let mut parts = path.split(|b| *b == b'/').filter(|p| !p.is_empty()).peekable();
+        let must_be_dir = path.last() == Some(&b'/');
+        while let Some(part) = parts.next() {
+            let next = self.lookup(at, part)?;
+            let last = parts.peek().is_none();
+            let target = if last && !follow && !must_be_dir {
+                None
+            } else {
+                self.link_target(next)?
+            };
+            at = match target {
+                Some(target) => {
+                    *links += 1;
+                    if *links > LINKS_MAX {
+                        return Err(Error::Loop);
+                    }
+                    self.resolve_from(at, &target, true, links)?
+                }
+                None => next,
+            };
+        }
+        if must_be_dir {
+            self.with_inode(at, check_dir)?;
+        }
+        Ok(at)
+    }
+
+    fn link_target(&self, ino: Ino) -> Result<Option<Vec<u8>>> {
+        self.with_inode(ino, |inode| {
+            inode.core.is_symlink().then(|| crate::symlink::read(self, inode)).transpose()
+        })
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is none, or a damaged structure on the way.
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.link_target(ino)?.ok_or(Error::Invalid("not a symbolic link"))
+    }
+
+    /// Calls `f` for the entries of a directory from cookie `from` on (0 for the start), `.` and
+    /// `..` included, until it breaks off. Cookies stay good while other entries come and go.
+    ///
+    /// The directory is locked meanwhile: `f` must not change it.
+    ///
+    /// # Errors
+    /// [`Error::NotDir`], or a damaged structure on the way.
+    pub fn read_dir(
+        &self,
+        dir: Ino,
+        from: u64,
+        f: &mut dyn FnMut(dir::DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.with_inode(dir, |inode| {
+            check_dir(inode)?;
+            dir::read_dir(self, inode, from, f)
+        })
+    }
+}

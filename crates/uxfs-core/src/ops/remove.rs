@@ -1,0 +1,164 @@
+//! Taking names away, and freeing what has none left.
+
+use uxfs_format::inode::{Fork, ForkFormat};
+use uxfs_format::{FileBlock, Ino};
+
+use super::{check_dir, check_name};
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::tx::{InodeSlot, Tx};
+use crate::{attr, bmap, dir, ialloc, unlinked};
+
+/// Extents freed in one transaction when a file goes.
+const EXTENTS_A_STEP: u64 = 32;
+
+impl Fs {
+    /// Takes a name of a file away; with its last name the file goes.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::IsDir`], or a damaged structure on the way.
+    pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.remove_entry(parent, name, false)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDir`], [`Error::NotEmpty`], or a damaged structure on the
+    /// way.
+    pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.remove_entry(parent, name, true)
+    }
+
+    fn remove_entry(&self, parent: Ino, name: &[u8], want_dir: bool) -> Result<()> {
+        check_name(name)?;
+        let (mut tx, dp, ip) = self.lock_entry(parent, name)?;
+        let ino = tx.inode(ip).ino;
+        let is_dir = tx.inode(ip).core.is_dir();
+        if want_dir {
+            check_dir(tx.inode(ip))?;
+            if !dir::is_empty(self, tx.inode(ip))? {
+                return Err(Error::NotEmpty);
+            }
+        } else if is_dir {
+            return Err(Error::IsDir);
+        }
+        let gone = drop_link(&mut tx, ip)?;
+        if dir::remove(&mut tx, dp, name)? != Some(ino) {
+            return Err(tx.inode(dp).corrupt("an entry changed while it was removed"));
+        }
+        let now = self.now();
+        let up = tx.core_mut(dp);
+        (up.mtime, up.ctime) = (now, now);
+        if is_dir {
+            up.nlink = up.nlink.saturating_sub(1);
+        }
+        tx.commit()?;
+        if gone {
+            self.inactivate(ino)?;
+        }
+        self.balance()
+    }
+
+    /// Locks a directory and what `name` stands for in it.
+    fn lock_entry(&self, parent: Ino, name: &[u8]) -> Result<(Tx<'_>, InodeSlot, InodeSlot)> {
+        loop {
+            let ino = self.lookup(parent, name)?;
+            if ino == parent {
+                return Err(Error::corrupt(
+                    "directory",
+                    uxfs_format::Place::Inode(parent),
+                    "holds itself",
+                ));
+            }
+            let mut tx = Tx::begin(self, dir::remove_blocks(&self.geo))?;
+            let [dp, ip] = tx.lock_inodes([parent, ino])?;
+            check_dir(tx.inode(dp))?;
+            // Between the look-up and the locks the name may have come to mean another file.
+            match dir::lookup(self, tx.inode(dp), name)? {
+                Some((found, _)) if found == ino => return Ok((tx, dp, ip)),
+                Some(_) => {}
+                None => return Err(Error::NotFound),
+            }
+        }
+    }
+
+    /// Frees an inode that has no name left: its data, its attributes, itself, in steps.
+    pub(crate) fn inactivate(&self, ino: Ino) -> Result<()> {
+        loop {
+            let mut tx = Tx::begin(self, 8)?;
+            let slot = tx.lock_inode(ino)?;
+            if tx.inode(slot).core.nlink != 0 {
+                return Ok(());
+            }
+            if !empty_data(&mut tx, slot)? || !attr::remove_all(&mut tx, slot)? {
+                tx.commit()?;
+                continue;
+            }
+            tx.commit()?;
+            break;
+        }
+        // One at a time: taking an inode off its list may lock the one before it there.
+        let _one = self.inactivation.lock();
+        let mut tx = Tx::begin(self, 8)?;
+        let slot = tx.lock_inode(ino)?;
+        let ag = self.geo.ino_ag(ino);
+        tx.lock_ag(ag)?;
+        unlinked::remove(&mut tx, slot)?;
+        ialloc::free(&mut tx, slot)?;
+        tx.commit()
+    }
+}
+
+/// Takes one link from an inode; a directory loses all. Puts it on its list of unlinked inodes if
+/// none is left, and says so.
+pub(super) fn drop_link(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
+    let now = tx.fs().now();
+    let core = tx.core_mut(slot);
+    core.ctime = now;
+    core.nlink = if core.is_dir() { 0 } else { core.nlink.saturating_sub(1) };
+    if core.nlink > 0 {
+        return Ok(false);
+    }
+    unlinked::add(tx, slot)?;
+    Ok(true)
+}
+
+/// Empties the data fork of an inode that is going, a step at a time. Is it empty?
+fn empty_data(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
+    let inode = tx.inode(slot);
+    match inode.core.format {
+        ForkFormat::Dev => return Ok(true),
+        ForkFormat::Local => {
+            tx.fork_mut(slot, Fork::Data).fill(0);
+            let core = tx.core_mut(slot);
+            core.format = ForkFormat::Extents;
+            core.size = 0;
+            return Ok(true);
+        }
+        ForkFormat::Extents | ForkFormat::Btree => {}
+    }
+    if !inode.core.is_reg() {
+        forget_metadata(tx, slot)?;
+    }
+    let all = 1 << 54;
+    let left = bmap::unmap(tx, slot, Fork::Data, FileBlock(0), all, EXTENTS_A_STEP)?;
+    if left == 0 {
+        tx.core_mut(slot).size = 0;
+    }
+    Ok(left == 0)
+}
+
+/// Directory and link blocks that are freed must not be written any more.
+fn forget_metadata(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
+    let fs = tx.fs();
+    let mut at = FileBlock(0);
+    while let Some(extent) = bmap::at_or_after(fs, tx.inode(slot), Fork::Data, at)? {
+        let (ag, block) = (fs.geo.fsb_ag(extent.start), fs.geo.fsb_agblock(extent.start));
+        for step in 0..extent.len as u32 {
+            tx.forget_block(ag, block.plus(step));
+        }
+        at = extent.end();
+    }
+    Ok(())
+}

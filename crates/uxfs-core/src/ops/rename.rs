@@ -1,0 +1,208 @@
+//! Moving a name.
+
+use uxfs_format::Ino;
+use uxfs_format::dir::FileType;
+
+use super::remove::drop_link;
+use super::{check_dir, check_name};
+use crate::dir;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::tx::Tx;
+
+/// What to do when the new name is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum RenameFlags {
+    /// What is there goes.
+    #[default]
+    Replace,
+    /// Fail with [`Error::Exists`].
+    NoReplace,
+    /// The two change places.
+    Exchange,
+}
+
+impl Fs {
+    /// Gives the file that is `name` in `from` the name `new_name` in `to` instead.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Exists`], [`Error::NotEmpty`], [`Error::IsDir`],
+    /// [`Error::NotDir`], [`Error::Invalid`] if a directory would come to lie in itself,
+    /// [`Error::NoSpace`], or a damaged structure on the way.
+    pub fn rename(
+        &self,
+        from: Ino,
+        name: &[u8],
+        to: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        check_name(name)?;
+        check_name(new_name)?;
+        // Moves between directories go one at a time, so that no two can close a circle.
+        let _one = (from != to).then(|| self.moves.lock());
+        let ino = self.lookup(from, name)?;
+        let target = match self.lookup(to, new_name) {
+            Ok(target) => Some(target),
+            Err(Error::NotFound) => None,
+            Err(other) => return Err(other),
+        };
+        if target == Some(ino) {
+            // Two names of one file: nothing to do, says POSIX.
+            return match flags {
+                RenameFlags::NoReplace => Err(Error::Exists),
+                _ => Ok(()),
+            };
+        }
+        match (flags, target) {
+            (RenameFlags::NoReplace, Some(_)) => return Err(Error::Exists),
+            (RenameFlags::Exchange, None) => return Err(Error::NotFound),
+            _ => {}
+        }
+        if from != to {
+            self.refuse_circle(ino, to)?;
+            if let (RenameFlags::Exchange, Some(target)) = (flags, target) {
+                self.refuse_circle(target, from)?;
+            }
+        }
+        let gone = match (flags, target) {
+            (RenameFlags::Exchange, Some(target)) => {
+                self.exchange((from, name, ino), (to, new_name, target))?;
+                None
+            }
+            _ => self.move_entry((from, name, ino), (to, new_name, target))?,
+        };
+        if let Some(gone) = gone {
+            self.inactivate(gone)?;
+        }
+        self.balance()
+    }
+
+    /// Fails if `ino` is `dir` or one of the directories above it.
+    fn refuse_circle(&self, ino: Ino, dir: Ino) -> Result<()> {
+        let mut at = dir;
+        // A chain of parents longer than there are inodes is a damaged one.
+        for _ in 0..=self.inode_counts().0 {
+            if at == ino {
+                return Err(Error::Invalid("a directory cannot be moved into itself"));
+            }
+            let up = self.lookup(at, b"..")?;
+            if up == at || at == self.root() {
+                return Ok(());
+            }
+            at = up;
+        }
+        let place = uxfs_format::Place::Inode(dir);
+        Err(Error::corrupt("directory", place, "its parents form a circle"))
+    }
+
+    fn move_entry(
+        &self,
+        (from, name, ino): (Ino, &[u8], Ino),
+        (to, new_name, target): (Ino, &[u8], Option<Ino>),
+    ) -> Result<Option<Ino>> {
+        let blocks = dir::insert_blocks(&self.geo) + dir::remove_blocks(&self.geo);
+        let mut tx = Tx::begin(self, blocks)?;
+        let [dp, tp, ip, vp] = tx.lock_inodes([from, to, ino, target.unwrap_or(ino)])?;
+        check_dir(tx.inode(dp))?;
+        check_dir(tx.inode(tp))?;
+        self.still(&tx, dp, name, Some(ino))?;
+        self.still(&tx, tp, new_name, target)?;
+        if tx.inode(tp).core.nlink == 0 {
+            return Err(Error::NotFound);
+        }
+        let is_dir = tx.inode(ip).core.is_dir();
+        let ftype = FileType::from_mode(tx.inode(ip).core.mode);
+        let mut gone = None;
+        if let Some(victim) = target {
+            let victim_is_dir = tx.inode(vp).core.is_dir();
+            match (is_dir, victim_is_dir) {
+                (true, false) => return Err(Error::NotDir),
+                (false, true) => return Err(Error::IsDir),
+                (true, true) if !dir::is_empty(self, tx.inode(vp))? => {
+                    return Err(Error::NotEmpty);
+                }
+                _ => {}
+            }
+            if drop_link(&mut tx, vp)? {
+                gone = Some(victim);
+            }
+            dir::replace(&mut tx, tp, new_name, ino, ftype)?;
+            if victim_is_dir {
+                let core = tx.core_mut(tp);
+                core.nlink = core.nlink.saturating_sub(1);
+            }
+        } else {
+            dir::insert(&mut tx, tp, new_name, ino, ftype)?;
+        }
+        dir::remove(&mut tx, dp, name)?;
+        if is_dir && from != to {
+            dir::replace(&mut tx, ip, b"..", to, FileType::Directory)?;
+            let core = tx.core_mut(dp);
+            core.nlink = core.nlink.saturating_sub(1);
+            tx.core_mut(tp).nlink += 1;
+        }
+        self.stamp(&mut tx, &[dp, tp], &[ip]);
+        tx.commit()?;
+        Ok(gone)
+    }
+
+    fn exchange(
+        &self,
+        (from, name, ino): (Ino, &[u8], Ino),
+        (to, new_name, other): (Ino, &[u8], Ino),
+    ) -> Result<()> {
+        let blocks = dir::insert_blocks(&self.geo) + dir::remove_blocks(&self.geo);
+        let mut tx = Tx::begin(self, blocks)?;
+        let [dp, tp, ip, op] = tx.lock_inodes([from, to, ino, other])?;
+        self.still(&tx, dp, name, Some(ino))?;
+        self.still(&tx, tp, new_name, Some(other))?;
+        let kinds = [ip, op].map(|slot| tx.inode(slot).core.mode).map(FileType::from_mode);
+        dir::replace(&mut tx, dp, name, other, kinds[1])?;
+        dir::replace(&mut tx, tp, new_name, ino, kinds[0])?;
+        if from != to {
+            for (slot, old, new, parent) in [(ip, dp, tp, to), (op, tp, dp, from)] {
+                if tx.inode(slot).core.is_dir() {
+                    dir::replace(&mut tx, slot, b"..", parent, FileType::Directory)?;
+                    let core = tx.core_mut(old);
+                    core.nlink = core.nlink.saturating_sub(1);
+                    tx.core_mut(new).nlink += 1;
+                }
+            }
+        }
+        self.stamp(&mut tx, &[dp, tp], &[ip, op]);
+        tx.commit()
+    }
+
+    /// Fails if, now that all is locked, `name` no longer means what it meant.
+    fn still(
+        &self,
+        tx: &Tx<'_>,
+        dir: crate::tx::InodeSlot,
+        name: &[u8],
+        meant: Option<Ino>,
+    ) -> Result<()> {
+        let found = dir::lookup(self, tx.inode(dir), name)?.map(|(ino, _)| ino);
+        match (found == meant, found) {
+            (true, _) => Ok(()),
+            (false, None) => Err(Error::NotFound),
+            (false, Some(_)) => Err(Error::Invalid("the name was changed meanwhile; try again")),
+        }
+    }
+
+    fn stamp(
+        &self,
+        tx: &mut Tx<'_>,
+        dirs: &[crate::tx::InodeSlot],
+        moved: &[crate::tx::InodeSlot],
+    ) {
+        let now = self.now();
+        for dir in dirs {
+            let core = tx.core_mut(*dir);
+            (core.mtime, core.ctime) = (now, now);
+        }
+        for slot in moved {
+            tx.core_mut(*slot).ctime = now;
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Changing what `stat` tells.
+
+use uxfs_format::Ino;
+use uxfs_format::inode::S_IFMT;
+use uxfs_format::timestamp::Timestamp;
+
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::tx::Tx;
+
+/// Changes to a file; what is `None` stays. The length is changed by [`Fs::truncate`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permissions, without the type.
+    pub permissions: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last access.
+    pub atime: Option<Timestamp>,
+    /// Last change of content.
+    pub mtime: Option<Timestamp>,
+    /// Last change of the inode; now, if not given.
+    pub ctime: Option<Timestamp>,
+    /// Creation.
+    pub crtime: Option<Timestamp>,
+    /// Project.
+    pub projid: Option<u32>,
+}
+
+impl Fs {
+    /// Changes mode, owner, times of a file.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotFound`], or a damaged structure on the way.
+    pub fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<()> {
+        let mut tx = Tx::begin(self, 0)?;
+        let slot = tx.lock_inode(ino)?;
+        let now = self.now();
+        let core = tx.core_mut(slot);
+        if let Some(permissions) = change.permissions {
+            core.mode = core.mode & S_IFMT | permissions & !S_IFMT;
+        }
+        core.uid = change.uid.unwrap_or(core.uid);
+        core.gid = change.gid.unwrap_or(core.gid);
+        core.atime = change.atime.unwrap_or(core.atime);
+        core.mtime = change.mtime.unwrap_or(core.mtime);
+        core.crtime = change.crtime.unwrap_or(core.crtime);
+        core.ctime = change.ctime.unwrap_or(now);
+        core.projid = change.projid.unwrap_or(core.projid);
+        tx.commit()?;
+        self.balance()
+    }
+}

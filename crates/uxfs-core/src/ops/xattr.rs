@@ -1,0 +1,104 @@
+//! Extended attributes by Linux' names (`user.x`, `security.capability`,
+//! `system.posix_acl_access`).
+
+use core::ops::ControlFlow;
+
+use uxfs_format::Ino;
+
+use crate::attr::{self, names};
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::tx::Tx;
+
+/// Longest value in bytes.
+pub(crate) const VALUE_MAX: usize = 65536;
+
+/// What to expect when setting an attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum XattrMode {
+    /// Nothing.
+    #[default]
+    Any,
+    /// It is not there: else [`Error::Exists`].
+    Create,
+    /// It is there: else [`Error::NoAttr`].
+    Replace,
+}
+
+impl Fs {
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// [`Error::NoAttr`], [`Error::Unsupported`] for a name XFS has no place for, or a damaged
+    /// structure on the way.
+    pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let stored = names::stored(name)?;
+        let value = self.with_inode(ino, |inode| {
+            attr::get(self, inode, stored.namespace, stored.name)
+        })?;
+        stored.coding.decode(value.ok_or(Error::NoAttr)?)
+    }
+
+    /// Sets an attribute.
+    ///
+    /// # Errors
+    /// [`Error::AttrTooBig`], [`Error::Exists`] and [`Error::NoAttr`] as `mode` asks,
+    /// [`Error::NoSpace`], [`Error::Unsupported`], or a damaged structure on the way.
+    pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let stored = names::stored(name)?;
+        if value.len() > VALUE_MAX {
+            return Err(Error::AttrTooBig);
+        }
+        if stored.name.len() > super::NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        let Some(value) = stored.coding.encode(value)? else {
+            return self.remove_xattr(ino, name);
+        };
+        let mut tx = Tx::begin(self, attr::set_blocks(&self.geo, value.len()))?;
+        let slot = tx.lock_inode(ino)?;
+        if mode != XattrMode::Any {
+            let old = attr::get(self, tx.inode(slot), stored.namespace, stored.name)?;
+            match (mode, old) {
+                (XattrMode::Create, Some(_)) => return Err(Error::Exists),
+                (XattrMode::Replace, None) => return Err(Error::NoAttr),
+                _ => {}
+            }
+        }
+        attr::set(&mut tx, slot, stored.namespace, stored.name, &value)?;
+        tx.core_mut(slot).ctime = self.now();
+        tx.commit()?;
+        self.balance()
+    }
+
+    /// Removes an attribute.
+    ///
+    /// # Errors
+    /// [`Error::NoAttr`], [`Error::Unsupported`], or a damaged structure on the way.
+    pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        let stored = names::stored(name)?;
+        let mut tx = Tx::begin(self, attr::set_blocks(&self.geo, 0))?;
+        let slot = tx.lock_inode(ino)?;
+        if !attr::remove(&mut tx, slot, stored.namespace, stored.name)? {
+            return Err(Error::NoAttr);
+        }
+        tx.core_mut(slot).ctime = self.now();
+        tx.commit()?;
+        self.balance()
+    }
+
+    /// The names of all attributes.
+    ///
+    /// # Errors
+    /// A damaged structure on the way.
+    pub fn list_xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        let mut found = Vec::new();
+        self.with_inode(ino, |inode| {
+            attr::list(self, inode, &mut |namespace, name, _| {
+                found.extend(names::shown(namespace, name).map(|(full, _)| full.into_owned()));
+                ControlFlow::Continue(())
+            })
+        })?;
+        Ok(found)
+    }
+}

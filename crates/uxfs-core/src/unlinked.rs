@@ -1,0 +1,64 @@
+//! The lists of unlinked inodes: those without a name that are not freed yet, one list for each of
+//! 64 buckets in the AGI. After a crash they tell what is left to free.
+
+use uxfs_format::agi::UNLINKED_BUCKETS;
+use uxfs_format::{AgIno, AgNo};
+
+use crate::error::{Error, Result};
+use crate::tx::{InodeSlot, Tx};
+
+fn bucket(agino: AgIno) -> usize {
+    agino.0 as usize % UNLINKED_BUCKETS
+}
+
+/// Puts an inode that has just lost its last name on its list. Locks its group.
+pub(crate) fn add(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
+    let geo = &tx.fs().geo;
+    let ino = tx.inode(slot).ino;
+    let (ag, agino) = (geo.ino_ag(ino), geo.ino_agino(ino));
+    lock(tx, ag)?;
+    let head = tx.agi(ag).unlinked[bucket(agino)].get();
+    tx.core_mut(slot).next_unlinked = AgIno(head);
+    tx.edit_agi(ag, |agi| agi.unlinked[bucket(agino)].set(agino.0));
+    Ok(())
+}
+
+/// Takes an inode off its list, whose group the transaction holds.
+pub(crate) fn remove(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
+    let geo = std::sync::Arc::clone(&tx.fs().geo);
+    let ino = tx.inode(slot).ino;
+    let (ag, agino) = (geo.ino_ag(ino), geo.ino_agino(ino));
+    let next = tx.inode(slot).core.next_unlinked;
+    let mut at = AgIno(tx.agi(ag).unlinked[bucket(agino)].get());
+    if at == agino {
+        tx.edit_agi(ag, |agi| agi.unlinked[bucket(agino)].set(next.0));
+        tx.core_mut(slot).next_unlinked = AgIno::NULL;
+        return Ok(());
+    }
+    let broken = |tx: &Tx<'_>| {
+        let problem = format!("inode {ino} is not on its list of unlinked inodes");
+        Err(tx.ag(ag).headers().agi.corrupt(problem))
+    };
+    for _ in 0..tx.agi(ag).count.get() {
+        if at.is_null() {
+            return broken(tx);
+        }
+        // Inodes on these lists have no names, so nobody else can be waiting with one locked.
+        let before = tx.lock_unlinked(geo.ino(ag, at))?;
+        let follows = tx.inode(before).core.next_unlinked;
+        if follows == agino {
+            tx.core_mut(before).next_unlinked = next;
+            tx.core_mut(slot).next_unlinked = AgIno::NULL;
+            return Ok(());
+        }
+        at = follows;
+    }
+    broken(tx)
+}
+
+fn lock(tx: &mut Tx<'_>, ag: AgNo) -> Result<()> {
+    if tx.lock_ag(ag)? {
+        return Ok(());
+    }
+    Err(Error::Invalid("the inode's group is locked before all others"))
+}

@@ -1,0 +1,160 @@
+//! Bringing changes home: from memory to the device, at a sync, at the close, and when too much
+//! has gathered.
+//!
+//! 1. What is written is a state between two operations: transactions are shut out meanwhile.
+//! 2. Without a journal a write-back that is cut off leaves a mixture; so a volume that was whole
+//!    is marked as needing repair before the first block of it is overwritten, and unmarked when
+//!    all is home and flushed. (A volume being made is marked unfinished all along.)
+
+use uxfs_format::Daddr;
+use uxfs_format::features::Incompat;
+
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+
+/// Dirty bytes of metadata in memory beyond which some of it is written.
+const DIRTY_MAX: usize = 96 << 20;
+/// Inodes, likewise.
+const DIRTY_INODES_MAX: usize = 64 << 10;
+
+impl Fs {
+    /// Writes all changes and the superblock, and flushes the device: afterwards the volume on the
+    /// device is whole.
+    ///
+    /// # Errors
+    /// Of the device, or a structure that fails its check before it is written.
+    pub fn sync(&self) -> Result<()> {
+        self.check_running()?;
+        if self.options.read_only {
+            return Ok(());
+        }
+        let _alone = self.gate.write();
+        let wrote = self.write_all()?;
+        if !wrote && !*self.marked.lock() {
+            return Ok(());
+        }
+        self.flush()?;
+        self.put_superblock(false)?;
+        self.flush()
+    }
+
+    /// Syncs, and on a volume that is being made removes the mark that it is unfinished.
+    ///
+    /// # Errors
+    /// As [`Fs::sync`].
+    pub fn close(self) -> Result<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        self.sync()?;
+        if self.options.unfinished {
+            let _alone = self.gate.write();
+            let sector = self.edit_superblock(|sb| sb.inprogress = 0);
+            self.write_superblock(&sector)?;
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Writes changes if too many have gathered in memory. Called after each operation, when its
+    /// locks are gone.
+    pub(crate) fn balance(&self) -> Result<()> {
+        let much = self.bufs.dirty_bytes() > DIRTY_MAX
+            || self.inodes.dirty_count() > DIRTY_INODES_MAX;
+        if !much {
+            return Ok(());
+        }
+        let _alone = self.gate.write();
+        self.write_all().map(|_| ())
+    }
+
+    fn write_all(&self) -> Result<bool> {
+        let home = self.bufs.dirty_bytes() == 0 && self.inodes.dirty_count() == 0;
+        if home {
+            return Ok(false);
+        }
+        self.mark_in_danger()?;
+        let done = self.inodes.flush(self).and_then(|()| self.bufs.write_back());
+        if let Err(error) = &done {
+            self.shut_down(format!("writing back: {error}"));
+        }
+        done.map(|()| true)
+    }
+
+    fn mark_in_danger(&self) -> Result<()> {
+        let mut marked = self.marked.lock();
+        if !*marked && !self.options.unfinished {
+            self.put_superblock(true)?;
+            self.flush()?;
+        }
+        *marked = true;
+        Ok(())
+    }
+
+    /// Writes the primary superblock, with or without the mark that a repair is needed.
+    fn put_superblock(&self, in_danger: bool) -> Result<()> {
+        let in_danger = in_danger && !self.options.unfinished;
+        let sector = self.edit_superblock(|sb| {
+            let mut incompat = sb.incompat();
+            incompat.set(Incompat::NEEDSREPAIR, in_danger);
+            sb.features_incompat.set(incompat.bits());
+        });
+        self.write_superblock(&sector)?;
+        if !in_danger {
+            *self.marked.lock() = false;
+        }
+        Ok(())
+    }
+
+    fn write_superblock(&self, sector: &[u8]) -> Result<()> {
+        self.dev
+            .write_at(0, sector)
+            .map_err(|source| Error::Io { what: "writing", daddr: Daddr(0), source })
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.dev
+            .flush()
+            .map_err(|source| Error::Io { what: "flushing", daddr: Daddr(0), source })
+    }
+
+    /// Gives the volume a label of at most 12 bytes, in all copies of the superblock.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is too long, or what the device says.
+    pub fn set_label(&self, label: &[u8]) -> Result<()> {
+        if label.len() > 12 || label.contains(&0) {
+            return Err(Error::Invalid("a label has at most 12 bytes"));
+        }
+        self.check_writable()?;
+        let _alone = self.gate.write();
+        let mut fname = [0; 12];
+        fname[..label.len()].copy_from_slice(label);
+        self.edit_copies(|sb| sb.fname = fname)?;
+        let sector = self.edit_superblock(|sb| sb.fname = fname);
+        self.write_superblock(&sector)?;
+        self.flush()
+    }
+
+    fn edit_copies(
+        &self,
+        change: impl Fn(&mut uxfs_format::superblock::Superblock),
+    ) -> Result<()> {
+        use uxfs_format::superblock::{CRC_OFFSET, Superblock};
+        for ag in 1..self.geo.ag_count {
+            let daddr = self.geo.ag_sector_daddr(uxfs_format::AgNo(ag), 0);
+            let mut sector = vec![0; self.geo.sector_size as usize];
+            let io = |what| move |source| Error::Io { what, daddr, source };
+            self.dev.read_at(daddr.bytes(), &mut sector).map_err(io("reading"))?;
+            let Some(sb) = Superblock::view_mut(&mut sector) else { continue };
+            if sb.magicnum.get() != uxfs_format::superblock::MAGIC {
+                let place = uxfs_format::Place::Device(daddr);
+                return Err(Error::corrupt("superblock copy", place, "wrong magic number"));
+            }
+            change(sb);
+            uxfs_format::crc::stamp(&mut sector, CRC_OFFSET);
+            self.dev.write_at(daddr.bytes(), &sector).map_err(io("writing"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,228 @@
+//! Attributes in short form: packed into the attribute fork of the inode.
+//!
+//! 1. A header of 4 bytes (total length, count), then entries: lengths of name and value, flags,
+//!    name, value, nothing between them.
+//! 2. Entries keep the order in which they were added; a replaced one moves to the end.
+//! 3. What lies behind the total length means nothing; it is kept zero here.
+
+use super::{AttrFlags, MAX_NAME, be16};
+
+/// Length of the header.
+pub const HEADER_LEN: usize = 4;
+/// Length of an entry without its name and value.
+pub const ENTRY_OVERHEAD: usize = 3;
+/// Longest name, and longest value, that is written in short form.
+pub const MAX_FIELD: usize = MAX_NAME - 1;
+
+/// One attribute in short form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Where it starts in the fork.
+    pub at: usize,
+    /// Its namespace.
+    pub flags: AttrFlags,
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// Bytes it takes.
+    pub fn len(&self) -> usize {
+        entry_len(self.name.len(), self.value.len())
+    }
+
+    /// Never: an entry takes three bytes at least.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+/// Bytes of an entry.
+pub const fn entry_len(name: usize, value: usize) -> usize {
+    ENTRY_OVERHEAD + name + value
+}
+
+/// May an attribute with such lengths be written in short form?
+pub const fn may_hold(name: usize, value: usize) -> bool {
+    name <= MAX_FIELD && value <= MAX_FIELD
+}
+
+/// Length of header and entries.
+pub fn total(fork: &[u8]) -> usize {
+    usize::from(be16(fork, 0)).min(fork.len())
+}
+
+/// Number of entries.
+pub fn count(fork: &[u8]) -> usize {
+    fork.get(2).copied().unwrap_or(0).into()
+}
+
+/// Checks all of a fork in short form.
+///
+/// # Errors
+/// The rule that does not hold, in words.
+pub fn verify(fork: &[u8]) -> Result<(), String> {
+    let total = usize::from(be16(fork, 0));
+    if total < HEADER_LEN || total > fork.len() {
+        return Err(format!("short form of {total} bytes in a fork of {}", fork.len()));
+    }
+    let (mut end, mut seen) = (HEADER_LEN, 0);
+    for entry in entries(fork) {
+        if entry.name.is_empty() {
+            return Err(format!("short form entry {seen} has no name"));
+        }
+        if entry.flags.intersects(AttrFlags::LOCAL | AttrFlags::INCOMPLETE) {
+            return Err(format!("short form entry with flags {:#04x}", entry.flags.bits()));
+        }
+        entry.flags.check()?;
+        end = entry.at + entry.len();
+        seen += 1;
+    }
+    if seen != count(fork) || end != total {
+        return Err(format!(
+            "short form: {seen} of {} entries end at {end} of {total} bytes",
+            count(fork)
+        ));
+    }
+    Ok(())
+}
+
+/// The entries; ends at the first that does not fit, which [`verify`] would have reported.
+pub fn entries(fork: &[u8]) -> impl Iterator<Item = Entry<'_>> {
+    let end = total(fork);
+    let mut at = HEADER_LEN;
+    (0..count(fork)).map_while(move |_| {
+        let head = fork.get(at..at + ENTRY_OVERHEAD)?;
+        let (name, value) = (usize::from(head[0]), usize::from(head[1]));
+        let name_at = at + ENTRY_OVERHEAD;
+        let value_at = name_at + name;
+        if value_at + value > end {
+            return None;
+        }
+        let entry = Entry {
+            at,
+            flags: AttrFlags::from_bits_retain(head[2]),
+            name: &fork[name_at..value_at],
+            value: &fork[value_at..value_at + value],
+        };
+        at = value_at + value;
+        Some(entry)
+    })
+}
+
+fn set_header(fork: &mut [u8], total: usize, count: usize) {
+    debug_assert!(total <= usize::from(u16::MAX) && count <= usize::from(u8::MAX));
+    fork[0..2].copy_from_slice(&(total as u16).to_be_bytes());
+    fork[2] = count as u8;
+    fork[3] = 0;
+}
+
+/// Makes the fork hold no attribute.
+pub fn clear(fork: &mut [u8]) {
+    fork.fill(0);
+    set_header(fork, HEADER_LEN, 0);
+}
+
+/// May one more entry be counted?
+pub fn countable(fork: &[u8]) -> bool {
+    count(fork) < usize::from(u8::MAX)
+}
+
+/// Appends an entry.
+///
+/// # Panics
+/// If there is no room for it, name or value is longer than [`MAX_FIELD`], or [`countable`] says
+/// no: the caller has looked.
+pub fn push(fork: &mut [u8], flags: AttrFlags, name: &[u8], value: &[u8]) {
+    assert!(may_hold(name.len(), value.len()) && countable(fork), "does not go into short form");
+    let (at, count) = (total(fork), count(fork));
+    let name_at = at + ENTRY_OVERHEAD;
+    let value_at = name_at + name.len();
+    let end = value_at + value.len();
+    fork[at..name_at].copy_from_slice(&[name.len() as u8, value.len() as u8, flags.bits()]);
+    fork[name_at..value_at].copy_from_slice(name);
+    fork[value_at..end].copy_from_slice(value);
+    set_header(fork, end, count + 1);
+}
+
+/// Takes out the entry of `len` bytes at `at`.
+///
+/// # Panics
+/// If no such entry can be there.
+pub fn remove(fork: &mut [u8], at: usize, len: usize) {
+    let (end, count) = (total(fork), count(fork));
+    assert!(at >= HEADER_LEN && at + len <= end && count > 0, "no such short form entry");
+    fork.copy_within(at + len..end, at);
+    fork[end - len..end].fill(0);
+    set_header(fork, end - len, count - 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn push_and_remove() {
+        let mut fork = [0xee; 100];
+        clear(&mut fork);
+        push(&mut fork, AttrFlags::empty(), b"k", b"vv");
+        push(&mut fork, AttrFlags::ROOT, b"name", b"");
+        push(&mut fork, AttrFlags::SECURE, b"k", b"x");
+        verify(&fork).unwrap();
+        assert_eq!(fork[..10], [0, 4 + 6 + 7 + 5, 3, 0, 1, 2, 0, b'k', b'v', b'v']);
+        let second = entries(&fork).nth(1).unwrap();
+        assert_eq!((second.at, second.len(), second.name), (10, 7, &b"name"[..]));
+        remove(&mut fork, 10, 7);
+        verify(&fork).unwrap();
+        let left: Vec<_> = entries(&fork).map(|e| (e.flags, e.value.to_vec())).collect();
+        assert_eq!(
+            left,
+            [(AttrFlags::empty(), b"vv".to_vec()), (AttrFlags::SECURE, b"x".to_vec())]
+        );
+        assert!(fork[15..].iter().all(|b| *b == 0));
+    }
+
+    /// A file linked as "f" and "g", with user.k=vv, as the kernel wrote it.
+    #[test]
+    fn parent_pointers_as_the_kernel_writes_them() {
+        let hex = "002a0300010c0866000000000000008000000000010200 6b7676010c0867\
+                   0000000000040080321ea7f2";
+        let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let fork: Vec<u8> = digits
+            .chunks(2)
+            .map(|d| u8::from_str_radix(core::str::from_utf8(d).unwrap(), 16).unwrap())
+            .collect();
+        verify(&fork).unwrap();
+        let hashes: Vec<u32> =
+            entries(&fork).map(|e| super::super::hash(e.flags, e.name, e.value)).collect();
+        assert_eq!(hashes, [0xe6, 0x6b, 0x400e7]);
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_read() {
+        let mut seed = 0x5eed_u64;
+        let mut next = move || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize
+        };
+        for round in 0..20_000 {
+            let mut fork = vec![0; next() % 150];
+            if fork.len() > 60 {
+                clear(&mut fork);
+                push(&mut fork, AttrFlags::ROOT, b"abcdef", b"0123456789");
+                push(&mut fork, AttrFlags::empty(), b"x", b"01");
+            }
+            for _ in 0..next() % 4 {
+                let len = fork.len().max(1);
+                if let Some(byte) = fork.get_mut(next() % len.min(40)) {
+                    *byte = next() as u8;
+                }
+            }
+            let good = verify(&fork).is_ok();
+            let seen = entries(&fork).count();
+            assert!(!good || seen == count(&fork), "round {round}: {fork:?}");
+        }
+    }
+}

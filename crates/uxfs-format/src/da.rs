@@ -1,0 +1,185 @@
+//! The node tree over directory and attribute leaves ("da btree"): the header that its blocks
+//! share, and the nodes.
+//!
+//! A node lists its children by the *highest* hash in each. Equal hashes may run on into the next
+//! child, so a search begins at the first child whose highest hash is not below the one sought.
+//!
+//! 1. Entries of a node are in order of hash, equal ones allowed; a node is never empty.
+//! 2. The blocks of one level are chained by `forw` and `back` in that order; 0 ends the chain.
+//! 3. Directory and attribute leaves have the same header and, behind it, entries of the same
+//!    length that start with their hash; [`lower_bound`] searches all of them.
+
+/// Magic number of a node.
+pub const NODE_MAGIC: u16 = 0x3ebe;
+/// Magic number of an attribute leaf.
+pub const ATTR_LEAF_MAGIC: u16 = 0x3bee;
+/// Magic number of the one leaf of a directory in leaf form.
+pub const DIR_LEAF1_MAGIC: u16 = 0x3df1;
+/// Magic number of a leaf of a directory in node form.
+pub const DIR_LEAFN_MAGIC: u16 = 0x3dff;
+
+/// Where the block number of the next block of the level lies.
+pub const FORW: usize = 0;
+/// Where that of the block before lies.
+pub const BACK: usize = 4;
+/// Where the 16-bit magic number lies.
+pub const MAGIC: usize = 8;
+/// Length of the common header.
+pub const INFO_LEN: usize = 56;
+/// Where the 16-bit count of entries lies, in nodes and leaves.
+pub const COUNT: usize = 56;
+/// Where a node's 16-bit level lies; 1 is just above the leaves.
+pub const LEVEL: usize = 58;
+/// Where the entries of a node, or of a directory leaf, start.
+pub const ENTRIES: usize = 64;
+/// Length of an entry.
+pub const ENTRY_LEN: usize = 8;
+/// Most levels of a tree, its leaves included.
+pub const MAX_DEPTH: usize = 5;
+
+pub(crate) fn be16(b: &[u8], at: usize) -> u16 {
+    b.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]))
+}
+
+pub(crate) fn be32(b: &[u8], at: usize) -> u32 {
+    b.get(at..at + 4).map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
+}
+
+pub(crate) fn be64(b: &[u8], at: usize) -> u64 {
+    u64::from(be32(b, at)) << 32 | u64::from(be32(b, at + 4))
+}
+
+/// Block number of the next block of the level, in file system blocks; 0 if there is none.
+pub fn forw(block: &[u8]) -> u32 {
+    be32(block, FORW)
+}
+
+/// Block number of the block before on this level; 0 if there is none.
+pub fn back(block: &[u8]) -> u32 {
+    be32(block, BACK)
+}
+
+/// The magic number.
+pub fn magic(block: &[u8]) -> u16 {
+    be16(block, MAGIC)
+}
+
+/// Number of entries, those that are stale included.
+pub fn count(block: &[u8]) -> usize {
+    be16(block, COUNT).into()
+}
+
+/// Level of a node.
+pub fn level(node: &[u8]) -> usize {
+    be16(node, LEVEL).into()
+}
+
+/// Entries that a node (or a node-form directory leaf) of `len` bytes has room for.
+pub const fn capacity(len: usize) -> usize {
+    len.saturating_sub(ENTRIES) / ENTRY_LEN
+}
+
+/// Hash of entry `index` of a node: the highest of its child.
+pub fn hash(node: &[u8], index: usize) -> u32 {
+    be32(node, ENTRIES + index * ENTRY_LEN)
+}
+
+/// Block number of the child of entry `index` of a node, in file system blocks.
+pub fn child(node: &[u8], index: usize) -> u32 {
+    be32(node, ENTRIES + index * ENTRY_LEN + 4)
+}
+
+/// A node's entry as it is stored.
+pub fn entry(hash: u32, child: u32) -> [u8; ENTRY_LEN] {
+    let mut raw = [0; ENTRY_LEN];
+    raw[..4].copy_from_slice(&hash.to_be_bytes());
+    raw[4..].copy_from_slice(&child.to_be_bytes());
+    raw
+}
+
+/// Index of the first of `count` entries, which start at byte 0 of `entries`, whose hash is not
+/// below `hash`; `count` if there is none.
+pub fn lower_bound(entries: &[u8], count: usize, hash: u32) -> usize {
+    let (mut low, mut high) = (0, count.min(entries.len() / ENTRY_LEN));
+    while low < high {
+        let mid = low + (high - low) / 2;
+        if be32(entries, mid * ENTRY_LEN) < hash {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    low
+}
+
+/// Are the hashes of `count` entries in order? Gives the index of the first that is below the one
+/// before it.
+pub fn out_of_order(entries: &[u8], count: usize) -> Option<usize> {
+    let mut before = 0;
+    for index in 0..count {
+        let hash = be32(entries, index * ENTRY_LEN);
+        if hash < before {
+            return Some(index);
+        }
+        before = hash;
+    }
+    None
+}
+
+/// The rules that hold inside a node.
+///
+/// # Errors
+/// The rule that does not hold, in words.
+pub fn check_node(block: &[u8]) -> Result<(), String> {
+    let (count, level) = (count(block), level(block));
+    if level == 0 || level >= MAX_DEPTH {
+        return Err(format!("level {level}"));
+    }
+    let room = capacity(block.len());
+    if count == 0 || count > room {
+        return Err(format!("{count} entries, room for {room}"));
+    }
+    match out_of_order(&block[ENTRIES..], count) {
+        Some(index) => Err(format!("entry {index} is out of hash order")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(hashes: &[u32]) -> Vec<u8> {
+        let mut block = vec![0; 4096];
+        block[MAGIC..MAGIC + 2].copy_from_slice(&NODE_MAGIC.to_be_bytes());
+        block[COUNT..COUNT + 2].copy_from_slice(&(hashes.len() as u16).to_be_bytes());
+        block[LEVEL..LEVEL + 2].copy_from_slice(&1u16.to_be_bytes());
+        for (i, &h) in hashes.iter().enumerate() {
+            let at = ENTRIES + i * ENTRY_LEN;
+            block[at..at + ENTRY_LEN].copy_from_slice(&entry(h, 100 + i as u32));
+        }
+        block
+    }
+
+    #[test]
+    fn searches_to_the_first_of_equal_hashes() {
+        let n = node(&[3, 7, 7, 9]);
+        let find = |h| lower_bound(&n[ENTRIES..], count(&n), h);
+        assert_eq!([0, 3, 4, 7, 8, 9, 10].map(find), [0, 0, 1, 1, 3, 3, 4]);
+        assert_eq!((hash(&n, 3), child(&n, 3)), (9, 103));
+        assert_eq!(capacity(4096), 504);
+    }
+
+    #[test]
+    fn checks_count_level_and_order() {
+        assert_eq!(check_node(&node(&[1, 1, 2])), Ok(()));
+        assert!(check_node(&node(&[])).is_err());
+        assert!(check_node(&node(&[2, 1])).is_err());
+        let mut deep = node(&[1]);
+        deep[LEVEL + 1] = 5;
+        assert!(check_node(&deep).is_err());
+        let mut full = node(&[1]);
+        full[COUNT..COUNT + 2].copy_from_slice(&505u16.to_be_bytes());
+        assert!(check_node(&full).is_err());
+    }
+}

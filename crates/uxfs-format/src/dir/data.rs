@@ -1,0 +1,350 @@
+//! Data blocks: the entries, and the free areas between them.
+//!
+//! 1. Entries and free areas tile the block from byte 64 to the end of its data (the end of the
+//!    block; in a one-block directory, the start of the leaf entries).
+//! 2. Each ends with its own offset ("tag"), so that the one before can be found.
+//! 3. No two free areas are neighbours.
+//! 4. The header lists the three longest free areas, longest first.
+//!
+//! Changes are planned here over the block as it is, as [`Plan`]s of the few bytes that change, and
+//! carried out by the caller.
+
+use smallvec::SmallVec;
+
+use super::{DATA_START, entry_len, entry_problem};
+use crate::da::{be16, be64};
+use crate::geometry::Geometry;
+use crate::types::Ino;
+
+/// "XDD3".
+pub const MAGIC: u32 = 0x5844_4433;
+/// Where the list of the longest free areas lies.
+pub const BESTFREE: usize = 48;
+/// Length of that list.
+pub const BESTFREE_LEN: usize = 12;
+/// What a free area starts with, where an entry has an inode number.
+pub const FREE_TAG: u16 = 0xffff;
+/// Length of what a free area starts with: the tag and its length.
+pub const FREE_HEADER_LEN: usize = 4;
+
+/// A free area of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Free {
+    /// Where it starts.
+    pub at: u16,
+    /// Its length; 0 if there is none.
+    pub len: u16,
+}
+
+impl Free {
+    /// The area from `at` to `end`, both inside a block.
+    pub fn between(at: usize, end: usize) -> Self {
+        // Blocks are of at most 64 KiB, the last 8 bytes of which start below 2^16.
+        Self { at: at as u16, len: end.saturating_sub(at) as u16 }
+    }
+
+    /// Where it ends.
+    pub fn end(&self) -> usize {
+        usize::from(self.at) + usize::from(self.len)
+    }
+
+    /// What it starts with.
+    pub fn header(&self) -> [u8; FREE_HEADER_LEN] {
+        let len = self.len.to_be_bytes();
+        [0xff, 0xff, len[0], len[1]]
+    }
+}
+
+/// The three longest free areas.
+pub type Best = [Free; 3];
+
+/// The list of the longest free areas of a block.
+pub fn best(block: &[u8]) -> Best {
+    core::array::from_fn(|i| Free {
+        at: be16(block, BESTFREE + 4 * i),
+        len: be16(block, BESTFREE + 4 * i + 2),
+    })
+}
+
+/// That list as it is stored.
+pub fn encode_best(best: &Best) -> [u8; BESTFREE_LEN] {
+    let mut raw = [0; BESTFREE_LEN];
+    for (slot, free) in raw.chunks_exact_mut(4).zip(best) {
+        slot[..2].copy_from_slice(&free.at.to_be_bytes());
+        slot[2..].copy_from_slice(&free.len.to_be_bytes());
+    }
+    raw
+}
+
+/// An entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataEntry<'a> {
+    /// Where in the block it starts.
+    pub at: usize,
+    /// The inode.
+    pub ino: Ino,
+    /// The name.
+    pub name: &'a [u8],
+    /// Type of file, as stored.
+    pub ftype: u8,
+}
+
+impl DataEntry<'_> {
+    /// Bytes it takes.
+    pub fn space(&self) -> usize {
+        entry_len(self.name.len())
+    }
+
+    /// Writes the entry into `raw`, which is as long as it takes.
+    pub fn put(&self, raw: &mut [u8]) {
+        let (name, len) = (self.name.len(), raw.len());
+        raw[..8].copy_from_slice(&self.ino.0.to_be_bytes());
+        raw[8] = name as u8;
+        raw[9..9 + name].copy_from_slice(self.name);
+        raw[9 + name] = self.ftype;
+        raw[10 + name..len - 2].fill(0);
+        raw[len - 2..].copy_from_slice(&(self.at as u16).to_be_bytes());
+    }
+}
+
+/// Where in an entry the type of file lies.
+pub const fn ftype_at(name: usize) -> usize {
+    8 + 1 + name
+}
+
+/// What tiles a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// An entry.
+    Entry(DataEntry<'a>),
+    /// A free area.
+    Free(Free),
+}
+
+/// The entry or free area at `at` of a block whose data ends at `end`; `None` if nothing that is
+/// right starts there.
+pub fn item_at(block: &[u8], at: usize, end: usize) -> Option<Item<'_>> {
+    if !at.is_multiple_of(8) || at < DATA_START || at + 8 > end.min(block.len()) {
+        return None;
+    }
+    let (item, len) = if be16(block, at) == FREE_TAG {
+        let len = be16(block, at + 2);
+        (Item::Free(Free { at: u16::try_from(at).ok()?, len }), usize::from(len))
+    } else {
+        let name = usize::from(*block.get(at + 8)?);
+        let len = entry_len(name);
+        let raw = block.get(at..at + len)?;
+        let entry = DataEntry {
+            at,
+            ino: Ino(be64(raw, 0)),
+            name: &raw[9..9 + name],
+            ftype: raw[ftype_at(name)],
+        };
+        (Item::Entry(entry), len)
+    };
+    let right = len >= 8
+        && len.is_multiple_of(8)
+        && at + len <= end
+        && usize::from(be16(block, at + len - 2)) == at;
+    right.then_some(item)
+}
+
+/// The entry at `at`, which may be anything; `None` if there is none.
+pub fn entry_at(block: &[u8], at: usize, end: usize) -> Option<DataEntry<'_>> {
+    match item_at(block, at, end)? {
+        Item::Entry(entry) if !entry.name.is_empty() => Some(entry),
+        _ => None,
+    }
+}
+
+/// The entries and free areas of a block up to `end`; stops at the first place where neither is.
+pub fn items(block: &[u8], end: usize) -> Items<'_> {
+    Items { block, at: DATA_START, end }
+}
+
+/// Iterator over what tiles a block: see [`items`].
+#[derive(Clone, Debug)]
+pub struct Items<'a> {
+    block: &'a [u8],
+    at: usize,
+    end: usize,
+}
+
+impl Items<'_> {
+    /// Where the next item starts, or where there is none.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Item<'a>;
+
+    fn next(&mut self) -> Option<Item<'a>> {
+        let item = item_at(self.block, self.at, self.end)?;
+        self.at += match &item {
+            Item::Entry(entry) => entry.space(),
+            Item::Free(free) => usize::from(free.len),
+        };
+        Some(item)
+    }
+}
+
+/// A change of a block: which free areas come about, and the list of the longest ones afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Where the entry starts that goes in or out.
+    pub at: usize,
+    /// The free areas that are new or of a new length.
+    pub added: [Option<Free>; 2],
+    /// The list of the longest free areas.
+    pub best: Best,
+}
+
+impl Plan {
+    /// Length of the longest free area afterwards.
+    pub fn room(&self) -> u16 {
+        self.best[0].len
+    }
+}
+
+/// The list of the longest free areas after those in `removed` went and those in `added` came.
+pub fn best_after(block: &[u8], end: usize, removed: &[Free], added: &[Free]) -> Best {
+    let old = best(block);
+    let gone = |free: &Free| removed.iter().any(|r| r.at == free.at);
+    let mut list: SmallVec<[Free; 5]> = old.iter().copied().filter(|f| f.len > 0).collect();
+    let listed = list.len();
+    list.retain(|f| !gone(f));
+    let lost = list.len() < listed;
+    list.extend(added.iter().copied().filter(|f| f.len > 0));
+    let mut best = longest(&mut list);
+    // Areas that are not listed are no longer than the third. If the list was full and one of them
+    // could now belong to it, they have to be looked at.
+    if listed == 3 && lost && best[2].len < old[2].len {
+        let free = items(block, end).filter_map(|item| match item {
+            Item::Free(free) if !gone(&free) => Some(free),
+            _ => None,
+        });
+        let mut all: SmallVec<[Free; 5]> = free.collect();
+        all.extend(added.iter().copied().filter(|f| f.len > 0));
+        best = longest(&mut all);
+    }
+    best
+}
+
+fn longest(list: &mut [Free]) -> Best {
+    list.sort_by_key(|free| (core::cmp::Reverse(free.len), free.at));
+    core::array::from_fn(|i| list.get(i).copied().unwrap_or_default())
+}
+
+/// Plans an entry of `len` bytes in the longest free area of a block whose data ends at `end`.
+/// `None` if it does not fit.
+pub fn plan_insert(block: &[u8], end: usize, len: usize) -> Option<Plan> {
+    let area = best(block)[0];
+    if usize::from(area.len) < len {
+        return None;
+    }
+    let at = usize::from(area.at);
+    let rest = Free::between(at + len, area.end());
+    let added = (rest.len > 0).then_some(rest);
+    let best = best_after(block, end, &[area], added.as_slice());
+    Some(Plan { at, added: [added, None], best })
+}
+
+/// The free area that ends at `end`, if what ends there is one.
+pub fn free_before(block: &[u8], end: usize) -> Option<Free> {
+    let at = usize::from(be16(block, end.checked_sub(2)?));
+    match item_at(block, at, end)? {
+        Item::Free(free) if free.end() == end => Some(free),
+        _ => None,
+    }
+}
+
+/// The free area that starts at `at`, if what starts there is one.
+pub fn free_at(block: &[u8], at: usize, end: usize) -> Option<Free> {
+    match item_at(block, at, end)? {
+        Item::Free(free) => Some(free),
+        Item::Entry(_) => None,
+    }
+}
+
+/// Plans the area of `len` bytes from `at` to become free, neighbouring free areas joined.
+pub fn plan_remove(block: &[u8], end: usize, at: usize, len: usize) -> Plan {
+    let before = free_before(block, at);
+    let after = free_at(block, at + len, end);
+    let start = before.map_or(at, |free| free.at.into());
+    let free = Free::between(start, after.map_or(at + len, |free| free.end()));
+    let removed: SmallVec<[Free; 2]> = before.into_iter().chain(after).collect();
+    let best = best_after(block, end, &removed, &[free]);
+    Plan { at, added: [Some(free), None], best }
+}
+
+/// The rules for what tiles a block up to `end`; `each` is shown every entry.
+///
+/// # Errors
+/// The rule that does not hold, in words.
+pub fn check_items(
+    block: &[u8],
+    end: usize,
+    geo: &Geometry,
+    mut each: impl FnMut(&DataEntry<'_>),
+) -> Result<(), String> {
+    let listed = best(block);
+    let mut found = 0;
+    let mut after_free = false;
+    let mut items = items(block, end);
+    for item in &mut items {
+        let free = match item {
+            Item::Free(free) => free,
+            Item::Entry(entry) => {
+                if let Some(problem) = entry_problem(entry.name, entry.ftype) {
+                    return Err(format!("offset {}: {problem}", entry.at));
+                }
+                if !geo.ino_valid(entry.ino) {
+                    return Err(format!("offset {}: leads to inode {}", entry.at, entry.ino));
+                }
+                each(&entry);
+                after_free = false;
+                continue;
+            }
+        };
+        if after_free {
+            return Err(format!("offset {}: free area behind a free area", free.at));
+        }
+        after_free = true;
+        if listed.contains(&free) {
+            found += 1;
+        } else if free.len > listed[2].len {
+            return Err(format!("free area of {} bytes at {} is not listed", free.len, free.at));
+        }
+    }
+    if items.position() != end {
+        return Err(format!("offset {}: neither an entry nor a free area", items.position()));
+    }
+    let used = listed.iter().filter(|free| free.len > 0).count();
+    let ordered = listed.is_sorted_by_key(|free| core::cmp::Reverse(free.len));
+    let blank = listed[used..].iter().all(|free| *free == Free::default());
+    if found != used || !ordered || !blank {
+        return Err(format!("list of longest free areas {listed:?} is wrong"));
+    }
+    Ok(())
+}
+
+/// The rules that hold inside a data block that is not the only block.
+///
+/// # Errors
+/// The rule that does not hold, in words.
+pub fn check(block: &[u8], geo: &Geometry) -> Result<(), String> {
+    check_items(block, block.len(), geo, |_| {})
+}
+
+/// Makes a fresh block one free area, and lists it.
+pub fn format(block: &mut [u8], magic: u32) {
+    let end = block.len();
+    let all = Free::between(DATA_START, end);
+    block[..4].copy_from_slice(&magic.to_be_bytes());
+    block[DATA_START..DATA_START + FREE_HEADER_LEN].copy_from_slice(&all.header());
+    block[end - 2..].copy_from_slice(&all.at.to_be_bytes());
+    let best = [all, Free::default(), Free::default()];
+    block[BESTFREE..BESTFREE + BESTFREE_LEN].copy_from_slice(&encode_best(&best));
+}

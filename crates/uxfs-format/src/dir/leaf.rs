@@ -1,0 +1,210 @@
+//! Leaf blocks: the index of a directory by hash.
+//!
+//! In leaf form there is one ([`BufKind::DirLeaf1`]), with the room of every data block at its end;
+//! in node form there are many ([`BufKind::DirLeafN`]), chained, under a tree of nodes.
+//!
+//! 1. Entries (hash, address) are in order of hash, stale ones too.
+//! 2. Count includes stale entries, and the stale count is exact.
+//! 3. What serves leaf blocks serves the entries at the end of a one-block directory too.
+//!
+//! [`BufKind::DirLeaf1`]: crate::verify::BufKind::DirLeaf1
+//! [`BufKind::DirLeafN`]: crate::verify::BufKind::DirLeafN
+
+use crate::da::{self, ENTRIES, ENTRY_LEN, be16, be32};
+
+/// Where the count of stale entries lies.
+pub const STALE: usize = 58;
+/// What stands for the room of a data block that does not exist.
+pub const NO_BLOCK: u16 = u16::MAX;
+
+/// Number of stale entries of a leaf block.
+pub fn stale(leaf: &[u8]) -> usize {
+    be16(leaf, STALE).into()
+}
+
+/// Hash of an entry, `entries` starting with entry 0.
+pub fn hash(entries: &[u8], index: usize) -> u32 {
+    be32(entries, index * ENTRY_LEN)
+}
+
+/// Address of an entry, `entries` starting with entry 0; 0 if it is stale.
+pub fn address(entries: &[u8], index: usize) -> u32 {
+    be32(entries, index * ENTRY_LEN + 4)
+}
+
+/// How an entry goes in: entries move by one to close up to the nearest stale slot, or to the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// First slot that changes.
+    pub first: usize,
+    /// Last slot that changes.
+    pub last: usize,
+    /// Do the entries move up, the new one becoming the first of them? Else they move down, and it
+    /// becomes the last.
+    pub up: bool,
+    /// Does it take a stale slot?
+    pub reuses: bool,
+}
+
+impl Spot {
+    /// Moves the entries and puts the new one in; `slots` are the bytes of those that change.
+    pub fn apply(&self, slots: &mut [u8], hash: u32, address: u32) {
+        let len = slots.len();
+        let entry = da::entry(hash, address);
+        if self.up {
+            slots.copy_within(..len - ENTRY_LEN, ENTRY_LEN);
+            slots[..ENTRY_LEN].copy_from_slice(&entry);
+        } else {
+            slots.copy_within(ENTRY_LEN.., 0);
+            slots[len - ENTRY_LEN..].copy_from_slice(&entry);
+        }
+    }
+}
+
+/// Where an entry of `hash` goes among `count` entries. With stale ones about it takes the nearest;
+/// without, slot `count`, which the caller has seen to be there.
+pub fn spot(entries: &[u8], count: usize, stale: usize, hash: u32) -> Spot {
+    let index = da::lower_bound(entries, count, hash);
+    if stale > 0 {
+        let is_stale = |i: &usize| address(entries, *i) == 0;
+        let reach = index.max(count - index);
+        for distance in 0..=reach {
+            if let Some(above) = Some(index + distance).filter(|i| *i < count && is_stale(i)) {
+                return Spot { first: index, last: above, up: true, reuses: true };
+            }
+            if let Some(below) = index.checked_sub(distance + 1).filter(is_stale) {
+                return Spot { first: below, last: index - 1, up: false, reuses: true };
+            }
+        }
+    }
+    Spot { first: index, last: count, up: true, reuses: false }
+}
+
+/// Most entries of a leaf-form leaf of `len` bytes that keeps the room of `blocks` data blocks.
+pub const fn leaf1_capacity(len: usize, blocks: usize) -> usize {
+    len.saturating_sub(ENTRIES + 4 + 2 * blocks) / ENTRY_LEN
+}
+
+/// Number of data blocks whose room a leaf-form leaf keeps.
+pub fn best_count(leaf: &[u8]) -> usize {
+    be32(leaf, leaf.len().saturating_sub(4)) as usize
+}
+
+/// Where in a leaf-form leaf the room of data block `index` lies.
+pub fn best_at(leaf_len: usize, best_count: usize, index: usize) -> usize {
+    leaf_len - 4 - 2 * (best_count - index)
+}
+
+/// The rules for `count` entries at the start of `entries`, `stale` of them stale.
+///
+/// # Errors
+/// The rule that does not hold, in words.
+pub fn check_entries(entries: &[u8], count: usize, stale: usize) -> Result<(), String> {
+    if let Some(index) = da::out_of_order(entries, count) {
+        return Err(format!("entry {index} is out of hash order"));
+    }
+    let seen = (0..count).filter(|&i| address(entries, i) == 0).count();
+    if seen != stale {
+        return Err(format!("{seen} stale entries, says {stale}"));
+    }
+    Ok(())
+}
+
+/// The rules that hold inside a leaf of a node-form directory.
+///
+/// # Errors
+/// The rule that does not hold, in words.
+pub fn check_leafn(block: &[u8]) -> Result<(), String> {
+    let (count, room) = (da::count(block), da::capacity(block.len()));
+    if count > room {
+        return Err(format!("{count} entries, room for {room}"));
+    }
+    check_entries(&block[ENTRIES..], count, stale(block))
+}
+
+/// The rules that hold inside the leaf of a leaf-form directory.
+///
+/// # Errors
+/// The rule that does not hold, in words.
+pub fn check_leaf1(block: &[u8]) -> Result<(), String> {
+    let (count, blocks) = (da::count(block), best_count(block));
+    if blocks == 0 || blocks > (block.len() - ENTRIES - 4) / 2 {
+        return Err(format!("room of {blocks} data blocks"));
+    }
+    let room = leaf1_capacity(block.len(), blocks);
+    if count > room {
+        return Err(format!("{count} entries and {blocks} blocks, room for {room}"));
+    }
+    for index in 0..blocks {
+        let best = be16(block, best_at(block.len(), blocks, index));
+        check_room(best, index, block.len())?;
+    }
+    check_entries(&block[ENTRIES..], count, stale(block))
+}
+
+/// Can a data block, `len` bytes long, have this much room?
+pub(crate) fn check_room(best: u16, index: usize, len: usize) -> Result<(), String> {
+    let most = len - super::DATA_START;
+    if best == NO_BLOCK || (best.is_multiple_of(8) && usize::from(best) <= most) {
+        return Ok(());
+    }
+    Err(format!("room of {best} bytes in data block {index}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(list: &[(u32, u32)]) -> Vec<u8> {
+        list.iter().flat_map(|&(h, a)| da::entry(h, a)).chain([0; ENTRY_LEN]).collect()
+    }
+
+    fn insert(list: &[(u32, u32)], hash: u32) -> (Vec<(u32, u32)>, bool) {
+        let mut raw = entries(list);
+        let stale = list.iter().filter(|e| e.1 == 0).count();
+        let spot = spot(&raw, list.len(), stale, hash);
+        spot.apply(&mut raw[spot.first * 8..(spot.last + 1) * 8], hash, 77);
+        let count = list.len() + usize::from(!spot.reuses);
+        ((0..count).map(|i| (super::hash(&raw, i), address(&raw, i))).collect(), spot.reuses)
+    }
+
+    #[test]
+    fn goes_in_at_its_place() {
+        assert_eq!(insert(&[(1, 9), (5, 9)], 3).0, [(1, 9), (3, 77), (5, 9)]);
+        assert_eq!(insert(&[], 3).0, [(3, 77)]);
+        assert_eq!(insert(&[(1, 9)], 3).0, [(1, 9), (3, 77)]);
+    }
+
+    #[test]
+    fn takes_the_nearest_stale_slot() {
+        let list = [(1, 0), (2, 9), (3, 9), (5, 9), (6, 0), (7, 9)];
+        assert_eq!(insert(&list, 4).0, [(1, 0), (2, 9), (3, 9), (4, 77), (5, 9), (7, 9)]);
+        assert_eq!(insert(&list, 2).0, [(2, 77), (2, 9), (3, 9), (5, 9), (6, 0), (7, 9)]);
+        assert!(insert(&list, 9).1);
+        assert_eq!(insert(&[(1, 9), (2, 0)], 9).0, [(1, 9), (9, 77)]);
+        assert_eq!(insert(&[(4, 0), (5, 9)], 9).0, [(5, 9), (9, 77)]);
+    }
+
+    #[test]
+    fn random_insertions_keep_the_order() {
+        let mut seed = 99u64;
+        let mut next = move || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as u32
+        };
+        for _ in 0..2000 {
+            let mut list: Vec<(u32, u32)> =
+                (0..next() % 20).map(|_| (next() % 30, next() % 3)).collect();
+            list.sort_by_key(|e| e.0);
+            let hash = next() % 32;
+            let (after, _) = insert(&list, hash);
+            let mut live: Vec<_> = list.iter().copied().filter(|e| e.1 != 0).collect();
+            live.push((hash, 77));
+            live.sort_unstable();
+            let mut seen: Vec<_> = after.iter().copied().filter(|e| e.1 != 0).collect();
+            assert!(after.is_sorted_by_key(|e| e.0), "{list:?} + {hash} -> {after:?}");
+            seen.sort_unstable();
+            assert_eq!(seen, live);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Directories: entries, and the blocks that larger ones are made of.
+//!
+//! A directory is in one of four forms, by size: in the inode ([`sf`]); one block with everything
+//! ([`block`]); data blocks ([`data`]) and one leaf block ([`leaf`]) with an index by hash and the
+//! room in each data block; data blocks, leaves under a tree of nodes ([`crate::da`]), and a free
+//! index ([`free`]) that tells the room.
+//!
+//! 1. An entry keeps its place in the data space as long as it lives, through all forms; its
+//!    *address* is that place divided by 8. An address is what a leaf holds, and what a reader of
+//!    the directory may come back to.
+//! 2. Address 0 in a leaf marks an entry that is stale: still counted, and free to be used.
+
+pub mod block;
+pub mod data;
+pub mod free;
+pub mod leaf;
+pub mod sf;
+
+use crate::inode;
+
+/// Longest name in bytes.
+pub const MAX_NAME: usize = 255;
+/// Where entries start in a data block.
+pub const DATA_START: usize = 64;
+/// Where "." lies in the data space.
+pub const DOT: usize = DATA_START;
+/// Where ".." lies in the data space.
+pub const DOTDOT: usize = DOT + entry_len(1);
+/// Where the first entry proper may lie in the data space.
+pub const FIRST: usize = DOTDOT + entry_len(2);
+
+/// Bytes that an entry with a name of `name` bytes takes in a data block: inode number, name with
+/// its length, type, own offset; padded to 8.
+pub const fn entry_len(name: usize) -> usize {
+    (8 + 1 + name + 1 + 2 + 7) & !7
+}
+
+/// The address of the byte at `offset` of the data space.
+pub const fn address(offset: u64) -> u32 {
+    // The data space ends at 32 GiB.
+    (offset >> 3) as u32
+}
+
+/// The place in the data space that an address stands for.
+pub const fn offset(address: u32) -> u64 {
+    (address as u64) << 3
+}
+
+/// What an entry says about the file it leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum FileType {
+    /// Not told.
+    #[default]
+    Unknown = 0,
+    /// Regular file.
+    Regular = 1,
+    /// Directory.
+    Directory = 2,
+    /// Character device.
+    CharDevice = 3,
+    /// Block device.
+    BlockDevice = 4,
+    /// Fifo.
+    Fifo = 5,
+    /// Socket.
+    Socket = 6,
+    /// Symbolic link.
+    Symlink = 7,
+    /// Whiteout of an overlay.
+    Whiteout = 8,
+}
+
+impl FileType {
+    /// From the byte on disk; `None` if there is no such type.
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        Some(match raw {
+            0 => Self::Unknown,
+            1 => Self::Regular,
+            2 => Self::Directory,
+            3 => Self::CharDevice,
+            4 => Self::BlockDevice,
+            5 => Self::Fifo,
+            6 => Self::Socket,
+            7 => Self::Symlink,
+            8 => Self::Whiteout,
+            _ => return None,
+        })
+    }
+
+    /// The type of a file of mode `mode`.
+    pub const fn from_mode(mode: u16) -> Self {
+        match mode & inode::S_IFMT {
+            inode::S_IFREG => Self::Regular,
+            inode::S_IFDIR => Self::Directory,
+            inode::S_IFCHR => Self::CharDevice,
+            inode::S_IFBLK => Self::BlockDevice,
+            inode::S_IFIFO => Self::Fifo,
+            inode::S_IFSOCK => Self::Socket,
+            inode::S_IFLNK => Self::Symlink,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// What is wrong with a name as an entry's.
+pub fn name_problem(name: &[u8]) -> Option<&'static str> {
+    if name.is_empty() {
+        return Some("empty name");
+    }
+    if name.len() > MAX_NAME {
+        return Some("name longer than 255 bytes");
+    }
+    name.iter().any(|&b| b == 0 || b == b'/').then_some("name with a NUL or a slash in it")
+}
+
+/// What is wrong with a stored entry's name and type.
+pub(crate) fn entry_problem(name: &[u8], ftype: u8) -> Option<String> {
+    if FileType::from_raw(ftype).is_none() {
+        return Some(format!("entry of type {ftype}"));
+    }
+    name_problem(name).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_and_places() {
+        assert_eq!((DOT, DOTDOT, FIRST), (64, 80, 96));
+        assert_eq!([1, 4, 5, 12, 13, 255].map(entry_len), [16, 16, 24, 24, 32, 272]);
+        assert_eq!(offset(address(0x1_2345_6780)), 0x1_2345_6780);
+    }
+
+    #[test]
+    fn types() {
+        for raw in 0..=8 {
+            assert_eq!(FileType::from_raw(raw).unwrap() as u8, raw);
+        }
+        assert_eq!(FileType::from_raw(9), None);
+        assert_eq!(FileType::from_mode(0o100_644), FileType::Regular);
+        assert_eq!(FileType::from_mode(0o120_777), FileType::Symlink);
+        assert!(name_problem(b"a/b").is_some() && name_problem(b"").is_some());
+        assert!(name_problem(b"..a \xff").is_none());
+    }
+}

@@ -1,0 +1,160 @@
+//! The internal log: its size and its place.
+
+use uxfs_format::geometry::CHUNK_INODES;
+use uxfs_format::{AgBlock, AgNo};
+
+use crate::error::{MkfsError, geometry, usage};
+use crate::groups::Groups;
+use crate::layout::{MIN_LOG_BYTES, MIN_VOLUME_BYTES};
+use crate::minlog;
+use crate::options::Options;
+use crate::stripe::Stripe;
+use crate::units::Units;
+
+/// Fewest blocks of any log.
+const MIN_BLOCKS: u64 = 512;
+/// Fewest bytes of a log.
+const MIN_BYTES: u64 = 2 << 20;
+/// Most blocks of a log.
+const MAX_BLOCKS: u64 = 1 << 20;
+/// Most bytes of a log.
+const MAX_BYTES: u64 = 2038 << 20;
+/// A log's default share of the volume.
+const SHARE: u64 = 2048;
+
+/// Size and place of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogPlace {
+    /// AG that holds it.
+    pub(crate) ag: AgNo,
+    /// Its first block there.
+    pub(crate) start: AgBlock,
+    /// Its length in blocks.
+    pub(crate) blocks: u32,
+    /// Stripe unit in blocks, 0 for none.
+    pub(crate) unit: u32,
+}
+
+impl LogPlace {
+    pub(crate) fn new(
+        options: &Options,
+        units: &Units,
+        groups: Groups,
+        unit: u32,
+        stripe: Stripe,
+    ) -> Result<Self, MkfsError> {
+        let ag = match options.log.agnum {
+            Some(ag) if ag >= groups.count => {
+                let count = groups.count;
+                return usage(format!("log ag number {ag} too large, must be less than {count}"));
+            }
+            Some(ag) => AgNo(ag),
+            None => AgNo(groups.count / 2),
+        };
+        let room = room(units, groups);
+        let least = minlog::blocks(units, groups, unit).max(MIN_BLOCKS);
+        if least > room {
+            return geometry(format!(
+                "max log size {room} smaller than min log size {least}, filesystem is too small"
+            ));
+        }
+        let align = if unit > 0 { unit } else { stripe.unit.max(1) };
+        let start = start(ag, units, groups, align);
+        let blocks = match options.log.size {
+            Some(size) => given(size.bytes(units.block, units.sector)?, units, unit, least, room)?,
+            None => usual(units, groups, align.into(), least, room),
+        };
+        if ag == AgNo(0) {
+            // The first inodes must find a place behind it, with room for some more.
+            let chunk = CHUNK_INODES * units.inode / units.block;
+            let room = room.saturating_sub(4 * u64::from(chunk));
+            if blocks > room {
+                return geometry(format!(
+                    "internal log size {blocks} too large, must be less than {room}"
+                ));
+            }
+        }
+        if start + blocks > u64::from(groups.blocks) {
+            return geometry(format!(
+                "internal log size {blocks} too large, it ends beyond its allocation group"
+            ));
+        }
+        // Both lie inside an AG, whose blocks number below 2^32.
+        Ok(Self { ag, start: AgBlock(start as u32), blocks: blocks as u32, unit })
+    }
+}
+
+impl LogPlace {
+    /// Refuses a log in AG 0 whose alignment moves the first inodes from where repair looks for
+    /// them: behind headers, free list and log, all without gaps.
+    pub(crate) fn check_root(
+        &self,
+        units: &Units,
+        free_list: u32,
+        align: u32,
+        chunk: u32,
+    ) -> Result<(), MkfsError> {
+        let free = units.fixed_blocks() + free_list;
+        let before = free.next_multiple_of(align);
+        let end = self.start.0 + self.blocks;
+        // The free list takes its blocks from before the log if they are enough.
+        let behind = if self.start.0 >= free { end } else { end + free_list };
+        let found = if before + chunk <= self.start.0 { before } else { behind };
+        let expected = free + self.blocks;
+        if self.ag == AgNo(0) && found.next_multiple_of(align) != expected.next_multiple_of(align) {
+            return geometry(
+                "the log's alignment in AG 0 moves the root inode from its place: choose another \
+                 -l agnum or a smaller log stripe unit",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// First block of the log in its AG: the block of the volume with that number, not the block of the
+/// AG, is rounded to the stripe unit.
+fn start(ag: AgNo, units: &Units, groups: Groups, align: u32) -> u64 {
+    let base = u64::from(ag.0) << groups.blklog();
+    let fixed = base + u64::from(units.fixed_blocks());
+    fixed.next_multiple_of(align.max(1).into()) - base
+}
+
+/// Most blocks that a log may take of an AG, for the AG to stay usable.
+fn room(units: &Units, groups: Groups) -> u64 {
+    let taken = u64::from(units.fixed_blocks()) + 4 + 1;
+    u64::from(groups.blocks).saturating_sub(taken)
+}
+
+fn given(bytes: u64, units: &Units, unit: u32, least: u64, room: u64) -> Result<u64, MkfsError> {
+    let blocks = bytes / u64::from(units.block);
+    if bytes > MAX_BYTES || blocks > MAX_BLOCKS {
+        return usage(format!("Invalid value {bytes} for -l size option. Value is too large."));
+    }
+    if bytes < MIN_BYTES {
+        return usage(format!("Invalid value {bytes} for -l size option. Value is too small."));
+    }
+    if blocks < least {
+        return geometry(format!(
+            "log size {blocks} blocks too small, minimum size is {least} blocks"
+        ));
+    }
+    if blocks > room {
+        return geometry(format!("internal log size {blocks} too large, must be less than {room}"));
+    }
+    if !blocks.is_multiple_of(unit.max(1).into()) {
+        return usage(format!("log size {blocks} is not a multiple of the log stripe unit {unit}"));
+    }
+    Ok(blocks)
+}
+
+fn usual(units: &Units, groups: Groups, align: u64, least: u64, room: u64) -> u64 {
+    let block = u64::from(units.block);
+    let most = MAX_BLOCKS.min(MAX_BYTES / block).min(room);
+    let wanted = match groups.dblocks * block {
+        // What is too small to be supported gets no more than it needs.
+        ..MIN_VOLUME_BYTES => least,
+        _ => (groups.dblocks / SHARE).max(MIN_LOG_BYTES / block).max(least),
+    };
+    let up = wanted.min(most).next_multiple_of(align);
+    if up <= most { up } else { up - align }
+}

@@ -1,0 +1,228 @@
+//! What a device holds already, so that nothing is overwritten by mistake.
+//!
+//! A signature is a few bytes at a known place. Only reading is done here; what to do about a find
+//! is for the caller to decide.
+
+use std::io;
+
+use uxfs_disk::BlockDev;
+
+/// Bytes that tell of a content: its name, the offset and what is found there.
+struct Signature {
+    name: &'static str,
+    offset: u64,
+    magic: &'static [u8],
+}
+
+const fn signature(name: &'static str, offset: u64, magic: &'static [u8]) -> Signature {
+    Signature { name, offset, magic }
+}
+
+/// Signatures at the head of a device. What is looked for first wins: containers and partition
+/// tables hold file systems, whose signatures may shine through.
+const HEAD: &[Signature] = &[
+    signature("crypto_LUKS", 0, b"LUKS\xba\xbe"),
+    signature("LVM2_member", 512 + 24, b"LVM2 001"),
+    signature("LVM2_member", 24, b"LVM2 001"),
+    signature("LVM2_member", 1024 + 24, b"LVM2 001"),
+    signature("LVM2_member", 1536 + 24, b"LVM2 001"),
+    signature(
+        "bcache",
+        4096 + 24,
+        b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81",
+    ),
+    signature("linux_raid_member", 0, b"\xfc\x4e\x2b\xa9"),
+    signature("linux_raid_member", 4096, b"\xfc\x4e\x2b\xa9"),
+    signature("xfs", 0, b"XFSB"),
+    signature("btrfs", 65536 + 64, b"_BHRfS_M"),
+    signature(
+        "bcachefs",
+        4096 + 24,
+        b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
+    ),
+    signature("f2fs", 1024, b"\x10\x20\xf5\xf2"),
+    signature("erofs", 1024, b"\xe2\xe1\xf5\xe0"),
+    signature("nilfs2", 1024 + 6, b"\x34\x34"),
+    signature("squashfs", 0, b"hsqs"),
+    signature("cramfs", 0, b"\x45\x3d\xcd\x28"),
+    signature("reiserfs", 65536 + 52, b"ReIsEr"),
+    signature("jfs", 32768, b"JFS1"),
+    signature("gfs2", 65536, b"\x01\x16\x19\x70\x00\x00\x00\x01"),
+    signature("ocfs2", 2048, b"OCFSV2"),
+    signature("ocfs2", 4096, b"OCFSV2"),
+    signature("udf", 32768 + 1, b"BEA01"),
+    signature("iso9660", 32768 + 1, b"CD001"),
+    signature("apfs", 32, b"NXSB"),
+    signature("hfsplus", 1024, b"H+"),
+    signature("hfsplus", 1024, b"HX"),
+    signature("minix", 1024 + 16, b"\x7f\x13"),
+    signature("minix", 1024 + 16, b"\x8f\x13"),
+    signature("minix", 1024 + 16, b"\x68\x24"),
+    signature("minix", 1024 + 16, b"\x78\x24"),
+    signature("minix", 1024 + 24, b"\x5a\x4d"),
+    signature("exfat", 3, b"EXFAT   "),
+    signature("ntfs", 3, b"NTFS    "),
+    signature("vfat", 0x52, b"FAT32   "),
+    signature("vfat", 0x36, b"FAT16   "),
+    signature("vfat", 0x36, b"FAT12   "),
+    signature("BitLocker", 3, b"-FVE-FS-"),
+    signature("gpt", 512, b"EFI PART"),
+    signature("gpt", 4096, b"EFI PART"),
+];
+
+/// Page sizes at whose end swap space keeps its signature.
+const SWAP_PAGES: [u64; 5] = [4096, 8192, 16384, 32768, 65536];
+
+/// Bytes read at the head of the device: the furthest signature lies behind 64 KiB.
+const HEAD_LEN: u64 = 69632;
+
+/// The name of the file system, partition table or other content the device begins with, if any is
+/// recognised. The names are those that `blkid` uses.
+///
+/// # Errors
+/// If the device cannot be read.
+pub fn existing(dev: &dyn BlockDev) -> io::Result<Option<&'static str>> {
+    let mut head = vec![0; dev.len().min(HEAD_LEN) as usize];
+    dev.read_at(0, &mut head)?;
+    for known in HEAD {
+        if has(&head, known.offset, known.magic) {
+            return Ok(Some(known.name));
+        }
+    }
+    if let Some(name) = ext(&head) {
+        return Ok(Some(name));
+    }
+    for page in SWAP_PAGES {
+        if has(&head, page - 10, b"SWAPSPACE2") || has(&head, page - 10, b"SWAP-SPACE") {
+            return Ok(Some("swap"));
+        }
+    }
+    if let Some(name) = at_end(dev)? {
+        return Ok(Some(name));
+    }
+    Ok(is_dos(&head).then_some("dos"))
+}
+
+fn has(head: &[u8], offset: u64, magic: &[u8]) -> bool {
+    let from = offset as usize;
+    head.get(from..from + magic.len()).is_some_and(|bytes| bytes == magic)
+}
+
+fn le32(head: &[u8], at: usize) -> u32 {
+    head.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+}
+
+/// Which of the ext family, told apart by their features.
+fn ext(head: &[u8]) -> Option<&'static str> {
+    const SUPERBLOCK: usize = 1024;
+    const HAS_JOURNAL: u32 = 0x4;
+    /// Incompatible features that ext3 knows: file types, recovery, meta block groups.
+    const EXT3: u32 = 0x2 | 0x4 | 0x10;
+    const JOURNAL_DEVICE: u32 = 0x8;
+    /// Read-only-compatible features that ext3 knows: sparse superblocks, large files, btree dirs.
+    const EXT3_READ: u32 = 0x7;
+    if !has(head, SUPERBLOCK as u64 + 56, b"\x53\xef") {
+        return None;
+    }
+    let compat = le32(head, SUPERBLOCK + 92);
+    let incompat = le32(head, SUPERBLOCK + 96);
+    let ro_compat = le32(head, SUPERBLOCK + 100);
+    Some(if incompat & JOURNAL_DEVICE != 0 {
+        "jbd"
+    } else if incompat & !EXT3 != 0 || ro_compat & !EXT3_READ != 0 {
+        "ext4"
+    } else if compat & HAS_JOURNAL != 0 {
+        "ext3"
+    } else {
+        "ext2"
+    })
+}
+
+/// What keeps its signature at the end of the device: RAID of old, ZFS' second labels.
+fn at_end(dev: &dyn BlockDev) -> io::Result<Option<&'static str>> {
+    const RAID: [u8; 4] = [0xfc, 0x4e, 0x2b, 0xa9];
+    const MIN: u64 = 256 << 10;
+    let len = dev.len();
+    if len < MIN {
+        return Ok(None);
+    }
+    // Version 0.90 lies in the last whole 64 KiB but one, version 1.0 at least 8 KiB from the end.
+    let old = (len & !0xffff) - 0x10000;
+    let one = (len - 8192) & !4095;
+    for at in [old, one] {
+        let mut magic = [0; 4];
+        dev.read_at(at, &mut magic)?;
+        // Version 0.90 is kept in the byte order of its host.
+        if magic == RAID || magic == [0xa9, 0x2b, 0x4e, 0xfc] {
+            return Ok(Some("linux_raid_member"));
+        }
+    }
+    zfs(dev)
+}
+
+/// ZFS: the ring of uberblocks in the second half of its first label.
+fn zfs(dev: &dyn BlockDev) -> io::Result<Option<&'static str>> {
+    const RING: u64 = 128 << 10;
+    const MAGIC: u64 = 0x00ba_b10c;
+    let mut ring = vec![0; RING as usize];
+    dev.read_at(RING, &mut ring)?;
+    let found = ring.chunks_exact(1024).any(|block| {
+        let first = <[u8; 8]>::try_from(&block[..8]).unwrap_or_default();
+        u64::from_le_bytes(first) == MAGIC || u64::from_be_bytes(first) == MAGIC
+    });
+    Ok(found.then_some("zfs_member"))
+}
+
+/// Is there a DOS partition table, rather than only the mark of a boot sector?
+fn is_dos(head: &[u8]) -> bool {
+    let Some(table) = head.get(446..510) else { return false };
+    let entries = || table.chunks_exact(16);
+    has(head, 510, b"\x55\xaa")
+        && entries().all(|entry| entry[0] & 0x7f == 0)
+        && entries().any(|entry| entry[4] != 0 && le32(entry, 12) != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use uxfs_disk::MemDev;
+
+    use super::*;
+
+    fn with(writes: &[(u64, &[u8])]) -> Option<&'static str> {
+        let dev = MemDev::new(1 << 20);
+        for (offset, bytes) in writes {
+            dev.write_at(*offset, bytes).unwrap();
+        }
+        existing(&dev).unwrap()
+    }
+
+    #[test]
+    fn every_known_head_is_found_and_an_empty_device_is_empty() {
+        assert_eq!(with(&[]), None);
+        for known in HEAD {
+            assert_eq!(with(&[(known.offset, known.magic)]), Some(known.name));
+        }
+    }
+
+    #[test]
+    fn swap_raid_and_zfs_by_their_places() {
+        assert_eq!(with(&[(4086, b"SWAPSPACE2")]), Some("swap"));
+        assert_eq!(with(&[((1 << 20) - 0x10000, b"\xfc\x4e\x2b\xa9")]), Some("linux_raid_member"));
+        assert_eq!(with(&[((1 << 20) - 8192, b"\xfc\x4e\x2b\xa9")]), Some("linux_raid_member"));
+        assert_eq!(with(&[(132 << 10, b"\x0c\xb1\xba\0\0\0\0\0")]), Some("zfs_member"));
+    }
+
+    #[test]
+    fn a_boot_mark_alone_is_no_partition_table() {
+        assert_eq!(with(&[(510, b"\x55\xaa")]), None);
+        let entry = b"\x80\0\0\0\x83\0\0\0\0\x08\0\0\0\x10\0\0";
+        assert_eq!(with(&[(446, entry), (510, b"\x55\xaa")]), Some("dos"));
+    }
+
+    #[test]
+    fn short_devices_are_read_without_complaint() {
+        for len in [0, 1, 511, 512, 4096, 100_000] {
+            assert_eq!(existing(&MemDev::new(len)).unwrap(), None);
+        }
+    }
+}

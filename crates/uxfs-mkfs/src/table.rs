@@ -1,0 +1,159 @@
+//! The geometry table that `mkfs.xfs` and `xfs_info` print.
+
+use std::fmt::Write;
+
+use uxfs_format::features::{Features2, Incompat, RoCompat, Version};
+use uxfs_format::superblock::Superblock;
+
+use crate::layout::Layout;
+
+/// The table of a volume to be made, as `mkfs.xfs` prints it for a device called `name`.
+pub fn table(layout: &Layout, name: &str) -> String {
+    table_of(&layout.superblock(), name)
+}
+
+impl core::fmt::Display for Layout {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(&table(self, ""))
+    }
+}
+
+/// The table of an existing volume, as `xfs_info` prints it. What is newer than version 6.1 is shown
+/// only if the volume has it.
+pub fn table_of(sb: &Superblock, name: &str) -> String {
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let _ = write_table(&mut out, sb, name);
+    out
+}
+
+fn write_table(out: &mut String, sb: &Superblock, name: &str) -> core::fmt::Result {
+    metadata_lines(out, sb, name)?;
+    let block = sb.blocksize.get();
+    writeln!(
+        out,
+        "data     ={:<22} bsize={:<6} blocks={}, imaxpct={}",
+        "", block, sb.dblocks, sb.imax_pct
+    )?;
+    writeln!(out, "         ={:<22} sunit={:<6} swidth={} blks", "", sb.unit, sb.width)?;
+    write!(
+        out,
+        "naming   =version {:<14} bsize={:<6} ascii-ci={}, ftype={}",
+        2,
+        u64::from(block) << sb.dirblklog.min(16),
+        u8::from(sb.version_flags().contains(Version::BORG)),
+        u8::from(has_ftype(sb)),
+    )?;
+    if newer(sb) {
+        write!(out, ", parent={}", u8::from(sb.incompat().contains(Incompat::PARENT)))?;
+    }
+    writeln!(out)?;
+    log_lines(out, sb)?;
+    realtime_lines(out, sb)
+}
+
+fn metadata_lines(out: &mut String, sb: &Superblock, name: &str) -> core::fmt::Result {
+    let ro = |feature| u8::from(sb.ro_compat().contains(feature));
+    let incompat = |feature| u8::from(sb.incompat().contains(feature));
+    let features2 = |feature| u8::from(sb.features2().contains(feature));
+    writeln!(
+        out,
+        "meta-data={name:<22} isize={:<6} agcount={}, agsize={} blks",
+        sb.inodesize, sb.agcount, sb.agblocks
+    )?;
+    writeln!(
+        out,
+        "         ={:<22} sectsz={:<5} attr={}, projid32bit={}",
+        "",
+        sb.sectsize,
+        1 + features2(Features2::ATTR2),
+        features2(Features2::PROJID32)
+    )?;
+    writeln!(
+        out,
+        "         ={:<22} crc={:<8} finobt={}, sparse={}, rmapbt={}",
+        "",
+        features2(Features2::CRC),
+        ro(RoCompat::FINOBT),
+        incompat(Incompat::SPINODES),
+        ro(RoCompat::RMAPBT)
+    )?;
+    writeln!(
+        out,
+        "         ={:<22} reflink={:<4} bigtime={} inobtcount={} nrext64={}",
+        "",
+        ro(RoCompat::REFLINK),
+        incompat(Incompat::BIGTIME),
+        ro(RoCompat::INOBTCNT),
+        incompat(Incompat::NREXT64)
+    )?;
+    if newer(sb) {
+        writeln!(
+            out,
+            "         ={:<22} exchange={:<3} metadir={}",
+            "",
+            incompat(Incompat::EXCHRANGE),
+            incompat(Incompat::METADIR)
+        )?;
+    }
+    Ok(())
+}
+
+/// Has the volume a feature that version 6.1 does not know?
+fn newer(sb: &Superblock) -> bool {
+    sb.incompat()
+        .intersects(Incompat::EXCHRANGE | Incompat::PARENT | Incompat::METADIR | Incompat::ZONED)
+}
+
+fn has_ftype(sb: &Superblock) -> bool {
+    sb.incompat().contains(Incompat::FTYPE) || sb.features2().contains(Features2::FTYPE)
+}
+
+fn log_lines(out: &mut String, sb: &Superblock) -> core::fmt::Result {
+    let place = if sb.logstart.get() == 0 { "external" } else { "internal log" };
+    let version = if sb.version_flags().contains(Version::LOGV2) { 2 } else { 1 };
+    let sector = match sb.logsectsize.get() {
+        0 => 512,
+        size => size,
+    };
+    let block = sb.blocksize.get();
+    writeln!(
+        out,
+        "log      ={place:<22} bsize={block:<6} blocks={}, version={version}",
+        sb.logblocks
+    )?;
+    writeln!(
+        out,
+        "         ={:<22} sectsz={sector:<5} sunit={} blks, lazy-count={}",
+        "",
+        sb.logsunit.get() / block.max(1),
+        u8::from(sb.features2().contains(Features2::LAZYSBCOUNT))
+    )
+}
+
+fn realtime_lines(out: &mut String, sb: &Superblock) -> core::fmt::Result {
+    let place = if sb.rblocks.get() == 0 { "none" } else { "external" };
+    writeln!(
+        out,
+        "realtime ={place:<22} extsz={:<6} blocks={}, rtextents={}",
+        u64::from(sb.rextsize.get()) * u64::from(sb.blocksize.get()),
+        sb.rblocks,
+        sb.rextents
+    )?;
+    let incompat = sb.incompat();
+    if incompat.intersects(Incompat::METADIR | Incompat::ZONED) {
+        writeln!(
+            out,
+            "         ={:<22} rgcount={:<4} rgsize={} extents",
+            "", sb.rgcount, sb.rgextents
+        )?;
+    }
+    if incompat.contains(Incompat::ZONED) {
+        writeln!(
+            out,
+            "         ={:<22} zoned={:<6} start={} reserved={}",
+            "", 1, sb.rtstart, sb.rtreserved
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! The first inode chunk: root directory, realtime bitmap and summary, and 61 free inodes.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use uxfs_format::features::Incompat;
+use uxfs_format::inode::{Flags, Flags2, ForkFormat, InodeCore, S_IFDIR, S_IFREG};
+use uxfs_format::timestamp::Timestamp;
+use uxfs_format::{AgIno, Ino};
+
+use super::Writer;
+use crate::error::MkfsError;
+
+/// An empty short-form directory: no entries, none of them wide, and the parent.
+const EMPTY_DIR_LEN: usize = 6;
+
+impl Writer<'_> {
+    /// Writes the chunk that holds the root inode.
+    pub(super) fn first_inodes(&self) -> Result<(), MkfsError> {
+        let layout = self.layout;
+        let (root, uuid) = (layout.root_ino(), layout.uuid);
+        let size = layout.units.inode as usize;
+        let mut chunk = vec![0; size * layout.units.new_inodes() as usize];
+        let now = self.how.now.unwrap_or_else(now);
+        for (raw, ino) in chunk.chunks_exact_mut(size).zip(root.0..).map(|(r, n)| (r, Ino(n))) {
+            match ino.0 - root.0 {
+                0 => self.root_dir(raw, ino, now),
+                1 => self.file(Flags::NEWRTBM, now).encode(raw, ino, &uuid),
+                2 => self.file(Flags::empty(), now).encode(raw, ino, &uuid),
+                _ => InodeCore::encode_free(raw, ino, &uuid, 0),
+            }
+            InodeCore::decode(raw, ino, &uuid)?;
+        }
+        let offset = self.geo.ag_daddr(uxfs_format::AgNo(0), layout.root_block()).bytes();
+        self.put("first inodes", offset, &chunk)
+    }
+
+    /// What all the first inodes have in common.
+    fn core(&self, now: Timestamp) -> InodeCore {
+        let incompat = self.layout.units.incompat;
+        let mut flags2 = Flags2::empty();
+        flags2.set(Flags2::BIGTIME, incompat.contains(Incompat::BIGTIME));
+        flags2.set(Flags2::NREXT64, incompat.contains(Incompat::NREXT64));
+        InodeCore {
+            nlink: 1,
+            mtime: now,
+            ctime: now,
+            crtime: now,
+            aformat: ForkFormat::Extents,
+            next_unlinked: AgIno::NULL,
+            // Counted once when made and once when written.
+            changecount: 2,
+            flags2,
+            ..InodeCore::default()
+        }
+    }
+
+    fn root_dir(&self, raw: &mut [u8], ino: Ino, now: Timestamp) {
+        let hints = self.layout.hints;
+        let mut core = self.core(now);
+        core.mode = S_IFDIR | 0o755;
+        core.nlink = 2;
+        core.size = EMPTY_DIR_LEN as u64;
+        core.format = ForkFormat::Local;
+        core.projid = hints.projid;
+        core.extsize = hints.extsize;
+        core.cowextsize = hints.cowextsize;
+        core.flags.set(Flags::RTINHERIT, hints.rtinherit);
+        core.flags.set(Flags::PROJINHERIT, hints.projid != 0);
+        core.flags.set(Flags::EXTSZINHERIT, hints.extsize != 0);
+        core.flags2.set(Flags2::COWEXTSIZE, hints.cowextsize != 0);
+        core.flags2.set(Flags2::DAX, hints.daxinherit);
+        // The chunk lies in the first AG, far below the numbers that need eight bytes.
+        let parent = (ino.0 as u32).to_be_bytes();
+        let fork = uxfs_format::inode::CORE_LEN;
+        raw[fork + 2..fork + EMPTY_DIR_LEN].copy_from_slice(&parent);
+        core.encode(raw, ino, &self.layout.uuid);
+    }
+
+    /// An empty regular file.
+    fn file(&self, flags: Flags, now: Timestamp) -> InodeCore {
+        let mut core = self.core(now);
+        core.mode = S_IFREG;
+        core.format = ForkFormat::Extents;
+        core.flags = flags;
+        core
+    }
+}
+
+fn now() -> Timestamp {
+    // A clock before 1970 is taken for one that was never set.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let sec = i64::try_from(since.as_secs()).unwrap_or(0);
+    Timestamp { sec, nsec: since.subsec_nanos() }
+}

@@ -1,0 +1,128 @@
+//! One volume made twice: by `mkfs.xfs` and by this crate.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+use uxfs_disk::{FileDev, OpenMode};
+use uxfs_mkfs::{Layout, MkfsError, Options, WriteOptions, table, write};
+
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const GIB: u64 = 1 << 30;
+pub(crate) const TIB: u64 = 1 << 40;
+const UUID: &str = "uuid=01234567-89ab-4def-8123-456789abcdef";
+
+/// Runs one of xfsprogs' tools, which must be there.
+pub(crate) fn tool(name: &str, args: &[&str], path: &Path) -> Output {
+    Command::new(format!("/sbin/{name}"))
+        .args(args)
+        .arg(path)
+        .output()
+        .unwrap_or_else(|error| panic!("these tests need {name} of xfsprogs: {error}"))
+}
+
+/// `mkfs.xfs`, which lets go of its limits under the names that its own tests set.
+pub(crate) fn mkfs(args: &[&str], path: &Path, unsupported: bool) -> Output {
+    let mut command = Command::new("/sbin/mkfs.xfs");
+    if unsupported {
+        for name in ["TEST_DIR", "TEST_DEV", "QA_CHECK_FS"] {
+            command.env(name, "1");
+        }
+    }
+    command
+        .arg("-f")
+        .args(args)
+        .arg(path)
+        .output()
+        .unwrap_or_else(|error| panic!("these tests need mkfs.xfs of xfsprogs: {error}"))
+}
+
+/// Options from a command line such as `-d agcount=4 -m rmapbt=1`.
+pub(crate) fn options(line: &str) -> Result<Options, MkfsError> {
+    let mut options = Options::default();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    for pair in words.chunks(2) {
+        let letter = pair[0].chars().nth(1).expect("an option letter");
+        options.apply(letter, pair.get(1).copied().unwrap_or_default())?;
+    }
+    Ok(options)
+}
+
+/// What came of making a volume twice.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Both made it, and it is in these two files.
+    Made,
+    /// Both refused.
+    Refused,
+}
+
+/// Two files of the same length.
+pub(crate) struct Pair {
+    _dir: TempDir,
+    pub(crate) theirs: PathBuf,
+    pub(crate) ours: PathBuf,
+}
+
+impl Pair {
+    pub(crate) fn new(size: u64) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (theirs, ours) = (dir.path().join("a.img"), dir.path().join("b.img"));
+        for path in [&theirs, &ours] {
+            std::fs::File::create(path).unwrap().set_len(size).unwrap();
+        }
+        Self { _dir: dir, theirs, ours }
+    }
+
+    /// Lets both make the volume, or with `dry` only decide it; the tables must agree.
+    pub(crate) fn make(&self, line: &str, unsupported: bool, dry: bool) -> Result<Outcome, String> {
+        let mut args = vec!["-m", UUID];
+        args.extend(line.split_whitespace());
+        if dry {
+            args.push("-N");
+        }
+        let theirs = mkfs(&args, &self.theirs, unsupported);
+        let ours = self.make_ours(line, unsupported, dry);
+        match (theirs.status.code(), ours) {
+            (Some(0), Ok(table)) => {
+                let wanted = String::from_utf8_lossy(&theirs.stdout);
+                match wanted == table {
+                    true => Ok(Outcome::Made),
+                    false => Err(format!("{line}: table\n{wanted}\nis\n{table}")),
+                }
+            }
+            (Some(1), Err(error)) if error.is_usage() => Ok(Outcome::Refused),
+            (code, ours) => {
+                let said = String::from_utf8_lossy(&theirs.stderr).into_owned();
+                let said = said.split("Usage").next().unwrap_or_default().trim().to_owned();
+                Err(format!("{line}: mkfs.xfs ends with {code:?} ({said}), ours with {ours:?}"))
+            }
+        }
+    }
+
+    fn make_ours(&self, line: &str, unsupported: bool, dry: bool) -> Result<String, MkfsError> {
+        let mut options = options(line)?;
+        options.unsupported = unsupported;
+        options.apply('m', UUID)?;
+        let len = std::fs::metadata(&self.ours).unwrap().len();
+        let layout = Layout::new(&options, len)?;
+        if !dry {
+            let dev = FileDev::open(&self.ours, OpenMode::Write).unwrap();
+            write(&layout, &dev, &WriteOptions::default())?;
+        }
+        Ok(table(&layout, &self.theirs.to_string_lossy()))
+    }
+
+    /// Does repair find nothing on our volume?
+    pub(crate) fn repair(&self) -> Result<(), String> {
+        let output = tool("xfs_repair", &["-n", "-f"], &self.ours);
+        match output.status.code() {
+            Some(0) => Ok(()),
+            code => Err(format!(
+                "xfs_repair -n ends with {code:?}: {}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            )),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Options that must be refused, and some that look odd but must not.
+
+use uxfs_mkfs::{Layout, MkfsError};
+
+use crate::pair::{GIB, Outcome, Pair, options};
+
+const REFUSED: &[&str] = &[
+    "-b size=512",
+    "-b size=3000",
+    "-b size=128k",
+    "-b size=8b",
+    "-b foo=1",
+    "-b size=",
+    "-s size=256",
+    "-s size=8192",
+    "-s size=1b",
+    "-s size=4096 -l sectsize=512",
+    "-l sectsize=4096",
+    "-d agcount=5k",
+    "-d agcount=",
+    "-d agcount",
+    "-d agcount=0",
+    "-d agcount=100",
+    "-d agcount=1",
+    "-d agsize=1g",
+    "-d agsize=1m",
+    "-d agsize=2t",
+    "-d agsize=100000001",
+    "-d agcount=2,agcount=3",
+    "-d agcount=2 -d agsize=100m",
+    "-d foo=1",
+    "-d ,agcount=4",
+    "-d size=100m",
+    "-d size=299m",
+    "-d size=2g",
+    "-d size=0",
+    "-d size=0x3b",
+    "-d size=12q",
+    "-d size=-1",
+    "-d file",
+    "-d sunit=8k,swidth=16k",
+    "-d sunit=8",
+    "-d swidth=8",
+    "-d sunit=16,swidth=8",
+    "-d sunit=8,swidth=12",
+    "-d su=64k",
+    "-d sw=4",
+    "-d su=64k,swidth=16",
+    "-d sunit=8,sw=2",
+    "-d su=65537,sw=2",
+    "-d su=512,sw=2",
+    "-d noalign -d su=64k,sw=4",
+    "-d su=64k,sw=2 -d noalign",
+    "-d extszinherit=9999999",
+    "-d cowextsize=9999999",
+    "-d cowextsize=10 -m reflink=0",
+    "-d projinherit=-1",
+    "-d rtinherit=2",
+    "-i size=1k",
+    "-i size=300",
+    "-i size=256",
+    "-i size=4096",
+    "-b size=1k -i size=1024",
+    "-i perblock=1",
+    "-i perblock=16",
+    "-i size=512,perblock=8",
+    "-i maxpct=101",
+    "-i maxpct=5k",
+    "-i attr=1",
+    "-i attr=3",
+    "-i projid32bit=0",
+    "-i align=0",
+    "-i sparse=2",
+    "-i log=9",
+    "-l agnum=4",
+    "-l size=3g",
+    "-l size=2g",
+    "-l size=10m",
+    "-l size=1m",
+    "-l size=0",
+    "-l size=65536b",
+    "-l sunit=0",
+    "-l sunit=9",
+    "-l su=5000",
+    "-l su=512k",
+    "-l su=4k,sunit=8",
+    "-l su=64k,size=70000k",
+    "-l version=1",
+    "-l lazy-count=0",
+    "-l internal=0",
+    "-l logdev=/dev/null",
+    "-m finobt=0,inobtcount=1",
+    "-m rmapbt=2",
+    "-m uuid=junk",
+    "-m foo=1",
+    "-n version=1",
+    "-n size=131072",
+    "-n size=2048",
+    "-n size=5000",
+    "-n ftype=0",
+    "-n size=4k -b size=8k",
+    "-d agcount=4 -l agnum=0,size=65520b",
+    "-L thirteen-bytes",
+    "-d agcount=33",
+];
+
+#[test]
+fn what_mkfs_refuses_is_refused() {
+    let pair = Pair::new(GIB);
+    for line in REFUSED {
+        let outcome = pair.make(line, false, true).unwrap();
+        assert!(matches!(outcome, Outcome::Refused), "{line}: {outcome:?}");
+    }
+}
+
+#[test]
+fn what_mkfs_refuses_only_when_it_writes_is_refused() {
+    let pair = Pair::new(GIB);
+    let outcome = pair.make("-l agnum=0,su=256k", false, false).unwrap();
+    assert!(matches!(outcome, Outcome::Refused), "{outcome:?}");
+}
+
+#[test]
+fn what_looks_odd_but_is_right_is_made() {
+    let odd = [
+        "-b size=4K",
+        "-d size=500M",
+        "-d size=+500m",
+        "-d agcount=0x5",
+        "-d agcount=05",
+        "-d agcount=4,",
+        "-d su=0,sw=0",
+        "-d su=0,sw=1",
+        "-d sunit=0,swidth=0",
+        "-n size=1b",
+        "-n size=2b",
+        "-l su=8b -b size=1k",
+        "-l internal",
+        "-i sparse",
+        "-m finobt",
+        "-d noalign=0",
+        "-d size=1000000s",
+        "-d size=100000b -b size=8k",
+        "-d sectsize=4096",
+        "-s sectsize=4096",
+        "-i attr=2",
+        "-l version=2",
+        "-n version=2",
+        "-d rtinherit",
+    ];
+    let pair = Pair::new(GIB);
+    for line in odd {
+        let outcome = pair.make(line, false, true).unwrap();
+        assert!(matches!(outcome, Outcome::Made), "{line}: {outcome:?}");
+    }
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    for (line, name) in [
+        ("-m crc=0", "crc=0"),
+        ("-n version=ci", "version=ci"),
+        ("-l internal=0", "external log"),
+        ("-l logdev=/dev/sdb", "external log"),
+    ] {
+        let error = options(line).and_then(|o| Layout::new(&o, GIB).map(|_| ())).unwrap_err();
+        assert!(matches!(error, MkfsError::Unsupported { .. }), "{line}: {error}");
+        assert!(error.to_string().contains(name), "{line}: {error}");
+    }
+}

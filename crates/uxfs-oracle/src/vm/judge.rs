@@ -1,0 +1,66 @@
+//! What most tests ask of a kernel: list these images, age this one.
+
+use std::path::Path;
+
+use super::{Kernel, Output, Vm};
+use crate::{Finding, Listing};
+
+/// Mounts each image read-only, its log recovered if need be, and lists it. The images stay
+/// untouched. Many take one boot.
+///
+/// # Errors
+/// The kernel refused to mount one, or complained.
+///
+/// # Panics
+/// As [`Vm::run`].
+pub fn list(kernel: Kernel, images: &[&Path]) -> Result<Vec<Listing>, Finding> {
+    let mut listings = Vec::with_capacity(images.len());
+    for some in images.chunks(Vm::DRIVES_MAX) {
+        let mut vm = Vm::new(kernel);
+        let mut script = "set -e\n".to_owned();
+        for (number, image) in some.iter().enumerate() {
+            vm = vm.drive(image, false);
+            script.push_str(&listing_script(number));
+        }
+        let judge = vm.judge();
+        let output = vm.script(&script).run()?;
+        for (number, image) in some.iter().enumerate() {
+            listings.push(listing(&output, number, &judge, image)?);
+        }
+    }
+    Ok(listings)
+}
+
+/// Mounts the image for writing, and lets `uxfs-ager` carry out `ops` operations chosen by `seed`
+/// on it; unmounts it, and lists it mounted anew. The image is changed.
+///
+/// # Errors
+/// The kernel refused to mount it, or complained, or an operation failed that must not.
+///
+/// # Panics
+/// As [`Vm::run`].
+pub fn age(kernel: Kernel, image: &Path, seed: u64, ops: u32) -> Result<Listing, Finding> {
+    let vm = Vm::new(kernel).drive(image, true);
+    let judge = vm.judge();
+    let script = format!(
+        "set -e\nstep ageing with seed {seed}\nmount -t xfs /drive/0 /mnt\n\
+        uxfs-ager /mnt {seed} {ops} >&2\numount /mnt\n{}",
+        listing_script(0)
+    );
+    let output = vm.script(&script).run()?;
+    listing(&output, 0, &judge, image)
+}
+
+/// Mounts a drive read-only and lists it to `/out`.
+fn listing_script(number: usize) -> String {
+    format!(
+        "step listing drive {number}\nmount -t xfs -o ro /drive/{number} /mnt\n\
+        uxfs-lister /mnt >/out/{number}\numount /mnt\n"
+    )
+}
+
+fn listing(output: &Output, number: usize, judge: &str, image: &Path) -> Result<Listing, Finding> {
+    let text = output.files.get(&number.to_string()).map(Vec::as_slice).unwrap_or_default();
+    let parsed = String::from_utf8_lossy(text).parse::<Listing>();
+    parsed.map_err(|e| Finding::new(judge, Some(image), vec![e]))
+}
