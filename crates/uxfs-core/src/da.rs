@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::InodeState;
 use crate::tx::{InodeSlot, Tx};
-use crate::{bmap, dabuf};
+use crate::dabuf;
 
 /// Which tree of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,19 +242,9 @@ pub fn new_block(
     kind: BufKind,
 ) -> Result<(BufRef, FileBlock)> {
     let fs = tx.fs();
-    let (fork, base) = (tree.fork(), tree.base(&fs.geo));
+    let fork = tree.fork();
     let len = dabuf::fsbs(fs, fork);
-    let mut at = bmap::first_unused(fs, tx.inode(slot), fork, len, base)?;
-    let odd = (at.0 - base.0) % len;
-    if odd != 0 {
-        // A hole between whole blocks is of whole blocks; only a damaged fork has another.
-        let ino = tx.inode(slot);
-        return Err(ino.corrupt(format!("{fork:?} fork has an odd hole at block {at}")));
-    }
-    if at == base {
-        // The base itself is mapped while there is a tree.
-        at = bmap::first_unused(fs, tx.inode(slot), fork, len, base.plus(len))?;
-    }
+    let at = dabuf::first_unused(tx, slot, fork, tree.base(&fs.geo))?;
     if at.0 + len > tree.end(&fs.geo) {
         return Err(Error::FileTooBig);
     }

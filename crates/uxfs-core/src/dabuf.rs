@@ -1,7 +1,7 @@
 //! Blocks of directories and attributes: found through the fork's extents, read, grown and given
 //! back. The one place where directory and attribute code meets mapping and allocation.
 
-use uxfs_format::inode::Fork;
+use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::{BufKind, OwnerField, Owner};
 use uxfs_format::FileBlock;
 
@@ -10,7 +10,7 @@ use crate::buf::{BufRef, Piece, Pieces};
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::InodeState;
-use crate::tx::{InodeSlot, Tx};
+use crate::tx::{Changed, InodeSlot, Tx};
 
 /// File system blocks of one da block: a directory block's for the data fork, 1 for attributes.
 pub fn fsbs(fs: &Fs, fork: Fork) -> u64 {
@@ -32,7 +32,7 @@ pub fn read_opt(
     at: FileBlock,
     kinds: &[BufKind],
 ) -> Result<Option<BufRef>> {
-    let Some(pieces) = pieces(fs, inode, fork, at)? else { return Ok(None) };
+    let Some(pieces) = pieces_known(fs, inode, fork, at)? else { return Ok(None) };
     fs.bufs.get_pieces(pieces, kinds, Owner::Inode(inode.ino)).map(Some)
 }
 
@@ -51,6 +51,52 @@ pub fn read(
         Some(buf) => Ok(buf),
         None => Err(inode.corrupt(format!("no {} at {fork:?} block {at}", kinds[0].name()))),
     }
+}
+
+/// As [`pieces`]; what was looked up in a directory's btree is remembered.
+fn pieces_known(
+    fs: &Fs,
+    inode: &InodeState,
+    fork: Fork,
+    at: FileBlock,
+) -> Result<Option<Pieces>> {
+    if fork != Fork::Data || inode.core.format != ForkFormat::Btree {
+        return pieces(fs, inode, fork, at);
+    }
+    if let Some(daddr) = inode.hints.places.get(at) {
+        let len = fs.geo.dir_block_size();
+        return Ok(Some(Pieces::from_buf([Piece { daddr, len }])));
+    }
+    let found = pieces(fs, inode, fork, at)?;
+    if let Some([only]) = found.as_deref() {
+        inode.hints.places.remember(at, only.daddr);
+    }
+    Ok(found)
+}
+
+/// First offset from `base` on, where a part of the fork starts, at which a da block can be mapped.
+///
+/// # Errors
+/// A damaged structure on the way.
+pub fn first_unused(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    fork: Fork,
+    base: FileBlock,
+) -> Result<FileBlock> {
+    let fs = tx.fs();
+    let (inode, len) = (tx.inode(slot), fsbs(fs, fork));
+    if fork != Fork::Data {
+        return bmap::first_unused(fs, inode, fork, len, base);
+    }
+    let from = inode.hints.search_from(&fs.geo, base);
+    let at = bmap::first_unused(fs, inode, fork, len, from)?;
+    if !(at.0 - base.0).is_multiple_of(len) {
+        // A hole between whole blocks is of whole blocks; only a damaged fork has another.
+        return Err(inode.corrupt(format!("directory has an odd hole at block {at}")));
+    }
+    tx.inode_mut(slot, Changed::empty()).hints.hole_found(&fs.geo, at);
+    Ok(at)
 }
 
 fn pieces(
@@ -97,7 +143,11 @@ pub fn grow(
     kind: BufKind,
 ) -> Result<BufRef> {
     let fs = tx.fs();
-    bmap::alloc_all(tx, slot, fork, at, fsbs(fs, fork))?;
+    let len = fsbs(fs, fork);
+    bmap::alloc_all(tx, slot, fork, at, len)?;
+    if fork == Fork::Data {
+        tx.inode_mut(slot, Changed::empty()).hints.mapped(&fs.geo, at, len);
+    }
     let inode = tx.inode(slot);
     let Some(pieces) = pieces(fs, inode, fork, at)? else {
         return Err(inode.corrupt(format!("{fork:?} block {at} was mapped but is not found")));
@@ -137,6 +187,10 @@ pub fn shrink(
     buf: &BufRef,
 ) -> Result<()> {
     tx.invalidate(buf);
-    let len = fsbs(tx.fs(), fork);
+    let fs = tx.fs();
+    let len = fsbs(fs, fork);
+    if fork == Fork::Data {
+        tx.inode_mut(slot, Changed::empty()).hints.unmapped(&fs.geo, at);
+    }
     bmap::unmap(tx, slot, fork, at, len, u64::MAX).map(|_| ())
 }

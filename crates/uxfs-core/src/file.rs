@@ -383,22 +383,8 @@ impl Fs {
         }
     }
 
-    /// Allocates the blocks of `len` bytes from `offset` on, where the file has holes, for data
-    /// that the caller writes to the device itself before the volume is closed; lets the file grow
-    /// to hold them. For volumes being made, where nobody can see what lies in the blocks before.
-    ///
-    /// # Errors
-    /// As [`Fs::write_at`].
-    pub fn allocate_raw(&self, ino: Ino, offset: u64, len: u64) -> Result<Vec<Segment>> {
-        let mut tx = Tx::begin(self, self.geo.blocks_for(len) + 1 + TREE_BLOCKS)?;
-        let slot = tx.lock_inode(ino)?;
-        check_file(tx.inode(slot))?;
-        let segments = self.allocate_in(&mut tx, slot, offset, len)?;
-        tx.commit()?;
-        Ok(segments)
-    }
-
-    /// The same inside a transaction.
+    /// Allocates the blocks of `len` bytes from `offset` on, where the file has holes, and lets it
+    /// grow to hold them.
     pub(crate) fn allocate_in(
         &self,
         tx: &mut Tx<'_>,

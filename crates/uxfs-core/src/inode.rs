@@ -19,6 +19,7 @@ use uxfs_format::{Geometry, Ino, Place, inode};
 use crate::buf::BufRef;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::hints::Hints;
 
 /// A shared handle on an inode in memory.
 pub type InodeRef = Arc<RwLock<InodeState>>;
@@ -32,9 +33,8 @@ pub struct InodeState {
     pub core: InodeCore,
     /// The bytes behind the core: data fork, then attribute fork.
     pub literal: Box<[u8]>,
-    /// Of a directory in node form: the data block that last had room for an entry. A hint only,
-    /// kept in memory.
-    pub(crate) room_hint: u32,
+    /// What is remembered of a directory.
+    pub(crate) hints: Hints,
     pub(crate) dirty: bool,
 }
 
@@ -42,7 +42,7 @@ impl InodeState {
     /// A new inode with empty forks.
     pub(crate) fn new(ino: Ino, core: InodeCore, geo: &Geometry) -> Self {
         let literal = vec![0; geo.literal_len()].into_boxed_slice();
-        Self { ino, core, literal, room_hint: 0, dirty: false }
+        Self { ino, core, literal, hints: Hints::default(), dirty: false }
     }
 
     /// The bytes of a fork.
@@ -213,5 +213,5 @@ fn read(fs: &Fs, ino: Ino) -> Result<InodeState> {
     let content = buf.read();
     let raw = &content[offset..offset + fs.geo.inode_size as usize];
     let core = InodeCore::decode(raw, ino, &fs.geo.meta_uuid)?;
-    Ok(InodeState { ino, core, literal: raw[inode::CORE_LEN..].into(), room_hint: 0, dirty: false })
+    Ok(InodeState { ino, core, literal: raw[inode::CORE_LEN..].into(), hints: Hints::default(), dirty: false })
 }

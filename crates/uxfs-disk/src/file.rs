@@ -2,12 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::OnceLock;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 
-use crate::{BlockDev, lock};
+use crate::{BlockDev, DIRECT_ALIGN, lock};
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub struct FileDev {
     len: u64,
     read_only: bool,
     regular: bool,
+    /// The same file opened for direct I/O, where the host can; opened at the first bulk write.
+    direct: OnceLock<Option<File>>,
 }
 
 impl FileDev {
@@ -61,7 +65,17 @@ impl FileDev {
         }
         // A block device's metadata tell no length; its end does.
         let len = (&file).seek(SeekFrom::End(0))?;
-        Ok(Self { file, len, read_only: !write, regular: kind.is_file() })
+        let direct = OnceLock::new();
+        Ok(Self { file, len, read_only: !write, regular: kind.is_file(), direct })
+    }
+
+    fn direct(&self) -> Option<&File> {
+        let open = || {
+            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let flags = OFlags::DIRECT.bits() as i32;
+            OpenOptions::new().write(true).custom_flags(flags).open(path).ok()
+        };
+        self.direct.get_or_init(open).as_ref()
     }
 
     /// Is it a regular file rather than a block device?
@@ -104,11 +118,23 @@ impl BlockDev for FileDev {
         Ok(())
     }
 
+    fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let aligned = offset.is_multiple_of(DIRECT_ALIGN as u64)
+            && data.len().is_multiple_of(DIRECT_ALIGN)
+            && data.as_ptr().addr().is_multiple_of(DIRECT_ALIGN);
+        if aligned
+            && let Some(direct) = self.direct()
+            && direct.write_all_at(data, offset).is_ok()
+        {
+            return Ok(());
+        }
+        // Whatever direct I/O did not like about it, the ordinary way tells for good.
+        self.write_at(offset, data)
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
     }
-
-    fn start_writeback(&self, _offset: u64, _len: u64) {}
 
     fn discard(&self, offset: u64, len: u64) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

@@ -8,14 +8,19 @@
 //! 3. A device is `Sync`; calls from many threads may overlap, and overlapping writes to the same
 //!    bytes leave either.
 
+mod aligned;
 mod file;
 mod lock;
 mod memory;
 
 use std::io::{self, IoSlice};
 
+pub use aligned::AlignedBuf;
 pub use file::{FileDev, OpenMode};
 pub use memory::MemDev;
+
+/// Alignment, in memory and on the device, at which direct I/O works everywhere.
+pub const DIRECT_ALIGN: usize = 4096;
 
 /// A device that holds a volume, addressed by bytes.
 pub trait BlockDev: Send + Sync {
@@ -52,6 +57,15 @@ pub trait BlockDev: Send + Sync {
         Ok(())
     }
 
+    /// Writes a large piece of data that nobody will read soon: past the host's page cache where
+    /// the device can and `data` and `offset` are multiples of [`DIRECT_ALIGN`].
+    ///
+    /// # Errors
+    /// As [`BlockDev::write_at`].
+    fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write_at(offset, data)
+    }
+
     /// Writes `data` and returns once it is on stable storage, by force-unit-access where the
     /// device has it.
     ///
@@ -67,9 +81,6 @@ pub trait BlockDev: Send + Sync {
     /// # Errors
     /// Whatever the device reports; what was written before may then be lost.
     fn flush(&self) -> io::Result<()>;
-
-    /// Starts bringing a range to stable storage without waiting: a hint.
-    fn start_writeback(&self, _offset: u64, _len: u64) {}
 
     /// Tells the device that a range is not in use; it reads as anything afterwards, but where
     /// [`BlockDev::zero`] is wanted that must be called. A hint.

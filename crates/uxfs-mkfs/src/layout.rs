@@ -69,7 +69,7 @@ impl Layout {
             Some(uuid) => uuid,
             None => random_uuid()?,
         };
-        Ok(Self {
+        let layout = Self {
             units,
             stripe,
             groups,
@@ -78,7 +78,14 @@ impl Layout {
             uuid,
             label: name,
             hints,
-        })
+        };
+        if layout.root_block().0 + layout.chunk_blocks() > layout.ag_len(AgNo(0)) {
+            return geometry(format!(
+                "a stripe unit of {} blocks leaves no aligned place for the root inode in AG 0",
+                stripe.unit
+            ));
+        }
+        Ok(layout)
     }
 
     /// Bytes that the volume takes on its device.

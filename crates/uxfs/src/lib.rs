@@ -2,9 +2,11 @@
 //!
 //! A volume is a [`Fs`] over a device ([`disk::BlockDev`]): a file, a block device, or memory.
 
+pub mod import;
+
 pub use uxfs_archive as archive;
 pub use uxfs_core::{
-    Error, Fs, NAME_MAX, NewInode, OpenOptions, RenameFlags, Result, Segment, SetAttr, Stat, StatFs,
+    Content, Error, Fs, NAME_MAX, NewInode, OpenOptions, RenameFlags, Result, Segment, SetAttr, Stat, StatFs,
     Times, XattrMode, clock, dir,
 };
 pub use uxfs_disk as disk;

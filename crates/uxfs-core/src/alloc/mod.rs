@@ -138,7 +138,7 @@ pub(crate) fn alloc_anywhere(
             }
             let near = match goal {
                 Goal::Near(fsb) if ag == first => geo.fsb_agblock(fsb),
-                _ => tx.ag(ag).next_data.unwrap_or(AgBlock(0)),
+                _ => stream_start(tx, ag),
             };
             let want = Want { min: least, max: clamp(max), align: 1, near };
             if let Some((start, len)) = alloc_in(tx, ag, &want, owner)? {
@@ -156,6 +156,13 @@ pub(crate) fn alloc_anywhere(
         }
     }
     Err(Error::NoSpace)
+}
+
+/// Where data of a group goes on. A stream starts some way into the group: what lies before fills
+/// up with inodes and directories, so that data stays in one piece, and they close together.
+fn stream_start(tx: &Tx<'_>, ag: AgNo) -> AgBlock {
+    let len = tx.fs().geo.ag_len(ag);
+    tx.ag(ag).next_data.unwrap_or(AgBlock(len / 16))
 }
 
 impl From<FsBlock> for Goal {

@@ -9,7 +9,7 @@
 //! 3. Equal hashes lie side by side and may straddle leaves; a lookup goes on while they last.
 //! 4. A parent pointer is known by name and value together, all others by name alone.
 //! 5. The data fork's content is never lost to make room: when it leaves none, it moves out of the
-//!    inode first ([`room`]).
+//!    inode first.
 //!
 //! Called by the operations, by deletion of inodes, and by import.
 

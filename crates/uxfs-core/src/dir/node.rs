@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::InodeState;
 use crate::tx::{Changed, InodeSlot, Tx};
-use crate::{bmap, dabuf};
+use crate::dabuf;
 
 /// Finds a name, and the way to its leaf.
 pub(super) fn find(
@@ -129,7 +129,7 @@ fn find_room(fs: &Fs, inode: &InodeState, len: usize) -> Result<Option<Room>> {
     let capacity = free::capacity(size);
     let blocks = inode.core.size.div_ceil(size as u64);
     let count = blocks.div_ceil(capacity as u64).max(1);
-    let (hint, from) = index_of(&fs.geo, u64::from(inode.room_hint).min(blocks));
+    let (hint, from) = index_of(&fs.geo, u64::from(inode.hints.room).min(blocks));
     let hint = hint.min(count - 1);
     for turn in 0..=count {
         let number = (hint + turn) % count;
@@ -162,8 +162,8 @@ fn insert_data(tx: &mut Tx<'_>, slot: InodeSlot, new: New<'_>) -> Result<u64> {
     let (at, left) = data::insert(tx, &buf, new)?;
     put(tx, &room.index, free::best_at(room.slot), &left.to_be_bytes());
     let hint = u32::try_from(room.db).unwrap_or(0);
-    if tx.inode(slot).room_hint != hint {
-        tx.inode_mut(slot, Changed::empty()).room_hint = hint;
+    if tx.inode(slot).hints.room != hint {
+        tx.inode_mut(slot, Changed::empty()).hints.room = hint;
     }
     Ok(room.db * u64::from(fs.geo.dir_block_size()) + at as u64)
 }
@@ -171,12 +171,8 @@ fn insert_data(tx: &mut Tx<'_>, slot: InodeSlot, new: New<'_>) -> Result<u64> {
 /// Makes a new data block, at the first hole or at the end, and its slot in the free index.
 fn grow(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<(Room, BufRef)> {
     let fs = tx.fs();
-    let fsbs = fs.geo.dir_block_fsbs();
-    let at = bmap::first_unused(fs, tx.inode(slot), Fork::Data, fsbs, FileBlock(0))?;
-    if !at.0.is_multiple_of(fsbs) {
-        return Err(tx.inode(slot).corrupt(format!("directory has an odd hole at block {at}")));
-    }
-    let db = at.0 / fsbs;
+    let at = dabuf::first_unused(tx, slot, Fork::Data, FileBlock(0))?;
+    let db = at.0 >> fs.geo.dir_blklog;
     let buf = data::grow(tx, slot, db)?;
     let (number, index_slot) = index_of(&fs.geo, db);
     let index = match read_index(fs, tx.inode(slot), number)? {

@@ -23,7 +23,7 @@ pub(super) fn parse<'a>(fs: &Fs, inode: &'a InodeState) -> Result<Shortform<'a>>
         return Err(inode.corrupt(problem));
     };
     let dir = Shortform::parse(bytes).map_err(|problem| inode.corrupt(problem))?;
-    let end = dir.entries().last().map_or(0, |last| last.end());
+    let end = dir.end();
     if end > block::data_limit(fs.geo.dir_block_size() as usize, dir.count() + 2) {
         return Err(inode.corrupt(format!("short form reaches to offset {end}")));
     }
@@ -66,13 +66,18 @@ pub(super) fn insert(tx: &mut Tx<'_>, slot: InodeSlot, new: New<'_>) -> Result<b
         return Ok(false);
     };
     let wide = dir.wide() || sf::is_wide(new.ino);
-    let names: usize = dir.entries().map(|e| sf::sf_entry_len(e.name.len(), wide)).sum();
-    let len = sf::header_len(wide) + names + sf::sf_entry_len(new.name.len(), wide);
+    let old = tx.inode(slot).core.size as usize;
+    let widened = if wide == dir.wide() { 0 } else { 4 * (dir.count() + 1) };
+    let len = old + widened + sf::sf_entry_len(new.name.len(), wide);
     if len > fork_len(tx, slot) || dir.count() >= usize::from(u8::MAX) {
         return Ok(false);
     }
     let ftype = new.ftype as u8;
     let entry = SfEntry { at: 0, offset, name: new.name, ftype, ino: new.ino };
+    if index == dir.count() && widened == 0 {
+        append(tx, slot, old, &entry, wide);
+        return Ok(true);
+    }
     let before = dir.entries().take(index);
     let entries = before.chain([entry]).chain(dir.entries().skip(index));
     let bytes = sf::build(dir.parent(), entries);
@@ -80,13 +85,37 @@ pub(super) fn insert(tx: &mut Tx<'_>, slot: InodeSlot, new: New<'_>) -> Result<b
     Ok(true)
 }
 
+/// Appends an entry to a short form of `old` bytes whose numbers are as wide as need be.
+fn append(tx: &mut Tx<'_>, slot: InodeSlot, old: usize, entry: &SfEntry<'_>, wide: bool) {
+    let mut bytes = sf::Bytes::new();
+    sf::push_entry(&mut bytes, entry, wide);
+    let end = old + bytes.len();
+    tx.core_mut(slot).size = end as u64;
+    let fork = tx.fork_mut(slot, Fork::Data);
+    fork[0] += 1;
+    fork[1] += u8::from(sf::is_wide(entry.ino));
+    fork[old..end].copy_from_slice(&bytes);
+}
+
 /// Takes a name out.
 pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, name: &[u8]) -> Result<Option<Ino>> {
     let dir = parse(tx.fs(), tx.inode(slot))?;
     let Some(found) = dir.find(name) else { return Ok(None) };
     let (at, ino) = (found.at, found.ino);
-    let bytes = sf::build(dir.parent(), dir.entries().filter(|entry| entry.at != at));
-    write(tx, slot, &bytes);
+    if dir.wide() && dir.wide_count() == usize::from(sf::is_wide(ino)) {
+        // The last number that needed it: all become narrow.
+        let bytes = sf::build(dir.parent(), dir.entries().filter(|entry| entry.at != at));
+        write(tx, slot, &bytes);
+        return Ok(Some(ino));
+    }
+    let len = sf::sf_entry_len(name.len(), dir.wide());
+    let old = tx.inode(slot).core.size as usize;
+    tx.core_mut(slot).size = (old - len) as u64;
+    let fork = tx.fork_mut(slot, Fork::Data);
+    fork[0] -= 1;
+    fork[1] -= u8::from(sf::is_wide(ino));
+    fork.copy_within(at + len..old, at);
+    fork[old - len..old].fill(0);
     Ok(Some(ino))
 }
 

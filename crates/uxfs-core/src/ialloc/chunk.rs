@@ -23,7 +23,6 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
     }
     let owner = Owner::Special(RmapOwner::INODES);
     let near = geo.agino_block(near);
-    let near = tx.ag(ag).next_data.unwrap_or(near);
     let blocks = geo.chunk_blocks();
     let want = Want { min: blocks, max: blocks, align: geo.inode_align, near };
     if let Some((start, _)) = alloc::alloc_in(tx, ag, &want, owner)? {

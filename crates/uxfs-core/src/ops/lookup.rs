@@ -40,7 +40,15 @@ impl Fs {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDir`], [`Error::Loop`], or a damaged structure on the way.
     pub fn resolve(&self, path: &[u8], follow: bool) -> Result<Ino> {
-        self.resolve_from(self.root(), path, follow, &mut 0)
+        self.resolve_at(self.root(), path, follow)
+    }
+
+    /// As [`Fs::resolve`], but a path that does not begin with a slash starts at directory `dir`.
+    ///
+    /// # Errors
+    /// As [`Fs::resolve`].
+    pub fn resolve_at(&self, dir: Ino, path: &[u8], follow: bool) -> Result<Ino> {
+        self.resolve_from(dir, path, follow, &mut 0)
     }
 
     fn resolve_from(&self, dir: Ino, path: &[u8], follow: bool, links: &mut u32) -> Result<Ino> {

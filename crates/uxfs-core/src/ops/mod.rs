@@ -1,6 +1,7 @@
 //! The operations: what a caller does with a volume. One file each; every change is one
 //! transaction, or a chain of them that leaves the volume consistent at each link.
 
+mod build;
 mod create;
 mod link;
 mod lookup;
@@ -10,6 +11,7 @@ mod setattr;
 mod stat;
 mod xattr;
 
+pub use build::Content;
 pub use create::{NewInode, Times};
 pub use rename::RenameFlags;
 pub use setattr::SetAttr;

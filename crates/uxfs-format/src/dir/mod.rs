@@ -123,6 +123,9 @@ pub(crate) fn entry_problem(name: &[u8], ftype: u8) -> Option<String> {
 }
 
 #[cfg(test)]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -23,6 +23,7 @@ pub struct Shortform<'a> {
     bytes: &'a [u8],
     count: usize,
     wide_count: usize,
+    end: usize,
 }
 
 /// An entry of a short form.
@@ -88,12 +89,11 @@ impl<'a> Shortform<'a> {
             return Err(format!("short form of {} bytes", bytes.len()));
         }
         let (count, wide_count) = (usize::from(bytes[0]), usize::from(bytes[1]));
-        let sf = Self { bytes, count, wide_count };
+        let mut sf = Self { bytes, count, wide_count, end: FIRST };
         if bytes.len() < header_len(sf.wide()) {
             return Err(format!("short form of {} bytes", bytes.len()));
         }
         let mut at = header_len(sf.wide());
-        let mut least = FIRST;
         let mut wide = usize::from(is_wide(sf.parent()));
         for index in 0..count {
             let Some(entry) = sf.entry_at(at) else {
@@ -102,10 +102,10 @@ impl<'a> Shortform<'a> {
             if let Some(problem) = entry_problem(entry.name, entry.ftype) {
                 return Err(format!("entry {index}: {problem}"));
             }
-            if usize::from(entry.offset) < least || !entry.offset.is_multiple_of(8) {
+            if usize::from(entry.offset) < sf.end || !entry.offset.is_multiple_of(8) {
                 return Err(format!("entry {index} at offset {}", entry.offset));
             }
-            least = entry.end();
+            sf.end = entry.end();
             wide += usize::from(is_wide(entry.ino));
             at += sf_entry_len(entry.name.len(), sf.wide());
         }
@@ -131,6 +131,11 @@ impl<'a> Shortform<'a> {
     /// Inode numbers that need 8 bytes.
     pub fn wide_count(&self) -> usize {
         self.wide_count
+    }
+
+    /// Offset just behind the last entry's place in the data space.
+    pub fn end(&self) -> usize {
+        self.end
     }
 
     /// The directory above.
@@ -171,7 +176,7 @@ impl<'a> Shortform<'a> {
     /// Behind the last one if it fits there, else into the first gap.
     pub fn room(&self, len: usize, block: usize) -> Option<(u16, usize)> {
         let limit = super::block::data_limit(block, self.count + 1 + 2);
-        let end = self.entries().last().map_or(FIRST, |last| last.end());
+        let end = self.end;
         if end + len <= limit {
             return Some((u16::try_from(end).ok()?, self.count));
         }

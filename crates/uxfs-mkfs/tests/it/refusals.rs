@@ -116,8 +116,10 @@ fn what_mkfs_refuses_is_refused() {
 #[test]
 fn what_mkfs_refuses_only_when_it_writes_is_refused() {
     let pair = Pair::new(GIB);
-    let outcome = pair.make("-l agnum=0,su=256k", false, false).unwrap();
-    assert!(matches!(outcome, Outcome::Refused), "{outcome:?}");
+    for line in ["-l agnum=0,su=256k", "-d su=128m,sw=1"] {
+        let outcome = pair.make(line, false, false).unwrap();
+        assert!(matches!(outcome, Outcome::Refused), "{line}: {outcome:?}");
+    }
 }
 
 #[test]

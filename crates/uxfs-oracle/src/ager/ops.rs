@@ -145,10 +145,10 @@ impl Ager {
     }
 
     fn remove_tree(&mut self) -> io::Result<()> {
-        let path = self.dir();
-        if path == self.root {
-            return Ok(());
-        }
+        // The deepest of a few, since a tree near the root is most of the volume.
+        let some: Vec<PathBuf> = (0..4).map(|_| self.dir()).collect();
+        let deepest = some.into_iter().max_by_key(|path| path.components().count());
+        let Some(path) = deepest.filter(|path| *path != self.root) else { return Ok(()) };
         fs::remove_dir_all(&path)?;
         self.moved(&path, None);
         Ok(())

@@ -1,0 +1,89 @@
+//! Making a file whole in one transaction: inode, name, attributes, and room for its data. What an
+//! image builder wants, once for each file.
+
+use uxfs_format::Ino;
+use uxfs_format::inode::S_IFLNK;
+
+use super::NewInode;
+use crate::attr::{self, names};
+use crate::error::Result;
+use crate::file::Segment;
+use crate::fs::Fs;
+use crate::symlink;
+
+/// What a new file holds.
+#[derive(Clone, Copy, Debug)]
+pub enum Content<'a> {
+    /// Nothing.
+    Empty,
+    /// The target of a symbolic link.
+    Target(&'a [u8]),
+    /// Data of `size` bytes, present in these segments (offset and length, each starting at a
+    /// multiple of the block size and ending at one or at the end of the file), holes elsewhere.
+    Data {
+        /// Length of the file.
+        size: u64,
+        /// Where it has data.
+        segments: &'a [(u64, u64)],
+    },
+}
+
+impl Fs {
+    /// Makes a file with its attributes (Linux' names and values) and allocates the blocks of its
+    /// data, which the caller writes to the device at the places returned, zeroing the rest of the
+    /// last block. Until the data is there the blocks hold what they held before: the data must be
+    /// written before the volume is synced or closed.
+    ///
+    /// # Errors
+    /// As [`Fs::create`], [`Fs::symlink`] and [`Fs::set_xattr`]; nothing is made then.
+    pub fn build(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode,
+        xattrs: &[(Vec<u8>, Vec<u8>)],
+        content: Content<'_>,
+    ) -> Result<(Ino, Vec<Segment>)> {
+        let mut blocks = 0;
+        for (_, value) in xattrs {
+            blocks += attr::set_blocks(&self.geo, value.len());
+        }
+        let mut new = new.clone();
+        match content {
+            Content::Empty => {}
+            Content::Target(target) => {
+                symlink::check_target(target)?;
+                new.mode = S_IFLNK | new.mode & 0o7777;
+                blocks += self.geo.blocks_for(1024) + 4;
+            }
+            Content::Data { segments, .. } => {
+                for (_, len) in segments {
+                    blocks = blocks.saturating_add(self.geo.blocks_for(*len) + 1);
+                }
+            }
+        }
+        let (mut tx, slot) = self.begin_create(parent, name, &new, blocks.min(1 << 62))?;
+        for (name, value) in xattrs {
+            let stored = names::stored(name)?;
+            if let Some(value) = stored.coding.encode(value)? {
+                attr::set(&mut tx, slot, stored.namespace, stored.name, &value)?;
+            }
+        }
+        let mut places = Vec::new();
+        match content {
+            Content::Empty => {}
+            Content::Target(target) => symlink::write(&mut tx, slot, target)?,
+            Content::Data { size, segments } => {
+                for (offset, len) in segments {
+                    places.extend(self.allocate_in(&mut tx, slot, *offset, *len)?);
+                }
+                let core = tx.core_mut(slot);
+                core.size = core.size.max(size);
+            }
+        }
+        let ino = tx.inode(slot).ino;
+        tx.commit()?;
+        self.balance()?;
+        Ok((ino, places))
+    }
+}

@@ -1,0 +1,631 @@
+//! Copies trees: from the host into a volume, from a volume to the host, from volume to volume.
+//!
+//! The engine walks a [`SourceTree`] and builds in a [`TargetTree`]; the sides are `host` and
+//! `image`. It goes on after a failure and reports each, as `cp` does.
+//!
+//! 1. Nothing is written outside the target directory: every file is made in an open directory
+//!    that was itself reached name by name, and no symbolic link below it is followed. A link in
+//!    the way of a file is replaced, one in the way of a directory is an error.
+//! 2. A name from a source is used only if it stands for one entry of one directory.
+//! 3. A directory gets its own permissions and times after all in it is there.
+//! 4. Holes stay holes; files with several names stay one file if [`Preserve::links`] asks for it.
+//! 5. Depth costs heap and descriptors, not stack.
+//!
+//! Called by `uxfs cp`.
+
+mod host;
+mod image;
+
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+
+use uxfs_core::Error;
+use uxfs_format::timestamp::Timestamp;
+
+pub use host::{HostSource, HostTarget};
+pub use image::{ImageSource, ImageTarget};
+
+use crate::posix::{ACL_ACCESS, ACL_DEFAULT, is_plain_name};
+
+/// Bytes copied at a time.
+const WINDOW: usize = 4 << 20;
+
+/// What is carried over besides names and content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preserve {
+    /// Permissions and access lists. Otherwise the umask applies.
+    pub mode: bool,
+    /// Owner and group. Otherwise files belong to whoever copies.
+    pub ownership: bool,
+    /// Times of access and change of content, to the nanosecond.
+    pub timestamps: bool,
+    /// Files with several names stay one file.
+    pub links: bool,
+    /// Extended attributes other than access lists.
+    pub xattr: bool,
+    /// A target that refuses an extended attribute is a failure.
+    pub require_xattr: bool,
+}
+
+impl Preserve {
+    /// Everything that can be kept.
+    pub fn all() -> Self {
+        Self {
+            mode: true,
+            ownership: true,
+            timestamps: true,
+            links: true,
+            xattr: true,
+            require_xattr: false,
+        }
+    }
+}
+
+/// Which symbolic links of the source are followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Follow {
+    /// None.
+    #[default]
+    Never,
+    /// Those that are named themselves, not those met on the way.
+    Named,
+    /// All.
+    Always,
+}
+
+/// How to copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyOptions {
+    /// Directories with all that is in them.
+    pub recursive: bool,
+    /// What to carry over.
+    pub preserve: Preserve,
+    /// Which links to follow.
+    pub follow: Follow,
+    /// Leave files that exist as they are.
+    pub no_clobber: bool,
+    /// Replace a file that cannot be written by a new one.
+    pub force: bool,
+    /// Permissions that are not given unless [`Preserve::mode`].
+    pub umask: u16,
+}
+
+/// What kind of file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// Regular.
+    File,
+    /// Directory.
+    Dir,
+    /// Symbolic link.
+    Symlink,
+    /// Character device, block device, fifo or socket: the type bits of its mode.
+    Special(u16),
+}
+
+/// Names a file uniquely: the volume or device, and the inode.
+pub type FileId = (u64, u64);
+
+/// What is known of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Its kind.
+    pub kind: FileKind,
+    /// Permissions with set-ID and sticky bits.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Length in bytes.
+    pub size: u64,
+    /// Major and minor number of a device.
+    pub rdev: (u32, u32),
+    /// Number of names.
+    pub nlink: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of content.
+    pub mtime: Timestamp,
+    /// Which file it is.
+    pub id: FileId,
+}
+
+/// Extended attributes: names and values as Linux has them.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What a file is to be given. What is `None` is for the target's rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Permissions; exact if `exact`, else the umask or the directory's default list applies.
+    pub mode: u16,
+    /// Are the permissions to be exactly `mode`?
+    pub exact: bool,
+    /// Owner and group.
+    pub owner: Option<(u32, u32)>,
+    /// Times of access and of change.
+    pub times: Option<(Timestamp, Timestamp)>,
+    /// Extended attributes.
+    pub xattrs: Xattrs,
+    /// Is an attribute that the target refuses a failure?
+    pub require_xattr: bool,
+}
+
+/// Why one file was not copied.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// The volume says so.
+    #[error(transparent)]
+    Volume(#[from] Error),
+    /// The host says so.
+    #[error("{0}")]
+    Host(#[from] io::Error),
+    /// The engine refuses it; said why.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl From<rustix::io::Errno> for CopyError {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self::Host(errno.into())
+    }
+}
+
+type Result<T> = core::result::Result<T, CopyError>;
+
+fn refused<T>(why: impl Into<String>) -> Result<T> {
+    Err(CopyError::Refused(why.into()))
+}
+
+/// Where files come from.
+pub trait SourceTree {
+    /// A file of it, open as far as it needs to be.
+    type Node;
+
+    /// The entry `name` of a directory; the file that a symbolic link leads to if `follow`.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be looked at.
+    fn child(&self, dir: &Self::Node, name: &[u8], follow: bool)
+    -> Result<(Self::Node, FileInfo)>;
+
+    /// The names in a directory, without `.` and `..`.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn names(&self, dir: &Self::Node) -> Result<Vec<Vec<u8>>>;
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn link_target(&self, node: &Self::Node) -> Result<Vec<u8>>;
+
+    /// The extended attributes, access lists among them.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn xattrs(&self, node: &Self::Node) -> Result<Xattrs>;
+
+    /// Where a regular file has data: offsets and lengths, ascending.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn data(&self, node: &Self::Node, size: u64) -> Result<Vec<(u64, u64)>>;
+
+    /// Reads from a regular file; fewer bytes than asked for only at its end.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn read(&self, node: &Self::Node, offset: u64, buf: &mut [u8]) -> Result<usize>;
+}
+
+/// Where files go.
+pub trait TargetTree {
+    /// An open directory.
+    type Dir;
+    /// A regular file being written.
+    type File;
+    /// What is remembered of a file to give it a further name.
+    type Mark;
+
+    /// What is there under `name`; a symbolic link is told as such.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    fn find(&self, dir: &Self::Dir, name: &[u8]) -> Result<Option<FileInfo>>;
+
+    /// Which directory this is.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    fn id(&self, dir: &Self::Dir) -> Result<FileId>;
+
+    /// Opens a directory that exists; never through a symbolic link.
+    ///
+    /// # Errors
+    /// It is none, or cannot be opened.
+    fn enter(&self, dir: &Self::Dir, name: &[u8]) -> Result<Self::Dir>;
+
+    /// Makes a directory, writable for now; [`TargetTree::finish_dir`] follows.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    fn make_dir(&self, dir: &Self::Dir, name: &[u8], want: &Attributes) -> Result<Self::Dir>;
+
+    /// Gives a directory what it is to have.
+    ///
+    /// # Errors
+    /// Something of it is refused.
+    fn finish_dir(&self, dir: &Self::Dir, want: &Attributes) -> Result<()>;
+
+    /// Makes a regular file, or empties the one that `exists`.
+    ///
+    /// # Errors
+    /// It cannot be made or opened.
+    fn open_file(
+        &self,
+        dir: &Self::Dir,
+        name: &[u8],
+        want: &Attributes,
+        exists: bool,
+    ) -> Result<Self::File>;
+
+    /// Writes into the file.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn write(&self, file: &Self::File, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Gives the file its length and, if it is new or `want` says more than a mode, its attributes.
+    ///
+    /// # Errors
+    /// Something of it is refused.
+    fn finish_file(&self, file: Self::File, size: u64, want: &Attributes) -> Result<()>;
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    fn make_symlink(
+        &self,
+        dir: &Self::Dir,
+        name: &[u8],
+        target: &[u8],
+        want: &Attributes,
+    ) -> Result<()>;
+
+    /// Makes a device, fifo or socket.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    fn make_special(
+        &self,
+        dir: &Self::Dir,
+        name: &[u8],
+        info: &FileInfo,
+        want: &Attributes,
+    ) -> Result<()>;
+
+    /// What to remember of a file that was made.
+    ///
+    /// # Errors
+    /// It cannot be found again.
+    fn mark(&self, dir: &Self::Dir, name: &[u8]) -> Result<Self::Mark>;
+
+    /// Gives a file that was made another name.
+    ///
+    /// # Errors
+    /// It cannot be linked.
+    fn link(&self, mark: &Self::Mark, dir: &Self::Dir, name: &[u8]) -> Result<()>;
+
+    /// Removes a file that is no directory.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    fn remove(&self, dir: &Self::Dir, name: &[u8]) -> Result<()>;
+}
+
+/// What the engine tells while it works.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A file was copied: where from, where to.
+    Copied(&'a [u8], &'a [u8]),
+    /// A file was not, or not wholly: the path that the trouble is about, and the trouble.
+    Failed(&'a [u8], CopyError),
+}
+
+/// Listens to the engine.
+pub type Listener<'a> = &'a mut dyn FnMut(Event<'_>);
+
+/// A file to be copied, and how messages call it.
+pub struct From<'a, S: SourceTree> {
+    /// The side.
+    pub tree: &'a S,
+    /// The file.
+    pub node: S::Node,
+    /// What is known of it.
+    pub info: FileInfo,
+    /// Its path as messages have it.
+    pub shown: Vec<u8>,
+}
+
+/// Where to copy it to, and how messages call that.
+pub struct To<'a, T: TargetTree> {
+    /// The side.
+    pub tree: &'a T,
+    /// The directory.
+    pub dir: Rc<T::Dir>,
+    /// The name in it.
+    pub name: Vec<u8>,
+    /// Its path as messages have it.
+    pub shown: Vec<u8>,
+}
+
+/// Copies with one set of options; remembers files with several names from call to call.
+pub struct Copier<T: TargetTree> {
+    options: CopyOptions,
+    links: HashMap<FileId, T::Mark>,
+    buffer: Vec<u8>,
+}
+
+/// A directory on the way down.
+struct Level<N, D> {
+    node: N,
+    dir: Rc<D>,
+    names: std::vec::IntoIter<Vec<u8>>,
+    want: Option<Attributes>,
+    from_len: usize,
+    to_len: usize,
+}
+
+/// The walk of one call.
+struct Job<'a, S: SourceTree, T: TargetTree> {
+    source: &'a S,
+    target: &'a T,
+    levels: Vec<Level<S::Node, T::Dir>>,
+    from: Vec<u8>,
+    to: Vec<u8>,
+    /// Directories made or entered at the top, which are not copied into themselves.
+    top: Option<FileId>,
+}
+
+impl<T: TargetTree> Copier<T> {
+    /// A copier with these options.
+    pub fn new(options: CopyOptions) -> Self {
+        Self { options, links: HashMap::new(), buffer: Vec::new() }
+    }
+
+    /// Copies a file, or a tree if [`CopyOptions::recursive`]. Says whether all went well; what
+    /// did not was told to `listener`.
+    pub fn copy<S: SourceTree>(
+        &mut self,
+        from: From<'_, S>,
+        to: To<'_, T>,
+        listener: Listener<'_>,
+    ) -> bool {
+        let mut job = Job {
+            source: from.tree,
+            target: to.tree,
+            levels: Vec::new(),
+            from: from.shown,
+            to: to.shown,
+            top: None,
+        };
+        let mut good = true;
+        let mut tell = |job: &Job<'_, S, T>, result: Result<bool>, finishing: bool| match result {
+            Ok(true) if !finishing => listener(Event::Copied(&job.from, &job.to)),
+            Ok(_) => {}
+            Err(error) => {
+                good = false;
+                let about_target = finishing || !matches!(error, CopyError::Refused(_));
+                listener(Event::Failed(if about_target { &job.to } else { &job.from }, error));
+            }
+        };
+        let result = self.one(&mut job, from.node, from.info, &to.dir, &to.name);
+        tell(&job, result, false);
+        while let Some(level) = job.levels.last_mut() {
+            job.from.truncate(level.from_len);
+            job.to.truncate(level.to_len);
+            let Some(name) = level.names.next() else {
+                if let Some(level) = job.levels.pop()
+                    && let Some(want) = level.want
+                {
+                    let result = job.target.finish_dir(&level.dir, &want).map(|()| true);
+                    tell(&job, result, true);
+                }
+                continue;
+            };
+            for path in [&mut job.from, &mut job.to] {
+                if path.last() != Some(&b'/') {
+                    path.push(b'/');
+                }
+                path.extend_from_slice(&name);
+            }
+            let dir = Rc::clone(&level.dir);
+            let follow = self.options.follow == Follow::Always;
+            let result = match is_plain_name(&name) {
+                true => job.source.child(&level.node, &name, follow),
+                false => refused("not a name for a file: damaged or hostile, left out"),
+            };
+            match result {
+                Ok((node, info)) => {
+                    let result = self.one(&mut job, node, info, &dir, &name);
+                    tell(&job, result, false);
+                }
+                Err(CopyError::Refused(why)) => tell(&job, refused(why), false),
+                Err(error) => {
+                    let text = error.to_string();
+                    tell(&job, refused(text), false);
+                }
+            }
+        }
+        good
+    }
+
+    /// Copies one file; a directory is made and entered. Says whether it was copied now.
+    fn one<S: SourceTree>(
+        &mut self,
+        job: &mut Job<'_, S, T>,
+        node: S::Node,
+        info: FileInfo,
+        dir: &Rc<T::Dir>,
+        name: &[u8],
+    ) -> Result<bool> {
+        let there = job.target.find(dir, name)?;
+        if info.kind == FileKind::Dir {
+            return self.directory(job, node, &info, dir, name, there);
+        }
+        if let Some(there) = &there {
+            if there.id == info.id {
+                return refused("source and target are the same file");
+            }
+            if there.kind == FileKind::Dir {
+                return refused("cannot overwrite a directory with what is none");
+            }
+            if self.options.no_clobber {
+                return Ok(false);
+            }
+        }
+        let several = self.options.preserve.links && info.nlink > 1;
+        if several && let Some(mark) = self.links.get(&info.id) {
+            if there.is_some() {
+                job.target.remove(dir, name)?;
+            }
+            job.target.link(mark, dir, name)?;
+            return Ok(true);
+        }
+        let want = self.attributes(job.source, &node, &info)?;
+        match info.kind {
+            FileKind::File => self.file(job, &node, &info, dir, name, (&want, there))?,
+            _ => {
+                if there.is_some() {
+                    job.target.remove(dir, name)?;
+                }
+                if info.kind == FileKind::Symlink {
+                    let target = job.source.link_target(&node)?;
+                    job.target.make_symlink(dir, name, &target, &want)?;
+                } else {
+                    job.target.make_special(dir, name, &info, &want)?;
+                }
+            }
+        }
+        if several {
+            self.links.insert(info.id, job.target.mark(dir, name)?);
+        }
+        Ok(true)
+    }
+
+    fn directory<S: SourceTree>(
+        &mut self,
+        job: &mut Job<'_, S, T>,
+        node: S::Node,
+        info: &FileInfo,
+        dir: &Rc<T::Dir>,
+        name: &[u8],
+        there: Option<FileInfo>,
+    ) -> Result<bool> {
+        if !self.options.recursive {
+            return refused("is a directory, and -r was not given");
+        }
+        if job.top == Some(info.id) {
+            return refused("cannot copy a directory into itself");
+        }
+        let want = self.attributes(job.source, &node, info)?;
+        let (made, fresh) = match there {
+            Some(there) if there.kind == FileKind::Dir => (job.target.enter(dir, name)?, false),
+            Some(_) => return refused("cannot overwrite what is no directory with a directory"),
+            None => (job.target.make_dir(dir, name, &want)?, true),
+        };
+        let id = job.target.id(&made)?;
+        if id == info.id {
+            return refused("cannot copy a directory onto itself");
+        }
+        if job.top.is_none() {
+            job.top = Some(id);
+        }
+        let kept = self.options.preserve;
+        let finish = fresh || kept.mode || kept.ownership || kept.timestamps || kept.xattr;
+        let names = job.source.names(&node)?;
+        job.levels.push(Level {
+            node,
+            dir: Rc::new(made),
+            names: names.into_iter(),
+            want: finish.then_some(want),
+            from_len: job.from.len(),
+            to_len: job.to.len(),
+        });
+        Ok(fresh)
+    }
+
+    fn file<S: SourceTree>(
+        &mut self,
+        job: &Job<'_, S, T>,
+        node: &S::Node,
+        info: &FileInfo,
+        dir: &T::Dir,
+        name: &[u8],
+        (want, there): (&Attributes, Option<FileInfo>),
+    ) -> Result<()> {
+        let mut exists = there.is_some();
+        if there.is_some_and(|t| t.kind == FileKind::Symlink) {
+            job.target.remove(dir, name)?;
+            exists = false;
+        }
+        let data = job.source.data(node, info.size)?;
+        let file = match job.target.open_file(dir, name, want, exists) {
+            Err(_) if exists && self.options.force => {
+                job.target.remove(dir, name)?;
+                job.target.open_file(dir, name, want, false)?
+            }
+            other => other?,
+        };
+        self.buffer.resize(WINDOW, 0);
+        let mut size = info.size;
+        for (start, len) in data {
+            let mut done = 0;
+            while done < len {
+                let room = (len - done).min(WINDOW as u64);
+                let window = &mut self.buffer[..usize::try_from(room).unwrap_or(WINDOW)];
+                let count = job.source.read(node, start + done, window)?;
+                if count == 0 {
+                    // It became shorter meanwhile.
+                    size = size.min(start + done);
+                    break;
+                }
+                job.target.write(&file, start + done, &window[..count])?;
+                done += count as u64;
+            }
+        }
+        job.target.finish_file(file, size, want)
+    }
+
+    fn attributes<S: SourceTree>(
+        &self,
+        source: &S,
+        node: &S::Node,
+        info: &FileInfo,
+    ) -> Result<Attributes> {
+        let kept = self.options.preserve;
+        let mut want = Attributes {
+            mode: if kept.mode { info.mode } else { info.mode & 0o777 },
+            exact: kept.mode,
+            owner: kept.ownership.then_some((info.uid, info.gid)),
+            times: kept.timestamps.then_some((info.atime, info.mtime)),
+            xattrs: Vec::new(),
+            require_xattr: kept.require_xattr,
+        };
+        if kept.xattr || kept.mode {
+            want.xattrs = source.xattrs(node)?;
+            want.xattrs.retain(|(name, _)| {
+                let is_list = name == ACL_ACCESS || name == ACL_DEFAULT;
+                if is_list { kept.mode } else { kept.xattr }
+            });
+        }
+        if !kept.mode && info.kind != FileKind::Dir {
+            want.mode &= if matches!(info.kind, FileKind::Symlink) { 0o777 } else { 0o7777 };
+        }
+        Ok(want)
+    }
+}

@@ -1,0 +1,388 @@
+//! A tree of a volume as a PAX tar.
+//!
+//! One thread walks and reads metadata, the caller's thread copies data into the archive; between
+//! them goes a bounded stream of batches. The walker asks the host to read each batch's data ahead,
+//! in one request for each run of neighbouring blocks, so that the copying finds it in memory.
+//!
+//! 1. Entries come depth first, each directory's in the order in which it holds them: the same
+//!    volume gives the same archive, and what was written one after the other is read so.
+//! 2. No name leaves the tree: one that is empty, `.`, `..` or holds a slash or a NUL is an error.
+//! 3. A directory is entered once: a damaged volume cannot make the walk endless.
+//! 4. What is in memory at a time is bounded by [`BATCHES`] batches, whatever the tree's size.
+//!
+//! Called by `uxfs export`, and by whoever wants a tar of a volume.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use rustix::fs::Advice;
+use uxfs_archive::{ArchiveError, Entry, Kind, Meta, SparseMap, TarWriter, Time, Xattrs};
+use uxfs_core::{Error, Fs, Segment, Stat};
+use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
+use uxfs_format::timestamp::Timestamp;
+use uxfs_format::{Ino, Place};
+
+use crate::posix;
+
+/// Batches that may wait for the copying thread.
+const BATCHES: usize = 4;
+/// A batch is full with this many entries,
+const BATCH_ENTRIES: usize = 256;
+/// or with this many bytes of data.
+const BATCH_BYTES: u64 = 4 << 20;
+/// Most of one file's data that is read ahead at a time.
+const AHEAD: u64 = 4 << 20;
+/// Runs of blocks this near to each other are read ahead in one request.
+const GAP: u64 = 64 << 10;
+
+/// What was exported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExportSummary {
+    /// Files, directories and all else.
+    pub entries: u64,
+    /// Bytes of file data, holes not counted.
+    pub data_bytes: u64,
+}
+
+/// Why an export failed. The archive is incomplete then.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// A file of the volume cannot be read.
+    #[error("/{}: {source}", path.escape_ascii())]
+    Read {
+        /// Its path from the exported directory.
+        path: Vec<u8>,
+        /// What is wrong.
+        source: Error,
+    },
+    /// The archive cannot be written.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+}
+
+/// An entry and where its data lies: segments of the device, holes left out.
+struct Item {
+    entry: Entry,
+    data: Vec<Segment>,
+}
+
+type Batch = Result<Vec<Item>, ExportError>;
+
+/// Writes the tree below directory `root` to `out` as a PAX tar, and gives `out` back, flushed.
+/// Paths in the archive are relative to `root`, which comes first as `./`.
+///
+/// Nobody may change the volume meanwhile. `out` is best unbuffered.
+///
+/// # Errors
+/// [`ExportError`]; what was written is no whole archive then.
+pub fn export<W: Write>(
+    fs: &Fs,
+    root: Ino,
+    out: W,
+) -> Result<(W, ExportSummary), ExportError> {
+    let mut writer = TarWriter::new(out);
+    let mut summary = ExportSummary::default();
+    std::thread::scope(|scope| {
+        let (sender, receiver) = sync_channel(BATCHES);
+        scope.spawn(move || {
+            let mut walk = Walk::new(fs, sender);
+            if let Err(error) = walk.tree(root) {
+                walk.give(Err(error));
+            }
+        });
+        write_all(fs, receiver, &mut writer, &mut summary)
+    })?;
+    Ok((writer.finish()?, summary))
+}
+
+fn write_all<W: Write>(
+    fs: &Fs,
+    batches: Receiver<Batch>,
+    writer: &mut TarWriter<W>,
+    summary: &mut ExportSummary,
+) -> Result<(), ExportError> {
+    for batch in batches {
+        for item in batch? {
+            let mut data = Data { fs, segments: &item.data, done: 0 };
+            writer.entry(&item.entry, &mut data)?;
+            summary.entries += 1;
+            summary.data_bytes += item.data.iter().map(|s| s.len).sum::<u64>();
+        }
+    }
+    Ok(())
+}
+
+/// The data of a file, read where it lies on the device.
+struct Data<'a> {
+    fs: &'a Fs,
+    segments: &'a [Segment],
+    /// Bytes taken from the first segment.
+    done: u64,
+}
+
+impl Read for Data<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let Some(segment) = self.segments.first() else { return Ok(0) };
+        let left = segment.len - self.done;
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        let at = segment.device.unwrap_or(0) + self.done;
+        // The walker has asked for the beginning of long segments only.
+        if self.done % AHEAD + len as u64 >= AHEAD && left > len as u64 {
+            let next = self.done.next_multiple_of(AHEAD);
+            let more = segment.len.saturating_sub(next).min(AHEAD);
+            read_ahead(self.fs, at - self.done + next, more);
+        }
+        self.fs.device().read_at(at, &mut buf[..len])?;
+        self.done += len as u64;
+        if self.done == segment.len {
+            self.segments = &self.segments[1..];
+            self.done = 0;
+        }
+        Ok(len)
+    }
+}
+
+fn read_ahead(fs: &Fs, offset: u64, len: u64) {
+    if let (Some(file), Some(len)) = (fs.device().as_file(), std::num::NonZeroU64::new(len)) {
+        advise(file, offset, len);
+    }
+}
+
+fn advise(file: &File, offset: u64, len: std::num::NonZeroU64) {
+    // A hint: where it is not taken, reading is slower and nothing else.
+    let _ = rustix::fs::fadvise(file, offset, Some(len), Advice::WillNeed);
+}
+
+/// Asks for ranges of the device, neighbours together.
+fn read_ahead_all(fs: &Fs, mut ranges: Vec<(u64, u64)>) {
+    ranges.sort_unstable();
+    let mut run: Option<(u64, u64)> = None;
+    for (start, len) in ranges {
+        match &mut run {
+            Some((first, end)) if start <= *end + GAP && start - *first < 2 * AHEAD => {
+                *end = (*end).max(start + len);
+            }
+            _ => {
+                if let Some((first, end)) = run.replace((start, start + len)) {
+                    read_ahead(fs, first, end - first);
+                }
+            }
+        }
+    }
+    if let Some((first, end)) = run {
+        read_ahead(fs, first, end - first);
+    }
+}
+
+/// A directory on the way down: its names not yet visited.
+struct Level {
+    names: std::vec::IntoIter<(Vec<u8>, Ino)>,
+    path_len: usize,
+}
+
+struct Walk<'a> {
+    fs: &'a Fs,
+    sender: SyncSender<Batch>,
+    batch: Vec<Item>,
+    bytes: u64,
+    /// The copying thread has gone away.
+    unheard: bool,
+    path: Vec<u8>,
+    levels: Vec<Level>,
+    entered: HashSet<Ino>,
+    /// First paths of files with several names, and how many names are still to come.
+    links: HashMap<Ino, (Vec<u8>, u32)>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(fs: &'a Fs, sender: SyncSender<Batch>) -> Self {
+        Self {
+            fs,
+            sender,
+            batch: Vec::new(),
+            bytes: 0,
+            unheard: false,
+            path: Vec::new(),
+            levels: Vec::new(),
+            entered: HashSet::new(),
+            links: HashMap::new(),
+        }
+    }
+
+    fn failed(&self, source: Error) -> ExportError {
+        ExportError::Read { path: self.path.clone(), source }
+    }
+
+    fn give(&mut self, batch: Batch) {
+        self.unheard |= self.sender.send(batch).is_err();
+    }
+
+    fn tree(&mut self, root: Ino) -> Result<(), ExportError> {
+        self.visit(root)?;
+        while let Some(level) = self.levels.last_mut() {
+            self.path.truncate(level.path_len);
+            let Some((name, ino)) = level.names.next() else {
+                self.levels.pop();
+                continue;
+            };
+            if !self.path.is_empty() {
+                self.path.push(b'/');
+            }
+            self.path.extend_from_slice(&name);
+            self.visit(ino)?;
+            if self.unheard {
+                return Ok(());
+            }
+        }
+        self.send();
+        Ok(())
+    }
+
+    fn visit(&mut self, ino: Ino) -> Result<(), ExportError> {
+        let stat = self.fs.stat(ino).map_err(|e| self.failed(e))?;
+        let mut data = Vec::new();
+        let linked = stat.mode & S_IFMT != S_IFDIR && stat.nlink > 1;
+        let kind = match linked.then(|| self.earlier_name(&stat)).flatten() {
+            Some(target) => Kind::Hardlink { target },
+            None => self.kind(&stat, &mut data).map_err(|e| self.failed(e))?,
+        };
+        let first = !matches!(kind, Kind::Hardlink { .. });
+        let xattrs = match first {
+            true => xattrs(self.fs, ino).map_err(|e| self.failed(e))?,
+            false => Xattrs::new(),
+        };
+        let meta = meta(&stat, xattrs);
+        let is_dir = kind == Kind::Dir;
+        let entry = Entry { path: self.path.clone(), kind, meta };
+        self.bytes += data.iter().map(|s| s.len).sum::<u64>();
+        self.batch.push(Item { entry, data });
+        if self.batch.len() >= BATCH_ENTRIES || self.bytes >= BATCH_BYTES {
+            self.send();
+        }
+        if is_dir { self.enter(ino) } else { Ok(()) }
+    }
+
+    /// Sends the batch and has its data read ahead.
+    fn send(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        self.bytes = 0;
+        let ranges = batch
+            .iter()
+            .flat_map(|item| &item.data)
+            .filter_map(|s| Some((s.device?, s.len.min(AHEAD))))
+            .collect();
+        read_ahead_all(self.fs, ranges);
+        self.give(Ok(batch));
+    }
+
+    /// The name under which a file with several was met before; notes it if it was not.
+    fn earlier_name(&mut self, stat: &Stat) -> Option<Vec<u8>> {
+        let Some((first, left)) = self.links.get_mut(&stat.ino) else {
+            self.links.insert(stat.ino, (self.path.clone(), stat.nlink - 1));
+            return None;
+        };
+        *left = left.saturating_sub(1);
+        let (first, left) = (first.clone(), *left);
+        if left == 0 {
+            self.links.remove(&stat.ino);
+        }
+        Some(first)
+    }
+
+    fn kind(&self, stat: &Stat, data: &mut Vec<Segment>) -> Result<Kind, Error> {
+        let (major, minor) = stat.rdev;
+        Ok(match stat.mode & S_IFMT {
+            S_IFDIR => Kind::Dir,
+            S_IFREG => {
+                *data = self.fs.segments(stat.ino)?;
+                data.retain(|s| s.device.is_some());
+                let ranges = data.iter().map(|s| (s.offset, s.len));
+                let map = SparseMap::from_segments(stat.size, ranges).map_err(|problem| {
+                    Error::corrupt("extent map", Place::Inode(stat.ino), problem)
+                })?;
+                Kind::File { size: stat.size, map }
+            }
+            S_IFLNK => Kind::Symlink { target: self.fs.readlink(stat.ino)? },
+            S_IFCHR => Kind::Char { major, minor },
+            S_IFBLK => Kind::Block { major, minor },
+            S_IFIFO => Kind::Fifo,
+            S_IFSOCK => Kind::Socket,
+            other => {
+                let problem = format!("mode {other:#o} of no file type");
+                return Err(Error::corrupt("inode", Place::Inode(stat.ino), problem));
+            }
+        })
+    }
+
+    fn enter(&mut self, dir: Ino) -> Result<(), ExportError> {
+        let damaged = |problem: String| Error::corrupt("directory", Place::Inode(dir), problem);
+        if !self.entered.insert(dir) {
+            return Err(self.failed(damaged("is reached by two paths".into())));
+        }
+        let mut names = Vec::new();
+        let mut bad = None;
+        let listed = self.fs.read_dir(dir, 0, &mut |entry| {
+            if entry.is_dot() {
+                return ControlFlow::Continue(());
+            }
+            if !posix::is_plain_name(entry.name) {
+                bad = Some(format!("entry '{}'", entry.name.escape_ascii()));
+                return ControlFlow::Break(());
+            }
+            names.push((entry.name.to_vec(), entry.ino));
+            ControlFlow::Continue(())
+        });
+        listed.map_err(|e| self.failed(e))?;
+        if let Some(problem) = bad {
+            return Err(self.failed(damaged(problem)));
+        }
+        self.read_inodes_ahead(&names);
+        let level = Level { names: names.into_iter(), path_len: self.path.len() };
+        self.levels.push(level);
+        Ok(())
+    }
+
+    fn read_inodes_ahead(&self, names: &[(Vec<u8>, Ino)]) {
+        let geo = &self.fs.geo;
+        let len = u64::from(geo.cluster_blocks()) << geo.block_log;
+        let mut clusters: Vec<(u64, u64)> = names
+            .iter()
+            .filter(|(_, ino)| geo.ino_valid(*ino))
+            .map(|(_, ino)| {
+                let (block, _) = geo.cluster_of(geo.ino_agino(*ino));
+                (geo.ag_daddr(geo.ino_ag(*ino), block).bytes(), len)
+            })
+            .collect();
+        clusters.sort_unstable();
+        clusters.dedup();
+        read_ahead_all(self.fs, clusters);
+    }
+}
+
+fn xattrs(fs: &Fs, ino: Ino) -> Result<Xattrs, Error> {
+    let mut all = Xattrs::new();
+    for name in fs.list_xattrs(ino)? {
+        let value = fs.get_xattr(ino, &name)?;
+        all.push((name, value));
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+fn meta(stat: &Stat, xattrs: Xattrs) -> Meta {
+    let time = |t: Timestamp| Time { sec: t.sec, nsec: t.nsec };
+    Meta {
+        mode: u32::from(stat.mode & 0o7777),
+        uid: stat.uid,
+        gid: stat.gid,
+        mtime: time(stat.mtime),
+        atime: Some(time(stat.atime)),
+        ctime: Some(time(stat.ctime)),
+        crtime: Some(time(stat.crtime)),
+        xattrs,
+        ..Meta::default()
+    }
+}

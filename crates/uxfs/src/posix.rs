@@ -1,0 +1,191 @@
+//! What the kernel does around a change to a file, beyond the change: permissions of new files,
+//! access lists that follow the mode, bits that a new owner must not inherit.
+//!
+//! The operations of [`Fs`] do what they are told and nothing more; callers who act for a user, as
+//! the command does, come through here.
+
+use uxfs_core::{Error, Fs, NewInode, Result, SetAttr, XattrMode};
+use uxfs_format::Ino;
+use uxfs_format::acl::Acl;
+use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+
+/// Set-user-ID.
+pub const S_ISUID: u16 = 0o4000;
+/// Set-group-ID.
+pub const S_ISGID: u16 = 0o2000;
+/// Linux' name of the access list.
+pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+/// Linux' name of a directory's default list.
+pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// Is this a name that stands for an entry of one directory and nothing else?
+pub fn is_plain_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && !name.iter().any(|b| matches!(b, 0 | b'/'))
+}
+
+/// On whose behalf files are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Creator {
+    /// Owner of new files.
+    pub uid: u32,
+    /// Group of new files, unless their directory says otherwise.
+    pub gid: u32,
+    /// Permissions that new files do not get, unless their directory has a default access list.
+    pub umask: u16,
+}
+
+impl Creator {
+    /// The inode for a new file of `mode` in `parent`, with the access list it inherits: owner,
+    /// group by the directory's set-group-ID bit, permissions by umask or default list.
+    ///
+    /// # Errors
+    /// Of reading the directory.
+    pub fn plan(&self, fs: &Fs, parent: Ino, mode: u16) -> Result<Plan> {
+        let up = fs.stat(parent)?;
+        let mut new = NewInode::new(mode);
+        (new.uid, new.gid) = (self.uid, self.gid);
+        if up.mode & S_ISGID != 0 {
+            new.gid = up.gid;
+            if mode & S_IFMT == S_IFDIR {
+                new.mode |= S_ISGID;
+            }
+        }
+        let default = match mode & S_IFMT {
+            S_IFLNK => None,
+            _ => list(fs, parent, ACL_DEFAULT)?,
+        };
+        let Some(default) = default else {
+            if mode & S_IFMT != S_IFLNK {
+                new.mode &= !(self.umask & 0o777);
+            }
+            return Ok(Plan { new, access: None, default: None });
+        };
+        let mut access = default.clone();
+        access.set_permissions(default.permissions() & mode);
+        new.mode = new.mode & !0o777 | access.permissions();
+        let access = (!access.is_minimal()).then(|| access.to_linux());
+        let default = (mode & S_IFMT == S_IFDIR).then(|| default.to_linux());
+        let bytes = |list: &Option<Vec<u8>>| list.as_ref().map_or(0, |l| 2 * l.len() + 32);
+        new.attr_bytes = bytes(&access) + bytes(&default);
+        Ok(Plan { new, access, default })
+    }
+
+    /// Makes a file of `mode` under `name`, as the system call would.
+    ///
+    /// # Errors
+    /// As [`Fs::create`].
+    pub fn create(
+        &self,
+        fs: &Fs,
+        parent: Ino,
+        name: &[u8],
+        mode: u16,
+        rdev: (u32, u32),
+    ) -> Result<Ino> {
+        let mut plan = self.plan(fs, parent, mode)?;
+        plan.new.rdev = rdev;
+        let ino = fs.create(parent, name, &plan.new)?;
+        plan.finish(fs, ino)?;
+        Ok(ino)
+    }
+
+    /// Makes a symbolic link, as the system call would.
+    ///
+    /// # Errors
+    /// As [`Fs::symlink`].
+    pub fn symlink(&self, fs: &Fs, parent: Ino, name: &[u8], target: &[u8]) -> Result<Ino> {
+        let plan = self.plan(fs, parent, S_IFLNK | 0o777)?;
+        fs.symlink(parent, name, target, &plan.new)
+    }
+}
+
+/// A file about to be made.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The inode.
+    pub new: NewInode,
+    access: Option<Vec<u8>>,
+    default: Option<Vec<u8>>,
+}
+
+impl Plan {
+    /// Gives the inode that was made the access lists it inherits.
+    ///
+    /// # Errors
+    /// As [`Fs::set_xattr`].
+    pub fn finish(&self, fs: &Fs, ino: Ino) -> Result<()> {
+        for (name, value) in [(ACL_ACCESS, &self.access), (ACL_DEFAULT, &self.default)] {
+            if let Some(value) = value {
+                fs.set_xattr(ino, name, value, XattrMode::Any)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn list(fs: &Fs, ino: Ino, name: &[u8]) -> Result<Option<Acl>> {
+    match fs.get_xattr(ino, name) {
+        Ok(value) => Acl::from_linux(&value).map_err(|_| Error::Invalid("a damaged access list")),
+        Err(Error::NoAttr) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+/// Changes the permissions of a file; its access list, if it has one, follows.
+///
+/// # Errors
+/// As [`Fs::set_attr`].
+pub fn change_mode(fs: &Fs, ino: Ino, permissions: u16) -> Result<()> {
+    if let Some(mut acl) = list(fs, ino, ACL_ACCESS)? {
+        acl.set_permissions(permissions);
+        fs.set_xattr(ino, ACL_ACCESS, &acl.to_linux(), XattrMode::Any)?;
+    }
+    fs.set_attr(ino, &SetAttr { permissions: Some(permissions), ..SetAttr::default() })
+}
+
+/// Gives a file to another user or group. As with the kernel, a program loses what made it run
+/// with its former owner's rights: set-ID bits and capabilities.
+///
+/// # Errors
+/// As [`Fs::set_attr`].
+pub fn change_owner(fs: &Fs, ino: Ino, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+    let stat = fs.stat(ino)?;
+    let mut change = SetAttr { uid, gid, ..SetAttr::default() };
+    if stat.mode & S_IFMT == S_IFREG {
+        let group_runs = stat.mode & 0o010 != 0;
+        let lost = S_ISUID | if group_runs { S_ISGID } else { 0 };
+        if stat.mode & lost != 0 {
+            change.permissions = Some(stat.mode & 0o7777 & !lost);
+        }
+        match fs.remove_xattr(ino, CAPABILITY) {
+            Ok(()) | Err(Error::NoAttr) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    fs.set_attr(ino, &change)
+}
+
+/// Sets an attribute as the system call would: an access list changes the mode too, and one that
+/// says no more than the mode is not kept.
+///
+/// # Errors
+/// As [`Fs::set_xattr`].
+pub fn set_xattr(fs: &Fs, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+    if name != ACL_ACCESS {
+        return fs.set_xattr(ino, name, value, mode);
+    }
+    let acl = Acl::from_linux(value)
+        .map_err(|_| Error::Invalid("the value is not a valid access control list"))?;
+    let Some(acl) = acl else { return fs.set_xattr(ino, name, value, mode) };
+    if acl.is_minimal() {
+        match fs.remove_xattr(ino, name) {
+            Ok(()) | Err(Error::NoAttr) => {}
+            Err(other) => return Err(other),
+        }
+    } else {
+        fs.set_xattr(ino, name, value, mode)?;
+    }
+    let permissions = fs.stat(ino)?.mode & 0o7000 | acl.permissions();
+    fs.set_attr(ino, &SetAttr { permissions: Some(permissions), ..SetAttr::default() })
+}
