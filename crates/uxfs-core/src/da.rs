@@ -22,11 +22,11 @@ use uxfs_format::verify::BufKind;
 use uxfs_format::{FileBlock, Geometry};
 
 use crate::buf::BufRef;
+use crate::dabuf;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::InodeState;
 use crate::tx::{InodeSlot, Tx};
-use crate::dabuf;
 
 /// Which tree of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,13 +351,7 @@ fn link_after(
 }
 
 /// The block `at`, a neighbour of `buf` on the same level.
-fn neighbour(
-    tx: &Tx<'_>,
-    slot: InodeSlot,
-    tree: Tree,
-    buf: &BufRef,
-    at: u32,
-) -> Result<BufRef> {
+fn neighbour(tx: &Tx<'_>, slot: InodeSlot, tree: Tree, buf: &BufRef, at: u32) -> Result<BufRef> {
     let next = read_child(tx.fs(), tx.inode(slot), tree, FileBlock(at.into()))?;
     let rank = |buf: &BufRef| {
         let block = buf.read();
@@ -565,4 +559,3 @@ fn collapse_root(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree) -> Result<()> {
     }
     Ok(())
 }
-

@@ -69,11 +69,19 @@ struct Slot {
     used: bool,
 }
 
+#[derive(Default)]
+struct Shard {
+    slots: FxHashMap<u64, Slot>,
+    /// Number of inodes at which to look for some to drop.
+    sweep_at: usize,
+}
+
 /// The inodes in memory.
 pub struct Inodes {
-    shards: [Mutex<FxHashMap<u64, Slot>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     dirty: Mutex<BTreeMap<u64, InodeRef>>,
-    count: AtomicUsize,
+    dirty_count: AtomicUsize,
+    /// Inodes of a shard that may stay when they are clean.
     limit: usize,
 }
 
@@ -83,18 +91,18 @@ impl Inodes {
         Self {
             shards: core::array::from_fn(|_| Mutex::default()),
             dirty: Mutex::default(),
-            count: AtomicUsize::new(0),
-            limit,
+            dirty_count: AtomicUsize::new(0),
+            limit: (limit / SHARDS).max(64),
         }
     }
 
-    fn shard(&self, ino: Ino) -> &Mutex<FxHashMap<u64, Slot>> {
+    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
         &self.shards[ino.0 as usize % SHARDS]
     }
 
     /// Number of inodes that wait to be written.
     pub(crate) fn dirty_count(&self) -> usize {
-        self.dirty.lock().len()
+        self.dirty_count.load(Ordering::Relaxed)
     }
 
     /// The inode, from memory or from the volume; it may be a free one.
@@ -102,7 +110,7 @@ impl Inodes {
     /// # Errors
     /// If there can be no such inode, or it cannot be read or is damaged.
     pub fn get(&self, fs: &Fs, ino: Ino) -> Result<InodeRef> {
-        if let Some(slot) = self.shard(ino).lock().get_mut(&ino.0) {
+        if let Some(slot) = self.shard(ino).lock().slots.get_mut(&ino.0) {
             slot.used = true;
             return Ok(Arc::clone(&slot.cell));
         }
@@ -114,19 +122,18 @@ impl Inodes {
     pub(crate) fn insert(&self, state: InodeState) -> InodeRef {
         let ino = state.ino;
         let mut shard = self.shard(ino).lock();
-        if let Some(slot) = shard.get(&ino.0) {
+        if let Some(slot) = shard.slots.get(&ino.0) {
             return Arc::clone(&slot.cell);
         }
         let cell = Arc::new(RwLock::new(state));
-        shard.insert(ino.0, Slot { cell: Arc::clone(&cell), used: true });
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
-        if count > self.limit {
-            let before = shard.len();
-            shard.retain(|_, slot| {
+        shard.slots.insert(ino.0, Slot { cell: Arc::clone(&cell), used: true });
+        if shard.slots.len() > shard.sweep_at.max(self.limit) {
+            shard.slots.retain(|_, slot| {
                 let busy = Arc::strong_count(&slot.cell) > 1;
                 core::mem::take(&mut slot.used) || busy
             });
-            self.count.fetch_sub(before - shard.len(), Ordering::Relaxed);
+            // What must stay may be most of it: look again only when as many have come.
+            shard.sweep_at = 2 * shard.slots.len();
         }
         cell
     }
@@ -136,7 +143,7 @@ impl Inodes {
     /// # Errors
     /// If it is in use.
     pub(crate) fn is_free_in_memory(&self, ino: Ino) -> Result<bool> {
-        let cell = match self.shard(ino).lock().get(&ino.0) {
+        let cell = match self.shard(ino).lock().slots.get(&ino.0) {
             Some(slot) => Arc::clone(&slot.cell),
             None => return Ok(false),
         };
@@ -151,10 +158,10 @@ impl Inodes {
 
     /// Drops an inode that is no longer what memory says.
     pub(crate) fn forget(&self, ino: Ino) {
-        if self.shard(ino).lock().remove(&ino.0).is_some() {
-            self.count.fetch_sub(1, Ordering::Relaxed);
+        self.shard(ino).lock().slots.remove(&ino.0);
+        if self.dirty.lock().remove(&ino.0).is_some() {
+            self.dirty_count.fetch_sub(1, Ordering::Relaxed);
         }
-        self.dirty.lock().remove(&ino.0);
     }
 
     /// Puts an inode whose change was committed among those to be written.
@@ -162,12 +169,14 @@ impl Inodes {
         // A dirty inode is held by the dirty set, so it is not evicted.
         if !core::mem::replace(&mut state.dirty, true) {
             self.dirty.lock().insert(state.ino.0, Arc::clone(cell));
+            self.dirty_count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Writes all dirty inodes into their cluster buffers. The caller has shut out transactions.
     pub(crate) fn flush(&self, fs: &Fs) -> Result<()> {
         let dirty = core::mem::take(&mut *self.dirty.lock());
+        self.dirty_count.fetch_sub(dirty.len(), Ordering::Relaxed);
         let mut cluster: Option<BufRef> = None;
         for (ino, cell) in dirty {
             let ino = Ino(ino);

@@ -4,6 +4,10 @@
 
 pub mod import;
 
+pub mod copy;
+pub mod export;
+pub mod posix;
+
 pub use uxfs_archive as archive;
 pub use uxfs_core::{
     Content, Error, Fs, NAME_MAX, NewInode, OpenOptions, RenameFlags, Result, Segment, SetAttr, Stat, StatFs,

@@ -142,7 +142,7 @@ pub(crate) fn alloc_anywhere(
             };
             let want = Want { min: least, max: clamp(max), align: 1, near };
             if let Some((start, len)) = alloc_in(tx, ag, &want, owner)? {
-                if matches!(owner, Owner::Fork { fork: Fork::Data, .. }) {
+                if matches!(goal, Goal::Stream(_)) {
                     tx.ag_mut(ag).next_data = Some(start.plus(len));
                 }
                 return Ok((geo.fsb(ag, start), len.into()));

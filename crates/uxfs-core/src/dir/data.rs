@@ -51,9 +51,7 @@ pub(super) fn probe(
     match found(buf) {
         None => Err(buf.corrupt(format!("a leaf entry leads to offset {at}: no entry there"))),
         Some(None) => Ok(None),
-        Some(Some((ino, ftype))) => {
-            Ok(Some(Hit { ino, ftype, db, data: buf.clone(), at, index }))
-        }
+        Some(Some((ino, ftype))) => Ok(Some(Hit { ino, ftype, db, data: buf.clone(), at, index })),
     }
 }
 

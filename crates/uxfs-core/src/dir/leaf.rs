@@ -1,10 +1,10 @@
 //! The leaf form: data blocks, and one leaf with all entries by hash and the room of every block.
 
+use uxfs_format::da;
 use uxfs_format::dir::leaf::{self, NO_BLOCK, best_at};
 use uxfs_format::dir::{self, entry_len, free};
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::BufKind;
-use uxfs_format::da;
 
 use super::{Hit, New, Slots, block, data, put, set_counts};
 use crate::buf::BufRef;

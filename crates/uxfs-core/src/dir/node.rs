@@ -9,11 +9,11 @@ use uxfs_format::{FileBlock, Geometry, da};
 use super::{Hit, New, data, leaf, put, search, set_counts};
 use crate::buf::BufRef;
 use crate::da::{self as tree, Path, Tree};
+use crate::dabuf;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::InodeState;
 use crate::tx::{Changed, InodeSlot, Tx};
-use crate::dabuf;
 
 /// Finds a name, and the way to its leaf.
 pub(super) fn find(
@@ -24,7 +24,8 @@ pub(super) fn find(
     hash: u32,
 ) -> Result<Option<(Hit, Path)>> {
     let mut path = tree::find_leaf_from(fs, inode, Tree::Dir, root.clone(), hash)?;
-    loop {
+    // There are no more leaves than blocks; in a damaged tree they may seem to go on for ever.
+    for _ in 0..inode.core.nblocks.min(fs.geo.dblocks) {
         let slots = leaf::slots(&path.leaf);
         let (hit, more) = search(fs, inode, &path.leaf, slots, name, hash)?;
         if let Some(hit) = hit {
@@ -35,6 +36,7 @@ pub(super) fn find(
             return Ok(None);
         }
     }
+    Err(inode.corrupt("directory's leaves go round in a circle"))
 }
 
 /// Hash of a leaf's last entry, stale or not; 0 if it has none.
@@ -47,12 +49,7 @@ fn last_hash(leaf: &BufRef) -> u32 {
 }
 
 /// Enters a name.
-pub(super) fn insert(
-    tx: &mut Tx<'_>,
-    slot: InodeSlot,
-    root: BufRef,
-    new: New<'_>,
-) -> Result<()> {
+pub(super) fn insert(tx: &mut Tx<'_>, slot: InodeSlot, root: BufRef, new: New<'_>) -> Result<()> {
     let fs = tx.fs();
     let mut path = tree::find_leaf_from(fs, tx.inode(slot), Tree::Dir, root, new.hash)?;
     let full = {

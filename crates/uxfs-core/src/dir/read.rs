@@ -55,9 +55,14 @@ pub fn read_dir(
     let end = bmap::last_before(fs, inode, Fork::Data, fs.geo.dir_leaf_start())?;
     let blocks = (inode.core.size / size).min(end.0.div_ceil(fs.geo.dir_block_fsbs()));
     let kinds = [BufKind::DirBlock, BufKind::DirData];
-    for db in from / size..blocks {
+    let mut db = from / size;
+    while db < blocks {
         let at = super::data::file_block(&fs.geo, db);
-        let Some(buf) = dabuf::read_opt(fs, inode, Fork::Data, at, &kinds)? else { continue };
+        let Some(buf) = dabuf::read_opt(fs, inode, Fork::Data, at, &kinds)? else {
+            let next = bmap::at_or_after(fs, inode, Fork::Data, at)?;
+            db = next.map_or(blocks, |extent| extent.offset.0 >> fs.geo.dir_blklog).max(db + 1);
+            continue;
+        };
         // A copy: the callback may come to wait for whoever waits for this block.
         let (kind, bytes) = {
             let content = buf.read();
@@ -80,6 +85,7 @@ pub fn read_dir(
                 return Ok(());
             }
         }
+        db += 1;
     }
     Ok(())
 }

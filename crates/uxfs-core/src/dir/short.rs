@@ -161,11 +161,13 @@ pub(super) fn to_block(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     let buf = dabuf::grow(tx, slot, Fork::Data, FileBlock(0), BufKind::DirBlock)?;
     let dir = Shortform::parse(&bytes).map_err(|problem| tx.inode(slot).corrupt(problem))?;
     let dots = [(DOT, ino, &b"."[..]), (DOTDOT, dir.parent(), b"..")];
-    let dots = dots.map(|(at, ino, name)| {
-        DataEntry { at, ino, name, ftype: FileType::Directory as u8 }
-    });
-    let rest = dir.entries().map(|e| {
-        DataEntry { at: e.offset.into(), ino: e.ino, name: e.name, ftype: e.ftype }
+    let dots =
+        dots.map(|(at, ino, name)| DataEntry { at, ino, name, ftype: FileType::Directory as u8 });
+    let rest = dir.entries().map(|e| DataEntry {
+        at: e.offset.into(),
+        ino: e.ino,
+        name: e.name,
+        ftype: e.ftype,
     });
     block::fill(&mut tx.edit_all(&buf), dots.into_iter().chain(rest));
     Ok(())

@@ -36,7 +36,8 @@ impl Volume {
         let (source, proto) = (dir.path().join("source"), dir.path().join("proto"));
         std::fs::write(&source, "x").unwrap();
         let source = source.to_str().unwrap();
-        let mut text = format!("unused\n0 0\nd--755 0 0\nfile ---644 0 0 {source}\ndir d--755 0 0\n");
+        let mut text =
+            format!("unused\n0 0\nd--755 0 0\nfile ---644 0 0 {source}\ndir d--755 0 0\n");
         for number in 0..entries {
             text += &format!("made{number} ---644 0 0 /dev/null\n");
         }
@@ -214,7 +215,11 @@ fn form_name(fs: &Fs, ino: Ino) -> &'static str {
     }
 }
 
-fn judge(volume: &Volume, taste: Taste, entries: usize) -> core::result::Result<(), uxfs_oracle::Finding> {
+fn judge(
+    volume: &Volume,
+    taste: Taste,
+    entries: usize,
+) -> core::result::Result<(), uxfs_oracle::Finding> {
     if matches!(taste.names, Names::OneHash) && entries > 100 {
         // xfs_repair of this time does not believe in two leaves that end in one hash.
         return uxfs_oracle::db_check(&volume.path);
@@ -344,7 +349,9 @@ fn directories_of_mkfs() {
         for _ in 0..entries {
             step(&fs, &volume, &mut model, &mut rng, taste, 0);
         }
-        for name in model.keys().filter(|name| !made.contains_key(*name)).cloned().collect::<Vec<_>>() {
+        for name in
+            model.keys().filter(|name| !made.contains_key(*name)).cloned().collect::<Vec<_>>()
+        {
             let mut tx = Tx::begin(&fs, remove_blocks(&fs.geo)).unwrap();
             let [dir, file] = tx.lock_inodes([volume.dir, volume.file]).unwrap();
             assert_eq!(remove(&mut tx, dir, &name).unwrap(), Some(volume.file));
@@ -441,8 +448,12 @@ fn damage_ends_in_an_error() {
         for start in [FileBlock(0), geo.dir_leaf_start(), geo.dir_free_start()] {
             let mut at = start;
             let kinds = [
-                BufKind::DirBlock, BufKind::DirData, BufKind::DirLeaf1, BufKind::DirLeafN,
-                BufKind::DaNode, BufKind::DirFree,
+                BufKind::DirBlock,
+                BufKind::DirData,
+                BufKind::DirLeaf1,
+                BufKind::DirLeafN,
+                BufKind::DaNode,
+                BufKind::DirFree,
             ];
             while let Some(buf) =
                 dabuf::read_opt(&fs, &cell.read(), Fork::Data, at, &kinds).unwrap()

@@ -31,7 +31,7 @@ pub struct ImageFile {
 }
 
 /// What is known of a file of the volume that is called `volume` in [`FileId`]s.
-pub fn info(volume: u64, stat: &Stat) -> FileInfo {
+fn info(volume: u64, stat: &Stat) -> FileInfo {
     let kind = match stat.mode & S_IFMT {
         S_IFREG => FileKind::File,
         S_IFDIR => FileKind::Dir,

@@ -164,6 +164,21 @@ pub enum CopyError {
     /// The engine refuses it; said why.
     #[error("{0}")]
     Refused(String),
+    /// The same, on the source's side.
+    #[error("{0}")]
+    Source(Box<CopyError>),
+}
+
+impl CopyError {
+    /// Is the trouble with the file that is copied, rather than with what it becomes?
+    fn is_about_source(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Source(_))
+    }
+}
+
+/// Marks a failure as the source's.
+fn reading<R>(result: Result<R>) -> Result<R> {
+    result.map_err(|error| CopyError::Source(Box::new(error)))
 }
 
 impl From<rustix::io::Errno> for CopyError {
@@ -340,7 +355,7 @@ pub enum Event<'a> {
 pub type Listener<'a> = &'a mut dyn FnMut(Event<'_>);
 
 /// A file to be copied, and how messages call it.
-pub struct From<'a, S: SourceTree> {
+pub struct CopyFrom<'a, S: SourceTree> {
     /// The side.
     pub tree: &'a S,
     /// The file.
@@ -352,7 +367,7 @@ pub struct From<'a, S: SourceTree> {
 }
 
 /// Where to copy it to, and how messages call that.
-pub struct To<'a, T: TargetTree> {
+pub struct CopyTo<'a, T: TargetTree> {
     /// The side.
     pub tree: &'a T,
     /// The directory.
@@ -401,8 +416,8 @@ impl<T: TargetTree> Copier<T> {
     /// did not was told to `listener`.
     pub fn copy<S: SourceTree>(
         &mut self,
-        from: From<'_, S>,
-        to: To<'_, T>,
+        from: CopyFrom<'_, S>,
+        to: CopyTo<'_, T>,
         listener: Listener<'_>,
     ) -> bool {
         let mut job = Job {
@@ -419,8 +434,8 @@ impl<T: TargetTree> Copier<T> {
             Ok(_) => {}
             Err(error) => {
                 good = false;
-                let about_target = finishing || !matches!(error, CopyError::Refused(_));
-                listener(Event::Failed(if about_target { &job.to } else { &job.from }, error));
+                let path = if error.is_about_source() { &job.from } else { &job.to };
+                listener(Event::Failed(path, error));
             }
         };
         let result = self.one(&mut job, from.node, from.info, &to.dir, &to.name);
@@ -446,7 +461,7 @@ impl<T: TargetTree> Copier<T> {
             let dir = Rc::clone(&level.dir);
             let follow = self.options.follow == Follow::Always;
             let result = match is_plain_name(&name) {
-                true => job.source.child(&level.node, &name, follow),
+                true => reading(job.source.child(&level.node, &name, follow)),
                 false => refused("not a name for a file: damaged or hostile, left out"),
             };
             match result {
@@ -454,11 +469,7 @@ impl<T: TargetTree> Copier<T> {
                     let result = self.one(&mut job, node, info, &dir, &name);
                     tell(&job, result, false);
                 }
-                Err(CopyError::Refused(why)) => tell(&job, refused(why), false),
-                Err(error) => {
-                    let text = error.to_string();
-                    tell(&job, refused(text), false);
-                }
+                Err(error) => tell(&job, Err(error), false),
             }
         }
         good
@@ -504,7 +515,7 @@ impl<T: TargetTree> Copier<T> {
                     job.target.remove(dir, name)?;
                 }
                 if info.kind == FileKind::Symlink {
-                    let target = job.source.link_target(&node)?;
+                    let target = reading(job.source.link_target(&node))?;
                     job.target.make_symlink(dir, name, &target, &want)?;
                 } else {
                     job.target.make_special(dir, name, &info, &want)?;
@@ -547,7 +558,7 @@ impl<T: TargetTree> Copier<T> {
         }
         let kept = self.options.preserve;
         let finish = fresh || kept.mode || kept.ownership || kept.timestamps || kept.xattr;
-        let names = job.source.names(&node)?;
+        let names = reading(job.source.names(&node))?;
         job.levels.push(Level {
             node,
             dir: Rc::new(made),
@@ -573,7 +584,7 @@ impl<T: TargetTree> Copier<T> {
             job.target.remove(dir, name)?;
             exists = false;
         }
-        let data = job.source.data(node, info.size)?;
+        let data = reading(job.source.data(node, info.size))?;
         let file = match job.target.open_file(dir, name, want, exists) {
             Err(_) if exists && self.options.force => {
                 job.target.remove(dir, name)?;
@@ -588,7 +599,7 @@ impl<T: TargetTree> Copier<T> {
             while done < len {
                 let room = (len - done).min(WINDOW as u64);
                 let window = &mut self.buffer[..usize::try_from(room).unwrap_or(WINDOW)];
-                let count = job.source.read(node, start + done, window)?;
+                let count = reading(job.source.read(node, start + done, window))?;
                 if count == 0 {
                     // It became shorter meanwhile.
                     size = size.min(start + done);
@@ -617,14 +628,11 @@ impl<T: TargetTree> Copier<T> {
             require_xattr: kept.require_xattr,
         };
         if kept.xattr || kept.mode {
-            want.xattrs = source.xattrs(node)?;
+            want.xattrs = reading(source.xattrs(node))?;
             want.xattrs.retain(|(name, _)| {
                 let is_list = name == ACL_ACCESS || name == ACL_DEFAULT;
                 if is_list { kept.mode } else { kept.xattr }
             });
-        }
-        if !kept.mode && info.kind != FileKind::Dir {
-            want.mode &= if matches!(info.kind, FileKind::Symlink) { 0o777 } else { 0o7777 };
         }
         Ok(want)
     }

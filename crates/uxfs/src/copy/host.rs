@@ -1,0 +1,476 @@
+//! The host's file system as source and as target of a copy.
+//!
+//! 1. A directory is open while it is walked; what is in it is reached from its descriptor, one
+//!    name at a time, never through a symbolic link unless the source side was asked to follow.
+//! 2. A file is opened without waiting (a fifo has no writer), and is checked to be what was
+//!    looked at.
+
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Statx, StatxFlags, StatxTimestamp,
+    Timespec, Timestamps, Uid, XattrFlags,
+};
+use rustix::io::Errno;
+use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
+use uxfs_format::timestamp::Timestamp;
+
+use super::{
+    Attributes, CopyError, FileId, FileInfo, FileKind, Result, SourceTree, TargetTree, Xattrs,
+    refused,
+};
+
+/// Linux' limit for an attribute's value and for the list of names.
+const XATTR_MAX: usize = 64 << 10;
+const LOOK: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
+const OPEN_DIR: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The host, copied from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostSource;
+
+/// A file of the host.
+pub struct HostNode {
+    /// The directory it is in and its name there.
+    dir: Rc<OwnedFd>,
+    name: CString,
+    /// Itself, if it is a regular file or a directory.
+    open: Option<Rc<OwnedFd>>,
+    /// Was a link followed to get to it?
+    followed: bool,
+}
+
+/// The host, copied to.
+pub struct HostTarget {
+    /// The directory that nothing is written outside of.
+    top: OwnedFd,
+    /// Does this process act as root, so that a refused owner is a failure?
+    privileged: bool,
+}
+
+/// A directory below the target.
+pub struct HostDir {
+    fd: OwnedFd,
+    /// Its path from the target, one name after the other.
+    below: Vec<CString>,
+}
+
+/// A regular file being written.
+pub struct HostFile {
+    file: File,
+    fresh: bool,
+}
+
+fn c_name(name: &[u8]) -> Result<CString> {
+    CString::new(name).map_err(|_| CopyError::Refused("the name holds a NUL".into()))
+}
+
+fn statx(dir: BorrowedFd<'_>, name: &CString, flags: AtFlags) -> Result<Statx> {
+    let mask = StatxFlags::BASIC_STATS;
+    Ok(rustix::fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, mask)?)
+}
+
+fn info(stat: &Statx) -> FileInfo {
+    let kind = match stat.stx_mode & S_IFMT {
+        S_IFREG => FileKind::File,
+        S_IFDIR => FileKind::Dir,
+        S_IFLNK => FileKind::Symlink,
+        other => FileKind::Special(other),
+    };
+    let time = |t: StatxTimestamp| Timestamp { sec: t.tv_sec, nsec: t.tv_nsec };
+    let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    FileInfo {
+        kind,
+        mode: stat.stx_mode & 0o7777,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        size: stat.stx_size,
+        rdev: (stat.stx_rdev_major, stat.stx_rdev_minor),
+        nlink: stat.stx_nlink,
+        atime: time(stat.stx_atime),
+        mtime: time(stat.stx_mtime),
+        id: (device, stat.stx_ino),
+    }
+}
+
+/// Where the kernel shows the file behind a descriptor, and a name in it: for calls that take no
+/// descriptor and name.
+fn proc_path(fd: BorrowedFd<'_>, name: Option<&CString>) -> PathBuf {
+    let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    match name {
+        Some(name) => path.join(OsStr::from_bytes(name.as_bytes())),
+        None => path,
+    }
+}
+
+impl HostSource {
+    /// The file at `path`; what a symbolic link there leads to, if `follow`.
+    ///
+    /// # Errors
+    /// It cannot be looked at or opened.
+    pub fn open(&self, path: &Path, follow: bool) -> Result<(HostNode, FileInfo)> {
+        let cwd = rustix::fs::open(".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        self.look(Rc::new(cwd), c_name(path.as_os_str().as_bytes())?, follow)
+    }
+
+    fn look(&self, dir: Rc<OwnedFd>, name: CString, follow: bool) -> Result<(HostNode, FileInfo)> {
+        let at = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let seen = info(&statx(dir.as_fd(), &name, at)?);
+        let mut node = HostNode { dir, name, open: None, followed: follow };
+        if matches!(seen.kind, FileKind::File | FileKind::Dir) {
+            let flags = if follow { LOOK - OFlags::NOFOLLOW } else { LOOK };
+            let open = |more| {
+                rustix::fs::openat(&*node.dir, &node.name, flags | more, Mode::empty())
+            };
+            // Only the owner may leave the access time alone.
+            let fd = match open(OFlags::NOATIME) {
+                Err(Errno::PERM) => open(OFlags::empty()),
+                other => other,
+            }?;
+            if info(&statx(fd.as_fd(), &CString::default(), AtFlags::EMPTY_PATH)?).id != seen.id {
+                return refused("was replaced while it was looked at");
+            }
+            node.open = Some(Rc::new(fd));
+        }
+        Ok((node, seen))
+    }
+}
+
+impl HostNode {
+    fn fd(&self) -> Result<&Rc<OwnedFd>> {
+        self.open.as_ref().ok_or_else(|| CopyError::Refused("neither a file nor a directory".into()))
+    }
+
+    fn attribute_path(&self) -> PathBuf {
+        match &self.open {
+            Some(fd) => proc_path(fd.as_fd(), None),
+            None => proc_path(self.dir.as_fd(), Some(&self.name)),
+        }
+    }
+
+    fn list(&self, into: &mut [u8]) -> core::result::Result<usize, Errno> {
+        match &self.open {
+            Some(fd) => rustix::fs::flistxattr(fd, into),
+            None if self.followed => rustix::fs::listxattr(self.attribute_path(), into),
+            None => rustix::fs::llistxattr(self.attribute_path(), into),
+        }
+    }
+
+    fn get(&self, name: &[u8], into: &mut [u8]) -> core::result::Result<usize, Errno> {
+        match &self.open {
+            Some(fd) => rustix::fs::fgetxattr(fd, name, into),
+            None if self.followed => rustix::fs::getxattr(self.attribute_path(), name, into),
+            None => rustix::fs::lgetxattr(self.attribute_path(), name, into),
+        }
+    }
+}
+
+impl SourceTree for HostSource {
+    type Node = HostNode;
+
+    fn child(&self, dir: &HostNode, name: &[u8], follow: bool) -> Result<(HostNode, FileInfo)> {
+        self.look(Rc::clone(dir.fd()?), c_name(name)?, follow)
+    }
+
+    fn names(&self, dir: &HostNode) -> Result<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        for item in Dir::read_from(&**dir.fd()?)? {
+            let item = item?;
+            let name = item.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                names.push(name.to_vec());
+            }
+        }
+        // The host's order may be that of a hash; a volume made twice should be the same.
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn link_target(&self, node: &HostNode) -> Result<Vec<u8>> {
+        let target = rustix::fs::readlinkat(&*node.dir, &node.name, Vec::new())?;
+        Ok(target.into_bytes())
+    }
+
+    fn xattrs(&self, node: &HostNode) -> Result<Xattrs> {
+        let mut buf = vec![0; XATTR_MAX];
+        let names = match node.list(&mut buf) {
+            Ok(count) => buf[..count].to_vec(),
+            Err(Errno::OPNOTSUPP) => return Ok(Xattrs::new()),
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut all = Xattrs::new();
+        for name in names.split(|b| *b == 0).filter(|name| !name.is_empty()) {
+            let kept = [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"];
+            if !kept.iter().any(|prefix| name.starts_with(prefix)) {
+                continue;
+            }
+            match node.get(name, &mut buf) {
+                Ok(count) => all.push((name.to_vec(), buf[..count].to_vec())),
+                // Removed since it was listed.
+                Err(Errno::NODATA) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    fn data(&self, node: &HostNode, size: u64) -> Result<Vec<(u64, u64)>> {
+        let fd = node.fd()?;
+        let mut segments = Vec::new();
+        let mut at = 0;
+        while at < size {
+            let start = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
+                Ok(start) => start.min(size),
+                Err(Errno::NXIO) => break,
+                // This file system knows no holes.
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(vec![(0, size)]),
+                Err(errno) => return Err(errno.into()),
+            };
+            at = rustix::fs::seek(fd, SeekFrom::Hole(start))?.min(size);
+            if at <= start {
+                break;
+            }
+            segments.push((start, at - start));
+        }
+        Ok(segments)
+    }
+
+    fn read(&self, node: &HostNode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        Ok(rustix::io::pread(&**node.fd()?, buf, offset)?)
+    }
+}
+
+impl HostTarget {
+    /// The directory `path`, and the handle on it.
+    ///
+    /// # Errors
+    /// It is no directory or cannot be opened.
+    pub fn open(path: &Path) -> Result<(Self, HostDir)> {
+        let flags = OPEN_DIR - OFlags::NOFOLLOW;
+        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        let top = fd.try_clone()?;
+        let privileged = rustix::process::geteuid().is_root();
+        Ok((Self { top, privileged }, HostDir { fd, below: Vec::new() }))
+    }
+
+    /// Owner, attributes, permissions and times, in the order in which none undoes another.
+    fn apply(&self, fd: BorrowedFd<'_>, want: &Attributes, fresh: bool) -> Result<()> {
+        let mut mode = want.mode;
+        if let Some((uid, gid)) = want.owner {
+            let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+            match rustix::fs::fchown(fd, owner.0, owner.1) {
+                Ok(()) => {}
+                Err(Errno::PERM) if !self.privileged => {
+                    // Set-ID bits would now lend the rights of whoever copies.
+                    mode &= !0o6000;
+                    let _ = rustix::fs::fchown(fd, None, owner.1);
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        self.set_xattrs(want, &|name, value| {
+            rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty())
+        })?;
+        if want.exact {
+            rustix::fs::fchmod(fd, Mode::from_raw_mode(mode.into()))?;
+        } else if fresh {
+            // It was made writable for its owner at first.
+            let has = statx(fd, &CString::default(), AtFlags::EMPTY_PATH)?.stx_mode;
+            let mode = has & 0o7000 | mode & has & 0o777;
+            rustix::fs::fchmod(fd, Mode::from_raw_mode(mode.into()))?;
+        }
+        if let Some(times) = times(want) {
+            rustix::fs::futimens(fd, &times)?;
+        }
+        Ok(())
+    }
+
+    fn set_xattrs(
+        &self,
+        want: &Attributes,
+        set: &dyn Fn(&[u8], &[u8]) -> core::result::Result<(), Errno>,
+    ) -> Result<()> {
+        for (name, value) in &want.xattrs {
+            match set(name, value) {
+                Ok(()) => {}
+                Err(Errno::PERM | Errno::OPNOTSUPP | Errno::ACCESS) if !want.require_xattr => {}
+                Err(errno) => {
+                    let name = name.escape_ascii();
+                    let error = io::Error::from(errno);
+                    return refused(format!("cannot set attribute {name}: {error}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for what has no descriptor of its own.
+    fn apply_in(&self, dir: &HostDir, name: &CString, want: &Attributes, link: bool) -> Result<()> {
+        let at = AtFlags::SYMLINK_NOFOLLOW;
+        let mut mode = want.mode;
+        if let Some((uid, gid)) = want.owner {
+            let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+            match rustix::fs::chownat(&dir.fd, name, owner.0, owner.1, at) {
+                Ok(()) => {}
+                Err(Errno::PERM) if !self.privileged => mode &= !0o6000,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        let path = proc_path(dir.fd.as_fd(), Some(name));
+        self.set_xattrs(want, &|name, value| {
+            rustix::fs::lsetxattr(&path, name, value, XattrFlags::empty())
+        })?;
+        if want.exact && !link {
+            rustix::fs::chmodat(&dir.fd, name, Mode::from_raw_mode(mode.into()), AtFlags::empty())?;
+        }
+        if let Some(times) = times(want) {
+            rustix::fs::utimensat(&dir.fd, name, &times, at)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the directory that lies `below` the target, name by name.
+    fn reopen(&self, below: &[CString]) -> Result<OwnedFd> {
+        let mut fd = self.top.try_clone()?;
+        for name in below {
+            fd = rustix::fs::openat(&fd, name, OPEN_DIR, Mode::empty())?;
+        }
+        Ok(fd)
+    }
+}
+
+fn times(want: &Attributes) -> Option<Timestamps> {
+    let time = |t: Timestamp| Timespec { tv_sec: t.sec, tv_nsec: t.nsec.into() };
+    let (atime, mtime) = want.times?;
+    Some(Timestamps { last_access: time(atime), last_modification: time(mtime) })
+}
+
+impl TargetTree for HostTarget {
+    type Dir = HostDir;
+    type File = HostFile;
+    type Mark = (Vec<CString>, CString);
+
+    fn find(&self, dir: &HostDir, name: &[u8]) -> Result<Option<FileInfo>> {
+        match statx(dir.fd.as_fd(), &c_name(name)?, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(info(&stat))),
+            Err(CopyError::Host(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn id(&self, dir: &HostDir) -> Result<FileId> {
+        Ok(info(&statx(dir.fd.as_fd(), &CString::default(), AtFlags::EMPTY_PATH)?).id)
+    }
+
+    fn enter(&self, dir: &HostDir, name: &[u8]) -> Result<HostDir> {
+        let name = c_name(name)?;
+        let fd = rustix::fs::openat(&dir.fd, &name, OPEN_DIR, Mode::empty())?;
+        let below = dir.below.iter().cloned().chain([name]).collect();
+        Ok(HostDir { fd, below })
+    }
+
+    fn make_dir(&self, dir: &HostDir, name: &[u8], want: &Attributes) -> Result<HostDir> {
+        let keep = if want.exact { 0o700 } else { want.mode | 0o700 };
+        let mode = Mode::from_raw_mode(u32::from(keep & 0o777));
+        rustix::fs::mkdirat(&dir.fd, &c_name(name)?, mode)?;
+        self.enter(dir, name)
+    }
+
+    fn finish_dir(&self, dir: &HostDir, want: &Attributes) -> Result<()> {
+        self.apply(dir.fd.as_fd(), want, want.mode & 0o700 != 0o700)
+    }
+
+    fn open_file(
+        &self,
+        dir: &HostDir,
+        name: &[u8],
+        want: &Attributes,
+        exists: bool,
+    ) -> Result<HostFile> {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let how = if exists { OFlags::TRUNC } else { OFlags::CREATE | OFlags::EXCL };
+        // Nobody else reads what is not finished, if it is to be exact later.
+        let mode = if want.owner.is_some() { want.mode & 0o700 } else { want.mode & 0o777 };
+        let mode = Mode::from_raw_mode(u32::from(mode | 0o200));
+        let fd = rustix::fs::openat(&dir.fd, &c_name(name)?, flags | how, mode)?;
+        Ok(HostFile { file: File::from(fd), fresh: !exists })
+    }
+
+    fn write(&self, file: &HostFile, offset: u64, data: &[u8]) -> Result<()> {
+        let stat = rustix::fs::fstat(&file.file)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+            file.file.write_all_at(data, offset)?;
+        } else {
+            // A device or fifo that was there and was named.
+            io::Write::write_all(&mut &file.file, data)?;
+        }
+        Ok(())
+    }
+
+    fn finish_file(&self, file: HostFile, size: u64, want: &Attributes) -> Result<()> {
+        let stat = rustix::fs::fstat(&file.file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(());
+        }
+        if u64::try_from(stat.st_size).unwrap_or(0) != size {
+            file.file.set_len(size)?;
+        }
+        self.apply(file.file.as_fd(), want, file.fresh && want.mode & 0o200 == 0)
+    }
+
+    fn make_symlink(
+        &self,
+        dir: &HostDir,
+        name: &[u8],
+        target: &[u8],
+        want: &Attributes,
+    ) -> Result<()> {
+        let name = c_name(name)?;
+        rustix::fs::symlinkat(&c_name(target)?, &dir.fd, &name)?;
+        self.apply_in(dir, &name, want, true)
+    }
+
+    fn make_special(
+        &self,
+        dir: &HostDir,
+        name: &[u8],
+        info: &FileInfo,
+        want: &Attributes,
+    ) -> Result<()> {
+        let kind = match info.kind {
+            FileKind::Special(S_IFCHR) => FileType::CharacterDevice,
+            FileKind::Special(S_IFBLK) => FileType::BlockDevice,
+            FileKind::Special(S_IFIFO) => FileType::Fifo,
+            FileKind::Special(S_IFSOCK) => FileType::Socket,
+            _ => return refused("of no kind that the host knows"),
+        };
+        let name = c_name(name)?;
+        let mode = Mode::from_raw_mode(u32::from(want.mode & 0o777));
+        let device = rustix::fs::makedev(info.rdev.0, info.rdev.1);
+        rustix::fs::mknodat(&dir.fd, &name, kind, mode, device)?;
+        self.apply_in(dir, &name, want, false)
+    }
+
+    fn mark(&self, dir: &HostDir, name: &[u8]) -> Result<(Vec<CString>, CString)> {
+        Ok((dir.below.clone(), c_name(name)?))
+    }
+
+    fn link(&self, mark: &Self::Mark, dir: &HostDir, name: &[u8]) -> Result<()> {
+        let old = self.reopen(&mark.0)?;
+        rustix::fs::linkat(&old, &mark.1, &dir.fd, &c_name(name)?, AtFlags::empty())?;
+        Ok(())
+    }
+
+    fn remove(&self, dir: &HostDir, name: &[u8]) -> Result<()> {
+        Ok(rustix::fs::unlinkat(&dir.fd, &c_name(name)?, AtFlags::empty())?)
+    }
+}
