@@ -161,8 +161,9 @@ pub(crate) fn alloc_anywhere(
 /// Where data of a group goes on. A stream starts some way into the group: what lies before fills
 /// up with inodes and directories, so that data stays in one piece, and they close together.
 fn stream_start(tx: &Tx<'_>, ag: AgNo) -> AgBlock {
-    let len = tx.fs().geo.ag_len(ag);
-    tx.ag(ag).next_data.unwrap_or(AgBlock(len / 16))
+    let geo = &tx.fs().geo;
+    let log = if geo.fsb_ag(geo.log_start) == ag { geo.log_blocks } else { 0 };
+    tx.ag(ag).next_data.unwrap_or(AgBlock(log + (geo.ag_len(ag) - log.min(geo.ag_len(ag))) / 16))
 }
 
 impl From<FsBlock> for Goal {

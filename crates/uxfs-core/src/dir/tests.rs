@@ -531,3 +531,59 @@ fn no_space() {
     close(fs);
     uxfs_oracle::both(&volume.path).unwrap_or_else(|f| panic!("{f}"));
 }
+
+/// Kernels read what was made here and go on with it, and what they make is read here.
+#[test]
+fn turns_with_kernels() {
+    use uxfs_oracle::{Kernel, vm};
+    let tastes: [(&[&str], u64); 4] =
+        [(&[], 12), (&[], 90), (&["-b", "size=1k"], 700), (&["-m", "rmapbt=1"], 6000)];
+    let mut rng = Rng::new(3);
+    let mut turns = Vec::new();
+    for (options, of) in tastes {
+        let volume = Volume::new(options);
+        let (fs, mut model) = (volume.open(), Model::new());
+        let taste = Taste { names: Names::Short, of, steps: [0, 0] };
+        for (steps, removals) in [(of, 0), (of, 60)] {
+            for _ in 0..steps {
+                step(&fs, &volume, &mut model, &mut rng, taste, removals);
+            }
+        }
+        close(fs);
+        turns.push((volume, model, taste));
+    }
+    for kernel in Kernel::ALL {
+        let mut machine = vm::Vm::new(kernel);
+        let mut script = "set -e\n".to_owned();
+        for (number, (volume, ..)) in turns.iter().enumerate() {
+            machine = machine.drive(&volume.path, true);
+            script += &format!(
+                "mount -t xfs /drive/{number} /mnt\ncd /mnt/dir\nls -A > /out/before{number}\n\
+                for i in *[37]; do [ -e $i ] && rm $i; done\n\
+                for i in $(seq 150); do ln ../file link$i || true; done\n\
+                ls -A > /out/after{number}\ncd /\numount /mnt\n"
+            );
+        }
+        let out = machine.script(&script).run().unwrap_or_else(|f| panic!("{f}"));
+        for (number, (volume, model, taste)) in turns.iter_mut().enumerate() {
+            let names = |file: String| -> Vec<Vec<u8>> {
+                let mut list: Vec<_> =
+                    out.files[&file].split(|b| *b == b'\n').map(<[u8]>::to_vec).collect();
+                list.retain(|name| !name.is_empty());
+                list.sort();
+                list
+            };
+            assert!(names(format!("before{number}")).iter().eq(model.keys()));
+            *model =
+                names(format!("after{number}")).into_iter().map(|n| (n, volume.file)).collect();
+            uxfs_oracle::both(&volume.path).unwrap_or_else(|f| panic!("{f}"));
+            let fs = volume.open();
+            check(&fs, volume, model, &mut rng);
+            for _ in 0..taste.of {
+                step(&fs, volume, model, &mut rng, *taste, 50);
+            }
+            close(fs);
+            uxfs_oracle::both(&volume.path).unwrap_or_else(|f| panic!("{f}"));
+        }
+    }
+}

@@ -22,7 +22,7 @@ const QUEUE: usize = 6;
 /// Runs that grow side by side.
 const OPEN: usize = 8;
 /// Threads that move data.
-const MOVERS: usize = 2;
+const MOVERS: usize = 3;
 
 /// Where a piece's bytes come from.
 enum Origin {

@@ -1,0 +1,122 @@
+//! The images that a command has open.
+//!
+//! 1. An image is opened once, whatever number of paths lead into it: a second opening would meet
+//!    the first one's lock.
+//! 2. Changes are in memory until [`Images::close`] writes them; a command that gives up before
+//!    leaves an image as it was.
+
+use std::cell::RefCell;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use uxfs::disk::{FileDev, OpenMode};
+use uxfs::{Error, Fs, OpenOptions};
+
+use crate::session::Failure;
+
+/// Device and inode of the file that an image is.
+type FileId = (u64, u64);
+
+/// An open image.
+pub(crate) struct Image {
+    id: FileId,
+    /// As it was named.
+    name: std::path::PathBuf,
+    write: bool,
+    /// Number that tells the volume from others in this process.
+    pub(crate) volume: u64,
+    /// The volume.
+    pub(crate) fs: Fs,
+}
+
+/// The open images.
+#[derive(Default)]
+pub(crate) struct Images {
+    open: RefCell<Vec<Rc<Image>>>,
+    norecovery: bool,
+}
+
+/// No device of the host has a number with all these bits, so that no file of an image is taken
+/// for one of the host's.
+const VOLUMES: u64 = 0xffff_ff00_0000_0000;
+
+impl Images {
+    /// None yet; with `norecovery`, images whose log is dirty can be read as they lie there.
+    pub(crate) fn new(norecovery: bool) -> Self {
+        Self { open: RefCell::default(), norecovery }
+    }
+
+    /// The image at `path`, opened for reading or for writing. What is to be written must be asked
+    /// for first.
+    pub(crate) fn get(&self, path: &Path, write: bool) -> Result<Rc<Image>, Failure> {
+        let host = |error: std::io::Error| Failure::new(path.as_os_str(), text_of(&error));
+        let meta = std::fs::metadata(path).map_err(host)?;
+        let id = (meta.dev(), meta.ino());
+        let mut open = self.open.borrow_mut();
+        if let Some(image) = open.iter().find(|image| image.id == id) {
+            if write && !image.write {
+                return Err(Failure::new(path.as_os_str(), "is open for reading already"));
+            }
+            return Ok(Rc::clone(image));
+        }
+        let mode = if write { OpenMode::Write } else { OpenMode::Read };
+        let dev = FileDev::open(path, mode).map_err(host)?;
+        let mut options = OpenOptions::default();
+        options.read_only = !write;
+        options.norecovery = self.norecovery && !write;
+        let fs = Fs::open(Arc::new(dev), options)
+            .map_err(|error| Failure::volume(path.as_os_str(), error))?;
+        let volume = VOLUMES + open.len() as u64;
+        let image = Rc::new(Image { id, name: path.to_owned(), write, volume, fs });
+        open.push(Rc::clone(&image));
+        Ok(image)
+    }
+
+    /// Writes everything that was changed, and lets go of the images. Nobody else holds one any
+    /// more.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        let mut first = Ok(());
+        for image in self.open.into_inner() {
+            let closed = match Rc::into_inner(image) {
+                Some(Image { fs, name, .. }) => {
+                    fs.close().map_err(|error| Failure::volume(name.as_os_str(), error))
+                }
+                None => Err(Failure::bare("an image is still in use at the end")),
+            };
+            first = first.and(closed);
+        }
+        first
+    }
+}
+
+/// An I/O error without the number that Rust adds.
+pub(crate) fn text_of(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error ").next().unwrap_or_default();
+    let mut letters = text.chars();
+    match letters.next() {
+        // As the library's own messages are.
+        Some(first) if text.chars().nth(1).is_some_and(|c| c.is_lowercase()) => {
+            first.to_lowercase().chain(letters).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// A kind for `--json` errors: the errno's name would do, but not all have one here.
+pub(crate) fn kind_of(error: &Error) -> &'static str {
+    match error {
+        Error::Corrupt(_) => "corrupt",
+        Error::Io { .. } => "io",
+        Error::Unsupported(_) => "unsupported",
+        Error::NotXfs(_) => "not-xfs",
+        Error::DirtyLog(_) => "dirty-log",
+        Error::ReadOnly => "read-only",
+        Error::NoSpace => "no-space",
+        Error::NotFound => "not-found",
+        Error::Exists => "exists",
+        _ => "failed",
+    }
+}

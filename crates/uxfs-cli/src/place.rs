@@ -1,0 +1,150 @@
+//! Paths on the command line: on the host, or inside an image.
+//!
+//! A path inside an image is written `IMAGE:/PATH`. Host paths may hold colons too, so the rule is:
+//! of all the places where `:/` stands, the first one counts before which there is the path of an
+//! existing file (or block device). If there is none, and the whole argument names nothing on the
+//! host either, the first `:/` counts, so that a missing image is reported as that. A host path
+//! that would be taken for an image can be written so that no file stands before its `:/`, as
+//! `./dir/../a:/b`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// A path on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On the host.
+    Host(PathBuf),
+    /// Inside an image.
+    Image(Inside),
+}
+
+/// A path inside an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inside {
+    /// The image.
+    pub(crate) image: PathBuf,
+    /// The path in it, beginning with a slash.
+    pub(crate) path: Vec<u8>,
+}
+
+/// Can this be an image?
+fn is_image(path: &Path) -> bool {
+    std::fs::metadata(path)
+        .is_ok_and(|meta| meta.is_file() || meta.file_type().is_block_device())
+}
+
+impl Place {
+    /// What an argument means where paths of both kinds may stand.
+    pub(crate) fn parse(arg: &OsStr) -> Self {
+        let bytes = arg.as_bytes();
+        let mut splits = bytes.windows(2).enumerate().filter(|(_, w)| w == b":/").map(|(at, _)| at);
+        let first = splits.clone().next();
+        let found = splits.find(|at| *at > 0 && is_image(Path::new(OsStr::from_bytes(&bytes[..*at]))));
+        let missing = first.filter(|at| *at > 0 && std::fs::symlink_metadata(arg).is_err());
+        match found.or(missing) {
+            Some(at) => Self::Image(Inside::split(bytes, at)),
+            None => Self::Host(PathBuf::from(arg)),
+        }
+    }
+}
+
+impl Inside {
+    fn split(bytes: &[u8], at: usize) -> Self {
+        Self {
+            image: PathBuf::from(OsString::from_vec(bytes[..at].to_vec())),
+            path: bytes[at + 1..].to_vec(),
+        }
+    }
+
+    /// What an argument means where only images are spoken of: without `:/` it is an image's root.
+    pub(crate) fn parse(arg: &OsStr) -> Self {
+        match Place::parse(arg) {
+            Place::Image(inside) => inside,
+            Place::Host(image) => Self { image, path: b"/".to_vec() },
+        }
+    }
+
+    /// The argument for an entry of this directory.
+    pub(crate) fn join(&self, name: &[u8]) -> Self {
+        let mut path = self.path.clone();
+        if path.last() != Some(&b'/') {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        Self { image: self.image.clone(), path }
+    }
+
+    /// As it is written on the command line.
+    pub(crate) fn shown(&self) -> Vec<u8> {
+        [self.image.as_os_str().as_bytes(), b":", &self.path].concat()
+    }
+
+    /// The last name of the path without trailing slashes; empty for the root.
+    pub(crate) fn base(&self) -> &[u8] {
+        base(&self.path)
+    }
+
+    /// The path without its last name.
+    pub(crate) fn parent(&self) -> &[u8] {
+        let trimmed = trim(&self.path);
+        match trimmed.iter().rposition(|b| *b == b'/') {
+            Some(at) => &trimmed[..=at],
+            None => b"/",
+        }
+    }
+}
+
+/// Without trailing slashes.
+pub(crate) fn trim(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
+    &path[..end]
+}
+
+/// The last name of a path.
+pub(crate) fn base(path: &[u8]) -> &[u8] {
+    let trimmed = trim(path);
+    match trimmed.iter().rposition(|b| *b == b'/') {
+        Some(at) => &trimmed[at + 1..],
+        None => trimmed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inside(image: &str, path: &str) -> Place {
+        Place::Image(Inside { image: image.into(), path: path.as_bytes().to_vec() })
+    }
+
+    #[test]
+    fn the_image_is_what_exists() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::write(at("a"), "").unwrap();
+        std::fs::write(at("b:"), "").unwrap();
+        std::fs::create_dir(at("d:")).unwrap();
+        std::fs::write(at("d:/x:"), "").unwrap();
+        let parse = |text: String| Place::parse(OsStr::new(&text));
+        assert_eq!(parse(at("a:/x:/y")), inside(&at("a"), "/x:/y"));
+        assert_eq!(parse(at("b::/x")), inside(&at("b:"), "/x"));
+        assert_eq!(parse(at("d:/x:")), Place::Host(at("d:/x:").into()));
+        assert_eq!(parse(at("d:/x::/y")), inside(&at("d:/x:"), "/y"));
+        assert_eq!(parse(at("none:/y")), inside(&at("none"), "/y"));
+        assert_eq!(parse(at("none")), Place::Host(at("none").into()));
+        assert_eq!(Inside::parse(OsStr::new(&at("a"))).path, b"/");
+    }
+
+    #[test]
+    fn names_of_paths() {
+        let inside = |path: &str| Inside { image: "i".into(), path: path.as_bytes().to_vec() };
+        assert_eq!(inside("/a/b//").base(), b"b");
+        assert_eq!(inside("/a/b//").parent(), b"/a/");
+        assert_eq!(inside("//").base(), b"");
+        assert_eq!(inside("/a").parent(), b"/");
+        assert_eq!(inside("/a").join(b"x").path, b"/a/x");
+    }
+}

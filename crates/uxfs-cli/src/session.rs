@@ -1,0 +1,160 @@
+//! What every command needs: where results go, how failures are told, and the exit code.
+//!
+//! 1. Results go to standard output as bytes, words to standard error.
+//! 2. A command goes on after a failure where coreutils' does, and ends with the code that says so.
+//! 3. A reader that goes away ends the command quietly, as a signal would.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::OsStr;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use crate::image::{kind_of, text_of};
+
+/// Exit code of a process that SIGPIPE ended, as shells tell it.
+const EXIT_PIPE: u8 = 128 + 13;
+
+/// What went wrong, and with what.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    place: Option<Vec<u8>>,
+    text: String,
+    kind: &'static str,
+}
+
+impl Failure {
+    /// About a place: a path, or an image.
+    pub(crate) fn new(place: impl AsRef<OsStr>, text: impl Into<String>) -> Self {
+        let place = Some(place.as_ref().as_bytes().to_vec());
+        Self { place, text: text.into(), kind: "failed" }
+    }
+
+    /// About a path in bytes.
+    pub(crate) fn at(place: &[u8], text: impl Into<String>) -> Self {
+        Self::new(OsStr::from_bytes(place), text)
+    }
+
+    /// About nothing in particular.
+    pub(crate) fn bare(text: impl Into<String>) -> Self {
+        Self { place: None, text: text.into(), kind: "failed" }
+    }
+
+    /// What the library says about a place.
+    pub(crate) fn volume(place: impl AsRef<OsStr>, error: uxfs::Error) -> Self {
+        let kind = kind_of(&error);
+        Self { kind, ..Self::new(place, error.to_string()) }
+    }
+
+    /// What the host says about a place.
+    pub(crate) fn host(place: impl AsRef<OsStr>, error: &io::Error) -> Self {
+        Self::new(place, text_of(error))
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// Of writing to standard output.
+    fn from(error: io::Error) -> Self {
+        let broken = error.kind() == io::ErrorKind::BrokenPipe;
+        let kind = if broken { "pipe" } else { "io" };
+        Self { kind, ..Self::new("standard output", text_of(&error)) }
+    }
+}
+
+/// The result of a command's parts.
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+/// A command at work.
+pub(crate) struct Session {
+    command: &'static str,
+    json: bool,
+    code: Cell<u8>,
+    /// Standard output.
+    pub(crate) out: RefCell<BufWriter<StdoutLock<'static>>>,
+    /// Is standard output a terminal?
+    pub(crate) terminal: bool,
+}
+
+impl Session {
+    /// For the command of this name; failures are told as JSON if `json`.
+    pub(crate) fn new(command: &'static str, json: bool) -> Self {
+        let stdout = io::stdout();
+        let terminal = stdout.is_terminal();
+        let out = RefCell::new(BufWriter::with_capacity(128 << 10, stdout.lock()));
+        Self { command, json, code: Cell::new(0), out, terminal }
+    }
+
+    /// Writes a result.
+    pub(crate) fn print(&self, bytes: impl AsRef<[u8]>) -> Result<()> {
+        Ok(self.out.borrow_mut().write_all(bytes.as_ref())?)
+    }
+
+    /// Writes a result now, for whoever watches.
+    pub(crate) fn flush(&self) -> Result<()> {
+        Ok(self.out.borrow_mut().flush()?)
+    }
+
+    /// Tells of a failure and remembers it in the exit code.
+    pub(crate) fn fail(&self, failure: Failure) {
+        self.fail_with(1, failure);
+    }
+
+    /// The same with an exit code of its own.
+    pub(crate) fn fail_with(&self, code: u8, failure: Failure) {
+        if failure.kind == "pipe" {
+            self.code.set(EXIT_PIPE);
+            return;
+        }
+        // Words must not overtake results.
+        let _ = self.out.borrow_mut().flush();
+        self.code.set(self.code.get().max(code));
+        if self.json {
+            let place = failure.place.as_deref().map(|p| String::from_utf8_lossy(p).into_owned());
+            let error = serde_json::json!({
+                "error": { "kind": failure.kind, "message": failure.text, "where": place }
+            });
+            self.say(error.to_string().as_bytes());
+            return;
+        }
+        let mut line = format!("uxfs: {}: ", self.command).into_bytes();
+        if let Some(place) = &failure.place {
+            line.extend_from_slice(&crate::quote::message(place));
+            line.extend_from_slice(b": ");
+        }
+        line.extend_from_slice(failure.text.as_bytes());
+        self.say(&line);
+    }
+
+    /// A line on standard error; nobody can be told if that fails.
+    pub(crate) fn say(&self, line: &[u8]) {
+        let _ = io::stderr().lock().write_all(&[line, b"\n"].concat());
+    }
+
+    /// Does the command go on? Tells of the failure if it was one.
+    pub(crate) fn ok<T>(&self, result: Result<T>) -> Option<T> {
+        result.map_err(|failure| self.fail(failure)).ok()
+    }
+
+    /// Has a failure been told?
+    pub(crate) fn failed(&self) -> bool {
+        self.code.get() != 0
+    }
+
+    /// Is there nobody left to write for?
+    pub(crate) fn unheard(&self) -> bool {
+        self.code.get() == EXIT_PIPE
+    }
+
+    /// Sets an exit code without words.
+    pub(crate) fn set_code(&self, code: u8) {
+        self.code.set(self.code.get().max(code));
+    }
+
+    /// Ends the command.
+    pub(crate) fn end(self) -> u8 {
+        let flushed = self.out.borrow_mut().flush();
+        if let Err(error) = flushed {
+            self.fail(error.into());
+        }
+        self.code.get()
+    }
+}

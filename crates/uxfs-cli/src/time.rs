@@ -1,0 +1,118 @@
+//! Times as coreutils print them, in the local zone.
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp as Moment, Zoned};
+use uxfs::format::timestamp::Timestamp;
+
+/// How `ls` shows times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// `Nov 21 08:45`, or with the year for what is not of the last half year.
+    Locale,
+    /// `2026-11-21 08:45:28.123456789 +0000`.
+    FullIso,
+    /// `2026-11-21 08:45`.
+    LongIso,
+    /// `11-21 08:45`, or the date alone for what is not of the last half year.
+    Iso,
+    /// As `date +FORMAT`; a second format after a newline is for recent times.
+    Format(String, Option<String>),
+}
+
+/// Half a Gregorian year of 365.2425 days.
+const HALF_YEAR: i64 = 31_556_952 / 2;
+
+impl Style {
+    /// By its name for `--time-style`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let name = text.strip_prefix("posix-").unwrap_or(text);
+        match name {
+            "locale" => Ok(Self::Locale),
+            "full-iso" => Ok(Self::FullIso),
+            "long-iso" => Ok(Self::LongIso),
+            "iso" => Ok(Self::Iso),
+            _ => match name.strip_prefix('+') {
+                Some(format) => {
+                    let (old, recent) = match format.split_once('\n') {
+                        Some((old, recent)) => (old.to_owned(), Some(recent.to_owned())),
+                        None => (format.to_owned(), None),
+                    };
+                    Ok(Self::Format(old, recent))
+                }
+                None => Err(format!(
+                    "{text}: not one of full-iso, long-iso, iso, locale, +FORMAT"
+                )),
+            },
+        }
+    }
+
+    /// The time in this style, as seen at `now`.
+    pub(crate) fn show(&self, time: Timestamp, now: Timestamp) -> String {
+        let recent = now >= time && now.sec - time.sec < HALF_YEAR;
+        match self {
+            Self::FullIso => full(time),
+            Self::LongIso => format(time, "%Y-%m-%d %H:%M"),
+            Self::Iso if recent => format(time, "%m-%d %H:%M"),
+            Self::Iso => format(time, "%Y-%m-%d "),
+            Self::Locale if recent => format(time, "%b %e %H:%M"),
+            Self::Locale => format(time, "%b %e  %Y"),
+            Self::Format(_, Some(second)) if recent => format(time, second),
+            Self::Format(first, _) => format(time, first),
+        }
+    }
+}
+
+fn zone() -> TimeZone {
+    static ZONE: std::sync::OnceLock<TimeZone> = std::sync::OnceLock::new();
+    ZONE.get_or_init(TimeZone::system).clone()
+}
+
+fn local(time: Timestamp) -> Option<Zoned> {
+    let nanos = i32::try_from(time.nsec).ok()?;
+    let moment = Moment::from_second(time.sec).ok()?;
+    let moment = moment.checked_add(jiff::SignedDuration::new(0, nanos)).ok()?;
+    Some(moment.to_zoned(zone()))
+}
+
+/// As `stat` prints times: `2026-11-21 08:45:28.123456789 +0000`.
+pub(crate) fn full(time: Timestamp) -> String {
+    format(time, "%Y-%m-%d %H:%M:%S.%N %z")
+}
+
+/// The time by a format of `date`; the seconds since 1970 where the calendar does not reach.
+pub(crate) fn format(time: Timestamp, format: &str) -> String {
+    let Some(zoned) = local(time) else { return seconds(time, 9) };
+    // The library's %N leaves out zeroes at the end.
+    let format = format.replace("%N", &format!("{:09}", time.nsec));
+    jiff::fmt::strtime::format(&format, &zoned).unwrap_or_else(|_| seconds(time, 9))
+}
+
+/// Seconds since 1970 with so many digits after the point, none without a point.
+pub(crate) fn seconds(time: Timestamp, digits: usize) -> String {
+    if digits == 0 {
+        return time.sec.to_string();
+    }
+    // Before 1970 the fraction still counts forward.
+    let (sign, sec, nsec) = match time.sec < 0 && time.nsec > 0 {
+        true => ("-", -(time.sec + 1), 1_000_000_000 - time.nsec),
+        false if time.sec < 0 => ("-", -time.sec, 0),
+        false => ("", time.sec, time.nsec),
+    };
+    let fraction = format!("{nsec:09}0000000000");
+    format!("{sign}{sec}.{}", &fraction[..digits.min(fraction.len())])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_before_and_after_the_epoch() {
+        let at = |sec, nsec, digits| seconds(Timestamp { sec, nsec }, digits);
+        assert_eq!(at(12, 5, 9), "12.000000005");
+        assert_eq!(at(12, 5, 10), "12.0000000050");
+        assert_eq!(at(-1, 500_000_000, 9), "-0.500000000");
+        assert_eq!(at(-2, 0, 2), "-2.00");
+        assert_eq!(at(-2, 7, 0), "-2");
+    }
+}
