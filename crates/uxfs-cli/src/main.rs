@@ -1,2 +1,32 @@
-//! The command `uxfs`.
-fn main() {}
+//! The command `uxfs`: makes, fills, edits and reads XFS images without root.
+//!
+//! 1. Every command is one file in [`cmd`]; its options are a `clap` structure there, from which
+//!    help, manual pages and completions are made.
+//! 2. Started under the name `mkfs.uxfs`, it is `uxfs mkfs`.
+
+mod cli;
+mod cmd;
+mod edit;
+mod image;
+mod json;
+mod mode;
+mod number;
+mod pattern;
+mod place;
+mod quote;
+mod remove;
+mod session;
+mod time;
+mod tree;
+mod users;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // Trees may be deeper than the descriptors a process gets by default; where the limit cannot
+    // be raised, the depth is limited.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let all = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, all);
+    ExitCode::from(cli::run(std::env::args_os().collect()))
+}

@@ -168,18 +168,14 @@ impl Step {
             }
         };
         let who = if self.who == 0 { ALL } else { self.who };
-        value &= who;
-        if self.who == 0 {
-            value &= !(umask & 0o777);
-        }
+        value &= if self.who == 0 { !(umask & 0o777) } else { who };
         match self.operator {
             '+' => old | value,
             '-' => old & !value,
             _ => {
                 // "=" leaves a directory's set-ID bits unless they are named.
                 let kept = if is_dir { 0o6000 & !value } else { 0 };
-                let cleared = who & !kept & if self.who == 0 { !(umask & 0o777) | 0o7000 } else { ALL };
-                old & !cleared & !(who & 0o777) | value | old & kept & 0o6000
+                old & (!who | kept) | value
             }
         }
     }

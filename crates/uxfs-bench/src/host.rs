@@ -1,0 +1,115 @@
+//! The host's side of a benchmark: commands, mounts, caches, a place to work in.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::{BenchError, Result};
+
+/// A directory to work in, gone with everything in it (mounts first) at the end.
+pub(crate) struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    pub(crate) fn new(under: &Path) -> Result<Self> {
+        let path = under.join(format!("uxfs-bench-{}", std::process::id()));
+        std::fs::create_dir_all(path.join("mnt"))
+            .map_err(|e| BenchError::new(format!("making {}", path.display()), e))?;
+        Ok(Self { path })
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(crate) fn mnt(&self) -> PathBuf {
+        self.path.join("mnt")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Fails where nothing is mounted, which is the usual case.
+        let _ = Command::new("umount").arg(self.mnt()).stderr(Stdio::null()).status();
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+pub(crate) fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .any(|dir| dir.join(program).is_file())
+}
+
+/// Runs a command to its end, which must be good.
+pub(crate) fn run(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> Result<String> {
+    let mut command = Command::new(program);
+    command.args(args.iter().map(|a| a.as_ref())).stdin(Stdio::null());
+    let out = command.output().map_err(|e| BenchError::new(program, e))?;
+    if !out.status.success() {
+        let words = String::from_utf8_lossy(&out.stderr).trim().to_owned();
+        return Err(BenchError::new(program, format!("{}: {words}", out.status)));
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// Brings one file to stable storage.
+pub(crate) fn sync(path: &Path) -> Result<()> {
+    let synced = File::open(path).and_then(|f| f.sync_all());
+    synced.map_err(|e| BenchError::new(format!("syncing {}", path.display()), e))
+}
+
+/// Drops what the host caches of one file.
+pub(crate) fn forget(path: &Path) -> Result<()> {
+    let file = File::open(path).map_err(|e| BenchError::new(path.display().to_string(), e))?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
+        .map_err(|e| BenchError::new(path.display().to_string(), e))
+}
+
+/// Reads a file through, so that the host caches it.
+pub(crate) fn warm(path: &Path) -> Result<u64> {
+    let mut file = File::open(path).map_err(|e| BenchError::new(path.display().to_string(), e))?;
+    drain(&mut file).map_err(|e| BenchError::new(path.display().to_string(), e))
+}
+
+pub(crate) fn drain(from: &mut dyn Read) -> std::io::Result<u64> {
+    let mut buf = vec![0; 1 << 20];
+    let mut total = 0;
+    loop {
+        match from.read(&mut buf)? {
+            0 => return Ok(total),
+            count => total += count as u64,
+        }
+    }
+}
+
+pub(crate) fn timed<R>(f: impl FnOnce() -> Result<R>) -> Result<(f64, R)> {
+    let start = Instant::now();
+    let result = f()?;
+    Ok((start.elapsed().as_secs_f64(), result))
+}
+
+/// Runs a child to its end and tells its largest resident memory in KiB.
+pub(crate) fn watched(mut child: Child, what: &str) -> Result<u64> {
+    let status_file = format!("/proc/{}/status", child.id());
+    let mut peak = 0;
+    loop {
+        let status = std::fs::read_to_string(&status_file).unwrap_or_default();
+        let high = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+        let kib = high.and_then(|l| l.trim().trim_end_matches(" kB").parse::<u64>().ok());
+        peak = peak.max(kib.unwrap_or(0));
+        match child.try_wait().map_err(|e| BenchError::new(what, e))? {
+            Some(status) if status.success() => return Ok(peak),
+            Some(status) => return Err(BenchError::new(what, status)),
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}

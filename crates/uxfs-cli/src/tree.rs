@@ -1,0 +1,237 @@
+//! Files of an image by their paths, and walks over them.
+
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+use uxfs::format::Ino;
+use uxfs::format::inode::{S_IFDIR, S_IFLNK, S_IFMT};
+use uxfs::{Fs, Stat};
+
+use crate::image::{Image, Images};
+use crate::place::{Inside, trim};
+use crate::session::{Failure, Result};
+
+/// A file of an image, found by a path.
+#[derive(Clone)]
+pub(crate) struct Found {
+    /// The image.
+    pub(crate) image: Rc<Image>,
+    /// The path.
+    pub(crate) place: Inside,
+    /// What is known of it.
+    pub(crate) stat: Stat,
+}
+
+impl Found {
+    /// The volume.
+    pub(crate) fn fs(&self) -> &Fs {
+        &self.image.fs
+    }
+
+    /// Is it a directory?
+    pub(crate) fn is_dir(&self) -> bool {
+        is_dir(&self.stat)
+    }
+}
+
+/// Is it a directory?
+pub(crate) fn is_dir(stat: &Stat) -> bool {
+    stat.mode & S_IFMT == S_IFDIR
+}
+
+/// Is it a symbolic link?
+pub(crate) fn is_link(stat: &Stat) -> bool {
+    stat.mode & S_IFMT == S_IFLNK
+}
+
+/// Finds what a path leads to; a symbolic link at its end is followed if `follow`.
+pub(crate) fn find(images: &Images, place: &Inside, write: bool, follow: bool) -> Result<Found> {
+    let image = images.get(&place.image, write)?;
+    let found = image.fs.resolve(&place.path, follow).and_then(|ino| image.fs.stat(ino));
+    let stat = found.map_err(|error| at(place, error))?;
+    Ok(Found { image, place: place.clone(), stat })
+}
+
+/// A failure at a path.
+pub(crate) fn at(place: &Inside, error: uxfs::Error) -> Failure {
+    Failure::volume(std::ffi::OsStr::from_bytes(&place.shown()), error)
+}
+
+use std::os::unix::ffi::OsStrExt;
+
+/// A name that is there or is to be: its directory, and itself.
+pub(crate) struct Slot {
+    /// The image.
+    pub(crate) image: Rc<Image>,
+    /// The path.
+    pub(crate) place: Inside,
+    /// The directory.
+    pub(crate) dir: Ino,
+    /// The name in it.
+    pub(crate) name: Vec<u8>,
+}
+
+impl Slot {
+    /// The volume.
+    pub(crate) fn fs(&self) -> &Fs {
+        &self.image.fs
+    }
+
+    /// What is there now, a symbolic link itself.
+    pub(crate) fn there(&self) -> Result<Option<Stat>> {
+        let fs = self.fs();
+        match fs.lookup(self.dir, &self.name).and_then(|ino| fs.stat(ino)) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(uxfs::Error::NotFound) => Ok(None),
+            Err(error) => Err(at(&self.place, error)),
+        }
+    }
+
+    /// A failure with it.
+    pub(crate) fn failed(&self, error: uxfs::Error) -> Failure {
+        at(&self.place, error)
+    }
+}
+
+/// Finds the directory that a path's last name is in. The root has no name.
+pub(crate) fn slot(images: &Images, place: &Inside) -> Result<Slot> {
+    let image = images.get(&place.image, true)?;
+    let name = place.base().to_vec();
+    if matches!(name.as_slice(), b"" | b"." | b"..") {
+        let what = if name.is_empty() { "is the root directory" } else { "ends in '.' or '..'" };
+        return Err(Failure::at(&place.shown(), what));
+    }
+    let dir = image.fs.resolve(place.parent(), true).map_err(|error| at(place, error))?;
+    let up = image.fs.stat(dir).map_err(|error| at(place, error))?;
+    if !is_dir(&up) {
+        return Err(at(place, uxfs::Error::NotDir));
+    }
+    Ok(Slot { image, place: place.clone(), dir, name })
+}
+
+/// Names and inodes in a directory, without `.` and `..`, in its order.
+pub(crate) fn entries(fs: &Fs, dir: Ino) -> uxfs::Result<Vec<(Vec<u8>, Ino)>> {
+    let mut names = Vec::new();
+    fs.read_dir(dir, 0, &mut |entry| {
+        if !entry.is_dot() {
+            names.push((entry.name.to_vec(), entry.ino));
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(names)
+}
+
+/// A file met on a walk.
+pub(crate) struct Met<'a> {
+    /// The volume.
+    pub(crate) fs: &'a Fs,
+    /// Its path as the walk's start was written.
+    pub(crate) path: &'a [u8],
+    /// How far below the start.
+    pub(crate) depth: usize,
+    /// What is known of it.
+    pub(crate) stat: &'a Stat,
+    /// Does the directory's content come before it (now), or after?
+    pub(crate) leaving: bool,
+}
+
+/// What a visitor wants next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Go on, into the directory if it is one.
+    Enter,
+    /// Go on beside it.
+    Skip,
+    /// No further at all.
+    Stop,
+}
+
+/// How to walk.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Way {
+    /// Visit directories again after what is in them.
+    pub(crate) both: bool,
+    /// Follow symbolic links that are met.
+    pub(crate) follow: bool,
+}
+
+struct Level {
+    stat: Stat,
+    names: std::vec::IntoIter<(Vec<u8>, Ino)>,
+    len: usize,
+}
+
+/// Walks a tree depth first, each directory in its own order. What cannot be read is told to
+/// `trouble` with its path, and left out.
+pub(crate) fn walk(
+    fs: &Fs,
+    (path, stat): (Vec<u8>, Stat),
+    way: Way,
+    visit: &mut dyn FnMut(Met<'_>) -> Result<Next>,
+    trouble: &mut dyn FnMut(&[u8], uxfs::Error),
+) -> Result<()> {
+    let mut path = path;
+    let mut levels: Vec<Level> = Vec::new();
+    let mut next = Some(stat);
+    loop {
+        if let Some(stat) = next.take() {
+            let depth = levels.len();
+            let met = Met { fs, path: &path, depth, stat: &stat, leaving: false };
+            match visit(met)? {
+                Next::Stop => return Ok(()),
+                Next::Enter if is_dir(&stat) => {
+                    // A damaged volume, or a followed link, may lead in a circle.
+                    if levels.iter().any(|level| level.stat.ino == stat.ino) {
+                        trouble(&path, uxfs::Error::Loop);
+                        continue;
+                    }
+                    match entries(fs, stat.ino) {
+                        Ok(names) => {
+                            let names = names.into_iter();
+                            levels.push(Level { stat, names, len: path.len() });
+                        }
+                        Err(error) => trouble(&path, error),
+                    }
+                }
+                _ => {}
+            }
+        }
+        let Some(level) = levels.last_mut() else { return Ok(()) };
+        path.truncate(level.len);
+        let Some((name, ino)) = level.names.next() else {
+            let depth = levels.len() - 1;
+            if let Some(level) = levels.pop()
+                && way.both
+            {
+                let stat = &level.stat;
+                if visit(Met { fs, path: &path, depth, stat, leaving: true })? == Next::Stop {
+                    return Ok(());
+                }
+            }
+            continue;
+        };
+        let dir = level.stat.ino;
+        if path.last() != Some(&b'/') {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&name);
+        let stat = fs.stat(ino).and_then(|stat| match way.follow && is_link(&stat) {
+            // A link that leads nowhere is told as itself.
+            true => Ok(fs.resolve_at(dir, &name, true).and_then(|to| fs.stat(to)).unwrap_or(stat)),
+            false => Ok(stat),
+        });
+        match stat {
+            Ok(stat) => next = Some(stat),
+            Err(error) => trouble(&path, error),
+        }
+    }
+}
+
+/// A path in messages and results: with its image, as it was written.
+pub(crate) fn shown(place: &Inside) -> Vec<u8> {
+    let shown = place.shown();
+    match trim(&place.path).is_empty() {
+        true => shown,
+        false => trim(&shown).to_vec(),
+    }
+}
