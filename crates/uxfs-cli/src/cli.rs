@@ -1,0 +1,143 @@
+//! The command line: what there is, and the way from arguments to a command's end.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::cmd;
+use crate::image::Images;
+use crate::session::{Result, Session};
+
+/// Makes, fills, edits and reads XFS images, without root and without mounting them.
+#[derive(Parser)]
+#[command(
+    name = "uxfs",
+    version,
+    after_help = "Paths inside an image are written IMAGE:/PATH, as in disk.img:/etc/passwd. The image is \
+                  what stands before the first ':/' that follows the path of an existing file.\n\n\
+                  Examples:\n  \
+                  uxfs import linux.tar.xz disk.img --size 4G\n  \
+                  uxfs ls -l disk.img:/linux\n  \
+                  uxfs cp -r /usr/include disk.img:/inc\n  \
+                  uxfs export disk.img > tree.tar\n\n\
+                  Exit status: 0 if all went well, 1 if something failed, 2 for a wrong command line \
+                  (ls: 2 for serious trouble)."
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Verb,
+}
+
+#[derive(Args)]
+struct Global {
+    /// Read an image whose log is dirty as it lies there, without what the log holds
+    #[arg(long, global = true)]
+    norecovery: bool,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Mkfs(cmd::mkfs::Options),
+    Import(cmd::import::Options),
+    Export(cmd::export::Options),
+    Ls(cmd::ls::Options),
+    Stat(cmd::stat::Options),
+    Cat(cmd::cat::Options),
+    Cp(cmd::cp::Options),
+    Find(cmd::find::Options),
+    Mkdir(cmd::mkdir::Options),
+    Rm(cmd::rm::Options),
+    Mv(cmd::mv::Options),
+    Ln(cmd::ln::Options),
+    Chmod(cmd::chmod::Options),
+    Chown(cmd::chown::Options),
+    Truncate(cmd::truncate::Options),
+    Xattr(cmd::xattr::Options),
+    Label(cmd::label::Options),
+    Info(cmd::info::Options),
+    Completions(cmd::completions::Options),
+    Man(cmd::man::Options),
+}
+
+/// The definitions, as they are used: `-h` means something to several commands, so help is `--help`
+/// everywhere.
+pub(crate) fn definition() -> Command {
+    fn long_help_only(command: Command) -> Command {
+        let help = clap::Arg::new("help")
+            .long("help")
+            .help("Print help")
+            .action(clap::ArgAction::Help);
+        command.disable_help_flag(true).arg(help).mut_subcommands(long_help_only)
+    }
+    long_help_only(Cli::command()).disable_help_subcommand(true)
+}
+
+/// Runs the command that the arguments ask for; gives the exit code.
+pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
+    let name = args.first().and_then(|arg| Path::new(arg).file_name()).map(OsString::from);
+    if name.is_some_and(|name| name == "mkfs.uxfs") {
+        args.splice(..1, ["uxfs".into(), "mkfs".into()]);
+    }
+    let parsed = definition()
+        .try_get_matches_from(args)
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    match parsed {
+        Ok(cli) => cli.run(),
+        Err(error) => {
+            // Where nobody reads it, there is nobody to tell.
+            let _ = error.print();
+            u8::try_from(error.exit_code()).unwrap_or(2)
+        }
+    }
+}
+
+impl Cli {
+    fn run(self) -> u8 {
+        let norecovery = self.global.norecovery;
+        let with = |name: &'static str,
+                    json: bool,
+                    body: &dyn Fn(&Session, &Images) -> Result<()>|
+         -> u8 {
+            let session = Session::new(name, json);
+            let images = Images::new(norecovery);
+            session.ok(body(&session, &images));
+            session.ok(images.close());
+            session.end()
+        };
+        match &self.command {
+            Verb::Mkfs(o) => with("mkfs", false, &|s, _| cmd::mkfs::run(o, s)),
+            Verb::Import(o) => with("import", false, &|s, _| cmd::import::run(o, s)),
+            Verb::Export(o) => with("export", false, &|s, i| cmd::export::run(o, s, i)),
+            Verb::Ls(o) => with("ls", o.json, &|s, i| cmd::ls::run(o, s, i)),
+            Verb::Stat(o) => with("stat", o.json, &|s, i| cmd::stat::run(o, s, i)),
+            Verb::Cat(o) => with("cat", false, &|s, i| cmd::cat::run(o, s, i)),
+            Verb::Cp(o) => with("cp", false, &|s, i| cmd::cp::run(o, s, i)),
+            Verb::Find(o) => with("find", o.json, &|s, i| cmd::find::run(o, s, i)),
+            Verb::Mkdir(o) => with("mkdir", false, &|s, i| cmd::mkdir::run(o, s, i)),
+            Verb::Rm(o) => with("rm", false, &|s, i| cmd::rm::run(o, s, i)),
+            Verb::Mv(o) => with("mv", false, &|s, i| cmd::mv::run(o, s, i)),
+            Verb::Ln(o) => with("ln", false, &|s, i| cmd::ln::run(o, s, i)),
+            Verb::Chmod(o) => with("chmod", false, &|s, i| cmd::chmod::run(o, s, i)),
+            Verb::Chown(o) => with("chown", false, &|s, i| cmd::chown::run(o, s, i)),
+            Verb::Truncate(o) => with("truncate", false, &|s, i| cmd::truncate::run(o, s, i)),
+            Verb::Xattr(o) => with("xattr", o.json(), &|s, i| cmd::xattr::run(o, s, i)),
+            Verb::Label(o) => with("label", o.json, &|s, i| cmd::label::run(o, s, i)),
+            Verb::Info(o) => with("info", o.json, &|s, i| cmd::info::run(o, s, i)),
+            Verb::Completions(o) => {
+                with("completions", false, &|s, _| cmd::completions::run(o, s))
+            }
+            Verb::Man(o) => with("man", false, &|_, _| cmd::man::run(o)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn definitions_hold_together() {
+        super::definition().debug_assert();
+    }
+}

@@ -1,0 +1,47 @@
+//! `uxfs cat`: the content of files.
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use crate::image::Images;
+use crate::place::Inside;
+use crate::session::{Result, Session};
+use crate::tree;
+
+/// Write the content of files to standard output
+#[derive(Args)]
+#[command(after_help = "Examples:\n  uxfs cat disk.img:/etc/passwd\n  uxfs cat disk.img:/a disk.img:/b > both")]
+pub(crate) struct Options {
+    /// The files
+    #[arg(value_name = "IMAGE:/FILE", required = true)]
+    files: Vec<OsString>,
+}
+
+const WINDOW: usize = 1 << 20;
+
+/// Writes them.
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    let mut window = vec![0; WINDOW];
+    for file in &options.files {
+        session.ok(cat(session, images, &Inside::parse(file), &mut window));
+        if session.unheard() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn cat(session: &Session, images: &Images, place: &Inside, window: &mut [u8]) -> Result<()> {
+    let found = tree::find(images, place, false, true)?;
+    let mut at = 0;
+    loop {
+        let read = found.fs().read_at(found.stat.ino, at, window);
+        let count = read.map_err(|error| tree::at(place, error))?;
+        if count == 0 {
+            return Ok(());
+        }
+        session.print(&window[..count])?;
+        at += count as u64;
+    }
+}

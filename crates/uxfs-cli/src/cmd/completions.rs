@@ -1,0 +1,21 @@
+//! `uxfs completions`: what a shell needs to complete the command line.
+
+use clap::Args;
+use clap_complete::Shell;
+
+use crate::session::{Result, Session};
+
+/// Print completions for a shell
+#[derive(Args)]
+#[command(after_help = "Examples:\n  uxfs completions bash > /etc/bash_completion.d/uxfs\n  uxfs completions fish | source")]
+pub(crate) struct Options {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints them.
+pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
+    let mut text = Vec::new();
+    clap_complete::generate(options.shell, &mut crate::cli::definition(), "uxfs", &mut text);
+    session.print(text)
+}

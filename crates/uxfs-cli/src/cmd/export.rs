@@ -1,0 +1,65 @@
+//! `uxfs export`: a tree of an image as a tar archive.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use clap::Args;
+use uxfs::archive::ArchiveError;
+use uxfs::export::{ExportError, export};
+
+use crate::image::Images;
+use crate::place::Inside;
+use crate::session::{Failure, Result, Session};
+use crate::tree;
+
+/// Write a tree of an image as a tar archive
+///
+/// The archive is in PAX format, with holes, hard links, extended attributes and access lists; tar
+/// and uxfs import take it back. Names in it are relative to the directory that is exported.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    uxfs export disk.img > tree.tar\n  \
+    uxfs export disk.img:/etc | tar -tv\n  \
+    uxfs export disk.img | zstd > tree.tar.zst")]
+pub(crate) struct Options {
+    /// The image, or a directory in it
+    #[arg(value_name = "IMAGE[:/PATH]")]
+    image: OsString,
+    /// Write here instead of to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Exports.
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    let place = Inside::parse(&options.image);
+    let found = tree::find(images, &place, false, true)?;
+    if !found.is_dir() {
+        return Err(tree::at(&place, uxfs::Error::NotDir));
+    }
+    let out = match &options.output {
+        Some(path) => File::create(path).map_err(|error| Failure::host(path, &error))?,
+        None if io::stdout().is_terminal() => {
+            return Err(Failure::bare("an archive is not for a terminal: use -o FILE or a pipe"));
+        }
+        // Past Rust's line buffer: the writer's pieces are large.
+        None => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+    };
+    let (mut out, _) = export(found.fs(), found.stat.ino, out).map_err(|error| match error {
+        ExportError::Archive(ArchiveError::Io { source, .. })
+            if source.kind() == io::ErrorKind::BrokenPipe =>
+        {
+            Failure::from(source)
+        }
+        ExportError::Read { ref path, ref source } => {
+            Failure::at(&place.join(path).shown(), source.to_string())
+        }
+        other => Failure::bare(other.to_string()),
+    })?;
+    out.flush()?;
+    let _ = session;
+    Ok(())
+}

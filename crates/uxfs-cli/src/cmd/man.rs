@@ -1,0 +1,23 @@
+//! `uxfs man`: the manual pages, for those who package uxfs.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::session::{Failure, Result};
+
+/// Write the manual pages into a directory
+#[derive(Args)]
+#[command(hide = true)]
+pub(crate) struct Options {
+    /// The directory
+    directory: PathBuf,
+}
+
+/// Writes them.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let dir = &options.directory;
+    let written = std::fs::create_dir_all(dir)
+        .and_then(|()| clap_mangen::generate_to(crate::cli::definition(), dir));
+    written.map_err(|error| Failure::host(dir, &error))
+}

@@ -1,0 +1,188 @@
+//! `uxfs mkfs`: a new volume, as `mkfs.xfs` makes it.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use uxfs::disk::{BlockDev, FileDev, OpenMode};
+use uxfs::mkfs::{self, Layout, MkfsError, WriteOptions};
+
+use crate::session::{Failure, Result, Session};
+
+/// Make an XFS file system in a file or on a block device, with mkfs.xfs' options
+///
+/// The geometry goes to standard output, as mkfs.xfs prints it. A file that is not there is made,
+/// sparse, if -d size= says how large.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    uxfs mkfs -d size=4g disk.img\n  \
+    uxfs mkfs -f -m rmapbt=1 -d agcount=16 -l size=128m disk.img\n  \
+    uxfs mkfs -N -d size=1t none.img      (only show the geometry)")]
+pub(crate) struct Options {
+    #[command(flatten)]
+    geometry: Geometry,
+    /// Overwrite what is there, whatever it is
+    #[arg(short)]
+    force: bool,
+    /// Label, at most 12 bytes
+    #[arg(short = 'L', value_name = "LABEL")]
+    label: Option<String>,
+    /// Leave the blocks of the device as they are instead of discarding them
+    #[arg(short = 'K')]
+    keep: bool,
+    /// Show the geometry, write nothing
+    #[arg(short = 'N')]
+    no_write: bool,
+    /// Do not show the geometry
+    #[arg(short)]
+    quiet: bool,
+    /// Allow volumes below 300 MiB and other geometry that is not worth having
+    #[arg(long)]
+    unsupported: bool,
+    /// The file or block device
+    #[arg(value_name = "DEVICE")]
+    device: Option<PathBuf>,
+}
+
+/// The options that decide the geometry; `uxfs import` takes them too.
+#[derive(Args, Default)]
+pub(crate) struct Geometry {
+    /// Block size: size=BYTES
+    #[arg(short = 'b', value_name = "OPTIONS")]
+    block: Vec<String>,
+    /// Data section: agcount=, agsize=, size=, su=, sw=, sunit=, swidth=, noalign, file, name=
+    #[arg(short = 'd', value_name = "OPTIONS")]
+    data: Vec<String>,
+    /// Inodes: size=, perblock=, maxpct=, sparse=, nrext64=
+    #[arg(short = 'i', value_name = "OPTIONS")]
+    inode: Vec<String>,
+    /// Log: size=, agnum=, internal, version=, su=, sunit=, sectsize=, lazy-count=
+    #[arg(short = 'l', value_name = "OPTIONS")]
+    log: Vec<String>,
+    /// Features: crc=, finobt=, rmapbt=, reflink=, inobtcount=, bigtime=, uuid=
+    #[arg(short = 'm', value_name = "OPTIONS")]
+    meta: Vec<String>,
+    /// Directories: size=, version=, ftype=, parent=
+    #[arg(short = 'n', value_name = "OPTIONS")]
+    naming: Vec<String>,
+    /// Sectors: size=BYTES
+    #[arg(short = 's', value_name = "OPTIONS")]
+    sector: Vec<String>,
+}
+
+impl Geometry {
+    /// The same for the library.
+    pub(crate) fn options(&self) -> std::result::Result<mkfs::Options, MkfsError> {
+        let mut options = mkfs::Options::default();
+        let groups = [
+            ('b', &self.block),
+            ('s', &self.sector),
+            ('d', &self.data),
+            ('i', &self.inode),
+            ('l', &self.log),
+            ('m', &self.meta),
+            ('n', &self.naming),
+        ];
+        for (letter, texts) in groups {
+            for text in texts {
+                options.apply(letter, text)?;
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Makes the volume.
+pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
+    let refused = |error: MkfsError| Failure::bare(error.to_string());
+    let mut wanted = options.geometry.options().map_err(refused)?;
+    wanted.unsupported = options.unsupported;
+    if let Some(label) = &options.label {
+        wanted.apply('L', label).map_err(refused)?;
+    }
+    let named = wanted.data.name.as_ref().map(PathBuf::from);
+    let path = match (&options.device, named) {
+        (Some(_), Some(_)) => return Err(Failure::bare("extra arguments: the device is named twice")),
+        (Some(path), None) => path.clone(),
+        (None, Some(path)) => path,
+        (None, None) => return Err(Failure::bare("no device name given in argument list")),
+    };
+    let length = length(&path)?;
+    let asked = wanted.data.size.is_some();
+    if length.is_none() && !asked {
+        return Err(Failure::new(&path, "no such file: give its size as -d size=SIZE"));
+    }
+    // A file grows to what is asked for; a device cannot.
+    let room = match length {
+        Some(Length::Device(bytes)) => bytes,
+        Some(Length::File(_)) | None if asked => u64::MAX,
+        Some(Length::File(bytes)) => bytes,
+        None => 0,
+    };
+    let layout = Layout::new(&wanted, room).map_err(refused)?;
+    if !options.force && length.is_some() {
+        refuse_existing(&path)?;
+    }
+    if !options.quiet || options.no_write {
+        session.print(mkfs::table(&layout, &path.display().to_string()))?;
+        session.flush()?;
+    }
+    if options.no_write { Ok(()) } else { write(options, &path, length, &layout) }
+}
+
+/// Bytes of what is there already.
+enum Length {
+    File(u64),
+    Device(u64),
+}
+
+fn length(path: &Path) -> Result<Option<Length>> {
+    let host = |error: std::io::Error| Failure::host(path, &error);
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(host(error)),
+        Ok(meta) if meta.is_file() => Ok(Some(Length::File(meta.len()))),
+        Ok(meta) if meta.file_type().is_block_device() => {
+            let device = FileDev::open(path, OpenMode::Read).map_err(host)?;
+            Ok(Some(Length::Device(device.len())))
+        }
+        Ok(_) => Err(Failure::new(path, "neither a file nor a block device")),
+    }
+}
+
+fn refuse_existing(path: &Path) -> Result<()> {
+    let host = |error: std::io::Error| Failure::host(path, &error);
+    let device = FileDev::open(path, OpenMode::Read).map_err(host)?;
+    match mkfs::signature::existing(&device).map_err(host)? {
+        Some(what) => Err(Failure::bare(format!(
+            "{} appears to contain an existing filesystem ({what}).\n\
+             uxfs: mkfs: Use the -f option to force overwrite.",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn write(options: &Options, path: &Path, length: Option<Length>, layout: &Layout) -> Result<()> {
+    let host = |error: std::io::Error| Failure::host(path, &error);
+    let size = layout.size_bytes();
+    // Cutting a file to nothing first is as good as discarding it; -K asks for what is there to stay.
+    let (mode, zero) = match length {
+        None => (OpenMode::Create(size), true),
+        Some(Length::File(bytes)) if !options.keep => (OpenMode::Create(size.max(bytes)), true),
+        Some(Length::File(bytes)) => {
+            if bytes < size {
+                let file = std::fs::OpenOptions::new().write(true).open(path).map_err(host)?;
+                file.set_len(size).map_err(host)?;
+            }
+            (OpenMode::Write, false)
+        }
+        Some(Length::Device(_)) => (OpenMode::Write, false),
+    };
+    let device = FileDev::open(path, mode).map_err(host)?;
+    if !options.keep && !device.is_regular() {
+        device.discard(0, device.len());
+    }
+    let how = WriteOptions { zero_log: zero, ..WriteOptions::default() };
+    mkfs::write(layout, &device, &how).map_err(|error| Failure::new(path, error.to_string()))
+}

@@ -1,0 +1,84 @@
+//! Volumes to be tested: made by either mkfs, opened, judged.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use uxfs::disk::{FileDev, OpenMode};
+use uxfs::format::timestamp::Timestamp;
+use uxfs::{Fs, OpenOptions, clock::Clock, mkfs};
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// A number from the environment.
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")),
+        Err(_) => default,
+    }
+}
+
+/// An image in a directory of its own.
+pub(crate) struct Volume {
+    pub(crate) dir: TempDir,
+    pub(crate) path: PathBuf,
+}
+
+impl Volume {
+    /// A volume made by the library's mkfs, which may be smaller than mkfs.xfs' least.
+    pub(crate) fn small(mib: u64, line: &str) -> Self {
+        let volume = Self::empty();
+        let mut options = mkfs::Options { unsupported: true, ..mkfs::Options::default() };
+        let words: Vec<&str> = line.split_whitespace().collect();
+        for pair in words.chunks(2) {
+            let letter = pair[0].chars().nth(1).unwrap();
+            options.apply(letter, pair[1]).unwrap_or_else(|e| panic!("{line}: {e}"));
+        }
+        let layout = mkfs::Layout::new(&options, mib * MIB).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let dev = FileDev::open(&volume.path, OpenMode::Create(mib * MIB)).unwrap();
+        mkfs::write(&layout, &dev, &mkfs::WriteOptions::default()).unwrap();
+        volume
+    }
+
+    /// A volume made by the real mkfs.xfs.
+    pub(crate) fn real(mib: u64, line: &str) -> Self {
+        let volume = Self::empty();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        uxfs_oracle::mkfs(&volume.path, mib * MIB, &words);
+        volume
+    }
+
+    fn empty() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.img");
+        Self { dir, path }
+    }
+
+    /// Opens it, all changes being made at second `now` of the clock.
+    pub(crate) fn open_at(&self, now: i64, cache_bytes: usize) -> Fs {
+        let mut options = OpenOptions::default();
+        options.clock = Clock::Fixed(Timestamp { sec: now, nsec: 123_456_789 });
+        options.seed = Some(now as u64);
+        options.cache_bytes = cache_bytes;
+        self.open_with(options)
+    }
+
+    pub(crate) fn open(&self) -> Fs {
+        self.open_at(1_700_000_000, 64 << 20)
+    }
+
+    pub(crate) fn open_with(&self, options: OpenOptions) -> Fs {
+        let mode = if options.read_only { OpenMode::Read } else { OpenMode::Write };
+        let dev = FileDev::open(&self.path, mode).unwrap();
+        Fs::open(Arc::new(dev), options).unwrap()
+    }
+
+    pub(crate) fn open_read_only(&self) -> Fs {
+        self.open_with(OpenOptions::read_only())
+    }
+
+    /// Passes if xfsprogs find nothing wrong.
+    pub(crate) fn judge(&self, when: &str) {
+        uxfs_oracle::both(&self.path).unwrap_or_else(|f| panic!("{when}: {f}"));
+    }
+}
