@@ -115,15 +115,16 @@ impl Inodes {
             return Ok(Arc::clone(&slot.cell));
         }
         let state = read(fs, ino)?;
-        Ok(self.insert(state))
+        Ok(self.insert(state).0)
     }
 
-    /// Takes in an inode that was just read or made; if another thread was faster, its is given.
-    pub(crate) fn insert(&self, state: InodeState) -> InodeRef {
+    /// Takes in an inode that was just read or made. If there is one of that number already, that
+    /// is given, and what was not taken in with it.
+    pub(crate) fn insert(&self, state: InodeState) -> (InodeRef, Option<InodeState>) {
         let ino = state.ino;
         let mut shard = self.shard(ino).lock();
         if let Some(slot) = shard.slots.get(&ino.0) {
-            return Arc::clone(&slot.cell);
+            return (Arc::clone(&slot.cell), Some(state));
         }
         let cell = Arc::new(RwLock::new(state));
         shard.slots.insert(ino.0, Slot { cell: Arc::clone(&cell), used: true });
@@ -135,7 +136,7 @@ impl Inodes {
             // What must stay may be most of it: look again only when as many have come.
             shard.sweep_at = 2 * shard.slots.len();
         }
-        cell
+        (cell, None)
     }
 
     /// Is the inode in memory, and free there? `false` if it is not in memory.

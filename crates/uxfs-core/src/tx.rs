@@ -77,6 +77,17 @@ struct TxBuf {
     kind_before: BufKind,
 }
 
+/// Memory that transactions use one after the other, so that a small one allocates nothing.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    bufs: Vec<TxBuf>,
+    undo_chunks: Vec<UndoChunk>,
+    undo_bytes: Vec<u8>,
+}
+
+/// A transaction that needed more than this for its undo keeps it to itself.
+const SCRATCH_MAX: usize = 1 << 20;
+
 struct UndoChunk {
     slot: u32,
     chunk: u32,
@@ -121,14 +132,15 @@ impl<'fs> Tx<'fs> {
         fs.check_writable()?;
         let gate = fs.gate.read_recursive();
         fs.reserve(blocks)?;
+        let scratch = fs.scratch.lock().pop().unwrap_or_default();
         Ok(Self {
             fs,
             id: fs.next_tx.fetch_add(1, Ordering::Relaxed),
             inodes: SmallVec::new(),
             ags: SmallVec::new(),
-            bufs: Vec::with_capacity(16),
-            undo_chunks: Vec::new(),
-            undo_bytes: Vec::new(),
+            bufs: scratch.bufs,
+            undo_chunks: scratch.undo_chunks,
+            undo_bytes: scratch.undo_bytes,
             deferred: Vec::new(),
             reserved: blocks,
             counters: Counters::default(),
@@ -199,12 +211,13 @@ impl<'fs> Tx<'fs> {
 
     /// Takes in an inode that this transaction has just allocated, in its first state.
     pub(crate) fn join_new(&mut self, state: InodeState) -> InodeSlot {
-        let cell = self.fs.inodes.insert(state.clone());
+        let (cell, left) = self.fs.inodes.insert(state);
         let mut guard = cell.write_arc();
         // A free inode that is still in memory comes back if the transaction is cancelled.
-        let before = (guard.core.mode == 0).then(|| Box::new(guard.clone()));
-        let dirty = guard.dirty;
-        *guard = InodeState { dirty, ..state };
+        let before = left.map(|state| {
+            let state = InodeState { dirty: guard.dirty, ..state };
+            Box::new(core::mem::replace(&mut *guard, state))
+        });
         let slot = self.join(cell, guard, before.is_none());
         let entry = &mut self.inodes[slot.0];
         entry.before = before;
@@ -531,10 +544,28 @@ impl<'fs> Tx<'fs> {
     }
 }
 
+impl Tx<'_> {
+    fn give_back_scratch(&mut self) {
+        let mut scratch = Scratch {
+            bufs: core::mem::take(&mut self.bufs),
+            undo_chunks: core::mem::take(&mut self.undo_chunks),
+            undo_bytes: core::mem::take(&mut self.undo_bytes),
+        };
+        if scratch.undo_bytes.capacity() > SCRATCH_MAX {
+            return;
+        }
+        scratch.bufs.clear();
+        scratch.undo_chunks.clear();
+        scratch.undo_bytes.clear();
+        self.fs.scratch.lock().push(scratch);
+    }
+}
+
 impl Drop for Tx<'_> {
     /// A transaction that was not committed puts everything back.
     fn drop(&mut self) {
         if self.done {
+            self.give_back_scratch();
             self.fs.apply(self.reserved, Counters::default(), 0);
             return;
         }

@@ -1,0 +1,87 @@
+//! `uxfs chmod`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+use uxfs::posix;
+
+use crate::edit;
+use crate::image::Images;
+use crate::mode::{Change, letters};
+use crate::place::Inside;
+use crate::session::{Failure, Result, Session};
+use crate::tree::{self, Next, Way};
+
+/// Change permissions
+///
+/// MODE is octal, or symbolic as in u+x,go-w. An access list of the file follows the change.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  uxfs chmod 755 disk.img:/bin/x\n  uxfs chmod -R u=rwX,go=rX disk.img:/srv")]
+pub(crate) struct Options {
+    /// Directories with all that is in them
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Say of each file what became of it
+    #[arg(short, long)]
+    verbose: bool,
+    /// Say of each file that changed what became of it
+    #[arg(short, long)]
+    changes: bool,
+    /// The permissions
+    #[arg(value_name = "MODE", allow_hyphen_values = true)]
+    mode: String,
+    /// The files
+    #[arg(value_name = "IMAGE:/FILE", required = true)]
+    files: Vec<OsString>,
+}
+
+/// Changes them.
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    let change = Change::parse(&options.mode)
+        .ok_or_else(|| Failure::bare(format!("invalid mode: '{}'", options.mode)))?;
+    let umask = edit::umask();
+    for file in &options.files {
+        let place = Inside::parse(file);
+        session.ok(change_one(options, session, images, &place, (&change, umask)));
+    }
+    Ok(())
+}
+
+fn change_one(
+    options: &Options,
+    session: &Session,
+    images: &Images,
+    place: &Inside,
+    (change, umask): (&Change, u16),
+) -> Result<()> {
+    let found = tree::find(images, place, true, true)?;
+    let start = (tree::shown(place), found.stat.clone());
+    let mut visit = |met: tree::Met<'_>| {
+        if tree::is_link(met.stat) {
+            return Ok(Next::Skip);
+        }
+        let old = met.stat.mode & 0o7777;
+        let new = change.apply(met.stat.mode, umask);
+        if let Err(error) = posix::change_mode(met.fs, met.stat.ino, new) {
+            session.fail(Failure::volume(OsStr::from_bytes(met.path), error));
+        } else if options.verbose || options.changes && old != new {
+            session.print(told(met.path, met.stat.mode, old, new))?;
+        }
+        Ok(if options.recursive { Next::Enter } else { Next::Skip })
+    };
+    let mut trouble = |path: &[u8], error| {
+        session.fail(Failure::volume(OsStr::from_bytes(path), error));
+    };
+    tree::walk(found.fs(), start, Way::default(), &mut visit, &mut trouble)
+}
+
+fn told(path: &[u8], mode: u16, old: u16, new: u16) -> Vec<u8> {
+    let kind = mode & !0o7777;
+    let show = |bits: u16| format!("{bits:04o} ({})", &letters(kind | bits)[1..]);
+    let text = match old == new {
+        true => format!("' retained as {}\n", show(new)),
+        false => format!("' changed from {} to {}\n", show(old), show(new)),
+    };
+    [b"mode of '", path, text.as_bytes()].concat()
+}

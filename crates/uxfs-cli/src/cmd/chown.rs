@@ -1,0 +1,100 @@
+//! `uxfs chown`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+use uxfs::posix;
+
+use crate::image::Images;
+use crate::place::Inside;
+use crate::session::{Failure, Result, Session};
+use crate::tree::{self, Next, Way};
+use crate::users;
+
+/// Change owner and group
+///
+/// Names are those of this machine; numbers are taken as they are.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    uxfs chown -R root:root disk.img:/\n  \
+    uxfs chown 1000 disk.img:/home/me\n  \
+    uxfs chown :adm disk.img:/var/log")]
+pub(crate) struct Options {
+    /// Directories with all that is in them
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Change symbolic links themselves, not what they lead to
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+    /// Say of each file what became of it
+    #[arg(short, long)]
+    verbose: bool,
+    /// USER, USER:GROUP, USER: (with the user's own group) or :GROUP
+    #[arg(value_name = "OWNER[:GROUP]")]
+    owner: String,
+    /// The files
+    #[arg(value_name = "IMAGE:/FILE", required = true)]
+    files: Vec<OsString>,
+}
+
+type Owner = (Option<u32>, Option<u32>);
+
+fn parse(text: &str) -> Result<Owner> {
+    let bad_user = |name: &str| Failure::bare(format!("invalid user: '{name}'"));
+    let bad_group = |name: &str| Failure::bare(format!("invalid group: '{name}'"));
+    let (user, group) = match text.split_once(':') {
+        Some((user, group)) => (user, Some(group)),
+        None => (text, None),
+    };
+    let uid = match user {
+        "" => None,
+        name => Some(users::user(name).ok_or_else(|| bad_user(text))?),
+    };
+    let gid = match group {
+        None => None,
+        Some("") if user.is_empty() => None,
+        Some("") => Some(users::login_group(user).ok_or_else(|| bad_group(text))?),
+        Some(name) => Some(users::group(name).ok_or_else(|| bad_group(text))?),
+    };
+    Ok((uid, gid))
+}
+
+/// Changes them.
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    let owner = parse(&options.owner)?;
+    for file in &options.files {
+        session.ok(change(options, session, images, &Inside::parse(file), owner));
+    }
+    Ok(())
+}
+
+fn change(
+    options: &Options,
+    session: &Session,
+    images: &Images,
+    place: &Inside,
+    owner: Owner,
+) -> Result<()> {
+    // A recursive change stays in the tree: links that are met are changed themselves.
+    let follow = !options.no_dereference && !options.recursive;
+    let found = tree::find(images, place, true, follow)?;
+    let start = (tree::shown(place), found.stat.clone());
+    let mut visit = |met: tree::Met<'_>| {
+        let (fs, ino) = (met.fs, met.stat.ino);
+        if let Err(error) = posix::change_owner(fs, ino, owner.0, owner.1) {
+            session.fail(Failure::volume(OsStr::from_bytes(met.path), error));
+        } else if options.verbose {
+            let uid = owner.0.unwrap_or(met.stat.uid);
+            let gid = owner.1.unwrap_or(met.stat.gid);
+            let old = format!("{}:{}", met.stat.uid, met.stat.gid);
+            let text = format!("' changed from {old} to {uid}:{gid}\n");
+            session.print([b"ownership of '", met.path, text.as_bytes()].concat())?;
+        }
+        Ok(if options.recursive { Next::Enter } else { Next::Skip })
+    };
+    let mut trouble = |path: &[u8], error| {
+        session.fail(Failure::volume(OsStr::from_bytes(path), error));
+    };
+    tree::walk(found.fs(), start, Way::default(), &mut visit, &mut trouble)
+}

@@ -1,0 +1,110 @@
+//! `uxfs ln`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+
+use crate::edit;
+use crate::image::Images;
+use crate::place::{Inside, base};
+use crate::session::{Failure, Result, Session};
+use crate::tree;
+
+/// Make hard links, or symbolic links
+///
+/// TARGET of a hard link is a path in the same image; that of a symbolic link is any text.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    uxfs ln disk.img:/a disk.img:/b\n  \
+    uxfs ln -s ../usr/bin/vi disk.img:/bin/ex")]
+pub(crate) struct Options {
+    /// Make symbolic links
+    #[arg(short, long)]
+    symbolic: bool,
+    /// Remove what is there under the new name
+    #[arg(short, long)]
+    force: bool,
+    /// A new name that is a symbolic link to a directory is not followed
+    #[arg(short, long)]
+    no_dereference: bool,
+    /// The last operand is the new name itself, even if it is a directory
+    #[arg(short = 'T', long)]
+    no_target_directory: bool,
+    /// Make all links in this directory
+    #[arg(short, long, value_name = "IMAGE:/DIRECTORY", conflicts_with = "no_target_directory")]
+    target_directory: Option<OsString>,
+    /// Say what is linked
+    #[arg(short, long)]
+    verbose: bool,
+    /// What to link to, and the new name or a directory for it, unless -t says so
+    #[arg(value_name = "TARGET", required = true)]
+    operands: Vec<OsString>,
+}
+
+/// Makes them.
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    let (targets, place) = match (&options.target_directory, options.operands.split_last()) {
+        (Some(directory), _) => (&options.operands[..], Inside::parse(directory)),
+        (None, Some((last, rest))) if !rest.is_empty() => (rest, Inside::parse(last)),
+        _ => return Err(Failure::bare("missing operand: TARGET and the new name")),
+    };
+    let into = !options.no_target_directory && {
+        let image = images.get(&place.image, true)?;
+        let found = image.fs.resolve(&place.path, !options.no_dereference);
+        found.and_then(|ino| image.fs.stat(ino)).is_ok_and(|stat| tree::is_dir(&stat))
+    };
+    if !into && (targets.len() > 1 || options.target_directory.is_some()) {
+        return Err(Failure::at(&place.shown(), "is not a directory"));
+    }
+    for target in targets {
+        let to = if into { place.join(base(target.as_bytes())) } else { place.clone() };
+        session.ok(link(options, session, images, target, &to));
+    }
+    Ok(())
+}
+
+fn link(
+    options: &Options,
+    session: &Session,
+    images: &Images,
+    target: &OsStr,
+    to: &Inside,
+) -> Result<()> {
+    let slot = tree::slot(images, to)?;
+    let fs = slot.fs();
+    let hard = match options.symbolic {
+        true => None,
+        false => {
+            let found = tree::find(images, &Inside::parse(target), true, false)?;
+            if found.image.volume != slot.image.volume {
+                return Err(slot.failed(uxfs::Error::Invalid("lies in another image")));
+            }
+            if found.is_dir() {
+                return Err(Failure::new(target, "hard link not allowed for directory"));
+            }
+            Some(found.stat.ino)
+        }
+    };
+    if let Some(there) = slot.there()?
+        && options.force
+    {
+        if hard == Some(there.ino) {
+            return Err(Failure::new(target, "and the new name are the same file"));
+        }
+        fs.unlink(slot.dir, &slot.name).map_err(|error| slot.failed(error))?;
+    }
+    let made = match hard {
+        Some(ino) => fs.link(ino, slot.dir, &slot.name),
+        None => edit::caller()
+            .symlink(fs, slot.dir, &slot.name, target.as_bytes())
+            .map(|_| ()),
+    };
+    made.map_err(|error| slot.failed(error))?;
+    if options.verbose {
+        let arrow: &[u8] = if options.symbolic { b"' -> '" } else { b"' => '" };
+        let line = [b"'", &tree::shown(to)[..], arrow, target.as_bytes(), b"'\n"].concat();
+        session.print(line)?;
+    }
+    Ok(())
+}

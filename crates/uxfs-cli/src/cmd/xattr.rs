@@ -1,0 +1,301 @@
+//! `uxfs xattr`: extended attributes, spelled and printed as `getfattr` and `setfattr` do.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+use uxfs::XattrMode;
+use uxfs::posix;
+
+use crate::image::Images;
+use crate::json;
+use crate::place::Inside;
+use crate::session::{Failure, Result, Session};
+use crate::tree::{self, Found};
+
+/// Show, set and remove extended attributes
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    uxfs xattr list disk.img:/a\n  \
+    uxfs xattr get -n user.note disk.img:/a\n  \
+    uxfs xattr get -d disk.img:/a > dump\n  \
+    uxfs xattr set -n user.note -v text disk.img:/a\n  \
+    uxfs xattr remove -n user.note disk.img:/a")]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Show attributes, as getfattr does
+    Get(Get),
+    /// Show the names of all attributes
+    List(List),
+    /// Set an attribute, as setfattr does
+    Set(Set),
+    /// Remove an attribute, as setfattr -x does
+    Remove(Remove),
+}
+
+#[derive(Args)]
+struct Common {
+    /// Symbolic links themselves, not what they lead to
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+    /// The files
+    #[arg(value_name = "IMAGE:/FILE", required = true)]
+    files: Vec<OsString>,
+}
+
+#[derive(Args)]
+struct Get {
+    /// Only this attribute
+    #[arg(short, long, value_name = "NAME")]
+    name: Option<OsString>,
+    /// Values too, not only names
+    #[arg(short, long)]
+    dump: bool,
+    /// How to show values: text, hex or base64; by default text where it is text
+    #[arg(short, long, value_name = "CODING", value_parser = ["text", "hex", "base64"])]
+    encoding: Option<String>,
+    /// The value alone, as it is
+    #[arg(long, requires = "name", conflicts_with = "json")]
+    only_values: bool,
+    /// As a JSON document
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct List {
+    /// As a JSON document
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Set {
+    /// The attribute
+    #[arg(short, long, value_name = "NAME")]
+    name: OsString,
+    /// Its value: text, "quoted text", 0xHEX or 0sBASE64
+    #[arg(short, long, value_name = "VALUE", default_value = "")]
+    value: OsString,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Remove {
+    /// The attribute
+    #[arg(short, long, value_name = "NAME")]
+    name: OsString,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Options {
+    /// Is a document asked for?
+    pub(crate) fn json(&self) -> bool {
+        match &self.verb {
+            Verb::Get(get) => get.json,
+            Verb::List(list) => list.json,
+            _ => false,
+        }
+    }
+}
+
+type Pairs = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+/// Shows, sets or removes.
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    let common = match &options.verb {
+        Verb::Get(get) => &get.common,
+        Verb::List(list) => &list.common,
+        Verb::Set(set) => &set.common,
+        Verb::Remove(remove) => &remove.common,
+    };
+    let write = matches!(options.verb, Verb::Set(_) | Verb::Remove(_));
+    let mut documents = Vec::new();
+    for file in &common.files {
+        let place = Inside::parse(file);
+        let done = tree::find(images, &place, write, !common.no_dereference)
+            .and_then(|found| one(options, session, &found, &mut documents));
+        session.ok(done);
+    }
+    if options.json() {
+        let mut map = Map::new();
+        map.insert("files".into(), Value::Array(documents));
+        session.print(json::document("xattr", map))?;
+    }
+    Ok(())
+}
+
+fn one(
+    options: &Options,
+    session: &Session,
+    found: &Found,
+    documents: &mut Vec<Value>,
+) -> Result<()> {
+    let failed = |error| tree::at(&found.place, error);
+    let (fs, ino) = (found.fs(), found.stat.ino);
+    match &options.verb {
+        Verb::Get(get) => {
+            let name = get.name.as_ref().map(|name| name.as_bytes());
+            let values = get.dump || get.json || name.is_some();
+            let pairs = read(found, name, values).map_err(failed)?;
+            if get.json {
+                documents.push(document(found, &pairs));
+                return Ok(());
+            }
+            if get.only_values {
+                let value = pairs.into_iter().find_map(|(_, value)| value);
+                return session.print(value.unwrap_or_default());
+            }
+            session.print(told(found, &pairs, get.encoding.as_deref()))
+        }
+        Verb::List(list) => {
+            let pairs = read(found, None, false).map_err(failed)?;
+            if list.json {
+                documents.push(document(found, &pairs));
+                return Ok(());
+            }
+            session.print(told(found, &pairs, None))
+        }
+        Verb::Set(set) => {
+            let value = decode(set.value.as_bytes())
+                .ok_or_else(|| Failure::new(&set.value, "bad input encoding"))?;
+            let name = set.name.as_bytes();
+            posix::set_xattr(fs, ino, name, &value, XattrMode::Any).map_err(failed)
+        }
+        Verb::Remove(remove) => fs.remove_xattr(ino, remove.name.as_bytes()).map_err(failed),
+    }
+}
+
+fn read(found: &Found, name: Option<&[u8]>, values: bool) -> uxfs::Result<Pairs> {
+    let (fs, ino) = (found.fs(), found.stat.ino);
+    let mut names = match name {
+        Some(name) => vec![name.to_vec()],
+        None => fs.list_xattrs(ino)?,
+    };
+    names.sort_unstable();
+    let value = |name: &[u8]| values.then(|| fs.get_xattr(ino, name)).transpose();
+    names.into_iter().map(|name| Ok((name.clone(), value(&name)?))).collect()
+}
+
+/// As `getfattr` prints: the file, a line for each attribute, an empty line.
+fn told(found: &Found, pairs: &Pairs, encoding: Option<&str>) -> Vec<u8> {
+    if pairs.is_empty() {
+        return Vec::new();
+    }
+    let mut text = [b"# file: ", &tree::shown(&found.place)[..], b"\n"].concat();
+    for (name, value) in pairs {
+        text.extend_from_slice(name);
+        if let Some(value) = value
+            && !(value.is_empty() && encoding.is_none())
+        {
+            text.push(b'=');
+            text.extend_from_slice(encode(value, encoding).as_bytes());
+        }
+        text.push(b'\n');
+    }
+    text.push(b'\n');
+    text
+}
+
+fn document(found: &Found, pairs: &Pairs) -> Value {
+    let mut map = Map::new();
+    json::put_bytes(&mut map, "path", &tree::shown(&found.place));
+    let attributes = pairs.iter().map(|(name, value)| {
+        let mut map = Map::new();
+        json::put_bytes(&mut map, "name", name);
+        if let Some(value) = value {
+            map.insert("size_bytes".into(), json!(value.len()));
+            map.insert("value_base64".into(), json!(json::base64(value)));
+        }
+        Value::Object(map)
+    });
+    map.insert("attributes".into(), attributes.collect());
+    Value::Object(map)
+}
+
+/// A value as `getfattr` shows it.
+fn encode(value: &[u8], encoding: Option<&str>) -> String {
+    let is_text = || value.utf8_chunks().all(|chunk| chunk.invalid().is_empty()) && !value.contains(&0)
+        && value.iter().filter(|b| b.is_ascii_control()).count() * 8 <= value.len();
+    match encoding {
+        Some("hex") => value.iter().fold("0x".to_owned(), |text, b| format!("{text}{b:02x}")),
+        Some("base64") => format!("0s{}", json::base64(value)),
+        None if !is_text() => format!("0s{}", json::base64(value)),
+        _ => {
+            let mut text = String::from("\"");
+            for byte in value {
+                match byte {
+                    b'"' | b'\\' => text.extend(['\\', char::from(*byte)]),
+                    b' '..=b'~' => text.push(char::from(*byte)),
+                    _ => text.push_str(&format!("\\{byte:03o}")),
+                }
+            }
+            text.push('"');
+            text
+        }
+    }
+}
+
+/// A value as `setfattr` takes it: `0x…`, `0s…`, or text, in quotes with escapes or as it is.
+fn decode(text: &[u8]) -> Option<Vec<u8>> {
+    if let Some(hex) = text.strip_prefix(b"0x").or(text.strip_prefix(b"0X")) {
+        let digits: Vec<u32> =
+            hex.iter().map(|b| char::from(*b).to_digit(16)).collect::<Option<_>>()?;
+        if digits.len() % 2 != 0 {
+            return None;
+        }
+        return digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair[1]).ok()).collect();
+    }
+    if let Some(coded) = text.strip_prefix(b"0s").or(text.strip_prefix(b"0S")) {
+        return json::from_base64(std::str::from_utf8(coded).ok()?);
+    }
+    let quoted = text.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+    let Some(mut rest) = quoted else { return Some(text.to_vec()) };
+    let mut value = Vec::new();
+    while let Some((byte, tail)) = rest.split_first() {
+        rest = tail;
+        if *byte != b'\\' {
+            value.push(*byte);
+            continue;
+        }
+        let octal = rest.iter().take(3).take_while(|b| (b'0'..=b'7').contains(b)).count();
+        if octal > 0 {
+            let number = rest[..octal].iter().fold(0u32, |n, b| n * 8 + u32::from(b - b'0'));
+            value.push(u8::try_from(number).ok()?);
+            rest = &rest[octal..];
+        } else if let Some((escaped, tail)) = rest.split_first() {
+            value.push(*escaped);
+            rest = tail;
+        }
+    }
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_go_both_ways() {
+        for value in [&b"text"[..], b"a\"b\\c", b"\0\x01\xff", b"", "é".as_bytes(), b"two words"] {
+            for encoding in [None, Some("text"), Some("hex"), Some("base64")] {
+                let shown = encode(value, encoding);
+                assert_eq!(decode(shown.as_bytes()).as_deref(), Some(value), "{shown}");
+            }
+        }
+        assert_eq!(decode(b"plain"), Some(b"plain".to_vec()));
+        assert_eq!(decode(b"0x4"), None);
+    }
+}
