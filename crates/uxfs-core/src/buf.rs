@@ -13,7 +13,6 @@
 //! for the length of a transaction.
 
 use std::collections::BTreeMap;
-use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -72,6 +71,18 @@ pub struct Buf {
 }
 
 impl Buf {
+    fn new(pieces: Pieces, content: Content) -> BufRef {
+        Arc::new(Self {
+            pieces,
+            len: content.bytes.len(),
+            content: RwLock::new(content),
+            holder: AtomicU64::new(0),
+            holder_slot: AtomicU32::new(0),
+            dirty: AtomicBool::new(false),
+            used: AtomicBool::new(true),
+        })
+    }
+
     /// Address of the first byte; the buffer's name in the cache.
     pub fn daddr(&self) -> Daddr {
         self.pieces[0].daddr
@@ -126,6 +137,9 @@ pub struct Cache {
     dirty: Mutex<BTreeMap<u64, BufRef>>,
     bytes: AtomicUsize,
     dirty_bytes: AtomicUsize,
+    /// Goes up whenever changed content leaves the cache: what was read from the device before
+    /// that may be out of date.
+    epoch: AtomicU64,
     limit: usize,
 }
 
@@ -139,6 +153,7 @@ impl Cache {
             dirty: Mutex::default(),
             bytes: AtomicUsize::new(0),
             dirty_bytes: AtomicUsize::new(0),
+            epoch: AtomicU64::new(0),
             limit,
         }
     }
@@ -167,18 +182,31 @@ impl Cache {
     /// # Errors
     /// As [`Cache::get`].
     pub fn get_pieces(&self, pieces: Pieces, kinds: &[BufKind], owner: Owner) -> Result<BufRef> {
-        let daddr = pieces[0].daddr;
-        if let Some(buf) = self.lookup(&pieces) {
-            let content = buf.read();
-            if !kinds.contains(&content.kind) {
-                let problem = format!("is a {}", content.kind.name());
-                return Err(Error::corrupt(kinds[0].name(), buf.place(), problem));
+        loop {
+            if let Some(buf) = self.lookup(&pieces) {
+                let content = buf.read();
+                if !kinds.contains(&content.kind) {
+                    let problem = format!("is a {}", content.kind.name());
+                    return Err(Error::corrupt(kinds[0].name(), buf.place(), problem));
+                }
+                verify::check_owner(&content, content.kind, buf.daddr(), owner)?;
+                drop(content);
+                return Ok(buf);
             }
-            verify::check_owner(&content, content.kind, daddr, owner)?;
-            drop(content);
-            return Ok(buf);
+            let epoch = self.epoch.load(Ordering::Acquire);
+            let content = self.read_verified(&pieces, kinds, owner);
+            if self.epoch.load(Ordering::Acquire) != epoch {
+                continue;
+            }
+            if let Some(buf) = self.insert_read(&pieces, content?, epoch)? {
+                return Ok(buf);
+            }
         }
-        let bytes = self.read_pieces(&pieces)?;
+    }
+
+    fn read_verified(&self, pieces: &Pieces, kinds: &[BufKind], owner: Owner) -> Result<Content> {
+        let daddr = pieces[0].daddr;
+        let bytes = self.read_pieces(pieces)?;
         let Some(kind) = BufKind::identify(&bytes, kinds) else {
             let start: Vec<String> = bytes[..16].iter().map(|b| format!("{b:02x}")).collect();
             let problem = format!("wrong magic number (starts {})", start.concat());
@@ -190,7 +218,7 @@ impl Cache {
         }
         verify::check(&bytes, kind, daddr, &self.geo)?;
         verify::check_owner(&bytes, kind, daddr, owner)?;
-        Ok(self.insert(pieces, Content { kind, bytes }))
+        Ok(Content { kind, bytes })
     }
 
     fn lookup(&self, pieces: &Pieces) -> Option<BufRef> {
@@ -219,35 +247,61 @@ impl Cache {
     }
 
     /// A buffer for a block that was just allocated: all zero, of `kind`, nothing read. The old
-    /// buffer under that address, if one lingers, is forgotten.
-    pub(crate) fn make(&self, pieces: Pieces, kind: BufKind) -> BufRef {
+    /// buffer under that address, if one lingers, comes along: it goes back
+    /// ([`Cache::put_back`]) if the allocation is cancelled, and is retired when it is not.
+    pub(crate) fn make(&self, pieces: Pieces, kind: BufKind) -> (BufRef, Option<BufRef>) {
         let len: usize = pieces.iter().map(|p| p.len as usize).sum();
-        self.insert(pieces, Content { kind, bytes: vec![0; len].into_boxed_slice() })
+        let buf = Buf::new(pieces, Content { kind, bytes: vec![0; len].into_boxed_slice() });
+        let old = self.shard(buf.daddr()).lock().insert(buf.daddr().0, Arc::clone(&buf));
+        if let Some(old) = &old {
+            self.bytes.fetch_sub(old.len, Ordering::Relaxed);
+        }
+        self.count_in(&buf);
+        (buf, old)
     }
 
-    fn insert(&self, pieces: Pieces, content: Content) -> BufRef {
-        let len = content.bytes.len();
-        let key = pieces[0].daddr;
-        let buf = Arc::new(Buf {
-            pieces,
-            len,
-            content: RwLock::new(content),
-            holder: AtomicU64::new(0),
-            holder_slot: AtomicU32::new(0),
-            dirty: AtomicBool::new(false),
-            used: AtomicBool::new(true),
-        });
-        let old = self.shard(key).lock().insert(key.0, Arc::clone(&buf));
-        let mut total = self.bytes.fetch_add(len, Ordering::Relaxed) + len;
-        if let Some(old) = old {
-            total -= old.len;
-            self.bytes.fetch_sub(old.len, Ordering::Relaxed);
-            self.clean(&old);
+    /// Takes in what was read since `epoch`. `None` if it must be looked up again: another thread
+    /// was faster, and what it did to the buffer since is what counts.
+    fn insert_read(
+        &self,
+        pieces: &Pieces,
+        content: Content,
+        epoch: u64,
+    ) -> Result<Option<BufRef>> {
+        let buf = Buf::new(pieces.clone(), content);
+        let key = buf.daddr().0;
+        let mut shard = self.shard(buf.daddr()).lock();
+        if self.epoch.load(Ordering::Acquire) != epoch {
+            return Ok(None);
         }
+        if let Some(there) = shard.get(&key) {
+            if there.pieces == *pieces {
+                return Ok(None);
+            }
+            if there.holder.load(Ordering::Acquire) != 0 || there.dirty.load(Ordering::Acquire) {
+                return Err(buf.corrupt("overlaps another structure that was just changed"));
+            }
+            self.bytes.fetch_sub(there.len, Ordering::Relaxed);
+        }
+        shard.insert(key, Arc::clone(&buf));
+        drop(shard);
+        self.count_in(&buf);
+        Ok(Some(buf))
+    }
+
+    /// Puts back a buffer that [`Cache::make`] took out.
+    pub(crate) fn put_back(&self, buf: BufRef) {
+        self.bytes.fetch_add(buf.len, Ordering::Relaxed);
+        let old = self.shard(buf.daddr()).lock().insert(buf.daddr().0, buf);
+        debug_assert!(old.is_none(), "the cancelled buffer was forgotten before");
+    }
+
+    /// Counts a buffer that was taken in, and makes room if there are too many now.
+    fn count_in(&self, buf: &BufRef) {
+        let total = self.bytes.fetch_add(buf.len, Ordering::Relaxed) + buf.len;
         if total > self.limit + self.dirty_bytes() {
-            self.evict(key);
+            self.evict(buf.daddr());
         }
-        buf
     }
 
     /// Drops clean, unused buffers of the shard that `key` is in, giving each a second chance.
@@ -273,8 +327,10 @@ impl Cache {
         }
     }
 
-    fn clean(&self, buf: &BufRef) {
+    /// Takes a buffer out of the dirty set: it is written, or never will be.
+    pub(crate) fn clean(&self, buf: &BufRef) {
         if buf.dirty.swap(false, Ordering::AcqRel) {
+            self.epoch.fetch_add(1, Ordering::AcqRel);
             self.dirty_bytes.fetch_sub(buf.len, Ordering::Relaxed);
             let mut dirty = self.dirty.lock();
             if dirty.get(&buf.daddr().0).is_some_and(|b| Arc::ptr_eq(b, buf)) {
@@ -294,25 +350,21 @@ impl Cache {
         self.clean(buf);
     }
 
-    /// The buffer that begins at `daddr`, if one is cached.
+    /// The buffer that begins at `daddr`, whatever it is, if one is cached.
     pub(crate) fn cached_at(&self, daddr: Daddr) -> Option<BufRef> {
         self.shard(daddr).lock().get(&daddr.0).cloned()
     }
 
-    /// The buffer cached at `daddr`, whatever it is.
-    pub(crate) fn peek(&self, daddr: Daddr) -> Option<BufRef> {
-        self.shard(daddr).lock().get(&daddr.0).cloned()
-    }
-
     /// Writes the dirty buffers that no open transaction holds, in ascending order, neighbours
-    /// together. Buffers that fail their check are left dirty and reported.
+    /// together. The caller has shut out transactions.
     ///
     /// # Errors
     /// The first write or check that failed; what was not written stays dirty.
     pub fn write_back(&self) -> Result<()> {
         let batch: Vec<BufRef> = self.dirty.lock().values().cloned().collect();
         let mut run = Run::default();
-        for buf in batch {
+        let mut written = Vec::with_capacity(batch.len());
+        for buf in &batch {
             let mut content = buf.content.write();
             if buf.holder.load(Ordering::Acquire) != 0 || !buf.dirty.load(Ordering::Acquire) {
                 continue;
@@ -326,12 +378,15 @@ impl Cache {
                 run.add(&*self.dev, piece.daddr, &content.bytes[at..end])?;
                 at = end;
             }
-            // Cleared under the content lock: a change after this marks it dirty anew. Were the
-            // write to fail later, the volume is shut down, so nothing counts on the flag then.
-            drop(content);
-            self.clean(&buf);
+            written.push(buf);
         }
-        run.finish(&*self.dev)
+        run.put(&*self.dev)?;
+        // Not earlier: a clean buffer may be evicted and read again, and what is still to be
+        // written must not be read from the device.
+        for buf in written {
+            self.clean(buf);
+        }
+        Ok(())
     }
 }
 
@@ -359,13 +414,8 @@ impl Run {
         if self.bytes.is_empty() {
             return Ok(());
         }
-        let slice = [IoSlice::new(&self.bytes)];
-        let written = dev.write_vectored_at(self.start, &slice);
+        let written = dev.write_at(self.start, &self.bytes);
         self.bytes.clear();
         written.map_err(|source| Error::Io { what: "writing", daddr: Daddr(self.start >> 9), source })
-    }
-
-    fn finish(mut self, dev: &dyn BlockDev) -> Result<()> {
-        self.put(dev)
     }
 }

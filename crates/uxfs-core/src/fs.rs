@@ -310,10 +310,8 @@ const INCOMPAT_KNOWN: Incompat = Incompat::FTYPE
     .union(Incompat::META_UUID)
     .union(Incompat::BIGTIME)
     .union(Incompat::NREXT64)
-    .union(Incompat::EXCHRANGE);
-/// Features that are read only.
-const INCOMPAT_READ: Incompat = Incompat::PARENT;
-
+    .union(Incompat::EXCHRANGE)
+    .union(Incompat::PARENT);
 fn check_features(sb: &Superblock, options: &OpenOptions) -> Result<()> {
     let refuse = |what: String| Err(Error::Unsupported(what));
     let incompat = sb.incompat();
@@ -322,7 +320,7 @@ fn check_features(sb: &Superblock, options: &OpenOptions) -> Result<()> {
                        xfs_repair on it first"
             .into());
     }
-    let unknown = incompat - INCOMPAT_KNOWN - INCOMPAT_READ;
+    let unknown = incompat - INCOMPAT_KNOWN;
     if !unknown.is_empty() {
         return refuse(format!("incompatible feature not supported: {}", describe(unknown)));
     }
@@ -345,10 +343,6 @@ fn check_features(sb: &Superblock, options: &OpenOptions) -> Result<()> {
             "read-only compatible feature unknown: {}; the volume can be read only",
             describe(ro)
         ));
-    }
-    let read_only = incompat & INCOMPAT_READ;
-    if !read_only.is_empty() {
-        return refuse(format!("writing with feature {} not supported", describe(read_only)));
     }
     let log = sb.log_incompat() - LogIncompat::all();
     if !log.is_empty() {

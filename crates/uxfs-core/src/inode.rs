@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -81,6 +81,9 @@ pub struct Inodes {
     shards: [Mutex<Shard>; SHARDS],
     dirty: Mutex<BTreeMap<u64, InodeRef>>,
     dirty_count: AtomicUsize,
+    /// Goes up whenever changed state leaves memory: what was read from a cluster before that may
+    /// be out of date.
+    epoch: AtomicU64,
     /// Inodes of a shard that may stay when they are clean.
     limit: usize,
 }
@@ -92,6 +95,7 @@ impl Inodes {
             shards: core::array::from_fn(|_| Mutex::default()),
             dirty: Mutex::default(),
             dirty_count: AtomicUsize::new(0),
+            epoch: AtomicU64::new(0),
             limit: (limit / SHARDS).max(64),
         }
     }

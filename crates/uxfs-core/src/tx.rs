@@ -75,6 +75,8 @@ struct TxBuf {
     stale: bool,
     /// Kind before this transaction.
     kind_before: BufKind,
+    /// The buffer of another shape that it took the place of.
+    replaced: Option<BufRef>,
 }
 
 /// Memory that transactions use one after the other, so that a small one allocates nothing.
@@ -130,7 +132,7 @@ impl<'fs> Tx<'fs> {
     /// [`Error::NoSpace`] if they are not there, [`Error::ReadOnly`], [`Error::Shutdown`].
     pub fn begin(fs: &'fs Fs, blocks: u64) -> Result<Self> {
         fs.check_writable()?;
-        let gate = fs.gate.read_recursive();
+        let gate = fs.gate.read();
         fs.reserve(blocks)?;
         let scratch = fs.scratch.lock().pop().unwrap_or_default();
         Ok(Self {
@@ -192,21 +194,19 @@ impl<'fs> Tx<'fs> {
         Ok(slots)
     }
 
-    /// Locks an inode without a name, on the way along a list of such.
+    /// Locks an inode without a name, on the way along a list of such. `None` if somebody else has
+    /// it locked, who may be waiting for what this transaction holds: it has to let go and try
+    /// again.
     ///
     /// # Errors
-    /// As [`Tx::lock_inode`]; also if somebody else has it locked, which only a damaged list can
-    /// bring about.
-    pub(crate) fn lock_unlinked(&mut self, ino: Ino) -> Result<InodeSlot> {
+    /// As [`Tx::lock_inode`].
+    pub(crate) fn lock_unlinked(&mut self, ino: Ino) -> Result<Option<InodeSlot>> {
         if let Some(at) = self.inodes.iter().position(|i| i.guard.ino == ino) {
-            return Ok(InodeSlot(at));
+            return Ok(Some(InodeSlot(at)));
         }
         let cell = self.fs.inodes.get(self.fs, ino)?;
-        let Some(guard) = cell.try_write_arc() else {
-            let problem = "is on a list of unlinked inodes, but in use";
-            return Err(Error::corrupt("inode", Place::Inode(ino), problem));
-        };
-        Ok(self.join(cell, guard, false))
+        let guard = cell.try_write_arc();
+        Ok(guard.map(|guard| self.join(cell, guard, false)))
     }
 
     /// Takes in an inode that this transaction has just allocated, in its first state.
@@ -320,7 +320,7 @@ impl<'fs> Tx<'fs> {
 
     /// Forgets what is cached of a block that is going back to free space.
     pub(crate) fn forget_block(&mut self, ag: AgNo, block: uxfs_format::AgBlock) {
-        if let Some(buf) = self.fs.bufs.peek(self.fs.geo.ag_daddr(ag, block)) {
+        if let Some(buf) = self.fs.bufs.cached_at(self.fs.geo.ag_daddr(ag, block)) {
             self.invalidate(&buf);
         }
     }
@@ -391,6 +391,7 @@ impl<'fs> Tx<'fs> {
             fresh,
             stale: false,
             kind_before,
+            replaced: None,
         });
         self.bufs.len() - 1
     }
@@ -451,8 +452,9 @@ impl<'fs> Tx<'fs> {
                 return buf;
             }
         }
-        let buf = self.fs.bufs.make(pieces, kind);
+        let (buf, replaced) = self.fs.bufs.make(pieces, kind);
         let slot = self.take(&buf, true);
+        self.bufs[slot].replaced = replaced;
         let chunks = buf.len().div_ceil(CHUNK);
         for chunk in 0..chunks {
             self.bufs[slot].chunks[chunk / 64] |= 1 << (chunk % 64);
@@ -522,6 +524,9 @@ impl<'fs> Tx<'fs> {
             } else {
                 self.fs.bufs.mark_dirty(&entry.buf);
             }
+            if let Some(old) = entry.replaced {
+                self.fs.bufs.clean(&old);
+            }
         }
         for entry in &mut self.inodes {
             if !entry.changed.is_empty() {
@@ -583,13 +588,17 @@ impl Drop for Tx<'_> {
             if entry.fresh {
                 self.fs.bufs.forget(&entry.buf);
             }
+            if let Some(old) = entry.replaced {
+                self.fs.bufs.put_back(old);
+            }
         }
-        for entry in self.inodes.drain(..) {
-            let mut entry = entry;
+        for mut entry in self.inodes.drain(..) {
             if let Some(before) = entry.before.take() {
                 *entry.guard = *before;
             }
             if entry.fresh {
+                // Whoever waits for its lock finds it free.
+                entry.guard.core.mode = 0;
                 self.fs.inodes.forget(entry.guard.ino);
             }
         }

@@ -23,8 +23,9 @@ pub(crate) fn add(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     Ok(())
 }
 
-/// Takes an inode off its list, whose group the transaction holds.
-pub(crate) fn remove(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
+/// Takes an inode off its list, whose group the transaction holds. `false` if the inode before it
+/// there is busy: the transaction has to be given up and tried again.
+pub(crate) fn remove(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
     let geo = std::sync::Arc::clone(&tx.fs().geo);
     let ino = tx.inode(slot).ino;
     let (ag, agino) = (geo.ino_ag(ino), geo.ino_agino(ino));
@@ -33,7 +34,7 @@ pub(crate) fn remove(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     if at == agino {
         tx.edit_agi(ag, |agi| agi.unlinked[bucket(agino)].set(next.0));
         tx.core_mut(slot).next_unlinked = AgIno::NULL;
-        return Ok(());
+        return Ok(true);
     }
     let broken = |tx: &Tx<'_>| {
         let problem = format!("inode {ino} is not on its list of unlinked inodes");
@@ -43,13 +44,12 @@ pub(crate) fn remove(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
         if at.is_null() {
             return broken(tx);
         }
-        // Inodes on these lists have no names, so nobody else can be waiting with one locked.
-        let before = tx.lock_unlinked(geo.ino(ag, at))?;
+        let Some(before) = tx.lock_unlinked(geo.ino(ag, at))? else { return Ok(false) };
         let follows = tx.inode(before).core.next_unlinked;
         if follows == agino {
             tx.core_mut(before).next_unlinked = next;
             tx.core_mut(slot).next_unlinked = AgIno::NULL;
-            return Ok(());
+            return Ok(true);
         }
         at = follows;
     }

@@ -34,7 +34,7 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
             let chunk = InodeChunk {
                 start: AgIno((start.0 << geo.inopb_log) + at),
                 holemask: 0,
-                count: CHUNK_INODES as u8,
+                count: if geo.has_sparse() { CHUNK_INODES as u8 } else { 0 },
                 freecount: CHUNK_INODES as u8,
                 free: u64::MAX,
             };
@@ -136,7 +136,7 @@ pub(super) fn remove(tx: &mut Tx<'_>, ag: AgNo, chunk: &InodeChunk) -> Result<()
         let tree = FinoTree::new(ag);
         Cursor::<FinoTree>::seek(Env::Tx(tx), &tree, &chunk.start.0)?.delete(tx, &tree)?;
     }
-    let count = u32::from(chunk.count);
+    let count = u32::from(chunk.inodes());
     tx.edit_agi(ag, |agi| {
         agi.count.set(agi.count.get().saturating_sub(count));
         agi.freecount.set(agi.freecount.get().saturating_sub(count));

@@ -225,7 +225,7 @@ pub(crate) fn free(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     update(tx, ag, &chunk, &freed)?;
     tx.edit_agi(ag, |agi| agi.freecount.set(agi.freecount.get() + 1));
     tx.count(Counters { ifree: 1, ..Counters::default() });
-    if freed.freecount == freed.count && geo.inodes_per_block() <= 64 {
+    if freed.freecount == freed.inodes() && geo.inodes_per_block() <= 64 {
         chunk::remove(tx, ag, &freed)?;
     }
     Ok(())

@@ -116,7 +116,8 @@ impl Fs {
     ) -> Result<(Tx<'fs>, InodeSlot)> {
         check_name(name)?;
         let kind = new.mode & uxfs_format::inode::S_IFMT;
-        let blocks = dir::insert_blocks(&self.geo) + ialloc::blocks(self) + more_blocks;
+        let blocks = dir::insert_blocks(&self.geo) + ialloc::blocks(self) + more_blocks
+            + self.parent_blocks();
         let mut tx = Tx::begin(self, blocks)?;
         let dp = tx.lock_inode(parent)?;
         check_dir(tx.inode(dp))?;
@@ -142,6 +143,7 @@ impl Fs {
             _ => {}
         }
         dir::insert(&mut tx, dp, name, ino, FileType::from_mode(new.mode))?;
+        super::parent::add(&mut tx, slot, dp, name)?;
         let now = self.now();
         let up = tx.core_mut(dp);
         (up.mtime, up.ctime) = (now, now);

@@ -17,7 +17,7 @@ impl Fs {
     /// [`Error::NoSpace`], or a damaged structure on the way.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
         check_name(name)?;
-        let mut tx = Tx::begin(self, dir::insert_blocks(&self.geo))?;
+        let mut tx = Tx::begin(self, dir::insert_blocks(&self.geo) + self.parent_blocks())?;
         if ino == parent {
             return Err(Error::NotPermitted);
         }
@@ -38,6 +38,7 @@ impl Fs {
         }
         let ftype = FileType::from_mode(core.mode);
         dir::insert(&mut tx, dp, name, ino, ftype)?;
+        super::parent::add(&mut tx, ip, dp, name)?;
         let now = self.now();
         let core = tx.core_mut(ip);
         core.nlink += 1;

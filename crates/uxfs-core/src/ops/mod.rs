@@ -5,6 +5,7 @@ mod build;
 mod create;
 mod link;
 mod lookup;
+mod parent;
 mod remove;
 mod rename;
 mod setattr;

@@ -47,6 +47,7 @@ impl Fs {
         if dir::remove(&mut tx, dp, name)? != Some(ino) {
             return Err(tx.inode(dp).corrupt("an entry changed while it was removed"));
         }
+        super::parent::remove(&mut tx, ip, dp, name)?;
         let now = self.now();
         let up = tx.core_mut(dp);
         (up.mtime, up.ctime) = (now, now);
@@ -71,7 +72,7 @@ impl Fs {
                     "holds itself",
                 ));
             }
-            let mut tx = Tx::begin(self, dir::remove_blocks(&self.geo))?;
+            let mut tx = Tx::begin(self, dir::remove_blocks(&self.geo) + self.parent_blocks())?;
             let [dp, ip] = tx.lock_inodes([parent, ino])?;
             check_dir(tx.inode(dp))?;
             // Between the look-up and the locks the name may have come to mean another file.
@@ -100,13 +101,17 @@ impl Fs {
         }
         // One at a time: taking an inode off its list may lock the one before it there.
         let _one = self.inactivation.lock();
-        let mut tx = Tx::begin(self, 8)?;
-        let slot = tx.lock_inode(ino)?;
-        let ag = self.geo.ino_ag(ino);
-        tx.lock_ag(ag)?;
-        unlinked::remove(&mut tx, slot)?;
-        ialloc::free(&mut tx, slot)?;
-        tx.commit()
+        loop {
+            let mut tx = Tx::begin(self, 8)?;
+            let slot = tx.lock_inode(ino)?;
+            tx.lock_ag(self.geo.ino_ag(ino))?;
+            if unlinked::remove(&mut tx, slot)? {
+                ialloc::free(&mut tx, slot)?;
+                return tx.commit();
+            }
+            drop(tx);
+            std::thread::yield_now();
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use uxfs_format::Ino;
 use uxfs_format::dir::FileType;
 
 use super::remove::drop_link;
-use super::{check_dir, check_name};
+use super::{check_dir, check_name, parent};
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -101,7 +101,9 @@ impl Fs {
         (from, name, ino): (Ino, &[u8], Ino),
         (to, new_name, target): (Ino, &[u8], Option<Ino>),
     ) -> Result<Option<Ino>> {
-        let blocks = dir::insert_blocks(&self.geo) + dir::remove_blocks(&self.geo);
+        let blocks = dir::insert_blocks(&self.geo)
+            + dir::remove_blocks(&self.geo)
+            + 3 * self.parent_blocks();
         let mut tx = Tx::begin(self, blocks)?;
         let [dp, tp, ip, vp] = tx.lock_inodes([from, to, ino, target.unwrap_or(ino)])?;
         check_dir(tx.inode(dp))?;
@@ -128,6 +130,7 @@ impl Fs {
                 gone = Some(victim);
             }
             dir::replace(&mut tx, tp, new_name, ino, ftype)?;
+            parent::remove(&mut tx, vp, tp, new_name)?;
             if victim_is_dir {
                 let core = tx.core_mut(tp);
                 core.nlink = core.nlink.saturating_sub(1);
@@ -136,6 +139,8 @@ impl Fs {
             dir::insert(&mut tx, tp, new_name, ino, ftype)?;
         }
         dir::remove(&mut tx, dp, name)?;
+        parent::remove(&mut tx, ip, dp, name)?;
+        parent::add(&mut tx, ip, tp, new_name)?;
         if is_dir && from != to {
             dir::replace(&mut tx, ip, b"..", to, FileType::Directory)?;
             let core = tx.core_mut(dp);
@@ -152,7 +157,9 @@ impl Fs {
         (from, name, ino): (Ino, &[u8], Ino),
         (to, new_name, other): (Ino, &[u8], Ino),
     ) -> Result<()> {
-        let blocks = dir::insert_blocks(&self.geo) + dir::remove_blocks(&self.geo);
+        let blocks = dir::insert_blocks(&self.geo)
+            + dir::remove_blocks(&self.geo)
+            + 3 * self.parent_blocks();
         let mut tx = Tx::begin(self, blocks)?;
         let [dp, tp, ip, op] = tx.lock_inodes([from, to, ino, other])?;
         self.still(&tx, dp, name, Some(ino))?;
@@ -160,10 +167,14 @@ impl Fs {
         let kinds = [ip, op].map(|slot| tx.inode(slot).core.mode).map(FileType::from_mode);
         dir::replace(&mut tx, dp, name, other, kinds[1])?;
         dir::replace(&mut tx, tp, new_name, ino, kinds[0])?;
+        parent::remove(&mut tx, ip, dp, name)?;
+        parent::remove(&mut tx, op, tp, new_name)?;
+        parent::add(&mut tx, ip, tp, new_name)?;
+        parent::add(&mut tx, op, dp, name)?;
         if from != to {
-            for (slot, old, new, parent) in [(ip, dp, tp, to), (op, tp, dp, from)] {
+            for (slot, old, new, up) in [(ip, dp, tp, to), (op, tp, dp, from)] {
                 if tx.inode(slot).core.is_dir() {
-                    dir::replace(&mut tx, slot, b"..", parent, FileType::Directory)?;
+                    dir::replace(&mut tx, slot, b"..", up, FileType::Directory)?;
                     let core = tx.core_mut(old);
                     core.nlink = core.nlink.saturating_sub(1);
                     tx.core_mut(new).nlink += 1;

@@ -1,0 +1,50 @@
+//! Parent pointers: on volumes that have them, every entry of a directory is told by the inode it
+//! leads to as well, in the same transaction.
+
+use crate::attr;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::tx::{InodeSlot, Tx};
+
+impl Fs {
+    /// Blocks that keeping one parent pointer may take.
+    pub(crate) fn parent_blocks(&self) -> u64 {
+        const VALUE_LEN: usize = 12;
+        if self.geo.has_parent() { attr::set_blocks(&self.geo, VALUE_LEN) } else { 0 }
+    }
+}
+
+/// Notes that `child` is now entry `name` of directory `dir`.
+pub(super) fn add(
+    tx: &mut Tx<'_>,
+    child: InodeSlot,
+    dir: InodeSlot,
+    name: &[u8],
+) -> Result<()> {
+    if !tx.fs().geo.has_parent() {
+        return Ok(());
+    }
+    let (parent, generation) = (tx.inode(dir).ino, tx.inode(dir).core.generation);
+    attr::add_parent(tx, child, name, parent, generation)
+}
+
+/// Notes that `child` is entry `name` of directory `dir` no more.
+///
+/// # Errors
+/// Also if that was not noted, which is damage.
+pub(super) fn remove(
+    tx: &mut Tx<'_>,
+    child: InodeSlot,
+    dir: InodeSlot,
+    name: &[u8],
+) -> Result<()> {
+    if !tx.fs().geo.has_parent() {
+        return Ok(());
+    }
+    let (parent, generation) = (tx.inode(dir).ino, tx.inode(dir).core.generation);
+    if attr::remove_parent(tx, child, name, parent, generation)? {
+        return Ok(());
+    }
+    let name = name.escape_ascii();
+    Err(tx.inode(child).corrupt(format!("no parent pointer for entry {name} of inode {parent}")))
+}
