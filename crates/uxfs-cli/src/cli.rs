@@ -58,6 +58,7 @@ enum Verb {
     Xattr(cmd::xattr::Options),
     Label(cmd::label::Options),
     Info(cmd::info::Options),
+    Bench(cmd::bench::Options),
     Completions(cmd::completions::Options),
     Man(cmd::man::Options),
 }
@@ -126,6 +127,7 @@ impl Cli {
             Verb::Xattr(o) => with("xattr", o.json(), &|s, i| cmd::xattr::run(o, s, i)),
             Verb::Label(o) => with("label", o.json, &|s, i| cmd::label::run(o, s, i)),
             Verb::Info(o) => with("info", o.json, &|s, i| cmd::info::run(o, s, i)),
+            Verb::Bench(o) => with("bench", o.json, &|s, _| cmd::bench::run(o, s)),
             Verb::Completions(o) => {
                 with("completions", false, &|s, _| cmd::completions::run(o, s))
             }

@@ -79,10 +79,10 @@ pub(crate) fn masked(name: &[u8]) -> Vec<u8> {
     pieces(name).flat_map(|(text, good)| if good { text.to_vec() } else { vec![b'?'] }).collect()
 }
 
-/// Columns that a text takes on a terminal.
+/// Columns that a text takes; what cannot be printed takes none.
 pub(crate) fn width(text: &[u8]) -> usize {
     use unicode_width::UnicodeWidthStr;
-    String::from_utf8_lossy(text).width()
+    pieces(text).filter(|(_, good)| *good).map(|(c, _)| String::from_utf8_lossy(c).width()).sum()
 }
 
 fn c_escape(byte: u8) -> Vec<u8> {

@@ -134,19 +134,9 @@ impl Session {
         result.map_err(|failure| self.fail(failure)).ok()
     }
 
-    /// Has a failure been told?
-    pub(crate) fn failed(&self) -> bool {
-        self.code.get() != 0
-    }
-
     /// Is there nobody left to write for?
     pub(crate) fn unheard(&self) -> bool {
         self.code.get() == EXIT_PIPE
-    }
-
-    /// Sets an exit code without words.
-    pub(crate) fn set_code(&self, code: u8) {
-        self.code.set(self.code.get().max(code));
     }
 
     /// Ends the command.

@@ -19,6 +19,8 @@ use crate::tx::{InodeSlot, Tx};
 const EXTENTS_A_STEP: u64 = 32;
 /// Blocks that a fork's tree may grow by in one step.
 const TREE_BLOCKS: u64 = 10;
+/// Longest file in bytes: what fits a signed offset, less the largest block.
+pub(crate) const SIZE_MAX: u64 = i64::MAX as u64 - (64 << 10);
 /// Most bytes written in one transaction.
 const WRITE_STEP: u64 = 64 << 20;
 
@@ -71,6 +73,7 @@ impl Fs {
     }
 
     fn write_device(&self, at: u64, data: &[u8]) -> Result<()> {
+        self.before_data()?;
         let daddr = uxfs_format::Daddr(at >> 9);
         let written = self.dev.write_at(at, data);
         written.map_err(|source| Error::Io { what: "writing data", daddr, source })
@@ -80,7 +83,8 @@ impl Fs {
     fn segment(&self, inode: &InodeState, at: u64, end: u64) -> Result<Segment> {
         let block = FileBlock(at >> self.geo.block_log);
         let found = bmap::at_or_after(self, inode, Fork::Data, block)?;
-        let bytes = |b: FileBlock| b.0 << self.geo.block_log;
+        // An extent may lie further out than bytes can be counted.
+        let bytes = |b: FileBlock| b.0.saturating_mul(self.geo.block_size.into());
         let Some(extent) = found else {
             return Ok(Segment { offset: at, len: end - at, device: None });
         };
@@ -124,7 +128,7 @@ impl Fs {
     /// [`Fs::read_at`] else. What was written before the failure may have become part of the file.
     pub fn write_at(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
         let end = offset.checked_add(data.len() as u64).ok_or(Error::FileTooBig)?;
-        if end > i64::MAX as u64 - u64::from(self.geo.block_size) {
+        if end > SIZE_MAX {
             return Err(Error::FileTooBig);
         }
         let mut done = 0;
@@ -141,15 +145,23 @@ impl Fs {
         let block_size = u64::from(self.geo.block_size);
         let first = FileBlock(offset >> self.geo.block_log);
         let want = self.geo.blocks_for(offset % block_size + data.len() as u64);
-        let mut tx = Tx::begin(self, want + TREE_BLOCKS)?;
+        let mut tx = Tx::begin(self, 0)?;
         let slot = tx.lock_inode(ino)?;
         check_file(tx.inode(slot))?;
         check_mutable(tx.inode(slot))?;
-        let old_size = tx.inode(slot).core.size;
-        if offset > old_size {
-            self.zero_tail(&tx, slot, old_size)?;
+        let next = bmap::at_or_after(self, tx.inode(slot), Fork::Data, first)?;
+        let core = &tx.inode(slot).core;
+        let old_size = core.size;
+        let in_place = next.is_some_and(|e| e.offset <= first && !e.unwritten)
+            && !core.flags2.contains(Flags2::REFLINK);
+        // What is only overwritten can be on a full volume too.
+        if !in_place {
+            tx.reserve_more(want + TREE_BLOCKS)?;
         }
-        let place = self.place(&mut tx, slot, first, want)?;
+        if offset > old_size {
+            self.zero_behind(tx.inode(slot), old_size, offset)?;
+        }
+        let place = self.place(&mut tx, slot, first, want, next)?;
         let start = self.geo.fsb_daddr(place.extent.start).bytes();
         let skip = (first.0 - place.extent.offset.0) * block_size;
         let room = place.extent.len * block_size - skip - offset % block_size;
@@ -171,17 +183,17 @@ impl Fs {
         Ok(len)
     }
 
-    /// Finds or makes the blocks that a write from block `first` on goes to.
+    /// Finds or makes the blocks that a write from block `first` on goes to; `next` is the first
+    /// extent that ends behind it.
     fn place(
         &self,
         tx: &mut Tx<'_>,
         slot: InodeSlot,
         first: FileBlock,
         want: u64,
+        next: Option<Extent>,
     ) -> Result<Place> {
-        let inode = tx.inode(slot);
-        let goal = Goal::Stream(self.geo.ino_ag(inode.ino));
-        let next = bmap::at_or_after(self, inode, Fork::Data, first)?;
+        let goal = Goal::Stream(self.geo.ino_ag(tx.inode(slot).ino));
         match next {
             Some(extent) if extent.offset <= first => {
                 let skip = first.0 - extent.offset.0;
@@ -202,7 +214,8 @@ impl Fs {
         }
     }
 
-    /// If the blocks of an extent are shared with other files, gives the file new ones.
+    /// If the blocks of an extent are shared with other files, gives the file new ones. The
+    /// transaction holds no group yet, so the extent's can be waited for.
     fn unshare(
         &self,
         tx: &mut Tx<'_>,
@@ -303,18 +316,23 @@ impl Fs {
         Ok(())
     }
 
-    /// Zeroes what lies behind byte `size` in its block, which the file is about to include.
-    fn zero_tail(&self, tx: &Tx<'_>, slot: InodeSlot, size: u64) -> Result<()> {
-        let block_size = u64::from(self.geo.block_size);
-        let inside = size % block_size;
-        if inside == 0 {
-            return Ok(());
+    /// Zeroes what blocks of a file hold from byte `size`, its end, to the end of the block of
+    /// byte `to`. Whole blocks behind the end are there if the kernel allocated ahead.
+    fn zero_behind(&self, inode: &InodeState, size: u64, to: u64) -> Result<()> {
+        let stop = to.next_multiple_of(self.geo.block_size.into());
+        let mut at = size;
+        while at < stop {
+            let segment = self.segment(inode, at, stop)?;
+            let len = segment.len.min(1 << 20);
+            match segment.device {
+                Some(device) => {
+                    self.write_device(device, &vec![0; len as usize])?;
+                    at += len;
+                }
+                None => at += segment.len,
+            }
         }
-        let segment = self.segment(tx.inode(slot), size, size + (block_size - inside))?;
-        match segment.device {
-            Some(at) => self.write_device(at, &vec![0; segment.len as usize]),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Sets the length of a file: cuts it, or lets it grow by a hole.
@@ -322,10 +340,10 @@ impl Fs {
     /// # Errors
     /// As [`Fs::write_at`].
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<()> {
-        if size > i64::MAX as u64 - u64::from(self.geo.block_size) {
+        if size > SIZE_MAX {
             return Err(Error::FileTooBig);
         }
-        let mut tx = Tx::begin(self, TREE_BLOCKS + 1)?;
+        let mut tx = Tx::begin_freeing(self, TREE_BLOCKS + 1)?;
         let slot = tx.lock_inode(ino)?;
         check_file(tx.inode(slot))?;
         check_mutable(tx.inode(slot))?;
@@ -333,7 +351,7 @@ impl Fs {
         if size < old {
             self.own_tail(&mut tx, slot, size)?;
         }
-        self.zero_tail(&tx, slot, size.min(old))?;
+        self.zero_behind(tx.inode(slot), size.min(old), size)?;
         let now = self.now();
         let core = tx.core_mut(slot);
         core.size = size;
@@ -371,7 +389,7 @@ impl Fs {
 
     fn free_beyond(&self, ino: Ino, size: u64) -> Result<()> {
         loop {
-            let mut tx = Tx::begin(self, TREE_BLOCKS)?;
+            let mut tx = Tx::begin_freeing(self, TREE_BLOCKS)?;
             let slot = tx.lock_inode(ino)?;
             let from = FileBlock(self.geo.blocks_for(tx.inode(slot).core.size.max(size)));
             let all = (1 << 54) - from.0;

@@ -87,6 +87,8 @@ pub struct Fs {
     attr_bit: AtomicBool,
     /// Is the volume marked as needing repair, or being overwritten?
     pub(crate) marked: Mutex<bool>,
+    /// Blocks were freed that still belong to something on the device.
+    pub(crate) freed: AtomicBool,
     /// Held while an inode is taken off its list of unlinked ones.
     pub(crate) inactivation: Mutex<()>,
     /// Held while a file moves between directories.
@@ -108,9 +110,9 @@ impl Fs {
         let options = OpenOptions { read_only, ..options };
         check_features(sb, &options)?;
         let geo = Arc::new(Geometry::new(sb));
-        let bytes = geo.dblocks << geo.block_log;
-        if dev.len() < bytes {
-            let problem = format!("{bytes} bytes of volume on a device of {}", dev.len());
+        if dev.len() >> geo.block_log < geo.dblocks {
+            let (blocks, size) = (geo.dblocks, geo.block_size);
+            let problem = format!("{blocks} blocks of {size} on a device of {} bytes", dev.len());
             return Err(Error::corrupt("superblock", Place::Volume, problem));
         }
         if !options.norecovery && !options.unfinished {
@@ -139,6 +141,7 @@ impl Fs {
             shutdown: Mutex::new(None),
             attr_bit: AtomicBool::new(false),
             marked: Mutex::new(false),
+            freed: AtomicBool::new(false),
             inactivation: Mutex::new(()),
             moves: Mutex::new(()),
             next_dir_ag: AtomicU64::new(0),
@@ -312,6 +315,7 @@ const INCOMPAT_KNOWN: Incompat = Incompat::FTYPE
     .union(Incompat::NREXT64)
     .union(Incompat::EXCHRANGE)
     .union(Incompat::PARENT);
+
 fn check_features(sb: &Superblock, options: &OpenOptions) -> Result<()> {
     let refuse = |what: String| Err(Error::Unsupported(what));
     let incompat = sb.incompat();

@@ -114,19 +114,33 @@ impl Inodes {
     /// # Errors
     /// If there can be no such inode, or it cannot be read or is damaged.
     pub fn get(&self, fs: &Fs, ino: Ino) -> Result<InodeRef> {
-        if let Some(slot) = self.shard(ino).lock().slots.get_mut(&ino.0) {
-            slot.used = true;
-            return Ok(Arc::clone(&slot.cell));
+        loop {
+            if let Some(slot) = self.shard(ino).lock().slots.get_mut(&ino.0) {
+                slot.used = true;
+                return Ok(Arc::clone(&slot.cell));
+            }
+            let epoch = self.epoch.load(Ordering::Acquire);
+            let state = read(fs, ino)?;
+            let mut shard = self.shard(ino).lock();
+            if self.epoch.load(Ordering::Acquire) == epoch {
+                return Ok(self.insert_into(&mut shard, state).0);
+            }
         }
-        let state = read(fs, ino)?;
-        Ok(self.insert(state).0)
     }
 
     /// Takes in an inode that was just read or made. If there is one of that number already, that
     /// is given, and what was not taken in with it.
     pub(crate) fn insert(&self, state: InodeState) -> (InodeRef, Option<InodeState>) {
+        let mut shard = self.shard(state.ino).lock();
+        self.insert_into(&mut shard, state)
+    }
+
+    fn insert_into(
+        &self,
+        shard: &mut Shard,
+        state: InodeState,
+    ) -> (InodeRef, Option<InodeState>) {
         let ino = state.ino;
-        let mut shard = self.shard(ino).lock();
         if let Some(slot) = shard.slots.get(&ino.0) {
             return (Arc::clone(&slot.cell), Some(state));
         }
@@ -163,6 +177,7 @@ impl Inodes {
 
     /// Drops an inode that is no longer what memory says.
     pub(crate) fn forget(&self, ino: Ino) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
         self.shard(ino).lock().slots.remove(&ino.0);
         if self.dirty.lock().remove(&ino.0).is_some() {
             self.dirty_count.fetch_sub(1, Ordering::Relaxed);
@@ -197,6 +212,7 @@ impl Inodes {
             raw[inode::CORE_LEN..].copy_from_slice(&state.literal);
             state.core.encode(raw, ino, &fs.geo.meta_uuid);
             state.dirty = false;
+            self.epoch.fetch_add(1, Ordering::AcqRel);
             drop(content);
             fs.bufs.mark_dirty(&buf);
             cluster = Some(buf);

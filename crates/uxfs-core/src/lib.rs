@@ -24,6 +24,8 @@ pub mod inode;
 mod log_state;
 pub mod ops;
 pub mod symlink;
+#[cfg(test)]
+mod tests;
 pub mod tx;
 mod unlinked;
 mod writeback;

@@ -27,7 +27,7 @@ use uxfs_format::agf::Agf;
 use uxfs_format::agi::Agi;
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::BufKind;
-use uxfs_format::{AgNo, Ino, Place};
+use uxfs_format::{AgNo, Ino};
 
 use crate::ag::AgState;
 use crate::buf::{BufRef, Pieces};
@@ -151,6 +151,18 @@ impl<'fs> Tx<'fs> {
             rolled: false,
             _gate: gate,
         })
+    }
+
+    /// As [`Tx::begin`], for a change that gives more space back than it takes: a full volume
+    /// does not stop it.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::Shutdown`].
+    pub(crate) fn begin_freeing(fs: &'fs Fs, blocks: u64) -> Result<Self> {
+        match Self::begin(fs, blocks) {
+            Err(Error::NoSpace) => Self::begin(fs, 0),
+            other => other,
+        }
     }
 
     /// The file system.

@@ -3,8 +3,13 @@
 //!
 //! 1. What is written is a state between two operations: transactions are shut out meanwhile.
 //! 2. Without a journal a write-back that is cut off leaves a mixture; so a volume that was whole
-//!    is marked as needing repair before the first block of it is overwritten, and unmarked when
-//!    all is home and flushed. (A volume being made is marked unfinished all along.)
+//!    is marked as needing repair before the first block of it is overwritten, be it by new data
+//!    in a block that is freed in memory only, and unmarked when all is home and flushed. (A
+//!    volume being made is marked unfinished all along.)
+//! 3. After a failed write or flush nobody can tell what is on the device: the volume is shut
+//!    down, and stays marked.
+
+use std::sync::atomic::Ordering;
 
 use uxfs_format::Daddr;
 use uxfs_format::features::Incompat;
@@ -29,6 +34,11 @@ impl Fs {
             return Ok(());
         }
         let _alone = self.gate.write();
+        self.sync_alone()
+    }
+
+    /// As [`Fs::sync`], with transactions shut out already.
+    fn sync_alone(&self) -> Result<()> {
         let wrote = self.write_all()?;
         if !wrote && !*self.marked.lock() {
             return Ok(());
@@ -59,16 +69,24 @@ impl Fs {
     /// Writes changes if too many have gathered in memory. Called after each operation, when its
     /// locks are gone.
     pub(crate) fn balance(&self) -> Result<()> {
-        let much = self.bufs.dirty_bytes() > DIRTY_MAX
-            || self.inodes.dirty_count() > DIRTY_INODES_MAX;
-        if !much {
+        if !self.much_dirty() {
             return Ok(());
         }
         let _alone = self.gate.write();
+        // Another thread may have seen to it while this one waited.
+        if !self.much_dirty() {
+            return Ok(());
+        }
         self.write_all().map(|_| ())
     }
 
+    fn much_dirty(&self) -> bool {
+        self.bufs.dirty_bytes() > DIRTY_MAX || self.inodes.dirty_count() > DIRTY_INODES_MAX
+    }
+
+    /// Writes all that is dirty, and says whether anything was.
     fn write_all(&self) -> Result<bool> {
+        self.check_running()?;
         let home = self.bufs.dirty_bytes() == 0 && self.inodes.dirty_count() == 0;
         if home {
             return Ok(false);
@@ -78,7 +96,14 @@ impl Fs {
         if let Err(error) = &done {
             self.shut_down(format!("writing back: {error}"));
         }
+        self.freed.store(false, Ordering::Release);
         done.map(|()| true)
+    }
+
+    /// To be called before data is written into blocks: if any were freed since the last
+    /// write-back, these may still belong to something on the device.
+    pub(crate) fn before_data(&self) -> Result<()> {
+        if self.freed.load(Ordering::Acquire) { self.mark_in_danger() } else { Ok(()) }
     }
 
     fn mark_in_danger(&self) -> Result<()> {
@@ -113,9 +138,10 @@ impl Fs {
     }
 
     fn flush(&self) -> Result<()> {
-        self.dev
-            .flush()
-            .map_err(|source| Error::Io { what: "flushing", daddr: Daddr(0), source })
+        self.dev.flush().map_err(|source| {
+            self.shut_down(format!("flushing: {source}"));
+            Error::Io { what: "flushing", daddr: Daddr(0), source }
+        })
     }
 
     /// Gives the volume a label of at most 12 bytes, in all copies of the superblock.
@@ -128,6 +154,8 @@ impl Fs {
         }
         self.check_writable()?;
         let _alone = self.gate.write();
+        // The superblock's counters go along with the label, so all they count goes first.
+        self.sync_alone()?;
         let mut fname = [0; 12];
         fname[..label.len()].copy_from_slice(label);
         self.edit_copies(|sb| sb.fname = fname)?;

@@ -181,7 +181,7 @@ pub struct InodeChunk {
     pub start: AgIno,
     /// One bit for every four inodes; set where the chunk has a hole.
     pub holemask: u16,
-    /// Inodes present.
+    /// Inodes present; 0 on volumes without sparse chunks, whose records do not say.
     pub count: u8,
     /// Inodes present and free.
     pub freecount: u8,
@@ -190,6 +190,11 @@ pub struct InodeChunk {
 }
 
 impl InodeChunk {
+    /// Number of inodes present.
+    pub fn inodes(&self) -> u8 {
+        if self.count == 0 { 64 } else { self.count }
+    }
+
     /// One bit an inode, set where it is present.
     pub fn present(&self) -> u64 {
         let mut mask = 0;

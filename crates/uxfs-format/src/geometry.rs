@@ -2,7 +2,7 @@
 //! kinds of number.
 
 use crate::features::{Incompat, RoCompat};
-use crate::superblock::Superblock;
+use crate::superblock::{self, Superblock};
 use crate::types::{AgBlock, AgIno, AgNo, Daddr, FileBlock, FsBlock, Ino, Uuid};
 use crate::{agf, agfl, agi};
 
@@ -264,15 +264,13 @@ impl Geometry {
 
     /// Blocks of an inode cluster, the unit in which inodes are read and written.
     pub fn cluster_blocks(&self) -> u32 {
-        let bytes = 8192 * (self.inode_size / 256);
-        (bytes / self.block_size).max(1)
+        superblock::cluster_blocks(self.block_size, self.inode_size, self.inode_align)
     }
 
     /// Cluster that holds an inode: its first block, and the inode's byte offset in it.
     pub fn cluster_of(&self, agino: AgIno) -> (AgBlock, usize) {
         let block = self.agino_block(agino);
-        // Chunks start at multiples of the inode alignment; a cluster is a part of a chunk, and
-        // when chunks are aligned to less than a cluster, the chunk's start decides.
+        // Chunks start at multiples of the inode alignment, which is one of clusters.
         let first = block.0 / self.cluster_blocks() * self.cluster_blocks();
         let in_block = agino.0 & (self.inodes_per_block() - 1);
         let at = ((block.0 - first) << self.block_log) + (in_block << self.inode_log);

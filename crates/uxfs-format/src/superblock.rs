@@ -231,19 +231,23 @@ impl Superblock {
         if !sb.version_flags().contains(Version::DIRV2) {
             return Err(bad("not a version 2 directory volume".into()));
         }
-        let incompat = sb.incompat();
-        if incompat.contains(Incompat::SPINODES) {
+        let align = sb.inoalignmt.get();
+        if sb.incompat().contains(Incompat::SPINODES) {
             // Both are 0 where a block is larger than a chunk, or than a cluster.
-            let (chunk, cluster) = (64 * isize / block, 8192 * (isize / 256) / block);
-            if sb.inoalignmt.get() != chunk {
+            let (chunk, part) = (64 * isize / block, 8192 * (isize / 256) / block);
+            if align != chunk {
                 return Err(bad(format!(
-                    "inode alignment {} with sparse inodes must be {chunk}",
-                    sb.inoalignmt.get()
+                    "inode alignment {align} with sparse inodes must be {chunk}"
                 )));
             }
-            if sb.spino_align.get() == 0 && cluster != 0 {
-                return Err(bad(format!("sparse inode alignment 0 must be {cluster}")));
+            if sb.spino_align.get() != part {
+                let seen = sb.spino_align.get();
+                return Err(bad(format!("sparse inode alignment {seen} must be {part}")));
             }
+        }
+        let cluster = cluster_blocks(block, isize, align);
+        if !align.max(1).is_multiple_of(cluster) {
+            return Err(bad(format!("inode alignment {align} with clusters of {cluster} blocks")));
         }
         let sunit = sb.logsunit.get();
         if sunit > 1 && (!sunit.is_multiple_of(block) || sunit > 256 << 10) {
@@ -254,6 +258,13 @@ impl Superblock {
         }
         Ok(sb)
     }
+}
+
+/// Blocks of an inode cluster: 8 KiB for each 256 bytes of an inode, if chunks are aligned to that;
+/// else, on volumes made before clusters grew with inodes, 8 KiB.
+pub(crate) fn cluster_blocks(block_size: u32, inode_size: u32, inode_align: u32) -> u32 {
+    let grown = 8192 * (inode_size / 256) / block_size;
+    if inode_align >= grown { grown.max(1) } else { (8192 / block_size).max(1) }
 }
 
 fn power(value: u64, log: u8) -> bool {

@@ -32,7 +32,9 @@ impl Timestamp {
 
     /// From the legacy form: signed 32-bit seconds, then nanoseconds.
     pub fn from_legacy(raw: u64) -> Self {
-        Self { sec: i64::from((raw >> 32) as u32 as i32), nsec: raw as u32 }
+        // Nothing checks what is on disk.
+        let nsec = (raw as u32).min(NSEC_PER_SEC as u32 - 1);
+        Self { sec: i64::from((raw >> 32) as u32 as i32), nsec }
     }
 
     /// To the legacy form; a moment outside its range becomes the nearest in it.
@@ -58,6 +60,7 @@ mod tests {
     fn legacy_keeps_negative_seconds() {
         let t = Timestamp { sec: -5, nsec: 7 };
         assert_eq!(Timestamp::from_legacy(t.to_legacy()), t);
+        assert_eq!(Timestamp::from_legacy(u64::MAX), Timestamp { sec: -1, nsec: 999_999_999 });
         assert_eq!(Timestamp { sec: 1 << 40, nsec: 0 }.to_legacy() >> 32, 0x7fff_ffff);
     }
 }

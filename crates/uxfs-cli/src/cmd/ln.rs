@@ -89,7 +89,11 @@ fn link(
     if let Some(there) = slot.there()?
         && options.force
     {
-        if hard == Some(there.ino) {
+        if tree::is_dir(&there) {
+            return Err(slot.failed(uxfs::Error::IsDir));
+        }
+        let same = |ino| there.ino == ino && is_same_name(images, target, &slot);
+        if hard.is_some_and(same) {
             return Err(Failure::new(target, "and the new name are the same file"));
         }
         fs.unlink(slot.dir, &slot.name).map_err(|error| slot.failed(error))?;
@@ -107,4 +111,10 @@ fn link(
         session.print(line)?;
     }
     Ok(())
+}
+
+/// Is the target of a hard link the very name that is to be made?
+fn is_same_name(images: &Images, target: &OsStr, slot: &tree::Slot) -> bool {
+    let other = tree::slot(images, &Inside::parse(target));
+    other.is_ok_and(|other| (other.dir, &other.name) == (slot.dir, &slot.name))
 }

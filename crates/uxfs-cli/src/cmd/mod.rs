@@ -1,5 +1,6 @@
 //! The commands, one file each: its options, and what it does.
 
+pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod chmod;
 pub(crate) mod chown;

@@ -197,11 +197,9 @@ fn told(found: &Found, pairs: &Pairs, encoding: Option<&str>) -> Vec<u8> {
     let mut text = [b"# file: ", &tree::shown(&found.place)[..], b"\n"].concat();
     for (name, value) in pairs {
         text.extend_from_slice(name);
-        if let Some(value) = value
-            && !(value.is_empty() && encoding.is_none())
-        {
+        if let Some(value) = value {
             text.push(b'=');
-            text.extend_from_slice(encode(value, encoding).as_bytes());
+            text.extend_from_slice(&encode(value, encoding));
         }
         text.push(b'\n');
     }
@@ -226,23 +224,30 @@ fn document(found: &Found, pairs: &Pairs) -> Value {
 }
 
 /// A value as `getfattr` shows it.
-fn encode(value: &[u8], encoding: Option<&str>) -> String {
-    let is_text = || value.utf8_chunks().all(|chunk| chunk.invalid().is_empty()) && !value.contains(&0)
-        && value.iter().filter(|b| b.is_ascii_control()).count() * 8 <= value.len();
+fn encode(value: &[u8], encoding: Option<&str>) -> Vec<u8> {
+    let is_text = || {
+        let text = value.strip_suffix(b"\0").unwrap_or(value);
+        let odd = text.iter().filter(|b| !matches!(b, b' '..=b'~')).count();
+        odd * 8 <= text.len()
+    };
+    let base64 = || format!("0s{}", json::base64(value)).into_bytes();
     match encoding {
-        Some("hex") => value.iter().fold("0x".to_owned(), |text, b| format!("{text}{b:02x}")),
-        Some("base64") => format!("0s{}", json::base64(value)),
-        None if !is_text() => format!("0s{}", json::base64(value)),
+        Some("hex") => {
+            let digits = value.iter().flat_map(|b| format!("{b:02x}").into_bytes());
+            b"0x".iter().copied().chain(digits).collect()
+        }
+        Some("base64") => base64(),
+        None if !is_text() => base64(),
         _ => {
-            let mut text = String::from("\"");
+            let mut text = vec![b'"'];
             for byte in value {
                 match byte {
-                    b'"' | b'\\' => text.extend(['\\', char::from(*byte)]),
-                    b' '..=b'~' => text.push(char::from(*byte)),
-                    _ => text.push_str(&format!("\\{byte:03o}")),
+                    b'"' | b'\\' => text.extend([b'\\', *byte]),
+                    0 | b'\n' | b'\r' => text.extend(format!("\\{byte:03o}").into_bytes()),
+                    _ => text.push(*byte),
                 }
             }
-            text.push('"');
+            text.push(b'"');
             text
         }
     }
@@ -292,7 +297,7 @@ mod tests {
         for value in [&b"text"[..], b"a\"b\\c", b"\0\x01\xff", b"", "é".as_bytes(), b"two words"] {
             for encoding in [None, Some("text"), Some("hex"), Some("base64")] {
                 let shown = encode(value, encoding);
-                assert_eq!(decode(shown.as_bytes()).as_deref(), Some(value), "{shown}");
+                assert_eq!(decode(&shown).as_deref(), Some(value), "{}", shown.escape_ascii());
             }
         }
         assert_eq!(decode(b"plain"), Some(b"plain".to_vec()));

@@ -1,1 +1,12 @@
-//! Tests of the command.
+//! Tests of the command `uxfs`: against coreutils on the same tree, with xfsprogs as the judge.
+//!
+//! The tests need no root; what only root can put on the host (owners, devices) is made with the
+//! command in the image.
+
+mod bed;
+mod copies;
+mod edits;
+mod listings;
+mod refusals;
+mod tars;
+mod volumes;

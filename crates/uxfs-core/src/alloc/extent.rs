@@ -58,7 +58,9 @@ pub(crate) fn take(tx: &mut Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<(AgB
     if agf.longest.get() < want.min || spare < want.min {
         return Ok(None);
     }
-    freelist::fix(tx, ag)?;
+    if !freelist::fix(tx, ag)? {
+        return Ok(None);
+    }
     let want = Want { max: want.max.min(spare), ..*want };
     let Some((free, start, len)) = find(tx, ag, &want)? else { return Ok(None) };
     carve(tx, ag, free, start, len)?;
@@ -167,8 +169,20 @@ fn find_by_len(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
     Ok(best)
 }
 
+/// Fails if a record of free space reaches beyond the group.
+fn check(tx: &Tx<'_>, ag: AgNo, free: &FreeExtent) -> Result<()> {
+    let geo = &tx.fs().geo;
+    let end = u64::from(free.start.0) + u64::from(free.len);
+    if free.len > 0 && free.start.0 >= geo.ag_header_blocks() && end <= geo.ag_len(ag).into() {
+        return Ok(());
+    }
+    let problem = format!("free blocks {}+{} lie outside the AG", free.start, free.len);
+    Err(tx.ag(ag).headers().agf.corrupt(problem))
+}
+
 /// Cuts `len` blocks at `start` out of a free extent, in both trees.
 fn carve(tx: &mut Tx<'_>, ag: AgNo, free: FreeExtent, start: AgBlock, len: u32) -> Result<()> {
+    check(tx, ag, &free)?;
     let before = start.0 - free.start.0;
     let after = free.len - before - len;
     let left = (before > 0).then_some(FreeExtent { start: free.start, len: before });
@@ -196,6 +210,9 @@ pub(crate) fn free(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Resul
         None => None,
     };
     let behind = Cursor::<BnoTree>::seek(env, &tree, &(start.0, 0))?.rec(env, &tree);
+    for free in before.iter().chain(&behind) {
+        check(tx, ag, free)?;
+    }
     let overlap = before.is_some_and(|b| u64::from(b.start.0) + u64::from(b.len) > start.0.into())
         || behind.is_some_and(|b| u64::from(b.start.0) < end);
     if overlap {

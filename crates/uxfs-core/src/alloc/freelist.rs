@@ -36,18 +36,19 @@ pub(crate) fn needed(tx: &Tx<'_>, ag: AgNo) -> u32 {
     need
 }
 
-/// Brings the free list of a held group to the length it needs.
+/// Brings the free list of a held group to the length it needs. `false` if the group has not
+/// enough blocks for that: then nothing may be taken from it, but blocks may be given back.
 ///
 /// # Errors
-/// [`Error::NoSpace`] if the group has not enough blocks for it.
-pub(crate) fn fix(tx: &mut Tx<'_>, ag: AgNo) -> Result<()> {
+/// A damaged structure on the way.
+pub(crate) fn fix(tx: &mut Tx<'_>, ag: AgNo) -> Result<bool> {
     let has_rmap = tx.fs().geo.has_rmap();
     let owner = Owner::Special(RmapOwner::AG);
     // Each round may make a tree higher or lower, and with it the need; it settles at once.
     for _ in 0..64 {
         let (need, have) = (needed(tx, ag), tx.agf(ag).flcount.get());
         if have == need {
-            return Ok(());
+            return Ok(true);
         }
         if have > need {
             let block = pop(tx, ag)?;
@@ -59,7 +60,7 @@ pub(crate) fn fix(tx: &mut Tx<'_>, ag: AgNo) -> Result<()> {
             continue;
         }
         let Some((start, len)) = extent::take_for_freelist(tx, ag, need - have)? else {
-            return Err(Error::NoSpace);
+            return Ok(false);
         };
         for block in start.0..start.0 + len {
             push(tx, ag, AgBlock(block))?;
@@ -68,7 +69,7 @@ pub(crate) fn fix(tx: &mut Tx<'_>, ag: AgNo) -> Result<()> {
             rmap::add(tx, ag, &owner.rmap(start, len))?;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Takes a block for a tree to grow into.
@@ -99,7 +100,8 @@ fn pop(tx: &mut Tx<'_>, ag: AgNo) -> Result<AgBlock> {
     let agf = tx.agf(ag);
     let list = Arc::clone(&tx.ag(ag).headers().agfl);
     if agf.flcount.get() == 0 {
-        return Err(list.corrupt("the free list is empty where a tree must grow"));
+        // A group that is full to the last block could not fill it.
+        return Err(Error::NoSpace);
     }
     let first = agf.flfirst.get();
     let block = agfl::slot(&list.read(), first);

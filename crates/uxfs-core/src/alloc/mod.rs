@@ -14,6 +14,8 @@ pub mod freelist;
 mod refcount;
 mod rmap;
 
+use std::sync::atomic::Ordering;
+
 use uxfs_format::btree::{Rmap, RmapOwner};
 use uxfs_format::inode::Fork;
 use uxfs_format::{AgBlock, AgNo, Extent, FileBlock, FsBlock, Ino};
@@ -191,7 +193,6 @@ pub(crate) fn free_owned_later(
     start: AgBlock,
     len: u32,
     owner: Owner,
-    _offset: FileBlock,
 ) {
     tx.deferred.push(Deferred::Free { ag, start, len, owner: Some(owner), shared: false });
 }
@@ -250,6 +251,7 @@ pub(crate) fn free_now(
 
 fn give_back(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
     free_extent(tx, ag, start, len)?;
+    tx.fs().freed.store(true, Ordering::Release);
     tx.count(Counters { fdblocks: len.into(), ..Counters::default() });
     Ok(())
 }

@@ -25,6 +25,12 @@ fn touching(tx: &Tx<'_>, ag: AgNo, start: u32, end: u32) -> Result<Vec<Refcount>
         if rec.cow || rec.start.0 > end {
             break;
         }
+        if u64::from(rec.start.0) + u64::from(rec.len) > tx.fs().geo.ag_len(ag).into()
+            || rec.count < 2
+        {
+            let problem = format!("{} owners of blocks {}+{}", rec.count, rec.start, rec.len);
+            return Err(tx.ag(ag).headers().agf.corrupt(problem));
+        }
         if rec.start.0 + rec.len >= start {
             found.push(rec);
         }

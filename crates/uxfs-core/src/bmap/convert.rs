@@ -126,6 +126,10 @@ pub(super) fn to_btree(
     fork: Fork,
     room: usize,
 ) -> Result<()> {
+    if root_max(room) == 0 {
+        let problem = format!("{fork:?} fork of {room} bytes has no room for a btree's root");
+        return Err(tx.inode(slot).corrupt(problem));
+    }
     let list = List::of(tx.inode(slot), fork);
     let records: Vec<Extent> = (0..list.len()).filter_map(|i| list.get(i)).collect();
     let (near, first) = records.first().map_or((u64::MAX, 0), |r| (r.start.0, r.offset.0));

@@ -80,7 +80,10 @@ pub fn at_or_after(
         }
         ForkFormat::Local | ForkFormat::Dev => None,
     };
-    checked(fs, inode, fork, found)
+    match checked(fs, inode, fork, found)? {
+        Some(e) if e.end() <= at => Err(out_of_order(inode, fork, &e)),
+        found => Ok(found),
+    }
 }
 
 /// The last extent that starts before `at`.
@@ -109,7 +112,14 @@ pub fn before(
         }
         ForkFormat::Local | ForkFormat::Dev => None,
     };
-    checked(fs, inode, fork, found)
+    match checked(fs, inode, fork, found)? {
+        Some(e) if e.offset >= at => Err(out_of_order(inode, fork, &e)),
+        found => Ok(found),
+    }
+}
+
+fn out_of_order(inode: &InodeState, fork: Fork, extent: &Extent) -> Error {
+    inode.corrupt(format!("{fork:?} extent at {} is out of order", extent.offset))
 }
 
 fn check_root(inode: &InodeState, fork: Fork) -> Result<()> {

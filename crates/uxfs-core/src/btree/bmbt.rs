@@ -4,7 +4,7 @@ use uxfs_format::btree::TreeKind;
 use uxfs_format::extent::{Extent, RECORD_LEN};
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::Owner;
-use uxfs_format::{Daddr, FileBlock, FsBlock, Place};
+use uxfs_format::{Daddr, FsBlock, Place};
 
 use super::{Env, Root, Tree};
 use crate::alloc;
@@ -117,7 +117,7 @@ impl Tree for Bmbt {
         tx.invalidate(buf);
         tx.core_mut(slot).nblocks -= 1;
         let owner = alloc::Owner::Bmbt { ino, fork: self.fork };
-        alloc::free_owned_later(tx, ag, block, 1, owner, FileBlock(0));
+        alloc::free_owned_later(tx, ag, block, 1, owner);
         Ok(())
     }
 

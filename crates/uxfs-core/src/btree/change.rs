@@ -479,7 +479,7 @@ fn move_right<T: Tree>(
 }
 
 /// Allocates and labels an empty block of the tree.
-fn new_block<T: Tree>(
+pub(super) fn new_block<T: Tree>(
     tx: &mut Tx<'_>,
     tree: &T,
     level: usize,
@@ -511,7 +511,7 @@ fn sibling_at<T: Tree>(left: bool) -> core::ops::Range<usize> {
     at..at + header.ptr_len
 }
 
-fn sibling_number<T: Tree>(buf: &BufRef, left: bool) -> Option<u64> {
+pub(super) fn sibling_number<T: Tree>(buf: &BufRef, left: bool) -> Option<u64> {
     let content = buf.read();
     let raw = &content[sibling_at::<T>(left)];
     if raw.iter().all(|b| *b == 0xff) {

@@ -21,6 +21,8 @@ mod change;
 mod cursor;
 mod node;
 mod short;
+#[cfg(test)]
+mod tests;
 
 use uxfs_format::btree::TreeKind;
 use uxfs_format::inode::Fork;

@@ -76,6 +76,10 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
         insert(tx, ag, &new)?;
         return Ok(Some(new));
     };
+    super::check(tx, ag, &old)?;
+    if !old.holemask & !new.holemask != 0 {
+        return Err(super::record_damaged(tx, ag, &old, "has inodes in free blocks"));
+    }
     let merged = InodeChunk {
         start: old.start,
         holemask: old.holemask & new.holemask,
@@ -122,7 +126,10 @@ fn init(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, blocks: u32) {
         let size = geo.inode_size as usize;
         for (i, raw) in bytes.chunks_exact_mut(size).enumerate() {
             let agino = AgIno((block.0 << geo.inopb_log) + i as u32);
-            InodeCore::encode_free(raw, geo.ino(ag, agino), &geo.meta_uuid, generation);
+            let ino = geo.ino(ag, agino);
+            InodeCore::encode_free(raw, ino, &geo.meta_uuid, generation);
+            // Somebody may have looked at what was there before.
+            tx.fs().inodes.forget(ino);
         }
     }
 }

@@ -8,6 +8,7 @@
 mod chunk;
 
 use uxfs_format::btree::InodeChunk;
+use uxfs_format::geometry::CHUNK_INODES;
 use uxfs_format::inode::{Flags2, ForkFormat, InodeCore};
 use uxfs_format::{AgIno, AgNo, Ino, Place, inode};
 
@@ -32,8 +33,7 @@ pub(crate) fn alloc(tx: &mut Tx<'_>, parent: Ino, core: InodeCore) -> Result<Ino
     let count = fs.geo.ag_count;
     let home = fs.geo.ino_ag(parent);
     let first = if core.is_dir() { AgNo(fs.next_dir_group()) } else { home };
-    // First groups with room for the inode's data too, then any; first without waiting for groups
-    // that others work in.
+    // First groups with room for the inode's data too, then any.
     for may_be_tight in [false, true] {
         for step in 0..count {
             let ag = AgNo((first.0 + step) % count);
@@ -69,9 +69,10 @@ fn alloc_in(tx: &mut Tx<'_>, ag: AgNo, parent: Ino, may_be_tight: bool) -> Resul
             None => return Ok(None),
         },
     };
+    check(tx, ag, &chunk)?;
     let usable = chunk.free & chunk.present();
-    if usable == 0 || chunk.freecount == 0 {
-        return Err(record_damaged(tx, ag, &chunk, "has no free inode, against its count"));
+    if usable == 0 {
+        return Err(record_damaged(tx, ag, &chunk, "has no free inode, against its tree"));
     }
     let bit = usable.trailing_zeros();
     let taken = InodeChunk {
@@ -131,6 +132,23 @@ fn record_damaged(tx: &Tx<'_>, ag: AgNo, chunk: &InodeChunk, problem: &str) -> E
     let block = tx.fs().geo.agino_block(chunk.start);
     let problem = format!("record of inode {} {problem}", chunk.start);
     Error::corrupt("inobt record", Place::Ag(ag, block), problem)
+}
+
+/// Fails if a chunk's record contradicts itself, or the chunk lies outside the group.
+fn check(tx: &Tx<'_>, ag: AgNo, chunk: &InodeChunk) -> Result<()> {
+    let geo = &tx.fs().geo;
+    let last = AgIno(chunk.start.0.saturating_add(CHUNK_INODES - 1));
+    let inside = [chunk.start, last].map(|i| geo.agblock_valid(ag, geo.agino_block(i)));
+    if inside != [true; 2] || !chunk.start.0.is_multiple_of(geo.inodes_per_block().min(64)) {
+        return Err(record_damaged(tx, ag, chunk, "lies where no chunk can lie"));
+    }
+    let present = chunk.present();
+    if present.count_ones() != chunk.inodes().into()
+        || (chunk.free & present).count_ones() != chunk.freecount.into()
+    {
+        return Err(record_damaged(tx, ag, chunk, "counts other inodes than it marks"));
+    }
+    Ok(())
 }
 
 /// Replaces a chunk's record in both trees.
@@ -217,6 +235,7 @@ pub(crate) fn free(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
         let problem = "has no chunk in the inode tree";
         return Err(Error::corrupt("inode", Place::Inode(ino), problem));
     };
+    check(tx, ag, &chunk)?;
     let bit = 1u64 << (agino.0 - chunk.start.0);
     if chunk.free & bit != 0 {
         return Err(record_damaged(tx, ag, &chunk, "says an inode in use is free"));

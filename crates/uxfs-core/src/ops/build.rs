@@ -6,8 +6,8 @@ use uxfs_format::inode::S_IFLNK;
 
 use super::NewInode;
 use crate::attr::{self, names};
-use crate::error::Result;
-use crate::file::Segment;
+use crate::error::{Error, Result};
+use crate::file::{SIZE_MAX, Segment};
 use crate::fs::Fs;
 use crate::symlink;
 
@@ -56,7 +56,13 @@ impl Fs {
                 new.mode = S_IFLNK | new.mode & 0o7777;
                 blocks += self.geo.blocks_for(1024) + 4;
             }
-            Content::Data { segments, .. } => {
+            Content::Data { size, segments } => {
+                let beyond = |(at, len): &(u64, u64)| {
+                    at.checked_add(*len).is_none_or(|end| end > SIZE_MAX)
+                };
+                if size > SIZE_MAX || segments.iter().any(beyond) {
+                    return Err(Error::FileTooBig);
+                }
                 for (_, len) in segments {
                     blocks = blocks.saturating_add(self.geo.blocks_for(*len) + 1);
                 }
@@ -82,6 +88,9 @@ impl Fs {
             }
         }
         let ino = tx.inode(slot).ino;
+        if !places.is_empty() {
+            self.before_data()?;
+        }
         tx.commit()?;
         self.balance()?;
         Ok((ino, places))

@@ -72,7 +72,8 @@ impl Fs {
                     "holds itself",
                 ));
             }
-            let mut tx = Tx::begin(self, dir::remove_blocks(&self.geo) + self.parent_blocks())?;
+            let blocks = dir::remove_blocks(&self.geo) + self.parent_blocks();
+            let mut tx = Tx::begin_freeing(self, blocks)?;
             let [dp, ip] = tx.lock_inodes([parent, ino])?;
             check_dir(tx.inode(dp))?;
             // Between the look-up and the locks the name may have come to mean another file.
@@ -87,7 +88,7 @@ impl Fs {
     /// Frees an inode that has no name left: its data, its attributes, itself, in steps.
     pub(crate) fn inactivate(&self, ino: Ino) -> Result<()> {
         loop {
-            let mut tx = Tx::begin(self, 8)?;
+            let mut tx = Tx::begin_freeing(self, 8)?;
             let slot = tx.lock_inode(ino)?;
             if tx.inode(slot).core.nlink != 0 {
                 return Ok(());
@@ -102,7 +103,7 @@ impl Fs {
         // One at a time: taking an inode off its list may lock the one before it there.
         let _one = self.inactivation.lock();
         loop {
-            let mut tx = Tx::begin(self, 8)?;
+            let mut tx = Tx::begin_freeing(self, 8)?;
             let slot = tx.lock_inode(ino)?;
             tx.lock_ag(self.geo.ino_ag(ino))?;
             if unlinked::remove(&mut tx, slot)? {
@@ -119,9 +120,12 @@ impl Fs {
 /// none is left, and says so.
 pub(super) fn drop_link(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
     let now = tx.fs().now();
+    if tx.inode(slot).core.nlink == 0 {
+        return Err(tx.inode(slot).corrupt("has a name, but a link count of 0"));
+    }
     let core = tx.core_mut(slot);
     core.ctime = now;
-    core.nlink = if core.is_dir() { 0 } else { core.nlink.saturating_sub(1) };
+    core.nlink = if core.is_dir() { 0 } else { core.nlink - 1 };
     if core.nlink > 0 {
         return Ok(false);
     }

@@ -22,6 +22,15 @@ pub enum RenameFlags {
     Exchange,
 }
 
+/// How an attempt at a move ended.
+enum Outcome {
+    Done,
+    /// Done, and this inode has no name left.
+    Gone(Ino),
+    /// A name was changed between the look-up and the locks.
+    Again,
+}
+
 impl Fs {
     /// Gives the file that is `name` in `from` the name `new_name` in `to` instead.
     ///
@@ -41,6 +50,22 @@ impl Fs {
         check_name(new_name)?;
         // Moves between directories go one at a time, so that no two can close a circle.
         let _one = (from != to).then(|| self.moves.lock());
+        loop {
+            match self.try_rename((from, name), (to, new_name), flags)? {
+                Outcome::Again => continue,
+                Outcome::Done => {}
+                Outcome::Gone(ino) => self.inactivate(ino)?,
+            }
+            return self.balance();
+        }
+    }
+
+    fn try_rename(
+        &self,
+        (from, name): (Ino, &[u8]),
+        (to, new_name): (Ino, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<Outcome> {
         let ino = self.lookup(from, name)?;
         let target = match self.lookup(to, new_name) {
             Ok(target) => Some(target),
@@ -51,7 +76,7 @@ impl Fs {
             // Two names of one file: nothing to do, says POSIX.
             return match flags {
                 RenameFlags::NoReplace => Err(Error::Exists),
-                _ => Ok(()),
+                _ => Ok(Outcome::Done),
             };
         }
         match (flags, target) {
@@ -65,17 +90,12 @@ impl Fs {
                 self.refuse_circle(target, from)?;
             }
         }
-        let gone = match (flags, target) {
+        match (flags, target) {
             (RenameFlags::Exchange, Some(target)) => {
-                self.exchange((from, name, ino), (to, new_name, target))?;
-                None
+                self.exchange((from, name, ino), (to, new_name, target))
             }
-            _ => self.move_entry((from, name, ino), (to, new_name, target))?,
-        };
-        if let Some(gone) = gone {
-            self.inactivate(gone)?;
+            _ => self.move_entry((from, name, ino), (to, new_name, target)),
         }
-        self.balance()
     }
 
     /// Fails if `ino` is `dir` or one of the directories above it.
@@ -100,7 +120,7 @@ impl Fs {
         &self,
         (from, name, ino): (Ino, &[u8], Ino),
         (to, new_name, target): (Ino, &[u8], Option<Ino>),
-    ) -> Result<Option<Ino>> {
+    ) -> Result<Outcome> {
         let blocks = dir::insert_blocks(&self.geo)
             + dir::remove_blocks(&self.geo)
             + 3 * self.parent_blocks();
@@ -108,14 +128,18 @@ impl Fs {
         let [dp, tp, ip, vp] = tx.lock_inodes([from, to, ino, target.unwrap_or(ino)])?;
         check_dir(tx.inode(dp))?;
         check_dir(tx.inode(tp))?;
-        self.still(&tx, dp, name, Some(ino))?;
-        self.still(&tx, tp, new_name, target)?;
+        if !self.still(&tx, dp, name, Some(ino))? || !self.still(&tx, tp, new_name, target)? {
+            return Ok(Outcome::Again);
+        }
         if tx.inode(tp).core.nlink == 0 {
             return Err(Error::NotFound);
         }
         let is_dir = tx.inode(ip).core.is_dir();
         let ftype = FileType::from_mode(tx.inode(ip).core.mode);
-        let mut gone = None;
+        if is_dir && target.is_none() && tx.inode(tp).core.nlink >= i32::MAX as u32 {
+            return Err(Error::TooManyLinks);
+        }
+        let mut outcome = Outcome::Done;
         if let Some(victim) = target {
             let victim_is_dir = tx.inode(vp).core.is_dir();
             match (is_dir, victim_is_dir) {
@@ -127,7 +151,7 @@ impl Fs {
                 _ => {}
             }
             if drop_link(&mut tx, vp)? {
-                gone = Some(victim);
+                outcome = Outcome::Gone(victim);
             }
             dir::replace(&mut tx, tp, new_name, ino, ftype)?;
             parent::remove(&mut tx, vp, tp, new_name)?;
@@ -149,21 +173,24 @@ impl Fs {
         }
         self.stamp(&mut tx, &[dp, tp], &[ip]);
         tx.commit()?;
-        Ok(gone)
+        Ok(outcome)
     }
 
     fn exchange(
         &self,
         (from, name, ino): (Ino, &[u8], Ino),
         (to, new_name, other): (Ino, &[u8], Ino),
-    ) -> Result<()> {
+    ) -> Result<Outcome> {
         let blocks = dir::insert_blocks(&self.geo)
             + dir::remove_blocks(&self.geo)
             + 3 * self.parent_blocks();
         let mut tx = Tx::begin(self, blocks)?;
         let [dp, tp, ip, op] = tx.lock_inodes([from, to, ino, other])?;
-        self.still(&tx, dp, name, Some(ino))?;
-        self.still(&tx, tp, new_name, Some(other))?;
+        check_dir(tx.inode(dp))?;
+        check_dir(tx.inode(tp))?;
+        if !self.still(&tx, dp, name, Some(ino))? || !self.still(&tx, tp, new_name, Some(other))? {
+            return Ok(Outcome::Again);
+        }
         let kinds = [ip, op].map(|slot| tx.inode(slot).core.mode).map(FileType::from_mode);
         dir::replace(&mut tx, dp, name, other, kinds[1])?;
         dir::replace(&mut tx, tp, new_name, ino, kinds[0])?;
@@ -182,23 +209,19 @@ impl Fs {
             }
         }
         self.stamp(&mut tx, &[dp, tp], &[ip, op]);
-        tx.commit()
+        tx.commit()?;
+        Ok(Outcome::Done)
     }
 
-    /// Fails if, now that all is locked, `name` no longer means what it meant.
+    /// Does `name`, now that all is locked, still mean what it meant?
     fn still(
         &self,
         tx: &Tx<'_>,
         dir: crate::tx::InodeSlot,
         name: &[u8],
         meant: Option<Ino>,
-    ) -> Result<()> {
-        let found = dir::lookup(self, tx.inode(dir), name)?.map(|(ino, _)| ino);
-        match (found == meant, found) {
-            (true, _) => Ok(()),
-            (false, None) => Err(Error::NotFound),
-            (false, Some(_)) => Err(Error::Invalid("the name was changed meanwhile; try again")),
-        }
+    ) -> Result<bool> {
+        Ok(dir::lookup(self, tx.inode(dir), name)?.map(|(ino, _)| ino) == meant)
     }
 
     fn stamp(

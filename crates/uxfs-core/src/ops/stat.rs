@@ -126,7 +126,7 @@ impl Fs {
         let files = if percent == 0 { possible } else { possible.min(most.max(icount)) };
         StatFs {
             block_size: self.geo.block_size,
-            blocks: self.geo.dblocks - u64::from(self.geo.log_blocks),
+            blocks: self.geo.dblocks.saturating_sub(self.geo.log_blocks.into()),
             free_blocks: free,
             files,
             free_files: files - (icount - ifree.min(icount)).min(files),

@@ -77,7 +77,7 @@ impl Fs {
     /// [`Error::NoAttr`], [`Error::Unsupported`], or a damaged structure on the way.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let stored = names::stored(name)?;
-        let mut tx = Tx::begin(self, attr::set_blocks(&self.geo, 0))?;
+        let mut tx = Tx::begin_freeing(self, attr::set_blocks(&self.geo, 0))?;
         let slot = tx.lock_inode(ino)?;
         if !attr::remove(&mut tx, slot, stored.namespace, stored.name)? {
             return Err(Error::NoAttr);

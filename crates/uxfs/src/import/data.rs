@@ -54,6 +54,8 @@ pub(super) struct Movers<'a> {
     /// The one that grew last is at the end.
     open: Vec<Batch>,
     failure: &'a Mutex<Option<io::Error>>,
+    /// Can movers read the source's file themselves?
+    pub(super) can_copy: bool,
 }
 
 /// Runs `body` with movers at work; all is moved when it returns well.
@@ -72,7 +74,7 @@ pub(super) fn with_movers<R>(
             scope.spawn(move || move_all(device, source, receive, &give, failure));
         }
         let mut movers =
-            Movers { send, spare, open: Vec::new(), failure: &failure };
+            Movers { send, spare, open: Vec::new(), failure: &failure, can_copy: source.is_some() };
         let done = body(&mut movers);
         if done.is_ok() {
             movers.flush();
@@ -128,8 +130,9 @@ fn fill(source: Option<&File>, batch: &Batch, buf: &mut AlignedBuf) -> io::Resul
     for piece in &batch.pieces {
         buf[end..piece.at].fill(0);
         end = piece.at + piece.len;
-        if let (Origin::File(at), Some(file)) = (&piece.origin, source) {
-            file.read_exact_at(&mut buf[piece.at..end], *at)?;
+        if let Origin::File(at) = piece.origin {
+            let file = source.ok_or(io::ErrorKind::Unsupported)?;
+            file.read_exact_at(&mut buf[piece.at..end], at)?;
         }
     }
     buf[end..batch.len].fill(0);

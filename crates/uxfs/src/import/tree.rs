@@ -162,7 +162,8 @@ impl<'a> Tree<'a> {
         let (_, places) = self.replacing(parent, name, |fs| {
             fs.build(parent, name, new, xattrs, content)
         })?;
-        let from = source.data_position();
+        // A tar stream is one file from beginning to end; a directory's files are each their own.
+        let from = if movers.can_copy { source.data_position() } else { None };
         let mut done = 0;
         for place in places {
             let Some(device) = place.device else { continue };

@@ -2,12 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use uxfs::format::timestamp::Timestamp;
 use uxfs::{Fs, Result, Stat};
-use uxfs_oracle::{ContentSum, Entry, Kind, Listing, Time, Value};
+use uxfs_oracle::{ContentSum, Entry, Kernel, Kind, Listing, Time, Value, vm};
+
+/// What a kernel sees of these images.
+pub(crate) fn of_kernel(kernel: Kernel, images: &[&Path]) -> Vec<Listing> {
+    let listings = vm::list(kernel, images).unwrap_or_else(|f| panic!("{f}"));
+    listings.into_iter().map(without_raw_lists).collect()
+}
+
+/// Linux shows root the access lists twice, once as XFS stores them.
+pub(crate) fn without_raw_lists(mut listing: Listing) -> Listing {
+    for entry in &mut listing.entries {
+        entry.xattrs.retain(|name, _| !name.starts_with(b"trusted.SGI_ACL_"));
+    }
+    listing
+}
 
 /// Lists the whole volume.
 pub(crate) fn list(fs: &Fs) -> Listing {

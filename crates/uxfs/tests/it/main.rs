@@ -7,7 +7,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod edit;
+mod kernel;
 mod listing;
 mod model;
 mod names;
+mod space;
+mod threads;
 mod volume;

@@ -1,7 +1,9 @@
 //! Volumes to be tested: made by either mkfs, opened, judged.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use uxfs::disk::{FileDev, OpenMode};
@@ -69,8 +71,21 @@ impl Volume {
 
     pub(crate) fn open_with(&self, options: OpenOptions) -> Fs {
         let mode = if options.read_only { OpenMode::Read } else { OpenMode::Write };
-        let dev = FileDev::open(&self.path, mode).unwrap();
-        Fs::open(Arc::new(dev), options).unwrap()
+        Fs::open(Arc::new(self.device(mode)), options).unwrap()
+    }
+
+    /// The image as a device. A judge that another test is just starting holds copies of all open
+    /// files, and so of locks, for a moment.
+    pub(crate) fn device(&self, mode: OpenMode) -> FileDev {
+        for _ in 0..1000 {
+            match FileDev::open(&self.path, mode) {
+                Err(e) if e.kind() == ErrorKind::ResourceBusy => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                other => return other.unwrap(),
+            }
+        }
+        panic!("{} stays in use", self.path.display());
     }
 
     pub(crate) fn open_read_only(&self) -> Fs {

@@ -8,7 +8,7 @@ mod ops;
 mod tree;
 
 use uxfs::Fs;
-use uxfs_oracle::{Fields, Kernel, Listing, Rng, vm};
+use uxfs_oracle::{Fields, Kernel, Listing, Rng};
 
 use crate::listing;
 use crate::volume::{Volume, setting};
@@ -49,8 +49,8 @@ const MATRIX: [Make; 17] = [
     (SMALL, 128, "-n size=64k -m bigtime=0"),
     (SMALL, 64, "-b size=1k -n size=64k"),
     (REAL, 320, "-s size=4096 -m rmapbt=1,reflink=0"),
-    (SMALL, 24, "-b size=1k -d agcount=1"),
-    (SMALL, 64, "-b size=1k -i size=256 -m reflink=0,rmapbt=0,finobt=0"),
+    (SMALL, 34, "-b size=1k -d agcount=2"),
+    (SMALL, 64, "-b size=1k -m reflink=0,rmapbt=0,finobt=0,inobtcount=0"),
     (SMALL, 64, "-b size=2k -i size=1024,nrext64=1 -n size=4k -m rmapbt=1"),
 ];
 
@@ -149,7 +149,7 @@ fn agree(kernel: Kernel, runs: &[Run]) {
     let small = |run: &&Run| run.tree.block_size <= 4096;
     let some: Vec<&Run> = runs.iter().filter(small).collect();
     let images: Vec<_> = some.iter().map(|run| run.volume.path.as_path()).collect();
-    let theirs = vm::list(kernel, &images).unwrap_or_else(|f| panic!("{f}"));
+    let theirs = listing::of_kernel(kernel, &images);
     for (run, theirs) in some.iter().zip(&theirs) {
         let ours: Listing = listing::list(&run.volume.open_read_only());
         println!("{}: {} entries", run.at(), ours.entries.len());

@@ -179,7 +179,8 @@ impl Run {
     fn mknod(&mut self) {
         let kind = [S_IFCHR, S_IFBLK, S_IFIFO, S_IFSOCK][self.rng.index(4)];
         let device = matches!(kind, S_IFCHR | S_IFBLK);
-        let number = (self.rng.below(0xfff) as u32, self.rng.below(0x3_ffff) as u32);
+        // Linux reads back nine bits of the major number.
+        let number = (self.rng.below(0x200) as u32, self.rng.below(0x3_ffff) as u32);
         self.make(kind, if device { number } else { (0, 0) });
     }
 

@@ -1,0 +1,345 @@
+//! Walks a btree of any kind and checks everything that makes it a tree.
+//!
+//! 1. A block is entered once: cycles and shared blocks end there. A block of another owner, kind
+//!    or level is not entered.
+//! 2. Records come to the visitor in order of the leaves, after the checks of the block.
+//! 3. What records mean is the visitor's matter; their order is checked here.
+
+use rustc_hash::FxHashSet;
+use uxfs_format::btree::{LEVEL_OFFSET, MAX_LEVELS, NUMRECS_OFFSET, TreeKind};
+use uxfs_format::verify::{self, BufKind, Owner};
+use uxfs_format::{AgBlock, AgNo, Extent, FsBlock, Lsn};
+
+use crate::bytes::{be16, be32, be64};
+use crate::code;
+use crate::ctx::Ctx;
+use crate::finding::Place;
+
+/// Longest key, that of reverse mappings.
+const KEY_MAX: usize = 20;
+/// The flag that keys of reverse mappings leave out.
+const RMAP_UNWRITTEN: u64 = 1 << 61;
+
+/// A key, padded with zeroes; comparing bytes compares keys, but for those of the cntbt.
+pub(crate) type Key = [u8; KEY_MAX];
+
+/// Lowest and highest key of a subtree.
+#[derive(Clone, Copy)]
+struct Span {
+    low: Key,
+    high: Key,
+}
+
+/// One walk of one tree.
+pub(crate) struct Walk<'w, 'a> {
+    ctx: &'w Ctx<'a>,
+    kind: TreeKind,
+    owner: Owner,
+    ag: AgNo,
+    place: Place,
+    last: Option<Key>,
+    /// The block visited last on each level, and the right sibling that it names.
+    before: [Option<(u64, u64)>; MAX_LEVELS + 1],
+    seen: FxHashSet<u64>,
+    /// Blocks of the tree.
+    pub(crate) blocks: Vec<FsBlock>,
+    /// Could everything be read that should be there?
+    pub(crate) complete: bool,
+}
+
+/// The key of a record as nodes hold it.
+fn low_key(kind: TreeKind, record: &[u8]) -> Key {
+    let mut key = [0; KEY_MAX];
+    match kind {
+        TreeKind::Bno | TreeKind::Cnt => key[..8].copy_from_slice(&record[..8]),
+        TreeKind::Ino | TreeKind::FreeIno | TreeKind::Refcount => {
+            key[..4].copy_from_slice(&record[..4]);
+        }
+        TreeKind::Bmap => {
+            let offset = be64(record, 0) >> 9 & ((1 << 54) - 1);
+            key[..8].copy_from_slice(&offset.to_be_bytes());
+        }
+        TreeKind::Rmap => {
+            key[..4].copy_from_slice(&record[..4]);
+            key[4..12].copy_from_slice(&record[8..16]);
+            let offset = be64(record, 16) & !RMAP_UNWRITTEN;
+            key[12..].copy_from_slice(&offset.to_be_bytes());
+        }
+    }
+    key
+}
+
+/// The highest key that a record covers; of interest for reverse mappings only.
+fn high_key(kind: TreeKind, record: &[u8]) -> Key {
+    let mut key = low_key(kind, record);
+    if kind == TreeKind::Rmap {
+        let more = be32(record, 4).saturating_sub(1);
+        let start = be32(record, 0).wrapping_add(more);
+        key[..4].copy_from_slice(&start.to_be_bytes());
+        let (owner, offset) = (be64(record, 8), be64(record, 16) & !RMAP_UNWRITTEN);
+        if owner >> 63 == 0 && offset & 1 << 62 == 0 {
+            let end = offset.wrapping_add(more.into());
+            key[12..].copy_from_slice(&end.to_be_bytes());
+        }
+    }
+    key
+}
+
+/// What orders a key.
+fn order(kind: TreeKind, key: &Key) -> Key {
+    let mut order = *key;
+    if kind == TreeKind::Cnt {
+        order[..4].copy_from_slice(&key[4..8]);
+        order[4..8].copy_from_slice(&key[..4]);
+    }
+    order
+}
+
+impl<'w, 'a> Walk<'w, 'a> {
+    /// A walk of a tree of an allocation group.
+    pub(crate) fn of_group(ctx: &'w Ctx<'a>, kind: TreeKind, ag: AgNo) -> Self {
+        Self::new(ctx, kind, Owner::Ag(ag), ag, Place::VOLUME)
+    }
+
+    /// A walk of a fork's extent tree.
+    pub(crate) fn of_fork(ctx: &'w Ctx<'a>, ino: uxfs_format::Ino) -> Self {
+        Self::new(ctx, TreeKind::Bmap, Owner::Inode(ino), AgNo(0), Place::inode(ino))
+    }
+
+    fn new(ctx: &'w Ctx<'a>, kind: TreeKind, owner: Owner, ag: AgNo, place: Place) -> Self {
+        Self {
+            ctx,
+            kind,
+            owner,
+            ag,
+            place,
+            last: None,
+            before: [None; MAX_LEVELS + 1],
+            seen: FxHashSet::default(),
+            blocks: Vec::new(),
+            complete: true,
+        }
+    }
+
+    /// The block that a pointer leads to, if it may.
+    fn target(&self, ptr: u64) -> Option<FsBlock> {
+        let geo = &self.ctx.geo;
+        if self.kind == TreeKind::Bmap {
+            return geo.fsb_valid(FsBlock(ptr), 1).then_some(FsBlock(ptr));
+        }
+        let block = AgBlock(u32::try_from(ptr).ok()?);
+        geo.agblock_valid(self.ag, block).then(|| geo.fsb(self.ag, block))
+    }
+
+    fn place_of(&self, fsb: FsBlock) -> Place {
+        Place { inode: self.place.inode, ..self.ctx.place(fsb) }
+    }
+
+    /// Walks a whole tree of `levels` levels from its root block.
+    pub(crate) fn run(&mut self, root: u64, levels: u32, each: &mut dyn FnMut(&[u8])) {
+        if levels == 0 || levels as usize > MAX_LEVELS {
+            self.complete = false;
+            return;
+        }
+        self.visit(root, levels as usize - 1, true, each);
+        self.finish();
+    }
+
+    /// Walks a fork's extent tree from its root in the inode.
+    pub(crate) fn run_fork(&mut self, fork: &[u8], each: &mut dyn FnMut(Extent)) {
+        let (level, count) = (usize::from(be16(fork, 0)), usize::from(be16(fork, 2)));
+        let room = TreeKind::max_bmap_root(fork.len());
+        if level == 0 || level >= MAX_LEVELS || count == 0 || count > room {
+            self.complete = false;
+            let message = format!("root of an extent tree: level {level}, {count} of {room} keys");
+            self.ctx.find(code::FORK, self.place.clone(), message);
+            return;
+        }
+        let mut visit = |record: &[u8]| {
+            if let Ok(raw) = record.try_into() {
+                each(Extent::unpack(raw));
+            }
+        };
+        for index in 0..count {
+            let ptr = be64(fork, 4 + 8 * room + 8 * index);
+            let low = self.visit(ptr, level - 1, count == 1, &mut visit).map(|span| span.low);
+            let key = &fork[4 + 8 * index..12 + 8 * index];
+            if low.is_some_and(|low| low[..8] != *key) {
+                let message = format!("key {index} of the root is not its child's");
+                self.ctx.find(code::BTREE_KEY, self.place.clone(), message);
+            }
+        }
+        self.finish();
+    }
+
+    /// The last block of each level has no right sibling.
+    fn finish(&mut self) {
+        let none = self.none();
+        for (level, last) in self.before.iter().enumerate() {
+            let Some((ptr, right)) = *last else { continue };
+            if right != none && self.complete {
+                let place = self.target(ptr).map_or(self.place.clone(), |fsb| self.place_of(fsb));
+                let message = format!("the last block of level {level} names a right sibling");
+                self.ctx.find(code::BTREE_SIBLING, place, message);
+            }
+        }
+    }
+
+    fn none(&self) -> u64 {
+        if self.kind == TreeKind::Bmap { u64::MAX } else { u32::MAX.into() }
+    }
+
+    fn name(&self) -> &'static str {
+        self.kind.block_name()
+    }
+
+    /// Reads and checks a block by itself. `None` if it must not be entered.
+    fn load(&mut self, ptr: u64, level: usize) -> Option<(FsBlock, Vec<u8>)> {
+        let ctx = self.ctx;
+        let Some(fsb) = self.target(ptr) else {
+            let message = format!("{} pointer to {ptr}", self.name());
+            ctx.find(code::BTREE_POINTER, self.tree_place(), message);
+            return None;
+        };
+        let place = self.place_of(fsb);
+        if !self.seen.insert(fsb.0) {
+            ctx.find(code::BTREE_LOOP, place, format!("{} reached twice", self.name()));
+            return None;
+        }
+        let mut block = vec![0; ctx.geo.block_size as usize];
+        let daddr = ctx.geo.fsb_daddr(fsb);
+        if !ctx.read(daddr, &mut block, &place) {
+            return None;
+        }
+        let kind = BufKind::Btree(self.kind);
+        if let Err(e) = verify::check(&block, kind, daddr, &ctx.geo) {
+            ctx.find(code::BTREE, place, format!("{}: {}", self.name(), e.problem));
+            return None;
+        }
+        if let Err(e) = verify::check_owner(&block, kind, daddr, self.owner) {
+            ctx.find(code::BTREE_OWNER, place, format!("{}: {}", self.name(), e.problem));
+            return None;
+        }
+        let seen = usize::from(be16(&block, LEVEL_OFFSET));
+        if seen != level {
+            let message = format!("{} of level {seen}, not {level}", self.name());
+            ctx.find(code::BTREE_LEVEL, place, message);
+            return None;
+        }
+        if !verify::checksum_matches(&block, kind) {
+            ctx.find(code::BTREE_CRC, place.clone(), format!("{}: wrong checksum", self.name()));
+        }
+        ctx.check_lsn(Lsn(be64(&block, self.kind.header().lsn)), &place);
+        Some((fsb, block))
+    }
+
+    fn tree_place(&self) -> Place {
+        if self.kind == TreeKind::Bmap { self.place.clone() } else { Place::ag(self.ag) }
+    }
+
+    fn siblings(&mut self, ptr: u64, level: usize, block: &[u8], place: &Place) {
+        let header = self.kind.header();
+        let number = |at: usize| {
+            if header.ptr_len == 8 { be64(block, at) } else { be32(block, at).into() }
+        };
+        let (left, right) = (number(header.leftsib), number(header.rightsib));
+        let before = self.before[level].replace((ptr, right));
+        let (wanted, named) = before.map_or((self.none(), ptr), |(ptr, right)| (ptr, right));
+        if (left != wanted || named != ptr) && self.complete {
+            let message = format!("{}: siblings do not agree with those before", self.name());
+            self.ctx.find(code::BTREE_SIBLING, place.clone(), message);
+        }
+    }
+
+    fn visit(
+        &mut self,
+        ptr: u64,
+        level: usize,
+        alone: bool,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Option<Span> {
+        let Some((fsb, block)) = self.load(ptr, level) else {
+            self.complete = false;
+            return None;
+        };
+        let place = self.place_of(fsb);
+        self.blocks.push(fsb);
+        self.siblings(ptr, level, &block, &place);
+        let count = usize::from(be16(&block, NUMRECS_OFFSET));
+        let max = match level {
+            0 => self.kind.max_leaf(block.len()),
+            _ => self.kind.max_node(block.len()),
+        };
+        if !alone && count < max / 2 {
+            let message = format!("{}: {count} records, {} at least", self.name(), max / 2);
+            self.ctx.find(code::BTREE_MIN, place.clone(), message);
+        }
+        if level == 0 {
+            self.leaf(&block, count, &place, each)
+        } else {
+            self.node(&block, level, count, max, &place, each)
+        }
+    }
+
+    fn leaf(
+        &mut self,
+        block: &[u8],
+        count: usize,
+        place: &Place,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Option<Span> {
+        let (start, len) = (self.kind.header().len, self.kind.rec_len());
+        let mut span: Option<Span> = None;
+        for record in block.get(start..start + count * len)?.chunks_exact(len) {
+            let low = low_key(self.kind, record);
+            let high = high_key(self.kind, record);
+            let place_in_order = order(self.kind, &low);
+            if self.last.is_some_and(|last| last >= place_in_order) {
+                let message = format!("{}: records out of order", self.name());
+                self.ctx.find(code::BTREE_ORDER, place.clone(), message);
+            }
+            self.last = Some(place_in_order);
+            span = Some(match span {
+                None => Span { low, high },
+                Some(span) => Span { low: span.low, high: span.high.max(high) },
+            });
+            each(record);
+        }
+        span
+    }
+
+    fn node(
+        &mut self,
+        block: &[u8],
+        level: usize,
+        count: usize,
+        max: usize,
+        place: &Place,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Option<Span> {
+        let header = self.kind.header();
+        let key_len = self.kind.key_len();
+        let mut span: Option<Span> = None;
+        for index in 0..count {
+            let at = header.len + max * key_len + index * header.ptr_len;
+            let ptr =
+                if header.ptr_len == 8 { be64(block, at) } else { be32(block, at).into() };
+            let Some(child) = self.visit(ptr, level - 1, false, each) else { continue };
+            let at = header.len + index * key_len;
+            let right = if self.kind == TreeKind::Rmap {
+                block[at..at + KEY_MAX] == child.low && block[at + KEY_MAX..at + 40] == child.high
+            } else {
+                block[at..at + key_len] == child.low[..key_len]
+            };
+            if !right {
+                let message = format!("{}: key {index} is not its child's", self.name());
+                self.ctx.find(code::BTREE_KEY, place.clone(), message);
+            }
+            span = Some(match span {
+                None => child,
+                Some(span) => Span { low: span.low, high: span.high.max(child.high) },
+            });
+        }
+        span
+    }
+}

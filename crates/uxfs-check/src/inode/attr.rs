@@ -1,0 +1,195 @@
+//! Extended attributes and parent pointers, in all forms.
+
+use rustc_hash::FxHashSet;
+use twox_hash::XxHash3_64;
+use uxfs_format::acl::Acl;
+use uxfs_format::attr::leaf::{self, Record, Value};
+use uxfs_format::attr::remote::{self, RemoteHeader};
+use uxfs_format::attr::{AttrFlags, PARENT_VALUE_LEN, hash, sf};
+use uxfs_format::dir::name_problem;
+use uxfs_format::inode::{Fork, ForkFormat};
+use uxfs_format::verify::BufKind;
+use uxfs_format::{FsBlock, Ino};
+
+use super::da::{Reader, Tree};
+use super::dir::{blocks_from, link_hash};
+use super::fork::Map;
+use super::{Inode, Pass};
+use crate::bytes::{be32, be64};
+use crate::code;
+
+/// Attributes that hold access control lists.
+const ACLS: [&[u8]; 2] = [b"SGI_ACL_FILE", b"SGI_ACL_DEFAULT"];
+
+/// Attributes of one inode being looked at.
+struct Attrs<'d, 'p, 'a> {
+    pass: &'d Pass<'p, 'a>,
+    inode: &'d Inode<'d>,
+    /// Names seen, by hash.
+    names: FxHashSet<u64>,
+    /// Blocks of the fork that values take, by offset.
+    values: Vec<(u32, u32, u64)>,
+}
+
+/// Checks the attributes of an inode.
+pub(crate) fn check(pass: &Pass<'_, '_>, inode: &Inode<'_>, map: &Map) {
+    if !inode.core.has_attr_fork() {
+        return;
+    }
+    let mut attrs = Attrs { pass, inode, names: FxHashSet::default(), values: Vec::new() };
+    match inode.core.aformat {
+        ForkFormat::Local => attrs.short(),
+        _ if map.extents().is_empty() => {}
+        _ if map.sound => attrs.tree(map),
+        _ => {}
+    }
+}
+
+impl Attrs<'_, '_, '_> {
+    fn short(&mut self) {
+        let fork = self.inode.fork(Fork::Attr);
+        if let Err(problem) = sf::verify(fork) {
+            self.pass.ctx.find(code::ATTR, self.inode.place(), problem);
+            return;
+        }
+        for entry in sf::entries(fork) {
+            self.name(entry.flags, entry.name, entry.value);
+            self.value(entry.flags, entry.name, entry.value);
+        }
+    }
+
+    /// A name, which must be there once; parent pointers are also told apart by their value.
+    fn name(&mut self, flags: AttrFlags, name: &[u8], value: &[u8]) {
+        let ctx = self.pass.ctx;
+        let mut bytes = vec![flags.namespace().bits()];
+        bytes.extend_from_slice(name);
+        if flags.contains(AttrFlags::PARENT) {
+            bytes.push(0);
+            bytes.extend_from_slice(value);
+        }
+        let show = String::from_utf8_lossy(name).escape_debug().to_string();
+        if !self.names.insert(XxHash3_64::oneshot_with_seed(ctx.seed, &bytes)) {
+            let message = format!("attribute \"{show}\" is there twice");
+            ctx.find(code::ATTR_DOUBLE, self.inode.place(), message);
+        }
+        if name.contains(&0) {
+            ctx.find(code::ATTR, self.inode.place(), format!("attribute name \"{show}\""));
+        }
+        if flags.contains(AttrFlags::PARENT) {
+            self.parent(flags, name, value);
+        }
+    }
+
+    fn parent(&self, flags: AttrFlags, name: &[u8], value: &[u8]) {
+        let ctx = self.pass.ctx;
+        let parent = Ino(be64(value, 0));
+        let dots = matches!(name, b"." | b"..");
+        let right = value.len() == PARENT_VALUE_LEN
+            && ctx.geo.has_parent()
+            && ctx.geo.ino_valid(parent)
+            && name_problem(name).is_none()
+            && !dots
+            && !flags.contains(AttrFlags::INCOMPLETE);
+        if !right {
+            let show = String::from_utf8_lossy(name).escape_debug().to_string();
+            let message = format!("\"{show}\" in inode {parent}, {} bytes", value.len());
+            ctx.find(code::PARENT_RECORD, self.inode.place(), message);
+            return;
+        }
+        let hash = link_hash(ctx.seed, parent, be32(value, 8), name);
+        self.pass.table.add_link(self.inode.ino, hash.wrapping_neg());
+    }
+
+    /// A value whose form is known.
+    fn value(&self, flags: AttrFlags, name: &[u8], value: &[u8]) {
+        if flags.namespace() == AttrFlags::ROOT
+            && ACLS.contains(&name)
+            && let Err(e) = Acl::from_xfs(value)
+        {
+            let message = format!("access control list: {e}");
+            self.pass.ctx.find(code::ATTR_VALUE, self.inode.place(), message);
+        }
+    }
+
+    /// Leaf blocks, and nodes above them.
+    fn tree(&mut self, map: &Map) {
+        let (ctx, inode) = (self.pass.ctx, self.inode);
+        let mut reader = Reader::new(ctx, inode, map, 1, code::ATTR_BLOCK);
+        let mut tree = Tree::new(&mut reader, BufKind::AttrLeaf);
+        tree.run(0, &mut |bytes, fsb| self.leaf(bytes, fsb));
+        let (complete, blocks) = (tree.complete, tree.seen.len() as u64);
+        let mapped = blocks_from(map, uxfs_format::FileBlock(0), u64::MAX);
+        let mut whole = complete;
+        let mut taken = 0;
+        for (block, len, acl) in core::mem::take(&mut self.values) {
+            taken += remote::blocks(len as usize, ctx.geo.block_size as usize);
+            // Values that share blocks would take forever to read.
+            if blocks + taken > mapped {
+                break;
+            }
+            whole &= self.remote(&mut reader, block, len as usize, acl != 0);
+        }
+        if whole && mapped != blocks + taken {
+            let message = format!("{mapped} blocks, {blocks} of the tree and {taken} of values");
+            ctx.find(code::ATTR_EXTRA, inode.place(), message);
+        }
+    }
+
+    fn leaf(&mut self, bytes: &[u8], fsb: FsBlock) {
+        let ctx = self.pass.ctx;
+        let place = ctx.place(fsb).of(self.inode.ino);
+        for record in leaf::records(bytes) {
+            let Record { entry, name, value, .. } = record;
+            let local = if let Value::Local(value) = value { value } else { b"" };
+            let wanted = hash(entry.flags, name, local);
+            if entry.hash != wanted {
+                let message = format!("hash {:#x} of an attribute, not {wanted:#x}", entry.hash);
+                ctx.find(code::ATTR_HASH, place.clone(), message);
+            }
+            if entry.flags.contains(AttrFlags::INCOMPLETE) {
+                let message = "an attribute was left half set";
+                ctx.find(code::ATTR_INCOMPLETE, place.clone(), message);
+            }
+            self.name(entry.flags, name, local);
+            match value {
+                Value::Local(value) => self.value(entry.flags, name, value),
+                Value::Remote { block, len } => {
+                    let acl = entry.flags.namespace() == AttrFlags::ROOT && ACLS.contains(&name);
+                    if block != 0 || !entry.flags.contains(AttrFlags::INCOMPLETE) {
+                        self.values.push((block, len, acl.into()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A value in blocks of its own.
+    fn remote(&self, reader: &mut Reader<'_, '_>, block: u32, len: usize, acl: bool) -> bool {
+        let ctx = self.pass.ctx;
+        let mut value = Vec::new();
+        let blocks = remote::blocks(len, ctx.geo.block_size as usize);
+        if len == 0 {
+            ctx.find(code::ATTR_VALUE, self.inode.place(), "an empty value in blocks of its own");
+            return false;
+        }
+        for number in 0..blocks {
+            let offset = u64::from(block) + number;
+            let Some((_, fsb, bytes)) = reader.read(offset, &[BufKind::AttrRemote]) else {
+                return false;
+            };
+            let header = RemoteHeader::view(bytes);
+            let (at, count) = (header.offset.get() as usize, header.bytes.get() as usize);
+            let wanted = (len - value.len()).min(remote::payload(bytes.len()));
+            if at != value.len() || count != wanted {
+                let message = format!("{count} bytes at {at} of a value, not {wanted}");
+                ctx.find(code::ATTR_VALUE, ctx.place(fsb).of(self.inode.ino), message);
+                return false;
+            }
+            value.extend_from_slice(&bytes[remote::HEADER_LEN..remote::HEADER_LEN + wanted]);
+        }
+        if acl {
+            self.value(AttrFlags::ROOT, ACLS[0], &value);
+        }
+        true
+    }
+}

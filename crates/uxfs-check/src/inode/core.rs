@@ -1,0 +1,167 @@
+//! Rules for the core of an inode beyond those that [`InodeCore::check`] knows.
+//!
+//! [`InodeCore::check`]: uxfs_format::inode::InodeCore::check
+
+use uxfs_format::extent::MAX_EXTENT_LEN;
+use uxfs_format::features::Incompat;
+use uxfs_format::inode::{Flags, Flags2, ForkFormat};
+use uxfs_format::{Ino, inode};
+
+use super::Inode;
+use crate::bytes::{be16, be32, be64};
+use crate::code;
+use crate::ctx::Ctx;
+use crate::finding::Place;
+
+/// Most links an inode can have.
+const NLINK_MAX: u32 = (1 << 31) - 1;
+
+/// A free inode has nothing left.
+pub(crate) fn check_free(ctx: &Ctx<'_>, ino: Ino, raw: &[u8]) {
+    let zero = |what: &str, value: u64| {
+        if value != 0 {
+            let message = format!("a free inode with {what} {value}");
+            ctx.find(code::INODE_FREE, Place::inode(ino), message);
+        }
+    };
+    zero("link count", be32(raw, 16).into());
+    zero("size", be64(raw, 56));
+    zero("blocks", be64(raw, 64));
+    let next = be32(raw, inode::NEXT_UNLINKED_OFFSET);
+    if next != u32::MAX {
+        let message = format!("a free inode on an unlinked list, next {next}");
+        ctx.find(code::INODE_UNLINKED, Place::inode(ino), message);
+    }
+    if raw[5] > 3 || raw[83] > 3 {
+        let message = format!("a free inode of formats {} and {}", raw[5], raw[83]);
+        ctx.find(code::INODE_FREE, Place::inode(ino), message);
+    }
+}
+
+/// An inode in use.
+pub(crate) fn check(ctx: &Ctx<'_>, inode: &Inode<'_>) {
+    fields(ctx, inode);
+    flags(ctx, inode);
+    hints(ctx, inode);
+    times(ctx, inode);
+}
+
+fn fields(ctx: &Ctx<'_>, inode: &Inode<'_>) {
+    let (core, raw) = (&inode.core, inode.raw);
+    let bad = |message: String| ctx.find(code::INODE_FIELD, inode.place(), message);
+    if core.metatype != 0 {
+        bad(format!("di_onlink is {}, not 0", core.metatype));
+    }
+    if core.nlink > NLINK_MAX {
+        bad(format!("link count {}", core.nlink));
+    }
+    if core.flags2.contains(Flags2::NREXT64) {
+        if be16(raw, 80) != 0 {
+            bad("the padding of wide extent counters is not 0".into());
+        }
+    } else if be64(raw, 24) != 0 {
+        bad("the place of a wide extent counter is not 0".into());
+    }
+    if raw[132..144].iter().any(|b| *b != 0) {
+        bad("di_pad2 is not 0".into());
+    }
+    let special = matches!(core.format, ForkFormat::Dev);
+    if special && core.forkoff > 1 {
+        bad(format!("attribute fork of a special file at {}", core.forkoff));
+    }
+    if special && core.size != 0 {
+        bad(format!("special file of {} bytes", core.size));
+    }
+    if core.forkoff == 0 && core.aformat != ForkFormat::Extents {
+        bad(format!("attribute fork format {:?} without a fork", core.aformat));
+    }
+    for fork in [inode::Fork::Data, inode::Fork::Attr] {
+        if core.fork_extents(fork) > core.max_extents(fork) {
+            bad(format!("{} extents in the {fork:?} fork", core.fork_extents(fork)));
+        }
+    }
+    if core.nblocks > ctx.geo.dblocks && !core.flags.contains(Flags::REALTIME) {
+        bad(format!("{} blocks, more than the volume has", core.nblocks));
+    }
+}
+
+fn flags(ctx: &Ctx<'_>, inode: &Inode<'_>) {
+    let (core, geo) = (&inode.core, &ctx.geo);
+    let (flags, flags2) = (core.flags, core.flags2);
+    let bad = |what: &str| ctx.find(code::INODE_FLAGS, inode.place(), what);
+    if !Flags::all().contains(flags) || !Flags2::all().contains(flags2) {
+        bad(&format!("unknown flags in {:#x}, {:#x}", flags.bits(), flags2.bits()));
+    }
+    let realtime = ctx.sb.rblocks.get() != 0;
+    if flags.intersects(Flags::REALTIME | Flags::RTINHERIT) && !realtime {
+        bad("realtime without a realtime device");
+    }
+    if flags.contains(Flags::NEWRTBM) && inode.ino != geo.rt_inos[0] {
+        bad("marked as the realtime bitmap");
+    }
+    let of_dirs =
+        Flags::RTINHERIT | Flags::EXTSZINHERIT | Flags::PROJINHERIT | Flags::NOSYMLINKS;
+    if flags.intersects(of_dirs) && !core.is_dir() {
+        bad("a flag of directories on something else");
+    }
+    if flags.intersects(Flags::REALTIME | Flags::EXTSIZE) && !core.is_reg() {
+        bad("a flag of regular files on something else");
+    }
+    if flags2.contains(Flags2::DAX) && !core.is_reg() && !core.is_dir() {
+        bad("DAX on something else than a file or directory");
+    }
+    if flags2.contains(Flags2::REFLINK) {
+        if !geo.has_reflink() || !core.is_reg() {
+            bad("marked as sharing blocks, which it cannot");
+        }
+        if flags.contains(Flags::REALTIME) {
+            bad("a realtime file marked as sharing blocks");
+        }
+    }
+    if flags2.contains(Flags2::BIGTIME) && !geo.has_bigtime() {
+        bad("64-bit times on a volume without them");
+    }
+    if flags2.contains(Flags2::NREXT64) && !geo.has_nrext64() {
+        bad("wide extent counters on a volume without them");
+    }
+    if flags2.contains(Flags2::METADATA) && !geo.incompat.contains(Incompat::METADIR) {
+        bad("marked as part of the metadata tree");
+    }
+}
+
+fn hints(ctx: &Ctx<'_>, inode: &Inode<'_>) {
+    let core = &inode.core;
+    let most = MAX_EXTENT_LEN.min(u64::from(ctx.geo.ag_blocks) / 2);
+    let own = core.flags.contains(Flags::EXTSIZE);
+    let inherit = core.flags.contains(Flags::EXTSZINHERIT);
+    let bad = |what: String| ctx.find(code::INODE_HINT, inode.place(), what);
+    let realtime = core.flags.intersects(Flags::REALTIME | Flags::RTINHERIT);
+    if (own || inherit) != (core.extsize != 0) {
+        bad(format!("extent size hint {}, flags {:#x}", core.extsize, core.flags.bits()));
+    } else if u64::from(core.extsize) > most && !realtime {
+        bad(format!("extent size hint {}, at most {most}", core.extsize));
+    }
+    let cow = core.flags2.contains(Flags2::COWEXTSIZE);
+    if cow && (!ctx.geo.has_reflink() || !(core.is_reg() || core.is_dir())) {
+        bad("copy-on-write extent size hint on what cannot share".into());
+    }
+    if cow && core.flags.contains(Flags::REALTIME) {
+        bad("copy-on-write extent size hint on a realtime file".into());
+    }
+    if cow != (core.cowextsize != 0) {
+        bad(format!("copy-on-write extent size hint {}, flag {cow}", core.cowextsize));
+    } else if u64::from(core.cowextsize) > most {
+        bad(format!("copy-on-write extent size hint {}, at most {most}", core.cowextsize));
+    }
+}
+
+fn times(ctx: &Ctx<'_>, inode: &Inode<'_>) {
+    let core = &inode.core;
+    let times = [("atime", core.atime), ("mtime", core.mtime), ("ctime", core.ctime)];
+    for (name, time) in times.into_iter().chain([("crtime", core.crtime)]) {
+        if time.nsec >= 1_000_000_000 {
+            let message = format!("{name} has {} nanoseconds", time.nsec);
+            ctx.find(code::INODE_TIME, inode.place(), message);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Directories in all forms: their entries, and where these lead.
+//!
+//! 1. Every entry is shown to the [`Table`] once; its name is hashed, kept as numbers, and compared
+//!    with the index ([`super::index`]).
+//! 2. A name that a directory holds twice is found by two hashes, one of them keyed.
+//!
+//! [`Table`]: crate::table::Table
+
+use twox_hash::XxHash3_64;
+use uxfs_format::dir::{self, DOT, DOTDOT, FileType, block, data, name_problem, sf};
+use uxfs_format::hash::name_hash;
+use uxfs_format::inode::{Fork, ForkFormat};
+use uxfs_format::verify::BufKind;
+use uxfs_format::{FileBlock, Ino};
+
+use super::da::Reader;
+use super::fork::Map;
+use super::{Inode, Local, Pass, index};
+use crate::code;
+
+/// An entry as it is kept for the comparison with the index.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Kept {
+    /// Hash of the name.
+    pub(crate) hash: u32,
+    /// Address of the entry.
+    pub(crate) address: u32,
+    /// Another hash of the name.
+    name: u64,
+}
+
+/// What the data of a directory told.
+#[derive(Default)]
+pub(crate) struct Scan {
+    /// Entries.
+    pub(crate) entries: Vec<Kept>,
+    /// Longest free area of each data block that exists: (number, length).
+    pub(crate) bests: Vec<(u64, u16)>,
+    /// "..".
+    pub(crate) dotdot: Option<Ino>,
+    /// Could all of it be read?
+    pub(crate) complete: bool,
+}
+
+/// A directory being looked at.
+struct Dir<'d, 'p, 'a> {
+    pass: &'d Pass<'p, 'a>,
+    inode: &'d Inode<'d>,
+    /// Key for names.
+    seed: u64,
+}
+
+/// The number that an entry adds to its inode, and a parent pointer takes away.
+pub(crate) fn link_hash(seed: u64, parent: Ino, generation: u32, name: &[u8]) -> u64 {
+    let mut bytes = Vec::with_capacity(12 + name.len());
+    bytes.extend_from_slice(&parent.0.to_be_bytes());
+    bytes.extend_from_slice(&generation.to_be_bytes());
+    bytes.extend_from_slice(name);
+    XxHash3_64::oneshot_with_seed(seed, &bytes)
+}
+
+/// Checks a directory; gives its "..".
+pub(crate) fn check(
+    pass: &Pass<'_, '_>,
+    inode: &Inode<'_>,
+    map: &Map,
+    local: &mut Local,
+) -> Option<Ino> {
+    let dir = Dir { pass, inode, seed: pass.ctx.seed };
+    if inode.core.format == ForkFormat::Local {
+        return dir.short(local);
+    }
+    if !map.sound {
+        return None;
+    }
+    let size = inode.core.size;
+    let block_len = u64::from(pass.ctx.geo.dir_block_size());
+    let one = map.end() == pass.ctx.geo.dir_block_fsbs();
+    let fsbs = pass.ctx.geo.dir_block_fsbs();
+    let mut reader = Reader::new(pass.ctx, inode, map, fsbs, code::DIR_BLOCK);
+    let kind = if one { BufKind::DirBlock } else { BufKind::DirData };
+    let mut scan = dir.data(&mut reader, kind, local);
+    let end = scan.bests.last().map_or(0, |(number, _)| (number + 1) * block_len);
+    if scan.complete && size != end {
+        let message = format!("size {size}, but the data ends at {end}");
+        pass.ctx.find(code::DIR_SIZE, inode.place(), message);
+    }
+    dir.doubles(&mut scan.entries);
+    if !one {
+        index::check(&mut reader, &mut scan);
+    }
+    scan.dotdot
+}
+
+impl Dir<'_, '_, '_> {
+    /// An entry other than "." and "..".
+    fn entry(&self, name: &[u8], ino: Ino, ftype: u8, local: &mut Local) {
+        let ctx = self.pass.ctx;
+        let show = || String::from_utf8_lossy(name).escape_debug().to_string();
+        local.totals.entries += 1;
+        if matches!(name, b"." | b"..") {
+            let message = format!("an entry {} out of its place", show());
+            ctx.find(code::DIR_DOT, self.inode.place(), message);
+        }
+        let slot = self.pass.table.get(ino).filter(|slot| slot.is_used());
+        let Some(slot) = slot else {
+            let message = format!("entry \"{}\" leads to inode {ino}, not in use", show());
+            ctx.find(code::DIR_ENTRY, self.inode.place(), message);
+            return;
+        };
+        if slot.is_meta() {
+            let message = format!("entry \"{}\" leads to inode {ino}, the volume's own", show());
+            ctx.find(code::DIR_ENTRY, self.inode.place(), message);
+        }
+        slot.see(ftype);
+        if ftype == FileType::Directory as u8 {
+            local.links.push((ino, self.inode.ino));
+        }
+        if ctx.geo.has_parent() {
+            let generation = self.inode.core.generation;
+            let hash = link_hash(self.seed, self.inode.ino, generation, name);
+            self.pass.table.add_link(ino, hash);
+        }
+    }
+
+    fn keep(&self, name: &[u8], address: u32) -> Kept {
+        let other = XxHash3_64::oneshot_with_seed(self.seed, name);
+        Kept { hash: name_hash(name), address, name: other }
+    }
+
+    /// Is a name there twice?
+    fn doubles(&self, entries: &mut [Kept]) {
+        entries.sort_unstable_by_key(|kept| (kept.hash, kept.name));
+        for pair in entries.windows(2) {
+            if (pair[0].hash, pair[0].name) == (pair[1].hash, pair[1].name) {
+                let [a, b] = [pair[0].address, pair[1].address].map(dir::offset);
+                let message = format!("the entries at {a} and {b} have one name");
+                self.pass.ctx.find(code::DIR_DOUBLE, self.inode.place(), message);
+            }
+        }
+    }
+
+    /// A directory in its inode.
+    fn short(&self, local: &mut Local) -> Option<Ino> {
+        let ctx = self.pass.ctx;
+        let fork = self.inode.fork(Fork::Data);
+        // A size beyond the fork has been found already.
+        let bytes = fork.get(..usize::try_from(self.inode.core.size).ok()?)?;
+        let form = match sf::Shortform::parse(bytes) {
+            Ok(form) => form,
+            Err(problem) => {
+                ctx.find(code::DIR, self.inode.place(), problem);
+                return None;
+            }
+        };
+        let block = ctx.geo.dir_block_size() as usize;
+        if form.end() > block::data_limit(block, form.count() + 2) {
+            let message = format!("offsets up to {} do not fit a block", form.end());
+            ctx.find(code::DIR, self.inode.place(), message);
+        }
+        let mut entries = Vec::with_capacity(form.count());
+        for entry in form.entries() {
+            self.entry(entry.name, entry.ino, entry.ftype, local);
+            entries.push(self.keep(entry.name, u32::from(entry.offset) / 8));
+        }
+        self.doubles(&mut entries);
+        Some(form.parent())
+    }
+
+    /// The data blocks.
+    fn data(&self, reader: &mut Reader<'_, '_>, kind: BufKind, local: &mut Local) -> Scan {
+        let ctx = self.pass.ctx;
+        let mut scan = Scan { complete: true, ..Scan::default() };
+        let (fsbs, end) = (reader.fsbs, ctx.geo.dir_leaf_start().0);
+        let log = ctx.geo.dir_blklog;
+        let map = reader.map;
+        let mut next = 0;
+        for extent in map.extents().iter().take_while(|extent| extent.offset.0 < end) {
+            let last = (extent.end().0.min(end) - 1) >> log;
+            for number in (extent.offset.0 >> log).max(next)..=last {
+                next = number + 1;
+                if reader.gave_up() {
+                    scan.complete = false;
+                    return scan;
+                }
+                match reader.read(number * fsbs, &[kind]) {
+                    Some((_, _, bytes)) => self.block(bytes, number, kind, &mut scan, local),
+                    None => scan.complete = false,
+                }
+            }
+        }
+        if scan.complete && scan.bests.first().is_none_or(|(number, _)| *number != 0) {
+            ctx.find(code::DIR_BLOCK, self.inode.place(), "there is no first data block");
+        }
+        scan
+    }
+
+    fn block(
+        &self,
+        bytes: &[u8],
+        number: u64,
+        kind: BufKind,
+        scan: &mut Scan,
+        local: &mut Local,
+    ) {
+        let end = match kind {
+            BufKind::DirBlock => block::Tail::of(bytes).leaf_start(bytes.len()),
+            _ => bytes.len(),
+        };
+        scan.bests.push((number, data::best(bytes)[0].len));
+        let base = number * bytes.len() as u64;
+        for item in data::items(bytes, end) {
+            let data::Item::Entry(entry) = item else { continue };
+            if name_problem(entry.name).is_some() {
+                continue;
+            }
+            let place = base + entry.at as u64;
+            scan.entries.push(self.keep(entry.name, dir::address(place)));
+            match usize::try_from(place) {
+                Ok(DOT) => self.dot(entry.name, entry.ino, entry.ftype),
+                Ok(DOTDOT) if entry.name == b".." => {
+                    self.dot_type("..", entry.ftype);
+                    scan.dotdot = Some(entry.ino);
+                }
+                _ => self.entry(entry.name, entry.ino, entry.ftype, local),
+            }
+        }
+        if number == 0 && scan.dotdot.is_none() {
+            let message = "\"..\" is not in its place";
+            self.pass.ctx.find(code::DIR_DOT, self.inode.place(), message);
+        }
+    }
+
+    fn dot(&self, name: &[u8], ino: Ino, ftype: u8) {
+        self.dot_type(".", ftype);
+        if name != b"." || ino != self.inode.ino {
+            let message = format!("\".\" is not in its place, or leads to {ino}");
+            self.pass.ctx.find(code::DIR_DOT, self.inode.place(), message);
+        }
+    }
+
+    fn dot_type(&self, name: &str, ftype: u8) {
+        if ftype != FileType::Directory as u8 {
+            let message = format!("\"{name}\" is of type {ftype}");
+            self.pass.ctx.find(code::DIR_FTYPE, self.inode.place(), message);
+        }
+    }
+}
+
+/// Number of blocks of a fork from an offset on.
+pub(crate) fn blocks_from(map: &Map, start: FileBlock, end: u64) -> u64 {
+    let clip = |at: u64| at.clamp(start.0, end);
+    map.extents().iter().map(|e| clip(e.end().0) - clip(e.offset.0)).sum()
+}

@@ -1,0 +1,248 @@
+//! Phase 2: all inodes, chunk by chunk, each with all that hangs on it.
+//!
+//! 1. Inodes are read in long pieces and in order; threads take pieces in turn.
+//! 2. What an inode owns becomes claims; where an entry leads is taken down in the [`Table`].
+//!    Both are looked at when every inode has been seen.
+//! 3. Every loop is bounded by the blocks that exist: a block of a tree is entered once, a fork
+//!    that has blocks twice is not read, a block of another owner is not believed.
+
+mod attr;
+mod core;
+mod da;
+mod dir;
+mod fork;
+mod index;
+mod symlink;
+
+use uxfs_format::btree::InodeChunk;
+use uxfs_format::dir::FileType;
+use uxfs_format::geometry::CHUNK_INODES;
+use uxfs_format::inode::{self, Fork, InodeCore};
+use uxfs_format::{AgIno, AgNo, Extent, Ino, Lsn, crc};
+
+use crate::bytes::{be16, be64};
+use crate::claim::Claim;
+use crate::code;
+use crate::ctx::Ctx;
+use crate::finding::Place;
+use crate::group::Group;
+use crate::report::Totals;
+use crate::table::Table;
+
+/// Chunks in one piece of work.
+pub(crate) const PIECE: usize = 16;
+/// Longest read of inodes in bytes.
+const READ_MAX: u64 = 1 << 20;
+/// Claims for which memory is taken account of at once.
+const KEEP: usize = 1024;
+
+/// What phase 2 works with.
+pub(crate) struct Pass<'p, 'a> {
+    /// The check.
+    pub(crate) ctx: &'p Ctx<'a>,
+    /// What phase 1 found.
+    pub(crate) groups: &'p [Group],
+    /// Where links are counted.
+    pub(crate) table: &'p Table,
+}
+
+/// A directory, for the checks of the tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirRecord {
+    /// The directory.
+    pub(crate) ino: Ino,
+    /// Its "..", if it could be read.
+    pub(crate) dotdot: Option<Ino>,
+}
+
+/// What one thread gathers.
+#[derive(Default)]
+pub(crate) struct Local {
+    claims: Vec<Vec<Claim>>,
+    claimed: usize,
+    /// Directories.
+    pub(crate) dirs: Vec<DirRecord>,
+    /// Entries that lead to directories: (child, parent).
+    pub(crate) links: Vec<(Ino, Ino)>,
+    /// Inodes without links or on an unlinked list, with the next on their list.
+    pub(crate) unlinked: Vec<(Ino, AgIno)>,
+    /// Files marked as sharing blocks.
+    pub(crate) reflinked: Vec<Ino>,
+    /// What was looked at.
+    pub(crate) totals: Totals,
+    /// Could the blocks of some inode not be told?
+    pub(crate) incomplete: bool,
+}
+
+impl Local {
+    /// Adds a claim of blocks of a group.
+    pub(crate) fn claim(&mut self, ctx: &Ctx<'_>, ag: AgNo, claim: Claim) {
+        let index = ag.0 as usize;
+        if self.claims.len() <= index {
+            self.claims.resize_with(index + 1, Vec::new);
+        }
+        if self.claimed.is_multiple_of(KEEP) && !ctx.keep(KEEP * size_of::<Claim>()) {
+            self.incomplete = true;
+            return;
+        }
+        let before = self.claims[index].len();
+        crate::claim::push(&mut self.claims[index], claim);
+        self.claimed += self.claims[index].len() - before;
+    }
+
+    fn flush(&mut self, groups: &[Group]) {
+        for (claims, group) in self.claims.iter_mut().zip(groups) {
+            if !claims.is_empty() {
+                group.claims.lock().append(claims);
+            }
+        }
+    }
+}
+
+/// An inode being checked.
+pub(crate) struct Inode<'i> {
+    /// Its number.
+    pub(crate) ino: Ino,
+    /// Its core.
+    pub(crate) core: InodeCore,
+    /// All its bytes.
+    pub(crate) raw: &'i [u8],
+}
+
+impl Inode<'_> {
+    /// Its place.
+    pub(crate) fn place(&self) -> Place {
+        Place::inode(self.ino)
+    }
+
+    /// The bytes of a fork.
+    pub(crate) fn fork(&self, fork: Fork) -> &[u8] {
+        let literal = &self.raw[inode::CORE_LEN..];
+        &literal[self.core.fork_range(fork, literal.len())]
+    }
+}
+
+/// Checks the inodes of some chunks of a group.
+pub(crate) fn check(pass: &Pass<'_, '_>, ag: AgNo, chunks: &[InodeChunk], local: &mut Local) {
+    let geo = &pass.ctx.geo;
+    let mut rest = chunks;
+    let mut buf = Vec::new();
+    while let Some(first) = rest.first() {
+        // Chunks that lie one behind the other are read at once.
+        let run = 1 + rest.windows(2).take_while(|w| w[0].start.0 + 64 == w[1].start.0).count();
+        let most = (READ_MAX / (u64::from(CHUNK_INODES) << geo.inode_log)).max(1) as usize;
+        let run = run.min(most);
+        let block = geo.agino_block(first.start);
+        let skip = (first.start.0 & (geo.inodes_per_block() - 1)) << geo.inode_log;
+        let daddr = geo.ag_daddr(ag, block);
+        buf.resize((run * CHUNK_INODES as usize) << geo.inode_log, 0);
+        let at = uxfs_format::Daddr(daddr.0 + u64::from(skip >> 9));
+        if pass.ctx.read(at, &mut buf, &Place::block(ag, block)) {
+            let each = (CHUNK_INODES as usize) << geo.inode_log;
+            for (chunk, raw) in rest.iter().zip(buf.chunks_exact(each)) {
+                check_chunk(pass, ag, chunk, raw, local);
+            }
+        } else {
+            local.incomplete = true;
+        }
+        rest = &rest[run..];
+    }
+    local.flush(pass.groups);
+}
+
+fn check_chunk(
+    pass: &Pass<'_, '_>,
+    ag: AgNo,
+    chunk: &InodeChunk,
+    raw: &[u8],
+    local: &mut Local,
+) {
+    let geo = &pass.ctx.geo;
+    let present = chunk.present();
+    for (bit, raw) in raw.chunks_exact(geo.inode_size as usize).enumerate() {
+        if present >> bit & 1 == 0 {
+            continue;
+        }
+        let ino = geo.ino(ag, AgIno(chunk.start.0 + bit as u32));
+        let free = chunk.free >> bit & 1 != 0;
+        if !identity(pass.ctx, ino, raw) {
+            local.incomplete |= !free;
+            continue;
+        }
+        let mode = be16(raw, 2);
+        if (mode == 0) != free {
+            let say = |free: bool| if free { "free" } else { "in use" };
+            let message = format!("{} by itself, {} by its btree", say(mode == 0), say(free));
+            pass.ctx.find(code::INODE_FREE, Place::inode(ino), message);
+            local.incomplete |= mode != 0;
+        } else if free {
+            core::check_free(pass.ctx, ino, raw);
+        } else {
+            check_inode(pass, ino, raw, local);
+        }
+    }
+}
+
+/// What every inode has, in use or not. False if it is not an inode at all.
+fn identity(ctx: &Ctx<'_>, ino: Ino, raw: &[u8]) -> bool {
+    let place = Place::inode(ino);
+    if be16(raw, 0) != inode::MAGIC || raw[4] != 3 {
+        let message = format!("magic {:#06x} and version {}", be16(raw, 0), raw[4]);
+        ctx.find(code::INODE, place, message);
+        return false;
+    }
+    if !crc::matches(raw, inode::CRC_OFFSET) {
+        ctx.find(code::INODE_CRC, place.clone(), "checksum does not match");
+    }
+    if be64(raw, 152) != ino.0 {
+        let message = format!("says it is inode {}", be64(raw, 152));
+        ctx.find(code::INODE, place.clone(), message);
+    }
+    if raw[160..176] != ctx.geo.meta_uuid.0 {
+        ctx.find(code::INODE, place.clone(), "UUID is another volume's");
+    }
+    ctx.check_lsn(Lsn(be64(raw, inode::LSN_OFFSET)), &place);
+    true
+}
+
+fn check_inode(pass: &Pass<'_, '_>, ino: Ino, raw: &[u8], local: &mut Local) {
+    let ctx = pass.ctx;
+    local.totals.inodes += 1;
+    let core = match InodeCore::decode_unchecked(raw, ino) {
+        Ok(core) => core,
+        Err(e) => {
+            ctx.find(code::INODE, Place::inode(ino), e.problem);
+            local.incomplete = true;
+            return;
+        }
+    };
+    let inode = Inode { ino, core, raw };
+    core::check(ctx, &inode);
+    if let Some(slot) = pass.table.get(ino) {
+        slot.set_read(FileType::from_mode(inode.core.mode) as u8, inode.core.nlink);
+    }
+    if inode.core.nlink == 0 || !inode.core.next_unlinked.is_null() {
+        local.unlinked.push((ino, inode.core.next_unlinked));
+    }
+    if inode.core.flags2.contains(inode::Flags2::REFLINK) {
+        local.reflinked.push(ino);
+    }
+    let keep = inode.core.is_dir() || inode.core.is_symlink();
+    let (mut data, mut attrs) = (Vec::new(), Vec::new());
+    let whole = fork::check(pass, &inode, keep.then_some(&mut data), &mut attrs, local);
+    let data = fork::Map::new(ctx, &inode, data, "data");
+    let attrs = fork::Map::new(ctx, &inode, attrs, "attribute");
+    if inode.core.is_dir() {
+        let dotdot = if whole { dir::check(pass, &inode, &data, local) } else { None };
+        local.dirs.push(DirRecord { ino, dotdot });
+        local.totals.directories += 1;
+    } else if inode.core.is_symlink() && whole {
+        symlink::check(ctx, &inode, &data);
+    }
+    if whole {
+        attr::check(pass, &inode, &attrs);
+    }
+}
+
+/// The extents of a fork that is to be read.
+pub(crate) type Extents = Vec<Extent>;

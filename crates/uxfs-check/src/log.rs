@@ -1,0 +1,152 @@
+//! The log: is it clean, and where is its head? Nothing in it is replayed.
+//!
+//! A log is clean if the last record before its head is an unmount record. The head is also the
+//! latest moment that any structure on the volume can tell.
+
+use uxfs_disk::BlockDev;
+use uxfs_format::log::{self, RecordHeader};
+use uxfs_format::superblock::Superblock;
+use uxfs_format::{BASIC_BLOCK, Daddr, Geometry, Lsn, crc};
+
+use crate::bytes::{be32, be64};
+use crate::code::{self, Code};
+
+/// How far before the head the start of the last record is looked for: the longest record there
+/// is, with its headers.
+const RECORD_BLOCKS_MAX: u64 = (256 << 10) / BASIC_BLOCK as u64 + 16;
+/// Where a record's checksum lies.
+const CRC: usize = 32;
+/// Bytes of the header that the checksum covers.
+const CRC_LEN: usize = 328;
+/// The byte order of everybody who writes logs today.
+const LITTLE_ENDIAN: u32 = 1;
+
+/// What the log says.
+#[derive(Default)]
+pub(crate) struct State {
+    /// The next record's LSN, if the log could be read.
+    pub(crate) head: Option<Lsn>,
+    /// What is wrong.
+    pub(crate) findings: Vec<(Code, String)>,
+}
+
+struct Log<'a> {
+    dev: &'a dyn BlockDev,
+    start: Daddr,
+    blocks: u64,
+}
+
+type Block = [u8; BASIC_BLOCK];
+
+impl Log<'_> {
+    fn block(&self, at: u64) -> Option<Block> {
+        let mut block = [0; BASIC_BLOCK];
+        self.dev.read_at(Daddr(self.start.0 + at).bytes(), &mut block).ok()?;
+        Some(block)
+    }
+
+    fn cycle(&self, at: u64) -> Option<u32> {
+        Some(log::cycle_of(&self.block(at)?))
+    }
+
+    /// The block at which the next record goes, and the cycle it has.
+    fn head(&self) -> Option<(u64, u32)> {
+        let (first, last) = (self.cycle(0)?, self.cycle(self.blocks - 1)?);
+        if first == last {
+            return Some((0, first.wrapping_add(1)));
+        }
+        // Blocks before the head are of a later cycle than those from it on.
+        let (mut before, mut from) = (0, self.blocks - 1);
+        while before + 1 < from {
+            let middle = before + (from - before) / 2;
+            if self.cycle(middle)? == last {
+                from = middle;
+            } else {
+                before = middle;
+            }
+        }
+        Some((from, first))
+    }
+
+    /// The last record that starts before `head`, going round the end.
+    fn last_record(&self, head: u64) -> Option<(u64, Block)> {
+        (1..=RECORD_BLOCKS_MAX.min(self.blocks)).find_map(|back| {
+            let at = (head + self.blocks - back) % self.blocks;
+            let block = self.block(at)?;
+            RecordHeader::parse(&block).map(|_| (at, block))
+        })
+    }
+}
+
+/// Looks at the internal log.
+pub(crate) fn check(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock) -> State {
+    let mut state = State::default();
+    let mut find = |code, message: &str| state.findings.push((code, message.to_owned()));
+    let blocks = u64::from(geo.log_blocks) << (geo.block_log - 9);
+    if !geo.fsb_valid(geo.log_start, geo.log_blocks.into()) || blocks < 2 {
+        find(code::LOG, "it lies outside the volume");
+        return state;
+    }
+    let log = Log { dev, start: geo.fsb_daddr(geo.log_start), blocks };
+    let Some((head, cycle)) = log.head() else {
+        find(code::LOG, "it cannot be read");
+        return state;
+    };
+    if cycle == 0 || log.cycle(0) == Some(0) {
+        find(code::LOG, "it holds no record");
+        return state;
+    }
+    let Some((at, header)) = log.last_record(head) else {
+        find(code::LOG, "no record was found at its head");
+        return state;
+    };
+    last_record(&log, head, at, &header, sb, &mut find);
+    state.head = Some(Lsn(u64::from(cycle) << 32 | head));
+    state
+}
+
+/// The last record is that of a clean unmount, or the log is dirty.
+fn last_record(
+    log: &Log<'_>,
+    head: u64,
+    at: u64,
+    raw: &Block,
+    sb: &Superblock,
+    find: &mut dyn FnMut(Code, &str),
+) {
+    let Some(header) = RecordHeader::parse(raw) else { return };
+    if header.fs_uuid != sb.uuid {
+        find(code::LOG, "its last record is another volume's");
+        return;
+    }
+    let lsn = u64::from(header.cycle) << 32 | at;
+    if be64(raw, 16) != lsn || be64(raw, 24) > lsn {
+        find(code::LOG, "its last record has the LSN of another place, or a tail behind itself");
+    }
+    if be32(raw, 8) != 2 || be32(raw, 300) != LITTLE_ENDIAN {
+        find(code::LOG, "its last record is of another version or byte order");
+    }
+    let data = (at + u64::from(header.header_blocks())) % log.blocks;
+    let Some(on_disk) = log.block(data) else { return };
+    let mut first = on_disk;
+    header.restore_first_word(&mut first);
+    let ends = (data + u64::from(header.len) / BASIC_BLOCK as u64) % log.blocks;
+    if header.num_ops != 1 || ends != head || !log::is_unmount(&first) {
+        find(code::LOG_DIRTY, "it holds changes that are not on the volume yet");
+        return;
+    }
+    let stored = u32::from_le_bytes([raw[CRC], raw[CRC + 1], raw[CRC + 2], raw[CRC + 3]]);
+    // The record that mkfs writes has no checksum.
+    if stored == 0 {
+        return;
+    }
+    let mut all = raw[..CRC_LEN].to_vec();
+    let count = u64::from(header.len) / BASIC_BLOCK as u64;
+    for block in 0..count.min(RECORD_BLOCKS_MAX) {
+        let Some(bytes) = log.block((data + block) % log.blocks) else { return };
+        all.extend_from_slice(&bytes);
+    }
+    if !crc::matches(&all, CRC) {
+        find(code::LOG, "the checksum of its last record does not match");
+    }
+}

@@ -1,0 +1,235 @@
+//! The superblock: rules for the primary beyond those by which it is recognised, its copies, and
+//! its counters.
+
+use uxfs_format::features::{Incompat, Version};
+use uxfs_format::superblock::{Superblock, used_len};
+use uxfs_format::{AgNo, Geometry, Ino, Lsn};
+
+use crate::code;
+use crate::ctx::Ctx;
+use crate::finding::Place;
+use crate::group::Group;
+
+/// Bits of `versionnum` that every version 5 volume has.
+const NEEDED: Version = Version::NLINK
+    .union(Version::LOGV2)
+    .union(Version::EXTFLG)
+    .union(Version::DIRV2)
+    .union(Version::MOREBITS);
+/// Bits of `features2` that every version 5 volume has: lazy counters, attr2, 32-bit projects, CRC.
+const NEEDED2: u32 = 0x18a;
+
+/// A rule: whether it holds, and what is wrong when it does not.
+type Rule = (bool, String);
+
+/// Rules for the primary superblock, whose sector is given.
+pub(crate) fn check_primary(ctx: &Ctx<'_>, sector: &[u8]) {
+    let sb = &ctx.sb;
+    for (fine, message) in features(sb).into_iter().chain(layout(ctx)).chain(inodes(ctx)) {
+        if !fine {
+            ctx.find(code::SB_FIELD, Place::VOLUME, message);
+        }
+    }
+    if sb.incompat().contains(Incompat::NEEDSREPAIR) {
+        ctx.find(code::SB_REPAIR, Place::VOLUME, "the volume needs a repair");
+    }
+    tail(ctx, sector, AgNo(0));
+    ctx.check_lsn(Lsn(sb.lsn.get()), &Place::ag(AgNo(0)));
+    quota(ctx);
+}
+
+/// Behind the fields in use there is nothing.
+fn tail(ctx: &Ctx<'_>, sector: &[u8], ag: AgNo) {
+    let used = used_len(ctx.sb.incompat());
+    if sector.iter().skip(used).any(|b| *b != 0) {
+        let code = if ag.0 == 0 { code::SB_FIELD } else { code::SB_COPY };
+        ctx.find(code, Place::ag(ag), format!("bytes from {used} on are not 0"));
+    }
+}
+
+fn features(sb: &Superblock) -> Vec<Rule> {
+    let version = sb.version_flags();
+    let (two, bad_two) = (sb.features2.get(), sb.bad_features2.get());
+    let known = NEEDED
+        | Version::ATTR
+        | Version::QUOTA
+        | Version::ALIGN
+        | Version::DALIGN
+        | Version::SECTOR
+        | Version::BORG;
+    let sector = sb.sectsize.get() > 512;
+    vec![
+        (version.contains(NEEDED) && known.contains(version), format!("versionnum {version:?}")),
+        (two & NEEDED2 == NEEDED2 && two & !0x3bb == 0, format!("features2 {two:#x}")),
+        (two == bad_two, format!("bad_features2 {bad_two:#x} is not features2 {two:#x}")),
+        (sb.incompat().contains(Incompat::FTYPE), "no file types in directories".into()),
+        (sb.features_compat.get() == 0, "unknown compatible features".into()),
+        (sb.log_incompat().bits() == 0, "features of a dirty log".into()),
+        (
+            version.contains(Version::SECTOR) || !sector,
+            format!("SECTOR bit against sectors of {}", sb.sectsize.get()),
+        ),
+        (sb.inprogress == 0, "inprogress is set".into()),
+        (sb.flags == 0 && sb.shared_vn == 0, "flags or shared_vn are not 0".into()),
+    ]
+}
+
+fn layout(ctx: &Ctx<'_>) -> Vec<Rule> {
+    let sb = &ctx.sb;
+    let (unit, width) = (sb.unit.get(), sb.width.get());
+    let rext = u64::from(sb.rextsize.get()) * u64::from(sb.blocksize.get());
+    let realtime = sb.rblocks.get() != 0;
+    let no_realtime =
+        sb.rextents.get() == 0 && sb.rbmblocks.get() == 0 && sb.frextents.get() == 0;
+    let sector = sb.version_flags().contains(Version::SECTOR);
+    let (log_size, log_log) = (sb.logsectsize.get(), sb.logsectlog);
+    let log_sector = log_size.is_power_of_two()
+        && log_size >= 512
+        && u32::from(log_log) == u32::from(log_size).trailing_zeros();
+    let agsize = u64::from(sb.agblocks.get());
+    vec![
+        ((unit == 0) == (width == 0), format!("stripe unit {unit}, width {width}")),
+        (unit == 0 || width.is_multiple_of(unit), format!("stripe unit {unit}, width {width}")),
+        ((4096..=1 << 30).contains(&rext), format!("realtime extents of {rext} bytes")),
+        (realtime || no_realtime, "realtime counts without a realtime device".into()),
+        (realtime || sb.rextslog == 0, format!("rextslog {}", sb.rextslog)),
+        (
+            if sector { log_sector } else { log_size == 0 && log_log == 0 },
+            format!("log sectors of {log_size}, logarithm {log_log}"),
+        ),
+        (sb.logsunit.get() != 0, "log stripe unit 0".into()),
+        (
+            sb.logstart.get() != 0 || ctx.geo.log_start.0 == 0,
+            format!("log at {}", sb.logstart.get()),
+        ),
+        (sb.logblocks.get() <= 1 << 20, format!("log of {} blocks", sb.logblocks.get())),
+        (agsize * u64::from(sb.blocksize.get()) <= 1 << 40, format!("AGs of {agsize} blocks")),
+        (sb.inoalignmt.get() < sb.agblocks.get(), format!("inode alignment {}", sb.inoalignmt)),
+        (
+            sb.incompat().contains(Incompat::SPINODES) || sb.spino_align.get() == 0,
+            format!("sparse inode alignment {} without sparse inodes", sb.spino_align),
+        ),
+    ]
+}
+
+/// Where mkfs puts the root directory: the first chunk behind all that an AG has at first.
+fn root_inode(geo: &Geometry) -> u64 {
+    let (rmap, finobt, reflink) = (geo.has_rmap(), geo.has_finobt(), geo.has_reflink());
+    let roots = 3 + u32::from(rmap) + u32::from(finobt) + u32::from(reflink);
+    let list = if rmap { 6 } else { 4 };
+    let mut first = u64::from(geo.ag_header_blocks() + roots + list);
+    if geo.log_start.0 != 0 && geo.fsb_ag(geo.log_start).0 == 0 {
+        first += u64::from(geo.log_blocks);
+    }
+    let unit = geo.stripe_unit;
+    let align =
+        if unit > 0 && unit.is_multiple_of(geo.inode_align) { unit } else { geo.inode_align };
+    first.next_multiple_of(align.into()) << geo.inopb_log
+}
+
+fn inodes(ctx: &Ctx<'_>) -> Vec<Rule> {
+    let (sb, geo) = (&ctx.sb, &ctx.geo);
+    let root = root_inode(geo);
+    let (told, bitmap, summary) = (sb.rootino.get(), sb.rbmino.get(), sb.rsumino.get());
+    vec![
+        (told == root, format!("root directory {told}, which belongs at {root}")),
+        (bitmap == root + 1, format!("realtime bitmap {bitmap}, which belongs at {}", root + 1)),
+        (summary == root + 2, format!("realtime summary {summary}, belongs at {}", root + 2)),
+    ]
+}
+
+/// Quota inodes, by their numbers in the superblock.
+pub(crate) fn quota_inodes(sb: &Superblock) -> impl Iterator<Item = Ino> {
+    let all = [sb.uquotino.get(), sb.gquotino.get(), sb.pquotino.get()];
+    let used = sb.version_flags().contains(Version::QUOTA);
+    all.into_iter().map(Ino).filter(move |ino| used && ino.0 != 0 && !ino.is_null())
+}
+
+fn quota(ctx: &Ctx<'_>) {
+    let sb = &ctx.sb;
+    let bad = |message: String| ctx.find(code::QUOTA, Place::VOLUME, message);
+    if sb.version_flags().contains(Version::QUOTA) {
+        // Old group and project quota bits do not exist in version 5.
+        if sb.qflags.get() & !0x3cf != 0 {
+            bad(format!("unknown quota flags in {:#x}", sb.qflags.get()));
+        }
+        return;
+    }
+    if sb.qflags.get() != 0 {
+        bad(format!("quota flags {:#x} on a volume without quotas", sb.qflags.get()));
+    }
+    for ino in [sb.uquotino.get(), sb.gquotino.get(), sb.pquotino.get()] {
+        if ino != 0 && ino != u64::MAX {
+            bad(format!("quota inode {ino} on a volume without quotas"));
+        }
+    }
+}
+
+/// The copy of the superblock in a group.
+pub(crate) fn check_copy(ctx: &Ctx<'_>, ag: AgNo) {
+    let place = Place::ag(ag);
+    let mut sector = vec![0; ctx.geo.sector_size as usize];
+    if !ctx.read(ctx.geo.ag_sector_daddr(ag, 0), &mut sector, &place) {
+        return;
+    }
+    let copy = match Superblock::verify(&sector) {
+        Ok(copy) => copy,
+        Err(e) => {
+            ctx.find(code::SB_COPY, place, e.problem);
+            return;
+        }
+    };
+    tail(ctx, &sector, ag);
+    let sb = &ctx.sb;
+    let numbers = |sb: &Superblock| {
+        [
+            ("blocksize", sb.blocksize.get().into()),
+            ("dblocks", sb.dblocks.get()),
+            ("rblocks", sb.rblocks.get()),
+            ("rextents", sb.rextents.get()),
+            ("logstart", sb.logstart.get()),
+            ("rextsize", sb.rextsize.get().into()),
+            ("agblocks", sb.agblocks.get().into()),
+            ("agcount", sb.agcount.get().into()),
+            ("rbmblocks", sb.rbmblocks.get().into()),
+            ("logblocks", sb.logblocks.get().into()),
+            ("sectsize", sb.sectsize.get().into()),
+            ("inodesize", sb.inodesize.get().into()),
+            ("dirblklog", sb.dirblklog.into()),
+            ("rextslog", sb.rextslog.into()),
+            ("imax_pct", u64::from(sb.imax_pct > 100)),
+            ("inoalignmt", sb.inoalignmt.get().into()),
+            ("flags", u64::from(sb.flags) << 8 | u64::from(sb.shared_vn)),
+            ("logsectsize", u64::from(sb.logsectsize.get()) << 8 | u64::from(sb.logsectlog)),
+        ]
+    };
+    for ((name, told), (_, wanted)) in numbers(copy).into_iter().zip(numbers(sb)) {
+        if told != wanted {
+            let message = format!("{name} is {told}, {wanted} in the primary");
+            ctx.find(code::SB_COPY, place.clone(), message);
+        }
+    }
+    let fixed = |version: Version| version - Version::ATTR - Version::QUOTA - Version::DALIGN;
+    if copy.uuid != sb.uuid || fixed(copy.version_flags()) != fixed(sb.version_flags()) {
+        ctx.find(code::SB_COPY, place, "UUID or version differs from the primary's");
+    }
+}
+
+/// The counters, which are exact on a clean volume.
+pub(crate) fn check_counters(ctx: &Ctx<'_>, groups: &[Group]) {
+    let sum = |each: &dyn Fn(&Group) -> u64| groups.iter().map(each).sum::<u64>();
+    let inodes = sum(&|group| group.inodes.0.into());
+    let free_inodes = sum(&|group| group.inodes.1.into());
+    let free = sum(&|group| group.free);
+    let counters = [
+        ("icount", ctx.sb.icount.get(), inodes),
+        ("ifree", ctx.sb.ifree.get(), free_inodes),
+        ("fdblocks", ctx.sb.fdblocks.get(), free),
+    ];
+    for (name, told, counted) in counters {
+        if told != counted {
+            let message = format!("{name} is {told}, counted {counted}");
+            ctx.find(code::SB_COUNTER, Place::VOLUME, message);
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! `uxfs cp`: into an image, out of one, and between two.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use clap::Args;
+use uxfs::copy::{
+    Copier, CopyFrom, CopyOptions, CopyTo, Event, Follow, HostSource, HostTarget, ImageSource,
+    ImageTarget, Preserve, TargetTree,
+};
+
+use crate::edit;
+use crate::image::{Image, Images};
+use crate::place::{Inside, Place, base, trim};
+use crate::session::{Failure, Result, Session};
+use crate::tree;
+
+/// Copy files into an image, out of one, or between two
+///
+/// At least one of source and target lies in an image. Holes stay holes. When copying out, nothing
+/// is written outside the target directory, whatever names and links the image holds.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    uxfs cp -r /usr/include disk.img:/inc\n  \
+    uxfs cp -a disk.img:/etc ./etc\n  \
+    uxfs cp -a one.img:/home two.img:/")]
+pub(crate) struct Options {
+    /// Directories with all that is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// Keep everything: as -r -d --preserve=all
+    #[arg(short, long)]
+    archive: bool,
+    /// Keep mode, owner and times: as --preserve=mode,ownership,timestamps
+    #[arg(short = 'p')]
+    keep: bool,
+    /// Keep symbolic links and hard links: as -P --preserve=links
+    #[arg(short = 'd')]
+    keep_links: bool,
+    /// Keep what is listed: mode, ownership, timestamps, links, xattr, all
+    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1,
+          require_equals = true, default_missing_value = "mode,ownership,timestamps",
+          value_parser = ["mode", "ownership", "timestamps", "links", "context", "xattr", "all"])]
+    preserve: Vec<String>,
+    /// Do not keep what is listed
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          value_parser = ["mode", "ownership", "timestamps", "links", "context", "xattr", "all"])]
+    no_preserve: Vec<String>,
+    /// Never follow symbolic links
+    #[arg(short = 'P', long, overrides_with_all = ["dereference", "named"])]
+    no_dereference: bool,
+    /// Follow symbolic links
+    #[arg(short = 'L', long, overrides_with_all = ["no_dereference", "named"])]
+    dereference: bool,
+    /// Follow symbolic links that are named themselves
+    #[arg(short = 'H', id = "named", overrides_with_all = ["no_dereference", "dereference"])]
+    named: bool,
+    /// Leave files that exist as they are
+    #[arg(short, long)]
+    no_clobber: bool,
+    /// Replace a file that cannot be written
+    #[arg(short, long)]
+    force: bool,
+    /// Copy everything into this directory
+    #[arg(short, long, value_name = "DIRECTORY", conflicts_with = "no_target_directory")]
+    target_directory: Option<OsString>,
+    /// The last operand is the new name itself, even if it is a directory
+    #[arg(short = 'T', long)]
+    no_target_directory: bool,
+    /// Say what is copied
+    #[arg(short, long)]
+    verbose: bool,
+    /// What to copy, and where to, unless -t says so
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<OsString>,
+}
+
+impl Options {
+    fn preserve(&self) -> Preserve {
+        let mut kept = if self.archive { Preserve::all() } else { Preserve::default() };
+        if self.keep {
+            (kept.mode, kept.ownership, kept.timestamps) = (true, true, true);
+        }
+        kept.links |= self.keep_links;
+        for (names, on) in [(&self.preserve, true), (&self.no_preserve, false)] {
+            for name in names {
+                match name.as_str() {
+                    "mode" => kept.mode = on,
+                    "ownership" => kept.ownership = on,
+                    "timestamps" => kept.timestamps = on,
+                    "links" => kept.links = on,
+                    "xattr" => (kept.xattr, kept.require_xattr) = (on, on),
+                    "all" if on => kept = Preserve::all(),
+                    "all" => kept = Preserve::default(),
+                    // SELinux' context is an attribute like others.
+                    _ => {}
+                }
+            }
+        }
+        kept
+    }
+
+    fn follow(&self) -> Follow {
+        let recursive = self.recursive || self.archive;
+        if self.dereference {
+            Follow::Always
+        } else if self.named {
+            Follow::Named
+        } else if self.no_dereference || self.keep_links || recursive {
+            Follow::Never
+        } else {
+            Follow::Always
+        }
+    }
+}
+
+/// Copies.
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    let (sources, target) = match (&options.target_directory, options.files.split_last()) {
+        (Some(directory), _) => (&options.files[..], directory),
+        (None, Some((last, rest))) if !rest.is_empty() => (rest, last),
+        _ => return Err(Failure::bare("missing destination file operand")),
+    };
+    let target_place = Place::parse(target);
+    let work = Work {
+        options,
+        session,
+        images,
+        copy: CopyOptions {
+            recursive: options.recursive || options.archive,
+            preserve: options.preserve(),
+            follow: options.follow(),
+            no_clobber: options.no_clobber,
+            force: options.force,
+            umask: edit::umask(),
+        },
+        sources,
+        written: target,
+    };
+    match &target_place {
+        Place::Image(place) => work.into_image(place),
+        Place::Host(path) => work.to_host(path),
+    }
+}
+
+struct Work<'a> {
+    options: &'a Options,
+    session: &'a Session,
+    images: &'a Images,
+    copy: CopyOptions,
+    sources: &'a [OsString],
+    /// The target as it was written.
+    written: &'a OsString,
+}
+
+/// A directory of the target, opened, and whether files go into it or to a name in it.
+enum Aim {
+    Into,
+    As(Vec<u8>),
+}
+
+impl Work<'_> {
+    /// The target is a directory that files go into, or not?
+    fn aim(&self, is_dir: bool, name: &[u8]) -> Result<Aim> {
+        let many = self.sources.len() > 1 || self.options.target_directory.is_some();
+        if is_dir && !self.options.no_target_directory {
+            return Ok(Aim::Into);
+        }
+        if many {
+            return Err(Failure::new(self.written, "is not a directory"));
+        }
+        Ok(Aim::As(name.to_vec()))
+    }
+
+    fn into_image(&self, place: &Inside) -> Result<()> {
+        let image = self.images.get(&place.image, true)?;
+        let fs = &image.fs;
+        let there = fs.resolve(&place.path, true).and_then(|ino| fs.stat(ino));
+        let is_dir = there.as_ref().is_ok_and(tree::is_dir);
+        let aim = self.aim(is_dir, place.base())?;
+        let (dir, aim) = match (aim, there) {
+            (Aim::Into, Ok(stat)) => (stat.ino, Aim::Into),
+            _ => {
+                let place = self.followed(&image, place)?;
+                let slot = tree::slot(self.images, &place)?;
+                (slot.dir, Aim::As(slot.name))
+            }
+        };
+        let target = ImageTarget::new(fs, image.volume, edit::caller());
+        self.copy_all(&target, &Rc::new(dir), &aim)
+    }
+
+    /// What a symbolic link at the end of the target leads to: it was named, so it is meant.
+    fn followed(&self, image: &Rc<Image>, place: &Inside) -> Result<Inside> {
+        let mut place = place.clone();
+        for _ in 0..40 {
+            let ino = match image.fs.resolve(&place.path, false) {
+                Ok(ino) => ino,
+                Err(uxfs::Error::NotFound) => return Ok(place),
+                Err(error) => return Err(tree::at(&place, error)),
+            };
+            let stat = image.fs.stat(ino).map_err(|error| tree::at(&place, error))?;
+            if !tree::is_link(&stat) {
+                return Ok(place);
+            }
+            let to = image.fs.readlink(ino).map_err(|error| tree::at(&place, error))?;
+            let path = if to.starts_with(b"/") { to } else { [place.parent(), b"/", &to].concat() };
+            place = Inside { path, ..place };
+        }
+        Err(tree::at(&place, uxfs::Error::Loop))
+    }
+
+    fn to_host(&self, path: &Path) -> Result<()> {
+        if !self.sources.iter().any(|source| matches!(Place::parse(source), Place::Image(_))) {
+            return Err(Failure::bare("neither source nor target lies in an image: use cp"));
+        }
+        let host = |error: std::io::Error| Failure::host(path, &error);
+        let is_dir = std::fs::metadata(path).is_ok_and(|meta| meta.is_dir());
+        let name = base(path.as_os_str().as_bytes()).to_vec();
+        let aim = self.aim(is_dir, &name)?;
+        let (dir, aim) = match aim {
+            Aim::Into => (path.to_owned(), Aim::Into),
+            Aim::As(_) => {
+                // A link at the end was named, so what it leads to is meant.
+                let is_link = std::fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink());
+                let path = if is_link { path.canonicalize().map_err(host)? } else { path.to_owned() };
+                let bytes = trim(path.as_os_str().as_bytes());
+                let name = base(bytes).to_vec();
+                if matches!(name.as_slice(), b"" | b"." | b"..") {
+                    return Err(Failure::new(&path, "not a name for a file"));
+                }
+                let up = &bytes[..bytes.len() - name.len()];
+                let up = if up.is_empty() { b"." } else { up };
+                (PathBuf::from(OsString::from_vec(up.to_vec())), Aim::As(name))
+            }
+        };
+        let opened = HostTarget::open(&dir);
+        let (target, dir) = opened.map_err(|error| Failure::new(path, error.to_string()))?;
+        self.copy_all(&target, &Rc::new(dir), &aim)
+    }
+
+    fn copy_all<T: TargetTree>(&self, target: &T, dir: &Rc<T::Dir>, aim: &Aim) -> Result<()> {
+        let mut copier = Copier::<T>::new(self.copy);
+        for source in self.sources {
+            let name = match aim {
+                Aim::Into => self.name_of(source),
+                Aim::As(name) => Ok(name.clone()),
+            };
+            let written = self.written.as_bytes();
+            let shown = match aim {
+                Aim::Into => name.as_ref().map(|name| {
+                    let slash: &[u8] = if written.ends_with(b"/") { b"" } else { b"/" };
+                    [written, slash, name].concat()
+                }),
+                Aim::As(_) => Ok(written.to_vec()),
+            };
+            let to = name.clone().and_then(|name| {
+                let shown = shown.map_err(Clone::clone)?;
+                Ok(CopyTo { tree: target, dir: Rc::clone(dir), name, shown })
+            });
+            self.session.ok(to.and_then(|to| self.copy_one(&mut copier, source, to)));
+        }
+        Ok(())
+    }
+
+    /// The name that a source gets in a directory.
+    fn name_of(&self, source: &OsString) -> Result<Vec<u8>> {
+        let name = match Place::parse(source) {
+            Place::Image(inside) => inside.base().to_vec(),
+            Place::Host(path) => base(path.as_os_str().as_bytes()).to_vec(),
+        };
+        match name.as_slice() {
+            b"" | b"." | b".." => Err(Failure::new(
+                source,
+                "has no name of its own to be copied into a directory: use -T, or name what is in it",
+            )),
+            _ => Ok(name),
+        }
+    }
+
+    fn copy_one<T: TargetTree>(
+        &self,
+        copier: &mut Copier<T>,
+        source: &OsString,
+        to: CopyTo<'_, T>,
+    ) -> Result<()> {
+        let follow = self.copy.follow != Follow::Never;
+        let mut listen = |event: Event<'_>| match event {
+            Event::Copied(from, to) if self.options.verbose => {
+                let line = [b"'", from, b"' -> '", to, b"'\n"].concat();
+                self.session.ok(self.session.print(line));
+            }
+            Event::Copied(..) => {}
+            Event::Failed(path, error) => {
+                self.session.fail(Failure::at(path, error.to_string()));
+            }
+        };
+        let shown = trim(source.as_bytes()).to_vec();
+        match Place::parse(source) {
+            Place::Image(inside) => {
+                let found = tree::find(self.images, &inside, false, follow)?;
+                let side = ImageSource::new(found.fs(), found.image.volume);
+                let (node, info) =
+                    side.open(found.stat.ino).map_err(|e| Failure::new(source, e.to_string()))?;
+                copier.copy(CopyFrom { tree: &side, node, info, shown }, to, &mut listen);
+            }
+            Place::Host(path) => {
+                let side = HostSource;
+                let opened = side.open(&path, follow);
+                let (node, info) = opened.map_err(|error| match error {
+                    uxfs::copy::CopyError::Host(error) => Failure::host(source, &error),
+                    other => Failure::new(source, other.to_string()),
+                })?;
+                copier.copy(CopyFrom { tree: &side, node, info, shown }, to, &mut listen);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,207 @@
+//! `uxfs find`: walks trees and tests files as GNU `find` does.
+
+mod actions;
+mod parse;
+mod printf;
+mod questions;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::Args;
+use serde_json::{Map, Value};
+use uxfs::format::timestamp::Timestamp;
+
+use crate::image::Images;
+use crate::json;
+use crate::place::Inside;
+use crate::session::{Failure, Result, Session};
+use crate::tree::{self, Met, Next, Way};
+use parse::{Expression, Parsed};
+
+/// Search trees for files
+///
+/// Operators: ( ) ! -not -a -and -o -or. Tests: -name -iname -path -ipath -type -size -empty -perm
+/// -user -group -uid -gid -nouser -nogroup -links -inum -mtime -atime -ctime -mmin -amin -cmin
+/// -newer -lname -true -false. Actions: -print -print0 -ls -printf -prune -quit -delete. Options:
+/// -mindepth -maxdepth -depth. All as in find(1).
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    uxfs find disk.img:/ -name '*.conf' -size +4k\n  \
+    uxfs find disk.img:/usr -type f -perm -4000 -ls\n  \
+    uxfs find disk.img:/ -printf '%y %m %U %G %s %T@ %n %l %P\\n'\n  \
+    uxfs find --json disk.img:/etc -newer disk.img:/etc/passwd")]
+pub(crate) struct Options {
+    /// Follow symbolic links
+    #[arg(short = 'L')]
+    follow: bool,
+    /// Never follow symbolic links
+    #[arg(short = 'P', overrides_with = "follow")]
+    no_follow: bool,
+    /// What was found as a JSON document, instead of -print
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Where to start, and what to look for
+    #[arg(value_name = "IMAGE[:/PATH]... EXPRESSION", required = true,
+          trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+/// A search at work.
+struct Finder<'a> {
+    session: &'a Session,
+    expression: &'a Expression,
+    now: Timestamp,
+    depth_first: bool,
+    mindepth: usize,
+    maxdepth: usize,
+    /// What was found, for a document.
+    documents: Option<Vec<Value>>,
+    quit: bool,
+}
+
+/// A file under test.
+struct Candidate<'a> {
+    met: Met<'a>,
+    /// The start as it was written.
+    start: &'a [u8],
+    /// The start's path in the image.
+    root: &'a [u8],
+}
+
+impl Candidate<'_> {
+    /// The path below the start.
+    fn below(&self) -> &[u8] {
+        let rest = self.met.path.get(self.start.len()..).unwrap_or_default();
+        rest.strip_prefix(b"/").unwrap_or(rest)
+    }
+
+    /// The path in the image.
+    fn inside(&self) -> Vec<u8> {
+        match self.below() {
+            b"" => self.root.to_vec(),
+            below => [self.root, b"/", below].concat(),
+        }
+    }
+
+    /// The last name.
+    fn name(&self) -> &[u8] {
+        match crate::place::base(self.met.path) {
+            b"" => b"/",
+            // The root of an image has the name that roots have.
+            _ if self.met.path.ends_with(b":/") => b"/",
+            name => name,
+        }
+    }
+}
+
+/// Searches.
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    let is_expression = |word: &OsString| {
+        let bytes = word.as_bytes();
+        bytes.starts_with(b"-") && bytes.len() > 1 || bytes == b"(" || bytes == b"!"
+    };
+    let split = options.words.iter().position(is_expression).unwrap_or(options.words.len());
+    let (starts, words) = options.words.split_at(split);
+    if starts.is_empty() {
+        return Err(Failure::bare("no image to search was named"));
+    }
+    let Parsed { expression, settings } = parse::parse(words, images, options.json)?;
+    let mut finder = Finder {
+        session,
+        expression: &expression,
+        now: uxfs::clock::Clock::Real.now(),
+        depth_first: settings.depth,
+        mindepth: settings.mindepth,
+        maxdepth: settings.maxdepth,
+        documents: options.json.then(Vec::new),
+        quit: false,
+    };
+    for start in starts {
+        session.ok(finder.search(images, &Inside::parse(start), (options.follow, settings.deletes)));
+        if finder.quit || session.unheard() {
+            break;
+        }
+    }
+    if let Some(documents) = finder.documents.take() {
+        let mut map = Map::new();
+        map.insert("files".into(), Value::Array(documents));
+        session.print(json::document("find", map))?;
+    }
+    Ok(())
+}
+
+impl Finder<'_> {
+    fn search(
+        &mut self,
+        images: &Images,
+        place: &Inside,
+        (follow, write): (bool, bool),
+    ) -> Result<()> {
+        let found = tree::find(images, place, write, follow)?;
+        // As it was written, but for slashes at its end; the root keeps its own.
+        let start = tree::shown(place);
+        let way = Way { both: self.depth_first, follow };
+        let session = self.session;
+        let mut trouble = |path: &[u8], error| {
+            session.fail(Failure::volume(OsStr::from_bytes(path), error));
+        };
+        let mut visit = |met: Met<'_>| self.visit((&start, &place.path), met);
+        let root = (start.clone(), found.stat.clone());
+        tree::walk(found.fs(), root, way, &mut visit, &mut trouble)
+    }
+
+    fn visit(&mut self, (start, root): (&[u8], &[u8]), met: Met<'_>) -> Result<Next> {
+        let deeper = met.depth < self.maxdepth;
+        let go_on = if deeper { Next::Enter } else { Next::Skip };
+        let is_dir = tree::is_dir(met.stat);
+        // In depth-first order a directory is tested when it is left, if it was entered at all.
+        if self.depth_first && is_dir && !met.leaving && deeper {
+            return Ok(go_on);
+        }
+        if met.depth < self.mindepth {
+            return Ok(go_on);
+        }
+        let mut candidate = Candidate { met, start, root };
+        let mut pruned = false;
+        let expression = self.expression;
+        self.evaluate(expression, &mut candidate, &mut pruned)?;
+        Ok(match (self.quit, pruned && !self.depth_first) {
+            (true, _) => Next::Stop,
+            (_, true) => Next::Skip,
+            _ => go_on,
+        })
+    }
+
+    fn evaluate(
+        &mut self,
+        expression: &Expression,
+        candidate: &mut Candidate<'_>,
+        pruned: &mut bool,
+    ) -> Result<bool> {
+        if self.quit {
+            return Ok(false);
+        }
+        match expression {
+            Expression::And(parts) => {
+                for part in parts {
+                    if !self.evaluate(part, candidate, pruned)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Expression::Or(parts) => {
+                for part in parts {
+                    if self.evaluate(part, candidate, pruned)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Expression::Not(part) => Ok(!self.evaluate(part, candidate, pruned)?),
+            Expression::Test(test) => questions::holds(test, candidate, self.now),
+            Expression::Action(action) => self.act(action, candidate, pruned),
+        }
+    }
+}

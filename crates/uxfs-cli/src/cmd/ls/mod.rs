@@ -1,0 +1,412 @@
+//! `uxfs ls`: lists as GNU `ls` does.
+
+mod color;
+mod long;
+mod show;
+
+use std::cmp::Ordering;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value};
+use uxfs::Stat;
+use uxfs::format::timestamp::Timestamp;
+
+use crate::image::Images;
+use crate::place::Inside;
+use crate::session::{Failure, Result, Session};
+use crate::time::Style;
+use crate::tree::{self, Found};
+use crate::{json, number};
+
+/// List directories and files
+///
+/// Names are sorted by their bytes. On a terminal they stand in columns, quoted where a shell would
+/// need it; in a pipe one a line, as they are.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    uxfs ls disk.img\n  \
+    uxfs ls -la --time-style=long-iso disk.img:/etc\n  \
+    uxfs ls -R --json disk.img:/ | jq -r '.directories[].entries[].name'\n\n\
+    Exit status: 1 for minor problems, 2 if an operand cannot be listed.")]
+pub(crate) struct Options {
+    /// Permissions, owner, size and time too
+    #[arg(short = 'l', long = "long")]
+    long: bool,
+    /// Names that begin with a dot too
+    #[arg(short, long)]
+    all: bool,
+    /// The same without . and ..
+    #[arg(short = 'A', long)]
+    almost_all: bool,
+    /// Directories themselves, not what is in them
+    #[arg(short, long)]
+    directory: bool,
+    /// What is in directories below too
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Inode numbers
+    #[arg(short, long)]
+    inode: bool,
+    /// One name a line
+    #[arg(short = '1', id = "one")]
+    one: bool,
+    /// In columns, sorted downwards
+    #[arg(short = 'C', id = "columns", overrides_with_all = ["across", "one", "commas"])]
+    columns: bool,
+    /// In columns, sorted across
+    #[arg(short = 'x', id = "across", overrides_with_all = ["columns", "one", "commas"])]
+    across: bool,
+    /// On lines, with commas
+    #[arg(short = 'm', id = "commas", overrides_with_all = ["columns", "one", "across"])]
+    commas: bool,
+    /// Sizes as in 1.5K
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+    /// Owner and group as numbers; implies -l
+    #[arg(short, long)]
+    numeric_uid_gid: bool,
+    /// No owner; implies -l
+    #[arg(short = 'g', id = "no-owner")]
+    no_owner: bool,
+    /// No group; implies -l
+    #[arg(short = 'o', id = "no-group-long")]
+    no_group_long: bool,
+    /// No group in long lists
+    #[arg(short = 'G', long)]
+    no_group: bool,
+    /// Space taken, in units of 1024 bytes
+    #[arg(short, long)]
+    size: bool,
+    /// Newest first
+    #[arg(short = 't', id = "by-time")]
+    by_time: bool,
+    /// Largest first
+    #[arg(short = 'S', id = "by-size")]
+    by_size: bool,
+    /// In the directory's own order
+    #[arg(short = 'U', id = "unsorted")]
+    unsorted: bool,
+    /// The other way round
+    #[arg(short, long)]
+    reverse: bool,
+    /// Directories before files
+    #[arg(long)]
+    group_directories_first: bool,
+    /// Time of last access, to show and to sort by
+    #[arg(short = 'u', id = "use-atime")]
+    use_atime: bool,
+    /// Time of the inode's last change, to show and to sort by
+    #[arg(short = 'c', id = "use-ctime")]
+    use_ctime: bool,
+    /// Mark directories with /, links with @, programs with *, fifos with |, sockets with =
+    #[arg(short = 'F', long)]
+    classify: bool,
+    /// Mark directories with /
+    #[arg(short = 'p', id = "slash")]
+    slash: bool,
+    /// What symbolic links lead to, not themselves
+    #[arg(short = 'L', long)]
+    dereference: bool,
+    /// Names as they are, on a terminal too
+    #[arg(short = 'N', long)]
+    literal: bool,
+    /// How times look: full-iso, long-iso, iso, locale or +FORMAT
+    #[arg(long, value_name = "STYLE")]
+    time_style: Option<String>,
+    /// As -l --time-style=full-iso
+    #[arg(long)]
+    full_time: bool,
+    /// Colours: always, never, or auto for on a terminal unless NO_COLOR is set
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true,
+          default_value = "auto", default_missing_value = "always")]
+    color: When,
+    /// As a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// What to list
+    #[arg(value_name = "IMAGE[:/PATH]", required = true)]
+    files: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum When {
+    Always,
+    Auto,
+    Never,
+}
+
+/// A file in a listing.
+struct Item {
+    /// As it is called in the listing.
+    name: Vec<u8>,
+    /// The file.
+    found: Found,
+    /// Of a symbolic link: its target, and what that is, if it is anything.
+    target: Option<(Vec<u8>, Option<Stat>)>,
+}
+
+/// A listing at work.
+struct Lister<'a> {
+    options: &'a Options,
+    session: &'a Session,
+    style: Style,
+    now: Timestamp,
+    colors: Option<color::Colors>,
+    directories: Vec<Value>,
+    /// Has a group of files been shown, so that the next one needs an empty line before it?
+    begun: bool,
+}
+
+impl Options {
+    fn is_long(&self) -> bool {
+        self.long
+            || self.numeric_uid_gid
+            || self.no_owner
+            || self.no_group_long
+            || self.full_time
+    }
+
+    fn time(&self, stat: &Stat) -> Timestamp {
+        if self.use_ctime {
+            stat.ctime
+        } else if self.use_atime {
+            stat.atime
+        } else {
+            stat.mtime
+        }
+    }
+
+    fn compare(&self, a: &Item, b: &Item) -> Ordering {
+        let by_time = self.by_time || !self.is_long() && (self.use_atime || self.use_ctime);
+        let (one, other) = (&a.found.stat, &b.found.stat);
+        let order = if self.by_size {
+            other.size.cmp(&one.size)
+        } else if by_time {
+            self.time(other).cmp(&self.time(one))
+        } else {
+            Ordering::Equal
+        };
+        let order = order.then_with(|| a.name.cmp(&b.name));
+        if self.reverse { order.reverse() } else { order }
+    }
+
+    fn sort(&self, items: &mut [Item]) {
+        if !self.unsorted {
+            items.sort_by(|a, b| self.compare(a, b));
+        }
+        if self.group_directories_first {
+            items.sort_by_key(|item| !item.found.is_dir());
+        }
+    }
+
+    fn hides(&self, name: &[u8]) -> bool {
+        name.starts_with(b".") && !self.all && !self.almost_all
+    }
+}
+
+/// Lists.
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    let named = options.time_style.clone().or_else(|| std::env::var("TIME_STYLE").ok());
+    let style = match named.filter(|_| !options.full_time) {
+        Some(text) => Style::parse(&text).map_err(Failure::bare)?,
+        None if options.full_time => Style::FullIso,
+        None => Style::Locale,
+    };
+    let mut lister = Lister {
+        options,
+        session,
+        style,
+        now: uxfs::clock::Clock::Real.now(),
+        colors: color::Colors::wanted(options.color, session.terminal),
+        directories: Vec::new(),
+        begun: false,
+    };
+    lister.operands(images)?;
+    if options.json {
+        let mut map = Map::new();
+        map.insert("directories".into(), Value::Array(std::mem::take(&mut lister.directories)));
+        session.print(json::document("ls", map))?;
+    }
+    Ok(())
+}
+
+impl Lister<'_> {
+    fn operands(&mut self, images: &Images) -> Result<()> {
+        let (mut files, mut dirs) = (Vec::new(), Vec::new());
+        // A link that is named is followed, unless its own data is asked for.
+        let own = self.options.directory || self.options.is_long() || self.options.classify;
+        for file in &self.options.files {
+            let place = Inside::parse(file);
+            let found = tree::find(images, &place, false, self.options.dereference || !own);
+            let found = match found {
+                // Only links to directories are followed when they are named.
+                Ok(found) if found.is_dir() || self.options.dereference || own => Ok(found),
+                _ => tree::find(images, &place, false, false),
+            };
+            match found {
+                Ok(found) => {
+                    let into = found.is_dir() && !self.options.directory;
+                    let name = match file.as_bytes() {
+                        bytes if bytes.ends_with(b"/") => bytes.to_vec(),
+                        _ => tree::shown(&place),
+                    };
+                    let item = self.item(name, found);
+                    if into { dirs.push(item) } else { files.push(item) }
+                }
+                Err(failure) => self.session.fail_with(2, failure),
+            }
+        }
+        self.options.sort(&mut files);
+        self.options.sort(&mut dirs);
+        let many = dirs.len() + files.len() > 1 || self.options.files.len() > 1;
+        if !files.is_empty() {
+            self.group(None, &files, None)?;
+        }
+        for dir in dirs {
+            self.directory(&dir.found, &dir.name, many || self.options.recursive)?;
+            if self.session.unheard() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn item(&self, name: Vec<u8>, found: Found) -> Item {
+        let wanted = self.options.is_long() || self.colors.is_some() || self.options.json;
+        let target = (wanted && tree::is_link(&found.stat)).then(|| {
+            let fs = found.fs();
+            let target = fs.readlink(found.stat.ino).unwrap_or_default();
+            let end = fs.resolve(&found.place.path, true).and_then(|ino| fs.stat(ino));
+            (target, end.ok())
+        });
+        Item { name, found, target }
+    }
+
+    /// Lists a directory and, if asked for, those below it.
+    fn directory(&mut self, dir: &Found, shown: &[u8], headed: bool) -> Result<()> {
+        let mut open = vec![(dir.clone(), shown.to_vec(), 0usize)];
+        let mut above: Vec<uxfs::format::Ino> = Vec::new();
+        while let Some((dir, shown, depth)) = open.pop() {
+            above.truncate(depth);
+            if above.contains(&dir.stat.ino) {
+                let what = "not listing a directory that is listed already";
+                self.session.fail_with(2, Failure::at(&shown, what));
+                continue;
+            }
+            above.push(dir.stat.ino);
+            let Some(items) = self.content(&dir, &shown) else { continue };
+            let header = headed.then_some(shown.as_slice());
+            self.group(Some(&dir), &items, header)?;
+            if !self.options.recursive || self.session.unheard() {
+                continue;
+            }
+            for item in items.iter().rev() {
+                if item.found.is_dir() && !matches!(item.name.as_slice(), b"." | b"..") {
+                    let slash: &[u8] = if shown.ends_with(b"/") { b"" } else { b"/" };
+                    let path = [&shown, slash, &item.name].concat();
+                    open.push((item.found.clone(), path, depth + 1));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn content(&self, dir: &Found, shown: &[u8]) -> Option<Vec<Item>> {
+        let fs = dir.fs();
+        let mut names = Vec::new();
+        let listed = fs.read_dir(dir.stat.ino, 0, &mut |entry| {
+            if !(entry.is_dot() && !self.options.all || self.options.hides(entry.name)) {
+                names.push((entry.name.to_vec(), entry.ino));
+            }
+            std::ops::ControlFlow::Continue(())
+        });
+        if let Err(error) = listed {
+            self.session.fail_with(2, Failure::volume(OsStr::from_bytes(shown), error));
+            return None;
+        }
+        let mut items = Vec::with_capacity(names.len());
+        for (name, ino) in names {
+            let place = dir.place.join(&name);
+            let stat = match self.options.dereference {
+                true => fs.resolve(&place.path, true).or(Ok(ino)).and_then(|ino| fs.stat(ino)),
+                false => fs.stat(ino),
+            };
+            match stat {
+                Ok(stat) => {
+                    let found = Found { image: std::rc::Rc::clone(&dir.image), place, stat };
+                    items.push(self.item(name, found));
+                }
+                Err(error) => self.session.fail_with(1, tree::at(&place, error)),
+            }
+        }
+        self.options.sort(&mut items);
+        Some(items)
+    }
+
+    /// Shows files that belong together: those of a directory, or those that were named.
+    fn group(&mut self, dir: Option<&Found>, items: &[Item], header: Option<&[u8]>) -> Result<()> {
+        if self.options.json {
+            self.directories.push(document(dir, items));
+            return Ok(());
+        }
+        let mut out = Vec::new();
+        if std::mem::replace(&mut self.begun, true) {
+            out.push(b'\n');
+        }
+        if let Some(header) = header {
+            out.extend_from_slice(&self.plain(header));
+            out.extend_from_slice(b":\n");
+        }
+        if dir.is_some() && (self.options.is_long() || self.options.size) {
+            let blocks: u64 = items.iter().map(|item| taken(&item.found)).sum();
+            out.extend_from_slice(format!("total {}\n", self.space(blocks)).as_bytes());
+        }
+        match self.options.is_long() {
+            true => self.long(items, &mut out),
+            false => self.short(items, &mut out),
+        }
+        self.session.print(out)
+    }
+
+    /// A name without colour: quoted on a terminal.
+    fn plain(&self, name: &[u8]) -> Vec<u8> {
+        match self.session.terminal && !self.options.literal {
+            true => crate::quote::shell(name),
+            false if self.session.terminal => crate::quote::masked(name),
+            false => name.to_vec(),
+        }
+    }
+
+    /// Space in units of 1024 bytes, or in human's.
+    fn space(&self, bytes: u64) -> String {
+        match self.options.human_readable {
+            true => number::human(bytes),
+            false => bytes.div_ceil(1024).to_string(),
+        }
+    }
+}
+
+/// Bytes that a file takes.
+fn taken(found: &Found) -> u64 {
+    found.stat.blocks << found.fs().geo.block_log
+}
+
+fn document(dir: Option<&Found>, items: &[Item]) -> Value {
+    let mut map = Map::new();
+    if let Some(dir) = dir {
+        json::put_bytes(&mut map, "path", &tree::shown(&dir.place));
+    }
+    let entries = items.iter().map(|item| {
+        let mut map = Map::new();
+        json::put_bytes(&mut map, "name", &item.name);
+        json::put_stat(&mut map, &item.found.stat, item.found.fs().geo.block_size);
+        if let Some((target, _)) = &item.target {
+            json::put_bytes(&mut map, "target", target);
+        }
+        Value::Object(map)
+    });
+    map.insert("entries".into(), entries.collect());
+    Value::Object(map)
+}

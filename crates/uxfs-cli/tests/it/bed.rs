@@ -1,0 +1,147 @@
+//! A directory to work in, an image, a tree on the host, and ways to run things.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A place to work.
+pub(crate) struct Bed {
+    dir: tempfile::TempDir,
+}
+
+/// How a command ended, and what it said.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// Exit code; -1 for a signal.
+    pub(crate) code: i32,
+    /// Standard output.
+    pub(crate) out: String,
+    /// Standard error.
+    pub(crate) err: String,
+}
+
+impl Ran {
+    fn of(out: &Output) -> Self {
+        Self {
+            code: out.status.code().unwrap_or(-1),
+            out: out.stdout.escape_ascii_but_newlines(),
+            err: out.stderr.escape_ascii_but_newlines(),
+        }
+    }
+
+    /// The output of a command that had nothing to complain of.
+    #[track_caller]
+    pub(crate) fn good(self) -> String {
+        assert!(self.code == 0 && self.err.is_empty(), "{self:?}");
+        self.out
+    }
+
+    /// What it complained of; it must have ended with this code.
+    #[track_caller]
+    pub(crate) fn bad(self, code: i32) -> String {
+        assert!(self.code == code && !self.err.is_empty(), "{self:?}");
+        self.err
+    }
+}
+
+trait Escape {
+    fn escape_ascii_but_newlines(&self) -> String;
+}
+
+impl Escape for Vec<u8> {
+    /// Readable in an assertion, and still exact.
+    fn escape_ascii_but_newlines(&self) -> String {
+        let text = |byte: &u8| match byte {
+            b'\n' => "\n".to_owned(),
+            b'\t' => "\t".to_owned(),
+            b' '..=b'~' => char::from(*byte).to_string(),
+            _ => format!("\\x{byte:02x}"),
+        };
+        self.iter().map(text).collect()
+    }
+}
+
+fn run(command: &mut Command, dir: &Path) -> Ran {
+    let command = command.current_dir(dir).env_clear().stdin(Stdio::null());
+    let command = command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+    let out = command.env("LC_ALL", "C").env("TZ", "Asia/Kathmandu").output().unwrap();
+    Ran::of(&out)
+}
+
+impl Bed {
+    /// A place with nothing in it.
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// A place with an empty volume `a.img`.
+    pub(crate) fn with_image(options: &[&str]) -> Self {
+        let bed = Self::new();
+        bed.image("a.img", options);
+        bed
+    }
+
+    /// Makes a volume.
+    pub(crate) fn image(&self, name: &str, options: &[&str]) {
+        let args = [&["mkfs", "-q", "-d", "size=320m"], options, &[name]].concat();
+        self.uxfs(&args).good();
+    }
+
+    /// A path in it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Runs the command under test.
+    pub(crate) fn uxfs(&self, args: &[&str]) -> Ran {
+        run(Command::new(env!("CARGO_BIN_EXE_uxfs")).args(args), self.dir.path())
+    }
+
+    /// Runs shell text.
+    #[track_caller]
+    pub(crate) fn sh(&self, text: &str) -> String {
+        run(Command::new("sh").args(["-ec", text]), self.dir.path()).good()
+    }
+
+    /// Are all judges content with the image?
+    #[track_caller]
+    pub(crate) fn check(&self, image: &str) {
+        if let Err(finding) = uxfs_oracle::both(&self.path(image)) {
+            panic!("{finding}");
+        }
+    }
+
+    /// Makes a tree `t` on the host that has some of everything an ordinary user can make.
+    pub(crate) fn tree(&self) {
+        self.sh(
+            "mkdir -p t/dir/deeper t/empty t/.hidden t/many; cd t; \
+             printf hello >file; ln file hard; ln -s file link; ln -s nowhere dangling; \
+             ln -s ../dir/deeper dir/up; mkfifo fifo; \
+             printf start >sparse; truncate -s 3M sparse; printf end >>sparse; \
+             head -c 300000 /dev/zero | tr '\\0' x >dir/big; printf '' >empty-file; \
+             i=0; while [ $i -lt 150 ]; do echo $i >many/a-rather-long-name-$i; i=$((i+1)); done; \
+             chmod 4755 file; chmod 1777 dir; chmod 600 dir/big; chmod 711 empty; \
+             touch 'with space' 'quote'\\''s' -- -dash; \
+             touch -m -d '2001-02-03 04:05:06.123456789' file dir/big; \
+             touch -h -m -d '1999-12-31 23:59:59.5' link; touch -m -d '2019-01-01' dir/deeper empty; \
+             setfattr -n user.note -v text file; setfattr -n user.bin -v 0x00ff01 file; \
+             setfattr -n user.empty dir; \
+             touch -m -d '2020-05-05 05:05:05' many dir .hidden .",
+        );
+        use std::ffi::OsStr;
+        std::fs::write(self.path("t").join(OsStr::from_bytes(b"bad\xff\n")), "x").unwrap();
+        // Hosts note the time of access at the first reading only: let it be over.
+        self.sh("touch -m -d '2020-05-05 05:05:05' t; sleep 0.02; find t -printf '%l' >/dev/null");
+    }
+
+    /// The same tree in `a.img` under `/t`.
+    pub(crate) fn tree_in_image(&self) {
+        self.tree();
+        self.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
+    }
+}
+
+/// A listing line for every file that says all of it that two file systems must agree on.
+pub(crate) const EVERYTHING: &str = "%y %m %U %G %s %T@ %A@ %n %l %P\\n";
+/// The same without the time of access, which reading changes.
+pub(crate) const UNREAD: &str = "%y %m %U %G %s %T@ %n %l %P\\n";

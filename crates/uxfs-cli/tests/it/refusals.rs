@@ -1,0 +1,125 @@
+//! What is refused, with which words and which exit code, and what stays as it was.
+
+use std::fs;
+
+use crate::bed::Bed;
+
+#[test]
+fn usage_is_two_and_failure_is_one() {
+    let bed = Bed::with_image(&[]);
+    for args in [&["frobnicate"][..], &["ls"], &["cp"], &["ls", "--frob", "a.img"], &["chmod", "755"]] {
+        bed.uxfs(args).bad(2);
+    }
+    for args in [
+        &["cat", "a.img:/none"][..],
+        &["rm", "a.img:/none"],
+        &["mv", "a.img:/none", "a.img:/x"],
+        &["ln", "a.img:/none", "a.img:/x"],
+        &["mkdir", "a.img:/a/b"],
+        &["mkdir", "a.img:/"],
+        &["chmod", "q+x", "a.img:/"],
+        &["chown", "root", "a.img:/none"],
+        &["truncate", "-s", "1", "a.img:/"],
+        &["info", "none.img"],
+        &["export", "none.img"],
+        &["label", "a.img", "thirteen-byte"],
+    ] {
+        let words = bed.uxfs(args).bad(1);
+        assert!(words.starts_with(&format!("uxfs: {}: ", args[0])), "{words}");
+        assert!(!words.contains("os error"), "{words}");
+    }
+    bed.check("a.img");
+}
+
+#[test]
+fn the_root_is_not_removed() {
+    let bed = Bed::with_image(&[]);
+    bed.tree_in_image();
+    for path in ["a.img:/", "a.img", "a.img://", "a.img:/t/.."] {
+        bed.uxfs(&["rm", "-rf", path]).bad(1);
+    }
+    assert_eq!(bed.uxfs(&["ls", "a.img"]).good(), "t\n");
+    bed.uxfs(&["rm", "a.img:/t"]).bad(1);
+    bed.uxfs(&["rm", "-d", "a.img:/t"]).bad(1);
+}
+
+#[test]
+fn moves_that_cannot_be() {
+    let bed = Bed::with_image(&[]);
+    bed.image("b.img", &[]);
+    bed.tree_in_image();
+    bed.uxfs(&["mv", "a.img:/t/dir", "a.img:/t/dir/deeper"]).bad(1);
+    bed.uxfs(&["mv", "-T", "a.img:/t/dir", "a.img:/t/many"]).bad(1);
+    bed.uxfs(&["mv", "-T", "a.img:/t/file", "a.img:/t/many"]).bad(1);
+    bed.uxfs(&["mv", "a.img:/t/file", "a.img:/t/file"]).bad(1);
+    assert!(bed.uxfs(&["mv", "a.img:/t/file", "b.img:/"]).bad(1).contains("another image"));
+    bed.uxfs(&["ln", "a.img:/t/dir", "a.img:/t/dir2"]).bad(1);
+    bed.uxfs(&["ln", "a.img:/t/file", "a.img:/t/hard"]).bad(1);
+    bed.check("a.img");
+}
+
+#[test]
+fn a_second_process_is_refused() {
+    let bed = Bed::with_image(&[]);
+    let path = bed.path("a.img");
+    let file = fs::File::open(&path).unwrap();
+    file.try_lock().unwrap();
+    let words = bed.uxfs(&["ls", "a.img"]).bad(2);
+    assert!(words.contains("in use by another process"), "{words}");
+    bed.uxfs(&["mkdir", "a.img:/x"]).bad(1);
+    file.unlock().unwrap();
+    file.try_lock_shared().unwrap();
+    bed.uxfs(&["ls", "a.img"]).good();
+    bed.uxfs(&["mkdir", "a.img:/x"]).bad(1);
+}
+
+#[test]
+fn damaged_images_are_named_and_left_alone() {
+    let bed = Bed::with_image(&[]);
+    bed.tree_in_image();
+    fs::write(bed.path("noise.img"), vec![0xa5; 1 << 20]).unwrap();
+    fs::write(bed.path("short.img"), b"XFSB").unwrap();
+    for image in ["noise.img", "short.img"] {
+        let before = fs::read(bed.path(image)).unwrap();
+        bed.uxfs(&["ls", image]).bad(2);
+        bed.uxfs(&["mkdir", &format!("{image}:/x")]).bad(1);
+        bed.uxfs(&["cp", "t/file", &format!("{image}:/x")]).bad(1);
+        assert_eq!(fs::read(bed.path(image)).unwrap(), before);
+    }
+    let _ = uxfs_oracle::db_write(&bed.path("a.img"), &["agi 0", "write -c magicnum 7"]);
+    let before = bed.sh("sha256sum a.img");
+    let words = bed.uxfs(&["mkdir", "a.img:/x"]).bad(1);
+    assert!(words.contains("AGI") || words.contains("agi"), "{words}");
+    assert_eq!(bed.sh("sha256sum a.img"), before);
+}
+
+#[test]
+fn reading_changes_nothing() {
+    let bed = Bed::with_image(&[]);
+    bed.tree_in_image();
+    let before = bed.sh("sha256sum a.img; stat -c %y a.img");
+    for args in [
+        &["ls", "-lR", "a.img"][..],
+        &["find", "a.img:/"],
+        &["stat", "a.img:/t"],
+        &["cat", "a.img:/t/file"],
+        &["info", "a.img"],
+        &["label", "a.img"],
+        &["xattr", "list", "a.img:/t/file"],
+        &["export", "a.img", "-o", "x.tar"],
+    ] {
+        bed.uxfs(args).good();
+    }
+    assert_eq!(bed.sh("sha256sum a.img; stat -c %y a.img"), before);
+}
+
+#[test]
+fn out_of_space_is_told_and_the_image_stays_whole() {
+    let bed = Bed::with_image(&[]);
+    bed.sh("head -c 400000000 /dev/zero | tr '\\0' z >big");
+    let words = bed.uxfs(&["cp", "big", "a.img:/big"]).bad(1);
+    assert!(words.contains("no space left"), "{words}");
+    bed.check("a.img");
+    bed.uxfs(&["rm", "-f", "a.img:/big"]).good();
+    bed.check("a.img");
+}

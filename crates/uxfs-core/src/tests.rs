@@ -1,0 +1,389 @@
+//! Full volumes, failing devices, damaged maps and threads that are too fast or too slow: nothing
+//! hangs, panics or gets lost.
+
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use uxfs_disk::{BlockDev, FileDev, OpenMode};
+use uxfs_format::btree::RmapOwner;
+use uxfs_format::inode::{Fork, ForkFormat};
+use uxfs_format::verify::{BufKind, Owner as BufOwner};
+use uxfs_format::{AgBlock, AgNo, Extent, FileBlock};
+use uxfs_oracle::Rng;
+
+use crate::alloc::{self, Owner, Want};
+use crate::buf::{Piece, Pieces};
+use crate::inode::InodeState;
+use crate::ops::{Content, NewInode};
+use crate::tx::{Changed, Tx};
+use crate::{Error, Fs, OpenOptions, bmap};
+
+/// A device whose flushes fail when told to.
+struct Fragile {
+    dev: FileDev,
+    broken: AtomicBool,
+}
+
+impl BlockDev for Fragile {
+    fn len(&self) -> u64 {
+        self.dev.len()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.dev.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.dev.write_at(offset, data)
+    }
+    fn flush(&self) -> io::Result<()> {
+        match self.broken.load(Ordering::Relaxed) {
+            true => Err(ErrorKind::TimedOut.into()),
+            false => self.dev.flush(),
+        }
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+struct Volume {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+    dev: Arc<Fragile>,
+    fs: Fs,
+}
+
+fn open(path: &std::path::Path) -> (Arc<Fragile>, Fs) {
+    let dev = FileDev::open(path, OpenMode::Write).unwrap();
+    let dev = Arc::new(Fragile { dev, broken: AtomicBool::new(false) });
+    let options = OpenOptions { seed: Some(1), ..OpenOptions::default() };
+    let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options).unwrap();
+    (dev, fs)
+}
+
+fn volume(options: &[&str]) -> Volume {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    uxfs_oracle::mkfs(&path, 512 << 20, options);
+    let (dev, fs) = open(&path);
+    Volume { _dir: dir, path, dev, fs }
+}
+
+/// Takes all that a group gives, in pieces of at most `max` blocks.
+fn take_all(fs: &Fs, ag: AgNo, max: u32, rng: &mut Rng) -> Vec<(AgBlock, u32)> {
+    let mut taken = Vec::new();
+    loop {
+        let mut tx = Tx::begin(fs, 0).unwrap();
+        tx.lock_ag(ag).unwrap();
+        for _ in 0..100 {
+            let near = AgBlock(rng.below(fs.geo.ag_blocks.into()) as u32);
+            let want = Want { min: 1, max, align: 1, near };
+            let owner = Owner::Special(RmapOwner::INOBT);
+            match alloc::alloc_in(&mut tx, ag, &want, owner).unwrap() {
+                Some(extent) => taken.push(extent),
+                None => {
+                    tx.commit().unwrap();
+                    return taken;
+                }
+            }
+        }
+        tx.commit().unwrap();
+    }
+}
+
+fn give(fs: &Fs, ag: AgNo, extents: &[(AgBlock, u32)]) {
+    for some in extents.chunks(50) {
+        let mut tx = Tx::begin_freeing(fs, 5).unwrap();
+        for (start, len) in some {
+            alloc::free_later(&mut tx, ag, *start, *len, Some(RmapOwner::INOBT));
+        }
+        tx.commit().unwrap();
+    }
+}
+
+#[test]
+fn a_group_filled_to_the_last_block_gives_it_all_back() {
+    for options in [&["-b", "size=1024", "-m", "rmapbt=1"][..], &["-m", "finobt=1"]] {
+        let volume = volume(options);
+        let fs = &volume.fs;
+        let free = fs.free_blocks();
+        let mut rng = Rng::new(3);
+        let whole = take_all(fs, AgNo(0), 1 << 20, &mut rng);
+        // Holes of one block, so that the trees grow in a group that is all but full.
+        let (start, len) = *whole.iter().max_by_key(|e| e.1).unwrap();
+        let rest: Vec<_> = whole.iter().copied().filter(|e| e.0 != start).collect();
+        let len = len.min(24_000);
+        let mut singles: Vec<_> = (0..len).map(|i| (start.plus(i), 1)).collect();
+        let over = whole.iter().find(|e| e.0 == start).unwrap().1 - len;
+        let tail = (over > 0).then_some((start.plus(len), over));
+        let (odd, even): (Vec<_>, Vec<_>) = singles.drain(..).partition(|e| e.0.0 % 2 == 1);
+        give(fs, AgNo(0), &odd);
+        let again = take_all(fs, AgNo(0), 1, &mut rng);
+        let mut all: Vec<_> = even.into_iter().chain(again).chain(rest).chain(tail).collect();
+        for at in (1..all.len()).rev() {
+            all.swap(at, rng.index(at + 1));
+        }
+        give(fs, AgNo(0), &all);
+        assert_eq!(fs.free_blocks(), free);
+        volume.fs.close().unwrap();
+        drop(volume.dev);
+        uxfs_oracle::both(&volume.path).unwrap_or_else(|f| panic!("{options:?}: {f}"));
+    }
+}
+
+#[test]
+fn chunks_of_inodes_are_made_in_parts_where_free_space_is_in_pieces() {
+    for options in [&["-m", "rmapbt=1"][..], &["-i", "size=2048"], &["-m", "finobt=0"]] {
+        let volume = volume(options);
+        let fs = &volume.fs;
+        let mut rng = Rng::new(4);
+        let (chunk, part) = (fs.geo.chunk_blocks(), fs.geo.sparse_align);
+        let mut taken = Vec::new();
+        for ag in (0..fs.geo.ag_count).map(AgNo) {
+            let whole = take_all(fs, ag, 1 << 20, &mut rng);
+            let (start, len) = *whole.iter().max_by_key(|e| e.1).unwrap();
+            let mut kept: Vec<_> = whole.into_iter().filter(|e| e.0 != start).collect();
+            // Of each chunk's place, a part of it, now the one and now the other, is free.
+            let mut at = start;
+            let mut pieces = Vec::new();
+            while at.0 + 2 * chunk < start.0 + len.min(4000) {
+                let next = AgBlock((at.0 + 1).next_multiple_of(chunk));
+                let free = next.plus(if rng.once_in(2) { part } else { 0 });
+                kept.push((at, free.0 - at.0));
+                pieces.push((free, part));
+                at = free.plus(part);
+            }
+            kept.push((at, start.0 + len - at.0));
+            give(fs, ag, &pieces);
+            taken.push((ag, kept));
+        }
+        let mut names = Vec::new();
+        while let name = format!("file{}", names.len()).into_bytes()
+            && names.len() < 4000
+        {
+            match fs.create(fs.root(), &name, &NewInode::file(0o600)) {
+                Ok(_) => names.push(name),
+                Err(Error::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(names.len() > 500, "{} files", names.len());
+        for (ag, kept) in taken {
+            give(fs, ag, &kept);
+        }
+        // Parts of chunks, some beside others of the same chunk; some chunks go as a whole.
+        for name in names.iter().filter(|_| rng.below(40) != 0) {
+            fs.unlink(fs.root(), name).unwrap();
+        }
+        for number in 0..3000 {
+            let name = format!("new{number}");
+            fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o600)).unwrap();
+        }
+        volume.fs.close().unwrap();
+        drop(volume.dev);
+        uxfs_oracle::both(&volume.path).unwrap_or_else(|f| panic!("{options:?}: {f}"));
+    }
+}
+
+#[test]
+fn on_a_full_volume_files_are_overwritten_and_removed() {
+    let volume = volume(&[]);
+    let fs = &volume.fs;
+    let root = fs.root();
+    let file = fs.create(root, b"file", &NewInode::file(0o644)).unwrap();
+    fs.write_at(file, 0, &[1; 10_000]).unwrap();
+    let left = fs.available_blocks();
+    fs.reserve(left).unwrap();
+    fs.write_at(file, 100, &[2; 5000]).unwrap();
+    assert!(matches!(fs.write_at(file, 20_000, &[3; 5000]), Err(Error::NoSpace)));
+    assert!(matches!(fs.create(root, b"other", &NewInode::file(0o644)), Err(Error::NoSpace)));
+    fs.truncate(file, 5000).unwrap();
+    fs.unlink(root, b"file").unwrap();
+    fs.apply(left, crate::tx::Counters::default(), 0);
+    volume.fs.close().unwrap();
+    drop(volume.dev);
+    uxfs_oracle::both(&volume.path).unwrap();
+}
+
+#[test]
+fn blocks_behind_the_end_do_not_show_what_they_held() {
+    let volume = volume(&[]);
+    let fs = &volume.fs;
+    let data = [(0, 16 << 10)];
+    let content = Content::Data { size: 16 << 10, segments: &data };
+    for grow in [true, false] {
+        let name = format!("file{grow}").into_bytes();
+        let new = NewInode::file(0o644);
+        let (ino, places) = fs.build(fs.root(), &name, &new, &[], content).unwrap();
+        fs.dev.write_at(places[0].device.unwrap(), &[7; 16 << 10]).unwrap();
+        // As if allocated ahead: blocks in the map behind the file's end.
+        let mut tx = Tx::begin(fs, 0).unwrap();
+        let slot = tx.lock_inode(ino).unwrap();
+        tx.core_mut(slot).size = 100;
+        tx.commit().unwrap();
+        if grow {
+            fs.truncate(ino, 15_000).unwrap();
+        } else {
+            fs.write_at(ino, 14_000, &[1; 1000]).unwrap();
+        }
+        let mut bytes = vec![9; 15_000];
+        assert_eq!(fs.read_at(ino, 0, &mut bytes).unwrap(), 15_000);
+        assert!(bytes[..100].iter().all(|b| *b == 7));
+        assert!(bytes[100..14_000].iter().all(|b| *b == 0));
+    }
+}
+
+#[test]
+fn a_failed_flush_shuts_the_volume_down() {
+    let volume = volume(&[]);
+    let fs = &volume.fs;
+    fs.create(fs.root(), b"a", &NewInode::file(0o644)).unwrap();
+    volume.dev.broken.store(true, Ordering::Relaxed);
+    assert!(matches!(fs.sync(), Err(Error::Io { .. })));
+    volume.dev.broken.store(false, Ordering::Relaxed);
+    assert!(matches!(fs.sync(), Err(Error::Shutdown(_))));
+    assert!(matches!(fs.balance(), Ok(())), "there is nothing to write");
+    assert!(matches!(
+        fs.create(fs.root(), b"b", &NewInode::file(0o644)),
+        Err(Error::Shutdown(_))
+    ));
+}
+
+#[test]
+fn new_data_in_blocks_freed_in_memory_marks_the_volume_first() {
+    let volume = volume(&[]);
+    let fs = &volume.fs;
+    let root = fs.root();
+    let file = fs.create(root, b"file", &NewInode::file(0o644)).unwrap();
+    fs.write_at(file, 0, &[1; 100_000]).unwrap();
+    fs.sync().unwrap();
+    let marked = || uxfs_oracle::db_value(&volume.path, &["sb 0"], "features_incompat");
+    let whole = marked();
+    fs.write_at(file, 0, &[2; 100_000]).unwrap();
+    assert_eq!(marked(), whole, "nothing was freed yet");
+    fs.unlink(root, b"file").unwrap();
+    let other = fs.create(root, b"other", &NewInode::file(0o644)).unwrap();
+    fs.write_at(other, 0, &[3; 100_000]).unwrap();
+    assert_ne!(marked(), whole);
+    fs.sync().unwrap();
+    assert_eq!(marked(), whole);
+}
+
+/// An inode of these extents that is nowhere on the volume.
+fn inode(fs: &Fs, extents: &[Extent]) -> InodeState {
+    let mut inode = InodeState::new(fs.root(), Default::default(), &fs.geo);
+    inode.core.mode = uxfs_format::inode::S_IFREG;
+    inode.core.format = ForkFormat::Extents;
+    inode.core.nextents = extents.len() as u64;
+    for (at, extent) in extents.iter().enumerate() {
+        inode.literal[16 * at..16 * at + 16].copy_from_slice(&extent.pack());
+    }
+    inode
+}
+
+#[test]
+fn damaged_maps_neither_hang_nor_panic() {
+    let volume = volume(&[]);
+    let fs = &volume.fs;
+    let start = fs.inode_goal(fs.root());
+    let extent =
+        |offset, len| Extent { offset: FileBlock(offset), start, len, unwritten: false };
+    let jumbled = inode(fs, &[extent(100, 4), extent(8, 4), extent(50, 4), extent(20, 4)]);
+    for at in 0..200 {
+        let at = FileBlock(at);
+        let _ = bmap::at_or_after(fs, &jumbled, Fork::Data, at).map(|e| {
+            assert!(e.is_none_or(|e| e.end() > at));
+        });
+        let _ = bmap::before(fs, &jumbled, Fork::Data, at).map(|e| {
+            assert!(e.is_none_or(|e| e.offset < at));
+        });
+        let _ = bmap::first_unused(fs, &jumbled, Fork::Data, 1, at);
+    }
+    // An extent that begins beyond what a file can hold.
+    let file = fs.create(fs.root(), b"far", &NewInode::file(0o644)).unwrap();
+    let mut tx = Tx::begin(fs, 0).unwrap();
+    let slot = tx.lock_inode(file).unwrap();
+    let far = inode(fs, &[extent(1 << 53, 4)]);
+    let state = tx.inode_mut(slot, Changed::DATA);
+    state.literal[..16].copy_from_slice(&far.literal[..16]);
+    (state.core.nextents, state.core.nblocks, state.core.size) = (1, 4, 100_000);
+    tx.commit().unwrap();
+    assert_eq!(fs.read_at(file, 0, &mut [1; 100_000]).unwrap(), 100_000);
+    assert_eq!(fs.segments(file).unwrap().len(), 1);
+    // A fork too short for what is to be mapped.
+    let mut tx = Tx::begin(fs, 10).unwrap();
+    let slot = tx.lock_inode(file).unwrap();
+    let core = tx.core_mut(slot);
+    (core.nextents, core.nblocks, core.forkoff) = (0, 0, 1);
+    let mapped = bmap::alloc_all(&mut tx, slot, Fork::Data, FileBlock(0), 1);
+    assert!(matches!(mapped, Err(Error::Corrupt(_))));
+}
+
+#[test]
+fn a_buffer_that_was_replaced_comes_back_on_cancel() {
+    let volume = volume(&[]);
+    let fs = &volume.fs;
+    let mut tx = Tx::begin(fs, 0).unwrap();
+    tx.lock_ag(AgNo(0)).unwrap();
+    let agf = Arc::clone(&tx.ag(AgNo(0)).headers().agf);
+    tx.edit_agf(AgNo(0), |agf| agf.btreeblks.set(1));
+    tx.commit().unwrap();
+    let dirty = fs.bufs.dirty_bytes();
+    let mut tx = Tx::begin(fs, 0).unwrap();
+    let piece = Piece { daddr: agf.daddr(), len: 4096 };
+    tx.make_buf(Pieces::from_buf([piece]), BufKind::DirBlock);
+    drop(tx);
+    let there = fs.bufs.cached_at(agf.daddr()).unwrap();
+    assert!(Arc::ptr_eq(&there, &agf));
+    assert_eq!(fs.bufs.dirty_bytes(), dirty);
+}
+
+#[test]
+fn readers_and_a_writer_see_one_buffer() {
+    let volume = volume(&[]);
+    // Next to no cache: buffers and inodes come and go all the time.
+    let options = OpenOptions { cache_bytes: 1 << 12, ..OpenOptions::default() };
+    let dev = Arc::clone(&volume.dev) as Arc<dyn BlockDev>;
+    drop(volume.fs);
+    let fs = Fs::open(dev, options).unwrap();
+    let root = fs.root();
+    let inos: Vec<_> = (0..3000)
+        .map(|i| fs.create(root, format!("f{i}").as_bytes(), &NewInode::file(0o644)).unwrap())
+        .collect();
+    fs.sync().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let (fs, inos, stop) = (&fs, &inos, &stop);
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                while !stop.load(Ordering::Relaxed) {
+                    fs.stat(inos[rng.index(inos.len())]).unwrap();
+                }
+            });
+        }
+        let mut rng = Rng::new(9);
+        let mut uids = vec![0; inos.len()];
+        for round in 1..60 {
+            for _ in 0..100 {
+                let at = rng.index(inos.len());
+                let change = crate::SetAttr { uid: Some(round), ..Default::default() };
+                fs.set_attr(inos[at], &change).unwrap();
+                uids[at] = round;
+            }
+            fs.sync().unwrap();
+            for _ in 0..200 {
+                let at = rng.index(inos.len());
+                assert_eq!(fs.stat(inos[at]).unwrap().uid, uids[at]);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        for (ino, uid) in inos.iter().zip(uids) {
+            assert_eq!(fs.stat(*ino).unwrap().uid, uid);
+        }
+    });
+    let agf = fs.geo.agf_daddr(AgNo(0));
+    let got = fs.bufs.get(agf, fs.geo.sector_size, &[BufKind::Agi], BufOwner::Ag(AgNo(0)));
+    assert!(got.is_err(), "an AGF is no AGI");
+}
