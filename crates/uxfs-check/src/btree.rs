@@ -85,6 +85,15 @@ fn high_key(kind: TreeKind, record: &[u8]) -> Key {
     key
 }
 
+/// A stored key of a reverse mapping. Kernels up to 6.3 keep the flag in keys, but do not heed it.
+fn without_unwritten(stored: &[u8]) -> Key {
+    let mut key = [0; KEY_MAX];
+    key.copy_from_slice(stored);
+    let offset = be64(stored, 12) & !RMAP_UNWRITTEN;
+    key[12..].copy_from_slice(&offset.to_be_bytes());
+    key
+}
+
 /// What orders a key.
 fn order(kind: TreeKind, key: &Key) -> Key {
     let mut order = *key;
@@ -327,7 +336,8 @@ impl<'w, 'a> Walk<'w, 'a> {
             let Some(child) = self.visit(ptr, level - 1, false, each) else { continue };
             let at = header.len + index * key_len;
             let right = if self.kind == TreeKind::Rmap {
-                block[at..at + KEY_MAX] == child.low && block[at + KEY_MAX..at + 40] == child.high
+                let stored = |at: usize| without_unwritten(&block[at..at + KEY_MAX]);
+                stored(at) == child.low && stored(at + KEY_MAX) == child.high
             } else {
                 block[at..at + key_len] == child.low[..key_len]
             };

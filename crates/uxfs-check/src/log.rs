@@ -18,6 +18,8 @@ const RECORD_BLOCKS_MAX: u64 = (256 << 10) / BASIC_BLOCK as u64 + 16;
 const CRC: usize = 32;
 /// Bytes of the header that the checksum covers.
 const CRC_LEN: usize = 328;
+/// Bytes of a further header block that it covers.
+const MORE_CRC_LEN: usize = 260;
 /// The byte order of everybody who writes logs today.
 const LITTLE_ENDIAN: u32 = 1;
 
@@ -141,6 +143,11 @@ fn last_record(
         return;
     }
     let mut all = raw[..CRC_LEN].to_vec();
+    // Of the further header blocks, those that the length of the data needs count.
+    for number in 1..header.len.div_ceil(32 << 10).min(header.header_blocks()) {
+        let Some(more) = log.block((at + u64::from(number)) % log.blocks) else { return };
+        all.extend_from_slice(&more[..MORE_CRC_LEN]);
+    }
     let count = u64::from(header.len) / BASIC_BLOCK as u64;
     for block in 0..count.min(RECORD_BLOCKS_MAX) {
         let Some(bytes) = log.block((data + block) % log.blocks) else { return };

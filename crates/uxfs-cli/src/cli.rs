@@ -14,15 +14,16 @@ use crate::session::{Result, Session};
 #[command(
     name = "uxfs",
     version,
-    after_help = "Paths inside an image are written IMAGE:/PATH, as in disk.img:/etc/passwd. The image is \
-                  what stands before the first ':/' that follows the path of an existing file.\n\n\
+    after_help = "Paths inside an image are written IMAGE:/PATH, as in disk.img:/etc/passwd. The \
+                  image is what stands before the first ':/' that follows the path of an existing \
+                  file.\n\n\
                   Examples:\n  \
                   uxfs import linux.tar.xz disk.img --size 4G\n  \
                   uxfs ls -l disk.img:/linux\n  \
                   uxfs cp -r /usr/include disk.img:/inc\n  \
                   uxfs export disk.img > tree.tar\n\n\
-                  Exit status: 0 if all went well, 1 if something failed, 2 for a wrong command line \
-                  (ls: 2 for serious trouble)."
+                  Exit status: 0 if all went well, 1 if something failed, 2 for a wrong command \
+                  line (ls: 2 for serious trouble)."
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -67,10 +68,8 @@ enum Verb {
 /// everywhere.
 pub(crate) fn definition() -> Command {
     fn long_help_only(command: Command) -> Command {
-        let help = clap::Arg::new("help")
-            .long("help")
-            .help("Print help")
-            .action(clap::ArgAction::Help);
+        let help =
+            clap::Arg::new("help").long("help").help("Print help").action(clap::ArgAction::Help);
         command.disable_help_flag(true).arg(help).mut_subcommands(long_help_only)
     }
     long_help_only(Cli::command()).disable_help_subcommand(true)
@@ -82,9 +81,8 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
     if name.is_some_and(|name| name == "mkfs.uxfs") {
         args.splice(..1, ["uxfs".into(), "mkfs".into()]);
     }
-    let parsed = definition()
-        .try_get_matches_from(args)
-        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed =
+        definition().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
     match parsed {
         Ok(cli) => cli.run(),
         Err(error) => {
@@ -128,9 +126,7 @@ impl Cli {
             Verb::Label(o) => with("label", o.json, &|s, i| cmd::label::run(o, s, i)),
             Verb::Info(o) => with("info", o.json, &|s, i| cmd::info::run(o, s, i)),
             Verb::Bench(o) => with("bench", o.json, &|s, _| cmd::bench::run(o, s)),
-            Verb::Completions(o) => {
-                with("completions", false, &|s, _| cmd::completions::run(o, s))
-            }
+            Verb::Completions(o) => with("completions", false, &|s, _| cmd::completions::run(o, s)),
             Verb::Man(o) => with("man", false, &|_, _| cmd::man::run(o)),
         }
     }

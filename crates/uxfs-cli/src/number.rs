@@ -4,7 +4,8 @@
 pub(crate) fn size(text: &str) -> Option<u64> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, suffix) = text.split_at(digits);
-    let number: u64 = if number.is_empty() && !suffix.is_empty() { 1 } else { number.parse().ok()? };
+    let number: u64 =
+        if number.is_empty() && !suffix.is_empty() { 1 } else { number.parse().ok()? };
     let suffix = suffix.strip_suffix("iB").unwrap_or(suffix);
     let (letter, base) = match suffix.strip_suffix('B') {
         Some("") => return None,

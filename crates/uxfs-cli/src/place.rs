@@ -32,8 +32,7 @@ pub(crate) struct Inside {
 
 /// Can this be an image?
 fn is_image(path: &Path) -> bool {
-    std::fs::metadata(path)
-        .is_ok_and(|meta| meta.is_file() || meta.file_type().is_block_device())
+    std::fs::metadata(path).is_ok_and(|meta| meta.is_file() || meta.file_type().is_block_device())
 }
 
 impl Place {
@@ -42,7 +41,8 @@ impl Place {
         let bytes = arg.as_bytes();
         let mut splits = bytes.windows(2).enumerate().filter(|(_, w)| w == b":/").map(|(at, _)| at);
         let first = splits.clone().next();
-        let found = splits.find(|at| *at > 0 && is_image(Path::new(OsStr::from_bytes(&bytes[..*at]))));
+        let found =
+            splits.find(|at| *at > 0 && is_image(Path::new(OsStr::from_bytes(&bytes[..*at]))));
         let missing = first.filter(|at| *at > 0 && std::fs::symlink_metadata(arg).is_err());
         match found.or(missing) {
             Some(at) => Self::Image(Inside::split(bytes, at)),

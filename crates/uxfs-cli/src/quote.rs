@@ -59,16 +59,14 @@ pub(crate) fn message(name: &[u8]) -> Vec<u8> {
     if harmless { name.to_vec() } else { shell(name) }
 }
 
-/// As `find -ls` shows names and targets: blanks and what is not printable escaped.
+/// As `find -ls` shows names and targets: blanks and all but printable ASCII escaped.
 pub(crate) fn escaped(name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
-    for (text, good) in pieces(name) {
-        for byte in text {
-            match byte {
-                b' ' | b'"' | b'\\' => out.extend_from_slice(&[b'\\', *byte]),
-                _ if good => out.push(*byte),
-                _ => out.extend_from_slice(&c_escape(*byte)),
-            }
+    for byte in name {
+        match byte {
+            b' ' | b'"' | b'\\' => out.extend_from_slice(&[b'\\', *byte]),
+            b'!'..=b'~' => out.push(*byte),
+            _ => out.extend_from_slice(&c_escape(*byte)),
         }
     }
     out
@@ -102,9 +100,9 @@ fn c_escape(byte: u8) -> Vec<u8> {
 fn pieces(name: &[u8]) -> impl Iterator<Item = (&[u8], bool)> {
     name.utf8_chunks().flat_map(|chunk| {
         let text = chunk.valid();
-        let good = text.char_indices().map(move |(at, c)| {
-            (text.as_bytes()[at..at + c.len_utf8()].as_ref(), !c.is_control())
-        });
+        let good = text
+            .char_indices()
+            .map(move |(at, c)| (text.as_bytes()[at..at + c.len_utf8()].as_ref(), !c.is_control()));
         good.chain(chunk.invalid().chunks(1).map(|byte| (byte, false)))
     })
 }

@@ -79,8 +79,8 @@ pub(crate) fn remove_tree(
             continue;
         }
         let Some(level) = levels.pop() else { return Ok(()) };
-        let gone = !level.kept
-            && remove(fs, (level.parent, &level.name, &level.stat), &path, watcher)?;
+        let gone =
+            !level.kept && remove(fs, (level.parent, &level.name, &level.stat), &path, watcher)?;
         if let Some(up) = levels.last_mut() {
             up.kept |= !gone;
         }

@@ -39,9 +39,7 @@ impl Style {
                     };
                     Ok(Self::Format(old, recent))
                 }
-                None => Err(format!(
-                    "{text}: not one of full-iso, long-iso, iso, locale, +FORMAT"
-                )),
+                None => Err(format!("{text}: not one of full-iso, long-iso, iso, locale, +FORMAT")),
             },
         }
     }

@@ -215,10 +215,10 @@ pub(crate) fn walk(
             path.push(b'/');
         }
         path.extend_from_slice(&name);
-        let stat = fs.stat(ino).and_then(|stat| match way.follow && is_link(&stat) {
+        let stat = fs.stat(ino).map(|stat| match way.follow && is_link(&stat) {
             // A link that leads nowhere is told as itself.
-            true => Ok(fs.resolve_at(dir, &name, true).and_then(|to| fs.stat(to)).unwrap_or(stat)),
-            false => Ok(stat),
+            true => fs.resolve_at(dir, &name, true).and_then(|to| fs.stat(to)).unwrap_or(stat),
+            false => stat,
         });
         match stat {
             Ok(stat) => next = Some(stat),

@@ -14,8 +14,7 @@ struct Table {
 fn table(path: &str) -> Table {
     let text = std::fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let mut table =
-        Table { names: HashMap::new(), ids: HashMap::new(), groups: HashMap::new() };
+    let mut table = Table { names: HashMap::new(), ids: HashMap::new(), groups: HashMap::new() };
     for line in text.lines() {
         let fields: Vec<&str> = line.split(':').collect();
         let [name, _, id, rest @ ..] = fields.as_slice() else { continue };

@@ -3,9 +3,10 @@
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 
+use parking_lot::Mutex;
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_format::btree::RmapOwner;
 use uxfs_format::inode::{Fork, ForkFormat};
@@ -20,10 +21,14 @@ use crate::ops::{Content, NewInode};
 use crate::tx::{Changed, Tx};
 use crate::{Error, Fs, OpenOptions, bmap};
 
-/// A device whose flushes fail when told to.
+/// A device whose flushes fail when told to, and one of whose reads takes long when told to.
 struct Fragile {
     dev: FileDev,
     broken: AtomicBool,
+    /// Where the next read has to wait, with what it has read in hand, at both barriers.
+    slow: Mutex<Option<u64>>,
+    has_read: Barrier,
+    may_return: Barrier,
 }
 
 impl BlockDev for Fragile {
@@ -31,7 +36,12 @@ impl BlockDev for Fragile {
         self.dev.len()
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.dev.read_at(offset, buf)
+        self.dev.read_at(offset, buf)?;
+        if self.slow.lock().take_if(|at| *at == offset).is_some() {
+            self.has_read.wait();
+            self.may_return.wait();
+        }
+        Ok(())
     }
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.dev.write_at(offset, data)
@@ -56,7 +66,13 @@ struct Volume {
 
 fn open(path: &std::path::Path) -> (Arc<Fragile>, Fs) {
     let dev = FileDev::open(path, OpenMode::Write).unwrap();
-    let dev = Arc::new(Fragile { dev, broken: AtomicBool::new(false) });
+    let dev = Arc::new(Fragile {
+        dev,
+        broken: AtomicBool::new(false),
+        slow: Mutex::new(None),
+        has_read: Barrier::new(2),
+        may_return: Barrier::new(2),
+    });
     let options = OpenOptions { seed: Some(1), ..OpenOptions::default() };
     let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options).unwrap();
     (dev, fs)
@@ -244,10 +260,7 @@ fn a_failed_flush_shuts_the_volume_down() {
     volume.dev.broken.store(false, Ordering::Relaxed);
     assert!(matches!(fs.sync(), Err(Error::Shutdown(_))));
     assert!(matches!(fs.balance(), Ok(())), "there is nothing to write");
-    assert!(matches!(
-        fs.create(fs.root(), b"b", &NewInode::file(0o644)),
-        Err(Error::Shutdown(_))
-    ));
+    assert!(matches!(fs.create(fs.root(), b"b", &NewInode::file(0o644)), Err(Error::Shutdown(_))));
 }
 
 #[test]
@@ -287,8 +300,7 @@ fn damaged_maps_neither_hang_nor_panic() {
     let volume = volume(&[]);
     let fs = &volume.fs;
     let start = fs.inode_goal(fs.root());
-    let extent =
-        |offset, len| Extent { offset: FileBlock(offset), start, len, unwritten: false };
+    let extent = |offset, len| Extent { offset: FileBlock(offset), start, len, unwritten: false };
     let jumbled = inode(fs, &[extent(100, 4), extent(8, 4), extent(50, 4), extent(20, 4)]);
     for at in 0..200 {
         let at = FileBlock(at);
@@ -337,6 +349,32 @@ fn a_buffer_that_was_replaced_comes_back_on_cancel() {
     let there = fs.bufs.cached_at(agf.daddr()).unwrap();
     assert!(Arc::ptr_eq(&there, &agf));
     assert_eq!(fs.bufs.dirty_bytes(), dirty);
+}
+
+#[test]
+fn a_slow_reader_does_not_bring_back_what_was() {
+    let first = volume(&[]);
+    let new = NewInode::file(0o644);
+    let inos = [&b"a"[..], b"b"].map(|name| first.fs.create(first.fs.root(), name, &new).unwrap());
+    first.fs.close().unwrap();
+    drop(first.dev);
+    let (dev, fs) = open(&first.path);
+    let (block, _) = fs.geo.cluster_of(fs.geo.ino_agino(inos[0]));
+    *dev.slow.lock() = Some(fs.geo.ag_daddr(AgNo(0), block).bytes());
+    let uid = |uid| crate::SetAttr { uid: Some(uid), ..Default::default() };
+    std::thread::scope(|scope| {
+        scope.spawn(|| fs.stat(inos[0]).unwrap());
+        dev.has_read.wait();
+        fs.set_attr(inos[0], &uid(7)).unwrap();
+        fs.sync().unwrap();
+        dev.may_return.wait();
+    });
+    // Their neighbour brings the whole cluster to the device once more.
+    fs.set_attr(inos[1], &uid(8)).unwrap();
+    fs.close().unwrap();
+    drop(dev);
+    let (_dev, fs) = open(&first.path);
+    assert_eq!(inos.map(|ino| fs.stat(ino).unwrap().uid), [7, 8]);
 }
 
 #[test]

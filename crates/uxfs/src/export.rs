@@ -78,11 +78,7 @@ type Batch = Result<Vec<Item>, ExportError>;
 ///
 /// # Errors
 /// [`ExportError`]; what was written is no whole archive then.
-pub fn export<W: Write>(
-    fs: &Fs,
-    root: Ino,
-    out: W,
-) -> Result<(W, ExportSummary), ExportError> {
+pub fn export<W: Write>(fs: &Fs, root: Ino, out: W) -> Result<(W, ExportSummary), ExportError> {
     let mut writer = TarWriter::new(out);
     let mut summary = ExportSummary::default();
     std::thread::scope(|scope| {

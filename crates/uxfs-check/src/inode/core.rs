@@ -25,7 +25,6 @@ pub(crate) fn check_free(ctx: &Ctx<'_>, ino: Ino, raw: &[u8]) {
         }
     };
     zero("link count", be32(raw, 16).into());
-    zero("size", be64(raw, 56));
     zero("blocks", be64(raw, 64));
     let next = be32(raw, inode::NEXT_UNLINKED_OFFSET);
     if next != u32::MAX {

@@ -11,7 +11,8 @@ use crate::tree;
 
 /// Write the content of files to standard output
 #[derive(Args)]
-#[command(after_help = "Examples:\n  uxfs cat disk.img:/etc/passwd\n  uxfs cat disk.img:/a disk.img:/b > both")]
+#[command(after_help = "Examples:\n  \
+                  uxfs cat disk.img:/etc/passwd\n  uxfs cat disk.img:/a disk.img:/b > both")]
 pub(crate) struct Options {
     /// The files
     #[arg(value_name = "IMAGE:/FILE", required = true)]

@@ -17,7 +17,8 @@ use crate::tree::{self, Next, Way};
 ///
 /// MODE is octal, or symbolic as in u+x,go-w. An access list of the file follows the change.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  uxfs chmod 755 disk.img:/bin/x\n  uxfs chmod -R u=rwX,go=rX disk.img:/srv")]
+#[command(after_help = "Examples:\n  \
+                  uxfs chmod 755 disk.img:/bin/x\n  uxfs chmod -R u=rwX,go=rX disk.img:/srv")]
 pub(crate) struct Options {
     /// Directories with all that is in them
     #[arg(short = 'R', long)]

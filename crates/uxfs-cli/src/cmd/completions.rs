@@ -7,7 +7,9 @@ use crate::session::{Result, Session};
 
 /// Print completions for a shell
 #[derive(Args)]
-#[command(after_help = "Examples:\n  uxfs completions bash > /etc/bash_completion.d/uxfs\n  uxfs completions fish | source")]
+#[command(after_help = "Examples:\n  \
+                  uxfs completions bash > /etc/bash_completion.d/uxfs\n  \
+                  uxfs completions fish | source")]
 pub(crate) struct Options {
     /// The shell
     shell: Shell,

@@ -140,8 +140,8 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         written: target,
     };
     match &target_place {
-        Place::Image(place) => work.into_image(place),
-        Place::Host(path) => work.to_host(path),
+        Place::Image(place) => work.copy_in(place),
+        Place::Host(path) => work.copy_out(path),
     }
 }
 
@@ -174,7 +174,7 @@ impl Work<'_> {
         Ok(Aim::As(name.to_vec()))
     }
 
-    fn into_image(&self, place: &Inside) -> Result<()> {
+    fn copy_in(&self, place: &Inside) -> Result<()> {
         let image = self.images.get(&place.image, true)?;
         let fs = &image.fs;
         let there = fs.resolve(&place.path, true).and_then(|ino| fs.stat(ino));
@@ -212,7 +212,7 @@ impl Work<'_> {
         Err(tree::at(&place, uxfs::Error::Loop))
     }
 
-    fn to_host(&self, path: &Path) -> Result<()> {
+    fn copy_out(&self, path: &Path) -> Result<()> {
         if !self.sources.iter().any(|source| matches!(Place::parse(source), Place::Image(_))) {
             return Err(Failure::bare("neither source nor target lies in an image: use cp"));
         }
@@ -225,7 +225,8 @@ impl Work<'_> {
             Aim::As(_) => {
                 // A link at the end was named, so what it leads to is meant.
                 let is_link = std::fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink());
-                let path = if is_link { path.canonicalize().map_err(host)? } else { path.to_owned() };
+                let path =
+                    if is_link { path.canonicalize().map_err(host)? } else { path.to_owned() };
                 let bytes = trim(path.as_os_str().as_bytes());
                 let name = base(bytes).to_vec();
                 if matches!(name.as_slice(), b"" | b"." | b"..") {
@@ -274,7 +275,7 @@ impl Work<'_> {
         match name.as_slice() {
             b"" | b"." | b".." => Err(Failure::new(
                 source,
-                "has no name of its own to be copied into a directory: use -T, or name what is in it",
+                "has no name of its own for a directory: use -T, or name what is in it",
             )),
             _ => Ok(name),
         }

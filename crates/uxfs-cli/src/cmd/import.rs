@@ -110,9 +110,9 @@ const UNKNOWN: &str = "{spinner} {bytes} {bytes_per_sec} {elapsed} {msg}";
 impl Bar {
     fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
-        bar.enable_steady_tick(Duration::from_millis(250));
         let bar = Self { bar };
         bar.style(UNKNOWN);
+        bar.bar.enable_steady_tick(Duration::from_millis(250));
         bar
     }
 

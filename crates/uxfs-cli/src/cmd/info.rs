@@ -12,7 +12,9 @@ use crate::session::{Result, Session};
 
 /// Show the geometry of a volume, as xfs_info does
 #[derive(Args)]
-#[command(after_help = "Examples:\n  uxfs info disk.img\n  uxfs info --json disk.img | jq .free_bytes")]
+#[command(
+    after_help = "Examples:\n  uxfs info disk.img\n  uxfs info --json disk.img | jq .free_bytes"
+)]
 pub(crate) struct Options {
     /// As a JSON document, with free space and features
     #[arg(long)]

@@ -13,7 +13,8 @@ use crate::session::{Failure, Result, Session};
 ///
 /// Without LABEL shows it; with LABEL sets it, at most 12 bytes; -- clears it, as with xfs_admin.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  uxfs label disk.img\n  uxfs label disk.img root\n  uxfs label disk.img -- --")]
+#[command(after_help = "Examples:\n  \
+                  uxfs label disk.img\n  uxfs label disk.img root\n  uxfs label disk.img -- --")]
 pub(crate) struct Options {
     /// As a JSON document
     #[arg(long)]

@@ -100,9 +100,7 @@ fn link(
     }
     let made = match hard {
         Some(ino) => fs.link(ino, slot.dir, &slot.name),
-        None => edit::caller()
-            .symlink(fs, slot.dir, &slot.name, target.as_bytes())
-            .map(|_| ()),
+        None => edit::caller().symlink(fs, slot.dir, &slot.name, target.as_bytes()).map(|_| ()),
     };
     made.map_err(|error| slot.failed(error))?;
     if options.verbose {

@@ -15,7 +15,9 @@ use crate::tree;
 
 /// Make directories
 #[derive(Args)]
-#[command(after_help = "Examples:\n  uxfs mkdir disk.img:/srv\n  uxfs mkdir -p -m 750 disk.img:/srv/a/b")]
+#[command(
+    after_help = "Examples:\n  uxfs mkdir disk.img:/srv\n  uxfs mkdir -p -m 750 disk.img:/srv/a/b"
+)]
 pub(crate) struct Options {
     /// Make parents as needed; no error if the directory is there
     #[arg(short, long)]

@@ -102,7 +102,9 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     }
     let named = wanted.data.name.as_ref().map(PathBuf::from);
     let path = match (&options.device, named) {
-        (Some(_), Some(_)) => return Err(Failure::bare("extra arguments: the device is named twice")),
+        (Some(_), Some(_)) => {
+            return Err(Failure::bare("extra arguments: the device is named twice"));
+        }
         (Some(path), None) => path.clone(),
         (None, Some(path)) => path,
         (None, None) => return Err(Failure::bare("no device name given in argument list")),
@@ -166,7 +168,7 @@ fn refuse_existing(path: &Path) -> Result<()> {
 fn write(options: &Options, path: &Path, length: Option<Length>, layout: &Layout) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(path, &error);
     let size = layout.size_bytes();
-    // Cutting a file to nothing first is as good as discarding it; -K asks for what is there to stay.
+    // Cutting a file to nothing first is as good as discarding it; -K keeps what is there.
     let (mode, zero) = match length {
         None => (OpenMode::Create(size), true),
         Some(Length::File(bytes)) if !options.keep => (OpenMode::Create(size.max(bytes)), true),

@@ -16,7 +16,9 @@ use crate::tree;
 
 /// Remove files and directories
 #[derive(Args)]
-#[command(after_help = "Examples:\n  uxfs rm disk.img:/tmp/x\n  uxfs rm -r disk.img:/doc disk.img:/man")]
+#[command(
+    after_help = "Examples:\n  uxfs rm disk.img:/tmp/x\n  uxfs rm -r disk.img:/doc disk.img:/man"
+)]
 pub(crate) struct Options {
     /// Directories too, with all that is in them
     #[arg(short, long, visible_short_alias = 'R')]
@@ -98,7 +100,8 @@ impl Watcher for Teller<'_> {
                 Ok(edit::confirm(&question))
             }
             Step::Removed if self.options.verbose => {
-                let what: &[u8] = if tree::is_dir(stat) { b"removed directory '" } else { b"removed '" };
+                let what: &[u8] =
+                    if tree::is_dir(stat) { b"removed directory '" } else { b"removed '" };
                 self.session.print([what, path, b"'\n"].concat())?;
                 Ok(true)
             }

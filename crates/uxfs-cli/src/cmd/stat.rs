@@ -50,9 +50,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     let mut documents = Vec::new();
     for file in &options.files {
         let place = Inside::parse(file);
-        let Some(found) =
-            session.ok(tree::find(images, &place, false, options.dereference))
-        else {
+        let Some(found) = session.ok(tree::find(images, &place, false, options.dereference)) else {
             continue;
         };
         if options.json {
@@ -116,7 +114,8 @@ struct Directive<'a> {
 
 /// Takes the directive behind a `%` off the format.
 fn directive(text: &str) -> Option<(Directive<'_>, &str)> {
-    let split = |text: &str, set: &str| text.len() - text.trim_start_matches(|c| set.contains(c)).len();
+    let split =
+        |text: &str, set: &str| text.len() - text.trim_start_matches(|c| set.contains(c)).len();
     let (flags, rest) = text.split_at(split(text, "'-+ #0"));
     let (width, rest) = rest.split_at(split(rest, "0123456789"));
     let (precision, rest) = match rest.strip_prefix('.') {

@@ -17,7 +17,8 @@ use crate::tree;
 /// SIZE may begin with + or - (longer, shorter), < or > (at most, at least), / or % (down, up to a
 /// multiple).
 #[derive(Args)]
-#[command(after_help = "Examples:\n  uxfs truncate -s 1G disk.img:/sparse\n  uxfs truncate -s %4K disk.img:/a")]
+#[command(after_help = "Examples:\n  \
+                  uxfs truncate -s 1G disk.img:/sparse\n  uxfs truncate -s %4K disk.img:/a")]
 pub(crate) struct Options {
     /// Do not make files
     #[arg(short = 'c', long)]

@@ -258,7 +258,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
     if let Some(hex) = text.strip_prefix(b"0x").or(text.strip_prefix(b"0X")) {
         let digits: Vec<u32> =
             hex.iter().map(|b| char::from(*b).to_digit(16)).collect::<Option<_>>()?;
-        if digits.len() % 2 != 0 {
+        if !digits.len().is_multiple_of(2) {
             return None;
         }
         return digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair[1]).ok()).collect();

@@ -64,14 +64,15 @@ impl Escape for Vec<u8> {
 fn run(command: &mut Command, dir: &Path) -> Ran {
     let command = command.current_dir(dir).env_clear().stdin(Stdio::null());
     let command = command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
-    let out = command.env("LC_ALL", "C").env("TZ", "Asia/Kathmandu").output().unwrap();
-    Ran::of(&out)
+    let out = command.env("LC_ALL", "C").env("TZ", "Asia/Kathmandu").output();
+    Ran::of(&out.unwrap_or_else(|error| panic!("{command:?}: {error}")))
 }
 
 impl Bed {
     /// A place with nothing in it.
     pub(crate) fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        let dir = tempfile::tempdir();
+        Self { dir: dir.unwrap_or_else(|error| panic!("{error}")) }
     }
 
     /// A place with an empty volume `a.img`.
@@ -129,7 +130,8 @@ impl Bed {
              touch -m -d '2020-05-05 05:05:05' many dir .hidden .",
         );
         use std::ffi::OsStr;
-        std::fs::write(self.path("t").join(OsStr::from_bytes(b"bad\xff\n")), "x").unwrap();
+        let odd = self.path("t").join(OsStr::from_bytes(b"bad\xff\n"));
+        std::fs::write(&odd, "x").unwrap_or_else(|error| panic!("{}: {error}", odd.display()));
         // Hosts note the time of access at the first reading only: let it be over.
         self.sh("touch -m -d '2020-05-05 05:05:05' t; sleep 0.02; find t -printf '%l' >/dev/null");
     }

@@ -16,7 +16,9 @@ fn a_tree_goes_round_unchanged() {
     let bed = Bed::with_image(&[]);
     bed.image("b.img", &["-m", "rmapbt=1,reflink=0", "-b", "size=1k"]);
     bed.tree();
-    bed.sh("setfacl -m u:1234:rw t/sparse; setfacl -d -m g:77:rx t/empty; touch -m -d '2020-05-05' t");
+    bed.sh(
+        "setfacl -m u:1234:rw t/sparse; setfacl -d -m g:77:rx t/empty; touch -m -d '2020-05-05' t",
+    );
     let before = told(&bed, "t");
     bed.uxfs(&["cp", "-a", "t", "a.img:/"]).good();
     bed.uxfs(&["cp", "-a", "a.img:/t", "b.img:/copy"]).good();
@@ -48,7 +50,10 @@ fn the_forms_of_the_command_line() {
     bed.uxfs(&["mkdir", "a.img:/dir"]).good();
     bed.uxfs(&["cp", "one", "two", "a.img:/dir"]).good();
     bed.uxfs(&["cp", "-t", "a.img:/dir", "link"]).good();
-    assert_eq!(bed.uxfs(&["cat", "a.img:/renamed", "a.img:/dir/two", "a.img:/dir/link"]).good(), "onetwoone");
+    assert_eq!(
+        bed.uxfs(&["cat", "a.img:/renamed", "a.img:/dir/two", "a.img:/dir/link"]).good(),
+        "onetwoone"
+    );
     assert!(bed.uxfs(&["cp", "d", "a.img:/"]).bad(1).contains("-r was not given"));
     bed.uxfs(&["cp", "-r", "d", "link", "a.img:/dir"]).good();
     assert_eq!(bed.uxfs(&["stat", "-c", "%F", "a.img:/dir/link"]).good(), "symbolic link\n");

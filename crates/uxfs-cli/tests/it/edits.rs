@@ -84,7 +84,10 @@ fn owners_by_number_and_name() {
     assert_eq!(owner("dir/up"), "5:6\n");
     assert_eq!(owner("many/a-rather-long-name-149"), "5:6\n");
     bed.uxfs(&["chown", "-h", "9", "a.img:/t/dangling"]).good();
-    assert_eq!(owner("dangling"), format!("9:{}", owner("dangling").trim().split(':').nth(1).unwrap()) + "\n");
+    assert_eq!(
+        owner("dangling"),
+        format!("9:{}", owner("dangling").trim().split(':').nth(1).unwrap()) + "\n"
+    );
     bed.uxfs(&["chown", "no-such-user-here", "a.img:/t/file"]).bad(1);
     // A program loses its set-user-ID bit with its owner.
     assert_eq!(bed.uxfs(&["stat", "-c", "%a", "a.img:/t/file"]).good(), "755\n");
@@ -138,7 +141,10 @@ fn what_is_told_with_v() {
     let moved = bed.uxfs(&["mv", "-v", "a.img:/a/x", "a.img:/y"]).good();
     assert_eq!(moved, "renamed 'a.img:/a/x' -> 'a.img:/y'\n");
     let removed = bed.uxfs(&["rm", "-rv", "a.img:/a", "a.img:/y"]).good();
-    assert_eq!(removed, "removed directory 'a.img:/a/b'\nremoved directory 'a.img:/a'\nremoved 'a.img:/y'\n");
+    assert_eq!(
+        removed,
+        "removed directory 'a.img:/a/b'\nremoved directory 'a.img:/a'\nremoved 'a.img:/y'\n"
+    );
 }
 
 #[test]

@@ -7,7 +7,8 @@ fn without_sizes_of_directories(text: &str, column: usize) -> String {
     let line = |line: &str| {
         let cells: Vec<&str> = line.split_whitespace().collect();
         let dir = cells.first().is_some_and(|c| c.starts_with('d') || c.contains("drw"));
-        let keep = |(at, cell): (usize, &&str)| if dir && at == column { "-" } else { cell }.to_owned();
+        let keep =
+            |(at, cell): (usize, &&str)| if dir && at == column { "-" } else { cell }.to_owned();
         cells.iter().enumerate().map(keep).collect::<Vec<_>>().join(" ")
     };
     text.lines().map(line).collect::<Vec<_>>().join("\n")
@@ -18,8 +19,30 @@ fn ls_prints_what_ls_prints() {
     let bed = Bed::with_image(&[]);
     bed.tree_in_image();
     for options in [
-        "", "-a", "-A", "-1", "-r", "-t", "-tr", "-S", "-Sr", "-R", "-aR", "-d", "-m", "-x", "-C",
-        "-Cw", "-F", "-p", "-pR", "-CF", "--group-directories-first", "-ut", "-L", "-U1d",
+        "",
+        "-a",
+        "-A",
+        "-1",
+        "-r",
+        "-t",
+        "-tr",
+        "-S",
+        "-Sr",
+        "-R",
+        "-aR",
+        "-d",
+        "-m",
+        "-x",
+        "-C",
+        "-Cw",
+        "-F",
+        "-p",
+        "-pR",
+        "-CF",
+        "--group-directories-first",
+        "-ut",
+        "-L",
+        "-U1d",
     ] {
         let options = options.trim_end_matches('w');
         let real = bed.sh(&format!("cd t; ls {options} ."));
@@ -44,8 +67,22 @@ fn ls_long_prints_what_ls_prints() {
     let bed = Bed::with_image(&[]);
     bed.tree_in_image();
     for options in [
-        "-l", "-la", "-ln", "-lA", "-lg", "-lo", "-lG", "-lF", "-lh", "--full-time", "-lu",
-        "-l --time-style=long-iso", "-l --time-style=iso", "-l --time-style=+%s", "-ld", "-lrt",
+        "-l",
+        "-la",
+        "-ln",
+        "-lA",
+        "-lg",
+        "-lo",
+        "-lG",
+        "-lF",
+        "-lh",
+        "--full-time",
+        "-lu",
+        "-l --time-style=long-iso",
+        "-l --time-style=iso",
+        "-l --time-style=+%s",
+        "-ld",
+        "-lrt",
     ] {
         let real = bed.sh(&format!("cd t; ls {options} . | grep -v '^total'"));
         let args: Vec<&str> = ["ls"].into_iter().chain(options.split_whitespace()).collect();
@@ -54,12 +91,16 @@ fn ls_long_prints_what_ls_prints() {
             mine.lines().filter(|l| !l.starts_with("total")).map(|l| format!("{l}\n")).collect();
         let mine = mine.replace("a.img:/t", ".");
         // The owner's or the group's column may be missing before the size's.
-        let column = if options.contains(['g', 'o', 'G']) && !options.contains("long") { 3 } else { 4 };
+        let column =
+            if options.contains(['g', 'o', 'G']) && !options.contains("long") { 3 } else { 4 };
         let column = if options.contains("iso") || options.contains('+') { 4 } else { column };
         // `..` of the tree is another directory in the image.
         let keep = |text: &str| -> Vec<String> {
             let flat = without_sizes_of_directories(text, column);
-            flat.lines().filter(|l| !l.ends_with(" ..") && !l.ends_with(" ../")).map(str::to_owned).collect()
+            flat.lines()
+                .filter(|l| !l.ends_with(" ..") && !l.ends_with(" ../"))
+                .map(str::to_owned)
+                .collect()
         };
         assert_eq!(keep(&mine), keep(&real), "ls {options}");
     }
@@ -105,15 +146,45 @@ fn find_prints_what_find_prints() {
     let bed = Bed::with_image(&[]);
     bed.tree_in_image();
     for expression in [
-        "", "-type f", "-type l", "-type d,l", "-name 'a-*1'", "-iname 'FILE*'", "-path '*/many/*9'",
-        "! -type f", "-not -name 'a*' -type f", "-type f -size +100k", "-type f -size -2", "-size 5c", "-empty",
-        "-perm 4755", "-perm -1000", "-perm /6000", "-perm -u+x,g+x", "-links 2", "-links +2 -type d",
-        "-mindepth 1 -maxdepth 1", "-maxdepth 0", "-depth", "-newer t/many", "-name dir -prune -o -print",
-        "\\( -name file -o -name hard \\) -print", "-lname 'no*'", "-type f -a \\( -name '*5' -o -size +1M \\)",
-        "-mtime +300", "-mtime -300 -type f", "-mmin -600 -type f", "-uid +0 -o -uid 0",
-        "-nouser", "-name file -printf '%f|%h|%P|%p|%H|%d\\n'", "-maxdepth 1 -printf '%M %m %n %y %Y %l\\n'",
-        "-type f -printf '%TY-%Tm-%Td %TH:%TM:%TS %T+ %Tj %Ta\\n'", "-type f -printf '%10s|%-10s|%u|%g|%U|%G\\n'",
-        "-type f -printf '%t|%A@|%%|\\101\\t\\n'", "-name 'with*' -print0", "-name 'quote*' -ls",
+        "",
+        "-type f",
+        "-type l",
+        "-type d,l",
+        "-name 'a-*1'",
+        "-iname 'FILE*'",
+        "-path '*/many/*9'",
+        "! -type f",
+        "-not -name 'a*' -type f",
+        "-type f -size +100k",
+        "-type f -size -2",
+        "-size 5c",
+        "-empty",
+        "-perm 4755",
+        "-perm -1000",
+        "-perm /6000",
+        "-perm -u+x,g+x",
+        "-links 2",
+        "-links +2 -type d",
+        "-mindepth 1 -maxdepth 1",
+        "-maxdepth 0",
+        "-depth",
+        "-newer t/many",
+        "-name dir -prune -o -print",
+        "\\( -name file -o -name hard \\) -print",
+        "-lname 'no*'",
+        "-type f -a \\( -name '*5' -o -size +1M \\)",
+        "-mtime +300",
+        "-mtime -300 -type f",
+        "-mmin -600 -type f",
+        "-uid +0 -o -uid 0",
+        "-nouser",
+        "-name file -printf '%f|%h|%P|%p|%H|%d\\n'",
+        "-maxdepth 1 -printf '%M %m %n %y %Y %l\\n'",
+        "-type f -printf '%TY-%Tm-%Td %TH:%TM:%TS %T+ %Tj %Ta\\n'",
+        "-type f -printf '%10s|%-10s|%u|%g|%U|%G\\n'",
+        "-type f -printf '%t|%A@|%%|\\101\\t\\n'",
+        "-name 'with*' -print0",
+        "-name 'quote*' -ls",
     ] {
         let exe = env!("CARGO_BIN_EXE_uxfs");
         let mine_script = format!("{exe} find a.img:/t {expression}")
@@ -142,7 +213,9 @@ fn find_deletes_and_refuses_nonsense() {
     bed.uxfs(&["find", "a.img:/t", "-name", "a-rather*", "-delete"]).good();
     bed.uxfs(&["find", "a.img:/t/many", "-empty", "-delete"]).good();
     assert!(bed.uxfs(&["ls", "a.img:/t/many"]).bad(2).contains("no such file"));
-    for nonsense in [&["-frobnicate"][..], &["-name"], &["("], &["-size", "x"], &["-type", "q"], &[")"]] {
+    for nonsense in
+        [&["-frobnicate"][..], &["-name"], &["("], &["-size", "x"], &["-type", "q"], &[")"]]
+    {
         bed.uxfs(&[&["find", "a.img:/"], nonsense].concat()).bad(1);
     }
     bed.check("a.img");
@@ -153,7 +226,8 @@ fn stat_prints_what_stat_prints() {
     let bed = Bed::with_image(&[]);
     bed.tree_in_image();
     for name in ["file", "link", "sparse", "dir/big", "with space", "fifo", "empty-file"] {
-        let format = "%a %A %f %F %g %G %h %n %s %t %T %u %U %x %X %y %Y %.9Y %N %%|%8s|%-8s|%08s|%04a";
+        let format =
+            "%a %A %f %F %g %G %h %n %s %t %T %u %U %x %X %y %Y %.9Y %N %%|%8s|%-8s|%08s|%04a";
         let real = bed.sh(&format!("cd t; stat -c '{format}' '{name}'"));
         let mine = bed.uxfs(&["stat", "-c", format, &format!("a.img:/t/{name}")]).good();
         assert_eq!(mine.replace("a.img:/t/", ""), real, "{name}");
@@ -176,11 +250,15 @@ fn attributes_print_as_getfattr_prints_them() {
     bed.tree_in_image();
     for options in ["-d", "-d -e hex", "-d -e base64", "-d -e text", "-n user.note"] {
         let real = bed.sh(&format!("cd t; getfattr {options} file"));
-        let args: Vec<&str> = ["xattr", "get"].into_iter().chain(options.split_whitespace()).collect();
+        let args: Vec<&str> =
+            ["xattr", "get"].into_iter().chain(options.split_whitespace()).collect();
         let mine = bed.uxfs(&[&args[..], &["a.img:/t/file"]].concat()).good();
         assert_eq!(mine.replace("a.img:/t/", ""), real, "{options}");
     }
-    assert_eq!(bed.uxfs(&["xattr", "get", "--only-values", "-n", "user.note", "a.img:/t/file"]).good(), "text");
+    assert_eq!(
+        bed.uxfs(&["xattr", "get", "--only-values", "-n", "user.note", "a.img:/t/file"]).good(),
+        "text"
+    );
     let listed = bed.uxfs(&["xattr", "list", "a.img:/t/file"]).good();
     assert_eq!(listed, "# file: a.img:/t/file\nuser.bin\nuser.note\n\n");
     bed.uxfs(&["xattr", "get", "-n", "user.none", "a.img:/t/file"]).bad(1);

@@ -7,7 +7,9 @@ use crate::bed::Bed;
 #[test]
 fn usage_is_two_and_failure_is_one() {
     let bed = Bed::with_image(&[]);
-    for args in [&["frobnicate"][..], &["ls"], &["cp"], &["ls", "--frob", "a.img"], &["chmod", "755"]] {
+    for args in
+        [&["frobnicate"][..], &["ls"], &["cp"], &["ls", "--frob", "a.img"], &["chmod", "755"]]
+    {
         bed.uxfs(args).bad(2);
     }
     for args in [

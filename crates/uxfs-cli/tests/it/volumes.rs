@@ -16,8 +16,12 @@ fn mkfs_prints_what_mkfs_prints() {
         "-m rmapbt=1,reflink=0 -i nrext64=1 -d size=500m -L label",
         "-d size=2t,su=64k,sw=4",
     ] {
-        let real = bed.sh(&format!("{} -N -d file,name=x.img {options} | grep -v ^Discard", program("mkfs.xfs")));
-        let args: Vec<&str> = ["mkfs", "-N"].into_iter().chain(options.split(' ')).chain(["x.img"]).collect();
+        let real = bed.sh(&format!(
+            "{} -N -d file,name=x.img {options} | grep -v ^Discard",
+            program("mkfs.xfs")
+        ));
+        let args: Vec<&str> =
+            ["mkfs", "-N"].into_iter().chain(options.split(' ')).chain(["x.img"]).collect();
         assert_eq!(bed.uxfs(&args).good(), real, "{options}");
     }
 }
@@ -47,7 +51,10 @@ fn mkfs_makes_files_and_refuses_what_is_there() {
 #[test]
 fn mkfs_by_its_other_name() {
     let bed = Bed::new();
-    bed.sh(&format!("ln -s {} mkfs.uxfs; ./mkfs.uxfs -q -d size=400m a.img", env!("CARGO_BIN_EXE_uxfs")));
+    bed.sh(&format!(
+        "ln -s {} mkfs.uxfs; ./mkfs.uxfs -q -d size=400m a.img",
+        env!("CARGO_BIN_EXE_uxfs")
+    ));
     bed.check("a.img");
 }
 
@@ -80,8 +87,25 @@ fn help_pages_and_completions() {
     bed.uxfs(&["man", "pages"]).good();
     let pages = bed.sh("ls pages");
     for command in [
-        "mkfs", "import", "export", "ls", "stat", "cat", "cp", "find", "mkdir", "rm", "mv", "ln", "chmod",
-        "chown", "truncate", "xattr", "label", "info", "completions",
+        "mkfs",
+        "import",
+        "export",
+        "ls",
+        "stat",
+        "cat",
+        "cp",
+        "find",
+        "mkdir",
+        "rm",
+        "mv",
+        "ln",
+        "chmod",
+        "chown",
+        "truncate",
+        "xattr",
+        "label",
+        "info",
+        "completions",
     ] {
         assert!(pages.contains(&format!("uxfs-{command}.1\n")), "{command}: {pages}");
         let help = bed.uxfs(&[command, "--help"]).good();

@@ -142,7 +142,7 @@ fn walk_node<T: Tree>(
         && matches!(tree.root(env), Root::Fork(..))
         && Node::Fork.num(env, tree, level + 1) == 1;
     assert!(top || only || num >= shape.min, "{num} entries at level {level} of {}", shape.min);
-    assert!(!top || level == 0 || num >= 1 + usize::from(matches!(node, Node::Block(_))));
+    assert!(!top || level == 0 || num > usize::from(matches!(node, Node::Block(_))));
     let mut span: Option<(T::Key, T::Key)> = None;
     for at in 0..num {
         let (low, high) = if level == 0 {
@@ -241,8 +241,7 @@ impl<T: Sample> Trial<'_, '_, T> {
     }
 
     fn seek(&self, rec: &T::Rec) -> Cursor<T> {
-        let cursor =
-            Cursor::<T>::seek(Env::Tx(self.tx), &self.tree, &T::key(rec)).unwrap();
+        let cursor = Cursor::<T>::seek(Env::Tx(self.tx), &self.tree, &T::key(rec)).unwrap();
         assert!(cursor.rec(Env::Tx(self.tx), &self.tree).is_some_and(|r| T::same(&r, rec)));
         cursor
     }
@@ -353,8 +352,7 @@ fn overlapping_tree_agrees_with_a_map() {
         let before = header(&fs);
         let mut tx = Tx::begin(&fs, 2000).unwrap();
         let tree = Beside::<RmapKind>::new(&mut tx);
-        let mut trial =
-            Trial { tx: &mut tx, tree, model: BTreeMap::new(), rng: Rng::new(seed) };
+        let mut trial = Trial { tx: &mut tx, tree, model: BTreeMap::new(), rng: Rng::new(seed) };
         trial.run(order, 8000, 0);
         assert_eq!(trial.tree.root.get().1, 1, "an emptied tree is one leaf");
         drop(tx);

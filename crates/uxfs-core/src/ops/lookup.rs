@@ -97,7 +97,8 @@ impl Fs {
     /// Calls `f` for the entries of a directory from cookie `from` on (0 for the start), `.` and
     /// `..` included, until it breaks off. Cookies stay good while other entries come and go.
     ///
-    /// The directory is locked meanwhile: `f` must not change it.
+    /// The directory is locked meanwhile: `f` must neither change anything on the volume nor ask
+    /// for this directory.
     ///
     /// # Errors
     /// [`Error::NotDir`], or a damaged structure on the way.

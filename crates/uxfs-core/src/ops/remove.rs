@@ -158,16 +158,17 @@ fn empty_data(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
     Ok(left == 0)
 }
 
-/// Directory and link blocks that are freed must not be written any more.
+/// Directory and link blocks that are freed, those of the next step, must not be written any more.
 fn forget_metadata(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     let fs = tx.fs();
-    let mut at = FileBlock(0);
-    while let Some(extent) = bmap::at_or_after(fs, tx.inode(slot), Fork::Data, at)? {
+    let mut end = FileBlock(1 << 54);
+    for _ in 0..EXTENTS_A_STEP {
+        let Some(extent) = bmap::before(fs, tx.inode(slot), Fork::Data, end)? else { break };
         let (ag, block) = (fs.geo.fsb_ag(extent.start), fs.geo.fsb_agblock(extent.start));
         for step in 0..extent.len as u32 {
             tx.forget_block(ag, block.plus(step));
         }
-        at = extent.end();
+        end = extent.offset;
     }
     Ok(())
 }

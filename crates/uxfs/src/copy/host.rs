@@ -33,6 +33,9 @@ const LOOK: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBL
 const OPEN_DIR: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// Sets an attribute of one file: its name, its value.
+type SetXattr<'a> = &'a dyn Fn(&[u8], &[u8]) -> core::result::Result<(), Errno>;
+
 /// The host, copied from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostSource;
@@ -127,9 +130,8 @@ impl HostSource {
         let mut node = HostNode { dir, name, open: None, followed: follow };
         if matches!(seen.kind, FileKind::File | FileKind::Dir) {
             let flags = if follow { LOOK - OFlags::NOFOLLOW } else { LOOK };
-            let open = |more| {
-                rustix::fs::openat(&*node.dir, &node.name, flags | more, Mode::empty())
-            };
+            let open =
+                |more| rustix::fs::openat(&*node.dir, &node.name, flags | more, Mode::empty());
             // Only the owner may leave the access time alone.
             let fd = match open(OFlags::NOATIME) {
                 Err(Errno::PERM) => open(OFlags::empty()),
@@ -146,7 +148,9 @@ impl HostSource {
 
 impl HostNode {
     fn fd(&self) -> Result<&Rc<OwnedFd>> {
-        self.open.as_ref().ok_or_else(|| CopyError::Refused("neither a file nor a directory".into()))
+        self.open
+            .as_ref()
+            .ok_or_else(|| CopyError::Refused("neither a file nor a directory".into()))
     }
 
     fn attribute_path(&self) -> PathBuf {
@@ -200,8 +204,14 @@ impl SourceTree for HostSource {
     }
 
     fn xattrs(&self, node: &HostNode) -> Result<Xattrs> {
-        let mut buf = vec![0; XATTR_MAX];
-        let names = match node.list(&mut buf) {
+        // Most files have none: the large buffer is made when it is needed.
+        let mut buf = vec![0; 256];
+        let mut listed = node.list(&mut buf);
+        if matches!(listed, Ok(1..) | Err(Errno::RANGE)) {
+            buf.resize(XATTR_MAX, 0);
+            listed = node.list(&mut buf);
+        }
+        let names = match listed {
             Ok(count) => buf[..count].to_vec(),
             Err(Errno::OPNOTSUPP) => return Ok(Xattrs::new()),
             Err(errno) => return Err(errno.into()),
@@ -294,11 +304,7 @@ impl HostTarget {
         Ok(())
     }
 
-    fn set_xattrs(
-        &self,
-        want: &Attributes,
-        set: &dyn Fn(&[u8], &[u8]) -> core::result::Result<(), Errno>,
-    ) -> Result<()> {
+    fn set_xattrs(&self, want: &Attributes, set: SetXattr<'_>) -> Result<()> {
         for (name, value) in &want.xattrs {
             match set(name, value) {
                 Ok(()) => {}

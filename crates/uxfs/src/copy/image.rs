@@ -224,13 +224,7 @@ impl TargetTree for ImageTarget<'_> {
         self.finish(file.ino, want, file.fresh)
     }
 
-    fn make_symlink(
-        &self,
-        dir: &Ino,
-        name: &[u8],
-        target: &[u8],
-        want: &Attributes,
-    ) -> Result<()> {
+    fn make_symlink(&self, dir: &Ino, name: &[u8], target: &[u8], want: &Attributes) -> Result<()> {
         let plan = self.plan(*dir, S_IFLNK, want)?;
         let new = NewInode { mode: S_IFLNK | 0o777, ..plan.new };
         let ino = self.fs.symlink(*dir, name, target, &new)?;

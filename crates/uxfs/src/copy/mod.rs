@@ -202,8 +202,7 @@ pub trait SourceTree {
     ///
     /// # Errors
     /// There is none, or it cannot be looked at.
-    fn child(&self, dir: &Self::Node, name: &[u8], follow: bool)
-    -> Result<(Self::Node, FileInfo)>;
+    fn child(&self, dir: &Self::Node, name: &[u8], follow: bool) -> Result<(Self::Node, FileInfo)>;
 
     /// The names in a directory, without `.` and `..`.
     ///

@@ -42,8 +42,12 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) json: bool,
     /// Where to start, and what to look for
-    #[arg(value_name = "IMAGE[:/PATH]... EXPRESSION", required = true,
-          trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "IMAGE[:/PATH]... EXPRESSION",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     words: Vec<OsString>,
 }
 
@@ -118,7 +122,11 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         quit: false,
     };
     for start in starts {
-        session.ok(finder.search(images, &Inside::parse(start), (options.follow, settings.deletes)));
+        session.ok(finder.search(
+            images,
+            &Inside::parse(start),
+            (options.follow, settings.deletes),
+        ));
         if finder.quit || session.unheard() {
             break;
         }

@@ -58,11 +58,7 @@ fn escape<'a>(rest: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
 }
 
 /// Appends the value of the directive that `rest` begins with, behind its `%`.
-fn directive<'a>(
-    rest: &'a [u8],
-    candidate: &Candidate<'_>,
-    out: &mut Vec<u8>,
-) -> Result<&'a [u8]> {
+fn directive<'a>(rest: &'a [u8], candidate: &Candidate<'_>, out: &mut Vec<u8>) -> Result<&'a [u8]> {
     let end = rest.iter().position(|b| !b"-+ #0123456789.".contains(b));
     let Some(end) = end else {
         out.push(b'%');
@@ -129,8 +125,16 @@ fn value(
         b'Y' => text(end_type(candidate).to_string().into_bytes()),
         b'm' => Ok(Some((format!("{:o}", stat.mode & 0o7777).into_bytes(), true))),
         b'M' => text(letters(stat.mode).into_bytes()),
-        b'u' => text(users::user_name(stat.uid).map_or_else(|| stat.uid.to_string(), Into::into).into_bytes()),
-        b'g' => text(users::group_name(stat.gid).map_or_else(|| stat.gid.to_string(), Into::into).into_bytes()),
+        b'u' => text(
+            users::user_name(stat.uid)
+                .map_or_else(|| stat.uid.to_string(), Into::into)
+                .into_bytes(),
+        ),
+        b'g' => text(
+            users::group_name(stat.gid)
+                .map_or_else(|| stat.gid.to_string(), Into::into)
+                .into_bytes(),
+        ),
         b'U' => number(stat.uid.into()),
         b'G' => number(stat.gid.into()),
         b's' => number(stat.size),

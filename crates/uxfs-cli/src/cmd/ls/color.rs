@@ -48,9 +48,7 @@ impl Colors {
         dangling: bool,
     ) -> Vec<u8> {
         match self.color(name, stat, dangling).filter(|color| !matches!(*color, "" | "0" | "00")) {
-            Some(color) => {
-                [b"\x1b[0m\x1b[", color.as_bytes(), b"m", &text, b"\x1b[0m"].concat()
-            }
+            Some(color) => [b"\x1b[0m\x1b[", color.as_bytes(), b"m", &text, b"\x1b[0m"].concat(),
             None => text,
         }
     }

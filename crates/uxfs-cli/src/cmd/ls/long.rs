@@ -27,6 +27,7 @@ enum Size {
 impl Lister<'_> {
     /// Appends the lines.
     pub(super) fn long(&self, items: &[Item], out: &mut Vec<u8>) {
+        let pad = self.some_quoted(items);
         let lines: Vec<Line> = items.iter().map(|item| self.line(item)).collect();
         let widest = |cell: &dyn Fn(&Line) -> &str| {
             lines.iter().map(|line| quote::width(cell(line).as_bytes())).max().unwrap_or(0)
@@ -70,7 +71,7 @@ impl Lister<'_> {
                 Size::Bytes(bytes) => text += &format!("{bytes:>size$} "),
                 Size::Device(high, low) => text += &format!("{high:>major$}, {low:>minor$} "),
             }
-            text += &format!("{:<time$} ", line.time);
+            text += &format!("{:<time$} {}", line.time, self.margin(item, pad));
             out.extend_from_slice(text.as_bytes());
             out.extend_from_slice(&self.named(item));
             if let Some((target, end)) = &item.target {

@@ -161,11 +161,7 @@ struct Lister<'a> {
 
 impl Options {
     fn is_long(&self) -> bool {
-        self.long
-            || self.numeric_uid_gid
-            || self.no_owner
-            || self.no_group_long
-            || self.full_time
+        self.long || self.numeric_uid_gid || self.no_owner || self.no_group_long || self.full_time
     }
 
     fn time(&self, stat: &Stat) -> Timestamp {
@@ -370,9 +366,21 @@ impl Lister<'_> {
         self.session.print(out)
     }
 
+    /// Are names quoted where a shell would need it?
+    fn quotes(&self) -> bool {
+        self.session.terminal && !self.options.literal
+    }
+
     /// A name without colour: quoted on a terminal.
     fn plain(&self, name: &[u8]) -> Vec<u8> {
-        match self.session.terminal && !self.options.literal {
+        match self.quotes() {
+            // With -F, a name that ends as a link is marked must be told from one.
+            true if self.options.classify && name.contains(&b'@') => {
+                match crate::quote::shell(name) {
+                    plain if plain == name => [b"'", name, b"'"].concat(),
+                    quoted => quoted,
+                }
+            }
             true => crate::quote::shell(name),
             false if self.session.terminal => crate::quote::masked(name),
             false => name.to_vec(),

@@ -33,11 +33,12 @@ impl Lister<'_> {
     /// Appends the names.
     pub(super) fn short(&self, items: &[Item], out: &mut Vec<u8>) {
         let options = self.options;
-        let cells = self.cells(items);
+        let columns = options.columns || options.across || self.session.terminal && !options.one;
+        let pad = columns && !options.commas && self.some_quoted(items);
+        let cells = self.cells(items, pad);
         if options.commas {
             return commas(&cells, out);
         }
-        let columns = options.columns || options.across || self.session.terminal && !options.one;
         if !columns {
             for cell in cells {
                 out.extend_from_slice(&cell.text);
@@ -48,10 +49,19 @@ impl Lister<'_> {
         columned(&cells, options.across, out);
     }
 
-    fn cells(&self, items: &[Item]) -> Vec<Cell> {
-        let prefix = |item: &Item| {
-            (item.found.stat.ino.0.to_string(), self.space(taken(&item.found)))
-        };
+    /// Is any name in quotes, so that others are indented by a blank to stand in line?
+    pub(super) fn some_quoted(&self, items: &[Item]) -> bool {
+        self.quotes() && items.iter().any(|item| self.plain(&item.name) != item.name)
+    }
+
+    /// The blank before a name without quotes, where others have them.
+    pub(super) fn margin(&self, item: &Item, pad: bool) -> &'static str {
+        if pad && self.plain(&item.name) == item.name { " " } else { "" }
+    }
+
+    fn cells(&self, items: &[Item], pad: bool) -> Vec<Cell> {
+        let prefix =
+            |item: &Item| (item.found.stat.ino.0.to_string(), self.space(taken(&item.found)));
         let prefixes: Vec<(String, String)> = items.iter().map(prefix).collect();
         let inode = prefixes.iter().map(|(inode, _)| inode.len()).max().unwrap_or(0);
         let space = prefixes.iter().map(|(_, space)| space.len()).max().unwrap_or(0);
@@ -63,6 +73,7 @@ impl Lister<'_> {
             if self.options.size {
                 text += &format!("{blocks:>space$} ");
             }
+            text += self.margin(item, pad);
             let sign = usize::from(self.sign(&item.found.stat).is_some());
             let width = text.len() + quote::width(&self.plain(&item.name)) + sign;
             Cell { text: [text.as_bytes(), &self.named(item)].concat(), width }
@@ -123,12 +134,12 @@ fn commas(cells: &[Cell], out: &mut Vec<u8>) {
     for (index, cell) in cells.iter().enumerate() {
         if index > 0 {
             out.push(b',');
-            at += 2;
-            if at + cell.width + 1 >= line {
+            if at + cell.width + 2 <= line {
+                out.push(b' ');
+                at += 2;
+            } else {
                 out.push(b'\n');
                 at = 0;
-            } else {
-                out.push(b' ');
             }
         }
         out.extend_from_slice(&cell.text);

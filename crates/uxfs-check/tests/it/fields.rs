@@ -1,0 +1,283 @@
+//! The fields of every kind of structure, for damage: those of headers by name, those of records,
+//! entries and forks by what is at a place picked at random.
+
+use uxfs::format::btree::TreeKind;
+use uxfs::format::verify::BufKind;
+use uxfs_oracle::Rng;
+
+use crate::structures::Kind;
+
+/// A field: name, offset, length.
+pub(crate) type Field = (String, usize, usize);
+
+type Table = &'static [(&'static str, usize, usize)];
+
+const SUPERBLOCK: Table = &[
+    ("magicnum", 0, 4), ("blocksize", 4, 4), ("dblocks", 8, 8), ("rblocks", 16, 8),
+    ("rextents", 24, 8), ("uuid", 32, 8), ("logstart", 48, 8), ("rootino", 56, 8),
+    ("rbmino", 64, 8), ("rsumino", 72, 8), ("rextsize", 80, 4), ("agblocks", 84, 4),
+    ("agcount", 88, 4), ("rbmblocks", 92, 4), ("logblocks", 96, 4), ("versionnum", 100, 2),
+    ("sectsize", 102, 2), ("inodesize", 104, 2), ("inopblock", 106, 2), ("fname", 108, 8),
+    ("blocklog", 120, 1), ("sectlog", 121, 1), ("inodelog", 122, 1), ("inopblog", 123, 1),
+    ("agblklog", 124, 1), ("rextslog", 125, 1), ("inprogress", 126, 1), ("imax_pct", 127, 1),
+    ("icount", 128, 8), ("ifree", 136, 8), ("fdblocks", 144, 8), ("frextents", 152, 8),
+    ("uquotino", 160, 8), ("gquotino", 168, 8), ("qflags", 176, 2), ("flags", 178, 1),
+    ("shared_vn", 179, 1), ("inoalignmt", 180, 4), ("unit", 184, 4), ("width", 188, 4),
+    ("dirblklog", 192, 1), ("logsectlog", 193, 1), ("logsectsize", 194, 2), ("logsunit", 196, 4),
+    ("features2", 200, 4), ("bad_features2", 204, 4), ("features_compat", 208, 4),
+    ("features_ro_compat", 212, 4), ("features_incompat", 216, 4),
+    ("features_log_incompat", 220, 4), ("spino_align", 228, 4), ("pquotino", 232, 8),
+    ("lsn", 240, 8), ("meta_uuid", 248, 8), ("metadirino", 264, 8), ("tail", 400, 4),
+];
+const AGF: Table = &[
+    ("magicnum", 0, 4), ("versionnum", 4, 4), ("seqno", 8, 4), ("length", 12, 4),
+    ("bno_root", 16, 4), ("cnt_root", 20, 4), ("rmap_root", 24, 4), ("bno_level", 28, 4),
+    ("cnt_level", 32, 4), ("rmap_level", 36, 4), ("flfirst", 40, 4), ("fllast", 44, 4),
+    ("flcount", 48, 4), ("freeblks", 52, 4), ("longest", 56, 4), ("btreeblks", 60, 4),
+    ("uuid", 64, 8), ("rmap_blocks", 80, 4), ("refcount_blocks", 84, 4),
+    ("refcount_root", 88, 4), ("refcount_level", 92, 4), ("spare", 96, 8), ("lsn", 208, 8),
+    ("spare2", 220, 4),
+];
+const AGI: Table = &[
+    ("magicnum", 0, 4), ("versionnum", 4, 4), ("seqno", 8, 4), ("length", 12, 4),
+    ("count", 16, 4), ("root", 20, 4), ("level", 24, 4), ("freecount", 28, 4), ("newino", 32, 4),
+    ("dirino", 36, 4), ("unlinked0", 40, 4), ("unlinked7", 68, 4), ("uuid", 296, 8),
+    ("pad", 316, 4), ("lsn", 320, 8), ("free_root", 328, 4), ("free_level", 332, 4),
+    ("iblocks", 336, 4), ("fblocks", 340, 4),
+];
+const AGFL: Table = &[
+    ("magicnum", 0, 4), ("seqno", 4, 4), ("uuid", 8, 8), ("lsn", 24, 8), ("slot0", 36, 4),
+    ("slot1", 40, 4), ("slot2", 44, 4), ("slot4", 52, 4), ("slot100", 436, 4),
+];
+const SHORT: Table = &[
+    ("magic", 0, 4), ("level", 4, 2), ("numrecs", 6, 2), ("leftsib", 8, 4), ("rightsib", 12, 4),
+    ("blkno", 16, 8), ("lsn", 24, 8), ("uuid", 32, 8), ("owner", 48, 4),
+];
+const LONG: Table = &[
+    ("magic", 0, 4), ("level", 4, 2), ("numrecs", 6, 2), ("leftsib", 8, 8), ("rightsib", 16, 8),
+    ("blkno", 24, 8), ("lsn", 32, 8), ("uuid", 40, 8), ("owner", 56, 8),
+];
+const INODE: Table = &[
+    ("magic", 0, 2), ("mode", 2, 2), ("version", 4, 1), ("format", 5, 1), ("onlink", 6, 2),
+    ("uid", 8, 4), ("gid", 12, 4), ("nlink", 16, 4), ("projid_lo", 20, 2), ("projid_hi", 22, 2),
+    ("big_nextents", 24, 8), ("atime", 32, 8), ("mtime", 40, 8), ("ctime", 48, 8),
+    ("atime.nsec", 36, 4), ("size", 56, 8), ("nblocks", 64, 8), ("extsize", 72, 4),
+    ("nextents", 76, 4), ("anextents", 80, 2), ("forkoff", 82, 1), ("aformat", 83, 1),
+    ("dmevmask", 84, 4), ("dmstate", 88, 2), ("flags", 90, 2), ("gen", 92, 4),
+    ("next_unlinked", 96, 4), ("changecount", 104, 8), ("lsn", 112, 8), ("flags2", 120, 8),
+    ("cowextsize", 128, 4), ("pad2", 132, 4), ("crtime", 144, 8), ("ino", 152, 8),
+    ("uuid", 160, 8),
+];
+const DIR_HEADER: Table = &[
+    ("magic", 0, 4), ("blkno", 8, 8), ("lsn", 16, 8), ("uuid", 24, 8), ("owner", 40, 8),
+    ("best0.offset", 48, 2), ("best0.length", 50, 2), ("best1.offset", 52, 2),
+    ("best1.length", 54, 2), ("best2.offset", 56, 2), ("best2.length", 58, 2),
+];
+const FREE: Table = &[
+    ("magic", 0, 4), ("blkno", 8, 8), ("lsn", 16, 8), ("uuid", 24, 8), ("owner", 40, 8),
+    ("firstdb", 48, 4), ("nvalid", 52, 4), ("nused", 56, 4), ("best0", 64, 2), ("best1", 66, 2),
+];
+const DA: Table = &[
+    ("forw", 0, 4), ("back", 4, 4), ("magic", 8, 2), ("blkno", 16, 8), ("lsn", 24, 8),
+    ("uuid", 32, 8), ("owner", 48, 8), ("count", 56, 2), ("stale/level", 58, 2),
+];
+const ATTR_LEAF: Table = &[
+    ("forw", 0, 4), ("back", 4, 4), ("magic", 8, 2), ("blkno", 16, 8), ("lsn", 24, 8),
+    ("uuid", 32, 8), ("owner", 48, 8), ("count", 56, 2), ("usedbytes", 58, 2),
+    ("firstused", 60, 2), ("holes", 62, 1), ("freemap0.base", 64, 2), ("freemap0.size", 66, 2),
+];
+const REMOTE: Table = &[
+    ("magic", 0, 4), ("offset", 4, 4), ("bytes", 8, 4), ("uuid", 16, 8), ("owner", 32, 8),
+    ("blkno", 40, 8), ("lsn", 48, 8),
+];
+const LOG: Table = &[
+    ("magic", 0, 4), ("cycle", 4, 4), ("version", 8, 4), ("len", 12, 4), ("lsn", 16, 8),
+    ("tail_lsn", 24, 8), ("num_logops", 40, 4), ("cycle_data", 44, 4), ("fmt", 300, 4),
+    ("uuid", 304, 8), ("size", 320, 4),
+];
+
+fn be16(b: &[u8], at: usize) -> usize {
+    u16::from_be_bytes([b[at], b[at + 1]]).into()
+}
+
+/// Names of the fields of records, with their lengths, in order.
+fn record_fields(kind: TreeKind) -> &'static [(&'static str, usize, usize)] {
+    match kind {
+        TreeKind::Bno | TreeKind::Cnt => &[("start", 0, 4), ("count", 4, 4)],
+        TreeKind::Ino | TreeKind::FreeIno => &[
+            ("startino", 0, 4), ("holemask", 4, 2), ("count", 6, 1), ("freecount", 7, 1),
+            ("free", 8, 8),
+        ],
+        TreeKind::Rmap => &[
+            ("start", 0, 4), ("count", 4, 4), ("owner", 8, 8), ("offset", 16, 8),
+            ("flags", 16, 1),
+        ],
+        TreeKind::Refcount => &[("start", 0, 4), ("count", 4, 4), ("refcount", 8, 4)],
+        TreeKind::Bmap => &[("l0", 0, 8), ("l1", 8, 8), ("flag", 0, 1), ("count", 13, 3)],
+    }
+}
+
+fn btree_fields(kind: TreeKind, bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
+    let header = kind.header().len;
+    let count = be16(bytes, 6);
+    if count == 0 {
+        return;
+    }
+    let index = rng.index(count);
+    if be16(bytes, 4) == 0 {
+        for (name, at, len) in record_fields(kind) {
+            let at = header + index * kind.rec_len() + at;
+            out.push((format!("rec.{name}"), at, *len));
+        }
+        return;
+    }
+    let key = kind.key_len();
+    let ptrs = header + kind.max_node(bytes.len()) * key;
+    let ptr = kind.header().ptr_len;
+    out.push(("key.first".into(), header + index * key, 4));
+    out.push(("key.last".into(), header + (index + 1) * key - 4, 4));
+    out.push(("key.middle".into(), header + index * key + key / 2, key / 2));
+    out.push(("ptr".into(), ptrs + index * ptr, ptr));
+}
+
+/// Starts of the entries and free areas of a directory's data block.
+fn items(bytes: &[u8], end: usize) -> Vec<(usize, bool)> {
+    let (mut at, mut items) = (64, Vec::new());
+    while at + 16 <= end {
+        let free = be16(bytes, at) == 0xffff;
+        items.push((at, free));
+        at += if free {
+            be16(bytes, at + 2).max(8)
+        } else {
+            (usize::from(bytes[at + 8]) + 12).next_multiple_of(8)
+        };
+    }
+    items
+}
+
+fn dir_fields(bytes: &[u8], block: bool, rng: &mut Rng, out: &mut Vec<Field>) {
+    let len = bytes.len();
+    let mut end = len;
+    if block {
+        let count = be16(bytes, len - 6);
+        end = len - 8 - 8 * count;
+        let entry = end + 8 * rng.index(count);
+        for (name, at, len) in
+            [("tail.count", len - 8, 4), ("tail.stale", len - 4, 4), ("leaf.hash", entry, 4), ("leaf.address", entry + 4, 4)]
+        {
+            out.push((name.into(), at, len));
+        }
+    }
+    let items = items(bytes, end);
+    let entries: Vec<usize> = items.iter().filter(|i| !i.1).map(|i| i.0).collect();
+    let free: Vec<usize> = items.iter().filter(|i| i.1).map(|i| i.0).collect();
+    for (which, at) in [("dot", 64), ("entry", entries.get(rng.index(entries.len())).copied().unwrap_or(64))] {
+        let name = usize::from(bytes[at + 8]);
+        let size = (name + 12).next_multiple_of(8);
+        out.push((format!("{which}.inumber"), at, 8));
+        out.push((format!("{which}.namelen"), at + 8, 1));
+        out.push((format!("{which}.name"), at + 9 + rng.index(name), 1));
+        out.push((format!("{which}.filetype"), at + 9 + name, 1));
+        out.push((format!("{which}.tag"), at + size - 2, 2));
+    }
+    if let Some(&at) = free.get(rng.index(free.len())) {
+        out.push(("free.freetag".into(), at, 2));
+        out.push(("free.length".into(), at + 2, 2));
+    }
+}
+
+fn entries(bytes: &[u8], start: usize, count: usize, rng: &mut Rng, out: &mut Vec<Field>) {
+    if count > 0 {
+        let at = start + 8 * rng.index(count);
+        out.push(("entry.hash".into(), at, 4));
+        out.push(("entry.address".into(), (at + 4).min(bytes.len() - 4), 4));
+    }
+}
+
+fn attr_fields(bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
+    let count = be16(bytes, 56);
+    if count == 0 {
+        return;
+    }
+    let at = 80 + 8 * rng.index(count);
+    for (name, off, len) in [("hashval", 0, 4), ("nameidx", 4, 2), ("flags", 6, 1)] {
+        out.push((format!("entry.{name}"), at + off, len));
+    }
+    let (name, local) = (be16(bytes, at + 4), bytes[at + 6] & 1 != 0);
+    let fields: Table = if local {
+        &[("valuelen", 0, 2), ("namelen", 2, 1), ("name", 3, 1)]
+    } else {
+        &[("valueblk", 0, 4), ("valuelen", 4, 4), ("namelen", 8, 1), ("name", 9, 1)]
+    };
+    for (field, off, len) in fields {
+        out.push((format!("name.{field}"), (name + off).min(bytes.len() - 8), *len));
+    }
+}
+
+/// Something in the forks: the bytes of a short form, extents, or the root of a tree.
+fn fork_fields(bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
+    let split = usize::from(bytes[82]) * 8;
+    let literal = bytes.len() - 176;
+    let mut fork = |which: &str, start: usize, room: usize, format: u8| {
+        let (used, step) = match format {
+            1 => (room.min(60), 1),
+            2 => (room.min(64), 8),
+            3 => (room.min(40), 4),
+            _ => (8, 4),
+        };
+        for part in 0..4 {
+            let at = rng.index((used / step).max(1)) * step;
+            let at = (start + at).min(bytes.len() - step);
+            out.push((format!("{which}.{format}.{part}"), at, step));
+        }
+        if format == 3 {
+            let half = room.saturating_sub(4) / 16 * 8;
+            out.push((format!("{which}.root.ptr"), start + 4 + half, 8));
+        }
+    };
+    let data = if split == 0 { literal } else { split.min(literal) };
+    fork("data", 176, data, bytes[5]);
+    if split > 0 && split < literal {
+        fork("attr", 176 + split, literal - split, bytes[83]);
+    }
+}
+
+/// All fields of a structure; those of records at a place picked by `rng`.
+pub(crate) fn fields(kind: Kind, bytes: &[u8], rng: &mut Rng) -> Vec<Field> {
+    let (table, mut more): (Table, Vec<Field>) = match kind {
+        Kind::LogRecord => (LOG, Vec::new()),
+        Kind::Inode => (INODE, Vec::new()),
+        Kind::Buffer(kind) => match kind {
+            BufKind::Superblock => (SUPERBLOCK, Vec::new()),
+            BufKind::Agf => (AGF, Vec::new()),
+            BufKind::Agi => (AGI, Vec::new()),
+            BufKind::Agfl => (AGFL, Vec::new()),
+            BufKind::Btree(TreeKind::Bmap) => (LONG, Vec::new()),
+            BufKind::Btree(_) => (SHORT, Vec::new()),
+            BufKind::DirBlock | BufKind::DirData => (DIR_HEADER, Vec::new()),
+            BufKind::DirFree => (FREE, Vec::new()),
+            BufKind::AttrLeaf => (ATTR_LEAF, Vec::new()),
+            BufKind::AttrRemote | BufKind::Symlink => (REMOTE, Vec::new()),
+            _ => (DA, Vec::new()),
+        },
+    };
+    match kind {
+        Kind::Inode => fork_fields(bytes, rng, &mut more),
+        Kind::Buffer(BufKind::Btree(tree)) => btree_fields(tree, bytes, rng, &mut more),
+        Kind::Buffer(kind @ (BufKind::DirBlock | BufKind::DirData)) => {
+            dir_fields(bytes, kind == BufKind::DirBlock, rng, &mut more);
+        }
+        Kind::Buffer(BufKind::DirLeaf1 | BufKind::DirLeafN | BufKind::DaNode) => {
+            entries(bytes, 64, be16(bytes, 56), rng, &mut more);
+            if kind == Kind::Buffer(BufKind::DirLeaf1) {
+                more.push(("bestcount".into(), bytes.len() - 4, 4));
+                more.push(("bests".into(), bytes.len() - 6, 2));
+            }
+        }
+        Kind::Buffer(BufKind::AttrLeaf) => attr_fields(bytes, rng, &mut more),
+        Kind::Buffer(BufKind::Symlink) => more.push(("target".into(), 60, 1)),
+        _ => {}
+    }
+    let named = table.iter().map(|(name, at, len)| ((*name).to_owned(), *at, *len));
+    named.chain(more).filter(|(_, at, len)| at + len <= bytes.len()).collect()
+}

@@ -1,0 +1,97 @@
+//! Images that mean harm: whatever is in them, the check ends, and soon.
+
+use std::time::{Duration, Instant};
+
+use uxfs::disk::{BlockDev, FileDev, MemDev, OpenMode};
+use uxfs::format::crc;
+use uxfs_check::{CheckOptions, check};
+use uxfs_oracle::Rng;
+
+use crate::structures::find;
+use crate::volume::{Volume, fill, setting};
+
+fn load(volume: &Volume) -> MemDev {
+    let file = FileDev::open(&volume.path, OpenMode::Read).unwrap();
+    let memory = MemDev::new(file.len());
+    let mut buf = vec![0; 64 << 10];
+    for at in (0..file.len()).step_by(buf.len()) {
+        file.read_at(at, &mut buf).unwrap();
+        if buf.iter().any(|b| *b != 0) {
+            memory.write_at(at, &buf).unwrap();
+        }
+    }
+    memory
+}
+
+/// Many structures at once are damaged, checksums made right: the damage piles up.
+#[test]
+fn piles_of_damage_end_without_a_panic() {
+    let volume = Volume::small(64, "-b size=1024 -m rmapbt=1");
+    let fs = volume.open();
+    fill(&fs);
+    fs.close().unwrap();
+    let seed = setting("UXFS_SEED", 1);
+    let mut rng = Rng::new(seed);
+    let options = CheckOptions { max_findings: 1000, ..CheckOptions::default() };
+    for round in 0..setting("UXFS_ROUNDS", 12) {
+        let dev = load(&volume);
+        let structures = find(&dev);
+        for _ in 0..200 {
+            let structure = structures[1 + rng.index(structures.len() - 1)];
+            let mut bytes = vec![0; structure.len];
+            dev.read_at(structure.at, &mut bytes).unwrap();
+            for _ in 0..=rng.below(4) {
+                let at = rng.index(bytes.len());
+                bytes[at] = if rng.once_in(2) { rng.bits() as u8 } else { 0xff };
+            }
+            if let Some(field) = structure.crc() {
+                crc::stamp(&mut bytes, field);
+            }
+            dev.write_at(structure.at, &bytes).unwrap();
+            // Structures that show up in the place of others.
+            if rng.once_in(20) {
+                let other = structures[1 + rng.index(structures.len() - 1)];
+                dev.write_at(other.at, &bytes[..bytes.len().min(other.len)]).unwrap();
+            }
+        }
+        let began = Instant::now();
+        let report = check(&dev, &options, &|_| {});
+        assert!(report.is_ok_and(|r| !r.is_clean()), "seed {seed}, round {round}");
+        assert!(began.elapsed() < Duration::from_secs(30), "seed {seed}, round {round}");
+    }
+}
+
+/// Any first sector.
+#[test]
+fn any_superblock_is_taken_or_refused() {
+    let volume = Volume::small(64, "");
+    let dev = load(&volume);
+    let mut sound = vec![0; 512];
+    dev.read_at(0, &mut sound).unwrap();
+    let mut rng = Rng::new(setting("UXFS_SEED", 1));
+    let options = CheckOptions { max_findings: 1000, ..CheckOptions::default() };
+    for _ in 0..300 {
+        let mut sector = sound.clone();
+        for _ in 0..=rng.below(3) {
+            let at = rng.index(300);
+            sector[at] = rng.bits() as u8;
+        }
+        crc::stamp(&mut sector, 224);
+        dev.write_at(0, &sector).unwrap();
+        let _ = check(&dev, &options, &|_| {});
+    }
+}
+
+/// A small limit of memory makes a report that says so, not a wrong one.
+#[test]
+fn a_memory_limit_is_kept_and_told() {
+    let volume = Volume::small(64, "");
+    let fs = volume.open();
+    fill(&fs);
+    fs.close().unwrap();
+    let dev = load(&volume);
+    let options = CheckOptions { memory_limit: 1 << 10, ..CheckOptions::default() };
+    let report = check(&dev, &options, &|_| {}).unwrap();
+    assert!(report.incomplete && report.has(uxfs_check::code::LIMIT), "{report}");
+    assert_eq!(report.exit_code() & 8, 8);
+}

@@ -1,0 +1,132 @@
+//! Finds the structures of an image by their looks, without the code under test: whatever has the
+//! magic number of a kind, the right checksum, and its own address.
+
+use uxfs::disk::BlockDev;
+use uxfs::format::btree::TreeKind;
+use uxfs::format::log::RecordHeader;
+use uxfs::format::superblock::Superblock;
+use uxfs::format::verify::{BufKind, checksum_matches};
+use uxfs::format::{AgNo, BASIC_BLOCK, Daddr, Geometry, crc, inode};
+
+/// What kind of structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Buffer(BufKind),
+    Inode,
+    LogRecord,
+}
+
+/// A structure: where it is and how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Structure {
+    pub(crate) kind: Kind,
+    pub(crate) at: u64,
+    pub(crate) len: usize,
+}
+
+impl Structure {
+    /// Where its checksum lies.
+    pub(crate) fn crc(&self) -> Option<usize> {
+        match self.kind {
+            Kind::Buffer(kind) => kind.layout().map(|layout| layout.crc),
+            Kind::Inode => Some(inode::CRC_OFFSET),
+            Kind::LogRecord => None,
+        }
+    }
+}
+
+const IN_BLOCKS: [BufKind; 13] = [
+    BufKind::Btree(TreeKind::Bno),
+    BufKind::Btree(TreeKind::Cnt),
+    BufKind::Btree(TreeKind::Ino),
+    BufKind::Btree(TreeKind::FreeIno),
+    BufKind::Btree(TreeKind::Rmap),
+    BufKind::Btree(TreeKind::Refcount),
+    BufKind::Btree(TreeKind::Bmap),
+    BufKind::DirFree,
+    BufKind::DaNode,
+    BufKind::DirLeafN,
+    BufKind::DirLeaf1,
+    BufKind::AttrLeaf,
+    BufKind::AttrRemote,
+];
+const DIR_DATA: [BufKind; 2] = [BufKind::DirBlock, BufKind::DirData];
+
+/// All structures of an image.
+pub(crate) fn find(dev: &dyn BlockDev) -> Vec<Structure> {
+    let mut sector = vec![0; 4096];
+    dev.read_at(0, &mut sector).unwrap();
+    let geo = Geometry::new(Superblock::verify(&sector).unwrap());
+    let mut found = Vec::new();
+    let heads =
+        [(BufKind::Superblock, 0), (BufKind::Agf, 1), (BufKind::Agi, 2), (BufKind::Agfl, 3)];
+    for ag in (0..geo.ag_count).map(AgNo) {
+        for (kind, sector) in heads {
+            let at = geo.ag_sector_daddr(ag, sector).bytes();
+            let len = geo.sector_size as usize;
+            found.push(Structure { kind: Kind::Buffer(kind), at, len });
+        }
+    }
+    let mut buf = vec![0; 64 << 10];
+    let block = u64::from(geo.block_size);
+    for number in 0..geo.dblocks {
+        let at = number * block;
+        let len = (dev.len() - at).min(buf.len() as u64) as usize;
+        dev.read_at(at, &mut buf[..len]).unwrap();
+        block_structures(&geo, at, &buf[..len], &mut found);
+    }
+    log_record(dev, &geo, &mut found);
+    found
+}
+
+fn block_structures(geo: &Geometry, at: u64, bytes: &[u8], found: &mut Vec<Structure>) {
+    let block = geo.block_size as usize;
+    let dir = (geo.dir_block_size() as usize).min(bytes.len());
+    let own = |kind: BufKind, bytes: &[u8]| {
+        let blkno = kind.layout().and_then(|layout| layout.blkno).unwrap_or(0);
+        let told = u64::from_be_bytes(bytes[blkno..blkno + 8].try_into().unwrap());
+        checksum_matches(bytes, kind) && Daddr(told).bytes() == at
+    };
+    let in_dirs = [BufKind::DirFree, BufKind::DaNode, BufKind::DirLeafN, BufKind::DirLeaf1];
+    let mut add = |kind: BufKind, len: usize| {
+        if own(kind, &bytes[..len]) {
+            found.push(Structure { kind: Kind::Buffer(kind), at, len });
+        }
+    };
+    if let Some(kind) = BufKind::identify(&bytes[..block], &IN_BLOCKS) {
+        add(kind, if in_dirs.contains(&kind) { dir } else { block });
+        if kind == BufKind::DaNode && dir != block {
+            add(kind, block);
+        }
+    } else if let Some(kind) = BufKind::identify(&bytes[..block], &DIR_DATA) {
+        add(kind, dir);
+    } else if let Some(kind) = BufKind::identify(&bytes[..block], &[BufKind::Symlink]) {
+        for len in [block, 2 * block] {
+            add(kind, len);
+        }
+    }
+    let size = geo.inode_size as usize;
+    for (index, raw) in bytes[..block].chunks_exact(size).enumerate() {
+        if raw[..2] == *b"IN" && crc::matches(raw, inode::CRC_OFFSET) && raw[160..176] == geo.meta_uuid.0
+        {
+            found.push(Structure { kind: Kind::Inode, at: at + (index * size) as u64, len: size });
+        }
+    }
+}
+
+/// The header of the last record of the log, that of the unmount.
+fn log_record(dev: &dyn BlockDev, geo: &Geometry, found: &mut Vec<Structure>) {
+    let start = geo.fsb_daddr(geo.log_start).bytes();
+    let blocks = u64::from(geo.log_blocks) * u64::from(geo.block_size) / BASIC_BLOCK as u64;
+    let mut last = None;
+    let mut block = [0; BASIC_BLOCK];
+    for number in 0..blocks {
+        let at = start + number * BASIC_BLOCK as u64;
+        dev.read_at(at, &mut block).unwrap();
+        if let Some(header) = RecordHeader::parse(&block) {
+            last = last.max(Some((header.cycle, at)));
+        }
+    }
+    let at = last.unwrap().1;
+    found.push(Structure { kind: Kind::LogRecord, at, len: BASIC_BLOCK });
+}
