@@ -81,6 +81,7 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
     if name.is_some_and(|name| name == "mkfs.uxfs") {
         args.splice(..1, ["uxfs".into(), "mkfs".into()]);
     }
+    let mkfs = args.get(1).is_some_and(|arg| arg == "mkfs");
     let parsed =
         definition().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
     match parsed {
@@ -88,7 +89,12 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
         Err(error) => {
             // Where nobody reads it, there is nobody to tell.
             let _ = error.print();
-            u8::try_from(error.exit_code()).unwrap_or(2)
+            match error.exit_code() {
+                0 => 0,
+                // mkfs.xfs says 1 to a command line it does not understand.
+                _ if mkfs => 1,
+                code => u8::try_from(code).unwrap_or(2),
+            }
         }
     }
 }
