@@ -85,7 +85,18 @@ fn fs_mark(options: &Options, scratch: &Scratch) -> Result<f64> {
     let files = options.files.to_string();
     let log = scratch.file("fs_log.txt");
     let args: [&dyn AsRef<std::ffi::OsStr>; 13] = [
-        &"-d", &scratch.mnt(), &"-n", &files, &"-s", &"0", &"-S", &"0", &"-t", &"1", &"-k", &"-l",
+        &"-d",
+        &scratch.mnt(),
+        &"-n",
+        &files,
+        &"-s",
+        &"0",
+        &"-S",
+        &"0",
+        &"-t",
+        &"1",
+        &"-k",
+        &"-l",
         &log,
     ];
     let out = run("fs_mark", &args);

@@ -149,8 +149,7 @@ fn exports(options: &Options, scratch: &Scratch, say: &mut dyn FnMut(&str)) -> R
 /// Runs a command whose output is read through and counted.
 fn piped(command: &mut Command, what: &str) -> Result<u64> {
     let fail = |e: std::io::Error| BenchError::new(what, e);
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(fail)?;
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(fail)?;
     let bytes = match &mut child.stdout {
         Some(out) => drain(out).map_err(fail)?,
         None => 0,

@@ -331,8 +331,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         let mut span: Option<Span> = None;
         for index in 0..count {
             let at = header.len + max * key_len + index * header.ptr_len;
-            let ptr =
-                if header.ptr_len == 8 { be64(block, at) } else { be32(block, at).into() };
+            let ptr = if header.ptr_len == 8 { be64(block, at) } else { be32(block, at).into() };
             let Some(child) = self.visit(ptr, level - 1, false, each) else { continue };
             let at = header.len + index * key_len;
             let right = if self.kind == TreeKind::Rmap {

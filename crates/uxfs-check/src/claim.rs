@@ -84,12 +84,7 @@ impl Claim {
 
     /// The claim that a reverse mapping tells of.
     pub(crate) fn of(rmap: &Rmap) -> Self {
-        Self {
-            start: rmap.start.0,
-            len: rmap.len,
-            owner: rmap.owner,
-            offset: rmap.packed_offset(),
-        }
+        Self { start: rmap.start.0, len: rmap.len, owner: rmap.owner, offset: rmap.packed_offset() }
     }
 }
 
@@ -140,7 +135,8 @@ mod tests {
         merge(&mut claims);
         assert_eq!(claims.len(), 4);
         assert_eq!(claims[0], Claim::special(RmapOwner::AG, 6, 2));
-        let mut rmap = Rmap { start: AgBlock(10), len: 10, owner: RmapOwner(131), ..Rmap::default() };
+        let mut rmap =
+            Rmap { start: AgBlock(10), len: 10, owner: RmapOwner(131), ..Rmap::default() };
         rmap.set_packed_offset(0);
         assert_eq!(Claim::of(&rmap), claims[1]);
     }

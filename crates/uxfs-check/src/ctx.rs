@@ -59,6 +59,11 @@ impl<'a> Ctx<'a> {
         }
     }
 
+    /// The same volume for a second look, with other options.
+    pub(crate) fn quiet<'b>(&'b self, options: &'b CheckOptions) -> Ctx<'b> {
+        Ctx::new(self.dev, self.geo.clone(), self.sb, options)
+    }
+
     /// Records a finding.
     pub(crate) fn find(&self, code: Code, place: Place, message: impl Into<String>) {
         let mut findings = self.findings.lock();
@@ -118,12 +123,16 @@ impl<'a> Ctx<'a> {
         Place::block(self.geo.fsb_ag(fsb), self.geo.fsb_agblock(fsb))
     }
 
+    /// The findings so far, to be changed.
+    pub(crate) fn findings(&self) -> parking_lot::MutexGuard<'_, Vec<Finding>> {
+        self.findings.lock()
+    }
+
     /// All findings in order, and how many were left out.
     pub(crate) fn into_findings(self) -> (Vec<Finding>, u64) {
         let mut findings = self.findings.into_inner();
-        findings.sort_by(|a, b| {
-            (&a.place, a.code, &a.message).cmp(&(&b.place, b.code, &b.message))
-        });
+        findings
+            .sort_by(|a, b| (&a.place, a.code, &a.message).cmp(&(&b.place, b.code, &b.message)));
         findings.dedup();
         (findings, self.left_out.into_inner())
     }

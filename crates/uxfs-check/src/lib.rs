@@ -38,6 +38,7 @@ mod links;
 mod log;
 mod options;
 mod owners;
+mod paths;
 mod records;
 mod report;
 mod sb;
@@ -62,7 +63,7 @@ use group::Group;
 use inode::{Local, PIECE, Pass};
 use table::Table;
 
-/// Most groups whose headers are believed to exist without looking at the device's length.
+/// Longest sector in bytes.
 const LONGEST_SECTOR: usize = 32768;
 
 /// Checks the volume on a device. `progress` is called now and then, from any thread.
@@ -81,7 +82,8 @@ pub fn check(
     };
     supported(&sb)?;
     let geo = Geometry::new(&sb);
-    let state = if geo.log_start.0 == 0 { log::State::default() } else { log::check(dev, &geo, &sb) };
+    let state =
+        if geo.log_start.0 == 0 { log::State::default() } else { log::check(dev, &geo, &sb) };
     let mut ctx = Ctx::new(dev, geo, sb, options);
     ctx.log_head = state.head;
     if ctx.geo.log_start.0 == 0 {
@@ -169,6 +171,7 @@ fn phases(ctx: &Ctx<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Totals {
     progress(Progress { phase: Phase::Links, done: 0, total: 1 });
     links::check(ctx, &groups, &table, locals);
     sb::check_counters(ctx, &groups);
+    paths::fill(ctx, &groups, &table, &mut ctx.findings());
     progress(Progress { phase: Phase::Links, done: 1, total: 1 });
     totals
 }

@@ -34,7 +34,8 @@ pub(crate) fn check(ctx: &Ctx<'_>, groups: &[Group], table: &Table, mut locals: 
         }
         let find = |code, message: String| ctx.find(code, Place::inode(ino), message);
         if let Some(told) = slot.wrong_type() {
-            let message = format!("an entry tells type {told} of an inode of type {}", slot.ftype());
+            let message =
+                format!("an entry tells type {told} of an inode of type {}", slot.ftype());
             find(code::DIR_FTYPE, message);
         }
         if parents_differ {

@@ -56,9 +56,8 @@ fn overlaps(
             ctx.find(code::BLOCK_LEAK, Place::block(ag, start), message);
         }
     };
-    let reaches = |far: &Option<Claim>, claim: &Claim| {
-        far.filter(|far| far.end() > u64::from(claim.start))
-    };
+    let reaches =
+        |far: &Option<Claim>, claim: &Claim| far.filter(|far| far.end() > u64::from(claim.start));
     for claim in claims {
         let shares = reflink && claim.may_share();
         leak(any.map_or(0, |far| far.end()), claim.start.into());

@@ -52,7 +52,14 @@ fn free_space(ctx: &Ctx<'_>, ag: AgNo, agf: &Agf, group: &mut Group) -> u64 {
     if by_start.complete && by_len.complete {
         compare_trees(ctx, ag, &free, other);
         compare(ctx, ag, code::AGF_FREEBLKS, "agf_freeblks", agf.freeblks.get().into(), total);
-        compare(ctx, ag, code::AGF_LONGEST, "agf_longest", agf.longest.get().into(), longest.into());
+        compare(
+            ctx,
+            ag,
+            code::AGF_LONGEST,
+            "agf_longest",
+            agf.longest.get().into(),
+            longest.into(),
+        );
     }
     for &(start, len) in &free {
         claim_free(group, start, len);

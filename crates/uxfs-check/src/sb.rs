@@ -25,7 +25,10 @@ type Rule = (bool, String);
 /// Rules for the primary superblock, whose sector is given.
 pub(crate) fn check_primary(ctx: &Ctx<'_>, sector: &[u8]) {
     let sb = &ctx.sb;
-    for (fine, message) in features(sb).into_iter().chain(layout(ctx)).chain(inodes(ctx)) {
+    let own = (sb.inprogress == 0, "inprogress is set".to_owned());
+    for (fine, message) in
+        features(sb).into_iter().chain(layout(sb)).chain(inodes(ctx)).chain([own])
+    {
         if !fine {
             ctx.find(code::SB_FIELD, Place::VOLUME, message);
         }
@@ -69,18 +72,15 @@ fn features(sb: &Superblock) -> Vec<Rule> {
             version.contains(Version::SECTOR) || !sector,
             format!("SECTOR bit against sectors of {}", sb.sectsize.get()),
         ),
-        (sb.inprogress == 0, "inprogress is set".into()),
         (sb.flags == 0 && sb.shared_vn == 0, "flags or shared_vn are not 0".into()),
     ]
 }
 
-fn layout(ctx: &Ctx<'_>) -> Vec<Rule> {
-    let sb = &ctx.sb;
+fn layout(sb: &Superblock) -> Vec<Rule> {
     let (unit, width) = (sb.unit.get(), sb.width.get());
     let rext = u64::from(sb.rextsize.get()) * u64::from(sb.blocksize.get());
     let realtime = sb.rblocks.get() != 0;
-    let no_realtime =
-        sb.rextents.get() == 0 && sb.rbmblocks.get() == 0 && sb.frextents.get() == 0;
+    let no_realtime = sb.rextents.get() == 0 && sb.rbmblocks.get() == 0 && sb.frextents.get() == 0;
     let sector = sb.version_flags().contains(Version::SECTOR);
     let (log_size, log_log) = (sb.logsectsize.get(), sb.logsectlog);
     let log_sector = log_size.is_power_of_two()
@@ -98,10 +98,6 @@ fn layout(ctx: &Ctx<'_>) -> Vec<Rule> {
             format!("log sectors of {log_size}, logarithm {log_log}"),
         ),
         (sb.logsunit.get() != 0, "log stripe unit 0".into()),
-        (
-            sb.logstart.get() != 0 || ctx.geo.log_start.0 == 0,
-            format!("log at {}", sb.logstart.get()),
-        ),
         (sb.logblocks.get() <= 1 << 20, format!("log of {} blocks", sb.logblocks.get())),
         (agsize * u64::from(sb.blocksize.get()) <= 1 << 40, format!("AGs of {agsize} blocks")),
         (sb.inoalignmt.get() < sb.agblocks.get(), format!("inode alignment {}", sb.inoalignmt)),
@@ -198,6 +194,10 @@ pub(crate) fn check_copy(ctx: &Ctx<'_>, ag: AgNo) {
             ("dirblklog", sb.dirblklog.into()),
             ("rextslog", sb.rextslog.into()),
             ("imax_pct", u64::from(sb.imax_pct > 100)),
+            ("features2", sb.features2.get().into()),
+            ("features_compat", sb.features_compat.get().into()),
+            ("features_ro_compat", sb.ro_compat().bits().into()),
+            ("features_incompat", u64::from(sb.incompat().bits() & !Incompat::NEEDSREPAIR.bits())),
             ("inoalignmt", sb.inoalignmt.get().into()),
             ("flags", u64::from(sb.flags) << 8 | u64::from(sb.shared_vn)),
             ("logsectsize", u64::from(sb.logsectsize.get()) << 8 | u64::from(sb.logsectlog)),
@@ -209,10 +209,26 @@ pub(crate) fn check_copy(ctx: &Ctx<'_>, ag: AgNo) {
             ctx.find(code::SB_COPY, place.clone(), message);
         }
     }
+    for (fine, message) in
+        features(copy).into_iter().chain(layout(copy)).chain(quota_copy(copy, sb))
+    {
+        if !fine {
+            ctx.find(code::SB_COPY, place.clone(), message);
+        }
+    }
     let fixed = |version: Version| version - Version::ATTR - Version::QUOTA - Version::DALIGN;
     if copy.uuid != sb.uuid || fixed(copy.version_flags()) != fixed(sb.version_flags()) {
         ctx.find(code::SB_COPY, place, "UUID or version differs from the primary's");
     }
+}
+
+/// Copies tell of no quota inodes, or of the same as the primary.
+fn quota_copy(copy: &Superblock, sb: &Superblock) -> Vec<Rule> {
+    let numbers = |sb: &Superblock| [sb.uquotino.get(), sb.gquotino.get(), sb.pquotino.get()];
+    let fine = |(told, wanted): (u64, u64)| told == 0 || told == u64::MAX || told == wanted;
+    let inodes = numbers(copy).into_iter().zip(numbers(sb)).all(fine);
+    let flags = copy.qflags.get() == 0 || copy.qflags == sb.qflags;
+    vec![(inodes && flags, "quota inodes or flags differ from the primary's".into())]
 }
 
 /// The counters, which are exact on a clean volume.

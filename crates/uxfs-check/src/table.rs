@@ -29,6 +29,7 @@ pub(crate) struct Slot {
     state: AtomicU32,
     nlink: AtomicU32,
     seen: AtomicU32,
+    parent: AtomicU64,
 }
 
 impl Slot {
@@ -58,10 +59,16 @@ impl Slot {
         self.nlink.store(nlink, Ordering::Relaxed);
     }
 
-    /// Takes down an entry that leads here.
-    pub(crate) fn see(&self, ftype: u8) {
+    /// Takes down an entry in `parent` that leads here.
+    pub(crate) fn see(&self, ftype: u8, parent: Ino) {
+        self.parent.store(parent.0, Ordering::Relaxed);
         self.seen.fetch_add(1, Ordering::Relaxed);
         self.state.fetch_or(1 << (TOLD + u32::from(ftype)), Ordering::Relaxed);
+    }
+
+    /// A directory with an entry that leads here.
+    pub(crate) fn parent(&self) -> Option<Ino> {
+        Some(Ino(self.parent.load(Ordering::Relaxed))).filter(|ino| ino.0 != 0)
     }
 
     /// The type.

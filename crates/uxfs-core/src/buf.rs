@@ -238,9 +238,9 @@ impl Cache {
         let mut at = 0;
         for piece in pieces {
             let end = at + piece.len as usize;
-            self.dev.read_at(piece.daddr.bytes(), &mut bytes[at..end]).map_err(|source| {
-                Error::Io { what: "reading", daddr: piece.daddr, source }
-            })?;
+            self.dev
+                .read_at(piece.daddr.bytes(), &mut bytes[at..end])
+                .map_err(|source| Error::Io { what: "reading", daddr: piece.daddr, source })?;
             at = end;
         }
         Ok(bytes)
@@ -262,12 +262,7 @@ impl Cache {
 
     /// Takes in what was read since `epoch`. `None` if it must be looked up again: another thread
     /// was faster, and what it did to the buffer since is what counts.
-    fn insert_read(
-        &self,
-        pieces: &Pieces,
-        content: Content,
-        epoch: u64,
-    ) -> Result<Option<BufRef>> {
+    fn insert_read(&self, pieces: &Pieces, content: Content, epoch: u64) -> Result<Option<BufRef>> {
         let buf = Buf::new(pieces.clone(), content);
         let key = buf.daddr().0;
         let mut shard = self.shard(buf.daddr()).lock();
@@ -416,6 +411,10 @@ impl Run {
         }
         let written = dev.write_at(self.start, &self.bytes);
         self.bytes.clear();
-        written.map_err(|source| Error::Io { what: "writing", daddr: Daddr(self.start >> 9), source })
+        written.map_err(|source| Error::Io {
+            what: "writing",
+            daddr: Daddr(self.start >> 9),
+            source,
+        })
     }
 }

@@ -21,9 +21,7 @@ impl Clock {
         match self {
             Self::Fixed(moment) => moment,
             Self::Real => match SystemTime::now().duration_since(UNIX_EPOCH) {
-                Ok(since) => {
-                    Timestamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
-                }
+                Ok(since) => Timestamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() },
                 Err(_) => Timestamp::default(),
             },
         }

@@ -1,9 +1,9 @@
 //! Blocks of directories and attributes: found through the fork's extents, read, grown and given
 //! back. The one place where directory and attribute code meets mapping and allocation.
 
-use uxfs_format::inode::{Fork, ForkFormat};
-use uxfs_format::verify::{BufKind, OwnerField, Owner};
 use uxfs_format::FileBlock;
+use uxfs_format::inode::{Fork, ForkFormat};
+use uxfs_format::verify::{BufKind, Owner, OwnerField};
 
 use crate::bmap;
 use crate::buf::{BufRef, Piece, Pieces};
@@ -54,12 +54,7 @@ pub fn read(
 }
 
 /// As [`pieces`]; what was looked up in a directory's btree is remembered.
-fn pieces_known(
-    fs: &Fs,
-    inode: &InodeState,
-    fork: Fork,
-    at: FileBlock,
-) -> Result<Option<Pieces>> {
+fn pieces_known(fs: &Fs, inode: &InodeState, fork: Fork, at: FileBlock) -> Result<Option<Pieces>> {
     if fork != Fork::Data || inode.core.format != ForkFormat::Btree {
         return pieces(fs, inode, fork, at);
     }
@@ -99,12 +94,7 @@ pub fn first_unused(
     Ok(at)
 }
 
-fn pieces(
-    fs: &Fs,
-    inode: &InodeState,
-    fork: Fork,
-    at: FileBlock,
-) -> Result<Option<Pieces>> {
+fn pieces(fs: &Fs, inode: &InodeState, fork: Fork, at: FileBlock) -> Result<Option<Pieces>> {
     let (mut at, end) = (at, at.plus(fsbs(fs, fork)));
     let mut pieces = Pieces::new();
     while at < end {

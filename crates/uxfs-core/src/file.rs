@@ -238,8 +238,7 @@ impl Fs {
         }
         let old = Extent { len: len.into(), ..extent };
         bmap::unmap(tx, slot, Fork::Data, old.offset, old.len, u64::MAX)?;
-        let new =
-            bmap::alloc_some(tx, slot, Fork::Data, old.offset, old.len, false, goal)?;
+        let new = bmap::alloc_some(tx, slot, Fork::Data, old.offset, old.len, false, goal)?;
         if new.len < old.len {
             // The rest of what was unmapped comes back by further pieces, each copied whole.
             self.copy_rest(tx, slot, &old, new.len, goal)?;
@@ -259,8 +258,7 @@ impl Fs {
         let mut at = skip;
         while at < old.len {
             let offset = old.offset.plus(at);
-            let new =
-                bmap::alloc_some(tx, slot, Fork::Data, offset, old.len - at, false, goal)?;
+            let new = bmap::alloc_some(tx, slot, Fork::Data, offset, old.len - at, false, goal)?;
             self.copy_blocks(old.start.plus(at), new.start, new.len)?;
             at += new.len;
         }

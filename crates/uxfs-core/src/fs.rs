@@ -246,8 +246,7 @@ impl Fs {
     /// Ends a reservation of `reserved` blocks that changed the counters by `change`, `kept` of it
     /// going on.
     pub(crate) fn apply(&self, reserved: u64, change: Counters, kept: u64) {
-        self.available
-            .fetch_add(reserved as i64 - kept as i64 + change.fdblocks, Ordering::AcqRel);
+        self.available.fetch_add(reserved as i64 - kept as i64 + change.fdblocks, Ordering::AcqRel);
         self.fdblocks.fetch_add(change.fdblocks, Ordering::AcqRel);
         self.icount.fetch_add(change.icount, Ordering::AcqRel);
         self.ifree.fetch_add(change.ifree, Ordering::AcqRel);
@@ -283,8 +282,11 @@ impl Fs {
 fn read_superblock(dev: &dyn BlockDev) -> Result<Vec<u8>> {
     let read = |len: usize| {
         let mut sector = vec![0; len];
-        dev.read_at(0, &mut sector)
-            .map_err(|source| Error::Io { what: "reading", daddr: Daddr(0), source })?;
+        dev.read_at(0, &mut sector).map_err(|source| Error::Io {
+            what: "reading",
+            daddr: Daddr(0),
+            source,
+        })?;
         Ok::<_, Error>(sector)
     };
     if dev.len() < 512 {
@@ -320,9 +322,11 @@ fn check_features(sb: &Superblock, options: &OpenOptions) -> Result<()> {
     let refuse = |what: String| Err(Error::Unsupported(what));
     let incompat = sb.incompat();
     if incompat.contains(Incompat::NEEDSREPAIR) {
-        return refuse("the volume needs a repair (an earlier change did not finish): run \
+        return refuse(
+            "the volume needs a repair (an earlier change did not finish): run \
                        xfs_repair on it first"
-            .into());
+                .into(),
+        );
     }
     let unknown = incompat - INCOMPAT_KNOWN;
     if !unknown.is_empty() {

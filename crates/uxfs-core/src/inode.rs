@@ -135,11 +135,7 @@ impl Inodes {
         self.insert_into(&mut shard, state)
     }
 
-    fn insert_into(
-        &self,
-        shard: &mut Shard,
-        state: InodeState,
-    ) -> (InodeRef, Option<InodeState>) {
+    fn insert_into(&self, shard: &mut Shard, state: InodeState) -> (InodeRef, Option<InodeState>) {
         let ino = state.ino;
         if let Some(slot) = shard.slots.get(&ino.0) {
             return (Arc::clone(&slot.cell), Some(state));
@@ -243,5 +239,11 @@ fn read(fs: &Fs, ino: Ino) -> Result<InodeState> {
     let content = buf.read();
     let raw = &content[offset..offset + fs.geo.inode_size as usize];
     let core = InodeCore::decode(raw, ino, &fs.geo.meta_uuid)?;
-    Ok(InodeState { ino, core, literal: raw[inode::CORE_LEN..].into(), hints: Hints::default(), dirty: false })
+    Ok(InodeState {
+        ino,
+        core,
+        literal: raw[inode::CORE_LEN..].into(),
+        hints: Hints::default(),
+        dirty: false,
+    })
 }

@@ -132,9 +132,11 @@ impl Fs {
     }
 
     fn write_superblock(&self, sector: &[u8]) -> Result<()> {
-        self.dev
-            .write_at(0, sector)
-            .map_err(|source| Error::Io { what: "writing", daddr: Daddr(0), source })
+        self.dev.write_at(0, sector).map_err(|source| Error::Io {
+            what: "writing",
+            daddr: Daddr(0),
+            source,
+        })
     }
 
     fn flush(&self) -> Result<()> {
@@ -164,10 +166,7 @@ impl Fs {
         self.flush()
     }
 
-    fn edit_copies(
-        &self,
-        change: impl Fn(&mut uxfs_format::superblock::Superblock),
-    ) -> Result<()> {
+    fn edit_copies(&self, change: impl Fn(&mut uxfs_format::superblock::Superblock)) -> Result<()> {
         use uxfs_format::superblock::{CRC_OFFSET, Superblock};
         for ag in 1..self.geo.ag_count {
             let daddr = self.geo.ag_sector_daddr(uxfs_format::AgNo(ag), 0);

@@ -18,10 +18,7 @@ pub const BIGTIME_MAX_SEC: i64 = (u64::MAX / NSEC_PER_SEC) as i64 - BIGTIME_EPOC
 impl Timestamp {
     /// From the 64-bit nanosecond form.
     pub fn from_bigtime(raw: u64) -> Self {
-        Self {
-            sec: (raw / NSEC_PER_SEC) as i64 - BIGTIME_EPOCH,
-            nsec: (raw % NSEC_PER_SEC) as u32,
-        }
+        Self { sec: (raw / NSEC_PER_SEC) as i64 - BIGTIME_EPOCH, nsec: (raw % NSEC_PER_SEC) as u32 }
     }
 
     /// To the 64-bit nanosecond form; a moment outside its range becomes the nearest in it.

@@ -102,14 +102,10 @@ impl BufKind {
     /// Where it keeps checksum, address, owner; `None` for inode clusters, whose inodes each have
     /// their own.
     pub const fn layout(self) -> Option<Layout> {
-        let da = Layout {
-            crc: 12,
-            blkno: Some(16),
-            lsn: 24,
-            uuid: 32,
-            owner: OwnerField::Inode(48),
-        };
-        let dir = Layout { crc: 4, blkno: Some(8), lsn: 16, uuid: 24, owner: OwnerField::Inode(40) };
+        let da =
+            Layout { crc: 12, blkno: Some(16), lsn: 24, uuid: 32, owner: OwnerField::Inode(48) };
+        let dir =
+            Layout { crc: 4, blkno: Some(8), lsn: 16, uuid: 24, owner: OwnerField::Inode(40) };
         let remote =
             Layout { crc: 12, blkno: Some(40), lsn: 48, uuid: 16, owner: OwnerField::Inode(32) };
         Some(match self {
@@ -352,12 +348,7 @@ fn check_agfl(buffer: &[u8], geo: &Geometry) -> Result<(), String> {
     Ok(())
 }
 
-fn check_btree(
-    buffer: &[u8],
-    tree: TreeKind,
-    daddr: Daddr,
-    geo: &Geometry,
-) -> Result<(), String> {
+fn check_btree(buffer: &[u8], tree: TreeKind, daddr: Daddr, geo: &Geometry) -> Result<(), String> {
     let wanted = match tree {
         TreeKind::Rmap => geo.ro_compat.contains(RoCompat::RMAPBT),
         TreeKind::Refcount => geo.ro_compat.contains(RoCompat::REFLINK),

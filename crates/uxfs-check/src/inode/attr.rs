@@ -21,6 +21,9 @@ use crate::code;
 /// Attributes that hold access control lists.
 const ACLS: [&[u8]; 2] = [b"SGI_ACL_FILE", b"SGI_ACL_DEFAULT"];
 
+/// Where a leaf block says whether its names have holes between them.
+const HOLES: usize = 62;
+
 /// Attributes of one inode being looked at.
 struct Attrs<'d, 'p, 'a> {
     pass: &'d Pass<'p, 'a>,
@@ -138,6 +141,13 @@ impl Attrs<'_, '_, '_> {
     fn leaf(&mut self, bytes: &[u8], fsb: FsBlock) {
         let ctx = self.pass.ctx;
         let place = ctx.place(fsb).of(self.inode.ino);
+        let header = leaf::Header::decode(bytes);
+        let lowest = leaf::records(bytes).map(|r| r.entry.at).min().unwrap_or(bytes.len());
+        // With holes between the names, the kernel leaves it lower than it need be.
+        if header.first != lowest && bytes[HOLES] == 0 {
+            let message = format!("firstused is {}, the lowest name at {lowest}", header.first);
+            ctx.find(code::ATTR_BLOCK, place.clone(), message);
+        }
         for record in leaf::records(bytes) {
             let Record { entry, name, value, .. } = record;
             let local = if let Value::Local(value) = value { value } else { b"" };

@@ -16,6 +16,11 @@ use crate::finding::Place;
 /// Most links an inode can have.
 const NLINK_MAX: u32 = (1 << 31) - 1;
 
+/// Nanoseconds in a second.
+const NSEC: u32 = 1_000_000_000;
+/// Where an inode's times lie.
+const TIMES: [usize; 4] = [32, 40, 48, 144];
+
 /// A free inode has nothing left.
 pub(crate) fn check_free(ctx: &Ctx<'_>, ino: Ino, raw: &[u8]) {
     let zero = |what: &str, value: u64| {
@@ -26,14 +31,31 @@ pub(crate) fn check_free(ctx: &Ctx<'_>, ino: Ino, raw: &[u8]) {
     };
     zero("link count", be32(raw, 16).into());
     zero("blocks", be64(raw, 64));
+    zero("extents", be64(raw, 24) | u64::from(be32(raw, 76)) | u64::from(be16(raw, 80)));
+    zero("attribute fork at", raw[82].into());
+    zero("flags", be16(raw, 90).into());
+    // These two stay when an inode is freed.
+    let mut stay = Flags2::empty();
+    stay.set(Flags2::BIGTIME, ctx.geo.has_bigtime());
+    stay.set(Flags2::NREXT64, ctx.geo.has_nrext64());
+    zero("flags2", be64(raw, 120) & !stay.bits());
     let next = be32(raw, inode::NEXT_UNLINKED_OFFSET);
     if next != u32::MAX {
         let message = format!("a free inode on an unlinked list, next {next}");
         ctx.find(code::INODE_UNLINKED, Place::inode(ino), message);
     }
-    if raw[5] > 3 || raw[83] > 3 {
+    // 0 if it was never in use.
+    let known = [ForkFormat::Dev as u8, ForkFormat::Extents as u8];
+    if !known.contains(&raw[5]) || !known.contains(&raw[83]) {
         let message = format!("a free inode of formats {} and {}", raw[5], raw[83]);
         ctx.find(code::INODE_FREE, Place::inode(ino), message);
+    }
+    let bigtime = be64(raw, 120) & Flags2::BIGTIME.bits() != 0;
+    for at in TIMES {
+        if !bigtime && be32(raw, at + 4) >= NSEC {
+            let message = format!("a time of {} nanoseconds", be32(raw, at + 4));
+            ctx.find(code::INODE_TIME, Place::inode(ino), message);
+        }
     }
 }
 
@@ -98,8 +120,7 @@ fn flags(ctx: &Ctx<'_>, inode: &Inode<'_>) {
     if flags.contains(Flags::NEWRTBM) && inode.ino != geo.rt_inos[0] {
         bad("marked as the realtime bitmap");
     }
-    let of_dirs =
-        Flags::RTINHERIT | Flags::EXTSZINHERIT | Flags::PROJINHERIT | Flags::NOSYMLINKS;
+    let of_dirs = Flags::RTINHERIT | Flags::EXTSZINHERIT | Flags::PROJINHERIT | Flags::NOSYMLINKS;
     if flags.intersects(of_dirs) && !core.is_dir() {
         bad("a flag of directories on something else");
     }
@@ -158,7 +179,7 @@ fn times(ctx: &Ctx<'_>, inode: &Inode<'_>) {
     let core = &inode.core;
     let times = [("atime", core.atime), ("mtime", core.mtime), ("ctime", core.ctime)];
     for (name, time) in times.into_iter().chain([("crtime", core.crtime)]) {
-        if time.nsec >= 1_000_000_000 {
+        if time.nsec >= NSEC {
             let message = format!("{name} has {} nanoseconds", time.nsec);
             ctx.find(code::INODE_TIME, inode.place(), message);
         }

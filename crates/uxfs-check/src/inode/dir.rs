@@ -112,7 +112,10 @@ impl Dir<'_, '_, '_> {
             let message = format!("entry \"{}\" leads to inode {ino}, the volume's own", show());
             ctx.find(code::DIR_ENTRY, self.inode.place(), message);
         }
-        slot.see(ftype);
+        slot.see(ftype, self.inode.ino);
+        if local.wanted.contains(&ino) {
+            local.names.push((ino, name.to_vec()));
+        }
         if ftype == FileType::Directory as u8 {
             local.links.push((ino, self.inode.ino));
         }
@@ -195,14 +198,7 @@ impl Dir<'_, '_, '_> {
         scan
     }
 
-    fn block(
-        &self,
-        bytes: &[u8],
-        number: u64,
-        kind: BufKind,
-        scan: &mut Scan,
-        local: &mut Local,
-    ) {
+    fn block(&self, bytes: &[u8], number: u64, kind: BufKind, scan: &mut Scan, local: &mut Local) {
         let end = match kind {
             BufKind::DirBlock => block::Tail::of(bytes).leaf_start(bytes.len()),
             _ => bytes.len(),

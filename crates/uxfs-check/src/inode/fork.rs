@@ -112,13 +112,7 @@ fn walk(
     sum
 }
 
-fn extent_fine(
-    ctx: &Ctx<'_>,
-    inode: &Inode<'_>,
-    fork: Fork,
-    extent: &Extent,
-    before: u64,
-) -> bool {
+fn extent_fine(ctx: &Ctx<'_>, inode: &Inode<'_>, fork: Fork, extent: &Extent, before: u64) -> bool {
     let realtime = fork == Fork::Data && inode.core.flags.contains(Flags::REALTIME);
     let problem = if extent.len == 0 {
         "is empty"

@@ -1,8 +1,8 @@
 //! The index of a directory of more than one block: the leaves by hash, and the room of each data
 //! block, against what the data blocks hold.
 
-use uxfs_format::dir::leaf::{self, NO_BLOCK};
 use uxfs_format::dir::free;
+use uxfs_format::dir::leaf::{self, NO_BLOCK};
 use uxfs_format::geometry::DIR_LEAF_OFFSET;
 use uxfs_format::verify::BufKind;
 use uxfs_format::{FileBlock, da};
@@ -39,8 +39,7 @@ pub(crate) fn check(reader: &mut Reader<'_, '_>, scan: &mut Scan) {
     let geo = &reader.ctx.geo;
     let (start, free) = (geo.dir_leaf_start(), geo.dir_free_start());
     let has_free = blocks_from(reader.map, free, u64::MAX) > 0;
-    let index =
-        if has_free { nodes(reader, start, free) } else { one_leaf(reader, start, free) };
+    let index = if has_free { nodes(reader, start, free) } else { one_leaf(reader, start, free) };
     if !index.complete || !scan.complete {
         return;
     }

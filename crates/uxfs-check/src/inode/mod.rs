@@ -14,6 +14,7 @@ mod fork;
 mod index;
 mod symlink;
 
+use rustc_hash::FxHashSet;
 use uxfs_format::btree::InodeChunk;
 use uxfs_format::dir::FileType;
 use uxfs_format::geometry::CHUNK_INODES;
@@ -68,6 +69,10 @@ pub(crate) struct Local {
     pub(crate) unlinked: Vec<(Ino, AgIno)>,
     /// Files marked as sharing blocks.
     pub(crate) reflinked: Vec<Ino>,
+    /// Inodes whose names are wanted.
+    pub(crate) wanted: FxHashSet<Ino>,
+    /// Their names.
+    pub(crate) names: Vec<(Ino, Vec<u8>)>,
     /// What was looked at.
     pub(crate) totals: Totals,
     /// Could the blocks of some inode not be told?
@@ -150,13 +155,7 @@ pub(crate) fn check(pass: &Pass<'_, '_>, ag: AgNo, chunks: &[InodeChunk], local:
     local.flush(pass.groups);
 }
 
-fn check_chunk(
-    pass: &Pass<'_, '_>,
-    ag: AgNo,
-    chunk: &InodeChunk,
-    raw: &[u8],
-    local: &mut Local,
-) {
+fn check_chunk(pass: &Pass<'_, '_>, ag: AgNo, chunk: &InodeChunk, raw: &[u8], local: &mut Local) {
     let geo = &pass.ctx.geo;
     let present = chunk.present();
     for (bit, raw) in raw.chunks_exact(geo.inode_size as usize).enumerate() {
@@ -241,6 +240,19 @@ fn check_inode(pass: &Pass<'_, '_>, ino: Ino, raw: &[u8], local: &mut Local) {
     }
     if whole {
         attr::check(pass, &inode, &attrs);
+    }
+}
+
+/// Reads one inode again, for the names in it.
+pub(crate) fn reread(pass: &Pass<'_, '_>, ino: Ino, local: &mut Local) {
+    let geo = &pass.ctx.geo;
+    let agino = geo.ino_agino(ino);
+    let skip = (agino.0 & (geo.inodes_per_block() - 1)) << geo.inode_log;
+    let daddr = geo.ag_daddr(geo.ino_ag(ino), geo.agino_block(agino));
+    let mut raw = vec![0; geo.inode_size as usize];
+    let at = uxfs_format::Daddr(daddr.0 + u64::from(skip >> 9));
+    if pass.ctx.read(at, &mut raw, &Place::inode(ino)) && be16(&raw, 0) == inode::MAGIC {
+        check_inode(pass, ino, &raw, local);
     }
 }
 

@@ -36,7 +36,9 @@ fn fresh_volumes() {
 #[test]
 fn fresh_volumes_of_the_real_mkfs() {
     let volume = Volume::empty();
-    for line in ["", "-m rmapbt=1", "-b size=1k", "-s size=4k -d agcount=5", "-i size=2k,maxpct=5"] {
+    for line in
+        ["", "-m rmapbt=1", "-b size=1k", "-s size=4k -d agcount=5", "-i size=2048,maxpct=5"]
+    {
         let words: Vec<&str> = line.split_whitespace().collect();
         uxfs_oracle::mkfs(&volume.path, 512 * MIB, &words);
         volume.clean(line);

@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use uxfs::disk::{FileDev, OpenMode};
+use uxfs::disk::OpenMode;
 use uxfs::format::crc;
 use uxfs_oracle::{Rng, program};
 
 use crate::fields::fields;
 use crate::structures::{Kind, Structure, find};
-use crate::volume::{FEATURES, Volume, examine, fill, setting};
+use crate::volume::{FEATURES, Volume, device, examine, fill, setting};
 
 /// No damage may keep the check busy for longer; generous, for a machine that does other things.
 const LONGEST: Duration = Duration::from_secs(20);
@@ -36,7 +36,7 @@ struct Base {
 
 impl Base {
     fn new(volume: Volume, name: String) -> Self {
-        let dev = FileDev::open(&volume.path, OpenMode::Read).unwrap();
+        let dev = device(&volume.path, OpenMode::Read);
         let mut kinds: BTreeMap<String, Vec<Structure>> = BTreeMap::new();
         for structure in find(&dev) {
             kinds.entry(format!("{:?}", structure.kind)).or_default().push(structure);
@@ -211,10 +211,28 @@ fn every_kind_of_structure_is_there() {
         kinds.extend(base.kinds.into_iter().map(|(kind, _)| kind));
     }
     for kind in [
-        "Superblock", "Agf", "Agi", "Agfl", "Btree(Bno)", "Btree(Cnt)", "Btree(Ino)",
-        "Btree(FreeIno)", "Btree(Rmap)", "Btree(Refcount)", "Btree(Bmap)", "Inode", "DirBlock",
-        "DirData", "DirLeaf1", "DirLeafN", "DirFree", "DaNode", "AttrLeaf", "AttrRemote",
-        "Symlink", "LogRecord",
+        "Superblock",
+        "Agf",
+        "Agi",
+        "Agfl",
+        "Btree(Bno)",
+        "Btree(Cnt)",
+        "Btree(Ino)",
+        "Btree(FreeIno)",
+        "Btree(Rmap)",
+        "Btree(Refcount)",
+        "Btree(Bmap)",
+        "Inode",
+        "DirBlock",
+        "DirData",
+        "DirLeaf1",
+        "DirLeafN",
+        "DirFree",
+        "DaNode",
+        "AttrLeaf",
+        "AttrRemote",
+        "Symlink",
+        "LogRecord",
     ] {
         assert!(kinds.iter().any(|k| k.contains(kind)), "no {kind} in {kinds:?}");
     }

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use uxfs::disk::{BlockDev, FileDev, MemDev, OpenMode};
+use uxfs::disk::{BlockDev, MemDev, OpenMode};
 use uxfs::format::crc;
 use uxfs_check::{CheckOptions, check};
 use uxfs_oracle::Rng;
 
 use crate::structures::find;
-use crate::volume::{Volume, fill, setting};
+use crate::volume::{Volume, device, fill, setting};
 
 fn load(volume: &Volume) -> MemDev {
-    let file = FileDev::open(&volume.path, OpenMode::Read).unwrap();
+    let file = device(&volume.path, OpenMode::Read);
     let memory = MemDev::new(file.len());
     let mut buf = vec![0; 64 << 10];
     for at in (0..file.len()).step_by(buf.len()) {

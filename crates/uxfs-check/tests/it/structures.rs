@@ -107,7 +107,9 @@ fn block_structures(geo: &Geometry, at: u64, bytes: &[u8], found: &mut Vec<Struc
     }
     let size = geo.inode_size as usize;
     for (index, raw) in bytes[..block].chunks_exact(size).enumerate() {
-        if raw[..2] == *b"IN" && crc::matches(raw, inode::CRC_OFFSET) && raw[160..176] == geo.meta_uuid.0
+        if raw[..2] == *b"IN"
+            && crc::matches(raw, inode::CRC_OFFSET)
+            && raw[160..176] == geo.meta_uuid.0
         {
             found.push(Structure { kind: Kind::Inode, at: at + (index * size) as u64, len: size });
         }

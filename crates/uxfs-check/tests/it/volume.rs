@@ -1,14 +1,17 @@
 //! Volumes with something of everything on them.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use uxfs::clock::Clock;
 use uxfs::disk::{FileDev, OpenMode};
+use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFSOCK};
 use uxfs::format::timestamp::Timestamp;
-use uxfs::format::Ino;
 use uxfs::{Fs, NewInode, OpenOptions, XattrMode, mkfs};
 use uxfs_check::{CheckError, CheckOptions, Report, check};
 
@@ -33,9 +36,21 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
     }
 }
 
+/// Opens an image. A program that another test is just starting has all open files for a moment,
+/// and their locks with them.
+pub(crate) fn device(path: &Path, mode: OpenMode) -> FileDev {
+    for _ in 0..500 {
+        match FileDev::open(path, mode) {
+            Err(e) if e.kind() == ErrorKind::ResourceBusy => sleep(Duration::from_millis(10)),
+            other => return other.unwrap(),
+        }
+    }
+    panic!("{} stays in use", path.display());
+}
+
 /// Checks an image.
 pub(crate) fn examine(path: &Path) -> Result<Report, CheckError> {
-    let dev = FileDev::open(path, OpenMode::Read).unwrap();
+    let dev = device(path, OpenMode::Read);
     check(&dev, &CheckOptions::default(), &|_| {})
 }
 
@@ -64,7 +79,7 @@ impl Volume {
         }
         let layout =
             mkfs::Layout::new(&options, mib * MIB).unwrap_or_else(|e| panic!("{line}: {e}"));
-        let dev = FileDev::open(&volume.path, OpenMode::Create(mib * MIB)).unwrap();
+        let dev = device(&volume.path, OpenMode::Create(mib * MIB));
         mkfs::write(&layout, &dev, &mkfs::WriteOptions::default()).unwrap();
         volume
     }
@@ -81,7 +96,7 @@ impl Volume {
         let mut options = OpenOptions::default();
         options.clock = Clock::Fixed(Timestamp { sec: 1_700_000_000, nsec: 123_456_789 });
         options.seed = Some(7);
-        let dev = FileDev::open(&self.path, OpenMode::Write).unwrap();
+        let dev = device(&self.path, OpenMode::Write);
         Fs::open(Arc::new(dev), options).unwrap()
     }
 

@@ -6,8 +6,8 @@ use uxfs_format::btree::FreeExtent;
 use uxfs_format::{AgBlock, AgNo};
 
 use super::freelist;
-use crate::btree::{BnoTree, Cnt, CntTree, Cursor, Env};
 use crate::btree::Bno;
+use crate::btree::{BnoTree, Cnt, CntTree, Cursor, Env};
 use crate::error::Result;
 use crate::tx::Tx;
 

@@ -65,12 +65,9 @@ impl Owner {
                 unwritten,
                 ..base
             },
-            Self::Bmbt { ino, fork } => Rmap {
-                owner: RmapOwner(ino.0),
-                attr: fork == Fork::Attr,
-                bmbt: true,
-                ..base
-            },
+            Self::Bmbt { ino, fork } => {
+                Rmap { owner: RmapOwner(ino.0), attr: fork == Fork::Attr, bmbt: true, ..base }
+            }
         }
     }
 }
@@ -187,13 +184,7 @@ pub(crate) fn free_later(
 }
 
 /// Gives back blocks of a fork or its tree at the end of the transaction.
-pub(crate) fn free_owned_later(
-    tx: &mut Tx<'_>,
-    ag: AgNo,
-    start: AgBlock,
-    len: u32,
-    owner: Owner,
-) {
+pub(crate) fn free_owned_later(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32, owner: Owner) {
     tx.deferred.push(Deferred::Free { ag, start, len, owner: Some(owner), shared: false });
 }
 
@@ -202,8 +193,7 @@ pub(crate) fn free_owned_later(
 pub(crate) fn free_fork_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) {
     let geo = &tx.fs().geo;
     let (ag, start) = (geo.fsb_ag(extent.start), geo.fsb_agblock(extent.start));
-    let owner =
-        Owner::Fork { ino, fork, offset: extent.offset, unwritten: extent.unwritten };
+    let owner = Owner::Fork { ino, fork, offset: extent.offset, unwritten: extent.unwritten };
     // An extent never has more blocks than fit its 21 bits.
     let len = extent.len as u32;
     let shared = fork == Fork::Data && geo.has_reflink();
@@ -218,8 +208,7 @@ pub(crate) fn convert_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Exte
         return;
     }
     let (ag, start) = (geo.fsb_ag(extent.start), geo.fsb_agblock(extent.start));
-    let owner =
-        Owner::Fork { ino, fork, offset: extent.offset, unwritten: extent.unwritten };
+    let owner = Owner::Fork { ino, fork, offset: extent.offset, unwritten: extent.unwritten };
     tx.deferred.push(Deferred::Convert { ag, rmap: owner.rmap(start, extent.len as u32) });
 }
 

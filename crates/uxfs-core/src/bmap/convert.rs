@@ -120,12 +120,7 @@ fn fill_node(tx: &mut Tx<'_>, buf: &BufRef, entries: &[RootEntry]) {
 
 /// Moves the records of a fork in extents form into the first block of a btree whose root takes
 /// `room` bytes.
-pub(super) fn to_btree(
-    tx: &mut Tx<'_>,
-    slot: InodeSlot,
-    fork: Fork,
-    room: usize,
-) -> Result<()> {
+pub(super) fn to_btree(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, room: usize) -> Result<()> {
     if root_max(room) == 0 {
         let problem = format!("{fork:?} fork of {room} bytes has no room for a btree's root");
         return Err(tx.inode(slot).corrupt(problem));
@@ -149,11 +144,7 @@ pub(super) fn to_btree(
 }
 
 /// Brings the records of a btree back into the inode if they fit there.
-pub(super) fn to_extents_if_fitting(
-    tx: &mut Tx<'_>,
-    slot: InodeSlot,
-    fork: Fork,
-) -> Result<()> {
+pub(super) fn to_extents_if_fitting(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork) -> Result<()> {
     let inode = tx.inode(slot);
     let (count, room) = (inode.core.fork_extents(fork) as usize, inode.fork(fork).len());
     if count * RECORD_LEN > room {
@@ -199,10 +190,8 @@ fn free_below(tx: &mut Tx<'_>, tree: &Bmbt, block: u64, level: u16) -> Result<()
         let children: Vec<u64> = {
             let bytes = buf.read();
             let ptrs = TreeKind::Bmap.header().len + 8 * TreeKind::Bmap.max_node(bytes.len());
-            let num = usize::from(u16::from_be_bytes([
-                bytes[NUMRECS_OFFSET],
-                bytes[NUMRECS_OFFSET + 1],
-            ]));
+            let num =
+                usize::from(u16::from_be_bytes([bytes[NUMRECS_OFFSET], bytes[NUMRECS_OFFSET + 1]]));
             let ptr = |i: usize| {
                 bytes[ptrs + 8 * i..ptrs + 8 * i + 8]
                     .iter()

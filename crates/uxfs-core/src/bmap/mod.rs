@@ -56,12 +56,7 @@ pub fn first_unused(
 ///
 /// # Errors
 /// A damaged structure on the way.
-pub fn last_before(
-    fs: &Fs,
-    inode: &InodeState,
-    fork: Fork,
-    below: FileBlock,
-) -> Result<FileBlock> {
+pub fn last_before(fs: &Fs, inode: &InodeState, fork: Fork, below: FileBlock) -> Result<FileBlock> {
     let last = before(fs, inode, fork, below)?;
     Ok(last.map_or(FileBlock(0), |e| e.end().min(below)))
 }
@@ -76,17 +71,15 @@ pub(crate) fn map(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, new: Extent) -> 
     let inode = tx.inode(slot);
     let left = before(fs, inode, fork, new.offset)?;
     let right = at_or_after(fs, inode, fork, new.offset)?;
-    let overlap = left.is_some_and(|l| l.end() > new.offset)
-        || right.is_some_and(|r| r.offset < new.end());
+    let overlap =
+        left.is_some_and(|l| l.end() > new.offset) || right.is_some_and(|r| r.offset < new.end());
     if overlap {
         return Err(inode.corrupt(format!("{fork:?} blocks at {} are mapped twice", new.offset)));
     }
     let left = left.filter(|l| joins(fs, l, &new));
     let right = right.filter(|r| joins(fs, &new, r));
     match (left, right) {
-        (Some(left), Some(right))
-            if left.len + new.len + right.len <= MAX_EXTENT_LEN =>
-        {
+        (Some(left), Some(right)) if left.len + new.len + right.len <= MAX_EXTENT_LEN => {
             delete_rec(tx, slot, fork, &right)?;
             let len = left.len + new.len + right.len;
             update_rec(tx, slot, fork, &left, &Extent { len, ..left })
@@ -219,7 +212,9 @@ pub(crate) fn mark_written(
     let fork = Fork::Data;
     let ino = tx.inode(slot).ino;
     let (mut at, end) = (at, at.plus(len));
-    while let Some(old) = at_or_after(tx.fs(), tx.inode(slot), fork, at)? {
+    while at < end
+        && let Some(old) = at_or_after(tx.fs(), tx.inode(slot), fork, at)?
+    {
         if old.offset >= end {
             break;
         }

@@ -90,12 +90,7 @@ pub fn at_or_after(
 ///
 /// # Errors
 /// A damaged structure on the way.
-pub fn before(
-    fs: &Fs,
-    inode: &InodeState,
-    fork: Fork,
-    at: FileBlock,
-) -> Result<Option<Extent>> {
+pub fn before(fs: &Fs, inode: &InodeState, fork: Fork, at: FileBlock) -> Result<Option<Extent>> {
     let Some(last) = at.0.checked_sub(1) else { return Ok(None) };
     let found = match inode.core.fork_format(fork) {
         ForkFormat::Extents => {
@@ -149,12 +144,7 @@ fn checked(
 }
 
 /// Adds a record that overlaps and joins no other.
-pub(super) fn insert_rec(
-    tx: &mut Tx<'_>,
-    slot: InodeSlot,
-    fork: Fork,
-    rec: &Extent,
-) -> Result<()> {
+pub(super) fn insert_rec(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, rec: &Extent) -> Result<()> {
     let inode = tx.inode(slot);
     let count = inode.core.fork_extents(fork);
     if count >= inode.core.max_extents(fork) {
@@ -214,12 +204,7 @@ pub(super) fn update_rec(
 }
 
 /// Takes a record away.
-pub(super) fn delete_rec(
-    tx: &mut Tx<'_>,
-    slot: InodeSlot,
-    fork: Fork,
-    old: &Extent,
-) -> Result<()> {
+pub(super) fn delete_rec(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, old: &Extent) -> Result<()> {
     let inode = tx.inode(slot);
     let count = inode.core.fork_extents(fork);
     let format = inode.core.fork_format(fork);

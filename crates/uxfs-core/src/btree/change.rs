@@ -43,7 +43,13 @@ impl<T: Tree> Cursor<T> {
         self.insert_entry(tx, tree, 0, rec_entry::<T>(rec))
     }
 
-    fn insert_entry(&mut self, tx: &mut Tx<'_>, tree: &T, level: usize, entry: Entry) -> Result<()> {
+    fn insert_entry(
+        &mut self,
+        tx: &mut Tx<'_>,
+        tree: &T,
+        level: usize,
+        entry: Entry,
+    ) -> Result<()> {
         let shape = self.path[level].node.shape(Env::Tx(tx), tree, level);
         let num = self.path[level].node.num(Env::Tx(tx), tree, level);
         if num >= shape.max {
@@ -81,9 +87,8 @@ impl<T: Tree> Cursor<T> {
     /// Moves the root's entries from the inode into a new block, the only child of the root then.
     fn push_down(&mut self, tx: &mut Tx<'_>, tree: &T) -> Result<()> {
         let level = self.path.len() - 1;
-        let (num, near) = self.path[level].node.with(Env::Tx(tx), tree, level, |b, s| {
-            (s.num(b), s.ptr(b, 0))
-        });
+        let (num, near) =
+            self.path[level].node.with(Env::Tx(tx), tree, level, |b, s| (s.num(b), s.ptr(b, 0)));
         let (buf, block) = new_block(tx, tree, level, near)?;
         let child = Node::Block(buf);
         child.copy(tx, tree, level, 0, &Node::Fork, 0..num);
@@ -142,9 +147,8 @@ impl<T: Tree> Cursor<T> {
         let env = Env::Tx(tx);
         let Some(up) = self.path.get(level + 1) else { return Ok(None) };
         let Some(index) = of(up.index) else { return Ok(None) };
-        let block = up.node.with(env, tree, level + 1, |b, s| {
-            (index < s.num(b)).then(|| s.ptr(b, index))
-        });
+        let block =
+            up.node.with(env, tree, level + 1, |b, s| (index < s.num(b)).then(|| s.ptr(b, index)));
         block.map(|block| read_block(env, tree, block, level)).transpose()
     }
 

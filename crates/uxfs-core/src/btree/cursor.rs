@@ -170,8 +170,7 @@ impl<T: Tree> Cursor<T> {
     pub fn rec(&self, env: Env<'_, '_>, tree: &T) -> Option<T::Rec> {
         let leaf = &self.path[0];
         leaf.node.with(env, tree, 0, |b, s| {
-            (leaf.index < s.num(b))
-                .then(|| T::read_rec(&b[s.entries(leaf.index..leaf.index + 1)]))
+            (leaf.index < s.num(b)).then(|| T::read_rec(&b[s.entries(leaf.index..leaf.index + 1)]))
         })
     }
 

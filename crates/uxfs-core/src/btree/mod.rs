@@ -32,7 +32,9 @@ use uxfs_format::{AgNo, Daddr};
 pub use bmbt::Bmbt;
 pub(crate) use bmbt::{ROOT_HEADER, root_max};
 pub use cursor::Cursor;
-pub use short::{AgKind, AgTree, Bno, BnoTree, Cnt, CntTree, FinoTree, InoTree, RefcountTree, RmapKey, RmapTree};
+pub use short::{
+    AgKind, AgTree, Bno, BnoTree, Cnt, CntTree, FinoTree, InoTree, RefcountTree, RmapKey, RmapTree,
+};
 
 use crate::buf::BufRef;
 use crate::error::Result;

@@ -136,13 +136,7 @@ impl Node {
         }
     }
 
-    pub(super) fn set_num<T: Tree>(
-        &self,
-        tx: &mut Tx<'_>,
-        tree: &T,
-        shape: &Shape,
-        num: usize,
-    ) {
+    pub(super) fn set_num<T: Tree>(&self, tx: &mut Tx<'_>, tree: &T, shape: &Shape, num: usize) {
         debug_assert!(num <= shape.max);
         let at = shape.numrecs_at;
         self.edit(tx, tree, at..at + 2, |b| b.copy_from_slice(&(num as u16).to_be_bytes()));

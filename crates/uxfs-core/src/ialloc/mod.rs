@@ -75,11 +75,8 @@ fn alloc_in(tx: &mut Tx<'_>, ag: AgNo, parent: Ino, may_be_tight: bool) -> Resul
         return Err(record_damaged(tx, ag, &chunk, "has no free inode, against its tree"));
     }
     let bit = usable.trailing_zeros();
-    let taken = InodeChunk {
-        free: chunk.free & !(1 << bit),
-        freecount: chunk.freecount - 1,
-        ..chunk
-    };
+    let taken =
+        InodeChunk { free: chunk.free & !(1 << bit), freecount: chunk.freecount - 1, ..chunk };
     update(tx, ag, &chunk, &taken)?;
     tx.edit_agi(ag, |agi| agi.freecount.set(agi.freecount.get().saturating_sub(1)));
     tx.count(Counters { ifree: -1, ..Counters::default() });

@@ -57,9 +57,8 @@ impl Fs {
                 blocks += self.geo.blocks_for(1024) + 4;
             }
             Content::Data { size, segments } => {
-                let beyond = |(at, len): &(u64, u64)| {
-                    at.checked_add(*len).is_none_or(|end| end > SIZE_MAX)
-                };
+                let beyond =
+                    |(at, len): &(u64, u64)| at.checked_add(*len).is_none_or(|end| end > SIZE_MAX);
                 if size > SIZE_MAX || segments.iter().any(beyond) {
                     return Err(Error::FileTooBig);
                 }

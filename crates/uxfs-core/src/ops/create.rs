@@ -88,13 +88,7 @@ impl Fs {
     ///
     /// # Errors
     /// As [`Fs::create`]; [`Error::NameTooLong`] also for a target over 1023 bytes.
-    pub fn symlink(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        target: &[u8],
-        new: &NewInode,
-    ) -> Result<Ino> {
+    pub fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: &NewInode) -> Result<Ino> {
         symlink::check_target(target)?;
         let new = NewInode { mode: S_IFLNK | (new.mode & 0o7777), ..new.clone() };
         let blocks = self.geo.blocks_for(1024) + 4;
@@ -116,7 +110,9 @@ impl Fs {
     ) -> Result<(Tx<'fs>, InodeSlot)> {
         check_name(name)?;
         let kind = new.mode & uxfs_format::inode::S_IFMT;
-        let blocks = dir::insert_blocks(&self.geo) + ialloc::blocks(self) + more_blocks
+        let blocks = dir::insert_blocks(&self.geo)
+            + ialloc::blocks(self)
+            + more_blocks
             + self.parent_blocks();
         let mut tx = Tx::begin(self, blocks)?;
         let dp = tx.lock_inode(parent)?;

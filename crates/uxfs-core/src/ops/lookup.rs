@@ -58,11 +58,8 @@ impl Fs {
         while let Some(part) = parts.next() {
             let next = self.lookup(at, part)?;
             let last = parts.peek().is_none();
-            let target = if last && !follow && !must_be_dir {
-                None
-            } else {
-                self.link_target(next)?
-            };
+            let target =
+                if last && !follow && !must_be_dir { None } else { self.link_target(next)? };
             at = match target {
                 Some(target) => {
                     *links += 1;

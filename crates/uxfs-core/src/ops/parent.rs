@@ -15,12 +15,7 @@ impl Fs {
 }
 
 /// Notes that `child` is now entry `name` of directory `dir`.
-pub(super) fn add(
-    tx: &mut Tx<'_>,
-    child: InodeSlot,
-    dir: InodeSlot,
-    name: &[u8],
-) -> Result<()> {
+pub(super) fn add(tx: &mut Tx<'_>, child: InodeSlot, dir: InodeSlot, name: &[u8]) -> Result<()> {
     if !tx.fs().geo.has_parent() {
         return Ok(());
     }
@@ -32,12 +27,7 @@ pub(super) fn add(
 ///
 /// # Errors
 /// Also if that was not noted, which is damage.
-pub(super) fn remove(
-    tx: &mut Tx<'_>,
-    child: InodeSlot,
-    dir: InodeSlot,
-    name: &[u8],
-) -> Result<()> {
+pub(super) fn remove(tx: &mut Tx<'_>, child: InodeSlot, dir: InodeSlot, name: &[u8]) -> Result<()> {
     if !tx.fs().geo.has_parent() {
         return Ok(());
     }

@@ -33,9 +33,8 @@ impl Fs {
     /// structure on the way.
     pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         let stored = names::stored(name)?;
-        let value = self.with_inode(ino, |inode| {
-            attr::get(self, inode, stored.namespace, stored.name)
-        })?;
+        let value =
+            self.with_inode(ino, |inode| attr::get(self, inode, stored.namespace, stored.name))?;
         stored.coding.decode(value.ok_or(Error::NoAttr)?)
     }
 

@@ -178,9 +178,10 @@ impl Movers<'_> {
 
     /// Makes sure of a batch that goes on at `device`, and tells how many bytes it still takes.
     fn room(&mut self, device: u64, block: usize, with_buf: bool) -> usize {
-        let goes_on = self.open.iter().position(|b| {
-            b.device + b.len as u64 == device && b.buf.is_some() == with_buf
-        });
+        let goes_on = self
+            .open
+            .iter()
+            .position(|b| b.device + b.len as u64 == device && b.buf.is_some() == with_buf);
         let last = match goes_on {
             Some(at) => {
                 let batch = self.open.remove(at);

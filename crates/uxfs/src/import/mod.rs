@@ -141,7 +141,8 @@ pub fn run(
     }
     if options.size.is_some() {
         let path = options.image.display();
-        let problem = format!("{path} holds a volume already: its size is what it is (-f to remake)");
+        let problem =
+            format!("{path} holds a volume already: its size is what it is (-f to remake)");
         return Err(ImportError::Usage(problem));
     }
     let source = uxfs_archive::open(&options.source)?;
@@ -161,7 +162,11 @@ fn into_new(
     let device = open_device(&options.image, OpenMode::Create(size))?;
     let zero = device.is_regular();
     let device: Arc<dyn BlockDev> = Arc::new(device);
-    let how = mkfs::WriteOptions { in_progress: true, zero_log: zero, now: Some(options.open.clock.now()) };
+    let how = mkfs::WriteOptions {
+        in_progress: true,
+        zero_log: zero,
+        now: Some(options.open.clock.now()),
+    };
     mkfs::write(&layout, &*device, &how)?;
     let mut open = options.open.clone();
     open.unfinished = true;

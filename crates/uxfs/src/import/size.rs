@@ -28,9 +28,7 @@ const FIXED: u64 = 72 << 20;
 
 /// Opens the source, and says how large the image is to be: as asked, or as the source needs, for
 /// which it is read twice.
-pub(super) fn open_sized(
-    options: &ImportOptions,
-) -> Result<(Box<dyn Source>, u64), ImportError> {
+pub(super) fn open_sized(options: &ImportOptions) -> Result<(Box<dyn Source>, u64), ImportError> {
     let source = uxfs_archive::open(&options.source)?;
     if let Some(size) = options.size {
         return Ok((source, size));

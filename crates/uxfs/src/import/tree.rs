@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use uxfs_archive::{Entry, Kind, Meta, Source, Time};
 use uxfs_core::{Content, Error, Fs, NewInode, SetAttr, Times};
 use uxfs_format::Ino;
-use uxfs_format::inode::{
-    S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK,
-};
+use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
 
 use super::data::Movers;
@@ -40,9 +38,7 @@ impl<'a> Tree<'a> {
         summary: &mut ImportSummary,
     ) -> Result<(), ImportError> {
         let fail = |error: ImportError| match error {
-            ImportError::Volume(source) => {
-                ImportError::Entry { path: entry.path.clone(), source }
-            }
+            ImportError::Volume(source) => ImportError::Entry { path: entry.path.clone(), source },
             other => other,
         };
         self.add_inner(entry, source, movers, summary).map_err(fail)
@@ -159,9 +155,8 @@ impl<'a> Tree<'a> {
             return self.add_file_slowly(parent, name, new, xattrs, (size, map), source);
         }
         let content = Content::Data { size, segments };
-        let (_, places) = self.replacing(parent, name, |fs| {
-            fs.build(parent, name, new, xattrs, content)
-        })?;
+        let (_, places) =
+            self.replacing(parent, name, |fs| fs.build(parent, name, new, xattrs, content))?;
         // A tar stream is one file from beginning to end; a directory's files are each their own.
         let from = if movers.can_copy { source.data_position() } else { None };
         let mut done = 0;
@@ -169,9 +164,8 @@ impl<'a> Tree<'a> {
             let Some(device) = place.device else { continue };
             match from {
                 Some(from) => movers.copy(from + done, device, place.len, block as usize),
-                None => movers.stream(device, place.len, block as usize, |buf| {
-                    read_exact(source, buf)
-                })?,
+                None => movers
+                    .stream(device, place.len, block as usize, |buf| read_exact(source, buf))?,
             }
             done += place.len;
         }
@@ -188,9 +182,8 @@ impl<'a> Tree<'a> {
         (size, map): (u64, &uxfs_archive::SparseMap),
         source: &mut dyn Source,
     ) -> Result<u64, ImportError> {
-        let (ino, _) = self.replacing(parent, name, |fs| {
-            fs.build(parent, name, new, xattrs, Content::Empty)
-        })?;
+        let (ino, _) =
+            self.replacing(parent, name, |fs| fs.build(parent, name, new, xattrs, Content::Empty))?;
         let mut buf = vec![0; SLOW_STEP];
         let mut total = 0;
         for (at, len) in map.segments() {

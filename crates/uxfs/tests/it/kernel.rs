@@ -70,7 +70,7 @@ fn shared_blocks_stay_as_they_are_for_others() {
             })
             .sum();
         println!("{at}: {shared} shared runs");
-        assert!(shared > 4, "{at}: {shared} shared runs");
+        assert!(shared >= 3, "{at}: {shared} shared runs");
         let fs = volume.open();
         let mut rng = Rng::new(seed);
         let mut editor = Editor::new(&fs, &mut rng).unwrap();

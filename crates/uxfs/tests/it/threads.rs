@@ -144,11 +144,7 @@ fn storm(line: &str, cache: usize, seed: u64, steps: u64) {
     let shared: Vec<Ino> = (0..4)
         .map(|n| fs.create(fs.root(), format!("s{n}").as_bytes(), &NewInode::dir(0o777)).unwrap())
         .collect();
-    let dog = Arc::new(Watchdog {
-        steps: AtomicU64::new(0),
-        over: AtomicBool::new(false),
-        seed,
-    });
+    let dog = Arc::new(Watchdog { steps: AtomicU64::new(0), over: AtomicBool::new(false), seed });
     let watcher = {
         let dog = Arc::clone(&dog);
         std::thread::spawn(move || dog.watch())
@@ -160,8 +156,7 @@ fn storm(line: &str, cache: usize, seed: u64, steps: u64) {
                 let name = format!("own{number}");
                 let own = fs.create(fs.root(), name.as_bytes(), &NewInode::dir(0o700)).unwrap();
                 let rng = Rng::new(seed * 100 + number);
-                let mut worker =
-                    Worker { fs, rng, shared, own, files: BTreeMap::new(), number };
+                let mut worker = Worker { fs, rng, shared, own, files: BTreeMap::new(), number };
                 for step in 0..steps {
                     let at = format!("seed {seed} ({line}), thread {number}, step {step}");
                     match worker.rng.below(40) {
@@ -196,8 +191,12 @@ fn storm(line: &str, cache: usize, seed: u64, steps: u64) {
 #[test]
 fn threads_do_not_stand_in_each_others_way() {
     let base = setting("UXFS_SEED", 0) << 16;
-    let lines =
-        ["", "-d agcount=8 -m rmapbt=1", "-b size=1k -d agcount=2", "-i sparse=0 -m finobt=0,inobtcount=0"];
+    let lines = [
+        "",
+        "-d agcount=8 -m rmapbt=1",
+        "-b size=1k -d agcount=2",
+        "-i sparse=0 -m finobt=0,inobtcount=0",
+    ];
     for round in 0..setting("UXFS_ROUNDS", 1) {
         for (at, line) in lines.iter().enumerate() {
             let cache = if at % 2 == 0 { 64 << 20 } else { 1 << 16 };

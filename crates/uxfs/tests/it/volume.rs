@@ -36,7 +36,8 @@ impl Volume {
             let letter = pair[0].chars().nth(1).unwrap();
             options.apply(letter, pair[1]).unwrap_or_else(|e| panic!("{line}: {e}"));
         }
-        let layout = mkfs::Layout::new(&options, mib * MIB).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let layout =
+            mkfs::Layout::new(&options, mib * MIB).unwrap_or_else(|e| panic!("{line}: {e}"));
         let dev = FileDev::open(&volume.path, OpenMode::Create(mib * MIB)).unwrap();
         mkfs::write(&layout, &dev, &mkfs::WriteOptions::default()).unwrap();
         volume

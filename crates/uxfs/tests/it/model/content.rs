@@ -17,8 +17,7 @@ impl Content {
             let at = offset + done as u64;
             let start = (at % PAGE) as usize;
             let step = (PAGE as usize - start).min(data.len() - done);
-            let page =
-                self.pages.entry(at / PAGE).or_insert_with(|| vec![0; PAGE as usize].into());
+            let page = self.pages.entry(at / PAGE).or_insert_with(|| vec![0; PAGE as usize].into());
             page[start..start + step].copy_from_slice(&data[done..done + step]);
             done += step;
         }

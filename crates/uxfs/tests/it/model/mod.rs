@@ -137,7 +137,11 @@ fn run_all(from: usize, rounds: u64, ops: u64) -> Vec<Run> {
                 runs.push(run);
             }
             if std::env::var_os("UXFS_ROUNDS").is_some() {
-                println!("seed {seed} ({}): full {} times", make.2, runs.last().map_or(0, |r| r.full));
+                println!(
+                    "seed {seed} ({}): full {} times",
+                    make.2,
+                    runs.last().map_or(0, |r| r.full)
+                );
             }
         }
     }

@@ -1,9 +1,7 @@
 //! The operations: each chooses its arguments, foretells the outcome, and carries it out on both.
 
 use uxfs::format::Ino;
-use uxfs::format::inode::{
-    S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK,
-};
+use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK};
 use uxfs::format::timestamp::Timestamp;
 use uxfs::{Error, NewInode, RenameFlags, SetAttr, XattrMode};
 
@@ -88,7 +86,8 @@ impl Run {
     }
 
     fn sorted(&self, wanted: impl Fn(&Self, Ino) -> bool) -> Vec<Ino> {
-        let mut all: Vec<Ino> = self.tree.nodes.keys().copied().filter(|i| wanted(self, *i)).collect();
+        let mut all: Vec<Ino> =
+            self.tree.nodes.keys().copied().filter(|i| wanted(self, *i)).collect();
         all.sort_unstable();
         all
     }
@@ -439,7 +438,8 @@ impl Run {
             change.permissions = Some(self.rng.below(0o10000) as u16);
         }
         if self.rng.once_in(2) {
-            (change.uid, change.gid) = (Some(self.rng.bits() as u32 >> 8), Some(self.rng.bits() as u32));
+            (change.uid, change.gid) =
+                (Some(self.rng.bits() as u32 >> 8), Some(self.rng.bits() as u32));
         }
         for which in 0..4 {
             if self.rng.once_in(3) {
@@ -512,8 +512,7 @@ impl Run {
         let ino = self.any();
         let users = if self.rng.once_in(4) { 300 } else { 6 };
         let acl = names::acl(&mut self.rng, users);
-        let (dir, link) =
-            (self.tree.is_dir(ino), matches!(self.tree.get(ino).body, Body::Link(_)));
+        let (dir, link) = (self.tree.is_dir(ino), matches!(self.tree.get(ino).body, Body::Link(_)));
         match (link, dir && self.rng.once_in(2)) {
             (true, _) => {}
             (_, true) => self.put_xattr(ino, b"system.posix_acl_default".to_vec(), acl),

@@ -168,14 +168,19 @@ impl Tree {
             }
             match &node.body {
                 Body::Dir { entries, parent } => {
-                    let mut found = listing::names(fs, *ino).unwrap_or_else(|e| fail(*ino, &e.to_string()));
+                    let mut found =
+                        listing::names(fs, *ino).unwrap_or_else(|e| fail(*ino, &e.to_string()));
                     found.sort();
                     let wanted: Vec<_> = entries.iter().map(|(n, i)| (n.clone(), *i)).collect();
                     if found != wanted {
                         fail(*ino, &format!("{} names, not {}", found.len(), wanted.len()));
                     }
                     for (name, child) in entries {
-                        assert_eq!(fs.lookup(*ino, name).unwrap(), *child, "{at}: a name in {ino:?}");
+                        assert_eq!(
+                            fs.lookup(*ino, name).unwrap(),
+                            *child,
+                            "{at}: a name in {ino:?}"
+                        );
                     }
                     assert_eq!(fs.lookup(*ino, b"..").unwrap(), *parent, "{at}: .. of {ino:?}");
                 }
@@ -189,7 +194,8 @@ impl Tree {
                 fail(*ino, &format!("{} attributes, not {}", names.len(), node.xattrs.len()));
             }
             for (name, value) in &node.xattrs {
-                if fs.get_xattr(*ino, name).unwrap_or_else(|e| fail(*ino, &e.to_string())) != *value {
+                if fs.get_xattr(*ino, name).unwrap_or_else(|e| fail(*ino, &e.to_string())) != *value
+                {
                     fail(*ino, &format!("the value of {}", name.escape_ascii()));
                 }
             }
@@ -235,7 +241,11 @@ pub(super) fn compare_content(fs: &Fs, ino: Ino, content: &Content, at: &str) {
             assert_eq!(content.read(from, &mut wanted[..step]), step, "{at}: end of {ino:?}");
             if let Some(bad) = (0..step).find(|i| found[*i] != wanted[*i]) {
                 let (f, w) = (found[bad], wanted[bad]);
-                panic!("{at}: {ino:?}: byte {} of {} is {f}, not {w}", from + bad as u64, content.size);
+                panic!(
+                    "{at}: {ino:?}: byte {} of {} is {f}, not {w}",
+                    from + bad as u64,
+                    content.size
+                );
             }
             done += step as u64;
         }
