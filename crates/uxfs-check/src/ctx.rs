@@ -102,6 +102,11 @@ impl<'a> Ctx<'a> {
         false
     }
 
+    /// Memory for something that is let go of again.
+    pub(crate) fn lend(&self) -> Lent<'_, 'a> {
+        Lent { ctx: self, bytes: 0 }
+    }
+
     /// Was something left out?
     pub(crate) fn is_incomplete(&self) -> bool {
         self.incomplete.load(Ordering::Relaxed)
@@ -135,5 +140,26 @@ impl<'a> Ctx<'a> {
             .sort_by(|a, b| (&a.place, a.code, &a.message).cmp(&(&b.place, b.code, &b.message)));
         findings.dedup();
         (findings, self.left_out.into_inner())
+    }
+}
+
+/// Memory taken account of until this is dropped.
+pub(crate) struct Lent<'c, 'a> {
+    ctx: &'c Ctx<'a>,
+    bytes: usize,
+}
+
+impl Lent<'_, '_> {
+    /// Takes account of more; false when the limit is reached.
+    pub(crate) fn more(&mut self, bytes: usize) -> bool {
+        let kept = self.ctx.keep(bytes);
+        self.bytes += if kept { bytes } else { 0 };
+        kept
+    }
+}
+
+impl Drop for Lent<'_, '_> {
+    fn drop(&mut self) {
+        self.ctx.kept.fetch_sub(self.bytes as u64, Ordering::Relaxed);
     }
 }

@@ -63,6 +63,8 @@ use group::Group;
 use inode::{Local, PIECE, Pass};
 use table::Table;
 
+/// Least bytes of a group, the last one aside.
+const AG_MIN: u64 = 16 << 20;
 /// Longest sector in bytes.
 const LONGEST_SECTOR: usize = 32768;
 
@@ -96,10 +98,15 @@ pub fn check(
         ctx.find(code::REALTIME, Place::VOLUME, "the realtime device was not looked at");
     }
     let len = u128::from(ctx.geo.dblocks) << ctx.geo.block_log;
+    // Without these two, a superblock could send us through billions of groups.
     if len > u128::from(dev.len()) {
         let message = format!("{len} bytes, but the device has {}", dev.len());
         ctx.find(code::SB_SIZE, Place::VOLUME, message);
-        // Without this, a superblock could send us through billions of groups.
+        return Ok(finish(ctx, Totals::default()));
+    }
+    if u64::from(ctx.geo.ag_blocks) << ctx.geo.block_log < AG_MIN {
+        let message = format!("groups of {} blocks, {AG_MIN} bytes at least", ctx.geo.ag_blocks);
+        ctx.find(code::SB_FIELD, Place::VOLUME, message);
         return Ok(finish(ctx, Totals::default()));
     }
     sb::check_primary(&ctx, &sector[..ctx.geo.sector_size as usize]);

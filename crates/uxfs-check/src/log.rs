@@ -125,6 +125,9 @@ fn last_record(
     if be64(raw, 16) != lsn || be64(raw, 24) > lsn {
         find(code::LOG, "its last record has the LSN of another place, or a tail behind itself");
     }
+    if !u64::from(header.len).is_multiple_of(BASIC_BLOCK as u64) {
+        find(code::LOG, "its last record does not end with a block");
+    }
     if be32(raw, 8) != 2 || be32(raw, 300) != LITTLE_ENDIAN {
         find(code::LOG, "its last record is of another version or byte order");
     }

@@ -132,10 +132,9 @@ impl Fs {
     }
 
     fn write_superblock(&self, sector: &[u8]) -> Result<()> {
-        self.dev.write_at(0, sector).map_err(|source| Error::Io {
-            what: "writing",
-            daddr: Daddr(0),
-            source,
+        self.dev.write_at(0, sector).map_err(|source| {
+            self.shut_down(format!("writing the superblock: {source}"));
+            Error::Io { what: "writing", daddr: Daddr(0), source }
         })
     }
 

@@ -17,6 +17,7 @@ use super::fork::Map;
 use super::{Inode, Pass};
 use crate::bytes::{be32, be64};
 use crate::code;
+use crate::ctx::Lent;
 
 /// Attributes that hold access control lists.
 const ACLS: [&[u8]; 2] = [b"SGI_ACL_FILE", b"SGI_ACL_DEFAULT"];
@@ -30,6 +31,8 @@ struct Attrs<'d, 'p, 'a> {
     inode: &'d Inode<'d>,
     /// Names seen, by hash.
     names: FxHashSet<u64>,
+    /// Account of the memory for both.
+    memory: Lent<'d, 'a>,
     /// Blocks of the fork that values take, by offset.
     values: Vec<(u32, u32, u64)>,
 }
@@ -39,7 +42,8 @@ pub(crate) fn check(pass: &Pass<'_, '_>, inode: &Inode<'_>, map: &Map) {
     if !inode.core.has_attr_fork() {
         return;
     }
-    let mut attrs = Attrs { pass, inode, names: FxHashSet::default(), values: Vec::new() };
+    let memory = pass.ctx.lend();
+    let mut attrs = Attrs { pass, inode, names: FxHashSet::default(), memory, values: Vec::new() };
     match inode.core.aformat {
         ForkFormat::Local => attrs.short(),
         _ if map.extents().is_empty() => {}
@@ -142,6 +146,9 @@ impl Attrs<'_, '_, '_> {
         let ctx = self.pass.ctx;
         let place = ctx.place(fsb).of(self.inode.ino);
         let header = leaf::Header::decode(bytes);
+        if !self.memory.more(header.count * 2 * size_of::<(u32, u32, u64)>()) {
+            return;
+        }
         let lowest = leaf::records(bytes).map(|r| r.entry.at).min().unwrap_or(bytes.len());
         // With holes between the names, the kernel leaves it lower than it need be.
         if header.first != lowest && bytes[HOLES] == 0 {

@@ -17,6 +17,7 @@ use super::da::Reader;
 use super::fork::Map;
 use super::{Inode, Local, Pass, index};
 use crate::code;
+use crate::ctx::Lent;
 
 /// An entry as it is kept for the comparison with the index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +80,8 @@ pub(crate) fn check(
     let fsbs = pass.ctx.geo.dir_block_fsbs();
     let mut reader = Reader::new(pass.ctx, inode, map, fsbs, code::DIR_BLOCK);
     let kind = if one { BufKind::DirBlock } else { BufKind::DirData };
-    let mut scan = dir.data(&mut reader, kind, local);
+    let mut memory = pass.ctx.lend();
+    let mut scan = dir.data(&mut reader, kind, &mut memory, local);
     let end = scan.bests.last().map_or(0, |(number, _)| (number + 1) * block_len);
     if scan.complete && size != end {
         let message = format!("size {size}, but the data ends at {end}");
@@ -171,7 +173,13 @@ impl Dir<'_, '_, '_> {
     }
 
     /// The data blocks.
-    fn data(&self, reader: &mut Reader<'_, '_>, kind: BufKind, local: &mut Local) -> Scan {
+    fn data(
+        &self,
+        reader: &mut Reader<'_, '_>,
+        kind: BufKind,
+        memory: &mut Lent<'_, '_>,
+        local: &mut Local,
+    ) -> Scan {
         let ctx = self.pass.ctx;
         let mut scan = Scan { complete: true, ..Scan::default() };
         let (fsbs, end) = (reader.fsbs, ctx.geo.dir_leaf_start().0);
@@ -182,7 +190,9 @@ impl Dir<'_, '_, '_> {
             let last = (extent.end().0.min(end) - 1) >> log;
             for number in (extent.offset.0 >> log).max(next)..=last {
                 next = number + 1;
-                if reader.gave_up() {
+                // Each entry is kept once, and twice more while it is compared with the index.
+                let most = ctx.geo.dir_block_size() as usize / dir::entry_len(1);
+                if reader.gave_up() || !memory.more(2 * most * size_of::<Kept>()) {
                     scan.complete = false;
                     return scan;
                 }

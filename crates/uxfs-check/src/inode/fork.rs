@@ -8,8 +8,12 @@ use super::{Extents, Inode, Local, Pass};
 use crate::btree::Walk;
 use crate::claim::Claim;
 use crate::code;
-use crate::ctx::Ctx;
+use crate::ctx::{Ctx, Lent};
 
+/// Extents for which memory is taken account of at once.
+const KEEP: usize = 1024;
+/// Bytes of that many, twice: they are sorted as well.
+const BYTES: usize = KEEP * 2 * size_of::<Extent>();
 const RMAP_ATTR: u64 = 1 << 63;
 const RMAP_BMBT: u64 = 1 << 62;
 const RMAP_UNWRITTEN: u64 = 1 << 61;
@@ -29,11 +33,12 @@ pub(crate) fn check(
     inode: &Inode<'_>,
     data: Option<&mut Extents>,
     attrs: &mut Extents,
+    memory: &mut Lent<'_, '_>,
     local: &mut Local,
 ) -> bool {
-    let first = walk(pass, inode, Fork::Data, data, local);
+    let first = walk(pass, inode, Fork::Data, data, memory, local);
     let second = if inode.core.has_attr_fork() {
-        walk(pass, inode, Fork::Attr, Some(attrs), local)
+        walk(pass, inode, Fork::Attr, Some(attrs), memory, local)
     } else {
         Sum { complete: true, ..Sum::default() }
     };
@@ -64,6 +69,7 @@ fn walk(
     inode: &Inode<'_>,
     fork: Fork,
     mut keep: Option<&mut Extents>,
+    memory: &mut Lent<'_, '_>,
     local: &mut Local,
 ) -> Sum {
     let ctx = pass.ctx;
@@ -76,7 +82,11 @@ fn walk(
         if extent_fine(ctx, inode, fork, &extent, before) {
             claim(ctx, inode, fork, &extent, local);
             if let Some(keep) = &mut keep {
-                keep.push(extent);
+                let room = !keep.len().is_multiple_of(KEEP) || memory.more(BYTES);
+                sum.complete &= room;
+                if room {
+                    keep.push(extent);
+                }
             }
         } else {
             sum.complete = false;

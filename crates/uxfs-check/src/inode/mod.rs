@@ -228,7 +228,9 @@ fn check_inode(pass: &Pass<'_, '_>, ino: Ino, raw: &[u8], local: &mut Local) {
     }
     let keep = inode.core.is_dir() || inode.core.is_symlink();
     let (mut data, mut attrs) = (Vec::new(), Vec::new());
-    let whole = fork::check(pass, &inode, keep.then_some(&mut data), &mut attrs, local);
+    let mut memory = ctx.lend();
+    let wanted = keep.then_some(&mut data);
+    let whole = fork::check(pass, &inode, wanted, &mut attrs, &mut memory, local);
     let data = fork::Map::new(ctx, &inode, data, "data");
     let attrs = fork::Map::new(ctx, &inode, attrs, "attribute");
     if inode.core.is_dir() {

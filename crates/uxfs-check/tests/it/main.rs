@@ -10,6 +10,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod beyond;
 mod clean;
 mod damage;
 mod fields;

@@ -182,7 +182,7 @@ fn storm(line: &str, cache: usize, seed: u64, steps: u64) {
     assert!(listing.entries.len() > 8, "seed {seed}");
     assert_eq!(fs.stat(fs.root()).unwrap().mode & S_IFMT, S_IFDIR);
     fs.close().unwrap();
-    if seed % 64 == 0 {
+    if seed.is_multiple_of(64) {
         let theirs = listing::of_kernel(Kernel::Stable, &[&volume.path]);
         listing.assert_same(&theirs[0], Fields::ALL - Fields::SPACE);
     }

@@ -22,7 +22,8 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
 
 /// An image in a directory of its own.
 pub(crate) struct Volume {
-    pub(crate) dir: TempDir,
+    /// Where it lies; gone with the volume.
+    _dir: TempDir,
     pub(crate) path: PathBuf,
 }
 
@@ -54,7 +55,7 @@ impl Volume {
     fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.img");
-        Self { dir, path }
+        Self { _dir: dir, path }
     }
 
     /// Opens it, all changes being made at second `now` of the clock.

@@ -1,0 +1,142 @@
+//! What `xfs_repair -n` does not see, or cannot look at, and what reports look like.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
+use uxfs::disk::{BlockDev, OpenMode};
+use uxfs::format::{attr, crc, inode};
+use uxfs::{Fs, NewInode};
+use uxfs_check::{Code, Report, Severity, code};
+use uxfs_oracle::{db_value, db_write, repair};
+
+use crate::structures::{Kind, Structure, find};
+use crate::volume::{MIB, Volume, device, examine, fill};
+
+fn found(volume: &Volume, wanted: Code) -> Report {
+    let report = examine(&volume.path).unwrap();
+    assert!(report.has(wanted), "no {}: {report}", wanted.name);
+    assert_eq!(report.exit_code(), 4);
+    report
+}
+
+/// All counts agree, but a block is neither used nor free.
+#[test]
+fn a_leaked_block() {
+    let volume = Volume::empty();
+    uxfs_oracle::mkfs(&volume.path, 512 * MIB, &[]);
+    let number = |commands: &[&str], field: &str| -> u64 {
+        db_value(&volume.path, commands, field).parse().unwrap()
+    };
+    let free = number(&["agf 1"], "freeblks");
+    let longest = number(&["agf 1"], "longest");
+    let total = number(&["sb 0"], "fdblocks");
+    for root in ["bnoroot", "cntroot"] {
+        let at = ["agf 1", &format!("addr {root}")];
+        let last = number(&at, "numrecs");
+        let write = format!("write recs[{last}].blockcount {}", longest - 1);
+        db_write(&volume.path, &[at[0], at[1], &write]);
+    }
+    db_write(&volume.path, &["agf 1", &format!("write longest {}", longest - 1)]);
+    db_write(&volume.path, &["agf 1", &format!("write freeblks {}", free - 1)]);
+    db_write(&volume.path, &["sb 0", &format!("write fdblocks {}", total - 1)]);
+    repair(&volume.path).unwrap_or_else(|f| panic!("it learned to: {f}"));
+    let report = found(&volume, code::BLOCK_LEAK);
+    assert_eq!(report.findings.len(), 1, "{report}");
+}
+
+#[test]
+fn a_block_twice_in_the_free_list() {
+    let volume = Volume::small(64, "-m rmapbt=0");
+    let block = db_value(&volume.path, &["agfl 1"], "bno[1]");
+    db_write(&volume.path, &["agfl 1", &format!("write bno[2] {block}")]);
+    repair(&volume.path).unwrap_or_else(|f| panic!("it learned to: {f}"));
+    let report = found(&volume, code::AGFL_DOUBLE);
+    assert!(report.has(code::BLOCK_LEAK), "{report}");
+}
+
+fn fill_with_parents(line: &str) -> Volume {
+    let volume = Volume::small(96, line);
+    let fs: Fs = volume.open();
+    fill(&fs);
+    fs.close().unwrap();
+    volume
+}
+
+/// Changes one byte, picked by `pick` in an inode's bytes, of one inode.
+fn change(volume: &Volume, pick: &dyn Fn(&[u8]) -> Option<usize>) {
+    let dev = device(&volume.path, OpenMode::Read);
+    let inodes = find(&dev).into_iter().filter(|s| s.kind == Kind::Inode);
+    let mut chosen: Option<(Structure, Vec<u8>, usize)> = None;
+    for structure in inodes {
+        let mut raw = vec![0; structure.len];
+        dev.read_at(structure.at, &mut raw).unwrap();
+        if let Some(at) = pick(&raw) {
+            chosen = Some((structure, raw, at));
+        }
+    }
+    drop(dev);
+    let (structure, mut raw, at) = chosen.unwrap();
+    raw[at] ^= 1;
+    crc::stamp(&mut raw, inode::CRC_OFFSET);
+    let file = OpenOptions::new().write(true).open(&volume.path).unwrap();
+    file.write_all_at(&raw, structure.at).unwrap();
+}
+
+/// Where in the inode the value of a parent pointer in short form lies, for a file in use.
+fn parent_value(raw: &[u8]) -> Option<usize> {
+    let fork = 176 + 8 * usize::from(raw[82]);
+    if raw[2] >> 4 != 8 || raw[83] != 1 || raw[82] == 0 {
+        return None;
+    }
+    let bytes = &raw[fork..];
+    let entry = attr::sf::entries(bytes).find(|e| e.flags.contains(attr::AttrFlags::PARENT))?;
+    Some(fork + entry.at + 3 + entry.name.len())
+}
+
+/// Parent pointers: sound, and with another name, generation or directory.
+#[test]
+fn parent_pointers() {
+    for line in ["-n parent=1", "-n parent=1 -b size=1024 -m rmapbt=1 -i nrext64=1,exchange=1"] {
+        fill_with_parents(line).clean(line);
+    }
+    for (offset, what) in [(-1, "name"), (7, "directory"), (11, "generation")] {
+        let volume = fill_with_parents("-n parent=1");
+        change(&volume, &|raw| parent_value(raw)?.checked_add_signed(offset));
+        let report = examine(&volume.path).unwrap();
+        assert!(report.has(code::PARENT), "another {what}: {report}");
+        assert_eq!(report.count(Severity::Error), 1, "{report}");
+    }
+}
+
+/// A finding tells the path, and the report reads as text and as JSON.
+#[test]
+fn a_finding_has_its_path() {
+    let volume = Volume::small(64, "");
+    let fs = volume.open();
+    let dir = fs.create(fs.root(), b"some", &NewInode::dir(0o755)).unwrap();
+    let ino = fs.create(dir, b"where", &NewInode::file(0o644)).unwrap();
+    fs.close().unwrap();
+    let own = ino.0.to_be_bytes();
+    change(&volume, &|raw| (raw[152..160] == own).then_some(19));
+    let report = found(&volume, code::INODE_UNLINKED);
+    let finding = &report.findings[0];
+    assert_eq!(finding.place.path.as_deref(), Some(&b"/some/where"[..]), "{report}");
+    assert!(finding.to_string().contains("(/some/where)"), "{finding}");
+    let json = report.to_json();
+    assert_eq!(json["clean"], false);
+    assert_eq!(json["findings"][0]["place"]["path"], "/some/where");
+    assert_eq!(json["findings"][0]["place"]["inode"], ino.0);
+}
+
+/// A dirty log is said to be one.
+#[test]
+fn a_dirty_log() {
+    let volume = Volume::small(64, "");
+    let dev = device(&volume.path, OpenMode::Read);
+    let record = find(&dev).into_iter().find(|s| s.kind == Kind::LogRecord).unwrap();
+    drop(dev);
+    let file = OpenOptions::new().write(true).open(&volume.path).unwrap();
+    file.write_all_at(&7u32.to_be_bytes(), record.at + 40).unwrap();
+    let report = found(&volume, code::LOG_DIRTY);
+    assert_eq!(report.count(Severity::Warning), report.findings.len(), "{report}");
+}
