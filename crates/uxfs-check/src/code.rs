@@ -35,6 +35,7 @@ codes! {
     REALTIME "realtime" Note "The realtime device was not looked at.";
     LOG_DIRTY "log-dirty" Warning "The log holds changes that are not on the volume; what else is found may come from that.";
     LOG "log" Error "The log is damaged.";
+    LOG_EXTERNAL "log-external" Note "The log is on another device and was not looked at.";
     LSN "lsn-ahead" Error "A structure says that it was changed later than the log's last record.";
     AGF "agf" Error "An AGF breaks a rule.";
     AGF_FREEBLKS "agf-freeblks" Error "agf_freeblks differs from the free blocks counted.";

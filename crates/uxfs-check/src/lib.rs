@@ -89,7 +89,7 @@ pub fn check(
     let mut ctx = Ctx::new(dev, geo, sb, options);
     ctx.log_head = state.head;
     if ctx.geo.log_start.0 == 0 {
-        ctx.find(code::REALTIME, Place::VOLUME, "the log is external and was not looked at");
+        ctx.find(code::LOG_EXTERNAL, Place::VOLUME, "the log is elsewhere and was not looked at");
     }
     for (code, message) in state.findings {
         ctx.find(code, Place::VOLUME, format!("the log: {message}"));
@@ -176,7 +176,10 @@ fn phases(ctx: &Ctx<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Totals {
         && groups.iter().all(|group| group.complete);
     check_blocks(ctx, &groups, &locals, complete, progress);
     progress(Progress { phase: Phase::Links, done: 0, total: 1 });
-    links::check(ctx, &groups, &table, locals);
+    // Links that were left out would be missed everywhere else.
+    if !ctx.is_incomplete() {
+        links::check(ctx, &groups, &table, locals);
+    }
     sb::check_counters(ctx, &groups);
     paths::fill(ctx, &groups, &table, &mut ctx.findings());
     progress(Progress { phase: Phase::Links, done: 1, total: 1 });
@@ -242,6 +245,9 @@ fn check_blocks(
 
 /// The inodes that the superblock names are there, and no entry need lead to them.
 fn meta_inodes(ctx: &Ctx<'_>, table: &Table) {
+    if ctx.is_incomplete() {
+        return;
+    }
     let own = ctx.geo.rt_inos.into_iter().chain(sb::quota_inodes(&ctx.sb));
     for ino in own {
         match table.get(ino).filter(|slot| slot.is_used()) {

@@ -146,7 +146,7 @@ fn quota(ctx: &Ctx<'_>) {
     let bad = |message: String| ctx.find(code::QUOTA, Place::VOLUME, message);
     if sb.version_flags().contains(Version::QUOTA) {
         // Old group and project quota bits do not exist in version 5.
-        if sb.qflags.get() & !0x3cf != 0 {
+        if sb.qflags.get() & !0x7cf != 0 {
             bad(format!("unknown quota flags in {:#x}", sb.qflags.get()));
         }
         return;

@@ -34,6 +34,13 @@ pub(crate) fn check_free(ctx: &Ctx<'_>, ino: Ino, raw: &[u8]) {
     zero("extents", be64(raw, 24) | u64::from(be32(raw, 76)) | u64::from(be16(raw, 80)));
     zero("attribute fork at", raw[82].into());
     zero("flags", be16(raw, 90).into());
+    // Hints may stay when an inode is freed, but had to be within bounds before.
+    for hint in [be32(raw, 72), be32(raw, 128)] {
+        if u64::from(hint) > hint_max(ctx) {
+            let message = format!("a free inode with an extent size hint of {hint}");
+            ctx.find(code::INODE_FREE, Place::inode(ino), message);
+        }
+    }
     // These two stay when an inode is freed.
     let mut stay = Flags2::empty();
     stay.set(Flags2::BIGTIME, ctx.geo.has_bigtime());
@@ -143,9 +150,14 @@ fn flags(ctx: &Ctx<'_>, inode: &Inode<'_>) {
     }
 }
 
+/// Largest extent size hint in blocks.
+fn hint_max(ctx: &Ctx<'_>) -> u64 {
+    MAX_EXTENT_LEN.min(u64::from(ctx.geo.ag_blocks) / 2)
+}
+
 fn hints(ctx: &Ctx<'_>, inode: &Inode<'_>) {
     let core = &inode.core;
-    let most = MAX_EXTENT_LEN.min(u64::from(ctx.geo.ag_blocks) / 2);
+    let most = hint_max(ctx);
     let own = core.flags.contains(Flags::EXTSIZE);
     let inherit = core.flags.contains(Flags::EXTSZINHERIT);
     let bad = |what: String| ctx.find(code::INODE_HINT, inode.place(), what);

@@ -106,6 +106,9 @@ impl Dir<'_, '_, '_> {
         }
         let slot = self.pass.table.get(ino).filter(|slot| slot.is_used());
         let Some(slot) = slot else {
+            if ctx.is_incomplete() {
+                return;
+            }
             let message = format!("entry \"{}\" leads to inode {ino}, not in use", show());
             ctx.find(code::DIR_ENTRY, self.inode.place(), message);
             return;

@@ -12,6 +12,7 @@ mod da;
 mod dir;
 mod fork;
 mod index;
+mod quota;
 mod symlink;
 
 use rustc_hash::FxHashSet;
@@ -226,7 +227,8 @@ fn check_inode(pass: &Pass<'_, '_>, ino: Ino, raw: &[u8], local: &mut Local) {
     if inode.core.flags2.contains(inode::Flags2::REFLINK) {
         local.reflinked.push(ino);
     }
-    let keep = inode.core.is_dir() || inode.core.is_symlink();
+    let quota = quota::kind(ctx, ino);
+    let keep = inode.core.is_dir() || inode.core.is_symlink() || quota.is_some();
     let (mut data, mut attrs) = (Vec::new(), Vec::new());
     let mut memory = ctx.lend();
     let wanted = keep.then_some(&mut data);
@@ -239,6 +241,9 @@ fn check_inode(pass: &Pass<'_, '_>, ino: Ino, raw: &[u8], local: &mut Local) {
         local.totals.directories += 1;
     } else if inode.core.is_symlink() && whole {
         symlink::check(ctx, &inode, &data);
+    }
+    if let Some(kind) = quota.filter(|_| whole) {
+        quota::check(ctx, &inode, &data, kind);
     }
     if whole {
         attr::check(pass, &inode, &attrs);

@@ -247,6 +247,21 @@ const REMOTE: Table = &[
     ("blkno", 40, 8),
     ("lsn", 48, 8),
 ];
+const QUOTA: Table = &[
+    ("magic", 0, 2),
+    ("version", 2, 1),
+    ("type", 3, 1),
+    ("id", 4, 4),
+    ("blk_hard", 8, 8),
+    ("blk_soft", 16, 8),
+    ("ino_hard", 24, 8),
+    ("ino_soft", 32, 8),
+    ("bcount", 40, 8),
+    ("icount", 48, 8),
+    ("itimer", 56, 4),
+    ("lsn", 112, 8),
+    ("uuid", 120, 8),
+];
 const LOG: Table = &[
     ("magic", 0, 4),
     ("cycle", 4, 4),
@@ -422,6 +437,7 @@ fn fork_fields(bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
 pub(crate) fn fields(kind: Kind, bytes: &[u8], rng: &mut Rng) -> Vec<Field> {
     let (table, mut more): (Table, Vec<Field>) = match kind {
         Kind::LogRecord => (LOG, Vec::new()),
+        Kind::Quota => (QUOTA, Vec::new()),
         Kind::Inode => (INODE, Vec::new()),
         Kind::Buffer(kind) => match kind {
             BufKind::Superblock => (SUPERBLOCK, Vec::new()),

@@ -90,8 +90,12 @@ fn a_memory_limit_is_kept_and_told() {
     fill(&fs);
     fs.close().unwrap();
     let dev = load(&volume);
-    let options = CheckOptions { memory_limit: 1 << 10, ..CheckOptions::default() };
-    let report = check(&dev, &options, &|_| {}).unwrap();
-    assert!(report.incomplete && report.has(uxfs_check::code::LIMIT), "{report}");
-    assert_eq!(report.exit_code() & 8, 8);
+    for kib in [1, 20, 40, 60, 80, 100] {
+        let options = CheckOptions { memory_limit: kib << 10, ..CheckOptions::default() };
+        let report = check(&dev, &options, &|_| {}).unwrap();
+        assert!(report.is_clean(), "{kib} KiB: {report}");
+        assert_eq!(report.incomplete, report.has(uxfs_check::code::LIMIT), "{kib} KiB: {report}");
+        assert_eq!(report.exit_code(), if report.incomplete { 8 } else { 0 });
+        assert!(report.incomplete || kib > 1);
+    }
 }

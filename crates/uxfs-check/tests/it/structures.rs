@@ -14,6 +14,7 @@ pub(crate) enum Kind {
     Buffer(BufKind),
     Inode,
     LogRecord,
+    Quota,
 }
 
 /// A structure: where it is and how long.
@@ -30,6 +31,7 @@ impl Structure {
         match self.kind {
             Kind::Buffer(kind) => kind.layout().map(|layout| layout.crc),
             Kind::Inode => Some(inode::CRC_OFFSET),
+            Kind::Quota => Some(108),
             Kind::LogRecord => None,
         }
     }
@@ -104,6 +106,10 @@ fn block_structures(geo: &Geometry, at: u64, bytes: &[u8], found: &mut Vec<Struc
         for len in [block, 2 * block] {
             add(kind, len);
         }
+    }
+    let quota = |raw: &[u8]| raw[..2] == *b"DQ" && crc::matches(raw, 108);
+    for (index, raw) in bytes[..block].chunks_exact(136).enumerate().filter(|(_, r)| quota(r)) {
+        found.push(Structure { kind: Kind::Quota, at: at + (index * 136) as u64, len: raw.len() });
     }
     let size = geo.inode_size as usize;
     for (index, raw) in bytes[..block].chunks_exact(size).enumerate() {

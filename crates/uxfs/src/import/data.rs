@@ -4,13 +4,16 @@
 //!    Several such runs grow side by side, as files go to several allocation groups.
 //! 2. What a file leaves of its last block is written as zeroes.
 //! 3. The first failure stops everything and is what [`Movers::finish`] reports.
+//! 4. Before blocks are freed that data is on its way to, it has to arrive ([`Movers::settle`]):
+//!    later it would overwrite whatever is in them by then.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use uxfs_core::Segment;
 use uxfs_disk::{AlignedBuf, BlockDev, DIRECT_ALIGN};
 
 use super::ImportError;
@@ -47,9 +50,45 @@ struct Batch {
     buf: Option<AlignedBuf>,
 }
 
+impl Batch {
+    fn range(&self) -> (u64, u64) {
+        (self.device, self.device + self.len as u64)
+    }
+}
+
+/// Ranges of the device, first byte and end, that batches on their way go to.
+#[derive(Default)]
+struct Under {
+    way: Mutex<Vec<(u64, u64)>>,
+    arrived: Condvar,
+}
+
+impl Under {
+    fn leave(&self, range: (u64, u64)) {
+        self.way.lock().unwrap_or_else(PoisonError::into_inner).push(range);
+    }
+
+    fn arrive(&self, range: (u64, u64)) {
+        let mut way = self.way.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = way.iter().position(|other| *other == range) {
+            way.swap_remove(at);
+        }
+        self.arrived.notify_all();
+    }
+
+    /// Waits until nothing is on its way into a range for which `meant` holds.
+    fn wait(&self, meant: impl Fn((u64, u64)) -> bool) {
+        let mut way = self.way.lock().unwrap_or_else(PoisonError::into_inner);
+        while way.iter().any(|range| meant(*range)) {
+            way = self.arrived.wait(way).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
 /// The way to the threads that move data.
 pub(super) struct Movers<'a> {
     send: SyncSender<Batch>,
+    under: &'a Under,
     spare: Receiver<AlignedBuf>,
     /// The one that grew last is at the end.
     open: Vec<Batch>,
@@ -65,16 +104,23 @@ pub(super) fn with_movers<R>(
     body: impl FnOnce(&mut Movers<'_>) -> Result<R, ImportError>,
 ) -> Result<R, ImportError> {
     let failure = Mutex::new(None);
+    let under = Under::default();
     let (send, receive) = sync_channel(QUEUE);
     let (give, spare) = sync_channel(QUEUE + MOVERS);
     let receive = Mutex::new(receive);
     let done = std::thread::scope(|scope| {
         for _ in 0..MOVERS {
-            let (give, receive, failure) = (give.clone(), &receive, &failure);
-            scope.spawn(move || move_all(device, source, receive, &give, failure));
+            let (give, receive, failure, under) = (give.clone(), &receive, &failure, &under);
+            scope.spawn(move || move_all(device, source, receive, &give, failure, under));
         }
-        let mut movers =
-            Movers { send, spare, open: Vec::new(), failure: &failure, can_copy: source.is_some() };
+        let mut movers = Movers {
+            send,
+            under: &under,
+            spare,
+            open: Vec::new(),
+            failure: &failure,
+            can_copy: source.is_some(),
+        };
         let done = body(&mut movers);
         if done.is_ok() {
             movers.flush();
@@ -95,12 +141,14 @@ fn move_all(
     receive: &Mutex<Receiver<Batch>>,
     give: &SyncSender<AlignedBuf>,
     failure: &Mutex<Option<io::Error>>,
+    under: &Under,
 ) {
     let mut own = None;
     loop {
         let next = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut batch) = next else { return };
         if failed(failure) {
+            under.arrive(batch.range());
             continue;
         }
         let filled = batch.buf.take();
@@ -111,6 +159,7 @@ fn move_all(
         if let Err(error) = moved {
             failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
+        under.arrive(batch.range());
         if lent {
             // If nobody takes it back, it is simply dropped.
             let _ = give.try_send(buf);
@@ -214,7 +263,20 @@ impl Movers<'_> {
         }
     }
 
+    /// Waits until all data has arrived that is on its way to these segments, which are about to
+    /// be freed.
+    pub(super) fn settle(&mut self, segments: &[Segment]) {
+        let meant = |(start, end): (u64, u64)| {
+            segments.iter().any(|s| s.device.is_some_and(|at| at < end && start < at + s.len))
+        };
+        if self.open.iter().any(|batch| meant(batch.range())) {
+            self.flush();
+        }
+        self.under.wait(meant);
+    }
+
     fn send(&self, batch: Batch) {
+        self.under.leave(batch.range());
         // A mover ends only when this sender is gone; it cannot fail before.
         let _ = self.send.send(batch);
     }

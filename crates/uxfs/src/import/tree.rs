@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use uxfs_archive::{Entry, Kind, Meta, Source, Time};
 use uxfs_core::{Content, Error, Fs, NewInode, SetAttr, Times};
 use uxfs_format::Ino;
-use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK};
+use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
 
 use super::data::Movers;
@@ -68,16 +68,19 @@ impl<'a> Tree<'a> {
             }
             Kind::Dir => {
                 new.mode |= S_IFDIR;
-                return self.add_dir(entry, parent, name, &new, &xattrs);
+                return self.add_dir(entry, parent, name, &new, &xattrs, movers);
             }
             Kind::Hardlink { target } => {
                 let target = self.fs.resolve(target, false)?;
-                return self.replacing(parent, name, |fs| fs.link(target, parent, name));
+                if self.fs.lookup(parent, name).is_ok_and(|old| old == target) {
+                    return Ok(());
+                }
+                return self.replacing(parent, name, movers, |fs| fs.link(target, parent, name));
             }
             Kind::Symlink { target } => {
                 new.mode |= S_IFLNK;
                 let content = Content::Target(target);
-                return self.replacing(parent, name, |fs| {
+                return self.replacing(parent, name, movers, |fs| {
                     fs.build(parent, name, &new, &xattrs, content).map(|_| ())
                 });
             }
@@ -92,7 +95,7 @@ impl<'a> Tree<'a> {
             Kind::Fifo => S_IFIFO,
             Kind::Socket => S_IFSOCK,
         };
-        self.replacing(parent, name, |fs| {
+        self.replacing(parent, name, movers, |fs| {
             fs.build(parent, name, &new, &xattrs, Content::Empty).map(|_| ())
         })
     }
@@ -120,19 +123,25 @@ impl<'a> Tree<'a> {
         &self,
         parent: Ino,
         name: &[u8],
+        movers: &mut Movers<'_>,
         make: impl Fn(&Fs) -> uxfs_core::Result<R>,
     ) -> Result<R, ImportError> {
         match make(self.fs) {
             Err(Error::Exists) => {
-                let old = self.fs.lookup(parent, name)?;
-                if self.fs.stat(old)?.mode & S_IFDIR == S_IFDIR {
-                    return Err(Error::IsDir.into());
-                }
-                self.fs.unlink(parent, name)?;
+                self.unlink(parent, name, movers)?;
                 Ok(make(self.fs)?)
             }
             other => Ok(other?),
         }
+    }
+
+    /// Removes what is to be replaced, once no data is on its way to it.
+    fn unlink(&self, parent: Ino, name: &[u8], movers: &mut Movers<'_>) -> Result<(), ImportError> {
+        let old = self.fs.lookup(parent, name)?;
+        if self.fs.stat(old)?.mode & S_IFMT == S_IFREG {
+            movers.settle(&self.fs.segments(old)?);
+        }
+        Ok(self.fs.unlink(parent, name)?)
     }
 
     #[expect(clippy::too_many_arguments, reason = "one call, from the entry's parts")]
@@ -152,11 +161,11 @@ impl<'a> Tree<'a> {
             at.is_multiple_of(block) && (len.is_multiple_of(block) || at + len == size)
         });
         if !aligned {
-            return self.add_file_slowly(parent, name, new, xattrs, (size, map), source);
+            return self.add_file_slowly(parent, name, new, xattrs, (size, map), source, movers);
         }
         let content = Content::Data { size, segments };
-        let (_, places) =
-            self.replacing(parent, name, |fs| fs.build(parent, name, new, xattrs, content))?;
+        let (_, places) = self
+            .replacing(parent, name, movers, |fs| fs.build(parent, name, new, xattrs, content))?;
         // A tar stream is one file from beginning to end; a directory's files are each their own.
         let from = if movers.can_copy { source.data_position() } else { None };
         let mut done = 0;
@@ -173,6 +182,7 @@ impl<'a> Tree<'a> {
     }
 
     /// For segments that share blocks: through the volume's own write.
+    #[expect(clippy::too_many_arguments, reason = "one call, from the entry's parts")]
     fn add_file_slowly(
         &self,
         parent: Ino,
@@ -181,9 +191,11 @@ impl<'a> Tree<'a> {
         xattrs: &[(Vec<u8>, Vec<u8>)],
         (size, map): (u64, &uxfs_archive::SparseMap),
         source: &mut dyn Source,
+        movers: &mut Movers<'_>,
     ) -> Result<u64, ImportError> {
-        let (ino, _) =
-            self.replacing(parent, name, |fs| fs.build(parent, name, new, xattrs, Content::Empty))?;
+        let (ino, _) = self.replacing(parent, name, movers, |fs| {
+            fs.build(parent, name, new, xattrs, Content::Empty)
+        })?;
         let mut buf = vec![0; SLOW_STEP];
         let mut total = 0;
         for (at, len) in map.segments() {
@@ -228,26 +240,37 @@ impl<'a> Tree<'a> {
         name: &[u8],
         new: &NewInode,
         xattrs: &[(Vec<u8>, Vec<u8>)],
+        movers: &mut Movers<'_>,
     ) -> Result<(), ImportError> {
         let ino = match self.fs.build(parent, name, new, xattrs, Content::Empty) {
             Ok((ino, _)) => ino,
-            Err(Error::Exists) => {
-                let old = self.fs.resolve(&entry.path, true)?;
-                if self.fs.stat(old)?.mode & uxfs_format::inode::S_IFMT != S_IFDIR {
-                    self.fs.unlink(parent, name)?;
-                    self.fs.build(parent, name, new, xattrs, Content::Empty)?.0
-                } else {
+            Err(Error::Exists) => match self.dir_at(&entry.path)? {
+                Some(old) => {
                     for (name, value) in xattrs {
                         self.fs.set_xattr(old, name, value, uxfs_core::XattrMode::Any)?;
                     }
                     old
                 }
-            }
+                None => {
+                    self.unlink(parent, name, movers)?;
+                    self.fs.build(parent, name, new, xattrs, Content::Empty)?.0
+                }
+            },
             Err(other) => return Err(other.into()),
         };
         self.later.push((ino, dir_attrs(new)));
         self.remember(&entry.path, ino);
         Ok(())
+    }
+
+    /// The directory that a path leads to, if it does lead to one.
+    fn dir_at(&self, path: &[u8]) -> Result<Option<Ino>, ImportError> {
+        match self.fs.resolve(path, true) {
+            Ok(ino) => Ok((self.fs.stat(ino)?.mode & S_IFMT == S_IFDIR).then_some(ino)),
+            // A symbolic link that leads nowhere.
+            Err(Error::NotFound | Error::NotDir | Error::Loop) => Ok(None),
+            Err(other) => Err(other.into()),
+        }
     }
 
     fn remember(&mut self, path: &[u8], ino: Ino) {

@@ -9,6 +9,7 @@
 
 mod damage;
 mod edit;
+mod import;
 mod kernel;
 mod listing;
 mod model;

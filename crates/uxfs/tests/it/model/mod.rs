@@ -79,6 +79,10 @@ impl Run {
         format!("seed {} ({}), operation {}", self.seed, self.line, self.done)
     }
 
+    fn volume_is_small(&self) -> bool {
+        std::fs::metadata(&self.volume.path).unwrap().len() < 100 << 20
+    }
+
     fn open(&mut self) {
         self.tree.now += 1 + self.rng.below(1000) as i64;
         // Little memory at times, so that everything is read again and again.
@@ -103,7 +107,18 @@ impl Run {
         self.tree.compare(self.fs.as_ref().unwrap(), &format!("{at}, reopened"));
     }
 
+    /// Leaves the volume so little room that it is full at times.
+    fn crowd(&mut self) {
+        let fs = self.fs.as_ref().unwrap();
+        let room = fs.available_blocks() * u64::from(self.tree.block_size);
+        let ballast = vec![0xba; room.saturating_sub(700 << 10) as usize];
+        self.add_ballast(&ballast);
+    }
+
     fn go(&mut self, ops: u64) {
+        if self.seed.is_multiple_of(2) && self.volume_is_small() {
+            self.crowd();
+        }
         for _ in 0..ops {
             self.step();
             self.done += 1;
