@@ -93,6 +93,11 @@ impl Session {
         Ok(self.out.borrow_mut().flush()?)
     }
 
+    /// Ends the command with at least this exit code.
+    pub(crate) fn set_code(&self, code: u8) {
+        self.code.set(self.code.get().max(code));
+    }
+
     /// Tells of a failure and remembers it in the exit code.
     pub(crate) fn fail(&self, failure: Failure) {
         self.fail_with(1, failure);

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod cat;
+pub(crate) mod check;
 pub(crate) mod chmod;
 pub(crate) mod chown;
 pub(crate) mod completions;
