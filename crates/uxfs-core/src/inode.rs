@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use uxfs_format::inode::{Fork, InodeCore};
 use uxfs_format::verify::{BufKind, Owner};
 use uxfs_format::{Geometry, Ino, Place, inode};
@@ -84,6 +84,9 @@ pub struct Inodes {
     /// Goes up whenever changed state leaves memory: what was read from a cluster before that may
     /// be out of date.
     epoch: AtomicU64,
+    /// Blocks whose chunk of inodes was given back: on the device they may still hold inodes in
+    /// use, which nobody may take for such.
+    given_back: Mutex<FxHashSet<u64>>,
     /// Inodes of a shard that may stay when they are clean.
     limit: usize,
 }
@@ -96,6 +99,7 @@ impl Inodes {
             dirty: Mutex::default(),
             dirty_count: AtomicUsize::new(0),
             epoch: AtomicU64::new(0),
+            given_back: Mutex::default(),
             limit: (limit / SHARDS).max(64),
         }
     }
@@ -120,6 +124,9 @@ impl Inodes {
                 return Ok(Arc::clone(&slot.cell));
             }
             let epoch = self.epoch.load(Ordering::Acquire);
+            if self.given_back.lock().contains(&(ino.0 >> fs.geo.inopb_log)) {
+                return Err(Error::NotFound);
+            }
             let state = read(fs, ino)?;
             let mut shard = self.shard(ino).lock();
             if self.epoch.load(Ordering::Acquire) == epoch {
@@ -171,6 +178,24 @@ impl Inodes {
         Err(Error::corrupt("inode", Place::Inode(ino), problem))
     }
 
+    /// Forgets `count` inodes from `first` on, whose chunk was given back.
+    pub(crate) fn chunk_gone(&self, geo: &Geometry, first: Ino, count: u32) {
+        self.given_back.lock().extend(blocks_of(geo, first, count));
+        for ino in first.0..first.0 + u64::from(count) {
+            self.forget(Ino(ino));
+        }
+    }
+
+    /// Lets in `count` inodes from `first` on, which are those of a new chunk.
+    pub(crate) fn chunk_made(&self, geo: &Geometry, first: Ino, count: u32) {
+        let mut given_back = self.given_back.lock();
+        if !given_back.is_empty() {
+            for block in blocks_of(geo, first, count) {
+                given_back.remove(&block);
+            }
+        }
+    }
+
     /// Drops an inode that is no longer what memory says.
     pub(crate) fn forget(&self, ino: Ino) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
@@ -215,6 +240,11 @@ impl Inodes {
         }
         Ok(())
     }
+}
+
+fn blocks_of(geo: &Geometry, first: Ino, count: u32) -> core::ops::RangeInclusive<u64> {
+    let last = first.0 + u64::from(count.saturating_sub(1));
+    first.0 >> geo.inopb_log..=last >> geo.inopb_log
 }
 
 /// Where an inode lies: the address of its cluster and its offset there.

@@ -352,6 +352,36 @@ fn a_buffer_that_was_replaced_comes_back_on_cancel() {
 }
 
 #[test]
+fn inodes_of_a_chunk_that_was_given_back_are_gone() {
+    let volume = volume(&[]);
+    let fs = &volume.fs;
+    let new = NewInode::file(0o644);
+    let create = |number: u64| {
+        let name = format!("f{number}").into_bytes();
+        let ino = fs.create(fs.root(), &name, &new).unwrap();
+        fs.write_at(ino, 0, &[1; 5000]).unwrap();
+        ino
+    };
+    let inos: Vec<_> = (0..200).map(create).collect();
+    fs.sync().unwrap();
+    for number in 0..200 {
+        fs.unlink(fs.root(), format!("f{number}").as_bytes()).unwrap();
+    }
+    for ino in inos {
+        assert!(matches!(fs.stat(ino), Err(Error::NotFound)));
+        assert!(matches!(fs.write_at(ino, 5000, &[2; 5000]), Err(Error::NotFound)));
+    }
+    let inos: Vec<_> = (0..200).map(create).collect();
+    fs.sync().unwrap();
+    assert!(inos.iter().all(|ino| fs.stat(*ino).unwrap().size == 5000));
+    volume.fs.close().unwrap();
+    drop(volume.dev);
+    uxfs_oracle::both(&volume.path).unwrap();
+    let (_dev, fs) = open(&volume.path);
+    assert!(inos.iter().all(|ino| fs.stat(*ino).unwrap().size == 5000));
+}
+
+#[test]
 fn a_slow_reader_does_not_bring_back_what_was() {
     let first = volume(&[]);
     let new = NewInode::file(0o644);

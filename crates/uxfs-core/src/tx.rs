@@ -119,6 +119,7 @@ pub struct Tx<'fs> {
     reserved: u64,
     counters: Counters,
     gone: Vec<(Ino, u32)>,
+    made: Vec<(Ino, u32)>,
     done: bool,
     rolled: bool,
     /// Shut out while everything is written back. Last: it opens after all other locks.
@@ -147,6 +148,7 @@ impl<'fs> Tx<'fs> {
             reserved: blocks,
             counters: Counters::default(),
             gone: Vec::new(),
+            made: Vec::new(),
             done: false,
             rolled: false,
             _gate: gate,
@@ -240,6 +242,11 @@ impl<'fs> Tx<'fs> {
     /// After the commit, forgets `count` inodes from `first` on, whose chunk is no more.
     pub(crate) fn forget_inodes(&mut self, first: Ino, count: u32) {
         self.gone.push((first, count));
+    }
+
+    /// After the commit, lets in `count` inodes from `first` on, which were just made.
+    pub(crate) fn admit_inodes(&mut self, first: Ino, count: u32) {
+        self.made.push((first, count));
     }
 
     fn join(
@@ -550,9 +557,10 @@ impl<'fs> Tx<'fs> {
             entry.fresh = false;
         }
         for (first, count) in self.gone.drain(..) {
-            for at in 0..u64::from(count) {
-                self.fs.inodes.forget(Ino(first.0 + at));
-            }
+            self.fs.inodes.chunk_gone(&self.fs.geo, first, count);
+        }
+        for (first, count) in self.made.drain(..) {
+            self.fs.inodes.chunk_made(&self.fs.geo, first, count);
         }
         let left = self.blocks_left();
         self.fs.apply(self.reserved, self.counters, left);

@@ -132,6 +132,8 @@ fn init(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, blocks: u32) {
             tx.fs().inodes.forget(ino);
         }
     }
+    let first = AgIno(start.0 << geo.inopb_log);
+    tx.admit_inodes(geo.ino(ag, first), blocks << geo.inopb_log);
 }
 
 /// Gives back a chunk in which no inode is in use.

@@ -85,7 +85,8 @@ impl Fs {
         }
     }
 
-    /// Frees an inode that has no name left: its data, its attributes, itself, in steps.
+    /// Frees an inode that has no name left: its data, its attributes, itself, in steps. Whoever
+    /// found it earlier may put something into it between the steps, which goes too.
     pub(crate) fn inactivate(&self, ino: Ino) -> Result<()> {
         loop {
             let mut tx = Tx::begin_freeing(self, 8)?;
@@ -93,22 +94,29 @@ impl Fs {
             if tx.inode(slot).core.nlink != 0 {
                 return Ok(());
             }
-            if !empty_data(&mut tx, slot)? || !attr::remove_all(&mut tx, slot)? {
-                tx.commit()?;
-                continue;
-            }
+            let empty = empty_data(&mut tx, slot)? && attr::remove_all(&mut tx, slot)?;
             tx.commit()?;
-            break;
+            if empty && self.free_empty(ino)? {
+                return Ok(());
+            }
         }
+    }
+
+    /// Frees an inode that was emptied; `false` if it is not empty any more.
+    fn free_empty(&self, ino: Ino) -> Result<bool> {
         // One at a time: taking an inode off its list may lock the one before it there.
         let _one = self.inactivation.lock();
         loop {
             let mut tx = Tx::begin_freeing(self, 8)?;
             let slot = tx.lock_inode(ino)?;
+            if tx.inode(slot).core.nblocks != 0 {
+                return Ok(false);
+            }
             tx.lock_ag(self.geo.ino_ag(ino))?;
             if unlinked::remove(&mut tx, slot)? {
                 ialloc::free(&mut tx, slot)?;
-                return tx.commit();
+                tx.commit()?;
+                return Ok(true);
             }
             drop(tx);
             std::thread::yield_now();
@@ -162,8 +170,16 @@ fn empty_data(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
 fn forget_metadata(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     let fs = tx.fs();
     let mut end = FileBlock(1 << 54);
-    for _ in 0..EXTENTS_A_STEP {
-        let Some(extent) = bmap::before(fs, tx.inode(slot), Fork::Data, end)? else { break };
+    let (mut seen, mut floor) = (0, end);
+    while let Some(extent) = bmap::before(fs, tx.inode(slot), Fork::Data, end)? {
+        if seen >= EXTENTS_A_STEP && extent.end() <= floor {
+            break;
+        }
+        // A directory block that the step frees in part begins in an extent before.
+        if seen < EXTENTS_A_STEP {
+            floor = FileBlock(extent.offset.0 / fs.geo.dir_block_fsbs() * fs.geo.dir_block_fsbs());
+        }
+        seen += 1;
         let (ag, block) = (fs.geo.fsb_ag(extent.start), fs.geo.fsb_agblock(extent.start));
         for step in 0..extent.len as u32 {
             tx.forget_block(ag, block.plus(step));
