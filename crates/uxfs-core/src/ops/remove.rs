@@ -95,6 +95,11 @@ impl Fs {
                 return Ok(());
             }
             let empty = empty_data(&mut tx, slot)? && attr::remove_all(&mut tx, slot)?;
+            let left = tx.inode(slot).core.nblocks;
+            if empty && left != 0 {
+                let problem = format!("still counts {left} blocks when it is emptied");
+                return Err(tx.inode(slot).corrupt(problem));
+            }
             tx.commit()?;
             if empty && self.free_empty(ino)? {
                 return Ok(());
