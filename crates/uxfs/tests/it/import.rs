@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use uxfs::archive::{Entry, Kind, Meta, SparseMap, TarWriter, Time};
-use uxfs::disk::{FileDev, OpenMode};
+use uxfs::disk::OpenMode;
 use uxfs::format::acl::Acl;
 use uxfs::import::{Headroom, ImportError, ImportOptions, ImportSummary, run};
 use uxfs::{Error, Fs, OpenOptions};
 use uxfs_oracle::{ContentSum, Fields, Kernel, Listing, Rng, Value, lister, program};
 
-use crate::{listing, names};
+use crate::{listing, names, volume};
 
 /// An entry of an archive and its data, holes left out.
 struct Item {
@@ -217,7 +217,7 @@ fn import(source: &Path, image: &Path, size: Option<u64>) -> Result<ImportSummar
 }
 
 fn open(image: &Path) -> Result<Fs, Error> {
-    let dev = FileDev::open(image, OpenMode::Read).unwrap();
+    let dev = volume::device(image, OpenMode::Read);
     Fs::open(std::sync::Arc::new(dev), OpenOptions::read_only())
 }
 

@@ -1,7 +1,7 @@
 //! Volumes to be tested: made by either mkfs, opened, judged.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,21 +73,7 @@ impl Volume {
 
     pub(crate) fn open_with(&self, options: OpenOptions) -> Fs {
         let mode = if options.read_only { OpenMode::Read } else { OpenMode::Write };
-        Fs::open(Arc::new(self.device(mode)), options).unwrap()
-    }
-
-    /// The image as a device. A judge that another test is just starting holds copies of all open
-    /// files, and so of locks, for a moment.
-    pub(crate) fn device(&self, mode: OpenMode) -> FileDev {
-        for _ in 0..1000 {
-            match FileDev::open(&self.path, mode) {
-                Err(e) if e.kind() == ErrorKind::ResourceBusy => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                other => return other.unwrap(),
-            }
-        }
-        panic!("{} stays in use", self.path.display());
+        Fs::open(Arc::new(device(&self.path, mode)), options).unwrap()
     }
 
     pub(crate) fn open_read_only(&self) -> Fs {
@@ -98,4 +84,18 @@ impl Volume {
     pub(crate) fn judge(&self, when: &str) {
         uxfs_oracle::both(&self.path).unwrap_or_else(|f| panic!("{when}: {f}"));
     }
+}
+
+/// An image as a device. A judge that another test is just starting holds copies of all open
+/// files, and so of locks, for a moment.
+pub(crate) fn device(path: &Path, mode: OpenMode) -> FileDev {
+    for _ in 0..1000 {
+        match FileDev::open(path, mode) {
+            Err(e) if e.kind() == ErrorKind::ResourceBusy => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => return other.unwrap(),
+        }
+    }
+    panic!("{} stays in use", path.display());
 }
