@@ -94,7 +94,10 @@ fn shared_blocks_stay_as_they_are_for_others() {
         volume.judge(&at);
         let ours = listing::list(&volume.open_read_only());
         let theirs = listing::of_kernel(Kernel::Stable, &[&volume.path]).remove(0);
-        ours.assert_same(&theirs, ALL);
+        // The kernel calls unwritten blocks data while zero pages of them are cached, as the files
+        // that it preallocated are after they were read: where data lies is not compared.
+        let told = ALL - Fields::HOLES;
+        ours.assert_same(&theirs, told);
         let untouched = |listing: &Listing| {
             let mut listing = listing.clone();
             listing.entries.retain(|e| e.ino % 2 == 1 && e.content.is_some());
@@ -102,6 +105,6 @@ fn shared_blocks_stay_as_they_are_for_others() {
         };
         let before = untouched(&before);
         assert!(before.entries.len() > 50, "{at}: {} others", before.entries.len());
-        before.assert_same(&untouched(&theirs), ALL);
+        before.assert_same(&untouched(&theirs), told);
     }
 }
