@@ -2,10 +2,13 @@
 //!
 //! 1. Nothing is followed out of the directory, nothing but regular files is opened.
 //! 2. Access times are read before anything that could change them.
-//! 3. Names longer than `PATH_MAX` together are no obstacle: each is looked up in its directory.
+//! 3. A file is mapped before anything of it is read, and once, however many names it has: once its
+//!    pages are cached, read ahead of need, Linux tells unwritten blocks as data.
+//! 4. Names longer than `PATH_MAX` together are no obstacle: each is looked up in its directory.
 //!
 //! Called by tests on the host, and by `uxfs-lister` in the virtual machine.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
@@ -21,6 +24,9 @@ use crate::listing::{ContentSum, Entry, Kind, Listing, Space, Time, Value};
 
 /// The most bytes in an attribute's value, and in all names of one file's together.
 const XATTR_MAX: usize = 1 << 16;
+/// Offsets and lengths in bytes.
+type Ranges = Vec<(u64, u64)>;
+
 const OPEN_DIR: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -32,6 +38,7 @@ pub fn list(dir: &Path) -> io::Result<Listing> {
     let root = open_dir(fs::CWD, &CString::new(dir.as_os_str().as_bytes())?)?;
     let mut lister = Lister {
         entries: Vec::new(),
+        linked: HashMap::new(),
         content: vec![0; 64 * ContentSum::BLOCK],
         names: vec![0; XATTR_MAX],
         value: vec![0; XATTR_MAX],
@@ -47,6 +54,8 @@ pub fn list(dir: &Path) -> io::Result<Listing> {
 /// What has been listed, and buffers, whose clearing for each file would cost more than the rest.
 struct Lister {
     entries: Vec<Entry>,
+    /// Where files of several names have data, and the sum of it, by inode number.
+    linked: HashMap<u64, (Ranges, u64)>,
     content: Vec<u8>,
     names: Vec<u8>,
     value: Vec<u8>,
@@ -104,16 +113,35 @@ impl Lister {
                 entry.target = Some(fs::readlinkat(at, name, Vec::new())?.into_bytes())
             }
             Kind::File => {
-                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let file = File::from(open_quietly(at, name, flags)?);
-                entry.data = data(&file, entry.size)?;
-                entry.content = Some(self.content(&file, &entry.data, entry.size)?);
+                let (data, sum) = self.file(at, name, &entry)?;
+                entry.data = data;
+                entry.content = Some(sum);
             }
             Kind::Dir | Kind::Fifo | Kind::Socket => {}
         }
         self.xattrs(at, name, &mut entry)?;
         self.entries.push(entry);
         Ok(kind)
+    }
+
+    /// Where a regular file has data, and the sum of its content.
+    fn file(
+        &mut self,
+        at: BorrowedFd<'_>,
+        name: &CStr,
+        entry: &Entry,
+    ) -> io::Result<(Ranges, u64)> {
+        if let Some(known) = self.linked.get(&entry.ino) {
+            return Ok(known.clone());
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(open_quietly(at, name, flags)?);
+        let data = data(&file, entry.size)?;
+        let sum = self.content(&file, &data, entry.size)?;
+        if entry.nlink > 1 {
+            self.linked.insert(entry.ino, (data.clone(), sum));
+        }
+        Ok((data, sum))
     }
 
     /// Sums up a file, of which only what lies in `data` is not zeros.
@@ -200,7 +228,7 @@ fn space(root: BorrowedFd<'_>) -> io::Result<Space> {
 }
 
 /// Where the file has data, as offset and length.
-fn data(file: &File, size: u64) -> io::Result<Vec<(u64, u64)>> {
+fn data(file: &File, size: u64) -> io::Result<Ranges> {
     let mut out = Vec::new();
     let mut at = 0;
     while at < size {
@@ -244,6 +272,26 @@ mod tests {
         assert!(hole.data.is_empty());
         assert_eq!(hole.content, Some(ContentSum::of(&[])));
         assert_eq!(listing.to_string().parse::<Listing>().unwrap(), listing);
+    }
+
+    /// Where the host's file system knows unwritten blocks, reading one name's content fills pages
+    /// that would show as data under the other.
+    #[test]
+    fn names_of_one_file_have_one_map() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = dir.path().join("a");
+        let file = File::create(&path).unwrap();
+        let flags = fs::FallocateFlags::empty();
+        fs::fallocate(&file, flags, 0, 8 << 20).unwrap();
+        file.write_all_at(&[1; 516 << 10], 1 << 20).unwrap();
+        file.write_all_at(&[2; 517 << 12], 4 << 20).unwrap();
+        file.sync_all().unwrap();
+        fs::fadvise(&file, 0, None, fs::Advice::DontNeed).unwrap();
+        std::fs::hard_link(&path, dir.path().join("b")).unwrap();
+        let listing = list(dir.path()).unwrap();
+        let [a, b] = [b"/a", b"/b"].map(|path| listing.get(path).unwrap());
+        assert_eq!(a.data, b.data);
+        assert_eq!(a.content, b.content);
     }
 
     #[test]
