@@ -134,6 +134,11 @@ impl Decoder {
         }
     }
 
+    /// What is decoded.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Gives an emptied chunk back.
     pub(crate) fn recycle(&self, chunk: Vec<u8>) {
         if chunk.capacity() == CHUNK {

@@ -9,8 +9,8 @@
 //!    walk elsewhere. A file that was replaced between look and open is an error.
 //! 2. At most `OPEN_MAX` directories are open, however deep the tree is: a closed one is found
 //!    again by `..` and must be the same.
-//! 3. A file is as long as it was when it was looked at: what is missing at the end reads as
-//!    zeros, with a warning.
+//! 3. A file that became shorter since it was looked at is read with zeros at its end, and a
+//!    warning.
 //! 4. Nothing is written, and access times stay where the kernel lets them (`O_NOATIME`).
 //!
 //! Called by [`open`](crate::open).
@@ -21,16 +21,15 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
-use crate::entry::{Entry, Kind, Meta, SparseMap, Time, Xattrs, normal_xattrs};
+use crate::entry::{Entry, Kind, Meta, Time, Xattrs, normal_xattrs};
 use crate::error::{ArchiveError, Warnings, show};
+use crate::file_data::FileData;
 use crate::source::Source;
-use crate::sparse::SEGMENTS_MAX;
 
 /// Directories open at a time.
 const OPEN_MAX: usize = 64;
@@ -59,16 +58,6 @@ struct Level {
     path_len: usize,
 }
 
-/// A file's data while it is the current entry.
-struct Data {
-    file: File,
-    map: SparseMap,
-    /// The segment to read next, and how far in it.
-    segment: usize,
-    within: u64,
-    shrunk: bool,
-}
-
 /// Reads a directory tree.
 pub struct DirSource {
     root: PathBuf,
@@ -79,7 +68,7 @@ pub struct DirSource {
     path: Vec<u8>,
     /// First names of files that have more of them, with the number still to come.
     links: HashMap<Id, (Vec<u8>, u32)>,
-    data: Option<Data>,
+    data: Option<FileData>,
     window: Vec<u8>,
     window_pos: usize,
     window_len: usize,
@@ -288,40 +277,11 @@ impl DirSource {
     }
 
     fn file(&mut self, fd: OwnedFd, stat: &Statx) -> Result<Kind, ArchiveError> {
-        let size = stat.stx_size;
-        let map = if stat.stx_blocks.saturating_mul(512) < size {
-            self.sparse_map(fd.as_fd(), size)?
-        } else {
-            SparseMap::whole(size)
-        };
-        let file = File::from(fd);
-        self.data = Some(Data { file, map: map.clone(), segment: 0, within: 0, shrunk: false });
-        Ok(Kind::File { size, map })
-    }
-
-    fn sparse_map(&self, fd: BorrowedFd<'_>, size: u64) -> Result<SparseMap, ArchiveError> {
-        use rustix::fs::SeekFrom::{Data, Hole};
-        let mut segments = Vec::new();
-        let mut at = 0;
-        while at < size {
-            let start = match rustix::fs::seek(fd, Data(at)) {
-                Ok(start) => start.min(size),
-                Err(Errno::NXIO) => break,
-                // This file system knows no holes.
-                Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(SparseMap::whole(size)),
-                Err(errno) => return Err(self.failed("looking for holes in", errno)),
-            };
-            at = match rustix::fs::seek(fd, Hole(start)) {
-                // So fragmented a file keeps its last holes as zeros.
-                Ok(_) if segments.len() + 1 >= SEGMENTS_MAX => size,
-                Ok(end) => end.min(size),
-                Err(Errno::NXIO) => break,
-                Err(errno) => return Err(self.failed("looking for holes in", errno)),
-            };
-            segments.push((start, at.saturating_sub(start)));
-        }
-        SparseMap::from_segments(size, segments)
-            .map_err(|what| self.failed("looking for holes in", io::Error::other(what)))
+        let data = FileData::new(File::from(fd), stat)
+            .map_err(|error| self.failed("looking for holes in", error))?;
+        let map = data.map.clone();
+        self.data = Some(data);
+        Ok(Kind::File { size: stat.stx_size, map })
     }
 
     fn xattrs(&mut self, target: &Target<'_>) -> Result<Xattrs, ArchiveError> {
@@ -409,36 +369,6 @@ fn meta(stat: &Statx) -> Meta {
     }
 }
 
-impl Data {
-    /// Where to read next and how much at most; `None` at the end.
-    fn here(&self) -> Option<(u64, u64)> {
-        let (offset, length) = self.map.segments().get(self.segment)?;
-        Some((offset + self.within, length - self.within))
-    }
-
-    /// Reads from one segment.
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let Some((at, left)) = self.here() else { return Ok(0) };
-        let want = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-        let count = match self.file.read_at(&mut buf[..want], at) {
-            Ok(0) => {
-                // Cut short meanwhile (invariant 3).
-                self.shrunk |= want > 0;
-                buf[..want].fill(0);
-                want
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return self.read(buf),
-            other => other?,
-        };
-        self.within += count as u64;
-        if count as u64 == left {
-            self.segment += 1;
-            self.within = 0;
-        }
-        Ok(count)
-    }
-}
-
 impl DirSource {
     fn read_data(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
         let Some(data) = &mut self.data else { return Ok(0) };
@@ -506,10 +436,7 @@ impl Source for DirSource {
     }
 
     fn data_position(&self) -> Option<u64> {
-        match self.data.as_ref()?.map.segments() {
-            [(offset, _)] => Some(*offset),
-            _ => None,
-        }
+        self.data.as_ref()?.position()
     }
 
     fn file(&self) -> Option<&File> {

@@ -59,6 +59,24 @@ pub enum ArchiveError {
         /// What is wrong with it.
         what: String,
     },
+    /// A line of a manifest makes no sense.
+    #[error("{name}, line {line}: {what}")]
+    Manifest {
+        /// The manifest.
+        name: String,
+        /// The line, from 1 on.
+        line: u64,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// An OCI image is damaged, or has nothing that could be taken.
+    #[error("{path}: {what}")]
+    Layout {
+        /// The directory or the file in it.
+        path: String,
+        /// What is wrong, and what to do.
+        what: String,
+    },
     /// An entry that can not be represented: `..` in its path, values beyond Linux' limits.
     #[error("{entry}: {what}")]
     Refused {

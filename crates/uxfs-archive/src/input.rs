@@ -8,6 +8,7 @@
 //! 1. `offset` counts uncompressed bytes from the archive's start.
 //! 2. Nothing is copied between the file, or the decompressor, and `chunk`.
 //! 3. A skip beyond the end of the input is reported as the truncation it is.
+//! 4. Of a stream no more is taken than the limit that was set, and a chunk.
 //!
 //! Called by the tar reader alone.
 
@@ -56,6 +57,8 @@ pub(crate) struct StreamInput {
     chunk: Vec<u8>,
     pos: usize,
     offset: u64,
+    /// Where `offset` may get to.
+    limit: u64,
 }
 
 impl FileInput {
@@ -113,11 +116,18 @@ impl FileInput {
 
 impl StreamInput {
     pub(crate) fn new(decoder: Decoder) -> Self {
-        Self { decoder, chunk: Vec::new(), pos: 0, offset: 0 }
+        Self { decoder, chunk: Vec::new(), pos: 0, offset: 0, limit: u64::MAX }
     }
 
     fn fill(&mut self, warnings: &mut Warnings) -> Result<(), ArchiveError> {
         while self.pos == self.chunk.len() {
+            if self.offset > self.limit {
+                let what = format!(
+                    "it unpacks to more than {} bytes, far more than there is room for",
+                    self.limit
+                );
+                return Err(ArchiveError::refused(self.decoder.name().as_bytes(), what));
+            }
             self.decoder.recycle(std::mem::take(&mut self.chunk));
             self.pos = 0;
             match self.decoder.next(self.offset, warnings)? {
@@ -130,6 +140,13 @@ impl StreamInput {
 }
 
 impl Input {
+    /// Bounds how much of a stream is read.
+    pub(crate) fn set_limit(&mut self, bytes: u64) {
+        if let Self::Stream(input) = self {
+            input.limit = bytes;
+        }
+    }
+
     /// Uncompressed bytes taken so far.
     pub(crate) fn offset(&self) -> u64 {
         match self {

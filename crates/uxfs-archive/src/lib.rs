@@ -1,8 +1,9 @@
 //! File trees as streams.
 //!
-//! Reads tar archives (V7, ustar, PAX, GNU; plain, gzip, xz, zstd; files and pipes) and
-//! directories as one stream of entries ([`Source`]), and writes such a stream as a PAX tar
-//! ([`TarWriter`]). Knows nothing of XFS: `uxfs import` and `uxfs export` stand on it.
+//! Reads tar archives (V7, ustar, PAX, GNU; plain, gzip, xz, zstd; files and pipes), directories,
+//! and manifests in composefs' format as one stream of entries ([`Source`]), finds the layers of
+//! an OCI image ([`OciImage`]), and writes such a stream as a PAX tar ([`TarWriter`]). Knows
+//! nothing of XFS: `uxfs import` and `uxfs export` stand on it.
 //!
 //! Invariants:
 //! 1. Nothing in an archive makes this crate panic, loop, or take memory beyond fixed bounds
@@ -18,10 +19,13 @@
 mod acl;
 mod decode;
 mod dir;
+mod dump;
 mod entry;
 mod error;
+mod file_data;
 mod header;
 mod input;
+mod oci;
 mod pax;
 mod source;
 mod sparse;
@@ -29,7 +33,9 @@ mod tar_reader;
 mod tar_writer;
 
 pub use dir::{DirOptions, DirSource};
+pub use dump::DumpSource;
 pub use entry::{Entry, Kind, Meta, SparseMap, Time, Xattrs};
 pub use error::ArchiveError;
+pub use oci::{OciImage, Platform};
 pub use source::{DataReader, Source, open};
 pub use tar_writer::TarWriter;

@@ -56,6 +56,11 @@ pub trait Source: Send {
     /// are in all, if known.
     fn progress(&self) -> (u64, Option<u64>);
 
+    /// Sets how many bytes a compressed or piped archive may unpack to before it is refused,
+    /// whatever they are: without a bound, a small archive keeps its reader busy for ever.
+    /// Trees that can be no larger than what they lie in take no notice.
+    fn set_limit(&mut self, _bytes: u64) {}
+
     /// Takes the warnings since the last call: what was skipped or altered and why.
     fn warnings(&mut self) -> Vec<String>;
 }

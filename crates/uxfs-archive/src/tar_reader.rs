@@ -9,6 +9,7 @@
 //! 2. Every turn of every loop takes at least one block: no archive makes the reader hang.
 //! 3. What is skipped is reported as a warning; what is not understood is an error.
 //! 4. A compressed stream is read to its very end, so that its checksum is verified.
+//! 5. At most [`HEADERS_MAX`] headers come before an entry.
 //!
 //! Called by [`open`](crate::open).
 
@@ -24,6 +25,9 @@ use crate::sparse;
 
 /// Longest GNU long name accepted, in bytes.
 const LONG_NAME_MAX: u64 = 64 << 10;
+
+/// Most headers that may stand before an entry's own: real archives have three or four.
+const HEADERS_MAX: u32 = 64;
 
 /// What was wrong with a header, before it is known where.
 enum Fault {
@@ -212,7 +216,7 @@ impl TarSource {
 
     fn next_entry(&mut self) -> Result<Option<Entry>, Fault> {
         let mut extended = Extended::default();
-        loop {
+        for _ in 0..HEADERS_MAX {
             let Some(header) = self.header(&extended)? else {
                 self.ended = true;
                 return Ok(None);
@@ -249,6 +253,7 @@ impl TarSource {
             self.skip(padding(size))?;
             extended = Extended::default();
         }
+        Err(format!("more than {HEADERS_MAX} extended headers and no entry").into())
     }
 
     fn entry(&mut self, header: &Header, mut extended: Extended) -> Result<Entry, Fault> {
@@ -463,6 +468,10 @@ impl Source for TarSource {
 
     fn progress(&self) -> (u64, Option<u64>) {
         self.input.progress()
+    }
+
+    fn set_limit(&mut self, bytes: u64) {
+        self.input.set_limit(bytes);
     }
 
     fn warnings(&mut self) -> Vec<String> {

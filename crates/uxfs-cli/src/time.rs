@@ -100,6 +100,19 @@ pub(crate) fn seconds(time: Timestamp, digits: usize) -> String {
     format!("{sign}{sec}.{}", &fraction[..digits.min(fraction.len())])
 }
 
+/// What the variable `SOURCE_DATE_EPOCH` says, in seconds since 1970; see
+/// <https://reproducible-builds.org/specs/source-date-epoch/>. Empty is as good as not set.
+pub(crate) fn source_date_epoch() -> Result<Option<i64>, String> {
+    match std::env::var_os("SOURCE_DATE_EPOCH") {
+        None => Ok(None),
+        Some(text) if text.is_empty() => Ok(None),
+        Some(text) => match text.to_str().and_then(|text| text.parse().ok()) {
+            Some(sec) => Ok(Some(sec)),
+            None => Err("SOURCE_DATE_EPOCH is not a number of seconds since 1970".into()),
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

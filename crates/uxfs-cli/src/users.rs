@@ -63,6 +63,30 @@ pub(crate) fn login_group(user: &str) -> Option<u32> {
     users().groups.get(user).copied()
 }
 
+/// Owner and group, as far as they are given.
+pub(crate) type Owner = (Option<u32>, Option<u32>);
+
+/// What `USER`, `USER:GROUP`, `USER:` (with the user's own group) or `:GROUP` stands for.
+pub(crate) fn owner(text: &str) -> Result<Owner, String> {
+    let bad_user = || format!("invalid user: '{text}'");
+    let bad_group = || format!("invalid group: '{text}'");
+    let (name, group_name) = match text.split_once(':') {
+        Some((user, group)) => (user, Some(group)),
+        None => (text, None),
+    };
+    let uid = match name {
+        "" => None,
+        name => Some(user(name).ok_or_else(bad_user)?),
+    };
+    let gid = match group_name {
+        None => None,
+        Some("") if name.is_empty() => None,
+        Some("") => Some(login_group(name).ok_or_else(bad_group)?),
+        Some(name) => Some(group(name).ok_or_else(bad_group)?),
+    };
+    Ok((uid, gid))
+}
+
 /// A number; `+` before it says that it is no name.
 fn number(text: &str) -> Option<u32> {
     let digits = text.strip_prefix('+').unwrap_or(text);

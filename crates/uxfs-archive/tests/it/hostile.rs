@@ -108,6 +108,84 @@ fn harmful_entries_are_refused() {
 }
 
 #[test]
+fn more_harmful_entries_are_refused() {
+    let file = |name: &str| entry(name, b'0', b"x");
+    let record = |text: &[u8]| {
+        // The length counts its own digits.
+        let mut length = text.len() + 3;
+        while format!("{length} ").len() + text.len() + 1 != length {
+            length += 1;
+        }
+        let text = [format!("{length} ").as_bytes(), text, b"\n"].concat();
+        entry("x", b'x', &text)
+    };
+    // Names and targets.
+    assert_error(&[record(b"path=a\0b"), file("y")], &["NUL"]);
+    assert_error(&[record(b"linkpath=a\0b"), entry("y", b'2', b"")], &["NUL"]);
+    assert_error(&[record(b"linkpath=../../x"), entry("y", b'1', b"")], &["target", "'..'"]);
+    let long = [&b"path="[..], &b"d/".repeat(40_000)].concat();
+    assert_error(&[record(&long), file("y")], &["path"]);
+    let long = [&b"linkpath="[..], &b"d/".repeat(40_000)].concat();
+    assert_error(&[record(&long), entry("y", b'1', b"")], &["linkpath"]);
+    let name = [&b"SCHILY.xattr.user."[..], &b"n".repeat(256), b"=1"].concat();
+    assert_error(&[record(&name), file("y")], &["name"]);
+    // Sparse maps: overlapping, descending, beyond the end, of half a pair, without a size.
+    let map = |map: &str| {
+        let keys = [
+            record(b"GNU.sparse.size=1000000"),
+            record(b"GNU.sparse.numblocks=2"),
+            record(format!("GNU.sparse.map={map}").as_bytes()),
+        ];
+        // One header with all three records.
+        let text: Vec<u8> = keys.iter().flat_map(|key| body(key)).collect();
+        [entry("x", b'x', &text), file("y")]
+    };
+    assert_error(&map("0,4096,4095,1"), &["overlaps"]);
+    assert_error(&map("8192,1,0,1"), &["overlaps"]);
+    assert_error(&map("0,1,999999,2"), &["beyond the size 1000000"]);
+    assert_error(&map("18446744073709551615,2,0,1"), &["beyond the size"]);
+    assert_error(&map("0,1,2"), &["odd number"]);
+    assert_error(&map("0,2"), &["2 bytes of data, but 1 are stored"]);
+    assert_error(&[record(b"GNU.sparse.map=0,1"), file("y")], &["without GNU.sparse.size"]);
+    // Headers and headers, and never an entry.
+    let flood: Vec<Vec<u8>> = (0..65).map(|_| record(b"comment=x")).collect();
+    assert_error(&flood, &["extended headers"]);
+    let flood: Vec<Vec<u8>> = (0..65).map(|_| entry("g", b'g', b"12 comment=\n")).collect();
+    assert_error(&flood, &["extended headers"]);
+    let flood: Vec<Vec<u8>> = (0..65).map(|_| entry("V", b'V', b"")).collect();
+    assert_error(&flood, &["extended headers"]);
+}
+
+/// The text of the only record of a header made by `record`.
+fn body(header: &[u8]) -> Vec<u8> {
+    let end = header.iter().rposition(|byte| *byte != 0).unwrap();
+    header[512..=end].to_vec()
+}
+
+#[test]
+fn streams_end_at_their_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let (plain, packed) = (dir.path().join("t.tar"), dir.path().join("t.tar.zst"));
+    let tail = |len: usize| [entry("f", b'0', &[7; 100_000]), vec![0; len]].concat();
+    let read = |path: &Path, limit: u64| {
+        let mut source = open(path)?;
+        source.set_limit(limit);
+        let mut entries = 0;
+        while source.next()?.is_some() {
+            entries += 1;
+        }
+        Ok::<_, ArchiveError>(entries)
+    };
+    fs::write(&plain, tail(9 << 20)).unwrap();
+    run(Command::new("zstd").args(["-q", "-f", "-o"]).arg(&packed).arg(&plain));
+    assert_eq!(read(&packed, 16 << 20).unwrap(), 1);
+    let error = read(&packed, 4 << 20).unwrap_err().to_string();
+    assert!(error.contains("unpacks to more"), "{error}");
+    // A file is as long as it is.
+    assert_eq!(read(&plain, 1).unwrap(), 1);
+}
+
+#[test]
 fn what_is_no_tar_is_told_apart() {
     for (bytes, word) in [
         (&b""[..], "is empty"),

@@ -10,7 +10,7 @@ use crate::image::Images;
 use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
 use crate::tree::{self, Next, Way};
-use crate::users;
+use crate::users::{self, Owner};
 
 /// Change owner and group
 ///
@@ -38,31 +38,9 @@ pub(crate) struct Options {
     files: Vec<OsString>,
 }
 
-type Owner = (Option<u32>, Option<u32>);
-
-fn parse(text: &str) -> Result<Owner> {
-    let bad_user = |name: &str| Failure::bare(format!("invalid user: '{name}'"));
-    let bad_group = |name: &str| Failure::bare(format!("invalid group: '{name}'"));
-    let (user, group) = match text.split_once(':') {
-        Some((user, group)) => (user, Some(group)),
-        None => (text, None),
-    };
-    let uid = match user {
-        "" => None,
-        name => Some(users::user(name).ok_or_else(|| bad_user(text))?),
-    };
-    let gid = match group {
-        None => None,
-        Some("") if user.is_empty() => None,
-        Some("") => Some(users::login_group(user).ok_or_else(|| bad_group(text))?),
-        Some(name) => Some(users::group(name).ok_or_else(|| bad_group(text))?),
-    };
-    Ok((uid, gid))
-}
-
 /// Changes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
-    let owner = parse(&options.owner)?;
+    let owner = users::owner(&options.owner).map_err(Failure::bare)?;
     for file in &options.files {
         session.ok(change(options, session, images, &Inside::parse(file), owner));
     }

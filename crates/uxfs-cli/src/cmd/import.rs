@@ -1,33 +1,50 @@
-//! `uxfs import`: a tar stream or a directory into an image.
+//! `uxfs import`: trees into an image: tar streams, directories, container images, manifests.
 
+use std::ffi::OsStr;
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use uxfs::import::{self, Headroom, ImportOptions, Progress};
+use uxfs::archive::Platform;
+use uxfs::import::{self, Headroom, IdMap, ImportOptions, ImportSource, Owners, Progress};
 
 use super::mkfs::Geometry;
-use crate::number;
 use crate::session::{Failure, Result, Session};
+use crate::users::{self, Owner};
+use crate::{number, time};
 
-/// Put a tar archive or a directory into an image, new or existing
+/// Put a tar archive, a directory or a container image into an image, new or existing
 ///
-/// SOURCE is a tar archive (plain, gzip, xz or zstd; - for standard input) or a directory. An image
-/// that is not there is made, with the size given or as large as the tree needs; one that holds XFS
-/// is added to. An import that does not finish leaves a new image marked unfinished.
+/// SOURCE is a tar archive (plain, gzip, xz or zstd; - for standard input), a directory, or
+/// oci:DIR[:TAG], an image in an OCI image layout, whose layers are applied in their order. An
+/// image that is not there is made, with the size given or as large as the tree needs; one that
+/// holds XFS is added to. An import that does not finish leaves a new image marked unfinished.
+///
+/// With SOURCE_DATE_EPOCH in the environment and --uuid, the same input and the same options give
+/// the same image, byte for byte: files younger than that moment get it as their time, access,
+/// change and birth have the file's time of modification, and what has no time of its own has
+/// that moment.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs import linux-6.1.tar.xz disk.img --size 4G\n  \
     curl -s https://example.org/root.tar.zst | uxfs import - disk.img --size 8G\n  \
-    uxfs import ./rootfs disk.img --headroom 20% -m rmapbt=1")]
+    uxfs import ./rootfs disk.img --headroom 20% -m rmapbt=1\n  \
+    uxfs import ./rootfs disk.img --owner root:root\n  \
+    uxfs import ./rootfs disk.img --map-uid 1000:0 --map-gid 1000:0\n  \
+    uxfs import --manifest tree.dump ./objects disk.img\n  \
+    skopeo copy docker://debian:12 oci:debian:12 && uxfs import oci:debian:12 disk.img\n  \
+    uxfs import --layers base.tar app.tar.zst disk.img\n  \
+    SOURCE_DATE_EPOCH=1700000000 uxfs import ./rootfs disk.img \\\n    \
+    --uuid 12341234-a4ec-4304-a70f-c549ea829da9")]
 pub(crate) struct Options {
-    /// The archive, the directory, or - for standard input
-    #[arg(value_name = "SOURCE")]
-    source: PathBuf,
+    /// The archive, the directory, - for standard input, or oci:DIR[:TAG]; several with --layers
+    #[arg(value_name = "SOURCE", required = true, num_args = 1..)]
+    sources: Vec<PathBuf>,
     /// The image
-    #[arg(value_name = "IMAGE")]
+    #[arg(value_name = "IMAGE", required = true)]
     image: PathBuf,
     /// Size of a new image, as in 4G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -35,11 +52,37 @@ pub(crate) struct Options {
     /// What to leave free in a new image of computed size: a size, or a percentage of the tree
     #[arg(long, value_name = "SIZE|PERCENT%", value_parser = parse_headroom)]
     headroom: Option<Headroom>,
+    /// Apply the SOURCEs in their order as layers: .wh.NAME takes away what was NAME, .wh..wh..opq
+    /// all that was in its directory, and what comes replaces what is there
+    #[arg(long, conflicts_with = "manifest")]
+    layers: bool,
+    /// Which image to take from an OCI image layout that has several; this machine's by default
+    #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
+    platform: Option<Platform>,
+    /// Make the tree that FILE describes, in composefs' dump format (composefs-dump(5)); SOURCE is
+    /// the directory that the payloads lie in. Digests are not checked
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+    /// Let everything belong to USER, and to GROUP if given
+    #[arg(long, value_name = "USER[:GROUP]", value_parser = users::owner)]
+    owner: Option<Owner>,
+    /// Let everything belong to GROUP
+    #[arg(long, value_name = "GROUP", value_parser = parse_group)]
+    group: Option<u32>,
+    /// Let what belongs to FROM (and the COUNT - 1 users that follow) belong to TO (and so on)
+    #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_map)]
+    map_uid: Vec<IdMap>,
+    /// The same for groups
+    #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_map)]
+    map_gid: Vec<IdMap>,
     #[command(flatten)]
     geometry: Geometry,
     /// Label of a new image, at most 12 bytes
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<String>,
+    /// UUID of a new image; the same as -m uuid=
+    #[arg(long, value_name = "UUID")]
+    uuid: Option<String>,
     /// Make the image anew even if it holds something
     #[arg(short, long)]
     force: bool,
@@ -49,6 +92,20 @@ pub(crate) struct Options {
     /// No progress bar, no summary
     #[arg(short, long)]
     quiet: bool,
+}
+
+fn parse_group(text: &str) -> std::result::Result<u32, String> {
+    users::group(text).ok_or_else(|| format!("invalid group: '{text}'"))
+}
+
+fn parse_map(text: &str) -> std::result::Result<IdMap, String> {
+    let numbers: Option<Vec<u32>> = text.split(':').map(|part| part.parse().ok()).collect();
+    let map = match numbers.as_deref() {
+        Some([from, to]) => IdMap::new(*from, *to, 1),
+        Some([from, to, count]) => IdMap::new(*from, *to, *count),
+        _ => return Err("not of the form FROM:TO or FROM:TO:COUNT".into()),
+    };
+    map.ok_or_else(|| "empty, or beyond the last number".into())
 }
 
 fn parse_size(text: &str) -> std::result::Result<u64, String> {
@@ -62,10 +119,64 @@ fn parse_headroom(text: &str) -> std::result::Result<Headroom, String> {
     number::size(text).map(Headroom::Bytes).ok_or_else(|| "neither a size nor a percentage".into())
 }
 
+impl Options {
+    fn source(&self) -> Result<ImportSource> {
+        let oci = |path: &PathBuf| path.as_os_str().as_bytes().starts_with(b"oci:");
+        if self.platform.is_some() && (self.manifest.is_some() || !self.sources.iter().any(oci)) {
+            return Err(Failure::bare("--platform goes with oci:DIR"));
+        }
+        if self.layers {
+            return Ok(ImportSource::Layers(self.sources.clone()));
+        }
+        let [source] = self.sources.as_slice() else {
+            let many = "several sources: give --layers to lay them over one another";
+            return Err(Failure::bare(many));
+        };
+        if let Some(manifest) = &self.manifest {
+            let (manifest, base) = (manifest.clone(), source.clone());
+            return Ok(ImportSource::Manifest { manifest, base });
+        }
+        if let Some(image) = source.as_os_str().as_bytes().strip_prefix(b"oci:") {
+            return Ok(self.oci(image));
+        }
+        Ok(ImportSource::Tree(source.clone()))
+    }
+
+    /// The image that `DIR[:TAG]` names; as with skopeo, the directory has no colon, unless it is
+    /// there.
+    fn oci(&self, name: &[u8]) -> ImportSource {
+        let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+        let colon = name.iter().position(|byte| *byte == b':');
+        let (layout, tag) = match colon {
+            Some(at) if !path(name).exists() => {
+                (path(&name[..at]), Some(String::from_utf8_lossy(&name[at + 1..]).into_owned()))
+            }
+            _ => (path(name), None),
+        };
+        ImportSource::Oci { layout, tag, platform: self.platform.clone() }
+    }
+
+    fn owners(&self) -> Owners {
+        let mut owners = Owners::default();
+        let (uid, gid) = self.owner.unwrap_or_default();
+        owners.uid = uid;
+        owners.gid = self.group.or(gid);
+        owners.uid_maps.clone_from(&self.map_uid);
+        owners.gid_maps.clone_from(&self.map_gid);
+        owners
+    }
+}
+
 /// Imports.
 pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
-    let mut wanted = ImportOptions::new(&options.source, &options.image);
+    let mut wanted = ImportOptions::from_source(options.source()?, &options.image);
+    wanted.owners = options.owners();
+    wanted.source_date_epoch = time::source_date_epoch().map_err(Failure::bare)?;
     wanted.mkfs = options.geometry.options().map_err(|e| Failure::bare(e.to_string()))?;
+    if let Some(uuid) = &options.uuid {
+        let sub = format!("uuid={uuid}");
+        wanted.mkfs.apply('m', &sub).map_err(|e| Failure::bare(e.to_string()))?;
+    }
     wanted.mkfs.unsupported = options.unsupported;
     if let Some(label) = &options.label {
         wanted.mkfs.apply('L', label).map_err(|e| Failure::bare(e.to_string()))?;

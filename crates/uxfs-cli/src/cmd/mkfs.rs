@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use uxfs::disk::{BlockDev, FileDev, OpenMode};
+use uxfs::format::timestamp::Timestamp;
 use uxfs::mkfs::{self, Layout, MkfsError, WriteOptions};
 
 use crate::session::{Failure, Result, Session};
+use crate::time;
 
 /// Make an XFS file system in a file or on a block device, with mkfs.xfs' options
 ///
 /// The geometry goes to standard output, as mkfs.xfs prints it. A file that is not there is made,
-/// sparse, if -d size= says how large.
+/// sparse, if -d size= says how large. With SOURCE_DATE_EPOCH in the environment and -m uuid=, the
+/// same options give the same volume, byte for byte.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs mkfs -d size=4g disk.img\n  \
@@ -185,6 +188,8 @@ fn write(options: &Options, path: &Path, length: Option<Length>, layout: &Layout
     if !options.keep && !device.is_regular() {
         device.discard(0, device.len());
     }
-    let how = WriteOptions { zero_log: zero, ..WriteOptions::default() };
+    let epoch = time::source_date_epoch().map_err(Failure::bare)?;
+    let now = epoch.map(|sec| Timestamp { sec, nsec: 0 });
+    let how = WriteOptions { zero_log: zero, now, ..WriteOptions::default() };
     mkfs::write(layout, &device, &how).map_err(|error| Failure::new(path, error.to_string()))
 }

@@ -4,6 +4,7 @@
 //! command in the image.
 
 mod bed;
+mod builds;
 mod copies;
 mod edits;
 mod listings;

@@ -1,12 +1,20 @@
-//! Filling a volume from a tree: a tar stream or a directory, into a new image or an existing one.
+//! Filling a volume from a tree: a tar stream, a directory, layers of them, or a manifest, into a
+//! new image or an existing one.
 //!
 //! 1. A new image is marked unfinished until all of it is on stable storage.
 //! 2. Metadata is made by the calling thread, data is moved by others ([`data`]); all data is
 //!    written before the volume is closed.
 //! 3. Memory is bounded whatever the input: batches of data in flight, the caches of the volume,
 //!    and the times of directories, which are set last.
+//! 4. With [`ImportOptions::source_date_epoch`] and a UUID, the same input and the same options
+//!    give the same bytes: what is read comes in an order that does not depend on the host, the
+//!    clock stands still, and the numbers that nobody may guess come from the UUID.
+//! 5. What an archive unpacks to is bounded by the volume that is to hold it, and before its size
+//!    is known, by the host's room for it.
 
+mod adjust;
 mod data;
+mod origin;
 mod size;
 mod tree;
 
@@ -15,10 +23,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uxfs_archive::{ArchiveError, Source};
+use uxfs_core::clock::Clock;
 use uxfs_core::{Fs, OpenOptions};
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
+use uxfs_format::timestamp::Timestamp;
 use uxfs_mkfs as mkfs;
 
+use adjust::Adjust;
+pub use adjust::{IdMap, Owners};
+pub use origin::ImportSource;
+use origin::Origin;
 pub use size::Headroom;
 use tree::Tree;
 
@@ -26,8 +40,8 @@ use tree::Tree;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ImportOptions {
-    /// A tar stream, compressed or not, or a directory; `-` for standard input.
-    pub source: PathBuf,
+    /// The tree.
+    pub source: ImportSource,
     /// The image.
     pub image: PathBuf,
     /// Size of a new image in bytes; `None` computes one that fits.
@@ -38,23 +52,59 @@ pub struct ImportOptions {
     pub mkfs: mkfs::Options,
     /// Make the image anew even if there is one.
     pub force: bool,
+    /// Who is to own what is imported.
+    pub owners: Owners,
+    /// Seconds since 1970, as the variable `SOURCE_DATE_EPOCH` gives them: for images that are the
+    /// same, byte for byte, whenever and wherever they are made. It is the time of all that has no
+    /// time of its own; files that are younger get it too; and access, change and birth have the
+    /// file's time of modification. A new image also has to be given its UUID (in `mkfs`).
+    pub source_date_epoch: Option<i64>,
     /// How to open the volume.
     pub open: OpenOptions,
 }
 
 impl ImportOptions {
-    /// Imports `source` into `image`, with everything else by default.
+    /// Imports the tar archive or directory `source` into `image`, with everything else by default.
     pub fn new(source: impl Into<PathBuf>, image: impl Into<PathBuf>) -> Self {
+        Self::from_source(ImportSource::Tree(source.into()), image)
+    }
+
+    /// Imports `source` into `image`, with everything else by default.
+    pub fn from_source(source: ImportSource, image: impl Into<PathBuf>) -> Self {
         Self {
-            source: source.into(),
+            source,
             image: image.into(),
             size: None,
             headroom: Headroom::default(),
             mkfs: mkfs::Options::default(),
             force: false,
+            owners: Owners::default(),
+            source_date_epoch: None,
             open: OpenOptions::default(),
         }
     }
+
+    fn adjust(&self) -> Adjust {
+        Adjust { owners: self.owners.clone(), epoch: self.source_date_epoch }
+    }
+
+    /// How to open the volume if `identity` is what tells it from others.
+    fn opening(&self, identity: &[u8], repeatable: bool) -> OpenOptions {
+        let mut open = self.open.clone();
+        if let Some(sec) = self.source_date_epoch {
+            open.clock = Clock::Fixed(Timestamp { sec, nsec: 0 });
+        }
+        if repeatable && open.seed.is_none() {
+            open.seed = Some(seed(identity));
+        }
+        open
+    }
+}
+
+/// A number from bytes (FNV-1a).
+fn seed(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// How far an import is.
@@ -145,33 +195,38 @@ pub fn run(
             format!("{path} holds a volume already: its size is what it is (-f to remake)");
         return Err(ImportError::Usage(problem));
     }
-    let source = uxfs_archive::open(&options.source)?;
+    let origin = Origin::new(&options.source)?;
     let device = open_device(&options.image, OpenMode::Write)?;
-    let fs = Fs::open(Arc::new(device), options.open.clone())?;
-    let summary = fill(&fs, source, progress)?;
+    let mut identity = vec![0; SECTOR];
+    device.read_at(0, &mut identity).map_err(ImportError::host(&options.image))?;
+    // The counters in it make two imports one after the other differ.
+    let open = options.opening(&identity, options.source_date_epoch.is_some());
+    let fs = Fs::open(Arc::new(device), open)?;
+    let summary = fill_all(&fs, &origin, &options.adjust(), false, progress)?;
     fs.close()?;
     Ok(summary)
 }
+
+/// Bytes of a superblock.
+const SECTOR: usize = 512;
 
 fn into_new(
     options: &ImportOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<ImportSummary, ImportError> {
-    let (source, size) = size::open_sized(options)?;
+    let origin = Origin::new(&options.source)?;
+    let size = size::of_image(options, &origin)?;
     let layout = mkfs::Layout::new(&options.mkfs, size)?;
+    let repeatable = options.source_date_epoch.is_some() || options.mkfs.uuid.is_some();
+    let mut open = options.opening(&layout.uuid().0, repeatable);
+    open.unfinished = true;
     let device = open_device(&options.image, OpenMode::Create(size))?;
     let zero = device.is_regular();
     let device: Arc<dyn BlockDev> = Arc::new(device);
-    let how = mkfs::WriteOptions {
-        in_progress: true,
-        zero_log: zero,
-        now: Some(options.open.clock.now()),
-    };
+    let how = mkfs::WriteOptions { in_progress: true, zero_log: zero, now: Some(open.clock.now()) };
     mkfs::write(&layout, &*device, &how)?;
-    let mut open = options.open.clone();
-    open.unfinished = true;
     let fs = Fs::open(device, open)?;
-    let mut summary = fill(&fs, source, progress)?;
+    let mut summary = fill_all(&fs, &origin, &options.adjust(), true, progress)?;
     fs.close()?;
     summary.created = true;
     Ok(summary)
@@ -206,6 +261,18 @@ fn has_volume(path: &Path) -> Result<bool, ImportError> {
 
 /// How many entries pass between two reports of progress.
 const REPORT_EVERY: u64 = 256;
+/// Warnings that are kept; a hostile archive could give one for each entry.
+const WARNINGS_MAX: usize = 1000;
+
+/// How often an archive may fill the volume: what comes twice, or is skipped, counts too.
+const FILLS: u64 = 4;
+/// And what every archive may have: headers, padding, and the like.
+const FREE: u64 = 1 << 30;
+
+/// Bytes that an archive may unpack to where there is room for so many.
+fn bound(room: u64) -> u64 {
+    room.saturating_mul(FILLS).saturating_add(FREE)
+}
 
 /// Imports everything `source` has into an open volume.
 ///
@@ -213,28 +280,107 @@ const REPORT_EVERY: u64 = 256;
 /// As [`run`].
 pub fn fill(
     fs: &Fs,
-    mut source: Box<dyn Source>,
+    source: Box<dyn Source>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<ImportSummary, ImportError> {
-    let mut summary =
-        ImportSummary { size: fs.geo.dblocks << fs.geo.block_log, ..ImportSummary::default() };
-    let copy = source.file().map(std::fs::File::try_clone).transpose();
-    let copy = copy.map_err(ImportError::Data)?;
-    data::with_movers(fs.device(), copy.as_ref(), |movers| {
-        let mut tree = Tree::new(fs);
-        while let Some(entry) = source.next()? {
-            tree.add(&entry, &mut *source, movers, &mut summary)?;
-            summary.entries += 1;
-            if summary.entries.is_multiple_of(REPORT_EVERY) {
-                let (read, total) = source.progress();
-                progress(Progress { read, total, files: summary.entries });
-            }
+    let adjust = Adjust::default();
+    let mut filling = Filling::new(fs, &adjust, false, progress);
+    filling.layer(source)?;
+    Ok(filling.summary)
+}
+
+/// Imports layer after layer; `fresh` says that there is nothing in the volume yet.
+fn fill_all(
+    fs: &Fs,
+    origin: &Origin,
+    adjust: &Adjust,
+    fresh: bool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<ImportSummary, ImportError> {
+    let mut filling = Filling::new(fs, adjust, origin.layered, progress);
+    for number in 0..origin.len() {
+        // Whiteouts are about what lies below, wherever in their layer they stand: they go first.
+        if origin.layered && !(fresh && number == 0) {
+            filling.hide(origin.open(number)?)?;
         }
-        movers.finish()?;
+        filling.single = origin.len() == 1;
+        filling.layer(origin.open(number)?)?;
+    }
+    Ok(filling.summary)
+}
+
+/// An import under way.
+struct Filling<'a> {
+    fs: &'a Fs,
+    adjust: &'a Adjust,
+    layered: bool,
+    /// Is there only one layer, whose length is that of the whole?
+    single: bool,
+    /// Bytes read of the layers that are done.
+    done: u64,
+    summary: ImportSummary,
+    progress: &'a mut dyn FnMut(Progress),
+}
+
+impl<'a> Filling<'a> {
+    fn new(
+        fs: &'a Fs,
+        adjust: &'a Adjust,
+        layered: bool,
+        progress: &'a mut dyn FnMut(Progress),
+    ) -> Self {
+        let size = fs.geo.dblocks << fs.geo.block_log;
+        let summary = ImportSummary { size, ..ImportSummary::default() };
+        Self { fs, adjust, layered, single: true, done: 0, summary, progress }
+    }
+
+    fn warn(&mut self, warning: String) {
+        if self.summary.warnings.len() < WARNINGS_MAX {
+            self.summary.warnings.push(warning);
+        }
+    }
+
+    fn report(&mut self, source: &dyn Source) {
+        let (read, total) = source.progress();
+        let (read, total) = (self.done + read, total.filter(|_| self.single));
+        (self.progress)(Progress { read, total, files: self.summary.entries });
+    }
+
+    /// Takes away what a layer's whiteouts hide.
+    fn hide(&mut self, mut source: Box<dyn Source>) -> Result<(), ImportError> {
+        source.set_limit(bound(self.summary.size));
+        let mut tree = Tree::new(self.fs, true);
+        while let Some(entry) = source.next()? {
+            tree.hide(&entry)?;
+        }
         tree.finish()
-    })?;
-    summary.warnings.extend(source.warnings());
-    let (read, total) = source.progress();
-    progress(Progress { read, total, files: summary.entries });
-    Ok(summary)
+    }
+
+    /// Adds a layer.
+    fn layer(&mut self, mut source: Box<dyn Source>) -> Result<(), ImportError> {
+        source.set_limit(bound(self.summary.size));
+        let copy = source.file().map(std::fs::File::try_clone).transpose();
+        let copy = copy.map_err(ImportError::Data)?;
+        data::with_movers(self.fs.device(), copy.as_ref(), |movers| {
+            let mut tree = Tree::new(self.fs, self.layered);
+            while let Some(mut entry) = source.next()? {
+                if let Some(warning) = self.adjust.apply(&mut entry) {
+                    self.warn(warning);
+                }
+                let added = tree.add(&entry, &mut *source, movers)?;
+                self.summary.bytes += added.bytes;
+                added.warnings.into_iter().for_each(|warning| self.warn(warning));
+                self.summary.entries += 1;
+                if self.summary.entries.is_multiple_of(REPORT_EVERY) {
+                    self.report(&*source);
+                }
+            }
+            movers.finish()?;
+            tree.finish()
+        })?;
+        source.warnings().into_iter().for_each(|warning| self.warn(warning));
+        self.report(&*source);
+        self.done += source.progress().0;
+        Ok(())
+    }
 }

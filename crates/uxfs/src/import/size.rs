@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use uxfs_archive::{Kind, Source};
+use uxfs_archive::{Entry, Kind, Source};
 
+use super::origin::Origin;
 use super::{ImportError, ImportOptions};
 
 /// What to leave free in an image whose size is computed.
@@ -26,65 +27,119 @@ const SMALLEST: u64 = 300 << 20;
 /// Log and headers of a volume of that size, and what the trees of free space keep aside.
 const FIXED: u64 = 72 << 20;
 
-/// Opens the source, and says how large the image is to be: as asked, or as the source needs, for
-/// which it is read twice.
-pub(super) fn open_sized(options: &ImportOptions) -> Result<(Box<dyn Source>, u64), ImportError> {
-    let source = uxfs_archive::open(&options.source)?;
+/// How large the image is to be: as asked, or as the source needs, which is read for that.
+pub(super) fn of_image(options: &ImportOptions, origin: &Origin) -> Result<u64, ImportError> {
     if let Some(size) = options.size {
-        return Ok((source, size));
+        return Ok(size);
     }
-    if let Ok(meta) = std::fs::metadata(&options.image)
-        && !meta.is_file()
-    {
-        // A device has the size it has.
-        let device = super::open_device(&options.image, uxfs_disk::OpenMode::Read)?;
-        return Ok((source, uxfs_disk::BlockDev::len(&device)));
+    let mut room = host_room(&options.image);
+    if let Ok(meta) = std::fs::metadata(&options.image) {
+        if !meta.is_file() {
+            // A device has the size it has.
+            let device = super::open_device(&options.image, uxfs_disk::OpenMode::Read)?;
+            return Ok(uxfs_disk::BlockDev::len(&device));
+        }
+        // It is going to be made anew.
+        room = room.saturating_add(std::os::unix::fs::MetadataExt::blocks(&meta) * 512);
     }
-    if options.source == Path::new("-") {
+    if origin.has_stdin() {
         let problem = "a stream on standard input can be read only once: give --size";
         return Err(ImportError::Usage(problem.into()));
     }
-    let block = u64::from(options.mkfs.block_size.unwrap_or(4096));
-    let inode = u64::from(options.mkfs.inode.size.unwrap_or(512));
-    let needed = measure(source, block, inode)?;
+    let mut tree = Measure {
+        block: u64::from(options.mkfs.block_size.unwrap_or(4096)),
+        inode: u64::from(options.mkfs.inode.size.unwrap_or(512)),
+        total: 0,
+        data: 0,
+        room,
+    };
+    for number in 0..origin.len() {
+        tree.add(origin.open(number)?)?;
+    }
+    let needed = tree.needed();
     let headroom = match options.headroom {
         Headroom::Percent(percent) => needed / 100 * u64::from(percent),
         Headroom::Bytes(bytes) => bytes,
     };
     let log = (needed / 2048).min(2 << 30);
     let total = needed.saturating_add(headroom).saturating_add(FIXED + log);
-    let total = total.max(SMALLEST).next_multiple_of(1 << 20);
-    Ok((uxfs_archive::open(&options.source)?, total))
+    let total = total.max(SMALLEST).checked_next_multiple_of(1 << 20);
+    total.ok_or_else(|| ImportError::Usage("the tree is larger than any volume".into()))
 }
 
-/// Bytes that the tree takes on a volume, generously.
-fn measure(mut source: Box<dyn Source>, block: u64, inode: u64) -> Result<u64, ImportError> {
-    let mut total = 0u64;
-    while let Some(entry) = source.next()? {
+/// Bytes that the host's file system has left where an image is to lie.
+fn host_room(image: &Path) -> u64 {
+    let dir = image.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let stat = rustix::fs::statvfs(dir.unwrap_or(Path::new(".")));
+    stat.map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Adds up what trees take on a volume, generously.
+struct Measure {
+    block: u64,
+    inode: u64,
+    total: u64,
+    /// Bytes of data alone.
+    data: u64,
+    /// Bytes that the host has room for.
+    room: u64,
+}
+
+impl Measure {
+    /// # Errors
+    /// What stands in the way of reading it; more data than the host has room for, which a small
+    /// archive can claim.
+    fn add(&mut self, mut source: Box<dyn Source>) -> Result<(), ImportError> {
+        source.set_limit(super::bound(self.room));
+        while let Some(entry) = source.next()? {
+            self.total = self.total.saturating_add(self.entry(&entry));
+            if let Kind::File { map, .. } = &entry.kind {
+                self.data = self.data.saturating_add(map.data_len());
+            }
+            if self.data > self.room {
+                let problem = format!(
+                    "the tree has {} bytes or more of data, and there is room for {} where the \
+                     image is to lie: make room, or give --size",
+                    self.data, self.room
+                );
+                return Err(ImportError::Usage(problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&self, entry: &Entry) -> u64 {
+        let (block, inode) = (self.block, self.inode);
         // The inode with its share of the trees, and the name in its directory (entry, leaf
         // entry, blocks two thirds full).
         let mut bytes = inode + inode / 16 + (entry.path.len() as u64 + 32) * 2;
         match &entry.kind {
             Kind::File { map, .. } => {
                 for (_, len) in map.segments() {
-                    bytes = bytes.saturating_add(len.div_ceil(block).saturating_mul(block));
+                    let blocks = len.div_ceil(block);
+                    bytes = bytes.saturating_add(blocks.saturating_mul(block));
                 }
-                bytes += map.segments().len() as u64 * 16;
+                bytes = bytes.saturating_add(map.segments().len() as u64 * 16);
             }
             Kind::Dir => bytes += block,
-            Kind::Symlink { target } if target.len() as u64 > inode - 176 => {
+            Kind::Symlink { target } if target.len() as u64 > inode.saturating_sub(176) => {
                 bytes += 1024u64.next_multiple_of(block);
             }
             _ => {}
         }
-        for (name, value) in entry.meta.xattrs.iter() {
-            bytes += (name.len() + value.len() + 16) as u64 * 3 / 2;
+        for (name, value) in &entry.meta.xattrs {
+            let mut len = (name.len() + value.len() + 16) as u64 * 3 / 2;
             if value.len() as u64 > inode / 4 {
-                bytes += 2 * block;
+                len += 2 * block;
             }
+            bytes = bytes.saturating_add(len);
         }
-        total = total.saturating_add(bytes);
+        bytes
     }
-    // Space is found in pieces: allow for what splitting over groups costs.
-    Ok(total.saturating_add(total / 50))
+
+    /// Bytes of all of it.
+    fn needed(&self) -> u64 {
+        // Space is found in pieces: allow for what splitting over groups costs.
+        self.total.saturating_add(self.total / 50)
+    }
 }

@@ -1,6 +1,14 @@
 //! Entries of a source becoming files of a volume.
+//!
+//! Plain trees are added as tar does it: directories that are there stay. Of layers what is above
+//! replaces what is below, whatever it is, and whiteouts take away:
+//! 1. What a whiteout names goes before anything of its layer comes ([`Tree::hide`]); when the
+//!    layer itself is added, whiteouts are passed over.
+//! 2. Directories that a layer does not mention keep their times, whatever goes on in them.
+//! 3. An inode that was removed is forgotten at once: its number may be another file's by then.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
 
 use uxfs_archive::{Entry, Kind, Meta, Source, Time};
 use uxfs_core::{Content, Error, Fs, NewInode, SetAttr, Times};
@@ -8,25 +16,45 @@ use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
 
+use super::ImportError;
 use super::data::Movers;
-use super::{ImportError, ImportSummary};
 
 /// Directories whose inode is remembered; beyond that they are looked up anew.
 const DIRS_REMEMBERED: usize = 100_000;
 /// Bytes read at a time where data takes the slow way.
 const SLOW_STEP: usize = 1 << 20;
 
+/// Begins the name of a whiteout.
+const WHITEOUT: &[u8] = b".wh.";
+/// The whiteout of everything in its directory.
+const OPAQUE: &[u8] = b".wh..wh..opq";
+/// Begins the names of other things than files that layers may hold.
+const RESERVED: &[u8] = b".wh..wh.";
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What became of an entry.
+#[derive(Default)]
+pub(super) struct Added {
+    /// Bytes of data.
+    pub(super) bytes: u64,
+    /// What could not be kept.
+    pub(super) warnings: Vec<String>,
+}
+
 /// The volume's tree while it is being filled.
 pub(super) struct Tree<'a> {
     fs: &'a Fs,
+    layered: bool,
     dirs: HashMap<Vec<u8>, Ino>,
     /// What directories are to look like when everything is in them.
-    later: Vec<(Ino, SetAttr)>,
+    later: BTreeMap<Ino, SetAttr>,
 }
 
 impl<'a> Tree<'a> {
-    pub(super) fn new(fs: &'a Fs) -> Self {
-        Self { fs, dirs: HashMap::from([(Vec::new(), fs.root())]), later: Vec::new() }
+    pub(super) fn new(fs: &'a Fs, layered: bool) -> Self {
+        let dirs = HashMap::from([(Vec::new(), fs.root())]);
+        Self { fs, layered, dirs, later: BTreeMap::new() }
     }
 
     /// Adds one entry, with its data.
@@ -35,13 +63,38 @@ impl<'a> Tree<'a> {
         entry: &Entry,
         source: &mut dyn Source,
         movers: &mut Movers<'_>,
-        summary: &mut ImportSummary,
-    ) -> Result<(), ImportError> {
-        let fail = |error: ImportError| match error {
-            ImportError::Volume(source) => ImportError::Entry { path: entry.path.clone(), source },
-            other => other,
+    ) -> Result<Added, ImportError> {
+        let mut added = Added::default();
+        if self.layered && whiteout(entry)? != Whiteout::No {
+            return Ok(added);
+        }
+        self.add_inner(entry, source, movers, &mut added).map_err(named(entry))?;
+        Ok(added)
+    }
+
+    /// Takes away what an entry of the next layer hides, if it is a whiteout.
+    pub(super) fn hide(&mut self, entry: &Entry) -> Result<(), ImportError> {
+        self.hide_inner(entry).map_err(named(entry))
+    }
+
+    fn hide_inner(&mut self, entry: &Entry) -> Result<(), ImportError> {
+        let what = whiteout(entry)?;
+        if matches!(what, Whiteout::No | Whiteout::Other) {
+            return Ok(());
+        }
+        let Some(dir) = self.dir_at(split(&entry.path).0, true)? else { return Ok(()) };
+        self.keep_times(dir)?;
+        let names = match what {
+            Whiteout::Of(name) => vec![name.to_vec()],
+            _ => self.names(dir)?,
         };
-        self.add_inner(entry, source, movers, summary).map_err(fail)
+        for name in names {
+            match self.remove(dir, &name, None) {
+                Ok(()) | Err(ImportError::Volume(Error::NotFound)) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
     }
 
     fn add_inner(
@@ -49,33 +102,39 @@ impl<'a> Tree<'a> {
         entry: &Entry,
         source: &mut dyn Source,
         movers: &mut Movers<'_>,
-        summary: &mut ImportSummary,
+        added: &mut Added,
     ) -> Result<(), ImportError> {
         let (parent_path, name) = split(&entry.path);
         if name.is_empty() {
-            return self.add_root(entry, summary);
+            return self.add_root(entry, added);
         }
         let parent = self.dir(parent_path)?;
+        if self.layered {
+            self.keep_times(parent)?;
+        }
         let mut new = new_inode(&entry.meta);
-        let xattrs = self.xattrs(entry, summary);
+        let xattrs = xattrs(entry, added);
         new.attr_bytes = xattrs.iter().map(|(n, v)| n.len() + v.len()).sum();
         new.mode |= match &entry.kind {
             Kind::File { size, map } => {
                 new.mode |= S_IFREG;
                 return self
                     .add_file(parent, name, &new, &xattrs, (*size, map), source, movers)
-                    .map(|bytes| summary.bytes += bytes);
+                    .map(|bytes| added.bytes += bytes);
             }
             Kind::Dir => {
                 new.mode |= S_IFDIR;
                 return self.add_dir(entry, parent, name, &new, &xattrs, movers);
             }
-            Kind::Hardlink { target } => {
-                let target = self.fs.resolve(target, false)?;
+            Kind::Hardlink { target: path } => {
+                let target = self.fs.resolve(path, false)?;
                 if self.fs.lookup(parent, name).is_ok_and(|old| old == target) {
                     return Ok(());
                 }
-                return self.replacing(parent, name, movers, |fs| fs.link(target, parent, name));
+                // What is replaced may have been the target, or above it.
+                return self.replacing(parent, name, movers, |fs| {
+                    fs.link(fs.resolve(path, false)?, parent, name)
+                });
             }
             Kind::Symlink { target } => {
                 new.mode |= S_IFLNK;
@@ -100,27 +159,10 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// Attributes that the volume has a place for.
-    fn xattrs(&self, entry: &Entry, summary: &mut ImportSummary) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let keep = |name: &[u8]| uxfs_core::attr::names::stored(name).is_ok();
-        let mut kept = Vec::with_capacity(entry.meta.xattrs.len());
-        for (name, value) in entry.meta.xattrs.iter() {
-            if keep(name) {
-                kept.push((name.to_vec(), value.to_vec()));
-            } else {
-                summary.warnings.push(format!(
-                    "{}: attribute {} has no place in XFS and is left out",
-                    entry.path.escape_ascii(),
-                    name.escape_ascii()
-                ));
-            }
-        }
-        kept
-    }
-
-    /// Does `make`; if the name is taken by something else than a directory, that goes first.
+    /// Does `make`; if the name is taken, what has it goes first, unless that is a directory of a
+    /// plain tree.
     fn replacing<R>(
-        &self,
+        &mut self,
         parent: Ino,
         name: &[u8],
         movers: &mut Movers<'_>,
@@ -128,7 +170,11 @@ impl<'a> Tree<'a> {
     ) -> Result<R, ImportError> {
         match make(self.fs) {
             Err(Error::Exists) => {
-                self.unlink(parent, name, movers)?;
+                if self.layered {
+                    self.remove(parent, name, Some(movers))?;
+                } else {
+                    self.unlink(parent, name, Some(movers))?;
+                }
                 Ok(make(self.fs)?)
             }
             other => Ok(other?),
@@ -136,17 +182,93 @@ impl<'a> Tree<'a> {
     }
 
     /// Removes what is to be replaced, once no data is on its way to it.
-    fn unlink(&self, parent: Ino, name: &[u8], movers: &mut Movers<'_>) -> Result<(), ImportError> {
+    fn unlink(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        movers: Option<&mut Movers<'_>>,
+    ) -> Result<(), ImportError> {
         let old = self.fs.lookup(parent, name)?;
-        if self.fs.stat(old)?.mode & S_IFMT == S_IFREG {
-            movers.settle(&self.fs.segments(old)?);
+        match self.fs.stat(old)?.mode & S_IFMT {
+            S_IFREG => {
+                if let Some(movers) = movers {
+                    movers.settle(&self.fs.segments(old)?);
+                }
+            }
+            // Paths may have led through it.
+            S_IFLNK => self.forget_dirs(),
+            _ => {}
         }
         Ok(self.fs.unlink(parent, name)?)
     }
 
+    /// Removes whatever has the name, with everything in it. `movers` if data may be on its way.
+    fn remove(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        mut movers: Option<&mut Movers<'_>>,
+    ) -> Result<(), ImportError> {
+        // A name stays on the stack, marked, while what is in it goes.
+        let mut stack = vec![(parent, name.to_vec(), false)];
+        while let Some((parent, name, empty)) = stack.pop() {
+            let ino = self.fs.lookup(parent, &name)?;
+            if !self.is_dir(ino)? {
+                self.unlink(parent, &name, movers.as_deref_mut())?;
+            } else if empty {
+                self.fs.rmdir(parent, &name)?;
+                self.later.remove(&ino);
+                self.forget_dirs();
+            } else {
+                let inside = self.names(ino)?;
+                stack.push((parent, name, true));
+                stack.extend(inside.into_iter().map(|name| (ino, name, false)));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_dir(&self, ino: Ino) -> Result<bool, ImportError> {
+        Ok(self.fs.stat(ino)?.mode & S_IFMT == S_IFDIR)
+    }
+
+    /// The names in a directory.
+    fn names(&self, dir: Ino) -> Result<Vec<Vec<u8>>, ImportError> {
+        let mut names = Vec::new();
+        self.fs.read_dir(dir, 0, &mut |entry| {
+            if !entry.is_dot() {
+                names.push(entry.name.to_vec());
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(names)
+    }
+
+    fn forget_dirs(&mut self) {
+        if self.dirs.len() > 1 {
+            self.dirs = HashMap::from([(Vec::new(), self.fs.root())]);
+        }
+    }
+
+    /// Has the times of a directory that is about to change put back in the end, unless it is to
+    /// have others.
+    fn keep_times(&mut self, dir: Ino) -> Result<(), ImportError> {
+        if !self.later.contains_key(&dir) {
+            let stat = self.fs.stat(dir)?;
+            let times = SetAttr {
+                atime: Some(stat.atime),
+                mtime: Some(stat.mtime),
+                ctime: Some(stat.ctime),
+                ..SetAttr::default()
+            };
+            self.later.insert(dir, times);
+        }
+        Ok(())
+    }
+
     #[expect(clippy::too_many_arguments, reason = "one call, from the entry's parts")]
     fn add_file(
-        &self,
+        &mut self,
         parent: Ino,
         name: &[u8],
         new: &NewInode,
@@ -184,7 +306,7 @@ impl<'a> Tree<'a> {
     /// For segments that share blocks: through the volume's own write.
     #[expect(clippy::too_many_arguments, reason = "one call, from the entry's parts")]
     fn add_file_slowly(
-        &self,
+        &mut self,
         parent: Ino,
         name: &[u8],
         new: &NewInode,
@@ -221,15 +343,28 @@ impl<'a> Tree<'a> {
         Ok(total)
     }
 
-    fn add_root(&mut self, entry: &Entry, summary: &mut ImportSummary) -> Result<(), ImportError> {
+    fn add_root(&mut self, entry: &Entry, added: &mut Added) -> Result<(), ImportError> {
         if entry.kind != Kind::Dir {
             return Err(Error::NotDir.into());
         }
         let root = self.fs.root();
-        for (name, value) in self.xattrs(entry, summary) {
-            self.fs.set_xattr(root, &name, &value, uxfs_core::XattrMode::Any)?;
+        self.set_xattrs(root, &xattrs(entry, added))?;
+        self.later.insert(root, dir_attrs(&new_inode(&entry.meta)));
+        Ok(())
+    }
+
+    /// Gives a directory that was there attributes; of layers, those alone.
+    fn set_xattrs(&self, dir: Ino, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<(), ImportError> {
+        if self.layered {
+            for name in self.fs.list_xattrs(dir)? {
+                if xattrs.iter().all(|(other, _)| *other != name) {
+                    self.fs.remove_xattr(dir, &name)?;
+                }
+            }
         }
-        self.later.push((root, dir_attrs(&new_inode(&entry.meta))));
+        for (name, value) in xattrs {
+            self.fs.set_xattr(dir, name, value, uxfs_core::XattrMode::Any)?;
+        }
         Ok(())
     }
 
@@ -244,29 +379,29 @@ impl<'a> Tree<'a> {
     ) -> Result<(), ImportError> {
         let ino = match self.fs.build(parent, name, new, xattrs, Content::Empty) {
             Ok((ino, _)) => ino,
-            Err(Error::Exists) => match self.dir_at(&entry.path)? {
+            // A link to a directory stands for one in plain trees only.
+            Err(Error::Exists) => match self.dir_at(&entry.path, !self.layered)? {
                 Some(old) => {
-                    for (name, value) in xattrs {
-                        self.fs.set_xattr(old, name, value, uxfs_core::XattrMode::Any)?;
-                    }
+                    self.set_xattrs(old, xattrs)?;
                     old
                 }
                 None => {
-                    self.unlink(parent, name, movers)?;
+                    self.unlink(parent, name, Some(movers))?;
                     self.fs.build(parent, name, new, xattrs, Content::Empty)?.0
                 }
             },
             Err(other) => return Err(other.into()),
         };
-        self.later.push((ino, dir_attrs(new)));
+        self.later.insert(ino, dir_attrs(new));
         self.remember(&entry.path, ino);
         Ok(())
     }
 
-    /// The directory that a path leads to, if it does lead to one.
-    fn dir_at(&self, path: &[u8]) -> Result<Option<Ino>, ImportError> {
-        match self.fs.resolve(path, true) {
-            Ok(ino) => Ok((self.fs.stat(ino)?.mode & S_IFMT == S_IFDIR).then_some(ino)),
+    /// The directory that a path leads to, if it does lead to one; `follow` says whether it may be
+    /// a symbolic link itself.
+    fn dir_at(&self, path: &[u8], follow: bool) -> Result<Option<Ino>, ImportError> {
+        match self.fs.resolve(path, follow) {
+            Ok(ino) => Ok(self.is_dir(ino)?.then_some(ino)),
             // A symbolic link that leads nowhere.
             Err(Error::NotFound | Error::NotDir | Error::Loop) => Ok(None),
             Err(other) => Err(other.into()),
@@ -306,6 +441,62 @@ impl<'a> Tree<'a> {
         }
         Ok(())
     }
+}
+
+/// What an entry of a layer is.
+#[derive(PartialEq, Eq)]
+enum Whiteout<'a> {
+    /// A file.
+    No,
+    /// It hides the file of this name.
+    Of(&'a [u8]),
+    /// It hides everything in its directory.
+    Opaque,
+    /// It is for other programs.
+    Other,
+}
+
+fn whiteout(entry: &Entry) -> Result<Whiteout<'_>, ImportError> {
+    let (dirs, name) = split(&entry.path);
+    if dirs.split(|byte| *byte == b'/').any(|name| name.starts_with(RESERVED)) {
+        return Ok(Whiteout::Other);
+    }
+    Ok(match name.strip_prefix(WHITEOUT) {
+        _ if name == OPAQUE => Whiteout::Opaque,
+        _ if name.starts_with(RESERVED) => Whiteout::Other,
+        None => Whiteout::No,
+        Some(b"" | b"." | b"..") => {
+            let path = entry.path.escape_ascii();
+            return Err(ImportError::Usage(format!("{path}: a whiteout that names nothing")));
+        }
+        Some(hidden) => Whiteout::Of(hidden),
+    })
+}
+
+/// Says which entry an error of the volume is about.
+fn named(entry: &Entry) -> impl FnOnce(ImportError) -> ImportError + '_ {
+    |error| match error {
+        ImportError::Volume(source) => ImportError::Entry { path: entry.path.clone(), source },
+        other => other,
+    }
+}
+
+/// Attributes that the volume has a place for.
+fn xattrs(entry: &Entry, added: &mut Added) -> Pairs {
+    let keep = |name: &[u8]| uxfs_core::attr::names::stored(name).is_ok();
+    let mut kept = Vec::with_capacity(entry.meta.xattrs.len());
+    for (name, value) in &entry.meta.xattrs {
+        if keep(name) {
+            kept.push((name.clone(), value.clone()));
+        } else {
+            added.warnings.push(format!(
+                "{}: attribute {} has no place in XFS and is left out",
+                entry.path.escape_ascii(),
+                name.escape_ascii()
+            ));
+        }
+    }
+    kept
 }
 
 fn read_exact(source: &mut dyn Source, mut buf: &mut [u8]) -> Result<(), ImportError> {

@@ -11,7 +11,7 @@ use std::process::Command;
 use uxfs::archive::{Entry, Kind, Meta, SparseMap, TarWriter, Time};
 use uxfs::disk::OpenMode;
 use uxfs::format::acl::Acl;
-use uxfs::import::{Headroom, ImportError, ImportOptions, ImportSummary, run};
+use uxfs::import::{Headroom, ImportError, ImportOptions, ImportSource, ImportSummary, run};
 use uxfs::{Error, Fs, OpenOptions};
 use uxfs_oracle::{ContentSum, Fields, Kernel, Listing, Rng, Value, lister, program};
 
@@ -360,6 +360,57 @@ fn existing_volumes_are_added_to() {
     wanted(&both).assert_same(&judge(&image, "second"), TREE - Fields::MTIME);
     let theirs = listing::of_kernel(Kernel::Current, &[&image]).remove(0);
     wanted(&both).assert_same(&theirs, TREE - Fields::MTIME);
+}
+
+/// Layers: the kernel sees what is left of the lower one and what the upper one brings, directories
+/// with the times that the layers give them.
+#[test]
+fn layers_over_one_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let (lower, upper, image) =
+        (dir.path().join("lower.tar"), dir.path().join("upper.tar"), dir.path().join("t.img"));
+    let one = everything(7);
+    write_tar(&lower, &one);
+    let mut rng = Rng::new(8);
+    let rng = &mut rng;
+    let two = vec![
+        file(rng, "dir28/new", 5000),
+        file(rng, "dir27", 70_000),
+        item(rng, "file3", Kind::Dir),
+        file(rng, "file3/inside", 100),
+        item(rng, "dir26", Kind::Dir),
+        item(rng, "link60", Kind::Fifo),
+        item(rng, "new link", Kind::Hardlink { target: b"file5".to_vec() }),
+        item(rng, "fifo", Kind::Hardlink { target: b"char".to_vec() }),
+        file(rng, "file4", 9000),
+    ];
+    let whiteouts =
+        ["dir28/.wh..wh..opq", ".wh.dir29", ".wh.file4", ".wh.nothing", "dir25/.wh.a file 7"];
+    let mut all = two.iter().map(|i| (i.entry.clone(), i.data.clone())).collect::<Vec<_>>();
+    for path in whiteouts {
+        let entry = file(rng, path, 0).entry;
+        all.push((entry, Vec::new()));
+    }
+    let mut tar = TarWriter::new(File::create(&upper).unwrap());
+    for (entry, data) in &all {
+        tar.entry(entry, &mut Cursor::new(data)).unwrap();
+    }
+    tar.finish().unwrap();
+    let gone = |path: &[u8]| {
+        path.starts_with(b"dir29")
+            || path.starts_with(b"dir28/")
+            || path.starts_with(b"dir27")
+            || [&b"file3"[..], b"file4", b"dir25/a file 7", b"fifo", b"link60"].contains(&path)
+    };
+    let mut items: Vec<Item> = one.into_iter().filter(|i| !gone(&i.entry.path)).collect();
+    // Directories that both have look as the upper one says, and hold what they held.
+    items.retain(|i| i.entry.path != b"dir26");
+    items.extend(two);
+    let source = ImportSource::Layers(vec![lower, upper]);
+    run(&ImportOptions::from_source(source, &image), &mut |_| {}).unwrap();
+    wanted(&items).assert_same(&judge(&image, "layers"), TREE);
+    let theirs = listing::of_kernel(Kernel::Current, &[&image]).remove(0);
+    wanted(&items).assert_same(&theirs, TREE);
 }
 
 /// An archive to which files were appended has names twice; the last one counts, byte for byte.
