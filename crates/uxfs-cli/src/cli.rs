@@ -42,7 +42,7 @@ struct Global {
 #[derive(Subcommand)]
 enum Verb {
     Mkfs(cmd::mkfs::Options),
-    Import(cmd::import::Options),
+    Import(Box<cmd::import::Options>),
     Export(cmd::export::Options),
     Ls(cmd::ls::Options),
     Stat(cmd::stat::Options),

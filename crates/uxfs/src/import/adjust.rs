@@ -137,8 +137,6 @@ fn plain_lists(entry: &mut Entry) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test that can not go on panics")]
-
     use uxfs_archive::Kind;
 
     use super::*;
