@@ -11,7 +11,8 @@
 //! 2. Hard links come last, so a target may stand behind its link.
 //! 3. A line that does not say exactly one thing is an error that names it. Memory is bounded by
 //!    [`LINE_MAX`], and by the paths of hard links.
-//! 4. The number of links and the digest are not looked at; the size is, where there is data.
+//! 4. A file with a payload has the size that the line says, and its fs-verity digest, if there is
+//!    one; this is known before the entry is given. The number of links is not looked at.
 //!
 //! Called by whoever imports a tree.
 
@@ -26,6 +27,7 @@ use crate::entry::{Entry, Kind, Meta, PATH_MAX, SparseMap, Time, normal_path, no
 use crate::error::{ArchiveError, Warnings, show};
 use crate::file_data::FileData;
 use crate::source::Source;
+use crate::verity;
 
 /// Longest line accepted, in bytes.
 const LINE_MAX: u64 = 16 << 20;
@@ -186,12 +188,28 @@ impl DumpSource {
                     let name = format!("payload {}", show(payload));
                     return Err(differs(stat.stx_size, &name));
                 }
+                self.checkdigest(line, payload, &data.file)?;
                 let map = data.map.clone();
                 (Data::File(data), map)
             }
         };
         self.data = data;
         Ok(Kind::File { size, map })
+    }
+
+    fn checkdigest(&self, line: &Line, payload: &[u8], file: &File) -> Result<(), ArchiveError> {
+        let Some(digest) = &line.digest else { return Ok(()) };
+        let input = BufReader::with_capacity(WINDOW, file);
+        match verity::is(digest, input, line.size) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.bad(format!("payload {} has another DIGEST", show(payload)))),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                Err(self.bad(error.to_string()))
+            }
+            Err(error) => {
+                Err(ArchiveError::io(format!("reading payload {}", show(payload)), error))
+            }
+        }
     }
 
     /// Opens a payload (invariant 1).
@@ -337,13 +355,14 @@ struct Line {
     device: (u32, u32),
     payload: Option<Vec<u8>>,
     content: Option<Vec<u8>>,
+    digest: Option<Vec<u8>>,
     meta: Meta,
 }
 
 impl Line {
     fn parse(text: &[u8]) -> Result<Self, String> {
         let fields: Vec<&[u8]> = text.splitn(FIELDS + 1, |byte| *byte == b' ').collect();
-        let [path, size, mode, _links, uid, gid, rdev, mtime, payload, content, _digest, rest @ ..] =
+        let [path, size, mode, _links, uid, gid, rdev, mtime, payload, content, digest, rest @ ..] =
             fields.as_slice()
         else {
             return Err(format!("{} fields instead of {FIELDS}", fields.len()));
@@ -378,6 +397,7 @@ impl Line {
             device: device(number("RDEV", rdev)?),
             payload,
             content: optional(content)?,
+            digest: optional(digest)?,
             meta,
         })
     }

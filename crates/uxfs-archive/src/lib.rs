@@ -31,6 +31,7 @@ mod source;
 mod sparse;
 mod tar_reader;
 mod tar_writer;
+mod verity;
 
 pub use dir::{DirOptions, DirSource};
 pub use dump::DumpSource;

@@ -60,7 +60,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
     platform: Option<Platform>,
     /// Make the tree that FILE describes, in composefs' dump format (composefs-dump(5)); SOURCE is
-    /// the directory that the payloads lie in. Digests are not checked
+    /// the directory that the payloads lie in
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
     /// Let everything belong to USER, and to GROUP if given

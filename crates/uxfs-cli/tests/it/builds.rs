@@ -161,6 +161,7 @@ const MANIFEST: &str = r"/ 0 40755 4 1 2 0 1600000000.5 - - - user.root=yes
 /dir/data 10 104755 2 5 6 0 -1.7 obj/one - - security.capability=\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00
 /inline 12 100600 1 0 0 0 1600000002.123456789 - a\x20b\n\\c\t\r\x00\xff=- - user.a\x3db=c=d user.empty=
 /sparse 3145733 100644 1 0 0 0 0.0 obj/sparse - -
+/verified 11 100644 1 0 0 0 0.0 hello - 1e2eaa4202d750a41174ee454970b92c1bc2f925b1e35076d8c7d5f56362ba64
 /hole 1099511627776 100644 1 0 0 0 0.0 - - -
 /link 4 120777 1 0 0 0 0.0 ../a\x20target - -
 /char 0 20666 1 0 0 259 0.0 - - -
@@ -173,7 +174,7 @@ const MANIFEST: &str = r"/ 0 40755 4 1 2 0 1600000000.5 - - - user.root=yes
 fn a_manifest_says_it_all() {
     let bed = Bed::new();
     bed.sh("mkdir -p base/obj; printf 0123456789 >base/obj/one; printf start >base/obj/sparse; \
-         truncate -s 3M base/obj/sparse; printf abcde >>base/obj/sparse");
+         truncate -s 3M base/obj/sparse; printf abcde >>base/obj/sparse; printf 'hello world' >base/hello");
     std::fs::write(bed.path("tree.dump"), MANIFEST).unwrap();
     bed.uxfs(&["import", "-q", "--manifest", "tree.dump", "base", "a.img"]).good();
     bed.check("a.img");
@@ -193,7 +194,7 @@ fn a_manifest_says_it_all() {
         let line = line.replace("-1.9999999930", "-0.9999999930");
         has(&lines, &line);
     }
-    assert_eq!(lines.len(), 13);
+    assert_eq!(lines.len(), 14);
     assert_eq!(bed.uxfs(&["cat", "a.img:/early"]).good(), "0123456789");
     assert_eq!(bed.uxfs(&["cat", "a.img:/inline"]).good(), "a b\n\\c\t\\x0d\\x00\\xff=-");
     bed.sh(&format!("{} cat a.img:/sparse | cmp - base/obj/sparse", exe()));
@@ -230,6 +231,12 @@ fn a_bad_manifest_names_the_line() {
         ("/a 10 100644 1 0 0 0 0.0 none - -", "payload 'none'"),
         ("/a 10 100644 1 0 0 0 0.0 one x -", "both"),
         ("/a 2 100644 1 0 0 0 0.0 - xyz -", "3 bytes"),
+        (
+            "/a 10 100644 1 0 0 0 0.0 one - \
+             1e2eaa4202d750a41174ee454970b92c1bc2f925b1e35076d8c7d5f56362ba64",
+            "another DIGEST",
+        ),
+        ("/a 10 100644 1 0 0 0 0.0 one - 1e2e", "no digest"),
         ("/a 0 @100644 1 0 0 0 0.0 /a - -", "itself"),
         ("/a 0 @100644 1 0 0 0 0.0 - - -", "target"),
         ("/a 0 120777 1 0 0 0 0.0 - - -", "target"),

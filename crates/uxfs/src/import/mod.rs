@@ -57,7 +57,8 @@ pub struct ImportOptions {
     /// Seconds since 1970, as the variable `SOURCE_DATE_EPOCH` gives them: for images that are the
     /// same, byte for byte, whenever and wherever they are made. It is the time of all that has no
     /// time of its own; files that are younger get it too; and access, change and birth have the
-    /// file's time of modification. A new image also has to be given its UUID (in `mkfs`).
+    /// file's time of modification. A new image also has to be given its UUID (in `mkfs`). Holes
+    /// are part of the input: a directory has them where the host's file system says so.
     pub source_date_epoch: Option<i64>,
     /// How to open the volume.
     pub open: OpenOptions,
