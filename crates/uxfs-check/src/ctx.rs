@@ -19,8 +19,10 @@ pub(crate) struct Ctx<'a> {
     dev: &'a dyn BlockDev,
     /// Shape of the volume.
     pub(crate) geo: Geometry,
-    /// The primary superblock.
+    /// The primary superblock, or a copy.
     pub(crate) sb: Superblock,
+    /// Is it the primary?
+    pub(crate) primary: bool,
     /// How the check is to be run.
     pub(crate) options: &'a CheckOptions,
     /// Where the next log record would be written; no structure may be of a later time.
@@ -49,6 +51,7 @@ impl<'a> Ctx<'a> {
             dev,
             geo,
             sb,
+            primary: true,
             options,
             log_head: None,
             seed: u64::from_le_bytes(seed),

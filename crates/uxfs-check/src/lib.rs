@@ -10,6 +10,8 @@
 //!    checks is counted ([`CheckOptions::memory_limit`]), everything that is followed is followed
 //!    once.
 //! 3. A sound volume has no findings but notes.
+//! 4. Where the primary superblock is damaged, a copy is taken for it; what only the primary tells,
+//!    such as counters, is not checked then.
 //!
 //! Four phases: groups and their btrees ([`Phase::Groups`]); inodes with directories and
 //! attributes ([`Phase::Inodes`]); owners of blocks ([`Phase::Blocks`]); links and counters
@@ -78,9 +80,15 @@ pub fn check(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Report, CheckError> {
     let sector = read_superblock(dev)?;
-    let sb = match Superblock::verify(&sector) {
-        Ok(sb) => *sb,
-        Err(e) => return unreadable(&sector, e.problem),
+    let (sb, damage) = match Superblock::verify(&sector) {
+        Ok(sb) => (*sb, None),
+        Err(e) => match sb::from_copy(dev) {
+            Some((sb, ag)) => {
+                let message = format!("{}; the copy in AG {ag} was taken for it", e.problem);
+                (sb, Some(message))
+            }
+            None => return unreadable(&sector, e.problem),
+        },
     };
     supported(&sb)?;
     let geo = Geometry::new(&sb);
@@ -88,6 +96,10 @@ pub fn check(
         if geo.log_start.0 == 0 { log::State::default() } else { log::check(dev, &geo, &sb) };
     let mut ctx = Ctx::new(dev, geo, sb, options);
     ctx.log_head = state.head;
+    ctx.primary = damage.is_none();
+    if let Some(message) = damage {
+        ctx.find(code::SB, Place::ag(AgNo(0)), message);
+    }
     if ctx.geo.log_start.0 == 0 {
         ctx.find(code::LOG_EXTERNAL, Place::VOLUME, "the log is elsewhere and was not looked at");
     }
@@ -109,7 +121,9 @@ pub fn check(
         ctx.find(code::SB_FIELD, Place::VOLUME, message);
         return Ok(finish(ctx, Totals::default()));
     }
-    sb::check_primary(&ctx, &sector[..ctx.geo.sector_size as usize]);
+    if ctx.primary {
+        sb::check_primary(&ctx, &sector[..ctx.geo.sector_size as usize]);
+    }
     let totals = phases(&ctx, progress);
     Ok(finish(ctx, totals))
 }
@@ -134,7 +148,7 @@ fn unreadable(sector: &[u8], problem: String) -> Result<Report, CheckError> {
         return Err(CheckError::NotXfs(sb.magicnum.get()));
     }
     if sb.version() < 5 {
-        return Err(CheckError::Unsupported(format!("XFS version {}", sb.version())));
+        return Err(old_version(sb));
     }
     let Code { name, severity, .. } = code::SB;
     let place = Place::ag(AgNo(0));
@@ -142,7 +156,15 @@ fn unreadable(sector: &[u8], problem: String) -> Result<Report, CheckError> {
     Ok(Report { findings: vec![finding], incomplete: true, ..Report::default() })
 }
 
+fn old_version(sb: &Superblock) -> CheckError {
+    let version = sb.version();
+    CheckError::Unsupported(format!("XFS version {version} (v{version}, without checksums)"))
+}
+
 fn supported(sb: &Superblock) -> Result<(), CheckError> {
+    if sb.version() < 5 {
+        return Err(old_version(sb));
+    }
     let known = Incompat::all() - Incompat::METADIR - Incompat::ZONED - Incompat::ZONE_GAPS;
     let unknown = sb.incompat() - known;
     // `-` leaves out unknown bits of its left side as well; they count.
@@ -180,7 +202,9 @@ fn phases(ctx: &Ctx<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Totals {
     if !ctx.is_incomplete() {
         links::check(ctx, &groups, &table, locals);
     }
-    sb::check_counters(ctx, &groups);
+    if ctx.primary {
+        sb::check_counters(ctx, &groups);
+    }
     paths::fill(ctx, &groups, &table, &mut ctx.findings());
     progress(Progress { phase: Phase::Links, done: 1, total: 1 });
     totals

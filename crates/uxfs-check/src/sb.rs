@@ -1,9 +1,10 @@
 //! The superblock: rules for the primary beyond those by which it is recognised, its copies, and
 //! its counters.
 
+use uxfs_disk::BlockDev;
 use uxfs_format::features::{Incompat, Version};
 use uxfs_format::superblock::{Superblock, used_len};
-use uxfs_format::{AgNo, Geometry, Ino, Lsn};
+use uxfs_format::{AgNo, Geometry, Ino, Lsn, copies};
 
 use crate::code;
 use crate::ctx::Ctx;
@@ -18,6 +19,10 @@ const NEEDED: Version = Version::NLINK
     .union(Version::MOREBITS);
 /// Bits of `features2` that every version 5 volume has: lazy counters, attr2, 32-bit projects, CRC.
 const NEEDED2: u32 = 0x18a;
+
+/// Bytes of a device that are searched for a copy of the superblock, where the usual places have
+/// none.
+const COPY_SCAN: u64 = 1 << 30;
 
 /// A rule: whether it holds, and what is wrong when it does not.
 type Rule = (bool, String);
@@ -121,6 +126,20 @@ fn root_inode(geo: &Geometry) -> u64 {
     let align =
         if unit > 0 && unit.is_multiple_of(geo.inode_align) { unit } else { geo.inode_align };
     first.next_multiple_of(align.into()) << geo.inopb_log
+}
+
+/// A copy of the superblock made what the primary would be, and the group that it is from. Copies do
+/// not tell where the first inodes are, but those have their places.
+pub(crate) fn from_copy(dev: &dyn BlockDev) -> Option<(Superblock, AgNo)> {
+    let mut read = |at: u64, buf: &mut [u8]| dev.read_at(at, buf).is_ok();
+    let copy = copies::find(dev.len(), COPY_SCAN, &mut read)?;
+    let mut sb = *Superblock::verify(&copy.sector).ok()?;
+    let root = root_inode(&Geometry::new(&sb));
+    sb.rootino.set(root);
+    sb.rbmino.set(root + 1);
+    sb.rsumino.set(root + 2);
+    sb.inprogress = 0;
+    Some((sb, copy.ag))
 }
 
 fn inodes(ctx: &Ctx<'_>) -> Vec<Rule> {

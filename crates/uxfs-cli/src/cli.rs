@@ -1,7 +1,7 @@
 //! The command line: what there is, and the way from arguments to a command's end.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -37,6 +37,12 @@ struct Global {
     /// Read an image whose log is dirty as it lies there, without what the log holds
     #[arg(long, global = true)]
     norecovery: bool,
+    /// The device with the content of the image's realtime files
+    #[arg(long, global = true, value_name = "PATH")]
+    rtdev: Option<PathBuf>,
+    /// The device with the image's log, if that is not in the image
+    #[arg(long, global = true, value_name = "PATH")]
+    logdev: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -108,7 +114,8 @@ impl Cli {
                     body: &dyn Fn(&Session, &Images) -> Result<()>|
          -> u8 {
             let session = Session::new(name, json);
-            let images = Images::new(norecovery);
+            let images = Images::new(norecovery)
+                .with_devices(self.global.logdev.as_deref(), self.global.rtdev.as_deref());
             session.ok(body(&session, &images));
             session.ok(images.close());
             session.end()

@@ -7,12 +7,12 @@
 
 use std::cell::RefCell;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use uxfs::disk::{FileDev, OpenMode};
-use uxfs::{Error, Fs, OpenOptions};
+use uxfs::{Device, Devices, Error, Fs, OpenOptions};
 
 use crate::session::Failure;
 
@@ -36,6 +36,8 @@ pub(crate) struct Image {
 pub(crate) struct Images {
     open: RefCell<Vec<Rc<Image>>>,
     norecovery: bool,
+    logdev: Option<PathBuf>,
+    rtdev: Option<PathBuf>,
 }
 
 /// No device of the host has a number with all these bits, so that no file of an image is taken
@@ -45,7 +47,12 @@ const VOLUMES: u64 = 0xffff_ff00_0000_0000;
 impl Images {
     /// None yet; with `norecovery`, images whose log is dirty can be read as they lie there.
     pub(crate) fn new(norecovery: bool) -> Self {
-        Self { open: RefCell::default(), norecovery }
+        Self { norecovery, ..Self::default() }
+    }
+
+    /// With devices for the log and for realtime data, for those images that have such.
+    pub(crate) fn with_devices(self, logdev: Option<&Path>, rtdev: Option<&Path>) -> Self {
+        Self { logdev: logdev.map(Path::to_owned), rtdev: rtdev.map(Path::to_owned), ..self }
     }
 
     /// The image at `path`, opened for reading or for writing. What is to be written must be asked
@@ -66,7 +73,10 @@ impl Images {
         let mut options = OpenOptions::default();
         options.read_only = !write;
         options.norecovery = self.norecovery && !write;
-        let fs = Fs::open(Arc::new(dev), options)
+        let mut devices = Devices::new(Arc::new(dev));
+        devices.log = further(self.logdev.as_deref())?;
+        devices.realtime = further(self.rtdev.as_deref())?;
+        let fs = Fs::open_devices(devices, options)
             .map_err(|error| Failure::volume(path.as_os_str(), error))?;
         let volume = VOLUMES + open.len() as u64;
         let image = Rc::new(Image { id, name: path.to_owned(), write, volume, fs });
@@ -89,6 +99,13 @@ impl Images {
         }
         first
     }
+}
+
+/// A device besides the image, which is only read.
+fn further(path: Option<&Path>) -> Result<Option<Device>, Failure> {
+    let Some(path) = path else { return Ok(None) };
+    let dev = FileDev::open(path, OpenMode::Read).map_err(|error| Failure::host(path, &error))?;
+    Ok(Some(Arc::new(dev)))
 }
 
 /// An I/O error without the number that Rust adds.

@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use uxfs_disk::BlockDev;
 use uxfs_format::verify::{self, BufKind, Owner};
-use uxfs_format::{Corrupt, Daddr, Geometry, Place};
+use uxfs_format::{Corrupt, Daddr, Geometry, Place, v4};
 
 use crate::error::{Error, Result};
 
@@ -189,7 +189,7 @@ impl Cache {
                     let problem = format!("is a {}", content.kind.name());
                     return Err(Error::corrupt(kinds[0].name(), buf.place(), problem));
                 }
-                verify::check_owner(&content, content.kind, buf.daddr(), owner)?;
+                self.check_owner(&content, content.kind, buf.daddr(), owner)?;
                 drop(content);
                 return Ok(buf);
             }
@@ -207,18 +207,32 @@ impl Cache {
     fn read_verified(&self, pieces: &Pieces, kinds: &[BufKind], owner: Owner) -> Result<Content> {
         let daddr = pieces[0].daddr;
         let bytes = self.read_pieces(pieces)?;
-        let Some(kind) = BufKind::identify(&bytes, kinds) else {
+        let labelled = self.geo.has_crc();
+        let kind = match labelled {
+            true => BufKind::identify(&bytes, kinds),
+            false => v4::identify(&bytes, kinds),
+        };
+        let Some(kind) = kind else {
             let start: Vec<String> = bytes[..16].iter().map(|b| format!("{b:02x}")).collect();
             let problem = format!("wrong magic number (starts {})", start.concat());
             return Err(Error::corrupt(kinds[0].name(), Place::Device(daddr), problem));
         };
-        if !verify::checksum_matches(&bytes, kind) {
+        if labelled && !verify::checksum_matches(&bytes, kind) {
             let problem = "checksum does not match";
             return Err(Error::corrupt(kind.name(), Place::Device(daddr), problem));
         }
+        let bytes = if labelled { bytes } else { v4::lift(bytes, kind) };
         verify::check(&bytes, kind, daddr, &self.geo)?;
-        verify::check_owner(&bytes, kind, daddr, owner)?;
+        self.check_owner(&bytes, kind, daddr, owner)?;
         Ok(Content { kind, bytes })
+    }
+
+    /// Does the buffer say that it belongs to `owner`, where buffers say such a thing?
+    fn check_owner(&self, bytes: &[u8], kind: BufKind, daddr: Daddr, owner: Owner) -> Result<()> {
+        if self.geo.has_crc() {
+            verify::check_owner(bytes, kind, daddr, owner)?;
+        }
+        Ok(())
     }
 
     fn lookup(&self, pieces: &Pieces) -> Option<BufRef> {

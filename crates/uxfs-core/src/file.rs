@@ -10,6 +10,7 @@ use uxfs_format::{Extent, FileBlock, FsBlock, Ino};
 
 use crate::alloc::{self, Goal};
 use crate::bmap;
+use crate::devices::Device;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::InodeState;
@@ -31,14 +32,19 @@ pub struct Segment {
     pub offset: u64,
     /// Number of bytes.
     pub len: u64,
-    /// Where the data lies on the device in bytes; `None` for what reads as zeroes.
+    /// Where the data lies on its device in bytes; `None` for what reads as zeroes.
     pub device: Option<u64>,
+    /// Is its device the realtime device, rather than the one with everything else?
+    pub realtime: bool,
 }
 
 impl Fs {
     fn with_file<R>(&self, ino: Ino, f: impl FnOnce(&InodeState) -> Result<R>) -> Result<R> {
         self.with_inode(ino, |inode| {
             check_file(inode)?;
+            if inode.core.is_realtime() && self.realtime.is_none() {
+                return Err(no_realtime());
+            }
             f(inode)
         })
     }
@@ -57,6 +63,7 @@ impl Fs {
                 let segment = self.segment(inode, offset + done as u64, end)?;
                 let part = &mut buf[done..done + segment.len as usize];
                 match segment.device {
+                    Some(at) if segment.realtime => self.read_realtime(at, part)?,
                     Some(at) => self.read_device(at, part)?,
                     None => part.fill(0),
                 }
@@ -66,10 +73,23 @@ impl Fs {
         })
     }
 
-    fn read_device(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_device(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         let daddr = uxfs_format::Daddr(at >> 9);
         let read = self.dev.read_at(at, buf);
         read.map_err(|source| Error::Io { what: "reading data", daddr, source })
+    }
+
+    fn read_realtime(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        let Some(device) = &self.realtime else { return Err(no_realtime()) };
+        let daddr = uxfs_format::Daddr(at >> 9);
+        let read = device.read_at(at, buf);
+        let what = "reading data of the realtime device";
+        read.map_err(|source| Error::Io { what, daddr, source })
+    }
+
+    /// The device that holds the data of a segment.
+    pub fn device_of(&self, segment: &Segment) -> &Device {
+        self.realtime.as_ref().filter(|_| segment.realtime).unwrap_or(&self.dev)
     }
 
     fn write_device(&self, at: u64, data: &[u8]) -> Result<()> {
@@ -85,17 +105,21 @@ impl Fs {
         let found = bmap::at_or_after(self, inode, Fork::Data, block)?;
         // An extent may lie further out than bytes can be counted.
         let bytes = |b: FileBlock| b.0.saturating_mul(self.geo.block_size.into());
+        let realtime = inode.core.is_realtime();
         let Some(extent) = found else {
-            return Ok(Segment { offset: at, len: end - at, device: None });
+            return Ok(Segment { offset: at, len: end - at, device: None, realtime });
         };
         if extent.offset > block {
             let stop = bytes(extent.offset).min(end);
-            return Ok(Segment { offset: at, len: stop - at, device: None });
+            return Ok(Segment { offset: at, len: stop - at, device: None, realtime });
         }
         let stop = bytes(extent.end()).min(end);
-        let start = self.geo.fsb_daddr(extent.start).bytes();
+        let start = match realtime {
+            true => extent.start.0 << self.geo.block_log,
+            false => self.geo.fsb_daddr(extent.start).bytes(),
+        };
         let device = (!extent.unwritten).then(|| start + (at - bytes(extent.offset)));
-        Ok(Segment { offset: at, len: stop - at, device })
+        Ok(Segment { offset: at, len: stop - at, device, realtime })
     }
 
     /// The data and holes of a file, in order, up to its end; neighbours of a kind may follow each
@@ -424,6 +448,7 @@ impl Fs {
                 offset: from,
                 len: to - from,
                 device: Some(start + (from - first)),
+                realtime: false,
             });
         }
         let core = tx.core_mut(slot);
@@ -448,15 +473,20 @@ fn check_file(inode: &InodeState) -> Result<()> {
     if !inode.core.is_reg() {
         return Err(Error::Invalid("not a regular file"));
     }
-    if inode.core.flags.contains(Flags::REALTIME) {
-        return Err(Error::Unsupported("data on a realtime device not supported".into()));
-    }
     Ok(())
+}
+
+fn no_realtime() -> Error {
+    let why = "the file's data is on the volume's realtime device, which was not given (rtdev)";
+    Error::Unsupported(why.into())
 }
 
 fn check_mutable(inode: &InodeState) -> Result<()> {
     if inode.core.flags.intersects(Flags::IMMUTABLE) {
         return Err(Error::NotPermitted);
+    }
+    if inode.core.is_realtime() {
+        return Err(Error::Unsupported("writing realtime files is not supported".into()));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The file system: opening a volume, its state in memory, and closing it.
 //!
 //! 1. A volume is opened for writing only if every feature is known, its log is clean, and no
-//!    repair is due.
+//!    repair is due. Version 4, a log on another device and realtime data are for reading only.
 //! 2. `available` is what may still be reserved; `fdblocks` is what is free. Reservations that are
 //!    open make the first smaller than the second.
 //! 3. After [`Fs::shut_down`] nothing is written any more.
@@ -14,14 +14,16 @@ use uxfs_disk::BlockDev;
 use uxfs_format::features::{Incompat, LogIncompat, RoCompat, Version, describe};
 use uxfs_format::superblock::{self, Superblock};
 use uxfs_format::timestamp::Timestamp;
-use uxfs_format::{AgNo, Daddr, Geometry, Place};
+use uxfs_format::{AgNo, Geometry, Place};
 
 use crate::ag::AgCell;
 use crate::buf::Cache;
 use crate::clock::{Clock, Numbers};
+use crate::devices::{Device, Devices};
 use crate::error::{Error, Result};
 use crate::inode::Inodes;
 use crate::log_state;
+use crate::primary;
 use crate::tx::Counters;
 
 /// How to open a volume.
@@ -69,6 +71,8 @@ pub struct Fs {
     /// Its shape.
     pub geo: Arc<Geometry>,
     pub(crate) dev: Arc<dyn BlockDev>,
+    /// The realtime device, if the volume has one and it was given.
+    pub(crate) realtime: Option<Device>,
     pub(crate) bufs: Cache,
     pub(crate) inodes: Inodes,
     pub(crate) gate: RwLock<()>,
@@ -104,7 +108,16 @@ impl Fs {
     /// [`Error::NotXfs`], [`Error::Corrupt`], [`Error::DirtyLog`], or [`Error::Unsupported`] with
     /// the names of the features that stand in the way.
     pub fn open(dev: Arc<dyn BlockDev>, options: OpenOptions) -> Result<Self> {
-        let sector = read_superblock(&*dev)?;
+        Self::open_devices(Devices::new(dev), options)
+    }
+
+    /// Opens a volume that may have a log or a realtime device besides.
+    ///
+    /// # Errors
+    /// As [`Fs::open`].
+    pub fn open_devices(devices: Devices, options: OpenOptions) -> Result<Self> {
+        let dev = Arc::clone(&devices.data);
+        let sector = primary::read(&*dev)?;
         let sb = Superblock::verify(&sector)?;
         let read_only = options.read_only || dev.read_only();
         let options = OpenOptions { read_only, ..options };
@@ -116,8 +129,9 @@ impl Fs {
             return Err(Error::corrupt("superblock", Place::Volume, problem));
         }
         if !options.norecovery && !options.unfinished {
-            log_state::require_clean(&*dev, &geo, sb)?;
+            log_state::require_clean(&devices, &geo, sb)?;
         }
+        let realtime = devices.realtime_of(&geo)?;
         let (fdblocks, icount, ifree) = (sb.fdblocks.get(), sb.icount.get(), sb.ifree.get());
         // Blocks that the trees' own growth may need are not for anybody else to reserve.
         let aside = u64::from(geo.ag_count) * 12;
@@ -149,6 +163,7 @@ impl Fs {
             options,
             geo,
             dev,
+            realtime,
         })
     }
 
@@ -278,37 +293,6 @@ impl Fs {
     }
 }
 
-/// The sector of the primary superblock, by its own sector size.
-fn read_superblock(dev: &dyn BlockDev) -> Result<Vec<u8>> {
-    let read = |len: usize| {
-        let mut sector = vec![0; len];
-        dev.read_at(0, &mut sector).map_err(|source| Error::Io {
-            what: "reading",
-            daddr: Daddr(0),
-            source,
-        })?;
-        Ok::<_, Error>(sector)
-    };
-    if dev.len() < 512 {
-        return Err(Error::NotXfs(format!("only {} bytes", dev.len())));
-    }
-    let first = read(512)?;
-    let Some(sb) = Superblock::view(&first) else {
-        return Err(Error::NotXfs("no superblock".into()));
-    };
-    if sb.magicnum.get() != superblock::MAGIC {
-        return Err(Error::NotXfs(format!("starts with {:#010x}", sb.magicnum.get())));
-    }
-    if sb.version() != 5 {
-        return Err(Error::Unsupported(format!("version {} volumes", sb.version())));
-    }
-    let size = usize::from(sb.sectsize.get());
-    if !size.is_power_of_two() || !(512..=32768).contains(&size) || dev.len() < size as u64 {
-        return Err(Error::corrupt("superblock", Place::Volume, format!("sector size {size}")));
-    }
-    read(size)
-}
-
 /// Features that are read and written.
 const INCOMPAT_KNOWN: Incompat = Incompat::FTYPE
     .union(Incompat::SPINODES)
@@ -317,6 +301,19 @@ const INCOMPAT_KNOWN: Incompat = Incompat::FTYPE
     .union(Incompat::NREXT64)
     .union(Incompat::EXCHRANGE)
     .union(Incompat::PARENT);
+
+/// Version 4 has no words for features that may be ignored: an unknown one forbids opening.
+fn check_v4(sb: &Superblock) -> Result<()> {
+    let unknown = sb.version_flags().bits() & !Version::all().bits();
+    if unknown != 0 {
+        return Err(Error::Unsupported(format!("version 4 feature unknown: {unknown:#x}")));
+    }
+    if !sb.version_flags().contains(Version::EXTFLG) {
+        let why = "extents without a state (version 4, before EXTFLG) are not supported";
+        return Err(Error::Unsupported(why.into()));
+    }
+    Ok(())
+}
 
 fn check_features(sb: &Superblock, options: &OpenOptions) -> Result<()> {
     let refuse = |what: String| Err(Error::Unsupported(what));
@@ -335,15 +332,23 @@ fn check_features(sb: &Superblock, options: &OpenOptions) -> Result<()> {
     if sb.inprogress != 0 && !options.unfinished {
         return refuse("the volume is unfinished (its making or import was interrupted)".into());
     }
-    if sb.logstart.get() == 0 {
-        return refuse("external log not supported".into());
-    }
     let flags = sb.version_flags();
+    if sb.version() < 5 {
+        check_v4(sb)?;
+    }
     if flags.contains(Version::BORG) {
         return refuse("names without case (ascii-ci) not supported".into());
     }
     if options.read_only {
         return Ok(());
+    }
+    if sb.version() < 5 {
+        return refuse(
+            "writing XFS version 4 (v4, made with crc=0) is not supported; it can be read".into(),
+        );
+    }
+    if sb.logstart.get() == 0 {
+        return refuse("writing a volume with an external log is not supported".into());
     }
     let ro = sb.ro_compat() - RoCompat::all();
     if !ro.is_empty() {
@@ -357,7 +362,7 @@ fn check_features(sb: &Superblock, options: &OpenOptions) -> Result<()> {
         return refuse(format!("log feature unknown: {}", describe(log)));
     }
     if sb.rblocks.get() != 0 {
-        return refuse("writing a volume with a realtime device not supported".into());
+        return refuse("writing a volume with a realtime section is not supported".into());
     }
     if flags.contains(Version::QUOTA) && sb.qflags.get() != 0 {
         return refuse("writing a volume with quota accounting not supported".into());

@@ -268,11 +268,14 @@ fn read(fs: &Fs, ino: Ino) -> Result<InodeState> {
     let (buf, offset) = read_cluster(fs, ino)?;
     let content = buf.read();
     let raw = &content[offset..offset + fs.geo.inode_size as usize];
-    let core = InodeCore::decode(raw, ino, &fs.geo.meta_uuid)?;
+    let core = match fs.geo.has_crc() {
+        true => InodeCore::decode(raw, ino, &fs.geo.meta_uuid)?,
+        false => InodeCore::decode_v4(raw, ino)?,
+    };
     Ok(InodeState {
         ino,
         core,
-        literal: raw[inode::CORE_LEN..].into(),
+        literal: raw[fs.geo.inode_core_len()..].into(),
         hints: Hints::default(),
         dirty: false,
     })

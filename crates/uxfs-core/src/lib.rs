@@ -14,6 +14,7 @@ pub mod clock;
 pub mod da;
 pub mod dabuf;
 mod defer;
+mod devices;
 pub mod dir;
 mod error;
 pub mod file;
@@ -23,6 +24,7 @@ mod ialloc;
 pub mod inode;
 mod log_state;
 pub mod ops;
+mod primary;
 pub mod symlink;
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,7 @@ pub mod tx;
 mod unlinked;
 mod writeback;
 
+pub use devices::{Device, Devices};
 pub use error::{EFSCORRUPTED, Error, Result};
 pub use file::Segment;
 pub use fs::{Fs, OpenOptions};

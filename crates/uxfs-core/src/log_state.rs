@@ -8,6 +8,7 @@ use uxfs_format::log::{self, RecordHeader};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{BASIC_BLOCK, Daddr, Geometry};
 
+use crate::devices::Devices;
 use crate::error::{Error, Result};
 
 /// How far before the head the start of the last record is looked for: the longest record there
@@ -64,14 +65,34 @@ impl Log<'_> {
     }
 }
 
-/// Fails if the log holds changes that are not on the volume.
-pub(crate) fn require_clean(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock) -> Result<()> {
+/// The log, wherever it lies.
+fn find<'a>(devices: &'a Devices, geo: &Geometry) -> Result<Log<'a>> {
     let blocks = u64::from(geo.log_blocks) << (geo.block_log - 9);
-    let log = Log { dev, start: geo.fsb_daddr(geo.log_start), blocks };
-    if !geo.fsb_valid(geo.log_start, geo.log_blocks.into()) || blocks < 2 {
-        let place = uxfs_format::Place::Volume;
-        return Err(Error::corrupt("log", place, "lies outside the volume"));
+    let (dev, start, inside) = match (geo.log_start.0, &devices.log) {
+        (0, None) => {
+            return Err(Error::Unsupported(
+                "the log is on a device of its own, which was not given: give it (logdev), or \
+                 read the volume as it lies there (norecovery)"
+                    .into(),
+            ));
+        }
+        (0, Some(dev)) => (dev, Daddr(0), Daddr(blocks).bytes() <= dev.len()),
+        _ => {
+            let inside = geo.fsb_valid(geo.log_start, geo.log_blocks.into());
+            (&devices.data, geo.fsb_daddr(geo.log_start), inside)
+        }
+    };
+    if !inside || blocks < 2 {
+        let problem = format!("{blocks} blocks of 512 bytes lie outside its device");
+        return Err(Error::corrupt("log", uxfs_format::Place::Volume, problem));
     }
+    Ok(Log { dev: &**dev, start, blocks })
+}
+
+/// Fails if the log holds changes that are not on the volume.
+pub(crate) fn require_clean(devices: &Devices, geo: &Geometry, sb: &Superblock) -> Result<()> {
+    let log = find(devices, geo)?;
+    let blocks = log.blocks;
     let dirty = |why: &str| {
         Err(Error::DirtyLog(format!(
             "{why}; mount the volume once with the kernel, or open it read-only with norecovery"

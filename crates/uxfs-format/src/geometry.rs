@@ -4,7 +4,7 @@
 use crate::features::{Incompat, RoCompat};
 use crate::superblock::{self, Superblock};
 use crate::types::{AgBlock, AgIno, AgNo, Daddr, FileBlock, FsBlock, Ino, Uuid};
-use crate::{agf, agfl, agi};
+use crate::{agf, agfl, agi, dir, v4};
 
 /// Inodes in a chunk, the unit in which inodes are allocated.
 pub const CHUNK_INODES: u32 = 64;
@@ -16,6 +16,10 @@ pub const DIR_FREE_OFFSET: u64 = 64 << 30;
 /// Geometry and features of one volume, taken from a verified superblock.
 #[derive(Clone, Debug)]
 pub struct Geometry {
+    /// Version of the format: 5, or 4, whose metadata has no checksums, addresses and owners.
+    pub version: u8,
+    /// How entries of directories are laid out.
+    pub dir: dir::Shape,
     /// Bytes in a block, a power of two.
     pub block_size: u32,
     /// Its logarithm.
@@ -62,15 +66,24 @@ pub struct Geometry {
     pub incompat: Incompat,
     /// The root directory.
     pub root_ino: Ino,
+    /// Blocks of the realtime device, 0 if there is none.
+    pub rt_blocks: u64,
     /// Realtime bitmap and summary inodes, which exist on every volume without metadir.
     pub rt_inos: [Ino; 2],
+    /// Blocks of an inode cluster.
+    cluster: u32,
 }
 
 impl Geometry {
     /// The geometry told by a superblock that passed [`Superblock::verify`].
     pub fn new(sb: &Superblock) -> Self {
+        let v5 = sb.version() == 5;
+        let (block, inode, align) =
+            (sb.blocksize.get(), sb.inodesize.get().into(), sb.inoalignmt.get());
         Self {
-            block_size: sb.blocksize.get(),
+            version: if v5 { 5 } else { 4 },
+            dir: if v5 { dir::Shape::V5 } else { dir::Shape::v4(sb.has_ftype()) },
+            block_size: block,
             block_log: sb.blocklog.into(),
             sector_size: sb.sectsize.get().into(),
             inode_size: sb.inodesize.get().into(),
@@ -97,7 +110,12 @@ impl Geometry {
             ro_compat: sb.ro_compat(),
             incompat: sb.incompat(),
             root_ino: Ino(sb.rootino.get()),
+            rt_blocks: sb.rblocks.get(),
             rt_inos: [Ino(sb.rbmino.get()), Ino(sb.rsumino.get())],
+            cluster: match v5 {
+                true => superblock::cluster_blocks(block, inode, align.max(1)),
+                false => v4::cluster_blocks(block, align),
+            },
         }
     }
 
@@ -264,7 +282,7 @@ impl Geometry {
 
     /// Blocks of an inode cluster, the unit in which inodes are read and written.
     pub fn cluster_blocks(&self) -> u32 {
-        superblock::cluster_blocks(self.block_size, self.inode_size, self.inode_align)
+        self.cluster
     }
 
     /// Cluster that holds an inode: its first block, and the inode's byte offset in it.
@@ -297,9 +315,19 @@ impl Geometry {
         FileBlock(DIR_FREE_OFFSET >> self.block_log)
     }
 
+    /// Has metadata checksums, addresses, owners and UUIDs: is it of version 5?
+    pub fn has_crc(&self) -> bool {
+        self.version == 5
+    }
+
+    /// Bytes of an inode's core.
+    pub fn inode_core_len(&self) -> usize {
+        if self.has_crc() { crate::inode::CORE_LEN } else { v4::INODE_CORE_LEN }
+    }
+
     /// Bytes of an inode behind its core.
     pub fn literal_len(&self) -> usize {
-        self.inode_size as usize - crate::inode::CORE_LEN
+        self.inode_size as usize - self.inode_core_len()
     }
 
     /// Blocks that `bytes` take, the last one perhaps in part.

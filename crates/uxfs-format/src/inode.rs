@@ -1,10 +1,11 @@
-//! The inode: a core of 176 bytes, then the literal area with the data fork and, behind it, the
+//! The inode: a core of 176 bytes (100 in version 4), then the literal area with the data fork and, behind it, the
 //! attribute fork.
 
 use crate::crc;
 use crate::error::{Corrupt, Place};
 use crate::timestamp::Timestamp;
 use crate::types::{AgIno, Ino, Lsn, Uuid};
+use crate::v4;
 
 /// "IN".
 pub const MAGIC: u16 = 0x494e;
@@ -196,6 +197,11 @@ impl InodeCore {
         self.file_type() == S_IFLNK
     }
 
+    /// Does its data lie on the realtime device?
+    pub fn is_realtime(&self) -> bool {
+        self.is_reg() && self.flags.contains(Flags::REALTIME)
+    }
+
     /// Does it have an attribute fork?
     pub fn has_attr_fork(&self) -> bool {
         self.forkoff != 0
@@ -286,6 +292,30 @@ impl InodeCore {
     /// # Errors
     /// If a rule inside the core does not hold.
     pub fn decode_unchecked(raw: &[u8], ino: Ino) -> Result<Self, Corrupt> {
+        Self::fields(raw, raw.len() - CORE_LEN, ino)
+    }
+
+    /// Decodes the core of an inode of a version 4 volume from the head of `raw`, which holds a
+    /// whole inode as on disk. What such a volume does not keep is 0.
+    ///
+    /// # Errors
+    /// If magic, version or a rule inside the core does not hold.
+    pub fn decode_v4(raw: &[u8], ino: Ino) -> Result<Self, Corrupt> {
+        let bad = |problem: String| Err(Corrupt::new("inode", Place::Inode(ino), problem));
+        if raw.len() < 2 * v4::INODE_CORE_LEN {
+            return bad(format!("only {} bytes", raw.len()));
+        }
+        if be16(raw, 0) != MAGIC {
+            return bad(format!("magic {:#06x} is not IN", be16(raw, 0)));
+        }
+        let Some(core) = v4::lift_inode(raw) else {
+            return bad(format!("version {} is neither 1 nor 2", raw[4]));
+        };
+        Self::fields(&core, raw.len() - v4::INODE_CORE_LEN, ino)
+    }
+
+    /// Decodes a core in the shape of version 5, before a literal area of `literal` bytes.
+    fn fields(raw: &[u8], literal: usize, ino: Ino) -> Result<Self, Corrupt> {
         let bad = |problem: String| Err(Corrupt::new("inode", Place::Inode(ino), problem));
         let mode = be16(raw, 2);
         let flags2 = Flags2::from_bits_retain(be64(raw, 120));
@@ -337,7 +367,7 @@ impl InodeCore {
             cowextsize: be32(raw, 128),
             crtime: time(144),
         };
-        match core.check(raw.len() - CORE_LEN) {
+        match core.check(literal) {
             Ok(()) => Ok(core),
             Err(problem) => bad(problem),
         }

@@ -1,4 +1,4 @@
-//! XFS v5 on-disk structures: parse, verify, build. This crate does no I/O and takes no locks.
+//! XFS on-disk structures: parse, verify, build. This crate does no I/O and takes no locks.
 //!
 //! One module is one structure of the format, named as the field names it. The rules every module
 //! keeps:
@@ -9,6 +9,7 @@
 //! 3. A structure is verified when read and before it is written ([`verify`]): magic, checksum,
 //!    UUID, own address, owner, bounds. A failed check is a [`Corrupt`], which names the check.
 //! 4. Nothing here panics on any input bytes.
+//! 5. Version 5 is the format; version 4, which is only read, is brought into its shape ([`v4`]).
 
 pub mod acl;
 pub mod agf;
@@ -16,6 +17,7 @@ pub mod agfl;
 pub mod agi;
 pub mod attr;
 pub mod btree;
+pub mod copies;
 pub mod crc;
 pub mod da;
 pub mod dir;
@@ -30,6 +32,7 @@ pub mod superblock;
 pub mod symlink;
 pub mod timestamp;
 mod types;
+pub mod v4;
 pub mod verify;
 
 pub use error::{Corrupt, Place};

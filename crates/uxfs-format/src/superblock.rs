@@ -131,24 +131,30 @@ impl Superblock {
         Version::from_bits_retain(self.versionnum.get() & !0xf)
     }
 
-    /// `sb_features2`.
+    /// `sb_features2`; a version 4 volume may hold part of it a word further on.
     pub fn features2(&self) -> Features2 {
-        Features2::from_bits_retain(self.features2.get())
+        let misplaced = if self.version() < 5 { self.bad_features2.get() } else { 0 };
+        Features2::from_bits_retain(self.features2.get() | misplaced)
     }
 
-    /// `sb_features_ro_compat`.
+    /// A feature word that came with version 5.
+    fn word(&self, word: U32) -> u32 {
+        if self.version() < 5 { 0 } else { word.get() }
+    }
+
+    /// `sb_features_ro_compat`; version 4 has none.
     pub fn ro_compat(&self) -> RoCompat {
-        RoCompat::from_bits_retain(self.features_ro_compat.get())
+        RoCompat::from_bits_retain(self.word(self.features_ro_compat))
     }
 
-    /// `sb_features_incompat`.
+    /// `sb_features_incompat`; version 4 has none.
     pub fn incompat(&self) -> Incompat {
-        Incompat::from_bits_retain(self.features_incompat.get())
+        Incompat::from_bits_retain(self.word(self.features_incompat))
     }
 
-    /// `sb_features_log_incompat`.
+    /// `sb_features_log_incompat`; version 4 has none.
     pub fn log_incompat(&self) -> LogIncompat {
-        LogIncompat::from_bits_retain(self.features_log_incompat.get())
+        LogIncompat::from_bits_retain(self.word(self.features_log_incompat))
     }
 
     /// The UUID that metadata carries.
@@ -166,7 +172,19 @@ impl Superblock {
         &self.fname[..end]
     }
 
-    /// Everything that can be told from one version 5 superblock alone, its checksum included.
+    /// Does a directory entry tell the type of its file?
+    pub fn has_ftype(&self) -> bool {
+        match self.version() {
+            5 => self.incompat().contains(Incompat::FTYPE),
+            _ => {
+                self.version_flags().contains(Version::MOREBITS)
+                    && self.features2().contains(Features2::FTYPE)
+            }
+        }
+    }
+
+    /// Everything that can be told from one superblock of version 5 or 4 alone; that of version 5
+    /// includes its checksum.
     ///
     /// `sector` must hold at least `sectsize` bytes from the superblock on; only 512 are needed for
     /// the checks before the checksum.
@@ -179,8 +197,9 @@ impl Superblock {
         if sb.magicnum.get() != MAGIC {
             return Err(bad(format!("magic {:#010x} is not XFSB", sb.magicnum.get())));
         }
-        if sb.version() != 5 {
-            return Err(bad(format!("version {} is not 5", sb.version())));
+        let v5 = sb.version() == 5;
+        if !v5 && sb.version() != 4 {
+            return Err(bad(format!("version {} is neither 5 nor 4", sb.version())));
         }
         let sectsize = usize::from(sb.sectsize.get());
         if !power(sb.sectsize.get().into(), sb.sectlog) || !(512..=32768).contains(&sectsize) {
@@ -189,18 +208,22 @@ impl Superblock {
         let Some(object) = sector.get(..sectsize) else {
             return Err(bad(format!("sector size {sectsize} is beyond what was read")));
         };
-        if !crate::crc::matches(object, CRC_OFFSET) {
+        if v5 && !crate::crc::matches(object, CRC_OFFSET) {
             return Err(bad("checksum does not match".into()));
         }
         let block = sb.blocksize.get();
-        if !power(block.into(), sb.blocklog) || !(1024..=65536).contains(&block) {
+        let (block_min, inode_min) = if v5 { (1024, 512) } else { (512, 256) };
+        if !power(block.into(), sb.blocklog) || !(block_min..=65536).contains(&block) {
             return Err(bad(format!("block size {block}")));
         }
         if (block as usize) < sectsize {
             return Err(bad(format!("block size {block} is below the sector size {sectsize}")));
         }
         let isize = u32::from(sb.inodesize.get());
-        if !power(isize.into(), sb.inodelog) || !(512..=2048).contains(&isize) || isize > block {
+        if !power(isize.into(), sb.inodelog)
+            || !(inode_min..=2048).contains(&isize)
+            || isize > block
+        {
             return Err(bad(format!("inode size {isize}")));
         }
         let inopblock = block / isize;
@@ -246,7 +269,7 @@ impl Superblock {
             }
         }
         let cluster = cluster_blocks(block, isize, align);
-        if !align.max(1).is_multiple_of(cluster) {
+        if v5 && !align.max(1).is_multiple_of(cluster) {
             return Err(bad(format!("inode alignment {align} with clusters of {cluster} blocks")));
         }
         let sunit = sb.logsunit.get();

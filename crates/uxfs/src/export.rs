@@ -129,9 +129,9 @@ impl Read for Data<'_> {
         if self.done % AHEAD + len as u64 >= AHEAD && left > len as u64 {
             let next = self.done.next_multiple_of(AHEAD);
             let more = segment.len.saturating_sub(next).min(AHEAD);
-            read_ahead(self.fs, at - self.done + next, more);
+            read_ahead(self.fs, segment, at - self.done + next, more);
         }
-        self.fs.device().read_at(at, &mut buf[..len])?;
+        self.fs.device_of(segment).read_at(at, &mut buf[..len])?;
         self.done += len as u64;
         if self.done == segment.len {
             self.segments = &self.segments[1..];
@@ -141,7 +141,15 @@ impl Read for Data<'_> {
     }
 }
 
-fn read_ahead(fs: &Fs, offset: u64, len: u64) {
+fn read_ahead(fs: &Fs, segment: &Segment, offset: u64, len: u64) {
+    let device = fs.device_of(segment);
+    if let (Some(file), Some(len)) = (device.as_file(), std::num::NonZeroU64::new(len)) {
+        advise(file, offset, len);
+    }
+}
+
+/// Asks for a range of the device that holds the metadata.
+fn read_run(fs: &Fs, offset: u64, len: u64) {
     if let (Some(file), Some(len)) = (fs.device().as_file(), std::num::NonZeroU64::new(len)) {
         advise(file, offset, len);
     }
@@ -163,13 +171,13 @@ fn read_ahead_all(fs: &Fs, mut ranges: Vec<(u64, u64)>) {
             }
             _ => {
                 if let Some((first, end)) = run.replace((start, start + len)) {
-                    read_ahead(fs, first, end - first);
+                    read_run(fs, first, end - first);
                 }
             }
         }
     }
     if let Some((first, end)) = run {
-        read_ahead(fs, first, end - first);
+        read_run(fs, first, end - first);
     }
 }
 
@@ -268,6 +276,7 @@ impl<'a> Walk<'a> {
         let ranges = batch
             .iter()
             .flat_map(|item| &item.data)
+            .filter(|s| !s.realtime)
             .filter_map(|s| Some((s.device?, s.len.min(AHEAD))))
             .collect();
         read_ahead_all(self.fs, ranges);

@@ -10,8 +10,8 @@ pub mod posix;
 
 pub use uxfs_archive as archive;
 pub use uxfs_core::{
-    Content, Error, Fs, NAME_MAX, NewInode, OpenOptions, RenameFlags, Result, Segment, SetAttr,
-    Stat, StatFs, Times, XattrMode, clock, dir,
+    Content, Device, Devices, Error, Fs, NAME_MAX, NewInode, OpenOptions, RenameFlags, Result,
+    Segment, SetAttr, Stat, StatFs, Times, XattrMode, clock, dir,
 };
 pub use uxfs_disk as disk;
 pub use uxfs_format as format;

@@ -37,12 +37,19 @@ fn addresses(fs: &Fs, inode: &InodeState, at: FileBlock, count: u64) -> Result<V
 /// Reads a value of `len` bytes from block `block` on.
 pub(super) fn read(fs: &Fs, inode: &InodeState, block: u32, len: usize) -> Result<Vec<u8>> {
     let size = fs.geo.block_size;
-    let count = layout::blocks(len, size as usize);
+    let bare = !fs.geo.has_crc();
+    let count = match bare {
+        true => len.div_ceil(size as usize) as u64,
+        false => layout::blocks(len, size as usize),
+    };
     let addresses = addresses(fs, inode, FileBlock(block.into()), count)?;
     if addresses.len() as u64 != count {
         let seen = addresses.len();
         let problem = format!("value of {len} bytes at block {block}: {seen} of {count} blocks");
         return Err(inode.corrupt(problem));
+    }
+    if bare {
+        return read_bare(fs, &addresses, len);
     }
     let mut value = Vec::with_capacity(len);
     for daddr in addresses {
@@ -57,6 +64,16 @@ pub(super) fn read(fs: &Fs, inode: &InodeState, block: u32, len: usize) -> Resul
             return Err(buf.corrupt(format!("{problem} are wanted")));
         }
         value.extend_from_slice(&part[layout::HEADER_LEN..layout::HEADER_LEN + bytes]);
+    }
+    Ok(value)
+}
+
+/// Reads a value of `len` bytes on a volume of version 4, whose blocks hold its bytes and nothing
+/// else.
+fn read_bare(fs: &Fs, addresses: &[Daddr], len: usize) -> Result<Vec<u8>> {
+    let mut value = vec![0; len];
+    for (part, daddr) in value.chunks_mut(fs.geo.block_size as usize).zip(addresses) {
+        fs.read_device(daddr.bytes(), part)?;
     }
     Ok(value)
 }

@@ -124,6 +124,14 @@ fn check_root(inode: &InodeState, fork: Fork) -> Result<()> {
     }
 }
 
+/// Does an extent lie inside one group, or if it holds realtime data, on the realtime device?
+fn lies_inside(fs: &Fs, inode: &InodeState, fork: Fork, extent: &Extent) -> bool {
+    if fork == Fork::Data && inode.core.is_realtime() {
+        return extent.start.0.checked_add(extent.len).is_some_and(|end| end <= fs.geo.rt_blocks);
+    }
+    fs.geo.fsb_valid(extent.start, extent.len)
+}
+
 /// Passes on an extent that lies where extents may lie.
 fn checked(
     fs: &Fs,
@@ -132,7 +140,7 @@ fn checked(
     extent: Option<Extent>,
 ) -> Result<Option<Extent>> {
     match extent {
-        Some(e) if e.len == 0 || !fs.geo.fsb_valid(e.start, e.len) => {
+        Some(e) if e.len == 0 || !lies_inside(fs, inode, fork, &e) => {
             let problem = format!(
                 "{fork:?} extent at {} maps blocks {}+{}, outside the volume",
                 e.offset, e.start, e.len

@@ -42,7 +42,7 @@ pub(super) fn probe(
     }
     let found = |buf: &BufRef| {
         let block = buf.read();
-        let entry = data::entry_at(&block, at, block.len())?;
+        let entry = fs.geo.dir.entry_at(&block, at, block.len())?;
         let ftype = FileType::from_raw(entry.ftype).unwrap_or_default();
         Some((entry.name == name).then_some((entry.ino, ftype)))
     };

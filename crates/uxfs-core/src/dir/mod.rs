@@ -182,7 +182,8 @@ pub fn parent(fs: &Fs, inode: &InodeState) -> Result<Ino> {
     let buf = dabuf::read(fs, inode, Fork::Data, FileBlock(0), &kinds)?;
     let entry = {
         let bytes = buf.read();
-        let entry = format::data::entry_at(&bytes, format::DOTDOT, bytes.len());
+        let shape = fs.geo.dir;
+        let entry = shape.entry_at(&bytes, shape.dotdot(), bytes.len());
         entry.filter(|entry| entry.name == b"..").map(|entry| entry.ino)
     };
     entry.ok_or_else(|| buf.corrupt("has no \"..\""))

@@ -2,8 +2,8 @@
 
 use core::ops::ControlFlow;
 
-use uxfs_format::dir::data::{self, Item};
-use uxfs_format::dir::{self, DOT, DOTDOT, FileType, block::Tail, entry_len};
+use uxfs_format::dir::data::Item;
+use uxfs_format::dir::{self, FileType, block::Tail};
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::BufKind;
 use uxfs_format::{Ino, geometry};
@@ -21,7 +21,8 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
     /// The inode it leads to.
     pub ino: Ino,
-    /// Type of file, as the entry tells it.
+    /// Type of file, as the entry tells it. On volumes of version 4 whose entries do not, it is
+    /// unknown here, and [`Fs::read_dir`] takes it from the inode.
     pub ftype: FileType,
     /// Where to go on behind this entry: the cookie for [`read_dir`].
     pub next: u64,
@@ -72,13 +73,14 @@ pub fn read_dir(
             BufKind::DirBlock => Tail::of(&bytes).leaf_start(bytes.len()),
             _ => bytes.len(),
         };
-        for item in data::items(&bytes, limit) {
+        for item in fs.geo.dir.items(&bytes, limit) {
             let Item::Entry(entry) = item else { continue };
             let place = db * size + entry.at as u64;
             if place < from {
                 continue;
             }
-            let next = u64::from(dir::address(place + entry.space() as u64));
+            let space = fs.geo.dir.entry_len(entry.name.len());
+            let next = u64::from(dir::address(place + space as u64));
             let ftype = FileType::from_raw(entry.ftype).unwrap_or_default();
             let shown = DirEntry { name: entry.name, ino: entry.ino, ftype, next };
             if each(shown).is_break() {
@@ -97,9 +99,10 @@ fn read_short(
     each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
 ) -> Result<()> {
     let parsed = short::parse(fs, inode)?;
+    let shape = fs.geo.dir;
     let dots = [
-        (DOT, &b"."[..], inode.ino, FileType::Directory),
-        (DOTDOT, b"..", parsed.parent(), FileType::Directory),
+        (shape.start(), &b"."[..], inode.ino, FileType::Directory),
+        (shape.dotdot(), b"..", parsed.parent(), FileType::Directory),
     ];
     let rest = parsed.entries().map(|entry| {
         let ftype = FileType::from_raw(entry.ftype).unwrap_or_default();
@@ -109,7 +112,7 @@ fn read_short(
         if u64::from(dir::address(at as u64)) < from {
             continue;
         }
-        let next = u64::from(dir::address((at + entry_len(name.len())) as u64));
+        let next = u64::from(dir::address((at + shape.entry_len(name.len())) as u64));
         if each(DirEntry { name, ino, ftype, next }).is_break() {
             break;
         }

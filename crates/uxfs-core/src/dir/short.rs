@@ -22,7 +22,7 @@ pub(super) fn parse<'a>(fs: &Fs, inode: &'a InodeState) -> Result<Shortform<'a>>
         let problem = format!("{} bytes in a fork of {}", inode.core.size, fork.len());
         return Err(inode.corrupt(problem));
     };
-    let dir = Shortform::parse(bytes).map_err(|problem| inode.corrupt(problem))?;
+    let dir = Shortform::parse_in(bytes, fs.geo.dir).map_err(|problem| inode.corrupt(problem))?;
     let end = dir.end();
     if end > block::data_limit(fs.geo.dir_block_size() as usize, dir.count() + 2) {
         return Err(inode.corrupt(format!("short form reaches to offset {end}")));

@@ -3,6 +3,7 @@
 use core::ops::ControlFlow;
 
 use uxfs_format::Ino;
+use uxfs_format::dir::FileType;
 
 use super::check_dir;
 use crate::dir;
@@ -91,6 +92,16 @@ impl Fs {
         self.link_target(ino)?.ok_or(Error::Invalid("not a symbolic link"))
     }
 
+    /// The type of a file whose entry does not tell it, as its inode does; unknown if that cannot
+    /// be read. `locked` is a directory that is being read. Volumes with such entries are not
+    /// written, so that no reader waits for another here.
+    fn type_of(&self, ino: Ino, locked: Ino) -> FileType {
+        if ino == locked {
+            return FileType::Directory;
+        }
+        self.stat(ino).map(|stat| FileType::from_mode(stat.mode)).unwrap_or_default()
+    }
+
     /// Calls `f` for the entries of a directory from cookie `from` on (0 for the start), `.` and
     /// `..` included, until it breaks off. Cookies stay good while other entries come and go.
     ///
@@ -107,7 +118,12 @@ impl Fs {
     ) -> Result<()> {
         self.with_inode(dir, |inode| {
             check_dir(inode)?;
-            dir::read_dir(self, inode, from, f)
+            if self.geo.dir.has_types() {
+                return dir::read_dir(self, inode, from, f);
+            }
+            dir::read_dir(self, inode, from, &mut |entry| {
+                f(dir::DirEntry { ftype: self.type_of(entry.ino, dir), ..entry })
+            })
         })
     }
 }

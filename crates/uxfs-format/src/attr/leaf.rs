@@ -10,6 +10,7 @@
 use core::ops::Range;
 
 use super::{AttrFlags, be16, be32};
+use crate::v4;
 
 /// Magic number in the block's header.
 pub const MAGIC: u16 = 0x3bee;
@@ -22,8 +23,26 @@ pub const HEADER_RANGE: Range<usize> = 56..HEADER_LEN;
 /// Length of an entry.
 pub const ENTRY_LEN: usize = 8;
 
+/// Where in the part of the header that tells of the content the map of free areas starts.
+const FREE_MAP: usize = 8;
 const LOCAL_OVERHEAD: usize = 3;
 const REMOTE_NAME: usize = 9;
+
+/// Where a block's header tells of the content, by the version that its magic number tells.
+#[inline]
+fn content_at(block: &[u8]) -> usize {
+    if is_v4(block) { v4::ATTR_CONTENT } else { HEADER_RANGE.start }
+}
+
+/// Length of a block's header.
+#[inline]
+fn head_len(block: &[u8]) -> usize {
+    if is_v4(block) { v4::ATTR_HEADER_LEN } else { HEADER_LEN }
+}
+
+fn is_v4(block: &[u8]) -> bool {
+    be16(block, MAGIC_RANGE.start) == v4::ATTR_LEAF_MAGIC
+}
 
 /// What the header tells of the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +63,11 @@ impl Header {
 
     /// Reads it.
     pub fn decode(block: &[u8]) -> Self {
-        let first = usize::from(be16(block, 60));
+        let at = content_at(block);
+        let first = usize::from(be16(block, at + 4));
         Self {
-            count: be16(block, 56).into(),
-            used: be16(block, 58).into(),
+            count: be16(block, at).into(),
+            used: be16(block, at + 2).into(),
             first: if first == 0 { 65536.min(block.len()) } else { first },
         }
     }
@@ -124,7 +144,7 @@ pub struct Entry {
 impl Entry {
     /// Reads entry `index`; zeroes if the block has no room for it.
     pub fn decode(block: &[u8], index: usize) -> Self {
-        let at = entry_range(index).start;
+        let at = head_len(block) + index * ENTRY_LEN;
         Self {
             hash: be32(block, at),
             at: be16(block, at + 4).into(),
@@ -322,7 +342,7 @@ pub fn fill<'a>(block: &mut [u8], items: impl IntoIterator<Item = &'a Item>) {
 /// The rule that does not hold, in words.
 pub fn verify(block: &[u8]) -> Result<(), String> {
     let header = Header::decode(block);
-    let end = entries_end(header.count);
+    let end = head_len(block) + header.count * ENTRY_LEN;
     if header.first > block.len() || end > header.first {
         return Err(format!(
             "{} entries, names from {} on, in {} bytes",
@@ -363,12 +383,12 @@ pub fn verify(block: &[u8]) -> Result<(), String> {
 
 fn verify_free_map(block: &[u8]) -> Result<(), String> {
     for slot in 0..3 {
-        let at = 64 + 4 * slot;
+        let at = content_at(block) + FREE_MAP + 4 * slot;
         let (base, size) = (usize::from(be16(block, at)), usize::from(be16(block, at + 2)));
         if size == 0 {
             continue;
         }
-        let inside = base >= HEADER_LEN && base + size <= block.len();
+        let inside = base >= head_len(block) && base + size <= block.len();
         if !inside || !base.is_multiple_of(4) || !size.is_multiple_of(4) {
             return Err(format!("free map: {size} bytes at {base}"));
         }

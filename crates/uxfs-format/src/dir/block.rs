@@ -8,12 +8,13 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use super::DATA_START;
 use super::data::{self, DataEntry, Free, Plan};
 use super::leaf::{self, Spot};
-use super::{DATA_START, DOT, DOTDOT};
 use crate::da::{ENTRY_LEN, be32, be64};
 use crate::geometry::Geometry;
 use crate::hash::name_hash;
+use crate::types::Ino;
 
 /// "XDB3".
 pub const MAGIC: u32 = 0x5844_4233;
@@ -170,7 +171,7 @@ pub fn fill<'a>(block: &mut [u8], entries: impl Iterator<Item = DataEntry<'a>>) 
 /// The rule that does not hold, in words.
 pub fn check(block: &[u8], geo: &Geometry) -> Result<(), String> {
     let tail = Tail::of(block);
-    let room = (block.len() - DATA_START - TAIL_LEN) / ENTRY_LEN;
+    let room = (block.len() - geo.dir.start() - TAIL_LEN) / ENTRY_LEN;
     if tail.count > room || tail.stale > tail.count {
         return Err(format!("{} leaf entries, {} stale, room for {room}", tail.count, tail.stale));
     }
@@ -196,23 +197,25 @@ pub fn check(block: &[u8], geo: &Geometry) -> Result<(), String> {
             return Err(format!("leaf entry {index} leads to no entry, or not alone"));
         };
         *place &= !(1 << (address % 64));
-        let Some(entry) = data::entry_at(block, address * 8, start) else {
+        let Some(entry) = geo.dir.entry_at(block, address * 8, start) else {
             return Err(format!("leaf entry {index} leads to no entry"));
         };
         if name_hash(entry.name) != leaf::hash(entries, index) {
             return Err(format!("leaf entry {index} has another hash than its entry"));
         }
     }
-    check_dots(block, start)
+    check_dots(block, start, geo)
 }
 
-/// "." and ".." are in their places, and "." leads to the owner.
-fn check_dots(block: &[u8], end: usize) -> Result<(), String> {
-    let dot = data::entry_at(block, DOT, end);
-    if dot.is_none_or(|entry| entry.name != b"." || entry.ino.0 != be64(block, OWNER)) {
+/// "." and ".." are in their places, and "." leads to the owner, if the block names one.
+fn check_dots(block: &[u8], end: usize, geo: &Geometry) -> Result<(), String> {
+    let dot = geo.dir.entry_at(block, geo.dir.start(), end);
+    let owned = |ino: Ino| !geo.has_crc() || ino.0 == be64(block, OWNER);
+    if dot.is_none_or(|entry| entry.name != b"." || !owned(entry.ino)) {
         return Err("has no \".\" for itself".into());
     }
-    if data::entry_at(block, DOTDOT, end).is_none_or(|entry| entry.name != b"..") {
+    let dotdot = geo.dir.entry_at(block, geo.dir.dotdot(), end);
+    if dotdot.is_none_or(|entry| entry.name != b"..") {
         return Err("has no \"..\"".into());
     }
     Ok(())

@@ -11,7 +11,7 @@
 
 use smallvec::SmallVec;
 
-use super::{DATA_START, entry_len, entry_problem};
+use super::{DATA_START, Shape, entry_len, entry_problem};
 use crate::da::{be16, be64};
 use crate::geometry::Geometry;
 use crate::types::Ino;
@@ -58,12 +58,9 @@ impl Free {
 /// The three longest free areas.
 pub type Best = [Free; 3];
 
-/// The list of the longest free areas of a block.
+/// The list of the longest free areas of a block of version 5.
 pub fn best(block: &[u8]) -> Best {
-    core::array::from_fn(|i| Free {
-        at: be16(block, BESTFREE + 4 * i),
-        len: be16(block, BESTFREE + 4 * i + 2),
-    })
+    Shape::V5.best(block)
 }
 
 /// That list as it is stored.
@@ -121,50 +118,80 @@ pub enum Item<'a> {
     Free(Free),
 }
 
-/// The entry or free area at `at` of a block whose data ends at `end`; `None` if nothing that is
-/// right starts there.
-pub fn item_at(block: &[u8], at: usize, end: usize) -> Option<Item<'_>> {
-    if !at.is_multiple_of(8) || at < DATA_START || at + 8 > end.min(block.len()) {
-        return None;
+impl Shape {
+    /// The entry or free area at `at` of a block whose data ends at `end`; `None` if nothing that
+    /// is right starts there.
+    #[inline]
+    pub fn item_at(self, block: &[u8], at: usize, end: usize) -> Option<Item<'_>> {
+        self.measured(block, at, end).map(|(item, _)| item)
     }
-    let (item, len) = if be16(block, at) == FREE_TAG {
-        let len = be16(block, at + 2);
-        (Item::Free(Free { at: u16::try_from(at).ok()?, len }), usize::from(len))
-    } else {
-        let name = usize::from(*block.get(at + 8)?);
-        let len = entry_len(name);
-        let raw = block.get(at..at + len)?;
-        let entry = DataEntry {
-            at,
-            ino: Ino(be64(raw, 0)),
-            name: &raw[9..9 + name],
-            ftype: raw[ftype_at(name)],
+
+    /// As [`Shape::item_at`], with the item's length.
+    #[inline]
+    fn measured(self, block: &[u8], at: usize, end: usize) -> Option<(Item<'_>, usize)> {
+        if !at.is_multiple_of(8) || at < self.start || at + 8 > end.min(block.len()) {
+            return None;
+        }
+        let (item, len) = if be16(block, at) == FREE_TAG {
+            let len = be16(block, at + 2);
+            (Item::Free(Free { at: u16::try_from(at).ok()?, len }), usize::from(len))
+        } else {
+            let name = usize::from(*block.get(at + 8)?);
+            let len = self.entry_len(name);
+            let raw = block.get(at..at + len)?;
+            let ftype = if self.has_types() { raw[ftype_at(name)] } else { 0 };
+            let entry = DataEntry { at, ino: Ino(be64(raw, 0)), name: &raw[9..9 + name], ftype };
+            (Item::Entry(entry), len)
         };
-        (Item::Entry(entry), len)
-    };
-    let right = len >= 8
-        && len.is_multiple_of(8)
-        && at + len <= end
-        && usize::from(be16(block, at + len - 2)) == at;
-    right.then_some(item)
-}
+        let right = len >= 8
+            && len.is_multiple_of(8)
+            && at + len <= end
+            && usize::from(be16(block, at + len - 2)) == at;
+        right.then_some((item, len))
+    }
 
-/// The entry at `at`, which may be anything; `None` if there is none.
-pub fn entry_at(block: &[u8], at: usize, end: usize) -> Option<DataEntry<'_>> {
-    match item_at(block, at, end)? {
-        Item::Entry(entry) if !entry.name.is_empty() => Some(entry),
-        _ => None,
+    /// The entry at `at`, which may be anything; `None` if there is none.
+    pub fn entry_at(self, block: &[u8], at: usize, end: usize) -> Option<DataEntry<'_>> {
+        match self.item_at(block, at, end)? {
+            Item::Entry(entry) if !entry.name.is_empty() => Some(entry),
+            _ => None,
+        }
+    }
+
+    /// The entries and free areas of a block up to `end`; stops at the first place where neither
+    /// is.
+    pub fn items(self, block: &[u8], end: usize) -> Items<'_> {
+        Items { shape: self, block, at: self.start, end }
+    }
+
+    /// The list of the longest free areas of a block.
+    pub fn best(self, block: &[u8]) -> Best {
+        core::array::from_fn(|i| Free {
+            at: be16(block, self.bestfree + 4 * i),
+            len: be16(block, self.bestfree + 4 * i + 2),
+        })
     }
 }
 
-/// The entries and free areas of a block up to `end`; stops at the first place where neither is.
+/// [`Shape::item_at`] of version 5.
+pub fn item_at(block: &[u8], at: usize, end: usize) -> Option<Item<'_>> {
+    Shape::V5.item_at(block, at, end)
+}
+
+/// [`Shape::entry_at`] of version 5.
+pub fn entry_at(block: &[u8], at: usize, end: usize) -> Option<DataEntry<'_>> {
+    Shape::V5.entry_at(block, at, end)
+}
+
+/// [`Shape::items`] of version 5.
 pub fn items(block: &[u8], end: usize) -> Items<'_> {
-    Items { block, at: DATA_START, end }
+    Shape::V5.items(block, end)
 }
 
 /// Iterator over what tiles a block: see [`items`].
 #[derive(Clone, Debug)]
 pub struct Items<'a> {
+    shape: Shape,
     block: &'a [u8],
     at: usize,
     end: usize,
@@ -181,11 +208,8 @@ impl<'a> Iterator for Items<'a> {
     type Item = Item<'a>;
 
     fn next(&mut self) -> Option<Item<'a>> {
-        let item = item_at(self.block, self.at, self.end)?;
-        self.at += match &item {
-            Item::Entry(entry) => entry.space(),
-            Item::Free(free) => usize::from(free.len),
-        };
+        let (item, len) = self.shape.measured(self.block, self.at, self.end)?;
+        self.at += len;
         Some(item)
     }
 }
@@ -289,10 +313,10 @@ pub fn check_items(
     geo: &Geometry,
     mut each: impl FnMut(&DataEntry<'_>),
 ) -> Result<(), String> {
-    let listed = best(block);
+    let listed = geo.dir.best(block);
     let mut found = 0;
     let mut after_free = false;
-    let mut items = items(block, end);
+    let mut items = geo.dir.items(block, end);
     for item in &mut items {
         let free = match item {
             Item::Free(free) => free,

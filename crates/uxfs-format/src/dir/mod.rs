@@ -20,19 +20,64 @@ use crate::inode;
 
 /// Longest name in bytes.
 pub const MAX_NAME: usize = 255;
+
+/// How entries lie in data blocks and short forms. Version 4 differs in the length of the header,
+/// and may do without the type of file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    start: usize,
+    bestfree: usize,
+    type_len: usize,
+}
+
+impl Shape {
+    /// Version 5.
+    pub const V5: Self = Self { start: 64, bestfree: 48, type_len: 1 };
+
+    /// Version 4, with types of files or without.
+    pub const fn v4(ftype: bool) -> Self {
+        Self { start: 16, bestfree: 4, type_len: ftype as usize }
+    }
+
+    /// Do entries tell the type of their file?
+    pub const fn has_types(self) -> bool {
+        self.type_len > 0
+    }
+
+    /// Where entries start in a data block; "." lies there.
+    pub const fn start(self) -> usize {
+        self.start
+    }
+
+    /// Where ".." lies in the data space.
+    pub const fn dotdot(self) -> usize {
+        self.start + self.entry_len(1)
+    }
+
+    /// Where the first entry proper may lie in the data space.
+    pub const fn first(self) -> usize {
+        self.dotdot() + self.entry_len(2)
+    }
+
+    /// Bytes that an entry with a name of `name` bytes takes in a data block: inode number, name
+    /// with its length, type, own offset; padded to 8.
+    pub const fn entry_len(self, name: usize) -> usize {
+        (8 + 1 + name + self.type_len + 2 + 7) & !7
+    }
+}
+
 /// Where entries start in a data block.
-pub const DATA_START: usize = 64;
+pub const DATA_START: usize = Shape::V5.start();
 /// Where "." lies in the data space.
 pub const DOT: usize = DATA_START;
 /// Where ".." lies in the data space.
-pub const DOTDOT: usize = DOT + entry_len(1);
+pub const DOTDOT: usize = Shape::V5.dotdot();
 /// Where the first entry proper may lie in the data space.
-pub const FIRST: usize = DOTDOT + entry_len(2);
+pub const FIRST: usize = Shape::V5.first();
 
-/// Bytes that an entry with a name of `name` bytes takes in a data block: inode number, name with
-/// its length, type, own offset; padded to 8.
+/// Bytes that an entry with a name of `name` bytes takes in a data block of version 5.
 pub const fn entry_len(name: usize) -> usize {
-    (8 + 1 + name + 1 + 2 + 7) & !7
+    Shape::V5.entry_len(name)
 }
 
 /// The address of the byte at `offset` of the data space.
@@ -133,6 +178,9 @@ mod tests {
     fn lengths_and_places() {
         assert_eq!((DOT, DOTDOT, FIRST), (64, 80, 96));
         assert_eq!([1, 4, 5, 12, 13, 255].map(entry_len), [16, 16, 24, 24, 32, 272]);
+        let (typed, plain) = (Shape::v4(true), Shape::v4(false));
+        assert_eq!((typed.start(), typed.dotdot(), typed.first()), (16, 32, 48));
+        assert_eq!((plain.first(), plain.entry_len(5), typed.entry_len(5)), (48, 16, 24));
         assert_eq!(offset(address(0x1_2345_6780)), 0x1_2345_6780);
     }
 

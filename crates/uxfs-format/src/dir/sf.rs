@@ -10,7 +10,7 @@
 
 use smallvec::SmallVec;
 
-use super::{FIRST, entry_len, entry_problem};
+use super::{Shape, entry_len, entry_problem};
 use crate::da::{be16, be32, be64};
 use crate::types::Ino;
 
@@ -20,6 +20,7 @@ pub type Bytes = SmallVec<[u8; 512]>;
 /// A short form that passed its checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Shortform<'a> {
+    shape: Shape,
     bytes: &'a [u8],
     count: usize,
     wide_count: usize,
@@ -85,11 +86,19 @@ impl<'a> Shortform<'a> {
     /// # Errors
     /// The rule that does not hold, in words.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, String> {
+        Self::parse_in(bytes, Shape::V5)
+    }
+
+    /// As [`Shortform::parse`], of entries in this shape.
+    ///
+    /// # Errors
+    /// The rule that does not hold, in words.
+    pub fn parse_in(bytes: &'a [u8], shape: Shape) -> Result<Self, String> {
         if bytes.len() < header_len(false) {
             return Err(format!("short form of {} bytes", bytes.len()));
         }
         let (count, wide_count) = (usize::from(bytes[0]), usize::from(bytes[1]));
-        let mut sf = Self { bytes, count, wide_count, end: FIRST };
+        let mut sf = Self { shape, bytes, count, wide_count, end: shape.first() };
         if bytes.len() < header_len(sf.wide()) {
             return Err(format!("short form of {} bytes", bytes.len()));
         }
@@ -105,9 +114,9 @@ impl<'a> Shortform<'a> {
             if usize::from(entry.offset) < sf.end || !entry.offset.is_multiple_of(8) {
                 return Err(format!("entry {index} at offset {}", entry.offset));
             }
-            sf.end = entry.end();
+            sf.end = usize::from(entry.offset) + shape.entry_len(entry.name.len());
             wide += usize::from(is_wide(entry.ino));
-            at += sf_entry_len(entry.name.len(), sf.wide());
+            at += sf.entry_len(entry.name.len());
         }
         if at != bytes.len() {
             return Err(format!("{at} bytes of entries in a short form of {}", bytes.len()));
@@ -143,15 +152,20 @@ impl<'a> Shortform<'a> {
         read_ino(self.bytes, 2, self.wide())
     }
 
+    fn entry_len(&self, name: usize) -> usize {
+        1 + 2 + name + self.shape.type_len + ino_len(self.wide())
+    }
+
     fn entry_at(&self, at: usize) -> Option<SfEntry<'a>> {
         let len = usize::from(*self.bytes.get(at)?);
-        let raw = self.bytes.get(at..at + sf_entry_len(len, self.wide()))?;
+        let raw = self.bytes.get(at..at + self.entry_len(len))?;
+        let typed = self.shape.has_types();
         Some(SfEntry {
             at,
             offset: be16(raw, 1),
             name: &raw[3..3 + len],
-            ftype: raw[3 + len],
-            ino: read_ino(raw, 4 + len, self.wide()),
+            ftype: if typed { raw[3 + len] } else { 0 },
+            ino: read_ino(raw, 3 + len + self.shape.type_len, self.wide()),
         })
     }
 
@@ -161,7 +175,7 @@ impl<'a> Shortform<'a> {
         let mut at = header_len(sf.wide());
         (0..sf.count).map_while(move |_| {
             let entry = sf.entry_at(at)?;
-            at += sf_entry_len(entry.name.len(), sf.wide());
+            at += sf.entry_len(entry.name.len());
             Some(entry)
         })
     }
@@ -180,7 +194,7 @@ impl<'a> Shortform<'a> {
         if end + len <= limit {
             return Some((u16::try_from(end).ok()?, self.count));
         }
-        let mut free = FIRST;
+        let mut free = self.shape.first();
         for (index, entry) in self.entries().enumerate() {
             if usize::from(entry.offset) >= free + len && end <= limit {
                 return Some((u16::try_from(free).ok()?, index));

@@ -8,9 +8,9 @@ use crate::listing;
 use crate::volume::{Volume, setting};
 
 /// Everything but free space, which the library counts without what the kernel keeps aside.
-const ALL: Fields = Fields::ALL.difference(Fields::SPACE);
+pub(crate) const ALL: Fields = Fields::ALL.difference(Fields::SPACE);
 
-fn age(kernel: Kernel, volume: &Volume, seed: u64, ops: u32) -> Listing {
+pub(crate) fn age(kernel: Kernel, volume: &Volume, seed: u64, ops: u32) -> Listing {
     let aged = vm::age(kernel, &volume.path, seed, ops);
     listing::without_raw_lists(aged.unwrap_or_else(|f| panic!("seed {seed}: {f}")))
 }

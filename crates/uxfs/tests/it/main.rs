@@ -16,4 +16,5 @@ mod model;
 mod names;
 mod space;
 mod threads;
+mod v4;
 mod volume;

@@ -1,0 +1,53 @@
+//! The devices that hold a volume: one for data and metadata, and for some volumes one for the log
+//! and one for the content of realtime files.
+//!
+//! 1. The log's device is only asked whether the log is clean; such a volume is read, not written.
+//! 2. The realtime device is as long as the superblock says, or the volume does not open with it.
+//! 3. A device that the volume has no use for is left alone.
+
+use std::sync::Arc;
+
+use uxfs_disk::BlockDev;
+use uxfs_format::Geometry;
+
+use crate::error::{Error, Result};
+
+/// A device.
+pub type Device = Arc<dyn BlockDev>;
+
+/// The devices that hold a volume.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Devices {
+    /// Metadata, and the content of files but realtime ones.
+    pub data: Device,
+    /// The log, if it is not on the data device.
+    pub log: Option<Device>,
+    /// The content of realtime files.
+    pub realtime: Option<Device>,
+}
+
+impl Devices {
+    /// One device that holds all there is.
+    pub fn new(data: Device) -> Self {
+        Self { data, log: None, realtime: None }
+    }
+
+    /// The realtime device, if the volume has one and it was given.
+    ///
+    /// # Errors
+    /// If it is too short to be that volume's.
+    pub(crate) fn realtime_of(&self, geo: &Geometry) -> Result<Option<Device>> {
+        let Some(device) = self.realtime.as_ref().filter(|_| geo.rt_blocks > 0) else {
+            return Ok(None);
+        };
+        let need = u128::from(geo.rt_blocks) << geo.block_log;
+        if u128::from(device.len()) < need {
+            return Err(Error::Unsupported(format!(
+                "the realtime device has {} bytes and the volume's {need}: give the right one",
+                device.len()
+            )));
+        }
+        Ok(Some(Arc::clone(device)))
+    }
+}

@@ -1,0 +1,174 @@
+//! Version 4 of the format, which is read but not written: where it differs from version 5.
+//!
+//! Its metadata has no checksums, and with them no addresses, owners and UUIDs: headers are short.
+//! So that nobody else need know, a block is brought into the shape of version 5 when it is read.
+//!
+//! 1. Blocks whose content is not addressed from their start (nodes, leaves of directories, extent
+//!    trees) get the longer header put in before their content, and are [`GROWTH`] bytes longer in
+//!    memory than on disk ([`lift`]).
+//! 2. Blocks whose content is (data blocks of directories, leaves of attributes) stay as they are:
+//!    what reads them goes by [`crate::dir::Shape`], or by their magic number.
+//! 3. Values and link targets in blocks of their own have no header at all, and are no buffers.
+//! 4. What version 4 does not keep reads as 0: a change count, a time of creation.
+
+use crate::btree::{self, TreeKind};
+use crate::da;
+use crate::inode::CORE_LEN;
+use crate::verify::BufKind;
+
+/// Length of an inode's core.
+pub const INODE_CORE_LEN: usize = 100;
+/// Magic number of an attribute leaf.
+pub const ATTR_LEAF_MAGIC: u16 = 0xfbee;
+/// Length of an attribute leaf's header.
+pub const ATTR_HEADER_LEN: usize = 32;
+/// Where it tells of the content.
+pub const ATTR_CONTENT: usize = 12;
+/// By how much every header but an inode's is shorter than in version 5.
+pub const GROWTH: usize = 48;
+
+const DA_NODE_MAGIC: u16 = 0xfebe;
+const DIR_LEAF1_MAGIC: u16 = 0xd2f1;
+const DIR_LEAFN_MAGIC: u16 = 0xd2ff;
+const DIR_BLOCK_MAGIC: u32 = 0x5844_3242;
+const DIR_DATA_MAGIC: u32 = 0x5844_3244;
+const DIR_FREE_MAGIC: u32 = 0x5844_3246;
+const BMAP_MAGIC: u32 = 0x424d_4150;
+/// Links, magic number and padding at the head of nodes and leaves.
+const DA_INFO_LEN: usize = 12;
+/// Those and the two counts that follow.
+const DA_HEADER_LEN: usize = 16;
+/// Header of an extent tree's block: magic number, level, count, both siblings.
+const BMAP_HEADER_LEN: usize = 24;
+
+/// The kind of a block of version 4, if it is one of `candidates`. Values and link targets cannot
+/// be told by their content.
+pub fn identify(block: &[u8], candidates: &[BufKind]) -> Option<BufKind> {
+    candidates.iter().copied().find(|kind| has_magic(block, *kind))
+}
+
+fn has_magic(block: &[u8], kind: BufKind) -> bool {
+    let (start, middle) = (da::be32(block, 0), da::magic(block));
+    match kind {
+        BufKind::DirBlock => start == DIR_BLOCK_MAGIC,
+        BufKind::DirData => start == DIR_DATA_MAGIC,
+        BufKind::DirFree => start == DIR_FREE_MAGIC,
+        BufKind::Btree(TreeKind::Bmap) => start == BMAP_MAGIC,
+        BufKind::DirLeaf1 => middle == DIR_LEAF1_MAGIC,
+        BufKind::DirLeafN => middle == DIR_LEAFN_MAGIC,
+        BufKind::DaNode => middle == DA_NODE_MAGIC,
+        BufKind::AttrLeaf => middle == ATTR_LEAF_MAGIC,
+        BufKind::InodeCluster => da::be16(block, 0) == crate::inode::MAGIC,
+        // Needed only by whoever writes.
+        _ => false,
+    }
+}
+
+/// Brings a block, whose kind [`identify`] told, into the shape in which the rest of this crate
+/// takes it.
+pub fn lift(block: Box<[u8]>, kind: BufKind) -> Box<[u8]> {
+    let (magic, body) = match kind {
+        BufKind::DaNode => (da::NODE_MAGIC, DA_HEADER_LEN),
+        BufKind::DirLeaf1 => (da::DIR_LEAF1_MAGIC, DA_HEADER_LEN),
+        BufKind::DirLeafN => (da::DIR_LEAFN_MAGIC, DA_HEADER_LEN),
+        BufKind::Btree(TreeKind::Bmap) => (0, BMAP_HEADER_LEN),
+        _ => return block,
+    };
+    let Some(content) = block.get(body..) else { return block };
+    let mut lifted = vec![0; block.len() + GROWTH].into_boxed_slice();
+    lifted[body + GROWTH..].copy_from_slice(content);
+    if magic == 0 {
+        lifted[..BMAP_HEADER_LEN].copy_from_slice(&block[..BMAP_HEADER_LEN]);
+        let magic = TreeKind::Bmap.magic().to_be_bytes();
+        lifted[btree::MAGIC_OFFSET..btree::MAGIC_OFFSET + 4].copy_from_slice(&magic);
+    } else {
+        lifted[..DA_INFO_LEN].copy_from_slice(&block[..DA_INFO_LEN]);
+        lifted[da::MAGIC..da::MAGIC + 2].copy_from_slice(&magic.to_be_bytes());
+        // The number of entries, then the level or the number of stale ones.
+        lifted[da::COUNT..da::COUNT + 4].copy_from_slice(&block[DA_INFO_LEN..DA_HEADER_LEN]);
+    }
+    lifted
+}
+
+const _: () = {
+    assert!(DA_HEADER_LEN + GROWTH == da::ENTRIES);
+    assert!(BMAP_HEADER_LEN + GROWTH == btree::LONG.len);
+    assert!(ATTR_HEADER_LEN + GROWTH == crate::attr::leaf::HEADER_LEN);
+    assert!(btree::LONG.rightsib + 8 == BMAP_HEADER_LEN);
+};
+
+/// The core of an inode in the shape of version 5; `None` if it is of another version than 1 or 2.
+pub(crate) fn lift_inode(raw: &[u8]) -> Option<[u8; CORE_LEN]> {
+    let mut core = [0; CORE_LEN];
+    core[..INODE_CORE_LEN].copy_from_slice(raw.get(..INODE_CORE_LEN)?);
+    match raw[4] {
+        // The link count is 16 bits long, and there is no project.
+        1 => {
+            core[16..24].fill(0);
+            core[18..20].copy_from_slice(&raw[6..8]);
+        }
+        2 => {}
+        _ => return None,
+    }
+    core[6..8].fill(0);
+    // Padding, and a counter of times that the inode was written.
+    core[24..32].fill(0);
+    Some(core)
+}
+
+/// Blocks in which inodes are read together: 8 KiB, or a block by itself where chunks need not be
+/// aligned to that. `align` is the superblock's, 0 for no alignment.
+pub(crate) fn cluster_blocks(block_size: u32, align: u32) -> u32 {
+    let cluster = (8192 / block_size).max(1);
+    if align > 0 && align.is_multiple_of(cluster) { cluster } else { 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_and_leaves_get_the_longer_header() {
+        let mut block = vec![0xaa; 512].into_boxed_slice();
+        block[..16].copy_from_slice(&[0, 0, 0, 7, 0, 0, 0, 9, 0xfe, 0xbe, 0, 0, 0, 62, 0, 1]);
+        let kinds = [BufKind::AttrLeaf, BufKind::DaNode];
+        assert_eq!(identify(&block, &kinds), Some(BufKind::DaNode));
+        let lifted = lift(block, BufKind::DaNode);
+        assert_eq!(lifted.len(), 560);
+        assert_eq!((da::forw(&lifted), da::back(&lifted)), (7, 9));
+        assert_eq!((da::count(&lifted), da::level(&lifted)), (62, 1));
+        assert_eq!(da::capacity(lifted.len()), (512 - 16) / 8);
+        assert_eq!(da::hash(&lifted, 61), 0xaaaa_aaaa);
+        assert_eq!(BufKind::identify(&lifted, &kinds), Some(BufKind::DaNode));
+    }
+
+    #[test]
+    fn extent_tree_blocks_keep_their_room() {
+        let mut block = vec![0x11; 512].into_boxed_slice();
+        block[..8].copy_from_slice(b"BMAP\0\x02\0\x05");
+        let kind = BufKind::Btree(TreeKind::Bmap);
+        assert_eq!(identify(&block, &[kind]), Some(kind));
+        let lifted = lift(block, kind);
+        assert_eq!(TreeKind::Bmap.max_leaf(lifted.len()), (512 - 24) / 16);
+        assert_eq!(lifted[4..8], [0, 2, 0, 5]);
+        assert_eq!(lifted[8..24], [0x11; 16]);
+        assert_eq!(BufKind::identify(&lifted, &[kind]), Some(kind));
+    }
+
+    #[test]
+    fn short_blocks_stay() {
+        for len in 0..24 {
+            for kind in [BufKind::DaNode, BufKind::Btree(TreeKind::Bmap)] {
+                let block = vec![1; len].into_boxed_slice();
+                assert!(identify(&block, &[kind]).is_none());
+                let _ = lift(block, kind);
+            }
+        }
+    }
+
+    #[test]
+    fn clusters_are_aligned_or_single_blocks() {
+        assert_eq!([512, 1024, 4096, 65536].map(|b| cluster_blocks(b, 16)), [16, 8, 2, 1]);
+        assert_eq!((cluster_blocks(4096, 0), cluster_blocks(4096, 1)), (1, 1));
+    }
+}

@@ -1,0 +1,106 @@
+//! Volumes of version 4: what kernels made of them is read, and nothing is written.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use uxfs::disk::{BlockDev, OpenMode};
+use uxfs::format::dir::FileType;
+use uxfs::format::inode::S_IFMT;
+use uxfs::{Error, Fs, OpenOptions};
+use uxfs_oracle::Kernel;
+
+use crate::kernel::{ALL, age};
+use crate::listing;
+use crate::volume::{Volume, device, setting};
+
+/// What mkfs.xfs can make of version 4, each choice once at least.
+const LINES: [&str; 5] = [
+    "-m crc=0 -n ftype=0",
+    "-m crc=0 -b size=512 -n ftype=1 -i attr=1,projid32bit=0 -l lazy-count=0,version=1",
+    "-m crc=0 -b size=1k -n size=64k,ftype=0 -i align=0,size=512",
+    "-m crc=0 -i size=2048 -s size=4k",
+    "-m crc=0 -b size=512 -n ftype=0,size=8k -i maxpct=50",
+];
+
+/// Kinds of block that differ from those of version 5.
+fn kinds(volume: &Volume) -> BTreeSet<&'static str> {
+    let dev = device(&volume.path, OpenMode::Read);
+    let mut found = BTreeSet::new();
+    let mut buf = vec![0; 1 << 20];
+    for at in (0..dev.len()).step_by(buf.len()) {
+        dev.read_at(at, &mut buf).unwrap();
+        for sector in buf.chunks(512) {
+            match (&sector[..4], &sector[8..10]) {
+                (b"XD2B", _) => found.insert("directory block"),
+                (b"XD2D", _) => found.insert("data block"),
+                (b"XD2F", _) => found.insert("free block"),
+                (b"BMAP", _) => found.insert("extent tree"),
+                (_, [0xd2, 0xf1]) => found.insert("only leaf"),
+                (_, [0xd2, 0xff]) => found.insert("leaf"),
+                (_, [0xfe, 0xbe]) => found.insert("node"),
+                (_, [0xfb, 0xee]) => found.insert("attribute leaf"),
+                _ => false,
+            };
+        }
+    }
+    found
+}
+
+/// Every name is found, and its entry tells the type that the inode has.
+fn look_up_all(fs: &Fs, line: &str) {
+    let mut todo = vec![fs.root()];
+    while let Some(dir) = todo.pop() {
+        let mut all = Vec::new();
+        fs.read_dir(dir, 0, &mut |entry| {
+            all.push((entry.name.to_vec(), entry.ino, entry.ftype));
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        for (name, ino, ftype) in all {
+            let shown = name.escape_ascii();
+            assert_eq!(fs.lookup(dir, &name).unwrap(), ino, "{line}: {shown}");
+            let mode = fs.stat(ino).unwrap().mode;
+            assert_eq!(ftype, FileType::from_mode(mode & S_IFMT), "{line}: {shown}");
+            if ftype == FileType::Directory && name != b"." && name != b".." {
+                todo.push(ino);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_kernel_made_is_read() {
+    let mut seen = BTreeSet::new();
+    for (number, line) in LINES.into_iter().enumerate() {
+        let volume = Volume::real(300, line);
+        let seed = setting("UXFS_SEED", 0) * 1000 + 400 + number as u64;
+        let aged = age(Kernel::Stable, &volume, seed, 900);
+        println!("{line}, seed {seed}: {} entries", aged.entries.len());
+        let fs = volume.open_read_only();
+        listing::list(&fs).assert_same(&aged, ALL);
+        look_up_all(&fs, line);
+        seen.extend(kinds(&volume));
+    }
+    assert_eq!(seen.len(), 8, "the kernel made only {seen:?}");
+}
+
+#[test]
+fn writing_is_refused() {
+    let volume = Volume::real(300, LINES[0]);
+    let dev = Arc::new(device(&volume.path, OpenMode::Write));
+    let before = {
+        let mut head = vec![0; 1 << 20];
+        dev.read_at(0, &mut head).unwrap();
+        head
+    };
+    let error = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, OpenOptions::default());
+    let error = error.err().unwrap();
+    assert!(matches!(error, Error::Unsupported(_)) && error.to_string().contains("v4"), "{error}");
+    let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, OpenOptions::read_only()).unwrap();
+    let made = fs.create(fs.root(), b"file", &uxfs::NewInode::file(0o644));
+    assert!(matches!(made, Err(Error::ReadOnly)));
+    fs.close().unwrap();
+    let mut after = vec![0; 1 << 20];
+    dev.read_at(0, &mut after).unwrap();
+    assert!(before == after, "the volume was written to");
+}
