@@ -108,7 +108,8 @@ pub(crate) fn require_clean(devices: &Devices, geo: &Geometry, sb: &Superblock) 
     let data = (at + u64::from(header.header_blocks())) % blocks;
     let mut first = log.block(data)?;
     header.restore_first_word(&mut first);
-    let ends = (data + u64::from(header.len) / BASIC_BLOCK as u64) % blocks;
+    // Logs of version 1 do not fill the last block of a record.
+    let ends = (data + u64::from(header.len).div_ceil(BASIC_BLOCK as u64)) % blocks;
     if header.num_ops == 1 && ends == head && log::is_unmount(&first) {
         return Ok(());
     }

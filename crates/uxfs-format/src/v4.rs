@@ -156,6 +156,29 @@ mod tests {
     }
 
     #[test]
+    fn inodes_of_both_versions() {
+        use crate::inode::{InodeCore, S_IFREG};
+        use crate::types::Ino;
+        let mut raw = [0x55; 256];
+        raw[..100].fill(0);
+        raw[..6].copy_from_slice(&[b'I', b'N', 0x81, 0xa4, 2, 2]);
+        raw[16..24].copy_from_slice(&[0, 1, 0, 2, 0, 7, 0, 1]);
+        raw[83] = 2;
+        let core = InodeCore::decode_v4(&raw, Ino(128)).unwrap();
+        assert_eq!((core.nlink, core.projid, core.mode), (0x1_0002, 0x1_0007, S_IFREG | 0o644));
+        assert_eq!((core.changecount, core.crtime.sec, core.flags2.bits()), (0, 0, 0));
+        raw[4] = 1;
+        raw[6..8].copy_from_slice(&[0, 3]);
+        let core = InodeCore::decode_v4(&raw, Ino(128)).unwrap();
+        assert_eq!((core.nlink, core.projid), (3, 0));
+        raw[4] = 3;
+        assert!(InodeCore::decode_v4(&raw, Ino(128)).is_err());
+        for len in 0..200 {
+            assert!(InodeCore::decode_v4(&raw[..len], Ino(128)).is_err());
+        }
+    }
+
+    #[test]
     fn short_blocks_stay() {
         for len in 0..24 {
             for kind in [BufKind::DaNode, BufKind::Btree(TreeKind::Bmap)] {

@@ -12,6 +12,7 @@
 
 mod beyond;
 mod clean;
+mod copies;
 mod damage;
 mod fields;
 mod hostile;

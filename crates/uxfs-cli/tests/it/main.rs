@@ -6,6 +6,7 @@
 mod bed;
 mod builds;
 mod copies;
+mod devices;
 mod edits;
 mod listings;
 mod refusals;

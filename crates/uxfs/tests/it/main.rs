@@ -8,6 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod damage;
+mod devices;
 mod edit;
 mod import;
 mod kernel;

@@ -3,6 +3,7 @@
 
 mod device;
 mod fault;
+mod v4;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,0 +1,92 @@
+//! A damaged primary superblock: a copy is taken for it, and the rest is checked by that. Version 4 is
+//! refused.
+
+use uxfs::disk::{BlockDev, OpenMode};
+use uxfs_check::{CheckError, code};
+
+use crate::volume::{Volume, device, examine, fill};
+
+/// Overwrites bytes of the primary superblock; no checksum is made right.
+fn hurt(volume: &Volume, at: u64, bytes: &[u8]) {
+    device(&volume.path, OpenMode::Write).write_at(at, bytes).unwrap();
+}
+
+#[test]
+fn the_rest_is_checked_by_a_copy() {
+    for line in ["", "-b size=1024 -m rmapbt=1", "-d agcount=3 -s size=4096"] {
+        let volume = Volume::small(64, line);
+        let fs = volume.open();
+        fill(&fs);
+        fs.close().unwrap();
+        let sound = examine(&volume.path).unwrap();
+        assert!(sound.is_clean(), "{line}: {sound}");
+        // All of it gone; another geometry; another version.
+        for (at, bytes) in [(0, &[0; 512][..]), (84, &[0, 0, 0x77, 0x77]), (100, &[0xb4, 0xa9])] {
+            hurt(&volume, at, bytes);
+            let report = examine(&volume.path).unwrap();
+            assert_eq!(report.exit_code(), 4, "{line}: {report}");
+            let codes: Vec<_> = report.findings.iter().map(|f| f.code).collect();
+            assert_eq!(codes, [code::SB.name], "{line}: {report}");
+            assert!(report.findings[0].message.contains("the copy in AG 1"), "{report}");
+            assert!(!report.incomplete, "{line}: {report}");
+            assert_eq!(report.totals.inodes, sound.totals.inodes, "{line}");
+        }
+        // With all copies gone too, there is nothing to go by.
+        let dev = device(&volume.path, OpenMode::Write);
+        for at in (0..dev.len()).step_by(512) {
+            let mut magic = [0; 4];
+            dev.read_at(at, &mut magic).unwrap();
+            if &magic == b"XFSB" {
+                dev.write_at(at, &[0; 4]).unwrap();
+            }
+        }
+        drop(dev);
+        assert!(matches!(examine(&volume.path), Err(CheckError::NotXfs(0))), "{line}");
+    }
+}
+
+#[test]
+fn damage_elsewhere_is_still_found() {
+    let volume = Volume::small(64, "");
+    hurt(&volume, 0, &[0; 512]);
+    // The first word of the AGF's count of free blocks.
+    hurt(&volume, 512 + 52, &[0xff]);
+    let report = examine(&volume.path).unwrap();
+    assert!(report.has(code::SB) && report.has(code::AGF), "{report}");
+}
+
+#[test]
+fn version_4_is_refused_by_name() {
+    let volume = Volume::empty();
+    uxfs_oracle::mkfs(&volume.path, 300 << 20, &["-m", "crc=0"]);
+    let refused = examine(&volume.path).unwrap_err();
+    assert_eq!(refused.exit_code(), 8);
+    assert!(refused.to_string().contains("XFS version 4 (v4"), "{refused}");
+    // Also when only a copy tells it.
+    hurt(&volume, 0, &[0; 512]);
+    assert!(examine(&volume.path).unwrap_err().to_string().contains("v4"));
+}
+
+#[test]
+fn what_is_not_known_is_refused_by_name() {
+    let volume = Volume::small(64, "");
+    let dev = device(&volume.path, OpenMode::Write);
+    let mut sound = vec![0; 512];
+    dev.read_at(0, &mut sound).unwrap();
+    for (word, bit, name) in [
+        (216, 0x100u32, "metadir"),
+        (216, 0x300, "metadir, zoned"),
+        (216, 0x800, "0x800"),
+        (212, 0x10, "0x10"),
+    ] {
+        let mut sector = sound.clone();
+        for (byte, more) in sector[word..word + 4].iter_mut().zip(bit.to_be_bytes()) {
+            *byte |= more;
+        }
+        uxfs::format::crc::stamp(&mut sector, 224);
+        dev.write_at(0, &sector).unwrap();
+        let refused = uxfs_check::check(&dev, &uxfs_check::CheckOptions::default(), &|_| {});
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains(name), "{name}: {refused}");
+    }
+}

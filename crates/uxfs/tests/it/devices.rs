@@ -1,0 +1,179 @@
+//! Volumes with a log or a realtime device besides, features that are refused by name, and what is
+//! said of a damaged primary superblock.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use uxfs::disk::{BlockDev, MemDev, OpenMode};
+use uxfs::format::crc;
+use uxfs::format::superblock::{CRC_OFFSET, Superblock};
+use uxfs::{Device, Devices, Error, Fs, OpenOptions, Result, export, mkfs};
+use uxfs_oracle::vm::Vm;
+use uxfs_oracle::{Kernel, Listing};
+
+use crate::kernel::ALL;
+use crate::listing::{self, without_raw_lists};
+use crate::volume::{MIB, device};
+
+/// A volume in two parts.
+struct Pair {
+    _dir: tempfile::TempDir,
+    data: PathBuf,
+    other: PathBuf,
+}
+
+impl Pair {
+    /// Made by mkfs.xfs with an option `-letter rest`, the other device's path behind it.
+    fn new(letter: &str, rest: &str, more: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, other) = (dir.path().join("data.img"), dir.path().join("other.img"));
+        std::fs::File::create(&other).unwrap().set_len(100 * MIB).unwrap();
+        let place = format!("{rest}{}", other.display());
+        uxfs_oracle::mkfs(&data, 300 * MIB, &[&[letter, &place[..]], more].concat());
+        Self { _dir: dir, data, other }
+    }
+
+    /// Has a kernel fill it, mounted with `option` for the other device; what it lists.
+    fn age(&self, option: &str, seed: u64) -> Listing {
+        let script = format!(
+            "set -e\nmount -t xfs -o {option}=/drive/1 /drive/0 /mnt\nuxfs-ager /mnt {seed} 500 >&2\n\
+             umount /mnt\nmount -t xfs -o ro,{option}=/drive/1 /drive/0 /mnt\n\
+             uxfs-lister /mnt >/out/0\numount /mnt\n"
+        );
+        let vm = Vm::new(Kernel::Stable).drive(&self.data, true).drive(&self.other, true);
+        let out = vm.script(&script).run().unwrap_or_else(|f| panic!("seed {seed}: {f}"));
+        let text = String::from_utf8_lossy(&out.files["0"]).into_owned();
+        without_raw_lists(text.parse().unwrap())
+    }
+
+    fn open(&self, options: OpenOptions, give: impl Fn(&mut Devices, Device)) -> Result<Fs> {
+        let open = |path: &Path| -> Device { Arc::new(device(path, OpenMode::Read)) };
+        let mut devices = Devices::new(open(&self.data));
+        give(&mut devices, open(&self.other));
+        Fs::open_devices(devices, options)
+    }
+}
+
+fn unsupported(result: Result<Fs>, words: &str) {
+    match result.err() {
+        Some(Error::Unsupported(said)) if said.contains(words) => {}
+        other => panic!("not refused for {words}: {other:?}"),
+    }
+}
+
+#[test]
+fn realtime_files_are_read_from_their_device() {
+    let pair = Pair::new("-r", "rtdev=", &["-d", "rtinherit=1"]);
+    let aged = pair.age("rtdev", 31);
+    let read_only = OpenOptions::read_only;
+    let fs = pair.open(read_only(), |devices, other| devices.realtime = Some(other)).unwrap();
+    assert!(fs.geo.rt_blocks > 0);
+    listing::list(&fs).assert_same(&aged, ALL);
+    let is_data = |e: &&uxfs_oracle::Entry| !e.data.is_empty();
+    let full = aged.entries.iter().find(is_data).expect("a file with data");
+    let ino = fs.resolve(&full.path, false).unwrap();
+    let segments = fs.segments(ino).unwrap();
+    assert!(segments.iter().all(|s| s.realtime), "not on the realtime device: {segments:?}");
+    let (_, whole) = export::export(&fs, fs.root(), std::io::sink()).unwrap();
+    assert!(whole.data_bytes > 0);
+
+    drop(fs);
+
+    // Without the device everything but the content is there.
+    let fs = pair.open(read_only(), |_, _| {}).unwrap();
+    assert_eq!(fs.stat(ino).unwrap().size, full.size);
+    let refused = fs.read_at(ino, 0, &mut [0; 10]).unwrap_err().to_string();
+    assert!(refused.contains("realtime"), "{refused}");
+    let refused = export::export(&fs, fs.root(), std::io::sink()).unwrap_err().to_string();
+    assert!(refused.contains("realtime"), "{refused}");
+    drop(fs);
+
+    // A device that is too short is another volume's; writing is refused.
+    let short: Device = Arc::new(MemDev::new(MIB));
+    let short = |devices: &mut Devices, _| devices.realtime = Some(Arc::clone(&short));
+    unsupported(pair.open(read_only(), short), "realtime device has");
+    let dev = Arc::new(device(&pair.data, OpenMode::Write));
+    unsupported(Fs::open(dev, OpenOptions::default()), "realtime");
+}
+
+#[test]
+fn a_log_elsewhere_is_asked_whether_it_is_clean() {
+    let pair = Pair::new("-l", "size=80m,logdev=", &[]);
+    let aged = pair.age("logdev", 32);
+    let read_only = OpenOptions::read_only;
+    let fs = pair.open(read_only(), |devices, other| devices.log = Some(other)).unwrap();
+    listing::list(&fs).assert_same(&aged, ALL);
+    drop(fs);
+    unsupported(pair.open(read_only(), |_, _| {}), "logdev");
+    let mut as_it_lies = read_only();
+    as_it_lies.norecovery = true;
+    let fs = pair.open(as_it_lies, |_, _| {}).unwrap();
+    listing::list(&fs).assert_same(&aged, ALL);
+    drop(fs);
+    let zeroes: Device = Arc::new(MemDev::new(100 * MIB));
+    let dirty = pair.open(read_only(), |devices, _| devices.log = Some(Arc::clone(&zeroes)));
+    assert!(matches!(dirty.err(), Some(Error::DirtyLog(_))));
+    let short: Device = Arc::new(MemDev::new(MIB));
+    let short = pair.open(read_only(), |devices, _| devices.log = Some(Arc::clone(&short)));
+    assert!(matches!(short.err(), Some(Error::Corrupt(_))));
+    let dev = Arc::new(device(&pair.data, OpenMode::Write));
+    unsupported(Fs::open(dev, OpenOptions::default()), "external log");
+}
+
+/// A small volume whose superblock was changed.
+fn changed(change: impl Fn(&mut Superblock)) -> Arc<MemDev> {
+    let dev = MemDev::new(64 * MIB);
+    let options = mkfs::Options { unsupported: true, ..mkfs::Options::default() };
+    let layout = mkfs::Layout::new(&options, 64 * MIB).unwrap();
+    mkfs::write(&layout, &dev, &mkfs::WriteOptions::default()).unwrap();
+    let mut sector = vec![0; 512];
+    dev.read_at(0, &mut sector).unwrap();
+    change(Superblock::view_mut(&mut sector).unwrap());
+    crc::stamp(&mut sector, CRC_OFFSET);
+    dev.write_at(0, &sector).unwrap();
+    Arc::new(dev)
+}
+
+#[test]
+fn what_is_not_done_is_refused_by_name() {
+    for (bit, name) in [
+        (0x100, "metadir"),
+        (0x200, "zoned"),
+        (0x400, "zone_gaps"),
+        (0x800, "0x800"),
+        (0x8000_0300, "metadir, zoned, 0x80000000"),
+    ] {
+        for options in [OpenOptions::default(), OpenOptions::read_only()] {
+            let dev = changed(|sb| sb.features_incompat.set(sb.features_incompat.get() | bit));
+            unsupported(Fs::open(dev, options), name);
+        }
+    }
+    let dev = changed(|sb| sb.features_ro_compat.set(sb.features_ro_compat.get() | 0x10));
+    unsupported(Fs::open(Arc::clone(&dev) as Device, OpenOptions::default()), "0x10");
+    Fs::open(dev, OpenOptions::read_only()).unwrap();
+    let dev = changed(|sb| sb.features_log_incompat.set(2));
+    unsupported(Fs::open(Arc::clone(&dev) as Device, OpenOptions::default()), "0x2");
+    Fs::open(dev, OpenOptions::read_only()).unwrap();
+    let dev = changed(|sb| sb.versionnum.set(sb.versionnum.get() & !0xf | 3));
+    assert!(Fs::open(dev, OpenOptions::read_only()).is_err());
+}
+
+#[test]
+fn a_good_copy_is_named_when_the_primary_is_damaged() {
+    for damage in [&[0; 512][..], b"XFSB", &[0xff; 120]] {
+        let dev = changed(|_| {});
+        let at = if damage.len() == 120 { 100 } else { 0 };
+        dev.write_at(at, damage).unwrap();
+        let opened = Fs::open(Arc::clone(&dev) as Device, OpenOptions::read_only());
+        if damage == b"XFSB" {
+            // The same as before.
+            opened.unwrap();
+            continue;
+        }
+        let said = opened.err().unwrap();
+        assert!(matches!(said, Error::Corrupt(_)), "{said}");
+        assert!(said.to_string().contains("a good copy is at AG 1"), "{said}");
+    }
+    let nothing = Fs::open(Arc::new(MemDev::new(64 * MIB)), OpenOptions::read_only());
+    assert!(matches!(nothing.err(), Some(Error::NotXfs(_))));
+}
