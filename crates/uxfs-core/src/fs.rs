@@ -333,7 +333,7 @@ fn check_features(sb: &Superblock, options: &OpenOptions) -> Result<()> {
         return refuse("the volume is unfinished (its making or import was interrupted)".into());
     }
     let flags = sb.version_flags();
-    if sb.version() < 5 {
+    if sb.is_v4() {
         check_v4(sb)?;
     }
     if flags.contains(Version::BORG) {
@@ -342,7 +342,7 @@ fn check_features(sb: &Superblock, options: &OpenOptions) -> Result<()> {
     if options.read_only {
         return Ok(());
     }
-    if sb.version() < 5 {
+    if sb.is_v4() {
         return refuse(
             "writing XFS version 4 (v4, made with crc=0) is not supported; it can be read".into(),
         );

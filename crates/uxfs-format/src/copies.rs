@@ -166,6 +166,7 @@ mod tests {
         sb.agblocks.set(4096);
         sb.agcount.set(groups);
         sb.dblocks.set(u64::from(groups) * 4096);
+        sb.inoalignmt.set(8);
         sb.logsunit.set(1);
         let mut sector = sb.as_bytes().to_vec();
         sector.resize(512, 0);

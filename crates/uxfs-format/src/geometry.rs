@@ -77,7 +77,7 @@ pub struct Geometry {
 impl Geometry {
     /// The geometry told by a superblock that passed [`Superblock::verify`].
     pub fn new(sb: &Superblock) -> Self {
-        let v5 = sb.version() == 5;
+        let v5 = !sb.is_v4();
         let (block, inode, align) =
             (sb.blocksize.get(), sb.inodesize.get().into(), sb.inoalignmt.get());
         Self {

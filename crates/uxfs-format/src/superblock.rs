@@ -126,6 +126,11 @@ impl Superblock {
         self.versionnum.get() & 0xf
     }
 
+    /// Is it of version 4, which is only read?
+    pub fn is_v4(&self) -> bool {
+        self.version() == 4
+    }
+
     /// `sb_versionnum`'s flag bits.
     pub fn version_flags(&self) -> Version {
         Version::from_bits_retain(self.versionnum.get() & !0xf)
@@ -133,13 +138,13 @@ impl Superblock {
 
     /// `sb_features2`; a version 4 volume may hold part of it a word further on.
     pub fn features2(&self) -> Features2 {
-        let misplaced = if self.version() < 5 { self.bad_features2.get() } else { 0 };
+        let misplaced = if self.is_v4() { self.bad_features2.get() } else { 0 };
         Features2::from_bits_retain(self.features2.get() | misplaced)
     }
 
     /// A feature word that came with version 5.
     fn word(&self, word: U32) -> u32 {
-        if self.version() < 5 { 0 } else { word.get() }
+        if self.is_v4() { 0 } else { word.get() }
     }
 
     /// `sb_features_ro_compat`; version 4 has none.
@@ -174,9 +179,9 @@ impl Superblock {
 
     /// Does a directory entry tell the type of its file?
     pub fn has_ftype(&self) -> bool {
-        match self.version() {
-            5 => self.incompat().contains(Incompat::FTYPE),
-            _ => {
+        match self.is_v4() {
+            false => self.incompat().contains(Incompat::FTYPE),
+            true => {
                 self.version_flags().contains(Version::MOREBITS)
                     && self.features2().contains(Features2::FTYPE)
             }

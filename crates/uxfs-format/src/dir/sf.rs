@@ -234,6 +234,7 @@ pub fn push_entry(out: &mut Bytes, entry: &SfEntry<'_>, wide: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dir::{FIRST, entry_len};
 
     fn sample(wide: bool) -> Bytes {
         let ino = |n: u64| Ino(if wide && n == 2 { n << 33 } else { n });
