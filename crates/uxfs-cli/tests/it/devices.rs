@@ -27,7 +27,9 @@ fn version_4_is_read_and_not_written() {
     let entries: Vec<String> = (0..300).map(|n| format!("entry-{n} ---600 0 0 content")).collect();
     let proto = PROTO.replace("ENTRIES", &entries.join("\n"));
     std::fs::write(bed.path("proto"), proto).unwrap_or_else(|e| panic!("{e}"));
-    for options in ["-n ftype=0", "-b size=512 -n ftype=1", "-b size=1k -n size=8k,ftype=0 -i align=0"] {
+    for options in
+        ["-n ftype=0", "-b size=512 -n ftype=1", "-b size=1k -n size=8k,ftype=0 -i align=0"]
+    {
         bed.sh(&format!(
             "rm -f v4.img; truncate -s 300m v4.img; \
              mkfs.xfs -q -m crc=0 {options} -p proto v4.img 2>/dev/null"
