@@ -8,7 +8,7 @@ use zerocopy::FromZeros;
 use crate::error::{MkfsError, geometry, usage};
 use crate::groups::Groups;
 use crate::log::LogPlace;
-use crate::options::{self, Options};
+use crate::options::{self, Autofsck, Options};
 use crate::stripe::{self, Stripe};
 use crate::units::Units;
 
@@ -38,6 +38,7 @@ pub(crate) struct Hints {
     pub(crate) projid: u32,
     pub(crate) extsize: u32,
     pub(crate) cowextsize: u32,
+    pub(crate) autofsck: Option<Autofsck>,
 }
 
 impl Layout {
@@ -55,7 +56,7 @@ impl Layout {
         let stripe = Stripe::new(options, &units)?;
         let groups = Groups::new(options, &units, stripe, device_bytes)?;
         let log_unit = stripe::log_unit(options, &units, stripe)?;
-        let hints = Hints::new(options, &groups)?;
+        let hints = Hints::new(options, &units, &groups)?;
         let log = LogPlace::new(options, &units, groups, log_unit, stripe)?;
         let list = units.free_list_blocks(groups.blocks);
         log.check_root(&units, list, inode_align(&units, stripe), chunk_blocks(&units))?;
@@ -208,7 +209,8 @@ impl Layout {
             | Version::DIRV2
             | Version::MOREBITS;
         version.set(Version::DALIGN, self.stripe.is_set());
-        version.set(Version::ATTR, self.units.incompat.contains(Incompat::PARENT));
+        let attributes = self.hints.autofsck.is_some();
+        version.set(Version::ATTR, attributes || self.units.incompat.contains(Incompat::PARENT));
         if self.units.sector > 512 {
             version |= Version::SECTOR;
             sb.logsectlog = log2(self.units.sector);
@@ -235,14 +237,17 @@ impl Layout {
 }
 
 impl Hints {
-    fn new(options: &Options, groups: &Groups) -> Result<Self, MkfsError> {
+    fn new(options: &Options, units: &Units, groups: &Groups) -> Result<Self, MkfsError> {
         let data = &options.data;
+        // As mkfs.xfs 7 has it: a volume that can be mended while in use is to be.
+        let mendable = units.has(RoCompat::RMAPBT) && units.incompat.contains(Incompat::PARENT);
         let hints = Self {
             rtinherit: data.rtinherit == Some(true),
             daxinherit: data.daxinherit == Some(true),
             projid: data.projinherit.unwrap_or(0),
             extsize: data.extszinherit.unwrap_or(0),
             cowextsize: data.cowextsize.unwrap_or(0),
+            autofsck: options.meta.autofsck.or(mendable.then_some(Autofsck::Repair)),
         };
         let most = u64::from(groups.blocks / 2).min(uxfs_format::extent::MAX_EXTENT_LEN);
         for (what, hint) in [("extent", hints.extsize), ("CoW extent", hints.cowextsize)] {

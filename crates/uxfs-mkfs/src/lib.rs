@@ -9,12 +9,15 @@
 //!    one that was.
 //! 3. Nothing is decided while writing, and nothing is written while deciding.
 
+mod config;
+mod defaults;
 mod error;
 mod groups;
 mod layout;
 mod log;
 mod minlog;
 mod options;
+mod preset;
 pub mod signature;
 mod size;
 mod stripe;
@@ -23,9 +26,13 @@ mod table;
 mod units;
 mod write;
 
+pub use config::MAX_CONFIG_BYTES;
 pub use error::MkfsError;
 pub use layout::{Layout, MIN_LOG_BYTES, MIN_VOLUME_BYTES};
-pub use options::{DataOptions, InodeOptions, LogOptions, MetaOptions, NamingOptions, Options};
+pub use options::{
+    Autofsck, DataOptions, InodeOptions, LogOptions, MetaOptions, NamingOptions, Options,
+};
+pub use preset::{PRESETS, Preset};
 pub use size::Size;
 pub use table::{table, table_of};
 pub use write::{WriteOptions, write};

@@ -129,6 +129,46 @@ pub struct MetaOptions {
     pub inobtcount: Option<bool>,
     /// `bigtime=`: 64-bit timestamps.
     pub bigtime: Option<bool>,
+    /// `autofsck=`: what online checking may do to the volume (newer than 6.1).
+    pub autofsck: Option<Autofsck>,
+    /// `metadir=`: a tree of metadata files (newer than 6.1); never made here.
+    pub metadir: Option<bool>,
+}
+
+/// What `xfs_scrub`, run by the system at times, may do to a volume; kept in the extended attribute
+/// `trusted.xfs:autofsck` of the root directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Autofsck {
+    /// Nothing.
+    None,
+    /// Look.
+    Check,
+    /// Look, and make better what is sound.
+    Optimize,
+    /// Mend.
+    Repair,
+}
+
+impl Autofsck {
+    /// As on the command line and in the attribute.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Check => "check",
+            Self::Optimize => "optimize",
+            Self::Repair => "repair",
+        }
+    }
+
+    fn parse(sub: &Sub<'_>) -> Result<Self, MkfsError> {
+        let all = [Self::None, Self::Check, Self::Optimize, Self::Repair];
+        let named = sub.text().ok().and_then(|text| all.into_iter().find(|v| v.name() == text));
+        match named {
+            Some(value) => Ok(value),
+            None if sub.flag()? => Ok(Self::Repair),
+            None => Ok(Self::None),
+        }
+    }
 }
 
 /// `-n`: directories.
@@ -168,19 +208,32 @@ impl Options {
             if part.is_empty() && text.is_empty() {
                 continue;
             }
-            let sub = Sub::new(letter, part);
-            match letter {
-                'b' => self.block(&sub)?,
-                'd' => self.data(&sub)?,
-                'i' => self.inode(&sub)?,
-                'l' => self.log(&sub)?,
-                'm' => self.meta(&sub)?,
-                'n' => self.naming(&sub)?,
-                's' => self.sector(&sub)?,
-                _ => return usage(format!("unknown option -{letter}")),
-            }
+            self.sub(letter, &Sub::new(letter, part))?;
         }
         Ok(())
+    }
+
+    /// Takes one option of a group: letter `d`, name `agcount`, value `16`; an empty value is none.
+    pub(crate) fn apply_one(
+        &mut self,
+        letter: char,
+        name: &str,
+        value: &str,
+    ) -> Result<(), MkfsError> {
+        self.sub(letter, &Sub::with(letter, name, value))
+    }
+
+    fn sub(&mut self, letter: char, sub: &Sub<'_>) -> Result<(), MkfsError> {
+        match letter {
+            'b' => self.block(sub),
+            'd' => self.data(sub),
+            'i' => self.inode(sub),
+            'l' => self.log(sub),
+            'm' => self.meta(sub),
+            'n' => self.naming(sub),
+            's' => self.sector(sub),
+            _ => usage(format!("unknown option -{letter}")),
+        }
     }
 
     fn block(&mut self, sub: &Sub<'_>) -> Result<(), MkfsError> {
@@ -321,6 +374,8 @@ impl Options {
             "reflink" => set(&mut meta.reflink, sub, sub.flag()?),
             "inobtcount" => set(&mut meta.inobtcount, sub, sub.flag()?),
             "bigtime" => set(&mut meta.bigtime, sub, sub.flag()?),
+            "autofsck" => set(&mut meta.autofsck, sub, Autofsck::parse(sub)?),
+            "metadir" => set(&mut meta.metadir, sub, sub.flag()?),
             "uuid" => match sub.text()?.parse() {
                 Ok(uuid) => set(&mut self.uuid, sub, uuid),
                 Err(_) => sub.invalid("Not a UUID."),

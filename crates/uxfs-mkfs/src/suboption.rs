@@ -25,6 +25,11 @@ impl<'a> Sub<'a> {
         }
     }
 
+    /// An option whose name and value are apart already; no value if that is empty.
+    pub(crate) fn with(letter: char, name: &'a str, value: &'a str) -> Self {
+        Self { letter, name, value: (!value.is_empty()).then_some(value) }
+    }
+
     /// Refuses a name that the letter does not have.
     pub(crate) fn unknown<T>(&self) -> Result<T, MkfsError> {
         let value = self.value.map(|v| format!("={v}")).unwrap_or_default();

@@ -102,6 +102,12 @@ fn always_on(options: &Options) -> Result<(), MkfsError> {
             why: "version 4 volumes are deprecated; only version 5 (crc=1) is made",
         });
     }
+    if options.meta.metadir == Some(true) {
+        return Err(MkfsError::Unsupported {
+            what: "-m metadir=1",
+            why: "volumes are made without a tree of metadata files",
+        });
+    }
     if options.log.internal == Some(false) {
         return Err(MkfsError::Unsupported { what: "an external log", why: "use -l internal" });
     }

@@ -34,9 +34,11 @@
 //! ```
 //!
 //! `UXFS_KEEP=DIR` keeps a copy of the image that a finding is about; `UXFS_CACHE` says where the
-//! virtual machine's kernels are (`~/.cache/uxfs/vm`), which `tools/setup-vm` puts there.
+//! virtual machine's kernels and the newer xfsprogs are (`~/.cache/uxfs/vm`), which `tools/setup-vm`
+//! and `tools/setup-xfsprogs` put there.
 
 pub mod ager;
+mod cache;
 mod escape;
 mod finding;
 pub mod lister;
@@ -45,8 +47,10 @@ mod rng;
 mod tools;
 pub mod vm;
 
+use cache::cache;
+
 pub use finding::Finding;
 pub use listing::{ContentSum, Entry, Fields, Kind, Listing, Space, Time, Value, checksum};
 pub use rng::Rng;
-pub use tools::{both, db, db_check, db_value, db_write, mkfs, program, repair};
+pub use tools::{Xfsprogs, both, db, db_check, db_value, db_write, mkfs, program, repair};
 pub use vm::Kernel;

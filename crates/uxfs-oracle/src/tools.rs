@@ -1,14 +1,16 @@
-//! xfsprogs as a judge: `mkfs.xfs`, `xfs_repair -n`, `xfs_db`.
+//! xfsprogs as a judge: `mkfs.xfs`, `xfs_repair -n`, `xfs_db`, of two releases.
 //!
-//! 1. No function here changes an image but [`mkfs`] and [`db_write`].
+//! 1. No function here changes an image but those called `mkfs` and `db_write`.
 //! 2. A judge's every unusual line counts, whatever its exit code: the tools warn of some damage
 //!    with exit code 0.
+//! 3. The free functions ask the installed release; [`both`] asks the newer one too.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::Finding;
+use crate::{Finding, cache};
 
 /// Where an ordinary user's `PATH` does not look, but Debian keeps the tools.
 const SBIN: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
@@ -27,25 +29,158 @@ pub fn program(name: &str, package: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{name} is missing: install {package} (./test does)"))
 }
 
-/// Makes `path` a file of `size` bytes with a volume on it, by the real `mkfs.xfs` with `options`.
+/// Which release of xfsprogs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Xfsprogs {
+    /// The one that is installed: Debian 12's, 6.1. It alone has `xfs_db -c check`.
+    Installed,
+    /// Debian unstable's when the cache was made, 7.x: it alone knows parent pointers and
+    /// exchange-range. Put into the cache by `tools/setup-xfsprogs`.
+    Current,
+}
+
+impl Xfsprogs {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Installed, Self::Current];
+
+    /// One of its programs: `mkfs.xfs`, `xfs_repair`, `xfs_db`.
+    ///
+    /// # Panics
+    /// When it is missing: a test that cannot ask its judge has failed.
+    #[must_use]
+    pub fn program(self, name: &str) -> PathBuf {
+        match self {
+            Self::Installed => program(name, "xfsprogs"),
+            Self::Current => {
+                let file = cache().join("xfsprogs/bin").join(name);
+                assert!(file.exists(), "{} is missing: run tools/setup-xfsprogs", file.display());
+                file
+            }
+        }
+    }
+
+    /// An option file as this release installs it, by its name without `.conf`: `lts_6.12`.
+    ///
+    /// # Panics
+    /// When it is missing.
+    #[must_use]
+    pub fn option_file(self, name: &str) -> PathBuf {
+        let dir = match self {
+            Self::Installed => PathBuf::from("/usr/share/xfsprogs/mkfs"),
+            Self::Current => cache().join("xfsprogs/root/mkfs"),
+        };
+        let file = dir.join(format!("{name}.conf"));
+        assert!(file.exists(), "{} is missing: run tools/setup-xfsprogs", file.display());
+        file
+    }
+
+    /// Makes `path` a file of `size` bytes with a volume on it, by the real `mkfs.xfs` with
+    /// `options`.
+    ///
+    /// # Panics
+    /// When it refuses, with what it said.
+    pub fn mkfs(self, path: &Path, size: u64, options: &[&str]) {
+        let file = File::create(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        file.set_len(size).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        drop(file);
+        let mut command = Command::new(self.program("mkfs.xfs"));
+        let out = run(command.args(["-f", "-q"]).args(options).arg(path));
+        assert!(out.status.success(), "mkfs.xfs {options:?}: {}", text(&out.stderr));
+    }
+
+    /// What `xfs_db -r` prints when it carries out `commands`.
+    ///
+    /// # Panics
+    /// When it fails, with what it said.
+    #[must_use]
+    pub fn db(self, image: &Path, commands: &[&str]) -> String {
+        self.xfs_db(image, "-r", commands)
+    }
+
+    /// As [`Xfsprogs::db`], but in expert mode and writing: to break an image in a chosen way.
+    ///
+    /// # Panics
+    /// As [`Xfsprogs::db`].
+    pub fn db_write(self, image: &Path, commands: &[&str]) -> String {
+        self.xfs_db(image, "-x", commands)
+    }
+
+    fn xfs_db(self, image: &Path, mode: &str, commands: &[&str]) -> String {
+        let mut command = Command::new(self.program("xfs_db"));
+        command.arg(mode);
+        for each in commands {
+            command.args(["-c", each]);
+        }
+        let out = run(command.arg(image));
+        assert!(out.status.success(), "xfs_db {mode} {commands:?}: {}", text(&out.stderr));
+        text(&out.stdout)
+    }
+
+    /// `xfs_repair -n`: does it find nothing to repair?
+    ///
+    /// # Errors
+    /// Its complaints.
+    pub fn repair(self, image: &Path) -> Result<(), Finding> {
+        let out = run(Command::new(self.program("xfs_repair")).arg("-n").arg(image));
+        let mut lines: Vec<String> = text(&out.stdout)
+            .lines()
+            .chain(text(&out.stderr).lines())
+            .filter(|line| !is_progress(line))
+            .map(str::to_owned)
+            .collect();
+        if !out.status.success() {
+            lines.push(out.status.to_string());
+        }
+        let judge = match self {
+            Self::Installed => "xfs_repair -n",
+            Self::Current => "the newer xfs_repair -n",
+        };
+        verdict(judge, image, lines)
+    }
+}
+
+/// Has the volume a feature that only the newer release knows?
+fn is_new(image: &Path) -> bool {
+    // The word of incompatible features in the superblock, and those up to 6.1's.
+    const AT: u64 = 216;
+    const KNOWN: u32 = 0x3f;
+    let mut word = [0; 4];
+    let read = File::open(image).and_then(|file| file.read_exact_at(&mut word, AT));
+    read.unwrap_or_else(|e| panic!("{}: {e}", image.display()));
+    u32::from_be_bytes(word) & !KNOWN != 0
+}
+
+/// Everything that both releases can say: `xfs_repair -n` of each that knows the volume's features,
+/// and `xfs_db -c check`.
+///
+/// # Errors
+/// The first one's complaints.
+///
+/// # Panics
+/// When a judge is missing, or the image cannot be read.
+pub fn both(image: &Path) -> Result<(), Finding> {
+    if !is_new(image) {
+        repair(image)?;
+    }
+    db_check(image)?;
+    Xfsprogs::Current.repair(image)
+}
+
+/// [`Xfsprogs::mkfs`] of the installed release.
 ///
 /// # Panics
 /// When it refuses, with what it said.
 pub fn mkfs(path: &Path, size: u64, options: &[&str]) {
-    let file = File::create(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    file.set_len(size).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    drop(file);
-    let out = run(Command::new(xfsprogs("mkfs.xfs")).args(["-f", "-q"]).args(options).arg(path));
-    assert!(out.status.success(), "mkfs.xfs {options:?}: {}", text(&out.stderr));
+    Xfsprogs::Installed.mkfs(path, size, options);
 }
 
-/// What `xfs_db -r` prints when it carries out `commands`.
+/// What the installed `xfs_db -r` prints when it carries out `commands`.
 ///
 /// # Panics
 /// When it fails, with what it said.
 #[must_use]
 pub fn db(image: &Path, commands: &[&str]) -> String {
-    xfs_db(image, "-r", commands)
+    Xfsprogs::Installed.db(image, commands)
 }
 
 /// As [`db`], but in expert mode and writing: to break an image in a chosen way.
@@ -53,7 +188,7 @@ pub fn db(image: &Path, commands: &[&str]) -> String {
 /// # Panics
 /// As [`db`].
 pub fn db_write(image: &Path, commands: &[&str]) -> String {
-    xfs_db(image, "-x", commands)
+    Xfsprogs::Installed.db_write(image, commands)
 }
 
 /// One field as `xfs_db` prints it: `db_value(image, &["agf 0"], "freeblks")`.
@@ -68,22 +203,12 @@ pub fn db_value(image: &Path, commands: &[&str], field: &str) -> String {
     value.unwrap_or_else(|| panic!("xfs_db {commands:?} shows no {field}: {out}")).to_owned()
 }
 
-/// `xfs_repair -n`: does it find nothing to repair?
+/// `xfs_repair -n` of the installed release: does it find nothing to repair?
 ///
 /// # Errors
 /// Its complaints.
 pub fn repair(image: &Path) -> Result<(), Finding> {
-    let out = run(Command::new(xfsprogs("xfs_repair")).arg("-n").arg(image));
-    let mut lines: Vec<String> = text(&out.stdout)
-        .lines()
-        .chain(text(&out.stderr).lines())
-        .filter(|line| !is_progress(line))
-        .map(str::to_owned)
-        .collect();
-    if !out.status.success() {
-        lines.push(out.status.to_string());
-    }
-    verdict("xfs_repair -n", image, lines)
+    Xfsprogs::Installed.repair(image)
 }
 
 /// `xfs_db -r -c check`: does it find every block either in use or free? It sees leaked blocks,
@@ -92,26 +217,29 @@ pub fn repair(image: &Path) -> Result<(), Finding> {
 /// # Errors
 /// Its complaints.
 pub fn db_check(image: &Path) -> Result<(), Finding> {
-    let out = run(Command::new(xfsprogs("xfs_db")).args(["-r", "-c", "check"]).arg(image));
-    let mut lines: Vec<String> =
-        text(&out.stdout).lines().chain(text(&out.stderr).lines()).map(str::to_owned).collect();
+    let program = Xfsprogs::Installed.program("xfs_db");
+    let out = run(Command::new(program).args(["-r", "-c", "check"]).arg(image));
+    let mut lines: Vec<String> = text(&out.stdout)
+        .lines()
+        .chain(text(&out.stderr).lines())
+        .filter(|line| !is_newness(line))
+        .map(str::to_owned)
+        .collect();
     if !out.status.success() {
         lines.push(out.status.to_string());
     }
     verdict("xfs_db -c check", image, lines)
 }
 
-/// [`repair`] and [`db_check`].
-///
-/// # Errors
-/// The first one's complaints.
-pub fn both(image: &Path) -> Result<(), Finding> {
-    repair(image)?;
-    db_check(image)
-}
-
 fn verdict(judge: &str, image: &Path, lines: Vec<String>) -> Result<(), Finding> {
     if lines.is_empty() { Ok(()) } else { Err(Finding::new(judge, Some(image), lines)) }
+}
+
+/// What the installed `xfs_db` prints of every volume with newer features; it checks them all the
+/// same.
+fn is_newness(line: &str) -> bool {
+    line.starts_with("Superblock has unknown incompatible features (")
+        || line == "Filesystem cannot be safely mounted by this kernel."
 }
 
 /// What `xfs_repair -n` prints of a sound volume, on any host file system.
@@ -123,21 +251,6 @@ fn is_progress(line: &str) -> bool {
     ];
     let starts = ["Phase ", "        - ", "No modify flag set"];
     line.is_empty() || HOST.contains(&line) || starts.iter().any(|start| line.starts_with(start))
-}
-
-fn xfs_db(image: &Path, mode: &str, commands: &[&str]) -> String {
-    let mut command = Command::new(xfsprogs("xfs_db"));
-    command.arg(mode);
-    for each in commands {
-        command.args(["-c", each]);
-    }
-    let out = run(command.arg(image));
-    assert!(out.status.success(), "xfs_db {mode} {commands:?}: {}", text(&out.stderr));
-    text(&out.stdout)
-}
-
-fn xfsprogs(name: &str) -> PathBuf {
-    program(name, "xfsprogs")
 }
 
 fn run(command: &mut Command) -> Output {
@@ -220,9 +333,57 @@ mod tests {
         assert!(both(&path).is_err());
     }
 
+    /// A volume with a file that has two names, made as mkfs.xfs 7 makes it by default.
+    fn with_parents(dir: &tempfile::TempDir) -> PathBuf {
+        let source = dir.path().join("source");
+        std::fs::create_dir_all(source.join("sub")).unwrap();
+        std::fs::write(source.join("file"), b"words").unwrap();
+        std::fs::hard_link(source.join("file"), source.join("sub/other")).unwrap();
+        let path = dir.path().join("t.img");
+        Xfsprogs::Current.mkfs(&path, 300 << 20, &["-p", source.to_str().unwrap()]);
+        path
+    }
+
+    #[test]
+    fn sound_volumes_pass_both_releases() {
+        let dir = tempfile::tempdir().unwrap();
+        both(&with_parents(&dir)).unwrap_or_else(|f| panic!("{f}"));
+        both(&image(&dir, &["-m", "rmapbt=1"])).unwrap_or_else(|f| panic!("{f}"));
+    }
+
+    /// What only the newer release sees.
+    #[test]
+    fn a_wrong_parent_pointer_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = with_parents(&dir);
+        let wrong = ["path /file", "write a.sfattr.list[0].parent_dir.gen 7"];
+        Xfsprogs::Current.db_write(&path, &wrong);
+        let finding = both(&path).unwrap_err();
+        assert!(finding.says("parent pointer"), "{finding}");
+        assert_eq!(finding.judge, "the newer xfs_repair -n");
+    }
+
+    /// Both releases are asked, and `xfs_db -c check`, of a volume that both know.
+    #[test]
+    fn damage_that_one_judge_sees_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = image(&dir, &[]);
+        db_write(&path, &["sb 0", "write fdblocks 7"]);
+        for release in Xfsprogs::ALL {
+            assert!(release.repair(&path).is_err(), "{release:?}");
+        }
+        assert!(both(&path).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "run tools/setup-xfsprogs")]
+    fn a_missing_newer_judge_is_a_failure() {
+        let _ = Xfsprogs::Current.program("xfs_no_such_tool");
+    }
+
     #[test]
     #[should_panic(expected = "install xfsprogs")]
     fn a_missing_judge_is_a_failure() {
-        let _ = xfsprogs("xfs_no_such_tool");
+        let _ = Xfsprogs::Installed.program("xfs_no_such_tool");
     }
 }

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::Finding;
+use crate::{Finding, cache};
 
 pub use judge::{age, list};
 
@@ -63,7 +63,7 @@ impl Kernel {
 
     /// A file of this kernel's in the cache.
     fn file(self, name: &str) -> PathBuf {
-        let file = guest::cache().join(self.name()).join(name);
+        let file = cache().join(self.name()).join(name);
         assert!(file.exists(), "{} is missing: run tools/setup-vm {}", file.display(), self.name());
         file
     }

@@ -1,12 +1,14 @@
 //! `uxfs mkfs`: a new volume, as `mkfs.xfs` makes it.
 
+use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use uxfs::disk::{BlockDev, FileDev, OpenMode};
 use uxfs::format::timestamp::Timestamp;
-use uxfs::mkfs::{self, Layout, MkfsError, WriteOptions};
+use uxfs::mkfs::{self, Layout, MkfsError, Preset, WriteOptions};
 
 use crate::session::{Failure, Result, Session};
 use crate::time;
@@ -20,6 +22,8 @@ use crate::time;
 #[command(after_help = "Examples:\n  \
     uxfs mkfs -d size=4g disk.img\n  \
     uxfs mkfs -f -m rmapbt=1 -d agcount=16 -l size=128m disk.img\n  \
+    uxfs mkfs --preset lts-6.12 -d size=4g disk.img\n  \
+    uxfs mkfs -c options=site.conf -d size=4g disk.img\n  \
     uxfs mkfs -N -d size=1t none.img      (only show the geometry)")]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -53,6 +57,10 @@ pub(crate) struct Geometry {
     /// Block size: size=BYTES
     #[arg(short = 'b', value_name = "OPTIONS")]
     block: Vec<String>,
+    /// Option files: options=FILE, given along with the others; defaults=FILE, where nothing else is
+    /// said
+    #[arg(short = 'c', value_name = "OPTIONS")]
+    config: Vec<String>,
     /// Data section: agcount=, agsize=, size=, su=, sw=, sunit=, swidth=, noalign, file, name=
     #[arg(short = 'd', value_name = "OPTIONS")]
     data: Vec<String>,
@@ -71,12 +79,32 @@ pub(crate) struct Geometry {
     /// Sectors: size=BYTES
     #[arg(short = 's', value_name = "OPTIONS")]
     sector: Vec<String>,
+    /// The features that mkfs.xfs made by default for a kernel, where nothing else is said
+    #[arg(long, value_name = "NAME", value_parser = preset_names())]
+    preset: Option<Preset>,
+}
+
+fn preset_names() -> impl TypedValueParser<Value = Preset> {
+    PossibleValuesParser::new(
+        mkfs::PRESETS
+            .map(|preset| PossibleValue::new(preset.name).alias(preset.file).help(preset.about)),
+    )
+    .try_map(|name| Preset::named(&name))
 }
 
 impl Geometry {
     /// The same for the library.
     pub(crate) fn options(&self) -> std::result::Result<mkfs::Options, MkfsError> {
         let mut options = mkfs::Options::default();
+        let mut defaults = mkfs::Options::default();
+        for (what, file) in self.files()? {
+            let text = read_config(file)?;
+            let into = if what == "options" { &mut options } else { &mut defaults };
+            into.apply_file(file, &text)?;
+        }
+        if let Some(preset) = self.preset {
+            defaults = defaults.or(&preset.options());
+        }
         let groups = [
             ('b', &self.block),
             ('s', &self.sector),
@@ -91,7 +119,40 @@ impl Geometry {
                 options.apply(letter, text)?;
             }
         }
-        Ok(options)
+        Ok(options.or(&defaults))
+    }
+
+    /// What `-c` names: each of `options` and `defaults` once at most.
+    fn files(&self) -> std::result::Result<Vec<(&str, &str)>, MkfsError> {
+        let wrong = |why: String| Err(MkfsError::Usage(why));
+        let mut files: Vec<(&str, &str)> = Vec::new();
+        for part in self.config.iter().flat_map(|text| text.split(',')) {
+            let Some((what @ ("options" | "defaults"), file)) = part.split_once('=') else {
+                return wrong(format!("unknown option -c {part}"));
+            };
+            if file.is_empty() {
+                return wrong(format!("-c {what} option requires a value"));
+            }
+            if files.iter().any(|(other, _)| *other == what) {
+                return wrong(format!("-c {what} option respecified"));
+            }
+            files.push((what, file));
+        }
+        Ok(files)
+    }
+}
+
+/// The text of an option file.
+fn read_config(path: &str) -> std::result::Result<String, MkfsError> {
+    let mut text = String::new();
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(mkfs::MAX_CONFIG_BYTES).read_to_string(&mut text));
+    match read {
+        Ok(len) if len as u64 == mkfs::MAX_CONFIG_BYTES => {
+            Err(MkfsError::Usage(format!("{path}: too long for an option file")))
+        }
+        Ok(_) => Ok(text),
+        Err(error) => Err(MkfsError::Usage(format!("{path}: option file: {error}"))),
     }
 }
 

@@ -48,6 +48,46 @@ fn mkfs_makes_files_and_refuses_what_is_there() {
     bed.uxfs(&["mkfs", "-d", "agcount=x", "-f", "a.img"]).bad(1);
 }
 
+/// The features word of the first superblock, with what `mkfs` says.
+fn features(bed: &Bed, options: &[&str]) -> String {
+    bed.uxfs(&[&["mkfs", "-q", "-f", "-d", "size=320m"], options, &["a.img"]].concat()).good();
+    bed.check("a.img");
+    let newer = uxfs_oracle::Xfsprogs::Current;
+    newer.db(&bed.path("a.img"), &["sb 0", "print features_ro_compat features_incompat"])
+}
+
+#[test]
+fn mkfs_takes_presets_and_option_files() {
+    let bed = Bed::new();
+    let words = |ro: &str, incompat: &str| {
+        format!("features_ro_compat = {ro}\nfeatures_incompat = {incompat}\n")
+    };
+    assert_eq!(features(&bed, &["--preset", "lts-5.10"]), words("0x5", "0x3"));
+    assert_eq!(features(&bed, &["--preset", "lts_6.12"]), words("0xf", "0x2b"));
+    assert_eq!(features(&bed, &["--preset", "default"]), words("0xf", "0xeb"));
+    let given = ["--preset", "lts-6.12", "-m", "rmapbt=0"];
+    assert_eq!(features(&bed, &given), words("0xd", "0x2b"));
+    std::fs::write(bed.path("one.conf"), "[metadata]\nbigtime=0\n").unwrap();
+    std::fs::write(bed.path("two.conf"), "; mine\n[metadata]\nbigtime=1\nreflink=0\n").unwrap();
+    assert_eq!(features(&bed, &["-c", "options=one.conf"]), words("0xd", "0x3"));
+    let both = ["-c", "options=one.conf,defaults=two.conf"];
+    assert_eq!(features(&bed, &both), words("0x9", "0x3"));
+    // A file's defaults stand before a preset's.
+    let all = ["--preset", "lts-4.19", "-c", "defaults=two.conf", "-m", "reflink=1"];
+    assert_eq!(features(&bed, &all), words("0x5", "0xb"));
+    for (options, said) in [
+        (&["-c", "options=one.conf", "-m", "bigtime=1"][..], "-m bigtime option respecified"),
+        (&["-c", "options=one.conf", "-c", "options=two.conf"], "-c options option respecified"),
+        (&["-c", "options=none.conf"], "none.conf: option file: No such file"),
+        (&["-c", "makecfg=new.conf"], "unknown option -c makecfg=new.conf"),
+        (&["--preset", "lts-2.6"], "lts-5.10"),
+    ] {
+        let args = [&["mkfs", "-N", "-d", "size=400m"], options, &["b.img"]].concat();
+        let words = bed.uxfs(&args).bad(1);
+        assert!(words.contains(said), "{options:?}: {words}");
+    }
+}
+
 #[test]
 fn mkfs_by_its_other_name() {
     let bed = Bed::new();

@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use uxfs_format::attr::{AttrFlags, sf};
 use uxfs_format::features::Incompat;
 use uxfs_format::inode::{Flags, Flags2, ForkFormat, InodeCore, S_IFDIR, S_IFREG};
 use uxfs_format::timestamp::Timestamp;
@@ -12,6 +13,11 @@ use crate::error::MkfsError;
 
 /// An empty short-form directory: no entries, none of them wide, and the parent.
 const EMPTY_DIR_LEN: usize = 6;
+
+/// Bytes of the root directory's attribute fork, where it has one.
+const ATTR_FORK_LEN: usize = 40;
+/// The attribute that says what online checking may do.
+const AUTOFSCK: &[u8] = b"xfs:autofsck";
 
 impl Writer<'_> {
     /// Writes the chunk that holds the root inode.
@@ -73,6 +79,14 @@ impl Writer<'_> {
         let parent = (ino.0 as u32).to_be_bytes();
         let fork = uxfs_format::inode::CORE_LEN;
         raw[fork + 2..fork + EMPTY_DIR_LEN].copy_from_slice(&parent);
+        if let Some(autofsck) = hints.autofsck {
+            let fork = raw.len() - ATTR_FORK_LEN;
+            core.forkoff = ((fork - uxfs_format::inode::CORE_LEN) / 8) as u8;
+            core.aformat = ForkFormat::Local;
+            let value = autofsck.name().as_bytes();
+            sf::clear(&mut raw[fork..]);
+            sf::push(&mut raw[fork..], AttrFlags::ROOT, AUTOFSCK, value);
+        }
         core.encode(raw, ino, &self.layout.uuid);
     }
 

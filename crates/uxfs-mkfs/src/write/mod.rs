@@ -9,6 +9,7 @@ mod log;
 mod stale;
 
 use uxfs_disk::BlockDev;
+use uxfs_format::features::{Incompat, Version};
 use uxfs_format::superblock::{self, Superblock};
 use uxfs_format::timestamp::Timestamp;
 use uxfs_format::{AgNo, Geometry, crc};
@@ -98,6 +99,10 @@ impl Writer<'_> {
         let count = self.layout.groups.count;
         if ag.0 != count - 1 && ag.0 != (count - 1) / 2 {
             sb.rootino = u64::MAX.into();
+        }
+        // Attributes came with the first inodes, unless every file may have them.
+        if !sb.incompat().contains(Incompat::PARENT) {
+            sb.versionnum = (sb.versionnum.get() & !Version::ATTR.bits()).into();
         }
         sb.rbmino = u64::MAX.into();
         sb.rsumino = u64::MAX.into();

@@ -8,24 +8,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::cache;
 use crate::listing::checksum;
 
 /// The programs' names.
 pub(super) const PROGRAMS: [&str; 2] = ["uxfs-lister", "uxfs-ager"];
 /// The one target they are built for; the kernels are for no other.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-
-/// Where kernels and programs are kept: as `tools/setup-vm` has it.
-///
-/// # Panics
-/// When neither `UXFS_CACHE` nor `HOME` is set.
-pub(super) fn cache() -> PathBuf {
-    if let Some(cache) = std::env::var_os("UXFS_CACHE") {
-        return cache.into();
-    }
-    let home = std::env::var_os("HOME").unwrap_or_else(|| panic!("set HOME or UXFS_CACHE"));
-    PathBuf::from(home).join(".cache/uxfs/vm")
-}
 
 /// The directory with the programs, built if need be.
 ///

@@ -1,0 +1,144 @@
+//! Option files (`-c options=FILE`, `-c defaults=FILE`), in the form that `mkfs.xfs` reads.
+//!
+//! 1. A section is an option letter, a line below it one option: `[metadata]`, then `rmapbt=1`.
+//! 2. Comments are lines that begin with `;` or `#`, and what stands behind ` ;` in a line.
+//! 3. An option that is in an options file and on the command line, or twice in either, is given
+//!    twice, and so refused. What a defaults file says, everything else overrides.
+
+use crate::error::{MkfsError, usage};
+use crate::options::Options;
+
+/// Longest file that is read, in bytes; the real ones have some hundred.
+pub const MAX_CONFIG_BYTES: u64 = 1 << 20;
+
+/// What marks a file saved by some editors as UTF-8.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// One option of a file.
+#[derive(Debug, PartialEq, Eq)]
+struct Line<'a> {
+    number: usize,
+    section: &'a str,
+    name: &'a str,
+    value: &'a str,
+}
+
+impl Options {
+    /// Takes the options of a file with the content `text`; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// A line that is neither section, option nor comment, an unknown section or option, and what
+    /// [`Options::apply`] refuses.
+    pub fn apply_file(&mut self, name: &str, text: &str) -> Result<(), MkfsError> {
+        for line in lines(name, text)? {
+            let at = |error: MkfsError| match error {
+                MkfsError::Usage(why) => {
+                    MkfsError::Usage(format!("{name}: line {}: {why}", line.number))
+                }
+                other => other,
+            };
+            let letter = letter(&line).map_err(at)?;
+            self.apply_one(letter, &line.name.to_ascii_lowercase(), line.value).map_err(at)?;
+        }
+        Ok(())
+    }
+}
+
+fn letter(line: &Line<'_>) -> Result<char, MkfsError> {
+    match line.section.to_ascii_lowercase().as_str() {
+        "block" => Ok('b'),
+        "data" => Ok('d'),
+        "inode" => Ok('i'),
+        "log" => Ok('l'),
+        "metadata" => Ok('m'),
+        "naming" => Ok('n'),
+        "sector" => Ok('s'),
+        "realtime" => Err(MkfsError::Unsupported {
+            what: "the section [realtime] of an option file",
+            why: "volumes are made without a realtime device",
+        }),
+        "proto" => Err(MkfsError::Unsupported {
+            what: "the section [proto] of an option file",
+            why: "fill the volume with `uxfs import`",
+        }),
+        _ => usage(format!("invalid option: [{}]: {}={}", line.section, line.name, line.value)),
+    }
+}
+
+fn lines<'a>(name: &str, text: &'a str) -> Result<Vec<Line<'a>>, MkfsError> {
+    let mut section = "";
+    let mut found = Vec::new();
+    for (number, raw) in text.trim_start_matches(BYTE_ORDER_MARK).lines().enumerate() {
+        let line = without_comment(raw).trim();
+        let number = number + 1;
+        if line.is_empty() {
+            continue;
+        }
+        if let Some(head) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            section = head.0.trim();
+        } else if let Some((key, value)) = line.split_once(['=', ':']) {
+            found.push(Line { number, section, name: key.trim(), value: value.trim() });
+        } else {
+            return usage(format!("{name}: line {number}: unrecognised: {line}"));
+        }
+    }
+    Ok(found)
+}
+
+fn without_comment(line: &str) -> &str {
+    if line.trim_start().starts_with(['#', ';']) {
+        return "";
+    }
+    let end = line.match_indices(';').find(|(at, _)| line[..*at].ends_with(char::is_whitespace));
+    end.map_or(line, |(at, _)| &line[..at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(text: &str) -> Result<Options, MkfsError> {
+        let mut options = Options::default();
+        options.apply_file("f", text)?;
+        Ok(options)
+    }
+
+    #[test]
+    fn sections_are_letters() {
+        let got = options(
+            "\u{feff}# all\n[Block]\nsize=1k\n[sector]\nsize = 1k\n[naming]\nsize : 8k ; wide\n\
+             [data]\nagcount=3\n[log]\nsize=70m\n[inode]\n  sparse=0\n[metadata]\nRMAPBT=\n",
+        );
+        let mut want = Options::default();
+        for (letter, text) in [
+            ('b', "size=1k"),
+            ('s', "size=1k"),
+            ('n', "size=8k"),
+            ('d', "agcount=3"),
+            ('l', "size=70m"),
+            ('i', "sparse=0"),
+            ('m', "rmapbt=1"),
+        ] {
+            want.apply(letter, text).unwrap();
+        }
+        assert_eq!(got.unwrap(), want);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        for (text, said) in [
+            ("[metadata]\nrmapbt\n", "f: line 2: unrecognised: rmapbt"),
+            ("[metadata]\nfoo=1\n", "f: line 2: unknown option -m foo=1"),
+            ("[meta]\n\nrmapbt=1\n", "f: line 3: invalid option: [meta]: rmapbt=1"),
+            ("rmapbt=1\n", "f: line 1: invalid option: []: rmapbt=1"),
+            ("[metadata\nrmapbt=1\n", "f: line 1: unrecognised: [metadata"),
+            ("[metadata]\nrmapbt=1\nrmapbt=0\n", "f: line 3: -m rmapbt option respecified"),
+            ("[metadata]\nrmapbt=0,reflink=0\n", "f: line 2: Invalid value 0,reflink=0"),
+            ("[metadata]\nrmapbt=1 # on\n", "f: line 2: Invalid value 1 # on"),
+            ("[realtime]\nsize=1g\n", "[realtime] of an option file is not supported"),
+        ] {
+            let error = options(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{text:?}: {error}");
+        }
+    }
+}
