@@ -80,6 +80,15 @@ impl Log<'_> {
     }
 }
 
+impl Log<'_> {
+    /// The block behind a record.
+    fn end(&self, at: u64, raw: &Block) -> Option<u64> {
+        let header = RecordHeader::parse(raw)?;
+        let data = u64::from(header.len) / BASIC_BLOCK as u64;
+        Some((at + u64::from(header.header_blocks()) + data) % self.blocks)
+    }
+}
+
 /// Looks at the internal log.
 pub(crate) fn check(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock) -> State {
     let mut state = State::default();
@@ -90,7 +99,7 @@ pub(crate) fn check(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock) -> Stat
         return state;
     }
     let log = Log { dev, start: geo.fsb_daddr(geo.log_start), blocks };
-    let Some((head, cycle)) = log.head() else {
+    let Some((mut head, mut cycle)) = log.head() else {
         find(code::LOG, "it cannot be read");
         return state;
     };
@@ -98,10 +107,23 @@ pub(crate) fn check(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock) -> Stat
         find(code::LOG, "it holds no record");
         return state;
     }
-    let Some((at, header)) = log.last_record(head) else {
+    let Some((mut at, mut header)) = log.last_record(head) else {
         find(code::LOG, "no record was found at its head");
         return state;
     };
+    // A record that does not reach the head was not written whole and does not count: the head is
+    // where it starts.
+    if log.end(at, &header) != Some(head) {
+        if at >= head {
+            cycle = cycle.wrapping_sub(1);
+        }
+        head = at;
+        let Some(before) = log.last_record(head) else {
+            find(code::LOG, "no whole record was found at its head");
+            return state;
+        };
+        (at, header) = before;
+    }
     last_record(&log, head, at, &header, sb, &mut find);
     state.head = Some(Lsn(u64::from(cycle) << 32 | head));
     state

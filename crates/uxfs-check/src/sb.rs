@@ -2,6 +2,7 @@
 //! its counters.
 
 use uxfs_disk::BlockDev;
+use uxfs_format::btree::TreeKind;
 use uxfs_format::features::{Incompat, Version};
 use uxfs_format::superblock::{Superblock, used_len};
 use uxfs_format::{AgNo, Geometry, Ino, Lsn, copies};
@@ -113,19 +114,33 @@ fn layout(sb: &Superblock) -> Vec<Rule> {
     ]
 }
 
-/// Where mkfs puts the root directory: the first chunk behind all that an AG has at first.
-fn root_inode(geo: &Geometry) -> u64 {
+/// Where mkfs puts the root directory: the first chunk behind all that an AG has at first. Where one
+/// block holds all of a group's free extents, mkfs.xfs 7 gives its trees no blocks to grow by, and
+/// 6.1 one each.
+fn root_inodes(geo: &Geometry) -> [u64; 2] {
     let (rmap, finobt, reflink) = (geo.has_rmap(), geo.has_finobt(), geo.has_reflink());
     let roots = 3 + u32::from(rmap) + u32::from(finobt) + u32::from(reflink);
-    let list = if rmap { 6 } else { 4 };
-    let mut first = u64::from(geo.ag_header_blocks() + roots + list);
-    if geo.log_start.0 != 0 && geo.fsb_ag(geo.log_start).0 == 0 {
-        first += u64::from(geo.log_blocks);
-    }
+    let size = geo.block_size as usize;
+    let heights = |tree: TreeKind, records: u32| tree.max_height(size, records.into()).min(2);
+    let bno = heights(TreeKind::Bno, geo.ag_blocks.div_ceil(2));
+    // Mappings of shared blocks are not bounded by the group's size.
+    let rmaps = match rmap {
+        true if reflink => 2,
+        true => heights(TreeKind::Rmap, geo.ag_blocks),
+        false => 0,
+    };
+    let newer = |height: u32| (2 * height).saturating_sub(2);
+    let log = match geo.log_start.0 != 0 && geo.fsb_ag(geo.log_start).0 == 0 {
+        true => geo.log_blocks,
+        false => 0,
+    };
     let unit = geo.stripe_unit;
     let align =
         if unit > 0 && unit.is_multiple_of(geo.inode_align) { unit } else { geo.inode_align };
-    first.next_multiple_of(align.into()) << geo.inopb_log
+    [2 * bno + rmaps, 2 * newer(bno) + newer(rmaps)].map(|list| {
+        let first = u64::from(geo.ag_header_blocks() + roots + list) + u64::from(log);
+        first.next_multiple_of(align.into()) << geo.inopb_log
+    })
 }
 
 /// A copy of the superblock made what the primary would be, and the group that it is from. Copies do
@@ -134,7 +149,7 @@ pub(crate) fn from_copy(dev: &dyn BlockDev) -> Option<(Superblock, AgNo)> {
     let mut read = |at: u64, buf: &mut [u8]| dev.read_at(at, buf).is_ok();
     let copy = copies::find(dev.len(), COPY_SCAN, &mut read)?;
     let mut sb = *Superblock::verify(&copy.sector).ok()?;
-    let root = root_inode(&Geometry::new(&sb));
+    let [root, _] = root_inodes(&Geometry::new(&sb));
     sb.rootino.set(root);
     sb.rbmino.set(root + 1);
     sb.rsumino.set(root + 2);
@@ -144,8 +159,9 @@ pub(crate) fn from_copy(dev: &dyn BlockDev) -> Option<(Superblock, AgNo)> {
 
 fn inodes(ctx: &Ctx<'_>) -> Vec<Rule> {
     let (sb, geo) = (&ctx.sb, &ctx.geo);
-    let root = root_inode(geo);
     let (told, bitmap, summary) = (sb.rootino.get(), sb.rbmino.get(), sb.rsumino.get());
+    let [older, newer] = root_inodes(geo);
+    let root = if told == newer { newer } else { older };
     vec![
         (told == root, format!("root directory {told}, which belongs at {root}")),
         (bitmap == root + 1, format!("realtime bitmap {bitmap}, which belongs at {}", root + 1)),

@@ -65,6 +65,35 @@ impl Log<'_> {
     }
 }
 
+/// The last record that counts: where it starts, and the head behind it.
+struct Last {
+    at: u64,
+    header: RecordHeader,
+    head: u64,
+}
+
+impl Log<'_> {
+    /// The last record before the head. A record that does not reach the head was not written whole
+    /// and does not count: the head is where it starts. (xfs_db leaves such a one behind when it
+    /// gives a volume another UUID.)
+    fn last(&self) -> Result<Option<Last>> {
+        let mut head = self.head()?;
+        let Some((at, header)) = self.last_record(head)? else { return Ok(None) };
+        if self.end(at, &header) == head {
+            return Ok(Some(Last { at, header, head }));
+        }
+        head = at;
+        Ok(self.last_record(head)?.map(|(at, header)| Last { at, header, head }))
+    }
+
+    /// The block behind a record.
+    fn end(&self, at: u64, header: &RecordHeader) -> u64 {
+        // Logs of version 1 do not fill the last block of a record.
+        let blocks = u64::from(header.header_blocks()) + u64::from(header.len).div_ceil(BASIC_BLOCK as u64);
+        (at + blocks) % self.blocks
+    }
+}
+
 /// The log, wherever it lies.
 fn find<'a>(devices: &'a Devices, geo: &Geometry) -> Result<Log<'a>> {
     let blocks = u64::from(geo.log_blocks) << (geo.block_log - 9);
@@ -98,8 +127,7 @@ pub(crate) fn require_clean(devices: &Devices, geo: &Geometry, sb: &Superblock) 
             "{why}; mount the volume once with the kernel, or open it read-only with norecovery"
         )))
     };
-    let head = log.head()?;
-    let Some((at, header)) = log.last_record(head)? else {
+    let Some(Last { at, header, head }) = log.last()? else {
         return dirty("no record was found at its head");
     };
     if header.fs_uuid != sb.uuid {
@@ -108,9 +136,7 @@ pub(crate) fn require_clean(devices: &Devices, geo: &Geometry, sb: &Superblock) 
     let data = (at + u64::from(header.header_blocks())) % blocks;
     let mut first = log.block(data)?;
     header.restore_first_word(&mut first);
-    // Logs of version 1 do not fill the last block of a record.
-    let ends = (data + u64::from(header.len).div_ceil(BASIC_BLOCK as u64)) % blocks;
-    if header.num_ops == 1 && ends == head && log::is_unmount(&first) {
+    if header.num_ops == 1 && log.end(at, &header) == head && log::is_unmount(&first) {
         return Ok(());
     }
     dirty("it holds changes that are not on the volume yet")

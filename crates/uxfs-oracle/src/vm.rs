@@ -11,7 +11,7 @@
 //! in which they were given, an empty directory `/mnt` to mount on, the programs `uxfs-lister` and
 //! `uxfs-ager`, and a directory `/out` whose files come back in [`Output::files`].
 //!
-//! [`list`] and [`age`] are all that most tests need. `UXFS_VM_ACCEL=kvm` uses the host's
+//! [`list`], [`age`] and [`age_all`] are all that most tests need. `UXFS_VM_ACCEL=kvm` uses the host's
 //! virtualisation, `probe` only where it works; the default is `tcg`, plain emulation, which
 //! works everywhere. Set up by `tools/setup-vm`.
 
@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crate::{Finding, cache};
 
-pub use judge::{age, list};
+pub use judge::{age, age_all, list};
 
 /// Which kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

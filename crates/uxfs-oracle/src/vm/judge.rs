@@ -40,15 +40,37 @@ pub fn list(kernel: Kernel, images: &[&Path]) -> Result<Vec<Listing>, Finding> {
 /// # Panics
 /// As [`Vm::run`].
 pub fn age(kernel: Kernel, image: &Path, seed: u64, ops: u32) -> Result<Listing, Finding> {
-    let vm = Vm::new(kernel).drive(image, true);
-    let judge = vm.judge();
-    let script = format!(
-        "set -e\nstep ageing with seed {seed}\nmount -t xfs /drive/0 /mnt\n\
-        uxfs-ager /mnt {seed} {ops} >&2\numount /mnt\n{}",
-        listing_script(0)
-    );
-    let output = vm.script(&script).run()?;
-    listing(&output, 0, &judge, image)
+    Ok(age_all(kernel, &[(image, seed)], ops)?.remove(0))
+}
+
+/// [`age`] for many images in one boot, each with a seed of its own.
+///
+/// # Errors
+/// As [`age`], of the first that it is true of.
+///
+/// # Panics
+/// As [`Vm::run`].
+pub fn age_all(kernel: Kernel, images: &[(&Path, u64)], ops: u32) -> Result<Vec<Listing>, Finding> {
+    let mut listings = Vec::with_capacity(images.len());
+    for some in images.chunks(Vm::DRIVES_MAX) {
+        let mut vm = Vm::new(kernel);
+        let mut script = "set -e\n".to_owned();
+        for (number, (image, seed)) in some.iter().enumerate() {
+            vm = vm.drive(image, true);
+            script.push_str(&format!(
+                "step ageing drive {number} with seed {seed}\n\
+                mount -t xfs /drive/{number} /mnt\n\
+                uxfs-ager /mnt {seed} {ops} >&2\numount /mnt\n{}",
+                listing_script(number)
+            ));
+        }
+        let judge = vm.judge();
+        let output = vm.script(&script).run()?;
+        for (number, (image, _)) in some.iter().enumerate() {
+            listings.push(listing(&output, number, &judge, image)?);
+        }
+    }
+    Ok(listings)
 }
 
 /// Mounts a drive read-only and lists it to `/out`.

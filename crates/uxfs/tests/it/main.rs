@@ -13,6 +13,7 @@ mod edit;
 mod import;
 mod kernel;
 mod listing;
+mod matrix;
 mod model;
 mod names;
 mod space;

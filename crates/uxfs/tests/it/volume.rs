@@ -52,7 +52,8 @@ impl Volume {
         volume
     }
 
-    fn empty() -> Self {
+    /// Where nothing is yet.
+    pub(crate) fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.img");
         Self { _dir: dir, path }

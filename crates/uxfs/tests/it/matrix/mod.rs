@@ -1,0 +1,253 @@
+//! Every combination of features, times every operation.
+//!
+//! A volume of each combination is made, by the library's mkfs or a real one, all operations are
+//! carried out on it, and it is judged: by both releases of xfsprogs, and by the checker. Then
+//! Debian's newer kernel changes it, and the library must see what the kernel sees; the library
+//! changes it again, and both kernels must see what the library sees. After each turn it is judged
+//! again.
+//!
+//! All combinations together are some hundred thousand, so those of a covering design are taken:
+//! any two values of different factors meet in some volume. `UXFS_MATRIX=3`, `4`, … has any so many
+//! values meet, `UXFS_MATRIX=full` takes all combinations; `UXFS_SEED` chooses another design.
+
+mod cover;
+mod features;
+mod script;
+
+use std::collections::HashSet;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use uxfs::Fs;
+use uxfs::disk::OpenMode;
+use uxfs_check::CheckOptions;
+use uxfs_oracle::{Fields, Kernel, Listing, Rng, db_write, vm};
+
+use crate::volume::{Volume, device, setting};
+use crate::{edit, listing};
+use cover::Row;
+use features::{Features, space};
+
+/// Everything but free space, which the library counts without what the kernel keeps aside.
+const ALL: Fields = Fields::ALL.difference(Fields::SPACE);
+/// Volumes at a time: what they take of the disk, and the drives of a machine, are limited.
+const BATCH: usize = 48;
+/// Operations of the kernel on each volume.
+const KERNEL_OPS: u32 = 40;
+/// Random edits after the script, and after the kernel.
+const EDITS: u64 = 40;
+
+/// A volume of the matrix.
+struct Case {
+    features: Features,
+    seed: u64,
+    volume: Volume,
+    /// What the library saw last.
+    seen: Listing,
+}
+
+impl Case {
+    /// Makes the volume, carries out everything, and has it judged by all that is at hand.
+    fn new(features: Features, seed: u64) -> Self {
+        let volume = features.volume();
+        let mut case = Self { features, seed, volume, seen: Listing::default() };
+        let at = case.at("fresh");
+        case.judge(&at).unwrap_or_else(|why| panic!("{why}"));
+        let mut rng = Rng::new(seed);
+        let fs = case.open(&mut rng);
+        let done = script::run(&fs, &mut rng).unwrap_or_else(|e| panic!("{}: {e}", case.at("")));
+        fs.close().unwrap();
+        let at = case.at("after the operations");
+        script::verify(&case.volume.open_read_only(), &done, &at);
+        case.judge(&at).unwrap_or_else(|why| panic!("{why}"));
+        case.edit("random edits");
+        case
+    }
+
+    fn at(&self, when: &str) -> String {
+        format!("seed {}, {}: {when}", self.seed, self.features)
+    }
+
+    fn open(&self, rng: &mut Rng) -> Fs {
+        // Little memory at times, so that everything is read again and again.
+        let cache = [64 << 20, 1 << 20, 64 << 10][rng.index(3)];
+        self.volume.open_at(1_700_000_000 + rng.below(1 << 20) as i64, cache)
+    }
+
+    /// Edits at random, judges, and looks at what is there.
+    fn edit(&mut self, when: &str) {
+        let at = self.at(when);
+        let mut rng = Rng::new(self.seed ^ 0xed17);
+        let fs = self.open(&mut rng);
+        edit::edit(&fs, &mut rng, EDITS, &at);
+        fs.close().unwrap();
+        self.judge(&at).unwrap_or_else(|why| panic!("{why}"));
+        self.seen = listing::list(&self.volume.open_read_only());
+    }
+
+    /// Asks xfsprogs of both releases and the checker.
+    fn judge(&self, at: &str) -> Result<(), String> {
+        uxfs_oracle::both(&self.volume.path).map_err(|f| format!("{at}: {f}"))?;
+        let dev = device(&self.volume.path, OpenMode::Read);
+        let report = uxfs_check::check(&dev, &CheckOptions::default(), &|_| {});
+        let report = report.map_err(|e| format!("{at}: {e}"))?;
+        match report.is_clean() && !report.incomplete {
+            true => Ok(()),
+            false => Err(format!("{at}: uxfs check: {report}")),
+        }
+    }
+
+    /// Sees a kernel the same as the library?
+    fn same(&self, theirs: &Listing, kernel: Kernel) -> Result<(), String> {
+        let differences = self.seen.differences(theirs, ALL);
+        match differences.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{}: {kernel:?}: {}", self.at(""), differences.join("\n"))),
+        }
+    }
+}
+
+/// Calls `f` for each number below `count`, on all processors; a panic in one is a panic.
+fn for_each<T: Send>(count: usize, f: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    let result = f(number);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// A kernel lists the volumes that it can mount; each must be as the library sees it.
+fn compare(kernel: Kernel, cases: &[Case]) -> Vec<String> {
+    let able = |case: &&Case| kernel == Kernel::Current || case.features.for_stable();
+    let some: Vec<&Case> = cases.iter().filter(able).collect();
+    let images: Vec<_> = some.iter().map(|case| case.volume.path.as_path()).collect();
+    let theirs = listing::of_kernel(kernel, &images);
+    some.iter().zip(&theirs).filter_map(|(case, theirs)| case.same(theirs, kernel).err()).collect()
+}
+
+fn agree(cases: &[Case]) {
+    let wrong: Vec<_> = for_each(2, |number| compare(Kernel::ALL[number], cases)).concat();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// All that the matrix does with some volumes.
+fn batch(rows: &[Row], base: u64) {
+    let mut cases = for_each(rows.len(), |number| {
+        Case::new(Features::new(rows[number].clone()), base + number as u64)
+    });
+    let images: Vec<_> = cases.iter().map(|case| (case.volume.path.as_path(), case.seed)).collect();
+    let aged = vm::age_all(Kernel::Current, &images, KERNEL_OPS).unwrap_or_else(|f| panic!("{f}"));
+    for (case, aged) in cases.iter_mut().zip(aged) {
+        let at = case.at("aged by the kernel");
+        case.seen = listing::list(&case.volume.open_read_only());
+        let aged = listing::without_raw_lists(aged);
+        case.same(&aged, Kernel::Current).unwrap_or_else(|why| panic!("{at}: {why}"));
+    }
+    let cells: Vec<Mutex<&mut Case>> = cases.iter_mut().map(Mutex::new).collect();
+    for_each(cells.len(), |number| {
+        let mut case = cells[number].lock().unwrap();
+        let at = case.at("aged by the kernel");
+        case.judge(&at).unwrap_or_else(|why| panic!("{why}"));
+        case.edit("edited after the kernel");
+    });
+    drop(cells);
+    agree(&cases);
+}
+
+#[test]
+fn every_combination_of_features_takes_every_operation() {
+    let space = space();
+    let seed = setting("UXFS_SEED", 0);
+    let mut rows: Box<dyn Iterator<Item = Row>> = match std::env::var("UXFS_MATRIX").as_deref() {
+        Ok("full") => Box::new(space.all()),
+        _ => Box::new(space.cover(setting("UXFS_MATRIX", 2) as usize, seed).into_iter()),
+    };
+    let mut done = 0;
+    loop {
+        let some: Vec<Row> = rows.by_ref().take(BATCH).collect();
+        if some.is_empty() {
+            break;
+        }
+        batch(&some, seed * 1_000_000 + done);
+        done += some.len() as u64;
+        println!("{done} combinations, seed {seed}");
+    }
+}
+
+/// The design covers what it says, which is counted without its own counts.
+#[test]
+fn any_two_values_meet() {
+    let space = space();
+    let rows = space.cover(2, 1);
+    for pair in space.choices(2) {
+        let met: HashSet<_> = rows.iter().map(|row| (row[pair[0]], row[pair[1]])).collect();
+        for a in 0..space.sizes[pair[0]] {
+            for b in 0..space.sizes[pair[1]] {
+                let possible = space.possible(&[(pair[0], a), (pair[1], b)]);
+                assert_eq!(met.contains(&(a, b)), possible, "factors {pair:?}, values {a}, {b}");
+            }
+        }
+    }
+    assert!(rows.iter().all(|row| (space.allowed)(row)));
+    assert!(rows.len() < 60, "{} rows", rows.len());
+}
+
+/// What the matrix must not let pass, planted: a judge or a comparison says so of each.
+#[test]
+fn planted_faults_are_found() {
+    let space = space();
+    let fits = |row: &Row| {
+        let features = Features::new(row.clone());
+        features.text("maker") == "uxfs" && features.is("parent") && features.is("rmapbt")
+    };
+    let row = space.cover(2, 1).into_iter().find(fits).unwrap();
+    let case = Case::new(Features::new(row), 1);
+    let planted = |fault: &dyn Fn(&Volume)| {
+        let volume = Volume::empty();
+        std::fs::copy(&case.volume.path, &volume.path).unwrap();
+        fault(&volume);
+        Case { features: case.features.clone(), seed: 1, volume, seen: case.seen.clone() }
+    };
+    // A byte of a file: no structure is wrong, but what the kernel reads differs.
+    let content = planted(&|volume| {
+        let fs = volume.open_read_only();
+        let ino = fs.resolve(b"/small", false).unwrap();
+        let at = fs.segments(ino).unwrap()[0].device.unwrap();
+        drop(fs);
+        let file = std::fs::File::options().read(true).write(true).open(&volume.path).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[!byte[0]], at).unwrap();
+    });
+    content.judge("content").unwrap();
+    let wrong = compare(Kernel::Current, std::slice::from_ref(&content));
+    assert!(wrong.len() == 1 && wrong[0].contains("/small"), "{wrong:?}");
+    // Fields of structures, their checksums kept right.
+    for commands in [
+        &["sb 0", "write fdblocks 7"][..],
+        &["agf 1", "write longest 7"],
+        &["path /small", "write core.nlinkv2 3"],
+        &["path /from", "write core.nlinkv2 9"],
+    ] {
+        let case = planted(&|volume| {
+            db_write(&volume.path, commands);
+        });
+        assert!(case.judge("planted").is_err(), "{commands:?} passes");
+    }
+}
