@@ -148,6 +148,9 @@ impl Cli {
 }
 
 #[cfg(test)]
+mod examples;
+
+#[cfg(test)]
 mod tests {
     #[test]
     fn definitions_hold_together() {

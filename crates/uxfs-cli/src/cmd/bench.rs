@@ -33,6 +33,7 @@ pub(crate) struct Options {
 #[derive(Subcommand)]
 enum What {
     /// A tarball into an image and back, beside root's way and the floor of copying it
+    #[command(after_help = "Examples:\n  uxfs bench import --size 8G linux-6.1.tar")]
     Import {
         /// The tarball, not compressed
         #[arg(value_name = "TAR")]
@@ -42,6 +43,7 @@ enum What {
         size: u64,
     },
     /// Creates of empty files, in process, beside fs_mark on the kernel's XFS
+    #[command(after_help = "Examples:\n  uxfs bench creates --files 200000 --rounds 5 --json")]
     Creates {
         /// Files in each round
         #[arg(long, default_value_t = 100_000, value_name = "N")]

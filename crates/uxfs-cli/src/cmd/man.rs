@@ -8,7 +8,7 @@ use crate::session::{Failure, Result};
 
 /// Write the manual pages into a directory
 #[derive(Args)]
-#[command(hide = true)]
+#[command(hide = true, after_help = "Examples:\n  uxfs man /usr/local/share/man/man1")]
 pub(crate) struct Options {
     /// The directory
     directory: PathBuf,

@@ -50,6 +50,10 @@ struct Common {
 }
 
 #[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    uxfs xattr get -n user.note disk.img:/a\n  \
+    uxfs xattr get -d disk.img:/a > dump\n  \
+    uxfs xattr get --only-values -n security.capability disk.img:/bin/ping | xxd")]
 struct Get {
     /// Only this attribute
     #[arg(short, long, value_name = "NAME")]
@@ -71,6 +75,9 @@ struct Get {
 }
 
 #[derive(Args)]
+#[command(
+    after_help = "Examples:\n  uxfs xattr list disk.img:/a\n  uxfs xattr list --json disk.img:/a"
+)]
 struct List {
     /// As a JSON document
     #[arg(long)]
@@ -80,6 +87,9 @@ struct List {
 }
 
 #[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    uxfs xattr set -n user.note -v text disk.img:/a\n  \
+    uxfs xattr set -n user.raw -v 0x00ff disk.img:/a disk.img:/b")]
 struct Set {
     /// The attribute
     #[arg(short, long, value_name = "NAME")]
@@ -92,6 +102,7 @@ struct Set {
 }
 
 #[derive(Args)]
+#[command(after_help = "Examples:\n  uxfs xattr remove -n user.note disk.img:/a")]
 struct Remove {
     /// The attribute
     #[arg(short, long, value_name = "NAME")]

@@ -1,0 +1,90 @@
+//! The examples in the help texts: every command has some, in `--help` and in its manual page, and
+//! each is a command line that is understood.
+
+use clap::Command;
+
+use super::definition;
+
+/// Every command with the words that lead to it: `uxfs`, `uxfs xattr`, `uxfs xattr get`, …
+fn commands() -> Vec<(String, Command)> {
+    let mut todo = vec![("uxfs".to_owned(), definition())];
+    let mut all = Vec::new();
+    while let Some((path, command)) = todo.pop() {
+        todo.extend(
+            command
+                .get_subcommands()
+                .map(|below| (format!("{path} {}", below.get_name()), below.clone())),
+        );
+        all.push((path, command));
+    }
+    all
+}
+
+/// The lines below `Examples:`, up to an empty one.
+fn examples(command: &Command) -> Vec<String> {
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let lines = help.lines().skip_while(|line| line.trim() != "Examples:").skip(1);
+    lines.take_while(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned()).collect()
+}
+
+/// The words of what a shell would start `uxfs` with: of a pipeline, the part that does.
+fn words(line: &str) -> Vec<String> {
+    // Remarks stand in brackets behind the line.
+    let line = line.split("  (").next().unwrap_or_default();
+    let mut parts = vec![vec![String::new()]];
+    let mut quoted = false;
+    for c in line.chars() {
+        match c {
+            '\'' => quoted = !quoted,
+            '|' | '>' | ';' if !quoted => parts.push(vec![String::new()]),
+            ' ' if !quoted => parts.last_mut().unwrap().push(String::new()),
+            _ => parts.last_mut().unwrap().last_mut().unwrap().push(c),
+        }
+    }
+    let cleaned = parts
+        .into_iter()
+        .map(|part| part.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>());
+    cleaned.into_iter().find(|part| part.first().is_some_and(|w| w == "uxfs")).unwrap_or_default()
+}
+
+#[test]
+fn every_command_has_examples_that_are_understood() {
+    for (path, command) in commands() {
+        let examples = examples(&command);
+        assert!(!examples.is_empty(), "{path} --help has no examples");
+        for example in examples {
+            let words = words(&example);
+            assert!(words.join(" ").starts_with(&path), "{path}: {example}: of another command");
+            let parsed = definition().try_get_matches_from(&words);
+            assert!(parsed.is_ok(), "{path}: {example}: {}", parsed.unwrap_err());
+        }
+    }
+}
+
+/// Help and manual page are made of the same definition, and both show the examples.
+#[test]
+fn examples_are_in_help_and_manual() {
+    for (path, mut command) in commands() {
+        let help = command.render_long_help().to_string();
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command.clone()).render(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap().replace("\\-", "-");
+        for example in examples(&command) {
+            // Up to where the languages of shells and manual pages quote.
+            let first: String = example.chars().take_while(|c| !"'\\%".contains(*c)).collect();
+            assert!(help.contains(&first), "{path} --help lacks {example}");
+            assert!(page.contains(&first), "the page of {path} lacks {example}:\n{page}");
+        }
+    }
+}
+
+/// What is no command line is not taken for one.
+#[test]
+fn a_wrong_example_would_be_seen() {
+    let understood = |line: &str| definition().try_get_matches_from(words(line)).is_ok();
+    assert!(understood("curl x | uxfs ls 'a b.img:/' > out   (a list)"));
+    assert_eq!(words("uxfs ls 'a b.img:/' | wc"), ["uxfs", "ls", "a b.img:/"]);
+    assert!(!understood("uxfs ls --no-such-option a.img"));
+    assert!(!understood("uxfs nothing"));
+    assert!(!understood("ls a.img"));
+}
