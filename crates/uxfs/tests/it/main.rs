@@ -9,6 +9,7 @@
 
 mod damage;
 mod devices;
+mod docs;
 mod edit;
 mod import;
 mod kernel;
