@@ -134,9 +134,9 @@ fn root_inodes(geo: &Geometry) -> [u64; 2] {
         true => geo.log_blocks,
         false => 0,
     };
-    let unit = geo.stripe_unit;
-    let align =
-        if unit > 0 && unit.is_multiple_of(geo.inode_align) { unit } else { geo.inode_align };
+    // The stripe counts only where chunks are aligned at all, to more than a block.
+    let (unit, own) = (geo.stripe_unit, geo.inode_align);
+    let align = if unit > 0 && own > 1 && unit.is_multiple_of(own) { unit } else { own };
     [2 * bno + rmaps, 2 * newer(bno) + newer(rmaps)].map(|list| {
         let first = u64::from(geo.ag_header_blocks() + roots + list) + u64::from(log);
         first.next_multiple_of(align.into()) << geo.inopb_log
