@@ -20,9 +20,10 @@ fn commands() -> Vec<(String, Command)> {
     all
 }
 
-/// The lines below `Examples:`, up to an empty one.
+/// The lines below `Examples:`, up to an empty one; those that go on are one.
 fn examples(command: &Command) -> Vec<String> {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let help = help.replace("\\\n", "");
     let lines = help.lines().skip_while(|line| line.trim() != "Examples:").skip(1);
     lines.take_while(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned()).collect()
 }
@@ -36,15 +37,17 @@ fn words(line: &str) -> Vec<String> {
     for c in line.chars() {
         match c {
             '\'' => quoted = !quoted,
-            '|' | '>' | ';' if !quoted => parts.push(vec![String::new()]),
+            '|' | '&' | '>' | ';' if !quoted => parts.push(vec![String::new()]),
             ' ' if !quoted => parts.last_mut().unwrap().push(String::new()),
             _ => parts.last_mut().unwrap().last_mut().unwrap().push(c),
         }
     }
-    let cleaned = parts
-        .into_iter()
-        .map(|part| part.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>());
-    cleaned.into_iter().find(|part| part.first().is_some_and(|w| w == "uxfs")).unwrap_or_default()
+    let setting = |word: &String| word.contains('=') && word.starts_with(char::is_uppercase);
+    let mut cleaned = parts.into_iter().map(|part| {
+        let words = part.into_iter().filter(|word| !word.is_empty());
+        words.skip_while(setting).collect::<Vec<_>>()
+    });
+    cleaned.find(|part| part.first().is_some_and(|w| w == "uxfs")).unwrap_or_default()
 }
 
 #[test]
@@ -71,7 +74,8 @@ fn examples_are_in_help_and_manual() {
         let page = String::from_utf8(page).unwrap().replace("\\-", "-");
         for example in examples(&command) {
             // Up to where the languages of shells and manual pages quote.
-            let first: String = example.chars().take_while(|c| !"'\\%".contains(*c)).collect();
+            let plain = |c: &char| !"'\\%".contains(*c);
+            let first: String = example.chars().take_while(plain).take(40).collect();
             assert!(help.contains(&first), "{path} --help lacks {example}");
             assert!(page.contains(&first), "the page of {path} lacks {example}:\n{page}");
         }
@@ -84,6 +88,7 @@ fn a_wrong_example_would_be_seen() {
     let understood = |line: &str| definition().try_get_matches_from(words(line)).is_ok();
     assert!(understood("curl x | uxfs ls 'a b.img:/' > out   (a list)"));
     assert_eq!(words("uxfs ls 'a b.img:/' | wc"), ["uxfs", "ls", "a b.img:/"]);
+    assert_eq!(words("cd /x && TZ=UTC uxfs ls -l a.img"), ["uxfs", "ls", "-l", "a.img"]);
     assert!(!understood("uxfs ls --no-such-option a.img"));
     assert!(!understood("uxfs nothing"));
     assert!(!understood("ls a.img"));
