@@ -89,7 +89,8 @@ impl Log<'_> {
     /// The block behind a record.
     fn end(&self, at: u64, header: &RecordHeader) -> u64 {
         // Logs of version 1 do not fill the last block of a record.
-        let blocks = u64::from(header.header_blocks()) + u64::from(header.len).div_ceil(BASIC_BLOCK as u64);
+        let blocks =
+            u64::from(header.header_blocks()) + u64::from(header.len).div_ceil(BASIC_BLOCK as u64);
         (at + blocks) % self.blocks
     }
 }
