@@ -1,81 +1,138 @@
 //! One field of one structure changed, its checksum made right again: whatever `xfs_repair -n`
-//! reports, the check reports.
+//! reports, the check reports; and nothing that commands do with such an image ends in a panic,
+//! takes long, or takes much memory.
 //!
-//! Structures of every kind take turns, and so do the fields of each kind; which structure, which
-//! record, and the new value come from the seed. `UXFS_DAMAGE` is the number of images.
+//! The field that was changed least takes its turn; where, and to what, comes from the seed. The
+//! environment sets the size of it, `tools/damage` for people:
+//!
+//! - `UXFS_DAMAGE`: number of images. Above 200, every set of features takes part, volumes that
+//!   kernels aged too, and every field must have had its turn.
+//! - `UXFS_SEED`: another seed, other damage.
+//! - `UXFS_REPAIR`: one more `xfs_repair`, which must find every volume sound before it is damaged.
+//! - `UXFS_IMAGES`: a directory of more sound images.
+//! - `UXFS_LONGEST`: seconds that a command may take; generous, as tests share machines.
 
-use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use uxfs::disk::OpenMode;
+use uxfs::disk::{BlockDev, MemDev, OpenMode};
 use uxfs::format::crc;
-use uxfs_oracle::{Rng, program};
+use uxfs_oracle::{Kernel, Rng, program, vm};
 
-use crate::fields::fields;
-use crate::structures::{Structure, find};
-use crate::volume::{FEATURES, Volume, device, examine, fill, setting};
+use crate::exercise::{Outcome, exercise};
+use crate::fields::{Field, fields};
+use crate::overlay::Overlay;
+use crate::structures::{Kind, Structure, find};
+use crate::volume::{FEATURES, Volume, device, fill, setting};
 
-/// No damage may keep the check busy for longer; generous, for a machine that does other things.
-const LONGEST: Duration = Duration::from_secs(20);
+/// Bytes of memory that no image may make the process exceed.
+const MEMORY_MAX: u64 = 1 << 30;
+/// Images from which on every field must have been changed.
+const WHOLE: usize = 2000;
+/// Attempts to find a structure with a field.
+const TRIES: usize = 400;
+
+/// A field of a kind of structure: what must have its turn.
+type Key = (String, String);
 
 /// A sound image and what is on it.
 struct Base {
     volume: Volume,
     name: String,
-    kinds: Vec<(String, Vec<Structure>)>,
-    turns: BTreeMap<String, usize>,
+    memory: Arc<MemDev>,
+    /// Structures by their kind.
+    kinds: BTreeMap<String, Vec<Structure>>,
+    keys: BTreeSet<Key>,
+    /// Judges that know all of its features.
+    judges: Vec<PathBuf>,
+}
+
+/// The kind of a structure, finer than [`Kind`]: the primary superblock and its copies are not the
+/// same, nor are inodes of other types and forms.
+fn kind_name(structure: &Structure, bytes: &[u8]) -> String {
+    match structure.kind {
+        Kind::Inode => {
+            let (mode, nlink) = (bytes[2] >> 4, u32::from_be_bytes([0, 0, bytes[18], bytes[19]]));
+            let forks = if bytes[82] == 0 { "-".into() } else { bytes[83].to_string() };
+            match mode {
+                0 => "Inode(free)".into(),
+                _ if nlink == 0 => format!("Inode({mode:#x} unlinked)"),
+                _ => format!("Inode({mode:#x} {}/{forks})", bytes[5]),
+            }
+        }
+        Kind::Buffer(kind) if structure.at == 0 => format!("primary {kind:?}"),
+        Kind::Buffer(kind) => format!("{kind:?}"),
+        other => format!("{other:?}"),
+    }
 }
 
 impl Base {
-    fn new(volume: Volume, name: String) -> Self {
+    fn new(volume: Volume, name: String, judges: Vec<PathBuf>) -> Self {
         let dev = device(&volume.path, OpenMode::Read);
         let mut kinds: BTreeMap<String, Vec<Structure>> = BTreeMap::new();
+        let mut keys = BTreeSet::new();
+        let mut rng = Rng::new(1);
         for structure in find(&dev) {
-            kinds.entry(format!("{:?}", structure.kind)).or_default().push(structure);
+            let mut bytes = vec![0; structure.len];
+            dev.read_at(structure.at, &mut bytes).unwrap();
+            let kind = kind_name(&structure, &bytes);
+            let fields = fields(structure.kind, &bytes, &mut rng);
+            keys.extend(fields.into_iter().map(|(field, ..)| (kind.clone(), field)));
+            kinds.entry(kind).or_default().push(structure);
         }
-        let kinds = kinds.into_iter().collect();
-        Self { volume, name, kinds, turns: BTreeMap::new() }
+        drop(dev);
+        let memory = Arc::new(volume.load());
+        Self { volume, name, memory, kinds, keys, judges }
     }
 
-    fn random(&mut self, number: usize, rng: &mut Rng) -> Damage {
-        let (kind, list) = &self.kinds[number % self.kinds.len()];
-        // Of the inodes, and of the primary superblock, there is more to be seen.
-        let structure = if kind.contains("Superblock") && rng.once_in(2) {
-            list[0]
-        } else {
-            list[rng.index(list.len())]
-        };
-        let file = File::open(&self.volume.path).unwrap();
-        let mut before = vec![0; structure.len];
-        file.read_exact_at(&mut before, structure.at).unwrap();
-        let fields = fields(structure.kind, &before, rng);
-        let turn = self.turns.entry(kind.clone()).or_insert_with(|| rng.index(1000));
-        *turn += 1;
-        let (field, at, len) = fields[*turn % fields.len()].clone();
+    /// Damage to a field, of any structure that has it.
+    fn next(&self, key: &Key, rng: &mut Rng) -> Damage {
+        let list = &self.kinds[&key.0];
+        for _ in 0..TRIES {
+            let structure = list[rng.index(list.len())];
+            let mut before = vec![0; structure.len];
+            self.memory.read_at(structure.at, &mut before).unwrap();
+            let fields = fields(structure.kind, &before, rng);
+            if let Some(field) = fields.into_iter().find(|(name, ..)| *name == key.1) {
+                return self.damage(&structure, key, field, before, rng);
+            }
+        }
+        panic!("{}: no {} found again in {}", self.name, key.1, key.0);
+    }
+
+    fn damage(
+        &self,
+        structure: &Structure,
+        key: &Key,
+        (field, at, len): Field,
+        before: Vec<u8>,
+        rng: &mut Rng,
+    ) -> Damage {
         let mut after = before.clone();
         mutate(&mut after[at..at + len], rng);
         if let Some(crc) = structure.crc() {
             crc::stamp(&mut after, crc);
         }
         let what = format!(
-            "{}: {kind} at byte {}, {field} (offset {at}): {:02x?} -> {:02x?}",
+            "{}: {} at byte {}, {field} (offset {at}): {:02x?} -> {:02x?}",
             self.name,
+            key.0,
             structure.at,
             &before[at..at + len],
             &after[at..at + len]
         );
-        Damage { what, kind: kind.clone(), field, at: structure.at, before, after }
+        Damage { what, key: key.clone(), at: structure.at, before, after }
     }
 }
 
 struct Damage {
     what: String,
-    kind: String,
-    field: String,
+    key: Key,
     at: u64,
     before: Vec<u8>,
     after: Vec<u8>,
@@ -114,64 +171,165 @@ fn write(path: &Path, at: u64, bytes: &[u8]) {
     file.write_all_at(bytes, at).unwrap();
 }
 
+/// The most memory that the process has taken since [`forget_peak`], in bytes.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+fn forget_peak() {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+}
+
 /// Counts over all damaged images.
 #[derive(Default)]
 struct Counts {
+    repair: usize,
+    check: usize,
     both: usize,
     neither: BTreeMap<String, usize>,
     check_only: BTreeMap<String, usize>,
     misses: Vec<String>,
+    slowest: (Duration, String),
+    largest: (u64, String),
 }
 
-fn one(base: &mut Base, number: usize, rng: &mut Rng, tool: &Path, counts: &mut Counts) {
-    let damage = base.random(number, rng);
-    let path: PathBuf = base.volume.path.clone();
-    write(&path, damage.at, &damage.after);
-    let began = Instant::now();
-    let found = match examine(&path) {
-        Ok(report) => {
-            let clean = report.is_clean() && !report.incomplete;
-            (!clean).then(|| report.to_string())
+impl Counts {
+    fn add(&mut self, damage: &Damage, found: Option<String>, reported: Option<String>) {
+        self.check += usize::from(found.is_some());
+        self.repair += usize::from(reported.is_some());
+        // Of inodes, whatever their form: what the field is.
+        let kind = damage.key.0.split(' ').next().unwrap_or_default();
+        let kind = if kind.starts_with("Inode(0x") { "Inode" } else { &damage.key.0 };
+        let key = format!("{kind} {}", damage.key.1);
+        match (found, reported) {
+            (Some(_), Some(_)) => self.both += 1,
+            (Some(_), None) => *self.check_only.entry(key).or_default() += 1,
+            (None, None) => *self.neither.entry(key).or_default() += 1,
+            (None, Some(words)) => {
+                let phases = |line: &&str| {
+                    !line.starts_with("Phase") && !line.starts_with("        -") && !line.is_empty()
+                };
+                let words: Vec<&str> = words.lines().filter(phases).take(12).collect();
+                self.misses.push(format!("{}\n    {}", damage.what, words.join("\n    ")));
+            }
         }
-        Err(e) => Some(e.to_string()),
-    };
-    assert!(began.elapsed() < LONGEST, "{}: took {:?}", damage.what, began.elapsed());
-    let reported = repair(&path, tool);
-    write(&path, damage.at, &damage.before);
-    let key = format!("{} {}", damage.kind, damage.field);
-    match (found, reported) {
-        (Some(_), Some(_)) => counts.both += 1,
-        (Some(_), None) => *counts.check_only.entry(key).or_default() += 1,
-        (None, None) => *counts.neither.entry(key).or_default() += 1,
-        (None, Some(words)) => {
-            let phases = |line: &&str| {
-                !line.starts_with("Phase") && !line.starts_with("        -") && !line.is_empty()
-            };
-            let words: Vec<&str> = words.lines().filter(phases).take(12).collect();
-            counts.misses.push(format!("{}\n    {}", damage.what, words.join("\n    ")));
-        }
+    }
+
+    fn print(&self, count: usize, seed: u64, turns: &BTreeMap<Key, usize>) {
+        let list = |counts: &BTreeMap<String, usize>| {
+            let each: Vec<String> = counts.iter().map(|(k, n)| format!("{k} ({n})")).collect();
+            each.join(", ")
+        };
+        println!("reported by the check alone: {}", list(&self.check_only));
+        println!("reported by neither: {}", list(&self.neither));
+        let fields = turns.values().filter(|turns| **turns > 0).count();
+        let kinds: BTreeSet<&String> = turns.keys().map(|(kind, _)| kind).collect();
+        println!("longest command: {:?}, {}", self.slowest.0, self.slowest.1);
+        println!("most memory: {} MiB, {}", self.largest.0 >> 20, self.largest.1);
+        println!("fields changed: {fields} of {}, of {} structures", turns.len(), kinds.len());
+        println!(
+            "{count} images from seed {seed}: {} reported by xfs_repair, {} by the check, \
+             {} by both, {} by neither, {} missed",
+            self.repair,
+            self.check,
+            self.both,
+            self.neither.values().sum::<usize>(),
+            self.misses.len()
+        );
     }
 }
 
+/// Does everything to the damaged image, in memory.
+fn run(base: &Base, damage: &Damage) -> Outcome {
+    let overlay = Overlay::new(&base.memory);
+    overlay.write_at(damage.at, &damage.after).unwrap();
+    let dev: Arc<dyn BlockDev> = Arc::new(overlay);
+    let run = std::panic::AssertUnwindSafe(|| exercise(&dev, 2));
+    std::panic::catch_unwind(run).unwrap_or_else(|_| panic!("panics over {}", damage.what))
+}
+
+fn endure(base: &Base, damage: &Damage, counts: &mut Counts) -> Outcome {
+    forget_peak();
+    let mut outcome = run(base, damage);
+    let limit = Duration::from_secs(setting("UXFS_LONGEST", 20));
+    if outcome.times.longest().1 > limit {
+        // The machine may have been busy with something else; the damage is as it was.
+        outcome = run(base, damage);
+    }
+    let (command, time) = outcome.times.longest();
+    if time > counts.slowest.0 {
+        counts.slowest = (time, format!("{command} of {}", damage.what));
+    }
+    assert!(time <= limit, "{command} took {time:?}: {}", damage.what);
+    let memory = peak();
+    if memory > counts.largest.0 {
+        counts.largest = (memory, damage.what.clone());
+    }
+    assert!(memory <= MEMORY_MAX, "{memory} bytes of memory: {}", damage.what);
+    outcome
+}
+
+/// The field that has been changed least, and a volume that has it.
+fn turn<'a>(bases: &'a [Base], turns: &mut BTreeMap<Key, usize>, rng: &mut Rng) -> (&'a Base, Key) {
+    let least = *turns.values().min().unwrap();
+    let keys: Vec<&Key> = turns.iter().filter(|t| *t.1 == least).map(|t| t.0).collect();
+    let key = keys[rng.index(keys.len())].clone();
+    *turns.get_mut(&key).unwrap() += 1;
+    let bases: Vec<&Base> = bases.iter().filter(|base| base.keys.contains(&key)).collect();
+    (bases[rng.index(bases.len())], key)
+}
+
+fn one(base: &Base, key: &Key, rng: &mut Rng, counts: &mut Counts) {
+    let damage = base.next(key, rng);
+    let outcome = endure(base, &damage, counts);
+    let path = &base.volume.path;
+    write(path, damage.at, &damage.after);
+    let reported = base.judges.iter().find_map(|tool| repair(path, tool));
+    write(path, damage.at, &damage.before);
+    counts.add(&damage, outcome.found, reported);
+}
+
+/// Features that only newer tools know.
+const NEW: &str = "-n parent=1 -i nrext64=1,exchange=1 -m rmapbt=1";
+
 fn bases(all: bool) -> Vec<Base> {
+    let old = program("xfs_repair", "xfsprogs");
+    let new: Option<PathBuf> = std::env::var_os("UXFS_REPAIR").map(PathBuf::from);
+    let both: Vec<PathBuf> = std::iter::once(old).chain(new.clone()).collect();
+    let new: Vec<PathBuf> = new.into_iter().collect();
     let mut bases = Vec::new();
     let features = if all { FEATURES } else { &FEATURES[..2] };
-    for line in features {
+    for (line, judges) in features.iter().map(|line| (*line, &both)).chain([(NEW, &new)]) {
         let volume = Volume::small(64, line);
         let fs = volume.open();
         fill(&fs);
         fs.close().unwrap();
-        bases.push(Base::new(volume, format!("[{line}]")));
+        bases.push(Base::new(volume, format!("[{line}]"), judges.clone()));
+    }
+    if all {
+        for (kernel, line) in Kernel::ALL.into_iter().zip([FEATURES[1], FEATURES[3]]) {
+            let volume = Volume::small(64, line);
+            vm::age(kernel, &volume.path, 5, 1200).unwrap_or_else(|f| panic!("{f}"));
+            bases.push(Base::new(volume, format!("[{line}] aged by {kernel:?}"), both.clone()));
+        }
     }
     if let Some(dir) = std::env::var_os("UXFS_IMAGES") {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            bases.push(Base::new(Volume::copy(&path), name));
+            bases.push(Base::new(Volume::copy(&path), name, both.clone()));
         }
     }
     for base in &bases {
         base.volume.clean(&base.name);
+        for tool in &base.judges {
+            let words = repair(&base.volume.path, tool);
+            assert!(words.is_none(), "{}, undamaged: {}", base.name, words.unwrap());
+        }
+        let sound: Arc<dyn BlockDev> = Arc::new(Overlay::new(&base.memory));
+        assert_eq!(exercise(&sound, 2).found, None, "{}, undamaged", base.name);
     }
     bases
 }
@@ -180,19 +338,23 @@ fn bases(all: bool) -> Vec<Base> {
 fn whatever_xfs_repair_reports_is_reported() {
     let count = setting("UXFS_DAMAGE", 120) as usize;
     let seed = setting("UXFS_SEED", 1);
-    let tool = program("xfs_repair", "xfsprogs");
     let mut rng = Rng::new(seed);
     let mut counts = Counts::default();
-    let mut bases = bases(count > 200);
-    let total = bases.len();
+    let bases = bases(count > 200);
+    let keys = bases.iter().flat_map(|base| base.keys.iter().cloned());
+    let mut turns: BTreeMap<Key, usize> = keys.map(|key| (key, 0)).collect();
     for number in 0..count {
-        one(&mut bases[number % total], number / total, &mut rng, &tool, &mut counts);
+        let (base, key) = turn(&bases, &mut turns, &mut rng);
+        one(base, &key, &mut rng, &mut counts);
+        if number % 200 == 199 {
+            eprintln!("{} images, {} missed", number + 1, counts.misses.len());
+        }
     }
-    println!("{count} images from seed {seed}: {} reported by both", counts.both);
-    println!("reported by the check alone: {:#?}", counts.check_only);
-    println!("reported by neither: {:#?}", counts.neither);
+    counts.print(count, seed, &turns);
     let misses = counts.misses;
     assert!(misses.is_empty(), "seed {seed}: {} missed:\n{}", misses.len(), misses.join("\n"));
+    let left: Vec<&Key> = turns.iter().filter(|(_, turns)| **turns == 0).map(|t| t.0).collect();
+    assert!(count < WHOLE || left.is_empty(), "seed {seed}: never changed: {left:?}");
 }
 
 /// Kinds of structure that the volumes made here must have, so that nothing is left undamaged.
@@ -200,7 +362,7 @@ fn whatever_xfs_repair_reports_is_reported() {
 fn every_kind_of_structure_is_there() {
     let mut kinds: Vec<String> = Vec::new();
     for base in bases(false) {
-        kinds.extend(base.kinds.into_iter().map(|(kind, _)| kind));
+        kinds.extend(base.kinds.into_keys());
     }
     for kind in [
         "Superblock",

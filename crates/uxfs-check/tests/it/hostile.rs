@@ -2,26 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use uxfs::disk::{BlockDev, MemDev, OpenMode};
+use uxfs::disk::BlockDev;
 use uxfs::format::crc;
 use uxfs_check::{CheckOptions, check};
 use uxfs_oracle::Rng;
 
 use crate::structures::find;
-use crate::volume::{Volume, device, fill, setting};
-
-fn load(volume: &Volume) -> MemDev {
-    let file = device(&volume.path, OpenMode::Read);
-    let memory = MemDev::new(file.len());
-    let mut buf = vec![0; 64 << 10];
-    for at in (0..file.len()).step_by(buf.len()) {
-        file.read_at(at, &mut buf).unwrap();
-        if buf.iter().any(|b| *b != 0) {
-            memory.write_at(at, &buf).unwrap();
-        }
-    }
-    memory
-}
+use crate::volume::{Volume, fill, setting};
 
 /// Many structures at once are damaged, checksums made right: the damage piles up.
 #[test]
@@ -34,7 +21,7 @@ fn piles_of_damage_end_without_a_panic() {
     let mut rng = Rng::new(seed);
     let options = CheckOptions { max_findings: 1000, ..CheckOptions::default() };
     for round in 0..setting("UXFS_ROUNDS", 12) {
-        let dev = load(&volume);
+        let dev = volume.load();
         let structures = find(&dev);
         for _ in 0..200 {
             let structure = structures[1 + rng.index(structures.len() - 1)];
@@ -65,7 +52,7 @@ fn piles_of_damage_end_without_a_panic() {
 #[test]
 fn any_superblock_is_taken_or_refused() {
     let volume = Volume::small(64, "");
-    let dev = load(&volume);
+    let dev = volume.load();
     let mut sound = vec![0; 512];
     dev.read_at(0, &mut sound).unwrap();
     let mut rng = Rng::new(setting("UXFS_SEED", 1));
@@ -89,7 +76,7 @@ fn a_memory_limit_is_kept_and_told() {
     let fs = volume.open();
     fill(&fs);
     fs.close().unwrap();
-    let dev = load(&volume);
+    let dev = volume.load();
     for kib in [1, 20, 40, 60, 80, 100] {
         let options = CheckOptions { memory_limit: kib << 10, ..CheckOptions::default() };
         let report = check(&dev, &options, &|_| {}).unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use uxfs::clock::Clock;
-use uxfs::disk::{FileDev, OpenMode};
+use uxfs::disk::{BlockDev, FileDev, MemDev, OpenMode};
 use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFSOCK};
 use uxfs::format::timestamp::Timestamp;
@@ -89,6 +89,20 @@ impl Volume {
         let volume = Self::empty();
         std::fs::copy(of, &volume.path).unwrap();
         volume
+    }
+
+    /// All of it, in memory.
+    pub(crate) fn load(&self) -> MemDev {
+        let file = device(&self.path, OpenMode::Read);
+        let memory = MemDev::new(file.len());
+        let mut buf = vec![0; 64 << 10];
+        for at in (0..file.len()).step_by(buf.len()) {
+            file.read_at(at, &mut buf).unwrap();
+            if buf.iter().any(|b| *b != 0) {
+                memory.write_at(at, &buf).unwrap();
+            }
+        }
+        memory
     }
 
     /// Opens it for changes.

@@ -1,0 +1,294 @@
+//! Small volumes with something of everything, made in memory, and the seeds taken from them.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use uxfs::clock::Clock;
+use uxfs::disk::{BlockDev, MemDev};
+use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFIFO};
+use uxfs::format::timestamp::Timestamp;
+use uxfs::format::verify::BufKind;
+use uxfs::format::{Geometry, Ino, superblock::Superblock};
+use uxfs::{Fs, NewInode, OpenOptions, XattrMode, export, mkfs};
+
+use crate::structures::{Kind, Structure, find};
+
+/// Feature sets, as options of mkfs: the first half are for single structures too.
+pub(crate) const FEATURES: [&str; 6] = [
+    "-b size=1024 -m rmapbt=1",
+    "-b size=4096 -m rmapbt=1 -i nrext64=1",
+    "-b size=1024 -n size=8192 -m finobt=0,reflink=0,bigtime=0,inobtcount=0 -i sparse=0",
+    "-b size=1024 -m rmapbt=1 -n parent=1 -i nrext64=1,exchange=1",
+    "-b size=2048 -i size=1024",
+    "-b size=4096 -s size=4096 -d su=64k,sw=2",
+];
+
+/// Smallest that both mkfs and the check take.
+const BYTES: u64 = 64 << 20;
+pub(crate) const MOMENT: Timestamp = Timestamp { sec: 1_700_000_000, nsec: 123_456_789 };
+
+/// A sound volume and what is on it.
+pub(crate) struct Base {
+    pub(crate) memory: Arc<MemDev>,
+    pub(crate) geo: Geometry,
+    pub(crate) structures: Vec<Structure>,
+}
+
+/// A volume made with these options, with nothing on it.
+fn empty(line: &str) -> Arc<MemDev> {
+    let mut options = mkfs::Options { unsupported: true, ..mkfs::Options::default() };
+    options.uuid = Some(uxfs::format::Uuid(*b"uxfs-fuzz-volume"));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    for pair in words.chunks(2) {
+        let letter = pair[0].chars().nth(1).unwrap_or('?');
+        options.apply(letter, pair[1]).unwrap_or_else(|e| panic!("{line}: {e}"));
+    }
+    let layout = mkfs::Layout::new(&options, BYTES).unwrap_or_else(|e| panic!("{line}: {e}"));
+    let dev = Arc::new(MemDev::new(BYTES));
+    let mut how = mkfs::WriteOptions::default();
+    how.zero_log = true;
+    how.now = Some(MOMENT);
+    mkfs::write(&layout, &*dev, &how).unwrap_or_else(|e| panic!("{line}: {e}"));
+    dev
+}
+
+pub(crate) fn open(dev: Arc<dyn BlockDev>) -> Fs {
+    let mut options = OpenOptions::default();
+    options.clock = Clock::Fixed(MOMENT);
+    options.seed = Some(7);
+    options.cache_bytes = 4 << 20;
+    Fs::open(dev, options).unwrap_or_else(|e| panic!("opening a sound volume: {e}"))
+}
+
+impl Base {
+    fn new(dev: Arc<MemDev>) -> Self {
+        let mut sector = vec![0; 4096];
+        dev.read_at(0, &mut sector).unwrap_or_else(|e| panic!("{e}"));
+        let sb = Superblock::verify(&sector).unwrap_or_else(|e| panic!("{e}"));
+        Self { geo: Geometry::new(sb), structures: find(&*dev), memory: dev }
+    }
+}
+
+/// Volumes with something of everything.
+pub(crate) fn full() -> &'static [Base] {
+    static BASES: OnceLock<Vec<Base>> = OnceLock::new();
+    BASES.get_or_init(|| {
+        let volume = |line: &&str| {
+            let dev = empty(line);
+            let fs = open(Arc::clone(&dev) as Arc<dyn BlockDev>);
+            fill(&fs).and_then(|()| fs.close()).unwrap_or_else(|e| panic!("{line}: {e}"));
+            Base::new(dev)
+        };
+        FEATURES.iter().map(volume).collect()
+    })
+}
+
+/// Volumes with nothing on them.
+pub(crate) fn fresh() -> &'static [Base] {
+    static BASES: OnceLock<Vec<Base>> = OnceLock::new();
+    BASES.get_or_init(|| FEATURES[..4].iter().map(|line| Base::new(empty(line))).collect())
+}
+
+fn fill(fs: &Fs) -> uxfs::Result<()> {
+    let root = fs.root();
+    let block = fs.geo.block_size as usize;
+    let file = fs.create(root, b"file", &NewInode::file(0o644))?;
+    fs.write_at(file, 0, &vec![7; 3 * block])?;
+    // As many names as take a directory to each of its forms, in blocks of 1 KiB.
+    for (name, count, len) in
+        [("short", 3, 5), ("one", 16, 12), ("leaf", 70, 14), ("node", 160, 30)]
+    {
+        let dir = fs.create(root, name.as_bytes(), &NewInode::dir(0o755))?;
+        for number in 0..count * block.div_ceil(1024).min(4) {
+            let mut name = format!("{number}-").into_bytes();
+            name.resize(len.max(name.len()), b'n');
+            fs.link(file, dir, &name)?;
+        }
+        fs.create(dir, b"inner", &NewInode::dir(0o700))?;
+        if name == "node" {
+            for number in (0..count).step_by(12) {
+                let mut name = format!("{number}-").into_bytes();
+                name.resize(len.max(name.len()), b'n');
+                fs.unlink(dir, &name)?;
+            }
+        }
+    }
+    let dir = fs.create(root, b"files", &NewInode::dir(0o750))?;
+    for (name, extents) in [("b", 12), ("c", 70), ("d", 200)] {
+        let file = fs.create(dir, name.as_bytes(), &NewInode::file(0o640))?;
+        for extent in 0..extents {
+            fs.write_at(file, extent * 2 * block as u64, &vec![9; block])?;
+        }
+    }
+    for (name, len) in [("near", 20), ("far", 1000)] {
+        fs.symlink(dir, name.as_bytes(), &vec![b'x'; len], &NewInode::new(0o777))?;
+    }
+    for (name, kind) in [("chr", S_IFCHR), ("blk", S_IFBLK), ("pipe", S_IFIFO)] {
+        let mut new = NewInode::new(kind | 0o600);
+        new.rdev = (5, 1);
+        fs.create(dir, name.as_bytes(), &new)?;
+    }
+    attributes(fs, dir)
+}
+
+fn attributes(fs: &Fs, dir: Ino) -> uxfs::Result<()> {
+    for (name, count, len) in [("few", 2, 10), ("some", 10, 40), ("lots", 60, 90)] {
+        let file = fs.create(dir, name.as_bytes(), &NewInode::file(0o600))?;
+        for number in 0..count {
+            let key = format!("user.attribute-{number}");
+            fs.set_xattr(file, key.as_bytes(), &vec![b'v'; len], XattrMode::Any)?;
+        }
+    }
+    let file = fs.create(dir, b"large", &NewInode::file(0o600))?;
+    fs.set_xattr(file, b"user.big", &[b'w'; 5000], XattrMode::Any)?;
+    fs.set_xattr(file, b"security.x", b"small", XattrMode::Any)
+}
+
+/// Seeds of one structure.
+fn target_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Inode => "inode",
+        Kind::LogRecord => "log",
+        Kind::Quota => "quota",
+        Kind::Buffer(kind) => match kind {
+            BufKind::Superblock => "superblock",
+            BufKind::Agf => "agf",
+            BufKind::Agi => "agi",
+            BufKind::Agfl => "agfl",
+            BufKind::Btree(uxfs::format::btree::TreeKind::Bmap) => "bmbt",
+            BufKind::Btree(_) => "btree",
+            BufKind::InodeCluster => "inode",
+            BufKind::Symlink => "symlink",
+            BufKind::DirBlock => "dir_block",
+            BufKind::DirData => "dir_data",
+            BufKind::DirLeaf1 => "dir_leaf1",
+            BufKind::DirLeafN => "dir_leafn",
+            BufKind::DirFree => "dir_free",
+            BufKind::DaNode => "da_node",
+            BufKind::AttrLeaf => "attr_leaf",
+            BufKind::AttrRemote => "attr_remote",
+        },
+    }
+}
+
+/// Seeds by target.
+type Seeds = BTreeMap<&'static str, Vec<Vec<u8>>>;
+
+/// Most seeds of one target from one volume.
+const SEEDS_EACH: usize = 12;
+
+/// Writes the seeds of every target into `dir`, each target's into a directory of its name.
+///
+/// # Errors
+/// Whatever the host reports.
+pub fn write_seeds(dir: &Path) -> std::io::Result<()> {
+    let mut seeds = Seeds::new();
+    for (number, base) in full().iter().enumerate() {
+        let mut counts = BTreeMap::new();
+        for structure in &base.structures {
+            let target = target_of(structure.kind);
+            let count: &mut usize = counts.entry(target).or_default();
+            *count += 1;
+            if *count > SEEDS_EACH {
+                continue;
+            }
+            let mut bytes = vec![0; structure.len];
+            base.memory.read_at(structure.at, &mut bytes)?;
+            if structure.kind == Kind::Inode {
+                forks(&bytes, &mut seeds);
+            }
+            bytes.insert(0, number as u8);
+            seeds.entry(target).or_default().push(bytes);
+        }
+    }
+    streams(&mut seeds)?;
+    for (target, text) in WORDS {
+        seeds.entry(target).or_default().push(text.as_bytes().to_vec());
+    }
+    seeds.entry("acl").or_default().push(
+        b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x04\0\x04\0\xff\xff\xff\xff\x20\0\0\0\xff\xff\xff\xff"
+            .to_vec(),
+    );
+    for number in 0..60u8 {
+        let record = |salt: u8| {
+            let mix = |by: u8| number.wrapping_mul(by).wrapping_add(salt);
+            [mix(37), mix(3) & 1, mix(5), mix(11), 0, mix(7), salt, mix(13)]
+        };
+        let mut seed = vec![number];
+        (0..1 + number % 4).for_each(|salt| seed.extend(record(salt)));
+        seeds.entry("image").or_default().push(seed);
+    }
+    for (target, list) in seeds {
+        let dir = dir.join(target);
+        std::fs::create_dir_all(&dir)?;
+        for (number, seed) in list.into_iter().enumerate() {
+            std::fs::write(dir.join(format!("seed-{number}")), seed)?;
+        }
+    }
+    Ok(())
+}
+
+/// The short forms in an inode's forks.
+fn forks(raw: &[u8], seeds: &mut Seeds) {
+    let split = usize::from(raw[82]) * 8;
+    let literal = &raw[176..];
+    if raw[2] >> 4 == 4 && raw[5] == 1 {
+        let size = usize::from(u16::from_be_bytes([raw[62], raw[63]])).min(literal.len());
+        seeds.entry("dir_short").or_default().push(literal[..size].to_vec());
+    }
+    if split > 0 && split < literal.len() && raw[83] == 1 {
+        seeds.entry("attr_short").or_default().push(literal[split..].to_vec());
+    }
+}
+
+const WORDS: [(&str, &str); 14] = [
+    ("mkfs", "\x01b size=1024\nd agcount=2,su=64k,sw=2\nl size=8m"),
+    ("mkfs", "\x02i size=1024,maxpct=5,sparse=0,nrext64=1\nm rmapbt=1,finobt=0"),
+    ("mkfs", "\x03n size=8192,parent=1\ns size=4096\nL label\nl sunit=64"),
+    ("mkfs", "\x00d agsize=32m,size=16384b,noalign\nm uuid=12345678-1234-1234-1234-123456789abc"),
+    ("cli", "u+rwx,g-s,o=u,a+t"),
+    ("cli", "0644"),
+    ("cli", "12MiB"),
+    ("cli", "*.[a-z]?\\*[!x]"),
+    ("cli", "image.img:/path/./to//file"),
+    ("cli", "+%Y-%m-%d %H:%M:%S.%N %z %s %j"),
+    ("cli", "long-iso"),
+    ("xattr", "\x00\x01user.name\x05value"),
+    ("xattr", "\x08system.posix_acl_access"),
+    ("xattr", "\x03trusted.large-value-and-more"),
+];
+
+/// A small tree with what tars are about, as a tar, plain and compressed.
+fn streams(seeds: &mut Seeds) -> std::io::Result<()> {
+    let fs = open(Arc::new(crate::overlay::Overlay::new(&fresh()[0].memory)));
+    small_tree(&fs).map_err(std::io::Error::other)?;
+    let (tar, _) = export::export(&fs, fs.root(), Vec::new()).map_err(std::io::Error::other)?;
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(&tar)?;
+    let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
+    xz.write_all(&tar)?;
+    let compressed = vec![gzip.finish()?, xz.finish()?, zstd::encode_all(&tar[..], 1)?];
+    seeds.entry("compressed").or_default().extend(compressed);
+    for target in ["tar", "import"] {
+        seeds.entry(target).or_default().push(tar.clone());
+    }
+    Ok(())
+}
+
+fn small_tree(fs: &Fs) -> uxfs::Result<()> {
+    let root = fs.root();
+    let dir = fs.create(root, b"dir", &NewInode::dir(0o755))?;
+    let file = fs.create(dir, b"sparse", &NewInode::file(0o644))?;
+    fs.write_at(file, 0, b"data")?;
+    fs.write_at(file, 5000, b"more data")?;
+    fs.set_xattr(file, b"user.name", b"value", XattrMode::Any)?;
+    fs.link(file, root, b"link")?;
+    fs.symlink(dir, b"symlink", &[b'x'; 200], &NewInode::new(0o777))?;
+    let mut new = NewInode::new(S_IFCHR | 0o600);
+    new.rdev = (5, 1);
+    fs.create(dir, b"device", &new)?;
+    fs.create(dir, &[b'n'; 180], &NewInode::file(0o600))?;
+    Ok(())
+}

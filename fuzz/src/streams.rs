@@ -1,0 +1,107 @@
+//! Archives from outside: read, written again, imported.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use uxfs::archive::{DataReader, Kind, Source, TarWriter, open as open_archive};
+use uxfs::import;
+
+use crate::base::{fresh, open};
+use crate::exercise::examine;
+use crate::overlay::Overlay;
+
+/// Bytes of data that are read of one archive: what is compressed can be long.
+const DATA_MAX: usize = 4 << 20;
+
+/// Opens the bytes as an archive, as a file.
+fn source(data: &[u8]) -> Option<Box<dyn Source>> {
+    static FILE: OnceLock<Mutex<File>> = OnceLock::new();
+    let file = FILE.get_or_init(|| {
+        let fd = memfd_create("fuzz", MemfdFlags::CLOEXEC).unwrap_or_else(|e| panic!("{e}"));
+        Mutex::new(File::from(fd))
+    });
+    let mut file = file.lock().unwrap_or_else(|e| panic!("{e}"));
+    let written = file
+        .set_len(0)
+        .and_then(|()| file.seek(SeekFrom::Start(0)))
+        .and_then(|_| file.write_all(data));
+    written.unwrap_or_else(|e| panic!("{e}"));
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    open_archive(&path).ok()
+}
+
+/// Reads all of an archive, and writes it again; that has as many entries, without a word.
+fn read(data: &[u8]) {
+    let Some(mut source) = source(data) else { return };
+    let (mut writer, mut entries, mut left) = (TarWriter::new(Vec::new()), Vec::new(), DATA_MAX);
+    let mut whole = false;
+    loop {
+        match source.next() {
+            Ok(Some(entry)) => {
+                let len = match &entry.kind {
+                    Kind::File { map, .. } => map.data_len(),
+                    _ => 0,
+                };
+                left = match usize::try_from(len).ok().and_then(|len| left.checked_sub(len)) {
+                    Some(left) => left,
+                    None => break,
+                };
+                if writer.entry(&entry, &mut DataReader(source.as_mut())).is_err() {
+                    break;
+                }
+                entries.push(entry);
+            }
+            Ok(None) => {
+                whole = true;
+                break;
+            }
+            Err(_) => break,
+        }
+    }
+    let _ = (source.warnings(), source.progress());
+    drop(source);
+    if let (true, Ok(tar)) = (whole && !entries.is_empty(), writer.finish()) {
+        again(&tar, &entries);
+    }
+}
+
+fn again(tar: &[u8], entries: &[uxfs::archive::Entry]) {
+    let Some(mut source) = source(tar) else { panic!("what was written is no archive") };
+    for entry in entries {
+        let back = source.next().unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(back.as_ref(), Some(entry));
+    }
+    assert!(source.next().is_ok_and(|entry| entry.is_none()));
+}
+
+/// A tar.
+pub fn tar(data: &[u8]) {
+    // What is compressed is another target's.
+    if data.first().is_none_or(|byte| !matches!(byte, 0x1f | 0xfd | 0x28 | 0x50..=0x5f)) {
+        read(data);
+    }
+}
+
+/// A tar that is compressed.
+pub fn compressed(data: &[u8]) {
+    if data.first().is_some_and(|byte| matches!(byte, 0x1f | 0xfd | 0x28 | 0x50..=0x5f)) {
+        read(data);
+    }
+}
+
+/// A tar into a volume, which is sound afterwards.
+pub fn import(data: &[u8]) {
+    let bases = fresh();
+    let base = &bases[data.len() % bases.len()];
+    let dev = Arc::new(Overlay::new(&base.memory));
+    let Some(source) = source(data) else { return };
+    let fs = open(dev.clone());
+    if import::fill(&fs, source, &mut |_| {}).is_ok() {
+        fs.close().unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(examine(&*dev, 1), None);
+    }
+}
