@@ -97,11 +97,12 @@ fn fill(fs: &Fs) -> uxfs::Result<()> {
     let file = fs.create(root, b"file", &NewInode::file(0o644))?;
     fs.write_at(file, 0, &vec![7; 3 * block])?;
     // As many names as take a directory to each of its forms, in blocks of 1 KiB.
+    let kib = block.div_ceil(1024);
     for (name, count, len) in
-        [("short", 3, 5), ("one", 16, 12), ("leaf", 70, 14), ("node", 160, 30)]
+        [("short", 3, 5), ("one", 16, 12), ("leaf", 70 * kib.min(2), 14), ("node", 160 * kib, 30)]
     {
         let dir = fs.create(root, name.as_bytes(), &NewInode::dir(0o755))?;
-        for number in 0..count * block.div_ceil(1024).min(4) {
+        for number in 0..count {
             let mut name = format!("{number}-").into_bytes();
             name.resize(len.max(name.len()), b'n');
             fs.link(file, dir, &name)?;

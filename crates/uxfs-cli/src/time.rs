@@ -46,7 +46,7 @@ impl Style {
 
     /// The time in this style, as seen at `now`.
     pub(crate) fn show(&self, time: Timestamp, now: Timestamp) -> String {
-        let recent = now >= time && now.sec - time.sec < HALF_YEAR;
+        let recent = now >= time && now.sec.saturating_sub(time.sec) < HALF_YEAR;
         match self {
             Self::FullIso => full(time),
             Self::LongIso => format(time, "%Y-%m-%d %H:%M"),
@@ -92,9 +92,9 @@ pub(crate) fn seconds(time: Timestamp, digits: usize) -> String {
     }
     // Before 1970 the fraction still counts forward.
     let (sign, sec, nsec) = match time.sec < 0 && time.nsec > 0 {
-        true => ("-", -(time.sec + 1), 1_000_000_000 - time.nsec),
-        false if time.sec < 0 => ("-", -time.sec, 0),
-        false => ("", time.sec, time.nsec),
+        true => ("-", (time.sec + 1).unsigned_abs(), 1_000_000_000 - time.nsec),
+        false if time.sec < 0 => ("-", time.sec.unsigned_abs(), 0),
+        false => ("", time.sec.unsigned_abs(), time.nsec),
     };
     let fraction = format!("{nsec:09}0000000000");
     format!("{sign}{sec}.{}", &fraction[..digits.min(fraction.len())])
@@ -125,5 +125,15 @@ mod tests {
         assert_eq!(at(-1, 500_000_000, 9), "-0.500000000");
         assert_eq!(at(-2, 0, 2), "-2.00");
         assert_eq!(at(-2, 7, 0), "-2");
+    }
+
+    /// Found by fuzzing.
+    #[test]
+    fn no_moment_is_too_far() {
+        let now = Timestamp { sec: 1_700_000_000, nsec: 0 };
+        for sec in [i64::MIN, i64::MAX] {
+            let far = Timestamp { sec, nsec: 0 };
+            assert!(Style::Locale.show(far, now).contains(&sec.to_string()));
+        }
     }
 }

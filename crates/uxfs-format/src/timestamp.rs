@@ -23,8 +23,9 @@ impl Timestamp {
 
     /// To the 64-bit nanosecond form; a moment outside its range becomes the nearest in it.
     pub fn to_bigtime(self) -> u64 {
-        let sec = self.sec.clamp(-BIGTIME_EPOCH, BIGTIME_MAX_SEC - 1);
-        (sec + BIGTIME_EPOCH) as u64 * NSEC_PER_SEC + u64::from(self.nsec)
+        let sec = self.sec.clamp(-BIGTIME_EPOCH, BIGTIME_MAX_SEC);
+        // The last second is not a whole one.
+        ((sec + BIGTIME_EPOCH) as u64 * NSEC_PER_SEC).saturating_add(self.nsec.into())
     }
 
     /// From the legacy form: signed 32-bit seconds, then nanoseconds.
@@ -51,6 +52,16 @@ mod tests {
         assert_eq!(Timestamp::from_bigtime(0).sec, -(1 << 31));
         let t = Timestamp { sec: 7_258_118_400, nsec: 123_456_789 };
         assert_eq!(Timestamp::from_bigtime(t.to_bigtime()), t);
+    }
+
+    /// Found by fuzzing: an inode with the last moment there is came back a second older.
+    #[test]
+    fn bigtime_keeps_its_last_second() {
+        for raw in [u64::MAX, u64::MAX - 5, u64::MAX - 709_551_615, 0] {
+            assert_eq!(Timestamp::from_bigtime(raw).to_bigtime(), raw);
+        }
+        let beyond = Timestamp { sec: i64::MAX, nsec: 999_999_999 };
+        assert_eq!(beyond.to_bigtime(), u64::MAX);
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn is_acl(namespace: Namespace, name: &[u8]) -> bool {
 ///
 /// # Errors
 /// [`Error::Unsupported`] for names that XFS has no place for, [`Error::Invalid`] for a prefix
-/// without a name.
+/// without a name and for a NUL, which would end the name for everybody else.
 pub fn stored(full: &[u8]) -> Result<Stored<'_>> {
     let list = |name| Stored { namespace: Namespace::Trusted, name, coding: Coding::Acl };
     match full {
@@ -62,6 +62,9 @@ pub fn stored(full: &[u8]) -> Result<Stored<'_>> {
         let Some(name) = full.strip_prefix(prefix) else { continue };
         if name.is_empty() {
             return Err(Error::Invalid("an attribute's name is empty"));
+        }
+        if name.contains(&0) {
+            return Err(Error::Invalid("an attribute's name holds a NUL"));
         }
         if is_acl(namespace, name) {
             break;
@@ -140,7 +143,14 @@ mod tests {
             assert_eq!(shown(namespace, name).unwrap(), (Cow::Borrowed(full), found.coding));
         }
         assert_eq!(shown(Namespace::Parent, b"x"), None);
-        for bad in [&b"user."[..], b"system.nfs4_acl", b"trusted.SGI_ACL_FILE", b"nothing", b""] {
+        for bad in [
+            &b"user."[..],
+            b"user.nul\0inside",
+            b"system.nfs4_acl",
+            b"trusted.SGI_ACL_FILE",
+            b"nothing",
+            b"",
+        ] {
             assert!(stored(bad).is_err(), "{}", bad.escape_ascii());
         }
     }
