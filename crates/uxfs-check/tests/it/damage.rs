@@ -212,7 +212,9 @@ impl Counts {
                     !line.starts_with("Phase") && !line.starts_with("        -") && !line.is_empty()
                 };
                 let words: Vec<&str> = words.lines().filter(phases).take(12).collect();
-                self.misses.push(format!("{}\n    {}", damage.what, words.join("\n    ")));
+                let miss = format!("{}\n    {}", damage.what, words.join("\n    "));
+                eprintln!("missed: {miss}");
+                self.misses.push(miss);
             }
         }
     }
