@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use uxfs::volume::Place;
+
 use crate::cmd;
 use crate::image::Images;
+use crate::number;
 use crate::session::{Result, Session};
 
 /// Makes, fills, edits and reads XFS images, without root and without mounting them.
@@ -43,6 +46,27 @@ struct Global {
     /// The device with the image's log, if that is not in the image
     #[arg(long, global = true, value_name = "PATH")]
     logdev: Option<PathBuf>,
+    /// The volume starts this many bytes into the image; suffixes as in 1M or 512K
+    #[arg(long, global = true, value_name = "BYTES", value_parser = parse_offset,
+          conflicts_with = "partition")]
+    offset: Option<u64>,
+    /// The volume is this partition of the image: its number, label or PARTUUID (GPT or MBR)
+    #[arg(long, global = true, value_name = "N|LABEL")]
+    partition: Option<String>,
+}
+
+impl Global {
+    fn place(&self) -> Place {
+        match (&self.offset, &self.partition) {
+            (Some(offset), _) => Place::offset(*offset),
+            (None, Some(wanted)) => Place::partition(wanted),
+            (None, None) => Place::whole(),
+        }
+    }
+}
+
+fn parse_offset(text: &str) -> std::result::Result<u64, String> {
+    number::size(text).ok_or_else(|| "not a number of bytes such as 1048576 or 1M".into())
 }
 
 #[derive(Subcommand)]
@@ -66,6 +90,7 @@ enum Verb {
     Label(cmd::label::Options),
     Info(cmd::info::Options),
     Check(cmd::check::Options),
+    Resize(cmd::resize::Options),
     Bench(cmd::bench::Options),
     Completions(cmd::completions::Options),
     Man(cmd::man::Options),
@@ -109,20 +134,21 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
 impl Cli {
     fn run(self) -> u8 {
         let norecovery = self.global.norecovery;
+        let place = self.global.place();
         let with = |name: &'static str,
                     json: bool,
                     body: &dyn Fn(&Session, &Images) -> Result<()>|
          -> u8 {
             let session = Session::new(name, json);
-            let images = Images::new(norecovery)
+            let images = Images::new(norecovery, place.clone())
                 .with_devices(self.global.logdev.as_deref(), self.global.rtdev.as_deref());
             session.ok(body(&session, &images));
             session.ok(images.close());
             session.end()
         };
         match &self.command {
-            Verb::Mkfs(o) => with("mkfs", false, &|s, _| cmd::mkfs::run(o, s)),
-            Verb::Import(o) => with("import", false, &|s, _| cmd::import::run(o, s)),
+            Verb::Mkfs(o) => with("mkfs", false, &|s, i| cmd::mkfs::run(o, s, i)),
+            Verb::Import(o) => with("import", false, &|s, i| cmd::import::run(o, s, i)),
             Verb::Export(o) => with("export", false, &|s, i| cmd::export::run(o, s, i)),
             Verb::Ls(o) => with("ls", o.json, &|s, i| cmd::ls::run(o, s, i)),
             Verb::Stat(o) => with("stat", o.json, &|s, i| cmd::stat::run(o, s, i)),
@@ -139,7 +165,8 @@ impl Cli {
             Verb::Xattr(o) => with("xattr", o.json(), &|s, i| cmd::xattr::run(o, s, i)),
             Verb::Label(o) => with("label", o.json, &|s, i| cmd::label::run(o, s, i)),
             Verb::Info(o) => with("info", o.json, &|s, i| cmd::info::run(o, s, i)),
-            Verb::Check(o) => with("check", o.json, &|s, _| cmd::check::run(o, s)),
+            Verb::Check(o) => with("check", o.json, &|s, i| cmd::check::run(o, s, i)),
+            Verb::Resize(o) => with("resize", o.json, &|s, i| cmd::resize::run(o, s, i)),
             Verb::Bench(o) => with("bench", o.json, &|s, _| cmd::bench::run(o, s)),
             Verb::Completions(o) => with("completions", false, &|s, _| cmd::completions::run(o, s)),
             Verb::Man(o) => with("man", false, &|_, _| cmd::man::run(o)),

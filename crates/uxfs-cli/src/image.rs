@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use uxfs::disk::{FileDev, OpenMode};
+use uxfs::volume::{self, Place};
 use uxfs::{Device, Devices, Error, Fs, OpenOptions};
 
 use crate::session::Failure;
@@ -36,6 +37,7 @@ pub(crate) struct Image {
 pub(crate) struct Images {
     open: RefCell<Vec<Rc<Image>>>,
     norecovery: bool,
+    place: Place,
     logdev: Option<PathBuf>,
     rtdev: Option<PathBuf>,
 }
@@ -45,9 +47,15 @@ pub(crate) struct Images {
 const VOLUMES: u64 = 0xffff_ff00_0000_0000;
 
 impl Images {
-    /// None yet; with `norecovery`, images whose log is dirty can be read as they lie there.
-    pub(crate) fn new(norecovery: bool) -> Self {
-        Self { norecovery, ..Self::default() }
+    /// None yet; with `norecovery`, images whose log is dirty can be read as they lie there. `place`
+    /// tells where in each image its volume lies.
+    pub(crate) fn new(norecovery: bool, place: Place) -> Self {
+        Self { norecovery, place, ..Self::default() }
+    }
+
+    /// Where in each image its volume lies.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// With devices for the log and for realtime data, for those images that have such.
@@ -69,19 +77,29 @@ impl Images {
             return Ok(Rc::clone(image));
         }
         let mode = if write { OpenMode::Write } else { OpenMode::Read };
-        let dev = FileDev::open(path, mode).map_err(host)?;
+        let dev = volume::open(path, mode, &self.place).map_err(host)?;
         let mut options = OpenOptions::default();
         options.read_only = !write;
         options.norecovery = self.norecovery && !write;
-        let mut devices = Devices::new(Arc::new(dev));
+        let mut devices = Devices::new(dev);
         devices.log = further(self.logdev.as_deref())?;
         devices.realtime = further(self.rtdev.as_deref())?;
-        let fs = Fs::open_devices(devices, options)
-            .map_err(|error| Failure::volume(path.as_os_str(), error))?;
+        let fs =
+            Fs::open_devices(devices, options).map_err(|error| self.not_a_volume(path, error))?;
         let volume = VOLUMES + open.len() as u64;
         let image = Rc::new(Image { id, name: path.to_owned(), write, volume, fs });
         open.push(Rc::clone(&image));
         Ok(image)
+    }
+
+    /// What to tell of an image that does not open: of a disk, its partitions.
+    pub(crate) fn not_a_volume(&self, path: &Path, error: Error) -> Failure {
+        let whole_disk = matches!(error, Error::NotXfs(_)) && self.place.is_whole();
+        let disk = whole_disk.then(|| volume::open(path, OpenMode::Read, &self.place));
+        match disk.and_then(|disk| volume::partitions_hint(&disk.ok()?)) {
+            Some(hint) => Failure::volume(path.as_os_str(), Error::NotXfs(hint)),
+            None => Failure::volume(path.as_os_str(), error),
+        }
     }
 
     /// Writes everything that was changed, and lets go of the images. Nobody else holds one any

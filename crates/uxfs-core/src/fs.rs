@@ -44,6 +44,8 @@ pub struct OpenOptions {
     pub seed: Option<u64>,
     /// About how many bytes of clean metadata to keep in memory.
     pub cache_bytes: usize,
+    /// The volume is in the midst of a change of its length, and marked as needing repair by it.
+    pub(crate) resuming: bool,
 }
 
 impl Default for OpenOptions {
@@ -55,6 +57,7 @@ impl Default for OpenOptions {
             clock: Clock::Real,
             seed: None,
             cache_bytes: 64 << 20,
+            resuming: false,
         }
     }
 }
@@ -154,7 +157,7 @@ impl Fs {
             ifree: AtomicI64::new(ifree as i64),
             shutdown: Mutex::new(None),
             attr_bit: AtomicBool::new(false),
-            marked: Mutex::new(false),
+            marked: Mutex::new(options.resuming),
             freed: AtomicBool::new(false),
             inactivation: Mutex::new(()),
             moves: Mutex::new(()),
@@ -267,6 +270,13 @@ impl Fs {
         self.ifree.fetch_add(change.ifree, Ordering::AcqRel);
     }
 
+    /// Counts blocks of groups that were just added.
+    pub(crate) fn add_free(&self, blocks: u64) {
+        let blocks = i64::try_from(blocks).unwrap_or(i64::MAX);
+        self.available.fetch_add(blocks, Ordering::AcqRel);
+        self.fdblocks.fetch_add(blocks, Ordering::AcqRel);
+    }
+
     /// Tells that there are extended attributes on the volume now.
     pub(crate) fn note_attr(&self) {
         self.attr_bit.store(true, Ordering::Relaxed);
@@ -318,14 +328,14 @@ fn check_v4(sb: &Superblock) -> Result<()> {
 fn check_features(sb: &Superblock, options: &OpenOptions) -> Result<()> {
     let refuse = |what: String| Err(Error::Unsupported(what));
     let incompat = sb.incompat();
-    if incompat.contains(Incompat::NEEDSREPAIR) {
+    if incompat.contains(Incompat::NEEDSREPAIR) && !options.resuming {
         return refuse(
             "the volume needs a repair (an earlier change did not finish): run \
                        xfs_repair on it first"
                 .into(),
         );
     }
-    let unknown = incompat - INCOMPAT_KNOWN;
+    let unknown = incompat - INCOMPAT_KNOWN - Incompat::NEEDSREPAIR;
     if !unknown.is_empty() {
         return refuse(format!("incompatible feature not supported: {}", describe(unknown)));
     }

@@ -36,4 +36,7 @@ pub use devices::{Device, Devices};
 pub use error::{EFSCORRUPTED, Error, Result};
 pub use file::Segment;
 pub use fs::{Fs, OpenOptions};
-pub use ops::{Content, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs, Times, XattrMode};
+pub use ops::{
+    Content, Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs, Times, XattrMode,
+    whole_groups,
+};

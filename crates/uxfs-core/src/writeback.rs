@@ -38,7 +38,7 @@ impl Fs {
     }
 
     /// As [`Fs::sync`], with transactions shut out already.
-    fn sync_alone(&self) -> Result<()> {
+    pub(crate) fn sync_alone(&self) -> Result<()> {
         let wrote = self.write_all()?;
         if !wrote && !*self.marked.lock() {
             return Ok(());
@@ -85,7 +85,7 @@ impl Fs {
     }
 
     /// Writes all that is dirty, and says whether anything was.
-    fn write_all(&self) -> Result<bool> {
+    pub(crate) fn write_all(&self) -> Result<bool> {
         self.check_running()?;
         let home = self.bufs.dirty_bytes() == 0 && self.inodes.dirty_count() == 0;
         if home {
@@ -106,7 +106,7 @@ impl Fs {
         if self.freed.load(Ordering::Acquire) { self.mark_in_danger() } else { Ok(()) }
     }
 
-    fn mark_in_danger(&self) -> Result<()> {
+    pub(crate) fn mark_in_danger(&self) -> Result<()> {
         let mut marked = self.marked.lock();
         if !*marked && !self.options.unfinished {
             self.put_superblock(true)?;
@@ -131,14 +131,14 @@ impl Fs {
         Ok(())
     }
 
-    fn write_superblock(&self, sector: &[u8]) -> Result<()> {
+    pub(crate) fn write_superblock(&self, sector: &[u8]) -> Result<()> {
         self.dev.write_at(0, sector).map_err(|source| {
             self.shut_down(format!("writing the superblock: {source}"));
             Error::Io { what: "writing", daddr: Daddr(0), source }
         })
     }
 
-    fn flush(&self) -> Result<()> {
+    pub(crate) fn flush(&self) -> Result<()> {
         self.dev.flush().map_err(|source| {
             self.shut_down(format!("flushing: {source}"));
             Error::Io { what: "flushing", daddr: Daddr(0), source }

@@ -28,6 +28,7 @@ pub struct FileDev {
     len: u64,
     read_only: bool,
     regular: bool,
+    sector: u32,
     /// The same file opened for direct I/O, where the host can; opened at the first bulk write.
     direct: OnceLock<Option<File>>,
 }
@@ -37,15 +38,21 @@ impl FileDev {
     ///
     /// # Errors
     /// Those of opening; [`io::ErrorKind::ResourceBusy`] if another process has it, or if it is to
-    /// be written and the kernel has it mounted.
+    /// be written and the kernel has it mounted or otherwise in use.
     pub fn open(path: &Path, mode: OpenMode) -> io::Result<Self> {
         let write = mode != OpenMode::Read;
+        let device = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
+        // On a block device this is the kernel's own claim: whoever mounted it, or made it part of
+        // another device, has that.
+        let claim = if write && device { OFlags::EXCL.bits() as i32 } else { 0 };
         let file = OpenOptions::new()
             .read(true)
             .write(write)
             .create(matches!(mode, OpenMode::Create(_)))
             .truncate(false)
-            .open(path)?;
+            .custom_flags(claim)
+            .open(path)
+            .map_err(|error| lock::explain(error, path))?;
         lock::lock(&file, write, path)?;
         if write {
             lock::refuse_mounted(&file, path)?;
@@ -66,7 +73,8 @@ impl FileDev {
         // A block device's metadata tell no length; its end does.
         let len = (&file).seek(SeekFrom::End(0))?;
         let direct = OnceLock::new();
-        Ok(Self { file, len, read_only: !write, regular: kind.is_file(), direct })
+        let sector = if device { rustix::fs::ioctl_blksszget(&file).unwrap_or(512) } else { 512 };
+        Ok(Self { file, len, read_only: !write, regular: kind.is_file(), sector, direct })
     }
 
     fn direct(&self) -> Option<&File> {
@@ -159,6 +167,10 @@ impl BlockDev for FileDev {
 
     fn read_only(&self) -> bool {
         self.read_only
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.sector
     }
 
     fn as_file(&self) -> Option<&File> {

@@ -12,12 +12,17 @@ mod aligned;
 mod file;
 mod lock;
 mod memory;
+pub mod partition;
+mod qcow2;
+mod slice;
 
 use std::io::{self, IoSlice};
 
 pub use aligned::AlignedBuf;
 pub use file::{FileDev, OpenMode};
 pub use memory::MemDev;
+pub use qcow2::{Qcow2Dev, is_qcow2};
+pub use slice::Slice;
 
 /// Alignment, in memory and on the device, at which direct I/O works everywhere.
 pub const DIRECT_ALIGN: usize = 4096;
@@ -103,6 +108,11 @@ pub trait BlockDev: Send + Sync {
 
     /// May it be written to?
     fn read_only(&self) -> bool;
+
+    /// Bytes in a sector, in which an MBR counts.
+    fn sector_size(&self) -> u32 {
+        512
+    }
 
     /// The file below, if there is one, for copying without passing through user space.
     fn as_file(&self) -> Option<&std::fs::File> {

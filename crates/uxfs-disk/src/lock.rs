@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 /// Takes an advisory lock on the file, shared for readers, exclusive for writers.
 pub(crate) fn lock(file: &File, exclusive: bool, path: &Path) -> io::Result<()> {
@@ -14,13 +15,35 @@ pub(crate) fn lock(file: &File, exclusive: bool, path: &Path) -> io::Result<()> 
     } else {
         FlockOperation::NonBlockingLockShared
     };
-    flock(file, operation).map_err(|errno| match errno {
-        rustix::io::Errno::WOULDBLOCK => io::Error::new(
+    flock(file, operation).or_else(|errno| match errno {
+        // Media that know no locks cannot be written by anybody else either, or are read at one's
+        // own risk, as by any other program.
+        Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS if !exclusive => Ok(()),
+        Errno::WOULDBLOCK => Err(io::Error::new(
             io::ErrorKind::ResourceBusy,
             format!("{} is in use by another process", path.display()),
-        ),
-        other => other.into(),
+        )),
+        other => Err(other.into()),
     })
+}
+
+/// Says what the kernel means when it refuses the claim of a block device.
+pub(crate) fn explain(error: io::Error, path: &Path) -> io::Error {
+    if error.raw_os_error() != Some(Errno::BUSY.raw_os_error()) {
+        return error;
+    }
+    let how = std::fs::metadata(path)
+        .ok()
+        .and_then(|meta| mount_of(rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev())));
+    let text = match how {
+        Some(at) => format!("{} is mounted (on {at}); unmount it first", path.display()),
+        None => format!(
+            "{} is in use by the kernel: it or a part of it is mounted, or belongs to another \
+             device",
+            path.display()
+        ),
+    };
+    io::Error::new(io::ErrorKind::ResourceBusy, text)
 }
 
 /// Refuses a file or device that the kernel has mounted, directly or through a loop device.

@@ -13,6 +13,7 @@ mod config;
 mod defaults;
 mod error;
 mod groups;
+mod grown;
 mod layout;
 mod log;
 mod minlog;
@@ -28,6 +29,7 @@ mod write;
 
 pub use config::MAX_CONFIG_BYTES;
 pub use error::MkfsError;
+pub use grown::{options_like, write_groups};
 pub use layout::{Layout, MIN_LOG_BYTES, MIN_VOLUME_BYTES};
 pub use options::{
     Autofsck, DataOptions, InodeOptions, LogOptions, MetaOptions, NamingOptions, Options,

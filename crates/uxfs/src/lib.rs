@@ -7,6 +7,8 @@ pub mod import;
 pub mod copy;
 pub mod export;
 pub mod posix;
+pub mod resize;
+pub mod volume;
 
 pub use uxfs_archive as archive;
 pub use uxfs_core::{

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use uxfs::disk::{FileDev, OpenMode};
+use uxfs::disk::OpenMode;
+use uxfs::volume;
 use uxfs_check::{CheckOptions, check};
 
+use crate::image::Images;
 use crate::session::{Failure, Result, Session};
 
 /// Verify a volume, reading only
@@ -32,9 +34,9 @@ pub(crate) struct Options {
 const OPERATIONAL: u8 = 8;
 
 /// Checks, and prints what was found.
-pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let name = options.image.as_os_str();
-    let dev = match FileDev::open(&options.image, OpenMode::Read) {
+    let dev = match volume::open(&options.image, OpenMode::Read, images.place()) {
         Ok(dev) => dev,
         Err(error) => {
             session.fail_with(OPERATIONAL, Failure::host(name, &error));
@@ -46,7 +48,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
         bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
     });
-    let checked = check(&dev, &CheckOptions::default(), &|progress| {
+    let checked = check(&*dev, &CheckOptions::default(), &|progress| {
         if let Some(bar) = &bar {
             bar.set_length(progress.total);
             bar.set_position(progress.done);
@@ -65,7 +67,9 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
             session.print(format!("{report}\n"))
         }
         Err(error) => {
-            session.fail_with(error.exit_code(), Failure::new(name, error.to_string()));
+            let hint = images.place().is_whole().then(|| volume::partitions_hint(&dev)).flatten();
+            let words = hint.unwrap_or_else(|| error.to_string());
+            session.fail_with(error.exit_code(), Failure::new(name, words));
             Ok(())
         }
     }

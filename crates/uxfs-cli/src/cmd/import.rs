@@ -12,6 +12,7 @@ use uxfs::archive::Platform;
 use uxfs::import::{self, Headroom, IdMap, ImportOptions, ImportSource, Owners, Progress};
 
 use super::mkfs::Geometry;
+use crate::image::Images;
 use crate::session::{Failure, Result, Session};
 use crate::users::{self, Owner};
 use crate::{number, time};
@@ -168,7 +169,7 @@ impl Options {
 }
 
 /// Imports.
-pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut wanted = ImportOptions::from_source(options.source()?, &options.image);
     wanted.owners = options.owners();
     wanted.source_date_epoch = time::source_date_epoch().map_err(Failure::bare)?;
@@ -181,6 +182,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     if let Some(label) = &options.label {
         wanted.mkfs.apply('L', label).map_err(|e| Failure::bare(e.to_string()))?;
     }
+    wanted.place = images.place().clone();
     wanted.size = options.size;
     wanted.headroom = options.headroom.unwrap_or_default();
     wanted.force = options.force;

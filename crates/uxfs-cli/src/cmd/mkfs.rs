@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use uxfs::disk::{BlockDev, FileDev, OpenMode};
+use uxfs::disk::OpenMode;
 use uxfs::format::timestamp::Timestamp;
 use uxfs::mkfs::{self, Layout, MkfsError, Preset, WriteOptions};
+use uxfs::volume::{self, Place};
 
+use crate::image::Images;
 use crate::session::{Failure, Result, Session};
 use crate::time;
 
@@ -157,7 +159,7 @@ fn read_config(path: &str) -> std::result::Result<String, MkfsError> {
 }
 
 /// Makes the volume.
-pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let refused = |error: MkfsError| Failure::bare(error.to_string());
     let mut wanted = options.geometry.options().map_err(refused)?;
     wanted.unsupported = options.unsupported;
@@ -173,7 +175,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
         (None, Some(path)) => path,
         (None, None) => return Err(Failure::bare("no device name given in argument list")),
     };
-    let length = length(&path)?;
+    let length = length(&path, images.place())?;
     let asked = wanted.data.size.is_some();
     if length.is_none() && !asked {
         return Err(Failure::new(&path, "no such file: give its size as -d size=SIZE"));
@@ -187,13 +189,16 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     };
     let layout = Layout::new(&wanted, room).map_err(refused)?;
     if !options.force && length.is_some() {
-        refuse_existing(&path)?;
+        refuse_existing(&path, images.place())?;
     }
     if !options.quiet || options.no_write {
         session.print(mkfs::table(&layout, &path.display().to_string()))?;
         session.flush()?;
     }
-    if options.no_write { Ok(()) } else { write(options, &path, length, &layout) }
+    if options.no_write {
+        return Ok(());
+    }
+    write(options, (&path, images.place()), length, &layout)
 }
 
 /// Bytes of what is there already.
@@ -202,24 +207,23 @@ enum Length {
     Device(u64),
 }
 
-fn length(path: &Path) -> Result<Option<Length>> {
+fn length(path: &Path, place: &Place) -> Result<Option<Length>> {
     let host = |error: std::io::Error| Failure::host(path, &error);
     match std::fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && place.is_whole() => Ok(None),
         Err(error) => Err(host(error)),
-        Ok(meta) if meta.is_file() => Ok(Some(Length::File(meta.len()))),
-        Ok(meta) if meta.file_type().is_block_device() => {
-            let device = FileDev::open(path, OpenMode::Read).map_err(host)?;
-            Ok(Some(Length::Device(device.len())))
+        Ok(meta) if meta.is_file() || meta.file_type().is_block_device() => {
+            let fixed = volume::fixed_len(path, place).map_err(host)?;
+            Ok(Some(fixed.map_or(Length::File(meta.len()), Length::Device)))
         }
         Ok(_) => Err(Failure::new(path, "neither a file nor a block device")),
     }
 }
 
-fn refuse_existing(path: &Path) -> Result<()> {
+fn refuse_existing(path: &Path, place: &Place) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(path, &error);
-    let device = FileDev::open(path, OpenMode::Read).map_err(host)?;
-    match mkfs::signature::existing(&device).map_err(host)? {
+    let device = volume::open(path, OpenMode::Read, place).map_err(host)?;
+    match mkfs::signature::existing(&*device).map_err(host)? {
         Some(what) => Err(Failure::bare(format!(
             "{} appears to contain an existing filesystem ({what}).\n\
              uxfs: mkfs: Use the -f option to force overwrite.",
@@ -229,7 +233,12 @@ fn refuse_existing(path: &Path) -> Result<()> {
     }
 }
 
-fn write(options: &Options, path: &Path, length: Option<Length>, layout: &Layout) -> Result<()> {
+fn write(
+    options: &Options,
+    (path, place): (&Path, &Place),
+    length: Option<Length>,
+    layout: &Layout,
+) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(path, &error);
     let size = layout.size_bytes();
     // Cutting a file to nothing first is as good as discarding it; -K keeps what is there.
@@ -245,12 +254,12 @@ fn write(options: &Options, path: &Path, length: Option<Length>, layout: &Layout
         }
         Some(Length::Device(_)) => (OpenMode::Write, false),
     };
-    let device = FileDev::open(path, mode).map_err(host)?;
-    if !options.keep && !device.is_regular() {
+    let device = volume::open(path, mode, place).map_err(host)?;
+    if !options.keep && mode == OpenMode::Write {
         device.discard(0, device.len());
     }
     let epoch = time::source_date_epoch().map_err(Failure::bare)?;
     let now = epoch.map(|sec| Timestamp { sec, nsec: 0 });
     let how = WriteOptions { zero_log: zero, now, ..WriteOptions::default() };
-    mkfs::write(layout, &device, &how).map_err(|error| Failure::new(path, error.to_string()))
+    mkfs::write(layout, &*device, &how).map_err(|error| Failure::new(path, error.to_string()))
 }

@@ -18,6 +18,7 @@ pub(crate) mod man;
 pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mv;
+pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod stat;
 pub(crate) mod truncate;

@@ -7,6 +7,7 @@ mod bed;
 mod builds;
 mod copies;
 mod devices;
+mod disks;
 mod edits;
 mod listings;
 mod refusals;

@@ -3,18 +3,23 @@
 
 mod build;
 mod create;
+mod grow;
 mod link;
 mod lookup;
 mod parent;
 mod remove;
 mod rename;
+mod replicate;
+mod reserve;
 mod setattr;
 mod stat;
 mod xattr;
 
 pub use build::Content;
 pub use create::{NewInode, Times};
+pub use grow::whole_groups;
 pub use rename::RenameFlags;
+pub use replicate::Move;
 pub use setattr::SetAttr;
 pub use stat::{Stat, StatFs};
 pub use xattr::XattrMode;

@@ -59,7 +59,7 @@ impl Roots {
 }
 
 impl Plan {
-    fn new(layout: &Layout, ag: AgNo) -> Self {
+    fn new(layout: &Layout, ag: AgNo, with_list: bool) -> Self {
         let roots = Roots::new(layout);
         let fixed = layout.units.fixed_blocks();
         let end = layout.ag_len(ag);
@@ -70,7 +70,7 @@ impl Plan {
             None => vec![(fixed, end)],
         };
         free.retain(|(start, end)| start < end);
-        let wanted = layout.free_list_blocks();
+        let wanted = if with_list { layout.free_list_blocks() } else { 0 };
         let behind = log.map_or(end - fixed, |(start, len)| end - (start + len));
         // mkfs.xfs leaves the free list empty where the log takes all but a rest of the AG.
         let full = behind == 0 || free.iter().map(|(from, to)| to - from).sum::<u32>() < wanted;
@@ -179,8 +179,8 @@ fn cut(free: &mut Vec<(u32, u32)>, from: u32, to: u32) {
 
 impl Writer<'_> {
     /// Writes an AG's headers and btree roots.
-    pub(super) fn group(&self, ag: AgNo) -> Result<(), MkfsError> {
-        let plan = Plan::new(self.layout, ag);
+    pub(crate) fn group(&self, ag: AgNo) -> Result<(), MkfsError> {
+        let plan = Plan::new(self.layout, ag, self.grown.is_none());
         let units = &self.layout.units;
         let block = units.block as usize;
         let sector = units.sector as usize;

@@ -31,11 +31,13 @@ pub struct WriteOptions {
 }
 
 /// What the parts of a volume need to be written.
-struct Writer<'a> {
+pub(crate) struct Writer<'a> {
     layout: &'a Layout,
     geo: Geometry,
     dev: &'a dyn BlockDev,
     how: &'a WriteOptions,
+    /// The superblock of a volume that exists and grows.
+    grown: Option<&'a Superblock>,
 }
 
 /// Makes the volume: everything on the device is overwritten or lost.
@@ -51,7 +53,7 @@ pub fn write(layout: &Layout, dev: &dyn BlockDev, how: &WriteOptions) -> Result<
         ));
     }
     let geo = Geometry::new(&layout.superblock());
-    let writer = Writer { layout, geo, dev, how };
+    let writer = Writer { layout, geo, dev, how, grown: None };
     if !how.zero_log {
         writer.clear_stale()?;
     }
@@ -70,7 +72,17 @@ pub fn write(layout: &Layout, dev: &dyn BlockDev, how: &WriteOptions) -> Result<
     Ok(())
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    /// For groups that are added to the volume of `sb`, whose layout is `layout`.
+    pub(crate) fn growing(
+        layout: &'a Layout,
+        sb: &'a Superblock,
+        dev: &'a dyn BlockDev,
+        how: &'a WriteOptions,
+    ) -> Self {
+        Self { layout, geo: Geometry::new(sb), dev, how, grown: Some(sb) }
+    }
+
     /// Writes `bytes` at a byte offset of the device.
     fn put(&self, what: &'static str, offset: u64, bytes: &[u8]) -> Result<(), MkfsError> {
         self.dev.write_at(offset, bytes).map_err(MkfsError::io(what))
@@ -95,6 +107,9 @@ impl Writer<'_> {
     /// The copy in an AG: as things stood before the first inodes were made, with the root inode
     /// noted in two of the copies for repair to find.
     fn secondary(&self, ag: AgNo) -> Result<Vec<u8>, MkfsError> {
+        if let Some(sb) = self.grown {
+            return self.superblock_sector(sb);
+        }
         let mut sb = self.layout.superblock();
         let count = self.layout.groups.count;
         if ag.0 != count - 1 && ag.0 != (count - 1) / 2 {

@@ -86,7 +86,7 @@ impl Under {
 }
 
 /// The way to the threads that move data.
-pub(super) struct Movers<'a> {
+pub(crate) struct Movers<'a> {
     send: SyncSender<Batch>,
     under: &'a Under,
     spare: Receiver<AlignedBuf>,
@@ -94,11 +94,11 @@ pub(super) struct Movers<'a> {
     open: Vec<Batch>,
     failure: &'a Mutex<Option<io::Error>>,
     /// Can movers read the source's file themselves?
-    pub(super) can_copy: bool,
+    pub(crate) can_copy: bool,
 }
 
 /// Runs `body` with movers at work; all is moved when it returns well.
-pub(super) fn with_movers<R>(
+pub(crate) fn with_movers<R>(
     device: &Arc<dyn BlockDev>,
     source: Option<&File>,
     body: impl FnOnce(&mut Movers<'_>) -> Result<R, ImportError>,
@@ -191,7 +191,7 @@ fn fill(source: Option<&File>, batch: &Batch, buf: &mut AlignedBuf) -> io::Resul
 impl Movers<'_> {
     /// Moves `len` bytes at `from` in the source's file to `device`, a multiple of `block` bytes;
     /// the rest of the last block becomes zero.
-    pub(super) fn copy(&mut self, from: u64, device: u64, len: u64, block: usize) {
+    pub(crate) fn copy(&mut self, from: u64, device: u64, len: u64, block: usize) {
         let mut done = 0;
         while done < len {
             let room = self.room(device + done, block, false);
@@ -202,7 +202,7 @@ impl Movers<'_> {
     }
 
     /// Moves `len` bytes that `read` delivers.
-    pub(super) fn stream(
+    pub(crate) fn stream(
         &mut self,
         device: u64,
         len: u64,
@@ -265,7 +265,7 @@ impl Movers<'_> {
 
     /// Waits until all data has arrived that is on its way to these segments, which are about to
     /// be freed.
-    pub(super) fn settle(&mut self, segments: &[Segment]) {
+    pub(crate) fn settle(&mut self, segments: &[Segment]) {
         let meant = |(start, end): (u64, u64)| {
             segments.iter().any(|s| s.device.is_some_and(|at| at < end && start < at + s.len))
         };
@@ -291,7 +291,7 @@ impl Movers<'_> {
     ///
     /// # Errors
     /// The first failure of a mover so far.
-    pub(super) fn finish(&mut self) -> Result<(), ImportError> {
+    pub(crate) fn finish(&mut self) -> Result<(), ImportError> {
         self.flush();
         if failed(self.failure) {
             return Err(ImportError::Data(io::ErrorKind::Other.into()));

@@ -13,7 +13,7 @@
 //!    is known, by the host's room for it.
 
 mod adjust;
-mod data;
+pub(crate) mod data;
 mod origin;
 mod size;
 mod tree;
@@ -25,9 +25,11 @@ use std::sync::Arc;
 use uxfs_archive::{ArchiveError, Source};
 use uxfs_core::clock::Clock;
 use uxfs_core::{Fs, OpenOptions};
-use uxfs_disk::{BlockDev, FileDev, OpenMode};
+use uxfs_disk::{BlockDev, OpenMode};
 use uxfs_format::timestamp::Timestamp;
 use uxfs_mkfs as mkfs;
+
+use crate::volume::{self, Place};
 
 use adjust::Adjust;
 pub use adjust::{IdMap, Owners};
@@ -44,6 +46,8 @@ pub struct ImportOptions {
     pub source: ImportSource,
     /// The image.
     pub image: PathBuf,
+    /// Where in it the volume lies. A part of a disk has the size it has.
+    pub place: Place,
     /// Size of a new image in bytes; `None` computes one that fits.
     pub size: Option<u64>,
     /// What to leave free in an image of computed size.
@@ -75,6 +79,7 @@ impl ImportOptions {
         Self {
             source,
             image: image.into(),
+            place: Place::whole(),
             size: None,
             headroom: Headroom::default(),
             mkfs: mkfs::Options::default(),
@@ -187,7 +192,7 @@ pub fn run(
     options: &ImportOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<ImportSummary, ImportError> {
-    if options.force || !has_volume(&options.image)? {
+    if options.force || !has_volume(options)? {
         return into_new(options, progress);
     }
     if options.size.is_some() {
@@ -197,12 +202,12 @@ pub fn run(
         return Err(ImportError::Usage(problem));
     }
     let origin = Origin::new(&options.source)?;
-    let device = open_device(&options.image, OpenMode::Write)?;
+    let device = open_device(options, OpenMode::Write)?;
     let mut identity = vec![0; SECTOR];
     device.read_at(0, &mut identity).map_err(ImportError::host(&options.image))?;
     // The counters in it make two imports one after the other differ.
     let open = options.opening(&identity, options.source_date_epoch.is_some());
-    let fs = Fs::open(Arc::new(device), open)?;
+    let fs = Fs::open(device, open)?;
     let summary = fill_all(&fs, &origin, &options.adjust(), false, progress)?;
     fs.close()?;
     Ok(summary)
@@ -221,9 +226,8 @@ fn into_new(
     let repeatable = options.source_date_epoch.is_some() || options.mkfs.uuid.is_some();
     let mut open = options.opening(&layout.uuid().0, repeatable);
     open.unfinished = true;
-    let device = open_device(&options.image, OpenMode::Create(size))?;
-    let zero = device.is_regular();
-    let device: Arc<dyn BlockDev> = Arc::new(device);
+    let zero = size::fixed(options)?.is_none();
+    let device = open_device(options, OpenMode::Create(size))?;
     let how = mkfs::WriteOptions { in_progress: true, zero_log: zero, now: Some(open.clock.now()) };
     mkfs::write(&layout, &*device, &how)?;
     let fs = Fs::open(device, open)?;
@@ -233,20 +237,27 @@ fn into_new(
     Ok(summary)
 }
 
-fn open_device(path: &Path, mode: OpenMode) -> Result<FileDev, ImportError> {
-    FileDev::open(path, mode).map_err(ImportError::host(path))
+fn open_device(options: &ImportOptions, mode: OpenMode) -> Result<Arc<dyn BlockDev>, ImportError> {
+    volume::open(&options.image, mode, &options.place).map_err(ImportError::host(&options.image))
 }
 
 /// Is there a volume to add to? A file that holds something else is refused.
-fn has_volume(path: &Path) -> Result<bool, ImportError> {
+fn has_volume(options: &ImportOptions) -> Result<bool, ImportError> {
+    let path = &options.image;
     match std::fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && options.place.is_whole() => {
+            return Ok(false);
+        }
         Err(error) => return Err(ImportError::host(path)(error)),
         Ok(meta) if meta.is_file() && meta.len() == 0 => return Ok(false),
         Ok(_) => {}
     }
-    let device = open_device(path, OpenMode::Read)?;
-    match mkfs::signature::existing(&device).map_err(ImportError::host(path))? {
+    let device = open_device(options, OpenMode::Read)?;
+    if let Some(hint) = options.place.is_whole().then(|| volume::partitions_hint(&device)).flatten()
+    {
+        return Err(ImportError::Usage(format!("{} is {hint}", path.display())));
+    }
+    match mkfs::signature::existing(&*device).map_err(ImportError::host(path))? {
         Some("xfs") => Ok(true),
         None => Ok(false),
         Some(other) => {

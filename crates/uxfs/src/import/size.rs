@@ -1,11 +1,13 @@
 //! How large a new image must be to hold a tree.
 
+use std::io;
 use std::path::Path;
 
 use uxfs_archive::{Entry, Kind, Source};
 
 use super::origin::Origin;
 use super::{ImportError, ImportOptions};
+use crate::volume;
 
 /// What to leave free in an image whose size is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +34,11 @@ pub(super) fn of_image(options: &ImportOptions, origin: &Origin) -> Result<u64, 
     if let Some(size) = options.size {
         return Ok(size);
     }
+    if let Some(len) = fixed(options)? {
+        return Ok(len);
+    }
     let mut room = host_room(&options.image);
     if let Ok(meta) = std::fs::metadata(&options.image) {
-        if !meta.is_file() {
-            // A device has the size it has.
-            let device = super::open_device(&options.image, uxfs_disk::OpenMode::Read)?;
-            return Ok(uxfs_disk::BlockDev::len(&device));
-        }
         // It is going to be made anew.
         room = room.saturating_add(std::os::unix::fs::MetadataExt::blocks(&meta) * 512);
     }
@@ -65,6 +65,16 @@ pub(super) fn of_image(options: &ImportOptions, origin: &Origin) -> Result<u64, 
     let total = needed.saturating_add(headroom).saturating_add(FIXED + log);
     let total = total.max(SMALLEST).checked_next_multiple_of(1 << 20);
     total.ok_or_else(|| ImportError::Usage("the tree is larger than any volume".into()))
+}
+
+/// Bytes of a device or part of a disk, which has the size it has; `None` for a file.
+pub(super) fn fixed(options: &ImportOptions) -> Result<Option<u64>, ImportError> {
+    match volume::fixed_len(&options.image, &options.place) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && options.place.is_whole() => {
+            Ok(None)
+        }
+        other => other.map_err(ImportError::host(&options.image)),
+    }
 }
 
 /// Bytes that the host's file system has left where an image is to lie.

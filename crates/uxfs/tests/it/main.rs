@@ -17,6 +17,7 @@ mod listing;
 mod matrix;
 mod model;
 mod names;
+mod resize;
 mod space;
 mod threads;
 mod v4;

@@ -11,14 +11,14 @@ const PAGE: usize = 4096;
 
 /// What is counted down to a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(crate) enum Call {
     Read,
     Write,
     Flush,
 }
 
 /// An image with changes of its own.
-pub(super) struct Overlay {
+pub(crate) struct Overlay {
     base: Arc<Vec<u8>>,
     pages: Mutex<HashMap<usize, Box<[u8]>>>,
     fails: Option<Call>,
@@ -26,22 +26,22 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    pub(super) fn new(base: Arc<Vec<u8>>) -> Self {
+    pub(crate) fn new(base: Arc<Vec<u8>>) -> Self {
         Self { base, pages: Mutex::default(), fails: None, left: AtomicI64::new(0) }
     }
 
     /// One whose call number `number` of this kind, and all of the kind behind it, fail.
-    pub(super) fn failing(base: Arc<Vec<u8>>, call: Call, number: i64) -> Self {
+    pub(crate) fn failing(base: Arc<Vec<u8>>, call: Call, number: i64) -> Self {
         Self { fails: Some(call), left: AtomicI64::new(number), ..Self::new(base) }
     }
 
     /// Has it failed?
-    pub(super) fn failed(&self) -> bool {
+    pub(crate) fn failed(&self) -> bool {
         self.fails.is_some() && self.left.load(Ordering::Relaxed) < 0
     }
 
     /// The image as it is now.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut all = self.base.to_vec();
         for (page, bytes) in &*self.pages.lock().unwrap() {
             all[page * PAGE..][..PAGE].copy_from_slice(bytes);

@@ -1,7 +1,7 @@
 //! Damaged volumes and failing devices: errors, never a panic, never a walk without end, and a
 //! volume that is marked when it may be a mixture.
 
-mod device;
+pub(crate) mod device;
 mod fault;
 mod v4;
 
@@ -21,7 +21,7 @@ use crate::{listing, names};
 use device::Overlay;
 
 /// A volume with every form of everything, as bytes.
-fn rich(line: &str, mib: u64) -> Arc<Vec<u8>> {
+pub(crate) fn rich(line: &str, mib: u64) -> Arc<Vec<u8>> {
     let dev: Arc<dyn BlockDev> = Arc::new(MemDev::new(mib * MIB));
     let mut options = mkfs::Options { unsupported: true, ..mkfs::Options::default() };
     let words: Vec<&str> = line.split_whitespace().collect();

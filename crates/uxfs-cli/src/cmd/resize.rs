@@ -1,0 +1,84 @@
+//! `uxfs resize`: a volume longer or shorter.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Map, json};
+use uxfs::resize::{self, How, ResizeOptions, Target};
+
+use crate::image::Images;
+use crate::session::{Failure, Result, Session};
+use crate::{json, number};
+
+/// Make a volume longer or shorter
+///
+/// Without SIZE the volume grows to fill its file, partition or device, as with xfs_growfs. With
+/// SIZE it becomes that long, and so does an image that is a file; --minimize makes it as short as
+/// holds its files. An empty tail is cut off in place. If the tail holds something, the volume is
+/// made again beside the old one, which it then replaces: everything is kept but inode numbers and
+/// the sharing of blocks between files.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    uxfs resize disk.img 20G\n  \
+    uxfs resize --minimize disk.img\n  \
+    truncate -s +5G disk.img && uxfs resize disk.img\n  \
+    uxfs resize --partition root whole-disk.img")]
+pub(crate) struct Options {
+    /// As a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do not say what was done
+    #[arg(short, long)]
+    quiet: bool,
+    /// As short as holds the files
+    #[arg(long, conflicts_with = "size")]
+    minimize: bool,
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    /// The new length, as in 4G
+    #[arg(value_name = "SIZE", value_parser = parse_size)]
+    size: Option<u64>,
+}
+
+fn parse_size(text: &str) -> std::result::Result<u64, String> {
+    number::size(text).ok_or_else(|| "not a size such as 4G".into())
+}
+
+/// Resizes.
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    let target = match (options.minimize, options.size) {
+        (true, _) => Target::Minimize,
+        (false, Some(bytes)) => Target::Bytes(bytes),
+        (false, None) => Target::Fill,
+    };
+    let mut wanted = ResizeOptions::new(&options.image, target);
+    wanted.place = images.place().clone();
+    let done = resize::run(&wanted).map_err(|error| match error {
+        resize::ResizeError::Volume(error) => images.not_a_volume(&options.image, error),
+        resize::ResizeError::Host { path, source } => Failure::host(path, &source),
+        other => Failure::new(&options.image, other.to_string()),
+    })?;
+    let how = match done.how {
+        How::Unchanged => "unchanged",
+        How::Grown => "grown",
+        How::Cut => "cut",
+        How::Rebuilt => "rebuilt",
+    };
+    if options.json {
+        let mut map = Map::new();
+        map.insert("image".into(), json!(options.image.display().to_string()));
+        map.insert("before_bytes".into(), json!(done.before));
+        map.insert("after_bytes".into(), json!(done.after));
+        map.insert("how".into(), json!(how));
+        return session.print(json::document("resize", map));
+    }
+    if options.quiet {
+        return Ok(());
+    }
+    let name = options.image.display();
+    session.print(match done.how {
+        How::Unchanged => format!("{name}: {} bytes as before\n", done.before),
+        _ => format!("{name}: {how} from {} to {} bytes\n", done.before, done.after),
+    })
+}

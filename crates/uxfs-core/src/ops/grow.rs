@@ -1,0 +1,216 @@
+//! Changing the length of a volume in place: longer by groups at its end and a longer last group,
+//! shorter by a tail that holds nothing.
+//!
+//! 1. Neither moves anything: inode numbers and data stay. What lies in a tail to be cut stands in
+//!    its way, and the volume is then left as it was.
+//! 2. The volume is marked as needing repair from before the first byte of it is overwritten until
+//!    all is on stable storage: what is cut off in between is seen as such, and xfs_repair finishes
+//!    it.
+//! 3. The primary superblock tells the new length only when the device has the new groups, and the
+//!    device may be cut only when this returns.
+//!
+//! Called by the library's resize, which makes the new groups' content and the device's room.
+
+use uxfs_format::agf::Agf;
+use uxfs_format::agi::Agi;
+use uxfs_format::features::Incompat;
+use uxfs_format::superblock::Superblock;
+use uxfs_format::verify::{self, BufKind};
+use uxfs_format::{AgBlock, AgNo, Daddr, Geometry};
+
+use crate::alloc::{self, Want, freelist};
+use crate::error::{Error, Result};
+use crate::fs::{Fs, OpenOptions};
+use crate::tx::{Counters, Tx};
+
+impl Fs {
+    /// Makes the volume `dblocks` blocks long, which is more than it has. The caller has put a
+    /// fresh group's content, with `fresh_free` free blocks in all, on the device behind the
+    /// present last group for each that comes, and nobody else has the volume open.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a length that is none; what the device says. After an error the
+    /// volume may be marked as needing repair.
+    pub fn grow(self, dblocks: u64, fresh_free: u64) -> Result<()> {
+        self.check_writable()?;
+        let old = self.geo.clone();
+        let new = resized(&old, dblocks)?;
+        if dblocks <= old.dblocks || self.dev.len() >> old.block_log < dblocks {
+            return Err(Error::Invalid("a volume grows into room that its device has"));
+        }
+        let last = AgNo(old.ag_count - 1);
+        let dev = std::sync::Arc::clone(&self.dev);
+        let options = OpenOptions { resuming: true, ..self.options.clone() };
+        {
+            let _alone = self.gate.write();
+            self.sync_alone()?;
+            // What was put behind the end has to be there before the superblock tells of it.
+            self.flush()?;
+            self.add_free(fresh_free);
+            let sector = self.edit_superblock(|sb| {
+                set_len(sb, &new);
+                sb.features_incompat.set((sb.incompat() | Incompat::NEEDSREPAIR).bits());
+            });
+            self.write_superblock(&sector)?;
+            self.flush()?;
+            set_group_len(&self, last, new.ag_len(last))?;
+        }
+        drop(self);
+        let grown = Self::open(dev, options)?;
+        let more = new.ag_len(last) - old.ag_len(last);
+        if more > 0 {
+            let mut tx = Tx::begin(&grown, 0)?;
+            tx.lock_ag(last)?;
+            freelist::fix(&mut tx, last)?;
+            alloc::free_extent(&mut tx, last, AgBlock(old.ag_len(last)), more)?;
+            tx.count(Counters { fdblocks: more.into(), ..Counters::default() });
+            tx.commit()?;
+        }
+        grown.finish_resize(&new)
+    }
+
+    /// Makes the volume `dblocks` blocks long, which is less than it has, if nothing lies in what
+    /// goes. `false` if something does; the volume is as it was then. Nobody else has it open.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a length that is none; a damaged structure on the way; what the
+    /// device says. After an error the volume may be marked as needing repair.
+    pub fn shrink(self, dblocks: u64) -> Result<bool> {
+        self.check_writable()?;
+        let new = resized(&self.geo, dblocks)?;
+        if dblocks >= self.geo.dblocks {
+            return Err(Error::Invalid("a volume shrinks to fewer blocks than it has"));
+        }
+        let in_reach = |ag: AgNo| ag.0 < new.ag_count;
+        if !in_reach(self.geo.fsb_ag(self.geo.log_start)) {
+            return Ok(false);
+        }
+        let mut tx = Tx::begin_freeing(&self, 0)?;
+        if !take_tail(&mut tx, &new)? {
+            return Ok(false);
+        }
+        tx.commit()?;
+        {
+            let _alone = self.gate.write();
+            self.mark_in_danger()?;
+            self.write_all()?;
+            self.flush()?;
+            let last = AgNo(new.ag_count - 1);
+            set_group_len(&self, last, new.ag_len(last))?;
+        }
+        self.finish_resize(&new)?;
+        Ok(true)
+    }
+
+    /// Writes what is left to write, then the superblock's copies with the new length, then the
+    /// primary, without the mark.
+    fn finish_resize(&self, new: &Geometry) -> Result<()> {
+        let _alone = self.gate.write();
+        self.write_all()?;
+        let sector = self.edit_superblock(|sb| {
+            set_len(sb, new);
+            sb.features_incompat.set((sb.incompat() - Incompat::NEEDSREPAIR).bits());
+        });
+        for ag in 1..new.ag_count {
+            let daddr = new.ag_sector_daddr(AgNo(ag), 0);
+            self.put(daddr, &sector)?;
+        }
+        self.flush()?;
+        self.write_superblock(&sector)?;
+        self.flush()
+    }
+
+    fn put(&self, daddr: Daddr, sector: &[u8]) -> Result<()> {
+        self.dev.write_at(daddr.bytes(), sector).map_err(|source| {
+            self.shut_down(format!("resizing: {source}"));
+            Error::Io { what: "writing", daddr, source }
+        })
+    }
+}
+
+/// The geometry with another length.
+fn resized(geo: &Geometry, dblocks: u64) -> Result<Geometry> {
+    let group = u64::from(geo.ag_blocks);
+    let count = u32::try_from(dblocks.div_ceil(group));
+    let rest = dblocks % group;
+    match count {
+        Ok(count @ 1..) if rest == 0 || rest >= GROUP_MIN => {
+            let mut new = geo.clone();
+            (new.dblocks, new.ag_count) = (dblocks, count);
+            Ok(new)
+        }
+        _ => Err(Error::Invalid("no volume can have this length: its last group is too short")),
+    }
+}
+
+/// Fewest blocks of a last group.
+const GROUP_MIN: u64 = 64;
+
+/// The length that a volume of this geometry can have next to `dblocks`, not above it: a last group
+/// that would be too short is left out.
+pub fn whole_groups(geo: &Geometry, dblocks: u64) -> u64 {
+    let rest = dblocks % u64::from(geo.ag_blocks);
+    if rest < GROUP_MIN { dblocks - rest } else { dblocks }
+}
+
+fn set_len(sb: &mut Superblock, new: &Geometry) {
+    sb.dblocks.set(new.dblocks);
+    sb.agcount.set(new.ag_count);
+}
+
+/// Takes everything behind the new end out of the free space. `false` if not all of it is free.
+fn take_tail(tx: &mut Tx<'_>, new: &Geometry) -> Result<bool> {
+    let old = tx.fs().geo.clone();
+    let last = AgNo(new.ag_count - 1);
+    let (keep, len) = (new.ag_len(last), old.ag_len(last));
+    tx.lock_ag(last)?;
+    let mut gone = u64::from(len - keep);
+    if len > keep {
+        let want = Want { min: len - keep, max: len - keep, align: 1, near: AgBlock(keep) };
+        match alloc::take_extent(tx, last, &want)? {
+            Some((start, _)) if start == AgBlock(keep) => {}
+            _ => return Ok(false),
+        }
+    }
+    for ag in (new.ag_count..old.ag_count).map(AgNo) {
+        tx.lock_ag(ag)?;
+        let agf = tx.agf(ag);
+        let free = u64::from(agf.freeblks.get())
+            + u64::from(agf.flcount.get())
+            + u64::from(agf.btreeblks.get());
+        let empty = tx.agi(ag).count.get() == 0
+            && free == u64::from(old.ag_len(ag)) - u64::from(fixed_blocks(&old));
+        if !empty {
+            return Ok(false);
+        }
+        gone += free;
+    }
+    // A group has fewer than 2^31 blocks, a volume fewer than 2^63.
+    let gone = i64::try_from(gone).unwrap_or(i64::MAX);
+    tx.count(Counters { fdblocks: -gone, ..Counters::default() });
+    Ok(true)
+}
+
+/// Blocks of a group that nothing but its headers and the roots of its trees take.
+fn fixed_blocks(geo: &Geometry) -> u32 {
+    let optional = [geo.has_finobt(), geo.has_rmap(), geo.has_reflink()];
+    geo.ag_header_blocks() + 3 + optional.iter().filter(|has| **has).count() as u32
+}
+
+/// Writes a group's new length into its headers, past the buffers, which know the old geometry.
+fn set_group_len(fs: &Fs, ag: AgNo, len: u32) -> Result<()> {
+    let headers = [(fs.geo.agf_daddr(ag), BufKind::Agf), (fs.geo.agi_daddr(ag), BufKind::Agi)];
+    for (daddr, kind) in headers {
+        let mut sector = vec![0; fs.geo.sector_size as usize];
+        let read = fs.dev.read_at(daddr.bytes(), &mut sector);
+        read.map_err(|source| Error::Io { what: "reading", daddr, source })?;
+        verify::check(&sector, kind, daddr, &fs.geo)?;
+        match kind {
+            BufKind::Agf => Agf::view_mut(&mut sector).length.set(len),
+            _ => Agi::view_mut(&mut sector).length.set(len),
+        }
+        verify::stamp_checksum(&mut sector, kind);
+        fs.put(daddr, &sector)?;
+    }
+    Ok(())
+}

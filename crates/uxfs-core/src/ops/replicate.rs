@@ -1,0 +1,202 @@
+//! Making a file of one volume again on another, as it is: what rebuilding a volume in another size
+//! is made of.
+//!
+//! 1. Kept: type, mode, owners, all four times, project, flags, hints, attributes of every
+//!    namespace, the target of a link, and of data where it is, where it is allocated but
+//!    unwritten, and where there is none.
+//! 2. Not kept: inode number, generation, and the sharing of blocks between files; what lies behind
+//!    the end of a file, unless it was preallocated on purpose.
+//! 3. Data itself is the caller's to move, before the new volume is closed.
+
+use core::ops::ControlFlow;
+
+use uxfs_format::inode::{Flags, Flags2, Fork, S_IFMT};
+use uxfs_format::{FileBlock, Ino};
+
+use super::{NewInode, Times};
+use crate::alloc::Goal;
+use crate::attr::{self, Namespace};
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::inode::InodeState;
+use crate::tx::{InodeSlot, Tx};
+use crate::{bmap, symlink};
+
+/// Whole blocks of a file's data: where they lie on the old device and belong on the new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// First byte on the old device.
+    pub from: u64,
+    /// First byte on the new device.
+    pub to: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Flags that say where something lies or how it is kept, which the new volume decides.
+const PLACED: Flags = Flags::REALTIME.union(Flags::NEWRTBM).union(Flags::RTINHERIT);
+/// Second flags that are a file's own.
+const OWN2: Flags2 = Flags2::DAX.union(Flags2::COWEXTSIZE);
+
+/// An attribute: namespace, name, value.
+type Attr = (Namespace, Vec<u8>, Vec<u8>);
+
+impl Fs {
+    /// Makes what inode `from` of volume `source` is again as `name` in `parent`. A directory is
+    /// made empty, and gets its flags and times by [`Fs::replicate_traits`] when it is full. Blocks
+    /// have the same size on both volumes.
+    ///
+    /// # Errors
+    /// As [`Fs::build`], and of reading `source`.
+    pub fn replicate(
+        &self,
+        source: &Fs,
+        from: Ino,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<(Ino, Vec<Move>)> {
+        let original = source.with_inode(from, |inode| Ok(inode.clone()))?;
+        let core = &original.core;
+        let attrs = attributes(source, &original)?;
+        let extents = if core.is_reg() { extents(source, &original)? } else { Vec::new() };
+        let target = core.is_symlink().then(|| symlink::read(source, &original)).transpose()?;
+        let mut blocks: u64 = attrs.iter().map(|a| attr::set_blocks(&self.geo, a.2.len())).sum();
+        for extent in &extents {
+            blocks = blocks.saturating_add(extent.len + 1);
+        }
+        if target.is_some() {
+            blocks += self.geo.blocks_for(1024) + 4;
+        }
+        let mut new = NewInode::new(core.mode);
+        (new.uid, new.gid, new.rdev) = (core.uid, core.gid, original.stat().rdev);
+        new.times = Some(times(&original));
+        new.attr_bytes = attrs.iter().map(|(_, name, value)| name.len() + value.len()).sum();
+        let (mut tx, slot) = self.begin_create(parent, name, &new, blocks.min(1 << 62))?;
+        for (namespace, name, value) in &attrs {
+            attr::set(&mut tx, slot, *namespace, name, value)?;
+        }
+        if let Some(target) = &target {
+            symlink::write(&mut tx, slot, target)?;
+        }
+        let mut moves = Vec::new();
+        for extent in extents {
+            self.allocate_like(&mut tx, slot, source, &extent, &mut moves)?;
+        }
+        if core.is_reg() {
+            tx.core_mut(slot).size = core.size;
+        }
+        if !core.is_dir() {
+            set_traits(&mut tx, slot, &original);
+        }
+        let ino = tx.inode(slot).ino;
+        tx.commit()?;
+        self.balance()?;
+        Ok((ino, moves))
+    }
+
+    /// Gives inode `to` the mode, owners, times, project, flags and hints of inode `from` of
+    /// `source`; and the attributes, if `with_attributes`.
+    ///
+    /// # Errors
+    /// As [`Fs::set_attr`] and [`Fs::set_xattr`], and of reading `source`.
+    pub fn replicate_traits(
+        &self,
+        source: &Fs,
+        from: Ino,
+        to: Ino,
+        with_attributes: bool,
+    ) -> Result<()> {
+        let original = source.with_inode(from, |inode| Ok(inode.clone()))?;
+        let attrs = if with_attributes { attributes(source, &original)? } else { Vec::new() };
+        let blocks = attrs.iter().map(|a| attr::set_blocks(&self.geo, a.2.len())).sum();
+        let mut tx = Tx::begin(self, blocks)?;
+        let slot = tx.lock_inode(to)?;
+        for (namespace, name, value) in &attrs {
+            attr::set(&mut tx, slot, *namespace, name, value)?;
+        }
+        let core = tx.core_mut(slot);
+        core.mode = core.mode & S_IFMT | original.core.mode & !S_IFMT;
+        (core.uid, core.gid) = (original.core.uid, original.core.gid);
+        let times = times(&original);
+        (core.atime, core.mtime, core.ctime) = (times.atime, times.mtime, times.ctime);
+        core.crtime = times.crtime;
+        set_traits(&mut tx, slot, &original);
+        tx.commit()?;
+        self.balance()
+    }
+
+    /// Allocates blocks for an extent of the original, and notes what is to be moved into them.
+    fn allocate_like(
+        &self,
+        tx: &mut Tx<'_>,
+        slot: InodeSlot,
+        source: &Fs,
+        extent: &uxfs_format::Extent,
+        moves: &mut Vec<Move>,
+    ) -> Result<()> {
+        let goal = Goal::Stream(self.geo.ino_ag(tx.inode(slot).ino));
+        let mut at = extent.offset;
+        while at < extent.end() {
+            let want = extent.end().0 - at.0;
+            let new = bmap::alloc_some(tx, slot, Fork::Data, at, want, extent.unwritten, goal)?;
+            if !extent.unwritten {
+                let from = extent.start.plus(at.0 - extent.offset.0);
+                moves.push(Move {
+                    from: source.geo.fsb_daddr(from).bytes(),
+                    to: self.geo.fsb_daddr(new.start).bytes(),
+                    len: new.len << self.geo.block_log,
+                });
+            }
+            at = new.end();
+        }
+        Ok(())
+    }
+}
+
+fn times(original: &InodeState) -> Times {
+    let core = &original.core;
+    Times { atime: core.atime, mtime: core.mtime, ctime: core.ctime, crtime: core.crtime }
+}
+
+fn set_traits(tx: &mut Tx<'_>, slot: InodeSlot, original: &InodeState) {
+    let core = tx.core_mut(slot);
+    core.projid = original.core.projid;
+    core.flags = original.core.flags - PLACED;
+    core.flags2 = (core.flags2 - OWN2) | (original.core.flags2 & OWN2);
+    core.extsize = original.core.extsize;
+    core.cowextsize = original.core.cowextsize;
+}
+
+/// All attributes but parent pointers, which the new volume makes of its own.
+fn attributes(fs: &Fs, inode: &InodeState) -> Result<Vec<Attr>> {
+    let mut names = Vec::new();
+    attr::list(fs, inode, &mut |namespace, name, _| {
+        if namespace != Namespace::Parent {
+            names.push((namespace, name.to_vec()));
+        }
+        ControlFlow::Continue(())
+    })?;
+    let with_value = |(namespace, name): (Namespace, Vec<u8>)| {
+        let value = attr::get(fs, inode, namespace, &name)?;
+        let missing = || inode.corrupt("an attribute is listed and not found");
+        Ok((namespace, name, value.ok_or_else(missing)?))
+    };
+    names.into_iter().map(with_value).collect()
+}
+
+/// The extents of a file's data that are kept.
+fn extents(fs: &Fs, inode: &InodeState) -> Result<Vec<uxfs_format::Extent>> {
+    let end = FileBlock(fs.geo.blocks_for(inode.core.size));
+    let wanted = inode.core.flags.contains(Flags::PREALLOC);
+    let mut all = Vec::new();
+    let mut at = FileBlock(0);
+    while let Some(extent) = bmap::at_or_after(fs, inode, Fork::Data, at)? {
+        at = extent.end();
+        let inside = end.0.saturating_sub(extent.offset.0).min(extent.len);
+        let len = if wanted && extent.unwritten { extent.len } else { inside };
+        if len > 0 {
+            all.push(uxfs_format::Extent { len, ..extent });
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,66 @@
+//! What the kernel holds back of a volume's free space when it mounts it.
+//!
+//! For every group it keeps what the trees that grow with use (free inodes, reference counts,
+//! reverse mappings) would take at their largest, less what they take already. On a volume with
+//! less free space it complains, and may run out of space in the midst of a change. Whoever makes a
+//! volume as short as possible has to leave that much free.
+
+use uxfs_format::AgNo;
+use uxfs_format::btree::TreeKind;
+use uxfs_format::geometry::CHUNK_INODES;
+
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::tx::Tx;
+
+/// Blocks that nobody may reserve in any group: for the free-space trees and the free list.
+const GROUP_ASIDE: u64 = 12;
+
+impl Fs {
+    /// Blocks that have to be free for the kernel to mount the volume without complaint.
+    ///
+    /// # Errors
+    /// A damaged structure on the way.
+    pub fn kernel_reserve(&self) -> Result<u64> {
+        let mut total = 0;
+        for ag in (0..self.geo.ag_count).map(AgNo) {
+            let mut tx = Tx::begin_freeing(self, 0)?;
+            tx.lock_ag(ag)?;
+            let (agf, agi) = (tx.agf(ag), tx.agi(ag));
+            let mut ask = 0;
+            let mut blocks = u64::from(self.geo.ag_len(ag));
+            if self.geo.has_finobt() {
+                let inodes = blocks << self.geo.inopb_log;
+                let most = self.most_blocks(TreeKind::FreeIno, inodes / u64::from(CHUNK_INODES));
+                ask += most.saturating_sub(agi.fblocks.get().into());
+            }
+            if self.geo.fsb_ag(self.geo.log_start) == ag {
+                blocks = blocks.saturating_sub(self.geo.log_blocks.into());
+            }
+            if self.geo.has_reflink() {
+                let most = self.most_blocks(TreeKind::Refcount, blocks);
+                ask += most.saturating_sub(agf.refcount_blocks.get().into());
+            }
+            if self.geo.has_rmap() {
+                let most = self.most_blocks(TreeKind::Rmap, blocks).max(blocks / 100);
+                ask += most.saturating_sub(agf.rmap_blocks.get().into());
+            }
+            total += ask + GROUP_ASIDE + u64::from(agf.btreeblks.get());
+        }
+        Ok(total)
+    }
+
+    /// Blocks of a tree of so many records when each of its blocks is half full.
+    fn most_blocks(&self, kind: TreeKind, records: u64) -> u64 {
+        let block = self.geo.block_size as usize;
+        let leaf = (kind.max_leaf(block) / 2).max(1) as u64;
+        let node = (kind.max_node(block) / 2).max(2) as u64;
+        let mut level = records.div_ceil(leaf).max(1);
+        let mut total = level;
+        while level > 1 {
+            level = level.div_ceil(node);
+            total += level;
+        }
+        total
+    }
+}

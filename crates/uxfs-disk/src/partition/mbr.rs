@@ -1,0 +1,124 @@
+//! The master boot record, and the chain of extended boot records behind it.
+
+use std::io;
+
+use super::{FIRST_SECTOR, Partition, damaged, le32};
+use crate::BlockDev;
+
+/// Where the four entries start, and the bytes of each.
+const ENTRIES: usize = 446;
+const ENTRY: usize = 16;
+/// Type of the entry that announces a GPT.
+const PROTECTIVE: u8 = 0xee;
+/// Types of an extended partition: CHS, LBA, Linux' own.
+const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
+/// Most logical partitions that are followed; the kernel stops sooner.
+const LOGICAL_MAX: u32 = 256;
+
+/// One of a boot record's four entries.
+#[derive(Clone, Copy)]
+struct Entry {
+    kind: u8,
+    /// In sectors.
+    start: u32,
+    sectors: u32,
+}
+
+impl Entry {
+    fn extended(&self) -> bool {
+        EXTENDED.contains(&self.kind) && self.sectors > 0
+    }
+
+    fn used(&self) -> bool {
+        self.kind != 0 && self.sectors > 0
+    }
+}
+
+/// A boot record with a table.
+pub(super) struct Mbr {
+    signature: u32,
+    entries: [Entry; 4],
+}
+
+impl Mbr {
+    /// The record in a disk's first sector; `None` if that holds no table, as the boot sector of a
+    /// file system, which ends with the same two bytes.
+    pub(super) fn parse(sector: &[u8; FIRST_SECTOR]) -> Option<Self> {
+        let raw = |at: usize| &sector[ENTRIES + at * ENTRY..][..ENTRY];
+        let sane = (0..4).all(|at| raw(at)[0] & 0x7f == 0);
+        let entries = parse(sector)?;
+        let any = entries.iter().any(Entry::used);
+        (sane && any).then(|| Self { signature: le32(sector, 440), entries })
+    }
+
+    pub(super) fn announces_gpt(&self) -> bool {
+        self.entries.iter().any(|entry| entry.kind == PROTECTIVE)
+    }
+
+    /// Primary and logical partitions.
+    pub(super) fn partitions(&self, disk: &dyn BlockDev) -> io::Result<Vec<Partition>> {
+        let sector = u64::from(disk.sector_size());
+        let partition = |number: u32, start: u64, sectors: u32| Partition {
+            number,
+            start: start * sector,
+            len: u64::from(sectors) * sector,
+            label: String::new(),
+            uuid: format!("{:08x}-{number:02x}", self.signature),
+        };
+        let mut found = Vec::new();
+        for (number, entry) in (1..).zip(&self.entries) {
+            if entry.used() && !entry.extended() {
+                found.push(partition(number, entry.start.into(), entry.sectors));
+            }
+        }
+        if let Some(outer) = self.entries.iter().find(|entry| entry.extended()) {
+            let mut number = 4;
+            logical(disk, sector, outer, &mut |start, sectors| {
+                number += 1;
+                found.push(partition(number, start, sectors));
+            })?;
+        }
+        Ok(found)
+    }
+}
+
+/// Follows the chain of boot records in an extended partition. Each tells of one logical partition,
+/// by its distance from this record, and of the next record, by its distance from the first.
+fn logical(
+    disk: &dyn BlockDev,
+    sector: u64,
+    outer: &Entry,
+    each: &mut dyn FnMut(u64, u32),
+) -> io::Result<()> {
+    let base = u64::from(outer.start);
+    let mut at = base;
+    for _ in 0..LOGICAL_MAX {
+        // Sums of two 32-bit numbers times a sector's size: no overflow.
+        if (at + 1) * sector > disk.len() {
+            return Err(damaged(format!("extended boot record at sector {at}, beyond the disk")));
+        }
+        let mut record = [0; FIRST_SECTOR];
+        disk.read_at(at * sector, &mut record)?;
+        let Some(entries) = parse(&record) else {
+            return Err(damaged(format!("no boot record at sector {at}")));
+        };
+        if let Some(entry) = entries.iter().find(|e| e.used() && !e.extended()) {
+            each(at + u64::from(entry.start), entry.sectors);
+        }
+        match entries.iter().find(|entry| entry.extended()) {
+            Some(link) => at = base + u64::from(link.start),
+            None => return Ok(()),
+        }
+    }
+    Err(damaged(format!("more than {LOGICAL_MAX} logical partitions, or a chain without end")))
+}
+
+fn parse(sector: &[u8; FIRST_SECTOR]) -> Option<[Entry; 4]> {
+    if sector[510..] != [0x55, 0xaa] {
+        return None;
+    }
+    Some(core::array::from_fn(|at| {
+        let raw = &sector[ENTRIES + at * ENTRY..][..ENTRY];
+        Entry { kind: raw[4], start: le32(raw, 8), sectors: le32(raw, 12) }
+    }))
+}

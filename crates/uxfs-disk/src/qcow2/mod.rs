@@ -1,0 +1,172 @@
+//! Volumes in qcow2 images, by the crate `imago` (of qemu's block layer's people): read and
+//! written, compressed clusters and chains of backing files among it.
+//!
+//! 1. An image's header is checked here before `imago` sees it ([`header`]): nothing that it says
+//!    makes memory be reserved beyond what a sound image needs, and what is not done is refused by
+//!    name.
+//! 2. A backing file is opened only if it lies in the directory of the image that names it, or
+//!    below: an image from elsewhere must not make us read any file of the host. It is opened for
+//!    reading, and locked against writers as the image itself is.
+//! 3. Chains of backing files end after [`DEPTH_MAX`] files, those that name themselves included.
+//! 4. [`BlockDev::flush`] writes the image's tables too, in an order in which they are sound at each
+//!    moment.
+
+mod header;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use imago::format::gate::ImplicitOpenGate;
+use imago::qcow2::Qcow2;
+use imago::{FormatAccess, FormatDriverBuilder, StorageOpenOptions};
+
+use crate::{BlockDev, lock};
+
+type Image = FormatAccess<imago::file::File>;
+
+/// Most images in a chain of backing files.
+const DEPTH_MAX: u32 = 16;
+
+/// A volume or disk in a qcow2 image.
+pub struct Qcow2Dev {
+    image: Image,
+    len: u64,
+    read_only: bool,
+}
+
+/// Does a file hold a qcow2 image?
+///
+/// # Errors
+/// Of reading it.
+pub fn is_qcow2(file: &File) -> io::Result<bool> {
+    let mut magic = [0; 4];
+    match file.read_exact_at(&mut magic, 0) {
+        Ok(()) => Ok(magic == header::MAGIC),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+impl Qcow2Dev {
+    /// Opens the image in `file`, which was opened as `path` and is locked; `write` tells for what.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] for a damaged image, [`io::ErrorKind::Unsupported`] for what
+    /// is not done, by name; [`io::ErrorKind::PermissionDenied`] for a backing file that lies
+    /// elsewhere.
+    pub fn open(file: &File, path: &Path, write: bool) -> io::Result<Self> {
+        header::check(file, write)?;
+        let path = path.canonicalize()?;
+        let options = StorageOpenOptions::new().filename(&path).write(write);
+        let storage = imago::file::File::from_open_file(file.try_clone()?, options)?;
+        let gate = Gate { dir: dir_of(&path), depth: 1 };
+        let image = Qcow2::<imago::file::File>::builder(storage).write(write).open(gate)?;
+        let image = Image::new(image);
+        let len = image.size();
+        Ok(Self { image, len, read_only: !write })
+    }
+
+    fn check(&self, offset: u64, len: usize) -> io::Result<()> {
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= self.len => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+impl BlockDev for Qcow2Dev {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.check(offset, buf.len())?;
+        self.image.read(buf, offset)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.check(offset, data.len())?;
+        self.image.write(data, offset)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.image.flush()?;
+        self.image.sync()
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check(offset, usize::try_from(len).unwrap_or(usize::MAX))?;
+        match self.image.write_zeroes(offset, len) {
+            // Images of version 2 have no zero clusters.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+            other => return other,
+        }
+        let zeroes = vec![0; len.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < len {
+            let piece = (len - done).min(zeroes.len() as u64);
+            self.image.write(&zeroes[..piece as usize], offset + done)?;
+            done += piece;
+        }
+        Ok(())
+    }
+
+    fn read_only(&self) -> bool {
+        self.read_only
+    }
+}
+
+fn dir_of(path: &Path) -> PathBuf {
+    path.parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
+/// Which backing files may be opened.
+struct Gate {
+    /// The directory of the image that names them.
+    dir: PathBuf,
+    depth: u32,
+}
+
+impl ImplicitOpenGate<imago::file::File> for Gate {
+    fn open_format<F: FormatDriverBuilder<imago::file::File>>(
+        &mut self,
+        builder: F,
+    ) -> io::Result<Image> {
+        if self.depth >= DEPTH_MAX {
+            let problem = format!("more than {DEPTH_MAX} backing files, or a chain without end");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        }
+        let dir = builder.get_image_path().map(|path| dir_of(&path));
+        let gate = Self { dir: dir.unwrap_or_else(|| self.dir.clone()), depth: self.depth + 1 };
+        Ok(Image::new(builder.open(gate)?))
+    }
+
+    fn open_storage(&mut self, builder: StorageOpenOptions) -> io::Result<imago::file::File> {
+        let named = builder.get_filename().ok_or(io::ErrorKind::InvalidInput)?;
+        let path = named.canonicalize()?;
+        if !path.starts_with(&self.dir) {
+            let problem = format!(
+                "the image names backing file {}, which lies outside of its own directory; such a \
+                 file is not opened, since images from elsewhere could read any file of yours by \
+                 it: put both into one directory",
+                named.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+        }
+        let file = File::open(&path)?;
+        if !file.metadata()?.is_file() {
+            let problem = format!("backing file {} is no regular file", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        }
+        lock::lock(&file, false, &path)?;
+        if is_qcow2(&file)? {
+            header::check(&file, false)?;
+        }
+        imago::file::File::from_open_file(file, StorageOpenOptions::new().filename(&path))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! Images of qemu-img's making, and what is wrong with them.
+
+use std::process::Command;
+
+use super::*;
+use crate::{FileDev, OpenMode};
+
+const MIB: u64 = 1 << 20;
+
+fn qemu_img(dir: &Path, args: &[&str]) {
+    let out = Command::new("qemu-img").args(args).current_dir(dir).output();
+    let out = out.unwrap_or_else(|e| panic!("qemu-img: {e}: install qemu-utils (./test does)"));
+    assert!(out.status.success(), "qemu-img {args:?}: {out:?}");
+}
+
+fn open(path: &Path, write: bool) -> io::Result<Qcow2Dev> {
+    let file = std::fs::OpenOptions::new().read(true).write(write).open(path)?;
+    Qcow2Dev::open(&file, path, write)
+}
+
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|at| ((at + seed) * 31 % 251) as u8).collect()
+}
+
+#[test]
+fn what_is_written_is_what_qemu_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.qcow2");
+    for options in ["", "cluster_size=512", "cluster_size=2M", "compat=0.10", "refcount_bits=1"] {
+        let options = format!("size=64M{}{options}", if options.is_empty() { "" } else { "," });
+        qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "-o", &options, "a.qcow2"]);
+        let dev = open(&path, true).unwrap();
+        assert_eq!(dev.len(), 64 * MIB);
+        let mut model = vec![0; 64 << 20];
+        for turn in 0..60u64 {
+            let (at, len) = (turn * 7_919_333 % (60 << 20), 1 + turn as usize * 3571);
+            let data = pattern(turn, len);
+            match turn % 5 {
+                4 => {
+                    dev.zero(at, len as u64).unwrap();
+                    model[at as usize..][..len].fill(0);
+                }
+                _ => {
+                    dev.write_at(at, &data).unwrap();
+                    model[at as usize..][..len].copy_from_slice(&data);
+                }
+            }
+            if turn % 20 == 19 {
+                dev.flush().unwrap();
+            }
+        }
+        assert!(dev.write_at(64 * MIB - 1, &[0; 2]).is_err());
+        let mut back = vec![0; model.len()];
+        dev.read_at(0, &mut back).unwrap();
+        assert!(back == model, "{options}");
+        dev.flush().unwrap();
+        drop(dev);
+        qemu_img(dir.path(), &["check", "-q", "a.qcow2"]);
+        qemu_img(dir.path(), &["convert", "-f", "qcow2", "-O", "raw", "a.qcow2", "a.raw"]);
+        assert!(std::fs::read(dir.path().join("a.raw")).unwrap() == model, "{options}");
+        // Compressed, it reads as the same.
+        qemu_img(dir.path(), &["convert", "-c", "-O", "qcow2", "a.raw", "c.qcow2"]);
+        open(&dir.path().join("c.qcow2"), false).unwrap().read_at(0, &mut back).unwrap();
+        assert!(back == model, "{options}, compressed");
+    }
+}
+
+#[test]
+fn backing_files_are_read_and_stay_as_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = pattern(1, 8 << 20);
+    std::fs::write(dir.path().join("base.raw"), &base).unwrap();
+    let create = |args: &[&str]| qemu_img(dir.path(), &[&["create", "-q"], args].concat());
+    create(&["-f", "qcow2", "-b", "base.raw", "-F", "raw", "mid.qcow2"]);
+    create(&["-f", "qcow2", "-b", "mid.qcow2", "-F", "qcow2", "top.qcow2", "16M"]);
+    let top = dir.path().join("top.qcow2");
+    let dev = open(&top, true).unwrap();
+    dev.write_at(100_000, b"changed").unwrap();
+    dev.flush().unwrap();
+    let mut model = base.clone();
+    model.resize(16 << 20, 0);
+    model[100_000..100_007].copy_from_slice(b"changed");
+    let mut back = vec![1; 16 << 20];
+    dev.read_at(0, &mut back).unwrap();
+    assert!(back == model);
+    // A backing file that is in use is not written by others.
+    let busy = FileDev::open(&dir.path().join("base.raw"), OpenMode::Write).err().unwrap();
+    assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
+    drop(dev);
+    assert!(std::fs::read(dir.path().join("base.raw")).unwrap() == base);
+    qemu_img(dir.path(), &["check", "-q", "top.qcow2"]);
+}
+
+#[test]
+fn backing_files_elsewhere_and_endless_chains_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let create = |name: &str, base: &str| {
+        qemu_img(
+            dir.path(),
+            &["create", "-q", "-u", "-f", "qcow2", "-b", base, "-F", "raw", name, "4M"],
+        );
+    };
+    std::fs::create_dir(dir.path().join("sub")).unwrap();
+    std::fs::write(dir.path().join("secret"), vec![7; 4 << 20]).unwrap();
+    std::os::unix::fs::symlink("../secret", dir.path().join("sub/innocent")).unwrap();
+    for base in ["/etc/passwd", "../secret", "innocent"] {
+        create("sub/a.qcow2", base);
+        let error = open(&dir.path().join("sub/a.qcow2"), false).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{base}: {error}");
+        assert!(error.to_string().contains("outside of its own directory"), "{error}");
+    }
+    for (name, base) in [("one.qcow2", "two.qcow2"), ("two.qcow2", "one.qcow2")] {
+        let args = ["create", "-q", "-u", "-f", "qcow2", "-b", base, "-F", "qcow2", name, "4M"];
+        qemu_img(dir.path(), &args);
+    }
+    let error = open(&dir.path().join("one.qcow2"), false).err().unwrap();
+    assert!(error.to_string().contains("chain without end"), "{error}");
+}
+
+#[test]
+fn what_is_not_done_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.qcow2");
+    let cases = [
+        ("compression_type=zstd", "compression by zstd"),
+        ("extended_l2=on", "subclusters"),
+        ("data_file=data.raw", "external data file"),
+    ];
+    for (option, words) in cases {
+        let options = format!("size=4M,{option}");
+        qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "-o", &options, "a.qcow2"]);
+        let error = open(&path, false).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "a.qcow2", "4M"]);
+    qemu_img(dir.path(), &["snapshot", "-c", "one", "a.qcow2"]);
+    assert!(open(&path, true).err().unwrap().to_string().contains("internal snapshots"));
+    assert!(open(&path, false).is_ok());
+}
+
+/// Every byte of the header and of each table damaged in turn: errors or other content, but no
+/// panic, and no table larger than the file.
+#[test]
+fn damaged_images_are_harmless() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.qcow2");
+    let options = "size=4M,cluster_size=4096";
+    qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "-o", options, "a.qcow2"]);
+    let dev = open(&path, true).unwrap();
+    dev.write_at(0, &pattern(5, 300_000)).unwrap();
+    dev.flush().unwrap();
+    drop(dev);
+    let whole = std::fs::read(&path).unwrap();
+    let mut buf = vec![0; 4 << 20];
+    let tables = (4096..whole.len().min(28_000)).step_by(71);
+    let places = (0..112).chain(tables).chain((4096..4160).chain(8192..8256).chain(12_288..12_352));
+    for at in places {
+        for new in [0xff, whole[at] ^ 1, whole[at] ^ 0x80] {
+            let mut bytes = whole.clone();
+            bytes[at] = new;
+            std::fs::write(&path, &bytes).unwrap();
+            let Ok(dev) = open(&path, true) else { continue };
+            let len = dev.len().min(buf.len() as u64) as usize;
+            let _ = dev.read_at(0, &mut buf[..len]);
+            let _ = dev.write_at(0, &buf[..len.min(70_000)]);
+            let _ = dev.flush();
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! From the name of a file to the device that holds a volume: a whole file, block device or qcow2
+//! image, what lies behind an offset in it, or a partition of it.
+//!
+//! 1. A disk of which only a part is wanted is never cut, lengthened or emptied, whatever the mode.
+//! 2. Locks are on the whole file: two parts of one disk are not written at once.
+//!
+//! Called by whoever opens an image by name: the command, import, resize.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use uxfs_disk::partition::Table;
+use uxfs_disk::{BlockDev, FileDev, OpenMode, Qcow2Dev, Slice, is_qcow2};
+use uxfs_format::superblock::MAGIC;
+
+/// Where in a file or on a device a volume lies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Place {
+    /// Bytes before it.
+    pub offset: Option<u64>,
+    /// Number, label or PARTUUID of its partition. Not together with `offset`.
+    pub partition: Option<String>,
+}
+
+impl Place {
+    /// The whole file or device.
+    pub fn whole() -> Self {
+        Self::default()
+    }
+
+    /// What lies behind `offset` bytes.
+    pub fn offset(offset: u64) -> Self {
+        Self { offset: Some(offset), partition: None }
+    }
+
+    /// The partition with this number, or else this label or PARTUUID.
+    pub fn partition(wanted: impl Into<String>) -> Self {
+        Self { offset: None, partition: Some(wanted.into()) }
+    }
+
+    /// Is it the whole file or device?
+    pub fn is_whole(&self) -> bool {
+        self.offset.is_none() && self.partition.is_none()
+    }
+}
+
+/// Opens the device that holds a volume. With [`OpenMode::Create`] a whole regular file is made
+/// anew; a part of a disk has to be there, and to be long enough.
+///
+/// # Errors
+/// As [`FileDev::open`]; [`io::ErrorKind::NotFound`] for a partition that is not there, and
+/// [`io::ErrorKind::InvalidInput`] for a part that is not all on the device.
+pub fn open(path: &Path, mode: OpenMode, place: &Place) -> io::Result<Arc<dyn BlockDev>> {
+    let fixed = !place.is_whole() || holds_qcow2(path);
+    let (mode, least) = match mode {
+        OpenMode::Create(len) if fixed => (OpenMode::Write, len),
+        other => (other, 0),
+    };
+    let part = part(disk(path, mode)?, place)?;
+    if part.len() < least {
+        let problem = format!("has {} bytes where {least} are needed", part.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
+    Ok(part)
+}
+
+/// A whole disk: in a file, on a block device, or in a qcow2 image.
+fn disk(path: &Path, mode: OpenMode) -> io::Result<Arc<dyn BlockDev>> {
+    let dev = FileDev::open(path, mode)?;
+    match dev.as_file() {
+        // The image keeps the file, and with it the lock.
+        Some(file) if dev.is_regular() && is_qcow2(file)? => {
+            Ok(Arc::new(Qcow2Dev::open(file, path, mode != OpenMode::Read)?))
+        }
+        _ => Ok(Arc::new(dev)),
+    }
+}
+
+fn holds_qcow2(path: &Path) -> bool {
+    let regular = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
+    regular && std::fs::File::open(path).and_then(|file| is_qcow2(&file)).unwrap_or(false)
+}
+
+/// Bytes of what cannot be made longer or shorter by whoever fills it: a block device, a qcow2
+/// image, or a part of a disk. `None` for a raw regular file as a whole.
+///
+/// # Errors
+/// As [`open`] for reading.
+pub fn fixed_len(path: &Path, place: &Place) -> io::Result<Option<u64>> {
+    if place.is_whole() && std::fs::metadata(path)?.is_file() && !holds_qcow2(path) {
+        return Ok(None);
+    }
+    Ok(Some(open(path, OpenMode::Read, place)?.len()))
+}
+
+fn part(disk: Arc<dyn BlockDev>, place: &Place) -> io::Result<Arc<dyn BlockDev>> {
+    let invalid = |problem: &str| io::Error::new(io::ErrorKind::InvalidInput, problem);
+    match (&place.partition, place.offset) {
+        (Some(_), Some(_)) => Err(invalid("give either an offset or a partition")),
+        (None, None) => Ok(disk),
+        (None, Some(offset)) => Ok(Arc::new(Slice::from(disk, offset)?)),
+        (Some(wanted), None) => {
+            let Some(table) = Table::read(&*disk)? else {
+                return Err(invalid("a partition is wanted, but there is no partition table"));
+            };
+            Ok(Arc::new(table.find(wanted)?.open(disk)?))
+        }
+    }
+}
+
+/// Of a whole disk that is partitioned, says so and names the partitions that hold XFS: what to
+/// tell whoever took it for a volume. `None` if it is none.
+pub fn partitions_hint(disk: &Arc<dyn BlockDev>) -> Option<String> {
+    let table = match Table::read(&**disk) {
+        Ok(table) => table?,
+        Err(error) => return Some(format!("a partitioned disk, but: {error}")),
+    };
+    let holds_xfs = |start: u64| {
+        let mut magic = [0; 4];
+        disk.read_at(start, &mut magic).is_ok() && u32::from_be_bytes(magic) == MAGIC
+    };
+    let with_xfs: Vec<String> = table
+        .partitions
+        .iter()
+        .filter(|partition| holds_xfs(partition.start))
+        .map(ToString::to_string)
+        .collect();
+    let rest = if with_xfs.is_empty() {
+        "none of its partitions holds XFS".to_owned()
+    } else {
+        format!("choose one with --partition; these hold XFS: {}", with_xfs.join(", "))
+    };
+    Some(format!("a partitioned disk ({}): {rest}", table.kind))
+}
