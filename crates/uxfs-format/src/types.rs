@@ -81,6 +81,23 @@ impl Daddr {
     }
 }
 
+impl Lsn {
+    /// The LSN of a block of the log in a cycle.
+    pub const fn new(cycle: u32, block: u32) -> Self {
+        Self((cycle as u64) << 32 | block as u64)
+    }
+
+    /// Its cycle.
+    pub const fn cycle(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Its block, in basic blocks from the log's start.
+    pub const fn block(self) -> u32 {
+        (self.0 & 0xffff_ffff) as u32
+    }
+}
+
 impl FileBlock {
     /// This offset moved on by `blocks`.
     pub const fn plus(self, blocks: u64) -> Self {

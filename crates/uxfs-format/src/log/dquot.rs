@@ -1,0 +1,78 @@
+//! Items of quota records, and of quota being turned off.
+
+use super::item::{BadItem, ItemKind, first_word};
+use super::le;
+use crate::types::Daddr;
+
+/// Format of a quota record's item; its second region is the record as on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DquotItem {
+    /// User, group or project.
+    pub id: u32,
+    /// The buffer it lies in.
+    pub blkno: Daddr,
+    /// The buffer's length in basic blocks.
+    pub len: i32,
+    /// Offset of the record in the buffer.
+    pub boffset: u32,
+}
+
+const DQUOT_LEN: usize = 24;
+const QUOTAOFF_LEN: usize = 20;
+
+impl DquotItem {
+    /// Reads the format from an item's first region.
+    ///
+    /// # Errors
+    /// If it is of another length.
+    pub fn parse(region: &[u8]) -> Result<Self, BadItem> {
+        if region.len() != DQUOT_LEN {
+            return Err(BadItem::new(ItemKind::Dquot, format!("{} bytes", region.len())));
+        }
+        Ok(Self {
+            id: le::u32(region, 4),
+            blkno: Daddr(le::u64(region, 8)),
+            len: le::u32(region, 16) as i32,
+            boffset: le::u32(region, 20),
+        })
+    }
+
+    /// The first region.
+    pub fn encode(&self) -> [u8; DQUOT_LEN] {
+        let mut raw = [0; DQUOT_LEN];
+        raw[..4].copy_from_slice(&first_word(ItemKind::Dquot, 2));
+        raw[4..8].copy_from_slice(&self.id.to_le_bytes());
+        raw[8..16].copy_from_slice(&self.blkno.0.to_le_bytes());
+        raw[16..20].copy_from_slice(&self.len.to_le_bytes());
+        raw[20..].copy_from_slice(&self.boffset.to_le_bytes());
+        raw
+    }
+}
+
+/// Quota was turned off: records of these kinds are not replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaOff {
+    /// Accounting bits that went off: 1 user, 8 project, 0x40 group.
+    pub flags: u32,
+}
+
+impl QuotaOff {
+    /// Reads the item's one region.
+    ///
+    /// # Errors
+    /// If it is of another length.
+    pub fn parse(region: &[u8]) -> Result<Self, BadItem> {
+        if region.len() != QUOTAOFF_LEN {
+            return Err(BadItem::new(ItemKind::QuotaOff, format!("{} bytes", region.len())));
+        }
+        Ok(Self { flags: le::u32(region, 4) })
+    }
+
+    /// The one region.
+    pub fn encode(&self) -> [u8; QUOTAOFF_LEN] {
+        let mut raw = [0; QUOTAOFF_LEN];
+        raw[..4].copy_from_slice(&first_word(ItemKind::QuotaOff, 1));
+        raw[4..8].copy_from_slice(&self.flags.to_le_bytes());
+        raw
+    }
+}

@@ -1,0 +1,261 @@
+//! Items of inodes: the core, and the forks that changed, each whole.
+//!
+//! 1. The core in an item lies as on disk, but every number is in the writer's byte order; legacy
+//!    timestamps are two numbers there, seconds first.
+//! 2. Its checksum and `di_next_unlinked` are not replayed, its LSN is replaced.
+//! 3. A fork region is the whole fork as on disk, padded to 4 bytes; only a btree root is in the
+//!    form that memory has it in: with the header of a block of its own.
+
+use super::item::{BadItem, ItemKind, first_word};
+use super::le;
+use crate::btree::{self, LONG};
+use crate::inode::{CORE_LEN, CRC_OFFSET, Flags2, LSN_OFFSET, NEXT_UNLINKED_OFFSET};
+use crate::types::{Daddr, Ino, Lsn, Uuid};
+
+/// Bytes of a core in an item.
+pub const LOG_CORE_LEN: usize = CORE_LEN;
+/// Bytes of the format as it is written.
+const LEN: usize = 56;
+/// Bytes of the packed format of old 32-bit writers.
+const LEN_PACKED: usize = 52;
+/// Bytes of the header of a root on disk: level and number of records.
+const ROOT_HEADER: usize = 4;
+
+bitflags::bitflags! {
+    /// `ilf_fields`: what of the inode is logged.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct InodeFields: u32 {
+        /// The core.
+        const CORE = 0x001;
+        /// A local data fork.
+        const DDATA = 0x002;
+        /// Extent records of the data fork.
+        const DEXT = 0x004;
+        /// The data fork's btree root.
+        const DBROOT = 0x008;
+        /// The device number, in the format itself.
+        const DEV = 0x010;
+        /// Nothing, once a UUID.
+        const UUID = 0x020;
+        /// A local attribute fork.
+        const ADATA = 0x040;
+        /// Extent records of the attribute fork.
+        const AEXT = 0x080;
+        /// The attribute fork's btree root.
+        const ABROOT = 0x100;
+        /// The blocks of the data fork's btree get this inode as their owner.
+        const DOWNER = 0x200;
+        /// The blocks of the attribute fork's btree do.
+        const AOWNER = 0x400;
+        /// What has a data fork region.
+        const DFORK = 0x00e;
+        /// What has an attribute fork region.
+        const AFORK = 0x1c0;
+    }
+}
+
+/// Format of an inode item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeItem {
+    /// Regions of the item, this one included.
+    pub regions: u16,
+    /// What is logged.
+    pub fields: InodeFields,
+    /// True length of the attribute fork's region.
+    pub asize: u16,
+    /// True length of the data fork's region.
+    pub dsize: u16,
+    /// The inode.
+    pub ino: Ino,
+    /// Device number, if it is one, in the form of the disk.
+    pub rdev: u32,
+    /// The cluster buffer it lies in.
+    pub blkno: Daddr,
+    /// The buffer's length in basic blocks.
+    pub len: i32,
+    /// Offset of the inode in the buffer.
+    pub boffset: i32,
+}
+
+impl InodeItem {
+    /// Reads the format from an item's first region.
+    ///
+    /// # Errors
+    /// If it is of neither of the two lengths.
+    pub fn parse(region: &[u8]) -> Result<Self, BadItem> {
+        let shift = match region.len() {
+            LEN => 0,
+            LEN_PACKED => 4,
+            len => return Err(BadItem::new(ItemKind::Inode, format!("format of {len} bytes"))),
+        };
+        Ok(Self {
+            regions: le::u16(region, 2),
+            fields: InodeFields::from_bits_retain(le::u32(region, 4)),
+            asize: le::u16(region, 8),
+            dsize: le::u16(region, 10),
+            ino: Ino(le::u64(region, 16 - shift)),
+            rdev: le::u32(region, 24 - shift),
+            blkno: Daddr(le::u64(region, 40 - shift)),
+            len: le::u32(region, 48 - shift) as i32,
+            boffset: le::u32(region, 52 - shift) as i32,
+        })
+    }
+
+    /// Number of regions that `fields` asks for.
+    pub fn regions_of(fields: InodeFields) -> u16 {
+        2 + u16::from(fields.intersects(InodeFields::DFORK))
+            + u16::from(fields.intersects(InodeFields::AFORK))
+    }
+
+    /// The first region.
+    pub fn encode(&self) -> [u8; LEN] {
+        let mut raw = [0; LEN];
+        raw[..4].copy_from_slice(&first_word(ItemKind::Inode, usize::from(self.regions)));
+        raw[4..8].copy_from_slice(&self.fields.bits().to_le_bytes());
+        raw[8..10].copy_from_slice(&self.asize.to_le_bytes());
+        raw[10..12].copy_from_slice(&self.dsize.to_le_bytes());
+        raw[16..24].copy_from_slice(&self.ino.0.to_le_bytes());
+        raw[24..28].copy_from_slice(&self.rdev.to_le_bytes());
+        raw[40..48].copy_from_slice(&self.blkno.0.to_le_bytes());
+        raw[48..52].copy_from_slice(&self.len.to_le_bytes());
+        raw[52..].copy_from_slice(&self.boffset.to_le_bytes());
+        raw
+    }
+}
+
+/// Numbers of a core: where each starts, and its length. Bytes and timestamps are not among them.
+const NUMBERS: [(usize, usize); 25] = [
+    (0, 2),
+    (2, 2),
+    (6, 2),
+    (8, 4),
+    (12, 4),
+    (16, 4),
+    (20, 2),
+    (22, 2),
+    (24, 8),
+    (56, 8),
+    (64, 8),
+    (72, 4),
+    (76, 4),
+    (80, 2),
+    (84, 4),
+    (88, 2),
+    (90, 2),
+    (92, 4),
+    (NEXT_UNLINKED_OFFSET, 4),
+    (CRC_OFFSET, 4),
+    (104, 8),
+    (LSN_OFFSET, 8),
+    (120, 8),
+    (128, 4),
+    (152, 8),
+];
+/// Where the timestamps start.
+const TIMES: [usize; 4] = [32, 40, 48, 144];
+
+const _: () = {
+    // Every byte but those that have no order is in one number or timestamp.
+    let mut bytes = 4 * TIMES.len();
+    let mut at = 0;
+    while at < NUMBERS.len() {
+        bytes += NUMBERS[at].1;
+        assert!(at == 0 || NUMBERS[at - 1].0 + NUMBERS[at - 1].1 <= NUMBERS[at].0);
+        at += 1;
+    }
+    // Version, format, forkoff, aformat; padding; UUID.
+    assert!(bytes + 4 * TIMES.len() + 4 + 12 + 16 == CORE_LEN);
+    assert!(size_of::<[u8; LEN]>() == 16 + 8 + 16 + 8 + 4 + 4);
+};
+
+fn swap(core: &[u8; LOG_CORE_LEN], bigtime: bool) -> [u8; LOG_CORE_LEN] {
+    let mut out = *core;
+    for (at, len) in NUMBERS {
+        out[at..at + len].reverse();
+    }
+    for at in TIMES {
+        if bigtime {
+            out[at..at + 8].reverse();
+        } else {
+            out[at..at + 4].reverse();
+            out[at + 4..at + 8].reverse();
+        }
+    }
+    out
+}
+
+/// A core as in an item, from one as on disk.
+pub fn core_to_log(disk: &[u8; LOG_CORE_LEN]) -> [u8; LOG_CORE_LEN] {
+    let flags2 = u64::from_be_bytes(disk[120..128].try_into().unwrap_or_default());
+    swap(disk, Flags2::from_bits_retain(flags2).contains(Flags2::BIGTIME))
+}
+
+/// A core as on disk, from one as in an item; it gets `lsn`, and keeps the list of unlinked inodes
+/// that `old`, the core there now, tells. The checksum is the caller's affair.
+pub fn core_to_disk(
+    log: &[u8; LOG_CORE_LEN],
+    old: &[u8; LOG_CORE_LEN],
+    lsn: Lsn,
+) -> [u8; LOG_CORE_LEN] {
+    let flags2 = Flags2::from_bits_retain(le::u64(log, 120));
+    let mut disk = swap(log, flags2.contains(Flags2::BIGTIME));
+    let keep = NEXT_UNLINKED_OFFSET..NEXT_UNLINKED_OFFSET + 4;
+    disk[keep.clone()].copy_from_slice(&old[keep]);
+    disk[LSN_OFFSET..LSN_OFFSET + 8].copy_from_slice(&lsn.0.to_be_bytes());
+    disk
+}
+
+/// The root of a fork's btree as on disk, for a fork of `room` bytes, from a region of an item.
+///
+/// # Errors
+/// If it is not one, or does not fit.
+pub fn root_to_disk(region: &[u8], room: usize) -> Result<Vec<u8>, String> {
+    let be16 = |at: usize| usize::from(u16::from_be_bytes([region[at], region[at + 1]]));
+    if region.len() < LONG.len || room < ROOT_HEADER {
+        return Err(format!("btree root of {} bytes", region.len()));
+    }
+    let (level, records) = (be16(btree::LEVEL_OFFSET), be16(btree::NUMRECS_OFFSET));
+    let from_max = (region.len() - LONG.len) / 16;
+    let to_max = (room - ROOT_HEADER) / 16;
+    if level == 0 || level >= btree::MAX_LEVELS || records > from_max || records > to_max {
+        return Err(format!(
+            "btree root of level {level} with {records} records, {from_max} in the log, \
+             room for {to_max}"
+        ));
+    }
+    let mut root = vec![0; room];
+    root[..2].copy_from_slice(&region[btree::LEVEL_OFFSET..btree::LEVEL_OFFSET + 2]);
+    root[2..4].copy_from_slice(&region[btree::NUMRECS_OFFSET..btree::NUMRECS_OFFSET + 2]);
+    let keys = &region[LONG.len..LONG.len + 8 * records];
+    root[ROOT_HEADER..ROOT_HEADER + 8 * records].copy_from_slice(keys);
+    let (from, to) = (LONG.len + 8 * from_max, ROOT_HEADER + 8 * to_max);
+    root[to..to + 8 * records].copy_from_slice(&region[from..from + 8 * records]);
+    Ok(root)
+}
+
+/// The region for a fork's btree root, from the root as on disk in its fork.
+///
+/// # Errors
+/// If it is not one.
+pub fn root_to_log(root: &[u8], ino: Ino, uuid: &Uuid) -> Result<Vec<u8>, String> {
+    let from_max = root.len().saturating_sub(ROOT_HEADER) / 16;
+    if root.len() < ROOT_HEADER {
+        return Err(format!("btree root of {} bytes", root.len()));
+    }
+    let records = usize::from(u16::from_be_bytes([root[2], root[3]]));
+    if records > from_max {
+        return Err(format!("btree root of {records} records with room for {from_max}"));
+    }
+    let mut region = vec![0; LONG.len + 16 * records];
+    region[..4].copy_from_slice(&btree::TreeKind::Bmap.magic().to_be_bytes());
+    region[4..8].copy_from_slice(&root[..4]);
+    region[LONG.leftsib..LONG.blkno].fill(0xff);
+    region[LONG.blkno..LONG.lsn].fill(0xff);
+    region[LONG.uuid..LONG.uuid + 16].copy_from_slice(&uuid.0);
+    region[LONG.owner..LONG.owner + 8].copy_from_slice(&ino.0.to_be_bytes());
+    let keys = &root[ROOT_HEADER..ROOT_HEADER + 8 * records];
+    region[LONG.len..LONG.len + 8 * records].copy_from_slice(keys);
+    let from = ROOT_HEADER + 8 * from_max;
+    region[LONG.len + 8 * records..].copy_from_slice(&root[from..from + 8 * records]);
+    Ok(region)
+}
