@@ -88,6 +88,11 @@ impl Buf {
         self.pieces[0].daddr
     }
 
+    /// Where its parts lie.
+    pub(crate) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
     /// Length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "no buffer is empty")]
     pub fn len(&self) -> usize {
@@ -362,6 +367,14 @@ impl Cache {
     /// The buffer that begins at `daddr`, whatever it is, if one is cached.
     pub(crate) fn cached_at(&self, daddr: Daddr) -> Option<BufRef> {
         self.shard(daddr).lock().get(&daddr.0).cloned()
+    }
+
+    /// All buffers that are cached.
+    pub(crate) fn all(&self) -> Vec<BufRef> {
+        self.shards
+            .iter()
+            .flat_map(|shard| shard.lock().values().cloned().collect::<Vec<_>>())
+            .collect()
     }
 
     /// Writes the dirty buffers that no open transaction holds, in ascending order, neighbours

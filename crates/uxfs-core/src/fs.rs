@@ -1,7 +1,8 @@
 //! The file system: opening a volume, its state in memory, and closing it.
 //!
-//! 1. A volume is opened for writing only if every feature is known, its log is clean, and no
-//!    repair is due. Version 4, a log on another device and realtime data are for reading only.
+//! 1. A volume is opened for writing only if every feature is known and no repair is due; a dirty
+//!    log is recovered first, in memory only if the volume is opened for reading. Version 4, a log
+//!    on another device and realtime data are for reading only, and such logs are not recovered.
 //! 2. `available` is what may still be reserved; `fdblocks` is what is free. Reservations that are
 //!    open make the first smaller than the second.
 //! 3. After [`Fs::shut_down`] nothing is written any more.
@@ -24,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::inode::Inodes;
 use crate::log_state;
 use crate::primary;
+use crate::recovery::{self, Recovery};
 use crate::tx::Counters;
 
 /// How to open a volume.
@@ -90,6 +92,8 @@ pub struct Fs {
     icount: AtomicI64,
     ifree: AtomicI64,
     shutdown: Mutex<Option<String>>,
+    /// What recovery did when the volume was opened, if its log was dirty.
+    pub(crate) recovery: Option<Recovery>,
     /// Some inode got its first attribute: the superblock's version has to say so.
     attr_bit: AtomicBool,
     /// Is the volume marked as needing repair, or being overwritten?
@@ -132,7 +136,11 @@ impl Fs {
             return Err(Error::corrupt("superblock", Place::Volume, problem));
         }
         if !options.norecovery && !options.unfinished {
-            log_state::require_clean(&devices, &geo, sb)?;
+            let own = sb.version() >= 5 && sb.logstart.get() != 0;
+            match log_state::require_clean(&devices, &geo, sb) {
+                Err(Error::DirtyLog(_)) if own => return recovery::open(&devices, sb, options),
+                other => other?,
+            }
         }
         let realtime = devices.realtime_of(&geo)?;
         let (fdblocks, icount, ifree) = (sb.fdblocks.get(), sb.icount.get(), sb.ifree.get());
@@ -156,6 +164,7 @@ impl Fs {
             icount: AtomicI64::new(icount as i64),
             ifree: AtomicI64::new(ifree as i64),
             shutdown: Mutex::new(None),
+            recovery: None,
             attr_bit: AtomicBool::new(false),
             marked: Mutex::new(options.resuming),
             freed: AtomicBool::new(false),
@@ -168,6 +177,11 @@ impl Fs {
             dev,
             realtime,
         })
+    }
+
+    /// What recovery did when the volume was opened; `None` if its log was clean.
+    pub fn recovery(&self) -> Option<&Recovery> {
+        self.recovery.as_ref()
     }
 
     /// The device.

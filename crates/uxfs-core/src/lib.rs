@@ -25,6 +25,7 @@ pub mod inode;
 mod log_state;
 pub mod ops;
 mod primary;
+mod recovery;
 pub mod symlink;
 #[cfg(test)]
 mod tests;
@@ -40,3 +41,4 @@ pub use ops::{
     Content, Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs, Times, XattrMode,
     whole_groups,
 };
+pub use recovery::Recovery;

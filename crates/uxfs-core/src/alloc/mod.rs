@@ -11,6 +11,7 @@
 
 mod extent;
 pub mod freelist;
+pub(crate) mod redo;
 mod refcount;
 mod rmap;
 

@@ -8,6 +8,7 @@
 
 mod convert;
 mod records;
+mod remap;
 
 use uxfs_format::extent::MAX_EXTENT_LEN;
 use uxfs_format::inode::Fork;
@@ -16,6 +17,7 @@ use uxfs_format::{Extent, FileBlock, FsBlock};
 pub use convert::fit;
 pub use records::{at_or_after, before};
 use records::{delete_rec, insert_rec, update_rec};
+pub(crate) use remap::unmap_only;
 
 use crate::alloc::{self, Goal, Owner};
 use crate::error::Result;

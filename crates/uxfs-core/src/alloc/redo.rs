@@ -1,0 +1,264 @@
+//! Steps that recovery finishes: as operations do them, but taken up in the middle.
+//!
+//! Each takes one group, which the transaction holds.
+
+use uxfs_format::btree::{Refcount, Rmap, RmapOwner};
+use uxfs_format::inode::Fork;
+use uxfs_format::log::{RefcountOp, RmapOp};
+use uxfs_format::{AgBlock, AgNo, Extent, Ino};
+
+use super::{Owner, free_extent, freelist, rmap};
+use crate::btree::{Cursor, Env, RefcountTree, RmapKey, RmapTree, Tree};
+use crate::error::Result;
+use crate::tx::{Counters, Tx};
+
+fn give_back(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
+    freelist::fix(tx, ag)?;
+    free_extent(tx, ag, start, len)?;
+    tx.count(Counters { fdblocks: len.into(), ..Counters::default() });
+    Ok(())
+}
+
+/// Frees blocks. Whoever the reverse mappings say owns them loses them; that may be nobody any
+/// more, but not somebody of a part of them.
+pub(crate) fn free_of_anyone(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
+    freelist::fix(tx, ag)?;
+    if tx.fs().geo.has_rmap() {
+        let mut owners = Vec::new();
+        let (low, high) = (RmapKey::at(start), RmapKey::last_at(start.plus(len - 1)));
+        let tree = RmapTree::new(ag);
+        Cursor::<RmapTree>::overlapping(Env::Tx(tx), &tree, &low, &high, &mut |rec| {
+            owners.push(*rec);
+            owners.len() < 2
+        })?;
+        match owners[..] {
+            [] => {}
+            [rec] if rec.start <= start && rec.start.0 + rec.len >= start.0 + len => {
+                let moved = if rec.offset_moves() { start.0 - rec.start.0 } else { 0 };
+                let offset = rec.offset + u64::from(moved);
+                rmap::remove(tx, ag, &Rmap { start, len, offset, ..rec })?;
+            }
+            _ => {
+                let problem = format!("blocks {start}+{len} to be freed have owners");
+                return Err(tx.ag(ag).headers().agf.corrupt(problem));
+            }
+        }
+    }
+    give_back(tx, ag, start, len)
+}
+
+/// Changes a reverse mapping.
+pub(crate) fn rmap(tx: &mut Tx<'_>, ag: AgNo, op: RmapOp, what: &Rmap) -> Result<()> {
+    freelist::fix(tx, ag)?;
+    match op {
+        RmapOp::Map | RmapOp::MapShared | RmapOp::Alloc => rmap::add(tx, ag, what),
+        RmapOp::Unmap | RmapOp::UnmapShared | RmapOp::Free => rmap::remove(tx, ag, what),
+        RmapOp::Convert | RmapOp::ConvertShared => rmap::convert(tx, ag, what),
+    }
+}
+
+/// Locks the group of a fork's extent; its reverse mapping, if such are kept.
+fn of_fork(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) -> Result<Option<(AgNo, Rmap)>> {
+    let geo = &tx.fs().geo;
+    if !geo.has_rmap() {
+        return Ok(None);
+    }
+    let (ag, start) = (geo.fsb_ag(extent.start), geo.fsb_agblock(extent.start));
+    let owner = Owner::Fork { ino, fork, offset: extent.offset, unwritten: extent.unwritten };
+    // Nobody else works on the volume, so every group is there to be locked.
+    tx.lock_ag(ag)?;
+    freelist::fix(tx, ag)?;
+    // An extent never has more blocks than fit its 21 bits.
+    Ok(Some((ag, owner.rmap(start, extent.len as u32))))
+}
+
+/// Records that a fork maps an extent.
+pub(crate) fn map_fork(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) -> Result<()> {
+    match of_fork(tx, ino, fork, extent)? {
+        Some((ag, what)) => rmap::add(tx, ag, &what),
+        None => Ok(()),
+    }
+}
+
+/// Records that a fork does not map an extent any more.
+pub(crate) fn unmap_fork(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) -> Result<()> {
+    match of_fork(tx, ino, fork, extent)? {
+        Some((ag, what)) => rmap::remove(tx, ag, &what),
+        None => Ok(()),
+    }
+}
+
+/// Changes reference counts.
+pub(crate) fn refcount(
+    tx: &mut Tx<'_>,
+    ag: AgNo,
+    op: RefcountOp,
+    start: AgBlock,
+    len: u32,
+) -> Result<()> {
+    match op {
+        RefcountOp::Increase => adjust(tx, ag, start, len, |count| count.saturating_add(1)),
+        RefcountOp::Decrease => adjust(tx, ag, start, len, |count| match count {
+            u32::MAX => count,
+            count => count.saturating_sub(1),
+        }),
+        RefcountOp::AllocCow => stage(tx, ag, start, len),
+        RefcountOp::FreeCow => unstage(tx, ag, start, len),
+    }
+}
+
+/// Records of one kind that touch or adjoin `from..to`.
+fn touching(tx: &Tx<'_>, ag: AgNo, from: u32, to: u32, cow: bool) -> Result<Vec<Refcount>> {
+    let (env, tree) = (Env::Tx(tx), RefcountTree::new(ag));
+    let key = |start: u32| {
+        RefcountTree::key(&Refcount { start: AgBlock(start), cow, ..Default::default() })
+    };
+    let mut cursor = match Cursor::<RefcountTree>::seek_le(env, &tree, &key(from))? {
+        Some(cursor) => cursor,
+        None => Cursor::<RefcountTree>::first(env, &tree)?,
+    };
+    // The record before may end where the range starts.
+    cursor.back(env, &tree)?;
+    let mut found = Vec::new();
+    while let Some(rec) = cursor.rec(env, &tree) {
+        if rec.cow == cow && rec.start.0 > to || rec.cow && !cow {
+            break;
+        }
+        let Some(end) = rec.start.0.checked_add(rec.len) else {
+            let problem = format!("reference counts of blocks {}+{}", rec.start, rec.len);
+            return Err(tx.ag(ag).headers().agf.corrupt(problem));
+        };
+        if rec.cow == cow && end >= from {
+            found.push(rec);
+        }
+        if !cursor.next(env, &tree)? {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// Puts `new` in the place of `old`.
+fn replace(tx: &mut Tx<'_>, ag: AgNo, old: &[Refcount], new: &[Refcount]) -> Result<()> {
+    let tree = RefcountTree::new(ag);
+    for rec in old.iter().filter(|rec| !new.contains(rec)) {
+        freelist::fix(tx, ag)?;
+        let cursor = Cursor::seek(Env::Tx(tx), &tree, &RefcountTree::key(rec))?;
+        cursor.delete(tx, &tree)?;
+    }
+    for rec in new.iter().filter(|rec| !old.contains(rec)) {
+        freelist::fix(tx, ag)?;
+        let cursor = Cursor::seek(Env::Tx(tx), &tree, &RefcountTree::key(rec))?;
+        cursor.insert(tx, &tree, rec)?;
+    }
+    Ok(())
+}
+
+/// Adds a run behind the others, joined with the last one if it continues that.
+fn push(runs: &mut Vec<Refcount>, start: u32, end: u32, count: u32, cow: bool) {
+    if start >= end {
+        return;
+    }
+    match runs.last_mut() {
+        Some(last) if last.count == count && last.start.0 + last.len == start => {
+            last.len += end - start;
+        }
+        _ => runs.push(Refcount { start: AgBlock(start), len: end - start, count, cow }),
+    }
+}
+
+/// Gives each block another number of owners. Blocks without any are freed.
+fn adjust(
+    tx: &mut Tx<'_>,
+    ag: AgNo,
+    start: AgBlock,
+    len: u32,
+    change: impl Fn(u32) -> u32,
+) -> Result<()> {
+    freelist::fix(tx, ag)?;
+    let (from, to) = (start.0, start.0 + len);
+    let old = touching(tx, ag, from, to, false)?;
+    // Who owns what, without gaps from the first record to the end of the range.
+    let mut now: Vec<(u32, u32, u32)> = Vec::new();
+    let mut at = from;
+    for rec in &old {
+        let end = rec.start.0 + rec.len;
+        if at < rec.start.0 {
+            now.push((at, rec.start.0.min(to).max(at), 1));
+        }
+        now.push((rec.start.0, end, rec.count));
+        at = at.max(end);
+    }
+    now.push((at, to.max(at), 1));
+    let (mut new, mut free) = (Vec::new(), Vec::new());
+    for (first, end, count) in now {
+        let (low, high) = (first.clamp(from, to), end.clamp(from, to));
+        let owners = change(count);
+        let keep = |runs: &mut Vec<Refcount>, a: u32, b: u32, count: u32| {
+            if count > 1 {
+                push(runs, a, b, count, false);
+            }
+        };
+        keep(&mut new, first, end.min(from), count);
+        keep(&mut new, low, high, owners);
+        if owners == 0 && low < high {
+            push(&mut free, low, high, 0, false);
+        }
+        keep(&mut new, first.max(to), end, count);
+    }
+    replace(tx, ag, &old, &new)?;
+    free.iter().try_for_each(|run| give_back(tx, ag, run.start, run.len))
+}
+
+/// Notes blocks as staged for copy on write.
+fn stage(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
+    freelist::fix(tx, ag)?;
+    let (from, to) = (start.0, start.0 + len);
+    let old = touching(tx, ag, from, to, true)?;
+    let mut new = Vec::new();
+    for rec in old.iter().filter(|rec| rec.start.0 < from) {
+        push(&mut new, rec.start.0, rec.start.0 + rec.len, 1, true);
+    }
+    push(&mut new, from, to, 1, true);
+    for rec in old.iter().filter(|rec| rec.start.0 >= from) {
+        push(&mut new, rec.start.0, rec.start.0 + rec.len, 1, true);
+    }
+    replace(tx, ag, &old, &new)
+}
+
+/// Notes blocks as staged no more. They stay allocated.
+fn unstage(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
+    freelist::fix(tx, ag)?;
+    let (from, to) = (start.0, start.0 + len);
+    let old = touching(tx, ag, from, to, true)?;
+    let whole = old.iter().any(|rec| rec.start.0 <= from && rec.start.0 + rec.len >= to);
+    if !whole {
+        let problem = format!("blocks {start}+{len} are not staged for copy on write");
+        return Err(tx.ag(ag).headers().agf.corrupt(problem));
+    }
+    let mut new = Vec::new();
+    for rec in &old {
+        push(&mut new, rec.start.0, (rec.start.0 + rec.len).min(from), 1, true);
+        push(&mut new, rec.start.0.max(to), rec.start.0 + rec.len, 1, true);
+    }
+    replace(tx, ag, &old, &new)
+}
+
+/// Frees one run of staged blocks of a group, and gives its length; `None` if there is none.
+pub(crate) fn free_staged(tx: &mut Tx<'_>, ag: AgNo) -> Result<Option<u32>> {
+    let (env, tree) = (Env::Tx(tx), RefcountTree::new(ag));
+    // Staged runs come behind all others.
+    let last = match Cursor::<RefcountTree>::last(env, &tree)? {
+        Some(cursor) => cursor.rec(env, &tree).filter(|rec| rec.cow),
+        None => None,
+    };
+    let Some(rec) = last else { return Ok(None) };
+    unstage(tx, ag, rec.start, rec.len)?;
+    if tx.fs().geo.has_rmap() {
+        let staged = Owner::Special(RmapOwner::COW).rmap(rec.start, rec.len);
+        freelist::fix(tx, ag)?;
+        rmap::remove(tx, ag, &staged)?;
+    }
+    give_back(tx, ag, rec.start, rec.len)?;
+    Ok(Some(rec.len))
+}

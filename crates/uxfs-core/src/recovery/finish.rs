@@ -1,0 +1,104 @@
+//! What replay leaves to be done: announced steps, inodes without a name, staged blocks.
+//!
+//! 1. Announced steps come first and all together, in the order of the log: between them the volume
+//!    is not whole.
+//! 2. Then staged blocks, then unlinked inodes, some at a time.
+
+use std::collections::VecDeque;
+
+use uxfs_format::log::IntentItem;
+use uxfs_format::{AgIno, AgNo, Lsn};
+
+use super::{Recovery, steps};
+use crate::alloc;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::tx::Tx;
+
+/// Inodes that are freed before what was done is made safe.
+const INODES_A_ROUND: u64 = 256;
+
+/// What is left to be done.
+pub(super) struct Finish {
+    intents: Option<Vec<(Lsn, IntentItem)>>,
+    unlinked: VecDeque<(AgNo, u32)>,
+}
+
+impl Finish {
+    pub(super) fn new(intents: Vec<(Lsn, IntentItem)>, unlinked: Vec<(AgNo, u32, AgIno)>) -> Self {
+        let unlinked = unlinked.into_iter().map(|(ag, bucket, _)| (ag, bucket)).collect();
+        Self { intents: Some(intents), unlinked }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.intents.is_none() && self.unlinked.is_empty()
+    }
+
+    /// Does some of it, such that the volume is whole afterwards.
+    pub(super) fn some(&mut self, fs: &Fs, recovery: &mut Recovery) -> Result<()> {
+        if let Some(intents) = self.intents.take() {
+            for (_, item) in &intents {
+                steps::finish(fs, &item.intent, item.kind)?;
+                recovery.intents += 1;
+            }
+            recovery.staged += free_staged(fs)?;
+            clear_log_features(fs)?;
+            return Ok(());
+        }
+        let mut left = INODES_A_ROUND;
+        while let Some((ag, bucket)) = self.unlinked.front().copied() {
+            if left == 0 {
+                break;
+            }
+            let first = head(fs, ag, bucket)?;
+            if !first.is_null() {
+                fs.inactivate(fs.geo.ino(ag, first))?;
+                left -= 1;
+            }
+            // An inode that has a name after all stays where it is.
+            if first.is_null() || head(fs, ag, bucket)? == first {
+                self.unlinked.pop_front();
+            } else {
+                recovery.unlinked += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first inode of a list of unlinked ones.
+fn head(fs: &Fs, ag: AgNo, bucket: u32) -> Result<AgIno> {
+    let mut tx = Tx::begin(fs, 0)?;
+    tx.lock_ag(ag)?;
+    let heads = tx.agi(ag).unlinked;
+    Ok(heads.get(bucket as usize).map_or(AgIno::NULL, |head| AgIno(head.get())))
+}
+
+/// Frees all blocks that were staged for copy on write; gives their number.
+fn free_staged(fs: &Fs) -> Result<u64> {
+    let mut freed = 0;
+    if !fs.geo.has_reflink() {
+        return Ok(0);
+    }
+    for ag in (0..fs.geo.ag_count).map(AgNo) {
+        loop {
+            let mut tx = Tx::begin_freeing(fs, 8)?;
+            tx.lock_ag(ag)?;
+            let Some(len) = alloc::redo::free_staged(&mut tx, ag)? else { break };
+            tx.commit()?;
+            freed += u64::from(len);
+        }
+    }
+    Ok(freed)
+}
+
+/// Nothing in the log needs its own features any more.
+fn clear_log_features(fs: &Fs) -> Result<()> {
+    if fs.superblock().features_log_incompat.get() == 0 {
+        return Ok(());
+    }
+    let sector = fs.edit_superblock(|sb| sb.features_log_incompat.set(0));
+    let daddr = uxfs_format::Daddr(0);
+    let io = |source| crate::Error::Io { what: "writing", daddr, source };
+    fs.dev.write_at(0, &sector).map_err(io)
+}

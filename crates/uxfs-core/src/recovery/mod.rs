@@ -1,0 +1,144 @@
+//! Recovery: opening a volume whose log is dirty.
+//!
+//! `uxfs-log` replays what was committed, into memory. What the log announced and did not finish,
+//! and inodes that lost their last name without being freed, are for the engine: it is opened on
+//! top of the replayed volume, still in memory, and does the rest by its own operations.
+//!
+//! 1. Nothing is written before the whole of the log was read, replayed in memory and verified.
+//! 2. For writing: the replayed blocks go home first and are flushed; the log still holds what they
+//!    were replayed from, and replaying it again changes nothing. What the engine finishes then is
+//!    written to the log as one transaction ([`redo`]) before it goes home. So a cut at any moment
+//!    leaves a log from which recovery begins anew and comes to the same end.
+//! 3. The log is left clean only when all is home.
+//! 4. For reading only, all stays in memory, and the device as it is.
+//!
+//! Called by [`Fs::open`].
+
+mod finish;
+mod redo;
+mod steps;
+
+use std::sync::Arc;
+
+use uxfs_disk::BlockDev;
+use uxfs_format::Daddr;
+use uxfs_format::superblock::Superblock;
+use uxfs_log::{Bounds, Limits, Log, Overlay, Replay, State, rest};
+
+use crate::error::{Error, Result};
+use crate::fs::{Fs, OpenOptions};
+use finish::Finish;
+
+/// What recovery did.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// The log's ends, as they were found.
+    pub bounds: Bounds,
+    /// What replay did.
+    pub replay: uxfs_log::Report,
+    /// What was announced and not done, and is done now.
+    pub intents: u64,
+    /// Inodes without a name that were freed.
+    pub unlinked: u64,
+    /// Blocks staged for copy on write that nobody used, freed.
+    pub staged: u64,
+    /// Did all of it stay in memory?
+    pub in_memory: bool,
+}
+
+/// Most bytes of changes to hold in memory.
+const MEMORY: usize = 1 << 30;
+
+impl From<uxfs_log::Error> for Error {
+    fn from(error: uxfs_log::Error) -> Self {
+        match error {
+            uxfs_log::Error::Io { what, daddr, source } => Self::Io { what, daddr, source },
+            other => Self::DirtyLog(format!(
+                "{other}; mount the volume once with the kernel, or open it read-only with \
+                 norecovery"
+            )),
+        }
+    }
+}
+
+/// Opens a volume after recovery. `sb` is its verified superblock.
+///
+/// # Errors
+/// If the log cannot be replayed, or what it leaves to be done cannot be done.
+pub(crate) fn open(dev: &Arc<dyn BlockDev>, sb: &Superblock, options: OpenOptions) -> Result<Fs> {
+    let log = Log::new(sb)?;
+    let bounds = log.find(&**dev)?;
+    if bounds.state == State::Clean {
+        return Err(Error::DirtyLog("it seems clean, but does not end where it should".into()));
+    }
+    let replay = uxfs_log::replay(dev, &log, &bounds, sb, Limits { bytes: MEMORY })?;
+    let mut recovery = Recovery {
+        bounds,
+        replay: replay.report.clone(),
+        intents: 0,
+        unlinked: 0,
+        staged: 0,
+        in_memory: options.read_only,
+    };
+    let dev = match options.read_only {
+        true => in_memory(replay, &mut recovery)?,
+        false => at_home(dev, &log, replay, &mut recovery)?,
+    };
+    let norecovery = options.norecovery || options.read_only;
+    let mut fs = Fs::open(dev, OpenOptions { norecovery, ..options.clone() })?;
+    fs.options = options;
+    fs.recovery = Some(recovery);
+    Ok(fs)
+}
+
+/// The engine on top of a replayed volume: nobody looks at what it writes before it is finished.
+fn engine(overlay: &Arc<Overlay>) -> Result<Fs> {
+    let options = OpenOptions {
+        unfinished: true,
+        // Whatever was changed is still there in the end, for its log items.
+        cache_bytes: usize::MAX / 4,
+        ..OpenOptions::default()
+    };
+    let dev: Arc<dyn BlockDev> = Arc::<Overlay>::clone(overlay);
+    Fs::open(dev, options)
+}
+
+fn in_memory(replay: Replay, recovery: &mut Recovery) -> Result<Arc<dyn BlockDev>> {
+    let fs = engine(&replay.overlay)?;
+    let mut finish = Finish::new(replay.intents, replay.unlinked);
+    while !finish.is_done() {
+        finish.some(&fs, recovery)?;
+    }
+    fs.sync()?;
+    Ok(replay.overlay)
+}
+
+fn at_home(
+    dev: &Arc<dyn BlockDev>,
+    log: &Log,
+    replay: Replay,
+    recovery: &mut Recovery,
+) -> Result<Arc<dyn BlockDev>> {
+    let home = |source| Error::Io { what: "writing", daddr: Daddr(0), source };
+    let mut bounds = recovery.bounds;
+    rest::clear_stale(log, &**dev, &bounds)?;
+    replay.overlay.write_home().map_err(home)?;
+    drop(replay.overlay);
+    let mut finish = Finish::new(replay.intents, replay.unlinked);
+    while !finish.is_done() {
+        let overlay = Arc::new(Overlay::new(Arc::clone(dev), MEMORY));
+        let fs = engine(&overlay)?;
+        finish.some(&fs, recovery)?;
+        fs.sync()?;
+        let changes = redo::collect(&fs, &overlay, bounds.head)?;
+        // Blocks that only what follows makes part of something.
+        changes.write_data(dev)?;
+        if !changes.items.is_empty() {
+            bounds = rest::write_redo(log, &**dev, &bounds, &changes.items)?;
+        }
+        overlay.write_home().map_err(home)?;
+    }
+    rest::write_unmount(log, &**dev, &bounds)?;
+    Ok(Arc::clone(dev))
+}

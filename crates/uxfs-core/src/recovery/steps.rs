@@ -1,0 +1,250 @@
+//! Finishing what was announced, each kind by the engine's own operations.
+
+use uxfs_format::btree::{Rmap, RmapOwner};
+use uxfs_format::inode::{Flags2, Fork};
+use uxfs_format::log::{
+    AttrIntent, AttrOp, BmapOp, BmapStep, ExchangeFlags, ExchangeIntent, ExtentRun, Intent,
+    IntentKind, RefcountStep, RmapStep,
+};
+use uxfs_format::{AgBlock, AgNo, Extent, FileBlock, Ino, Place};
+
+use crate::alloc;
+use crate::attr::{self, Namespace};
+use crate::bmap;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::tx::{InodeSlot, Tx};
+
+/// Blocks that a step's trees may grow by.
+const BLOCKS: u64 = 16;
+
+/// Does what an intent announced.
+pub(super) fn finish(fs: &Fs, intent: &Intent, kind: IntentKind) -> Result<()> {
+    if matches!(kind, IntentKind::FreeRt | IntentKind::RmapRt | IntentKind::RefcountRt) {
+        let name = kind.items().0.name();
+        return Err(Error::Unsupported(format!("{name} items in the log are not supported")));
+    }
+    match intent {
+        Intent::Free(runs) => {
+            runs.iter().try_for_each(|run| in_group(fs, *run, alloc::redo::free_of_anyone))
+        }
+        Intent::Rmap(steps) => steps.iter().try_for_each(|step| rmap(fs, step)),
+        Intent::Refcount(steps) => steps.iter().try_for_each(|step| refcount(fs, step)),
+        Intent::Bmap(steps) => steps.iter().try_for_each(|step| mapping(fs, step)),
+        Intent::Attr(attr) => attribute(fs, attr),
+        Intent::Exchange(exchange) => self::exchange(fs, exchange),
+    }
+}
+
+fn bad(what: &'static str, problem: String) -> Error {
+    Error::corrupt(what, Place::Volume, problem)
+}
+
+/// Where a run of blocks lies.
+fn place(fs: &Fs, run: ExtentRun) -> Result<(AgNo, AgBlock, u32)> {
+    if run.len == 0 || !fs.geo.fsb_valid(run.start, run.len.into()) {
+        return Err(bad("intent in the log", format!("blocks {}+{}", run.start, run.len)));
+    }
+    Ok((fs.geo.fsb_ag(run.start), fs.geo.fsb_agblock(run.start), run.len))
+}
+
+/// One step in the group of `run`, as a transaction.
+fn in_group(
+    fs: &Fs,
+    run: ExtentRun,
+    step: impl FnOnce(&mut Tx<'_>, AgNo, AgBlock, u32) -> Result<()>,
+) -> Result<()> {
+    let (ag, start, len) = place(fs, run)?;
+    let mut tx = Tx::begin_freeing(fs, BLOCKS)?;
+    tx.lock_ag(ag)?;
+    step(&mut tx, ag, start, len)?;
+    tx.commit()
+}
+
+fn rmap(fs: &Fs, step: &RmapStep) -> Result<()> {
+    in_group(fs, step.run, |tx, ag, start, len| {
+        let rmap = Rmap {
+            start,
+            len,
+            owner: RmapOwner(step.owner),
+            offset: if step.bmbt { 0 } else { step.offset.0 },
+            attr: step.attr,
+            bmbt: step.bmbt,
+            unwritten: step.unwritten,
+        };
+        alloc::redo::rmap(tx, ag, step.op, &rmap)
+    })
+}
+
+fn refcount(fs: &Fs, step: &RefcountStep) -> Result<()> {
+    in_group(fs, step.run, |tx, ag, start, len| alloc::redo::refcount(tx, ag, step.op, start, len))
+}
+
+/// Begins a transaction on an inode, which may have no name any more.
+fn on_inode(fs: &Fs, ino: Ino, blocks: u64) -> Result<(Tx<'_>, InodeSlot)> {
+    if !fs.geo.ino_valid(ino) {
+        return Err(bad("intent in the log", format!("inode {ino}")));
+    }
+    let mut tx = Tx::begin_freeing(fs, blocks)?;
+    let slot = tx.lock_inode(ino)?;
+    Ok((tx, slot))
+}
+
+fn mapping(fs: &Fs, step: &BmapStep) -> Result<()> {
+    if step.realtime {
+        return Err(Error::Unsupported("realtime mappings in the log are not supported".into()));
+    }
+    place(fs, step.run)?;
+    let fork = if step.attr { Fork::Attr } else { Fork::Data };
+    let (mut tx, slot) = on_inode(fs, step.ino, BLOCKS)?;
+    let extent = Extent {
+        offset: step.offset,
+        start: step.run.start,
+        len: step.run.len.into(),
+        unwritten: step.unwritten,
+    };
+    match step.op {
+        BmapOp::Map => map(&mut tx, slot, fork, extent)?,
+        BmapOp::Unmap => {
+            unmap(&mut tx, slot, fork, step.offset, step.run.len.into())?;
+        }
+    }
+    tx.commit()
+}
+
+/// Maps blocks that are allocated already.
+fn map(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, extent: Extent) -> Result<()> {
+    tx.core_mut(slot).nblocks += extent.len;
+    bmap::map(tx, slot, fork, extent)?;
+    let ino = tx.inode(slot).ino;
+    alloc::redo::map_fork(tx, ino, fork, &extent)
+}
+
+/// Unmaps blocks, which stay allocated; gives what was mapped.
+fn unmap(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    fork: Fork,
+    at: FileBlock,
+    len: u64,
+) -> Result<Vec<Extent>> {
+    let gone = bmap::unmap_only(tx, slot, fork, at, len)?;
+    let ino = tx.inode(slot).ino;
+    for extent in &gone {
+        alloc::redo::unmap_fork(tx, ino, fork, extent)?;
+    }
+    Ok(gone)
+}
+
+fn attribute(fs: &Fs, intent: &AttrIntent) -> Result<()> {
+    let blocks = 2 * attr::set_blocks(&fs.geo, intent.value.len()) + BLOCKS;
+    let (mut tx, slot) = on_inode(fs, intent.ino, blocks)?;
+    if intent.op.is_parent() && tx.inode(slot).core.generation != intent.generation {
+        let problem = "an attribute intent in the log is of another generation";
+        return Err(tx.inode(slot).corrupt(problem));
+    }
+    let space = match intent.filter {
+        0 => Namespace::User,
+        2 => Namespace::Trusted,
+        4 => Namespace::Secure,
+        _ => Namespace::Parent,
+    };
+    let (name, value) = (&intent.name, &intent.value);
+    match intent.op {
+        AttrOp::Set | AttrOp::Replace | AttrOp::ParentSet => {
+            attr::set(&mut tx, slot, space, name, value)?;
+        }
+        AttrOp::Remove => {
+            attr::remove(&mut tx, slot, space, name)?;
+        }
+        AttrOp::ParentRemove | AttrOp::ParentReplace => {
+            let (parent, generation) = value.split_at(8);
+            let parent = parent.first_chunk().map_or(0, |b| u64::from_be_bytes(*b));
+            let generation = generation.first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
+            attr::remove_parent(&mut tx, slot, name, Ino(parent), generation)?;
+            if intent.op == AttrOp::ParentReplace {
+                attr::set(&mut tx, slot, space, &intent.new_name, &intent.new_value)?;
+            }
+        }
+    }
+    tx.commit()
+}
+
+/// Exchanges what remains of two files' mappings.
+fn exchange(fs: &Fs, intent: &ExchangeIntent) -> Result<()> {
+    let [one, two] = intent.inos;
+    if intent.flags.contains(ExchangeFlags::ATTR_FORK) || one == two {
+        let what = "exchanges of attribute forks in the log are not supported";
+        return Err(Error::Unsupported(what.into()));
+    }
+    let mut done = 0;
+    while done < intent.blocks {
+        let (mut tx, slots) = on_both(fs, intent)?;
+        let at = intent.starts.map(|start| start.plus(done));
+        let left = intent.blocks - done;
+        let step = exchange_step(&mut tx, slots, at, left, intent.flags)?;
+        tx.commit()?;
+        done += step;
+    }
+    let (mut tx, slots) = on_both(fs, intent)?;
+    let clear = [ExchangeFlags::CLEAR_INO1_REFLINK, ExchangeFlags::CLEAR_INO2_REFLINK];
+    for ((slot, size), clear) in slots.into_iter().zip(intent.sizes).zip(clear) {
+        if intent.flags.contains(ExchangeFlags::SET_SIZES) {
+            tx.core_mut(slot).size = size;
+        }
+        if intent.flags.contains(clear) {
+            tx.core_mut(slot).flags2.remove(Flags2::REFLINK);
+        }
+    }
+    tx.commit()
+}
+
+fn on_both<'fs>(fs: &'fs Fs, intent: &ExchangeIntent) -> Result<(Tx<'fs>, [InodeSlot; 2])> {
+    if intent.inos.iter().any(|ino| !fs.geo.ino_valid(*ino)) {
+        return Err(bad("intent in the log", format!("inodes {:?}", intent.inos)));
+    }
+    let mut tx = Tx::begin_freeing(fs, 2 * BLOCKS)?;
+    let slots = tx.lock_inodes(intent.inos)?;
+    for (slot, generation) in slots.iter().zip(intent.generations) {
+        if tx.inode(*slot).core.generation != generation {
+            let problem = "an exchange intent in the log is of another generation";
+            return Err(tx.inode(*slot).corrupt(problem));
+        }
+    }
+    Ok((tx, slots))
+}
+
+/// Exchanges the first piece, at most `left` blocks; gives its length.
+fn exchange_step(
+    tx: &mut Tx<'_>,
+    slots: [InodeSlot; 2],
+    at: [FileBlock; 2],
+    left: u64,
+    flags: ExchangeFlags,
+) -> Result<u64> {
+    let fork = Fork::Data;
+    let mut step = left;
+    let mut skip = false;
+    for (number, (slot, at)) in slots.into_iter().zip(at).enumerate() {
+        let next = bmap::at_or_after(tx.fs(), tx.inode(slot), fork, at)?;
+        let here = next.filter(|extent| extent.offset <= at);
+        step = step.min(match (here, next) {
+            (Some(extent), _) => extent.end().0 - at.0,
+            (None, Some(extent)) => extent.offset.0 - at.0,
+            (None, None) => left,
+        });
+        let written = here.is_some_and(|extent| !extent.unwritten);
+        skip |= number == 0 && flags.contains(ExchangeFlags::INO1_WRITTEN) && !written;
+    }
+    if skip {
+        return Ok(step);
+    }
+    let [gone1, gone2] =
+        [unmap(tx, slots[0], fork, at[0], step)?, unmap(tx, slots[1], fork, at[1], step)?];
+    for (slot, at, gone) in [(slots[0], at[0], gone2), (slots[1], at[1], gone1)] {
+        for extent in gone {
+            map(tx, slot, fork, Extent { offset: at, ..extent })?;
+        }
+    }
+    Ok(step)
+}

@@ -1,0 +1,190 @@
+//! The log as a ring of blocks on a device.
+
+use uxfs_disk::BlockDev;
+use uxfs_format::log::{MAGIC, RecordHeader, bump, cycle_of};
+use uxfs_format::superblock::Superblock;
+use uxfs_format::{BASIC_BLOCK, Daddr, Geometry, Lsn};
+
+use crate::error::{Error, Result};
+
+/// One block of the log.
+pub(crate) type Block = [u8; BASIC_BLOCK];
+
+/// An internal log. All block numbers are in basic blocks from its start.
+#[derive(Clone, Debug)]
+pub struct Log {
+    start: Daddr,
+    blocks: u64,
+    /// Records are padded to this many bytes.
+    unit: usize,
+    /// The volume's user-visible UUID, which records carry.
+    uuid: [u8; 16],
+}
+
+impl Log {
+    /// The log that a verified superblock tells of.
+    ///
+    /// # Errors
+    /// If the log is external, lies outside the volume, or is too small to be one.
+    pub fn new(sb: &Superblock) -> Result<Self> {
+        let geo = Geometry::new(sb);
+        let blocks = u64::from(geo.log_blocks) << (geo.block_log - 9);
+        if geo.log_start.0 == 0 {
+            return Err(Error::damaged(0, "it is external, which is not supported"));
+        }
+        if !geo.fsb_valid(geo.log_start, geo.log_blocks.into()) || blocks < 64 {
+            return Err(Error::damaged(0, format!("{blocks} blocks outside the volume")));
+        }
+        let unit = (geo.log_sunit as usize).max(BASIC_BLOCK);
+        Ok(Self { start: geo.fsb_daddr(geo.log_start), blocks, unit, uuid: sb.uuid })
+    }
+
+    /// Its length in basic blocks.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Bytes to whose multiples records are padded.
+    pub fn unit(&self) -> usize {
+        self.unit
+    }
+
+    /// UUID that its records carry.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    /// `block`, which may lie up to a length beyond the end, inside the ring.
+    pub(crate) fn wrap(&self, block: u64) -> u64 {
+        block % self.blocks
+    }
+
+    /// How far `to` lies ahead of `from`.
+    pub(crate) fn distance(&self, from: u64, to: u64) -> u64 {
+        (to + self.blocks - from) % self.blocks
+    }
+
+    /// The place `blocks` further on.
+    pub(crate) fn advance(&self, lsn: Lsn, blocks: u64) -> Lsn {
+        let at = u64::from(lsn.block()) + blocks;
+        let cycle = if at >= self.blocks { bump(lsn.cycle()) } else { lsn.cycle() };
+        // A log has less than 2^32 blocks.
+        Lsn::new(cycle, self.wrap(at) as u32)
+    }
+
+    /// Calls `f(place on the device, range in the transfer)` for the one or two parts of a transfer.
+    fn parts(
+        &self,
+        block: u64,
+        bytes: usize,
+        mut f: impl FnMut(Daddr, core::ops::Range<usize>) -> Result<()>,
+    ) -> Result<()> {
+        let before_end = (self.blocks - block).saturating_mul(BASIC_BLOCK as u64);
+        let first = bytes.min(usize::try_from(before_end).unwrap_or(usize::MAX));
+        f(Daddr(self.start.0 + block), 0..first)?;
+        if first < bytes { f(self.start, first..bytes) } else { Ok(()) }
+    }
+
+    /// Reads from `block` on, round the end.
+    pub(crate) fn read(&self, dev: &dyn BlockDev, block: u64, bytes: &mut [u8]) -> Result<()> {
+        let len = bytes.len();
+        self.parts(block, len, |daddr, range| {
+            dev.read_at(daddr.bytes(), &mut bytes[range]).map_err(|source| Error::Io {
+                what: "reading the log",
+                daddr,
+                source,
+            })
+        })
+    }
+
+    /// Writes from `block` on, round the end.
+    pub(crate) fn write(&self, dev: &dyn BlockDev, block: u64, bytes: &[u8]) -> Result<()> {
+        self.parts(block, bytes.len(), |daddr, range| {
+            dev.write_at(daddr.bytes(), &bytes[range]).map_err(|source| Error::Io {
+                what: "writing the log",
+                daddr,
+                source,
+            })
+        })
+    }
+
+    pub(crate) fn flush(&self, dev: &dyn BlockDev) -> Result<()> {
+        let daddr = self.start;
+        dev.flush().map_err(|source| Error::Io { what: "flushing", daddr, source })
+    }
+
+    pub(crate) fn block(&self, dev: &dyn BlockDev, block: u64) -> Result<Block> {
+        let mut bytes = [0; BASIC_BLOCK];
+        self.read(dev, block, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(crate) fn cycle(&self, dev: &dyn BlockDev, block: u64) -> Result<u32> {
+        Ok(cycle_of(&self.block(dev, block)?))
+    }
+
+    /// The first of `count` blocks from `block` on for which `wanted` holds, which must not run
+    /// over the end.
+    pub(crate) fn first(
+        &self,
+        dev: &dyn BlockDev,
+        block: u64,
+        count: u64,
+        wanted: impl Fn(&Block) -> bool,
+    ) -> Result<Option<u64>> {
+        let mut buffer = vec![0; SCAN * BASIC_BLOCK];
+        let mut at = block;
+        while at < block + count {
+            let step = (block + count - at).min(SCAN as u64);
+            let bytes = &mut buffer[..step as usize * BASIC_BLOCK];
+            self.read(dev, at, bytes)?;
+            for (index, block) in blocks(bytes).enumerate() {
+                if wanted(block) {
+                    return Ok(Some(at + index as u64));
+                }
+            }
+            at += step;
+        }
+        Ok(None)
+    }
+
+    /// The last record header among the `within` blocks before `head`, going back round the end,
+    /// and the block it lies at. Empty ones, which mark stale blocks, count too.
+    pub(crate) fn header_before(
+        &self,
+        dev: &dyn BlockDev,
+        head: u64,
+        within: u64,
+    ) -> Result<Option<(u64, RecordHeader)>> {
+        let within = within.min(self.blocks);
+        let mut buffer = vec![0; SCAN * BASIC_BLOCK];
+        let mut back = 0;
+        while back < within {
+            let step = (within - back).min(SCAN as u64);
+            let start = self.wrap(head + self.blocks - back - step);
+            let bytes = &mut buffer[..step as usize * BASIC_BLOCK];
+            self.read(dev, start, bytes)?;
+            for index in (0..step as usize).rev() {
+                let at = index * BASIC_BLOCK;
+                let Some(block) = bytes[at..].first_chunk::<BASIC_BLOCK>() else { continue };
+                if block[..4] != MAGIC.to_be_bytes() {
+                    continue;
+                }
+                let place = self.wrap(start + index as u64);
+                return match RecordHeader::parse(block) {
+                    Some(header) => Ok(Some((place, header))),
+                    None => Err(Error::damaged(place, "a record of an unknown version")),
+                };
+            }
+            back += step;
+        }
+        Ok(None)
+    }
+}
+
+/// Blocks that are read at once when many are looked through.
+const SCAN: usize = 512;
+
+fn blocks(bytes: &[u8]) -> impl Iterator<Item = &Block> {
+    bytes.chunks_exact(BASIC_BLOCK).filter_map(|block| block.first_chunk())
+}

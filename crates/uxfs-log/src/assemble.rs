@@ -1,0 +1,196 @@
+//! Transactions from operations: pieces of many, in any order, over records.
+
+use rustc_hash::FxHashMap;
+use uxfs_format::Lsn;
+use uxfs_format::log::{
+    BadItem, CLIENT_LOG, CLIENT_TRANSACTION, Item, ItemKind, MAX_REGIONS, OpFlags, OpHeader, Ops,
+    TRANS_HEADER_LEN, TransHeader,
+};
+
+use crate::error::{Error, Result};
+use crate::walk::Record;
+
+/// A transaction, as far as it was read.
+#[derive(Clone, Debug, Default)]
+pub struct Transaction {
+    /// Its number.
+    pub tid: u32,
+    /// The record that holds its start: what it stamps into metadata.
+    pub lsn: Lsn,
+    /// The record that holds its commit.
+    pub commit_lsn: Lsn,
+    bytes: Vec<u8>,
+    /// Where each region ends in `bytes`; each starts where the one before ends.
+    ends: Vec<usize>,
+    items: Vec<Span>,
+    head: Vec<u8>,
+}
+
+/// Regions of an item: the first, how many it has to have, how many there are.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    first: usize,
+    want: usize,
+    have: usize,
+}
+
+/// An item of a transaction: its regions, not yet taken apart.
+#[derive(Clone, Debug)]
+pub struct RawItem<'a> {
+    regions: Vec<&'a [u8]>,
+}
+
+impl<'a> RawItem<'a> {
+    /// Its kind, or the code of an unknown one.
+    pub fn kind(&self) -> core::result::Result<ItemKind, u16> {
+        let first = self.regions.first().and_then(|region| Item::first(region));
+        first.map_or(Err(0), |(kind, _)| kind)
+    }
+
+    /// Takes it apart.
+    ///
+    /// # Errors
+    /// If it is not what its kind has to be.
+    pub fn parse(&self) -> core::result::Result<Item<'a>, BadItem> {
+        Item::parse(&self.regions)
+    }
+}
+
+impl Transaction {
+    /// Its items, in the order in which they were written.
+    pub fn items(&self) -> impl Iterator<Item = RawItem<'_>> {
+        self.items.iter().map(|span| RawItem {
+            regions: (span.first..span.first + span.have).map(|at| self.region(at)).collect(),
+        })
+    }
+
+    /// Bytes of all its regions.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn region(&self, at: usize) -> &[u8] {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start..self.ends[at]]
+    }
+
+    /// A new region.
+    fn add(&mut self, body: &[u8]) -> core::result::Result<(), String> {
+        if body.is_empty() {
+            return Ok(());
+        }
+        if self.items.is_empty() && self.head.len() < TRANS_HEADER_LEN {
+            return self.add_head(body);
+        }
+        let full = self.items.last().is_none_or(|span| span.have == span.want);
+        if full {
+            let Some((_, want)) = Item::first(body) else {
+                return Err(format!("an item starts with a region of {} bytes", body.len()));
+            };
+            if want == 0 || want > MAX_REGIONS {
+                return Err(format!("an item of {want} regions"));
+            }
+            self.items.push(Span { first: self.ends.len(), want, have: 0 });
+        }
+        if let Some(span) = self.items.last_mut() {
+            span.have += 1;
+        }
+        self.bytes.extend_from_slice(body);
+        self.ends.push(self.bytes.len());
+        Ok(())
+    }
+
+    /// The header, perhaps in pieces.
+    fn add_head(&mut self, body: &[u8]) -> core::result::Result<(), String> {
+        self.head.extend_from_slice(body);
+        match self.head.len() {
+            TRANS_HEADER_LEN if TransHeader::parse(&self.head).is_none() => {
+                Err("the header of a transaction has a wrong magic number".into())
+            }
+            ..=TRANS_HEADER_LEN => Ok(()),
+            len => Err(format!("the header of a transaction has {len} bytes")),
+        }
+    }
+
+    /// More of the last region.
+    fn extend(&mut self, body: &[u8]) -> core::result::Result<(), String> {
+        if self.items.is_empty() {
+            return self.add_head(body);
+        }
+        self.bytes.extend_from_slice(body);
+        if let Some(end) = self.ends.last_mut() {
+            *end = self.bytes.len();
+        }
+        Ok(())
+    }
+}
+
+/// The transactions that are open.
+#[derive(Debug, Default)]
+pub struct Assembler {
+    open: FxHashMap<u32, Transaction>,
+}
+
+impl Assembler {
+    /// Number of transactions that have no commit yet.
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Takes in a record's operations, and hands over each transaction that a commit completes.
+    ///
+    /// # Errors
+    /// If an operation makes no sense, or of `done`.
+    pub fn feed(
+        &mut self,
+        record: &Record<'_>,
+        mut done: impl FnMut(Transaction) -> Result<()>,
+    ) -> Result<()> {
+        let bad = |problem: String| Error::damaged(record.block, problem);
+        for op in Ops::new(record.data, record.header.num_ops) {
+            let (header, body) = op.map_err(bad)?;
+            if header.client != CLIENT_TRANSACTION && header.client != CLIENT_LOG {
+                return Err(bad(format!("an operation of client {:#04x}", header.client)));
+            }
+            let finished = self.take(record, &header, body).map_err(bad)?;
+            if let Some(transaction) = finished {
+                done(transaction)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        record: &Record<'_>,
+        header: &OpHeader,
+        body: &[u8],
+    ) -> core::result::Result<Option<Transaction>, String> {
+        let lsn = record.lsn();
+        let Some(transaction) = self.open.get_mut(&header.tid) else {
+            // What began before the tail is home already.
+            if header.flags.contains(OpFlags::START) {
+                let new = Transaction { tid: header.tid, lsn, ..Transaction::default() };
+                self.open.insert(header.tid, new);
+            }
+            return Ok(None);
+        };
+        let mut flags = header.flags - OpFlags::END;
+        if flags.contains(OpFlags::WAS_CONT) {
+            flags -= OpFlags::CONTINUE;
+        }
+        match flags {
+            f if f.is_empty() || f == OpFlags::CONTINUE => transaction.add(body)?,
+            OpFlags::WAS_CONT => transaction.extend(body)?,
+            OpFlags::UNMOUNT => {
+                self.open.remove(&header.tid);
+            }
+            OpFlags::COMMIT => {
+                let whole = self.open.remove(&header.tid);
+                return Ok(whole.map(|whole| Transaction { commit_lsn: lsn, ..whole }));
+            }
+            other => return Err(format!("an operation with flags {:#04x}", other.bits())),
+        }
+        Ok(None)
+    }
+}

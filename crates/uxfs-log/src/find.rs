@@ -1,0 +1,264 @@
+//! Head and tail: where the next record goes, and where replay begins.
+//!
+//! The first word of every block tells its cycle; the head is where the cycle falls. Writes of the
+//! last records may have reached the disk in any order, or in part: so
+//!
+//! 1. what lies within [`WINDOW`] before the head and is of an older cycle is a hole, and the head
+//!    moves back to the first of them;
+//! 2. a record that does not end exactly at the head is incomplete, and the head moves to its
+//!    start;
+//! 3. the checksums of the last [`IN_FLIGHT`] records are checked, and the head moves to the first
+//!    that does not match.
+//!
+//! Older damage is not forgiven: replay fails there. The exception is the tail, when the head has
+//! come so close that a torn write may have hit it: it moves on to the next sound record.
+
+use uxfs_disk::BlockDev;
+use uxfs_format::log::{RECORD_SIZE_MAX, RecordHeader, is_unmount};
+use uxfs_format::{BASIC_BLOCK, Lsn};
+
+use crate::area::Log;
+use crate::error::{Error, Result};
+use crate::walk::Walk;
+
+/// Records that a writer may have on their way to the disk at a time.
+pub(crate) const IN_FLIGHT: u64 = 8;
+/// Blocks of the longest record.
+const RECORD_BLOCKS: u64 = RECORD_SIZE_MAX as u64 / BASIC_BLOCK as u64;
+/// Blocks before the head in which there may be holes.
+pub(crate) const WINDOW: u64 = IN_FLIGHT * RECORD_BLOCKS;
+
+/// Is there something to replay?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The last record is that of a clean unmount.
+    Clean,
+    /// There is.
+    Dirty,
+}
+
+/// The ends of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Clean or dirty.
+    pub state: State,
+    /// Where the next record goes.
+    pub head: Lsn,
+    /// The first record to replay; the same as `head` in a clean log.
+    pub tail: Lsn,
+    /// Block of the last record.
+    pub last: u64,
+    /// Buffer size of its writer, which tells the number of header blocks.
+    pub record_size: u32,
+    /// Where a torn record was cut off, if one was.
+    pub torn: Option<u64>,
+}
+
+impl Bounds {
+    /// Blocks between tail and head, in which live what recovery needs.
+    pub fn live_blocks(&self, log: &Log) -> u64 {
+        log.distance(self.tail.block().into(), self.head.block().into())
+    }
+}
+
+impl Log {
+    /// Finds head and tail.
+    ///
+    /// # Errors
+    /// If the device fails, or the log holds no record, or damage that a torn write does not
+    /// explain.
+    pub fn find(&self, dev: &dyn BlockDev) -> Result<Bounds> {
+        let head = self.cut_partial(dev, self.head_by_cycles(dev)?)?;
+        let mut bounds = self.ends_at(dev, head)?;
+        if bounds.state == State::Clean {
+            return Ok(bounds);
+        }
+        if let Some(bad) = self.bad_in_flight(dev, &bounds)? {
+            let old = bounds;
+            bounds = self.ends_at(dev, bad)?;
+            bounds.torn = Some(bad);
+            if bounds.head.block() == old.tail.block() {
+                return Err(Error::damaged(bad, "no record before its head is sound"));
+            }
+            if bounds.state == State::Clean {
+                return Ok(bounds);
+            }
+        }
+        self.check_order(&bounds)?;
+        self.verify_tail(dev, &mut bounds)?;
+        Ok(bounds)
+    }
+
+    /// The head as the cycle numbers tell it.
+    fn head_by_cycles(&self, dev: &dyn BlockDev) -> Result<u64> {
+        let (first, last) = (self.cycle(dev, 0)?, self.cycle(dev, self.blocks() - 1)?);
+        if first == 0 {
+            return Err(Error::damaged(0, "it holds no record"));
+        }
+        let of = |cycle: u32| {
+            move |block: &[u8; BASIC_BLOCK]| uxfs_format::log::cycle_of(block) == cycle
+        };
+        // All of one cycle: the head is at the end, if no hole of the cycle before says else.
+        let (head, hole) = match first == last {
+            true => (self.blocks(), last.wrapping_sub(1)),
+            false => (self.fall(dev, last)?, last),
+        };
+        let window = WINDOW.min(self.blocks());
+        if let Some(start) = head.checked_sub(window) {
+            let found = self.first(dev, start, window, of(hole))?;
+            return Ok(self.wrap(found.unwrap_or(head)));
+        }
+        if last != 0 {
+            let behind = window - head;
+            let start = self.blocks() - behind;
+            if let Some(found) = self.first(dev, start, behind, of(hole.wrapping_sub(1)))? {
+                return Ok(found);
+            }
+        }
+        Ok(self.wrap(self.first(dev, 0, head, of(hole))?.unwrap_or(head)))
+    }
+
+    /// The block at which the cycle falls to `last`, by halving.
+    fn fall(&self, dev: &dyn BlockDev, last: u32) -> Result<u64> {
+        let (mut before, mut from) = (0, self.blocks() - 1);
+        while before + 1 < from {
+            let middle = before + (from - before) / 2;
+            if self.cycle(dev, middle)? == last {
+                from = middle;
+            } else {
+                before = middle;
+            }
+        }
+        Ok(from)
+    }
+
+    /// The head, or the start of the record before it if that does not end there.
+    fn cut_partial(&self, dev: &dyn BlockDev, head: u64) -> Result<u64> {
+        let Some((at, header)) = self.header_before(dev, head, RECORD_BLOCKS)? else {
+            return Err(Error::damaged(head, "no record was found before its head"));
+        };
+        Ok(if header.blocks() == self.distance(at, head) { head } else { at })
+    }
+
+    /// What the last record before `head` says.
+    fn ends_at(&self, dev: &dyn BlockDev, head: u64) -> Result<Bounds> {
+        let Some((last, header)) = self.header_before(dev, head, self.blocks())? else {
+            return Err(Error::damaged(head, "no record was found before its head"));
+        };
+        if header.fs_uuid != self.uuid() {
+            return Err(Error::damaged(last, "its last record is another volume's"));
+        }
+        // The blocks of a log fit 32 bits.
+        let at = Lsn::new(header.cycle, last as u32);
+        let head = self.advance(
+            at,
+            match self.distance(last, head) {
+                0 => self.blocks(),
+                distance => distance,
+            },
+        );
+        let clean = self.is_unmount(dev, last, &header, head.block().into())?;
+        Ok(Bounds {
+            state: if clean { State::Clean } else { State::Dirty },
+            head,
+            tail: if clean { head } else { header.tail_lsn },
+            last,
+            record_size: header.size,
+            torn: None,
+        })
+    }
+
+    fn is_unmount(
+        &self,
+        dev: &dyn BlockDev,
+        at: u64,
+        header: &RecordHeader,
+        head: u64,
+    ) -> Result<bool> {
+        if header.num_ops != 1 || self.wrap(at + header.blocks()) != head {
+            return Ok(false);
+        }
+        let mut first = self.block(dev, self.wrap(at + u64::from(header.header_blocks())))?;
+        header.restore_first_word(&mut first);
+        Ok(is_unmount(&first))
+    }
+
+    /// The first record with a wrong checksum among the last ones before the head.
+    fn bad_in_flight(&self, dev: &dyn BlockDev, bounds: &Bounds) -> Result<Option<u64>> {
+        let head = u64::from(bounds.head.block());
+        let mut from = head;
+        for _ in 0..IN_FLIGHT {
+            let within = self.distance(bounds.tail.block().into(), from);
+            match self.header_before(dev, from, within)? {
+                Some((at, _)) => from = at,
+                None => break,
+            }
+        }
+        match Walk::new(self, dev, from, head) {
+            Ok(walk) => walk.first_bad(),
+            Err(Error::Damaged { block, .. }) => Ok(Some(block)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Head and tail are of one cycle, or the head has gone round once more.
+    fn check_order(&self, bounds: &Bounds) -> Result<()> {
+        let (head, tail) = (bounds.head, bounds.tail);
+        let behind = head.cycle().wrapping_sub(tail.cycle());
+        let fits = u64::from(tail.block()) < self.blocks()
+            && match behind {
+                0 => tail.block() <= head.block(),
+                1 => head.block() <= tail.block(),
+                _ => false,
+            };
+        if fits {
+            return Ok(());
+        }
+        let problem = format!(
+            "its head at {}:{} and its tail at {}:{} do not go together",
+            head.cycle(),
+            head.block(),
+            tail.cycle(),
+            tail.block()
+        );
+        Err(Error::damaged(head.block().into(), problem))
+    }
+
+    /// Checks the checksums from the tail on; where a torn write at the head may have hit the tail,
+    /// it moves on.
+    fn verify_tail(&self, dev: &dyn BlockDev, bounds: &mut Bounds) -> Result<()> {
+        let head = u64::from(bounds.head.block());
+        let reach = IN_FLIGHT * u64::from(bounds.record_size).div_ceil(BASIC_BLOCK as u64);
+        let mut tail = u64::from(bounds.tail.block());
+        loop {
+            let bad = match Walk::new(self, dev, tail, head) {
+                Ok(walk) => walk.first_bad()?,
+                Err(Error::Damaged { block, .. }) => Some(block),
+                Err(error) => return Err(error),
+            };
+            let Some(bad) = bad else { break };
+            // Behind the head, as far as records that were on their way may have reached.
+            if self.distance(head, bad) > reach {
+                return Err(Error::damaged(bad, "a record that replay needs is damaged"));
+            }
+            let next = self.next_header(dev, self.wrap(bad + 1), head)?;
+            tail = next.ok_or_else(|| Error::damaged(bad, "no record behind its tail is sound"))?;
+        }
+        if tail != u64::from(bounds.tail.block()) {
+            let moved = self.distance(bounds.tail.block().into(), tail);
+            bounds.tail = self.advance(bounds.tail, moved);
+        }
+        Ok(())
+    }
+
+    /// The first record header from `from` on, before `head`.
+    fn next_header(&self, dev: &dyn BlockDev, from: u64, head: u64) -> Result<Option<u64>> {
+        let magic = |block: &[u8; BASIC_BLOCK]| RecordHeader::parse(block).is_some();
+        let count = self.distance(from, head);
+        let straight = count.min(self.blocks() - from);
+        if let Some(found) = self.first(dev, from, straight, magic)? {
+            return Ok(Some(found));
+        }
+        self.first(dev, 0, count - straight, magic)
+    }
+}

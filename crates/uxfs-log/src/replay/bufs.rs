@@ -1,0 +1,257 @@
+//! Replaying buffers, and finishing them.
+
+use uxfs_format::log::{BufFlags, BufItem, BufType, CHUNK, DquotItem};
+use uxfs_format::verify::{self, BufKind};
+use uxfs_format::{BASIC_BLOCK, Daddr, Lsn, Place, crc, inode};
+
+use super::{Replayer, Touched};
+use crate::error::{Error, Result};
+
+/// Longest buffer there is.
+const BYTES_MAX: usize = 64 << 10;
+/// Bytes of a quota record in its block, and where in it lie checksum and LSN.
+const DQUOT_LEN: usize = 136;
+const DQUOT_CRC: usize = 108;
+const DQUOT_LSN: usize = 112;
+/// "DQ".
+const DQUOT_MAGIC: [u8; 2] = [0x44, 0x51];
+/// Kinds with a magic number of their own, which tell LSN and checksum.
+const KINDS: [BufType; 14] = [
+    BufType::Btree,
+    BufType::Agf,
+    BufType::Agfl,
+    BufType::Agi,
+    BufType::Symlink,
+    BufType::DirBlock,
+    BufType::DirData,
+    BufType::DirFree,
+    BufType::DirLeaf1,
+    BufType::DirLeafN,
+    BufType::DaNode,
+    BufType::AttrLeaf,
+    BufType::AttrRemote,
+    BufType::Superblock,
+];
+
+/// What a buffer says it is, by its magic number.
+fn identify(bytes: &[u8]) -> Option<BufKind> {
+    KINDS.iter().find_map(|kind| BufKind::identify(bytes, kind.kinds()))
+}
+
+fn be64(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_be_bytes(*b))
+}
+
+impl Replayer<'_> {
+    /// The moment up to which a buffer is up to date, if it says so and can be believed.
+    fn lsn_of(&mut self, bytes: &[u8]) -> Option<Lsn> {
+        let kind = identify(bytes)?;
+        let layout = kind.layout()?;
+        let uuid = bytes.get(layout.uuid..layout.uuid + 16)?;
+        if kind != BufKind::Superblock && *uuid != self.geo.meta_uuid.0 {
+            return None;
+        }
+        let lsn = Lsn(be64(bytes, layout.lsn));
+        if lsn.0 == 0 || lsn.is_null() {
+            return None;
+        }
+        if !verify::checksum_matches(bytes, kind) {
+            self.report.torn += 1;
+            return None;
+        }
+        Some(lsn)
+    }
+
+    /// A buffer's bytes, and what is known of it.
+    fn touch(&mut self, lsn: Lsn, format: &BufItem) -> Result<(Vec<u8>, Touched)> {
+        let len = format.bytes();
+        if len == 0 || len > BYTES_MAX {
+            return Err(Error::item(lsn, format!("a buffer of {len} bytes")));
+        }
+        let mut bytes = vec![0; len];
+        self.read(format.blkno, &mut bytes)?;
+        let key = (format.blkno, len as u32);
+        let known = self.touched.get(&key).copied();
+        let touched = known.unwrap_or_else(|| Touched {
+            bytes: len as u32,
+            kind: format.kind,
+            replayed: None,
+            lsn: self.lsn_of(&bytes),
+        });
+        Ok((bytes, Touched { kind: format.kind, ..touched }))
+    }
+
+    pub(super) fn replay_buffer(
+        &mut self,
+        lsn: Lsn,
+        format: &BufItem,
+        pieces: &[(usize, &[u8])],
+    ) -> Result<()> {
+        if self.is_cancelled(format.blkno, format.len) {
+            self.report.cancelled += 1;
+            return Ok(());
+        }
+        if format.flags.intersects(BufFlags::DQUOT) && self.quota_is_off(format.flags) {
+            return Ok(());
+        }
+        let (mut bytes, touched) = self.touch(lsn, format)?;
+        let newer = touched.lsn.is_some_and(|on_disk| on_disk >= lsn);
+        if newer && touched.replayed != Some(lsn) {
+            self.report.newer += 1;
+            return Ok(());
+        }
+        for (chunk, piece) in pieces {
+            let at = chunk * CHUNK;
+            match bytes.get_mut(at..at + piece.len()) {
+                Some(place) => place.copy_from_slice(piece),
+                None => return Err(Error::item(lsn, format!("chunk {chunk} of {}", bytes.len()))),
+            }
+        }
+        self.write(format.blkno, &bytes)?;
+        let key = (format.blkno, touched.bytes);
+        self.touched.insert(key, Touched { replayed: Some(lsn), lsn: Some(lsn), ..touched });
+        self.report.replayed += 1;
+        // What is replayed from here on belongs to the volume's new shape.
+        if format.kind == BufType::Superblock && format.blkno == Daddr(0) {
+            self.finish_buffer(format.blkno, key.1)?;
+            self.refresh_geometry()?;
+        }
+        Ok(())
+    }
+
+    /// Of a buffer of inodes, only the links of the lists of unlinked ones are replayed.
+    pub(super) fn replay_unlinked_list(
+        &mut self,
+        lsn: Lsn,
+        format: &BufItem,
+        pieces: &[(usize, &[u8])],
+    ) -> Result<()> {
+        if self.is_cancelled(format.blkno, format.len) {
+            self.report.cancelled += 1;
+            return Ok(());
+        }
+        let size = self.geo.inode_size as usize;
+        let len = format.bytes();
+        if len == 0 || len > BYTES_MAX || !len.is_multiple_of(size) {
+            return Err(Error::item(lsn, format!("a buffer of inodes of {len} bytes")));
+        }
+        let mut bytes = vec![0; len];
+        self.read(format.blkno, &mut bytes)?;
+        for raw in bytes.chunks_exact_mut(size).enumerate() {
+            let (index, raw) = raw;
+            let at = index * size + inode::NEXT_UNLINKED_OFFSET;
+            let Some(next) = logged(pieces, at) else { continue };
+            if next == [0; 4] {
+                let problem = format!("a list of unlinked inodes goes on at 0, {}", format.blkno);
+                return Err(Error::item(lsn, problem));
+            }
+            let field = inode::NEXT_UNLINKED_OFFSET;
+            raw[field..field + 4].copy_from_slice(&next);
+            crc::stamp(raw, inode::CRC_OFFSET);
+        }
+        self.report.replayed += 1;
+        self.write(format.blkno, &bytes)
+    }
+
+    pub(super) fn replay_dquot(
+        &mut self,
+        lsn: Lsn,
+        format: &DquotItem,
+        record: &[u8],
+    ) -> Result<()> {
+        let kind = match record.get(3).map_or(0, |kind| kind & 7) {
+            1 => BufFlags::UDQUOT,
+            2 => BufFlags::PDQUOT,
+            4 => BufFlags::GDQUOT,
+            kind => return Err(Error::item(lsn, format!("a quota record of type {kind}"))),
+        };
+        let len = u16::try_from(format.len).unwrap_or(0);
+        if self.quota_is_off(kind) || self.is_cancelled(format.blkno, len) {
+            return Ok(());
+        }
+        let at = format.boffset as usize;
+        let fits = at + DQUOT_LEN <= usize::from(len) * BASIC_BLOCK;
+        if record[..2] != DQUOT_MAGIC || record.len() > DQUOT_LEN || !fits {
+            return Err(Error::item(lsn, format!("quota record {} is none", format.id)));
+        }
+        let mut bytes = vec![0; usize::from(len) * BASIC_BLOCK];
+        self.read(format.blkno, &mut bytes)?;
+        let raw = &mut bytes[at..at + DQUOT_LEN];
+        let on_disk = Lsn(be64(raw, DQUOT_LSN));
+        let known = raw[..2] == DQUOT_MAGIC && on_disk.0 != 0 && !on_disk.is_null();
+        if known && crc::matches(raw, DQUOT_CRC) && on_disk >= lsn {
+            self.report.newer += 1;
+            return Ok(());
+        }
+        raw[..record.len()].copy_from_slice(record);
+        crc::stamp(raw, DQUOT_CRC);
+        self.report.replayed += 1;
+        self.write(format.blkno, &bytes)
+    }
+
+    fn quota_is_off(&self, flags: BufFlags) -> bool {
+        let off = |flag: BufFlags, bit: u32| flags.contains(flag) && self.quota_off & bit != 0;
+        off(BufFlags::UDQUOT, 0x1) || off(BufFlags::PDQUOT, 0x8) || off(BufFlags::GDQUOT, 0x40)
+    }
+
+    /// Stamps and verifies all buffers that something was replayed into.
+    pub(super) fn finish_buffers(&mut self) -> Result<()> {
+        let mut keys: Vec<_> = self.touched.keys().copied().collect();
+        keys.sort_unstable();
+        keys.into_iter().try_for_each(|(daddr, len)| self.finish_buffer(daddr, len))
+    }
+
+    fn finish_buffer(&mut self, daddr: Daddr, len: u32) -> Result<()> {
+        let Some(touched) = self.touched.get(&(daddr, len)).copied() else { return Ok(()) };
+        let Some(lsn) = touched.replayed else { return Ok(()) };
+        let kinds = touched.kind.kinds();
+        let mut bytes = vec![0; len as usize];
+        self.read(daddr, &mut bytes)?;
+        let corrupt = |problem: String| {
+            let name = kinds.first().map_or("buffer", |kind| kind.name());
+            Err(uxfs_format::Corrupt::new(name, Place::Device(daddr), problem).into())
+        };
+        match touched.kind {
+            BufType::Unknown => return corrupt(format!("logged at {lsn} without a type")),
+            BufType::Udquot | BufType::Pdquot | BufType::Gdquot => return Ok(()),
+            BufType::RtBitmap | BufType::RtSummary => return Ok(()),
+            _ => {}
+        }
+        let Some(kind) = BufKind::identify(&bytes, kinds) else {
+            return corrupt(format!("wrong magic number, logged as {}", touched.kind.name()));
+        };
+        if self.is_piece(touched.kind, len) {
+            return corrupt("a directory block whose blocks are not neighbours".into());
+        }
+        if let Some(layout) = kind.layout() {
+            if let Some(place) = bytes.get_mut(layout.lsn..layout.lsn + 8)
+                && kind != BufKind::AttrRemote
+            {
+                place.copy_from_slice(&lsn.0.to_be_bytes());
+            }
+            verify::stamp_checksum(&mut bytes, kind);
+        }
+        verify::check(&bytes, kind, daddr, &self.geo)?;
+        self.write(daddr, &bytes)
+    }
+
+    /// Is it a part only of a directory block?
+    fn is_piece(&self, kind: BufType, len: u32) -> bool {
+        let dir = matches!(
+            kind,
+            BufType::DirBlock
+                | BufType::DirData
+                | BufType::DirFree
+                | BufType::DirLeaf1
+                | BufType::DirLeafN
+        );
+        dir && len < self.geo.dir_block_size()
+    }
+}
+
+/// Four logged bytes at `at`, if they are among those logged.
+fn logged(pieces: &[(usize, &[u8])], at: usize) -> Option<[u8; 4]> {
+    let (chunk, bytes) = pieces.iter().rev().find(|(chunk, _)| chunk * CHUNK <= at)?;
+    let at = at - chunk * CHUNK;
+    bytes.get(at..at + 4)?.first_chunk().copied()
+}

@@ -1,0 +1,162 @@
+//! Replaying inodes, and new chunks of them.
+
+use uxfs_format::btree::{self, LONG, TreeKind};
+use uxfs_format::inode::{self, CORE_LEN, Fork, ForkFormat, InodeCore};
+use uxfs_format::log::{Icreate, InodeFields, InodeItem, LOG_CORE_LEN, core_to_disk, root_to_disk};
+use uxfs_format::verify::{self, BufKind};
+use uxfs_format::{AgIno, Daddr, FsBlock, Ino, Lsn, crc};
+
+use super::Replayer;
+use crate::error::{Error, Result};
+
+impl Replayer<'_> {
+    pub(super) fn replay_icreate(&mut self, lsn: Lsn, new: &Icreate) -> Result<()> {
+        let geo = &self.geo;
+        let blocks = geo.chunk_blocks();
+        let inodes = u64::from(new.length) << geo.inopb_log;
+        let fits = new.isize == geo.inode_size
+            && new.length != 0
+            && new.length <= blocks
+            && inodes == u64::from(new.count)
+            && geo.fsb_valid(geo.fsb(new.ag, new.agbno), new.length.into())
+            && new.ag.0 < geo.ag_count;
+        if !fits {
+            return Err(Error::item(lsn, format!("new inodes that cannot be: {new:?}")));
+        }
+        let cluster = geo.cluster_blocks().min(new.length);
+        let len = (cluster << geo.block_log >> 9) as u16;
+        let start = geo.ag_daddr(new.ag, new.agbno);
+        for part in (0..new.length).step_by(cluster as usize) {
+            let daddr = Daddr(start.0 + (u64::from(part) << (geo.block_log - 9)));
+            // The chunk was freed later, and its blocks may be something else.
+            if self.is_cancelled(daddr, len) {
+                self.report.cancelled += 1;
+                return Ok(());
+            }
+        }
+        let size = geo.inode_size as usize;
+        let mut bytes = vec![0; (new.length as usize) << geo.block_log];
+        let first = geo.ino(new.ag, AgIno(new.agbno.0 << geo.inopb_log));
+        for (ino, raw) in (first.0..).zip(bytes.chunks_exact_mut(size)) {
+            InodeCore::encode_free(raw, Ino(ino), &geo.meta_uuid, new.generation);
+        }
+        self.report.replayed += 1;
+        self.write(start, &bytes)
+    }
+
+    pub(super) fn replay_inode(
+        &mut self,
+        lsn: Lsn,
+        item: &InodeItem,
+        core: &[u8; LOG_CORE_LEN],
+        data: Option<&[u8]>,
+        attr: Option<&[u8]>,
+    ) -> Result<()> {
+        let bad = |problem: String| Error::item(lsn, format!("inode {}: {problem}", item.ino));
+        let len = u16::try_from(item.len).unwrap_or(0);
+        if self.is_cancelled(item.blkno, len) {
+            self.report.cancelled += 1;
+            return Ok(());
+        }
+        let size = self.geo.inode_size as usize;
+        let at = usize::try_from(item.boffset).unwrap_or(usize::MAX);
+        let fits = at.is_multiple_of(size) && at < usize::from(len) * 512;
+        if !fits || !self.geo.ino_valid(item.ino) {
+            return Err(bad(format!("at byte {} of a buffer of {len}", item.boffset)));
+        }
+        let place = Daddr(item.blkno.0.saturating_add((at / 512) as u64));
+        let mut raw = vec![0; size];
+        self.read(place, &mut raw)?;
+        if raw[..2] != inode::MAGIC.to_be_bytes() || core[..2] != inode::MAGIC.to_le_bytes() {
+            return Err(bad("there is none on the volume, or in the log".into()));
+        }
+        let on_disk = raw[inode::LSN_OFFSET..].first_chunk().map_or(0, |b| u64::from_be_bytes(*b));
+        let told = on_disk != 0 && on_disk != u64::MAX;
+        if told && on_disk > lsn.0 {
+            if crc::matches(&raw, inode::CRC_OFFSET) {
+                self.report.newer += 1;
+                return Ok(());
+            }
+            self.report.torn += 1;
+        }
+        let Some(old) = raw.first_chunk::<LOG_CORE_LEN>() else { return Ok(()) };
+        let new = core_to_disk(core, old, lsn);
+        raw[..CORE_LEN].copy_from_slice(&new);
+        let decoded = InodeCore::decode_unchecked(&raw, item.ino)?;
+        let literal = size - CORE_LEN;
+        if item.fields.contains(InodeFields::DEV) {
+            raw[CORE_LEN..CORE_LEN + 4].copy_from_slice(&item.rdev.to_be_bytes());
+        }
+        let forks = [
+            (Fork::Data, data, item.fields.contains(InodeFields::DBROOT)),
+            (Fork::Attr, attr, item.fields.contains(InodeFields::ABROOT)),
+        ];
+        for (fork, region, is_root) in forks {
+            let Some(region) = region else { continue };
+            let range = decoded.fork_range(fork, literal);
+            let place = &mut raw[CORE_LEN..][range];
+            if is_root {
+                place.copy_from_slice(&root_to_disk(region, place.len()).map_err(bad)?);
+            } else if let Some(place) = place.get_mut(..region.len()) {
+                place.copy_from_slice(region);
+            } else {
+                let (has, room) = (region.len(), place.len());
+                return Err(bad(format!("{has} bytes for a {fork:?} fork of {room}")));
+            }
+        }
+        crc::stamp(&mut raw, inode::CRC_OFFSET);
+        InodeCore::decode(&raw, item.ino, &self.geo.meta_uuid)?;
+        self.write(place, &raw)?;
+        self.report.replayed += 1;
+        let owners = [(Fork::Data, InodeFields::DOWNER), (Fork::Attr, InodeFields::AOWNER)];
+        for (fork, flag) in owners {
+            if item.fields.contains(flag) && decoded.fork_format(fork) == ForkFormat::Btree {
+                let root = raw[CORE_LEN..][decoded.fork_range(fork, literal)].to_vec();
+                self.change_owner(lsn, item.ino, &root)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an inode the owner of all blocks of the extent tree below `root`, its fork.
+    fn change_owner(&mut self, lsn: Lsn, ino: Ino, root: &[u8]) -> Result<()> {
+        let bad = |problem: String| Error::item(lsn, format!("inode {ino}: {problem}"));
+        let be16 = |raw: &[u8], at: usize| u16::from_be_bytes([raw[at], raw[at + 1]]);
+        let be64 = |raw: &[u8], at: usize| {
+            raw.get(at..at + 8).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_be_bytes(*b))
+        };
+        let (level, count) = (be16(root, 0), usize::from(be16(root, 2)));
+        let room = (root.len() - 4) / 16;
+        if usize::from(level) >= btree::MAX_LEVELS || count > room {
+            return Err(bad(format!("a btree root of level {level}, {count} records")));
+        }
+        let start = 4 + 8 * room;
+        let mut todo: Vec<(u16, u64)> =
+            (0..count).map(|at| (level - 1, be64(root, start + 8 * at))).collect();
+        let mut bytes = vec![0; self.geo.block_size as usize];
+        let mut left = self.geo.dblocks;
+        while let Some((level, fsb)) = todo.pop() {
+            if !self.geo.fsb_valid(FsBlock(fsb), 1) || left == 0 {
+                return Err(bad(format!("a btree block at {fsb}")));
+            }
+            left -= 1;
+            let daddr = self.geo.fsb_daddr(FsBlock(fsb));
+            self.read(daddr, &mut bytes)?;
+            let count = usize::from(be16(&bytes, btree::NUMRECS_OFFSET));
+            let most = TreeKind::Bmap.max_node(bytes.len());
+            let magic = TreeKind::Bmap.magic().to_be_bytes();
+            if bytes[..4] != magic || be16(&bytes, btree::LEVEL_OFFSET) != level {
+                return Err(bad(format!("no btree block of level {level} at {fsb}")));
+            }
+            if level > 0 {
+                let start = LONG.len + 8 * most;
+                let children = (0..count.min(most)).map(|at| be64(&bytes, start + 8 * at));
+                todo.extend(children.map(|child| (level - 1, child)));
+            }
+            bytes[LONG.owner..LONG.owner + 8].copy_from_slice(&ino.0.to_be_bytes());
+            verify::stamp_checksum(&mut bytes, BufKind::Btree(TreeKind::Bmap));
+            self.write(daddr, &bytes)?;
+        }
+        Ok(())
+    }
+}

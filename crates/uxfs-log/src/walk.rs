@@ -1,0 +1,141 @@
+//! Going through the records between two places of the log.
+
+use uxfs_disk::BlockDev;
+use uxfs_format::log::{
+    FORMAT_LINUX_LE, HEADER_SPAN, RECORD_SIZE_MAX, RecordHeader, checksum, restore_words,
+};
+use uxfs_format::{BASIC_BLOCK, Lsn};
+
+use crate::area::Log;
+use crate::error::{Error, Result};
+
+/// A record, read.
+pub struct Record<'a> {
+    /// Block at which it starts.
+    pub block: u64,
+    /// Its header.
+    pub header: RecordHeader,
+    /// Its data, first words put back.
+    pub data: &'a [u8],
+    /// Does its checksum match?
+    pub intact: bool,
+}
+
+/// The records from a place on up to another. The number of header blocks, and the most data, that
+/// a record may have are those of the first one: a log is written with one buffer size at a time.
+pub struct Walk<'a> {
+    log: &'a Log,
+    dev: &'a dyn BlockDev,
+    at: u64,
+    /// Blocks up to the end.
+    left: u64,
+    size: u32,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Walk<'a> {
+    /// From the record at block `from` up to block `to`. Nothing if both are the same.
+    ///
+    /// # Errors
+    /// If the device fails, or no record starts at `from`.
+    pub fn new(log: &'a Log, dev: &'a dyn BlockDev, from: u64, to: u64) -> Result<Self> {
+        let left = log.distance(from, to);
+        let mut walk = Self { log, dev, at: from, left, size: 0, bytes: Vec::new() };
+        if left > 0 {
+            let header = walk.header()?;
+            walk.size = header.size;
+            // A record as old versions of mkfs write it has a length of its own.
+            if header.len > header.size && header.num_ops == 1 {
+                walk.size = u32::try_from(log.unit()).unwrap_or(u32::MAX).max(header.len);
+            }
+            if walk.size > RECORD_SIZE_MAX {
+                let problem = format!("a record of a buffer of {} bytes", walk.size);
+                return Err(Error::damaged(from, problem));
+            }
+        }
+        Ok(walk)
+    }
+
+    fn header(&self) -> Result<RecordHeader> {
+        RecordHeader::parse(&self.log.block(self.dev, self.at)?)
+            .filter(|header| header.version != 0)
+            .ok_or_else(|| Error::damaged(self.at, "no record starts here"))
+    }
+
+    /// Block at which the next record starts.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// The next record, whatever its checksum says.
+    ///
+    /// # Errors
+    /// If the device fails, or what lies there is not a record that fits; [`Walk::at`] then tells
+    /// where.
+    pub fn next_record(&mut self) -> Result<Option<Record<'_>>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let block = self.at;
+        let header = self.header()?;
+        let head = self.size.div_ceil(HEADER_SPAN).max(1);
+        let bad = |problem: String| Err(Error::damaged(block, problem));
+        if header.len == 0 || header.len > self.size {
+            return bad(format!("a record of {} bytes, {} at most", header.len, self.size));
+        }
+        let blocks = u64::from(head) + u64::from(header.len).div_ceil(BASIC_BLOCK as u64);
+        if blocks > self.left {
+            return bad(format!("a record of {blocks} blocks reaches beyond the head"));
+        }
+        let data = (blocks - u64::from(head)) as usize * BASIC_BLOCK;
+        let head = head as usize * BASIC_BLOCK;
+        self.bytes.resize(head + data, 0);
+        self.log.read(self.dev, block, &mut self.bytes)?;
+        let (headers, data) = self.bytes.split_at_mut(head);
+        let data = &mut data[..header.len as usize];
+        let intact = checksum(headers, data) == header.crc;
+        restore_words(headers, data);
+        self.at = self.log.wrap(block + blocks);
+        self.left -= blocks;
+        Ok(Some(Record { block, header, data, intact }))
+    }
+
+    /// Goes through all records that are left and checks their checksums; gives the block of the
+    /// first that is bad. A record without a checksum, as mkfs writes one, passes.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(crate) fn first_bad(mut self) -> Result<Option<u64>> {
+        loop {
+            let at = self.at;
+            match self.next_record() {
+                Ok(Some(record)) if record.intact || record.header.crc == 0 => {}
+                Ok(Some(_)) | Err(Error::Damaged { .. }) => return Ok(Some(at)),
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Record<'_> {
+    /// Where it lies.
+    pub fn lsn(&self) -> Lsn {
+        self.header.lsn
+    }
+
+    /// Fails unless the record may be replayed: checksum, UUID, byte order.
+    pub(crate) fn check(&self, log: &Log) -> Result<()> {
+        let bad = |problem: &str| Err(Error::damaged(self.block, problem));
+        if !self.intact {
+            return bad("the checksum of a record does not match");
+        }
+        if self.header.fs_uuid != log.uuid() {
+            return bad("a record is another volume's");
+        }
+        if self.header.format != FORMAT_LINUX_LE {
+            return bad("a record is of another byte order");
+        }
+        Ok(())
+    }
+}
