@@ -44,6 +44,7 @@ mod finding;
 pub mod lister;
 mod listing;
 mod rng;
+pub mod storm;
 mod tools;
 pub mod vm;
 

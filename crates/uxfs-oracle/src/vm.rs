@@ -8,10 +8,11 @@
 //! 4. No run depends on how fast the machine is: the time-out is against hanging only.
 //!
 //! Inside, a script run by busybox' `sh` finds its drives as `/drive/0`, `/drive/1`, … in the order
-//! in which they were given, an empty directory `/mnt` to mount on, the programs `uxfs-lister` and
-//! `uxfs-ager`, and a directory `/out` whose files come back in [`Output::files`].
+//! in which they were given, an empty directory `/mnt` to mount on, the programs `uxfs-lister`,
+//! `uxfs-ager` and `uxfs-storm`, and a directory `/out` whose files come back in [`Output::files`].
 //!
-//! [`list`], [`age`] and [`age_all`] are all that most tests need. `UXFS_VM_ACCEL=kvm` uses the host's
+//! [`list`], [`age`], [`age_all`] and [`crash`] are all that most tests need. `UXFS_VM_ACCEL=kvm` uses
+//! the host's
 //! virtualisation, `probe` only where it works; the default is `tcg`, plain emulation, which
 //! works everywhere. Set up by `tools/setup-vm`.
 
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use crate::{Finding, cache};
 
-pub use judge::{age, age_all, list};
+pub use judge::{Crash, age, age_all, crash, list};
 
 /// Which kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,9 +12,10 @@ pub mod volume;
 
 pub use uxfs_archive as archive;
 pub use uxfs_core::{
-    Content, Device, Devices, Error, Fs, NAME_MAX, NewInode, OpenOptions, RenameFlags, Result,
+    Content, Device, Devices, Error, Fs, NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Result,
     Segment, SetAttr, Stat, StatFs, Times, XattrMode, clock, dir,
 };
 pub use uxfs_disk as disk;
 pub use uxfs_format as format;
+pub use uxfs_log as log;
 pub use uxfs_mkfs as mkfs;

@@ -1,4 +1,4 @@
-//! The programs that run inside: `uxfs-lister` and `uxfs-ager`, linked statically.
+//! The programs that run inside: `uxfs-lister`, `uxfs-ager` and `uxfs-storm`, linked statically.
 //!
 //! Cargo does not build this package's programs for another package's tests, so they are built
 //! here on first need, into the cache, under a name made of the check sum of their source.
@@ -12,7 +12,7 @@ use crate::cache;
 use crate::listing::checksum;
 
 /// The programs' names.
-pub(super) const PROGRAMS: [&str; 2] = ["uxfs-lister", "uxfs-ager"];
+pub(super) const PROGRAMS: [&str; 3] = ["uxfs-lister", "uxfs-ager", "uxfs-storm"];
 /// The one target they are built for; the kernels are for no other.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 

@@ -73,6 +73,51 @@ pub fn age_all(kernel: Kernel, images: &[(&Path, u64)], ops: u32) -> Result<Vec<
     Ok(listings)
 }
 
+/// A volume to be cut off in the midst of work.
+#[derive(Clone, Debug)]
+pub struct Crash<'a> {
+    /// The image, which is changed.
+    pub image: &'a Path,
+    /// Options to mount it with.
+    pub options: &'a str,
+    /// What the work is chosen by.
+    pub seed: u64,
+    /// Operations of the ager after which the power may go.
+    pub ops: u32,
+}
+
+/// Mounts the images for writing, works on all of them at once, and switches the machine off in
+/// the midst of it, nothing synced: their logs are dirty.
+///
+/// # Errors
+/// The kernel refused to mount one, or complained.
+///
+/// # Panics
+/// As [`Vm::run`].
+pub fn crash(kernel: Kernel, volumes: &[Crash<'_>]) -> Result<(), Finding> {
+    let mut vm = Vm::new(kernel);
+    let mut script = "set -e\n".to_owned();
+    for (number, volume) in volumes.iter().enumerate() {
+        let Crash { image, options, seed, ops } = volume;
+        let options = if options.is_empty() { "rw" } else { options };
+        vm = vm.drive(image, true);
+        script.push_str(&format!(
+            "step cutting off drive {number}, seed {seed}\nmkdir /tree{number}\n\
+            mount -t xfs -o {options} /drive/{number} /tree{number}\n\
+            uxfs-storm /tree{number} {seed} {ops} /out/ready{number} >&2 &\n"
+        ));
+    }
+    for number in 0..volumes.len() {
+        script.push_str(&format!("while [ ! -e /out/ready{number} ]; do sleep 0.1; done\n"));
+    }
+    // What init does at the end, but for the sync.
+    script.push_str(
+        "echo 0 >/out/.status\ntar -c -f /drive/out -C /out .\necho uxfs-done >/dev/console\n\
+        poweroff -n -f\n",
+    );
+    vm.script(&script).run().map(|_| ())
+}
+
 /// Mounts a drive read-only and lists it to `/out`.
 fn listing_script(number: usize) -> String {
     format!(

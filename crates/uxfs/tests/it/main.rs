@@ -18,6 +18,7 @@ mod matrix;
 mod model;
 mod names;
 mod resize;
+mod recovery;
 mod space;
 mod threads;
 mod v4;

@@ -1,0 +1,96 @@
+//! Logs that a kernel left dirty, recovered: as the kernel itself recovers a copy.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use uxfs::disk::{BlockDev, OpenMode};
+use uxfs::{Fs, OpenOptions};
+use uxfs_oracle::{Fields, Kernel, checksum, vm};
+
+use crate::listing;
+use crate::volume::{self, Volume, setting};
+
+/// Everything but free space, which the kernel counts without what it keeps aside.
+const ALL: Fields = Fields::ALL.difference(Fields::SPACE);
+
+fn sum(path: &Path) -> u64 {
+    checksum(&std::fs::read(path).unwrap())
+}
+
+fn copy(from: &Path, name: &str) -> PathBuf {
+    let to = from.with_file_name(name);
+    let args = ["--sparse=always", from.to_str().unwrap(), to.to_str().unwrap()];
+    assert!(std::process::Command::new("cp").args(args).status().unwrap().success());
+    to
+}
+
+fn open(path: &Path, read_only: bool) -> Fs {
+    let mode = if read_only { OpenMode::Read } else { OpenMode::Write };
+    let options = if read_only { OpenOptions::read_only() } else { OpenOptions::default() };
+    let dev: Arc<dyn BlockDev> = Arc::new(volume::device(path, mode));
+    Fs::open(dev, options).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn judge(path: &Path, at: &str) {
+    uxfs_oracle::repair(path).unwrap_or_else(|f| panic!("{at}: {f}"));
+    uxfs_oracle::db_check(path).unwrap_or_else(|f| panic!("{at}: {f}"));
+    let dev = volume::device(path, OpenMode::Read);
+    let report = uxfs_check::check(&dev, &uxfs_check::CheckOptions::default(), &|_| {}).unwrap();
+    assert!(report.is_clean(), "{at}: {:#?}", report.findings);
+}
+
+/// One after the other: volumes, with what mkfs and mount are told.
+fn round(made: Kernel, lines: &[(&str, &str)], seed: u64) {
+    let volumes: Vec<Volume> = lines.iter().map(|(line, _)| Volume::real(320, line)).collect();
+    let crashes: Vec<_> = volumes
+        .iter()
+        .zip(lines)
+        .zip(seed..)
+        .map(|((volume, (_, options)), seed)| vm::Crash {
+            image: &volume.path,
+            options,
+            seed,
+            ops: 300,
+        })
+        .collect();
+    vm::crash(made, &crashes).unwrap_or_else(|f| panic!("seed {seed}: {f}"));
+    let paths: Vec<&Path> = volumes.iter().map(|volume| volume.path.as_path()).collect();
+    let kernels = listing::of_kernel(made, &paths);
+    let mut recovered = Vec::new();
+    for (((path, (line, _)), kernel), seed) in paths.iter().zip(lines).zip(&kernels).zip(seed..) {
+        let at = format!("{line}, seed {seed}");
+        let before = sum(path);
+        let fs = open(path, true);
+        assert!(fs.recovery().is_some_and(|recovery| recovery.in_memory), "{at}");
+        listing::list(&fs).assert_same(kernel, ALL);
+        assert_eq!(sum(path), before, "{at}: opened for reading only, and written to");
+        let ours = copy(path, "ours.img");
+        let fs = open(&ours, false);
+        let recovery = fs.recovery().unwrap_or_else(|| panic!("{at}: no recovery"));
+        println!("{at}: {} entries, {recovery:?}", kernel.entries.len());
+        fs.close().unwrap_or_else(|e| panic!("{at}: {e}"));
+        judge(&ours, &at);
+        let fs = open(&ours, true);
+        assert!(fs.recovery().is_none(), "{at}: recovered, and dirty again");
+        listing::list(&fs).assert_same(kernel, ALL);
+        recovered.push(ours);
+    }
+    let paths: Vec<&Path> = recovered.iter().map(PathBuf::as_path).collect();
+    let other = if made == Kernel::Stable { Kernel::Current } else { Kernel::Stable };
+    for (theirs, ours) in kernels.iter().zip(listing::of_kernel(other, &paths)) {
+        ours.assert_same(theirs, ALL);
+    }
+}
+
+#[test]
+fn logs_of_the_stable_kernel() {
+    let lines = [
+        ("-m rmapbt=1,reflink=1", ""),
+        ("-b size=1k -i nrext64=1 -m reflink=1", "logbsize=256k"),
+        ("-s size=4k -m rmapbt=1 -l su=32k", ""),
+        ("-m reflink=0,finobt=0,inobtcount=0,bigtime=0 -i sparse=0", "logbsize=64k"),
+    ];
+    for each in 0..setting("UXFS_ROUNDS", 1) {
+        round(Kernel::Stable, &lines, (setting("UXFS_SEED", 0) + each) * 100);
+    }
+}
