@@ -21,6 +21,7 @@
 
 mod area;
 mod assemble;
+mod describe;
 mod error;
 mod find;
 mod overlay;
@@ -30,6 +31,7 @@ mod walk;
 
 pub use area::Log;
 pub use assemble::{Assembler, RawItem, Transaction};
+pub use describe::describe;
 pub use error::{Error, Result};
 pub use find::{Bounds, State};
 pub use overlay::Overlay;

@@ -13,6 +13,7 @@ pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod label;
 pub(crate) mod ln;
+pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod mkdir;

@@ -1,0 +1,214 @@
+//! `uxfs log`: what the log of a volume holds, and whether it is clean. Nothing is replayed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+use uxfs::disk::{BlockDev, FileDev, OpenMode};
+use uxfs::format::Lsn;
+use uxfs::log::{Assembler, Bounds, Log, State, Transaction, Walk, describe};
+use uxfs::{Fs, OpenOptions};
+
+use crate::json;
+use crate::session::{Failure, Result, Session};
+
+/// Show the log of a volume
+///
+/// A log is dirty if it holds changes that are not on the volume yet: opening the volume brings
+/// them there, or into memory if it is only read.
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Is it clean, where does it begin and end?
+    #[command(after_help = "Examples:\n  uxfs log status disk.img")]
+    Status(Image),
+    /// List the transactions that replay would go through
+    #[command(after_help = "Examples:\n  uxfs log print disk.img\n  \
+                            uxfs log print --json disk.img | jq .transactions[].items[].kind")]
+    Print(Image),
+}
+
+#[derive(Args)]
+struct Image {
+    /// As a JSON document
+    #[arg(long)]
+    json: bool,
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+}
+
+impl Options {
+    /// As a JSON document?
+    pub(crate) fn json(&self) -> bool {
+        let (Verb::Status(image) | Verb::Print(image)) = &self.verb;
+        image.json
+    }
+}
+
+/// Shows it.
+pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
+    match &options.verb {
+        Verb::Status(image) => status(image, session),
+        Verb::Print(image) => print(image, session),
+    }
+}
+
+/// A log, looked at.
+struct Opened {
+    dev: Arc<dyn BlockDev>,
+    log: Log,
+    bounds: Bounds,
+}
+
+fn open(path: &Path) -> core::result::Result<Opened, Failure> {
+    let dev = FileDev::open(path, OpenMode::Read)
+        .map_err(|error| Failure::host(path.as_os_str(), &error))?;
+    let mut options = OpenOptions::read_only();
+    options.norecovery = true;
+    let fs = Fs::open(Arc::new(dev), options)
+        .map_err(|error| Failure::volume(path.as_os_str(), error))?;
+    let log = Log::new(&fs.superblock()).map_err(|error| failed(path, &error))?;
+    let dev = Arc::clone(fs.device());
+    let bounds = log.find(&*dev).map_err(|error| failed(path, &error))?;
+    Ok(Opened { dev, log, bounds })
+}
+
+fn failed(path: &Path, error: &uxfs::log::Error) -> Failure {
+    Failure::new(path.as_os_str(), error.to_string())
+}
+
+impl Opened {
+    /// Calls `f` for every committed transaction from tail to head; gives the number of records,
+    /// and of transactions that have no commit.
+    fn transactions(
+        &self,
+        mut f: impl FnMut(Transaction) -> uxfs::log::Result<()>,
+    ) -> uxfs::log::Result<(u64, usize)> {
+        let (tail, head) = (self.bounds.tail.block(), self.bounds.head.block());
+        let mut walk = Walk::new(&self.log, &*self.dev, tail.into(), head.into())?;
+        let (mut open, mut records) = (Assembler::default(), 0);
+        while let Some(record) = walk.next_record()? {
+            records += 1;
+            open.feed(&record, &mut f)?;
+        }
+        Ok((records, open.open()))
+    }
+}
+
+fn text(lsn: Lsn) -> String {
+    format!("{}:{}", lsn.cycle(), lsn.block())
+}
+
+fn status(options: &Image, session: &Session) -> Result<()> {
+    let opened = open(&options.image)?;
+    let mut transactions = 0;
+    let (records, open) = opened
+        .transactions(|_| {
+            transactions += 1;
+            Ok(())
+        })
+        .map_err(|error| failed(&options.image, &error))?;
+    let (log, bounds) = (&opened.log, &opened.bounds);
+    let state = match bounds.state {
+        State::Clean => "clean",
+        State::Dirty => "dirty",
+    };
+    let numbers: [(&str, &str, u64); 9] = [
+        ("log_bytes", "bytes", 512 * log.blocks()),
+        ("live_bytes", "bytes live", 512 * bounds.live_blocks(log)),
+        ("records", "records", records),
+        ("transactions", "transactions", transactions),
+        ("transactions_open", "transactions without a commit", open as u64),
+        ("cycle", "cycle", bounds.head.cycle().into()),
+        ("record_bytes", "bytes in a record at most", bounds.record_size.into()),
+        ("stripe_unit_bytes", "bytes that records are padded to", log.unit() as u64),
+        ("format_version", "version", 2),
+    ];
+    let (head, tail) = (text(bounds.head), text(bounds.tail));
+    if !options.json {
+        let mut out = format!("{state}\nhead {head}\ntail {tail}\n");
+        if let Some(torn) = bounds.torn {
+            out.push_str(&format!("torn record cut off at {torn}\n"));
+        }
+        for (_, words, number) in numbers {
+            out.push_str(&format!("{number} {words}\n"));
+        }
+        return session.print(out);
+    }
+    let mut map = Map::new();
+    map.insert("image".into(), json!(options.image.display().to_string()));
+    map.insert("state".into(), json!(state));
+    map.insert("head".into(), json!(head));
+    map.insert("tail".into(), json!(tail));
+    map.insert("torn_at_block".into(), json!(bounds.torn));
+    for (key, _, number) in numbers {
+        map.insert(key.into(), json!(number));
+    }
+    session.print(json::document("log-status", map))
+}
+
+/// An item: its kind, and what it says.
+fn items(transaction: &Transaction) -> Vec<(String, String)> {
+    let item = |raw: uxfs::log::RawItem<'_>| {
+        let kind = match raw.kind() {
+            Ok(kind) => kind.name().to_owned(),
+            Err(code) => format!("{code:#06x}"),
+        };
+        let detail = match raw.parse() {
+            Ok(item) => describe(&item),
+            Err(error) => format!("unreadable: {error}"),
+        };
+        (kind, detail)
+    };
+    transaction.items().map(item).collect()
+}
+
+fn print(options: &Image, session: &Session) -> Result<()> {
+    let opened = open(&options.image)?;
+    let mut out = String::new();
+    let mut list: Vec<Value> = Vec::new();
+    let walked = opened.transactions(|transaction| {
+        let (start, commit) = (text(transaction.lsn), text(transaction.commit_lsn));
+        let (tid, bytes) = (transaction.tid, transaction.bytes());
+        let items = items(&transaction);
+        if options.json {
+            let items: Vec<Value> = items
+                .iter()
+                .map(|(kind, detail)| json!({ "kind": kind, "detail": detail }))
+                .collect();
+            list.push(json!({
+                "tid": tid, "start": start, "commit": commit, "bytes": bytes, "items": items,
+            }));
+        } else {
+            let count = items.len();
+            out.push_str(&format!(
+                "transaction {tid:#010x} start {start} commit {commit} items {count} bytes {bytes}\n"
+            ));
+            for (kind, detail) in items {
+                out.push_str(&format!("  {kind} {detail}\n"));
+            }
+        }
+        Ok(())
+    });
+    // What was read before the damage is shown all the same.
+    let shown = match options.json {
+        true => {
+            let mut map = Map::new();
+            map.insert("image".into(), json!(options.image.display().to_string()));
+            map.insert("head".into(), json!(text(opened.bounds.head)));
+            map.insert("tail".into(), json!(text(opened.bounds.tail)));
+            map.insert("transactions".into(), json!(list));
+            session.print(json::document("log", map))
+        }
+        false => session.print(out),
+    };
+    walked.map_err(|error| failed(&options.image, &error))?;
+    shown
+}
