@@ -1,5 +1,8 @@
 //! Logs that a kernel left dirty, recovered: as the kernel itself recovers a copy.
 
+mod cuts;
+mod damage;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -73,12 +76,20 @@ fn round(made: Kernel, lines: &[(&str, &str)], seed: u64) {
         let fs = open(&ours, true);
         assert!(fs.recovery().is_none(), "{at}: recovered, and dirty again");
         listing::list(&fs).assert_same(kernel, ALL);
+        cuts::cut_off(path, kernel, seed, setting("UXFS_ROUNDS", 1) * 4);
+        damage::damage(path, seed, setting("UXFS_ROUNDS", 1) * 60);
         recovered.push(ours);
     }
     let paths: Vec<&Path> = recovered.iter().map(PathBuf::as_path).collect();
     let other = if made == Kernel::Stable { Kernel::Current } else { Kernel::Stable };
     for (theirs, ours) in kernels.iter().zip(listing::of_kernel(other, &paths)) {
         ours.assert_same(theirs, ALL);
+    }
+}
+
+fn rounds(made: Kernel, lines: &[(&str, &str)]) {
+    for each in 0..setting("UXFS_ROUNDS", 1) {
+        round(made, lines, (setting("UXFS_SEED", 0) + each) * 100);
     }
 }
 
@@ -90,7 +101,15 @@ fn logs_of_the_stable_kernel() {
         ("-s size=4k -m rmapbt=1 -l su=32k", ""),
         ("-m reflink=0,finobt=0,inobtcount=0,bigtime=0 -i sparse=0", "logbsize=64k"),
     ];
-    for each in 0..setting("UXFS_ROUNDS", 1) {
-        round(Kernel::Stable, &lines, (setting("UXFS_SEED", 0) + each) * 100);
-    }
+    rounds(Kernel::Stable, &lines);
+}
+
+#[test]
+fn logs_of_the_current_kernel() {
+    let lines = [
+        ("-m rmapbt=1,reflink=1 -n parent=1", ""),
+        ("-b size=1k -m rmapbt=1 -i nrext64=1,exchange=1 -n parent=1", ""),
+        ("-m rmapbt=0,reflink=1 -d agcount=8", "logbsize=256k"),
+    ];
+    rounds(Kernel::Current, &lines);
 }

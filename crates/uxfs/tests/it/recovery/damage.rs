@@ -1,0 +1,111 @@
+//! Damaged logs: nothing panics, and what opens is sound.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use uxfs::disk::{BlockDev, OpenMode};
+use uxfs::format::log::{RecordHeader, checksum};
+use uxfs::log::{Log, Overlay};
+use uxfs::{Fs, OpenOptions};
+use uxfs_oracle::Rng;
+
+use super::cuts::record;
+use crate::volume;
+
+const BLOCK: usize = 512;
+
+/// The log of an image, as it lies on the device.
+struct Raw {
+    start: u64,
+    blocks: u64,
+    /// Where replay begins, and how many blocks it goes through.
+    tail: u64,
+    live: u64,
+}
+
+fn look(dev: &Arc<dyn BlockDev>) -> Raw {
+    let mut options = OpenOptions::read_only();
+    options.norecovery = true;
+    let fs = Fs::open(Arc::clone(dev), options).unwrap();
+    let log = Log::new(&fs.superblock()).unwrap();
+    let bounds = log.find(&**dev).unwrap();
+    Raw {
+        start: fs.geo.fsb_daddr(fs.geo.log_start).bytes(),
+        blocks: log.blocks(),
+        tail: bounds.tail.block().into(),
+        live: bounds.live_blocks(&log),
+    }
+}
+
+impl Raw {
+    fn place(&self, block: u64) -> u64 {
+        self.start + block % self.blocks * BLOCK as u64
+    }
+
+    /// Gives the record that block `at` lies in a checksum that matches.
+    fn reseal(&self, dev: &Overlay, at: u64) {
+        for back in 0..520 {
+            let start = at + self.blocks - back;
+            let mut block = [0; BLOCK];
+            dev.read_at(self.place(start), &mut block).unwrap();
+            let Some(header) = RecordHeader::parse(&block) else { continue };
+            let blocks = header.blocks().min(600);
+            let mut bytes = vec![0; blocks as usize * BLOCK];
+            for (number, part) in (0..).zip(bytes.chunks_mut(BLOCK)) {
+                dev.read_at(self.place(start + number), part).unwrap();
+            }
+            let head = header.header_blocks() as usize * BLOCK;
+            let (headers, data) = bytes.split_at(head.min(bytes.len()));
+            let crc = checksum(headers, &data[..data.len().min(header.len as usize)]);
+            dev.write_at(self.place(start) + 32, &crc.to_le_bytes()).unwrap();
+            return;
+        }
+    }
+}
+
+/// Damages the log of this image, `count` times.
+pub(super) fn damage(path: &Path, seed: u64, count: u64) {
+    let below: Arc<dyn BlockDev> = Arc::new(volume::device(path, OpenMode::Read));
+    let raw = look(&below);
+    let (mut opened, mut refused) = (0, 0);
+    for number in 0..count {
+        let mut rng = Rng::new(seed * 10_000 + number);
+        let dev = Overlay::new(Arc::clone(&below), 1 << 30);
+        let resealed = number % 2 == 1;
+        for _ in 0..1 + rng.below(3) {
+            let block = raw.tail + rng.below(raw.live);
+            // In a record's data, most of the first bytes are what tells something.
+            let reach = if rng.once_in(2) { 64 } else { BLOCK as u64 };
+            let at = raw.place(block) + rng.below(reach);
+            let value = match rng.below(4) {
+                0 => vec![0],
+                1 => vec![0xff],
+                _ => rng.bytes(1),
+            };
+            dev.write_at(at, &value).unwrap();
+            if resealed {
+                raw.reseal(&dev, block);
+            }
+        }
+        let dev: Arc<dyn BlockDev> = Arc::new(dev);
+        let at = format!("{}: seed {seed}, damage {number}", path.display());
+        let (result, fs) = record(&dev);
+        match fs {
+            Err(error) => {
+                assert!(!error.to_string().is_empty(), "{at}");
+                refused += 1;
+            }
+            Ok(fs) => {
+                drop(fs);
+                opened += 1;
+                // What a matching checksum vouches for may say anything.
+                if !resealed {
+                    let options = uxfs_check::CheckOptions::default();
+                    let report = uxfs_check::check(&*result, &options, &|_| {}).unwrap();
+                    assert!(report.is_clean(), "{at}: {report}");
+                }
+            }
+        }
+    }
+    println!("{}: {opened} damaged logs opened, {refused} refused", path.display());
+}
