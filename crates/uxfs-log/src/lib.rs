@@ -27,6 +27,8 @@ mod find;
 mod overlay;
 mod replay;
 pub mod rest;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 pub use area::Log;

@@ -84,7 +84,7 @@ pub(super) fn record(below: &Arc<dyn BlockDev>) -> (Arc<Recording>, Result<Fs, u
 /// Is the volume as it should be, its log clean?
 fn judge(dev: &Recording, want: &Listing, at: &str) {
     let report = uxfs_check::check(dev, &uxfs_check::CheckOptions::default(), &|_| {}).unwrap();
-    assert!(report.is_clean(), "{at}: {report}");
+    assert_eq!(report.count(uxfs_check::Severity::Error), 0, "{at}: {report}");
     let mut options = OpenOptions::read_only();
     options.norecovery = true;
     let below: Arc<dyn BlockDev> = Arc::new(volume_of(dev));

@@ -102,7 +102,7 @@ pub(super) fn damage(path: &Path, seed: u64, count: u64) {
                 if !resealed {
                     let options = uxfs_check::CheckOptions::default();
                     let report = uxfs_check::check(&*result, &options, &|_| {}).unwrap();
-                    assert!(report.is_clean(), "{at}: {report}");
+                    assert_eq!(report.count(uxfs_check::Severity::Error), 0, "{at}: {report}");
                 }
             }
         }

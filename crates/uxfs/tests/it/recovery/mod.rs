@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uxfs::disk::{BlockDev, OpenMode};
+use uxfs::format::log::ItemKind;
+use uxfs::log::{Assembler, Log, Transaction, Walk};
 use uxfs::{Fs, OpenOptions};
 use uxfs_oracle::{Fields, Kernel, checksum, vm};
 
@@ -34,17 +36,67 @@ fn open(path: &Path, read_only: bool) -> Fs {
     Fs::open(dev, options).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-fn judge(path: &Path, at: &str) {
-    uxfs_oracle::repair(path).unwrap_or_else(|f| panic!("{at}: {f}"));
-    uxfs_oracle::db_check(path).unwrap_or_else(|f| panic!("{at}: {f}"));
+/// Is the volume sound? xfsprogs 6.1 do not know the newest features.
+fn judge(path: &Path, newest: bool, at: &str) {
+    if !newest {
+        uxfs_oracle::both(path).unwrap_or_else(|f| panic!("{at}: {f}"));
+    }
     let dev = volume::device(path, OpenMode::Read);
     let report = uxfs_check::check(&dev, &uxfs_check::CheckOptions::default(), &|_| {}).unwrap();
-    assert!(report.is_clean(), "{at}: {:#?}", report.findings);
+    assert_eq!(report.count(uxfs_check::Severity::Error), 0, "{at}: {report}");
+}
+
+/// Head, tail and the number of items are as `xfs_logprint` tells them.
+fn compare_with_logprint(path: &Path, at: &str) {
+    let program = uxfs_oracle::program("xfs_logprint", "xfsprogs");
+    let out = std::process::Command::new(program).arg("-t").arg(path).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let dev: Arc<dyn BlockDev> = Arc::new(volume::device(path, OpenMode::Read));
+    let mut options = OpenOptions::read_only();
+    options.norecovery = true;
+    let fs = Fs::open(Arc::clone(&dev), options).unwrap();
+    let log = Log::new(&fs.superblock()).unwrap();
+    let bounds = log.find(&*dev).unwrap();
+    let (head, tail) = (bounds.head.block(), bounds.tail.block());
+    let line = format!("log tail: {tail} head: {head} state: <DIRTY>");
+    assert!(text.contains(&line), "{at}: {line}, but {text:.400}");
+    let mut counts = [0; 6];
+    const KINDS: [(ItemKind, &str); 6] = [
+        (ItemKind::Buf, "BUF: "),
+        (ItemKind::Inode, "INO: "),
+        (ItemKind::Icreate, "ICR: "),
+        (ItemKind::Efi, "EFI: "),
+        (ItemKind::Efd, "EFD: "),
+        // This one is printed in two lines of the same beginning.
+        (ItemKind::Rui, "RUI: "),
+    ];
+    let mut walk = Walk::new(&log, &*dev, tail.into(), head.into()).unwrap();
+    let mut open = Assembler::default();
+    while let Some(record) = walk.next_record().unwrap() {
+        let count = |transaction: Transaction| {
+            for item in transaction.items() {
+                let kind = KINDS.iter().position(|(kind, _)| Ok(*kind) == item.kind());
+                counts[kind.unwrap_or(0)] += usize::from(kind.is_some());
+            }
+            Ok(())
+        };
+        open.feed(&record, count).unwrap();
+    }
+    for ((kind, start), ours) in KINDS.into_iter().zip(counts) {
+        let theirs = text.lines().filter(|line| line.starts_with(start)).count();
+        let lines = if kind == ItemKind::Rui { 2 * ours } else { ours };
+        assert_eq!(lines, theirs, "{at}: {}", kind.name());
+    }
 }
 
 /// One after the other: volumes, with what mkfs and mount are told.
 fn round(made: Kernel, lines: &[(&str, &str)], seed: u64) {
-    let volumes: Vec<Volume> = lines.iter().map(|(line, _)| Volume::real(320, line)).collect();
+    let newest = |line: &str| line.contains("parent=1");
+    let volumes = lines.iter().map(|(line, _)| match newest(line) {
+        true => Volume::small(320, line),
+        false => Volume::real(320, line),
+    });
+    let volumes: Vec<Volume> = volumes.collect();
     let crashes: Vec<_> = volumes
         .iter()
         .zip(lines)
@@ -62,6 +114,9 @@ fn round(made: Kernel, lines: &[(&str, &str)], seed: u64) {
     let mut recovered = Vec::new();
     for (((path, (line, _)), kernel), seed) in paths.iter().zip(lines).zip(&kernels).zip(seed..) {
         let at = format!("{line}, seed {seed}");
+        if made == Kernel::Stable {
+            compare_with_logprint(path, &at);
+        }
         let before = sum(path);
         let fs = open(path, true);
         assert!(fs.recovery().is_some_and(|recovery| recovery.in_memory), "{at}");
@@ -72,7 +127,7 @@ fn round(made: Kernel, lines: &[(&str, &str)], seed: u64) {
         let recovery = fs.recovery().unwrap_or_else(|| panic!("{at}: no recovery"));
         println!("{at}: {} entries, {recovery:?}", kernel.entries.len());
         fs.close().unwrap_or_else(|e| panic!("{at}: {e}"));
-        judge(&ours, &at);
+        judge(&ours, newest(line), &at);
         let fs = open(&ours, true);
         assert!(fs.recovery().is_none(), "{at}: recovered, and dirty again");
         listing::list(&fs).assert_same(kernel, ALL);
@@ -81,7 +136,8 @@ fn round(made: Kernel, lines: &[(&str, &str)], seed: u64) {
         recovered.push(ours);
     }
     let paths: Vec<&Path> = recovered.iter().map(PathBuf::as_path).collect();
-    let other = if made == Kernel::Stable { Kernel::Current } else { Kernel::Stable };
+    let any_newest = lines.iter().any(|(line, _)| newest(line));
+    let other = if any_newest { Kernel::Current } else { Kernel::Stable };
     for (theirs, ours) in kernels.iter().zip(listing::of_kernel(other, &paths)) {
         ours.assert_same(theirs, ALL);
     }

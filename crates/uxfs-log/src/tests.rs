@@ -1,0 +1,195 @@
+//! Logs written here, round their ends and torn, found and replayed again.
+
+use std::sync::Arc;
+
+use uxfs_disk::{BlockDev, MemDev};
+use uxfs_format::log::{BufItem, BufType, CHUNK, Item};
+use uxfs_format::superblock::Superblock;
+use uxfs_format::{BASIC_BLOCK, Daddr};
+
+use crate::{Bounds, Limits, Log, Overlay, State, replay, rest};
+
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+}
+
+struct Volume {
+    dev: Arc<dyn BlockDev>,
+    sb: Superblock,
+    log: Log,
+}
+
+/// A small volume, its log padded to `unit` bytes.
+fn volume(line: &[(char, &str)]) -> Volume {
+    const BYTES: u64 = 64 << 20;
+    let mut options = uxfs_mkfs::Options { unsupported: true, ..uxfs_mkfs::Options::default() };
+    for (letter, words) in line {
+        options.apply(*letter, words).unwrap();
+    }
+    let layout = uxfs_mkfs::Layout::new(&options, BYTES).unwrap();
+    let dev: Arc<dyn BlockDev> = Arc::new(MemDev::new(BYTES));
+    uxfs_mkfs::write(&layout, &*dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
+    let mut sector = vec![0; 512];
+    dev.read_at(0, &mut sector).unwrap();
+    let sb = *Superblock::verify(&sector).unwrap();
+    let log = Log::new(&sb).unwrap();
+    Volume { dev, sb, log }
+}
+
+fn whole(kind: BufType, daddr: Daddr, bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut format = BufItem::new(kind, daddr, bytes.len());
+    (0..bytes.len() / CHUNK).for_each(|chunk| format.set_chunk(chunk));
+    Item::Buf(format, vec![(0, bytes)]).encode()
+}
+
+impl Volume {
+    /// A transaction that gives the volume a label, and logs much besides.
+    fn items(&self, label: u64, bulk: u64) -> Vec<Vec<Vec<u8>>> {
+        let mut sector = vec![0; 512];
+        self.dev.read_at(0, &mut sector).unwrap();
+        Superblock::view_mut(&mut sector).unwrap().fname = name(label);
+        let root = uxfs_format::Geometry::new(&self.sb);
+        let (block, _) = root.cluster_of(root.ino_agino(root.root_ino));
+        let daddr = root.ag_daddr(root.ino_ag(root.root_ino), block);
+        let mut cluster = vec![0; (root.cluster_blocks() << root.block_log) as usize];
+        self.dev.read_at(daddr.bytes(), &mut cluster).unwrap();
+        let mut items = vec![whole(BufType::Superblock, Daddr(0), &sector)];
+        items.extend((0..bulk).map(|_| whole(BufType::Dino, daddr, &cluster)));
+        items
+    }
+
+    fn label(&self, bounds: &Bounds) -> [u8; 12] {
+        let replay = replay(&self.dev, &self.log, bounds, &self.sb, Limits::default()).unwrap();
+        let mut sector = vec![0; 512];
+        replay.overlay.read_at(0, &mut sector).unwrap();
+        Superblock::verify(&sector).unwrap().fname
+    }
+
+    fn find(&self) -> Bounds {
+        self.log.find(&*self.dev).unwrap()
+    }
+}
+
+fn name(label: u64) -> [u8; 12] {
+    let mut name = [0; 12];
+    let text = format!("label{label}");
+    name[..text.len()].copy_from_slice(text.as_bytes());
+    name
+}
+
+/// Transactions one after the other, several times round the log; each is found and replayed, and
+/// each clean end is found as one.
+#[test]
+fn round_and_round() {
+    for (seed, line) in [
+        (1, &[][..]),
+        (2, &[('l', "su=32k")][..]),
+        (3, &[('b', "size=1k"), ('l', "su=4k")][..]),
+        (4, &[('s', "size=4k"), ('l', "su=64k")][..]),
+    ] {
+        let volume = volume(line);
+        let mut rng = Rng(seed);
+        let mut bounds = volume.find();
+        assert_eq!(bounds.state, State::Clean, "as made");
+        let mut written = 0;
+        for number in 0.. {
+            let at = format!("{line:?}, transaction {number}");
+            if rng.below(3) == 0 {
+                bounds = rest::write_unmount(&volume.log, &*volume.dev, &bounds).unwrap();
+                let found = volume.find();
+                assert_eq!((found.state, found.head), (State::Clean, bounds.head), "{at}");
+                bounds.record_size = [32 << 10, 64 << 10, 256 << 10][rng.below(3) as usize];
+            }
+            rest::clear_stale(&volume.log, &*volume.dev, &bounds).unwrap();
+            let items = volume.items(number, rng.below(60));
+            let new = rest::write_redo(&volume.log, &*volume.dev, &bounds, &items).unwrap();
+            let found = volume.find();
+            assert_eq!((found.state, found.head), (State::Dirty, new.head), "{at}");
+            assert_eq!(found.tail, new.tail, "{at}");
+            assert_eq!(volume.label(&found), name(number), "{at}");
+            written += volume.log.distance(bounds.head.block().into(), new.head.block().into());
+            bounds = new;
+            if written > 5 * volume.log.blocks() {
+                break;
+            }
+        }
+        assert!(bounds.head.cycle() > 4);
+    }
+}
+
+/// A transaction that is torn anywhere is not there; what was before it is.
+#[test]
+fn torn_transactions() {
+    let volume = volume(&[('b', "size=1k")]);
+    let mut rng = Rng(9);
+    let clean = volume.find();
+    rest::clear_stale(&volume.log, &*volume.dev, &clean).unwrap();
+    let mut bounds =
+        rest::write_redo(&volume.log, &*volume.dev, &clean, &volume.items(0, 3)).unwrap();
+    for number in 1..200 {
+        let below = Arc::clone(&volume.dev);
+        let torn = Arc::new(Overlay::new(Arc::clone(&below), 1 << 30));
+        // Few enough to be on their way all at once.
+        let items = volume.items(number, rng.below(10));
+        let dev: Arc<dyn BlockDev> = Arc::<Overlay>::clone(&torn);
+        rest::clear_stale(&volume.log, &*dev, &bounds).unwrap();
+        let new = rest::write_redo(&volume.log, &*dev, &bounds, &items).unwrap();
+        let (from, to) = (u64::from(bounds.head.block()), u64::from(new.head.block()));
+        let len = volume.log.distance(from, to);
+        // Some blocks of it never arrived, or others did.
+        for _ in 0..1 + rng.below(4) {
+            let block = volume.log.wrap(from + rng.below(len));
+            let mut bytes = vec![0; BASIC_BLOCK];
+            volume.log.read(&*below, block, &mut bytes).unwrap();
+            if rng.below(4) == 0 {
+                let at = rng.below(BASIC_BLOCK as u64) as usize;
+                volume.log.read(&*dev, block, &mut bytes).unwrap();
+                bytes[at] ^= 1 << rng.below(8);
+            }
+            volume.log.write(&*dev, block, &bytes).unwrap();
+        }
+        let there = Volume { dev, sb: volume.sb, log: volume.log.clone() };
+        let found = there.find();
+        let label = there.label(&found);
+        let fits = label == name(number - 1) && found.head.0 < new.head.0 || label == name(number);
+        assert!(fits, "transaction {number}: {}", label.escape_ascii());
+        bounds = rest::write_redo(&volume.log, &*volume.dev, &bounds, &items).unwrap();
+    }
+}
+
+/// Whatever a log's blocks say, finding its ends and replaying come to an end.
+#[test]
+fn random_logs() {
+    let volume = volume(&[('b', "size=1k")]);
+    let mut rng = Rng(11);
+    let clean = volume.find();
+    let bounds = rest::write_redo(&volume.log, &*volume.dev, &clean, &volume.items(0, 30)).unwrap();
+    for _ in 0..400 {
+        let dev: Arc<dyn BlockDev> = Arc::new(Overlay::new(Arc::clone(&volume.dev), 1 << 30));
+        for _ in 0..1 + rng.below(12) {
+            let block = match rng.below(3) {
+                0 => rng.below(volume.log.blocks()),
+                _ => rng.below(u64::from(bounds.head.block()) + 2),
+            };
+            let mut bytes = volume.log.block(&*dev, block).unwrap();
+            let at = rng.below(if rng.below(2) == 0 { 48 } else { 512 }) as usize;
+            bytes[at] = match rng.below(3) {
+                0 => 0xff,
+                1 => bytes[at] ^ 1,
+                _ => rng.below(256) as u8,
+            };
+            volume.log.write(&*dev, block, &bytes).unwrap();
+        }
+        if let Ok(found) = volume.log.find(&*dev) {
+            let _ = replay(&dev, &volume.log, &found, &volume.sb, Limits::default());
+        }
+    }
+}
