@@ -74,14 +74,13 @@ impl Log {
             return Ok(bounds);
         }
         if let Some(bad) = self.bad_in_flight(dev, &bounds)? {
-            let old = bounds;
             bounds = self.ends_at(dev, bad)?;
             bounds.torn = Some(bad);
-            if bounds.head.block() == old.tail.block() {
-                return Err(Error::damaged(bad, "no record before its head is sound"));
-            }
             if bounds.state == State::Clean {
                 return Ok(bounds);
+            }
+            if bounds.head.block() == bounds.tail.block() {
+                return Err(Error::damaged(bad, "no record before its head is sound"));
             }
         }
         self.check_order(&bounds)?;
