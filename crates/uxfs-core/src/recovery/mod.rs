@@ -70,7 +70,7 @@ pub(crate) fn open(dev: &Arc<dyn BlockDev>, sb: &Superblock, options: OpenOption
     let log = Log::new(sb)?;
     let bounds = log.find(&**dev)?;
     if bounds.state == State::Clean {
-        return Err(Error::DirtyLog("it seems clean, but does not end where it should".into()));
+        return torn_at_start(dev, &log, bounds, options);
     }
     let replay = uxfs_log::replay(dev, &log, &bounds, sb, Limits { bytes: MEMORY })?;
     let mut recovery = Recovery {
@@ -85,11 +85,38 @@ pub(crate) fn open(dev: &Arc<dyn BlockDev>, sb: &Superblock, options: OpenOption
         true => in_memory(replay, &mut recovery)?,
         false => at_home(dev, &log, replay, &mut recovery)?,
     };
+    reopen(dev, options, recovery)
+}
+
+/// Opens the volume once more: as it is after recovery.
+fn reopen(dev: Arc<dyn BlockDev>, options: OpenOptions, recovery: Recovery) -> Result<Fs> {
     let norecovery = options.norecovery || options.read_only;
     let mut fs = Fs::open(dev, OpenOptions { norecovery, ..options.clone() })?;
     fs.options = options;
     fs.recovery = Some(recovery);
     Ok(fs)
+}
+
+/// Behind the record of a clean unmount lie only remains of a record that was never whole.
+fn torn_at_start(
+    dev: &Arc<dyn BlockDev>,
+    log: &Log,
+    bounds: Bounds,
+    options: OpenOptions,
+) -> Result<Fs> {
+    if !options.read_only {
+        rest::clear_stale(log, &**dev, &bounds)?;
+        rest::write_unmount(log, &**dev, &bounds)?;
+    }
+    let recovery = Recovery {
+        bounds,
+        replay: uxfs_log::Report::default(),
+        intents: 0,
+        unlinked: 0,
+        staged: 0,
+        in_memory: options.read_only,
+    };
+    reopen(Arc::clone(dev), options, recovery)
 }
 
 /// The engine on top of a replayed volume: nobody looks at what it writes before it is finished.
@@ -105,7 +132,11 @@ fn engine(overlay: &Arc<Overlay>) -> Result<Fs> {
 }
 
 fn in_memory(replay: Replay, recovery: &mut Recovery) -> Result<Arc<dyn BlockDev>> {
-    let fs = engine(&replay.overlay)?;
+    let fs = match engine(&replay.overlay) {
+        // What the engine cannot write can be read all the same, if it is whole.
+        Err(Error::Unsupported(_)) if replay.intents.is_empty() => return Ok(replay.overlay),
+        other => other?,
+    };
     let mut finish = Finish::new(replay.intents, replay.unlinked);
     while !finish.is_done() {
         finish.some(&fs, recovery)?;

@@ -19,7 +19,7 @@ impl Replayer<'_> {
             && new.length <= blocks
             && inodes == u64::from(new.count)
             && geo.fsb_valid(geo.fsb(new.ag, new.agbno), new.length.into())
-            && new.ag.0 < geo.ag_count;
+            && geo.agblock_valid(new.ag, new.agbno);
         if !fits {
             return Err(Error::item(lsn, format!("new inodes that cannot be: {new:?}")));
         }
@@ -127,7 +127,7 @@ impl Replayer<'_> {
         };
         let (level, count) = (be16(root, 0), usize::from(be16(root, 2)));
         let room = (root.len() - 4) / 16;
-        if usize::from(level) >= btree::MAX_LEVELS || count > room {
+        if level == 0 || usize::from(level) >= btree::MAX_LEVELS || count > room {
             return Err(bad(format!("a btree root of level {level}, {count} records")));
         }
         let start = 4 + 8 * room;
