@@ -144,9 +144,6 @@ impl Log {
         let Some((last, header)) = self.header_before(dev, head, self.blocks())? else {
             return Err(Error::damaged(head, "no record was found before its head"));
         };
-        if header.fs_uuid != self.uuid() {
-            return Err(Error::damaged(last, "its last record is another volume's"));
-        }
         // The blocks of a log fit 32 bits.
         let at = Lsn::new(header.cycle, last as u32);
         let head = self.advance(
@@ -157,6 +154,10 @@ impl Log {
             },
         );
         let clean = self.is_unmount(dev, last, &header, head.block().into())?;
+        // A volume may get a new UUID while its log is clean.
+        if !clean && header.fs_uuid != self.uuid() {
+            return Err(Error::damaged(last, "its last record is another volume's"));
+        }
         Ok(Bounds {
             state: if clean { State::Clean } else { State::Dirty },
             head,

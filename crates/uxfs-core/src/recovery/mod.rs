@@ -25,6 +25,7 @@ use uxfs_format::Daddr;
 use uxfs_format::superblock::Superblock;
 use uxfs_log::{Bounds, Limits, Log, Overlay, Replay, State, rest};
 
+use crate::devices::Devices;
 use crate::error::{Error, Result};
 use crate::fs::{Fs, OpenOptions};
 use finish::Finish;
@@ -66,11 +67,12 @@ impl From<uxfs_log::Error> for Error {
 ///
 /// # Errors
 /// If the log cannot be replayed, or what it leaves to be done cannot be done.
-pub(crate) fn open(dev: &Arc<dyn BlockDev>, sb: &Superblock, options: OpenOptions) -> Result<Fs> {
+pub(crate) fn open(devices: &Devices, sb: &Superblock, options: OpenOptions) -> Result<Fs> {
+    let dev = &devices.data;
     let log = Log::new(sb)?;
     let bounds = log.find(&**dev)?;
     if bounds.state == State::Clean {
-        return torn_at_start(dev, &log, bounds, options);
+        return torn_at_start(devices, &log, bounds, options);
     }
     let replay = uxfs_log::replay(dev, &log, &bounds, sb, Limits { bytes: MEMORY })?;
     let mut recovery = Recovery {
@@ -85,25 +87,21 @@ pub(crate) fn open(dev: &Arc<dyn BlockDev>, sb: &Superblock, options: OpenOption
         true => in_memory(replay, &mut recovery)?,
         false => at_home(dev, &log, replay, &mut recovery)?,
     };
-    reopen(dev, options, recovery)
+    reopen(&Devices { data: dev, ..devices.clone() }, options, recovery)
 }
 
 /// Opens the volume once more: as it is after recovery.
-fn reopen(dev: Arc<dyn BlockDev>, options: OpenOptions, recovery: Recovery) -> Result<Fs> {
+fn reopen(devices: &Devices, options: OpenOptions, recovery: Recovery) -> Result<Fs> {
     let norecovery = options.norecovery || options.read_only;
-    let mut fs = Fs::open(dev, OpenOptions { norecovery, ..options.clone() })?;
+    let mut fs = Fs::open_devices(devices.clone(), OpenOptions { norecovery, ..options.clone() })?;
     fs.options = options;
     fs.recovery = Some(recovery);
     Ok(fs)
 }
 
 /// Behind the record of a clean unmount lie only remains of a record that was never whole.
-fn torn_at_start(
-    dev: &Arc<dyn BlockDev>,
-    log: &Log,
-    bounds: Bounds,
-    options: OpenOptions,
-) -> Result<Fs> {
+fn torn_at_start(devices: &Devices, log: &Log, bounds: Bounds, options: OpenOptions) -> Result<Fs> {
+    let dev = &devices.data;
     if !options.read_only {
         rest::clear_stale(log, &**dev, &bounds)?;
         rest::write_unmount(log, &**dev, &bounds)?;
@@ -116,7 +114,7 @@ fn torn_at_start(
         staged: 0,
         in_memory: options.read_only,
     };
-    reopen(Arc::clone(dev), options, recovery)
+    reopen(devices, options, recovery)
 }
 
 /// The engine on top of a replayed volume: nobody looks at what it writes before it is finished.
