@@ -18,6 +18,8 @@ use crate::session::{Failure, Result, Session};
 /// A log is dirty if it holds changes that are not on the volume yet: opening the volume brings
 /// them there, or into memory if it is only read.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  uxfs log status disk.img\n  uxfs log print disk.img\n  \
+                  uxfs log status --json disk.img | jq .state")]
 pub(crate) struct Options {
     #[command(subcommand)]
     verb: Verb,
