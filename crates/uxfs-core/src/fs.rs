@@ -2,7 +2,7 @@
 //!
 //! 1. A volume is opened for writing only if every feature is known and no repair is due; a dirty
 //!    log is recovered first, in memory only if the volume is opened for reading. Version 4, a log
-//!    on another device and realtime data are for reading only, and such logs are not recovered.
+//!    on another device and realtime data are for reading only.
 //! 2. `available` is what may still be reserved; `fdblocks` is what is free. Reservations that are
 //!    open make the first smaller than the second.
 //! 3. After [`Fs::shut_down`] nothing is written any more.
@@ -16,6 +16,7 @@ use uxfs_format::features::{Incompat, LogIncompat, RoCompat, Version, describe};
 use uxfs_format::superblock::{self, Superblock};
 use uxfs_format::timestamp::Timestamp;
 use uxfs_format::{AgNo, Geometry, Place};
+use uxfs_log::{Log, State};
 
 use crate::ag::AgCell;
 use crate::buf::Cache;
@@ -136,10 +137,17 @@ impl Fs {
             return Err(Error::corrupt("superblock", Place::Volume, problem));
         }
         if !options.norecovery && !options.unfinished {
-            let own = sb.version() >= 5 && sb.logstart.get() != 0;
-            match log_state::require_clean(&devices, &geo, sb) {
-                Err(Error::DirtyLog(_)) if own => return recovery::open(&devices, sb, options),
-                other => other?,
+            if sb.is_v4() || geo.log_start.0 == 0 {
+                log_state::require_clean(&devices, &geo, sb)?;
+            } else {
+                let log = Log::new(sb)?;
+                let bounds = log.find(&*dev)?;
+                if bounds.state == State::Dirty {
+                    return recovery::open(&devices, sb, options, &log, bounds);
+                }
+                if bounds.torn.is_some() && !options.read_only {
+                    return recovery::torn_at_start(&devices, &log, bounds, options);
+                }
             }
         }
         let realtime = devices.realtime_of(&geo)?;

@@ -68,8 +68,11 @@ impl Log {
     /// If the device fails, or the log holds no record, or damage that a torn write does not
     /// explain.
     pub fn find(&self, dev: &dyn BlockDev) -> Result<Bounds> {
-        let head = self.cut_partial(dev, self.head_by_cycles(dev)?)?;
+        let written = self.head_by_cycles(dev)?;
+        let head = self.cut_partial(dev, written)?;
         let mut bounds = self.ends_at(dev, head)?;
+        // What a record that was not written whole left behind the head must not come alive.
+        bounds.torn = (head != written).then_some(head);
         if bounds.state == State::Clean {
             return Ok(bounds);
         }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use uxfs_disk::BlockDev;
 use uxfs_format::Daddr;
 use uxfs_format::superblock::Superblock;
-use uxfs_log::{Bounds, Limits, Log, Overlay, Replay, State, rest};
+use uxfs_log::{Bounds, Limits, Log, Overlay, Replay, rest};
 
 use crate::devices::Devices;
 use crate::error::{Error, Result};
@@ -63,18 +63,19 @@ impl From<uxfs_log::Error> for Error {
     }
 }
 
-/// Opens a volume after recovery. `sb` is its verified superblock.
+/// Opens a volume whose log is dirty, after recovery. `sb` is its verified superblock.
 ///
 /// # Errors
 /// If the log cannot be replayed, or what it leaves to be done cannot be done.
-pub(crate) fn open(devices: &Devices, sb: &Superblock, options: OpenOptions) -> Result<Fs> {
+pub(crate) fn open(
+    devices: &Devices,
+    sb: &Superblock,
+    options: OpenOptions,
+    log: &Log,
+    bounds: Bounds,
+) -> Result<Fs> {
     let dev = &devices.data;
-    let log = Log::new(sb)?;
-    let bounds = log.find(&**dev)?;
-    if bounds.state == State::Clean {
-        return torn_at_start(devices, &log, bounds, options);
-    }
-    let replay = uxfs_log::replay(dev, &log, &bounds, sb, Limits { bytes: MEMORY })?;
+    let replay = uxfs_log::replay(dev, log, &bounds, sb, Limits { bytes: MEMORY })?;
     let mut recovery = Recovery {
         bounds,
         replay: replay.report.clone(),
@@ -85,36 +86,43 @@ pub(crate) fn open(devices: &Devices, sb: &Superblock, options: OpenOptions) -> 
     };
     let dev = match options.read_only {
         true => in_memory(replay, &mut recovery)?,
-        false => at_home(dev, &log, replay, &mut recovery)?,
+        false => at_home(dev, log, replay, &mut recovery)?,
     };
-    reopen(&Devices { data: dev, ..devices.clone() }, options, recovery)
+    let devices = Devices { data: dev, ..devices.clone() };
+    reopen(devices, options, recovery)
 }
 
 /// Opens the volume once more: as it is after recovery.
-fn reopen(devices: &Devices, options: OpenOptions, recovery: Recovery) -> Result<Fs> {
+fn reopen(devices: Devices, options: OpenOptions, recovery: Recovery) -> Result<Fs> {
     let norecovery = options.norecovery || options.read_only;
-    let mut fs = Fs::open_devices(devices.clone(), OpenOptions { norecovery, ..options.clone() })?;
+    let mut fs = Fs::open_devices(devices, OpenOptions { norecovery, ..options.clone() })?;
     fs.options = options;
     fs.recovery = Some(recovery);
     Ok(fs)
 }
 
 /// Behind the record of a clean unmount lie only remains of a record that was never whole.
-fn torn_at_start(devices: &Devices, log: &Log, bounds: Bounds, options: OpenOptions) -> Result<Fs> {
-    let dev = &devices.data;
-    if !options.read_only {
-        rest::clear_stale(log, &**dev, &bounds)?;
-        rest::write_unmount(log, &**dev, &bounds)?;
-    }
+///
+/// # Errors
+/// If the device fails.
+pub(crate) fn torn_at_start(
+    devices: &Devices,
+    log: &Log,
+    bounds: Bounds,
+    options: OpenOptions,
+) -> Result<Fs> {
+    let dev = &*devices.data;
+    rest::clear_stale(log, dev, &bounds)?;
+    rest::write_unmount(log, dev, &bounds)?;
     let recovery = Recovery {
         bounds,
         replay: uxfs_log::Report::default(),
         intents: 0,
         unlinked: 0,
         staged: 0,
-        in_memory: options.read_only,
+        in_memory: false,
     };
-    reopen(devices, options, recovery)
+    reopen(devices.clone(), options, recovery)
 }
 
 /// The engine on top of a replayed volume: nobody looks at what it writes before it is finished.
