@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
-use uxfs::disk::{BlockDev, FileDev, OpenMode};
+use uxfs::disk::{BlockDev, OpenMode};
 use uxfs::format::Lsn;
 use uxfs::log::{Assembler, Bounds, Log, State, Transaction, Walk, describe};
-use uxfs::{Fs, OpenOptions};
+use uxfs::{Fs, OpenOptions, volume};
 
+use crate::image::Images;
 use crate::json;
 use crate::session::{Failure, Result, Session};
 
@@ -55,10 +56,10 @@ impl Options {
 }
 
 /// Shows it.
-pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     match &options.verb {
-        Verb::Status(image) => status(image, session),
-        Verb::Print(image) => print(image, session),
+        Verb::Status(image) => status(image, session, images),
+        Verb::Print(image) => print(image, session, images),
     }
 }
 
@@ -69,13 +70,12 @@ struct Opened {
     bounds: Bounds,
 }
 
-fn open(path: &Path) -> core::result::Result<Opened, Failure> {
-    let dev = FileDev::open(path, OpenMode::Read)
+fn open(path: &Path, images: &Images) -> core::result::Result<Opened, Failure> {
+    let dev = volume::open(path, OpenMode::Read, images.place())
         .map_err(|error| Failure::host(path.as_os_str(), &error))?;
     let mut options = OpenOptions::read_only();
     options.norecovery = true;
-    let fs = Fs::open(Arc::new(dev), options)
-        .map_err(|error| Failure::volume(path.as_os_str(), error))?;
+    let fs = Fs::open(dev, options).map_err(|error| Failure::volume(path.as_os_str(), error))?;
     let log = Log::new(&fs.superblock()).map_err(|error| failed(path, &error))?;
     let dev = Arc::clone(fs.device());
     let bounds = log.find(&*dev).map_err(|error| failed(path, &error))?;
@@ -108,8 +108,8 @@ fn text(lsn: Lsn) -> String {
     format!("{}:{}", lsn.cycle(), lsn.block())
 }
 
-fn status(options: &Image, session: &Session) -> Result<()> {
-    let opened = open(&options.image)?;
+fn status(options: &Image, session: &Session, images: &Images) -> Result<()> {
+    let opened = open(&options.image, images)?;
     let mut transactions = 0;
     let (records, open) = opened
         .transactions(|_| {
@@ -172,8 +172,8 @@ fn items(transaction: &Transaction) -> Vec<(String, String)> {
     transaction.items().map(item).collect()
 }
 
-fn print(options: &Image, session: &Session) -> Result<()> {
-    let opened = open(&options.image)?;
+fn print(options: &Image, session: &Session, images: &Images) -> Result<()> {
+    let opened = open(&options.image, images)?;
     let mut out = String::new();
     let mut list: Vec<Value> = Vec::new();
     let walked = opened.transactions(|transaction| {
