@@ -145,7 +145,7 @@ impl Fs {
                 if bounds.state == State::Dirty {
                     return recovery::open(&devices, sb, options, &log, bounds);
                 }
-                if bounds.torn.is_some() && !options.read_only {
+                if bounds.torn.is_some() {
                     return recovery::torn_at_start(&devices, &log, bounds, options);
                 }
             }

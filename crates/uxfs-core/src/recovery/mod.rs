@@ -111,16 +111,18 @@ pub(crate) fn torn_at_start(
     bounds: Bounds,
     options: OpenOptions,
 ) -> Result<Fs> {
-    let dev = &*devices.data;
-    rest::clear_stale(log, dev, &bounds)?;
-    rest::write_unmount(log, dev, &bounds)?;
+    if !options.read_only {
+        let dev = &*devices.data;
+        rest::clear_stale(log, dev, &bounds)?;
+        rest::write_unmount(log, dev, &bounds)?;
+    }
     let recovery = Recovery {
         bounds,
         replay: uxfs_log::Report::default(),
         intents: 0,
         unlinked: 0,
         staged: 0,
-        in_memory: false,
+        in_memory: options.read_only,
     };
     reopen(devices.clone(), options, recovery)
 }
