@@ -12,7 +12,7 @@
 //! A test of another crate, in which kernel and code take turns:
 //!
 //! ```no_run
-//! use uxfs_oracle::{Fields, Kernel, both, mkfs, vm};
+//! use uxfs_oracle::{Fields, Kernel, both, both_after_old_kernel, mkfs, vm};
 //!
 //! # fn edit_and_list(_image: &std::path::Path) -> uxfs_oracle::Listing { unimplemented!() }
 //! let dir = tempfile::tempdir().unwrap();

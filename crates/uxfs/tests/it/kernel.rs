@@ -31,7 +31,7 @@ fn turns(line: &str, mib: u64, rounds: u64, ops: u32) {
             let fs = volume.open_at(1_800_000_000 + seed as i64, 1 << (16 + 4 * part));
             edit::edit(&fs, &mut rng, 150, &at);
             fs.close().unwrap_or_else(|e| panic!("{at}: {e}"));
-            volume.judge(&at);
+            volume.judge_aged(&at);
         }
         let ours = listing::list(&volume.open_read_only());
         let other = if round % 2 == 0 { Kernel::Current } else { Kernel::Stable };

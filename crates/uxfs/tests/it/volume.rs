@@ -81,6 +81,11 @@ impl Volume {
         self.open_with(OpenOptions::read_only())
     }
 
+    /// As [`Volume::judge`], after an old kernel has changed it.
+    pub(crate) fn judge_aged(&self, when: &str) {
+        uxfs_oracle::both_after_old_kernel(&self.path).unwrap_or_else(|f| panic!("{when}: {f}"));
+    }
+
     /// Passes if xfsprogs find nothing wrong.
     pub(crate) fn judge(&self, when: &str) {
         uxfs_oracle::both(&self.path).unwrap_or_else(|f| panic!("{when}: {f}"));

@@ -40,7 +40,7 @@ fn open(path: &Path, read_only: bool) -> Fs {
 /// Is the volume sound? xfsprogs 6.1 do not know the newest features.
 fn judge(path: &Path, newest: bool, at: &str) {
     if !newest {
-        uxfs_oracle::both(path).unwrap_or_else(|f| panic!("{at}: {f}"));
+        uxfs_oracle::both_after_old_kernel(path).unwrap_or_else(|f| panic!("{at}: {f}"));
     }
     let dev = volume::device(path, OpenMode::Read);
     let report = uxfs_check::check(&dev, &uxfs_check::CheckOptions::default(), &|_| {}).unwrap();
