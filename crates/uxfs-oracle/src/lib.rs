@@ -12,7 +12,7 @@
 //! A test of another crate, in which kernel and code take turns:
 //!
 //! ```no_run
-//! use uxfs_oracle::{Fields, Kernel, both, both_after_old_kernel, mkfs, vm};
+//! use uxfs_oracle::{Fields, Kernel, both, mkfs, vm};
 //!
 //! # fn edit_and_list(_image: &std::path::Path) -> uxfs_oracle::Listing { unimplemented!() }
 //! let dir = tempfile::tempdir().unwrap();
@@ -53,5 +53,7 @@ use cache::cache;
 pub use finding::Finding;
 pub use listing::{ContentSum, Entry, Fields, Kind, Listing, Space, Time, Value, checksum};
 pub use rng::Rng;
-pub use tools::{Xfsprogs, both, db, db_check, db_value, db_write, mkfs, program, repair};
+pub use tools::{
+    Xfsprogs, both, both_after_old_kernel, db, db_check, db_value, db_write, mkfs, program, repair,
+};
 pub use vm::Kernel;
