@@ -9,7 +9,7 @@ use uxfs::format::crc;
 use uxfs::format::superblock::{CRC_OFFSET, Superblock};
 use uxfs::{Device, Devices, Error, Fs, OpenOptions, Result, export, mkfs};
 use uxfs_oracle::vm::Vm;
-use uxfs_oracle::{Fields, Kernel, Listing};
+use uxfs_oracle::{Kernel, Listing};
 
 use crate::kernel::ALL;
 use crate::listing::{self, without_raw_lists};

@@ -8,7 +8,7 @@ use uxfs::format::dir::FileType;
 use uxfs::format::inode::S_IFMT;
 use uxfs::{Error, Fs, OpenOptions};
 use uxfs_oracle::vm::Vm;
-use uxfs_oracle::{Fields, Kernel};
+use uxfs_oracle::Kernel;
 
 use crate::kernel::{ALL, age};
 use crate::listing;
@@ -78,7 +78,6 @@ fn what_a_kernel_made_is_read() {
         let aged = age(Kernel::Stable, &volume, seed, 900);
         println!("{line}, seed {seed}: {} entries", aged.entries.len());
         let fs = volume.open_read_only();
-        // The kernel now and then calls data what xfs_db shows to be preallocated only.
         listing::list(&fs).assert_same(&aged, ALL);
         look_up_all(&fs, line);
         seen.extend(kinds(&volume));
