@@ -1,12 +1,15 @@
 //! Deferred steps: what a transaction still owes when its caller is through.
 //!
-//! Freeing blocks can touch any allocation group, in any order; locking groups in any order can
-//! deadlock. So these steps wait until the end, where the transaction may let go of the groups it
-//! holds first ([`Tx::roll`]). With a journal, each step is announced by an intent before that.
+//! Freeing and sharing blocks can touch any allocation group, in any order; locking groups in any
+//! order can deadlock. So these steps wait until the end, where the transaction may let go of the
+//! groups it holds first ([`Tx::roll`]). With a journal, each step is announced by an intent before
+//! that: each kind of step is one kind of intent.
 //!
-//! 1. Steps are done in the order in which they were asked for.
+//! 1. Steps are done in the order in which they were asked for; what a step leaves of its own work
+//!    comes right after it, what it brings about comes last.
 //! 2. A step that fails before anything was settled undoes the whole transaction; one that fails
 //!    later shuts the volume down.
+//! 3. A step changes a bounded number of records: one with more to do leaves the rest to another.
 
 use uxfs_format::btree::Rmap;
 use uxfs_format::{AgBlock, AgNo};
@@ -18,7 +21,7 @@ use crate::tx::Tx;
 /// A step that waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Deferred {
-    /// Blocks lose an owner, and are free if that was the last one.
+    /// Blocks are free again. No file maps them; if `owner` is given, its reverse mapping goes too.
     Free {
         /// The group.
         ag: AgNo,
@@ -26,10 +29,40 @@ pub(crate) enum Deferred {
         start: AgBlock,
         /// Number of blocks.
         len: u32,
-        /// Who loses them, if reverse mappings know.
+        /// Who loses them.
         owner: Option<alloc::Owner>,
-        /// May other files own them too?
-        shared: bool,
+    },
+    /// Blocks get one more owner.
+    Share {
+        /// The group.
+        ag: AgNo,
+        /// First block.
+        start: AgBlock,
+        /// Number of blocks.
+        len: u32,
+    },
+    /// Blocks lose one owner, and are free if that was the last one.
+    Drop {
+        /// The group.
+        ag: AgNo,
+        /// First block.
+        start: AgBlock,
+        /// Number of blocks.
+        len: u32,
+    },
+    /// A file maps blocks that are not newly allocated.
+    Map {
+        /// The group.
+        ag: AgNo,
+        /// The mapping.
+        rmap: Rmap,
+    },
+    /// A file maps blocks no more.
+    Unmap {
+        /// The group.
+        ag: AgNo,
+        /// The mapping.
+        rmap: Rmap,
     },
     /// A mapping changes between written and unwritten, to what `rmap` says.
     Convert {
@@ -40,23 +73,53 @@ pub(crate) enum Deferred {
     },
 }
 
+impl Deferred {
+    /// The group that the step works in.
+    fn ag(&self) -> AgNo {
+        match *self {
+            Self::Free { ag, .. }
+            | Self::Share { ag, .. }
+            | Self::Drop { ag, .. }
+            | Self::Map { ag, .. }
+            | Self::Unmap { ag, .. }
+            | Self::Convert { ag, .. } => ag,
+        }
+    }
+}
+
 /// Does all that waits, including what the steps themselves add.
 pub(crate) fn finish(tx: &mut Tx<'_>) -> Result<()> {
     let mut at = 0;
     while let Some(step) = tx.deferred.get(at).copied() {
         at += 1;
-        let (Deferred::Free { ag, .. } | Deferred::Convert { ag, .. }) = step;
+        let ag = step.ag();
         if !tx.lock_ag(ag)? {
             tx.roll();
             tx.lock_ag(ag)?;
         }
-        match step {
-            Deferred::Free { ag, start, len, owner, shared } => {
-                alloc::free_now(tx, ag, start, len, owner, shared)?;
-            }
-            Deferred::Convert { ag, rmap } => alloc::convert_now(tx, ag, &rmap)?,
+        if let Some(rest) = one(tx, step)? {
+            tx.deferred.insert(at, rest);
         }
     }
     tx.deferred.clear();
     Ok(())
+}
+
+/// Does one step, whose group the transaction holds; gives what is left of it.
+fn one(tx: &mut Tx<'_>, step: Deferred) -> Result<Option<Deferred>> {
+    match step {
+        Deferred::Free { ag, start, len, owner } => alloc::free_now(tx, ag, start, len, owner)?,
+        Deferred::Share { ag, start, len } => {
+            let rest = alloc::share_now(tx, ag, start, len)?;
+            return Ok(rest.map(|(start, len)| Deferred::Share { ag, start, len }));
+        }
+        Deferred::Drop { ag, start, len } => {
+            let rest = alloc::drop_now(tx, ag, start, len)?;
+            return Ok(rest.map(|(start, len)| Deferred::Drop { ag, start, len }));
+        }
+        Deferred::Map { ag, rmap } => alloc::map_now(tx, ag, &rmap)?,
+        Deferred::Unmap { ag, rmap } => alloc::unmap_now(tx, ag, &rmap)?,
+        Deferred::Convert { ag, rmap } => alloc::convert_now(tx, ag, &rmap)?,
+    }
+    Ok(None)
 }

@@ -3,13 +3,15 @@
 //! 1. Data goes to the device before the transaction that shows it commits: nobody sees what was
 //!    in the blocks before.
 //! 2. What lies behind the end of a file in its last block is zero.
-//! 3. Blocks that other files share are never overwritten: a write to them goes to new blocks.
+//! 3. Blocks that other files share are never overwritten ([`crate::cow`]).
+//! 4. Whoever changes content holds its lock ([`crate::contents`]) from first to last.
 
 use uxfs_format::inode::{Flags, Flags2, Fork};
-use uxfs_format::{Extent, FileBlock, FsBlock, Ino};
+use uxfs_format::{Extent, FileBlock, Ino};
 
-use crate::alloc::{self, Goal};
-use crate::bmap;
+use crate::alloc::Goal;
+use crate::bmap::{self, Run};
+use crate::cow::{Grain, Place};
 use crate::devices::Device;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -17,13 +19,15 @@ use crate::inode::InodeState;
 use crate::tx::{InodeSlot, Tx};
 
 /// Extents freed in one transaction when a file is cut.
-const EXTENTS_A_STEP: u64 = 32;
+pub(crate) const EXTENTS_A_STEP: u64 = 32;
 /// Blocks that a fork's tree may grow by in one step.
-const TREE_BLOCKS: u64 = 10;
+pub(crate) const TREE_BLOCKS: u64 = 10;
 /// Longest file in bytes: what fits a signed offset, less the largest block.
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64 - (64 << 10);
 /// Most bytes written in one transaction.
 const WRITE_STEP: u64 = 64 << 20;
+/// Bytes filled around a write at a time.
+const FILL_STEP: usize = 1 << 20;
 
 /// A part of a file: data, or a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +59,7 @@ impl Fs {
     /// [`Error::IsDir`], [`Error::Invalid`] for other files without content, or a damaged
     /// structure or an unreadable place on the way.
     pub fn read_at(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let _content = self.contents.read(ino);
         self.with_file(ino, |inode| {
             let end = offset.saturating_add(buf.len() as u64).min(inode.core.size);
             let len = end.saturating_sub(offset) as usize;
@@ -92,7 +97,7 @@ impl Fs {
         self.realtime.as_ref().filter(|_| segment.realtime).unwrap_or(&self.dev)
     }
 
-    fn write_device(&self, at: u64, data: &[u8]) -> Result<()> {
+    pub(crate) fn write_device(&self, at: u64, data: &[u8]) -> Result<()> {
         self.before_data()?;
         let daddr = uxfs_format::Daddr(at >> 9);
         let written = self.dev.write_at(at, data);
@@ -100,7 +105,7 @@ impl Fs {
     }
 
     /// The segment of a file that starts at byte `at`, ending before `end`.
-    fn segment(&self, inode: &InodeState, at: u64, end: u64) -> Result<Segment> {
+    pub(crate) fn segment(&self, inode: &InodeState, at: u64, end: u64) -> Result<Segment> {
         let block = FileBlock(at >> self.geo.block_log);
         let found = bmap::at_or_after(self, inode, Fork::Data, block)?;
         // An extent may lie further out than bytes can be counted.
@@ -128,6 +133,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::read_at`].
     pub fn segments(&self, ino: Ino) -> Result<Vec<Segment>> {
+        let _content = self.contents.read(ino);
         self.with_file(ino, |inode| {
             let mut all: Vec<Segment> = Vec::new();
             let mut at = 0;
@@ -155,6 +161,7 @@ impl Fs {
         if end > SIZE_MAX {
             return Err(Error::FileTooBig);
         }
+        let _content = self.contents.change(ino);
         let mut done = 0;
         while done < data.len() as u64 {
             let step = (data.len() as u64 - done).min(WRITE_STEP);
@@ -165,27 +172,37 @@ impl Fs {
     }
 
     /// Writes the start of `data`, up to the end of one extent, in one transaction.
-    fn write_some(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<u64> {
+    pub(crate) fn write_some(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<u64> {
         let block_size = u64::from(self.geo.block_size);
         let first = FileBlock(offset >> self.geo.block_log);
         let want = self.geo.blocks_for(offset % block_size + data.len() as u64);
         let mut tx = Tx::begin(self, 0)?;
         let slot = tx.lock_inode(ino)?;
         check_file(tx.inode(slot))?;
-        check_mutable(tx.inode(slot))?;
+        refuse_realtime(tx.inode(slot))?;
+        let append = tx.inode(slot).core.flags.contains(Flags::APPEND);
+        let immutable = tx.inode(slot).core.flags.contains(Flags::IMMUTABLE);
+        if immutable || append && offset != tx.inode(slot).core.size {
+            return Err(Error::NotPermitted);
+        }
         let next = bmap::at_or_after(self, tx.inode(slot), Fork::Data, first)?;
         let core = &tx.inode(slot).core;
         let old_size = core.size;
         let in_place = next.is_some_and(|e| e.offset <= first && !e.unwritten)
             && !core.flags2.contains(Flags2::REFLINK);
         // What is only overwritten can be on a full volume too.
-        if !in_place {
+        let mut grain = Grain::of(&self.geo, core);
+        if !in_place
+            && (grain == Grain::ANY || tx.reserve_more(want + grain.more() + TREE_BLOCKS).is_err())
+        {
+            // Where space is short, hints are only hints.
+            grain = Grain::ANY;
             tx.reserve_more(want + TREE_BLOCKS)?;
         }
         if offset > old_size {
             self.zero_behind(tx.inode(slot), old_size, offset)?;
         }
-        let place = self.place(&mut tx, slot, first, want, next)?;
+        let place = self.place(&mut tx, slot, (first, want), next, grain)?;
         let start = self.geo.fsb_daddr(place.extent.start).bytes();
         let skip = (first.0 - place.extent.offset.0) * block_size;
         let room = place.extent.len * block_size - skip - offset % block_size;
@@ -213,9 +230,9 @@ impl Fs {
         &self,
         tx: &mut Tx<'_>,
         slot: InodeSlot,
-        first: FileBlock,
-        want: u64,
+        (first, want): (FileBlock, u64),
         next: Option<Extent>,
+        grain: Grain,
     ) -> Result<Place> {
         let goal = Goal::Stream(self.geo.ino_ag(tx.inode(slot).ino));
         match next {
@@ -227,8 +244,9 @@ impl Fs {
                     len: (extent.len - skip).min(want),
                     unwritten: extent.unwritten,
                 };
-                self.unshare(tx, slot, extent, goal)
+                self.own(tx, slot, extent, grain, goal)
             }
+            _ if grain.fresh > 1 => self.place_in_hole(tx, slot, (first, want), grain, goal),
             _ => {
                 let hole = next.map_or(u64::MAX, |e| e.offset.0 - first.0);
                 let len = want.min(hole);
@@ -238,69 +256,41 @@ impl Fs {
         }
     }
 
-    /// If the blocks of an extent are shared with other files, gives the file new ones. The
-    /// transaction holds no group yet, so the extent's can be waited for.
-    fn unshare(
+    /// As [`Fs::place`], in a hole, for blocks that are to come in grains: these are unwritten.
+    fn place_in_hole(
         &self,
         tx: &mut Tx<'_>,
         slot: InodeSlot,
-        extent: Extent,
+        (first, want): (FileBlock, u64),
+        grain: Grain,
         goal: Goal,
     ) -> Result<Place> {
-        let mine = Place { extent, fresh: extent.unwritten, old: None };
-        if !tx.inode(slot).core.flags2.contains(Flags2::REFLINK) || extent.unwritten {
-            return Ok(mine);
+        let hole = self.grains(tx.inode(slot), (first, first.plus(want)), grain)?;
+        let mut at = hole.start;
+        loop {
+            let run = Run { at, min: grain.fresh, want: hole.end.0 - at.0, unwritten: true };
+            let new = bmap::alloc_run(tx, slot, Fork::Data, &run, goal)?;
+            if new.end() > first {
+                let extent = bmap::slice(&new, first, new.end());
+                return Ok(Place { extent, fresh: true, old: None });
+            }
+            at = new.end();
         }
-        let (ag, start) = (self.geo.fsb_ag(extent.start), self.geo.fsb_agblock(extent.start));
-        tx.lock_ag(ag)?;
-        let Some((at, len)) = alloc::shared_run(tx, ag, start, extent.len as u32)? else {
-            return Ok(mine);
-        };
-        if at > start {
-            let len = u64::from(at.0 - start.0);
-            return Ok(Place { extent: Extent { len, ..extent }, ..mine });
-        }
-        let old = Extent { len: len.into(), ..extent };
-        bmap::unmap(tx, slot, Fork::Data, old.offset, old.len, u64::MAX)?;
-        let new = bmap::alloc_some(tx, slot, Fork::Data, old.offset, old.len, false, goal)?;
-        if new.len < old.len {
-            // The rest of what was unmapped comes back by further pieces, each copied whole.
-            self.copy_rest(tx, slot, &old, new.len, goal)?;
-        }
-        Ok(Place { extent: new, fresh: true, old: Some(Extent { len: new.len, ..old }) })
     }
 
-    /// Copies blocks of `old` from `skip` on to new ones.
-    fn copy_rest(
+    /// What to allocate for the blocks from `from` on and below `to`, the first of which is in a
+    /// hole: whole grains, as far as the hole goes.
+    pub(crate) fn grains(
         &self,
-        tx: &mut Tx<'_>,
-        slot: InodeSlot,
-        old: &Extent,
-        skip: u64,
-        goal: Goal,
-    ) -> Result<()> {
-        let mut at = skip;
-        while at < old.len {
-            let offset = old.offset.plus(at);
-            let new = bmap::alloc_some(tx, slot, Fork::Data, offset, old.len - at, false, goal)?;
-            self.copy_blocks(old.start.plus(at), new.start, new.len)?;
-            at += new.len;
-        }
-        Ok(())
-    }
-
-    fn copy_blocks(&self, from: FsBlock, to: FsBlock, blocks: u64) -> Result<()> {
-        let (from, to) = (self.geo.fsb_daddr(from).bytes(), self.geo.fsb_daddr(to).bytes());
-        let bytes = blocks << self.geo.block_log;
-        let mut buf = vec![0; bytes.min(1 << 20) as usize];
-        let mut done = 0;
-        while done < bytes {
-            let step = (bytes - done).min(buf.len() as u64) as usize;
-            self.read_device(from + done, &mut buf[..step])?;
-            self.write_device(to + done, &buf[..step])?;
-            done += step as u64;
-        }
-        Ok(())
+        inode: &InodeState,
+        (from, to): (FileBlock, FileBlock),
+        grain: Grain,
+    ) -> Result<core::ops::Range<FileBlock>> {
+        let left = bmap::last_before(self, inode, Fork::Data, from)?;
+        let right = bmap::at_or_after(self, inode, Fork::Data, from)?;
+        let start = FileBlock(from.0 - from.0 % grain.fresh).max(left);
+        let end = FileBlock(to.0.next_multiple_of(grain.fresh));
+        Ok(start..right.map_or(end, |right| end.min(right.offset)))
     }
 
     /// Fills what a write leaves of new blocks: with zeroes, or with what was there before.
@@ -323,24 +313,24 @@ impl Fs {
         let whole_end = first + (place.extent.len << self.geo.block_log);
         let stop = if place.extent.unwritten { touched_end } else { whole_end };
         for (from, to) in [(first, offset), (offset + len, stop)] {
-            if from >= to {
-                continue;
+            for from in (from..to).step_by(FILL_STEP) {
+                let to = to.min(from + FILL_STEP as u64);
+                let mut bytes = vec![0; (to - from) as usize];
+                if let Some(old) = place.old {
+                    let old_start = self.geo.fsb_daddr(old.start).bytes();
+                    self.read_device(old_start + (from - first), &mut bytes)?;
+                    let live = old_size.clamp(from, to) - from;
+                    bytes[live as usize..].fill(0);
+                }
+                self.write_device(start + (from - first), &bytes)?;
             }
-            let mut bytes = vec![0; (to - from) as usize];
-            if let Some(old) = place.old {
-                let old_start = self.geo.fsb_daddr(old.start).bytes();
-                self.read_device(old_start + (from - first), &mut bytes)?;
-                let live = old_size.clamp(from, to) - from;
-                bytes[live as usize..].fill(0);
-            }
-            self.write_device(start + (from - first), &bytes)?;
         }
         Ok(())
     }
 
     /// Zeroes what blocks of a file hold from byte `size`, its end, to the end of the block of
     /// byte `to`. Whole blocks behind the end are there if the kernel allocated ahead.
-    fn zero_behind(&self, inode: &InodeState, size: u64, to: u64) -> Result<()> {
+    pub(crate) fn zero_behind(&self, inode: &InodeState, size: u64, to: u64) -> Result<()> {
         let stop = to.next_multiple_of(self.geo.block_size.into());
         let mut at = size;
         while at < stop {
@@ -365,6 +355,7 @@ impl Fs {
         if size > SIZE_MAX {
             return Err(Error::FileTooBig);
         }
+        let _content = self.contents.change(ino);
         let mut tx = Tx::begin_freeing(self, TREE_BLOCKS + 1)?;
         let slot = tx.lock_inode(ino)?;
         check_file(tx.inode(slot))?;
@@ -387,7 +378,7 @@ impl Fs {
 
     /// If the block in which a cut falls is shared, gives the file its own copy before its tail is
     /// zeroed.
-    fn own_tail(&self, tx: &mut Tx<'_>, slot: InodeSlot, size: u64) -> Result<()> {
+    pub(crate) fn own_tail(&self, tx: &mut Tx<'_>, slot: InodeSlot, size: u64) -> Result<()> {
         let block = FileBlock(size >> self.geo.block_log);
         if size.is_multiple_of(self.geo.block_size.into()) {
             return Ok(());
@@ -402,14 +393,14 @@ impl Fs {
             unwritten: extent.unwritten,
         };
         let goal = Goal::Stream(self.geo.ino_ag(tx.inode(slot).ino));
-        let place = self.unshare(tx, slot, one, goal)?;
+        let place = self.own(tx, slot, one, Grain::ANY, goal)?;
         match place.old {
             Some(old) => self.copy_blocks(old.start, place.extent.start, 1),
             None => Ok(()),
         }
     }
 
-    fn free_beyond(&self, ino: Ino, size: u64) -> Result<()> {
+    pub(crate) fn free_beyond(&self, ino: Ino, size: u64) -> Result<()> {
         loop {
             let mut tx = Tx::begin_freeing(self, TREE_BLOCKS)?;
             let slot = tx.lock_inode(ino)?;
@@ -457,16 +448,7 @@ impl Fs {
     }
 }
 
-/// Blocks that a write goes to.
-struct Place {
-    extent: Extent,
-    /// What is in them now is not the file's.
-    fresh: bool,
-    /// Shared blocks whose content the file had there.
-    old: Option<Extent>,
-}
-
-fn check_file(inode: &InodeState) -> Result<()> {
+pub(crate) fn check_file(inode: &InodeState) -> Result<()> {
     if inode.core.is_dir() {
         return Err(Error::IsDir);
     }
@@ -481,12 +463,18 @@ fn no_realtime() -> Error {
     Error::Unsupported(why.into())
 }
 
-fn check_mutable(inode: &InodeState) -> Result<()> {
-    if inode.core.flags.intersects(Flags::IMMUTABLE) {
-        return Err(Error::NotPermitted);
-    }
+/// Fails for a file whose data is on the realtime device: that is only read.
+pub(crate) fn refuse_realtime(inode: &InodeState) -> Result<()> {
     if inode.core.is_realtime() {
         return Err(Error::Unsupported("writing realtime files is not supported".into()));
     }
     Ok(())
+}
+
+/// May content of a file be changed, other than at its end?
+pub(crate) fn check_mutable(inode: &InodeState) -> Result<()> {
+    if inode.core.flags.intersects(Flags::IMMUTABLE | Flags::APPEND) {
+        return Err(Error::NotPermitted);
+    }
+    refuse_realtime(inode)
 }

@@ -103,6 +103,8 @@ pub struct Fs {
     pub(crate) freed: AtomicBool,
     /// Held while an inode is taken off its list of unlinked ones.
     pub(crate) inactivation: Mutex<()>,
+    /// Locks of the content of files.
+    pub(crate) contents: crate::contents::Contents,
     /// Held while a file moves between directories.
     pub(crate) moves: Mutex<()>,
     /// The group that gets the next new directory.
@@ -177,6 +179,7 @@ impl Fs {
             marked: Mutex::new(options.resuming),
             freed: AtomicBool::new(false),
             inactivation: Mutex::new(()),
+            contents: crate::contents::Contents::default(),
             moves: Mutex::new(()),
             next_dir_ag: AtomicU64::new(0),
             superblock: Mutex::new(sector),

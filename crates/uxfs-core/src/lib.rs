@@ -11,6 +11,8 @@ pub mod bmap;
 pub mod btree;
 pub mod buf;
 pub mod clock;
+mod contents;
+mod cow;
 pub mod da;
 pub mod dabuf;
 mod defer;
@@ -38,7 +40,6 @@ pub use error::{EFSCORRUPTED, Error, Result};
 pub use file::Segment;
 pub use fs::{Fs, OpenOptions};
 pub use ops::{
-    Content, Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs, Times, XattrMode,
-    whole_groups,
+    Content, Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs, Times, XattrMode, whole_groups, Fallocate,
 };
 pub use recovery::Recovery;

@@ -12,8 +12,7 @@ pub mod volume;
 
 pub use uxfs_archive as archive;
 pub use uxfs_core::{
-    Content, Device, Devices, Error, Fs, NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags,
-    Result, Segment, SetAttr, Stat, StatFs, Times, XattrMode, clock, dir,
+    Content, Device, Devices, Error, Fallocate, Fs, NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Result, Segment, SetAttr, Stat, StatFs, Times, XattrMode, clock, dir,
 };
 pub use uxfs_disk as disk;
 pub use uxfs_format as format;

@@ -22,6 +22,8 @@ pub(crate) struct Want {
     pub(crate) align: u32,
     /// Where it would be best.
     pub(crate) near: AgBlock,
+    /// Blocks that must stay free in the group.
+    pub(crate) keep: u32,
 }
 
 /// How many free extents to look at on either side of the wished place.
@@ -54,7 +56,7 @@ pub(crate) fn take(tx: &mut Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<(AgB
     debug_assert!(want.min > 0 && want.min <= want.max && want.align > 0);
     let agf = tx.agf(ag);
     let need = freelist::needed(tx, ag);
-    let spare = (agf.freeblks.get() + agf.flcount.get()).saturating_sub(need);
+    let spare = (agf.freeblks.get() + agf.flcount.get()).saturating_sub(need + want.keep);
     if agf.longest.get() < want.min || spare < want.min {
         return Ok(None);
     }
@@ -73,7 +75,7 @@ pub(super) fn take_for_freelist(
     ag: AgNo,
     max: u32,
 ) -> Result<Option<(AgBlock, u32)>> {
-    let want = Want { min: 1, max, align: 1, near: AgBlock(0) };
+    let want = Want { min: 1, max, align: 1, near: AgBlock(0), keep: 0 };
     // The smallest extent that is enough, to keep the long ones whole.
     let Some((free, start, len)) = find_by_len(tx, ag, &want)? else { return Ok(None) };
     carve(tx, ag, free, start, len)?;

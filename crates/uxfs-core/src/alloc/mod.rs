@@ -22,7 +22,7 @@ use uxfs_format::inode::Fork;
 use uxfs_format::{AgBlock, AgNo, Extent, FileBlock, FsBlock, Ino};
 
 pub(crate) use extent::{Want, free as free_extent, take as take_extent};
-pub(crate) use refcount::shared_run;
+pub(crate) use refcount::{shared_at, shared_run};
 
 use crate::defer::Deferred;
 use crate::error::{Error, Result};
@@ -73,6 +73,10 @@ impl Owner {
     }
 }
 
+/// Blocks of a group that data leaves for the reference counts, which grow when a file gives up a
+/// part of what it shares: that must not fail.
+const KEEP: u32 = 8;
+
 /// Where blocks are wanted.
 #[derive(Clone, Copy, Debug)]
 pub enum Goal {
@@ -89,7 +93,7 @@ pub(crate) fn alloc_block(
     near: AgBlock,
     owner: RmapOwner,
 ) -> Result<AgBlock> {
-    let want = Want { min: 1, max: 1, align: 1, near };
+    let want = Want { min: 1, max: 1, align: 1, near, keep: 0 };
     match alloc_in(tx, ag, &want, Owner::Special(owner))? {
         Some((block, _)) => Ok(block),
         None => Err(Error::NoSpace),
@@ -127,6 +131,8 @@ pub(crate) fn alloc_anywhere(
         Goal::Near(fsb) => geo.fsb_ag(fsb),
         Goal::Stream(ag) => ag,
     };
+    let data = matches!(owner, Owner::Fork { fork: Fork::Data, .. });
+    let keep = if data && geo.has_reflink() { KEEP } else { 0 };
     let clamp = |blocks: u64| blocks.min(u64::from(geo.ag_blocks)) as u32;
     // First where all of it fits, then where any of it does.
     for least in [clamp(max), clamp(min)] {
@@ -140,7 +146,7 @@ pub(crate) fn alloc_anywhere(
                 Goal::Near(fsb) if ag == first => geo.fsb_agblock(fsb),
                 _ => stream_start(tx, ag),
             };
-            let want = Want { min: least, max: clamp(max), align: 1, near };
+            let want = Want { min: least, max: clamp(max), align: 1, near, keep };
             if let Some((start, len)) = alloc_in(tx, ag, &want, owner)? {
                 if matches!(goal, Goal::Stream(_)) {
                     tx.ag_mut(ag).next_data = Some(start.plus(len));
@@ -181,36 +187,66 @@ pub(crate) fn free_later(
     owner: Option<RmapOwner>,
 ) {
     let owner = owner.map(Owner::Special);
-    tx.deferred.push(Deferred::Free { ag, start, len, owner, shared: false });
+    tx.deferred.push(Deferred::Free { ag, start, len, owner });
 }
 
-/// Gives back blocks of a fork or its tree at the end of the transaction.
+/// Gives back blocks of a fork's tree at the end of the transaction.
 pub(crate) fn free_owned_later(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32, owner: Owner) {
-    tx.deferred.push(Deferred::Free { ag, start, len, owner: Some(owner), shared: false });
+    tx.deferred.push(Deferred::Free { ag, start, len, owner: Some(owner) });
+}
+
+/// Group, first block and reverse mapping of a fork's extent.
+fn fork_rmap(tx: &Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) -> (AgNo, Rmap) {
+    let geo = &tx.fs().geo;
+    let (ag, start) = (geo.fsb_ag(extent.start), geo.fsb_agblock(extent.start));
+    let owner = Owner::Fork { ino, fork, offset: extent.offset, unwritten: extent.unwritten };
+    // An extent never has more blocks than fit its 21 bits.
+    (ag, owner.rmap(start, extent.len as u32))
 }
 
 /// Gives back a fork's extent at the end of the transaction; data that is shared with other files
 /// only loses this owner.
 pub(crate) fn free_fork_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) {
-    let geo = &tx.fs().geo;
-    let (ag, start) = (geo.fsb_ag(extent.start), geo.fsb_agblock(extent.start));
-    let owner = Owner::Fork { ino, fork, offset: extent.offset, unwritten: extent.unwritten };
-    // An extent never has more blocks than fit its 21 bits.
-    let len = extent.len as u32;
-    let shared = fork == Fork::Data && geo.has_reflink();
-    tx.deferred.push(Deferred::Free { ag, start, len, owner: Some(owner), shared });
+    let (ag, rmap) = fork_rmap(tx, ino, fork, extent);
+    let (start, len) = (rmap.start, rmap.len);
+    if tx.fs().geo.has_rmap() {
+        tx.deferred.push(Deferred::Unmap { ag, rmap });
+    }
+    // Reference counts tell what is shared; the inode's flag may have been lost.
+    let step = match fork == Fork::Data && tx.fs().geo.has_reflink() {
+        true => Deferred::Drop { ag, start, len },
+        false => Deferred::Free { ag, start, len, owner: None },
+    };
+    tx.deferred.push(step);
+}
+
+/// Makes a file an owner more of blocks that its data fork maps now, at the end of the transaction.
+pub(crate) fn share_later(tx: &mut Tx<'_>, ino: Ino, extent: &Extent) {
+    let (ag, rmap) = fork_rmap(tx, ino, Fork::Data, extent);
+    tx.deferred.push(Deferred::Share { ag, start: rmap.start, len: rmap.len });
+    if tx.fs().geo.has_rmap() {
+        tx.deferred.push(Deferred::Map { ag, rmap });
+    }
+}
+
+/// Tells the reverse mappings, at the end of the transaction, that a fork's extent is at another
+/// offset now.
+pub(crate) fn move_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, old: &Extent, new: &Extent) {
+    if tx.fs().geo.has_rmap() {
+        let (ag, rmap) = fork_rmap(tx, ino, fork, old);
+        tx.deferred.push(Deferred::Unmap { ag, rmap });
+        let (ag, rmap) = fork_rmap(tx, ino, fork, new);
+        tx.deferred.push(Deferred::Map { ag, rmap });
+    }
 }
 
 /// Changes blocks of a fork between written and unwritten, in the reverse mappings, at the end of
 /// the transaction.
 pub(crate) fn convert_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) {
-    let geo = &tx.fs().geo;
-    if !geo.has_rmap() {
-        return;
+    if tx.fs().geo.has_rmap() {
+        let (ag, rmap) = fork_rmap(tx, ino, fork, extent);
+        tx.deferred.push(Deferred::Convert { ag, rmap });
     }
-    let (ag, start) = (geo.fsb_ag(extent.start), geo.fsb_agblock(extent.start));
-    let owner = Owner::Fork { ino, fork, offset: extent.offset, unwritten: extent.unwritten };
-    tx.deferred.push(Deferred::Convert { ag, rmap: owner.rmap(start, extent.len as u32) });
 }
 
 /// One deferred free, in a group that the transaction holds.
@@ -220,7 +256,6 @@ pub(crate) fn free_now(
     start: AgBlock,
     len: u32,
     owner: Option<Owner>,
-    shared: bool,
 ) -> Result<()> {
     freelist::fix(tx, ag)?;
     if tx.fs().geo.has_rmap()
@@ -229,25 +264,63 @@ pub(crate) fn free_now(
         rmap::remove(tx, ag, &owner.rmap(start, len))?;
         freelist::fix(tx, ag)?;
     }
-    if !shared {
-        return give_back(tx, ag, start, len);
-    }
-    for (start, len) in refcount::decrease(tx, ag, start, len)? {
-        freelist::fix(tx, ag)?;
-        give_back(tx, ag, start, len)?;
-    }
-    Ok(())
-}
-
-fn give_back(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
     free_extent(tx, ag, start, len)?;
     tx.fs().freed.store(true, Ordering::Release);
     tx.count(Counters { fdblocks: len.into(), ..Counters::default() });
     Ok(())
 }
 
+/// One deferred sharing, in a group that the transaction holds; gives what is left of it.
+pub(crate) fn share_now(
+    tx: &mut Tx<'_>,
+    ag: AgNo,
+    start: AgBlock,
+    len: u32,
+) -> Result<Option<(AgBlock, u32)>> {
+    let done = refcount::adjust(tx, ag, start, len, refcount::Change::More)?;
+    Ok(rest(start, len, done.len))
+}
+
+/// One deferred loss of an owner, in a group that the transaction holds; gives what is left of it.
+/// Blocks without an owner are freed later.
+pub(crate) fn drop_now(
+    tx: &mut Tx<'_>,
+    ag: AgNo,
+    start: AgBlock,
+    len: u32,
+) -> Result<Option<(AgBlock, u32)>> {
+    let done = refcount::adjust(tx, ag, start, len, refcount::Change::Less)?;
+    for (start, len) in done.free {
+        tx.deferred.push(Deferred::Free { ag, start, len, owner: None });
+    }
+    Ok(rest(start, len, done.len))
+}
+
+fn rest(start: AgBlock, len: u32, done: u32) -> Option<(AgBlock, u32)> {
+    (done < len).then(|| (start.plus(done), len - done))
+}
+
+/// One deferred mapping, in a group that the transaction holds.
+pub(crate) fn map_now(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> {
+    freelist::fix(tx, ag)?;
+    rmap::add(tx, ag, rmap)
+}
+
+/// One deferred loss of a mapping, in a group that the transaction holds.
+pub(crate) fn unmap_now(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> {
+    freelist::fix(tx, ag)?;
+    rmap::remove(tx, ag, rmap)
+}
+
 /// One deferred conversion, in a group that the transaction holds.
 pub(crate) fn convert_now(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> {
     freelist::fix(tx, ag)?;
     rmap::convert(tx, ag, rmap)
+}
+
+/// Can a held group's reference counts still grow by the blocks that a split of their tree takes?
+pub(crate) fn may_share(tx: &Tx<'_>, ag: AgNo) -> bool {
+    let agf = tx.agf(ag);
+    let free = agf.freeblks.get() + agf.flcount.get();
+    free.saturating_sub(freelist::needed(tx, ag)) > agf.refcount_level.get() + 2
 }

@@ -2,6 +2,8 @@
 //!
 //! 1. A run with one owner has no record; one with more has, with their number.
 //! 2. Neighbouring runs with the same number are one record.
+//! 3. A number that has reached [`PINNED`] is no longer known: it stays, and the blocks are never
+//!    free again.
 
 use uxfs_format::btree::Refcount;
 use uxfs_format::{AgBlock, AgNo};
@@ -11,8 +13,42 @@ use crate::btree::{Cursor, Env, RefcountTree, Tree};
 use crate::error::Result;
 use crate::tx::Tx;
 
-/// Records of shared runs that touch or adjoin `start..end`.
-fn touching(tx: &Tx<'_>, ag: AgNo, start: u32, end: u32) -> Result<Vec<Refcount>> {
+/// Most owners that are counted.
+const PINNED: u32 = u32::MAX;
+/// Most records looked at in one step.
+const RECORDS_A_STEP: usize = 64;
+
+/// What happens to the number of owners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// One more.
+    More,
+    /// One less.
+    Less,
+}
+
+impl Change {
+    /// The number after the change.
+    fn of(self, count: u32) -> u32 {
+        match (self, count) {
+            (_, PINNED) => PINNED,
+            (Self::More, count) => count + 1,
+            (Self::Less, count) => count.saturating_sub(1),
+        }
+    }
+}
+
+/// What a step has done.
+#[derive(Debug)]
+pub(super) struct Adjusted {
+    /// Number of blocks, from the first on.
+    pub(super) len: u32,
+    /// Runs among them that have no owner left.
+    pub(super) free: Vec<(AgBlock, u32)>,
+}
+
+/// Records of shared runs that touch or adjoin `start..end`, in order, at most `max` of them.
+fn touching(tx: &Tx<'_>, ag: AgNo, start: u32, end: u32, max: usize) -> Result<Vec<Refcount>> {
     let (env, tree) = (Env::Tx(tx), RefcountTree::new(ag));
     let mut found = Vec::new();
     let mut cursor = match Cursor::<RefcountTree>::seek_le(env, &tree, &start)? {
@@ -22,7 +58,7 @@ fn touching(tx: &Tx<'_>, ag: AgNo, start: u32, end: u32) -> Result<Vec<Refcount>
     // The record before may end where the range starts.
     cursor.back(env, &tree)?;
     while let Some(rec) = cursor.rec(env, &tree) {
-        if rec.cow || rec.start.0 > end {
+        if rec.cow || rec.start.0 > end || found.len() == max {
             break;
         }
         if u64::from(rec.start.0) + u64::from(rec.len) > tx.fs().geo.ag_len(ag).into()
@@ -41,48 +77,72 @@ fn touching(tx: &Tx<'_>, ag: AgNo, start: u32, end: u32) -> Result<Vec<Refcount>
     Ok(found)
 }
 
-/// Takes one owner from each of `len` blocks, and gives the runs that have none left.
-pub(super) fn decrease(
+/// Runs in the making: those of one number that touch become one.
+#[derive(Default)]
+struct Runs(Vec<Refcount>);
+
+impl Runs {
+    fn put(&mut self, start: u32, end: u32, count: u32) {
+        if start >= end || count < 2 {
+            return;
+        }
+        match self.0.last_mut() {
+            Some(last) if last.count == count && last.start.0 + last.len == start => {
+                last.len += end - start;
+            }
+            _ => {
+                let start = AgBlock(start);
+                self.0.push(Refcount { start, len: end - start.0, count, cow: false });
+            }
+        }
+    }
+}
+
+/// Gives each of `len` blocks one owner more or less, as far as one step goes.
+pub(super) fn adjust(
     tx: &mut Tx<'_>,
     ag: AgNo,
     start: AgBlock,
     len: u32,
-) -> Result<Vec<(AgBlock, u32)>> {
-    let (from, to) = (start.0, start.0 + len);
-    let old = touching(tx, ag, from, to)?;
-    let mut new: Vec<Refcount> = Vec::with_capacity(old.len() + 2);
-    let mut put = |start: u32, end: u32, count: u32| {
-        if start >= end || count < 2 {
-            return;
-        }
-        match new.last_mut() {
-            Some(last) if last.count == count && last.start.0 + last.len == start => {
-                last.len += end - start;
+    change: Change,
+) -> Result<Adjusted> {
+    let (from, mut to) = (start.0, start.0 + len);
+    let old = touching(tx, ag, from, to, RECORDS_A_STEP)?;
+    if let (Some(last), RECORDS_A_STEP) = (old.last(), old.len()) {
+        to = to.min(last.start.0 + last.len);
+    }
+    let (mut new, mut free) = (Runs::default(), Vec::new());
+    let mut owned = |new: &mut Runs, start: u32, end: u32, count: u32| {
+        if start < end {
+            match change.of(count) {
+                0 => free.push((AgBlock(start), end - start)),
+                count => new.put(start, end, count),
             }
-            _ => new.push(Refcount { start: AgBlock(start), len: end - start, count, cow: false }),
         }
     };
-    let mut freed = Vec::new();
     let mut at = from;
     for rec in &old {
         let (rec_start, rec_end) = (rec.start.0, rec.start.0 + rec.len);
         let (shared, shared_end) = (rec_start.clamp(from, to), rec_end.clamp(from, to));
-        put(rec_start, rec_end.min(from), rec.count);
+        new.put(rec_start, rec_end.min(from), rec.count);
         if shared < shared_end {
-            if at < shared {
-                freed.push((AgBlock(at), shared - at));
-            }
-            put(shared, shared_end, rec.count - 1);
+            owned(&mut new, at, shared, 1);
+            owned(&mut new, shared, shared_end, rec.count);
             at = shared_end;
+        } else if rec_start >= to {
+            // A record that only adjoins comes behind what is before it.
+            owned(&mut new, at, to, 1);
+            at = to;
         }
-        put(rec_start.max(to), rec_end, rec.count);
+        new.put(rec_start.max(to), rec_end, rec.count);
     }
-    if at < to {
-        freed.push((AgBlock(at), to - at));
-    }
-    if old == new {
-        return Ok(freed);
-    }
+    owned(&mut new, at, to, 1);
+    replace(tx, ag, &old, &new.0)?;
+    Ok(Adjusted { len: to - from, free })
+}
+
+/// Replaces neighbouring records.
+fn replace(tx: &mut Tx<'_>, ag: AgNo, old: &[Refcount], new: &[Refcount]) -> Result<()> {
     let tree = RefcountTree::new(ag);
     for rec in old.iter().filter(|r| !new.contains(r)) {
         freelist::fix(tx, ag)?;
@@ -94,7 +154,7 @@ pub(super) fn decrease(
         let cursor = Cursor::seek(Env::Tx(tx), &tree, &RefcountTree::key(rec))?;
         cursor.insert(tx, &tree, rec)?;
     }
-    Ok(freed)
+    Ok(())
 }
 
 /// The first run of blocks in `start..start + len` that has more than one owner.
@@ -105,9 +165,17 @@ pub(crate) fn shared_run(
     len: u32,
 ) -> Result<Option<(AgBlock, u32)>> {
     let (from, to) = (start.0, start.0 + len);
-    let hit = touching(tx, ag, from, to)?.into_iter().find_map(|rec| {
+    // Two may only adjoin: the one before, and the one that the cursor stepped back to.
+    let hit = touching(tx, ag, from, to, 3)?.into_iter().find_map(|rec| {
         let (first, end) = (rec.start.0.max(from), (rec.start.0 + rec.len).min(to));
         (first < end).then(|| (AgBlock(first), end - first))
     });
     Ok(hit)
+}
+
+/// The run of blocks around `block` that have as many owners as it, if that is more than one.
+pub(crate) fn shared_at(tx: &Tx<'_>, ag: AgNo, block: AgBlock) -> Result<Option<(AgBlock, u32)>> {
+    let all = touching(tx, ag, block.0, block.0 + 1, 3)?;
+    let hit = all.into_iter().find(|r| r.start <= block && block.0 < r.start.0 + r.len);
+    Ok(hit.map(|rec| (rec.start, rec.len)))
 }

@@ -9,6 +9,7 @@
 mod convert;
 mod records;
 mod remap;
+mod shift;
 
 use uxfs_format::extent::MAX_EXTENT_LEN;
 use uxfs_format::inode::Fork;
@@ -18,9 +19,10 @@ pub use convert::fit;
 pub use records::{at_or_after, before};
 use records::{delete_rec, insert_rec, update_rec};
 pub(crate) use remap::unmap_only;
+pub(crate) use shift::{shift_down, shift_up};
 
 use crate::alloc::{self, Goal, Owner};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::InodeState;
 use crate::tx::{InodeSlot, Tx};
@@ -67,7 +69,7 @@ pub fn last_before(fs: &Fs, inode: &InodeState, fork: Fork, below: FileBlock) ->
 /// block count is the caller's affair.
 ///
 /// # Errors
-/// [`crate::Error::NoSpace`], [`crate::Error::FileTooBig`], or a damaged structure on the way.
+/// [`Error::NoSpace`], [`Error::FileTooBig`], or a damaged structure on the way.
 pub(crate) fn map(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, new: Extent) -> Result<()> {
     let fs = tx.fs();
     let inode = tx.inode(slot);
@@ -106,7 +108,7 @@ fn joins(fs: &Fs, left: &Extent, right: &Extent) -> bool {
 /// as few extents as free space allows. Counts them in the inode.
 ///
 /// # Errors
-/// [`crate::Error::NoSpace`], or a damaged structure on the way.
+/// [`Error::NoSpace`], or a damaged structure on the way.
 pub fn alloc_all(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -129,7 +131,7 @@ pub fn alloc_all(
 /// as many as come in one piece. Goes on where the extent before ends; else starts at `goal`.
 ///
 /// # Errors
-/// [`crate::Error::NoSpace`], or a damaged structure on the way.
+/// [`Error::NoSpace`], or a damaged structure on the way.
 pub(crate) fn alloc_some(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -139,6 +141,34 @@ pub(crate) fn alloc_some(
     unwritten: bool,
     goal: Goal,
 ) -> Result<Extent> {
+    alloc_run(tx, slot, fork, &Run { at, min: 1, want, unwritten }, goal)
+}
+
+/// Blocks of a fork to be allocated, where it has a hole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// Offset of the first.
+    pub(crate) at: FileBlock,
+    /// How many should come in one piece, if there is such a piece.
+    pub(crate) min: u64,
+    /// How many are wanted.
+    pub(crate) want: u64,
+    /// Are they to be unwritten?
+    pub(crate) unwritten: bool,
+}
+
+/// As [`alloc_some`].
+///
+/// # Errors
+/// As [`alloc_some`].
+pub(crate) fn alloc_run(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    fork: Fork,
+    run: &Run,
+    goal: Goal,
+) -> Result<Extent> {
+    let Run { at, min, want, unwritten } = *run;
     let fs = tx.fs();
     let inode = tx.inode(slot);
     let ino = inode.ino;
@@ -148,11 +178,29 @@ pub(crate) fn alloc_some(
         _ => goal,
     };
     let owner = Owner::Fork { ino, fork, offset: at, unwritten };
-    let (start, len) = alloc::alloc_anywhere(tx, goal, 1, want.min(MAX_EXTENT_LEN), owner)?;
+    let most = want.min(MAX_EXTENT_LEN);
+    let got = match alloc::alloc_anywhere(tx, goal, min.min(most), most, owner) {
+        Err(Error::NoSpace) if min > 1 => alloc::alloc_anywhere(tx, goal, 1, most, owner),
+        got => got,
+    };
+    let (start, len) = got?;
     let extent = Extent { offset: at, start, len, unwritten };
     tx.core_mut(slot).nblocks += len;
     map(tx, slot, fork, extent)?;
     Ok(extent)
+}
+
+/// Maps blocks of another file into the data fork, where there is a hole, and makes the file one
+/// more of their owners (deferred). Counts them in the inode.
+///
+/// # Errors
+/// As [`map`].
+pub(crate) fn map_shared(tx: &mut Tx<'_>, slot: InodeSlot, extent: Extent) -> Result<()> {
+    let ino = tx.inode(slot).ino;
+    tx.core_mut(slot).nblocks += extent.len;
+    map(tx, slot, Fork::Data, extent)?;
+    alloc::share_later(tx, ino, &extent);
+    Ok(())
 }
 
 /// Unmaps up to `max_extents` extents among the `len` blocks from `at` on, from the end backwards,
@@ -204,7 +252,7 @@ pub fn unmap(
 /// Makes the unwritten blocks of the data fork in `at..at + len` written.
 ///
 /// # Errors
-/// [`crate::Error::NoSpace`], or a damaged structure on the way.
+/// [`Error::NoSpace`], or a damaged structure on the way.
 pub(crate) fn mark_written(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -242,7 +290,7 @@ pub(crate) fn mark_written(
 }
 
 /// The part of an extent between two offsets, which must have one.
-fn slice(extent: &Extent, from: FileBlock, to: FileBlock) -> Extent {
+pub(crate) fn slice(extent: &Extent, from: FileBlock, to: FileBlock) -> Extent {
     let (from, to) = (from.max(extent.offset), to.min(extent.end()));
     debug_assert!(from < to);
     let start = FsBlock(extent.start.0 + (from.0 - extent.offset.0));

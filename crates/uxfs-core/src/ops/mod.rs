@@ -4,6 +4,7 @@
 mod build;
 mod create;
 mod grow;
+mod fallocate;
 mod link;
 mod lookup;
 mod parent;
@@ -12,12 +13,15 @@ mod rename;
 mod replicate;
 mod reserve;
 mod setattr;
+mod share;
 mod stat;
+mod unshare;
 mod xattr;
 
 pub use build::Content;
 pub use create::{NewInode, Times};
 pub use grow::whole_groups;
+pub use fallocate::Fallocate;
 pub use rename::RenameFlags;
 pub use replicate::Move;
 pub use setattr::SetAttr;

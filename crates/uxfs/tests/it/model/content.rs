@@ -32,6 +32,57 @@ impl Content {
         }
     }
 
+    /// Makes bytes zeroes, as far as the file goes.
+    pub(super) fn zero(&mut self, from: u64, to: u64) {
+        let to = to.min(self.size);
+        let first = from / PAGE;
+        let pages: Vec<u64> = self.pages.range(first..).map(|(page, _)| *page).collect();
+        for page in pages.into_iter().take_while(|page| page * PAGE < to) {
+            let start = page * PAGE;
+            let (low, high) = (from.clamp(start, start + PAGE), to.clamp(start, start + PAGE));
+            if let Some(bytes) = self.pages.get_mut(&page) {
+                bytes[(low - start) as usize..(high.max(low) - start) as usize].fill(0);
+            }
+        }
+    }
+
+    /// What is in a range: pieces by their offset in it.
+    pub(super) fn part(&self, from: u64, len: u64) -> Vec<(u64, Vec<u8>)> {
+        let to = (from + len).min(self.size);
+        let mut part = Vec::new();
+        for (start, _) in self.data().into_iter().filter(|(at, len)| at + len > from && *at < to) {
+            let low = start.max(from);
+            let mut bytes = vec![0; ((start + PAGE).min(to) - low) as usize];
+            self.read(low, &mut bytes);
+            part.push((low - from, bytes));
+        }
+        part
+    }
+
+    /// Makes a range what is in `part`.
+    pub(super) fn put(&mut self, at: u64, part: &[(u64, Vec<u8>)], len: u64) {
+        self.zero(at, at + len);
+        for (offset, bytes) in part {
+            self.write(at + offset, bytes);
+        }
+        self.size = self.size.max(at + len);
+    }
+
+    /// Takes a range out.
+    pub(super) fn collapse(&mut self, from: u64, len: u64) {
+        let (size, behind) = (self.size, self.part(from + len, u64::MAX / 2));
+        self.truncate(from);
+        self.put(from, &behind, size - from - len);
+    }
+
+    /// Puts a hole in.
+    pub(super) fn insert(&mut self, from: u64, len: u64) {
+        let (size, behind) = (self.size, self.part(from, u64::MAX / 2));
+        self.truncate(from);
+        self.size = from + len;
+        self.put(from + len, &behind, size - from);
+    }
+
     pub(super) fn read(&self, offset: u64, buf: &mut [u8]) -> usize {
         let len = self.size.saturating_sub(offset).min(buf.len() as u64) as usize;
         let mut done = 0;

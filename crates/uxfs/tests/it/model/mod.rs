@@ -5,6 +5,7 @@
 
 mod content;
 mod ops;
+mod space;
 mod tree;
 
 use uxfs::Fs;

@@ -20,7 +20,7 @@ const ENODATA: i32 = 61;
 
 type Op = (u64, fn(&mut Run));
 
-const TABLE: [Op; 17] = [
+const TABLE: [Op; 19] = [
     (20, Run::create),
     (8, Run::mkdir),
     (8, Run::symlink),
@@ -38,6 +38,8 @@ const TABLE: [Op; 17] = [
     (4, Run::set_acl),
     (2, Run::burst),
     (6, Run::read),
+    (22, Run::share),
+    (30, Run::fallocate),
 ];
 
 impl Run {
@@ -53,7 +55,12 @@ impl Run {
     }
 
     /// Did it end as foretold? `false` if it failed as it should, or for want of space.
-    fn same<T>(&mut self, what: &str, got: Result<T, Error>, want: Option<i32>) -> Option<T> {
+    pub(super) fn same<T>(
+        &mut self,
+        what: &str,
+        got: Result<T, Error>,
+        want: Option<i32>,
+    ) -> Option<T> {
         match (got, want) {
             (Ok(value), None) => Some(value),
             (Err(Error::NoSpace), _) => {
@@ -69,7 +76,7 @@ impl Run {
         }
     }
 
-    fn fs(&self) -> &uxfs::Fs {
+    pub(super) fn fs(&self) -> &uxfs::Fs {
         self.fs.as_ref().unwrap()
     }
 
@@ -104,7 +111,7 @@ impl Run {
         all[self.rng.index(all.len())]
     }
 
-    fn file(&mut self) -> Option<Ino> {
+    pub(super) fn file(&mut self) -> Option<Ino> {
         let all = self.sorted(|run, ino| matches!(run.tree.get(ino).body, Body::File(_)));
         if all.is_empty() { None } else { Some(all[self.rng.index(all.len())]) }
     }

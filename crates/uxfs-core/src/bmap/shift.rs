@@ -1,0 +1,91 @@
+//! Moving extents of the data fork to other offsets: blocks stay where they are on the volume.
+//!
+//! 1. Extents move in an order in which none ever meets another: down from the first, up from the
+//!    last.
+//! 2. Each call leaves a valid map; what was moved and what not yet are apart by the distance.
+//! 3. Reverse mappings follow (deferred); reference counts and the inode's blocks stay.
+//!
+//! Called by fallocate's collapse and insert.
+
+use uxfs_format::inode::Fork;
+use uxfs_format::{Extent, FileBlock};
+
+use super::records::{at_or_after, before, delete_rec, insert_rec, update_rec};
+use super::{joins, slice};
+use crate::alloc;
+use crate::error::Result;
+use crate::tx::{InodeSlot, Tx};
+
+const FORK: Fork = Fork::Data;
+
+/// Moves up to `max` extents, the first at or after `from`, down by `by` blocks, which are a hole.
+/// Gives where to go on, `None` when done.
+///
+/// # Errors
+/// A damaged structure on the way.
+pub(crate) fn shift_down(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    from: FileBlock,
+    by: u64,
+    max: u64,
+) -> Result<Option<FileBlock>> {
+    let ino = tx.inode(slot).ino;
+    let mut next = from;
+    for _ in 0..max {
+        let Some(old) = at_or_after(tx.fs(), tx.inode(slot), FORK, next)? else { return Ok(None) };
+        next = old.end();
+        let Some(to) = old.offset.0.checked_sub(by).map(FileBlock) else {
+            return Err(tx.inode(slot).corrupt("an extent lies where a hole was made"));
+        };
+        let new = Extent { offset: to, ..old };
+        let left = before(tx.fs(), tx.inode(slot), FORK, old.offset)?;
+        if left.is_some_and(|left| left.end() > to) {
+            return Err(tx.inode(slot).corrupt("an extent lies where a hole was made"));
+        }
+        match left.filter(|left| joins(tx.fs(), left, &new)) {
+            Some(left) => {
+                delete_rec(tx, slot, FORK, &old)?;
+                let len = left.len + new.len;
+                update_rec(tx, slot, FORK, &left, &Extent { len, ..left })?;
+            }
+            None => update_rec(tx, slot, FORK, &old, &new)?,
+        }
+        alloc::move_later(tx, ino, FORK, &old, &new);
+    }
+    Ok(Some(next))
+}
+
+/// Moves up to `max` extents, the last of those below `below`, up by `by` blocks; none below
+/// `from`, where an extent is cut. Gives where to go on, `None` when done.
+///
+/// # Errors
+/// [`crate::Error::NoSpace`], [`crate::Error::FileTooBig`], or a damaged structure on the way.
+pub(crate) fn shift_up(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    from: FileBlock,
+    below: FileBlock,
+    by: u64,
+    max: u64,
+) -> Result<Option<FileBlock>> {
+    let ino = tx.inode(slot).ino;
+    let mut below = below;
+    for _ in 0..max {
+        let Some(old) = before(tx.fs(), tx.inode(slot), FORK, below)? else { return Ok(None) };
+        if old.end() <= from {
+            return Ok(None);
+        }
+        let moved = slice(&old, from, old.end());
+        let new = Extent { offset: moved.offset.plus(by), ..moved };
+        if moved == old {
+            update_rec(tx, slot, FORK, &old, &new)?;
+        } else {
+            update_rec(tx, slot, FORK, &old, &slice(&old, old.offset, from))?;
+            insert_rec(tx, slot, FORK, &new)?;
+        }
+        alloc::move_later(tx, ino, FORK, &moved, &new);
+        below = moved.offset;
+    }
+    Ok(Some(below))
+}

@@ -1,0 +1,42 @@
+//! Locks of the content of files: a change of content that takes several transactions is one to
+//! everybody else.
+//!
+//! 1. They are taken before all other locks, and two of them in the order of their places.
+//! 2. Files may share a lock: whoever holds one asks for no other, but by [`Contents::change_two`].
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use uxfs_format::Ino;
+
+const PLACES: usize = 256;
+
+/// The locks.
+pub(crate) struct Contents([RwLock<()>; PLACES]);
+
+impl Default for Contents {
+    fn default() -> Self {
+        Self(core::array::from_fn(|_| RwLock::default()))
+    }
+}
+
+fn place(ino: Ino) -> usize {
+    (ino.0 % PLACES as u64) as usize
+}
+
+impl Contents {
+    /// For looking at a file's content.
+    pub(crate) fn read(&self, ino: Ino) -> RwLockReadGuard<'_, ()> {
+        self.0[place(ino)].read()
+    }
+
+    /// For changing a file's content.
+    pub(crate) fn change(&self, ino: Ino) -> RwLockWriteGuard<'_, ()> {
+        self.0[place(ino)].write()
+    }
+
+    /// For changing what two files hold.
+    pub(crate) fn change_two(&self, one: Ino, other: Ino) -> [Option<RwLockWriteGuard<'_, ()>>; 2] {
+        let (low, high) = (place(one).min(place(other)), place(one).max(place(other)));
+        let first = self.0[low].write();
+        [Some(first), (low != high).then(|| self.0[high].write())]
+    }
+}

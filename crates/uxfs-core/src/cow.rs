@@ -1,0 +1,129 @@
+//! Copy on write: a file gets blocks of its own for blocks that it shares.
+//!
+//! 1. Blocks that other files share are never overwritten.
+//! 2. The content is in the new blocks before the transaction that maps them commits.
+
+use uxfs_format::inode::{Flags, Flags2, Fork, InodeCore};
+use uxfs_format::{Extent, FsBlock, Geometry};
+
+use crate::alloc::{self, Goal};
+use crate::bmap;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::tx::{InodeSlot, Tx};
+
+/// Blocks that a write goes to.
+pub(crate) struct Place {
+    /// The blocks, those of the write among them.
+    pub(crate) extent: Extent,
+    /// What is in them now is not the file's.
+    pub(crate) fresh: bool,
+    /// Shared blocks whose content the file had there.
+    pub(crate) old: Option<Extent>,
+}
+
+/// Sizes that a file's space is to come in, in blocks; 1 for any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grain {
+    /// New blocks.
+    pub(crate) fresh: u64,
+    /// Blocks that take the place of shared ones.
+    pub(crate) cow: u64,
+}
+
+impl Grain {
+    /// No matter.
+    pub(crate) const ANY: Self = Self { fresh: 1, cow: 1 };
+
+    /// The sizes that an inode's hints ask for, as far as they can be had.
+    pub(crate) fn of(geo: &Geometry, core: &InodeCore) -> Self {
+        let most = u64::from(geo.ag_blocks / 2).clamp(1, uxfs_format::extent::MAX_EXTENT_LEN);
+        let size = |on: bool, hint: u32| if on { u64::from(hint).clamp(1, most) } else { 1 };
+        let fresh = size(core.flags.contains(Flags::EXTSIZE), core.extsize);
+        let cow = size(core.flags2.contains(Flags2::COWEXTSIZE), core.cowextsize);
+        Self { fresh, cow: cow.max(fresh) }
+    }
+
+    /// Blocks that they may add to a piece, at both ends.
+    pub(crate) fn more(&self) -> u64 {
+        2 * (self.fresh.max(self.cow) - 1)
+    }
+}
+
+impl Fs {
+    /// If the blocks of an extent are shared with other files, gives the file new ones, at least
+    /// for its first block. The transaction holds no group yet, so the extent's can be waited for.
+    pub(crate) fn own(
+        &self,
+        tx: &mut Tx<'_>,
+        slot: InodeSlot,
+        extent: Extent,
+        grain: Grain,
+        goal: Goal,
+    ) -> Result<Place> {
+        let mine = Place { extent, fresh: extent.unwritten, old: None };
+        if !tx.inode(slot).core.flags2.contains(Flags2::REFLINK) || extent.unwritten {
+            return Ok(mine);
+        }
+        let (ag, start) = (self.geo.fsb_ag(extent.start), self.geo.fsb_agblock(extent.start));
+        tx.lock_ag(ag)?;
+        let Some((at, len)) = alloc::shared_run(tx, ag, start, extent.len as u32)? else {
+            return Ok(mine);
+        };
+        if at > start {
+            let len = u64::from(at.0 - start.0);
+            return Ok(Place { extent: Extent { len, ..extent }, ..mine });
+        }
+        let old = Extent { len: len.into(), ..extent };
+        let old = if grain.cow > 1 { self.widened(tx, slot, &old, grain.cow)? } else { old };
+        bmap::unmap(tx, slot, Fork::Data, old.offset, old.len, u64::MAX)?;
+        let (mut place, mut at) = (None, 0);
+        while at < old.len {
+            let (offset, left) = (old.offset.plus(at), old.len - at);
+            let new = bmap::alloc_some(tx, slot, Fork::Data, offset, left, false, goal)?;
+            let part = Extent { offset, start: old.start.plus(at), len: new.len, unwritten: false };
+            at += new.len;
+            if place.is_none() && new.end() > extent.offset {
+                place = Some(Place { extent: new, fresh: true, old: Some(part) });
+            } else {
+                self.copy_blocks(part.start, new.start, new.len)?;
+            }
+        }
+        place.ok_or_else(|| tx.inode(slot).corrupt("blocks vanished while they were copied"))
+    }
+
+    /// The multiple of `grain` blocks of the file around `part`, as far as it is mapped and shared
+    /// as its first block is.
+    fn widened(&self, tx: &Tx<'_>, slot: InodeSlot, part: &Extent, grain: u64) -> Result<Extent> {
+        let Some(whole) = bmap::lookup(self, tx.inode(slot), Fork::Data, part.offset)? else {
+            return Ok(*part);
+        };
+        let (ag, base) = (self.geo.fsb_ag(whole.start), self.geo.fsb_agblock(whole.start));
+        let first = self.geo.fsb_agblock(part.start);
+        let Some((start, len)) = alloc::shared_at(tx, ag, first)? else { return Ok(*part) };
+        let end = start.0 + len;
+        // Of all, offsets from the start of the extent in the file.
+        let shared = u64::from(start.0.saturating_sub(base.0))..u64::from(end - base.0);
+        let low = part.offset.0 - part.offset.0 % grain;
+        let high = part.end().0.next_multiple_of(grain);
+        let low = low.saturating_sub(whole.offset.0).max(shared.start);
+        let high = (high - whole.offset.0).min(whole.len).min(shared.end);
+        let from = whole.offset.plus(low);
+        Ok(Extent { offset: from, start: whole.start.plus(low), len: high - low, unwritten: false })
+    }
+
+    /// Copies blocks on the device.
+    pub(crate) fn copy_blocks(&self, from: FsBlock, to: FsBlock, blocks: u64) -> Result<()> {
+        let (from, to) = (self.geo.fsb_daddr(from).bytes(), self.geo.fsb_daddr(to).bytes());
+        let bytes = blocks << self.geo.block_log;
+        let mut buf = vec![0; bytes.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < bytes {
+            let step = (bytes - done).min(buf.len() as u64) as usize;
+            self.read_device(from + done, &mut buf[..step])?;
+            self.write_device(to + done, &buf[..step])?;
+            done += step as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! Changing what space a file takes: fallocate in all its modes.
+//!
+//! 1. Whole blocks are mapped and unmapped; of blocks at the edges a part is zeroed.
+//! 2. Space that is allocated is unwritten: nobody sees what was there before.
+//! 3. The file's lock of content is held from first to last, so that nobody sees a state between
+//!    the transactions; each of these leaves a whole volume.
+
+use uxfs_format::inode::{Flags, Fork};
+use uxfs_format::{FileBlock, Ino};
+
+use crate::alloc::Goal;
+use crate::bmap::{self, Run};
+use crate::cow::Grain;
+use crate::error::{Error, Result};
+use crate::file::{EXTENTS_A_STEP, SIZE_MAX, TREE_BLOCKS, check_file, refuse_realtime};
+use crate::fs::Fs;
+use crate::tx::Tx;
+
+/// What [`Fs::fallocate`] is to do with a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Allocate blocks for its holes. The file grows to hold the range unless `keep_size`.
+    Allocate {
+        /// The length stays.
+        keep_size: bool,
+    },
+    /// Make it a hole. The length stays.
+    PunchHole,
+    /// Make it zeroes, with blocks allocated. The file grows unless `keep_size`.
+    ZeroRange {
+        /// The length stays.
+        keep_size: bool,
+    },
+    /// Take it out: what is behind it moves down. It must be whole blocks, and end before the
+    /// file does.
+    CollapseRange,
+    /// Put in a hole: what is there now moves up. It must be whole blocks, and start before the
+    /// file ends.
+    InsertRange,
+    /// Give the file blocks of its own for those that it shares, and for its holes. The file grows
+    /// unless `keep_size`.
+    Unshare {
+        /// The length stays.
+        keep_size: bool,
+    },
+}
+
+impl Fallocate {
+    /// May a file grow by it?
+    fn keeps_size(self) -> bool {
+        match self {
+            Self::Allocate { keep_size }
+            | Self::ZeroRange { keep_size }
+            | Self::Unshare { keep_size } => keep_size,
+            _ => true,
+        }
+    }
+}
+
+impl Fs {
+    /// Changes what space the `len` bytes of a file from `offset` on take.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a length of 0 and against the rules of [`Fallocate`],
+    /// [`Error::NotPermitted`] for immutable files, and for files that may only grow in all modes
+    /// but the first; [`Error::FileTooBig`], [`Error::NoSpace`], [`Error::IsDir`], or a damaged
+    /// structure on the way. After a failure a part may be done.
+    pub fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.check_writable()?;
+        let _content = self.contents.change(ino);
+        let (flags, size) = self.with_inode(ino, |inode| {
+            if len == 0 {
+                return Err(Error::Invalid("a length of 0"));
+            }
+            check_file(inode)?;
+            refuse_realtime(inode)?;
+            Ok((inode.core.flags, inode.core.size))
+        })?;
+        let append = flags.contains(Flags::APPEND) && !matches!(mode, Fallocate::Allocate { .. });
+        if append || flags.contains(Flags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
+        let end =
+            offset.checked_add(len).filter(|end| *end <= SIZE_MAX).ok_or(Error::FileTooBig)?;
+        let (first, last) = (self.block_of(offset), FileBlock(self.geo.blocks_for(end)));
+        match mode {
+            Fallocate::Allocate { .. } => self.allocate_blocks(ino, first, last)?,
+            Fallocate::PunchHole => self.free_range(ino, (offset, end), size)?,
+            Fallocate::ZeroRange { .. } => {
+                self.free_range(ino, (offset, end), size)?;
+                self.allocate_blocks(ino, first, last)?;
+            }
+            Fallocate::CollapseRange => return self.collapse(ino, (offset, end), size),
+            Fallocate::InsertRange => return self.insert(ino, (offset, end), size),
+            Fallocate::Unshare { .. } => {
+                self.unshare_blocks(ino, first, last)?;
+                self.allocate_blocks(ino, first, last)?;
+            }
+        }
+        let size = if mode.keeps_size() { size } else { size.max(end) };
+        self.set_size(ino, size)?;
+        self.balance()
+    }
+
+    fn block_of(&self, at: u64) -> FileBlock {
+        FileBlock(at >> self.geo.block_log)
+    }
+
+    /// Sets a length that is not below the present one, and the times.
+    fn set_size(&self, ino: Ino, size: u64) -> Result<()> {
+        let mut tx = Tx::begin(self, 0)?;
+        let slot = tx.lock_inode(ino)?;
+        let old = tx.inode(slot).core.size;
+        if size > old {
+            self.zero_behind(tx.inode(slot), old, size)?;
+        }
+        let now = self.now();
+        let core = tx.core_mut(slot);
+        core.size = size.max(old);
+        (core.mtime, core.ctime) = (now, now);
+        tx.commit()
+    }
+
+    /// Allocates blocks, unwritten, for all holes of a file in `from..to`.
+    fn allocate_blocks(&self, ino: Ino, from: FileBlock, to: FileBlock) -> Result<()> {
+        let mut at = from;
+        while at < to {
+            let mut tx = Tx::begin(self, 0)?;
+            let slot = tx.lock_inode(ino)?;
+            tx.core_mut(slot).flags.insert(Flags::PREALLOC);
+            while at < to
+                && let Some(extent) = bmap::lookup(self, tx.inode(slot), Fork::Data, at)?
+            {
+                at = extent.end();
+            }
+            if at < to {
+                at = self.allocate_hole(&mut tx, slot, at, to)?;
+            }
+            tx.commit()?;
+            self.balance()?;
+        }
+        Ok(())
+    }
+
+    /// Allocates blocks for the hole at `from`, as far as one transaction goes; gives where it
+    /// ended.
+    fn allocate_hole(
+        &self,
+        tx: &mut Tx<'_>,
+        slot: crate::tx::InodeSlot,
+        from: FileBlock,
+        to: FileBlock,
+    ) -> Result<FileBlock> {
+        let inode = tx.inode(slot);
+        let goal = Goal::Stream(self.geo.ino_ag(inode.ino));
+        let grain = Grain::of(&self.geo, &inode.core);
+        let hole = self.grains(inode, (from, to), grain)?;
+        let most = uxfs_format::extent::MAX_EXTENT_LEN;
+        let end = hole.end.min(hole.start.plus(most - most % grain.fresh));
+        tx.reserve_more(end.0 - hole.start.0 + 2 * TREE_BLOCKS)?;
+        let mut at = hole.start;
+        for _ in 0..EXTENTS_A_STEP {
+            let run = Run { at, min: grain.fresh, want: end.0 - at.0, unwritten: true };
+            at = bmap::alloc_run(tx, slot, Fork::Data, &run, goal)?.end();
+            if at >= end {
+                break;
+            }
+        }
+        Ok(at)
+    }
+
+    /// Makes a range of bytes a hole: whole blocks are unmapped, parts zeroed up to the file's end.
+    fn free_range(&self, ino: Ino, (from, to): (u64, u64), size: u64) -> Result<()> {
+        let (first, last) = (FileBlock(self.geo.blocks_for(from)), self.block_of(to));
+        while first < last {
+            let mut tx = Tx::begin_freeing(self, TREE_BLOCKS)?;
+            let slot = tx.lock_inode(ino)?;
+            let len = last.0 - first.0;
+            let left = bmap::unmap(&mut tx, slot, Fork::Data, first, len, EXTENTS_A_STEP)?;
+            tx.commit()?;
+            if left == 0 {
+                break;
+            }
+        }
+        let bytes = |block: FileBlock| block.0.saturating_mul(self.geo.block_size.into());
+        let (head, tail) = (bytes(first).min(to), bytes(last).max(from));
+        self.zero_bytes(ino, from, head.min(size))?;
+        if tail >= head {
+            self.zero_bytes(ino, tail, to.min(size))?;
+        }
+        Ok(())
+    }
+
+    /// Zeroes bytes of one block of a file, below its end, if the block is written.
+    fn zero_bytes(&self, ino: Ino, from: u64, to: u64) -> Result<()> {
+        let mut at = from;
+        while at < to {
+            let next = self.with_inode(ino, |inode| self.segment(inode, at, to))?;
+            at += match next.device {
+                Some(_) => {
+                    // A range is less than a block.
+                    let zeroes = vec![0; next.len.min(u64::from(self.geo.block_size)) as usize];
+                    self.write_some(ino, at, &zeroes)?
+                }
+                None => next.len,
+            };
+        }
+        Ok(())
+    }
+
+    fn collapse(&self, ino: Ino, (from, to): (u64, u64), size: u64) -> Result<()> {
+        self.check_whole(from, to)?;
+        if to >= size {
+            return Err(Error::Invalid("the range to take out must end before the file does"));
+        }
+        self.free_range(ino, (from, to), size)?;
+        let by = to - from;
+        let mut next = Some(self.block_of(to));
+        while let Some(at) = next {
+            let mut tx = Tx::begin_freeing(self, TREE_BLOCKS)?;
+            let slot = tx.lock_inode(ino)?;
+            let blocks = self.block_of(by).0;
+            next = bmap::shift_down(&mut tx, slot, at, blocks, EXTENTS_A_STEP)?;
+            tx.commit()?;
+        }
+        let mut tx = Tx::begin_freeing(self, TREE_BLOCKS)?;
+        let slot = tx.lock_inode(ino)?;
+        let now = self.now();
+        let core = tx.core_mut(slot);
+        core.size = size - by;
+        (core.mtime, core.ctime) = (now, now);
+        tx.commit()?;
+        // Blocks kept ready behind the old end are not kept for the new one.
+        self.free_beyond(ino, size - by)?;
+        self.balance()
+    }
+
+    fn insert(&self, ino: Ino, (from, to): (u64, u64), size: u64) -> Result<()> {
+        self.check_whole(from, to)?;
+        if from >= size {
+            return Err(Error::Invalid("the range to put in must start before the file ends"));
+        }
+        let by = to - from;
+        let new_size = size.checked_add(by).filter(|s| *s <= SIZE_MAX).ok_or(Error::FileTooBig)?;
+        let (first, blocks) = (self.block_of(from), self.block_of(by).0);
+        let end = FileBlock(1 << 54);
+        let last = self.with_inode(ino, |inode| bmap::last_before(self, inode, Fork::Data, end))?;
+        if last.0.saturating_add(blocks) >= end.0 {
+            return Err(Error::Invalid("blocks would move beyond the longest file"));
+        }
+        // The file grows first: what moves must not lie behind its end.
+        let mut next = Some(end);
+        while let Some(below) = next {
+            let mut tx = Tx::begin(self, 2 * TREE_BLOCKS)?;
+            let slot = tx.lock_inode(ino)?;
+            let now = self.now();
+            let core = tx.core_mut(slot);
+            core.size = new_size;
+            (core.mtime, core.ctime) = (now, now);
+            next = bmap::shift_up(&mut tx, slot, first, below, blocks, EXTENTS_A_STEP)?;
+            tx.commit()?;
+        }
+        self.balance()
+    }
+
+    /// Fails unless a range is whole blocks.
+    fn check_whole(&self, from: u64, to: u64) -> Result<()> {
+        let block_size = u64::from(self.geo.block_size);
+        if from.is_multiple_of(block_size) && to.is_multiple_of(block_size) {
+            return Ok(());
+        }
+        Err(Error::Invalid("the range must be multiples of the block size"))
+    }
+}

@@ -1,0 +1,209 @@
+//! Sharing blocks between files: what FICLONE and FICLONERANGE do.
+//!
+//! 1. Each transaction exchanges one piece of the target for one of the source: whatever becomes
+//!    visible is wholly the one or wholly the other, and counted exactly.
+//! 2. Only written blocks are shared; what reads as zeroes becomes a hole.
+//! 3. Both files bear the flag of files that may share before the first block is shared.
+
+use uxfs_format::inode::{Flags2, Fork};
+use uxfs_format::{Extent, FileBlock, Ino};
+
+use crate::error::{Error, Result};
+use crate::file::{SIZE_MAX, TREE_BLOCKS, check_file, check_mutable, refuse_realtime};
+use crate::fs::Fs;
+use crate::tx::{InodeSlot, Tx};
+use crate::{alloc, bmap};
+
+/// A range of a file to be shared, in whole blocks.
+#[derive(Clone, Copy)]
+struct Job {
+    from: Ino,
+    from_at: FileBlock,
+    to: Ino,
+    to_at: FileBlock,
+    blocks: u64,
+    /// Where the range ends in the target, in bytes: it is at least that long afterwards.
+    end: u64,
+    /// The target takes over the source's hint for copies on write.
+    hint: bool,
+}
+
+impl Fs {
+    /// Makes the `len` bytes of file `to` at `to_at` those of file `from` at `from_at`, by sharing
+    /// the blocks that hold them. A length of 0 means: as far as `from` goes.
+    ///
+    /// Offsets must be multiples of the block size, and so must the length, unless the range
+    /// ends where `from` ends, and `to` not behind it. The files may be one; the ranges must not
+    /// overlap then.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] against these rules, or for a range beyond the end of `from`;
+    /// [`Error::Unsupported`] on a volume without shared blocks, [`Error::IsDir`],
+    /// [`Error::NotPermitted`] if `to` is immutable or may only grow, [`Error::FileTooBig`],
+    /// [`Error::NoSpace`], or a damaged structure on the way. What was shared before a failure
+    /// stays.
+    pub fn share(&self, from: Ino, from_at: u64, to: Ino, to_at: u64, len: u64) -> Result<()> {
+        self.check_writable()?;
+        let _contents = self.contents.change_two(from, to);
+        let Some(job) = self.plan_share((from, from_at), (to, to_at), len)? else {
+            return Ok(());
+        };
+        self.begin_share(&job, to_at)?;
+        let mut done = 0;
+        while done < job.blocks {
+            done += self.share_piece(&job, done)?;
+            self.balance()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the content of file `to`, from its start on, that of file `from`, by sharing its
+    /// blocks. What `to` has beyond the length of `from` stays.
+    ///
+    /// # Errors
+    /// As [`Fs::share`].
+    pub fn clone_file(&self, from: Ino, to: Ino) -> Result<()> {
+        self.share(from, 0, to, 0, 0)
+    }
+
+    /// Checks what is asked for; `None` if there is nothing to do.
+    fn plan_share(
+        &self,
+        (from, from_at): (Ino, u64),
+        (to, to_at): (Ino, u64),
+        len: u64,
+    ) -> Result<Option<Job>> {
+        let block_size = u64::from(self.geo.block_size);
+        let source =
+            self.with_inode(from, |inode| check_file(inode).map(|()| inode.core.clone()))?;
+        let target = self.with_inode(to, |inode| {
+            check_file(inode)?;
+            check_mutable(inode)?;
+            Ok(inode.core.clone())
+        })?;
+        if !self.geo.has_reflink() {
+            return Err(Error::Unsupported("the volume cannot share blocks (reflink=0)".into()));
+        }
+        if from_at > source.size {
+            return Err(Error::Invalid("the range lies beyond the end of the source"));
+        }
+        let len = match len {
+            0 => source.size - from_at,
+            len => len,
+        };
+        if len == 0 {
+            return Ok(None);
+        }
+        if !from_at.is_multiple_of(block_size) || !to_at.is_multiple_of(block_size) {
+            return Err(Error::Invalid("blocks are shared at multiples of the block size only"));
+        }
+        let from_end = from_at.checked_add(len).filter(|end| *end <= source.size);
+        let Some(from_end) = from_end else {
+            return Err(Error::Invalid("the range lies beyond the end of the source"));
+        };
+        let end = to_at.checked_add(len).filter(|end| *end <= SIZE_MAX).ok_or(Error::FileTooBig)?;
+        if !len.is_multiple_of(block_size) && (from_end != source.size || end < target.size) {
+            return Err(Error::Invalid("a part of a block is shared at the end of files only"));
+        }
+        let blocks = self.geo.blocks_for(len);
+        let bytes = blocks * block_size;
+        if from == to && to_at < from_at + bytes && from_at < to_at + bytes {
+            return Err(Error::Invalid("the ranges overlap"));
+        }
+        let hint = from_at == 0
+            && to_at == 0
+            && len == source.size
+            && len >= target.size
+            && source.flags2.contains(Flags2::COWEXTSIZE)
+            && !target.flags2.contains(Flags2::COWEXTSIZE);
+        let block = |at: u64| FileBlock(at >> self.geo.block_log);
+        let (from_at, to_at) = (block(from_at), block(to_at));
+        Ok(Some(Job { from, from_at, to, to_at, blocks, end, hint }))
+    }
+
+    /// Marks both files as sharing; clears what the target holds behind its end.
+    fn begin_share(&self, job: &Job, to_at: u64) -> Result<()> {
+        let mut tx = Tx::begin(self, 0)?;
+        let [from, to] = tx.lock_inodes([job.from, job.to])?;
+        for slot in [from, to] {
+            if !tx.inode(slot).core.flags2.contains(Flags2::REFLINK) {
+                tx.core_mut(slot).flags2.insert(Flags2::REFLINK);
+            }
+        }
+        let hint = tx.inode(from).core.cowextsize;
+        let size = tx.inode(to).core.size;
+        if to_at > size {
+            self.zero_behind(tx.inode(to), size, to_at)?;
+        }
+        let now = self.now();
+        let core = tx.core_mut(to);
+        (core.mtime, core.ctime) = (now, now);
+        if job.hint {
+            core.cowextsize = hint;
+            core.flags2.insert(Flags2::COWEXTSIZE);
+        }
+        tx.commit()
+    }
+
+    /// Shares the piece that starts `done` blocks into the range; gives its length.
+    fn share_piece(&self, job: &Job, done: u64) -> Result<u64> {
+        let mut tx = Tx::begin(self, 2 * TREE_BLOCKS)?;
+        let [from, to] = tx.lock_inodes([job.from, job.to])?;
+        check_mutable(tx.inode(to))?;
+        let left = job.blocks - done;
+        let source = self.piece(&tx, from, job.from_at.plus(done), left)?;
+        let target = self.piece(&tx, to, job.to_at.plus(done), source.len)?;
+        let len = target.len;
+        let new = source.written.map(|start| Extent {
+            offset: job.to_at.plus(done),
+            start,
+            len,
+            unwritten: false,
+        });
+        // What is the same already, and holes over holes, stay as they are.
+        if new.is_some() && source.written != target.written || new.is_none() && target.mapped {
+            if let Some(new) = &new {
+                let ag = self.geo.fsb_ag(new.start);
+                tx.lock_ag(ag)?;
+                if !alloc::may_share(&tx, ag) {
+                    return Err(Error::NoSpace);
+                }
+            }
+            bmap::unmap(&mut tx, to, Fork::Data, job.to_at.plus(done), len, u64::MAX)?;
+            if let Some(new) = new {
+                bmap::map_shared(&mut tx, to, new)?;
+            }
+        }
+        let end = (job.to_at.0 + done + len) << self.geo.block_log;
+        let core = &tx.inode(to).core;
+        if core.size < end.min(job.end) {
+            tx.core_mut(to).size = end.min(job.end);
+        }
+        tx.commit()?;
+        Ok(len)
+    }
+
+    /// What lies at block `at` of a file, and for how far, at most `most` blocks.
+    fn piece(&self, tx: &Tx<'_>, slot: InodeSlot, at: FileBlock, most: u64) -> Result<Piece> {
+        let found = bmap::at_or_after(self, tx.inode(slot), Fork::Data, at)?;
+        Ok(match found {
+            Some(extent) if extent.offset <= at => Piece {
+                len: most.min(extent.end().0 - at.0),
+                mapped: true,
+                written: (!extent.unwritten).then(|| extent.start.plus(at.0 - extent.offset.0)),
+            },
+            Some(extent) => {
+                Piece { len: most.min(extent.offset.0 - at.0), mapped: false, written: None }
+            }
+            None => Piece { len: most, mapped: false, written: None },
+        })
+    }
+}
+
+/// A piece of a file of one kind.
+struct Piece {
+    len: u64,
+    mapped: bool,
+    /// Where its blocks lie, if they hold data.
+    written: Option<uxfs_format::FsBlock>,
+}

@@ -1,0 +1,97 @@
+//! Giving a file blocks of its own for those that it shares.
+
+use uxfs_format::inode::{Flags2, Fork};
+use uxfs_format::{Extent, FileBlock, Ino};
+
+use crate::alloc::{self, Goal};
+use crate::bmap;
+use crate::cow::Grain;
+use crate::error::Result;
+use crate::file::TREE_BLOCKS;
+use crate::fs::Fs;
+use crate::tx::{InodeSlot, Tx};
+
+/// Most blocks copied in one transaction.
+const COPY_STEP: u64 = 4096;
+
+impl Fs {
+    /// Copies every shared block of a file in `from..to`. The caller holds its content's lock.
+    pub(super) fn unshare_blocks(&self, ino: Ino, from: FileBlock, to: FileBlock) -> Result<()> {
+        let mut at = from;
+        while at < to {
+            let mut tx = Tx::begin(self, 0)?;
+            let slot = tx.lock_inode(ino)?;
+            if !tx.inode(slot).core.flags2.contains(Flags2::REFLINK) {
+                return Ok(());
+            }
+            let Some(shared) = self.next_shared(&mut tx, slot, at, to)? else { break };
+            // The search has left the groups behind; now the copy locks what it needs.
+            drop(tx);
+            at = self.own_copy(ino, shared)?;
+            self.balance()?;
+        }
+        self.clear_reflink(ino)
+    }
+
+    /// Gives the file blocks of its own for an extent, if it still is what it was.
+    fn own_copy(&self, ino: Ino, shared: Extent) -> Result<FileBlock> {
+        let mut tx = Tx::begin(self, shared.len + TREE_BLOCKS)?;
+        let slot = tx.lock_inode(ino)?;
+        let goal = Goal::Stream(self.geo.ino_ag(ino));
+        let place = self.own(&mut tx, slot, shared, Grain::ANY, goal)?;
+        let end = place.extent.end();
+        if let Some(old) = place.old {
+            self.copy_blocks(old.start, place.extent.start, old.len)?;
+            tx.commit()?;
+        }
+        Ok(end)
+    }
+
+    /// The first run of shared blocks of a file in `from..to`, of a length that one transaction
+    /// can copy.
+    fn next_shared(
+        &self,
+        tx: &mut Tx<'_>,
+        slot: InodeSlot,
+        from: FileBlock,
+        to: FileBlock,
+    ) -> Result<Option<Extent>> {
+        let mut at = from;
+        while at < to
+            && let Some(extent) = bmap::at_or_after(self, tx.inode(slot), Fork::Data, at)?
+            && extent.offset < to
+        {
+            let extent = bmap::slice(&extent, at, to);
+            at = extent.end();
+            if extent.unwritten {
+                continue;
+            }
+            let (ag, start) = (self.geo.fsb_ag(extent.start), self.geo.fsb_agblock(extent.start));
+            tx.lock_ag(ag)?;
+            let run = alloc::shared_run(tx, ag, start, extent.len as u32)?;
+            tx.unlock_ag(ag);
+            if let Some((first, len)) = run {
+                let skip = u64::from(first.0 - start.0);
+                return Ok(Some(Extent {
+                    offset: extent.offset.plus(skip),
+                    start: extent.start.plus(skip),
+                    len: u64::from(len).min(COPY_STEP),
+                    unwritten: false,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes the flag of files that may share from a file that shares nothing.
+    fn clear_reflink(&self, ino: Ino) -> Result<()> {
+        let mut tx = Tx::begin(self, 0)?;
+        let slot = tx.lock_inode(ino)?;
+        let all = FileBlock(1 << 54);
+        if self.next_shared(&mut tx, slot, FileBlock(0), all)?.is_none() {
+            tx.core_mut(slot).flags2.remove(Flags2::REFLINK);
+            tx.commit()?;
+        }
+        Ok(())
+    }
+}
