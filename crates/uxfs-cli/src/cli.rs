@@ -86,6 +86,11 @@ enum Verb {
     Chmod(cmd::chmod::Options),
     Chown(cmd::chown::Options),
     Truncate(cmd::truncate::Options),
+    Fallocate(cmd::fallocate::Options),
+    Chattr(cmd::chattr::Options),
+    Lsattr(cmd::lsattr::Options),
+    Extsize(cmd::extsize::Options),
+    Cowextsize(cmd::extsize::CowOptions),
     Xattr(cmd::xattr::Options),
     Label(cmd::label::Options),
     Info(cmd::info::Options),
@@ -163,6 +168,13 @@ impl Cli {
             Verb::Chmod(o) => with("chmod", false, &|s, i| cmd::chmod::run(o, s, i)),
             Verb::Chown(o) => with("chown", false, &|s, i| cmd::chown::run(o, s, i)),
             Verb::Truncate(o) => with("truncate", false, &|s, i| cmd::truncate::run(o, s, i)),
+            Verb::Fallocate(o) => with("fallocate", false, &|s, i| cmd::fallocate::run(o, s, i)),
+            Verb::Chattr(o) => with("chattr", false, &|s, i| cmd::chattr::run(o, s, i)),
+            Verb::Lsattr(o) => with("lsattr", false, &|s, i| cmd::lsattr::run(o, s, i)),
+            Verb::Extsize(o) => with("extsize", false, &|s, i| cmd::extsize::run(o, s, i)),
+            Verb::Cowextsize(o) => {
+                with("cowextsize", false, &|s, i| cmd::extsize::run_cow(o, s, i))
+            }
             Verb::Xattr(o) => with("xattr", o.json(), &|s, i| cmd::xattr::run(o, s, i)),
             Verb::Label(o) => with("label", o.json, &|s, i| cmd::label::run(o, s, i)),
             Verb::Info(o) => with("info", o.json, &|s, i| cmd::info::run(o, s, i)),

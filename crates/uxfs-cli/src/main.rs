@@ -7,6 +7,7 @@
 mod cli;
 mod cmd;
 mod edit;
+mod flags;
 mod image;
 mod json;
 mod mode;

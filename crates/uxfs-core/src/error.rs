@@ -78,6 +78,9 @@ pub enum Error {
     /// The file's flags forbid it.
     #[error("operation not permitted on this file")]
     NotPermitted,
+    /// The directory hands its project on, and the file belongs to another.
+    #[error("the directory is for files of its own project only")]
+    OtherProject,
     /// An earlier failure in the midst of a change has shut the volume down.
     #[error("the file system was shut down after an error: {0}")]
     Shutdown(String),
@@ -109,6 +112,7 @@ impl Error {
             Self::AttrTooBig => 7,
             Self::FileTooBig => 27,
             Self::NotPermitted => 1,
+            Self::OtherProject => 18,
         }
     }
 

@@ -40,6 +40,6 @@ pub use error::{EFSCORRUPTED, Error, Result};
 pub use file::Segment;
 pub use fs::{Fs, OpenOptions};
 pub use ops::{
-    Content, Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs, Times, XattrMode, whole_groups, Fallocate,
+    Content, Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs, Times, XattrMode, whole_groups, Fallocate, Fsx, Xflags,
 };
 pub use recovery::Recovery;

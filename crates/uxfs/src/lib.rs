@@ -9,10 +9,11 @@ pub mod export;
 pub mod posix;
 pub mod resize;
 pub mod volume;
+pub mod space;
 
 pub use uxfs_archive as archive;
 pub use uxfs_core::{
-    Content, Device, Devices, Error, Fallocate, Fs, NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Result, Segment, SetAttr, Stat, StatFs, Times, XattrMode, clock, dir,
+    Content, Device, Devices, Error, Fallocate, Fs, Fsx, NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Result, Segment, SetAttr, Stat, StatFs, Times, XattrMode, Xflags, clock, dir,
 };
 pub use uxfs_disk as disk;
 pub use uxfs_format as format;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use clap::Args;
 use uxfs::copy::{
     Copier, CopyFrom, CopyOptions, CopyTo, Event, Follow, HostSource, HostTarget, ImageSource,
-    ImageTarget, Preserve, TargetTree,
+    ImageTarget, Preserve, Reflink, TargetTree,
 };
 
 use crate::edit;
@@ -25,7 +25,8 @@ use crate::tree;
 #[command(after_help = "Examples:\n  \
     uxfs cp -r /usr/include disk.img:/inc\n  \
     uxfs cp -a disk.img:/etc ./etc\n  \
-    uxfs cp -a one.img:/home two.img:/")]
+    uxfs cp -a one.img:/home two.img:/\n  \
+    uxfs cp --reflink=always disk.img:/big disk.img:/clone")]
 pub(crate) struct Options {
     /// Directories with all that is in them
     #[arg(short, long, visible_short_alias = 'R')]
@@ -57,6 +58,11 @@ pub(crate) struct Options {
     /// Follow symbolic links that are named themselves
     #[arg(short = 'H', id = "named", overrides_with_all = ["no_dereference", "dereference"])]
     named: bool,
+    /// Copy inside an image by sharing blocks: auto (where it can be done), always, never
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true,
+          default_value = "auto", default_missing_value = "always",
+          value_parser = ["auto", "always", "never"])]
+    reflink: String,
     /// Leave files that exist as they are
     #[arg(short, long)]
     no_clobber: bool,
@@ -134,6 +140,11 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
             follow: options.follow(),
             no_clobber: options.no_clobber,
             force: options.force,
+            reflink: match options.reflink.as_str() {
+                "always" => Reflink::Always,
+                "never" => Reflink::Never,
+                _ => Reflink::Auto,
+            },
             umask: edit::umask(),
         },
         sources,

@@ -2,12 +2,15 @@
 
 pub(crate) mod bench;
 pub(crate) mod cat;
+pub(crate) mod chattr;
 pub(crate) mod check;
 pub(crate) mod chmod;
 pub(crate) mod chown;
 pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod export;
+pub(crate) mod extsize;
+pub(crate) mod fallocate;
 pub(crate) mod find;
 pub(crate) mod import;
 pub(crate) mod info;
@@ -15,6 +18,7 @@ pub(crate) mod label;
 pub(crate) mod ln;
 pub(crate) mod log;
 pub(crate) mod ls;
+pub(crate) mod lsattr;
 pub(crate) mod man;
 pub(crate) mod mkdir;
 pub(crate) mod mkfs;

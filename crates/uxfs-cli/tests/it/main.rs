@@ -11,5 +11,6 @@ mod disks;
 mod edits;
 mod listings;
 mod refusals;
+mod space;
 mod tars;
 mod volumes;

@@ -1,13 +1,13 @@
 //! Making files: regular ones, directories, links, devices.
 
 use uxfs_format::inode::{
-    Flags, Fork, ForkFormat, InodeCore, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG,
-    S_IFSOCK, encode_dev,
+    Flags, Flags2, Fork, ForkFormat, InodeCore, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK,
+    S_IFREG, S_IFSOCK, encode_dev,
 };
 use uxfs_format::timestamp::Timestamp;
 use uxfs_format::{AgIno, Ino, dir::FileType};
 
-use super::{check_dir, check_name};
+use super::{check_dir, check_name, guard};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::tx::{InodeSlot, Tx};
@@ -72,6 +72,7 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NotDir`], [`Error::NameTooLong`], [`Error::NoSpace`],
+    /// [`Error::NotPermitted`] by the directory's flags,
     /// [`Error::Invalid`] for a mode of no type, or a damaged structure on the way.
     pub fn create(&self, parent: Ino, name: &[u8], new: &NewInode) -> Result<Ino> {
         if new.mode & uxfs_format::inode::S_IFMT == S_IFLNK {
@@ -127,6 +128,10 @@ impl Fs {
         if dir::lookup(self, tx.inode(dp), name)?.is_some() {
             return Err(Error::Exists);
         }
+        guard::may_add(up)?;
+        if kind == S_IFLNK && up.flags.contains(Flags::NOSYMLINKS) {
+            return Err(Error::NotPermitted);
+        }
         let core = self.new_core(up, new)?;
         let slot = ialloc::alloc(&mut tx, parent, core)?;
         let ino = tx.inode(slot).ino;
@@ -162,12 +167,7 @@ impl Fs {
         }
         let times = new.times.unwrap_or_else(|| Times::all(self.now()));
         let inherit = parent.flags.contains(Flags::PROJINHERIT);
-        let mut flags = Flags::empty();
-        if kind == S_IFDIR {
-            flags |= parent.flags & (Flags::PROJINHERIT | Flags::EXTSZINHERIT);
-        } else if kind == S_IFREG && parent.flags.contains(Flags::EXTSZINHERIT) {
-            flags |= Flags::EXTSIZE;
-        }
+        let (flags, flags2) = inherited(parent, kind);
         let forkoff = attr::default_forkoff(&self.geo, new.mode, new.attr_bytes);
         if forkoff != 0 {
             self.note_attr();
@@ -188,8 +188,28 @@ impl Fs {
             forkoff,
             aformat: ForkFormat::Extents,
             flags,
+            flags2,
+            cowextsize: if flags2.contains(Flags2::COWEXTSIZE) { parent.cowextsize } else { 0 },
             next_unlinked: AgIno::NULL,
             ..InodeCore::default()
         })
     }
+}
+
+/// The flags that a file of this type gets from its directory.
+fn inherited(parent: &InodeCore, kind: u16) -> (Flags, Flags2) {
+    const ANY: Flags = Flags::NOATIME
+        .union(Flags::NODUMP)
+        .union(Flags::SYNC)
+        .union(Flags::NODEFRAG)
+        .union(Flags::FILESTREAM);
+    const DIRS: Flags = Flags::PROJINHERIT.union(Flags::EXTSZINHERIT).union(Flags::RTINHERIT);
+    let sized = parent.flags.contains(Flags::EXTSZINHERIT);
+    let own = match kind {
+        S_IFDIR => parent.flags & DIRS,
+        S_IFREG if sized => Flags::EXTSIZE,
+        S_IFREG => Flags::empty(),
+        _ => return (Flags::empty(), Flags2::empty()),
+    };
+    (parent.flags & ANY | own, parent.flags2 & (Flags2::DAX | Flags2::COWEXTSIZE))
 }

@@ -172,15 +172,12 @@ impl Fs {
     /// Makes a range of bytes a hole: whole blocks are unmapped, parts zeroed up to the file's end.
     fn free_range(&self, ino: Ino, (from, to): (u64, u64), size: u64) -> Result<()> {
         let (first, last) = (FileBlock(self.geo.blocks_for(from)), self.block_of(to));
-        while first < last {
+        let mut left = last.0.saturating_sub(first.0);
+        while left > 0 {
             let mut tx = Tx::begin_freeing(self, TREE_BLOCKS)?;
             let slot = tx.lock_inode(ino)?;
-            let len = last.0 - first.0;
-            let left = bmap::unmap(&mut tx, slot, Fork::Data, first, len, EXTENTS_A_STEP)?;
+            left = bmap::unmap(&mut tx, slot, Fork::Data, first, left, EXTENTS_A_STEP)?;
             tx.commit()?;
-            if left == 0 {
-                break;
-            }
         }
         let bytes = |block: FileBlock| block.0.saturating_mul(self.geo.block_size.into());
         let (head, tail) = (bytes(first).min(to), bytes(last).max(from));

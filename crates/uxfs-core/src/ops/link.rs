@@ -3,7 +3,7 @@
 use uxfs_format::Ino;
 use uxfs_format::dir::FileType;
 
-use super::{check_dir, check_name};
+use super::{check_dir, check_name, guard};
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -13,7 +13,8 @@ impl Fs {
     /// Gives a file, which must not be a directory, another name.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NotPermitted`] for a directory, [`Error::TooManyLinks`],
+    /// [`Error::Exists`], [`Error::NotPermitted`] for a directory and by flags,
+    /// [`Error::OtherProject`], [`Error::TooManyLinks`],
     /// [`Error::NoSpace`], or a damaged structure on the way.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
         check_name(name)?;
@@ -36,6 +37,9 @@ impl Fs {
         if dir::lookup(self, tx.inode(dp), name)?.is_some() {
             return Err(Error::Exists);
         }
+        guard::may_add(&tx.inode(dp).core)?;
+        guard::may_change(core)?;
+        guard::same_project(&tx.inode(dp).core, core)?;
         let ftype = FileType::from_mode(core.mode);
         dir::insert(&mut tx, dp, name, ino, ftype)?;
         super::parent::add(&mut tx, ip, dp, name)?;

@@ -4,7 +4,10 @@
 mod build;
 mod create;
 mod grow;
+mod extents;
 mod fallocate;
+mod fsx;
+mod guard;
 mod link;
 mod lookup;
 mod parent;
@@ -22,6 +25,7 @@ pub use build::Content;
 pub use create::{NewInode, Times};
 pub use grow::whole_groups;
 pub use fallocate::Fallocate;
+pub use fsx::{Fsx, Xflags};
 pub use rename::RenameFlags;
 pub use replicate::Move;
 pub use setattr::SetAttr;

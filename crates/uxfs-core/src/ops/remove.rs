@@ -3,7 +3,7 @@
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::{FileBlock, Ino};
 
-use super::{check_dir, check_name};
+use super::{check_dir, check_name, guard};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::tx::{InodeSlot, Tx};
@@ -16,7 +16,7 @@ impl Fs {
     /// Takes a name of a file away; with its last name the file goes.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::IsDir`], or a damaged structure on the way.
+    /// [`Error::NotFound`], [`Error::IsDir`], [`Error::NotPermitted`] by flags, or a damaged structure on the way.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.remove_entry(parent, name, false)
     }
@@ -34,6 +34,7 @@ impl Fs {
         check_name(name)?;
         let (mut tx, dp, ip) = self.lock_entry(parent, name)?;
         let ino = tx.inode(ip).ino;
+        guard::may_remove(&tx.inode(dp).core, &tx.inode(ip).core)?;
         let is_dir = tx.inode(ip).core.is_dir();
         if want_dir {
             check_dir(tx.inode(ip))?;

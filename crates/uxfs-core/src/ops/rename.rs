@@ -4,7 +4,7 @@ use uxfs_format::Ino;
 use uxfs_format::dir::FileType;
 
 use super::remove::drop_link;
-use super::{check_dir, check_name, parent};
+use super::{check_dir, check_name, guard, parent};
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -36,7 +36,8 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Exists`], [`Error::NotEmpty`], [`Error::IsDir`],
-    /// [`Error::NotDir`], [`Error::Invalid`] if a directory would come to lie in itself,
+    /// [`Error::NotDir`], [`Error::NotPermitted`] by flags, [`Error::OtherProject`],
+    /// [`Error::Invalid`] if a directory would come to lie in itself,
     /// [`Error::NoSpace`], or a damaged structure on the way.
     pub fn rename(
         &self,
@@ -134,6 +135,11 @@ impl Fs {
         if tx.inode(tp).core.nlink == 0 {
             return Err(Error::NotFound);
         }
+        guard::may_remove(&tx.inode(dp).core, &tx.inode(ip).core)?;
+        match target {
+            Some(_) => guard::may_remove(&tx.inode(tp).core, &tx.inode(vp).core)?,
+            None => guard::may_add(&tx.inode(tp).core)?,
+        }
         let is_dir = tx.inode(ip).core.is_dir();
         let ftype = FileType::from_mode(tx.inode(ip).core.mode);
         if is_dir && target.is_none() && tx.inode(tp).core.nlink >= i32::MAX as u32 {
@@ -145,6 +151,9 @@ impl Fs {
             match (is_dir, victim_is_dir) {
                 (true, false) => return Err(Error::NotDir),
                 (false, true) => return Err(Error::IsDir),
+                _ => guard::same_project(&tx.inode(tp).core, &tx.inode(ip).core)?,
+            }
+            match (is_dir, victim_is_dir) {
                 (true, true) if !dir::is_empty(self, tx.inode(vp))? => {
                     return Err(Error::NotEmpty);
                 }
@@ -160,6 +169,7 @@ impl Fs {
                 core.nlink = core.nlink.saturating_sub(1);
             }
         } else {
+            guard::same_project(&tx.inode(tp).core, &tx.inode(ip).core)?;
             dir::insert(&mut tx, tp, new_name, ino, ftype)?;
         }
         dir::remove(&mut tx, dp, name)?;
@@ -191,6 +201,9 @@ impl Fs {
         if !self.still(&tx, dp, name, Some(ino))? || !self.still(&tx, tp, new_name, Some(other))? {
             return Ok(Outcome::Again);
         }
+        guard::may_remove(&tx.inode(dp).core, &tx.inode(ip).core)?;
+        guard::may_remove(&tx.inode(tp).core, &tx.inode(op).core)?;
+        guard::same_project(&tx.inode(tp).core, &tx.inode(ip).core)?;
         let kinds = [ip, op].map(|slot| tx.inode(slot).core.mode).map(FileType::from_mode);
         dir::replace(&mut tx, dp, name, other, kinds[1])?;
         dir::replace(&mut tx, tp, new_name, ino, kinds[0])?;

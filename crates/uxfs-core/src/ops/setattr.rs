@@ -4,6 +4,7 @@ use uxfs_format::Ino;
 use uxfs_format::inode::S_IFMT;
 use uxfs_format::timestamp::Timestamp;
 
+use super::guard;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::tx::Tx;
@@ -33,10 +34,17 @@ impl Fs {
     /// Changes mode, owner, times of a file.
     ///
     /// # Errors
-    /// [`crate::Error::NotFound`], or a damaged structure on the way.
+    /// [`crate::Error::NotFound`], [`crate::Error::NotPermitted`] for a file that is immutable or may
+    /// only grow (of such, only the project changes), or a damaged structure on the way.
     pub fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<()> {
         let mut tx = Tx::begin(self, 0)?;
         let slot = tx.lock_inode(ino)?;
+        let times = [change.atime, change.mtime, change.ctime, change.crtime];
+        let owner = [change.uid, change.gid];
+        let known = times.iter().any(Option::is_some) || owner.iter().any(Option::is_some);
+        if known || change.permissions.is_some() {
+            guard::may_change(&tx.inode(slot).core)?;
+        }
         let now = self.now();
         let core = tx.core_mut(slot);
         if let Some(permissions) = change.permissions {

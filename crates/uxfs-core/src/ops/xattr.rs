@@ -5,6 +5,7 @@ use core::ops::ControlFlow;
 
 use uxfs_format::Ino;
 
+use super::guard;
 use crate::attr::{self, names};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -42,7 +43,7 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::AttrTooBig`], [`Error::Exists`] and [`Error::NoAttr`] as `mode` asks,
-    /// [`Error::NoSpace`], [`Error::Unsupported`], or a damaged structure on the way.
+    /// [`Error::NotPermitted`] by flags, [`Error::NoSpace`], [`Error::Unsupported`], or a damaged structure on the way.
     pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let stored = names::stored(name)?;
         if value.len() > VALUE_MAX {
@@ -56,6 +57,7 @@ impl Fs {
         };
         let mut tx = Tx::begin(self, attr::set_blocks(&self.geo, value.len()))?;
         let slot = tx.lock_inode(ino)?;
+        guard::may_change(&tx.inode(slot).core)?;
         if mode != XattrMode::Any {
             let old = attr::get(self, tx.inode(slot), stored.namespace, stored.name)?;
             match (mode, old) {
@@ -73,11 +75,13 @@ impl Fs {
     /// Removes an attribute.
     ///
     /// # Errors
-    /// [`Error::NoAttr`], [`Error::Unsupported`], or a damaged structure on the way.
+    /// [`Error::NoAttr`], [`Error::NotPermitted`] by flags, [`Error::Unsupported`], or a damaged
+    /// structure on the way.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let stored = names::stored(name)?;
         let mut tx = Tx::begin_freeing(self, attr::set_blocks(&self.geo, 0))?;
         let slot = tx.lock_inode(ino)?;
+        guard::may_change(&tx.inode(slot).core)?;
         if !attr::remove(&mut tx, slot, stored.namespace, stored.name)? {
             return Err(Error::NoAttr);
         }

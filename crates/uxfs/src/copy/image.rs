@@ -213,6 +213,14 @@ impl TargetTree for ImageTarget<'_> {
         Ok(ImageFile { ino, fresh: true })
     }
 
+    fn can_share(&self, (volume, _): FileId) -> bool {
+        volume == self.volume && self.fs.geo.has_reflink()
+    }
+
+    fn share(&self, file: &ImageFile, (_, ino): FileId) -> Result<()> {
+        Ok(self.fs.clone_file(Ino(ino), file.ino)?)
+    }
+
     fn write(&self, file: &ImageFile, offset: u64, data: &[u8]) -> Result<()> {
         Ok(self.fs.write_at(file.ino, offset, data)?)
     }

@@ -74,6 +74,18 @@ pub enum Follow {
     Always,
 }
 
+/// Do copies share blocks with what they are copies of?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reflink {
+    /// No.
+    #[default]
+    Never,
+    /// If both are on one volume that can.
+    Auto,
+    /// A file for which that is not possible is not copied.
+    Always,
+}
+
 /// How to copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyOptions {
@@ -87,6 +99,8 @@ pub struct CopyOptions {
     pub no_clobber: bool,
     /// Replace a file that cannot be written by a new one.
     pub force: bool,
+    /// Do copies share blocks?
+    pub reflink: Reflink,
     /// Permissions that are not given unless [`Preserve::mode`].
     pub umask: u16,
 }
@@ -285,6 +299,19 @@ pub trait TargetTree {
         want: &Attributes,
         exists: bool,
     ) -> Result<Self::File>;
+
+    /// Can a file share blocks with that file of the source?
+    fn can_share(&self, _source: FileId) -> bool {
+        false
+    }
+
+    /// Makes the file, which is empty, a copy of the source by sharing its blocks.
+    ///
+    /// # Errors
+    /// It cannot be done.
+    fn share(&self, _file: &Self::File, _source: FileId) -> Result<()> {
+        refused("blocks are shared on one volume only")
+    }
 
     /// Writes into the file.
     ///
@@ -578,6 +605,11 @@ impl<T: TargetTree> Copier<T> {
         name: &[u8],
         (want, there): (&Attributes, Option<FileInfo>),
     ) -> Result<()> {
+        let reflink = self.options.reflink;
+        let share = reflink != Reflink::Never && job.target.can_share(info.id);
+        if reflink == Reflink::Always && !share {
+            return refused("cannot share blocks: not one volume, or one made without reflink");
+        }
         let mut exists = there.is_some();
         if there.is_some_and(|t| t.kind == FileKind::Symlink) {
             job.target.remove(dir, name)?;
@@ -591,6 +623,14 @@ impl<T: TargetTree> Copier<T> {
             }
             other => other?,
         };
+        if share {
+            match job.target.share(&file, info.id) {
+                Ok(()) => return job.target.finish_file(file, info.size, want),
+                // What was shared is written once more.
+                Err(_) if reflink == Reflink::Auto => {}
+                Err(error) => return Err(error),
+            }
+        }
         self.buffer.resize(WINDOW, 0);
         let mut size = info.size;
         for (start, len) in data {

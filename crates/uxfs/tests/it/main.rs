@@ -19,6 +19,7 @@ mod model;
 mod names;
 mod recovery;
 mod resize;
+mod sharing;
 mod space;
 mod threads;
 mod v4;

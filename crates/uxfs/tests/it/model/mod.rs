@@ -4,6 +4,7 @@
 //! what the model says, and xfsprogs find nothing wrong.
 
 mod content;
+mod flags;
 mod ops;
 mod space;
 mod tree;

@@ -7,6 +7,7 @@ use uxfs::{Error, NewInode, RenameFlags, SetAttr, XattrMode};
 
 use super::Run;
 use super::content::Content;
+use super::flags::inherited;
 use super::tree::Body;
 use crate::names;
 
@@ -20,7 +21,7 @@ const ENODATA: i32 = 61;
 
 type Op = (u64, fn(&mut Run));
 
-const TABLE: [Op; 19] = [
+const TABLE: [Op; 21] = [
     (20, Run::create),
     (8, Run::mkdir),
     (8, Run::symlink),
@@ -40,6 +41,8 @@ const TABLE: [Op; 19] = [
     (6, Run::read),
     (22, Run::share),
     (30, Run::fallocate),
+    (6, Run::set_hints),
+    (4, Run::freeze),
 ];
 
 impl Run {
@@ -99,14 +102,14 @@ impl Run {
         all
     }
 
-    fn dir(&mut self) -> Ino {
+    pub(super) fn dir(&mut self) -> Ino {
         let all = self.sorted(|run, ino| run.tree.is_dir(ino));
         // Few directories get most names, so that some grow through all forms.
         let among = if self.rng.once_in(3) { all.len() } else { all.len().min(4) };
         all[self.rng.index(among)]
     }
 
-    fn any(&mut self) -> Ino {
+    pub(super) fn any(&mut self) -> Ino {
         let all = self.sorted(|_, _| true);
         all[self.rng.index(all.len())]
     }
@@ -117,7 +120,7 @@ impl Run {
     }
 
     /// A name in a directory: mostly one that is there, or mostly one that is not.
-    fn name_in(&mut self, dir: Ino, there: bool) -> Vec<u8> {
+    pub(super) fn name_in(&mut self, dir: Ino, there: bool) -> Vec<u8> {
         let count = self.tree.entries(dir).len();
         if count > 0 && there != self.rng.once_in(12) {
             let at = self.rng.index(count);
@@ -140,6 +143,7 @@ impl Run {
     fn made(&mut self, parent: Ino, name: &[u8], ino: Ino, body: Body, new: &NewInode) {
         let mut node = self.tree.node(body, new.mode);
         (node.uid, node.gid, node.rdev) = (new.uid, new.gid, new.rdev);
+        node.fsx = inherited(&self.tree.get(parent).fsx, new.mode);
         if self.tree.nodes.insert(ino, node).is_some() {
             panic!("{}: {ino:?} is given out twice", self.at());
         }
@@ -345,7 +349,7 @@ impl Run {
         self.write_to(ino, offset, len);
     }
 
-    fn size(&self, ino: Ino) -> u64 {
+    pub(super) fn size(&self, ino: Ino) -> u64 {
         match &self.tree.get(ino).body {
             Body::File(content) => content.size,
             _ => 0,

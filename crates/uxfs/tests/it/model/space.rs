@@ -1,7 +1,7 @@
 //! Operations on the space of files: sharing, and fallocate in all its modes.
 
 use uxfs::format::Ino;
-use uxfs::{Error, Fallocate};
+use uxfs::{Error, Fallocate, Xflags};
 
 use super::Run;
 use super::content::Content;
@@ -61,6 +61,11 @@ impl Run {
         let what = format!("share {from:?}+{from_at} as {to:?}+{to_at}, {len}");
         if let Err(Error::NoSpace) = got {
             self.resync(to);
+            // The hint comes before the blocks.
+            let told = self.fs().get_fsx(to).unwrap();
+            let fsx = &mut self.tree.get_mut(to).fsx;
+            fsx.cowextsize = told.cowextsize;
+            fsx.xflags.set(Xflags::COWEXTSIZE, told.xflags.contains(Xflags::COWEXTSIZE));
         }
         if self.same(&what, got, want).is_none() {
             return;
@@ -68,6 +73,13 @@ impl Run {
         let len = if len == 0 { source - from_at } else { len };
         if len == 0 {
             return;
+        }
+        let hint = self.tree.get(from).fsx.cowextsize;
+        let all = from_at == 0 && to_at == 0 && len == source && len >= target;
+        let fsx = &mut self.tree.get_mut(to).fsx;
+        if all && hint != 0 && fsx.cowextsize == 0 {
+            fsx.cowextsize = hint;
+            fsx.xflags.insert(Xflags::COWEXTSIZE);
         }
         let part = self.content(from).part(from_at, len);
         self.content_mut(to).put(to_at, &part, len);

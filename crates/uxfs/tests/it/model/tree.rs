@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFDIR, S_IFMT};
 use uxfs::format::timestamp::Timestamp;
-use uxfs::{Fs, Stat};
+use uxfs::{Fs, Fsx, Stat, Xflags};
 
 use super::content::Content;
 use crate::listing;
@@ -32,6 +32,8 @@ pub(super) struct Node {
     pub(super) ctime: Timestamp,
     pub(super) crtime: Timestamp,
     pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Flags and hints; the project is above.
+    pub(super) fsx: Fsx,
 }
 
 #[derive(Default)]
@@ -83,6 +85,7 @@ impl Tree {
             ctime: now,
             crtime: now,
             xattrs: BTreeMap::new(),
+            fsx: Fsx::default(),
         }
     }
 
@@ -165,6 +168,13 @@ impl Tree {
             let stat = fs.stat(*ino).unwrap_or_else(|e| fail(*ino, &e.to_string()));
             if let Some(what) = self.stat_differs(node, &stat) {
                 fail(*ino, &what);
+            }
+            let found = fs.get_fsx(*ino).unwrap_or_else(|e| fail(*ino, &e.to_string()));
+            let told = Xflags::PREALLOC | Xflags::HASATTR;
+            let flags = (found.xflags - told, found.extsize, found.cowextsize);
+            let fsx = node.fsx;
+            if flags != (fsx.xflags, fsx.extsize, fsx.cowextsize) {
+                fail(*ino, &format!("flags and hints {flags:?}, not {fsx:?}"));
             }
             match &node.body {
                 Body::Dir { entries, parent } => {

@@ -1,0 +1,185 @@
+//! Flags, hints and project of a file: what FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR do.
+
+use uxfs_format::Ino;
+use uxfs_format::extent::MAX_EXTENT_LEN;
+use uxfs_format::inode::{Flags, Flags2, InodeCore};
+
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::tx::Tx;
+
+bitflags::bitflags! {
+    /// Flags of a file, with the values of Linux' `FS_XFLAG_*`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Xflags: u32 {
+        /// Data lies on the realtime device.
+        const REALTIME = 0x1;
+        /// Blocks were preallocated. Told only.
+        const PREALLOC = 0x2;
+        /// May not be changed.
+        const IMMUTABLE = 0x8;
+        /// May only grow at its end; a directory may only get entries.
+        const APPEND = 0x10;
+        /// Writes are synchronous.
+        const SYNC = 0x20;
+        /// Access time is not kept.
+        const NOATIME = 0x40;
+        /// Backups leave it out.
+        const NODUMP = 0x80;
+        /// New files lie on the realtime device. Directories only.
+        const RTINHERIT = 0x100;
+        /// New files get the project. Directories only.
+        const PROJINHERIT = 0x200;
+        /// No symbolic links may be made here. Directories only.
+        const NOSYMLINKS = 0x400;
+        /// [`Fsx::extsize`] is a hint for this file. Regular files only.
+        const EXTSIZE = 0x800;
+        /// New files get the hint [`Fsx::extsize`]. Directories only.
+        const EXTSZINHERIT = 0x1000;
+        /// Defragmentation leaves it alone.
+        const NODEFRAG = 0x2000;
+        /// Files of this directory are allocated as streams.
+        const FILESTREAM = 0x4000;
+        /// Direct access to persistent memory. Regular files and directories only.
+        const DAX = 0x8000;
+        /// [`Fsx::cowextsize`] is a hint for this file, or for new ones in this directory.
+        const COWEXTSIZE = 0x1_0000;
+        /// Has extended attributes. Told only.
+        const HASATTR = 0x8000_0000;
+    }
+}
+
+/// Flags that are the same bits on disk, and any file can have.
+const COMMON: Flags = Flags::IMMUTABLE
+    .union(Flags::APPEND)
+    .union(Flags::SYNC)
+    .union(Flags::NOATIME)
+    .union(Flags::NODUMP)
+    .union(Flags::NODEFRAG)
+    .union(Flags::FILESTREAM);
+/// Those that only directories have.
+const OF_DIRS: Flags =
+    Flags::RTINHERIT.union(Flags::PROJINHERIT).union(Flags::NOSYMLINKS).union(Flags::EXTSZINHERIT);
+/// Those that only regular files have.
+const OF_FILES: Flags = Flags::REALTIME.union(Flags::EXTSIZE);
+/// Those that nobody sets.
+const KEPT: Flags = Flags::PREALLOC.union(Flags::NEWRTBM);
+
+/// Flags, hints and project of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Fsx {
+    /// Flags.
+    pub xflags: Xflags,
+    /// Size in bytes that new space is to come in; 0 for no hint.
+    pub extsize: u64,
+    /// Number of extents with data. Told only.
+    pub nextents: u64,
+    /// Project.
+    pub projid: u32,
+    /// Size in bytes that copies on write are to come in; 0 for no hint.
+    pub cowextsize: u64,
+}
+
+fn told(core: &InodeCore, block_log: u32) -> Fsx {
+    let mut xflags = Xflags::from_bits_truncate(u32::from((core.flags - Flags::NEWRTBM).bits()));
+    xflags.set(Xflags::DAX, core.flags2.contains(Flags2::DAX));
+    xflags.set(Xflags::COWEXTSIZE, core.flags2.contains(Flags2::COWEXTSIZE));
+    xflags.set(Xflags::HASATTR, core.has_attr_fork());
+    let extsize = if core.flags.intersects(Flags::EXTSIZE | Flags::EXTSZINHERIT) {
+        u64::from(core.extsize) << block_log
+    } else {
+        0
+    };
+    let cow = core.flags2.contains(Flags2::COWEXTSIZE);
+    let cowextsize = if cow { u64::from(core.cowextsize) << block_log } else { 0 };
+    Fsx { xflags, extsize, nextents: core.nextents, projid: core.projid, cowextsize }
+}
+
+impl Fs {
+    /// Flags, hints and project of a file.
+    ///
+    /// # Errors
+    /// As [`Fs::stat`].
+    pub fn get_fsx(&self, ino: Ino) -> Result<Fsx> {
+        self.with_inode(ino, |inode| Ok(told(&inode.core, self.geo.block_log)))
+    }
+
+    /// Sets flags, hints and project of a file. What is only told is ignored, and so are flags
+    /// that its type does not have; a hint of 0 takes its flag away.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a hint that is no multiple of the block size, or over half of an
+    /// allocation group, or of a type of file that has none, or other than it was for a regular
+    /// file with data, or given without its flag; for [`Xflags::REALTIME`], there being no
+    /// realtime device; for [`Xflags::COWEXTSIZE`] on a volume that cannot share blocks.
+    pub fn set_fsx(&self, ino: Ino, want: &Fsx) -> Result<()> {
+        let mut tx = Tx::begin(self, 0)?;
+        let slot = tx.lock_inode(ino)?;
+        let core = &tx.inode(slot).core;
+        let xflags = self.check_fsx(core, want)?;
+        // All but the last few are the same bits; these have no place in 16 bits.
+        let flags = Flags::from_bits_truncate(xflags.bits() as u16);
+        let mut allowed = COMMON;
+        if core.is_dir() {
+            allowed |= OF_DIRS;
+        } else if core.is_reg() {
+            allowed |= OF_FILES;
+        }
+        let flags = core.flags & KEPT | flags & allowed;
+        let blocks = |bytes: u64| (bytes >> self.geo.block_log) as u32;
+        let now = self.now();
+        let core = tx.core_mut(slot);
+        core.flags = flags;
+        core.flags2.set(Flags2::DAX, xflags.contains(Xflags::DAX));
+        core.flags2.set(Flags2::COWEXTSIZE, xflags.contains(Xflags::COWEXTSIZE));
+        core.extsize = blocks(want.extsize);
+        core.cowextsize = blocks(want.cowextsize);
+        core.projid = want.projid;
+        core.ctime = now;
+        tx.commit()?;
+        self.balance()
+    }
+
+    /// Checks what is to be set; gives the flags that remain of it.
+    fn check_fsx(&self, core: &InodeCore, want: &Fsx) -> Result<Xflags> {
+        let mut xflags = want.xflags;
+        let (dir, reg) = (core.is_dir(), core.is_reg());
+        let wrong_type = xflags.contains(Xflags::EXTSIZE) && !reg
+            || xflags.contains(Xflags::EXTSZINHERIT) && !dir
+            || xflags.intersects(Xflags::COWEXTSIZE | Xflags::DAX) && !dir && !reg;
+        if wrong_type {
+            return Err(Error::Invalid("a flag that files of this type cannot have"));
+        }
+        if want.extsize == 0 {
+            xflags.remove(Xflags::EXTSIZE | Xflags::EXTSZINHERIT);
+        }
+        if want.cowextsize == 0 {
+            xflags.remove(Xflags::COWEXTSIZE);
+        }
+        if want.extsize != 0 && !xflags.intersects(Xflags::EXTSIZE | Xflags::EXTSZINHERIT)
+            || want.cowextsize != 0 && !xflags.contains(Xflags::COWEXTSIZE)
+        {
+            return Err(Error::Invalid("a hint without its flag"));
+        }
+        for hint in [want.extsize, want.cowextsize] {
+            let blocks = hint >> self.geo.block_log;
+            if blocks << self.geo.block_log != hint {
+                return Err(Error::Invalid("a hint is a multiple of the block size"));
+            }
+            if blocks > MAX_EXTENT_LEN.min(u64::from(self.geo.ag_blocks / 2)) {
+                return Err(Error::Invalid("a hint is at most half of an allocation group"));
+            }
+        }
+        let old = told(core, self.geo.block_log);
+        if reg && core.nextents > 0 && want.extsize != old.extsize {
+            return Err(Error::Invalid("the hint of a file that has data already stays"));
+        }
+        if xflags.contains(Xflags::REALTIME) {
+            return Err(Error::Invalid("the volume has no realtime device"));
+        }
+        if xflags.contains(Xflags::COWEXTSIZE) && !self.geo.has_reflink() {
+            return Err(Error::Invalid("the volume cannot share blocks (reflink=0)"));
+        }
+        Ok(xflags)
+    }
+}
