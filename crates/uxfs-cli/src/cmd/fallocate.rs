@@ -24,7 +24,6 @@ use crate::tree;
                   uxfs fallocate -p -o 1M -l 64K disk.img:/sparse\n  \
                   uxfs fallocate -d disk.img:/disk.raw\n  \
                   uxfs fallocate -u -n -o 0 -l 1G disk.img:/clone")]
-#[group(id = "mode", multiple = false)]
 pub(crate) struct Options {
     /// Take the range out: what is behind it moves down
     #[arg(short, long, group = "mode", conflicts_with = "keep_size")]

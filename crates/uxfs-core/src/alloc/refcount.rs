@@ -179,3 +179,25 @@ pub(crate) fn shared_at(tx: &Tx<'_>, ag: AgNo, block: AgBlock) -> Result<Option<
     let hit = all.into_iter().find(|r| r.start <= block && block.0 < r.start.0 + r.len);
     Ok(hit.map(|rec| (rec.start, rec.len)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_not_known_stays() {
+        assert_eq!((Change::More.of(1), Change::Less.of(2), Change::Less.of(1)), (2, 1, 0));
+        assert_eq!(Change::More.of(PINNED - 1), PINNED);
+        assert_eq!((Change::More.of(PINNED), Change::Less.of(PINNED)), (PINNED, PINNED));
+    }
+
+    #[test]
+    fn runs_of_one_number_are_one() {
+        let mut runs = Runs::default();
+        for (start, end, count) in [(0, 4, 2), (4, 4, 7), (4, 6, 2), (6, 9, 1), (9, 12, 2)] {
+            runs.put(start, end, count);
+        }
+        let found: Vec<_> = runs.0.iter().map(|r| (r.start.0, r.len, r.count)).collect();
+        assert_eq!(found, [(0, 6, 2), (9, 3, 2)]);
+    }
+}
