@@ -154,8 +154,8 @@ impl Fs {
     /// Writes `data` into a file at `offset`, which grows if need be.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::FileTooBig`], [`Error::NotPermitted`] for immutable files, as
-    /// [`Fs::read_at`] else. What was written before the failure may have become part of the file.
+    /// [`Error::NoSpace`], [`Error::FileTooBig`], [`Error::NotPermitted`] for immutable files
+    /// and anywhere but at the end of append-only ones, as [`Fs::read_at`] else. What was written before the failure may have become part of the file.
     pub fn write_at(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
         let end = offset.checked_add(data.len() as u64).ok_or(Error::FileTooBig)?;
         if end > SIZE_MAX {

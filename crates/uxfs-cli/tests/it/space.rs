@@ -6,6 +6,14 @@ fn stat(bed: &Bed, format: &str, file: &str) -> String {
     bed.uxfs(&["stat", "-c", format, file]).good().trim().to_owned()
 }
 
+/// Are all judges content, our own among them?
+#[track_caller]
+fn check(bed: &Bed, image: &str) {
+    bed.check(image);
+    let ours = bed.uxfs(&["check", image]);
+    assert_eq!(ours.code, 0, "{ours:?}");
+}
+
 #[test]
 fn copies_inside_an_image_share_blocks() {
     let bed = Bed::with_image(&["-m", "rmapbt=1"]);
@@ -28,7 +36,7 @@ fn copies_inside_an_image_share_blocks() {
         bed.uxfs(&["cp", &format!("a.img:/{name}"), "back"]).good();
         bed.sh("cmp big back");
     }
-    bed.check("a.img");
+    check(&bed, "a.img");
     // Where it cannot be done.
     bed.uxfs(&["cp", "--reflink=always", "big", "a.img:/in"]).bad(1);
     bed.uxfs(&["cp", "--reflink=always", "a.img:/big", "out"]).bad(1);
@@ -39,7 +47,7 @@ fn copies_inside_an_image_share_blocks() {
     bed.uxfs(&["cp", "--reflink=always", "b.img:/big", "b.img:/clone"]).bad(1);
     bed.uxfs(&["stat", "b.img:/clone"]).bad(1);
     bed.uxfs(&["cp", "b.img:/big", "b.img:/clone"]).good();
-    bed.check("b.img");
+    check(&bed, "b.img");
 }
 
 #[test]
@@ -69,7 +77,7 @@ fn fallocate_in_all_modes() {
     run(&["-c", "-p", "-l", "4096"]).bad(2);
     run(&["-o", "4096"]).bad(2);
     bed.uxfs(&["fallocate", "-p", "-l", "4096", "a.img:/none"]).bad(1);
-    bed.check("a.img");
+    check(&bed, "a.img");
 }
 
 #[test]
@@ -82,7 +90,7 @@ fn zeroes_become_holes() {
     assert_eq!(stat(&bed, "%s %b", "a.img:/f"), "150005 2");
     bed.uxfs(&["cp", "a.img:/f", "back"]).good();
     bed.sh("cmp zeroes back");
-    bed.check("a.img");
+    check(&bed, "a.img");
 }
 
 #[test]
@@ -126,7 +134,7 @@ fn flags_and_projects() {
     bed.uxfs(&["chattr", "+i", "a.img:/d/l"]).bad(1);
     let silent = bed.uxfs(&["chattr", "-f", "+i", "a.img:/d/l"]);
     assert!(silent.code == 1 && silent.err.is_empty(), "{silent:?}");
-    bed.check("a.img");
+    check(&bed, "a.img");
 }
 
 #[test]
@@ -143,5 +151,5 @@ fn hints() {
     bed.uxfs(&["extsize", "-s", "0", "a.img:/d/x"]).bad(1);
     bed.uxfs(&["extsize", "-s", "1000", "a.img:/d"]).bad(1);
     assert_eq!(bed.uxfs(&["extsize", "-D", "a.img:/"]).good(), "[0] a.img:/\n[65536] a.img:/d\n");
-    bed.check("a.img");
+    check(&bed, "a.img");
 }

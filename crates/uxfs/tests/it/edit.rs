@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 use uxfs::format::timestamp::Timestamp;
-use uxfs::{Error, Fs, NewInode, RenameFlags, Result, SetAttr, XattrMode};
+use uxfs::{Error, Fallocate, Fs, NewInode, RenameFlags, Result, SetAttr, XattrMode};
 use uxfs_oracle::Rng;
 
 use crate::{listing, names};
@@ -51,6 +51,7 @@ pub(crate) fn expected(error: &Error) -> bool {
             | Error::Invalid(_)
             | Error::NoAttr
             | Error::NotPermitted
+            | Error::OtherProject
             | Error::FileTooBig
     )
 }
@@ -92,19 +93,44 @@ impl<'a> Editor<'a> {
         self.any()
     }
 
-    /// Writes to, cuts or removes a file.
+    /// Writes to, cuts or removes a file, or changes the space it takes.
     pub(crate) fn change_content(&mut self, found: &Found) -> Result<()> {
         let size = self.fs.stat(found.ino)?.size;
-        match self.rng.below(8) {
+        match self.rng.below(14) {
             0 => self.fs.unlink(found.dir, &found.name),
             1 => self.fs.truncate(found.ino, self.rng.below(size + 1)),
             2 => self.fs.truncate(found.ino, size + self.rng.below(100_000)),
+            3..=5 => self.change_space(found.ino, size.min(1 << 40)),
+            6 | 7 if self.fs.geo.has_reflink() => {
+                let source = self.file().ino;
+                let length = self.fs.stat(source)?.size;
+                let block = u64::from(self.fs.geo.block_size);
+                let from = self.rng.below(length.min(1 << 40) / block + 1) * block;
+                let to = self.rng.below(size.min(1 << 40) / block + 2) * block;
+                let len = if self.rng.once_in(2) { 0 } else { (1 + self.rng.below(20)) * block };
+                self.fs.share(source, from, found.ino, to, len)
+            }
             _ => {
                 let len = 1 + self.rng.index(60_000);
                 let data = self.rng.bytes(len);
                 self.fs.write_at(found.ino, self.rng.below(size.min(1 << 40) + 5000), &data)
             }
         }
+    }
+
+    fn change_space(&mut self, ino: Ino, size: u64) -> Result<()> {
+        let keep_size = self.rng.once_in(2);
+        let mode = match self.rng.below(6) {
+            0 => Fallocate::Allocate { keep_size },
+            1 => Fallocate::PunchHole,
+            2 => Fallocate::ZeroRange { keep_size },
+            3 => Fallocate::CollapseRange,
+            4 => Fallocate::InsertRange,
+            _ => Fallocate::Unshare { keep_size },
+        };
+        let block = u64::from(self.fs.geo.block_size);
+        let offset = self.rng.below(size / block + 2) * block;
+        self.fs.fallocate(ino, mode, offset, (1 + self.rng.below(30)) * block)
     }
 
     /// One edit.
