@@ -114,8 +114,8 @@ impl Request {
     /// What a file with these flags is to have.
     fn of(&self, old: Xflags) -> Xflags {
         match self.exact {
-            Some(flags) => old - flags::all() | flags,
-            None => old - self.off | self.on,
+            Some(flags) => old.difference(flags::all()).union(flags),
+            None => old.difference(self.off).union(self.on),
         }
     }
 }

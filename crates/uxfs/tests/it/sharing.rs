@@ -366,7 +366,7 @@ fn hints_are_checked_kept_and_handed_on() {
     };
     let below = flags - Xflags::NOSYMLINKS;
     assert_eq!(told(b"sub", &NewInode::dir(0o755)), (below, 65536, 131_072, 42));
-    let file_flags = below - Xflags::EXTSZINHERIT - Xflags::PROJINHERIT | Xflags::EXTSIZE;
+    let file_flags = (below - Xflags::EXTSZINHERIT - Xflags::PROJINHERIT) | Xflags::EXTSIZE;
     assert_eq!(told(b"f", &NewInode::file(0o644)), (file_flags, 65536, 131_072, 42));
     assert_eq!(told(b"q", &NewInode::new(0o010644)), (Xflags::empty(), 0, 0, 42));
     // Only files of the project come in by another way.
