@@ -74,8 +74,11 @@ impl Fs {
         len: u64,
     ) -> Result<Option<Job>> {
         let block_size = u64::from(self.geo.block_size);
-        let source =
-            self.with_inode(from, |inode| check_file(inode).map(|()| inode.core.clone()))?;
+        let source = self.with_inode(from, |inode| {
+            check_file(inode)?;
+            refuse_realtime(inode)?;
+            Ok(inode.core.clone())
+        })?;
         let target = self.with_inode(to, |inode| {
             check_file(inode)?;
             check_mutable(inode)?;
