@@ -40,6 +40,7 @@ pub use error::{EFSCORRUPTED, Error, Result};
 pub use file::Segment;
 pub use fs::{Fs, OpenOptions};
 pub use ops::{
-    Content, Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs, Times, XattrMode, whole_groups, Fallocate, Fsx, Xflags,
+    Content, Fallocate, Fsx, Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs, Times,
+    XattrMode, Xflags, whole_groups,
 };
 pub use recovery::Recovery;

@@ -8,8 +8,8 @@ pub mod copy;
 pub mod export;
 pub mod posix;
 pub mod resize;
-pub mod volume;
 pub mod space;
+pub mod volume;
 
 pub use uxfs_archive as archive;
 pub use uxfs_core::{

@@ -3,10 +3,10 @@
 
 mod build;
 mod create;
-mod grow;
 mod extents;
 mod fallocate;
 mod fsx;
+mod grow;
 mod guard;
 mod link;
 mod lookup;
@@ -23,9 +23,9 @@ mod xattr;
 
 pub use build::Content;
 pub use create::{NewInode, Times};
-pub use grow::whole_groups;
 pub use fallocate::Fallocate;
 pub use fsx::{Fsx, Xflags};
+pub use grow::whole_groups;
 pub use rename::RenameFlags;
 pub use replicate::Move;
 pub use setattr::SetAttr;

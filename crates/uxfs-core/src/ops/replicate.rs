@@ -43,7 +43,8 @@ type Attr = (Namespace, Vec<u8>, Vec<u8>);
 
 impl Fs {
     /// Makes what inode `from` of volume `source` is again as `name` in `parent`. A directory is
-    /// made empty, and gets its flags and times by [`Fs::replicate_traits`] when it is full. Blocks
+    /// made empty, and gets its flags and times by [`Fs::replicate_traits`] when it is full; so does
+    /// a file of several names when it has them all. Blocks
     /// have the same size on both volumes.
     ///
     /// # Errors
@@ -85,7 +86,8 @@ impl Fs {
         if core.is_reg() {
             tx.core_mut(slot).size = core.size;
         }
-        if !core.is_dir() {
+        // Flags may forbid further names, and entries of a directory.
+        if !core.is_dir() && core.nlink == 1 {
             set_traits(&mut tx, slot, &original);
         }
         let ino = tx.inode(slot).ino;
@@ -94,8 +96,9 @@ impl Fs {
         Ok((ino, moves))
     }
 
-    /// Gives inode `to` the mode, owners, times, project, flags and hints of inode `from` of
-    /// `source`; and the attributes, if `with_attributes`.
+    /// Gives inode `to` the mode, owners and times of inode `from` of `source`; and either the
+    /// attributes, if `with_attributes`, or project, flags and hints, which may stand in the way of
+    /// what is to come and so are given last.
     ///
     /// # Errors
     /// As [`Fs::set_attr`] and [`Fs::set_xattr`], and of reading `source`.
@@ -120,7 +123,9 @@ impl Fs {
         let times = times(&original);
         (core.atime, core.mtime, core.ctime) = (times.atime, times.mtime, times.ctime);
         core.crtime = times.crtime;
-        set_traits(&mut tx, slot, &original);
+        if !with_attributes {
+            set_traits(&mut tx, slot, &original);
+        }
         tx.commit()?;
         self.balance()
     }

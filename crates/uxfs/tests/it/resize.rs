@@ -7,7 +7,7 @@ use std::sync::Arc;
 use uxfs::disk::BlockDev;
 use uxfs::format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 use uxfs::resize::{self, How, ResizeOptions, ResizeSummary, Target};
-use uxfs::{Error, Fs, NewInode, OpenOptions, mkfs};
+use uxfs::{Error, Fs, Fsx, NewInode, OpenOptions, Xflags, mkfs};
 use uxfs_oracle::{Fields, Kernel, Listing, Rng, vm};
 
 use crate::damage::device::{Call, Overlay};
@@ -142,6 +142,38 @@ fn parent_pointers_are_made_anew() {
     drop(fs);
     let seen = listing::of_kernel(Kernel::Current, &[&volume.path]);
     seen[0].assert_same(&before, KEPT - Fields::HOLES);
+}
+
+/// Files and directories that may not be changed are made again all the same.
+#[test]
+fn flags_do_not_stand_in_the_way() {
+    let volume = Volume::real(600, "-m rmapbt=1");
+    let fs = volume.open();
+    let root = fs.root();
+    let set = |ino, xflags, projid| {
+        fs.set_fsx(ino, &Fsx { xflags, projid, ..Fsx::default() }).unwrap();
+    };
+    let dir = fs.create(root, b"d", &NewInode::dir(0o755)).unwrap();
+    let file = fs.create(dir, b"f", &NewInode::file(0o644)).unwrap();
+    fs.link(file, root, b"second").unwrap();
+    fs.symlink(dir, b"l", b"x", &NewInode::new(0o777)).unwrap();
+    set(file, Xflags::IMMUTABLE, 5);
+    set(dir, Xflags::APPEND | Xflags::IMMUTABLE | Xflags::PROJINHERIT, 7);
+    set(root, Xflags::PROJINHERIT | Xflags::NOSYMLINKS | Xflags::IMMUTABLE, 9);
+    fs.close().unwrap();
+    let options = ResizeOptions::new(&volume.path, Target::Minimize);
+    assert_eq!(resize::run(&options).unwrap().how, How::Rebuilt);
+    volume.judge("made again");
+    let fs = volume.open_read_only();
+    for (path, flags, projid) in [
+        (&b"/"[..], Xflags::PROJINHERIT | Xflags::NOSYMLINKS | Xflags::IMMUTABLE, 9),
+        (b"/d", Xflags::APPEND | Xflags::IMMUTABLE | Xflags::PROJINHERIT, 7),
+        (b"/d/f", Xflags::IMMUTABLE, 5),
+        (b"/second", Xflags::IMMUTABLE, 5),
+    ] {
+        let fsx = fs.get_fsx(fs.resolve(path, false).unwrap()).unwrap();
+        assert_eq!((fsx.xflags - Xflags::HASATTR, fsx.projid), (flags, projid));
+    }
 }
 
 #[test]
