@@ -29,11 +29,17 @@ pub(crate) fn check_free(ctx: &Ctx<'_>, ino: Ino, raw: &[u8]) {
             ctx.find(code::INODE_FREE, Place::inode(ino), message);
         }
     };
+    zero("di_onlink", be16(raw, 6).into());
     zero("link count", be32(raw, 16).into());
     zero("blocks", be64(raw, 64));
     zero("extents", be64(raw, 24) | u64::from(be32(raw, 76)) | u64::from(be16(raw, 80)));
     zero("attribute fork at", raw[82].into());
     zero("flags", be16(raw, 90).into());
+    // The size itself may stay.
+    if be64(raw, 56) >> 63 != 0 {
+        let message = format!("a free inode of size {:#x}", be64(raw, 56));
+        ctx.find(code::INODE_FREE, Place::inode(ino), message);
+    }
     // Hints may stay when an inode is freed, but had to be within bounds before.
     for hint in [be32(raw, 72), be32(raw, 128)] {
         if u64::from(hint) > hint_max(ctx) {
@@ -93,6 +99,9 @@ fn fields(ctx: &Ctx<'_>, inode: &Inode<'_>) {
     }
     if special && core.size != 0 {
         bad(format!("special file of {} bytes", core.size));
+    }
+    if ctx.sb.rblocks.get() == 0 && ctx.geo.rt_inos.contains(&inode.ino) && core.size != 0 {
+        bad(format!("{} bytes about a realtime device that is not there", core.size));
     }
     if core.forkoff == 0 && core.aformat != ForkFormat::Extents {
         bad(format!("attribute fork format {:?} without a fork", core.aformat));

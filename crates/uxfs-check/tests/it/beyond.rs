@@ -128,6 +128,21 @@ fn a_finding_has_its_path() {
     assert_eq!(json["findings"][0]["place"]["inode"], ino.0);
 }
 
+/// Found by damaging every field: a free inode with a link count of old, and a summary of a
+/// realtime device that is not there.
+#[test]
+fn fields_that_nothing_reads() {
+    let volume = Volume::small(64, "");
+    let summary = volume.open().root().0 + 2;
+    change(&volume, &|raw| (raw[152..160] == summary.to_be_bytes()).then_some(63));
+    found(&volume, code::INODE_FIELD);
+    let volume = Volume::small(64, "");
+    change(&volume, &|raw| {
+        (raw[2..4] == [0, 0] && raw[152..160] > summary.to_be_bytes()[..]).then_some(7)
+    });
+    found(&volume, code::INODE_FREE);
+}
+
 /// A dirty log is said to be one.
 #[test]
 fn a_dirty_log() {

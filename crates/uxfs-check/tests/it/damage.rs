@@ -11,6 +11,7 @@
 //! - `UXFS_REPAIR`: one more `xfs_repair`, which must find every volume sound before it is damaged.
 //! - `UXFS_IMAGES`: a directory of more sound images.
 //! - `UXFS_LONGEST`: seconds that a command may take; generous, as tests share machines.
+//! - `UXFS_MEMORY`: MiB that the process may take; without limit, as it may run other tests too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
@@ -30,8 +31,6 @@ use crate::overlay::Overlay;
 use crate::structures::{Kind, Structure, find};
 use crate::volume::{FEATURES, Volume, device, fill, setting};
 
-/// Bytes of memory that no image may make the process exceed.
-const MEMORY_MAX: u64 = 1 << 30;
 /// Images from which on every field must have been changed.
 const WHOLE: usize = 2000;
 /// Attempts to find a structure with a field.
@@ -269,7 +268,8 @@ fn endure(base: &Base, damage: &Damage, counts: &mut Counts) -> Outcome {
     if memory > counts.largest.0 {
         counts.largest = (memory, damage.what.clone());
     }
-    assert!(memory <= MEMORY_MAX, "{memory} bytes of memory: {}", damage.what);
+    let most = setting("UXFS_MEMORY", u64::MAX >> 20) << 20;
+    assert!(memory <= most, "{memory} bytes of memory: {}", damage.what);
     outcome
 }
 
