@@ -1,6 +1,6 @@
-//! One field of one structure changed, its checksum made right again: whatever `xfs_repair -n`
-//! reports, the check reports; and nothing that commands do with such an image ends in a panic,
-//! takes long, or takes much memory.
+//! One field of one structure changed, its checksum made right again: whatever `xfs_repair -n` of
+//! either release reports, the check reports; and nothing that commands do with such an image ends
+//! in a panic, takes long, or takes much memory.
 //!
 //! The field that was changed least takes its turn; where, and to what, comes from the seed. The
 //! environment sets the size of it, `tools/damage` for people:
@@ -8,7 +8,6 @@
 //! - `UXFS_DAMAGE`: number of images. Above 200, every set of features takes part, volumes that
 //!   kernels aged too, and every field must have had its turn.
 //! - `UXFS_SEED`: another seed, other damage.
-//! - `UXFS_REPAIR`: one more `xfs_repair`, which must find every volume sound before it is damaged.
 //! - `UXFS_IMAGES`: a directory of more sound images.
 //! - `UXFS_LONGEST`: seconds that a command may take; generous, as tests share machines.
 //! - `UXFS_MEMORY`: MiB that the process may take; without limit, as it may run other tests too.
@@ -23,9 +22,9 @@ use std::time::Duration;
 
 use uxfs::disk::{BlockDev, MemDev, OpenMode};
 use uxfs::format::crc;
-use uxfs_oracle::{Kernel, Rng, program, vm};
+use uxfs_oracle::{Kernel, Rng, Xfsprogs, program, vm};
 
-use crate::exercise::{Outcome, exercise};
+use crate::exercise::{Outcome, examine, exercise};
 use crate::fields::{Field, fields};
 use crate::overlay::Overlay;
 use crate::structures::{Kind, Structure, find};
@@ -70,13 +69,25 @@ fn kind_name(structure: &Structure, bytes: &[u8]) -> String {
     }
 }
 
+/// Is it part of the volume, not what was left of blocks that are free now? If it is, the check
+/// sees that it is gone.
+fn is_live(memory: &Arc<MemDev>, structure: &Structure) -> bool {
+    if !matches!(structure.kind, Kind::Buffer(_)) {
+        return true;
+    }
+    let overlay = Overlay::new(memory);
+    overlay.write_at(structure.at, &vec![0; structure.len]).unwrap();
+    examine(&overlay, 2).is_some()
+}
+
 impl Base {
     fn new(volume: Volume, name: String, judges: Vec<PathBuf>) -> Self {
         let dev = device(&volume.path, OpenMode::Read);
         let mut kinds: BTreeMap<String, Vec<Structure>> = BTreeMap::new();
         let mut keys = BTreeSet::new();
         let mut rng = Rng::new(1);
-        for structure in find(&dev) {
+        let memory = Arc::new(volume.load());
+        for structure in find(&dev).into_iter().filter(|found| is_live(&memory, found)) {
             let mut bytes = vec![0; structure.len];
             dev.read_at(structure.at, &mut bytes).unwrap();
             let kind = kind_name(&structure, &bytes);
@@ -85,7 +96,6 @@ impl Base {
             kinds.entry(kind).or_default().push(structure);
         }
         drop(dev);
-        let memory = Arc::new(volume.load());
         Self { volume, name, memory, kinds, keys, judges }
     }
 
@@ -297,10 +307,8 @@ fn one(base: &Base, key: &Key, rng: &mut Rng, counts: &mut Counts) {
 const NEW: &str = "-n parent=1 -i nrext64=1,exchange=1 -m rmapbt=1";
 
 fn bases(all: bool) -> Vec<Base> {
-    let old = program("xfs_repair", "xfsprogs");
-    let new: Option<PathBuf> = std::env::var_os("UXFS_REPAIR").map(PathBuf::from);
-    let both: Vec<PathBuf> = std::iter::once(old).chain(new.clone()).collect();
-    let new: Vec<PathBuf> = new.into_iter().collect();
+    let both = Xfsprogs::ALL.map(|release| release.program("xfs_repair")).to_vec();
+    let new = both[1..].to_vec();
     let mut bases = Vec::new();
     let features = if all { FEATURES } else { &FEATURES[..2] };
     for (line, judges) in features.iter().map(|line| (*line, &both)).chain([(NEW, &new)]) {
