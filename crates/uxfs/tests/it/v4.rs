@@ -7,8 +7,8 @@ use uxfs::disk::{BlockDev, OpenMode};
 use uxfs::format::dir::FileType;
 use uxfs::format::inode::S_IFMT;
 use uxfs::{Error, Fs, OpenOptions};
-use uxfs_oracle::vm::Vm;
 use uxfs_oracle::Kernel;
+use uxfs_oracle::vm::Vm;
 
 use crate::kernel::{ALL, age};
 use crate::listing;
