@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_format::FileBlock;
-use uxfs_oracle::{Kernel, Rng, Value, vm};
+use uxfs_oracle::{Kernel, Rng, Value, Xfsprogs, vm};
 
 use super::*;
 use crate::OpenOptions;
@@ -44,6 +44,8 @@ struct Volume {
     _dir: tempfile::TempDir,
     path: PathBuf,
     inos: Vec<Ino>,
+    /// Do all releases of xfsprogs take the volume as it was made?
+    agreed: bool,
 }
 
 impl Volume {
@@ -65,7 +67,10 @@ impl Volume {
             uxfs_oracle::db_value(&path, &[&at], "v3.inumber").parse().map(Ino).unwrap()
         };
         let inos = PATHS.iter().map(ino).collect();
-        Self { _dir: dir, path, inos }
+        // On small volumes of large blocks the releases contradict each other before anyone has
+        // changed anything.
+        let agreed = Xfsprogs::Current.repair(&path).is_ok();
+        Self { _dir: dir, path, inos, agreed }
     }
 
     fn open(&self) -> Fs {
@@ -75,7 +80,13 @@ impl Volume {
     /// Writes all back, and lets xfsprogs judge.
     fn close(&self, fs: Fs, seed: u64) {
         fs.close().unwrap();
-        uxfs_oracle::both(&self.path).unwrap_or_else(|f| panic!("seed {seed}: {f}"));
+        let judged = match self.agreed {
+            true => uxfs_oracle::both(&self.path),
+            false => {
+                uxfs_oracle::repair(&self.path).and_then(|()| uxfs_oracle::db_check(&self.path))
+            }
+        };
+        judged.unwrap_or_else(|f| panic!("seed {seed}: {f}"));
     }
 }
 
@@ -485,7 +496,7 @@ fn what_kernels_set_is_read_and_changed() {
         }
         assert!(with > 20, "{with} inodes with attributes");
         fs.close().unwrap();
-        uxfs_oracle::both(&path).unwrap_or_else(|f| panic!("seed {seed}: {f}"));
+        uxfs_oracle::both_after_old_kernel(&path).unwrap_or_else(|f| panic!("seed {seed}: {f}"));
     }
 }
 
