@@ -116,6 +116,15 @@ impl Error {
         }
     }
 
+    /// Where it happened, if it was at one place.
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            Self::Corrupt(corrupt) => Some(corrupt.place),
+            Self::Io { daddr, .. } => Some(Place::Device(*daddr)),
+            _ => None,
+        }
+    }
+
     /// A failed check of `structure` at `place`.
     pub fn corrupt(structure: &'static str, place: Place, problem: impl Into<String>) -> Self {
         Corrupt::new(structure, place, problem).into()

@@ -1,6 +1,98 @@
-//! XFS in user space: open, look up, read, write, create, link, rename, remove, walk.
+//! XFS in user space: real XFS v5 volumes opened, read, written and made without root, loop device
+//! or kernel driver.
 //!
-//! A volume is a [`Fs`] over a device ([`disk::BlockDev`]): a file, a block device, or memory.
+//! A volume is a [`Fs`] over a device ([`disk::BlockDev`]): a file, a block device, memory, a
+//! partition or a qcow2 image ([`volume::open`]). Its calls are those of a file system, by inode
+//! number ([`format::Ino`]): [`Fs::lookup`] and [`Fs::resolve`] find one, [`Fs::create`] makes one,
+//! [`Fs::read_at`] and [`Fs::write_at`] move bytes. All calls block and take `&self`; a [`Fs`] may
+//! be shared by threads.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use uxfs::disk::{BlockDev, MemDev};
+//! use uxfs::{Fs, NewInode, OpenOptions, mkfs};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A volume of 1 GiB in memory, made as mkfs.xfs would.
+//! let dev: Arc<dyn BlockDev> = Arc::new(MemDev::new(1 << 30));
+//! let layout = mkfs::Layout::new(&mkfs::Options::default(), dev.len())?;
+//! mkfs::write(&layout, &*dev, &mkfs::WriteOptions::default())?;
+//!
+//! let fs = Fs::open(Arc::clone(&dev), OpenOptions::default())?;
+//! let dir = fs.create(fs.root(), b"notes", &NewInode::dir(0o755))?;
+//! let file = fs.create(dir, b"today", &NewInode::file(0o644))?;
+//! fs.write_at(file, 0, b"an XFS file system, without a kernel\n")?;
+//! // What was done is on the device when this returns; dropping a volume writes nothing.
+//! fs.close()?;
+//!
+//! let fs = Fs::open(dev, OpenOptions::read_only())?;
+//! let file = fs.resolve(b"/notes/today", true)?;
+//! let mut text = [0; 6];
+//! assert_eq!(fs.read_at(file, 0, &mut text)?, 6);
+//! assert_eq!(&text, b"an XFS");
+//! assert_eq!(fs.stat(file)?.nlink, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Trees
+//!
+//! [`import`] fills a volume from a tar archive, a directory, a manifest or a container image;
+//! [`export()`](export::export) writes a tree as a tar archive; [`copy`] copies between volumes and
+//! the host; [`resize`] makes volumes larger and smaller.
+//!
+//! ```
+//! use std::ops::ControlFlow;
+//! use std::sync::Arc;
+//! use uxfs::disk::{FileDev, OpenMode};
+//! use uxfs::import::{self, ImportOptions};
+//! use uxfs::{Fs, OpenOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let host = tempfile::tempdir()?;
+//! # let (tree, image) = (host.path().join("tree"), host.path().join("disk.img"));
+//! # std::fs::create_dir(&tree)?;
+//! std::fs::write(tree.join("hello"), "world")?;
+//! let mut options = ImportOptions::new(&tree, &image);
+//! options.size = Some(512 << 20);
+//! let summary = import::run(&options, &mut |_progress| {})?;
+//! assert_eq!(summary.entries, 2);
+//!
+//! let dev = FileDev::open(&image, OpenMode::Read)?;
+//! let fs = Fs::open(Arc::new(dev), OpenOptions::read_only())?;
+//! let mut names = Vec::new();
+//! fs.read_dir(fs.root(), 0, &mut |entry| {
+//!     names.push(entry.name.to_vec());
+//!     ControlFlow::Continue(())
+//! })?;
+//! assert!(names.contains(&b"hello".to_vec()));
+//!
+//! let (tar, _) = uxfs::export::export(&fs, fs.root(), Vec::new())?;
+//! assert_eq!(tar.len() % 512, 0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Errors
+//!
+//! An [`Error`] says what happened, where ([`Error::place`]: group, block, inode or device address)
+//! and which errno a system call would have given ([`Error::errno`]). A damaged structure is an
+//! [`Error::Corrupt`] that names it; nothing is written on it.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use uxfs::disk::MemDev;
+//! use uxfs::{Error, Fs, OpenOptions};
+//!
+//! let error = Fs::open(Arc::new(MemDev::new(1 << 20)), OpenOptions::default()).err().unwrap();
+//! assert!(matches!(error, Error::NotXfs(_)));
+//! assert_eq!(error.errno(), 22);
+//! ```
+//!
+//! # What lasts
+//!
+//! Changes are in memory until [`Fs::sync`] or [`Fs::close`]. While they are brought home an existing
+//! volume is marked as needing repair; after a cut in the midst of that, `xfs_repair` is due.
 
 pub mod import;
 
@@ -20,3 +112,19 @@ pub use uxfs_disk as disk;
 pub use uxfs_format as format;
 pub use uxfs_log as log;
 pub use uxfs_mkfs as mkfs;
+
+/// The examples of the project's first page are tested too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
+/// Volumes, devices and errors go from thread to thread.
+const _: () = {
+    const fn everywhere<T: Send + Sync>() {}
+    everywhere::<Fs>();
+    everywhere::<Error>();
+    everywhere::<Devices>();
+    everywhere::<OpenOptions>();
+    everywhere::<import::ImportError>();
+    everywhere::<export::ExportError>();
+};

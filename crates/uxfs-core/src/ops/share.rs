@@ -60,6 +60,33 @@ impl Fs {
     /// Makes the content of file `to`, from its start on, that of file `from`, by sharing its
     /// blocks. What `to` has beyond the length of `from` stays.
     ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use uxfs_disk::{BlockDev, MemDev};
+    /// # use uxfs_core::{Fallocate, Fs, NewInode, OpenOptions};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dev: Arc<dyn BlockDev> = Arc::new(MemDev::new(512 << 20));
+    /// # let layout = uxfs_mkfs::Layout::new(&uxfs_mkfs::Options::default(), dev.len())?;
+    /// # uxfs_mkfs::write(&layout, &*dev, &uxfs_mkfs::WriteOptions::default())?;
+    /// # let fs = Fs::open(dev, OpenOptions::default())?;
+    /// let one = fs.create(fs.root(), b"one", &NewInode::file(0o644))?;
+    /// let two = fs.create(fs.root(), b"two", &NewInode::file(0o644))?;
+    /// fs.write_at(one, 0, &[7; 64 << 10])?;
+    /// let free = fs.free_blocks();
+    /// fs.clone_file(one, two)?;
+    /// assert!(free - fs.free_blocks() < 4, "the data takes no new blocks");
+    ///
+    /// // What one file writes the other does not see.
+    /// fs.write_at(two, 0, b"other")?;
+    /// let mut first = [0; 1];
+    /// fs.read_at(one, 0, &mut first)?;
+    /// assert_eq!(first, [7]);
+    /// fs.fallocate(two, Fallocate::PunchHole, 0, 32 << 10)?;
+    /// # fs.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Fs::share`].
     pub fn clone_file(&self, from: Ino, to: Ino) -> Result<()> {
