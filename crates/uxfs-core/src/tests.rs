@@ -455,3 +455,53 @@ fn readers_and_a_writer_see_one_buffer() {
     let got = fs.bufs.get(agf, fs.geo.sector_size, &[BufKind::Agi], BufOwner::Ag(AgNo(0)));
     assert!(got.is_err(), "an AGF is no AGI");
 }
+
+fn in_memory() -> Fs {
+    let dev: Arc<dyn BlockDev> = Arc::new(uxfs_disk::MemDev::new(400 << 20));
+    let layout = uxfs_mkfs::Layout::new(&uxfs_mkfs::Options::default(), dev.len()).unwrap();
+    uxfs_mkfs::write(&layout, &*dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
+    Fs::open(dev, OpenOptions::default()).unwrap()
+}
+
+/// Found by fuzzing.
+#[test]
+fn an_inode_that_counts_too_many_blocks_gets_none() {
+    let fs = in_memory();
+    let ino = fs.create(fs.root(), b"file", &NewInode::file(0o644)).unwrap();
+    let mut tx = Tx::begin(&fs, 0).unwrap();
+    let slot = tx.lock_inode(ino).unwrap();
+    tx.core_mut(slot).nblocks = u64::MAX;
+    tx.commit().unwrap();
+    let error = fs.write_at(ino, 0, b"data").unwrap_err();
+    assert!(matches!(error, Error::Corrupt(_)), "{error}");
+}
+
+/// Found by fuzzing: the tree of a file that is emptied fits the inode again, with a record of no
+/// blocks among those that are left.
+#[test]
+fn an_extent_of_no_blocks_is_not_taken_into_the_inode() {
+    let fs = in_memory();
+    let ino = fs.create(fs.root(), b"file", &NewInode::file(0o644)).unwrap();
+    for n in 0..40 {
+        fs.write_at(ino, n * 8192, b"data").unwrap();
+    }
+    let mut tx = Tx::begin(&fs, 0).unwrap();
+    let slot = tx.lock_inode(ino).unwrap();
+    assert_eq!(tx.inode(slot).core.format, ForkFormat::Btree);
+    let root = tx.inode(slot).fork(Fork::Data);
+    let max = (root.len() - 4) / 16;
+    let at = 4 + 8 * max;
+    let block = u64::from_be_bytes(root[at..at + 8].try_into().unwrap());
+    let daddr = fs.geo.fsb_daddr(uxfs_format::FsBlock(block));
+    let kind = BufKind::Btree(uxfs_format::btree::TreeKind::Bmap);
+    let leaf = fs.bufs.get(daddr, 4096, &[kind], BufOwner::Volume).unwrap();
+    // The first record's length is its last 21 bits.
+    let second = 72 + 16;
+    let mut bytes = tx.edit(&leaf, second + 13..second + 16);
+    bytes[0] &= 0xe0;
+    bytes[1..].fill(0);
+    drop(bytes);
+    tx.commit().unwrap();
+    let error = fs.unlink(fs.root(), b"file").unwrap_err();
+    assert!(matches!(error, Error::Corrupt(_)), "{error}");
+}

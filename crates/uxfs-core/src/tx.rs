@@ -269,6 +269,18 @@ impl<'fs> Tx<'fs> {
         &mut self.inode_mut(slot, Changed::CORE).core
     }
 
+    /// Counts blocks that an inode got.
+    ///
+    /// # Errors
+    /// If it counts more already than can be.
+    pub(crate) fn count_blocks(&mut self, slot: InodeSlot, blocks: u64) -> Result<()> {
+        let Some(total) = self.inode(slot).core.nblocks.checked_add(blocks) else {
+            return Err(self.inode(slot).corrupt("counts more blocks than there can be"));
+        };
+        self.core_mut(slot).nblocks = total;
+        Ok(())
+    }
+
     /// The bytes of an inode's fork, to be changed.
     pub fn fork_mut(&mut self, slot: InodeSlot, fork: Fork) -> &mut [u8] {
         let part = match fork {

@@ -91,7 +91,7 @@ fn new_block(
     let goal = if tx.fs().geo.fsb_valid(near, 1) { near } else { tx.fs().inode_goal(ino) };
     let owner = alloc::Owner::Bmbt { ino, fork };
     let (fsb, _) = alloc::alloc_anywhere(tx, Goal::Near(goal), 1, 1, owner)?;
-    tx.core_mut(slot).nblocks += 1;
+    tx.count_blocks(slot, 1)?;
     let geo = &tx.fs().geo;
     let piece = Piece { daddr: geo.fsb_daddr(fsb), len: geo.block_size };
     let kind = BufKind::Btree(TreeKind::Bmap);
@@ -154,6 +154,9 @@ pub(super) fn to_extents_if_fitting(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork
     let mut records = Vec::with_capacity(count);
     let mut cursor = Cursor::<Bmbt>::first(Env::Tx(tx), &tree)?;
     while let Some(record) = cursor.rec(Env::Tx(tx), &tree) {
+        if record.len == 0 {
+            return Err(tx.inode(slot).corrupt("an extent of no blocks in its tree"));
+        }
         records.push(record);
         if records.len() > count || !cursor.next(Env::Tx(tx), &tree)? {
             break;

@@ -185,7 +185,7 @@ pub(crate) fn alloc_run(
     };
     let (start, len) = got?;
     let extent = Extent { offset: at, start, len, unwritten };
-    tx.core_mut(slot).nblocks += len;
+    tx.count_blocks(slot, len)?;
     map(tx, slot, fork, extent)?;
     Ok(extent)
 }
@@ -197,7 +197,7 @@ pub(crate) fn alloc_run(
 /// As [`map`].
 pub(crate) fn map_shared(tx: &mut Tx<'_>, slot: InodeSlot, extent: Extent) -> Result<()> {
     let ino = tx.inode(slot).ino;
-    tx.core_mut(slot).nblocks += extent.len;
+    tx.count_blocks(slot, extent.len)?;
     map(tx, slot, Fork::Data, extent)?;
     alloc::share_later(tx, ino, &extent);
     Ok(())

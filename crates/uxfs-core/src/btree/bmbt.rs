@@ -106,7 +106,7 @@ impl Tree for Bmbt {
         let goal = if tx.fs().geo.fsb_valid(near, 1) { near } else { tx.fs().inode_goal(ino) };
         let owner = alloc::Owner::Bmbt { ino, fork: self.fork };
         let got = alloc::alloc_anywhere(tx, goal, 1, 1, owner)?;
-        tx.core_mut(slot).nblocks += 1;
+        tx.count_blocks(slot, 1)?;
         Ok(got.0.0)
     }
 

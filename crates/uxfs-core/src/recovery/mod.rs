@@ -14,6 +14,7 @@
 //!
 //! Called by [`Fs::open`].
 
+mod ahead;
 mod finish;
 mod redo;
 mod steps;
@@ -76,6 +77,13 @@ pub(crate) fn open(
 ) -> Result<Fs> {
     let dev = &devices.data;
     let replay = uxfs_log::replay(dev, log, &bounds, sb, Limits { bytes: MEMORY })?;
+    if bounds.torn.is_some() {
+        match engine(&replay.overlay) {
+            // What the engine cannot write it does not look into either.
+            Err(Error::Unsupported(_)) => {}
+            other => ahead::refuse(&other?, bounds.head)?,
+        }
+    }
     let mut recovery = Recovery {
         bounds,
         replay: replay.report.clone(),

@@ -114,7 +114,7 @@ fn mapping(fs: &Fs, step: &BmapStep) -> Result<()> {
 
 /// Maps blocks that are allocated already.
 fn map(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, extent: Extent) -> Result<()> {
-    tx.core_mut(slot).nblocks += extent.len;
+    tx.count_blocks(slot, extent.len)?;
     bmap::map(tx, slot, fork, extent)?;
     let ino = tx.inode(slot).ino;
     alloc::redo::map_fork(tx, ino, fork, &extent)

@@ -96,10 +96,14 @@ pub(super) fn damage(path: &Path, seed: u64, count: u64) {
                 refused += 1;
             }
             Ok(fs) => {
+                // A record near the head that does not match its checksum is taken for torn, as XFS
+                // does; if it had been whole, what it said is lost, and headers or inodes that were
+                // logged behind it are all that could tell.
+                let torn = fs.recovery().is_some_and(|recovery| recovery.bounds.torn.is_some());
                 drop(fs);
                 opened += 1;
                 // What a matching checksum vouches for may say anything.
-                if !resealed {
+                if !resealed && !torn {
                     let options = uxfs_check::CheckOptions::default();
                     let report = uxfs_check::check(&*result, &options, &|_| {}).unwrap();
                     assert_eq!(report.count(uxfs_check::Severity::Error), 0, "{at}: {report}");

@@ -1,0 +1,70 @@
+//! Was the log torn at its head, or damaged further back?
+//!
+//! A record that does not match its checksum, near the head, is what a power cut leaves: nothing of
+//! it was acknowledged, and nothing it logs was written in place. If the volume holds anything that
+//! was logged at the place where the log was cut, or behind it, then the record had been whole, and
+//! what it and those behind it say is lost: going on would mix old with new.
+//!
+//! Group headers and all inodes are looked at, before anything is written.
+
+use uxfs_format::inode::LSN_OFFSET;
+use uxfs_format::{AgNo, Lsn, Place};
+
+use crate::btree::{Cursor, Env, InoTree};
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::read_cluster;
+use crate::tx::Tx;
+
+/// Fails if the volume holds something that was logged at `head` or behind it.
+///
+/// # Errors
+/// Naming it; or a damaged structure on the way.
+pub(super) fn refuse(fs: &Fs, head: Lsn) -> Result<()> {
+    for ag in (0..fs.geo.ag_count).map(AgNo) {
+        let mut tx = Tx::begin_freeing(fs, 0)?;
+        tx.lock_ag(ag)?;
+        let headers = tx.ag(ag).headers();
+        for buf in [&headers.agf, &headers.agi, &headers.agfl] {
+            let content = buf.read();
+            let at = content.kind.layout().map_or(0, |layout| layout.lsn);
+            check(&content, at, head, buf.place())?;
+        }
+        inodes(fs, &tx, ag, head)?;
+    }
+    Ok(())
+}
+
+fn inodes(fs: &Fs, tx: &Tx<'_>, ag: AgNo, head: Lsn) -> Result<()> {
+    let (env, tree) = (Env::Tx(tx), InoTree::new(ag));
+    let mut cursor = Cursor::<InoTree>::first(env, &tree)?;
+    while let Some(chunk) = cursor.rec(env, &tree) {
+        let present = chunk.present();
+        for bit in (0..64).filter(|bit| present >> bit & 1 != 0) {
+            let ino = fs.geo.ino(ag, uxfs_format::AgIno(chunk.start.0.saturating_add(bit)));
+            if !fs.geo.ino_valid(ino) {
+                continue;
+            }
+            let (buf, offset) = read_cluster(fs, ino)?;
+            check(&buf.read(), offset + LSN_OFFSET, head, Place::Inode(ino))?;
+        }
+        if !cursor.next(env, &tree)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn check(bytes: &[u8], at: usize, head: Lsn, place: Place) -> Result<()> {
+    let raw = bytes.get(at..at + 8).and_then(|raw| raw.try_into().ok());
+    let lsn = Lsn(raw.map_or(0, u64::from_be_bytes));
+    // All ones: never logged.
+    if lsn < head || lsn.0 == u64::MAX {
+        return Ok(());
+    }
+    Err(Error::DirtyLog(format!(
+        "it is damaged at block {} of it, not torn by a power cut: {place} was logged behind that; run \
+         xfs_repair -L, which loses what the log holds",
+        head.block()
+    )))
+}
