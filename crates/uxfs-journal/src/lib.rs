@@ -1,0 +1,19 @@
+//! When checkpoints are cut, written, flushed and acknowledged.
+//!
+//! This crate holds what of the journal needs neither threads, nor a clock, nor I/O:
+//!
+//! - [`Pipeline`] decides who waits for what, when the gathering checkpoint is cut, when the device
+//!   is flushed, and who is woken. The engine drives it with threads and real devices; its tests,
+//!   and the lab, with a simulated clock and simulated devices, where a run is a function of its
+//!   seed.
+//! - [`Space`] keeps account of the log: how much of it is live, promised, and free.
+//!
+//! Nothing here knows what a checkpoint holds.
+
+mod pipeline;
+mod space;
+mod time;
+
+pub use pipeline::{Action, Failure, Generation, Need, Options, Pipeline, Seq};
+pub use space::Space;
+pub use time::Time;

@@ -1,0 +1,402 @@
+//! The commit pipeline: a state machine that says when the gathering checkpoint is cut, what is
+//! written and flushed in which order, and who is told.
+//!
+//! It is told what happened (`commit`, `force`, `cut`, `written`, `flushed`, `tick`) and answers
+//! with [`Action`]s, which its driver takes with [`Pipeline::next`] and carries out.
+//!
+//! 1. One checkpoint is on its way at a time, the next one gathers meanwhile: of two checkpoints
+//!    the later is not begun to be written before the earlier is durable.
+//! 2. Before the first record of a checkpoint goes down, all data written before the cut has been
+//!    flushed: it is durable before the commit that shows it.
+//! 3. Of the log, no more is written without a flush than one part; who splits a checkpoint into
+//!    parts keeps each within what recovery's search for the head can see through.
+//! 4. A waiter is woken once; with success only after its checkpoint is durable and what was
+//!    written before it asked has been flushed, by a flush that began after.
+//! 5. A flush counts for what was written before it *began*.
+//! 6. After a failure nobody is woken with success, and nothing more is written.
+//! 7. While anyone waits, something is under way whose end will be reported.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::time::Time;
+
+/// Number of a checkpoint; the first since the volume was opened is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Seq(pub u64);
+
+/// How many writes outside the log had ended at some moment: a flush that began at or after it
+/// covers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Generation(pub u64);
+
+/// What a waiter waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Need {
+    /// This checkpoint is durable.
+    pub seq: Seq,
+    /// These writes are flushed.
+    pub data: Generation,
+}
+
+/// Why the journal stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure(pub Arc<str>);
+
+/// What the driver is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action<W> {
+    /// Take what the gathering checkpoint holds, and answer with [`Pipeline::cut`]. Commits from
+    /// here on belong to the next.
+    Cut(Seq),
+    /// Write this part of the checkpoint's records, and answer with [`Pipeline::written`].
+    Write {
+        /// The checkpoint.
+        seq: Seq,
+        /// Which of its parts, from 0.
+        part: u32,
+        /// Return only when it is on stable storage.
+        fua: bool,
+    },
+    /// Flush the device, and answer with [`Pipeline::flushed`].
+    Flush,
+    /// The checkpoint is durable: its objects may be written in place.
+    Durable(Seq),
+    /// Tell this waiter.
+    Wake(W, Result<(), Failure>),
+}
+
+/// When a checkpoint is cut though nobody asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Bytes that may gather.
+    pub size_max: u64,
+    /// How long a commit may stay in memory.
+    pub age_max: Duration,
+    /// Writes that are durable when they return cost less than a write and a flush.
+    pub fua: bool,
+}
+
+impl Default for Options {
+    /// 2 MiB, 30 s, without force-unit-access.
+    fn default() -> Self {
+        Self { size_max: 2 << 20, age_max: Duration::from_secs(30), fua: false }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The driver takes what was gathered.
+    Cutting,
+    /// What was written up to here is to be flushed before `part` is written; behind the last part,
+    /// before the checkpoint is durable.
+    Barrier { until: Generation, part: u32 },
+    /// A part is being written.
+    Writing { part: u32 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    seq: Seq,
+    parts: u32,
+    stage: Stage,
+}
+
+/// The state machine. `W` is whatever the driver knows a waiter by.
+#[derive(Debug)]
+pub struct Pipeline<W> {
+    options: Options,
+    gathering: Seq,
+    gathered: u64,
+    /// When the oldest commit that gathers was made; `None` if there is none.
+    since: Option<Time>,
+    /// Somebody wants all up to this checkpoint to be durable.
+    wanted: Seq,
+    flight: Option<Flight>,
+    durable: Seq,
+    written: Generation,
+    /// The last write of them that commits depend on.
+    data: Generation,
+    flushed: Generation,
+    /// A flush is under way, which covers this much.
+    flushing: Option<Generation>,
+    waiters: BTreeMap<(Seq, u64), (Generation, W)>,
+    data_waiters: BTreeMap<(Generation, u64), W>,
+    next_waiter: u64,
+    failed: Option<Failure>,
+    actions: VecDeque<Action<W>>,
+}
+
+impl<W> Pipeline<W> {
+    /// A pipeline in which nothing has happened.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            gathering: Seq(1),
+            gathered: 0,
+            since: None,
+            wanted: Seq(0),
+            flight: None,
+            durable: Seq(0),
+            written: Generation(0),
+            data: Generation(0),
+            flushed: Generation(0),
+            flushing: None,
+            waiters: BTreeMap::new(),
+            data_waiters: BTreeMap::new(),
+            next_waiter: 0,
+            failed: None,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// The next thing to do, if there is one now.
+    pub fn next_action(&mut self) -> Option<Action<W>> {
+        self.actions.pop_front()
+    }
+
+    /// The checkpoint that gathers.
+    pub fn gathering(&self) -> Seq {
+        self.gathering
+    }
+
+    /// The last checkpoint with anything in it: what must be durable for everything to be.
+    pub fn last(&self) -> Seq {
+        if self.since.is_some() { self.gathering } else { Seq(self.gathering.0 - 1) }
+    }
+
+    /// The last durable checkpoint.
+    pub fn durable(&self) -> Seq {
+        self.durable
+    }
+
+    /// The writes outside the log that have ended.
+    pub fn data_written(&self) -> Generation {
+        self.written
+    }
+
+    /// The writes among them that are flushed.
+    pub fn data_flushed(&self) -> Generation {
+        self.flushed
+    }
+
+    /// Why it stopped, if it did.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failed.as_ref()
+    }
+
+    /// Is what `need` names durable?
+    pub fn met(&self, need: Need) -> bool {
+        self.durable >= need.seq && self.flushed >= need.data
+    }
+
+    /// When [`Pipeline::tick`] is to be called at the latest.
+    pub fn alarm(&self) -> Option<Time> {
+        if self.flight.is_some() || self.failed.is_some() {
+            return None;
+        }
+        self.since.map(|since| since + self.options.age_max)
+    }
+
+    /// A transaction was committed, which adds at most `bytes` to the gathering checkpoint. The
+    /// number of the checkpoint that it is in.
+    pub fn commit(&mut self, now: Time, bytes: u64) -> Seq {
+        let seq = self.gathering;
+        self.since.get_or_insert(now);
+        self.gathered += bytes;
+        self.advance(now);
+        seq
+    }
+
+    /// A write of data has ended, on which later commits may depend. A flush from now on covers it.
+    pub fn data(&mut self) -> Generation {
+        self.written.0 += 1;
+        self.data = self.written;
+        self.written
+    }
+
+    /// Metadata has been written in place, on which no commit depends. A flush from now on covers
+    /// it; what its being home allows waits for that.
+    pub fn home(&mut self) -> Generation {
+        self.written.0 += 1;
+        self.written
+    }
+
+    /// Somebody waits until what `need` names is durable.
+    pub fn force(&mut self, now: Time, need: Need, waiter: W) {
+        debug_assert!(need.seq <= self.gathering && need.data <= self.written);
+        if let Some(failure) = &self.failed {
+            return self.actions.push_back(Action::Wake(waiter, Err(failure.clone())));
+        }
+        let order = self.next_waiter;
+        self.next_waiter += 1;
+        if self.durable < need.seq {
+            self.waiters.insert((need.seq, order), (need.data, waiter));
+            self.want(now, need.seq);
+        } else if self.flushed < need.data {
+            self.data_waiters.insert((need.data, order), waiter);
+            self.advance(now);
+        } else {
+            self.actions.push_back(Action::Wake(waiter, Ok(())));
+        }
+    }
+
+    /// Everything up to `seq` is to become durable, though nobody waits: the log runs short, or
+    /// something is pinned that has to go home.
+    pub fn want(&mut self, now: Time, seq: Seq) {
+        self.wanted = self.wanted.max(seq);
+        self.advance(now);
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Time) {
+        self.advance(now);
+    }
+
+    /// The driver has taken what gathered in the checkpoint being cut, and made `parts` parts of
+    /// it; 0 if there was nothing in it after all.
+    pub fn cut(&mut self, now: Time, parts: u32) {
+        let Some(flight) = self.flight.as_mut().filter(|f| f.stage == Stage::Cutting) else {
+            debug_assert!(self.failed.is_some(), "no checkpoint is being cut");
+            return;
+        };
+        flight.parts = parts;
+        flight.stage = Stage::Barrier { until: self.data, part: 0 };
+        self.advance(now);
+    }
+
+    /// A part has been written, or has not.
+    pub fn written(&mut self, now: Time, result: Result<(), Failure>) {
+        if let Err(failure) = result {
+            return self.fail(failure);
+        }
+        let fua = self.options.fua;
+        let Some(flight) = &mut self.flight else {
+            debug_assert!(self.failed.is_some(), "nothing is being written");
+            return;
+        };
+        let Stage::Writing { part } = flight.stage else {
+            debug_assert!(self.failed.is_some(), "nothing is being written");
+            return;
+        };
+        let part = part + 1;
+        if part == flight.parts && fua {
+            flight.stage = Stage::Barrier { until: Generation(0), part };
+        } else {
+            self.written.0 += 1;
+            flight.stage = Stage::Barrier { until: self.written, part };
+        }
+        self.advance(now);
+    }
+
+    /// The device has been flushed, or has not.
+    pub fn flushed(&mut self, now: Time, result: Result<(), Failure>) {
+        if let Err(failure) = result {
+            return self.fail(failure);
+        }
+        let Some(covered) = self.flushing.take() else {
+            debug_assert!(self.failed.is_some(), "no flush is under way");
+            return;
+        };
+        self.flushed = self.flushed.max(covered);
+        while let Some(entry) = self.data_waiters.first_entry() {
+            if entry.key().0 > self.flushed {
+                break;
+            }
+            let waiter = entry.remove();
+            self.actions.push_back(Action::Wake(waiter, Ok(())));
+        }
+        self.advance(now);
+    }
+
+    /// Something failed for good: everybody who waits is told, and nothing more is written.
+    pub fn fail(&mut self, failure: Failure) {
+        let failure = self.failed.get_or_insert(failure).clone();
+        self.flight = None;
+        self.flushing = None;
+        let waiting = core::mem::take(&mut self.waiters).into_values().map(|(_, w)| w);
+        let waiting = waiting.chain(core::mem::take(&mut self.data_waiters).into_values());
+        for waiter in waiting {
+            self.actions.push_back(Action::Wake(waiter, Err(failure.clone())));
+        }
+    }
+
+    fn must_cut(&self, now: Time) -> bool {
+        let Some(since) = self.since else { return false };
+        self.wanted >= self.gathering
+            || self.gathered >= self.options.size_max
+            || now >= since + self.options.age_max
+    }
+
+    /// Goes on as far as can be gone without an answer from the driver.
+    fn advance(&mut self, now: Time) {
+        if self.failed.is_some() {
+            return;
+        }
+        loop {
+            let Some(flight) = self.flight else {
+                if !self.must_cut(now) {
+                    break;
+                }
+                self.begin_cut();
+                continue;
+            };
+            match flight.stage {
+                Stage::Barrier { until, part } if self.flushed >= until => {
+                    self.pass(flight, part);
+                }
+                _ => break,
+            }
+        }
+        self.flush_if_needed();
+    }
+
+    fn begin_cut(&mut self) {
+        let seq = self.gathering;
+        self.flight = Some(Flight { seq, parts: 0, stage: Stage::Cutting });
+        self.gathering.0 += 1;
+        self.gathered = 0;
+        self.since = None;
+        self.actions.push_back(Action::Cut(seq));
+    }
+
+    /// A barrier was passed, before `part` or behind the last one.
+    fn pass(&mut self, flight: Flight, part: u32) {
+        let Flight { seq, parts, .. } = flight;
+        if part < parts {
+            self.flight = Some(Flight { stage: Stage::Writing { part }, ..flight });
+            let fua = self.options.fua && part + 1 == parts;
+            return self.actions.push_back(Action::Write { seq, part, fua });
+        }
+        self.flight = None;
+        debug_assert_eq!(seq.0, self.durable.0 + 1, "checkpoints become durable in order");
+        self.durable = seq;
+        self.actions.push_back(Action::Durable(seq));
+        while let Some(entry) = self.waiters.first_entry() {
+            if entry.key().0 > seq {
+                break;
+            }
+            let ((_, order), (data, waiter)) = entry.remove_entry();
+            if self.flushed >= data {
+                self.actions.push_back(Action::Wake(waiter, Ok(())));
+            } else {
+                self.data_waiters.insert((data, order), waiter);
+            }
+        }
+    }
+
+    fn flush_if_needed(&mut self) {
+        let barrier = match self.flight.map(|f| f.stage) {
+            Some(Stage::Barrier { until, .. }) => self.flushed < until,
+            _ => false,
+        };
+        if self.flushing.is_none() && (barrier || !self.data_waiters.is_empty()) {
+            self.flushing = Some(self.written);
+            self.actions.push_back(Action::Flush);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,311 @@
+//! The pipeline against a simulated device: random commits, forces, stalls and failures, from a
+//! seed; each invariant is checked from outside, by what a power cut would leave.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::*;
+
+/// splitmix64.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// What a simulated device may be in the midst of.
+enum Busy {
+    Cut(Seq),
+    Write { seq: Seq, part: u32, fua: bool },
+    Flush,
+}
+
+/// What lies in the device's cache, and what is safe.
+#[derive(Default)]
+struct Device {
+    /// Data writes that ended, in order; and how many of them are safe.
+    data: u64,
+    data_safe: u64,
+    /// Parts written and parts safe of each checkpoint.
+    parts: BTreeMap<Seq, (u32, u32)>,
+    /// At the start of the flush under way: data, and parts of each checkpoint.
+    flush: Option<(u64, BTreeMap<Seq, u32>)>,
+}
+
+struct Sim {
+    rng: Rng,
+    pipe: Pipeline<u64>,
+    now: Time,
+    device: Device,
+    busy: Vec<Busy>,
+    /// Parts of each checkpoint that was cut, and the data that had been written by then.
+    cuts: BTreeMap<Seq, (u32, u64)>,
+    /// Writes of either kind, by generation: data writes counted up to there.
+    data_at: Vec<u64>,
+    waiting: BTreeMap<u64, Need>,
+    woken: u64,
+    failed: bool,
+    commits_in: BTreeMap<Seq, Time>,
+}
+
+impl Sim {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng(seed);
+        let options = Options {
+            size_max: 1 + rng.below(2000),
+            age_max: Duration::from_nanos(1 + rng.below(5000)),
+            fua: rng.below(2) == 0,
+        };
+        Self {
+            rng,
+            pipe: Pipeline::new(options),
+            now: Time(0),
+            device: Device::default(),
+            busy: Vec::new(),
+            cuts: BTreeMap::new(),
+            data_at: vec![0],
+            waiting: BTreeMap::new(),
+            woken: 0,
+            failed: false,
+            commits_in: BTreeMap::new(),
+        }
+    }
+
+    fn note_generations(&mut self) {
+        let known = self.pipe.data_written().0 as usize;
+        self.data_at.resize(known + 1, self.device.data);
+    }
+
+    fn take_actions(&mut self) {
+        while let Some(action) = self.pipe.next_action() {
+            match action {
+                Action::Cut(seq) => self.busy.push(Busy::Cut(seq)),
+                Action::Write { seq, part, fua } => {
+                    assert!(!self.failed, "a write after the failure");
+                    let (parts, data) = self.cuts[&seq];
+                    assert_eq!(part, self.device.parts.get(&seq).map_or(0, |p| p.0));
+                    assert!(part < parts);
+                    if part == 0 {
+                        assert!(self.device.data_safe >= data, "data after its commit");
+                        let before = self.device.parts.iter().all(|(_, (w, s))| w == s);
+                        assert!(before, "an earlier checkpoint is not durable");
+                    } else {
+                        assert_eq!(self.device.parts[&seq].1, part, "two parts unflushed");
+                    }
+                    self.busy.push(Busy::Write { seq, part, fua });
+                }
+                Action::Flush => {
+                    let parts = self.device.parts.iter().map(|(s, (w, _))| (*s, *w)).collect();
+                    assert!(self.device.flush.is_none(), "two flushes at once");
+                    self.device.flush = Some((self.device.data, parts));
+                    self.busy.push(Busy::Flush);
+                }
+                Action::Durable(seq) => self.check_durable(seq),
+                Action::Wake(waiter, result) => {
+                    let need = self.waiting.remove(&waiter).expect("woken once");
+                    self.woken += 1;
+                    match result {
+                        Ok(()) => {
+                            assert!(!self.failed, "success after the failure");
+                            (1..=need.seq.0).for_each(|seq| self.check_durable(Seq(seq)));
+                            let data = self.data_at[need.data.0 as usize];
+                            assert!(self.device.data_safe >= data, "data of a waiter is not safe");
+                        }
+                        Err(_) => assert!(self.failed),
+                    }
+                }
+            }
+        }
+    }
+
+    fn check_durable(&self, seq: Seq) {
+        let parts = self.cuts[&seq].0;
+        let safe = self.device.parts.get(&seq).map_or(0, |p| p.1);
+        assert_eq!(safe, parts, "{seq:?} is called durable");
+    }
+
+    fn finish(&mut self, at: usize) {
+        let fail = self.rng.below(400) == 0;
+        let result = if fail { Err(Failure("planted".into())) } else { Ok(()) };
+        match self.busy.swap_remove(at) {
+            Busy::Cut(seq) => {
+                let parts = self.rng.below(4) as u32;
+                self.cuts.insert(seq, (parts, self.device.data));
+                self.pipe.cut(self.now, parts);
+            }
+            Busy::Write { seq, part, fua } => {
+                self.failed |= fail;
+                if !fail {
+                    let entry = self.device.parts.entry(seq).or_default();
+                    entry.0 = part + 1;
+                    if fua {
+                        entry.1 = part + 1;
+                    }
+                }
+                self.pipe.written(self.now, result);
+            }
+            Busy::Flush => {
+                self.failed |= fail;
+                let (data, parts) = self.device.flush.take().unwrap();
+                if !fail {
+                    self.device.data_safe = self.device.data_safe.max(data);
+                    for (seq, written) in parts {
+                        let entry = self.device.parts.get_mut(&seq).unwrap();
+                        entry.1 = entry.1.max(written);
+                    }
+                }
+                self.pipe.flushed(self.now, result);
+            }
+        }
+        self.note_generations();
+    }
+
+    fn step(&mut self, waiter: u64) {
+        self.now = Time(self.now.0 + self.rng.below(200));
+        match self.rng.below(10) {
+            0..3 => {
+                let bytes = self.rng.below(600);
+                let seq = self.pipe.commit(self.now, bytes);
+                self.commits_in.entry(seq).or_insert(self.now);
+            }
+            3 => {
+                self.device.data += 1;
+                self.pipe.data();
+                self.note_generations();
+            }
+            4 => {
+                self.pipe.home();
+                self.note_generations();
+            }
+            5..7 => {
+                let seq = Seq(self.rng.below(self.pipe.last().0 + 1));
+                let data = Generation(self.rng.below(self.pipe.data_written().0 + 1));
+                let need = match self.rng.below(3) {
+                    0 => Need { seq: self.pipe.last(), data: self.pipe.data_written() },
+                    1 => Need { seq: Seq(0), data },
+                    _ => Need { seq, data },
+                };
+                self.waiting.insert(waiter, need);
+                self.pipe.force(self.now, need, waiter);
+            }
+            7 => self.pipe.tick(self.now),
+            _ if self.busy.is_empty() => {}
+            _ => {
+                let at = self.rng.below(self.busy.len() as u64) as usize;
+                self.finish(at);
+            }
+        }
+        self.take_actions();
+        assert!(
+            self.waiting.is_empty() || !self.busy.is_empty(),
+            "someone waits, and nothing is under way"
+        );
+    }
+}
+
+fn run(seed: u64) -> (u64, u64, bool) {
+    let mut sim = Sim::new(seed);
+    for waiter in 0..600 {
+        if sim.failed && sim.busy.is_empty() {
+            break;
+        }
+        sim.step(waiter);
+    }
+    while !sim.busy.is_empty() {
+        sim.now = Time(sim.now.0 + 10);
+        sim.finish(0);
+        sim.take_actions();
+    }
+    assert!(sim.waiting.is_empty(), "somebody was never told");
+    if !sim.failed {
+        // Time alone brings the rest down.
+        if let Some(alarm) = sim.pipe.alarm() {
+            sim.now = alarm;
+            sim.pipe.tick(alarm);
+            sim.take_actions();
+            while !sim.busy.is_empty() {
+                sim.finish(0);
+                sim.take_actions();
+            }
+        }
+        assert!(sim.failed || sim.pipe.durable() == sim.pipe.last());
+    }
+    (sim.woken, sim.pipe.durable().0, sim.failed)
+}
+
+#[test]
+fn thousands_of_seeds() {
+    let (mut woken, mut checkpoints, mut failures) = (0, 0, 0);
+    for seed in 0..5000 {
+        let result = std::panic::catch_unwind(|| run(seed));
+        let Ok((w, c, failed)) = result else { panic!("seed {seed}") };
+        woken += w;
+        checkpoints += c;
+        failures += u64::from(failed);
+    }
+    println!("{woken} woken, {checkpoints} checkpoints, {failures} runs with a failure");
+    assert!(woken > 100_000 && checkpoints > 50_000 && failures > 500);
+}
+
+#[test]
+fn one_flush_serves_all_who_asked_before_it_began() {
+    let mut pipe = Pipeline::new(Options::default());
+    let now = Time(0);
+    let data = pipe.data();
+    for waiter in 0..3 {
+        pipe.force(now, Need { seq: Seq(0), data }, waiter);
+    }
+    assert_eq!(pipe.next_action(), Some(Action::Flush));
+    let later = pipe.data();
+    pipe.force(now, Need { seq: Seq(0), data: later }, 3);
+    assert_eq!(pipe.next_action(), None);
+    pipe.flushed(now, Ok(()));
+    for waiter in 0..3 {
+        assert_eq!(pipe.next_action(), Some(Action::Wake(waiter, Ok(()))));
+    }
+    assert_eq!(pipe.next_action(), Some(Action::Flush));
+}
+
+#[test]
+fn a_checkpoint_without_data_is_flushed_once() {
+    let mut pipe = Pipeline::new(Options::default());
+    let now = Time(0);
+    let seq = pipe.commit(now, 100);
+    pipe.force(now, Need { seq, data: pipe.data_written() }, 7);
+    assert_eq!(pipe.next_action(), Some(Action::Cut(seq)));
+    pipe.cut(now, 1);
+    assert_eq!(pipe.next_action(), Some(Action::Write { seq, part: 0, fua: false }));
+    pipe.written(now, Ok(()));
+    assert_eq!(pipe.next_action(), Some(Action::Flush));
+    pipe.flushed(now, Ok(()));
+    assert_eq!(pipe.next_action(), Some(Action::Durable(seq)));
+    assert_eq!(pipe.next_action(), Some(Action::Wake(7, Ok(()))));
+}
+
+#[test]
+fn age_and_size_cut() {
+    let options = Options { size_max: 100, age_max: Duration::from_secs(1), fua: true };
+    let mut pipe = Pipeline::<()>::new(options);
+    let seq = pipe.commit(Time(0), 10);
+    assert_eq!(pipe.alarm(), Some(Time(1_000_000_000)));
+    pipe.tick(Time(999_999_999));
+    assert_eq!(pipe.next_action(), None);
+    pipe.tick(Time(1_000_000_000));
+    assert_eq!(pipe.next_action(), Some(Action::Cut(seq)));
+    let next = pipe.commit(Time(1_000_000_000), 100);
+    pipe.cut(Time(1_000_000_000), 1);
+    assert_eq!(pipe.next_action(), Some(Action::Write { seq, part: 0, fua: true }));
+    pipe.written(Time(1_000_000_001), Ok(()));
+    assert_eq!(pipe.next_action(), Some(Action::Durable(seq)));
+    assert_eq!(pipe.next_action(), Some(Action::Cut(next)));
+}

@@ -1,0 +1,119 @@
+//! The account of the log: where its live part begins and ends, and how much is promised.
+//!
+//! Positions count bytes since the log was made, and never go back: a position's place on the
+//! device is what is left after dividing by the log's length, its cycle what comes out.
+//!
+//! 1. `tail <= head <= tail + length`: the head never runs over what recovery still needs.
+//! 2. What is promised fits behind the head: a transaction that was begun can be written, without
+//!    anything having to go home first.
+//! 3. The tail only moves forward, to what is durable in place.
+
+/// Bytes kept free between head and tail, so that a full log is told from an empty one, and for the
+/// record that ends a mount.
+const GAP: u64 = 64 << 10;
+
+/// The account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    length: u64,
+    head: u64,
+    tail: u64,
+    promised: u64,
+}
+
+impl Space {
+    /// The account of an empty log of `length` bytes whose next record goes to position `head`.
+    pub fn new(length: u64, head: u64) -> Self {
+        Self { length, head, tail: head, promised: 0 }
+    }
+
+    /// Length of the log in bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Where the next record goes.
+    pub fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// The oldest position that recovery needs.
+    pub fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Bytes between tail and head.
+    pub fn live(&self) -> u64 {
+        self.head - self.tail
+    }
+
+    /// Bytes that may be promised now.
+    pub fn free(&self) -> u64 {
+        self.length.saturating_sub(self.live() + self.promised + GAP.min(self.length / 16))
+    }
+
+    /// Bytes that may ever be promised at once.
+    pub fn most(&self) -> u64 {
+        self.length - GAP.min(self.length / 16)
+    }
+
+    /// Promises `bytes`, if they are free.
+    #[must_use = "nothing was promised if this is false"]
+    pub fn promise(&mut self, bytes: u64) -> bool {
+        let free = self.free() >= bytes;
+        if free {
+            self.promised += bytes;
+        }
+        free
+    }
+
+    /// Takes back part of what was promised.
+    pub fn release(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.promised, "{bytes} of {} promised", self.promised);
+        self.promised = self.promised.saturating_sub(bytes);
+    }
+
+    /// Moves the head over `written` bytes, for which `promised` had been.
+    ///
+    /// # Panics
+    /// If it runs over the tail: what was written had not been promised.
+    pub fn write(&mut self, written: u64, promised: u64) {
+        debug_assert!(written <= promised, "{written} bytes written of {promised} promised");
+        self.release(promised);
+        self.head += written;
+        assert!(self.live() <= self.length, "the head of the log runs over its tail");
+    }
+
+    /// Everything before `position` is home and durable.
+    pub fn move_tail(&mut self, position: u64) {
+        debug_assert!(position <= self.head, "the tail overtakes the head");
+        self.tail = self.tail.max(position);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_promised_can_be_written() {
+        let mut space = Space::new(1 << 20, 5 << 20);
+        assert_eq!(space.free(), (1 << 20) - (64 << 10));
+        assert!(space.promise(900 << 10));
+        assert!(!space.promise(100 << 10));
+        space.write(800 << 10, 900 << 10);
+        assert_eq!((space.live(), space.free()), (800 << 10, (1 << 20) - (864 << 10)));
+        space.move_tail((5 << 20) + (800 << 10));
+        assert_eq!((space.live(), space.tail()), (0, space.head()));
+        space.move_tail(5 << 20);
+        assert_eq!(space.live(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "runs over its tail")]
+    #[cfg(not(debug_assertions))]
+    fn the_head_stops_at_the_tail() {
+        let mut space = Space::new(1 << 20, 0);
+        space.write(2 << 20, 2 << 20);
+    }
+}

@@ -1,0 +1,16 @@
+//! Moments and spans, as the pipeline's driver tells them.
+
+use core::ops::Add;
+use core::time::Duration;
+
+/// A moment: nanoseconds since one that the driver chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time(pub u64);
+
+impl Add<Duration> for Time {
+    type Output = Self;
+
+    fn add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
