@@ -8,12 +8,16 @@
 //!   seed.
 //! - [`Space`] keeps account of the log: how much of it is live, promised, and free.
 //!
+//! - [`Records`] cuts regions into log records.
+//!
 //! Nothing here knows what a checkpoint holds.
 
 mod pipeline;
+mod records;
 mod space;
 mod time;
 
 pub use pipeline::{Action, Failure, Generation, Need, Options, Pipeline, Seq};
+pub use records::{Records, Sealed, Shape};
 pub use space::Space;
 pub use time::Time;

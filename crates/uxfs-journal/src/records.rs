@@ -1,0 +1,283 @@
+//! Log records: regions of one transaction after another, cut into records of at most the log
+//! buffer's size.
+//!
+//! 1. A region is split over records only where it must be; each part but the last is a multiple of
+//!    4 bytes, and the first holds at least the first word of its item.
+//! 2. Every record is padded with zeroes to the log's stripe unit.
+//! 3. A batch has at most as many bytes as [`Shape::most_bytes`] says for what went into it.
+
+use std::ops::Range;
+
+use uxfs_format::log::{
+    CLIENT_LOG, HEADER_SPAN, OP_HEADER_LEN, OpFlags, OpHeader, RecordHeader, TransHeader,
+    UNMOUNT_PAYLOAD, seal,
+};
+use uxfs_format::{BASIC_BLOCK, Lsn};
+
+/// What all records of a mount have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of the log.
+    pub length: u64,
+    /// Bytes to whose multiples records are padded.
+    pub unit: u32,
+    /// Bytes of a log buffer, which is the longest record.
+    pub buffer: u32,
+    /// The volume's user-visible UUID.
+    pub uuid: [u8; 16],
+}
+
+impl Shape {
+    fn header_len(&self) -> usize {
+        (self.buffer.div_ceil(HEADER_SPAN).max(1) as usize) * BASIC_BLOCK
+    }
+
+    fn data_max(&self) -> usize {
+        let unit = self.unit.max(BASIC_BLOCK as u32);
+        (self.buffer / unit * unit) as usize - self.header_len()
+    }
+
+    /// Most bytes of the log that transactions of `regions` regions with `bytes` bytes in all take.
+    pub fn most_bytes(&self, transactions: u64, regions: u64, bytes: u64) -> u64 {
+        let own = (2 * OP_HEADER_LEN + OP_HEADER_LEN + 16) as u64;
+        let ops = transactions * own + regions * OP_HEADER_LEN as u64 + bytes;
+        // A record's end may stay empty where an operation does not begin, and a split costs a
+        // header more.
+        let usable = self.data_max() as u64 - 4 * OP_HEADER_LEN as u64;
+        let records = ops.div_ceil(usable) + 1;
+        let unit = u64::from(self.unit.max(BASIC_BLOCK as u32));
+        ops + records * (self.header_len() as u64 + 4 * OP_HEADER_LEN as u64) + 2 * unit
+    }
+
+    /// LSN of a position: bytes since the log was made.
+    pub fn lsn(&self, position: u64) -> Lsn {
+        let block = position % self.length / BASIC_BLOCK as u64;
+        Lsn::new((position / self.length) as u32, block as u32)
+    }
+
+    /// The position of an LSN.
+    pub fn position(&self, lsn: Lsn) -> u64 {
+        u64::from(lsn.cycle()) * self.length + u64::from(lsn.block()) * BASIC_BLOCK as u64
+    }
+}
+
+struct Record {
+    /// Its bytes in the batch, headers included.
+    bytes: Range<usize>,
+    ops: u32,
+}
+
+/// Records that are being put together.
+pub struct Records {
+    shape: Shape,
+    bytes: Vec<u8>,
+    done: Vec<Record>,
+    /// Where the record that is being filled starts.
+    start: usize,
+    ops: u32,
+    tid: u32,
+}
+
+impl Records {
+    /// Nothing yet; memory comes from `buffer`, which is emptied.
+    pub fn new(shape: Shape, mut buffer: Vec<u8>) -> Self {
+        buffer.clear();
+        let mut records = Self { shape, bytes: buffer, done: Vec::new(), start: 0, ops: 0, tid: 0 };
+        records.open();
+        records
+    }
+
+    fn open(&mut self) {
+        self.start = self.bytes.len();
+        self.bytes.resize(self.start + self.shape.header_len(), 0);
+        self.ops = 0;
+    }
+
+    fn room(&self) -> usize {
+        self.shape.header_len() + self.shape.data_max() - (self.bytes.len() - self.start)
+    }
+
+    fn close(&mut self) {
+        let unit = self.shape.unit.max(BASIC_BLOCK as u32) as usize;
+        let len = (self.bytes.len() - self.start).next_multiple_of(unit);
+        self.bytes.resize(self.start + len, 0);
+        self.done.push(Record { bytes: self.start..self.start + len, ops: self.ops });
+    }
+
+    fn op(&mut self, header: OpHeader, body: &[u8]) {
+        self.bytes.extend_from_slice(&header.encode());
+        self.bytes.extend_from_slice(body);
+        self.ops += 1;
+    }
+
+    fn make_room(&mut self, bytes: usize) {
+        if self.room() < bytes {
+            self.close();
+            self.open();
+        }
+    }
+
+    /// Begins a transaction.
+    pub fn begin(&mut self, tid: u32, regions: u32) {
+        self.tid = tid;
+        self.make_room(OP_HEADER_LEN);
+        self.op(OpHeader::new(tid, 0, OpFlags::START), &[]);
+        self.region(&TransHeader::new(tid, regions).encode());
+    }
+
+    /// Adds a region to the transaction.
+    pub fn region(&mut self, region: &[u8]) {
+        debug_assert!(region.len().is_multiple_of(4), "region of {} bytes", region.len());
+        let mut rest = region;
+        // At least the item's first word belongs to the first part.
+        self.make_room(OP_HEADER_LEN + rest.len().min(4));
+        let mut flags = OpFlags::empty();
+        loop {
+            let room = (self.room() - OP_HEADER_LEN) & !3;
+            if rest.len() <= room {
+                let end = if flags.is_empty() { flags } else { OpFlags::WAS_CONT | OpFlags::END };
+                return self.op(OpHeader::new(self.tid, rest.len() as u32, end), rest);
+            }
+            let (part, more) = rest.split_at(room);
+            self.op(OpHeader::new(self.tid, part.len() as u32, flags | OpFlags::CONTINUE), part);
+            self.close();
+            self.open();
+            rest = more;
+            flags = OpFlags::WAS_CONT;
+        }
+    }
+
+    /// Ends a transaction.
+    pub fn commit(&mut self) {
+        self.make_room(OP_HEADER_LEN);
+        self.op(OpHeader::new(self.tid, 0, OpFlags::COMMIT), &[]);
+    }
+
+    /// The one operation of the record that ends a mount.
+    pub fn unmount(&mut self, tid: u32) {
+        let len = UNMOUNT_PAYLOAD.len() as u32;
+        let header = OpHeader { tid, len, client: CLIENT_LOG, flags: OpFlags::UNMOUNT };
+        self.op(header, &UNMOUNT_PAYLOAD);
+    }
+
+    /// Finishes the records, of which the first goes to position `head`: headers, cycles, checksums.
+    /// `before` is the position of the record before.
+    pub fn seal(mut self, head: u64, tail: u64, before: Option<u64>) -> Sealed {
+        if self.ops > 0 {
+            self.close();
+        } else {
+            self.bytes.truncate(self.start);
+        }
+        let shape = self.shape;
+        let tail = shape.lsn(tail);
+        let mut before = before.map_or(u32::MAX, |position| shape.lsn(position).block());
+        let mut last = head;
+        for Record { bytes, ops } in &self.done {
+            last = head + bytes.start as u64;
+            let lsn = shape.lsn(last);
+            let mut header = RecordHeader::new(lsn, tail, shape.uuid, shape.buffer);
+            header.num_ops = *ops;
+            header.prev_block = before;
+            let to_end = (shape.length - last % shape.length) / BASIC_BLOCK as u64;
+            seal(&mut self.bytes[bytes.clone()], &header, to_end);
+            before = lsn.block();
+        }
+        Sealed { bytes: self.bytes, head, last, records: self.done }
+    }
+}
+
+/// Records as they go to the log.
+pub struct Sealed {
+    /// Their bytes, one record behind the other.
+    pub bytes: Vec<u8>,
+    /// Position of the first.
+    pub head: u64,
+    /// Position of the last.
+    pub last: u64,
+    records: Vec<Record>,
+}
+
+impl Sealed {
+    /// Cuts the records into parts of whole records, of at most `most` bytes where a record is not
+    /// longer than that.
+    pub fn parts(&self, most: usize) -> Vec<Range<usize>> {
+        let mut parts: Vec<Range<usize>> = Vec::new();
+        for Record { bytes, .. } in &self.records {
+            match parts.last_mut() {
+                Some(part) if bytes.end - part.start <= most => part.end = bytes.end,
+                _ => parts.push(bytes.clone()),
+            }
+        }
+        parts
+    }
+
+    /// Number of records.
+    pub fn count(&self) -> usize {
+        self.records.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uxfs_format::log::{Ops, restore_words};
+
+    use super::*;
+
+    fn shape(buffer: u32, unit: u32) -> Shape {
+        Shape { length: 8 << 20, unit, buffer, uuid: [7; 16] }
+    }
+
+    /// Everything that went in comes out, over record ends and the end of the log, within the bound.
+    #[test]
+    fn regions_come_back() {
+        for (buffer, unit, head) in [
+            (32 << 10, 1, 100 * 512u64),
+            (32 << 10, 32 << 10, 0),
+            (256 << 10, 4096, (8 << 20) - 8192),
+            (64 << 10, 512, (16 << 20) - 1024),
+        ] {
+            let shape = shape(buffer, unit);
+            let mut records = Records::new(shape, Vec::new());
+            let mut regions = Vec::new();
+            let mut bytes = 0;
+            records.begin(77, 300);
+            for n in 0..300usize {
+                let len = (n * n * 52 % 9000 + 4) & !3;
+                let region: Vec<u8> = (0..len).map(|at| (at * 31 + n) as u8).collect();
+                bytes += len as u64;
+                records.region(&region);
+                regions.push(region);
+            }
+            records.commit();
+            let sealed = records.seal(head, head, None);
+            assert!(sealed.bytes.len() as u64 <= shape.most_bytes(1, 300, bytes));
+            let mut found: Vec<Vec<u8>> = Vec::new();
+            let mut flags = Vec::new();
+            for Record { bytes, .. } in &sealed.records {
+                let mut record = sealed.bytes[bytes.clone()].to_vec();
+                assert!(record.len() <= buffer as usize);
+                assert!(record.len().is_multiple_of(unit.max(512) as usize));
+                let header = RecordHeader::parse(record.first_chunk().unwrap()).unwrap();
+                assert_eq!(shape.position(header.lsn), head + bytes.start as u64);
+                let (headers, data) = record.split_at_mut(shape.header_len());
+                restore_words(headers, data);
+                for op in Ops::new(data, header.num_ops) {
+                    let (op, body) = op.unwrap();
+                    assert_eq!(op.tid, 77);
+                    flags.push(op.flags);
+                    match found.last_mut() {
+                        Some(last) if op.flags.contains(OpFlags::WAS_CONT) => last.extend(body),
+                        _ => found.push(body.to_vec()),
+                    }
+                }
+            }
+            assert_eq!(flags.first(), Some(&OpFlags::START));
+            assert_eq!(flags.last(), Some(&OpFlags::COMMIT));
+            assert_eq!(found[2..302], regions[..]);
+            let parts = sealed.parts(1 << 20);
+            assert_eq!(parts.first().map(|p| p.start), Some(0));
+            assert_eq!(parts.last().map(|p| p.end), Some(sealed.bytes.len()));
+            assert!(parts.windows(2).all(|p| p[0].end == p[1].start));
+        }
+    }
+}
