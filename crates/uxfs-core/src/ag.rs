@@ -7,6 +7,7 @@ use uxfs_format::{AgBlock, AgIno, AgNo};
 use crate::buf::BufRef;
 use crate::error::Result;
 use crate::fs::Fs;
+use crate::journal::Busy;
 
 /// The lock of an allocation group, and what it protects: everything in the group but inodes in
 /// use and their blocks.
@@ -28,6 +29,8 @@ pub struct AgState {
     headers: Option<Headers>,
     /// Just behind the last extent allocated for data: where the next file goes on.
     pub next_data: Option<AgBlock>,
+    /// Blocks that were freed, but not durably.
+    pub(crate) busy: Busy,
     /// Chunk that last gave a free inode.
     pub last_chunk: Option<AgIno>,
 }

@@ -47,6 +47,19 @@ pub struct Content {
     pub kind: BufKind,
     /// The bytes.
     pub bytes: Box<[u8]>,
+    /// What the journal knows of it.
+    pub(crate) log: BufLog,
+}
+
+/// What the journal keeps with a buffer.
+#[derive(Default)]
+pub(crate) struct BufLog {
+    /// The checkpoint in which it changed last; 0 for none.
+    pub(crate) changed: u64,
+    /// One bit for every chunk that changed since the buffer was last home.
+    pub(crate) chunks: SmallVec<[u64; 1]>,
+    /// The checkpoint in which its block was freed; 0 while it lives.
+    pub(crate) died: u64,
 }
 
 impl core::ops::Deref for Content {
@@ -229,7 +242,7 @@ impl Cache {
         let bytes = if labelled { bytes } else { v4::lift(bytes, kind) };
         verify::check(&bytes, kind, daddr, &self.geo)?;
         self.check_owner(&bytes, kind, daddr, owner)?;
-        Ok(Content { kind, bytes })
+        Ok(Content { kind, bytes, log: BufLog::default() })
     }
 
     /// Does the buffer say that it belongs to `owner`, where buffers say such a thing?
@@ -270,7 +283,8 @@ impl Cache {
     /// ([`Cache::put_back`]) if the allocation is cancelled, and is retired when it is not.
     pub(crate) fn make(&self, pieces: Pieces, kind: BufKind) -> (BufRef, Option<BufRef>) {
         let len: usize = pieces.iter().map(|p| p.len as usize).sum();
-        let buf = Buf::new(pieces, Content { kind, bytes: vec![0; len].into_boxed_slice() });
+        let bytes = vec![0; len].into_boxed_slice();
+        let buf = Buf::new(pieces, Content { kind, bytes, log: BufLog::default() });
         let old = self.shard(buf.daddr()).lock().insert(buf.daddr().0, Arc::clone(&buf));
         if let Some(old) = &old {
             self.bytes.fetch_sub(old.len, Ordering::Relaxed);
@@ -414,7 +428,7 @@ impl Cache {
 
 /// Neighbouring pieces gathered into one write.
 #[derive(Default)]
-struct Run {
+pub(crate) struct Run {
     start: u64,
     bytes: Vec<u8>,
 }
@@ -422,7 +436,7 @@ struct Run {
 const RUN_MAX: usize = 1 << 20;
 
 impl Run {
-    fn add(&mut self, dev: &dyn BlockDev, daddr: Daddr, piece: &[u8]) -> Result<()> {
+    pub(crate) fn add(&mut self, dev: &dyn BlockDev, daddr: Daddr, piece: &[u8]) -> Result<()> {
         let follows = self.start + self.bytes.len() as u64 == daddr.bytes();
         if !follows || self.bytes.len() + piece.len() > RUN_MAX {
             self.put(dev)?;
@@ -432,7 +446,7 @@ impl Run {
         Ok(())
     }
 
-    fn put(&mut self, dev: &dyn BlockDev) -> Result<()> {
+    pub(crate) fn put(&mut self, dev: &dyn BlockDev) -> Result<()> {
         if self.bytes.is_empty() {
             return Ok(());
         }

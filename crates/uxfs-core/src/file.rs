@@ -101,7 +101,11 @@ impl Fs {
         self.before_data()?;
         let daddr = uxfs_format::Daddr(at >> 9);
         let written = self.dev.write_at(at, data);
-        written.map_err(|source| Error::Io { what: "writing data", daddr, source })
+        written.map_err(|source| Error::Io { what: "writing data", daddr, source })?;
+        if let Some(journal) = &self.journal {
+            journal.data_written();
+        }
+        Ok(())
     }
 
     /// The segment of a file that starts at byte `at`, ending before `end`.

@@ -16,6 +16,7 @@ use uxfs_format::features::{Incompat, LogIncompat, RoCompat, Version, describe};
 use uxfs_format::superblock::{self, Superblock};
 use uxfs_format::timestamp::Timestamp;
 use uxfs_format::{AgNo, Geometry, Place};
+use uxfs_journal::Shape;
 use uxfs_log::{Log, State};
 
 use crate::ag::AgCell;
@@ -24,6 +25,7 @@ use crate::clock::{Clock, Numbers};
 use crate::devices::{Device, Devices};
 use crate::error::{Error, Result};
 use crate::inode::Inodes;
+use crate::journal::{Journal, JournalOptions, LogPlace};
 use crate::log_state;
 use crate::primary;
 use crate::recovery::{self, Recovery};
@@ -49,6 +51,9 @@ pub struct OpenOptions {
     pub cache_bytes: usize,
     /// The volume is in the midst of a change of its length, and marked as needing repair by it.
     pub(crate) resuming: bool,
+    /// Log changes in the volume's journal, so that they survive a power cut; `None` brings them
+    /// home all at once instead, and marks the volume as needing repair meanwhile.
+    pub journal: Option<JournalOptions>,
 }
 
 impl Default for OpenOptions {
@@ -61,6 +66,7 @@ impl Default for OpenOptions {
             seed: None,
             cache_bytes: 64 << 20,
             resuming: false,
+            journal: None,
         }
     }
 }
@@ -86,6 +92,7 @@ pub struct Fs {
     pub(crate) scratch: Mutex<Vec<crate::tx::Scratch>>,
     pub(crate) numbers: Numbers,
     pub(crate) options: OpenOptions,
+    pub(crate) journal: Option<Journal>,
     ags: Vec<AgCell>,
     superblock: Mutex<Vec<u8>>,
     available: AtomicI64,
@@ -97,6 +104,8 @@ pub struct Fs {
     pub(crate) recovery: Option<Recovery>,
     /// Some inode got its first attribute: the superblock's version has to say so.
     attr_bit: AtomicBool,
+    /// The superblock changed in more than its counters, and that is not logged yet.
+    superblock_changed: AtomicBool,
     /// Is the volume marked as needing repair, or being overwritten?
     pub(crate) marked: Mutex<bool>,
     /// Blocks were freed that still belong to something on the device.
@@ -138,6 +147,7 @@ impl Fs {
             let problem = format!("{blocks} blocks of {size} on a device of {} bytes", dev.len());
             return Err(Error::corrupt("superblock", Place::Volume, problem));
         }
+        let mut place = None;
         if !options.norecovery && !options.unfinished {
             if sb.is_v4() || geo.log_start.0 == 0 {
                 log_state::require_clean(&devices, &geo, sb)?;
@@ -150,6 +160,8 @@ impl Fs {
                 if bounds.torn.is_some() {
                     return recovery::torn_at_start(&devices, &log, bounds, options);
                 }
+                let (cycle, block) = (bounds.head.cycle(), bounds.head.block());
+                place = Some(LogPlace { start: geo.fsb_daddr(geo.log_start), cycle, block });
             }
         }
         let realtime = devices.realtime_of(&geo)?;
@@ -161,7 +173,21 @@ impl Fs {
             (now.sec as u64).rotate_left(30) ^ u64::from(now.nsec)
         });
         let cache_bytes = options.cache_bytes;
+        let journal = match (place, options.journal) {
+            (Some(place), Some(journal)) if !read_only => {
+                let shape = Shape {
+                    length: u64::from(geo.log_blocks) << geo.block_log,
+                    unit: sb.logsunit.get().max(1),
+                    buffer: journal.buffer,
+                    uuid: sb.uuid,
+                };
+                Some(Journal::new(place, shape, journal, seed))
+            }
+            _ => None,
+        };
         Ok(Self {
+            journal,
+            superblock_changed: AtomicBool::new(false),
             bufs: Cache::new(Arc::clone(&dev), Arc::clone(&geo), cache_bytes),
             inodes: Inodes::new(cache_bytes / 4096),
             gate: RwLock::new(()),
@@ -304,7 +330,21 @@ impl Fs {
 
     /// Tells that there are extended attributes on the volume now.
     pub(crate) fn note_attr(&self) {
+        let bit = Version::ATTR.bits();
+        let known = || {
+            let sector = self.superblock.lock();
+            Superblock::view(&sector).is_some_and(|sb| sb.versionnum.get() & bit != 0)
+        };
+        if !self.attr_bit.load(Ordering::Relaxed) && !known() {
+            self.superblock_changed.store(true, Ordering::Release);
+        }
         self.attr_bit.store(true, Ordering::Relaxed);
+    }
+
+    /// Did the superblock change since this was last asked?
+    pub(crate) fn take_superblock_change(&self) -> bool {
+        self.superblock_changed.load(Ordering::Acquire)
+            && self.superblock_changed.swap(false, Ordering::AcqRel)
     }
 
     /// Fails if the volume may not be changed.

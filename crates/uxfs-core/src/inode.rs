@@ -20,6 +20,7 @@ use crate::buf::BufRef;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::hints::Hints;
+use crate::tx::Changed;
 
 /// A shared handle on an inode in memory.
 pub type InodeRef = Arc<RwLock<InodeState>>;
@@ -36,13 +37,28 @@ pub struct InodeState {
     /// What is remembered of a directory.
     pub(crate) hints: Hints,
     pub(crate) dirty: bool,
+    /// What the journal knows of it.
+    pub(crate) log: InodeLog,
+}
+
+/// What the journal keeps with an inode.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct InodeLog {
+    /// The checkpoint in which it changed last; 0 for none.
+    pub(crate) changed: u64,
+    /// What changed since it was last home.
+    pub(crate) parts: Changed,
+    /// Its place in a list of unlinked inodes changed since then.
+    pub(crate) unlinked: bool,
+    /// The checkpoint in which its chunk was given back; 0 while that is there.
+    pub(crate) died: u64,
 }
 
 impl InodeState {
     /// A new inode with empty forks.
     pub(crate) fn new(ino: Ino, core: InodeCore, geo: &Geometry) -> Self {
         let literal = vec![0; geo.literal_len()].into_boxed_slice();
-        Self { ino, core, literal, hints: Hints::default(), dirty: false }
+        Self { ino, core, literal, hints: Hints::default(), dirty: false, log: InodeLog::default() }
     }
 
     /// The bytes of a fork.
@@ -214,6 +230,26 @@ impl Inodes {
         }
     }
 
+    /// A dirty inode was written, and has not changed since.
+    pub(crate) fn came_home(&self, state: &mut InodeState) {
+        if core::mem::take(&mut state.dirty) {
+            self.epoch.fetch_add(1, Ordering::AcqRel);
+            if self.dirty.lock().remove(&state.ino.0).is_some() {
+                self.dirty_count.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The inodes in memory of `count` from `first` on.
+    pub(crate) fn in_memory(&self, first: Ino, count: u32) -> Vec<(Ino, InodeRef)> {
+        let all = (first.0..first.0 + u64::from(count)).map(Ino);
+        all.filter_map(|ino| {
+            let shard = self.shard(ino).lock();
+            shard.slots.get(&ino.0).map(|slot| (ino, Arc::clone(&slot.cell)))
+        })
+        .collect()
+    }
+
     /// Writes all dirty inodes into their cluster buffers. The caller has shut out transactions.
     pub(crate) fn flush(&self, fs: &Fs) -> Result<()> {
         let dirty = core::mem::take(&mut *self.dirty.lock());
@@ -248,7 +284,7 @@ fn blocks_of(geo: &Geometry, first: Ino, count: u32) -> core::ops::RangeInclusiv
 }
 
 /// Where an inode lies: the address of its cluster and its offset there.
-fn locate(geo: &Geometry, ino: Ino) -> (uxfs_format::Daddr, usize) {
+pub(crate) fn locate(geo: &Geometry, ino: Ino) -> (uxfs_format::Daddr, usize) {
     let (block, offset) = geo.cluster_of(geo.ino_agino(ino));
     (geo.ag_daddr(geo.ino_ag(ino), block), offset)
 }
@@ -278,5 +314,6 @@ fn read(fs: &Fs, ino: Ino) -> Result<InodeState> {
         literal: raw[fs.geo.inode_core_len()..].into(),
         hints: Hints::default(),
         dirty: false,
+        log: InodeLog::default(),
     })
 }

@@ -24,6 +24,7 @@ pub mod fs;
 mod hints;
 mod ialloc;
 pub mod inode;
+pub mod journal;
 mod log_state;
 pub mod ops;
 mod primary;

@@ -94,7 +94,7 @@ fn take_all(fs: &Fs, ag: AgNo, max: u32, rng: &mut Rng) -> Vec<(AgBlock, u32)> {
         tx.lock_ag(ag).unwrap();
         for _ in 0..100 {
             let near = AgBlock(rng.below(fs.geo.ag_blocks.into()) as u32);
-            let want = Want { min: 1, max, align: 1, near, keep: 0 };
+            let want = Want { min: 1, max, align: 1, near, keep: 0, idle: false };
             let owner = Owner::Special(RmapOwner::INOBT);
             match alloc::alloc_in(&mut tx, ag, &want, owner).unwrap() {
                 Some(extent) => taken.push(extent),

@@ -35,6 +35,7 @@ use crate::defer::Deferred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{InodeRef, InodeState};
+use crate::journal::Journal;
 
 /// Granularity at which changes to buffers are recorded: that of XFS' log.
 pub const CHUNK: usize = 128;
@@ -120,6 +121,11 @@ pub struct Tx<'fs> {
     counters: Counters,
     gone: Vec<(Ino, u32)>,
     made: Vec<(Ino, u32)>,
+    /// Blocks given back, and chunks of inodes made, for the journal.
+    freed: SmallVec<[(AgNo, uxfs_format::AgBlock, u32); 4]>,
+    chunks_made: SmallVec<[uxfs_format::log::Icreate; 1]>,
+    /// Bytes of the log that are promised to it.
+    promised: u64,
     done: bool,
     rolled: bool,
     /// Shut out while everything is written back. Last: it opens after all other locks.
@@ -133,8 +139,14 @@ impl<'fs> Tx<'fs> {
     /// [`Error::NoSpace`] if they are not there, [`Error::ReadOnly`], [`Error::Shutdown`].
     pub fn begin(fs: &'fs Fs, blocks: u64) -> Result<Self> {
         fs.check_writable()?;
+        let promised = fs.promise_log(blocks)?;
         let gate = fs.gate.read();
-        fs.reserve(blocks)?;
+        if let Err(error) = fs.reserve(blocks) {
+            if let Some(journal) = &fs.journal {
+                journal.release(promised);
+            }
+            return Err(error);
+        }
         let scratch = fs.scratch.lock().pop().unwrap_or_default();
         Ok(Self {
             fs,
@@ -149,6 +161,9 @@ impl<'fs> Tx<'fs> {
             counters: Counters::default(),
             gone: Vec::new(),
             made: Vec::new(),
+            freed: SmallVec::new(),
+            chunks_made: SmallVec::new(),
+            promised,
             done: false,
             rolled: false,
             _gate: gate,
@@ -229,7 +244,7 @@ impl<'fs> Tx<'fs> {
         let mut guard = cell.write_arc();
         // A free inode that is still in memory comes back if the transaction is cancelled.
         let before = left.map(|state| {
-            let state = InodeState { dirty: guard.dirty, ..state };
+            let state = InodeState { dirty: guard.dirty, log: guard.log, ..state };
             Box::new(core::mem::replace(&mut *guard, state))
         });
         let slot = self.join(cell, guard, before.is_none());
@@ -546,6 +561,9 @@ impl<'fs> Tx<'fs> {
     }
 
     fn settle(&mut self) {
+        if let Some(journal) = &self.fs.journal {
+            self.log(journal);
+        }
         self.undo_chunks.clear();
         self.undo_bytes.clear();
         for entry in self.bufs.drain(..) {
@@ -579,6 +597,70 @@ impl<'fs> Tx<'fs> {
         self.reserved = left;
         self.counters = Counters::default();
     }
+
+    /// Takes what changed into the gathering checkpoint.
+    fn log(&mut self, journal: &Journal) {
+        let mut context = journal.context();
+        let context = &mut *context;
+        for entry in &self.bufs {
+            if entry.stale {
+                context.cancel(&entry.buf);
+            } else if entry.chunks.iter().any(|word| *word != 0) {
+                context.buffer(&entry.buf, &entry.chunks, entry.fresh);
+            }
+        }
+        for entry in self.inodes.iter_mut().filter(|entry| !entry.changed.is_empty()) {
+            let (mut parts, mut unlinked) = (entry.changed, false);
+            if let Some(before) = &entry.before {
+                let (old, new) = (&before.core, &entry.guard.core);
+                unlinked = old.next_unlinked != new.next_unlinked;
+                if old.forkoff != new.forkoff {
+                    parts |= Changed::DATA | Changed::ATTR;
+                }
+            }
+            context.inode(&entry.cell, &mut entry.guard, parts, unlinked);
+        }
+        for (first, count) in &self.gone {
+            for (ino, cell) in self.fs.inodes.in_memory(*first, *count) {
+                let mine = self.inodes.iter_mut().find(|entry| Arc::ptr_eq(&entry.cell, &cell));
+                context.inode_gone(ino, cell, mine.map(|entry| &mut *entry.guard));
+            }
+        }
+        for chunk in self.chunks_made.drain(..) {
+            context.chunk(chunk);
+        }
+        if self.fs.take_superblock_change() {
+            context.superblock();
+        }
+        let seq = context.seq.0;
+        for (ag, start, len) in self.freed.drain(..) {
+            if let Some((_, state)) = self.ags.iter_mut().find(|(held, _)| *held == ag) {
+                state.busy.add(journal, seq, start, len);
+            }
+        }
+        journal.committed(context, &mut self.promised);
+    }
+
+    /// Notes that blocks were given back to a held group's free space.
+    pub(crate) fn note_freed(&mut self, ag: AgNo, start: uxfs_format::AgBlock, len: u32) {
+        if self.fs.journal.is_some() {
+            self.freed.push((ag, start, len));
+        }
+    }
+
+    /// Forgets which blocks of a held group are not busy any more.
+    pub(crate) fn settle_busy(&mut self, ag: AgNo) {
+        if let Some(journal) = &self.fs.journal {
+            self.ag_mut(ag).busy.settle(journal);
+        }
+    }
+
+    /// Notes that a chunk of inodes was made.
+    pub(crate) fn note_chunk(&mut self, chunk: uxfs_format::log::Icreate) {
+        if self.fs.journal.is_some() {
+            self.chunks_made.push(chunk);
+        }
+    }
 }
 
 impl Tx<'_> {
@@ -601,6 +683,9 @@ impl Tx<'_> {
 impl Drop for Tx<'_> {
     /// A transaction that was not committed puts everything back.
     fn drop(&mut self) {
+        if let Some(journal) = &self.fs.journal {
+            journal.release(core::mem::take(&mut self.promised));
+        }
         if self.done {
             self.give_back_scratch();
             self.fs.apply(self.reserved, Counters::default(), 0);

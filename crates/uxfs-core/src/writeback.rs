@@ -23,8 +23,8 @@ const DIRTY_MAX: usize = 96 << 20;
 const DIRTY_INODES_MAX: usize = 64 << 10;
 
 impl Fs {
-    /// Writes all changes and the superblock, and flushes the device: afterwards the volume on the
-    /// device is whole.
+    /// Brings all changes to stable storage: into the log, or home if there is no journal; then the
+    /// volume on the device is whole afterwards.
     ///
     /// # Errors
     /// Of the device, or a structure that fails its check before it is written.
@@ -32,6 +32,9 @@ impl Fs {
         self.check_running()?;
         if self.options.read_only {
             return Ok(());
+        }
+        if self.journal.is_some() {
+            return self.wait(self.ticket());
         }
         let _alone = self.gate.write();
         self.sync_alone()
@@ -56,6 +59,10 @@ impl Fs {
         if self.options.read_only {
             return Ok(());
         }
+        if let Some(journal) = &self.journal {
+            self.check_running()?;
+            return self.close_journal(journal);
+        }
         self.sync()?;
         if self.options.unfinished {
             let _alone = self.gate.write();
@@ -69,6 +76,9 @@ impl Fs {
     /// Writes changes if too many have gathered in memory. Called after each operation, when its
     /// locks are gone.
     pub(crate) fn balance(&self) -> Result<()> {
+        if let Some(journal) = &self.journal {
+            return self.balance_journal(journal);
+        }
         if !self.much_dirty() {
             return Ok(());
         }
@@ -78,6 +88,26 @@ impl Fs {
             return Ok(());
         }
         self.write_all().map(|_| ())
+    }
+
+    /// Drives the journal if something is due, and sends objects home if too much is not.
+    fn balance_journal(&self, journal: &crate::journal::Journal) -> Result<()> {
+        self.drive_on(journal)?;
+        let (live, _) = journal.load();
+        if self.much_dirty() || live > journal.comfortable() {
+            return self.settle_journal(journal);
+        }
+        Ok(())
+    }
+
+    /// Writes the superblock where it lies.
+    pub(crate) fn put_superblock_home(&self) -> Result<()> {
+        self.put_superblock(false)
+    }
+
+    /// Flushes the device.
+    pub(crate) fn flush_device(&self) -> Result<()> {
+        self.flush()
     }
 
     fn much_dirty(&self) -> bool {
@@ -103,6 +133,9 @@ impl Fs {
     /// To be called before data is written into blocks: if any were freed since the last
     /// write-back, these may still belong to something on the device.
     pub(crate) fn before_data(&self) -> Result<()> {
+        if self.journal.is_some() {
+            return Ok(());
+        }
         if self.freed.load(Ordering::Acquire) { self.mark_in_danger() } else { Ok(()) }
     }
 
@@ -154,9 +187,15 @@ impl Fs {
             return Err(Error::Invalid("a label has at most 12 bytes"));
         }
         self.check_writable()?;
+        if let Some(journal) = &self.journal {
+            self.settle_journal(journal)?;
+        }
         let _alone = self.gate.write();
-        // The superblock's counters go along with the label, so all they count goes first.
-        self.sync_alone()?;
+        // The superblock's counters go along with the label, so all they count goes first; with a
+        // journal, recovery counts anew.
+        if self.journal.is_none() {
+            self.sync_alone()?;
+        }
         let mut fname = [0; 12];
         fname[..label.len()].copy_from_slice(label);
         self.edit_copies(|sb| sb.fname = fname)?;

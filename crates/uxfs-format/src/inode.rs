@@ -445,11 +445,12 @@ impl InodeCore {
     /// # Panics
     /// If `raw` is shorter than a core.
     pub fn encode(&self, raw: &mut [u8], ino: Ino, uuid: &Uuid) {
-        self.encode_fields(&mut raw[..CORE_LEN], ino, uuid);
+        self.encode_core(&mut raw[..CORE_LEN], ino, uuid);
         crc::stamp(raw, CRC_OFFSET);
     }
 
-    fn encode_fields(&self, raw: &mut [u8], ino: Ino, uuid: &Uuid) {
+    /// As [`InodeCore::encode`], the core alone, without a checksum.
+    pub fn encode_core(&self, raw: &mut [u8], ino: Ino, uuid: &Uuid) {
         let bigtime = self.flags2.contains(Flags2::BIGTIME);
         let time = |t: Timestamp| if bigtime { t.to_bigtime() } else { t.to_legacy() };
         let mut put = |at: usize, bytes: &[u8]| raw[at..at + bytes.len()].copy_from_slice(bytes);

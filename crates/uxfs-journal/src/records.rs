@@ -9,8 +9,8 @@
 use std::ops::Range;
 
 use uxfs_format::log::{
-    CLIENT_LOG, HEADER_SPAN, OP_HEADER_LEN, OpFlags, OpHeader, RecordHeader, TransHeader,
-    UNMOUNT_PAYLOAD, seal,
+    CLIENT_LOG, HEADER_SPAN, OP_HEADER_LEN, OpFlags, OpHeader, RecordHeader, TRANS_HEADER_LEN,
+    TransHeader, UNMOUNT_PAYLOAD, seal,
 };
 use uxfs_format::{BASIC_BLOCK, Lsn};
 
@@ -76,13 +76,18 @@ pub struct Records {
     start: usize,
     ops: u32,
     tid: u32,
+    /// Where the transaction's header lies, and the regions since.
+    header: usize,
+    regions: u32,
 }
 
 impl Records {
     /// Nothing yet; memory comes from `buffer`, which is emptied.
     pub fn new(shape: Shape, mut buffer: Vec<u8>) -> Self {
         buffer.clear();
-        let mut records = Self { shape, bytes: buffer, done: Vec::new(), start: 0, ops: 0, tid: 0 };
+        let done = Vec::new();
+        let mut records =
+            Self { shape, bytes: buffer, done, start: 0, ops: 0, tid: 0, header: 0, regions: 0 };
         records.open();
         records
     }
@@ -118,17 +123,21 @@ impl Records {
     }
 
     /// Begins a transaction.
-    pub fn begin(&mut self, tid: u32, regions: u32) {
+    pub fn begin(&mut self, tid: u32) {
         self.tid = tid;
-        self.make_room(OP_HEADER_LEN);
+        // Its header is not split, so that the number of regions can be put into it.
+        self.make_room(OP_HEADER_LEN + OP_HEADER_LEN + TRANS_HEADER_LEN);
         self.op(OpHeader::new(tid, 0, OpFlags::START), &[]);
-        self.region(&TransHeader::new(tid, regions).encode());
+        self.region(&TransHeader::new(tid, 0).encode());
+        self.header = self.bytes.len() - TRANS_HEADER_LEN;
+        self.regions = 0;
     }
 
     /// Adds a region to the transaction.
     pub fn region(&mut self, region: &[u8]) {
         debug_assert!(region.len().is_multiple_of(4), "region of {} bytes", region.len());
         let mut rest = region;
+        self.regions += 1;
         // At least the item's first word belongs to the first part.
         self.make_room(OP_HEADER_LEN + rest.len().min(4));
         let mut flags = OpFlags::empty();
@@ -151,6 +160,8 @@ impl Records {
     pub fn commit(&mut self) {
         self.make_room(OP_HEADER_LEN);
         self.op(OpHeader::new(self.tid, 0, OpFlags::COMMIT), &[]);
+        let header = TransHeader::new(self.tid, self.regions).encode();
+        self.bytes[self.header..self.header + TRANS_HEADER_LEN].copy_from_slice(&header);
     }
 
     /// The one operation of the record that ends a mount.
@@ -240,7 +251,7 @@ mod tests {
             let mut records = Records::new(shape, Vec::new());
             let mut regions = Vec::new();
             let mut bytes = 0;
-            records.begin(77, 300);
+            records.begin(77);
             for n in 0..300usize {
                 let len = (n * n * 52 % 9000 + 4) & !3;
                 let region: Vec<u8> = (0..len).map(|at| (at * 31 + n) as u8).collect();

@@ -84,6 +84,13 @@ impl Space {
         assert!(self.live() <= self.length, "the head of the log runs over its tail");
     }
 
+    /// Moves head and tail over the record that ends a mount, for which nothing is promised.
+    pub fn finish(&mut self, written: u64) {
+        debug_assert_eq!((self.live(), self.promised), (0, 0), "something is left in the log");
+        self.head += written;
+        self.tail = self.head;
+    }
+
     /// Everything before `position` is home and durable.
     pub fn move_tail(&mut self, position: u64) {
         debug_assert!(position <= self.head, "the tail overtakes the head");

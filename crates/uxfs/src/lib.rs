@@ -107,6 +107,7 @@ pub use uxfs_archive as archive;
 pub use uxfs_core::{
     Content, Device, Devices, Error, Fallocate, Fs, Fsx, NAME_MAX, NewInode, OpenOptions, Recovery,
     RenameFlags, Result, Segment, SetAttr, Stat, StatFs, Times, XattrMode, Xflags, clock, dir,
+    journal,
 };
 pub use uxfs_disk as disk;
 pub use uxfs_format as format;

@@ -9,6 +9,7 @@ use super::freelist;
 use crate::btree::Bno;
 use crate::btree::{BnoTree, Cnt, CntTree, Cursor, Env};
 use crate::error::Result;
+use crate::journal::Busy;
 use crate::tx::Tx;
 
 /// What is wanted of a group.
@@ -24,14 +25,28 @@ pub(crate) struct Want {
     pub(crate) near: AgBlock,
     /// Blocks that must stay free in the group.
     pub(crate) keep: u32,
+    /// It is to be written at once: blocks whose freeing is not durable will not do.
+    pub(crate) idle: bool,
 }
 
 /// How many free extents to look at on either side of the wished place.
 const NEIGHBOURS: usize = 8;
 
 impl Want {
-    /// What of a free extent could serve: start and length, `None` if too little.
-    fn fit(&self, free: &FreeExtent) -> Option<(AgBlock, u32)> {
+    /// What of a free extent could serve: start and length, `None` if too little. `busy` are the
+    /// blocks to be left alone.
+    fn fit(&self, free: &FreeExtent, busy: &Busy) -> Option<(AgBlock, u32)> {
+        if !self.idle || busy.is_empty() {
+            return self.fit_in(free);
+        }
+        let (start, len) = busy.longest_idle(free.start.0, free.len);
+        if len == 0 {
+            return None;
+        }
+        self.fit_in(&FreeExtent { start: AgBlock(start), len })
+    }
+
+    fn fit_in(&self, free: &FreeExtent) -> Option<(AgBlock, u32)> {
         let end = u64::from(free.start.0) + u64::from(free.len);
         let from = |at: u32| {
             let start = u64::from(at).next_multiple_of(self.align.into());
@@ -64,6 +79,7 @@ pub(crate) fn take(tx: &mut Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<(AgB
         return Ok(None);
     }
     let want = Want { max: want.max.min(spare), ..*want };
+    tx.settle_busy(ag);
     let Some((free, start, len)) = find(tx, ag, &want)? else { return Ok(None) };
     carve(tx, ag, free, start, len)?;
     Ok(Some((start, len)))
@@ -75,7 +91,7 @@ pub(super) fn take_for_freelist(
     ag: AgNo,
     max: u32,
 ) -> Result<Option<(AgBlock, u32)>> {
-    let want = Want { min: 1, max, align: 1, near: AgBlock(0), keep: 0 };
+    let want = Want { min: 1, max, align: 1, near: AgBlock(0), keep: 0, idle: false };
     // The smallest extent that is enough, to keep the long ones whole.
     let Some((free, start, len)) = find_by_len(tx, ag, &want)? else { return Ok(None) };
     carve(tx, ag, free, start, len)?;
@@ -95,7 +111,7 @@ fn find(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
 fn find_near(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
     let (env, tree) = (Env::Tx(tx), BnoTree::new(ag));
     let full = |free: &FreeExtent| {
-        let (start, len) = want.fit(free)?;
+        let (start, len) = want.fit(free, &tx.ag(ag).busy)?;
         (len == want.max).then_some((*free, start, len))
     };
     let key = (want.near.0, u32::MAX);
@@ -143,7 +159,7 @@ fn find_by_len(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
     let (env, tree) = (Env::Tx(tx), CntTree::new(ag));
     let mut cursor = Cursor::<CntTree>::seek(env, &tree, &(want.max, 0))?;
     while let Some(free) = cursor.rec(env, &tree) {
-        if let Some((start, len)) = want.fit(&free)
+        if let Some((start, len)) = want.fit(&free, &tx.ag(ag).busy)
             && len == want.max
         {
             return Ok(Some((free, start, len)));
@@ -159,7 +175,7 @@ fn find_by_len(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
         if free.len <= best_len || free.len < want.min {
             break;
         }
-        if let Some((start, len)) = want.fit(&free)
+        if let Some((start, len)) = want.fit(&free, &tx.ag(ag).busy)
             && len > best_len
         {
             best = Some((free, start, len));

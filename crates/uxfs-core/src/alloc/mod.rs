@@ -93,7 +93,7 @@ pub(crate) fn alloc_block(
     near: AgBlock,
     owner: RmapOwner,
 ) -> Result<AgBlock> {
-    let want = Want { min: 1, max: 1, align: 1, near, keep: 0 };
+    let want = Want { min: 1, max: 1, align: 1, near, keep: 0, idle: false };
     match alloc_in(tx, ag, &want, Owner::Special(owner))? {
         Some((block, _)) => Ok(block),
         None => Err(Error::NoSpace),
@@ -146,7 +146,8 @@ pub(crate) fn alloc_anywhere(
                 Goal::Near(fsb) if ag == first => geo.fsb_agblock(fsb),
                 _ => stream_start(tx, ag),
             };
-            let want = Want { min: least, max: clamp(max), align: 1, near, keep };
+            let idle = matches!(owner, Owner::Fork { .. });
+            let want = Want { min: least, max: clamp(max), align: 1, near, keep, idle };
             if let Some((start, len)) = alloc_in(tx, ag, &want, owner)? {
                 if matches!(goal, Goal::Stream(_)) {
                     tx.ag_mut(ag).next_data = Some(start.plus(len));
@@ -265,6 +266,7 @@ pub(crate) fn free_now(
         freelist::fix(tx, ag)?;
     }
     free_extent(tx, ag, start, len)?;
+    tx.note_freed(ag, start, len);
     tx.fs().freed.store(true, Ordering::Release);
     tx.count(Counters { fdblocks: len.into(), ..Counters::default() });
     Ok(())

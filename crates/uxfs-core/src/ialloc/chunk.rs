@@ -5,6 +5,7 @@ use std::sync::Arc;
 use uxfs_format::btree::{InodeChunk, RmapOwner};
 use uxfs_format::geometry::CHUNK_INODES;
 use uxfs_format::inode::InodeCore;
+use uxfs_format::log::Icreate;
 use uxfs_format::verify::BufKind;
 use uxfs_format::{AgBlock, AgIno, AgNo};
 
@@ -24,7 +25,8 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
     let owner = Owner::Special(RmapOwner::INODES);
     let near = geo.agino_block(near);
     let blocks = geo.chunk_blocks();
-    let want = Want { min: blocks, max: blocks, align: geo.inode_align, near, keep: 0 };
+    let want =
+        Want { min: blocks, max: blocks, align: geo.inode_align, near, keep: 0, idle: false };
     if let Some((start, _)) = alloc::alloc_in(tx, ag, &want, owner)? {
         init(tx, ag, start, blocks);
         // With large blocks, one holds several chunks.
@@ -48,7 +50,7 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
         return Ok(None);
     }
     let part = geo.sparse_align;
-    let want = Want { min: part, max: part, align: part, near, keep: 0 };
+    let want = Want { min: part, max: part, align: part, near, keep: 0, idle: false };
     let Some((start, _)) = alloc::alloc_in(tx, ag, &want, owner)? else { return Ok(None) };
     // The chunk's window must lie inside the group, behind its headers' alignment.
     let window = start.0 / blocks * blocks;
@@ -132,6 +134,14 @@ fn init(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, blocks: u32) {
             tx.fs().inodes.forget(ino);
         }
     }
+    tx.note_chunk(Icreate {
+        ag,
+        agbno: start,
+        count: blocks << geo.inopb_log,
+        isize: geo.inode_size,
+        length: blocks,
+        generation,
+    });
     let first = AgIno(start.0 << geo.inopb_log);
     tx.admit_inodes(geo.ino(ag, first), blocks << geo.inopb_log);
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use uxfs::disk::{FileDev, OpenMode};
 use uxfs::format::timestamp::Timestamp;
+use uxfs::journal::JournalOptions;
 use uxfs::{Fs, OpenOptions, clock::Clock, mkfs};
 use uxfs_oracle::Xfsprogs;
 
@@ -75,6 +76,7 @@ impl Volume {
         options.clock = Clock::Fixed(Timestamp { sec: now, nsec: 123_456_789 });
         options.seed = Some(now as u64);
         options.cache_bytes = cache_bytes;
+        options.journal = (setting("UXFS_JOURNAL", 0) > 0).then(JournalOptions::default);
         self.open_with(options)
     }
 

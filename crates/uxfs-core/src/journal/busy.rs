@@ -1,0 +1,102 @@
+//! Blocks that were freed, but not durably: until they are, they still belong to something on the
+//! device, and data must not be written into them.
+//!
+//! A block stays busy until the checkpoint that frees it is durable, and until every write in
+//! place that was under way when it was freed has ended: one of them may be of what it held.
+//!
+//! Metadata may go into busy blocks, because it is written in place only after its own checkpoint,
+//! which is not earlier than the one that freed them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use uxfs_format::AgBlock;
+
+use super::Journal;
+
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    len: u32,
+    /// The checkpoint that frees it.
+    seq: u64,
+    /// Batches of writes in place that had begun.
+    batch: u64,
+}
+
+/// The busy blocks of an allocation group.
+#[derive(Default)]
+pub(crate) struct Busy {
+    ranges: BTreeMap<u32, Range>,
+}
+
+impl Busy {
+    /// Blocks were freed in checkpoint `seq`.
+    pub(crate) fn add(&mut self, journal: &Journal, seq: u64, start: AgBlock, len: u32) {
+        let batch = journal.batches_begun.load(Ordering::Acquire);
+        // Blocks freed again were taken for metadata in between; the later free counts for all.
+        let mut from = start.0;
+        let mut end = start.0 + len;
+        while let Some((&at, range)) = self.ranges.range(..=end).next_back() {
+            if at + range.len < from {
+                break;
+            }
+            from = from.min(at);
+            end = end.max(at + range.len);
+            self.ranges.remove(&at);
+        }
+        self.ranges.insert(from, Range { len: end - from, seq, batch });
+    }
+
+    /// Is nothing busy, as far as known?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Forgets what is not busy any more.
+    pub(crate) fn settle(&mut self, journal: &Journal) {
+        if !self.ranges.is_empty() {
+            let ended = journal.batches_ended.load(Ordering::Acquire);
+            self.ranges.retain(|_, r| !journal.is_durable(r.seq) || ended < r.batch);
+        }
+    }
+
+    /// The longest run of blocks in `start..start + len` that are not busy.
+    pub(crate) fn longest_idle(&self, start: u32, len: u32) -> (u32, u32) {
+        let end = start + len;
+        let mut best = (start, 0);
+        let mut at = start;
+        let before = self.ranges.range(..start).next_back();
+        let inside = self.ranges.range(start..end);
+        for (&from, range) in before.into_iter().chain(inside) {
+            if from > at && from - at > best.1 {
+                best = (at, from - at);
+            }
+            at = at.max(from + range.len);
+        }
+        if end > at && end - at > best.1 {
+            best = (at, end - at);
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn busy(ranges: &[(u32, u32)]) -> Busy {
+        let range = |len| Range { len, seq: 1, batch: 0 };
+        Busy { ranges: ranges.iter().map(|(at, len)| (*at, range(*len))).collect() }
+    }
+
+    #[test]
+    fn idle_parts_of_free_space() {
+        let b = busy(&[(10, 5), (20, 10), (50, 1)]);
+        assert_eq!(b.longest_idle(0, 100), (51, 49));
+        assert_eq!(b.longest_idle(0, 45), (30, 15));
+        assert_eq!(b.longest_idle(12, 10), (15, 5));
+        assert_eq!(b.longest_idle(20, 10), (20, 0));
+        assert_eq!(b.longest_idle(25, 3), (25, 0));
+        assert_eq!(b.longest_idle(60, 3), (60, 3));
+    }
+}

@@ -1,0 +1,228 @@
+//! What the gathering checkpoint holds: the committed item list.
+//!
+//! 1. An object is in it once, however often it changes; what is logged of it is all that changed
+//!    since it was last home, so that the log's tail can pass its earlier copies.
+//! 2. Objects are taken in while their transaction still holds them, and looked at again when the
+//!    checkpoint is cut, when no transaction is open.
+//! 3. What is promised of the log for it is never less than it will take.
+
+use std::collections::BTreeMap;
+
+use uxfs_format::log::{CHUNK, Icreate};
+use uxfs_format::verify::BufKind;
+use uxfs_format::{Daddr, Ino};
+use uxfs_journal::{Seq, Shape};
+
+use crate::buf::BufRef;
+use crate::inode::{InodeRef, InodeState};
+use crate::tx::Changed;
+
+/// Regions of an inode's item, and of that of its place in a list of unlinked ones.
+const INODE_REGIONS: u64 = 4 + 2;
+/// Bytes of an inode's item besides its forks.
+const INODE_BYTES: u64 = 56 + 176 + 2 * 72 + 8 + 36 + CHUNK as u64;
+/// Bytes of the item that cancels a buffer.
+const CANCEL_BYTES: u64 = 84;
+/// Bytes of the item that makes a chunk.
+const ICREATE_BYTES: u64 = 28;
+/// Bytes of the superblock's item.
+const SUPERBLOCK_BYTES: u64 = 24 + 384;
+
+/// Something that the journal follows until it is home.
+#[derive(Clone)]
+pub(crate) enum Handle {
+    /// A metadata buffer.
+    Buf(BufRef),
+    /// An inode.
+    Inode(Ino, InodeRef),
+    /// The primary superblock.
+    Superblock,
+}
+
+/// By what the journal knows an object: its kind, and its address or number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Key {
+    /// The primary superblock.
+    Superblock,
+    /// A buffer, by its address.
+    Buf(u64),
+    /// An inode, by its number.
+    Inode(u64),
+}
+
+impl Handle {
+    /// The object's key.
+    pub(crate) fn key(&self) -> Key {
+        match self {
+            Self::Buf(buf) => Key::Buf(buf.daddr().0),
+            Self::Inode(ino, _) => Key::Inode(ino.0),
+            Self::Superblock => Key::Superblock,
+        }
+    }
+
+    /// Are they the same object in memory?
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Buf(a), Self::Buf(b)) => std::sync::Arc::ptr_eq(a, b),
+            (Self::Inode(_, a), Self::Inode(_, b)) => std::sync::Arc::ptr_eq(a, b),
+            (Self::Superblock, Self::Superblock) => true,
+            _ => false,
+        }
+    }
+}
+
+/// The gathering checkpoint.
+pub(crate) struct Context {
+    /// Its number.
+    pub(crate) seq: Seq,
+    /// Objects that changed.
+    pub(crate) objects: Vec<Handle>,
+    /// Chunks of inodes that were made, and the buffers they lie in.
+    pub(crate) chunks: Vec<Icreate>,
+    /// Buffers whose blocks were freed: address and bytes.
+    pub(crate) cancelled: BTreeMap<(Daddr, usize), ()>,
+    /// Remote attribute values: not logged, but written before the checkpoint is.
+    pub(crate) values: Vec<BufRef>,
+    /// Objects that are no more: followed until this is durable.
+    pub(crate) gone: Vec<Handle>,
+    /// Promised of the log for what is in it.
+    pub(crate) promised: u64,
+    superblock: bool,
+    regions: u64,
+    bytes: u64,
+}
+
+impl Context {
+    /// An empty one.
+    pub(crate) fn new(seq: Seq) -> Self {
+        Self {
+            seq,
+            objects: Vec::new(),
+            chunks: Vec::new(),
+            cancelled: BTreeMap::new(),
+            values: Vec::new(),
+            gone: Vec::new(),
+            promised: 0,
+            superblock: false,
+            regions: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Is there nothing in it?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+            && self.chunks.is_empty()
+            && self.cancelled.is_empty()
+            && self.values.is_empty()
+            && self.gone.is_empty()
+    }
+
+    /// A buffer changed in these chunks.
+    pub(crate) fn buffer(&mut self, buf: &BufRef, chunks: &[u64], fresh: bool) {
+        let mut content = buf.content.write();
+        let kind = content.kind;
+        let log = &mut content.log;
+        if fresh {
+            for piece in buf.pieces() {
+                self.cancelled.remove(&(piece.daddr, piece.len as usize));
+            }
+        }
+        let new = log.changed != self.seq.0;
+        log.changed = self.seq.0;
+        if kind == BufKind::InodeCluster {
+            // Made by its chunk's item; its inodes are logged as such.
+            debug_assert!(fresh, "inode clusters change through their inodes");
+            self.objects.push(Handle::Buf(buf.clone()));
+            return;
+        }
+        if kind == BufKind::AttrRemote {
+            debug_assert!(fresh, "a remote value is never changed");
+            self.values.push(buf.clone());
+            return;
+        }
+        if log.chunks.len() < chunks.len() {
+            log.chunks.resize(chunks.len(), 0);
+        }
+        let mut added = 0;
+        let mut all = 0;
+        for (known, more) in log.chunks.iter_mut().zip(chunks) {
+            added += u64::from((more & !*known).count_ones());
+            *known |= more;
+            all += u64::from(known.count_ones());
+        }
+        if new {
+            let pieces = buf.pieces().len() as u64;
+            let map = (buf.len() / CHUNK / 8 + 4) as u64;
+            self.regions += all + pieces;
+            self.bytes += all * CHUNK as u64 + pieces * (20 + 4) + map;
+            self.objects.push(Handle::Buf(buf.clone()));
+        } else {
+            self.regions += added;
+            self.bytes += added * CHUNK as u64;
+        }
+    }
+
+    /// A buffer's block was freed.
+    pub(crate) fn cancel(&mut self, buf: &BufRef) {
+        let mut content = buf.content.write();
+        content.log.died = self.seq.0;
+        if content.kind != BufKind::AttrRemote {
+            for piece in buf.pieces() {
+                self.cancelled.insert((piece.daddr, piece.len as usize), ());
+                self.regions += 1;
+                self.bytes += CANCEL_BYTES;
+            }
+        }
+        self.gone.push(Handle::Buf(buf.clone()));
+    }
+
+    /// An inode changed in these parts.
+    pub(crate) fn inode(
+        &mut self,
+        cell: &InodeRef,
+        state: &mut InodeState,
+        parts: Changed,
+        unlinked: bool,
+    ) {
+        let log = &mut state.log;
+        log.parts |= parts;
+        log.unlinked |= unlinked;
+        if log.changed != self.seq.0 {
+            log.changed = self.seq.0;
+            self.regions += INODE_REGIONS;
+            self.bytes += INODE_BYTES + state.literal.len() as u64;
+            self.objects.push(Handle::Inode(state.ino, cell.clone()));
+        }
+    }
+
+    /// Inodes whose chunk was given back are no more.
+    pub(crate) fn inode_gone(&mut self, ino: Ino, cell: InodeRef, state: Option<&mut InodeState>) {
+        match state {
+            Some(state) => state.log.died = self.seq.0,
+            None => cell.write().log.died = self.seq.0,
+        }
+        self.gone.push(Handle::Inode(ino, cell));
+    }
+
+    /// A chunk of inodes was made.
+    pub(crate) fn chunk(&mut self, chunk: Icreate) {
+        self.chunks.push(chunk);
+        self.regions += 1;
+        self.bytes += ICREATE_BYTES;
+    }
+
+    /// The superblock changed in more than its counters.
+    pub(crate) fn superblock(&mut self) {
+        if !core::mem::replace(&mut self.superblock, true) {
+            self.objects.push(Handle::Superblock);
+            self.regions += 2;
+            self.bytes += SUPERBLOCK_BYTES;
+        }
+    }
+
+    /// Most bytes of the log that it takes.
+    pub(crate) fn most_bytes(&self, shape: &Shape) -> u64 {
+        shape.most_bytes(1, self.regions, self.bytes)
+    }
+}

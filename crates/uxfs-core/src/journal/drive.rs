@@ -1,0 +1,273 @@
+//! Carrying out what the commit pipeline decides.
+//!
+//! There need be no thread of the journal's own: whoever waits for durability, or has no room to
+//! go on, drives the pipeline until it has what it wants; others who wait meanwhile are told by it,
+//! and one of them takes over when it leaves.
+//!
+//! 1. One thread drives at a time; it holds no other lock while it writes or flushes.
+//! 2. A failed write or flush stops the journal and the volume for good.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use uxfs_format::verify;
+use uxfs_journal::{Action, Failure, Need, Records, Sealed, Seq};
+
+use super::context::{Context, Handle};
+use super::{Journal, Waiter, items};
+use crate::buf::Run;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+
+/// Most bytes of the log that are written without a flush: recovery finds holes among the last
+/// 2 MiB before the head, no further back.
+const PART_MAX: usize = 1 << 20;
+
+/// What only the driving thread needs.
+#[derive(Default)]
+pub(super) struct Driver {
+    flight: Option<Flight>,
+    /// Memory of the last checkpoint, for the next.
+    spare: Vec<u8>,
+    /// Position of the last record written.
+    last: Option<u64>,
+}
+
+impl Driver {
+    /// Position of the last record written.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.last
+    }
+}
+
+/// The checkpoint on its way.
+struct Flight {
+    seq: Seq,
+    objects: Vec<Handle>,
+    gone: Vec<Handle>,
+    sealed: Option<Sealed>,
+    parts: Vec<Range<usize>>,
+    /// Position of its first record.
+    head: u64,
+}
+
+impl Fs {
+    /// Waits until what `need` names is durable, driving the pipeline if nobody else does.
+    pub(crate) fn wait_for(&self, journal: &Journal, need: Need) -> Result<()> {
+        let now = journal.now();
+        let mut state = journal.state.lock();
+        if state.pipeline.failure().is_none() && !journal.met(&state, need) {
+            state.pipeline.force(now, need, Waiter::Thread);
+        }
+        loop {
+            if let Some(failure) = state.pipeline.failure() {
+                return Err(Error::Shutdown(failure.0.to_string()));
+            }
+            if journal.met(&state, need) {
+                return Ok(());
+            }
+            // Tried for under the state's lock, so that a driver who leaves is not missed.
+            let Some(mut driver) = journal.driver.try_lock() else {
+                journal.told.wait(&mut state);
+                continue;
+            };
+            drop(state);
+            let stepped = self.drive(journal, &mut driver, |journal| {
+                let state = journal.state.lock();
+                journal.met(&state, need) || state.pipeline.failure().is_some()
+            });
+            drop(driver);
+            state = journal.state.lock();
+            journal.told.notify_all();
+            stepped?;
+        }
+    }
+
+    /// Carries out what is due, if nobody else does.
+    pub(crate) fn drive_on(&self, journal: &Journal) -> Result<()> {
+        let Some(mut driver) = journal.driver.try_lock() else { return Ok(()) };
+        let driven = self.drive(journal, &mut driver, |_| false);
+        drop(driver);
+        let _state = journal.state.lock();
+        journal.told.notify_all();
+        driven
+    }
+
+    /// Carries out actions until `enough`, or until there are none.
+    fn drive(
+        &self,
+        journal: &Journal,
+        driver: &mut Driver,
+        enough: impl Fn(&Journal) -> bool,
+    ) -> Result<()> {
+        while !enough(journal) {
+            let Some(action) = journal.state.lock().pipeline.next_action() else { break };
+            match action {
+                Action::Cut(seq) => {
+                    if let Err(error) = self.cut(journal, driver, seq) {
+                        return Err(journal.fail(self, format!("cutting a checkpoint: {error}")));
+                    }
+                }
+                Action::Write { part, fua, .. } => {
+                    let written = self.write_part(journal, driver, part, fua);
+                    let told = written.map_err(|e| failure(&e));
+                    let failed = told.clone().err();
+                    journal.state.lock().pipeline.written(journal.now(), told);
+                    self.stop_if(journal, failed)?;
+                }
+                Action::Flush => {
+                    let flushed = self.dev.flush().map_err(|e| Failure(e.to_string().into()));
+                    let failed = flushed.clone().err();
+                    journal.state.lock().pipeline.flushed(journal.now(), flushed);
+                    self.stop_if(journal, failed)?;
+                    journal.told.notify_all();
+                }
+                Action::Durable(seq) => self.activate(journal, driver, seq),
+                Action::Wake(Waiter::Thread, _) => {
+                    journal.told.notify_all();
+                }
+                Action::Wake(Waiter::Call(told), result) => told(result),
+            }
+        }
+        Ok(())
+    }
+
+    fn stop_if(&self, journal: &Journal, failed: Option<Failure>) -> Result<()> {
+        match failed {
+            Some(why) => Err(journal.fail(self, format!("writing the log: {}", why.0))),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes what gathered and makes log records of it.
+    fn cut(&self, journal: &Journal, driver: &mut Driver, seq: Seq) -> Result<()> {
+        let mut records = Records::new(journal.shape, core::mem::take(&mut driver.spare));
+        let tid = journal.next_tid.fetch_add(0x9e37_79b9, Ordering::Relaxed) as u32;
+        let context = {
+            let _alone = self.gate.write();
+            let next = Context::new(Seq(seq.0 + 1));
+            let context = core::mem::replace(&mut *journal.context.lock(), next);
+            debug_assert_eq!(context.seq, seq, "the pipeline and the engine count alike");
+            if !context.is_empty() {
+                items::write(self, &context, &mut records, tid)?;
+            }
+            context
+        };
+        let values = !context.values.is_empty();
+        self.write_values(&context)?;
+        let (head, tail) = {
+            let state = journal.state.lock();
+            (state.space.head(), state.space.tail())
+        };
+        let sealed = records.seal(head, tail, driver.last);
+        let parts = sealed.parts(PART_MAX);
+        driver.last = (sealed.count() > 0).then_some(sealed.last).or(driver.last);
+        let mut state = journal.state.lock();
+        state.space.write(sealed.bytes.len() as u64, context.promised);
+        if values {
+            state.pipeline.data();
+        }
+        state.pipeline.cut(journal.now(), parts.len() as u32);
+        drop(state);
+        let Context { objects, gone, .. } = context;
+        driver.flight = Some(Flight { seq, objects, gone, sealed: Some(sealed), parts, head });
+        Ok(())
+    }
+
+    /// Remote attribute values go home before the checkpoint that shows them is written.
+    fn write_values(&self, context: &Context) -> Result<()> {
+        let mut run = Run::default();
+        for buf in &context.values {
+            let mut content = buf.content.write();
+            if content.log.died == 0 {
+                let kind = content.kind;
+                verify::check(&content.bytes, kind, buf.daddr(), &self.geo)?;
+                verify::stamp_checksum(&mut content.bytes, kind);
+                let mut at = 0;
+                for piece in buf.pieces() {
+                    let end = at + piece.len as usize;
+                    run.add(&*self.dev, piece.daddr, &content.bytes[at..end])?;
+                    at = end;
+                }
+            }
+        }
+        run.put(&*self.dev)?;
+        context.values.iter().for_each(|buf| self.bufs.clean(buf));
+        Ok(())
+    }
+
+    /// Writes a part of the checkpoint's records.
+    fn write_part(&self, journal: &Journal, driver: &Driver, part: u32, fua: bool) -> Result<()> {
+        let Some((flight, sealed)) =
+            driver.flight.as_ref().and_then(|f| Some((f, f.sealed.as_ref()?)))
+        else {
+            return Err(Error::Invalid("no checkpoint is on its way"));
+        };
+        let range = flight.parts[part as usize].clone();
+        let at = flight.head + range.start as u64;
+        self.write_log(journal, at, &sealed.bytes[range], fua)
+    }
+
+    /// Writes records at a position of the log, going round its end.
+    pub(super) fn write_log(
+        &self,
+        journal: &Journal,
+        position: u64,
+        bytes: &[u8],
+        fua: bool,
+    ) -> Result<()> {
+        let at = position % journal.shape.length;
+        let to_end = usize::try_from(journal.shape.length - at).unwrap_or(usize::MAX);
+        let (first, rest) = bytes.split_at(bytes.len().min(to_end));
+        for (at, bytes) in [(at, first), (0, rest)] {
+            if bytes.is_empty() {
+                continue;
+            }
+            let daddr = uxfs_format::Daddr(journal.start.0 + at / 512);
+            let written = match fua {
+                true => self.dev.write_fua_at(daddr.bytes(), bytes),
+                false => self.dev.write_at(daddr.bytes(), bytes),
+            };
+            written.map_err(|source| Error::Io { what: "writing the log", daddr, source })?;
+        }
+        Ok(())
+    }
+
+    /// The checkpoint is durable: its objects may go home.
+    fn activate(&self, journal: &Journal, driver: &mut Driver, seq: Seq) {
+        let Some(mut flight) = driver.flight.take() else { return };
+        debug_assert_eq!(flight.seq, seq);
+        if let Some(sealed) = flight.sealed.take() {
+            driver.spare = sealed.bytes;
+        }
+        let mut state = journal.state.lock();
+        for object in flight.objects {
+            if !self.died_by(&object, seq.0) {
+                state.ail.insert(flight.head, object);
+            }
+        }
+        for object in &flight.gone {
+            state.ail.remove(object);
+        }
+        let tail = state.ail.lowest().unwrap_or(state.space.head());
+        state.space.move_tail(tail);
+        journal.durable.store(seq.0, Ordering::Release);
+        journal.told.notify_all();
+    }
+
+    /// Was the object freed in checkpoint `seq` or before?
+    fn died_by(&self, object: &Handle, seq: u64) -> bool {
+        let died = match object {
+            Handle::Buf(buf) => buf.read().log.died,
+            // Only chunks that are given back take their inodes with them; whoever does that holds
+            // none of their locks for long.
+            Handle::Inode(_, cell) => cell.read().log.died,
+            Handle::Superblock => 0,
+        };
+        died != 0 && died <= seq
+    }
+}
+
+fn failure(error: &Error) -> Failure {
+    Failure(error.to_string().into())
+}

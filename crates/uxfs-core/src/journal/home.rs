@@ -1,0 +1,240 @@
+//! Writing objects in place, so that the log's tail can move on.
+//!
+//! 1. Only objects all of whose changes are durable are written, as they are then; one that a
+//!    transaction is changing, or that gathers anew, waits for another time.
+//! 2. What is written carries the LSN of the checkpoint that logged it last.
+//! 3. An object leaves the active list only after a flush, and only if it has not changed since.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use uxfs_format::verify::{self, BufKind};
+use uxfs_format::{Lsn, inode as disk_inode};
+use uxfs_journal::{Generation, Need, Records, Seq};
+
+use super::Journal;
+use super::context::Handle;
+use crate::buf::{BufRef, Run};
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::inode::read_cluster;
+
+/// Something that is being written, as it was: its position, and the checkpoint it changed in.
+struct Going {
+    position: u64,
+    changed: u64,
+    handle: Handle,
+}
+
+/// A buffer to be written, and what goes home with it.
+struct Target {
+    buf: BufRef,
+    /// The buffer's own position, if it is active itself.
+    own: Option<u64>,
+    going: Vec<Going>,
+}
+
+impl Fs {
+    /// Writes active objects below the log position `until` in place, in ascending order, and moves
+    /// the tail.
+    pub(super) fn go_home(&self, journal: &Journal, until: u64) -> Result<()> {
+        let _one = journal.home.lock();
+        let targets = journal.state.lock().ail.below(until);
+        if targets.is_empty() {
+            return Ok(());
+        }
+        journal.batches_begun.fetch_add(1, Ordering::AcqRel);
+        let done = self.write_home(journal, targets);
+        journal.batches_ended.fetch_add(1, Ordering::AcqRel);
+        let going = match done {
+            Ok(going) => going,
+            Err(error) => return Err(journal.fail(self, format!("writing back: {error}"))),
+        };
+        let data = journal.state.lock().pipeline.home();
+        self.wait_for(journal, Need { seq: Seq(0), data })?;
+        self.arrived(journal, &going);
+        Ok(())
+    }
+
+    fn write_home(&self, journal: &Journal, targets: Vec<(u64, Handle)>) -> Result<Vec<Going>> {
+        let durable = journal.durable.load(Ordering::Acquire);
+        let mut writes: BTreeMap<u64, Target> = BTreeMap::new();
+        let mut all = Vec::new();
+        for (position, handle) in targets {
+            match &handle {
+                Handle::Buf(buf) => {
+                    let target = writes.entry(buf.daddr().0).or_insert_with(|| Target::new(buf));
+                    // A buffer that took another's place is followed by a key of its own.
+                    if std::sync::Arc::ptr_eq(&target.buf, buf) {
+                        target.own = Some(position);
+                    }
+                }
+                Handle::Inode(..) => {
+                    self.to_cluster(journal, position, handle, durable, &mut writes)?
+                }
+                Handle::Superblock => {
+                    let changed = 0;
+                    self.put_superblock_home()?;
+                    all.push(Going { position, changed, handle });
+                }
+            }
+        }
+        let mut run = Run::default();
+        for target in writes.into_values() {
+            self.write_target(journal, target, durable, &mut run, &mut all)?;
+        }
+        run.put(&*self.dev)?;
+        Ok(all)
+    }
+
+    /// Brings an inode up to date in its cluster's buffer.
+    fn to_cluster(
+        &self,
+        journal: &Journal,
+        position: u64,
+        handle: Handle,
+        durable: u64,
+        writes: &mut BTreeMap<u64, Target>,
+    ) -> Result<()> {
+        let Handle::Inode(ino, cell) = &handle else { return Ok(()) };
+        let Some(state) = cell.try_read() else { return Ok(()) };
+        if state.log.changed > durable || state.log.died != 0 {
+            return Ok(());
+        }
+        let (buf, offset) = read_cluster(self, *ino)?;
+        let mut content = buf.content.write();
+        let size = self.geo.inode_size as usize;
+        let raw = &mut content.bytes[offset..offset + size];
+        raw[disk_inode::CORE_LEN..].copy_from_slice(&state.literal);
+        let mut core = state.core.clone();
+        core.lsn = journal.shape.lsn(position);
+        core.encode(raw, *ino, &self.geo.meta_uuid);
+        drop(content);
+        let changed = state.log.changed;
+        drop(state);
+        let target = writes.entry(buf.daddr().0).or_insert_with(|| Target::new(&buf));
+        target.going.push(Going { position, changed, handle });
+        Ok(())
+    }
+
+    fn write_target(
+        &self,
+        journal: &Journal,
+        target: Target,
+        durable: u64,
+        run: &mut Run,
+        all: &mut Vec<Going>,
+    ) -> Result<()> {
+        let Target { buf, own, going } = target;
+        let mut content = buf.content.write();
+        let held = buf.holder.load(Ordering::Acquire) != 0;
+        if held || content.log.died != 0 || content.log.changed > durable {
+            return Ok(());
+        }
+        let kind = content.kind;
+        verify::check(&content.bytes, kind, buf.daddr(), &self.geo)?;
+        if let Some(position) = own {
+            stamp_lsn(&mut content.bytes, kind, journal.shape.lsn(position));
+            let changed = content.log.changed;
+            all.push(Going { position, changed, handle: Handle::Buf(buf.clone()) });
+        }
+        verify::stamp_checksum(&mut content.bytes, kind);
+        let mut at = 0;
+        for piece in buf.pieces() {
+            let end = at + piece.len as usize;
+            run.add(&*self.dev, piece.daddr, &content.bytes[at..end])?;
+            at = end;
+        }
+        all.extend(going);
+        Ok(())
+    }
+
+    /// What was written is home and flushed.
+    fn arrived(&self, journal: &Journal, going: &[Going]) {
+        for Going { position, changed, handle } in going {
+            let same = match handle {
+                Handle::Buf(buf) => {
+                    let mut content = buf.content.write();
+                    let same = content.log.changed == *changed;
+                    if same {
+                        content.log.chunks.iter_mut().for_each(|word| *word = 0);
+                    }
+                    same
+                }
+                Handle::Inode(_, cell) => match cell.try_write() {
+                    Some(mut state) if state.log.changed == *changed => {
+                        state.log.parts = crate::tx::Changed::empty();
+                        state.log.unlinked = false;
+                        self.inodes.came_home(&mut state);
+                        true
+                    }
+                    _ => false,
+                },
+                Handle::Superblock => true,
+            };
+            let mut state = journal.state.lock();
+            if same && state.ail.position(handle) == Some(*position) {
+                state.ail.remove(handle);
+                if let Handle::Buf(buf) = handle {
+                    self.bufs.clean(buf);
+                }
+            }
+        }
+        let mut state = journal.state.lock();
+        // What is on its way lies behind everything active, and before the head.
+        if let Some(lowest) = state.ail.lowest() {
+            state.space.move_tail(lowest);
+        } else if state.pipeline.durable().0 + 1 == state.pipeline.gathering().0 {
+            let head = state.space.head();
+            state.space.move_tail(head);
+        }
+    }
+
+    /// Everything that is logged goes home, and the log is left clean.
+    pub(crate) fn close_journal(&self, journal: &Journal) -> Result<()> {
+        loop {
+            let last = {
+                let state = journal.state.lock();
+                Need { seq: state.pipeline.last(), data: state.pipeline.data_written() }
+            };
+            self.wait_for(journal, last)?;
+            if journal.load().1 == 0 {
+                break;
+            }
+            self.go_home(journal, u64::MAX)?;
+        }
+        self.put_superblock_home()?;
+        self.flush_device()?;
+        let head = journal.state.lock().space.head();
+        let mut records = Records::new(journal.shape, Vec::new());
+        records.unmount(journal.next_tid.load(Ordering::Relaxed) as u32);
+        let last = journal.driver.lock().last();
+        let sealed = records.seal(head, head, last);
+        self.write_log(journal, head, &sealed.bytes, false)?;
+        journal.state.lock().space.finish(sealed.bytes.len() as u64);
+        self.flush_device()
+    }
+
+    /// Waits until nothing is left to do but what new transactions bring: all is home.
+    pub(crate) fn settle_journal(&self, journal: &Journal) -> Result<()> {
+        let last = journal.state.lock().pipeline.last();
+        self.wait_for(journal, Need { seq: last, data: Generation(0) })?;
+        self.go_home(journal, u64::MAX)
+    }
+}
+
+impl Target {
+    fn new(buf: &BufRef) -> Self {
+        Self { buf: buf.clone(), own: None, going: Vec::new() }
+    }
+}
+
+/// Sets a buffer's LSN, where its kind has one that means something.
+fn stamp_lsn(bytes: &mut [u8], kind: BufKind, lsn: Lsn) {
+    if kind == BufKind::AttrRemote {
+        return;
+    }
+    if let Some(layout) = kind.layout() {
+        bytes[layout.lsn..layout.lsn + 8].copy_from_slice(&lsn.0.to_be_bytes());
+    }
+}

@@ -1,0 +1,175 @@
+//! Log items: what is logged of each object of a checkpoint.
+//!
+//! Called when a checkpoint is cut, while no transaction is open.
+
+use uxfs_format::inode::{CORE_LEN, Fork, ForkFormat, NEXT_UNLINKED_OFFSET};
+use uxfs_format::log::{
+    BufFlags, BufItem, BufType, CHUNK, InodeFields, InodeItem, core_to_log, root_to_log,
+};
+use uxfs_format::verify::BufKind;
+use uxfs_format::{BASIC_BLOCK, Daddr, Place};
+use uxfs_journal::Records;
+
+use super::context::{Context, Handle};
+use crate::buf::BufRef;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{self, InodeState};
+use crate::tx::Changed;
+
+/// Bytes of the superblock that are logged: all that it has, in whole chunks.
+const SUPERBLOCK_LOGGED: usize = 384;
+
+/// Writes a checkpoint's transaction into `records`.
+pub(super) fn write(fs: &Fs, context: &Context, records: &mut Records, tid: u32) -> Result<()> {
+    records.begin(tid);
+    for chunk in &context.chunks {
+        records.region(&chunk.encode());
+    }
+    for object in &context.objects {
+        match object {
+            Handle::Buf(buf) => buffer(buf, records),
+            Handle::Inode(_, cell) => inode(fs, &cell.read(), records)?,
+            Handle::Superblock => superblock(fs, records),
+        }
+    }
+    for (daddr, len) in context.cancelled.keys() {
+        records.region(&BufItem::cancel(*daddr, *len).encode());
+    }
+    records.commit();
+    Ok(())
+}
+
+/// A buffer's item for each of its pieces that changed.
+fn buffer(buf: &BufRef, records: &mut Records) {
+    let content = buf.read();
+    if content.log.died != 0 || content.kind == BufKind::InodeCluster {
+        return;
+    }
+    let kind = BufType::of(content.kind);
+    let changed = |chunk: usize| {
+        content.log.chunks.get(chunk / 64).is_some_and(|word| word >> (chunk % 64) & 1 != 0)
+    };
+    let mut first = 0;
+    for piece in buf.pieces() {
+        let len = piece.len as usize;
+        let mut item = BufItem::new(kind, piece.daddr, len);
+        (0..len / CHUNK).filter(|chunk| changed(first + chunk)).for_each(|c| item.set_chunk(c));
+        if item.runs().next().is_some() {
+            records.region(&item.encode());
+            for (chunk, count) in item.runs() {
+                let from = (first + chunk) * CHUNK;
+                records.region(&content.bytes[from..from + count * CHUNK]);
+            }
+        }
+        first += len / CHUNK;
+    }
+}
+
+/// The superblock's item.
+fn superblock(fs: &Fs, records: &mut Records) {
+    let sector = fs.edit_superblock(|_| {});
+    let mut item = BufItem::new(BufType::Superblock, Daddr(0), sector.len());
+    (0..SUPERBLOCK_LOGGED / CHUNK).for_each(|chunk| item.set_chunk(chunk));
+    records.region(&item.encode());
+    records.region(&sector[..SUPERBLOCK_LOGGED]);
+}
+
+/// An inode's item, and that of its place in a list of unlinked ones.
+fn inode(fs: &Fs, state: &InodeState, records: &mut Records) -> Result<()> {
+    if state.log.died != 0 {
+        return Ok(());
+    }
+    let (daddr, offset) = inode::locate(&fs.geo, state.ino);
+    let cluster = (fs.geo.cluster_blocks() << fs.geo.block_log) as usize;
+    let mut raw = [0; CORE_LEN];
+    state.core.encode_core(&mut raw, state.ino, &fs.geo.meta_uuid);
+    let data = region(fs, state, Fork::Data)?;
+    let attr = region(fs, state, Fork::Attr)?;
+    let mut fields = InodeFields::CORE;
+    fields |= data.as_ref().map_or(InodeFields::empty(), |r| r.field);
+    fields |= attr.as_ref().map_or(InodeFields::empty(), |r| r.field);
+    let mut rdev = 0;
+    if state.core.format == ForkFormat::Dev {
+        fields |= InodeFields::DEV;
+        rdev = state.literal.first_chunk().map_or(0, |raw| u32::from_be_bytes(*raw));
+    }
+    let len = |fork: &Option<Region>| fork.as_ref().map_or(0, |r| r.len as u16);
+    let item = InodeItem {
+        regions: InodeItem::regions_of(fields),
+        fields,
+        asize: len(&attr),
+        dsize: len(&data),
+        ino: state.ino,
+        rdev,
+        blkno: daddr,
+        len: (cluster / BASIC_BLOCK) as i32,
+        boffset: offset as i32,
+    };
+    records.region(&item.encode());
+    records.region(&core_to_log(&raw));
+    for fork in data.iter().chain(&attr) {
+        records.region(&fork.bytes);
+    }
+    if state.log.unlinked {
+        let mut item = BufItem::new(BufType::Dino, daddr, cluster);
+        item.flags |= BufFlags::INODE;
+        item.set_chunk(offset / CHUNK);
+        records.region(&item.encode());
+        const { assert!(NEXT_UNLINKED_OFFSET + 4 <= CHUNK) };
+        records.region(&raw[..CHUNK]);
+    }
+    Ok(())
+}
+
+/// A fork's region of an inode's item.
+struct Region {
+    field: InodeFields,
+    /// Without the padding.
+    len: usize,
+    bytes: Vec<u8>,
+}
+
+/// What is logged of a fork, if it changed and there is anything in it.
+fn region(fs: &Fs, state: &InodeState, fork: Fork) -> Result<Option<Region>> {
+    let core = &state.core;
+    let (part, format) = match fork {
+        Fork::Data => (Changed::DATA, core.format),
+        Fork::Attr => (Changed::ATTR, core.aformat),
+    };
+    if !state.log.parts.contains(part) || (fork == Fork::Attr && core.forkoff == 0) {
+        return Ok(None);
+    }
+    let bytes = state.fork(fork);
+    let pick = |data: InodeFields, attr| if fork == Fork::Data { data } else { attr };
+    let extents = match fork {
+        Fork::Data => core.nextents,
+        Fork::Attr => core.anextents.into(),
+    };
+    let damaged = |problem: String| Error::corrupt("inode", Place::Inode(state.ino), problem);
+    let (field, used) = match format {
+        ForkFormat::Dev => return Ok(None),
+        ForkFormat::Local => {
+            let len = match fork {
+                Fork::Data => core.size as usize,
+                Fork::Attr => usize::from(u16::from_be_bytes([bytes[0], bytes[1]])),
+            };
+            (pick(InodeFields::DDATA, InodeFields::ADATA), len)
+        }
+        ForkFormat::Extents => (pick(InodeFields::DEXT, InodeFields::AEXT), extents as usize * 16),
+        ForkFormat::Btree => {
+            let root = root_to_log(bytes, state.ino, &fs.geo.meta_uuid).map_err(damaged)?;
+            let field = pick(InodeFields::DBROOT, InodeFields::ABROOT);
+            return Ok(Some(Region { field, len: root.len(), bytes: root }));
+        }
+    };
+    let Some(used) = bytes.get(..used) else {
+        return Err(damaged(format!("{fork:?} fork of {used} bytes in {}", bytes.len())));
+    };
+    if used.is_empty() {
+        return Ok(None);
+    }
+    let mut padded = used.to_vec();
+    padded.resize(used.len().next_multiple_of(4), 0);
+    Ok(Some(Region { field, len: used.len(), bytes: padded }))
+}

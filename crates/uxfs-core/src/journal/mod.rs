@@ -1,0 +1,295 @@
+//! The journal: what makes every committed change survive, in XFS' own log.
+//!
+//! A committed transaction's objects go into the gathering checkpoint ([`context`]). When it is
+//! cut, they are formatted ([`items`]) into log records; once these are on stable storage the
+//! objects are *active* ([`ail`]): they may be written in place ([`home`]), and while any is not,
+//! the log's tail stays before its record. [`uxfs_journal::Pipeline`] decides when; threads that
+//! wait for something carry out what it decides ([`drive`]).
+//!
+//! 1. An object is written in place only when all that it shows is in durable checkpoints, with the
+//!    LSN of the last of them.
+//! 2. A chain of transactions ends in the checkpoint it began in, because a checkpoint is cut only
+//!    while no transaction is open. So no intent has to be logged: it would be in one checkpoint
+//!    with what settles it, where XFS logs neither.
+//! 3. File data, and remote attribute values, are written before the checkpoint that shows them is,
+//!    into blocks whose last owner's loss of them is durable ([`busy`]).
+//! 4. Log space is promised before a transaction locks anything.
+//!
+//! Locks: the gate, the gathering checkpoint, an object, the journal's state; `driver` and `home`
+//! are held across I/O, and taken before all of these.
+
+mod ail;
+mod busy;
+mod context;
+mod drive;
+mod home;
+mod items;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+use uxfs_format::Daddr;
+use uxfs_journal::{Failure, Generation, Need, Options, Pipeline, Seq, Shape, Space, Time};
+
+pub(crate) use busy::Busy;
+pub(crate) use context::Context;
+
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use ail::Ail;
+use drive::Driver;
+
+/// How changes are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// Bytes of a log buffer, 32 to 256 KiB in powers of two (`logbsize=`).
+    pub buffer: u32,
+    /// When a checkpoint is cut though nobody asked.
+    pub pipeline: Options,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        Self { buffer: 32 << 10, pipeline: Options::default() }
+    }
+}
+
+/// Durability of everything up to some moment, to be waited for or asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(Need);
+
+/// Who is told when something is durable.
+pub(crate) enum Waiter {
+    /// Threads that look for themselves.
+    Thread,
+    /// This is called.
+    Call(Box<dyn FnOnce(core::result::Result<(), Failure>) + Send>),
+}
+
+struct State {
+    pipeline: Pipeline<Waiter>,
+    space: Space,
+    ail: Ail,
+}
+
+/// What a clean log tells the next writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogPlace {
+    /// Where the log lies.
+    pub(crate) start: Daddr,
+    /// Cycle of the next record.
+    pub(crate) cycle: u32,
+    /// Block of the next record.
+    pub(crate) block: u32,
+}
+
+/// The journal of an open volume.
+pub(crate) struct Journal {
+    shape: Shape,
+    start: Daddr,
+    begun: Instant,
+    context: Mutex<Context>,
+    state: Mutex<State>,
+    told: Condvar,
+    driver: Mutex<Driver>,
+    home: Mutex<()>,
+    durable: AtomicU64,
+    batches_begun: AtomicU64,
+    batches_ended: AtomicU64,
+    next_tid: AtomicU64,
+}
+
+impl Journal {
+    /// A journal over a clean log.
+    pub(crate) fn new(place: LogPlace, shape: Shape, options: JournalOptions, seed: u64) -> Self {
+        // A checkpoint may be cut a transaction late, and must fit the log together with one that
+        // is on its way and those transactions that are open.
+        let size_max = options.pipeline.size_max.min(shape.length / 8);
+        let pipeline = Pipeline::new(Options { size_max, ..options.pipeline });
+        let head = u64::from(place.cycle) * shape.length + u64::from(place.block) * 512;
+        let space = Space::new(shape.length, head);
+        Self {
+            context: Mutex::new(Context::new(pipeline.gathering())),
+            state: Mutex::new(State { pipeline, space, ail: Ail::default() }),
+            told: Condvar::new(),
+            driver: Mutex::default(),
+            home: Mutex::default(),
+            durable: AtomicU64::new(0),
+            batches_begun: AtomicU64::new(0),
+            batches_ended: AtomicU64::new(0),
+            next_tid: AtomicU64::new(seed | 1),
+            begun: Instant::now(),
+            start: place.start,
+            shape,
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The gathering checkpoint, to take in what a transaction changed.
+    pub(crate) fn context(&self) -> parking_lot::MutexGuard<'_, Context> {
+        self.context.lock()
+    }
+
+    /// A transaction's objects were taken into `context`, for which `promised` bytes of the log had
+    /// been promised before. Gives back what is too much.
+    pub(crate) fn committed(&self, context: &mut Context, promised: &mut u64) {
+        let now = self.now();
+        let needed = context.most_bytes(&self.shape);
+        let added = needed.saturating_sub(context.promised);
+        debug_assert!(added <= *promised, "{added} bytes logged of {promised} promised");
+        let mut state = self.state.lock();
+        if added > *promised {
+            // Better late than never: the account must not fall short.
+            let _ = state.space.promise(added - *promised);
+            *promised = added;
+        }
+        *promised -= added;
+        context.promised += added;
+        state.pipeline.commit(now, added);
+    }
+
+    /// Takes back what was promised and is not needed.
+    pub(crate) fn release(&self, promised: u64) {
+        if promised > 0 {
+            self.state.lock().space.release(promised);
+        }
+    }
+
+    /// A write of data has ended, on which what commits from now on may depend.
+    pub(crate) fn data_written(&self) -> Generation {
+        self.state.lock().pipeline.data()
+    }
+
+    /// Is the checkpoint durable?
+    pub(crate) fn is_durable(&self, seq: u64) -> bool {
+        self.durable.load(Ordering::Acquire) >= seq
+    }
+
+    /// Most bytes of the log that a transaction may ask for.
+    fn promise_max(&self) -> u64 {
+        self.shape.length / 4
+    }
+}
+
+impl Fs {
+    /// Promises log space for a transaction that takes at most `blocks` blocks, waiting for it if
+    /// need be. The bytes promised.
+    pub(crate) fn promise_log(&self, blocks: u64) -> Result<u64> {
+        let Some(journal) = &self.journal else { return Ok(0) };
+        // Every block taken is logged whole, every tree of two groups may split to its root, and
+        // some inodes and leaves change besides.
+        let most_blocks = 2 * blocks + 40;
+        let bytes = most_blocks * (u64::from(self.geo.block_size) + 512);
+        let bytes = journal.shape.most_bytes(1, most_blocks * 8, bytes).min(journal.promise_max());
+        loop {
+            {
+                let mut state = journal.state.lock();
+                if let Some(failure) = state.pipeline.failure() {
+                    return Err(Error::Shutdown(failure.0.to_string()));
+                }
+                if state.space.promise(bytes) {
+                    return Ok(bytes);
+                }
+            }
+            self.make_log_room(journal)?;
+        }
+    }
+
+    /// Brings down what gathers and home what is oldest.
+    fn make_log_room(&self, journal: &Journal) -> Result<()> {
+        let last = journal.state.lock().pipeline.last();
+        self.wait_for(journal, Need { seq: last, data: Generation(0) })?;
+        let until = {
+            let state = journal.state.lock();
+            state.space.tail() + state.space.length() / 2
+        };
+        self.go_home(journal, until)
+    }
+
+    /// Everything done so far, as something to wait for.
+    pub fn ticket(&self) -> Ticket {
+        let Some(journal) = &self.journal else { return Ticket(Need::default()) };
+        let state = journal.state.lock();
+        Ticket(Need { seq: state.pipeline.last(), data: state.pipeline.data_written() })
+    }
+
+    /// Is everything that the ticket stands for on stable storage?
+    pub fn is_durable(&self, ticket: Ticket) -> bool {
+        self.journal.as_ref().is_none_or(|j| j.met(&j.state.lock(), ticket.0))
+    }
+
+    /// Waits until everything that the ticket stands for is on stable storage.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`] if that can no longer be.
+    pub fn wait(&self, ticket: Ticket) -> Result<()> {
+        match &self.journal {
+            Some(journal) => self.wait_for(journal, ticket.0),
+            None => Ok(()),
+        }
+    }
+
+    /// Calls `told` once everything that the ticket stands for is on stable storage, or cannot be
+    /// any more. It is called by a thread that waits for something itself, or by one in
+    /// [`Fs::sync`]; it must not wait.
+    pub fn when_durable(
+        &self,
+        ticket: Ticket,
+        told: impl FnOnce(core::result::Result<(), Failure>) + Send + 'static,
+    ) {
+        match &self.journal {
+            Some(journal) => {
+                let now = journal.now();
+                let waiter = Waiter::Call(Box::new(told));
+                journal.state.lock().pipeline.force(now, ticket.0, waiter);
+            }
+            None => told(Ok(())),
+        }
+    }
+
+    /// Brings a file to stable storage: its data, and all that it takes to find it.
+    ///
+    /// # Errors
+    /// As [`Fs::sync`].
+    pub fn fsync(&self, ino: uxfs_format::Ino) -> Result<()> {
+        let Some(journal) = &self.journal else { return self.sync() };
+        self.check_running()?;
+        let changed = self.with_inode(ino, |inode| Ok(inode.log.changed))?;
+        let data = journal.state.lock().pipeline.data_written();
+        self.wait_for(journal, Need { seq: Seq(changed), data })
+    }
+}
+
+impl Journal {
+    /// Bytes of the log between head and tail, and objects that are not home.
+    pub(crate) fn load(&self) -> (u64, usize) {
+        let state = self.state.lock();
+        (state.space.live(), state.ail.len())
+    }
+
+    /// Bytes of the log in which a writer may run ahead before objects go home.
+    pub(crate) fn comfortable(&self) -> u64 {
+        self.shape.length / 2
+    }
+
+    /// Is what `need` names durable, and its objects active?
+    fn met(&self, state: &State, need: Need) -> bool {
+        state.pipeline.met(need) && self.is_durable(need.seq.0)
+    }
+
+    fn fail(&self, fs: &Fs, why: String) -> Error {
+        let now_told = {
+            let mut state = self.state.lock();
+            state.pipeline.fail(Failure(Arc::from(why.as_str())));
+            Error::Shutdown(why.clone())
+        };
+        fs.shut_down(why);
+        self.told.notify_all();
+        now_told
+    }
+}
