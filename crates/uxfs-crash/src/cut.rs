@@ -1,0 +1,116 @@
+//! Power cuts: what of a recorded run may have reached the disk.
+
+use std::sync::Arc;
+
+use uxfs::disk::BlockDev;
+
+use crate::pages::Pages;
+use crate::record::Event;
+use crate::rng::Rng;
+
+/// The unit that is written whole or not at all.
+const SECTOR: usize = 512;
+
+/// A recorded run, and the disk as every flush left it.
+pub(crate) struct Recording {
+    events: Vec<Event>,
+    /// The disk before the run and after each flush: index of the first event behind it.
+    safe: Vec<(usize, Pages)>,
+}
+
+/// A state that a cut left.
+pub(crate) struct Cut {
+    pub(crate) disk: Pages,
+    /// Number of the event before which the power went.
+    pub(crate) at: usize,
+    /// Last step that was acknowledged as durable.
+    pub(crate) durable: usize,
+    /// Last step that had begun.
+    pub(crate) begun: usize,
+}
+
+impl Recording {
+    pub(crate) fn new(before: Pages, events: Vec<Event>) -> Self {
+        let mut safe = vec![(0, before.clone())];
+        let disk = before;
+        for (at, event) in events.iter().enumerate() {
+            match event {
+                Event::Write { offset, data } => write(&disk, *offset, data),
+                Event::Flush => safe.push((at + 1, disk.clone())),
+                Event::Step(_) | Event::Durable(_) => {}
+            }
+        }
+        Self { events, safe }
+    }
+
+    /// Number of events.
+    pub(crate) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// A state after a cut before event `at`.
+    pub(crate) fn cut(&self, at: usize, rng: &mut Rng) -> Cut {
+        let index = self.safe.partition_point(|(first, _)| *first <= at) - 1;
+        let (first, disk) = &self.safe[index];
+        let disk = disk.clone();
+        let mut pending: Vec<(u64, Arc<[u8]>)> = Vec::new();
+        for event in &self.events[*first..at] {
+            if let Event::Write { offset, data } = event {
+                pending.push((*offset, Arc::clone(data)));
+            }
+        }
+        lose_some(&disk, &pending, rng);
+        let last = |pick: fn(&Event) -> Option<usize>| {
+            self.events[..at].iter().rev().find_map(pick).unwrap_or(0)
+        };
+        let durable = last(|e| if let Event::Durable(step) = e { Some(*step) } else { None });
+        let begun = last(|e| if let Event::Step(step) = e { Some(*step) } else { None });
+        Cut { disk, at, durable, begun }
+    }
+}
+
+fn write(disk: &Pages, offset: u64, data: &[u8]) {
+    // What was recorded lies inside the device.
+    let _inside = disk.write_at(offset, data);
+}
+
+/// Some of the writes that no flush covers reach the disk, each whole or in part.
+fn lose_some(disk: &Pages, pending: &[(u64, Arc<[u8]>)], rng: &mut Rng) {
+    let mode = rng.below(6);
+    let missing = rng.below(pending.len().max(1) as u64) as usize;
+    let mut kept: Vec<&(u64, Arc<[u8]>)> = Vec::new();
+    for (at, entry) in pending.iter().enumerate() {
+        let keep = match mode {
+            0 => true,
+            1 => false,
+            2 => at < missing,
+            3 => at != missing,
+            4 => at == missing,
+            _ => rng.one_in(2),
+        };
+        if keep {
+            kept.push(entry);
+        }
+    }
+    // Writes to the same place may pass each other.
+    if rng.one_in(3) {
+        for at in (1..kept.len()).rev() {
+            kept.swap(at, rng.below(at as u64 + 1) as usize);
+        }
+    }
+    for (offset, data) in kept {
+        let torn = data.len() > SECTOR && rng.one_in(4);
+        if !torn {
+            write(disk, *offset, data);
+            continue;
+        }
+        let prefix = rng.one_in(2);
+        let sectors = data.len().div_ceil(SECTOR) as u64;
+        let end = rng.below(sectors);
+        for (at, sector) in data.chunks(SECTOR).enumerate() {
+            if if prefix { (at as u64) < end } else { rng.one_in(2) } {
+                write(disk, offset + (at * SECTOR) as u64, sector);
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Power cuts, explored: a workload runs on a device that records every write and flush; then the
+//! device is put into the states that a power cut may have left it in, and each is recovered and
+//! judged.
+//!
+//! A cut may fall before any event. Of the writes since the last flush any subset may have reached
+//! the disk, each whole or some of its sectors. A state is right if
+//!
+//! 1. recovery succeeds, and the checker finds nothing afterwards;
+//! 2. the tree is that of some moment of the history, not before the last moment that was
+//!    acknowledged as durable;
+//! 3. a file holds what it held then, or what was written into it in place since: never another
+//!    file's bytes;
+//! 4. the same holds when recovery itself is cut off and begun again.
+//!
+//! Everything follows from a seed: [`explore`] says which state of which seed failed.
+
+mod cut;
+mod explore;
+mod history;
+mod pages;
+mod record;
+mod rng;
+mod workload;
+
+pub use explore::{Explored, Failed, Plan, explore};
+pub use pages::Pages;
+pub use record::{Event, RecordDev};
+pub use workload::VOLUMES;

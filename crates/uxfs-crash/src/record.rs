@@ -1,0 +1,75 @@
+//! A device that keeps every write and flush, in order.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use uxfs::disk::BlockDev;
+
+use crate::pages::Pages;
+
+/// What happened on the device, or above it.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A write ended.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// What was written.
+        data: Arc<[u8]>,
+    },
+    /// A flush ended: every write before it is safe.
+    Flush,
+    /// The workload began its step of this number.
+    Step(usize),
+    /// The workload was told that everything up to this step is durable.
+    Durable(usize),
+}
+
+/// The device.
+pub struct RecordDev {
+    pages: Pages,
+    events: Mutex<Vec<Event>>,
+}
+
+impl RecordDev {
+    /// Records on top of `pages`.
+    pub fn new(pages: Pages) -> Self {
+        Self { pages, events: Mutex::default() }
+    }
+
+    /// Notes something that happened above the device.
+    pub fn note(&self, event: Event) {
+        self.events.lock().push(event);
+    }
+
+    /// What was recorded so far.
+    pub fn take(&self) -> Vec<Event> {
+        core::mem::take(&mut self.events.lock())
+    }
+}
+
+impl BlockDev for RecordDev {
+    fn len(&self) -> u64 {
+        self.pages.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.pages.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.pages.write_at(offset, data)?;
+        self.note(Event::Write { offset, data: data.into() });
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.note(Event::Flush);
+        Ok(())
+    }
+
+    fn read_only(&self) -> bool {
+        false
+    }
+}
