@@ -62,7 +62,8 @@ impl History {
                 nearest = Some((differences.len(), format!("after step {moment}: {first}")));
             }
         }
-        let told = nearest.map_or_else(String::new, |(count, text)| format!("{text} ({count} in all)"));
+        let told =
+            nearest.map_or_else(String::new, |(count, text)| format!("{text} ({count} in all)"));
         Err(format!("the tree is of no moment from step {durable} to {begun}; nearest {told}"))
     }
 

@@ -33,6 +33,9 @@ impl Fs {
     /// volume may be marked as needing repair.
     pub fn grow(self, dblocks: u64, fresh_free: u64) -> Result<()> {
         self.check_writable()?;
+        if self.journal.is_some() {
+            return Err(Error::Unsupported("resizing a volume while its journal is in use".into()));
+        }
         let old = self.geo.clone();
         let new = resized(&old, dblocks)?;
         if dblocks <= old.dblocks || self.dev.len() >> old.block_log < dblocks {
@@ -77,6 +80,9 @@ impl Fs {
     /// device says. After an error the volume may be marked as needing repair.
     pub fn shrink(self, dblocks: u64) -> Result<bool> {
         self.check_writable()?;
+        if self.journal.is_some() {
+            return Err(Error::Unsupported("resizing a volume while its journal is in use".into()));
+        }
         let new = resized(&self.geo, dblocks)?;
         if dblocks >= self.geo.dblocks {
             return Err(Error::Invalid("a volume shrinks to fewer blocks than it has"));
@@ -166,8 +172,14 @@ fn take_tail(tx: &mut Tx<'_>, new: &Geometry) -> Result<bool> {
     tx.lock_ag(last)?;
     let mut gone = u64::from(len - keep);
     if len > keep {
-        let want =
-            Want { min: len - keep, max: len - keep, align: 1, near: AgBlock(keep), keep: 0 };
+        let want = Want {
+            min: len - keep,
+            max: len - keep,
+            align: 1,
+            near: AgBlock(keep),
+            keep: 0,
+            idle: false,
+        };
         match alloc::take_extent(tx, last, &want)? {
             Some((start, _)) if start == AgBlock(keep) => {}
             _ => return Ok(false),
