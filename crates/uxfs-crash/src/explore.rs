@@ -121,8 +121,8 @@ fn options(rng: &mut Rng) -> OpenOptions {
     let mut options = OpenOptions::default();
     options.clock = Clock::Fixed(Timestamp { sec: 1_700_000_000, nsec: 5 });
     options.seed = Some(rng.next());
-    let mut journal = JournalOptions::default();
-    journal.buffer = 32 << (10 + rng.below(4));
+    let buffer = 32 << (10 + rng.below(4));
+    let mut journal = JournalOptions { buffer, ..JournalOptions::default() };
     journal.pipeline.size_max = [4 << 10, 32 << 10, 256 << 10][rng.below(3) as usize];
     options.journal = Some(journal);
     options
@@ -198,8 +198,7 @@ fn recover(
     let tree = history::read(&fs).map_err(|e| format!("reading: {e}"))?;
     history.find(&tree, cut.durable, cut.begun)?;
     fs.close().map_err(|e| format!("closing: {e}"))?;
-    let mut checks = CheckOptions::default();
-    checks.threads = 1;
+    let checks = CheckOptions { threads: 1, ..CheckOptions::default() };
     let report = uxfs_check::check(&**dev, &checks, &|_| {}).map_err(|e| format!("check: {e}"))?;
     match report.findings.iter().find(|f| f.severity > Severity::Note) {
         Some(finding) => Err(format!("check: {finding}")),
