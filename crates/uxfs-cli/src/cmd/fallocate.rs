@@ -46,8 +46,8 @@ pub(crate) struct Options {
     /// The length of the file stays
     #[arg(short = 'n', long)]
     keep_size: bool,
-    /// Where the range starts
-    #[arg(short, long, value_name = "BYTES", default_value = "0", value_parser = bytes)]
+    /// Where the range starts (`--offset` tells where the volume does)
+    #[arg(id = "from", short = 'o', value_name = "BYTES", default_value = "0", value_parser = bytes)]
     offset: u64,
     /// How long it is
     #[arg(short, long, value_name = "BYTES", value_parser = bytes,
