@@ -17,6 +17,7 @@ use uxfs_oracle::Rng;
 use crate::alloc::{self, Owner, Want};
 use crate::buf::{Piece, Pieces};
 use crate::inode::InodeState;
+use crate::journal::JournalOptions;
 use crate::ops::{Content, NewInode};
 use crate::tx::{Changed, Tx};
 use crate::{Error, Fs, OpenOptions, bmap};
@@ -65,6 +66,10 @@ struct Volume {
 }
 
 fn open(path: &std::path::Path) -> (Arc<Fragile>, Fs) {
+    open_with(path, OpenOptions::default())
+}
+
+fn open_with(path: &std::path::Path, options: OpenOptions) -> (Arc<Fragile>, Fs) {
     let dev = FileDev::open(path, OpenMode::Write).unwrap();
     let dev = Arc::new(Fragile {
         dev,
@@ -73,16 +78,20 @@ fn open(path: &std::path::Path) -> (Arc<Fragile>, Fs) {
         has_read: Barrier::new(2),
         may_return: Barrier::new(2),
     });
-    let options = OpenOptions { seed: Some(1), ..OpenOptions::default() };
+    let options = OpenOptions { seed: Some(1), ..options };
     let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options).unwrap();
     (dev, fs)
 }
 
 fn volume(options: &[&str]) -> Volume {
+    volume_with(options, OpenOptions::default())
+}
+
+fn volume_with(options: &[&str], open: OpenOptions) -> Volume {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     uxfs_oracle::mkfs(&path, 512 << 20, options);
-    let (dev, fs) = open(&path);
+    let (dev, fs) = open_with(&path, open);
     Volume { _dir: dir, path, dev, fs }
 }
 
@@ -116,6 +125,37 @@ fn give(fs: &Fs, ag: AgNo, extents: &[(AgBlock, u32)]) {
         }
         tx.commit().unwrap();
     }
+}
+
+/// Blocks that a tree gave up go to the free list first, and from there to free space: data must
+/// not be written into them before that is durable.
+#[test]
+fn blocks_that_leave_the_free_list_are_busy() {
+    let journal = Some(JournalOptions::default());
+    let volume = volume_with(&["-b", "size=1024"], OpenOptions { journal, ..Default::default() });
+    let fs = &volume.fs;
+    let mut rng = Rng::new(5);
+    let ag = AgNo(0);
+    let (odd, even): (Vec<_>, Vec<_>) =
+        take_all(fs, ag, 1, &mut rng).into_iter().partition(|e| e.0.0 % 2 == 1);
+    odd.chunks(8).for_each(|some| give(fs, ag, some));
+    fs.sync().unwrap();
+    let trees = |tx: &Tx<'_>| tx.agf(ag).btreeblks.get() + tx.agf(ag).flcount.get();
+    let mut tx = Tx::begin(fs, 0).unwrap();
+    tx.lock_ag(ag).unwrap();
+    let before = trees(&tx);
+    tx.settle_busy(ag);
+    assert_eq!(tx.ag(ag).busy.blocks(), 0);
+    drop(tx);
+    // Holes that join leave the trees small, and their blocks free.
+    even.chunks(8).for_each(|some| give(fs, ag, some));
+    let mut tx = Tx::begin(fs, 0).unwrap();
+    tx.lock_ag(ag).unwrap();
+    let given_up = before - trees(&tx);
+    assert!(given_up > 50, "the trees gave up {given_up} blocks");
+    let freed = even.len() as u64 + u64::from(given_up);
+    // Some were taken again by a tree since.
+    assert!(tx.ag(ag).busy.blocks() >= freed);
 }
 
 #[test]

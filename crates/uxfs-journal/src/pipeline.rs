@@ -2,7 +2,7 @@
 //! written and flushed in which order, and who is told.
 //!
 //! It is told what happened (`commit`, `force`, `cut`, `written`, `flushed`, `tick`) and answers
-//! with [`Action`]s, which its driver takes with [`Pipeline::next`] and carries out.
+//! with [`Action`]s, which its driver takes with [`Pipeline::next_action`] and carries out.
 //!
 //! 1. One checkpoint is on its way at a time, the next one gathers meanwhile: of two checkpoints
 //!    the later is not begun to be written before the earlier is durable.

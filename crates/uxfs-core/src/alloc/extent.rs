@@ -1,6 +1,7 @@
 //! Taking an extent out of a group's free space, and putting one back.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use uxfs_format::btree::FreeExtent;
 use uxfs_format::{AgBlock, AgNo};
@@ -246,6 +247,9 @@ pub(crate) fn free(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Resul
     let old: Vec<FreeExtent> = before.into_iter().chain(behind).collect();
     replace_bno(tx, ag, &old, Some(merged), None)?;
     replace_cnt(tx, ag, &old, &[Some(merged), None])?;
+    // On the device they may still belong to somebody.
+    tx.note_freed(ag, start, len);
+    tx.fs().freed.store(true, Ordering::Release);
     set_totals(tx, ag, len.into())
 }
 

@@ -15,8 +15,6 @@ pub(crate) mod redo;
 mod refcount;
 mod rmap;
 
-use std::sync::atomic::Ordering;
-
 use uxfs_format::btree::{Rmap, RmapOwner};
 use uxfs_format::inode::Fork;
 use uxfs_format::{AgBlock, AgNo, Extent, FileBlock, FsBlock, Ino};
@@ -266,8 +264,6 @@ pub(crate) fn free_now(
         freelist::fix(tx, ag)?;
     }
     free_extent(tx, ag, start, len)?;
-    tx.note_freed(ag, start, len);
-    tx.fs().freed.store(true, Ordering::Release);
     tx.count(Counters { fdblocks: len.into(), ..Counters::default() });
     Ok(())
 }

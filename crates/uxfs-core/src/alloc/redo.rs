@@ -7,6 +7,7 @@ use uxfs_format::inode::Fork;
 use uxfs_format::log::{RefcountOp, RmapOp};
 use uxfs_format::{AgBlock, AgNo, Extent, Ino};
 
+use super::refcount::{self, Change};
 use super::{Owner, free_extent, freelist, rmap};
 use crate::btree::{Cursor, Env, RefcountTree, RmapKey, RmapTree, Tree};
 use crate::error::Result;
@@ -97,23 +98,19 @@ pub(crate) fn refcount(
     len: u32,
 ) -> Result<()> {
     match op {
-        RefcountOp::Increase => adjust(tx, ag, start, len, |count| count.saturating_add(1)),
-        RefcountOp::Decrease => adjust(tx, ag, start, len, |count| match count {
-            u32::MAX => count,
-            count => count.saturating_sub(1),
-        }),
+        RefcountOp::Increase => adjust(tx, ag, start, len, Change::More),
+        RefcountOp::Decrease => adjust(tx, ag, start, len, Change::Less),
         RefcountOp::AllocCow => stage(tx, ag, start, len),
         RefcountOp::FreeCow => unstage(tx, ag, start, len),
     }
 }
 
-/// Records of one kind that touch or adjoin `from..to`.
-fn touching(tx: &Tx<'_>, ag: AgNo, from: u32, to: u32, cow: bool) -> Result<Vec<Refcount>> {
+/// Runs staged for copy on write that touch or adjoin `from..to`.
+fn staged(tx: &Tx<'_>, ag: AgNo, from: u32, to: u32) -> Result<Vec<Refcount>> {
     let (env, tree) = (Env::Tx(tx), RefcountTree::new(ag));
-    let key = |start: u32| {
-        RefcountTree::key(&Refcount { start: AgBlock(start), cow, ..Default::default() })
-    };
-    let mut cursor = match Cursor::<RefcountTree>::seek_le(env, &tree, &key(from))? {
+    let key =
+        RefcountTree::key(&Refcount { start: AgBlock(from), cow: true, ..Default::default() });
+    let mut cursor = match Cursor::<RefcountTree>::seek_le(env, &tree, &key)? {
         Some(cursor) => cursor,
         None => Cursor::<RefcountTree>::first(env, &tree)?,
     };
@@ -121,14 +118,14 @@ fn touching(tx: &Tx<'_>, ag: AgNo, from: u32, to: u32, cow: bool) -> Result<Vec<
     cursor.back(env, &tree)?;
     let mut found = Vec::new();
     while let Some(rec) = cursor.rec(env, &tree) {
-        if rec.cow == cow && rec.start.0 > to || rec.cow && !cow {
+        if rec.cow && rec.start.0 > to {
             break;
         }
         let Some(end) = rec.start.0.checked_add(rec.len) else {
             let problem = format!("reference counts of blocks {}+{}", rec.start, rec.len);
             return Err(tx.ag(ag).headers().agf.corrupt(problem));
         };
-        if rec.cow == cow && end >= from {
+        if rec.cow && end >= from {
             found.push(rec);
         }
         if !cursor.next(env, &tree)? {
@@ -138,99 +135,60 @@ fn touching(tx: &Tx<'_>, ag: AgNo, from: u32, to: u32, cow: bool) -> Result<Vec<
     Ok(found)
 }
 
-/// Puts `new` in the place of `old`.
-fn replace(tx: &mut Tx<'_>, ag: AgNo, old: &[Refcount], new: &[Refcount]) -> Result<()> {
-    let tree = RefcountTree::new(ag);
-    for rec in old.iter().filter(|rec| !new.contains(rec)) {
-        freelist::fix(tx, ag)?;
-        let cursor = Cursor::seek(Env::Tx(tx), &tree, &RefcountTree::key(rec))?;
-        cursor.delete(tx, &tree)?;
-    }
-    for rec in new.iter().filter(|rec| !old.contains(rec)) {
-        freelist::fix(tx, ag)?;
-        let cursor = Cursor::seek(Env::Tx(tx), &tree, &RefcountTree::key(rec))?;
-        cursor.insert(tx, &tree, rec)?;
-    }
-    Ok(())
-}
-
-/// Adds a run behind the others, joined with the last one if it continues that.
-fn push(runs: &mut Vec<Refcount>, start: u32, end: u32, count: u32, cow: bool) {
+/// Adds a staged run behind the others, joined with the last one if it continues that.
+fn push(runs: &mut Vec<Refcount>, start: u32, end: u32) {
     if start >= end {
         return;
     }
     match runs.last_mut() {
-        Some(last) if last.count == count && last.start.0 + last.len == start => {
-            last.len += end - start;
+        Some(last) if last.start.0 + last.len == start => last.len += end - start,
+        _ => {
+            let start = AgBlock(start);
+            runs.push(Refcount { start, len: end - start.0, count: 1, cow: true });
         }
-        _ => runs.push(Refcount { start: AgBlock(start), len: end - start, count, cow }),
     }
 }
 
-/// Gives each block another number of owners. Blocks without any are freed.
+/// Gives each block one owner more or less. Blocks without any are freed.
 fn adjust(
     tx: &mut Tx<'_>,
     ag: AgNo,
-    start: AgBlock,
-    len: u32,
-    change: impl Fn(u32) -> u32,
+    mut start: AgBlock,
+    mut len: u32,
+    change: Change,
 ) -> Result<()> {
-    freelist::fix(tx, ag)?;
-    let (from, to) = (start.0, start.0 + len);
-    let old = touching(tx, ag, from, to, false)?;
-    // Who owns what, without gaps from the first record to the end of the range.
-    let mut now: Vec<(u32, u32, u32)> = Vec::new();
-    let mut at = from;
-    for rec in &old {
-        let end = rec.start.0 + rec.len;
-        if at < rec.start.0 {
-            now.push((at, rec.start.0.min(to).max(at), 1));
+    while len > 0 {
+        freelist::fix(tx, ag)?;
+        let done = refcount::adjust(tx, ag, start, len, change)?;
+        for (start, len) in done.free {
+            give_back(tx, ag, start, len)?;
         }
-        now.push((rec.start.0, end, rec.count));
-        at = at.max(end);
+        (start, len) = (start.plus(done.len), len - done.len);
     }
-    now.push((at, to.max(at), 1));
-    let (mut new, mut free) = (Vec::new(), Vec::new());
-    for (first, end, count) in now {
-        let (low, high) = (first.clamp(from, to), end.clamp(from, to));
-        let owners = change(count);
-        let keep = |runs: &mut Vec<Refcount>, a: u32, b: u32, count: u32| {
-            if count > 1 {
-                push(runs, a, b, count, false);
-            }
-        };
-        keep(&mut new, first, end.min(from), count);
-        keep(&mut new, low, high, owners);
-        if owners == 0 && low < high {
-            push(&mut free, low, high, 0, false);
-        }
-        keep(&mut new, first.max(to), end, count);
-    }
-    replace(tx, ag, &old, &new)?;
-    free.iter().try_for_each(|run| give_back(tx, ag, run.start, run.len))
+    Ok(())
 }
 
 /// Notes blocks as staged for copy on write.
 fn stage(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
     freelist::fix(tx, ag)?;
     let (from, to) = (start.0, start.0 + len);
-    let old = touching(tx, ag, from, to, true)?;
+    let old = staged(tx, ag, from, to)?;
     let mut new = Vec::new();
     for rec in old.iter().filter(|rec| rec.start.0 < from) {
-        push(&mut new, rec.start.0, rec.start.0 + rec.len, 1, true);
+        push(&mut new, rec.start.0, rec.start.0 + rec.len);
     }
-    push(&mut new, from, to, 1, true);
+    push(&mut new, from, to);
     for rec in old.iter().filter(|rec| rec.start.0 >= from) {
-        push(&mut new, rec.start.0, rec.start.0 + rec.len, 1, true);
+        push(&mut new, rec.start.0, rec.start.0 + rec.len);
     }
-    replace(tx, ag, &old, &new)
+    refcount::replace(tx, ag, &old, &new)
 }
 
 /// Notes blocks as staged no more. They stay allocated.
 fn unstage(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
     freelist::fix(tx, ag)?;
     let (from, to) = (start.0, start.0 + len);
-    let old = touching(tx, ag, from, to, true)?;
+    let old = staged(tx, ag, from, to)?;
     let whole = old.iter().any(|rec| rec.start.0 <= from && rec.start.0 + rec.len >= to);
     if !whole {
         let problem = format!("blocks {start}+{len} are not staged for copy on write");
@@ -238,10 +196,10 @@ fn unstage(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
     }
     let mut new = Vec::new();
     for rec in &old {
-        push(&mut new, rec.start.0, (rec.start.0 + rec.len).min(from), 1, true);
-        push(&mut new, rec.start.0.max(to), rec.start.0 + rec.len, 1, true);
+        push(&mut new, rec.start.0, (rec.start.0 + rec.len).min(from));
+        push(&mut new, rec.start.0.max(to), rec.start.0 + rec.len);
     }
-    replace(tx, ag, &old, &new)
+    refcount::replace(tx, ag, &old, &new)
 }
 
 /// Frees one run of staged blocks of a group, and gives its length; `None` if there is none.
@@ -255,9 +213,9 @@ pub(crate) fn free_staged(tx: &mut Tx<'_>, ag: AgNo) -> Result<Option<u32>> {
     let Some(rec) = last else { return Ok(None) };
     unstage(tx, ag, rec.start, rec.len)?;
     if tx.fs().geo.has_rmap() {
-        let staged = Owner::Special(RmapOwner::COW).rmap(rec.start, rec.len);
+        let owned = Owner::Special(RmapOwner::COW).rmap(rec.start, rec.len);
         freelist::fix(tx, ag)?;
-        rmap::remove(tx, ag, &staged)?;
+        rmap::remove(tx, ag, &owned)?;
     }
     give_back(tx, ag, rec.start, rec.len)?;
     Ok(Some(rec.len))

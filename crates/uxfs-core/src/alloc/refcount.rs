@@ -142,7 +142,7 @@ pub(super) fn adjust(
 }
 
 /// Replaces neighbouring records.
-fn replace(tx: &mut Tx<'_>, ag: AgNo, old: &[Refcount], new: &[Refcount]) -> Result<()> {
+pub(super) fn replace(tx: &mut Tx<'_>, ag: AgNo, old: &[Refcount], new: &[Refcount]) -> Result<()> {
     let tree = RefcountTree::new(ag);
     for rec in old.iter().filter(|r| !new.contains(r)) {
         freelist::fix(tx, ag)?;

@@ -220,26 +220,7 @@ pub fn unmap(
     let ino = tx.inode(slot).ino;
     let mut end = FileBlock(at.0.saturating_add(len));
     for _ in 0..max_extents {
-        let Some(old) = before(tx.fs(), tx.inode(slot), fork, end)? else { return Ok(0) };
-        if old.end() <= at {
-            return Ok(0);
-        }
-        let cut = slice(&old, at, end);
-        let left = slice_opt(&old, old.offset, at);
-        let right = slice_opt(&old, end, old.end());
-        match (left, right) {
-            (None, None) => delete_rec(tx, slot, fork, &old)?,
-            (Some(only), None) | (None, Some(only)) => update_rec(tx, slot, fork, &old, &only)?,
-            (Some(left), Some(right)) => {
-                update_rec(tx, slot, fork, &old, &left)?;
-                insert_rec(tx, slot, fork, &right)?;
-            }
-        }
-        let inode = tx.inode(slot);
-        if inode.core.nblocks < cut.len {
-            return Err(inode.corrupt("fewer blocks counted than mapped"));
-        }
-        tx.core_mut(slot).nblocks -= cut.len;
+        let Some(cut) = unmap_last(tx, slot, fork, at, end)? else { return Ok(0) };
         alloc::free_fork_later(tx, ino, fork, &cut);
         end = cut.offset;
         if end <= at {
@@ -247,6 +228,38 @@ pub fn unmap(
         }
     }
     Ok(end.0 - at.0)
+}
+
+/// Unmaps the blocks from `at` on, and no further than `end`, of the last extent that has any
+/// there, and gives what they were; the inode counts them no more.
+pub(super) fn unmap_last(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    fork: Fork,
+    at: FileBlock,
+    end: FileBlock,
+) -> Result<Option<Extent>> {
+    let Some(old) = before(tx.fs(), tx.inode(slot), fork, end)? else { return Ok(None) };
+    let Some(cut) = slice_opt(&old, at, end) else { return Ok(None) };
+    cut_out(tx, slot, fork, &old, &cut)?;
+    let inode = tx.inode(slot);
+    if inode.core.nblocks < cut.len {
+        return Err(inode.corrupt("fewer blocks counted than mapped"));
+    }
+    tx.core_mut(slot).nblocks -= cut.len;
+    Ok(Some(cut))
+}
+
+/// Leaves of the record `old` what comes before and behind its part `cut`.
+fn cut_out(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, old: &Extent, cut: &Extent) -> Result<()> {
+    match (slice_opt(old, old.offset, cut.offset), slice_opt(old, cut.end(), old.end())) {
+        (None, None) => delete_rec(tx, slot, fork, old),
+        (Some(only), None) | (None, Some(only)) => update_rec(tx, slot, fork, old, &only),
+        (Some(left), Some(right)) => {
+            update_rec(tx, slot, fork, old, &left)?;
+            insert_rec(tx, slot, fork, &right)
+        }
+    }
 }
 
 /// Makes the unwritten blocks of the data fork in `at..at + len` written.
@@ -275,14 +288,7 @@ pub(crate) fn mark_written(
         }
         let part = Extent { unwritten: false, ..slice(&old, from, to) };
         // Out with the part and in with it again, in its new state: `map` joins it.
-        match (slice_opt(&old, old.offset, from), slice_opt(&old, to, old.end())) {
-            (None, None) => delete_rec(tx, slot, fork, &old)?,
-            (Some(only), None) | (None, Some(only)) => update_rec(tx, slot, fork, &old, &only)?,
-            (Some(left), Some(right)) => {
-                update_rec(tx, slot, fork, &old, &left)?;
-                insert_rec(tx, slot, fork, &right)?;
-            }
-        }
+        cut_out(tx, slot, fork, &old, &part)?;
         map(tx, slot, fork, part)?;
         alloc::convert_later(tx, ino, fork, &part);
     }

@@ -47,6 +47,12 @@ impl Busy {
         self.ranges.insert(from, Range { len: end - from, seq, batch });
     }
 
+    /// How many blocks are busy, as far as known.
+    #[cfg(test)]
+    pub(crate) fn blocks(&self) -> u64 {
+        self.ranges.values().map(|range| u64::from(range.len)).sum()
+    }
+
     /// Is nothing busy, as far as known?
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
