@@ -27,8 +27,10 @@ use crate::error::{Error, Result};
 use crate::inode::Inodes;
 use crate::journal::{Journal, JournalOptions, LogPlace};
 use crate::log_state;
+use crate::meter::{Metered, Use};
 use crate::primary;
 use crate::recovery::{self, Recovery};
+use crate::stats::{Counts, Stats};
 use crate::tx::Counters;
 
 /// How to open a volume.
@@ -82,7 +84,15 @@ impl OpenOptions {
 pub struct Fs {
     /// Its shape.
     pub geo: Arc<Geometry>,
+    /// The device, by which file data is read and written.
     pub(crate) dev: Arc<dyn BlockDev>,
+    /// The same device, by which metadata goes home.
+    pub(crate) home_dev: Arc<dyn BlockDev>,
+    /// The same, by which the log is written.
+    pub(crate) log_dev: Arc<dyn BlockDev>,
+    /// The same, not counted.
+    pub(crate) bare_dev: Arc<dyn BlockDev>,
+    pub(crate) counts: Arc<Counts>,
     /// The realtime device, if the volume has one and it was given.
     pub(crate) realtime: Option<Device>,
     pub(crate) bufs: Cache,
@@ -178,17 +188,21 @@ impl Fs {
                 let shape = Shape {
                     length: u64::from(geo.log_blocks) << geo.block_log,
                     unit: sb.logsunit.get().max(1),
-                    buffer: journal.buffer,
+                    buffer: journal.buffer_for(sb.logsunit.get())?,
                     uuid: sb.uuid,
                 };
                 Some(Journal::new(place, shape, journal, seed))
             }
             _ => None,
         };
+        let barrier = options.journal.is_none_or(|journal| journal.barrier);
+        let counts = Arc::new(Counts::default());
+        let metered = |what| Metered::over(&dev, &counts, what, barrier);
+        let home_dev = metered(Use::Home);
         Ok(Self {
             journal,
             superblock_changed: AtomicBool::new(false),
-            bufs: Cache::new(Arc::clone(&dev), Arc::clone(&geo), cache_bytes),
+            bufs: Cache::new(Arc::clone(&home_dev), Arc::clone(&geo), cache_bytes),
             inodes: Inodes::new(cache_bytes / 4096),
             gate: RwLock::new(()),
             next_tx: AtomicU64::new(1),
@@ -211,7 +225,11 @@ impl Fs {
             superblock: Mutex::new(sector),
             options,
             geo,
-            dev,
+            dev: metered(Use::Data),
+            log_dev: metered(Use::Log),
+            home_dev,
+            bare_dev: dev,
+            counts,
             realtime,
         })
     }
@@ -219,6 +237,11 @@ impl Fs {
     /// What recovery did when the volume was opened; `None` if its log was clean.
     pub fn recovery(&self) -> Option<&Recovery> {
         self.recovery.as_ref()
+    }
+
+    /// What was done since the volume was opened.
+    pub fn stats(&self) -> Stats {
+        self.counts.read()
     }
 
     /// The device.

@@ -26,9 +26,11 @@ mod ialloc;
 pub mod inode;
 pub mod journal;
 mod log_state;
+mod meter;
 pub mod ops;
 mod primary;
 mod recovery;
+mod stats;
 pub mod symlink;
 #[cfg(test)]
 mod tests;
@@ -45,3 +47,4 @@ pub use ops::{
     XattrMode, Xflags, whole_groups,
 };
 pub use recovery::Recovery;
+pub use stats::{Histogram, Stats};

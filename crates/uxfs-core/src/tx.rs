@@ -600,6 +600,8 @@ impl<'fs> Tx<'fs> {
 
     /// Takes what changed into the gathering checkpoint.
     fn log(&mut self, journal: &Journal) {
+        let empty = self.bufs.is_empty() && self.inodes.iter().all(|i| i.changed.is_empty());
+        self.fs.counts.transaction(empty);
         let mut context = journal.context();
         let context = &mut *context;
         for entry in &self.bufs {

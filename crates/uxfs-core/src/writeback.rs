@@ -165,7 +165,7 @@ impl Fs {
     }
 
     pub(crate) fn write_superblock(&self, sector: &[u8]) -> Result<()> {
-        self.dev.write_at(0, sector).map_err(|source| {
+        self.home_dev.write_at(0, sector).map_err(|source| {
             self.shut_down(format!("writing the superblock: {source}"));
             Error::Io { what: "writing", daddr: Daddr(0), source }
         })
@@ -218,7 +218,7 @@ impl Fs {
             }
             change(sb);
             uxfs_format::crc::stamp(&mut sector, CRC_OFFSET);
-            self.dev.write_at(daddr.bytes(), &sector).map_err(io("writing"))?;
+            self.home_dev.write_at(daddr.bytes(), &sector).map_err(io("writing"))?;
         }
         Ok(())
     }

@@ -9,12 +9,13 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use uxfs_format::verify;
 use uxfs_journal::{Action, Failure, Need, Records, Sealed, Seq};
 
 use super::context::{Context, Handle};
-use super::{Journal, Waiter, items};
+use super::{Journal, State, Waiter, items};
 use crate::buf::Run;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -54,11 +55,25 @@ struct Flight {
 impl Fs {
     /// Waits until what `need` names is durable, driving the pipeline if nobody else does.
     pub(crate) fn wait_for(&self, journal: &Journal, need: Need) -> Result<()> {
-        let now = journal.now();
+        let begun = Instant::now();
+        self.counts.log_force.one();
         let mut state = journal.state.lock();
         if state.pipeline.failure().is_none() && !journal.met(&state, need) {
-            state.pipeline.force(now, need, Waiter::Thread);
+            state.pipeline.force(journal.now(), need, Waiter::Thread);
+            drop(state);
+            let waited = self.sleep_for(journal, need);
+            self.counts.log_force_sleep.one();
+            self.counts.force_wait.add(begun.elapsed());
+            return waited;
         }
+        match state.pipeline.failure() {
+            Some(failure) => Err(Error::Shutdown(failure.0.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    fn sleep_for(&self, journal: &Journal, need: Need) -> Result<()> {
+        let mut state = journal.state.lock();
         loop {
             if let Some(failure) = state.pipeline.failure() {
                 return Err(Error::Shutdown(failure.0.to_string()));
@@ -160,6 +175,8 @@ impl Fs {
             (state.space.head(), state.space.tail())
         };
         let sealed = records.seal(head, tail, driver.last);
+        self.counts.checkpoints.add(u64::from(sealed.count() > 0));
+        self.counts.items.add(context.objects.len() as u64);
         let parts = sealed.parts(PART_MAX);
         driver.last = (sealed.count() > 0).then_some(sealed.last).or(driver.last);
         let mut state = journal.state.lock();
@@ -225,8 +242,8 @@ impl Fs {
             }
             let daddr = uxfs_format::Daddr(journal.start.0 + at / 512);
             let written = match fua {
-                true => self.dev.write_fua_at(daddr.bytes(), bytes),
-                false => self.dev.write_at(daddr.bytes(), bytes),
+                true => self.log_dev.write_fua_at(daddr.bytes(), bytes),
+                false => self.log_dev.write_at(daddr.bytes(), bytes),
             };
             written.map_err(|source| Error::Io { what: "writing the log", daddr, source })?;
         }
@@ -243,16 +260,23 @@ impl Fs {
         let mut state = journal.state.lock();
         for object in flight.objects {
             if !self.died_by(&object, seq.0) {
-                state.ail.insert(flight.head, object);
+                let again = state.ail.insert(flight.head, object);
+                self.counts.items_relogged.add(u64::from(again));
             }
         }
         for object in &flight.gone {
             state.ail.remove(object);
         }
         let tail = state.ail.lowest().unwrap_or(state.space.head());
-        state.space.move_tail(tail);
+        self.move_tail(&mut state, tail);
         journal.durable.store(seq.0, Ordering::Release);
         journal.told.notify_all();
+    }
+
+    /// Everything before `position` is home.
+    pub(super) fn move_tail(&self, state: &mut State, position: u64) {
+        self.counts.tail_pushes.add(u64::from(position > state.space.tail()));
+        state.space.move_tail(position);
     }
 
     /// Was the object freed in checkpoint `seq` or before?

@@ -43,6 +43,7 @@ impl Fs {
         if targets.is_empty() {
             return Ok(());
         }
+        self.counts.push_ail.one();
         journal.batches_begun.fetch_add(1, Ordering::AcqRel);
         let done = self.write_home(journal, targets);
         journal.batches_ended.fetch_add(1, Ordering::AcqRel);
@@ -83,7 +84,7 @@ impl Fs {
         for target in writes.into_values() {
             self.write_target(journal, target, durable, &mut run, &mut all)?;
         }
-        run.put(&*self.dev)?;
+        run.put(&*self.home_dev)?;
         Ok(all)
     }
 
@@ -97,8 +98,12 @@ impl Fs {
         writes: &mut BTreeMap<u64, Target>,
     ) -> Result<()> {
         let Handle::Inode(ino, cell) = &handle else { return Ok(()) };
-        let Some(state) = cell.try_read() else { return Ok(()) };
+        let Some(state) = cell.try_read() else {
+            self.counts.push_ail_pinned.one();
+            return Ok(());
+        };
         if state.log.changed > durable || state.log.died != 0 {
+            self.counts.push_ail_pinned.one();
             return Ok(());
         }
         let (buf, offset) = read_cluster(self, *ino)?;
@@ -129,6 +134,7 @@ impl Fs {
         let mut content = buf.content.write();
         let held = buf.holder.load(Ordering::Acquire) != 0;
         if held || content.log.died != 0 || content.log.changed > durable {
+            self.counts.push_ail_pinned.one();
             return Ok(());
         }
         let kind = content.kind;
@@ -142,7 +148,7 @@ impl Fs {
         let mut at = 0;
         for piece in buf.pieces() {
             let end = at + piece.len as usize;
-            run.add(&*self.dev, piece.daddr, &content.bytes[at..end])?;
+            run.add(&*self.home_dev, piece.daddr, &content.bytes[at..end])?;
             at = end;
         }
         all.extend(going);
@@ -175,6 +181,7 @@ impl Fs {
             let mut state = journal.state.lock();
             if same && state.ail.position(handle) == Some(*position) {
                 state.ail.remove(handle);
+                self.counts.push_ail_success.one();
                 if let Handle::Buf(buf) = handle {
                     self.bufs.clean(buf);
                 }
@@ -183,10 +190,10 @@ impl Fs {
         let mut state = journal.state.lock();
         // What is on its way lies behind everything active, and before the head.
         if let Some(lowest) = state.ail.lowest() {
-            state.space.move_tail(lowest);
+            self.move_tail(&mut state, lowest);
         } else if state.pipeline.durable().0 + 1 == state.pipeline.gathering().0 {
             let head = state.space.head();
-            state.space.move_tail(head);
+            self.move_tail(&mut state, head);
         }
     }
 

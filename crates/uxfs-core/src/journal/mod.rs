@@ -24,6 +24,7 @@ mod context;
 mod drive;
 mod home;
 mod items;
+mod options;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,26 +36,12 @@ use uxfs_journal::{Failure, Generation, Need, Options, Pipeline, Seq, Shape, Spa
 
 pub(crate) use busy::Busy;
 pub(crate) use context::Context;
+pub use options::{JournalOptions, LogMode};
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use ail::Ail;
 use drive::Driver;
-
-/// How changes are logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JournalOptions {
-    /// Bytes of a log buffer, 32 to 256 KiB in powers of two (`logbsize=`).
-    pub buffer: u32,
-    /// When a checkpoint is cut though nobody asked.
-    pub pipeline: Options,
-}
-
-impl Default for JournalOptions {
-    fn default() -> Self {
-        Self { buffer: 32 << 10, pipeline: Options::default() }
-    }
-}
 
 /// Durability of everything up to some moment, to be waited for or asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,6 +173,7 @@ impl Fs {
         let most_blocks = 2 * blocks + 40;
         let bytes = most_blocks * (u64::from(self.geo.block_size) + 512);
         let bytes = journal.shape.most_bytes(1, most_blocks * 8, bytes).min(journal.promise_max());
+        self.counts.try_logspace.one();
         loop {
             {
                 let mut state = journal.state.lock();
@@ -196,6 +184,7 @@ impl Fs {
                     return Ok(bytes);
                 }
             }
+            self.counts.sleep_logspace.one();
             self.make_log_room(journal)?;
         }
     }

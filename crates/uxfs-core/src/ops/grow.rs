@@ -42,7 +42,7 @@ impl Fs {
             return Err(Error::Invalid("a volume grows into room that its device has"));
         }
         let last = AgNo(old.ag_count - 1);
-        let dev = std::sync::Arc::clone(&self.dev);
+        let dev = std::sync::Arc::clone(&self.bare_dev);
         let options = OpenOptions { resuming: true, ..self.options.clone() };
         {
             let _alone = self.gate.write();
@@ -127,7 +127,7 @@ impl Fs {
     }
 
     fn put(&self, daddr: Daddr, sector: &[u8]) -> Result<()> {
-        self.dev.write_at(daddr.bytes(), sector).map_err(|source| {
+        self.home_dev.write_at(daddr.bytes(), sector).map_err(|source| {
             self.shut_down(format!("resizing: {source}"));
             Error::Io { what: "writing", daddr, source }
         })

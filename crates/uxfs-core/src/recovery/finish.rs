@@ -100,5 +100,5 @@ fn clear_log_features(fs: &Fs) -> Result<()> {
     let sector = fs.edit_superblock(|sb| sb.features_log_incompat.set(0));
     let daddr = uxfs_format::Daddr(0);
     let io = |source| crate::Error::Io { what: "writing", daddr, source };
-    fs.dev.write_at(0, &sector).map_err(io)
+    fs.home_dev.write_at(0, &sector).map_err(io)
 }

@@ -1,0 +1,190 @@
+//! How changes are logged: XFS' mount options of the log, by their names.
+//!
+//! 1. A word is either refused by name, or it is not an option of the log, or it changes what it
+//!    says: none is taken and ignored.
+
+use uxfs_journal::Options;
+
+use crate::error::{Error, Result};
+
+/// Bytes of a log buffer if nobody says otherwise, and the stripe unit is not more.
+const BUFFER: u32 = 32 << 10;
+
+/// What goes into one transaction of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LogMode {
+    /// Many transactions gather, and each object they changed is logged once (`delaylog`).
+    #[default]
+    Delayed,
+    /// Each transaction is logged by itself (`nodelaylog`).
+    Immediate,
+}
+
+/// How changes are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// What goes into one transaction of the log (`delaylog`, `nodelaylog`).
+    pub mode: LogMode,
+    /// A change is durable before its call returns (`wsync`).
+    pub wsync: bool,
+    /// The device is flushed where order or durability needs it (`barrier`). Without (`nobarrier`)
+    /// a power cut may leave anything, unless the device has no volatile cache.
+    pub barrier: bool,
+    /// Log buffers, 2 to 8 (`logbufs=`): how many records may be in memory or on their way.
+    pub buffers: u32,
+    /// Bytes of a log buffer (`logbsize=`), 16 KiB to 256 KiB in powers of two and a multiple of
+    /// the log's stripe unit; 0 is XFS' choice, 32 KiB or the stripe unit if that is more.
+    pub buffer: u32,
+    /// When a checkpoint is cut though nobody asked.
+    pub pipeline: Options,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        Self {
+            mode: LogMode::Delayed,
+            wsync: false,
+            barrier: true,
+            buffers: 8,
+            buffer: 0,
+            pipeline: Options::default(),
+        }
+    }
+}
+
+impl JournalOptions {
+    /// Takes one of XFS' mount options: `delaylog`, `nodelaylog`, `logbufs=`, `logbsize=`, `wsync`,
+    /// `barrier`, `nobarrier`. `false` for a word that is none of them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a value that the option does not take.
+    pub fn apply(&mut self, word: &str) -> Result<bool> {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word, None),
+        };
+        match (name, value) {
+            ("logbufs", value) => {
+                const RANGE: &str = "logbufs= takes a number of log buffers from 2 to 8";
+                let count = value.and_then(|v| v.parse().ok()).filter(|n| (2..=8).contains(n));
+                self.buffers = count.ok_or(Error::Invalid(RANGE))?;
+            }
+            ("logbsize", value) => {
+                let size = value.and_then(bytes).filter(|n| valid_buffer(*n));
+                self.buffer = size.ok_or(Error::Invalid(BUFFER_RANGE))?;
+            }
+            ("delaylog", None) => self.mode = LogMode::Delayed,
+            ("nodelaylog", None) => self.mode = LogMode::Immediate,
+            ("wsync", None) => self.wsync = true,
+            ("barrier", None) => self.barrier = true,
+            ("nobarrier", None) => self.barrier = false,
+            ("delaylog" | "nodelaylog" | "wsync" | "barrier" | "nobarrier", Some(_)) => {
+                return Err(Error::Invalid(
+                    "delaylog, nodelaylog, wsync, barrier and nobarrier take no value",
+                ));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Bytes of a log buffer on a volume whose log has this stripe unit.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if these options do not fit it, or are out of their range.
+    pub(crate) fn buffer_for(&self, unit: u32) -> Result<u32> {
+        if !(2..=8).contains(&self.buffers) {
+            return Err(Error::Invalid("there are 2 to 8 log buffers"));
+        }
+        if self.buffer == 0 {
+            return Ok(BUFFER.max(unit));
+        }
+        if !valid_buffer(self.buffer) {
+            return Err(Error::Invalid(BUFFER_RANGE));
+        }
+        if unit > 1 && !self.buffer.is_multiple_of(unit) {
+            return Err(Error::Invalid(
+                "logbsize= must be a multiple of the log's stripe unit (xfs_info shows it as \
+                 sunit of the log)",
+            ));
+        }
+        Ok(self.buffer)
+    }
+}
+
+const BUFFER_RANGE: &str = "logbsize= takes 16k, 32k, 64k, 128k or 256k";
+
+fn valid_buffer(bytes: u32) -> bool {
+    bytes.is_power_of_two() && (16 << 10..=256 << 10).contains(&bytes)
+}
+
+/// A number of bytes, in KiB or MiB if it says so.
+fn bytes(text: &str) -> Option<u32> {
+    let (digits, shift) = match text.as_bytes().last()? {
+        b'k' | b'K' => (&text[..text.len() - 1], 10),
+        b'm' | b'M' => (&text[..text.len() - 1], 20),
+        _ => (text, 0),
+    };
+    digits.parse::<u32>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_taken_refused_or_left_alone() {
+        let mut options = JournalOptions::default();
+        for word in ["nodelaylog", "wsync", "nobarrier", "logbufs=2", "logbsize=256k"] {
+            assert!(options.apply(word).unwrap(), "{word}");
+        }
+        let expected = JournalOptions {
+            mode: LogMode::Immediate,
+            wsync: true,
+            barrier: false,
+            buffers: 2,
+            buffer: 256 << 10,
+            ..JournalOptions::default()
+        };
+        assert_eq!(options, expected);
+        for word in ["delaylog", "barrier", "logbsize=65536", "logbufs=8"] {
+            assert!(options.apply(word).unwrap(), "{word}");
+        }
+        assert_eq!((options.mode, options.barrier), (LogMode::Delayed, true));
+        assert_eq!((options.buffers, options.buffer), (8, 64 << 10));
+        for word in ["noatime", "logdev=/dev/sdb", "", "logb", "quota"] {
+            assert!(!options.apply(word).unwrap(), "{word}");
+        }
+        let before = options;
+        for word in [
+            "logbufs=1",
+            "logbufs=9",
+            "logbufs=",
+            "logbufs",
+            "logbsize=8k",
+            "logbsize=48k",
+            "logbsize=512k",
+            "logbsize=k",
+            "logbsize=4294967295k",
+            "wsync=1",
+            "delaylog=",
+        ] {
+            let error = options.apply(word).unwrap_err();
+            assert_eq!(error.errno(), 22, "{word}");
+            let name = word.split('=').next().unwrap();
+            assert!(error.to_string().contains(name), "{word}: {error}");
+        }
+        assert_eq!(options, before);
+    }
+
+    #[test]
+    fn buffers_fit_the_stripe_unit() {
+        let mut options = JournalOptions::default();
+        assert_eq!(options.buffer_for(1).unwrap(), 32 << 10);
+        assert_eq!(options.buffer_for(96 << 10).unwrap(), 96 << 10);
+        options.buffer = 64 << 10;
+        assert_eq!(options.buffer_for(4096).unwrap(), 64 << 10);
+        assert!(options.buffer_for(12 << 10).is_err());
+        assert!(options.buffer_for(128 << 10).is_err());
+    }
+}

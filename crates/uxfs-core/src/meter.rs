@@ -1,0 +1,129 @@
+//! The device as the engine sees it: counted, and with barriers left out if that was asked for.
+//!
+//! 1. Every write, flush and forced write of an open volume passes here.
+//! 2. Without barriers a flush does nothing, and is counted as left out.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::Instant;
+
+use uxfs_disk::BlockDev;
+use uxfs_format::BASIC_BLOCK;
+
+use crate::stats::Counts;
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Records of the log.
+    Log,
+    /// Metadata in place.
+    Home,
+    /// File data.
+    Data,
+}
+
+/// The device, counted.
+pub(crate) struct Metered {
+    dev: Arc<dyn BlockDev>,
+    counts: Arc<Counts>,
+    what: Use,
+    barrier: bool,
+}
+
+impl Metered {
+    /// A way to `dev` by which `what` is written.
+    pub(crate) fn over(
+        dev: &Arc<dyn BlockDev>,
+        counts: &Arc<Counts>,
+        what: Use,
+        barrier: bool,
+    ) -> Arc<dyn BlockDev> {
+        Arc::new(Self { dev: Arc::clone(dev), counts: Arc::clone(counts), what, barrier })
+    }
+
+    fn count(&self, bytes: u64) {
+        let counts = &self.counts;
+        let (writes, sum) = match self.what {
+            Use::Log => (&counts.log_writes, &counts.log_bytes),
+            Use::Home => (&counts.home_writes, &counts.home_bytes),
+            Use::Data => (&counts.data_writes, &counts.data_bytes),
+        };
+        writes.one();
+        sum.add(bytes);
+        if self.what == Use::Log {
+            counts.log_blocks.add(bytes.div_ceil(BASIC_BLOCK as u64));
+        }
+    }
+}
+
+impl BlockDev for Metered {
+    fn len(&self) -> u64 {
+        self.dev.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.dev.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.count(data.len() as u64);
+        self.dev.write_at(offset, data)
+    }
+
+    fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+        self.count(pieces.iter().map(|p| p.len() as u64).sum());
+        self.dev.write_vectored_at(offset, pieces)
+    }
+
+    fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.count(data.len() as u64);
+        self.dev.write_bulk_at(offset, data)
+    }
+
+    fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if !self.barrier {
+            self.counts.flushes_left_out.one();
+            return self.write_at(offset, data);
+        }
+        self.count(data.len() as u64);
+        self.counts.fua_writes.one();
+        let begun = Instant::now();
+        let written = self.dev.write_fua_at(offset, data);
+        self.counts.flush_time.add(begun.elapsed());
+        written
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        if !self.barrier {
+            self.counts.flushes_left_out.one();
+            return Ok(());
+        }
+        self.counts.flushes.one();
+        let begun = Instant::now();
+        let flushed = self.dev.flush();
+        self.counts.flush_time.add(begun.elapsed());
+        flushed
+    }
+
+    fn discard(&self, offset: u64, len: u64) {
+        self.dev.discard(offset, len);
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.dev.zero(offset, len)
+    }
+
+    fn read_only(&self) -> bool {
+        self.dev.read_only()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.dev.sector_size()
+    }
+
+    fn as_file(&self) -> Option<&File> {
+        self.dev.as_file()
+    }
+}
