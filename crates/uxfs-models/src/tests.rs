@@ -1,0 +1,318 @@
+//! Each disk against its published figures, and the promises of every model.
+
+use std::collections::BTreeMap;
+
+use uxfs_disk::{BlockDev, MemDev};
+use uxfs_journal::Time;
+
+use crate::rng::Rng;
+use crate::{
+    Description, Disk, Done, NAMES, Op, Request, SleptDev, Tag, VirtualClock, VirtualDev, serve,
+};
+
+fn disk(name: &str) -> Box<dyn Disk> {
+    Description::named(name).unwrap().build(7).unwrap()
+}
+
+/// As `name`, with lines of its description replaced.
+fn changed(name: &str, lines: &[(&str, &str)]) -> Box<dyn Disk> {
+    let path = format!("{}/disks/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+    let mut text = std::fs::read_to_string(path).unwrap();
+    for (old, new) in lines {
+        assert!(text.contains(old), "{name} has no line {old}");
+        text = text.replace(old, new);
+    }
+    Description::parse(&text).unwrap().build(7).unwrap()
+}
+
+/// Keeps `depth` requests under way until `count` are done: seconds that took.
+fn run(disk: &mut dyn Disk, depth: u64, count: u64, mut next: impl FnMut(u64) -> Request) -> f64 {
+    let mut begun = 0;
+    let mut ended = 0;
+    let mut now = Time(0);
+    let mut done = Vec::new();
+    while ended < count {
+        while begun < count && begun - ended < depth {
+            disk.submit(now, Tag(begun), next(begun));
+            begun += 1;
+        }
+        now = disk.next_event().expect("something is under way").max(now);
+        disk.advance(now, &mut done);
+        ended += done.len() as u64;
+        done.clear();
+    }
+    now.0 as f64 / 1e9
+}
+
+fn random(disk: &dyn Disk, op: Op, seed: u64) -> impl FnMut(u64) -> Request + use<> {
+    let (mut rng, pages) = (Rng::new(seed), disk.capacity() / 4096);
+    move |_| Request { op, at: rng.next() % pages * 4096, len: 4096 }
+}
+
+fn iops(disk: &mut dyn Disk, op: Op, depth: u64, count: u64) -> f64 {
+    let next = random(disk, op, 3);
+    count as f64 / run(disk, depth, count, next)
+}
+
+/// Million bytes a second of a sequential stream from `at` on.
+fn stream(disk: &mut dyn Disk, op: Op, at: u64, depth: u64) -> f64 {
+    let (len, count) = (256 << 10, 2000);
+    let seconds = run(disk, depth, count, |i| Request { op, at: at + i * len, len });
+    (count * len) as f64 / seconds / 1e6
+}
+
+const WRITE: Op = Op::Write { fua: false };
+
+#[track_caller]
+fn near(what: &str, is: f64, published: f64, part: f64) {
+    let off = (is - published).abs() / published;
+    assert!(off <= part, "{what}: {is:.4}, published {published}: {:.0} % off", off * 100.0);
+}
+
+#[test]
+fn a_disk_of_7200_rpm() {
+    // A read at random takes the mean seek and half a revolution; a little less, because outer
+    // cylinders have more sectors and are nearer to each other than all to all.
+    let read = iops(&mut *disk("hdd-7200"), Op::Read, 1, 3000);
+    near("random reads a second", read, 1e3 / (8.5 + 8.333 / 2.0 + 0.05), 0.02);
+    near("MB/s, outer edge", stream(&mut *disk("hdd-7200"), Op::Read, 0, 1), 125.0, 0.03);
+    near(
+        "MB/s, inner edge",
+        stream(&mut *disk("hdd-7200"), Op::Read, 998_000_000_000, 1),
+        60.0,
+        0.03,
+    );
+    let off = [("write_cache = true", "write_cache = false")];
+    let mut uncached = changed("hdd-7200", &off);
+    let write = iops(&mut *uncached, WRITE, 1, 3000);
+    near("random writes a second, cache off", write, 1e3 / (9.5 + 8.333 / 2.0 + 0.05), 0.03);
+    // A writer who waits for each write misses the next sector by a revolution.
+    let mut uncached = changed("hdd-7200", &off);
+    let seconds = run(&mut *uncached, 1, 500, |i| Request::write(i * 4096, 4096));
+    near("sequential writes a second, cache off", 500.0 / seconds, 7200.0 / 60.0, 0.03);
+}
+
+#[test]
+fn a_queue_is_worth_something() {
+    let alone = iops(&mut *disk("hdd-7200"), Op::Read, 1, 2000);
+    let queued = iops(&mut *disk("hdd-7200"), Op::Read, 32, 2000);
+    assert!(queued > 1.8 * alone, "{queued} with a queue, {alone} without");
+    let mut fifo = changed("hdd-7200", &[("elevator", "fifo")]);
+    let ordered = iops(&mut *fifo, Op::Read, 32, 2000);
+    near("in the order they came", ordered, alone, 0.02);
+}
+
+#[test]
+fn a_sas_disk_of_2010() {
+    let read = iops(&mut *disk("sas-15k"), Op::Read, 1, 3000);
+    near("random reads a second", read, 1e3 / (3.3 + 2.0 + 0.03), 0.02);
+    let write = iops(&mut *disk("sas-15k"), WRITE, 1, 3000);
+    near("random writes a second", write, 1e3 / (3.8 + 2.0 + 0.03), 0.02);
+    near("MB/s, outer edge", stream(&mut *disk("sas-15k"), Op::Read, 0, 1), 204.0, 0.03);
+    near(
+        "MB/s, inner edge",
+        stream(&mut *disk("sas-15k"), Op::Read, 448_000_000_000, 1),
+        122.0,
+        0.03,
+    );
+}
+
+#[test]
+fn flash_drives() {
+    near("2010: us to read", 1e6 / iops(&mut *disk("ssd-2010"), Op::Read, 1, 2000), 65.0, 0.10);
+    near(
+        "2010: reads a second",
+        iops(&mut *disk("ssd-2010"), Op::Read, 32, 50_000),
+        35_000.0,
+        0.05,
+    );
+    near("2010: MB/s read", stream(&mut *disk("ssd-2010"), Op::Read, 0, 4), 250.0, 0.15);
+    near("2010: MB/s written", stream(&mut *disk("ssd-2010"), WRITE, 0, 4), 100.0, 0.10);
+    near("2015: reads a second", iops(&mut *disk("ssd-2015"), Op::Read, 32, 50_000), 95_000.0, 0.1);
+    near("2015: MB/s read", stream(&mut *disk("ssd-2015"), Op::Read, 0, 4), 540.0, 0.10);
+    near("2015: MB/s written", stream(&mut *disk("ssd-2015"), WRITE, 0, 4), 500.0, 0.10);
+    near("nvme: reads a second", iops(&mut *disk("nvme"), Op::Read, 128, 200_000), 500_000.0, 0.2);
+    near("nvme: MB/s read", stream(&mut *disk("nvme"), Op::Read, 0, 16), 3500.0, 0.1);
+    near("nvme-plp: us to write", 1e6 / iops(&mut *disk("nvme-plp"), WRITE, 1, 2000), 20.0, 0.1);
+    let reads = iops(&mut *disk("nvme-plp"), Op::Read, 128, 200_000);
+    near("nvme-plp: reads a second", reads, 460_000.0, 0.1);
+    let writes = iops(&mut *disk("nvme-plp"), WRITE, 128, 200_000);
+    near("nvme-plp: writes a second", writes, 175_000.0, 0.1);
+    near("nvme-plp: MB/s read", stream(&mut *disk("nvme-plp"), Op::Read, 0, 16), 2800.0, 0.1);
+}
+
+#[test]
+fn a_cloud_volume_bursts_and_tires() {
+    near("on credit", iops(&mut *disk("cloud"), Op::Read, 64, 20_000), 3000.0, 0.02);
+    let mut tired = changed("cloud", &[("5400000", "10000")]);
+    let seconds = run(&mut *tired, 64, 100_000, {
+        let mut rng = Rng::new(1);
+        move |_| Request::read(rng.next() % 1_000_000 * 4096, 4096)
+    });
+    // The credit lasts while it shrinks by what is used above the steady rate.
+    let burst = 10_000.0 / (3000.0 - 900.0);
+    let steady = (100_000.0 - burst * 3000.0) / 900.0;
+    near("seconds, once the credit is used up", seconds, burst + steady, 0.03);
+    let alone = 1e6 / iops(&mut *disk("cloud"), Op::Write { fua: false }, 1, 3000);
+    assert!((500.0..1000.0).contains(&alone), "{alone} us");
+}
+
+#[test]
+fn a_battery_takes_the_wait_away_until_it_is_full() {
+    let write = 1e6 / iops(&mut *disk("array-bbu"), Op::Write { fua: true }, 1, 2000);
+    assert!(write < 100.0, "{write} us");
+    let flush = serve(&mut *disk("array-bbu"), Time(0), Request::flush());
+    assert!(flush.0 < 100_000, "{flush:?}");
+    // More than its memory holds, as fast as it takes it: then the disks set the pace.
+    let many = iops(&mut *disk("array-bbu"), WRITE, 64, 400_000);
+    assert!(many < 8.0 * 600.0 * 8.0, "{many} a second");
+}
+
+#[test]
+fn arrays() {
+    let spindle = "[disk]\nkind = \"spindle\"";
+    let text =
+        std::fs::read_to_string(format!("{}/disks/hdd-7200.toml", env!("CARGO_MANIFEST_DIR")));
+    let text = text.unwrap();
+    let array = |head: &str| {
+        let head = format!("[disk]\n{head}\n[disk.disk]\nkind = \"spindle\"");
+        Description::parse(&text.replace(spindle, &head)).unwrap().build(1).unwrap()
+    };
+    let one = iops(&mut *disk("hdd-7200"), Op::Read, 8, 4000);
+    let mut mirror = array("kind = \"mirror\"\ncount = 2");
+    assert_eq!(mirror.capacity(), disk("hdd-7200").capacity());
+    let both = iops(&mut *mirror, Op::Read, 16, 8000);
+    assert!(both > 1.8 * one, "{both} of a mirror, {one} of a disk");
+    let mut stripe = array("kind = \"stripe\"\ncount = 4\nchunk_kib = 64");
+    assert!(stripe.capacity() > 3 * disk("hdd-7200").capacity());
+    near("a stripe's MB/s", stream(&mut *stripe, Op::Read, 0, 16), 500.0, 0.15);
+    let mut concat = array("kind = \"concat\"\ncount = 3");
+    assert_eq!(concat.capacity(), 3 * disk("hdd-7200").capacity());
+    near("a concat's MB/s", stream(&mut *concat, Op::Read, 0, 1), 125.0, 0.03);
+    let over = Request::read(disk("hdd-7200").capacity() - 4096, 8192);
+    assert!(serve(&mut *concat, Time(1 << 50), over).0 > 1 << 50);
+}
+
+/// Any requests, at any time: every disk tells each once, not before it came, the same again the
+/// second time, and never a flush before what was written before it.
+#[test]
+fn what_every_disk_promises() {
+    for name in NAMES {
+        for seed in 0..20 {
+            let first = random_run(name, seed);
+            assert_eq!(first, random_run(name, seed), "{name}, seed {seed}");
+        }
+    }
+}
+
+fn random_run(name: &str, seed: u64) -> Vec<Done> {
+    let mut disk = disk(name);
+    let mut rng = Rng::new(seed);
+    let capacity = disk.capacity();
+    let mut came: BTreeMap<Tag, Time> = BTreeMap::new();
+    let (mut all, mut done) = (Vec::new(), Vec::new());
+    let mut now = Time(0);
+    for tag in 0..400 {
+        now.0 += rng.next() % [1, 100_000, 30_000_000][(rng.next() % 3) as usize];
+        disk.advance(now, &mut done);
+        let len = [512, 4096, 65_536, 3 << 20][(rng.next() % 4) as usize];
+        let near = if rng.next().is_multiple_of(2) { 1 << 26 } else { capacity };
+        let at = rng.next() % (near - len) / 512 * 512;
+        let request = match rng.next() % 8 {
+            0 => Request::flush(),
+            1 => Request::write_fua(at, len),
+            2..5 => Request::write(at, len),
+            _ => Request::read(at, len),
+        };
+        came.insert(Tag(tag), now);
+        disk.submit(now, Tag(tag), request);
+    }
+    while let Some(next) = disk.next_event() {
+        let before = done.len();
+        disk.advance(next, &mut done);
+        assert!(done[before..].iter().all(|d| d.at <= next), "{name}: told too early");
+        all.append(&mut done);
+        if all.len() == came.len() && next.0 > now.0 + 600_000_000_000 {
+            panic!("{name}: never comes to rest");
+        }
+    }
+    let told: BTreeMap<Tag, Time> = all.iter().map(|d| (d.tag, d.at)).collect();
+    assert_eq!((told.len(), all.len()), (400, 400), "{name}, seed {seed}: each is told once");
+    for (tag, at) in told {
+        assert!(at >= came[&tag], "{name}, seed {seed}: {tag:?} was done before it came");
+    }
+    all
+}
+
+/// On a disk with a volatile cache, a flush after many writes takes about as long as the writes
+/// would without a cache, and right after it another takes nothing.
+#[test]
+fn a_flush_waits_for_the_cache() {
+    let mut disk = disk("hdd-7200");
+    let mut now = Time(0);
+    let mut rng = Rng::new(9);
+    for _ in 0..100 {
+        now = serve(&mut *disk, now, Request::write(rng.next() % 200_000_000 * 4096, 4096));
+    }
+    assert!(now.0 < 50_000_000, "into the cache: {now:?}");
+    let flushed = serve(&mut *disk, now, Request::flush());
+    assert!(flushed.0 - now.0 > 200_000_000, "out of it: {:?}", flushed.0 - now.0);
+    let again = serve(&mut *disk, flushed, Request::flush());
+    assert!(again.0 - flushed.0 < 1_000_000);
+    // Force-unit-access waits for its own sectors only.
+    let before = serve(&mut *disk, again, Request::write(0, 1 << 20));
+    let fua = serve(&mut *disk, before, Request::write_fua(500 << 30, 4096));
+    assert!(fua.0 - before.0 < 40_000_000, "{}", fua.0 - before.0);
+}
+
+#[test]
+fn descriptions_that_are_none() {
+    assert!(Description::named("floppy").unwrap_err().to_string().contains("hdd-7200"));
+    let path = format!("{}/disks/hdd-7200.toml", env!("CARGO_MANIFEST_DIR"));
+    let good = std::fs::read_to_string(path).unwrap();
+    for (old, new) in [
+        ("rpm = 7200", "rpm = 0"),
+        ("rpm = 7200", "rpm = nan"),
+        ("heads = 4", "heads = 4000"),
+        ("average_ms = 8.5", "average_ms = 0.1"),
+        ("inner_mb_s = 60", "inner_mb_s = 600"),
+        ("zones = 16", "zones = 16\ncylinders = 5"),
+    ] {
+        let text = good.replace(old, new);
+        assert_ne!(text, good);
+        assert!(Description::parse(&text).is_err(), "{new}");
+    }
+    for name in NAMES {
+        let found = Description::named(name).unwrap();
+        assert_eq!(&found.name, name);
+    }
+}
+
+#[test]
+fn devices_made_of_models() {
+    let clock = VirtualClock::default();
+    let dev = VirtualDev::new(MemDev::new(1 << 20), disk("hdd-7200"), clock.clone());
+    dev.write_at(4096, b"kept").unwrap();
+    dev.flush().unwrap();
+    let mut back = [0; 4];
+    dev.read_at(4096, &mut back).unwrap();
+    assert_eq!(&back, b"kept");
+    let took = clock.now().0;
+    assert!((1_000_000..50_000_000).contains(&took), "{took}");
+
+    let dev = SleptDev::new(MemDev::new(1 << 20), disk("nvme"));
+    std::thread::scope(|scope| {
+        for part in 0..4 {
+            let dev = &dev;
+            scope.spawn(move || {
+                for page in 0..20u64 {
+                    dev.write_at((part * 20 + page) * 4096, &[part as u8; 4096]).unwrap();
+                }
+                dev.flush().unwrap();
+            });
+        }
+    });
+    let mut back = [0; 4096];
+    dev.read_at(79 * 4096, &mut back).unwrap();
+    assert_eq!(back, [3; 4096]);
+}
