@@ -9,99 +9,36 @@
 //!   kernels aged too, and every field must have had its turn.
 //! - `UXFS_SEED`: another seed, other damage.
 //! - `UXFS_IMAGES`: a directory of more sound images.
-//! - `UXFS_LONGEST`: seconds that a command may take; generous, as tests share machines.
+//! - `UXFS_LONGEST`: seconds that a command may take; generous, as other tests run in this process.
 //! - `UXFS_MEMORY`: MiB that the process may take; without limit, as it may run other tests too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uxfs::disk::{BlockDev, MemDev, OpenMode};
+use uxfs::disk::BlockDev;
 use uxfs::format::crc;
-use uxfs_oracle::{Kernel, Rng, Xfsprogs, program, vm};
+use uxfs_oracle::Rng;
 
-use crate::exercise::{Outcome, examine, exercise};
+use crate::bases::{Base, Key, bases};
+use crate::exercise::{Outcome, exercise};
 use crate::fields::{Field, fields};
 use crate::overlay::Overlay;
-use crate::structures::{Kind, Structure, find};
-use crate::volume::{FEATURES, Volume, device, fill, setting};
+use crate::structures::Structure;
+use crate::volume::setting;
 
 /// Images from which on every field must have been changed.
 const WHOLE: usize = 2000;
 /// Attempts to find a structure with a field.
 const TRIES: usize = 400;
 
-/// A field of a kind of structure: what must have its turn.
-type Key = (String, String);
-
-/// A sound image and what is on it.
-struct Base {
-    volume: Volume,
-    name: String,
-    memory: Arc<MemDev>,
-    /// Structures by their kind.
-    kinds: BTreeMap<String, Vec<Structure>>,
-    keys: BTreeSet<Key>,
-    /// Judges that know all of its features.
-    judges: Vec<PathBuf>,
-}
-
-/// The kind of a structure, finer than [`Kind`]: the primary superblock and its copies are not the
-/// same, nor are inodes of other types and forms.
-fn kind_name(structure: &Structure, bytes: &[u8]) -> String {
-    match structure.kind {
-        Kind::Inode => {
-            let (mode, nlink) = (bytes[2] >> 4, u32::from_be_bytes([0, 0, bytes[18], bytes[19]]));
-            let forks = if bytes[82] == 0 { "-".into() } else { bytes[83].to_string() };
-            match mode {
-                0 => "Inode(free)".into(),
-                _ if nlink == 0 => format!("Inode({mode:#x} unlinked)"),
-                _ => format!("Inode({mode:#x} {}/{forks})", bytes[5]),
-            }
-        }
-        Kind::Buffer(kind) if structure.at == 0 => format!("primary {kind:?}"),
-        Kind::Buffer(kind) => format!("{kind:?}"),
-        other => format!("{other:?}"),
-    }
-}
-
-/// Is it part of the volume, not what was left of blocks that are free now? If it is, the check
-/// sees that it is gone.
-fn is_live(memory: &Arc<MemDev>, structure: &Structure) -> bool {
-    if !matches!(structure.kind, Kind::Buffer(_)) {
-        return true;
-    }
-    let overlay = Overlay::new(memory);
-    overlay.write_at(structure.at, &vec![0; structure.len]).unwrap();
-    examine(&overlay, 2).is_some()
-}
-
 impl Base {
-    fn new(volume: Volume, name: String, judges: Vec<PathBuf>) -> Self {
-        let dev = device(&volume.path, OpenMode::Read);
-        let mut kinds: BTreeMap<String, Vec<Structure>> = BTreeMap::new();
-        let mut keys = BTreeSet::new();
-        let mut rng = Rng::new(1);
-        let memory = Arc::new(volume.load());
-        for structure in find(&dev).into_iter().filter(|found| is_live(&memory, found)) {
-            let mut bytes = vec![0; structure.len];
-            dev.read_at(structure.at, &mut bytes).unwrap();
-            let kind = kind_name(&structure, &bytes);
-            let fields = fields(structure.kind, &bytes, &mut rng);
-            keys.extend(fields.into_iter().map(|(field, ..)| (kind.clone(), field)));
-            kinds.entry(kind).or_default().push(structure);
-        }
-        drop(dev);
-        Self { volume, name, memory, kinds, keys, judges }
-    }
-
     /// Damage to a field, of any structure that has it.
     fn next(&self, key: &Key, rng: &mut Rng) -> Damage {
-        let list = &self.kinds[&key.0];
+        let list = &self.keys[key];
         for _ in 0..TRIES {
             let structure = list[rng.index(list.len())];
             let mut before = vec![0; structure.len];
@@ -111,7 +48,7 @@ impl Base {
                 return self.damage(&structure, key, field, before, rng);
             }
         }
-        panic!("{}: no {} found again in {}", self.name, key.1, key.0);
+        panic!("{}: no {} found again in {}", self.name, key.1, key.0)
     }
 
     fn damage(
@@ -163,18 +100,6 @@ fn mutate(field: &mut [u8], rng: &mut Rng) {
     }
 }
 
-/// What `xfs_repair -n` says, if it finds something wrong and does not itself fail.
-fn repair(path: &Path, tool: &Path) -> Option<String> {
-    let mut command = Command::new(program("timeout", "coreutils"));
-    command.args(["-s", "KILL", "60"]).arg(tool).arg("-n").arg(path);
-    let out = command.stdin(Stdio::null()).env("LC_ALL", "C").output().unwrap();
-    // 1: something is wrong. Anything else is a failure of the tool's own, or a sound volume.
-    (out.status.code() == Some(1)).then(|| {
-        let all = [out.stdout, out.stderr].concat();
-        String::from_utf8_lossy(&all).into_owned()
-    })
-}
-
 fn write(path: &Path, at: u64, bytes: &[u8]) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     file.write_all_at(bytes, at).unwrap();
@@ -205,7 +130,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, damage: &Damage, found: Option<String>, reported: Option<String>) {
+    fn add(&mut self, damage: &Damage, found: Option<String>, reported: Option<Vec<String>>) {
         self.check += usize::from(found.is_some());
         self.repair += usize::from(reported.is_some());
         // Of inodes, whatever their form: what the field is.
@@ -217,11 +142,8 @@ impl Counts {
             (Some(_), None) => *self.check_only.entry(key).or_default() += 1,
             (None, None) => *self.neither.entry(key).or_default() += 1,
             (None, Some(words)) => {
-                let phases = |line: &&str| {
-                    !line.starts_with("Phase") && !line.starts_with("        -") && !line.is_empty()
-                };
-                let words: Vec<&str> = words.lines().filter(phases).take(12).collect();
-                let miss = format!("{}\n    {}", damage.what, words.join("\n    "));
+                let some = words.len().min(12);
+                let miss = format!("{}\n    {}", damage.what, words[..some].join("\n    "));
                 eprintln!("missed: {miss}");
                 self.misses.push(miss);
             }
@@ -289,7 +211,7 @@ fn turn<'a>(bases: &'a [Base], turns: &mut BTreeMap<Key, usize>, rng: &mut Rng) 
     let keys: Vec<&Key> = turns.iter().filter(|t| *t.1 == least).map(|t| t.0).collect();
     let key = keys[rng.index(keys.len())].clone();
     *turns.get_mut(&key).unwrap() += 1;
-    let bases: Vec<&Base> = bases.iter().filter(|base| base.keys.contains(&key)).collect();
+    let bases: Vec<&Base> = bases.iter().filter(|base| base.keys.contains_key(&key)).collect();
     (bases[rng.index(bases.len())], key)
 }
 
@@ -298,50 +220,9 @@ fn one(base: &Base, key: &Key, rng: &mut Rng, counts: &mut Counts) {
     let outcome = endure(base, &damage, counts);
     let path = &base.volume.path;
     write(path, damage.at, &damage.after);
-    let reported = base.judges.iter().find_map(|tool| repair(path, tool));
+    let reported = base.judged();
     write(path, damage.at, &damage.before);
-    counts.add(&damage, outcome.found, reported);
-}
-
-/// Features that only newer tools know.
-const NEW: &str = "-n parent=1 -i nrext64=1,exchange=1 -m rmapbt=1";
-
-fn bases(all: bool) -> Vec<Base> {
-    let both = Xfsprogs::ALL.map(|release| release.program("xfs_repair")).to_vec();
-    let new = both[1..].to_vec();
-    let mut bases = Vec::new();
-    let features = if all { FEATURES } else { &FEATURES[..2] };
-    for (line, judges) in features.iter().map(|line| (*line, &both)).chain([(NEW, &new)]) {
-        let volume = Volume::small(64, line);
-        let fs = volume.open();
-        fill(&fs);
-        fs.close().unwrap();
-        bases.push(Base::new(volume, format!("[{line}]"), judges.clone()));
-    }
-    if all {
-        for (kernel, line) in Kernel::ALL.into_iter().zip([FEATURES[1], FEATURES[3]]) {
-            let volume = Volume::small(64, line);
-            vm::age(kernel, &volume.path, 5, 1200).unwrap_or_else(|f| panic!("{f}"));
-            bases.push(Base::new(volume, format!("[{line}] aged by {kernel:?}"), both.clone()));
-        }
-    }
-    if let Some(dir) = std::env::var_os("UXFS_IMAGES") {
-        for entry in std::fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            bases.push(Base::new(Volume::copy(&path), name, both.clone()));
-        }
-    }
-    for base in &bases {
-        base.volume.clean(&base.name);
-        for tool in &base.judges {
-            let words = repair(&base.volume.path, tool);
-            assert!(words.is_none(), "{}, undamaged: {}", base.name, words.unwrap());
-        }
-        let sound: Arc<dyn BlockDev> = Arc::new(Overlay::new(&base.memory));
-        assert_eq!(exercise(&sound, 2).found, None, "{}, undamaged", base.name);
-    }
-    bases
+    counts.add(&damage, base.news(outcome.found), reported);
 }
 
 #[test]
@@ -351,7 +232,7 @@ fn whatever_xfs_repair_reports_is_reported() {
     let mut rng = Rng::new(seed);
     let mut counts = Counts::default();
     let bases = bases(count > 200);
-    let keys = bases.iter().flat_map(|base| base.keys.iter().cloned());
+    let keys = bases.iter().flat_map(|base| base.keys.keys().cloned());
     let mut turns: BTreeMap<Key, usize> = keys.map(|key| (key, 0)).collect();
     for number in 0..count {
         let (base, key) = turn(&bases, &mut turns, &mut rng);
@@ -372,7 +253,7 @@ fn whatever_xfs_repair_reports_is_reported() {
 fn every_kind_of_structure_is_there() {
     let mut kinds: Vec<String> = Vec::new();
     for base in bases(false) {
-        kinds.extend(base.kinds.into_keys());
+        kinds.extend(base.keys.into_keys().map(|key| key.0));
     }
     for kind in [
         "Superblock",

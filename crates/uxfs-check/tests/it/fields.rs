@@ -276,8 +276,13 @@ const LOG: Table = &[
     ("size", 320, 4),
 ];
 
+/// A byte, 0 behind the end: fuzzers damage what was damaged before.
+fn byte(b: &[u8], at: usize) -> u8 {
+    b.get(at).copied().unwrap_or(0)
+}
+
 fn be16(b: &[u8], at: usize) -> usize {
-    u16::from_be_bytes([b[at], b[at + 1]]).into()
+    u16::from_be_bytes([byte(b, at), byte(b, at + 1)]).into()
 }
 
 /// Names of the fields of records, with their lengths, in order.
@@ -303,6 +308,22 @@ fn record_fields(kind: TreeKind) -> &'static [(&'static str, usize, usize)] {
     }
 }
 
+/// Records in a state that not all have, by its name.
+fn special(kind: TreeKind) -> &'static [(&'static str, fn(&[u8]) -> bool)] {
+    match kind {
+        TreeKind::Ino | TreeKind::FreeIno => &[("sparse", |rec| rec[4..6] != [0, 0])],
+        TreeKind::Rmap => &[
+            ("metadata", |rec| rec[8] & 0x80 != 0),
+            ("attr", |rec| rec[8] & 0x80 == 0 && rec[16] & 0x80 != 0),
+            ("tree", |rec| rec[16] & 0x40 != 0),
+            ("unwritten", |rec| rec[16] & 0x20 != 0),
+        ],
+        TreeKind::Refcount => &[("three", |rec| rec[11] > 2)],
+        TreeKind::Bmap => &[("unwritten", |rec| rec[0] & 0x80 != 0)],
+        TreeKind::Bno | TreeKind::Cnt => &[],
+    }
+}
+
 fn btree_fields(kind: TreeKind, bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
     let header = kind.header().len;
     let count = be16(bytes, 6);
@@ -314,6 +335,18 @@ fn btree_fields(kind: TreeKind, bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field
         for (name, at, len) in record_fields(kind) {
             let at = header + index * kind.rec_len() + at;
             out.push((format!("rec.{name}"), at, *len));
+        }
+        let at = |index: usize| header + index * kind.rec_len();
+        for (state, is) in special(kind) {
+            let list: Vec<usize> = (0..count)
+                .map(at)
+                .filter(|at| bytes.get(*at..at + kind.rec_len()).is_some_and(is))
+                .collect();
+            if let Some(start) = list.get(rng.index(list.len().max(1))) {
+                for (name, at, len) in record_fields(kind) {
+                    out.push((format!("rec.{state}.{name}"), start + at, *len));
+                }
+            }
         }
         return;
     }
@@ -335,7 +368,7 @@ fn items(bytes: &[u8], end: usize) -> Vec<(usize, bool)> {
         at += if free {
             be16(bytes, at + 2).max(8)
         } else {
-            (usize::from(bytes[at + 8]) + 12).next_multiple_of(8)
+            (usize::from(byte(bytes, at + 8)) + 12).next_multiple_of(8)
         };
     }
     items
@@ -346,7 +379,7 @@ fn dir_fields(bytes: &[u8], block: bool, rng: &mut Rng, out: &mut Vec<Field>) {
     let mut end = len;
     if block {
         let count = be16(bytes, len - 6);
-        end = len - 8 - 8 * count;
+        end = len.saturating_sub(8 + 8 * count);
         let entry = end + 8 * rng.index(count);
         for (name, at, len) in [
             ("tail.count", len - 8, 4),
@@ -363,7 +396,7 @@ fn dir_fields(bytes: &[u8], block: bool, rng: &mut Rng, out: &mut Vec<Field>) {
     for (which, at) in
         [("dot", 64), ("entry", entries.get(rng.index(entries.len())).copied().unwrap_or(64))]
     {
-        let name = usize::from(bytes[at + 8]);
+        let name = usize::from(byte(bytes, at + 8));
         let size = (name + 12).next_multiple_of(8);
         out.push((format!("{which}.inumber"), at, 8));
         out.push((format!("{which}.namelen"), at + 8, 1));
@@ -394,7 +427,7 @@ fn attr_fields(bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
     for (name, off, len) in [("hashval", 0, 4), ("nameidx", 4, 2), ("flags", 6, 1)] {
         out.push((format!("entry.{name}"), at + off, len));
     }
-    let (name, local) = (be16(bytes, at + 4), bytes[at + 6] & 1 != 0);
+    let (name, local) = (be16(bytes, at + 4), byte(bytes, at + 6) & 1 != 0);
     let fields: Table = if local {
         &[("valuelen", 0, 2), ("namelen", 2, 1), ("name", 3, 1)]
     } else {
@@ -402,6 +435,69 @@ fn attr_fields(bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
     };
     for (field, off, len) in fields {
         out.push((format!("name.{field}"), (name + off).min(bytes.len() - 8), *len));
+    }
+}
+
+/// The fields of a parent pointer in a leaf or a short form, whose name starts at `name`.
+fn parent_fields(form: &str, namelen: usize, name: usize, len: usize, out: &mut Vec<Field>) {
+    out.push((format!("{form}.parent.namelen"), namelen, 1));
+    out.push((format!("{form}.parent.name"), name, 1));
+    out.push((format!("{form}.parent.inumber"), name + len, 8));
+    out.push((format!("{form}.parent.generation"), name + len + 8, 4));
+}
+
+/// Parent pointers among the attributes of a leaf.
+fn leaf_parents(bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
+    let entries = (0..be16(bytes, 56)).map(|number| 80 + 8 * number);
+    let list: Vec<usize> = entries.filter(|at| byte(bytes, at + 6) & 8 != 0).collect();
+    if let Some(&at) = list.get(rng.index(list.len().max(1))) {
+        let name = be16(bytes, at + 4);
+        out.push(("leaf.parent.hashval".into(), at, 4));
+        out.push(("leaf.parent.flags".into(), at + 6, 1));
+        out.push(("leaf.parent.valuelen".into(), name, 2));
+        parent_fields("leaf", name + 2, name + 3, byte(bytes, name + 2).into(), out);
+    }
+}
+
+/// The first parent pointer among the attributes in an inode, and the header before it.
+fn short_parents(bytes: &[u8], start: usize, out: &mut Vec<Field>) {
+    let mut at = start + 4;
+    out.push(("short.attrs.size".into(), start, 2));
+    out.push(("short.attrs.count".into(), start + 2, 1));
+    for _ in 0..byte(bytes, start + 2) {
+        let (name, value) = (usize::from(byte(bytes, at)), usize::from(byte(bytes, at + 1)));
+        if byte(bytes, at + 2) & 8 != 0 {
+            out.push(("short.parent.valuelen".into(), at + 1, 1));
+            out.push(("short.parent.flags".into(), at + 2, 1));
+            return parent_fields("short", at, at + 3, name, out);
+        }
+        at += 3 + name + value;
+    }
+}
+
+/// Fields of an inode that mean something only in some: hints, sharing, extents not written.
+fn state_fields(bytes: &[u8], out: &mut Vec<Field>) {
+    let (flags, flags2) = (be16(bytes, 90), bytes[127]);
+    let mut add = |name: &str, at, len| out.push((name.to_owned(), at, len));
+    if flags & 0x1800 != 0 {
+        add("hint.extsize", 72, 4);
+        add("hint.flags", 90, 2);
+    }
+    if flags2 & 4 != 0 {
+        add("hint.cowextsize", 128, 4);
+        add("hint.flags2", 127, 1);
+    }
+    if flags2 & 2 != 0 {
+        add("shared.flags2", 127, 1);
+    }
+    let fork = if bytes[82] == 0 { bytes.len() } else { 176 + 8 * usize::from(bytes[82]) };
+    let unwritten = (176..fork.min(bytes.len()) - 15).step_by(16).find(|at| bytes[*at] & 0x80 != 0);
+    if let (2, 8, Some(at)) = (bytes[5], bytes[2] >> 4, unwritten) {
+        add("unwritten.flag", at, 1);
+        add("unwritten.count", at + 13, 3);
+    }
+    if bytes[82] != 0 && bytes[83] == 1 && fork + 4 < bytes.len() {
+        short_parents(bytes, fork, out);
     }
 }
 
@@ -454,7 +550,10 @@ pub(crate) fn fields(kind: Kind, bytes: &[u8], rng: &mut Rng) -> Vec<Field> {
         },
     };
     match kind {
-        Kind::Inode => fork_fields(bytes, rng, &mut more),
+        Kind::Inode => {
+            fork_fields(bytes, rng, &mut more);
+            state_fields(bytes, &mut more);
+        }
         Kind::Buffer(BufKind::Btree(tree)) => btree_fields(tree, bytes, rng, &mut more),
         Kind::Buffer(kind @ (BufKind::DirBlock | BufKind::DirData)) => {
             dir_fields(bytes, kind == BufKind::DirBlock, rng, &mut more);
@@ -466,7 +565,10 @@ pub(crate) fn fields(kind: Kind, bytes: &[u8], rng: &mut Rng) -> Vec<Field> {
                 more.push(("bests".into(), bytes.len() - 6, 2));
             }
         }
-        Kind::Buffer(BufKind::AttrLeaf) => attr_fields(bytes, rng, &mut more),
+        Kind::Buffer(BufKind::AttrLeaf) => {
+            attr_fields(bytes, rng, &mut more);
+            leaf_parents(bytes, rng, &mut more);
+        }
         Kind::Buffer(BufKind::Symlink) => more.push(("target".into(), 60, 1)),
         _ => {}
     }

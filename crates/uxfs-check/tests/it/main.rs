@@ -10,6 +10,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod bases;
 mod beyond;
 mod clean;
 mod copies;
@@ -18,5 +19,6 @@ mod exercise;
 mod fields;
 mod hostile;
 mod overlay;
+mod rich;
 mod structures;
 mod volume;

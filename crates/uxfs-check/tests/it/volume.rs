@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
+use crate::rich;
 use tempfile::TempDir;
 use uxfs::clock::Clock;
 use uxfs::disk::{BlockDev, FileDev, MemDev, OpenMode};
@@ -158,6 +159,7 @@ pub(crate) fn fill(fs: &Fs) {
     attributes(fs, dir);
     let deep = fs.create(dir, b"deep", &NewInode::new(S_IFDIR | 0o755)).unwrap();
     directory(fs, deep, "deeper", 2, 3);
+    rich::enrich(fs).unwrap();
     fs.sync().unwrap();
 }
 
