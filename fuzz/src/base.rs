@@ -13,6 +13,7 @@ use uxfs::format::verify::BufKind;
 use uxfs::format::{Geometry, Ino, superblock::Superblock};
 use uxfs::{Fs, NewInode, OpenOptions, XattrMode, export, mkfs};
 
+use crate::rich;
 use crate::structures::{Kind, Structure, find};
 
 /// Feature sets, as options of mkfs: the first half are for single structures too.
@@ -37,7 +38,7 @@ pub(crate) struct Base {
 }
 
 /// A volume made with these options, with nothing on it.
-fn empty(line: &str) -> Arc<MemDev> {
+pub(crate) fn empty(line: &str) -> Arc<MemDev> {
     let mut options = mkfs::Options { unsupported: true, ..mkfs::Options::default() };
     options.uuid = Some(uxfs::format::Uuid(*b"uxfs-fuzz-volume"));
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -63,7 +64,8 @@ pub(crate) fn open(dev: Arc<dyn BlockDev>) -> Fs {
 }
 
 impl Base {
-    fn new(dev: Arc<MemDev>) -> Self {
+    /// What is on a sound volume.
+    pub(crate) fn new(dev: Arc<MemDev>) -> Self {
         let mut sector = vec![0; 4096];
         dev.read_at(0, &mut sector).unwrap_or_else(|e| panic!("{e}"));
         let sb = Superblock::verify(&sector).unwrap_or_else(|e| panic!("{e}"));
@@ -78,7 +80,10 @@ pub(crate) fn full() -> &'static [Base] {
         let volume = |line: &&str| {
             let dev = empty(line);
             let fs = open(Arc::clone(&dev) as Arc<dyn BlockDev>);
-            fill(&fs).and_then(|()| fs.close()).unwrap_or_else(|e| panic!("{line}: {e}"));
+            fill(&fs)
+                .and_then(|()| rich::enrich(&fs))
+                .and_then(|()| fs.close())
+                .unwrap_or_else(|e| panic!("{line}: {e}"));
             Base::new(dev)
         };
         FEATURES.iter().map(volume).collect()
@@ -212,6 +217,7 @@ pub fn write_seeds(dir: &Path) -> std::io::Result<()> {
         b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x04\0\x04\0\xff\xff\xff\xff\x20\0\0\0\xff\xff\xff\xff"
             .to_vec(),
     );
+    more(&mut seeds);
     for number in 0..60u8 {
         let record = |salt: u8| {
             let mix = |by: u8| number.wrapping_mul(by).wrapping_add(salt);
@@ -219,6 +225,8 @@ pub fn write_seeds(dir: &Path) -> std::io::Result<()> {
         };
         let mut seed = vec![number];
         (0..1 + number % 4).for_each(|salt| seed.extend(record(salt)));
+        seeds.entry("resize").or_default().push([&[number, number % 4], &seed[..]].concat());
+        seeds.entry("replay").or_default().push(seed.clone());
         seeds.entry("image").or_default().push(seed);
     }
     for (target, list) in seeds {
@@ -230,6 +238,68 @@ pub fn write_seeds(dir: &Path) -> std::io::Result<()> {
     }
     Ok(())
 }
+
+/// Seeds of what volumes lie in, and of documents.
+fn more(seeds: &mut Seeds) {
+    let mut add = |target, seed: Vec<u8>| seeds.entry(target).or_default().push(seed);
+    // A boot record with four entries, the last of them extended, and the record that leads to.
+    let record = |entries: &[(u8, u32, u32)]| {
+        let mut sector = vec![0; 512];
+        for (slot, (kind, start, sectors)) in entries.iter().enumerate() {
+            let entry = &mut sector[446 + 16 * slot..][..16];
+            entry[4] = *kind;
+            entry[8..12].copy_from_slice(&start.to_le_bytes());
+            entry[12..].copy_from_slice(&sectors.to_le_bytes());
+        }
+        sector
+    };
+    let first = record(&[(0x83, 10, 100), (0x83, 200, 50), (5, 1, 900)]);
+    let second = record(&[(0x83, 20, 30), (5, 1, 9)]);
+    add("partition", [&[0][..], &first, &second, &record(&[(0x83, 5, 5)])].concat());
+    for how in [2u8, 3, 6, 7] {
+        let mut header = vec![0; 92];
+        header[80..84].copy_from_slice(&4u32.to_le_bytes());
+        header[84..88].copy_from_slice(&128u32.to_le_bytes());
+        let mut entries = vec![0; 512];
+        for (slot, entry) in entries.chunks_exact_mut(128).take(3).enumerate() {
+            entry[..32].fill(slot as u8 + 1);
+            entry[32] = 40 + 20 * slot as u8;
+            entry[40] = 50 + 20 * slot as u8;
+            entry[56..64].copy_from_slice(b"r\0o\0o\0t\0");
+        }
+        add("partition", [&[how][..], &[0; 512], &header, &entries].concat());
+    }
+    for line in MANIFESTS {
+        add("manifest", line.as_bytes().to_vec());
+    }
+    for text in LAYOUTS {
+        add("oci", text.as_bytes().to_vec());
+    }
+}
+
+/// Lines in composefs' format.
+const MANIFESTS: [&str; 3] = [
+    "/ 0 40755 4 0 0 0 1700000000.5 - - -\n/dir 0 40755 2 7 8 0 1.0 - - - user.a=b\n\
+     /dir/file 5000 100644 1 0 0 0 1.0 payload - - security.x=\\x00\\x01\n",
+    "/ 0 40755 4 0 0 0 0.0 - - -\n/a\\x20b 3 100644 2 0 0 0 -5.1 - abc -\n\
+     /link 0 @100644 2 0 0 0 0.0 /a\\x20b - -\n/far 0 120777 1 0 0 0 0.0 /target - -\n",
+    "/ 0 40755 4 0 0 0 0.0 - - -\n/n 0 20600 1 0 0 1281 0.0 - - -\n/p 0 10600 1 0 0 0 0.0 - - -\n\
+     /x 5000 100644 1 0 0 0 0.0 out/payload - -\n",
+];
+
+/// Layouts as the target takes them.
+const LAYOUTS: [&str; 2] = [
+    "layer@@@@{\"architecture\":\"amd64\",\"os\":\"linux\",\"rootfs\":{\"type\":\"layers\",\
+     \"diff_ids\":[\"@0\"]}}@@@@{\"schemaVersion\":2,\"config\":{\"mediaType\":\
+     \"application/vnd.oci.image.config.v1+json\",\"digest\":\"@1\",\"size\":#1},\"layers\":[{\
+     \"mediaType\":\"application/vnd.oci.image.layer.v1.tar\",\"digest\":\"@0\",\"size\":#0}]}@@@@{\
+     \"schemaVersion\":2,\"manifests\":[{\"mediaType\":\
+     \"application/vnd.oci.image.manifest.v1+json\",\"digest\":\"@2\",\"size\":#2,\"platform\":{\
+     \"os\":\"linux\",\"architecture\":\"amd64\"}}]}",
+    "{\"schemaVersion\":2,\"manifests\":[{\"mediaType\":\"application/vnd.oci.image.index.v1+json\",\
+     \"digest\":\"sha256:00\",\"size\":3,\"annotations\":{\
+     \"org.opencontainers.image.ref.name\":\"v1\"}}]}",
+];
 
 /// The short forms in an inode's forks.
 fn forks(raw: &[u8], seeds: &mut Seeds) {
@@ -275,6 +345,9 @@ fn streams(seeds: &mut Seeds) -> std::io::Result<()> {
     for target in ["tar", "import"] {
         seeds.entry(target).or_default().push(tar.clone());
     }
+    let (_, documents) = LAYOUTS[0].split_once("@@@@").unwrap_or_default();
+    let layout = [&tar[..], b"@@@@", documents.as_bytes()].concat();
+    seeds.entry("oci").or_default().push(layout);
     Ok(())
 }
 

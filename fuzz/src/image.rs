@@ -33,7 +33,8 @@ pub fn image(data: &[u8]) {
     exercise(&dev, 1);
 }
 
-fn damage(base: &Base, dev: &Overlay, input: &mut Input<'_>) {
+/// One damage, of eight bytes.
+pub(crate) fn damage(base: &Base, dev: &Overlay, input: &mut Input<'_>) {
     let structure = base.structures[input.number() % base.structures.len()];
     let [how] = input.take();
     let place = input.number();

@@ -9,8 +9,12 @@
 mod base;
 mod blocks;
 mod cli;
+mod disks;
 mod image;
 mod inodes;
+mod layers;
+mod replay;
+mod resize;
 mod streams;
 mod words;
 
@@ -25,6 +29,8 @@ mod fields;
 #[path = "../../crates/uxfs-check/tests/it/overlay.rs"]
 #[allow(dead_code)]
 mod overlay;
+#[path = "../../crates/uxfs-check/tests/it/rich.rs"]
+mod rich;
 #[path = "../../crates/uxfs-check/tests/it/structures.rs"]
 #[allow(dead_code)]
 mod structures;
@@ -34,8 +40,12 @@ pub use blocks::{
     agf, agfl, agi, attr_leaf, attr_remote, bmbt, btree, da_node, dir_block, dir_data, dir_free,
     dir_leaf1, dir_leafn, log, superblock, symlink,
 };
+pub use disks::{partition, qcow2};
 pub use image::image;
 pub use inodes::{acl, attr_short, dir_short, inode, xattr};
+pub use layers::{manifest, oci};
+pub use replay::replay;
+pub use resize::resize;
 pub use streams::{compressed, import, tar};
 pub use words::{cli, mkfs};
 

@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use tempfile::TempDir;
 use uxfs::archive::{DataReader, Entry, Kind, Source, SparseMap, TarWriter, open as open_archive};
 use uxfs::import;
 
@@ -17,8 +18,14 @@ use crate::overlay::Overlay;
 /// Bytes of data that are read of one archive: what is compressed can be long.
 const DATA_MAX: usize = 4 << 20;
 
-/// Opens the bytes as an archive, as a file.
-fn source(data: &[u8]) -> Option<Box<dyn Source>> {
+/// A directory of this run's own, for what needs files with names.
+pub(crate) fn directory() -> &'static Path {
+    static DIR: OnceLock<TempDir> = OnceLock::new();
+    DIR.get_or_init(|| tempfile::tempdir().unwrap_or_else(|e| panic!("{e}"))).path()
+}
+
+/// Calls `f` with a file in memory that holds the bytes.
+pub(crate) fn held<R>(data: &[u8], f: impl FnOnce(&Path) -> R) -> R {
     static FILE: OnceLock<Mutex<File>> = OnceLock::new();
     let file = FILE.get_or_init(|| {
         let fd = memfd_create("fuzz", MemfdFlags::CLOEXEC).unwrap_or_else(|e| panic!("{e}"));
@@ -30,13 +37,23 @@ fn source(data: &[u8]) -> Option<Box<dyn Source>> {
         .and_then(|()| file.seek(SeekFrom::Start(0)))
         .and_then(|_| file.write_all(data));
     written.unwrap_or_else(|e| panic!("{e}"));
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    open_archive(&path).ok()
+    f(&PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))
 }
 
-/// Reads all of an archive, and writes it again; that has as many entries, without a word.
+/// Opens the bytes as an archive, as a file.
+fn source(data: &[u8]) -> Option<Box<dyn Source>> {
+    held(data, |path| open_archive(path).ok())
+}
+
+/// Reads all of an archive, and writes it again.
 fn read(data: &[u8]) {
-    let Some(mut source) = source(data) else { return };
+    if let Some(source) = source(data) {
+        walk(source);
+    }
+}
+
+/// Reads all of a source, and writes it as a tar; that has as many entries, without a word.
+pub(crate) fn walk(mut source: Box<dyn Source>) {
     let (mut writer, mut entries, mut left) = (TarWriter::new(Vec::new()), Vec::new(), DATA_MAX);
     let mut whole = false;
     loop {

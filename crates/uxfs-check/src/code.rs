@@ -117,6 +117,7 @@ codes! {
     PARENT "parent-pointers" Error "An inode's parent pointers differ from the entries that lead to it.";
     SYMLINK "symlink" Error "A symbolic link breaks a rule.";
     QUOTA "quota" Error "A quota inode or its state breaks a rule.";
+    QUOTA_USAGE "quota-usage" Error "A quota record does not say what is used.";
 }
 
 #[cfg(test)]

@@ -45,6 +45,7 @@ mod records;
 mod report;
 mod sb;
 mod table;
+mod usage;
 mod work;
 
 use parking_lot::Mutex;
@@ -197,6 +198,10 @@ fn phases(ctx: &Ctx<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Totals {
         && locals.iter().all(|local| !local.incomplete)
         && groups.iter().all(|group| group.complete);
     check_blocks(ctx, &groups, &locals, complete, progress);
+    // What waits to be freed may have been counted off already.
+    if complete && locals.iter().all(|local| local.unlinked.is_empty()) {
+        usage::check(ctx, locals.iter().map(|local| &local.usage));
+    }
     progress(Progress { phase: Phase::Links, done: 0, total: 1 });
     // Links that were left out would be missed everywhere else.
     if !ctx.is_incomplete() {

@@ -30,6 +30,7 @@ use crate::finding::Place;
 use crate::group::Group;
 use crate::report::Totals;
 use crate::table::Table;
+use crate::usage::Usage;
 
 /// Chunks in one piece of work.
 pub(crate) const PIECE: usize = 16;
@@ -76,6 +77,8 @@ pub(crate) struct Local {
     pub(crate) names: Vec<(Ino, Vec<u8>)>,
     /// What was looked at.
     pub(crate) totals: Totals,
+    /// What users, groups and projects use.
+    pub(crate) usage: Usage,
     /// Could the blocks of some inode not be told?
     pub(crate) incomplete: bool,
 }
@@ -218,6 +221,7 @@ fn check_inode(pass: &Pass<'_, '_>, ino: Ino, raw: &[u8], local: &mut Local) {
     };
     let inode = Inode { ino, core, raw };
     core::check(ctx, &inode);
+    local.usage.count(ctx, ino, &inode.core);
     if let Some(slot) = pass.table.get(ino) {
         slot.set_read(FileType::from_mode(inode.core.mode) as u8, inode.core.nlink);
     }
@@ -243,7 +247,7 @@ fn check_inode(pass: &Pass<'_, '_>, ino: Ino, raw: &[u8], local: &mut Local) {
         symlink::check(ctx, &inode, &data);
     }
     if let Some(kind) = quota.filter(|_| whole) {
-        quota::check(ctx, &inode, &data, kind);
+        quota::check(ctx, &inode, &data, kind, local);
     }
     if whole {
         attr::check(pass, &inode, &attrs);

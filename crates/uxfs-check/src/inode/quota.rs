@@ -3,11 +3,12 @@
 
 use uxfs_format::{FileBlock, Ino, Lsn, crc};
 
-use super::Inode;
 use super::fork::Map;
+use super::{Inode, Local};
 use crate::bytes::{be16, be32, be64};
 use crate::code;
 use crate::ctx::Ctx;
+use crate::usage::Used;
 
 /// "DQ".
 const MAGIC: u16 = 0x4451;
@@ -26,8 +27,8 @@ pub(crate) fn kind(ctx: &Ctx<'_>, ino: Ino) -> Option<u8> {
     kinds.into_iter().find(|(quota, _)| used && *quota == ino.0).map(|(_, kind)| kind)
 }
 
-/// Checks the records of a quota inode.
-pub(crate) fn check(ctx: &Ctx<'_>, inode: &Inode<'_>, map: &Map, kind: u8) {
+/// Checks the records of a quota inode, and notes the usage they tell.
+pub(crate) fn check(ctx: &Ctx<'_>, inode: &Inode<'_>, map: &Map, kind: u8, local: &mut Local) {
     let bad = |message: String| ctx.find(code::QUOTA, inode.place(), message);
     if !inode.core.is_reg() {
         bad("a quota inode that is no regular file".into());
@@ -46,6 +47,9 @@ pub(crate) fn check(ctx: &Ctx<'_>, inode: &Inode<'_>, map: &Map, kind: u8) {
                     return;
                 }
                 ctx.check_lsn(Lsn(be64(record, 112)), &inode.place());
+                let used = Used { blocks: be64(record, 40), inodes: be64(record, 48) };
+                // As the record's own number is, which was compared.
+                local.usage.note(kind, be32(record, 4), used);
             }
         }
     }

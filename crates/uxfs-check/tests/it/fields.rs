@@ -459,11 +459,9 @@ fn leaf_parents(bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
     }
 }
 
-/// The first parent pointer among the attributes in an inode, and the header before it.
+/// The first parent pointer among the attributes in an inode.
 fn short_parents(bytes: &[u8], start: usize, out: &mut Vec<Field>) {
     let mut at = start + 4;
-    out.push(("short.attrs.size".into(), start, 2));
-    out.push(("short.attrs.count".into(), start + 2, 1));
     for _ in 0..byte(bytes, start + 2) {
         let (name, value) = (usize::from(byte(bytes, at)), usize::from(byte(bytes, at + 1)));
         if byte(bytes, at + 2) & 8 != 0 {
@@ -501,31 +499,128 @@ fn state_fields(bytes: &[u8], out: &mut Vec<Field>) {
     }
 }
 
-/// Something in the forks: the bytes of a short form, extents, or the root of a tree.
+/// Somewhere in a list of `step` bytes each, in what is used of a fork, and behind that.
+fn somewhere(
+    name: &str,
+    (start, used, room): (usize, usize, usize),
+    step: usize,
+    rng: &mut Rng,
+    out: &mut Vec<Field>,
+) {
+    for part in 0..if used < step { 0 } else { 3 } {
+        out.push((format!("{name}.{part}"), start + rng.index(used / step) * step, step));
+    }
+    if used + step <= room {
+        let at = start + used + rng.index((room - used) / step) * step;
+        out.push((format!("{name}.behind"), at, step));
+    }
+}
+
+/// A directory in its inode.
+fn short_dir(bytes: &[u8], start: usize, rng: &mut Rng, out: &mut Vec<Field>) {
+    let (count, wide) = (byte(bytes, start), byte(bytes, start + 1) != 0);
+    let number = if wide { 8 } else { 4 };
+    for (name, at, len) in [("count", 0, 1), ("i8count", 1, 1), ("parent", 2, number)] {
+        out.push((format!("short.dir.{name}"), start + at, len));
+    }
+    let mut at = start + 2 + number;
+    for _ in 0..rng.index(count.into()) {
+        at += 4 + usize::from(byte(bytes, at)) + number;
+    }
+    if count > 0 {
+        let name = usize::from(byte(bytes, at));
+        for (field, from, len) in [
+            ("namelen", 0, 1),
+            ("offset", 1, 2),
+            ("name", 3 + rng.index(name), 1),
+            ("filetype", 3 + name, 1),
+            ("inumber", 4 + name, number),
+        ] {
+            out.push((format!("short.dir.entry.{field}"), at + from, len));
+        }
+    }
+}
+
+/// Attributes in their inode.
+fn short_attrs(bytes: &[u8], start: usize, rng: &mut Rng, out: &mut Vec<Field>) {
+    for (name, at, len) in [("size", 0, 2), ("count", 2, 1), ("pad", 3, 1)] {
+        out.push((format!("short.attrs.{name}"), start + at, len));
+    }
+    let mut at = start + 4;
+    for _ in 0..rng.index(byte(bytes, start + 2).into()) {
+        at += 3 + usize::from(byte(bytes, at)) + usize::from(byte(bytes, at + 1));
+    }
+    let (name, value) = (usize::from(byte(bytes, at)), usize::from(byte(bytes, at + 1)));
+    if byte(bytes, start + 2) == 0 || byte(bytes, at + 2) & 8 != 0 {
+        return;
+    }
+    let mut fields = vec![("namelen", 0), ("valuelen", 1), ("flags", 2), ("name", 3)];
+    if value > 0 {
+        fields.push(("value", 3 + name + rng.index(value)));
+    }
+    for (field, from) in fields {
+        out.push((format!("short.attrs.entry.{field}"), at + from, 1));
+    }
+}
+
+/// The root of an extent tree.
+fn root(
+    which: &str,
+    bytes: &[u8],
+    (start, room): (usize, usize),
+    rng: &mut Rng,
+    out: &mut Vec<Field>,
+) {
+    let count = be16(bytes, start + 2);
+    let ptrs = start + 4 + room.saturating_sub(4) / 16 * 8;
+    let index = 8 * rng.index(count);
+    for (name, at, len) in [
+        ("level", start, 2),
+        ("numrecs", start + 2, 2),
+        ("key", start + 4 + index, 8),
+        ("ptr", ptrs + index, 8),
+        ("ptr.behind", ptrs + 8 * count, 8),
+    ] {
+        if at + len <= start + room {
+            out.push((format!("{which}.root.{name}"), at, len));
+        }
+    }
+}
+
+/// Something in the forks: the fields of a short form, extents, the root of a tree; and behind them.
 fn fork_fields(bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
     let split = usize::from(bytes[82]) * 8;
     let literal = bytes.len() - 176;
-    let mut fork = |which: &str, start: usize, room: usize, format: u8| {
-        let (used, step) = match format {
-            1 => (room.min(60), 1),
-            2 => (room.min(64), 8),
-            3 => (room.min(40), 4),
-            _ => (8, 4),
-        };
-        for part in 0..4 {
-            let at = rng.index((used / step).max(1)) * step;
-            let at = (start + at).min(bytes.len() - step);
-            out.push((format!("{which}.{format}.{part}"), at, step));
-        }
-        if format == 3 {
-            let half = room.saturating_sub(4) / 16 * 8;
-            out.push((format!("{which}.root.ptr"), start + 4 + half, 8));
+    let data = if split == 0 { literal } else { split.min(literal) };
+    let wide = bytes[127] & 16 != 0;
+    let size = usize::from_be_bytes([0, 0, 0, 0, bytes[60], bytes[61], bytes[62], bytes[63]]);
+    let low = |at: usize| be16(bytes, at) << 16 | be16(bytes, at + 2);
+    let extents = if wide { [low(28), low(76)] } else { [low(76), be16(bytes, 80)] };
+    let mut fork = |which: &str, start: usize, room: usize, format: u8, extents: usize| {
+        let attrs = which == "attr";
+        match format {
+            1 if attrs => {
+                short_attrs(bytes, start, rng, out);
+                let used = be16(bytes, start).min(room);
+                somewhere("short.attrs", (start + used, 0, room - used), 1, rng, out);
+            }
+            1 if bytes[2] >> 4 == 4 => {
+                short_dir(bytes, start, rng, out);
+                let used = size.min(room);
+                somewhere("short.dir", (start + used, 0, room - used), 1, rng, out);
+            }
+            1 => somewhere("short.target", (start, size.min(room), room), 1, rng, out),
+            2 => {
+                let used = extents.saturating_mul(16).min(room);
+                somewhere(&format!("{which}.extents"), (start, used, room), 8, rng, out);
+            }
+            3 => root(which, bytes, (start, room), rng, out),
+            _ => somewhere("device", (start, 4, room), 4, rng, out),
         }
     };
-    let data = if split == 0 { literal } else { split.min(literal) };
-    fork("data", 176, data, bytes[5]);
+    fork("data", 176, data, bytes[5], extents[0]);
     if split > 0 && split < literal {
-        fork("attr", 176 + split, literal - split, bytes[83]);
+        fork("attr", 176 + split, literal - split, bytes[83], extents[1]);
     }
 }
 

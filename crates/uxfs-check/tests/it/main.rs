@@ -19,6 +19,7 @@ mod exercise;
 mod fields;
 mod hostile;
 mod overlay;
+mod reasons;
 mod rich;
 mod structures;
 mod volume;
