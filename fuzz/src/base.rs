@@ -39,7 +39,8 @@ pub(crate) struct Base {
 
 /// A volume made with these options, with nothing on it.
 pub(crate) fn empty(line: &str) -> Arc<MemDev> {
-    let mut options = mkfs::Options { unsupported: true, ..mkfs::Options::default() };
+    let mut options = mkfs::Options::default();
+    options.unsupported = true;
     options.uuid = Some(uxfs::format::Uuid(*b"uxfs-fuzz-volume"));
     let words: Vec<&str> = line.split_whitespace().collect();
     for pair in words.chunks(2) {

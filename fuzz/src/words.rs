@@ -23,7 +23,8 @@ pub fn mkfs(data: &[u8]) {
     let sizes: [u64; 8] =
         [64 << 20, 16 << 20, 300 << 20, 1 << 30, 1 << 40, 1 << 50, (1 << 63) - 512, 8 << 40];
     let bytes = sizes[usize::from(size & 7)] + 512 * u64::from(size >> 4);
-    let mut options = make::Options { unsupported: size & 8 == 0, ..make::Options::default() };
+    let mut options = make::Options::default();
+    options.unsupported = size & 8 == 0;
     let text = String::from_utf8_lossy(input.0);
     for line in text.lines() {
         let Some(letter) = line.chars().next() else { continue };

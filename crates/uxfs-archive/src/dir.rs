@@ -30,16 +30,16 @@ use crate::entry::{Entry, Kind, Meta, Time, Xattrs, normal_xattrs};
 use crate::error::{ArchiveError, Warnings, show};
 use crate::file_data::FileData;
 use crate::source::Source;
+use crate::window::Window;
 
 /// Directories open at a time.
 const OPEN_MAX: usize = 64;
-/// Bytes of the window behind [`Source::chunk`].
-const WINDOW: usize = 256 << 10;
 /// Linux' limit for an attribute's value and for the list of names.
 const XATTR_MAX: usize = 64 << 10;
 
 /// How to walk a directory.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct DirOptions {
     /// Leave out what is mounted below the root; the mount points themselves stay.
     pub one_file_system: bool,
@@ -69,9 +69,7 @@ pub struct DirSource {
     /// First names of files that have more of them, with the number still to come.
     links: HashMap<Id, (Vec<u8>, u32)>,
     data: Option<FileData>,
-    window: Vec<u8>,
-    window_pos: usize,
-    window_len: usize,
+    window: Window,
     done: u64,
     scratch: Vec<u8>,
     warnings: Warnings,
@@ -91,9 +89,7 @@ impl DirSource {
             path: Vec::new(),
             links: HashMap::new(),
             data: None,
-            window: Vec::new(),
-            window_pos: 0,
-            window_len: 0,
+            window: Window::default(),
             done: 0,
             scratch: vec![0; XATTR_MAX],
             warnings: Warnings::default(),
@@ -388,7 +384,7 @@ impl DirSource {
 impl Source for DirSource {
     fn next(&mut self) -> Result<Option<Entry>, ArchiveError> {
         self.data = None;
-        (self.window_pos, self.window_len) = (0, 0);
+        self.window.clear();
         if !self.started {
             return self.first().map(Some);
         }
@@ -410,29 +406,22 @@ impl Source for DirSource {
     }
 
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
-        if self.window_pos == self.window_len {
-            return self.read_data(buf);
-        }
-        let chunk = &self.window[self.window_pos..self.window_len];
-        let count = chunk.len().min(buf.len());
-        buf[..count].copy_from_slice(&chunk[..count]);
-        self.window_pos += count;
-        Ok(count)
+        if self.window.chunk().is_empty() { self.read_data(buf) } else { Ok(self.window.read(buf)) }
     }
 
     fn chunk(&mut self) -> Result<&[u8], ArchiveError> {
-        if self.window_pos == self.window_len {
+        if self.window.chunk().is_empty() {
+            // Taken out so that `self` is free.
             let mut window = std::mem::take(&mut self.window);
-            window.resize(WINDOW, 0);
-            let result = self.read_data(&mut window);
+            let filled = window.fill(|bytes| self.read_data(bytes));
             self.window = window;
-            (self.window_pos, self.window_len) = (0, result?);
+            filled?;
         }
-        Ok(&self.window[self.window_pos..self.window_len])
+        Ok(self.window.chunk())
     }
 
     fn consume(&mut self, count: usize) {
-        self.window_pos = self.window_len.min(self.window_pos + count);
+        self.window.consume(count);
     }
 
     fn data_position(&self) -> Option<u64> {

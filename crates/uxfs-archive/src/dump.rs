@@ -28,6 +28,7 @@ use crate::error::{ArchiveError, Warnings, show};
 use crate::file_data::FileData;
 use crate::source::Source;
 use crate::verity;
+use crate::window::{WINDOW, Window};
 
 /// Longest line accepted, in bytes.
 const LINE_MAX: u64 = 16 << 20;
@@ -35,8 +36,6 @@ const LINE_MAX: u64 = 16 << 20;
 const XATTR_NAME_MAX: usize = 255;
 /// Longest value of an attribute.
 const XATTR_MAX: usize = 64 << 10;
-/// Bytes of the window behind [`Source::chunk`].
-const WINDOW: usize = 256 << 10;
 /// Fields before the attributes.
 const FIELDS: usize = 11;
 
@@ -67,9 +66,7 @@ pub struct DumpSource {
     data: Data,
     /// Path of the current entry.
     path: Vec<u8>,
-    window: Vec<u8>,
-    window_pos: usize,
-    window_len: usize,
+    window: Window,
     warnings: Warnings,
 }
 
@@ -99,9 +96,7 @@ impl DumpSource {
             ended: false,
             data: Data::None,
             path: Vec::new(),
-            window: Vec::new(),
-            window_pos: 0,
-            window_len: 0,
+            window: Window::default(),
             warnings: Warnings::default(),
             name,
         })
@@ -280,7 +275,7 @@ impl DumpSource {
 impl Source for DumpSource {
     fn next(&mut self) -> Result<Option<Entry>, ArchiveError> {
         self.data = Data::None;
-        (self.window_pos, self.window_len) = (0, 0);
+        self.window.clear();
         while !self.ended {
             if !self.next_line()? {
                 self.ended = true;
@@ -298,29 +293,22 @@ impl Source for DumpSource {
     }
 
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
-        if self.window_pos == self.window_len {
-            return self.read_data(buf);
-        }
-        let chunk = &self.window[self.window_pos..self.window_len];
-        let count = chunk.len().min(buf.len());
-        buf[..count].copy_from_slice(&chunk[..count]);
-        self.window_pos += count;
-        Ok(count)
+        if self.window.chunk().is_empty() { self.read_data(buf) } else { Ok(self.window.read(buf)) }
     }
 
     fn chunk(&mut self) -> Result<&[u8], ArchiveError> {
-        if self.window_pos == self.window_len {
+        if self.window.chunk().is_empty() {
+            // Taken out so that `self` is free.
             let mut window = std::mem::take(&mut self.window);
-            window.resize(WINDOW, 0);
-            let result = self.read_data(&mut window);
+            let filled = window.fill(|bytes| self.read_data(bytes));
             self.window = window;
-            (self.window_pos, self.window_len) = (0, result?);
+            filled?;
         }
-        Ok(&self.window[self.window_pos..self.window_len])
+        Ok(self.window.chunk())
     }
 
     fn consume(&mut self, count: usize) {
-        self.window_pos = self.window_len.min(self.window_pos + count);
+        self.window.consume(count);
     }
 
     fn data_position(&self) -> Option<u64> {

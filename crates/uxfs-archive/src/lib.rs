@@ -32,6 +32,7 @@ mod sparse;
 mod tar_reader;
 mod tar_writer;
 mod verity;
+mod window;
 
 pub use dir::{DirOptions, DirSource};
 pub use dump::DumpSource;

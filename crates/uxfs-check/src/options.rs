@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 
 /// How a check is to be run.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CheckOptions {
     /// Threads to use; by default as many as the machine has, 8 at most.
     pub threads: usize,

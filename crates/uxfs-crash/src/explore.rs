@@ -152,7 +152,8 @@ fn record(
 }
 
 fn make(line: &str) -> Result<Pages, String> {
-    let mut options = mkfs::Options { unsupported: true, ..mkfs::Options::default() };
+    let mut options = mkfs::Options::default();
+    options.unsupported = true;
     let words: Vec<&str> = line.split_whitespace().collect();
     for pair in words.chunks(2) {
         let letter = pair[0].chars().nth(1).unwrap_or('?');
@@ -198,7 +199,8 @@ fn recover(
     let tree = history::read(&fs).map_err(|e| format!("reading: {e}"))?;
     history.find(&tree, cut.durable, cut.begun)?;
     fs.close().map_err(|e| format!("closing: {e}"))?;
-    let checks = CheckOptions { threads: 1, ..CheckOptions::default() };
+    let mut checks = CheckOptions::default();
+    checks.threads = 1;
     let report = uxfs_check::check(&**dev, &checks, &|_| {}).map_err(|e| format!("check: {e}"))?;
     match report.findings.iter().find(|f| f.severity > Severity::Note) {
         Some(finding) => Err(format!("check: {finding}")),

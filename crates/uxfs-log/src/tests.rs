@@ -30,7 +30,8 @@ struct Volume {
 /// A small volume, its log padded to `unit` bytes.
 fn volume(line: &[(char, &str)]) -> Volume {
     const BYTES: u64 = 64 << 20;
-    let mut options = uxfs_mkfs::Options { unsupported: true, ..uxfs_mkfs::Options::default() };
+    let mut options = uxfs_mkfs::Options::default();
+    options.unsupported = true;
     for (letter, words) in line {
         options.apply(*letter, words).unwrap();
     }

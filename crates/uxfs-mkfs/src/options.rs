@@ -12,6 +12,7 @@ use crate::suboption::Sub;
 
 /// What to make. The default is what `mkfs.xfs` 6.1 makes when it is given no options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// `-L`: label, at most 12 bytes; empty for none.
     pub label: String,
@@ -37,6 +38,7 @@ pub struct Options {
 
 /// `-d`: the data section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DataOptions {
     /// `agcount=`: number of allocation groups.
     pub agcount: Option<u32>,
@@ -72,6 +74,7 @@ pub struct DataOptions {
 
 /// `-i`: inodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct InodeOptions {
     /// `size=`: bytes in an inode.
     pub size: Option<u32>,
@@ -95,6 +98,7 @@ pub struct InodeOptions {
 
 /// `-l`: the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LogOptions {
     /// `agnum=`: allocation group that holds the log.
     pub agnum: Option<u32>,
@@ -116,6 +120,7 @@ pub struct LogOptions {
 
 /// `-m`: features.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MetaOptions {
     /// `crc=`: version 5; always so here.
     pub crc: Option<bool>,
@@ -173,6 +178,7 @@ impl Autofsck {
 
 /// `-n`: directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NamingOptions {
     /// `size=`: bytes in a directory block.
     pub size: Option<Size>,

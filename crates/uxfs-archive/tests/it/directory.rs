@@ -77,7 +77,9 @@ fn errors_name_the_path() {
     let file = DirSource::new(&dir.path().join("f"), DirOptions::default()).err().unwrap();
     assert!(file.to_string().contains("/f"), "{file}");
     // A directory that is replaced while it is read.
-    let mut source = DirSource::new(dir.path(), DirOptions { one_file_system: true }).unwrap();
+    let mut options = DirOptions::default();
+    options.one_file_system = true;
+    let mut source = DirSource::new(dir.path(), options).unwrap();
     source.next().unwrap();
     fs::remove_file(dir.path().join("f")).unwrap();
     assert_eq!(source.next().unwrap(), None);

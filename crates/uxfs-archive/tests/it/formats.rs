@@ -8,7 +8,7 @@ use std::process::Command;
 
 use uxfs_archive::{Kind, Time, open};
 
-use crate::tree::{self, Lenient, assert_same, run};
+use crate::tree::{self, Lenient, Make, assert_same, run};
 
 fn gnu_tar(root: &Path, to: &Path, arguments: &[&str]) {
     let mut command = Command::new("tar");
@@ -18,10 +18,14 @@ fn gnu_tar(root: &Path, to: &Path, arguments: &[&str]) {
 
 #[test]
 fn gnu_tar_pax_with_all_sparse_versions() {
+    of_gnu_tar_pax(tree::make_full);
+}
+
+pub(crate) fn of_gnu_tar_pax(make: Make) {
     let dir = tempfile::tempdir().unwrap();
     let (root, archive) = (dir.path().join("tree"), dir.path().join("t.tar"));
     fs::create_dir(&root).unwrap();
-    tree::make_full(&root);
+    make(&root);
     let want = tree::read(&root);
     for version in ["0.0", "0.1", "1.0"] {
         let sparse = format!("--sparse-version={version}");
@@ -46,10 +50,14 @@ fn gnu_tar_pax_with_all_sparse_versions() {
 
 #[test]
 fn gnu_tar_own_format() {
+    of_gnu_tar(tree::make_full);
+}
+
+pub(crate) fn of_gnu_tar(make: Make) {
     let dir = tempfile::tempdir().unwrap();
     let (root, archive) = (dir.path().join("tree"), dir.path().join("t.tar"));
     fs::create_dir(&root).unwrap();
-    tree::make_full(&root);
+    make(&root);
     gnu_tar(&root, &archive, &["--format=gnu", "-S"]);
     let lenient =
         Lenient { nanoseconds: true, xattrs: true, no_sockets: true, ..Lenient::default() };
@@ -83,10 +91,14 @@ fn old_formats() {
 
 #[test]
 fn bsdtar_pax() {
+    of_bsdtar(tree::make_full);
+}
+
+pub(crate) fn of_bsdtar(make: Make) {
     let dir = tempfile::tempdir().unwrap();
     let (root, archive) = (dir.path().join("tree"), dir.path().join("t.tar"));
     fs::create_dir(&root).unwrap();
-    tree::make_full(&root);
+    make(&root);
     let mut command = Command::new("bsdtar");
     command.env("LC_ALL", "C.UTF-8").args([
         "--format=pax",

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use uxfs_archive::{ArchiveError, Kind, open};
+use uxfs_oracle::Rng;
 
 use crate::tree::{self, run};
 
@@ -325,55 +326,40 @@ fn ends_of_all_kinds() {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).unwrap()
-    }
-
-    fn byte(&mut self) -> u8 {
-        const OFTEN: &[u8] = b"\0\x80\xff0189 =\n\r,:./xgLKS12345678V-";
-        if self.below(3) == 0 {
-            self.next().to_le_bytes()[0]
-        } else {
-            OFTEN[self.below(OFTEN.len())]
-        }
+/// A byte that is likely to matter.
+fn byte(random: &mut Rng) -> u8 {
+    const OFTEN: &[u8] = b"\0\x80\xff0189 =\n\r,:./xgLKS12345678V-";
+    if random.once_in(3) {
+        random.bits().to_le_bytes()[0]
+    } else {
+        OFTEN[random.index(OFTEN.len())]
     }
 }
 
-fn mutate(sample: &[u8], random: &mut Random) -> Vec<u8> {
+fn mutate(sample: &[u8], random: &mut Rng) -> Vec<u8> {
     let mut bytes = sample.to_vec();
-    for _ in 0..1 + random.below(8) {
+    for _ in 0..1 + random.index(8) {
         let blocks = bytes.len() / 512;
-        let at = random.below(blocks) * 512;
-        match random.below(10) {
+        let at = random.index(blocks) * 512;
+        match random.index(10) {
             0 => bytes.truncate(at.max(512)),
             1 => {
                 let block = bytes[at..at + 512].to_vec();
-                let to = random.below(blocks) * 512;
+                let to = random.index(blocks) * 512;
                 bytes.splice(to..to, block);
             }
             2 => drop(bytes.drain(at..at + 512)),
             // Numbers and the type of a header.
-            3..=5 => bytes[at + 100 + random.below(60)] = random.byte(),
-            6 => bytes[at + 380 + random.below(116)] = random.byte(),
-            _ => bytes[at + random.below(512)] = random.byte(),
+            3..=5 => bytes[at + 100 + random.index(60)] = byte(random),
+            6 => bytes[at + 380 + random.index(116)] = byte(random),
+            _ => bytes[at + random.index(512)] = byte(random),
         }
         if bytes.len() < 1024 {
             return bytes;
         }
         let at = at.min(bytes.len() / 512 * 512 - 512);
         // Otherwise the checksum would stop nearly all of them.
-        if random.below(8) > 0 && bytes[at + 257..at + 262] == *b"ustar" {
+        if random.index(8) > 0 && bytes[at + 257..at + 262] == *b"ustar" {
             let fixed = checksummed(bytes[at..at + 512].to_vec());
             bytes[at..at + 512].copy_from_slice(&fixed);
         }
@@ -387,7 +373,7 @@ fn mutated_archives_neither_panic_nor_run_away() {
     let clock = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
     let seed = seed.unwrap_or(u64::from(clock));
     println!("reproduce with: UXFS_SEED={seed} cargo test -p uxfs-archive mutated");
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
     let dir = tempfile::tempdir().unwrap();
     let formats = ["ours", "--format=gnu", "--format=pax --sparse-version=0.0"];
     let mut samples: Vec<_> = formats.iter().map(|format| sample(dir.path(), format)).collect();

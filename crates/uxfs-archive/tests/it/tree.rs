@@ -23,9 +23,8 @@ pub(crate) fn run(command: &mut Command) -> Vec<u8> {
     output.stdout
 }
 
-pub(crate) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
+/// What makes a tree in a directory that is there.
+pub(crate) type Make = fn(&Path);
 
 fn set_mtime(path: &Path, sec: i64, nsec: i64) {
     let time = Timespec { tv_sec: sec, tv_nsec: nsec };
@@ -72,7 +71,7 @@ pub(crate) fn make_simple(root: &Path) {
     set_mtime(root, 1_200_000_000, 0);
 }
 
-/// Everything.
+/// Everything that anybody can make.
 pub(crate) fn make_full(root: &Path) {
     make_simple(root);
     let path = |name: &str| root.join(name);
@@ -111,12 +110,12 @@ pub(crate) fn make_full(root: &Path) {
     fs::write(path("acl"), b"acl").unwrap();
     run(Command::new("setfacl").args(["-m", "u:1234:rwx,g:77:r-x,u:70000:---"]).arg(path("acl")));
     run(Command::new("setfacl").args(["-d", "-m", "u:1234:rwx,g:77:r-x"]).arg(path("dir")));
-    if is_root() {
-        make_privileged(root);
-    }
 }
 
-fn make_privileged(root: &Path) {
+/// Everything, with what only root can make.
+pub(crate) fn make_privileged(root: &Path) {
+    assert!(rustix::process::geteuid().is_root(), "this test needs root");
+    make_full(root);
     let path = |name: &str| root.join(name);
     let mode = Mode::from_raw_mode(0o660);
     let device = rustix::fs::makedev(1, 3);

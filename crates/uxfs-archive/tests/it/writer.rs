@@ -5,14 +5,18 @@ use std::process::Command;
 
 use uxfs_archive::{Entry, Kind, Meta, SparseMap, TarWriter, Time, open};
 
-use crate::tree::{self, Lenient, assert_same, run};
+use crate::tree::{self, Lenient, Make, assert_same, run};
 
 #[test]
 fn our_reader_takes_back_all_of_it() {
+    taken_back(tree::make_full);
+}
+
+pub(crate) fn taken_back(make: Make) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("tree");
     fs::create_dir(&root).unwrap();
-    tree::make_full(&root);
+    make(&root);
     let (once, twice) = (dir.path().join("1.tar"), dir.path().join("2.tar"));
     tree::write(open(&root).unwrap().as_mut(), &once);
     assert_eq!(fs::metadata(&once).unwrap().len() % 10240, 0);
@@ -33,10 +37,14 @@ fn our_reader_takes_back_all_of_it() {
 
 #[test]
 fn gnu_tar_and_bsdtar_extract_it() {
+    extracted(tree::make_full);
+}
+
+pub(crate) fn extracted(make: Make) {
     let dir = tempfile::tempdir().unwrap();
     let (root, archive) = (dir.path().join("tree"), dir.path().join("t.tar"));
     fs::create_dir(&root).unwrap();
-    tree::make_full(&root);
+    make(&root);
     tree::write(open(&root).unwrap().as_mut(), &archive);
     let want = tree::read(&root);
     let all = ["-p", "--xattrs", "--acls", "--numeric-owner"];
@@ -64,10 +72,14 @@ fn gnu_tar_and_bsdtar_extract_it() {
 
 #[test]
 fn python_lists_it() {
+    listed(tree::make_full);
+}
+
+pub(crate) fn listed(make: Make) {
     let dir = tempfile::tempdir().unwrap();
     let (root, archive) = (dir.path().join("tree"), dir.path().join("t.tar"));
     fs::create_dir(&root).unwrap();
-    tree::make_full(&root);
+    make(&root);
     tree::write(open(&root).unwrap().as_mut(), &archive);
     let script = r#"
 import sys, tarfile, zlib, os

@@ -121,7 +121,8 @@ fn worked() -> Duration {
 
 /// What the check finds.
 pub(crate) fn examine(dev: &dyn BlockDev, threads: usize) -> Option<String> {
-    let options = CheckOptions { threads, memory_limit: 256 << 20, max_findings: 200 };
+    let mut options = CheckOptions::default();
+    (options.threads, options.memory_limit, options.max_findings) = (threads, 256 << 20, 200);
     match check(dev, &options, &|_| {}) {
         Ok(report) => {
             let _ = report.to_json();
@@ -308,8 +309,8 @@ fn copy_tree(fs: &Fs) {
     let source = ImageSource::new(fs, 1);
     let creator = Creator { uid: 0, gid: 0, umask: 0o022 };
     let target = ImageTarget::new(fs, 1, creator);
-    let options =
-        CopyOptions { recursive: true, preserve: Preserve::all(), ..CopyOptions::default() };
+    let mut options = CopyOptions::default();
+    (options.recursive, options.preserve) = (true, Preserve::all());
     let mut copier = Copier::new(options);
     for (name, ino) in names(fs, root).into_iter().take(30) {
         let small = fs.stat(ino).is_ok_and(|stat| stat.size < 1 << 20);

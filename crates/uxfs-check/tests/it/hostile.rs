@@ -19,7 +19,8 @@ fn piles_of_damage_end_without_a_panic() {
     fs.close().unwrap();
     let seed = setting("UXFS_SEED", 1);
     let mut rng = Rng::new(seed);
-    let options = CheckOptions { max_findings: 1000, ..CheckOptions::default() };
+    let mut options = CheckOptions::default();
+    options.max_findings = 1000;
     for round in 0..setting("UXFS_ROUNDS", 12) {
         let dev = volume.load();
         let structures = find(&dev);
@@ -56,7 +57,8 @@ fn any_superblock_is_taken_or_refused() {
     let mut sound = vec![0; 512];
     dev.read_at(0, &mut sound).unwrap();
     let mut rng = Rng::new(setting("UXFS_SEED", 1));
-    let options = CheckOptions { max_findings: 1000, ..CheckOptions::default() };
+    let mut options = CheckOptions::default();
+    options.max_findings = 1000;
     for _ in 0..300 {
         let mut sector = sound.clone();
         for _ in 0..=rng.below(3) {
@@ -78,7 +80,8 @@ fn a_memory_limit_is_kept_and_told() {
     fs.close().unwrap();
     let dev = volume.load();
     for kib in [1, 20, 40, 60, 80, 100] {
-        let options = CheckOptions { memory_limit: kib << 10, ..CheckOptions::default() };
+        let mut options = CheckOptions::default();
+        options.memory_limit = kib << 10;
         let report = check(&dev, &options, &|_| {}).unwrap();
         assert!(report.is_clean(), "{kib} KiB: {report}");
         assert_eq!(report.incomplete, report.has(uxfs_check::code::LIMIT), "{kib} KiB: {report}");

@@ -72,7 +72,8 @@ impl Volume {
     /// A small volume, made by the library's mkfs.
     pub(crate) fn small(mib: u64, line: &str) -> Self {
         let volume = Self::empty();
-        let mut options = mkfs::Options { unsupported: true, ..mkfs::Options::default() };
+        let mut options = mkfs::Options::default();
+        options.unsupported = true;
         let words: Vec<&str> = line.split_whitespace().collect();
         for pair in words.chunks(2) {
             let letter = pair[0].chars().nth(1).unwrap();

@@ -108,6 +108,22 @@ impl Options {
         kept
     }
 
+    fn copying(&self) -> CopyOptions {
+        let mut copy = CopyOptions::default();
+        copy.recursive = self.recursive || self.archive;
+        copy.preserve = self.preserve();
+        copy.follow = self.follow();
+        copy.no_clobber = self.no_clobber;
+        copy.force = self.force;
+        copy.reflink = match self.reflink.as_str() {
+            "always" => Reflink::Always,
+            "never" => Reflink::Never,
+            _ => Reflink::Auto,
+        };
+        copy.umask = edit::umask();
+        copy
+    }
+
     fn follow(&self) -> Follow {
         let recursive = self.recursive || self.archive;
         if self.dereference {
@@ -130,26 +146,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         _ => return Err(Failure::bare("missing destination file operand")),
     };
     let target_place = Place::parse(target);
-    let work = Work {
-        options,
-        session,
-        images,
-        copy: CopyOptions {
-            recursive: options.recursive || options.archive,
-            preserve: options.preserve(),
-            follow: options.follow(),
-            no_clobber: options.no_clobber,
-            force: options.force,
-            reflink: match options.reflink.as_str() {
-                "always" => Reflink::Always,
-                "never" => Reflink::Never,
-                _ => Reflink::Auto,
-            },
-            umask: edit::umask(),
-        },
-        sources,
-        written: target,
-    };
+    let work = Work { options, session, images, copy: options.copying(), sources, written: target };
     match &target_place {
         Place::Image(place) => work.copy_in(place),
         Place::Host(path) => work.copy_out(path),

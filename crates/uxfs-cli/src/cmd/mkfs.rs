@@ -259,7 +259,8 @@ fn write(
         device.discard(0, device.len());
     }
     let epoch = time::source_date_epoch().map_err(Failure::bare)?;
-    let now = epoch.map(|sec| Timestamp { sec, nsec: 0 });
-    let how = WriteOptions { zero_log: zero, now, ..WriteOptions::default() };
+    let mut how = WriteOptions::default();
+    how.zero_log = zero;
+    how.now = epoch.map(|sec| Timestamp { sec, nsec: 0 });
     mkfs::write(layout, &*device, &how).map_err(|error| Failure::new(path, error.to_string()))
 }

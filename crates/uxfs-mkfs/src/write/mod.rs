@@ -20,6 +20,7 @@ use crate::layout::Layout;
 
 /// How to write a volume.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct WriteOptions {
     /// Leave the primary superblock's in-progress flag set and flush nothing: the caller fills the
     /// volume, and clears the flag when it is done.

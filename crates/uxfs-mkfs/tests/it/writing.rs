@@ -19,7 +19,9 @@ fn an_unfinished_volume_says_so_and_a_finished_one_does_not() {
     let layout = Layout::new(&Options::default(), 300 * MIB).unwrap();
     for in_progress in [true, false] {
         let dev = MemDev::new(layout.size_bytes());
-        write(&layout, &dev, &WriteOptions { in_progress, ..WriteOptions::default() }).unwrap();
+        let mut how = WriteOptions::default();
+        how.in_progress = in_progress;
+        write(&layout, &dev, &how).unwrap();
         let sector = first_sector(&dev);
         assert_eq!(Superblock::verify(&sector).unwrap().inprogress, u8::from(in_progress));
     }
@@ -33,7 +35,8 @@ fn an_old_volumes_copies_are_wiped() {
     write(&old, &dev, &WriteOptions::default()).unwrap();
     assert_eq!(signature::existing(&dev).unwrap(), Some("xfs"));
     let new = Layout::new(&Options::default(), GIB).unwrap();
-    let how = WriteOptions { now: Some(Timestamp::default()), ..WriteOptions::default() };
+    let mut how = WriteOptions::default();
+    how.now = Some(Timestamp::default());
     write(&new, &dev, &how).unwrap();
     let copies: Vec<u64> = (0..GIB / 4096)
         .map(|block| block * 4096)
@@ -50,13 +53,15 @@ fn an_old_volumes_copies_are_wiped() {
 fn a_log_over_old_content_is_zeroed_and_a_zero_device_is_left_alone() {
     let options = options("-m uuid=01234567-89ab-4def-8123-456789abcdef").unwrap();
     let layout = Layout::new(&options, 300 * MIB).unwrap();
-    let how = WriteOptions { now: Some(Timestamp::default()), ..WriteOptions::default() };
+    let mut how = WriteOptions::default();
+    how.now = Some(Timestamp::default());
     let (dirty, clean) = (MemDev::new(300 * MIB), MemDev::new(300 * MIB));
     // The log lies in AG 2 behind six blocks.
     let log = 150 * MIB + 6 * 4096;
     dirty.write_at(log, &vec![0xaa; 64 << 20]).unwrap();
     write(&layout, &dirty, &how).unwrap();
-    write(&layout, &clean, &WriteOptions { zero_log: true, ..how }).unwrap();
+    how.zero_log = true;
+    write(&layout, &clean, &how).unwrap();
     let (mut a, mut b) = (vec![0; 64 << 20], vec![0; 64 << 20]);
     dirty.read_at(log, &mut a).unwrap();
     clean.read_at(log, &mut b).unwrap();
@@ -73,7 +78,8 @@ fn a_short_device_is_refused() {
     let sized = options("-d size=400m").unwrap();
     assert_eq!(Layout::new(&sized, u64::MAX).unwrap().size_bytes(), 400 * MIB);
     for len in [0, 1, 4096, MIB, 8 * MIB] {
-        let mut options = Options { unsupported: true, ..Options::default() };
+        let mut options = Options::default();
+        options.unsupported = true;
         assert!(Layout::new(&options, len).is_err());
         options.block_size = Some(65536);
         assert!(Layout::new(&options, len).is_err());

@@ -86,8 +86,9 @@ pub enum Reflink {
     Always,
 }
 
-/// How to copy.
+/// How to copy. New ones are made by `CopyOptions::default()`, and changed field by field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CopyOptions {
     /// Directories with all that is in them.
     pub recursive: bool,

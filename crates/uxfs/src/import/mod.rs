@@ -228,7 +228,9 @@ fn into_new(
     open.unfinished = true;
     let zero = size::fixed(options)?.is_none();
     let device = open_device(options, OpenMode::Create(size))?;
-    let how = mkfs::WriteOptions { in_progress: true, zero_log: zero, now: Some(open.clock.now()) };
+    let mut how = mkfs::WriteOptions::default();
+    (how.in_progress, how.zero_log) = (true, zero);
+    how.now = Some(open.clock.now());
     mkfs::write(&layout, &*device, &how)?;
     let fs = Fs::open(device, open)?;
     let mut summary = fill_all(&fs, &origin, &options.adjust(), true, progress)?;

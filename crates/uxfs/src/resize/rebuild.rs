@@ -102,8 +102,9 @@ pub(super) fn make(
     let mode = OpenMode::Create(layout.size_bytes());
     let dev: Arc<dyn BlockDev> =
         Arc::new(FileDev::open(path, mode).map_err(ResizeError::host(path))?);
-    let now = Some(options.open.clock.now());
-    let how = mkfs::WriteOptions { in_progress: true, zero_log: true, now };
+    let mut how = mkfs::WriteOptions::default();
+    (how.in_progress, how.zero_log) = (true, true);
+    how.now = Some(options.open.clock.now());
     mkfs::write(layout, &*dev, &how)?;
     let mut open = options.open.clone();
     open.unfinished = true;

@@ -123,7 +123,8 @@ fn a_log_elsewhere_is_asked_whether_it_is_clean() {
 /// A small volume whose superblock was changed.
 fn changed(change: impl Fn(&mut Superblock)) -> Arc<MemDev> {
     let dev = MemDev::new(64 * MIB);
-    let options = mkfs::Options { unsupported: true, ..mkfs::Options::default() };
+    let mut options = mkfs::Options::default();
+    options.unsupported = true;
     let layout = mkfs::Layout::new(&options, 64 * MIB).unwrap();
     mkfs::write(&layout, &dev, &mkfs::WriteOptions::default()).unwrap();
     let mut sector = vec![0; 512];

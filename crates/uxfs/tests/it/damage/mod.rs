@@ -23,7 +23,8 @@ use device::Overlay;
 /// A volume with every form of everything, as bytes.
 pub(crate) fn rich(line: &str, mib: u64) -> Arc<Vec<u8>> {
     let dev: Arc<dyn BlockDev> = Arc::new(MemDev::new(mib * MIB));
-    let mut options = mkfs::Options { unsupported: true, ..mkfs::Options::default() };
+    let mut options = mkfs::Options::default();
+    options.unsupported = true;
     let words: Vec<&str> = line.split_whitespace().collect();
     for pair in words.chunks(2) {
         options.apply(pair[0].chars().nth(1).unwrap(), pair[1]).unwrap();
