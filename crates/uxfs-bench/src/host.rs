@@ -43,10 +43,21 @@ pub(crate) fn is_root() -> bool {
 }
 
 pub(crate) fn has(program: &str) -> bool {
+    found(program).is_some()
+}
+
+/// Where a program lies; its bare name if it is nowhere.
+pub(crate) fn program(name: &str) -> PathBuf {
+    found(name).unwrap_or_else(|| name.into())
+}
+
+/// An ordinary user's path may lack the directories of root's programs.
+fn found(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
-        .any(|dir| dir.join(program).is_file())
+        .map(|dir| dir.join(program))
+        .find(|path| path.is_file())
 }
 
 /// Runs a command to its end, which must be good.

@@ -6,6 +6,7 @@
 //!    would cost.
 //! 4. What needs root (mounting) is left out without it, and the report says so.
 
+pub mod check;
 pub mod creates;
 mod host;
 pub mod import;

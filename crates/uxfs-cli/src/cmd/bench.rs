@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use uxfs_bench::{BenchError, Report, creates, import};
+use uxfs_bench::{BenchError, Report, check, creates, import};
 
 use crate::number;
 use crate::session::{Failure, Result, Session};
@@ -49,6 +49,17 @@ enum What {
         #[arg(long, default_value_t = 100_000, value_name = "N")]
         files: u32,
     },
+    /// Checks of whole volumes, beside xfs_repair -n, with the memory of both
+    #[command(after_help = "Examples:\n  uxfs bench check disk.img\n  \
+                            uxfs bench check --files 1000000 --rounds 5")]
+    Check {
+        /// Files of a volume that is made for this; 0 for none
+        #[arg(long, default_value_t = 0, value_name = "N")]
+        files: u32,
+        /// Sound volumes, which are only read
+        #[arg(value_name = "IMAGE", required_unless_present = "files")]
+        images: Vec<PathBuf>,
+    },
 }
 
 fn parse_size(text: &str) -> std::result::Result<u64, String> {
@@ -67,6 +78,12 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
             let (tar, size) = (tar.clone(), *size);
             let wanted = import::Options { tar, dir, uxfs, rounds, size };
             import::run_all(&wanted, &mut say).map_err(failed)?
+        }
+        What::Check { files, images } => {
+            let uxfs = std::env::current_exe().map_err(|e| Failure::host("uxfs", &e))?;
+            let (images, files) = (images.clone(), *files);
+            let wanted = check::Options { images, files, dir, uxfs, rounds };
+            check::run_all(&wanted, &mut say).map_err(failed)?
         }
         What::Creates { files } => {
             let wanted = creates::Options { dir, rounds, files: *files };

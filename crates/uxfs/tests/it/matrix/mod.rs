@@ -13,6 +13,7 @@
 mod cover;
 mod features;
 mod script;
+mod space;
 
 use std::collections::HashSet;
 use std::os::unix::fs::FileExt;

@@ -7,6 +7,7 @@ use uxfs::format::timestamp::Timestamp;
 use uxfs::{Content, Fs, NewInode, RenameFlags, Result, SetAttr, XattrMode};
 use uxfs_oracle::Rng;
 
+use super::space;
 use crate::names;
 
 /// Longest value of an attribute.
@@ -14,8 +15,8 @@ const VALUE_MAX: usize = 65536;
 
 /// What a file must hold when all is done.
 pub(super) struct Expected {
-    path: Vec<u8>,
-    content: Vec<u8>,
+    pub(super) path: Vec<u8>,
+    pub(super) content: Vec<u8>,
 }
 
 /// Carries out all operations on an empty volume.
@@ -24,6 +25,7 @@ pub(super) fn run(fs: &Fs, rng: &mut Rng) -> Result<Vec<Expected>> {
     directories(fs)?;
     attributes(fs, rng)?;
     kinds(fs)?;
+    expected.extend(space::run(fs, rng)?);
     expected.push(renames(fs)?);
     removals(fs)?;
     Ok(expected)
@@ -41,26 +43,26 @@ pub(super) fn verify(fs: &Fs, expected: &[Expected], at: &str) {
 }
 
 /// A buffer as a file: written to at the same places.
-struct Shadow<'a> {
+pub(super) struct Shadow<'a> {
     fs: &'a Fs,
-    ino: Ino,
-    content: Vec<u8>,
+    pub(super) ino: Ino,
+    pub(super) content: Vec<u8>,
 }
 
 impl<'a> Shadow<'a> {
-    fn create(fs: &'a Fs, name: &[u8]) -> Result<Self> {
+    pub(super) fn create(fs: &'a Fs, name: &[u8]) -> Result<Self> {
         let ino = fs.create(fs.root(), name, &NewInode::file(0o644))?;
         Ok(Self { fs, ino, content: Vec::new() })
     }
 
-    fn write(&mut self, at: usize, data: &[u8]) -> Result<()> {
+    pub(super) fn write(&mut self, at: usize, data: &[u8]) -> Result<()> {
         let end = at + data.len();
         self.content.resize(self.content.len().max(end), 0);
         self.content[at..end].copy_from_slice(data);
         self.fs.write_at(self.ino, at as u64, data)
     }
 
-    fn truncate(&mut self, size: usize) -> Result<()> {
+    pub(super) fn truncate(&mut self, size: usize) -> Result<()> {
         self.content.resize(size, 0);
         self.fs.truncate(self.ino, size as u64)
     }
