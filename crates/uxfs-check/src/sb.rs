@@ -244,8 +244,11 @@ pub(crate) fn check_copy(ctx: &Ctx<'_>, ag: AgNo) {
             ctx.find(code::SB_COPY, place.clone(), message);
         }
     }
-    for (fine, message) in
-        features(copy).into_iter().chain(layout(copy)).chain(quota_copy(copy, sb))
+    for (fine, message) in features(copy)
+        .into_iter()
+        .chain(layout(copy))
+        .chain(quota_copy(copy, sb))
+        .chain(of_copy(copy, sb))
     {
         if !fine {
             ctx.find(code::SB_COPY, place.clone(), message);
@@ -255,6 +258,18 @@ pub(crate) fn check_copy(ctx: &Ctx<'_>, ag: AgNo) {
     if copy.uuid != sb.uuid || fixed(copy.version_flags()) != fixed(sb.version_flags()) {
         ctx.find(code::SB_COPY, place, "UUID or version differs from the primary's");
     }
+}
+
+/// Copies tell of no inodes (mkfs wrote most of them before it had any), or of the same as the
+/// primary. That they are unfinished says nothing, but for that it is no number.
+fn of_copy(copy: &Superblock, sb: &Superblock) -> Vec<Rule> {
+    let numbers = |sb: &Superblock| [sb.rootino.get(), sb.rbmino.get(), sb.rsumino.get()];
+    let fine = |(told, wanted): (u64, u64)| told == 0 || told == u64::MAX || told == wanted;
+    let inodes = numbers(copy).into_iter().zip(numbers(sb)).all(fine);
+    vec![
+        (inodes, "numbers of the root directory or the realtime inodes differ".into()),
+        (copy.inprogress <= 1, format!("the flag of being unfinished is {}", copy.inprogress)),
+    ]
 }
 
 /// Copies tell of no quota inodes, or of the same as the primary.
