@@ -207,7 +207,7 @@ fn orphaned(line: &str) -> Volume {
 }
 
 /// A volume that accounts for users, groups and projects.
-fn accounted(line: &str) -> Volume {
+pub(crate) fn accounted(line: &str) -> Volume {
     let volume = filled(line);
     let script = "set -e\nmount -t xfs -o uquota,gquota,pquota /drive/0 /mnt\n\
         for n in 1 2 3 4 5 6; do echo data >/mnt/of-$n; chown 100$n:200$n /mnt/of-$n; done\n\

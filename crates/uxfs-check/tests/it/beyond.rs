@@ -9,6 +9,7 @@ use uxfs::{Fs, NewInode};
 use uxfs_check::{Code, Report, Severity, code};
 use uxfs_oracle::{db_value, db_write, repair};
 
+use crate::bases::accounted;
 use crate::structures::{Kind, Structure, find};
 use crate::volume::{MIB, Volume, device, examine, fill};
 
@@ -141,6 +142,54 @@ fn fields_that_nothing_reads() {
         (raw[2..4] == [0, 0] && raw[152..160] > summary.to_be_bytes()[..]).then_some(7)
     });
     found(&volume, code::INODE_FREE);
+}
+
+/// Changes bytes of the first structure that fits, and makes its checksum right.
+fn change_one(volume: &Volume, fits: &dyn Fn(&Structure, &[u8]) -> bool, put: (usize, &[u8])) {
+    let dev = device(&volume.path, OpenMode::Write);
+    let read = |structure: &Structure| {
+        let mut raw = vec![0; structure.len];
+        dev.read_at(structure.at, &mut raw).unwrap();
+        raw
+    };
+    let structure = find(&dev).into_iter().find(|s| fits(s, &read(s))).unwrap();
+    let mut raw = read(&structure);
+    raw[put.0..put.0 + put.1.len()].copy_from_slice(put.1);
+    crc::stamp(&mut raw, structure.crc().unwrap());
+    dev.write_at(structure.at, &raw).unwrap();
+}
+
+/// Quota records say what is used: the kernel's do, and one that does not is told.
+#[test]
+fn quota_records_that_do_not_say_what_is_used() {
+    let volume = accounted("");
+    volume.clean("accounted by the kernel");
+    let of_a_user = |s: &Structure, raw: &[u8]| {
+        s.kind == Kind::Quota && raw[3] & 7 == 1 && raw[4..8] == 1003u32.to_be_bytes()
+    };
+    change_one(&volume, &of_a_user, (55, &[9]));
+    let report = found(&volume, code::QUOTA_USAGE);
+    assert!(report.to_string().contains("user 1003"), "{report}");
+    // The owner of a file, though it has a record.
+    let volume = accounted("");
+    let of_a_file = |_: &Structure, raw: &[u8]| {
+        raw[..4] == [b'I', b'N', 0x81, 0xa4] && raw[8..12] == 1003u32.to_be_bytes()
+    };
+    change_one(&volume, &of_a_file, (8, &1004u32.to_be_bytes()));
+    found(&volume, code::QUOTA_USAGE);
+}
+
+/// Copies of the superblock that name another root directory, or are unfinished in a way that is
+/// none.
+#[test]
+fn copies_that_differ_where_repair_does_not_look() {
+    for put in [(56, &77u64.to_be_bytes()[..]), (126, &[9])] {
+        let volume = Volume::small(64, "");
+        let copy = |s: &Structure, raw: &[u8]| raw[..4] == *b"XFSB" && s.at > 0;
+        change_one(&volume, &copy, put);
+        repair(&volume.path).unwrap_or_else(|f| panic!("it learned to: {f}"));
+        found(&volume, code::SB_COPY);
+    }
 }
 
 /// A dirty log is said to be one.

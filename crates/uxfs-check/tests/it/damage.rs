@@ -266,7 +266,7 @@ fn whatever_xfs_repair_reports_is_reported() {
 fn every_kind_of_structure_is_there() {
     let mut kinds: Vec<String> = Vec::new();
     for base in bases(false) {
-        kinds.extend(base.keys.into_keys().map(|key| key.0));
+        kinds.extend(base.keys.into_keys().map(|(kind, field)| format!("{kind} {field}")));
     }
     for kind in [
         "Superblock",
@@ -291,7 +291,29 @@ fn every_kind_of_structure_is_there() {
         "AttrRemote",
         "Symlink",
         "LogRecord",
+        "unlinked) next_unlinked",
     ] {
         assert!(kinds.iter().any(|k| k.contains(kind)), "no {kind} in {kinds:?}");
+    }
+    // What is there by use, not by options: each with its state.
+    for (kind, field) in [
+        ("Btree(Refcount) node ", "ptr"),
+        ("Btree(Refcount) ", "rec.three.refcount"),
+        ("Btree(Bmap) node ", "ptr"),
+        ("Btree(Bmap) ", "rec.unwritten.flag"),
+        ("Btree(Rmap) ", "rec.unwritten.flags"),
+        ("Btree(Rmap) ", "rec.attr.owner"),
+        ("Btree(Rmap) ", "rec.tree.owner"),
+        ("Btree(Ino) ", "rec.sparse.holemask"),
+        ("Inode(0x8", "unwritten.flag"),
+        ("Inode(0x8", "shared.flags2"),
+        ("Inode(0x8", "hint.extsize"),
+        ("Inode(0x4", "hint.cowextsize"),
+        ("Inode(0x8", "short.parent.generation"),
+        ("AttrLeaf ", "leaf.parent.inumber"),
+        ("AttrLeaf ", "name.valueblk"),
+    ] {
+        let is = |key: &&String| key.starts_with(kind) && key.ends_with(&format!(" {field}"));
+        assert!(kinds.iter().any(|key| is(&key)), "no {kind}{field} in {kinds:?}");
     }
 }
