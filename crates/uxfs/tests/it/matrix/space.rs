@@ -57,13 +57,12 @@ fn modes(fs: &Fs, rng: &mut Rng) -> Result<Expected> {
 fn hints(fs: &Fs, rng: &mut Rng) -> Result<Expected> {
     let block = u64::from(fs.geo.block_size);
     let cow = if fs.geo.has_reflink() { Xflags::COWEXTSIZE } else { Xflags::empty() };
-    let hint = |flag: Xflags| {
-        let mut fsx = Fsx::default();
-        fsx.xflags = flag | cow;
-        fsx.extsize = 4 * block;
-        fsx.projid = 70_000;
-        fsx.cowextsize = if cow.is_empty() { 0 } else { 2 * block };
-        fsx
+    let hint = |flag: Xflags| Fsx {
+        xflags: flag | cow,
+        extsize: 4 * block,
+        projid: 70_000,
+        cowextsize: if cow.is_empty() { 0 } else { 2 * block },
+        ..Fsx::default()
     };
     let dir = fs.create(fs.root(), b"hints", &NewInode::dir(0o755))?;
     fs.set_fsx(dir, &hint(Xflags::EXTSZINHERIT))?;
@@ -124,11 +123,7 @@ fn flags(fs: &Fs) -> Result<()> {
     let root = fs.root();
     let file = fs.create(root, b"flags", &NewInode::file(0o644))?;
     fs.write_at(file, 0, b"text")?;
-    let with = |xflags| {
-        let mut fsx = Fsx::default();
-        fsx.xflags = xflags;
-        fsx
-    };
+    let with = |xflags| Fsx { xflags, ..Fsx::default() };
     for flag in [Xflags::IMMUTABLE, Xflags::APPEND] {
         fs.set_fsx(file, &with(flag))?;
         assert!(fs.write_at(file, 0, b"no").is_err() && fs.unlink(root, b"flags").is_err());
