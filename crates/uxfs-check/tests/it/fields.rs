@@ -308,8 +308,10 @@ fn record_fields(kind: TreeKind) -> &'static [(&'static str, usize, usize)] {
     }
 }
 
-/// Records in a state that not all have, by its name.
-fn special(kind: TreeKind) -> &'static [(&'static str, fn(&[u8]) -> bool)] {
+/// A state that not all records have: its name, and whether a record is in it.
+type State = (&'static str, fn(&[u8]) -> bool);
+
+fn states(kind: TreeKind) -> &'static [State] {
     match kind {
         TreeKind::Ino | TreeKind::FreeIno => &[("sparse", |rec| rec[4..6] != [0, 0])],
         TreeKind::Rmap => &[
@@ -337,7 +339,7 @@ fn btree_fields(kind: TreeKind, bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field
             out.push((format!("rec.{name}"), at, *len));
         }
         let at = |index: usize| header + index * kind.rec_len();
-        for (state, is) in special(kind) {
+        for (state, is) in states(kind) {
             let list: Vec<usize> = (0..count)
                 .map(at)
                 .filter(|at| bytes.get(*at..at + kind.rec_len()).is_some_and(is))
