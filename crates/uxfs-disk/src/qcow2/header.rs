@@ -88,7 +88,83 @@ pub(super) fn check(file: &File, write: bool) -> io::Result<()> {
     if write && be32(&raw, 60) != 0 {
         return unsupported("writing an image with internal snapshots; it can be read");
     }
+    if write {
+        let order = if version == 3 { be32(&raw, 96) } else { 4 };
+        if order > 6 {
+            return damaged(&format!("reference counts of 2^{order} bits"));
+        }
+        let counts = Refcounts::read(file, &raw, cluster_bits, order)?;
+        if !counts.are_sound(&raw)? {
+            return damaged(
+                "the reference counts do not cover the image's own tables: run qemu-img check",
+            );
+        }
+    }
     Ok(())
+}
+
+/// The reference counts of an image: writing trusts them about what is free, its own tables
+/// included, and one that is wrong has those overwritten, or no end of looking for room.
+struct Refcounts<'f> {
+    file: &'f File,
+    len: u64,
+    cluster_bits: u32,
+    /// Logarithm of the bits of a count.
+    order: u32,
+    /// Where the blocks of counts lie, 0 for those that are not there.
+    table: Vec<u64>,
+}
+
+impl<'f> Refcounts<'f> {
+    /// The table, whose size and place were checked.
+    fn read(file: &'f File, raw: &[u8; HEADER], cluster_bits: u32, order: u32) -> io::Result<Self> {
+        let len = file.metadata()?.len();
+        let bytes = u64::from(be32(raw, 56)) << cluster_bits;
+        // At most REFCOUNT_TABLE_MAX.
+        let mut table = vec![0; bytes as usize];
+        file.read_exact_at(&mut table, be64(raw, 48))?;
+        let entries = table.as_chunks().0.iter().map(|entry| u64::from_be_bytes(*entry));
+        Ok(Self { file, len, cluster_bits, order, table: entries.collect() })
+    }
+
+    /// Are all blocks of counts in the image, and do they tell of header, tables and themselves?
+    fn are_sound(&self, raw: &[u8; HEADER]) -> io::Result<bool> {
+        let cluster = 1 << self.cluster_bits;
+        let blocks = self.table.iter().copied().filter(|at| *at != 0);
+        if blocks.clone().any(|at| at % cluster != 0 || at >= self.len) {
+            return Ok(false);
+        }
+        let tables = [
+            (0, cluster),
+            (be64(raw, 40), u64::from(be32(raw, 36)) * 8),
+            (be64(raw, 48), u64::from(be32(raw, 56)) << self.cluster_bits),
+        ];
+        for (at, bytes) in tables.into_iter().chain(blocks.map(|at| (at, cluster))) {
+            let (first, end) = (at >> self.cluster_bits, (at + bytes).div_ceil(cluster));
+            for number in first..end {
+                if !self.is_used(number)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Is a cluster counted as used?
+    fn is_used(&self, number: u64) -> io::Result<bool> {
+        let each_log = self.cluster_bits + 3 - self.order;
+        let block = usize::try_from(number >> each_log).ok().and_then(|at| self.table.get(at));
+        let Some(&block) = block.filter(|at| **at != 0) else { return Ok(false) };
+        let bit = (number & ((1 << each_log) - 1)) << self.order;
+        let mut count = [0; 8];
+        let count = &mut count[..(1usize << self.order).div_ceil(8)];
+        match self.file.read_exact_at(count, block + bit / 8) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            other => other?,
+        }
+        let mask = if self.order < 3 { ((1 << (1 << self.order)) - 1) << (bit % 8) } else { 0xff };
+        Ok(count.iter().any(|byte| byte & mask != 0))
+    }
 }
 
 fn be32(raw: &[u8; HEADER], at: usize) -> u32 {

@@ -168,3 +168,34 @@ fn damaged_images_are_harmless() {
         }
     }
 }
+
+/// Found by fuzzing: reference counts that do not cover the image's own tables had those overwritten,
+/// and then no end of looking for room. Such an image is read, but not written to.
+#[test]
+fn reference_counts_must_cover_the_images_own_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.qcow2");
+    for bits in [1, 4, 16, 64] {
+        let options = format!("size=1M,cluster_size=512,refcount_bits={bits}");
+        qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "-o", &options, "a.qcow2"]);
+        open(&path, true).unwrap().write_at(5000, &[1; 3000]).unwrap();
+        let sound = std::fs::read(&path).unwrap();
+        let table = u64::from_be_bytes(*sound[48..].first_chunk().unwrap()) as usize;
+        let block = u64::from_be_bytes(*sound[table..].first_chunk().unwrap()) as usize;
+        // No block of counts; one elsewhere, one outside; nothing counted.
+        for (at, bytes) in [
+            (table, &[0; 8][..]),
+            (table, &(block as u64 + 8).to_be_bytes()),
+            (table + 8, &(1u64 << 40).to_be_bytes()),
+            (block, &[0; 8]),
+        ] {
+            let mut damaged = sound.clone();
+            damaged[at..at + bytes.len()].copy_from_slice(bytes);
+            std::fs::write(&path, &damaged).unwrap();
+            assert!(open(&path, false).is_ok(), "{bits} bits, at {at}");
+            let refused = open(&path, true).map(drop).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidData, "{bits} bits, at {at}");
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+}
