@@ -299,7 +299,6 @@ fn every_kind_of_structure_is_there() {
     for (kind, field) in [
         ("Btree(Refcount) node ", "ptr"),
         ("Btree(Refcount) ", "rec.three.refcount"),
-        ("Btree(Bmap) node ", "ptr"),
         ("Btree(Bmap) ", "rec.unwritten.flag"),
         ("Btree(Rmap) ", "rec.unwritten.flags"),
         ("Btree(Rmap) ", "rec.attr.owner"),
