@@ -2,8 +2,8 @@
 //!
 //! Freeing and sharing blocks can touch any allocation group, in any order; locking groups in any
 //! order can deadlock. So these steps wait until the end, where the transaction may let go of the
-//! groups it holds first ([`Tx::roll`]). With a journal, each step is announced by an intent before
-//! that: each kind of step is one kind of intent.
+//! groups it holds first ([`Tx::roll`]). With a journal, each step that is still owed is announced by
+//! an intent then: each kind of step is one kind of intent.
 //!
 //! 1. Steps are done in the order in which they were asked for; what a step leaves of its own work
 //!    comes right after it, what it brings about comes last.
@@ -89,19 +89,17 @@ impl Deferred {
 
 /// Does all that waits, including what the steps themselves add.
 pub(crate) fn finish(tx: &mut Tx<'_>) -> Result<()> {
-    let mut at = 0;
-    while let Some(step) = tx.deferred.get(at).copied() {
-        at += 1;
-        let ag = step.ag();
-        if !tx.lock_ag(ag)? {
-            tx.roll();
-            tx.lock_ag(ag)?;
+    while let Some(step) = tx.next_step() {
+        if tx.should_roll() {
+            tx.roll()?;
         }
-        if let Some(rest) = one(tx, step)? {
-            tx.deferred.insert(at, rest);
+        if !tx.lock_ag(step.ag())? {
+            tx.roll()?;
+            tx.lock_ag(step.ag())?;
         }
+        let rest = one(tx, step)?;
+        tx.step_done(rest);
     }
-    tx.deferred.clear();
     Ok(())
 }
 

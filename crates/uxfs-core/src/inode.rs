@@ -50,8 +50,6 @@ pub(crate) struct InodeLog {
     pub(crate) parts: Changed,
     /// Its place in a list of unlinked inodes changed since then.
     pub(crate) unlinked: bool,
-    /// The checkpoint in which its chunk was given back; 0 while that is there.
-    pub(crate) died: u64,
 }
 
 impl InodeState {

@@ -11,9 +11,12 @@
 //! 3. Space is reserved before anything changes, so that what was begun can be finished.
 //! 4. Freed extents, reverse mappings and reference counts are deferred: they are done, in the
 //!    order they were asked for, after the caller's own changes and before the commit
-//!    ([`crate::defer`]). The journal will cut the chain into a transaction each.
+//!    ([`crate::defer`]), by the same transaction or by more of them in a [`chain`].
+//! 5. Inside the gate it waits for no inode: where it has to, it holds nothing.
 //!
 //! Called by everything that changes metadata; commits into [`crate::writeback`].
+
+mod chain;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,7 +38,8 @@ use crate::defer::Deferred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{InodeRef, InodeState};
-use crate::journal::Journal;
+use crate::journal::{Attempt, Journal};
+use chain::Chain;
 
 /// Granularity at which changes to buffers are recorded: that of XFS' log.
 pub const CHUNK: usize = 128;
@@ -80,6 +84,9 @@ struct TxBuf {
     replaced: Option<BufRef>,
 }
 
+/// An inode that was locked.
+type Locked = (InodeRef, ArcRwLockWriteGuard<RawRwLock, InodeState>);
+
 /// Memory that transactions use one after the other, so that a small one allocates nothing.
 #[derive(Default)]
 pub(crate) struct Scratch {
@@ -117,6 +124,7 @@ pub struct Tx<'fs> {
     undo_chunks: Vec<UndoChunk>,
     undo_bytes: Vec<u8>,
     pub(crate) deferred: Vec<Deferred>,
+    chain: Chain,
     reserved: u64,
     counters: Counters,
     gone: Vec<(Ino, u32)>,
@@ -126,10 +134,13 @@ pub struct Tx<'fs> {
     chunks_made: SmallVec<[uxfs_format::log::Icreate; 1]>,
     /// Bytes of the log that are promised to it.
     promised: u64,
+    /// Bytes that each link of its chain begins with.
+    link: u64,
     done: bool,
     rolled: bool,
-    /// Shut out while everything is written back. Last: it opens after all other locks.
-    _gate: RwLockReadGuard<'fs, ()>,
+    /// Shut out while a checkpoint is cut, or everything is written back; let go of only to wait.
+    /// Last: it opens after all other locks.
+    gate: Option<RwLockReadGuard<'fs, ()>>,
 }
 
 impl<'fs> Tx<'fs> {
@@ -139,7 +150,7 @@ impl<'fs> Tx<'fs> {
     /// [`Error::NoSpace`] if they are not there, [`Error::ReadOnly`], [`Error::Shutdown`].
     pub fn begin(fs: &'fs Fs, blocks: u64) -> Result<Self> {
         fs.check_writable()?;
-        let promised = fs.promise_log(blocks)?;
+        let promised = fs.promise_log(fs.link_bytes(blocks))?;
         let gate = fs.gate.read();
         if let Err(error) = fs.reserve(blocks) {
             if let Some(journal) = &fs.journal {
@@ -157,6 +168,7 @@ impl<'fs> Tx<'fs> {
             undo_chunks: scratch.undo_chunks,
             undo_bytes: scratch.undo_bytes,
             deferred: Vec::new(),
+            chain: Chain::default(),
             reserved: blocks,
             counters: Counters::default(),
             gone: Vec::new(),
@@ -164,9 +176,10 @@ impl<'fs> Tx<'fs> {
             freed: SmallVec::new(),
             chunks_made: SmallVec::new(),
             promised,
+            link: promised,
             done: false,
             rolled: false,
-            _gate: gate,
+            gate: Some(gate),
         })
     }
 
@@ -194,15 +207,8 @@ impl<'fs> Tx<'fs> {
     /// # Errors
     /// If the inode cannot be read or is damaged or free.
     pub fn lock_inode(&mut self, ino: Ino) -> Result<InodeSlot> {
-        if let Some(at) = self.inodes.iter().position(|i| i.guard.ino == ino) {
-            return Ok(InodeSlot(at));
-        }
-        let cell = self.fs.inodes.get(self.fs, ino)?;
-        let guard = cell.write_arc();
-        if guard.core.mode == 0 {
-            return Err(Error::NotFound);
-        }
-        Ok(self.join(cell, guard, false))
+        let [slot] = self.lock_inodes([ino])?;
+        Ok(slot)
     }
 
     /// Locks several inodes in ascending order and gives their slots in the order asked for.
@@ -213,14 +219,69 @@ impl<'fs> Tx<'fs> {
         debug_assert!(self.inodes.is_empty(), "inodes are locked all at once");
         let mut sorted = inos;
         sorted.sort_unstable();
+        let mut had = None;
+        while let Some(ino) = self.try_inodes(&sorted, had.take())? {
+            had = self.wait_for_inode(ino)?;
+        }
+        Ok(inos.map(|ino| {
+            let at = self.inodes.iter().position(|i| i.guard.ino == ino);
+            InodeSlot(at.unwrap_or_default())
+        }))
+    }
+
+    /// Locks inodes that are given in ascending order, one of which it may have already. If one is
+    /// taken, lets go of all and gives that one.
+    fn try_inodes(&mut self, sorted: &[Ino], mut had: Option<Locked>) -> Result<Option<Ino>> {
         for ino in sorted {
-            self.lock_inode(ino)?;
+            if self.inodes.last().is_some_and(|held| held.guard.ino == *ino) {
+                continue;
+            }
+            let (cell, guard) = match had.take_if(|(_, guard)| guard.ino == *ino) {
+                Some(locked) => locked,
+                None => {
+                    let cell = self.fs.inodes.get(self.fs, *ino)?;
+                    let Some(guard) = cell.try_write_arc() else {
+                        self.inodes.clear();
+                        return Ok(Some(*ino));
+                    };
+                    (cell, guard)
+                }
+            };
+            if guard.core.mode == 0 {
+                return Err(Error::NotFound);
+            }
+            self.join(cell, guard, false);
         }
-        let mut slots = [InodeSlot(0); N];
-        for (slot, ino) in slots.iter_mut().zip(inos) {
-            *slot = self.lock_inode(ino)?;
+        Ok(None)
+    }
+
+    /// Waits for an inode that somebody else has locked, outside the gate and without log space:
+    /// they may be waiting for a checkpoint to be cut, or for that space. Gives it locked, if the
+    /// rest can be had without waiting.
+    fn wait_for_inode(&mut self, ino: Ino) -> Result<Option<Locked>> {
+        let cell = self.fs.inodes.get(self.fs, ino)?;
+        let Some(journal) = &self.fs.journal else {
+            let guard = cell.write_arc();
+            return Ok(Some((cell, guard)));
+        };
+        self.gate = None;
+        journal.release(core::mem::take(&mut self.promised));
+        let guard = cell.write_arc();
+        if let Attempt::Granted = journal.try_promise(None, self.link)? {
+            self.promised = self.link;
+            self.gate = self.fs.gate.try_read_recursive();
+            if self.gate.is_some() {
+                return Ok(Some((cell, guard)));
+            }
         }
-        Ok(slots)
+        // Who is shutting transactions out may want to look at the inode, and who waits for room in
+        // the log may want to bring it home.
+        drop(guard);
+        if self.promised == 0 {
+            self.promised = self.fs.promise_log(self.link)?;
+        }
+        self.gate = Some(self.fs.gate.read());
+        Ok(None)
     }
 
     /// Locks an inode without a name, on the way along a list of such. `None` if somebody else has
@@ -546,23 +607,15 @@ impl<'fs> Tx<'fs> {
     /// If a deferred step fails; everything is then put back.
     pub fn commit(mut self) -> Result<()> {
         crate::defer::finish(&mut self)?;
-        self.settle();
+        self.settle(false);
         self.done = true;
         Ok(())
     }
 
-    /// Makes what was changed so far part of the volume and lets go of the allocation groups; the
-    /// inodes stay locked. What was settled is not put back by a later cancel, which then shuts
-    /// the volume down.
-    pub(crate) fn roll(&mut self) {
-        self.settle();
-        self.ags.clear();
-        self.rolled = true;
-    }
-
-    fn settle(&mut self) {
+    /// Hands over what was changed; `goes_on` if the chain has steps to do after it.
+    fn settle(&mut self, goes_on: bool) {
         if let Some(journal) = &self.fs.journal {
-            self.log(journal);
+            self.log(journal, goes_on);
         }
         self.undo_chunks.clear();
         self.undo_bytes.clear();
@@ -599,7 +652,7 @@ impl<'fs> Tx<'fs> {
     }
 
     /// Takes what changed into the gathering checkpoint.
-    fn log(&mut self, journal: &Journal) {
+    fn log(&mut self, journal: &Journal, goes_on: bool) {
         let empty = self.bufs.is_empty() && self.inodes.iter().all(|i| i.changed.is_empty());
         self.fs.counts.transaction(empty);
         let mut context = journal.context();
@@ -624,8 +677,8 @@ impl<'fs> Tx<'fs> {
         }
         for (first, count) in &self.gone {
             for (ino, cell) in self.fs.inodes.in_memory(*first, *count) {
-                let mine = self.inodes.iter_mut().find(|entry| Arc::ptr_eq(&entry.cell, &cell));
-                context.inode_gone(ino, cell, mine.map(|entry| &mut *entry.guard));
+                journal.dead.add(&cell);
+                context.inode_gone(ino, cell);
             }
         }
         for chunk in self.chunks_made.drain(..) {
@@ -634,6 +687,7 @@ impl<'fs> Tx<'fs> {
         if self.fs.take_superblock_change() {
             context.superblock();
         }
+        self.tell_steps(context, goes_on);
         let seq = context.seq.0;
         for (ag, start, len) in self.freed.drain(..) {
             if let Some((_, state)) = self.ags.iter_mut().find(|(held, _)| *held == ag) {

@@ -5,10 +5,12 @@
 //! 2. Objects are taken in while their transaction still holds them, and looked at again when the
 //!    checkpoint is cut, when no transaction is open.
 //! 3. What is promised of the log for it is never less than it will take.
+//! 4. An intent that is done in the checkpoint that would announce it is not logged, nor is its
+//!    done.
 
 use std::collections::BTreeMap;
 
-use uxfs_format::log::{CHUNK, Icreate};
+use uxfs_format::log::{CHUNK, DoneItem, Icreate, IntentItem};
 use uxfs_format::verify::BufKind;
 use uxfs_format::{Daddr, Ino};
 use uxfs_journal::{Seq, Shape};
@@ -18,13 +20,17 @@ use crate::inode::{InodeRef, InodeState};
 use crate::tx::Changed;
 
 /// Regions of an inode's item, and of that of its place in a list of unlinked ones.
-const INODE_REGIONS: u64 = 4 + 2;
+pub(super) const INODE_REGIONS: u64 = 4 + 2;
 /// Bytes of an inode's item besides its forks.
-const INODE_BYTES: u64 = 56 + 176 + 2 * 72 + 8 + 36 + CHUNK as u64;
+pub(super) const INODE_BYTES: u64 = 56 + 176 + 2 * 72 + 8 + 36 + CHUNK as u64;
 /// Bytes of the item that cancels a buffer.
 const CANCEL_BYTES: u64 = 84;
 /// Bytes of the item that makes a chunk.
 const ICREATE_BYTES: u64 = 28;
+/// Bytes of an intent of one step, at most.
+pub(super) const INTENT_BYTES: u64 = 16 + 32;
+/// Bytes of a done, at most.
+pub(super) const DONE_BYTES: u64 = 16 + 16;
 /// Bytes of the superblock's item.
 const SUPERBLOCK_BYTES: u64 = 24 + 384;
 
@@ -37,6 +43,8 @@ pub(crate) enum Handle {
     Inode(Ino, InodeRef),
     /// The primary superblock.
     Superblock,
+    /// An intent that is not done, by its number: nothing to write, but the tail stays before it.
+    Intent(u64),
 }
 
 /// By what the journal knows an object: its kind, and its address or number.
@@ -48,6 +56,8 @@ pub(crate) enum Key {
     Buf(u64),
     /// An inode, by its number.
     Inode(u64),
+    /// An intent, by its number.
+    Intent(u64),
 }
 
 impl Handle {
@@ -57,6 +67,7 @@ impl Handle {
             Self::Buf(buf) => Key::Buf(buf.daddr().0),
             Self::Inode(ino, _) => Key::Inode(ino.0),
             Self::Superblock => Key::Superblock,
+            Self::Intent(id) => Key::Intent(*id),
         }
     }
 
@@ -66,6 +77,7 @@ impl Handle {
             (Self::Buf(a), Self::Buf(b)) => std::sync::Arc::ptr_eq(a, b),
             (Self::Inode(_, a), Self::Inode(_, b)) => std::sync::Arc::ptr_eq(a, b),
             (Self::Superblock, Self::Superblock) => true,
+            (Self::Intent(a), Self::Intent(b)) => a == b,
             _ => false,
         }
     }
@@ -85,6 +97,10 @@ pub(crate) struct Context {
     pub(crate) values: Vec<BufRef>,
     /// Objects that are no more: followed until this is durable.
     pub(crate) gone: Vec<Handle>,
+    /// Steps that are announced, by their numbers.
+    pub(crate) intents: BTreeMap<u64, IntentItem>,
+    /// Steps that an earlier checkpoint announced, and that are done.
+    pub(crate) dones: Vec<DoneItem>,
     /// Promised of the log for what is in it.
     pub(crate) promised: u64,
     superblock: bool,
@@ -102,6 +118,8 @@ impl Context {
             cancelled: BTreeMap::new(),
             values: Vec::new(),
             gone: Vec::new(),
+            intents: BTreeMap::new(),
+            dones: Vec::new(),
             promised: 0,
             superblock: false,
             regions: 0,
@@ -116,6 +134,8 @@ impl Context {
             && self.cancelled.is_empty()
             && self.values.is_empty()
             && self.gone.is_empty()
+            && self.intents.is_empty()
+            && self.dones.is_empty()
     }
 
     /// A buffer changed in these chunks.
@@ -197,11 +217,7 @@ impl Context {
     }
 
     /// Inodes whose chunk was given back are no more.
-    pub(crate) fn inode_gone(&mut self, ino: Ino, cell: InodeRef, state: Option<&mut InodeState>) {
-        match state {
-            Some(state) => state.log.died = self.seq.0,
-            None => cell.write().log.died = self.seq.0,
-        }
+    pub(crate) fn inode_gone(&mut self, ino: Ino, cell: InodeRef) {
         self.gone.push(Handle::Inode(ino, cell));
     }
 
@@ -210,6 +226,25 @@ impl Context {
         self.chunks.push(chunk);
         self.regions += 1;
         self.bytes += ICREATE_BYTES;
+    }
+
+    /// A step is owed.
+    pub(crate) fn announce(&mut self, item: IntentItem) {
+        self.regions += 1;
+        self.bytes += INTENT_BYTES;
+        self.intents.insert(item.id, item);
+    }
+
+    /// An announced step is done.
+    pub(crate) fn done(&mut self, item: DoneItem) {
+        if self.intents.remove(&item.id).is_some() {
+            self.regions -= 1;
+            self.bytes -= INTENT_BYTES;
+        } else {
+            self.regions += 1;
+            self.bytes += DONE_BYTES;
+            self.dones.push(item);
+        }
     }
 
     /// The superblock changed in more than its counters.

@@ -46,6 +46,9 @@ struct Flight {
     seq: Seq,
     objects: Vec<Handle>,
     gone: Vec<Handle>,
+    /// Numbers of the intents in it, and of those that it says are done.
+    intents: Vec<u64>,
+    dones: Vec<u64>,
     sealed: Option<Sealed>,
     parts: Vec<Range<usize>>,
     /// Position of its first record.
@@ -164,7 +167,7 @@ impl Fs {
             let context = core::mem::replace(&mut *journal.context.lock(), next);
             debug_assert_eq!(context.seq, seq, "the pipeline and the engine count alike");
             if !context.is_empty() {
-                items::write(self, &context, &mut records, tid)?;
+                items::write(self, journal, &context, &mut records, tid)?;
             }
             context
         };
@@ -186,8 +189,11 @@ impl Fs {
         }
         state.pipeline.cut(journal.now(), parts.len() as u32);
         drop(state);
-        let Context { objects, gone, .. } = context;
-        driver.flight = Some(Flight { seq, objects, gone, sealed: Some(sealed), parts, head });
+        let Context { objects, gone, intents, dones, .. } = context;
+        let intents = intents.into_keys().collect();
+        let dones = dones.into_iter().map(|done| done.id).collect();
+        let sealed = Some(sealed);
+        driver.flight = Some(Flight { seq, objects, gone, intents, dones, sealed, parts, head });
         Ok(())
     }
 
@@ -258,17 +264,23 @@ impl Fs {
             driver.spare = sealed.bytes;
         }
         let mut state = journal.state.lock();
+        // What died is taken out again; what took its place came after it.
         for object in flight.objects {
-            if !self.died_by(&object, seq.0) {
-                let again = state.ail.insert(flight.head, object);
-                self.counts.items_relogged.add(u64::from(again));
-            }
+            let again = state.ail.insert(flight.head, object);
+            self.counts.items_relogged.add(u64::from(again));
         }
         for object in &flight.gone {
             state.ail.remove(object);
         }
+        for id in flight.intents {
+            state.ail.insert(flight.head, Handle::Intent(id));
+        }
+        for id in flight.dones {
+            state.ail.remove(&Handle::Intent(id));
+        }
         let tail = state.ail.lowest().unwrap_or(state.space.head());
         self.move_tail(&mut state, tail);
+        journal.happened(&mut state);
         journal.durable.store(seq.0, Ordering::Release);
         journal.told.notify_all();
     }
@@ -277,18 +289,6 @@ impl Fs {
     pub(super) fn move_tail(&self, state: &mut State, position: u64) {
         self.counts.tail_pushes.add(u64::from(position > state.space.tail()));
         state.space.move_tail(position);
-    }
-
-    /// Was the object freed in checkpoint `seq` or before?
-    fn died_by(&self, object: &Handle, seq: u64) -> bool {
-        let died = match object {
-            Handle::Buf(buf) => buf.read().log.died,
-            // Only chunks that are given back take their inodes with them; whoever does that holds
-            // none of their locks for long.
-            Handle::Inode(_, cell) => cell.read().log.died,
-            Handle::Superblock => 0,
-        };
-        died != 0 && died <= seq
     }
 }
 

@@ -17,7 +17,7 @@ use super::context::Handle;
 use crate::buf::{BufRef, Run};
 use crate::error::Result;
 use crate::fs::Fs;
-use crate::inode::read_cluster;
+use crate::inode::{InodeState, read_cluster};
 
 /// Something that is being written, as it was: its position, and the checkpoint it changed in.
 struct Going {
@@ -73,6 +73,7 @@ impl Fs {
                 Handle::Inode(..) => {
                     self.to_cluster(journal, position, handle, durable, &mut writes)?
                 }
+                Handle::Intent(_) => {}
                 Handle::Superblock => {
                     let changed = 0;
                     self.put_superblock_home()?;
@@ -98,11 +99,17 @@ impl Fs {
         writes: &mut BTreeMap<u64, Target>,
     ) -> Result<()> {
         let Handle::Inode(ino, cell) = &handle else { return Ok(()) };
-        let Some(state) = cell.try_read() else {
-            self.counts.push_ail_pinned.one();
-            return Ok(());
+        let state = match cell.try_read() {
+            Some(state) => Seen::Free(state),
+            None => match journal.parked.get(*ino, cell) {
+                Some(state) => Seen::Parked(state),
+                None => {
+                    self.counts.push_ail_pinned.one();
+                    return Ok(());
+                }
+            },
         };
-        if state.log.changed > durable || state.log.died != 0 {
+        if state.log.changed > durable || journal.dead.contains(cell) {
             self.counts.push_ail_pinned.one();
             return Ok(());
         }
@@ -167,16 +174,16 @@ impl Fs {
                     }
                     same
                 }
-                Handle::Inode(_, cell) => match cell.try_write() {
+                Handle::Inode(ino, cell) => match cell.try_write() {
                     Some(mut state) if state.log.changed == *changed => {
-                        state.log.parts = crate::tx::Changed::empty();
-                        state.log.unlinked = false;
-                        self.inodes.came_home(&mut state);
+                        super::parked::at_home(self, &mut state);
                         true
                     }
-                    _ => false,
+                    Some(_) => false,
+                    None => journal.parked.came_home(*ino, cell, *changed),
                 },
                 Handle::Superblock => true,
+                Handle::Intent(_) => false,
             };
             let mut state = journal.state.lock();
             if same && state.ail.position(handle) == Some(*position) {
@@ -195,6 +202,7 @@ impl Fs {
             let head = state.space.head();
             self.move_tail(&mut state, head);
         }
+        journal.happened(&mut state);
     }
 
     /// Everything that is logged goes home, and the log is left clean.
@@ -227,6 +235,23 @@ impl Fs {
         let last = journal.state.lock().pipeline.last();
         self.wait_for(journal, Need { seq: last, data: Generation(0) })?;
         self.go_home(journal, u64::MAX)
+    }
+}
+
+/// An inode as it is: nobody's, or that of a chain between two links.
+enum Seen<'a> {
+    Free(parking_lot::RwLockReadGuard<'a, InodeState>),
+    Parked(Box<InodeState>),
+}
+
+impl core::ops::Deref for Seen<'_> {
+    type Target = InodeState;
+
+    fn deref(&self) -> &InodeState {
+        match self {
+            Self::Free(state) => state,
+            Self::Parked(state) => state,
+        }
     }
 }
 

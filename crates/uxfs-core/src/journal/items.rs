@@ -1,6 +1,8 @@
 //! Log items: what is logged of each object of a checkpoint.
 //!
-//! Called when a checkpoint is cut, while no transaction is open.
+//! Called when a checkpoint is cut, while no transaction is between begin or roll and settling:
+//! chains that are between two links have their inodes locked, and left copies of them
+//! ([`super::intents`]).
 
 use uxfs_format::inode::{CORE_LEN, Fork, ForkFormat, NEXT_UNLINKED_OFFSET};
 use uxfs_format::log::{
@@ -10,6 +12,7 @@ use uxfs_format::verify::BufKind;
 use uxfs_format::{BASIC_BLOCK, Daddr, Place};
 use uxfs_journal::Records;
 
+use super::Journal;
 use super::context::{Context, Handle};
 use crate::buf::BufRef;
 use crate::error::{Error, Result};
@@ -21,7 +24,13 @@ use crate::tx::Changed;
 const SUPERBLOCK_LOGGED: usize = 384;
 
 /// Writes a checkpoint's transaction into `records`.
-pub(super) fn write(fs: &Fs, context: &Context, records: &mut Records, tid: u32) -> Result<()> {
+pub(super) fn write(
+    fs: &Fs,
+    journal: &Journal,
+    context: &Context,
+    records: &mut Records,
+    tid: u32,
+) -> Result<()> {
     records.begin(tid);
     for chunk in &context.chunks {
         records.region(&chunk.encode());
@@ -29,9 +38,20 @@ pub(super) fn write(fs: &Fs, context: &Context, records: &mut Records, tid: u32)
     for object in &context.objects {
         match object {
             Handle::Buf(buf) => buffer(buf, records),
-            Handle::Inode(_, cell) => inode(fs, &cell.read(), records)?,
+            Handle::Inode(_, cell) if journal.dead.contains(cell) => {}
+            Handle::Inode(ino, cell) => match journal.parked.get(*ino, cell) {
+                Some(state) => inode(fs, &state, records)?,
+                None => inode(fs, &cell.read_recursive(), records)?,
+            },
             Handle::Superblock => superblock(fs, records),
+            Handle::Intent(_) => {}
         }
+    }
+    for intent in context.intents.values() {
+        intent.encode().iter().for_each(|region| records.region(region));
+    }
+    for done in &context.dones {
+        records.region(&done.encode());
     }
     for (daddr, len) in context.cancelled.keys() {
         records.region(&BufItem::cancel(*daddr, *len).encode());
@@ -77,9 +97,6 @@ fn superblock(fs: &Fs, records: &mut Records) {
 
 /// An inode's item, and that of its place in a list of unlinked ones.
 fn inode(fs: &Fs, state: &InodeState, records: &mut Records) -> Result<()> {
-    if state.log.died != 0 {
-        return Ok(());
-    }
     let (daddr, offset) = inode::locate(&fs.geo, state.ino);
     let cluster = (fs.geo.cluster_blocks() << fs.geo.block_log) as usize;
     let mut raw = [0; CORE_LEN];

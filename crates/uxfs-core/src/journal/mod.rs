@@ -8,12 +8,14 @@
 //!
 //! 1. An object is written in place only when all that it shows is in durable checkpoints, with the
 //!    LSN of the last of them.
-//! 2. A chain of transactions ends in the checkpoint it began in, because a checkpoint is cut only
-//!    while no transaction is open. So no intent has to be logged: it would be in one checkpoint
-//!    with what settles it, where XFS logs neither.
+//! 2. A checkpoint is cut only while no transaction is open, so it holds whole transactions. Of a
+//!    chain that it cuts apart it holds an intent for every step still owed ([`intents`]).
 //! 3. File data, and remote attribute values, are written before the checkpoint that shows them is,
 //!    into blocks whose last owner's loss of them is durable ([`busy`]).
-//! 4. Log space is promised before a transaction locks anything.
+//! 4. Log space is promised before a transaction enters the gate, and before a chain enters it again
+//!    ([`room`]): inside, nobody waits for log space.
+//! 5. Inside the gate nobody waits for an inode's lock; outside it only chains keep one, of which
+//!    they leave a copy ([`parked`]). So whoever shuts transactions out waits for none of them.
 //!
 //! Locks: the gate, the gathering checkpoint, an object, the journal's state; `driver` and `home`
 //! are held across I/O, and taken before all of these.
@@ -21,10 +23,15 @@
 mod ail;
 mod busy;
 mod context;
+mod dead;
 mod drive;
 mod home;
+mod intents;
 mod items;
 mod options;
+mod parked;
+pub(crate) mod reserve;
+mod room;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,12 +43,18 @@ use uxfs_journal::{Failure, Generation, Need, Options, Pipeline, Seq, Shape, Spa
 
 pub(crate) use busy::Busy;
 pub(crate) use context::Context;
+pub use intents::Chains;
+pub(crate) use intents::{done, intent};
 pub use options::{JournalOptions, LogMode};
+pub(crate) use room::{Attempt, Turn};
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use ail::Ail;
+use dead::Dead;
 use drive::Driver;
+use parked::Parked;
+use room::Queue;
 
 /// Durability of everything up to some moment, to be waited for or asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +72,7 @@ struct State {
     pipeline: Pipeline<Waiter>,
     space: Space,
     ail: Ail,
+    queue: Queue,
 }
 
 /// What a clean log tells the next writer.
@@ -86,6 +100,11 @@ pub(crate) struct Journal {
     batches_begun: AtomicU64,
     batches_ended: AtomicU64,
     next_tid: AtomicU64,
+    next_intent: AtomicU64,
+    chains: Chains,
+    room: Condvar,
+    pub(crate) parked: Parked,
+    pub(crate) dead: Dead,
 }
 
 impl Journal {
@@ -99,7 +118,12 @@ impl Journal {
         let space = Space::new(shape.length, head);
         Self {
             context: Mutex::new(Context::new(pipeline.gathering())),
-            state: Mutex::new(State { pipeline, space, ail: Ail::default() }),
+            state: Mutex::new(State {
+                pipeline,
+                space,
+                ail: Ail::default(),
+                queue: Queue::default(),
+            }),
             told: Condvar::new(),
             driver: Mutex::default(),
             home: Mutex::default(),
@@ -107,6 +131,11 @@ impl Journal {
             batches_begun: AtomicU64::new(0),
             batches_ended: AtomicU64::new(0),
             next_tid: AtomicU64::new(seed | 1),
+            next_intent: AtomicU64::new(seed | 1),
+            chains: options.chains,
+            room: Condvar::new(),
+            parked: Parked::default(),
+            dead: Dead::default(),
             begun: Instant::now(),
             start: place.start,
             shape,
@@ -115,6 +144,21 @@ impl Journal {
 
     fn now(&self) -> Time {
         Time(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// When chains are cut apart.
+    pub(crate) fn chains(&self) -> Chains {
+        self.chains
+    }
+
+    /// What all records have in common.
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Number of a new intent.
+    pub(crate) fn new_intent(&self) -> u64 {
+        self.next_intent.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The gathering checkpoint, to take in what a transaction changed.
@@ -138,13 +182,7 @@ impl Journal {
         *promised -= added;
         context.promised += added;
         state.pipeline.commit(now, added);
-    }
-
-    /// Takes back what was promised and is not needed.
-    pub(crate) fn release(&self, promised: u64) {
-        if promised > 0 {
-            self.state.lock().space.release(promised);
-        }
+        self.happened(&mut state);
     }
 
     /// A write of data has ended, on which what commits from now on may depend.
@@ -156,50 +194,9 @@ impl Journal {
     pub(crate) fn is_durable(&self, seq: u64) -> bool {
         self.durable.load(Ordering::Acquire) >= seq
     }
-
-    /// Most bytes of the log that a transaction may ask for.
-    fn promise_max(&self) -> u64 {
-        self.shape.length / 4
-    }
 }
 
 impl Fs {
-    /// Promises log space for a transaction that takes at most `blocks` blocks, waiting for it if
-    /// need be. The bytes promised.
-    pub(crate) fn promise_log(&self, blocks: u64) -> Result<u64> {
-        let Some(journal) = &self.journal else { return Ok(0) };
-        // Every block taken is logged whole, every tree of two groups may split to its root, and
-        // some inodes and leaves change besides.
-        let most_blocks = 2 * blocks + 40;
-        let bytes = most_blocks * (u64::from(self.geo.block_size) + 512);
-        let bytes = journal.shape.most_bytes(1, most_blocks * 8, bytes).min(journal.promise_max());
-        self.counts.try_logspace.one();
-        loop {
-            {
-                let mut state = journal.state.lock();
-                if let Some(failure) = state.pipeline.failure() {
-                    return Err(Error::Shutdown(failure.0.to_string()));
-                }
-                if state.space.promise(bytes) {
-                    return Ok(bytes);
-                }
-            }
-            self.counts.sleep_logspace.one();
-            self.make_log_room(journal)?;
-        }
-    }
-
-    /// Brings down what gathers and home what is oldest.
-    fn make_log_room(&self, journal: &Journal) -> Result<()> {
-        let last = journal.state.lock().pipeline.last();
-        self.wait_for(journal, Need { seq: last, data: Generation(0) })?;
-        let until = {
-            let state = journal.state.lock();
-            state.space.tail() + state.space.length() / 2
-        };
-        self.go_home(journal, until)
-    }
-
     /// Everything done so far, as something to wait for.
     pub fn ticket(&self) -> Ticket {
         let Some(journal) = &self.journal else { return Ticket(Need::default()) };
@@ -279,6 +276,7 @@ impl Journal {
         };
         fs.shut_down(why);
         self.told.notify_all();
+        self.happened(&mut self.state.lock());
         now_told
     }
 }

@@ -5,6 +5,7 @@
 
 use uxfs_journal::Options;
 
+use super::Chains;
 use crate::error::{Error, Result};
 
 /// Bytes of a log buffer if nobody says otherwise, and the stripe unit is not more.
@@ -37,6 +38,8 @@ pub struct JournalOptions {
     pub buffer: u32,
     /// When a checkpoint is cut though nobody asked.
     pub pipeline: Options,
+    /// When a checkpoint may be cut inside a chain of transactions.
+    pub chains: Chains,
 }
 
 impl Default for JournalOptions {
@@ -48,6 +51,7 @@ impl Default for JournalOptions {
             buffers: 8,
             buffer: 0,
             pipeline: Options::default(),
+            chains: Chains::default(),
         }
     }
 }

@@ -1,0 +1,149 @@
+//! Log space: promised to a transaction before it begins, and to a chain before each of its links.
+//!
+//! 1. Nobody waits for log space inside the gate, or with the lock of an inode of which there is no
+//!    copy ([`super::parked`]), or with a group's lock. So nothing that waits here keeps a checkpoint
+//!    from being cut or an object from going home.
+//! 2. What becomes free goes to chains first, in the order in which they came; no transaction begins
+//!    while a chain waits.
+//! 3. A chain that waits has announced what it owes in a checkpoint that is not older than the last
+//!    but one, by what it keeps of its promise for that; it keeps no more.
+//!
+//! So there is no deadlock. Whoever is inside the gate has what it needs and comes out (1). When all
+//! others wait, the first chain among them brings down what gathers and brings home what is active;
+//! what then still holds the tail are intents of chains that wait, and these are young (3): the log
+//! is empty but for a few checkpoints of intents, and the first in the queue gets its link, which is
+//! a fraction of the log ([`super::reserve`]). A chain has finitely many links, so transactions get
+//! their turn.
+
+use std::collections::VecDeque;
+
+use uxfs_journal::{Generation, Need};
+
+use super::{Journal, State};
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+
+/// Who waits for log space.
+#[derive(Default)]
+pub(super) struct Queue {
+    /// Chains, in the order in which they came.
+    chains: VecDeque<u64>,
+    next: u64,
+    /// Threads that sleep until something happens.
+    asleep: usize,
+    /// Counts whatever may have made room, or may let it be made.
+    events: u64,
+}
+
+/// A chain's place in the queue.
+pub(crate) struct Turn(u64);
+
+/// How an attempt to get log space ended.
+pub(crate) enum Attempt {
+    /// It was promised.
+    Granted,
+    /// It is not there yet. The number of events so far.
+    Wait(u64),
+}
+
+impl Journal {
+    /// Something happened that may have made room in the log, or may let it be made.
+    pub(super) fn happened(&self, state: &mut State) {
+        state.queue.events += 1;
+        if state.queue.asleep > 0 {
+            self.room.notify_all();
+        }
+    }
+
+    /// Takes back what was promised and is not needed.
+    pub(crate) fn release(&self, promised: u64) {
+        if promised > 0 {
+            let mut state = self.state.lock();
+            state.space.release(promised);
+            self.happened(&mut state);
+        }
+    }
+
+    /// Takes a place in the queue.
+    pub(crate) fn queue_up(&self) -> Turn {
+        let mut state = self.state.lock();
+        let turn = state.queue.next;
+        state.queue.next += 1;
+        state.queue.chains.push_back(turn);
+        Turn(turn)
+    }
+
+    /// Gives it up.
+    pub(crate) fn leave_queue(&self, turn: &Turn) {
+        let mut state = self.state.lock();
+        state.queue.chains.retain(|other| *other != turn.0);
+        self.happened(&mut state);
+    }
+
+    /// Promises `bytes` of the log if they are there, and if it is the chain's turn: a transaction
+    /// has one if no chain waits.
+    pub(crate) fn try_promise(&self, turn: Option<&Turn>, bytes: u64) -> Result<Attempt> {
+        let mut state = self.state.lock();
+        if let Some(failure) = state.pipeline.failure() {
+            return Err(Error::Shutdown(failure.0.to_string()));
+        }
+        let mine = state.queue.chains.front().copied() == turn.map(|turn| turn.0);
+        if mine && state.space.promise(bytes) {
+            return Ok(Attempt::Granted);
+        }
+        Ok(Attempt::Wait(state.queue.events))
+    }
+
+    /// Promises `bytes` of the log if they are there, whoever else waits: so few that nobody else
+    /// is kept waiting by it.
+    pub(crate) fn promise_little(&self, bytes: u64) -> bool {
+        self.state.lock().space.promise(bytes)
+    }
+
+    /// Sleeps until something happens, unless it has since there were `events`.
+    fn sleep(&self, events: u64) {
+        let mut state = self.state.lock();
+        while state.queue.events == events && state.pipeline.failure().is_none() {
+            state.queue.asleep += 1;
+            self.room.wait(&mut state);
+            state.queue.asleep -= 1;
+        }
+    }
+
+    /// The checkpoint that gathers.
+    pub(crate) fn gathering(&self) -> u64 {
+        self.context().seq.0
+    }
+}
+
+impl Fs {
+    /// Promises log space for a transaction, waiting for it if need be. The bytes promised.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`].
+    pub(crate) fn promise_log(&self, bytes: u64) -> Result<u64> {
+        let Some(journal) = &self.journal else { return Ok(0) };
+        self.counts.try_logspace.one();
+        loop {
+            match journal.try_promise(None, bytes)? {
+                Attempt::Granted => return Ok(bytes),
+                Attempt::Wait(events) => self.await_log_room(journal, events)?,
+            }
+        }
+    }
+
+    /// Brings down what gathers and home what is oldest; if that changed nothing since there were
+    /// `events`, sleeps until something happens.
+    pub(crate) fn await_log_room(&self, journal: &Journal, events: u64) -> Result<()> {
+        self.counts.sleep_logspace.one();
+        let last = journal.state.lock().pipeline.last();
+        self.wait_for(journal, Need { seq: last, data: Generation(0) })?;
+        let until = {
+            let state = journal.state.lock();
+            state.space.tail() + state.space.length() / 2
+        };
+        self.go_home(journal, until)?;
+        journal.sleep(events);
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! A transaction that goes on as another: the chain that deferred steps make of it.
+//!
+//! 1. Between two links a chain is outside the gate and holds no group: a checkpoint may be cut
+//!    there, and others may work in the groups. Its inodes stay locked; copies of them are left
+//!    ([`crate::journal`], invariant 5).
+//! 2. What it owes then is announced in the checkpoint of the link before, or an earlier one.
+//! 3. Each link has its own promise of log space, of the same size as the first.
+
+use std::collections::VecDeque;
+
+use super::Tx;
+use crate::defer::Deferred;
+use crate::error::Result;
+use crate::journal::{self, Attempt, Chains, Journal, Turn, reserve};
+
+/// A step that is owed.
+#[derive(Clone, Copy, Debug)]
+struct Owed {
+    step: Deferred,
+    /// Number of the intent that announces it.
+    intent: Option<u64>,
+}
+
+/// What a transaction owes.
+#[derive(Default)]
+pub(super) struct Chain {
+    owed: VecDeque<Owed>,
+    /// Announced steps that this link did.
+    done: Vec<(Deferred, u64)>,
+    /// The checkpoint in which the oldest intent of it was announced, at the earliest.
+    announced: u64,
+}
+
+impl Chain {
+    /// Is there anything to tell the journal?
+    fn is_told(&self) -> bool {
+        self.done.is_empty() && self.owed.iter().all(|owed| owed.intent.is_some())
+    }
+}
+
+impl<'fs> Tx<'fs> {
+    /// The next step, once all that was deferred before it is done.
+    pub(crate) fn next_step(&mut self) -> Option<Deferred> {
+        self.take_steps();
+        self.chain.owed.front().map(|owed| owed.step)
+    }
+
+    fn take_steps(&mut self) {
+        let steps = self.deferred.drain(..).map(|step| Owed { step, intent: None });
+        self.chain.owed.extend(steps);
+    }
+
+    /// The first step is done, but for `rest`.
+    pub(crate) fn step_done(&mut self, rest: Option<Deferred>) {
+        if let Some(Owed { step, intent: Some(id) }) = self.chain.owed.pop_front() {
+            self.chain.done.push((step, id));
+        }
+        if let Some(step) = rest {
+            self.chain.owed.push_front(Owed { step, intent: None });
+        }
+        self.take_steps();
+    }
+
+    /// Is there a reason to settle what was done before the next step?
+    pub(crate) fn should_roll(&self) -> bool {
+        let Some(journal) = &self.fs.journal else { return false };
+        if self.bufs.is_empty() && self.chain.is_told() {
+            return false;
+        }
+        journal.chains() != Chains::Together
+            || self.logged_most() + reserve::step(&self.fs.geo) > self.promised
+    }
+
+    /// Most log space of what this link changed so far.
+    fn logged_most(&self) -> u64 {
+        let Some(journal) = &self.fs.journal else { return 0 };
+        let bufs: u64 = self.bufs.iter().map(|entry| reserve::buffer(entry.buf.len() as u64)).sum();
+        let changed = self.inodes.iter().filter(|entry| !entry.changed.is_empty()).count();
+        let inodes = changed as u64 * reserve::inode(&self.fs.geo);
+        let steps = (self.chain.owed.len() + self.chain.done.len()) as u64;
+        bufs + inodes + reserve::intents(journal.shape(), steps)
+    }
+
+    /// Makes what was changed so far part of the volume, and goes on as the next transaction of the
+    /// chain: without groups, with the inodes still locked, after others had a chance to cut a
+    /// checkpoint. What was settled is not put back by a later cancel, which then shuts the volume
+    /// down.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shutdown`].
+    pub(crate) fn roll(&mut self) -> Result<()> {
+        self.settle(true);
+        self.ags.clear();
+        self.rolled = true;
+        let Some(journal) = &self.fs.journal else { return Ok(()) };
+        for entry in &self.inodes {
+            journal.parked.put(&entry.cell, &entry.guard);
+        }
+        self.gate = None;
+        let ready = self.between_links(journal);
+        // Past whoever waits to shut transactions out: they may wait for one that waits for an
+        // inode of this chain.
+        self.gate = Some(self.fs.gate.read_recursive());
+        for entry in &mut self.inodes {
+            journal.parked.take(self.fs, &mut entry.guard);
+        }
+        ready
+    }
+
+    fn between_links(&mut self, journal: &Journal) -> Result<()> {
+        match journal.chains() {
+            Chains::Together => {}
+            Chains::Apart => self.fs.drive_on(journal)?,
+            Chains::Cut => self.fs.wait(self.fs.ticket())?,
+        }
+        let more = self.link.saturating_sub(self.promised);
+        if let Attempt::Granted = journal.try_promise(None, more)? {
+            self.promised += more;
+            return Ok(());
+        }
+        // What is not needed for announcing again may be what others wait for.
+        let keep = reserve::intents(journal.shape(), self.chain.owed.len() as u64);
+        journal.release(self.promised.saturating_sub(keep));
+        self.promised = self.promised.min(keep);
+        let turn = journal.queue_up();
+        let promised = self.await_turn(journal, &turn);
+        journal.leave_queue(&turn);
+        promised
+    }
+
+    fn await_turn(&mut self, journal: &Journal, turn: &Turn) -> Result<()> {
+        loop {
+            let more = self.link.saturating_sub(self.promised);
+            match journal.try_promise(Some(turn), more)? {
+                Attempt::Granted => {
+                    self.promised += more;
+                    return Ok(());
+                }
+                Attempt::Wait(events) => {
+                    self.announce_again(journal);
+                    self.fs.await_log_room(journal, events)?;
+                }
+            }
+        }
+    }
+
+    /// Tells the checkpoint that gathers what this link did of what was announced, and, if the
+    /// chain goes on, what it owes.
+    pub(super) fn tell_steps(&mut self, context: &mut journal::Context, goes_on: bool) {
+        let geo = &self.fs.geo;
+        for (step, id) in self.chain.done.drain(..) {
+            context.done(journal::done(geo, &step, id));
+        }
+        let Some(journal) = self.fs.journal.as_ref().filter(|_| goes_on) else { return };
+        if self.chain.owed.iter().all(|owed| owed.intent.is_none()) {
+            self.chain.announced = context.seq.0;
+        }
+        for owed in self.chain.owed.iter_mut().filter(|owed| owed.intent.is_none()) {
+            let id = journal.new_intent();
+            context.announce(journal::intent(geo, &owed.step, id));
+            owed.intent = Some(id);
+        }
+    }
+
+    /// Announces what is owed in the checkpoint that gathers, if that was done long ago: then the
+    /// intents leave the log's tail.
+    fn announce_again(&mut self, journal: &Journal) {
+        if self.chain.announced + 1 >= journal.gathering() {
+            return;
+        }
+        let steps = self.chain.owed.len() as u64;
+        let needed = reserve::intents(journal.shape(), steps);
+        if self.promised < needed {
+            if !journal.promise_little(needed - self.promised) {
+                return;
+            }
+            self.promised = needed;
+        }
+        let _inside = self.fs.gate.read_recursive();
+        let mut context = journal.context();
+        for owed in &mut self.chain.owed {
+            if let Some(id) = owed.intent.take() {
+                context.done(journal::done(&self.fs.geo, &owed.step, id));
+            }
+        }
+        self.tell_steps(&mut context, true);
+        journal.committed(&mut context, &mut self.promised);
+    }
+}
