@@ -207,6 +207,9 @@ impl<'fs> Tx<'fs> {
     /// # Errors
     /// If the inode cannot be read or is damaged or free.
     pub fn lock_inode(&mut self, ino: Ino) -> Result<InodeSlot> {
+        if let Some(at) = self.inodes.iter().position(|held| held.guard.ino == ino) {
+            return Ok(InodeSlot(at));
+        }
         let [slot] = self.lock_inodes([ino])?;
         Ok(slot)
     }

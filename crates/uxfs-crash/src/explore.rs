@@ -7,7 +7,7 @@ use std::sync::Arc;
 use uxfs::clock::Clock;
 use uxfs::disk::BlockDev;
 use uxfs::format::timestamp::Timestamp;
-use uxfs::journal::JournalOptions;
+use uxfs::journal::{Chains, JournalOptions};
 use uxfs::{Fs, OpenOptions, mkfs};
 use uxfs_check::{CheckOptions, Severity};
 
@@ -124,6 +124,7 @@ fn options(rng: &mut Rng) -> OpenOptions {
     let buffer = 32 << (10 + rng.below(4));
     let mut journal = JournalOptions { buffer, ..JournalOptions::default() };
     journal.pipeline.size_max = [4 << 10, 32 << 10, 256 << 10][rng.below(3) as usize];
+    journal.chains = [Chains::Together, Chains::Apart, Chains::Cut][rng.below(3) as usize];
     options.journal = Some(journal);
     options
 }

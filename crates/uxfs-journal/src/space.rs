@@ -67,6 +67,11 @@ impl Space {
         free
     }
 
+    /// Promises `bytes` that are taken already, whether or not they are free.
+    pub fn overrun(&mut self, bytes: u64) {
+        self.promised += bytes;
+    }
+
     /// Takes back part of what was promised.
     pub fn release(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.promised, "{bytes} of {} promised", self.promised);

@@ -176,7 +176,7 @@ impl Journal {
         let mut state = self.state.lock();
         if added > *promised {
             // Better late than never: the account must not fall short.
-            let _ = state.space.promise(added - *promised);
+            state.space.overrun(added - *promised);
             *promised = added;
         }
         *promised -= added;
