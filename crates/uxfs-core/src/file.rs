@@ -170,7 +170,7 @@ impl Fs {
         while done < data.len() as u64 {
             let step = (data.len() as u64 - done).min(WRITE_STEP);
             let part = &data[done as usize..(done + step) as usize];
-            done += self.write_some(ino, offset + done, part)?;
+            done += self.with_patience(|| self.write_some(ino, offset + done, part))?;
         }
         self.balance()
     }

@@ -120,6 +120,8 @@ pub struct Fs {
     pub(crate) marked: Mutex<bool>,
     /// Blocks were freed that still belong to something on the device.
     pub(crate) freed: AtomicBool,
+    /// What stood between operations and free space.
+    pub(crate) hindrances: crate::patience::Hindrances,
     /// Held while an inode is taken off its list of unlinked ones.
     pub(crate) inactivation: Mutex<()>,
     /// Locks of the content of files.
@@ -218,6 +220,7 @@ impl Fs {
             attr_bit: AtomicBool::new(false),
             marked: Mutex::new(options.resuming),
             freed: AtomicBool::new(false),
+            hindrances: crate::patience::Hindrances::default(),
             inactivation: Mutex::new(()),
             contents: crate::contents::Contents::default(),
             moves: Mutex::new(()),

@@ -28,6 +28,7 @@ pub mod journal;
 mod log_state;
 mod meter;
 pub mod ops;
+mod patience;
 mod primary;
 mod recovery;
 mod stats;

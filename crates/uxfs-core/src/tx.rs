@@ -138,6 +138,9 @@ pub struct Tx<'fs> {
     link: u64,
     done: bool,
     rolled: bool,
+    /// It saw free blocks that are busy, or a group that was taken.
+    saw_busy: bool,
+    saw_taken: bool,
     /// Shut out while a checkpoint is cut, or everything is written back; let go of only to wait.
     /// Last: it opens after all other locks.
     gate: Option<RwLockReadGuard<'fs, ()>>,
@@ -179,6 +182,8 @@ impl<'fs> Tx<'fs> {
             link: promised,
             done: false,
             rolled: false,
+            saw_busy: false,
+            saw_taken: false,
             gate: Some(gate),
         })
     }
@@ -411,7 +416,10 @@ impl<'fs> Tx<'fs> {
         } else {
             match cell.try_lock() {
                 Some(guard) => guard,
-                None => return Ok(false),
+                None => {
+                    self.saw_taken = true;
+                    return Ok(false);
+                }
             }
         };
         guard.load(self.fs, ag)?;
@@ -710,7 +718,10 @@ impl<'fs> Tx<'fs> {
     /// Forgets which blocks of a held group are not busy any more.
     pub(crate) fn settle_busy(&mut self, ag: AgNo) {
         if let Some(journal) = &self.fs.journal {
-            self.ag_mut(ag).busy.settle(journal);
+            let busy = &mut self.ag_mut(ag).busy;
+            busy.settle(journal);
+            let left = !busy.is_empty();
+            self.saw_busy |= left;
         }
     }
 
@@ -750,6 +761,7 @@ impl Drop for Tx<'_> {
             self.fs.apply(self.reserved, Counters::default(), 0);
             return;
         }
+        self.fs.hindrances.note(self.saw_busy, self.saw_taken);
         for (at, undo) in self.undo_chunks.iter().enumerate().rev() {
             let entry = &self.bufs[undo.slot as usize];
             let mut content = entry.buf.content.write();

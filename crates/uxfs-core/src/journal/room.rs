@@ -110,6 +110,11 @@ impl Journal {
         }
     }
 
+    /// Waits until writes in place that are under way have ended.
+    pub(crate) fn await_home(&self) {
+        drop(self.home.lock());
+    }
+
     /// The checkpoint that gathers.
     pub(crate) fn gathering(&self) -> u64 {
         self.context().seq.0

@@ -67,7 +67,21 @@ impl Fs {
                 }
             }
         }
-        let (mut tx, slot) = self.begin_create(parent, name, &new, blocks.min(1 << 62))?;
+        let made = self
+            .with_patience(|| self.try_build((parent, name), &new, xattrs, content, blocks))?;
+        self.balance()?;
+        Ok(made)
+    }
+
+    fn try_build(
+        &self,
+        (parent, name): (Ino, &[u8]),
+        new: &NewInode,
+        xattrs: &[(Vec<u8>, Vec<u8>)],
+        content: Content<'_>,
+        blocks: u64,
+    ) -> Result<(Ino, Vec<Segment>)> {
+        let (mut tx, slot) = self.begin_create(parent, name, new, blocks.min(1 << 62))?;
         for (name, value) in xattrs {
             let stored = names::stored(name)?;
             if let Some(value) = stored.coding.encode(value)? {
@@ -91,7 +105,6 @@ impl Fs {
             self.before_data()?;
         }
         tx.commit()?;
-        self.balance()?;
         Ok((ino, places))
     }
 }

@@ -78,9 +78,12 @@ impl Fs {
         if new.mode & uxfs_format::inode::S_IFMT == S_IFLNK {
             return Err(Error::Invalid("a symbolic link is made with its target"));
         }
-        let (tx, slot) = self.begin_create(parent, name, new, 0)?;
-        let ino = tx.inode(slot).ino;
-        tx.commit()?;
+        let ino = self.with_patience(|| {
+            let (tx, slot) = self.begin_create(parent, name, new, 0)?;
+            let ino = tx.inode(slot).ino;
+            tx.commit()?;
+            Ok(ino)
+        })?;
         self.balance()?;
         Ok(ino)
     }
@@ -93,10 +96,13 @@ impl Fs {
         symlink::check_target(target)?;
         let new = NewInode { mode: S_IFLNK | (new.mode & 0o7777), ..new.clone() };
         let blocks = self.geo.blocks_for(1024) + 4;
-        let (mut tx, slot) = self.begin_create(parent, name, &new, blocks)?;
-        symlink::write(&mut tx, slot, target)?;
-        let ino = tx.inode(slot).ino;
-        tx.commit()?;
+        let ino = self.with_patience(|| {
+            let (mut tx, slot) = self.begin_create(parent, name, &new, blocks)?;
+            symlink::write(&mut tx, slot, target)?;
+            let ino = tx.inode(slot).ino;
+            tx.commit()?;
+            Ok(ino)
+        })?;
         self.balance()?;
         Ok(ino)
     }

@@ -125,21 +125,29 @@ impl Fs {
     fn allocate_blocks(&self, ino: Ino, from: FileBlock, to: FileBlock) -> Result<()> {
         let mut at = from;
         while at < to {
-            let mut tx = Tx::begin(self, 0)?;
-            let slot = tx.lock_inode(ino)?;
-            tx.core_mut(slot).flags.insert(Flags::PREALLOC);
-            while at < to
-                && let Some(extent) = bmap::lookup(self, tx.inode(slot), Fork::Data, at)?
-            {
-                at = extent.end();
-            }
-            if at < to {
-                at = self.allocate_hole(&mut tx, slot, at, to)?;
-            }
-            tx.commit()?;
+            at = self.with_patience(|| self.allocate_next(ino, at, to))?;
             self.balance()?;
         }
         Ok(())
+    }
+
+    /// Allocates blocks for the first hole in `from..to`, as far as one transaction goes; gives where
+    /// it ended.
+    fn allocate_next(&self, ino: Ino, from: FileBlock, to: FileBlock) -> Result<FileBlock> {
+        let mut at = from;
+        let mut tx = Tx::begin(self, 0)?;
+        let slot = tx.lock_inode(ino)?;
+        tx.core_mut(slot).flags.insert(Flags::PREALLOC);
+        while at < to
+            && let Some(extent) = bmap::lookup(self, tx.inode(slot), Fork::Data, at)?
+        {
+            at = extent.end();
+        }
+        if at < to {
+            at = self.allocate_hole(&mut tx, slot, at, to)?;
+        }
+        tx.commit()?;
+        Ok(at)
     }
 
     /// Allocates blocks for the hole at `from`, as far as one transaction goes; gives where it
@@ -197,7 +205,7 @@ impl Fs {
                 Some(_) => {
                     // A range is less than a block.
                     let zeroes = vec![0; next.len.min(u64::from(self.geo.block_size)) as usize];
-                    self.write_some(ino, at, &zeroes)?
+                    self.with_patience(|| self.write_some(ino, at, &zeroes))?
                 }
                 None => next.len,
             };

@@ -18,6 +18,11 @@ impl Fs {
     /// [`Error::NoSpace`], or a damaged structure on the way.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
         check_name(name)?;
+        self.with_patience(|| self.try_link(ino, parent, name))?;
+        self.balance()
+    }
+
+    fn try_link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
         let mut tx = Tx::begin(self, dir::insert_blocks(&self.geo) + self.parent_blocks())?;
         if ino == parent {
             return Err(Error::NotPermitted);
@@ -49,7 +54,6 @@ impl Fs {
         core.ctime = now;
         let up = tx.core_mut(dp);
         (up.mtime, up.ctime) = (now, now);
-        tx.commit()?;
-        self.balance()
+        tx.commit()
     }
 }

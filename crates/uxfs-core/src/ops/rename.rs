@@ -52,7 +52,7 @@ impl Fs {
         // Moves between directories go one at a time, so that no two can close a circle.
         let _one = (from != to).then(|| self.moves.lock());
         loop {
-            match self.try_rename((from, name), (to, new_name), flags)? {
+            match self.with_patience(|| self.try_rename((from, name), (to, new_name), flags))? {
                 Outcome::Again => continue,
                 Outcome::Done => {}
                 Outcome::Gone(ino) => self.inactivate(ino)?,

@@ -51,7 +51,7 @@ impl Fs {
         self.begin_share(&job, to_at)?;
         let mut done = 0;
         while done < job.blocks {
-            done += self.share_piece(&job, done)?;
+            done += self.with_patience(|| self.share_piece(&job, done))?;
             self.balance()?;
         }
         Ok(())

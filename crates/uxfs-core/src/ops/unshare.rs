@@ -27,7 +27,7 @@ impl Fs {
             let Some(shared) = self.next_shared(&mut tx, slot, at, to)? else { break };
             // The search has left the groups behind; now the copy locks what it needs.
             drop(tx);
-            at = self.own_copy(ino, shared)?;
+            at = self.with_patience(|| self.own_copy(ino, shared))?;
             self.balance()?;
         }
         self.clear_reflink(ino)

@@ -55,6 +55,17 @@ impl Fs {
         let Some(value) = stored.coding.encode(value)? else {
             return self.remove_xattr(ino, name);
         };
+        self.with_patience(|| self.try_set(ino, &stored, &value, mode))?;
+        self.balance()
+    }
+
+    fn try_set(
+        &self,
+        ino: Ino,
+        stored: &names::Stored<'_>,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
         let mut tx = Tx::begin(self, attr::set_blocks(&self.geo, value.len()))?;
         let slot = tx.lock_inode(ino)?;
         guard::may_change(&tx.inode(slot).core)?;
@@ -66,10 +77,9 @@ impl Fs {
                 _ => {}
             }
         }
-        attr::set(&mut tx, slot, stored.namespace, stored.name, &value)?;
+        attr::set(&mut tx, slot, stored.namespace, stored.name, value)?;
         tx.core_mut(slot).ctime = self.now();
-        tx.commit()?;
-        self.balance()
+        tx.commit()
     }
 
     /// Removes an attribute.

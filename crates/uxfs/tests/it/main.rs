@@ -12,6 +12,7 @@ mod devices;
 mod docs;
 mod edit;
 mod import;
+mod intents;
 mod kernel;
 mod listing;
 mod matrix;
