@@ -193,7 +193,7 @@ impl Fs {
                     buffer: journal.buffer_for(sb.logsunit.get())?,
                     uuid: sb.uuid,
                 };
-                Some(Journal::new(place, shape, journal, seed))
+                Some(Journal::new(&geo, place, shape, journal, seed))
             }
             _ => None,
         };

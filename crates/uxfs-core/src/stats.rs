@@ -158,6 +158,8 @@ counters! {
     try_logspace,
     /// How often there was too little, and somebody waited for it.
     sleep_logspace,
+    /// How often a transaction took more space of the log than it had asked for.
+    logspace_overruns,
     /// Passes of sending objects home.
     push_ail,
     /// Objects that came home.

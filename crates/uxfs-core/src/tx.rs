@@ -38,7 +38,7 @@ use crate::defer::Deferred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{InodeRef, InodeState};
-use crate::journal::{Attempt, Journal};
+use crate::journal::{Attempt, Journal, Op};
 use chain::Chain;
 
 /// Granularity at which changes to buffers are recorded: that of XFS' log.
@@ -152,8 +152,16 @@ impl<'fs> Tx<'fs> {
     /// # Errors
     /// [`Error::NoSpace`] if they are not there, [`Error::ReadOnly`], [`Error::Shutdown`].
     pub fn begin(fs: &'fs Fs, blocks: u64) -> Result<Self> {
+        Self::begin_for(fs, Op::Extents, blocks)
+    }
+
+    /// As [`Tx::begin`], for an operation of this kind.
+    ///
+    /// # Errors
+    /// As [`Tx::begin`].
+    pub(crate) fn begin_for(fs: &'fs Fs, op: Op, blocks: u64) -> Result<Self> {
         fs.check_writable()?;
-        let promised = fs.promise_log(fs.link_bytes(blocks))?;
+        let promised = fs.promise_log(op)?;
         let gate = fs.gate.read();
         if let Err(error) = fs.reserve(blocks) {
             if let Some(journal) = &fs.journal {
@@ -193,9 +201,9 @@ impl<'fs> Tx<'fs> {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::Shutdown`].
-    pub(crate) fn begin_freeing(fs: &'fs Fs, blocks: u64) -> Result<Self> {
-        match Self::begin(fs, blocks) {
-            Err(Error::NoSpace) => Self::begin(fs, 0),
+    pub(crate) fn begin_freeing(fs: &'fs Fs, op: Op, blocks: u64) -> Result<Self> {
+        match Self::begin_for(fs, op, blocks) {
+            Err(Error::NoSpace) => Self::begin_for(fs, op, 0),
             other => other,
         }
     }
@@ -286,7 +294,7 @@ impl<'fs> Tx<'fs> {
         // the log may want to bring it home.
         drop(guard);
         if self.promised == 0 {
-            self.promised = self.fs.promise_log(self.link)?;
+            self.promised = self.fs.promise_bytes(self.link)?;
         }
         self.gate = Some(self.fs.gate.read());
         Ok(None)
@@ -705,7 +713,9 @@ impl<'fs> Tx<'fs> {
                 state.busy.add(journal, seq, start, len);
             }
         }
-        journal.committed(context, &mut self.promised);
+        if !journal.committed(context, &mut self.promised) {
+            self.fs.counts.logspace_overruns.one();
+        }
     }
 
     /// Notes that blocks were given back to a held group's free space.

@@ -32,7 +32,7 @@ pub(super) const INTENT_BYTES: u64 = 16 + 32;
 /// Bytes of a done, at most.
 pub(super) const DONE_BYTES: u64 = 16 + 16;
 /// Bytes of the superblock's item.
-const SUPERBLOCK_BYTES: u64 = 24 + 384;
+pub(super) const SUPERBLOCK_BYTES: u64 = 24 + 384;
 
 /// Something that the journal follows until it is home.
 #[derive(Clone)]

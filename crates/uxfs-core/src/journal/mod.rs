@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use uxfs_format::Daddr;
+use uxfs_format::{Daddr, Geometry};
 use uxfs_journal::{Failure, Generation, Need, Options, Pipeline, Seq, Shape, Space, Time};
 
 pub(crate) use busy::Busy;
@@ -46,6 +46,7 @@ pub(crate) use context::Context;
 pub use intents::Chains;
 pub(crate) use intents::{done, intent};
 pub use options::{JournalOptions, LogMode};
+pub(crate) use reserve::Op;
 pub(crate) use room::{Attempt, Turn};
 
 use crate::error::{Error, Result};
@@ -54,6 +55,7 @@ use ail::Ail;
 use dead::Dead;
 use drive::Driver;
 use parked::Parked;
+use reserve::Reserve;
 use room::Queue;
 
 /// Durability of everything up to some moment, to be waited for or asked about.
@@ -102,6 +104,7 @@ pub(crate) struct Journal {
     next_tid: AtomicU64,
     next_intent: AtomicU64,
     chains: Chains,
+    pub(crate) reserve: Reserve,
     room: Condvar,
     pub(crate) parked: Parked,
     pub(crate) dead: Dead,
@@ -109,7 +112,13 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// A journal over a clean log.
-    pub(crate) fn new(place: LogPlace, shape: Shape, options: JournalOptions, seed: u64) -> Self {
+    pub(crate) fn new(
+        geo: &Geometry,
+        place: LogPlace,
+        shape: Shape,
+        options: JournalOptions,
+        seed: u64,
+    ) -> Self {
         // A checkpoint may be cut a transaction late, and must fit the log together with one that
         // is on its way and those transactions that are open.
         let size_max = options.pipeline.size_max.min(shape.length / 8);
@@ -133,6 +142,7 @@ impl Journal {
             next_tid: AtomicU64::new(seed | 1),
             next_intent: AtomicU64::new(seed | 1),
             chains: options.chains,
+            reserve: Reserve::new(geo, shape),
             room: Condvar::new(),
             parked: Parked::default(),
             dead: Dead::default(),
@@ -167,15 +177,17 @@ impl Journal {
     }
 
     /// A transaction's objects were taken into `context`, for which `promised` bytes of the log had
-    /// been promised before. Gives back what is too much.
-    pub(crate) fn committed(&self, context: &mut Context, promised: &mut u64) {
+    /// been promised before; what is left of that is left in it. `false` if it was too little.
+    #[must_use = "an overrun is to be counted"]
+    pub(crate) fn committed(&self, context: &mut Context, promised: &mut u64) -> bool {
         let now = self.now();
         let needed = context.most_bytes(&self.shape);
         let added = needed.saturating_sub(context.promised);
         debug_assert!(added <= *promised, "{added} bytes logged of {promised} promised");
+        let enough = added <= *promised;
         let mut state = self.state.lock();
-        if added > *promised {
-            // Better late than never: the account must not fall short.
+        if !enough {
+            // The account must not fall short: what is written must have been promised.
             state.space.overrun(added - *promised);
             *promised = added;
         }
@@ -183,6 +195,7 @@ impl Journal {
         context.promised += added;
         state.pipeline.commit(now, added);
         self.happened(&mut state);
+        enough
     }
 
     /// A write of data has ended, on which what commits from now on may depend.

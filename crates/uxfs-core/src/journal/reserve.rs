@@ -1,15 +1,68 @@
 //! The most log space that one link of an operation takes.
+//!
+//! A sum over what the operation may change, each object logged whole in as many regions as it can
+//! be: a table of operations ([`Op`]), in the volume's own sizes and tree heights.
+//!
+//! 1. A link logs no more than was promised for it: in debug builds that is asserted, in others
+//!    counted (`logspace_overruns`).
+//! 2. An operation whose work has no bound of its own (files of many extents, steps of many
+//!    records) asks on the way whether there is room for more ([`crate::tx::Tx::has_room`]), and
+//!    goes on in another link or transaction.
+//! 3. No link is promised more than a quarter of the log, so that three others can be under way. The
+//!    smallest log that the kernel takes has room for more than that: it holds three of the largest
+//!    transactions with all their links.
+//!
+//! One thing the table does not hold: how many places of the free-space trees the free list of a
+//! group may have to be filled from. It assumes [`EXTENTS`]; a group of single free blocks far from
+//! each other takes more, which is what the gap that [`uxfs_journal::Space`] keeps free is for.
 
-use uxfs_format::Geometry;
+use uxfs_format::btree::TreeKind;
+use uxfs_format::da::MAX_DEPTH;
 use uxfs_format::log::CHUNK;
+use uxfs_format::{Geometry, inode};
 use uxfs_journal::Shape;
 
 use super::context;
 
 /// Bytes of an operation's header in the log.
 const OP: u64 = 12;
+/// Most levels of a fork's extent tree that are likely to be changed at once.
+const MAP_LEVELS: u64 = 5;
+/// Extents that a link takes from groups, or gives to them, its free lists' included.
+const EXTENTS: u64 = 4;
 
-/// Log space of a buffer of `len` bytes of which every second chunk changed, or all.
+/// What a transaction does, as far as its log space goes. The number is that of blocks of metadata
+/// that it may add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// Changes inodes.
+    Inode,
+    /// Changes where the data of files lies.
+    Extents,
+    /// Makes an inode, and its name.
+    Create(u64),
+    /// Makes another name.
+    Link(u64),
+    /// Takes a name away.
+    Remove(u64),
+    /// Moves or exchanges names.
+    Rename(u64),
+    /// Changes attributes.
+    Attr(u64),
+    /// Frees an inode.
+    Free,
+}
+
+/// Objects that a link may change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Bound {
+    inodes: u64,
+    /// Headers of groups.
+    sectors: u64,
+    blocks: u64,
+}
+
+/// Log space of a buffer of `len` bytes of which every chunk is a region.
 pub(crate) fn buffer(len: u64) -> u64 {
     let chunks = len / CHUNK as u64;
     len + chunks * OP + OP + 28 + chunks / 8
@@ -17,7 +70,8 @@ pub(crate) fn buffer(len: u64) -> u64 {
 
 /// Log space of an inode, with its place in a list of unlinked ones.
 pub(crate) fn inode(geo: &Geometry) -> u64 {
-    context::INODE_REGIONS * OP + context::INODE_BYTES + geo.literal_len() as u64
+    let literal = u64::from(geo.inode_size) - inode::CORE_LEN as u64;
+    context::INODE_REGIONS * OP + context::INODE_BYTES + literal
 }
 
 /// Log space of announcing `steps` steps again.
@@ -25,16 +79,112 @@ pub(crate) fn intents(shape: &Shape, steps: u64) -> u64 {
     shape.most_bytes(1, 2 * steps, steps * (context::INTENT_BYTES + context::DONE_BYTES))
 }
 
-/// Log space of one deferred step.
-pub(crate) fn step(geo: &Geometry) -> u64 {
-    40 * buffer(geo.block_size.into())
+/// Blocks of a tree that one record put in or taken out changes: on each level one, the neighbour
+/// that gives or takes or is new, and one that points at either; and a new root.
+fn tree(geo: &Geometry, kind: TreeKind, records: u64) -> u64 {
+    3 * u64::from(kind.max_height(geo.block_size as usize, records)) + 1
 }
 
-impl crate::fs::Fs {
-    /// Log space of a link of a transaction that takes at most `blocks` blocks.
-    pub(crate) fn link_bytes(&self, blocks: u64) -> u64 {
-        let Some(journal) = &self.journal else { return 0 };
-        let bytes = (2 * blocks + 80) * buffer(self.geo.block_size.into());
-        journal.shape().most_bytes(1, 0, bytes).min(journal.shape().length / 4)
+struct Sums {
+    /// Blocks changed for one extent taken or given back.
+    extent: u64,
+    /// For a change of reference counts.
+    counts: u64,
+    /// For an inode allocated or freed.
+    inodes: u64,
+    /// For a change of a fork's extent tree.
+    map: u64,
+    /// For a change of a directory: its data, its index of free space, and a path of its hash tree.
+    dir: u64,
+    /// For a change of attributes.
+    attr: u64,
+}
+
+impl Sums {
+    fn new(geo: &Geometry) -> Self {
+        let blocks = u64::from(geo.ag_blocks);
+        let chunks = (blocks << geo.inopb_log) / 64 + 1;
+        let space = tree(geo, TreeKind::Bno, blocks / 2);
+        let rmap = if geo.has_rmap() { tree(geo, TreeKind::Rmap, blocks) } else { 0 };
+        let counts = if geo.has_reflink() { tree(geo, TreeKind::Refcount, blocks) } else { 0 };
+        let inodes = tree(geo, TreeKind::Ino, chunks);
+        let path = 2 * MAX_DEPTH as u64;
+        Self {
+            // By its place; by its length before and after; by its owner.
+            extent: 3 * space + rmap,
+            counts,
+            inodes: if geo.has_finobt() { 2 * inodes } else { inodes },
+            map: 3 * MAP_LEVELS,
+            dir: (3 + path) * geo.dir_block_fsbs() + MAP_LEVELS,
+            attr: 2 + path + MAP_LEVELS,
+        }
+    }
+
+    fn bound(&self, op: Op) -> Bound {
+        // Of two groups: that of the inode, and that of its blocks.
+        let sectors = 6;
+        let extents = EXTENTS * self.extent;
+        match op {
+            Op::Inode => Bound { inodes: 2, sectors: 0, blocks: 0 },
+            Op::Extents => {
+                Bound { inodes: 2, sectors, blocks: extents + 2 * self.map + self.counts }
+            }
+            Op::Create(new) => {
+                Bound { inodes: 2, sectors, blocks: extents + self.inodes + self.dir + new }
+            }
+            Op::Link(new) => Bound { inodes: 2, sectors, blocks: extents + self.dir + new },
+            // With the inode before it in its list of unlinked ones.
+            Op::Remove(new) => Bound { inodes: 3, sectors, blocks: extents + self.dir + new },
+            Op::Rename(new) => Bound { inodes: 5, sectors, blocks: extents + 2 * self.dir + new },
+            Op::Attr(new) => Bound { inodes: 1, sectors, blocks: extents + self.attr + new },
+            Op::Free => {
+                let blocks = extents + self.inodes + self.attr + self.map;
+                Bound { inodes: 2, sectors, blocks }
+            }
+        }
+    }
+
+    /// A deferred step: an extent given back, or reference counts changed, for which their tree
+    /// takes or gives blocks.
+    fn step(&self) -> Bound {
+        Bound { inodes: 0, sectors: 3, blocks: EXTENTS * self.extent + 2 * self.counts }
+    }
+}
+
+/// Log space of links and steps on a volume.
+pub(crate) struct Reserve {
+    sums: Sums,
+    shape: Shape,
+    inode: u64,
+    sector: u64,
+    block: u64,
+    step: u64,
+}
+
+impl Reserve {
+    /// For a volume of this geometry.
+    pub(crate) fn new(geo: &Geometry, shape: Shape) -> Self {
+        let (sums, inode) = (Sums::new(geo), inode(geo));
+        let (sector, block) = (buffer(geo.sector_size.into()), buffer(geo.block_size.into()));
+        let mut reserve = Self { sums, shape, inode, sector, block, step: 0 };
+        reserve.step = reserve.bytes(reserve.sums.step());
+        reserve
+    }
+
+    fn bytes(&self, bound: Bound) -> u64 {
+        let Bound { inodes, sectors, blocks } = bound;
+        inodes * self.inode + sectors * self.sector + blocks * self.block
+    }
+
+    /// Most bytes of one deferred step.
+    pub(crate) fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Most bytes of a link of an operation; each link may be a deferred step, too.
+    pub(crate) fn link(&self, op: Op) -> u64 {
+        let regions = context::SUPERBLOCK_BYTES + 8 * (context::INTENT_BYTES + context::DONE_BYTES);
+        let most = self.bytes(self.sums.bound(op)).max(self.step) + regions + 18 * OP;
+        self.shape.most_bytes(1, 0, most).min(self.shape.length / 4)
     }
 }

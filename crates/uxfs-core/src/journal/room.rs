@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 
 use uxfs_journal::{Generation, Need};
 
-use super::{Journal, State};
+use super::{Journal, Op, State};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 
@@ -122,11 +122,20 @@ impl Journal {
 }
 
 impl Fs {
-    /// Promises log space for a transaction, waiting for it if need be. The bytes promised.
+    /// Promises log space for a transaction of this kind, waiting for it if need be. The bytes promised.
     ///
     /// # Errors
     /// [`Error::Shutdown`].
-    pub(crate) fn promise_log(&self, bytes: u64) -> Result<u64> {
+    pub(crate) fn promise_log(&self, op: Op) -> Result<u64> {
+        let Some(journal) = &self.journal else { return Ok(0) };
+        self.promise_bytes(journal.reserve.link(op))
+    }
+
+    /// As [`Fs::promise_log`], of so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`].
+    pub(crate) fn promise_bytes(&self, bytes: u64) -> Result<u64> {
         let Some(journal) = &self.journal else { return Ok(0) };
         self.counts.try_logspace.one();
         loop {

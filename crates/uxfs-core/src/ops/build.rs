@@ -44,7 +44,7 @@ impl Fs {
         xattrs: &[(Vec<u8>, Vec<u8>)],
         content: Content<'_>,
     ) -> Result<(Ino, Vec<Segment>)> {
-        let mut blocks = 0;
+        let (mut blocks, mut data) = (0, 0u64);
         for (_, value) in xattrs {
             blocks += attr::set_blocks(&self.geo, value.len());
         }
@@ -63,12 +63,13 @@ impl Fs {
                     return Err(Error::FileTooBig);
                 }
                 for (_, len) in segments {
-                    blocks = blocks.saturating_add(self.geo.blocks_for(*len) + 1);
+                    data = data.saturating_add(self.geo.blocks_for(*len) + 1);
                 }
             }
         }
-        let made = self
-            .with_patience(|| self.try_build((parent, name), &new, xattrs, content, blocks))?;
+        let made = self.with_patience(|| {
+            self.try_build((parent, name), &new, xattrs, content, (blocks, data))
+        })?;
         self.balance()?;
         Ok(made)
     }
@@ -79,9 +80,9 @@ impl Fs {
         new: &NewInode,
         xattrs: &[(Vec<u8>, Vec<u8>)],
         content: Content<'_>,
-        blocks: u64,
+        (blocks, data): (u64, u64),
     ) -> Result<(Ino, Vec<Segment>)> {
-        let (mut tx, slot) = self.begin_create(parent, name, new, blocks.min(1 << 62))?;
+        let (mut tx, slot) = self.begin_create(parent, name, new, blocks, data)?;
         for (name, value) in xattrs {
             let stored = names::stored(name)?;
             if let Some(value) = stored.coding.encode(value)? {

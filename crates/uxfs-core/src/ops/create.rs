@@ -10,6 +10,7 @@ use uxfs_format::{AgIno, Ino, dir::FileType};
 use super::{check_dir, check_name, guard};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::journal::Op;
 use crate::tx::{InodeSlot, Tx};
 use crate::{attr, dir, ialloc, symlink};
 
@@ -79,7 +80,7 @@ impl Fs {
             return Err(Error::Invalid("a symbolic link is made with its target"));
         }
         let ino = self.with_patience(|| {
-            let (tx, slot) = self.begin_create(parent, name, new, 0)?;
+            let (tx, slot) = self.begin_create(parent, name, new, 0, 0)?;
             let ino = tx.inode(slot).ino;
             tx.commit()?;
             Ok(ino)
@@ -97,7 +98,7 @@ impl Fs {
         let new = NewInode { mode: S_IFLNK | (new.mode & 0o7777), ..new.clone() };
         let blocks = self.geo.blocks_for(1024) + 4;
         let ino = self.with_patience(|| {
-            let (mut tx, slot) = self.begin_create(parent, name, &new, blocks)?;
+            let (mut tx, slot) = self.begin_create(parent, name, &new, blocks, 0)?;
             symlink::write(&mut tx, slot, target)?;
             let ino = tx.inode(slot).ino;
             tx.commit()?;
@@ -113,15 +114,17 @@ impl Fs {
         parent: Ino,
         name: &[u8],
         new: &NewInode,
-        more_blocks: u64,
+        meta_blocks: u64,
+        data_blocks: u64,
     ) -> Result<(Tx<'fs>, InodeSlot)> {
         check_name(name)?;
         let kind = new.mode & uxfs_format::inode::S_IFMT;
         let blocks = dir::insert_blocks(&self.geo)
             + ialloc::blocks(self)
-            + more_blocks
+            + meta_blocks
             + self.parent_blocks();
-        let mut tx = Tx::begin(self, blocks)?;
+        let op = Op::Create(blocks);
+        let mut tx = Tx::begin_for(self, op, blocks.saturating_add(data_blocks).min(1 << 62))?;
         let dp = tx.lock_inode(parent)?;
         check_dir(tx.inode(dp))?;
         let up = &tx.inode(dp).core;

@@ -6,6 +6,7 @@ use uxfs_format::inode::{Flags, Flags2, InodeCore};
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::journal::Op;
 use crate::tx::Tx;
 
 bitflags::bitflags! {
@@ -113,7 +114,7 @@ impl Fs {
     /// file with data, or given without its flag; for [`Xflags::REALTIME`], there being no
     /// realtime device; for [`Xflags::COWEXTSIZE`] on a volume that cannot share blocks.
     pub fn set_fsx(&self, ino: Ino, want: &Fsx) -> Result<()> {
-        let mut tx = Tx::begin(self, 0)?;
+        let mut tx = Tx::begin_for(self, Op::Inode, 0)?;
         let slot = tx.lock_inode(ino)?;
         let core = &tx.inode(slot).core;
         let xflags = self.check_fsx(core, want)?;

@@ -21,6 +21,7 @@ use uxfs_format::{AgBlock, AgNo, Daddr, Geometry};
 use crate::alloc::{self, Want, freelist};
 use crate::error::{Error, Result};
 use crate::fs::{Fs, OpenOptions};
+use crate::journal::Op;
 use crate::tx::{Counters, Tx};
 
 impl Fs {
@@ -91,7 +92,7 @@ impl Fs {
         if !in_reach(self.geo.fsb_ag(self.geo.log_start)) {
             return Ok(false);
         }
-        let mut tx = Tx::begin_freeing(&self, 0)?;
+        let mut tx = Tx::begin_freeing(&self, Op::Inode, 0)?;
         if !take_tail(&mut tx, &new)? {
             return Ok(false);
         }

@@ -7,6 +7,7 @@ use super::{check_dir, check_name, guard};
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::journal::Op;
 use crate::tx::Tx;
 
 impl Fs {
@@ -23,7 +24,8 @@ impl Fs {
     }
 
     fn try_link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
-        let mut tx = Tx::begin(self, dir::insert_blocks(&self.geo) + self.parent_blocks())?;
+        let blocks = dir::insert_blocks(&self.geo) + self.parent_blocks();
+        let mut tx = Tx::begin_for(self, Op::Link(blocks), blocks)?;
         if ino == parent {
             return Err(Error::NotPermitted);
         }

@@ -8,6 +8,7 @@ use super::{check_dir, check_name, guard, parent};
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::journal::Op;
 use crate::tx::Tx;
 
 /// What to do when the new name is taken.
@@ -125,7 +126,7 @@ impl Fs {
         let blocks = dir::insert_blocks(&self.geo)
             + dir::remove_blocks(&self.geo)
             + 3 * self.parent_blocks();
-        let mut tx = Tx::begin(self, blocks)?;
+        let mut tx = Tx::begin_for(self, Op::Rename(blocks), blocks)?;
         let [dp, tp, ip, vp] = tx.lock_inodes([from, to, ino, target.unwrap_or(ino)])?;
         check_dir(tx.inode(dp))?;
         check_dir(tx.inode(tp))?;
@@ -194,7 +195,7 @@ impl Fs {
         let blocks = dir::insert_blocks(&self.geo)
             + dir::remove_blocks(&self.geo)
             + 3 * self.parent_blocks();
-        let mut tx = Tx::begin(self, blocks)?;
+        let mut tx = Tx::begin_for(self, Op::Rename(blocks), blocks)?;
         let [dp, tp, ip, op] = tx.lock_inodes([from, to, ino, other])?;
         check_dir(tx.inode(dp))?;
         check_dir(tx.inode(tp))?;

@@ -19,6 +19,7 @@ use crate::attr::{self, Namespace};
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::InodeState;
+use crate::journal::Op;
 use crate::tx::{InodeSlot, Tx};
 use crate::{bmap, symlink};
 
@@ -62,8 +63,9 @@ impl Fs {
         let extents = if core.is_reg() { extents(source, &original)? } else { Vec::new() };
         let target = core.is_symlink().then(|| symlink::read(source, &original)).transpose()?;
         let mut blocks: u64 = attrs.iter().map(|a| attr::set_blocks(&self.geo, a.2.len())).sum();
+        let mut data = 0u64;
         for extent in &extents {
-            blocks = blocks.saturating_add(extent.len + 1);
+            data = data.saturating_add(extent.len + 1);
         }
         if target.is_some() {
             blocks += self.geo.blocks_for(1024) + 4;
@@ -72,7 +74,7 @@ impl Fs {
         (new.uid, new.gid, new.rdev) = (core.uid, core.gid, original.stat().rdev);
         new.times = Some(times(&original));
         new.attr_bytes = attrs.iter().map(|(_, name, value)| name.len() + value.len()).sum();
-        let (mut tx, slot) = self.begin_create(parent, name, &new, blocks.min(1 << 62))?;
+        let (mut tx, slot) = self.begin_create(parent, name, &new, blocks, data)?;
         for (namespace, name, value) in &attrs {
             attr::set(&mut tx, slot, *namespace, name, value)?;
         }
@@ -112,7 +114,7 @@ impl Fs {
         let original = source.with_inode(from, |inode| Ok(inode.clone()))?;
         let attrs = if with_attributes { attributes(source, &original)? } else { Vec::new() };
         let blocks = attrs.iter().map(|a| attr::set_blocks(&self.geo, a.2.len())).sum();
-        let mut tx = Tx::begin(self, blocks)?;
+        let mut tx = Tx::begin_for(self, Op::Attr(blocks), blocks)?;
         let slot = tx.lock_inode(to)?;
         for (namespace, name, value) in &attrs {
             attr::set(&mut tx, slot, *namespace, name, value)?;

@@ -11,6 +11,7 @@ use uxfs_format::geometry::CHUNK_INODES;
 
 use crate::error::Result;
 use crate::fs::Fs;
+use crate::journal::Op;
 use crate::tx::Tx;
 
 /// Blocks that nobody may reserve in any group: for the free-space trees and the free list.
@@ -24,7 +25,7 @@ impl Fs {
     pub fn kernel_reserve(&self) -> Result<u64> {
         let mut total = 0;
         for ag in (0..self.geo.ag_count).map(AgNo) {
-            let mut tx = Tx::begin_freeing(self, 0)?;
+            let mut tx = Tx::begin_freeing(self, Op::Inode, 0)?;
             tx.lock_ag(ag)?;
             let (agf, agi) = (tx.agf(ag), tx.agi(ag));
             let mut ask = 0;

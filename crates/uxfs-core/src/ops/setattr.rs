@@ -7,6 +7,7 @@ use uxfs_format::timestamp::Timestamp;
 use super::guard;
 use crate::error::Result;
 use crate::fs::Fs;
+use crate::journal::Op;
 use crate::tx::Tx;
 
 /// Changes to a file; what is `None` stays. The length is changed by [`Fs::truncate`].
@@ -37,7 +38,7 @@ impl Fs {
     /// [`crate::Error::NotFound`], [`crate::Error::NotPermitted`] for a file that is immutable or may
     /// only grow (of such, only the project changes), or a damaged structure on the way.
     pub fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<()> {
-        let mut tx = Tx::begin(self, 0)?;
+        let mut tx = Tx::begin_for(self, Op::Inode, 0)?;
         let slot = tx.lock_inode(ino)?;
         let times = [change.atime, change.mtime, change.ctime, change.crtime];
         let owner = [change.uid, change.gid];

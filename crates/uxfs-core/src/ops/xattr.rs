@@ -9,6 +9,7 @@ use super::guard;
 use crate::attr::{self, names};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::journal::Op;
 use crate::tx::Tx;
 
 /// Longest value in bytes.
@@ -66,7 +67,8 @@ impl Fs {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        let mut tx = Tx::begin(self, attr::set_blocks(&self.geo, value.len()))?;
+        let blocks = attr::set_blocks(&self.geo, value.len());
+        let mut tx = Tx::begin_for(self, Op::Attr(blocks), blocks)?;
         let slot = tx.lock_inode(ino)?;
         guard::may_change(&tx.inode(slot).core)?;
         if mode != XattrMode::Any {
@@ -89,7 +91,8 @@ impl Fs {
     /// structure on the way.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let stored = names::stored(name)?;
-        let mut tx = Tx::begin_freeing(self, attr::set_blocks(&self.geo, 0))?;
+        let blocks = attr::set_blocks(&self.geo, 0);
+        let mut tx = Tx::begin_freeing(self, Op::Attr(blocks), blocks)?;
         let slot = tx.lock_inode(ino)?;
         guard::may_change(&tx.inode(slot).core)?;
         if !attr::remove(&mut tx, slot, stored.namespace, stored.name)? {

@@ -14,6 +14,7 @@ use crate::btree::{Cursor, Env, InoTree};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::read_cluster;
+use crate::journal::Op;
 use crate::tx::Tx;
 
 /// Fails if the volume holds something that was logged at `head` or behind it.
@@ -22,7 +23,7 @@ use crate::tx::Tx;
 /// Naming it; or a damaged structure on the way.
 pub(super) fn refuse(fs: &Fs, head: Lsn) -> Result<()> {
     for ag in (0..fs.geo.ag_count).map(AgNo) {
-        let mut tx = Tx::begin_freeing(fs, 0)?;
+        let mut tx = Tx::begin_freeing(fs, Op::Inode, 0)?;
         tx.lock_ag(ag)?;
         let headers = tx.ag(ag).headers();
         for buf in [&headers.agf, &headers.agi, &headers.agfl] {

@@ -13,6 +13,7 @@ use crate::attr::{self, Namespace};
 use crate::bmap;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::journal::Op;
 use crate::tx::{InodeSlot, Tx};
 
 /// Blocks that a step's trees may grow by.
@@ -55,7 +56,7 @@ fn in_group(
     step: impl FnOnce(&mut Tx<'_>, AgNo, AgBlock, u32) -> Result<()>,
 ) -> Result<()> {
     let (ag, start, len) = place(fs, run)?;
-    let mut tx = Tx::begin_freeing(fs, BLOCKS)?;
+    let mut tx = Tx::begin_freeing(fs, Op::Extents, BLOCKS)?;
     tx.lock_ag(ag)?;
     step(&mut tx, ag, start, len)?;
     tx.commit()
@@ -85,7 +86,7 @@ fn on_inode(fs: &Fs, ino: Ino, blocks: u64) -> Result<(Tx<'_>, InodeSlot)> {
     if !fs.geo.ino_valid(ino) {
         return Err(bad("intent in the log", format!("inode {ino}")));
     }
-    let mut tx = Tx::begin_freeing(fs, blocks)?;
+    let mut tx = Tx::begin_freeing(fs, Op::Extents, blocks)?;
     let slot = tx.lock_inode(ino)?;
     Ok((tx, slot))
 }
@@ -203,7 +204,7 @@ fn on_both<'fs>(fs: &'fs Fs, intent: &ExchangeIntent) -> Result<(Tx<'fs>, [Inode
     if intent.inos.iter().any(|ino| !fs.geo.ino_valid(*ino)) {
         return Err(bad("intent in the log", format!("inodes {:?}", intent.inos)));
     }
-    let mut tx = Tx::begin_freeing(fs, 2 * BLOCKS)?;
+    let mut tx = Tx::begin_freeing(fs, Op::Extents, 2 * BLOCKS)?;
     let slots = tx.lock_inodes(intent.inos)?;
     for (slot, generation) in slots.iter().zip(intent.generations) {
         if tx.inode(*slot).core.generation != generation {

@@ -67,8 +67,13 @@ impl<'fs> Tx<'fs> {
         if self.bufs.is_empty() && self.chain.is_told() {
             return false;
         }
-        journal.chains() != Chains::Together
-            || self.logged_most() + reserve::step(&self.fs.geo) > self.promised
+        journal.chains() != Chains::Together || !self.has_room()
+    }
+
+    /// Is there room in what was promised for something of the size of a deferred step more?
+    pub(crate) fn has_room(&self) -> bool {
+        let Some(journal) = &self.fs.journal else { return true };
+        self.logged_most() + journal.reserve.step() <= self.promised
     }
 
     /// Most log space of what this link changed so far.
@@ -184,6 +189,8 @@ impl<'fs> Tx<'fs> {
             }
         }
         self.tell_steps(&mut context, true);
-        journal.committed(&mut context, &mut self.promised);
+        if !journal.committed(&mut context, &mut self.promised) {
+            self.fs.counts.logspace_overruns.one();
+        }
     }
 }

@@ -163,7 +163,12 @@ fn images(dir: &Path, line: &str, seed: u64) -> Vec<PathBuf> {
 fn what_was_announced_is_finished_by_kernels() {
     let seed = setting("UXFS_SEED", 0);
     let dir = tempfile::tempdir().unwrap();
-    let lines = ["-m rmapbt=1", "-m rmapbt=0", "-m rmapbt=1,reflink=0", "-b size=1k -m rmapbt=1"];
+    let lines = [
+        "-m rmapbt=1",
+        "-m rmapbt=0",
+        "-m rmapbt=1,reflink=0 -l size=8m",
+        "-b size=1k -m rmapbt=1",
+    ];
     let mut all = Vec::new();
     for (line, seed) in lines.into_iter().zip(10 * seed..) {
         all.extend(images(dir.path(), line, seed));

@@ -2,7 +2,8 @@
 //! everything is deleted all of it is free again.
 
 use uxfs::format::Ino;
-use uxfs::{Error, Fs, NewInode, XattrMode};
+use uxfs::journal::JournalOptions;
+use uxfs::{Error, Fs, NewInode, OpenOptions, XattrMode};
 use uxfs_oracle::{Rng, db_value};
 
 use crate::listing;
@@ -277,5 +278,75 @@ fn trees_of_several_levels() {
         for (field, head) in [("bnolevel", "agf"), ("cntlevel", "agf"), ("level", "agi")] {
             assert_eq!(most(field, head), 1, "{line}: {field}");
         }
+    }
+}
+
+fn with_journal(volume: &Volume) -> Fs {
+    let mut options = OpenOptions::default();
+    options.journal = Some(JournalOptions::default());
+    volume.open_with(options)
+}
+
+/// Blocks that were freed a moment ago are still somebody else's on the device. Whoever needs them
+/// makes that end, and gets them.
+#[test]
+fn freed_space_is_there_at_once() {
+    for line in ["-d agcount=4 -m rmapbt=1", "-b size=1k -d agcount=2"] {
+        let volume = Volume::small(32, line);
+        let fs = with_journal(&volume);
+        let mut filled = Vec::new();
+        for round in 0..4 {
+            fill("file", |number| {
+                let ino = fs.create(fs.root(), &name(number), &NewInode::file(0o644))?;
+                fs.write_at(ino, 0, &[round; 40_000])
+            });
+            filled.push(fs.available_blocks());
+            empty(&fs, fs.root());
+        }
+        // What is left when nothing fits any more is about the same each time.
+        let least = filled[0] + 16;
+        assert!(filled.iter().all(|left| *left <= least), "{line}: {filled:?}");
+        fs.close().unwrap();
+        volume.judge(line);
+    }
+}
+
+/// Threads fill a volume and free what they made, over and over: nobody is told that there is no
+/// space while there is much.
+#[test]
+fn threads_on_a_volume_that_is_all_but_full() {
+    for line in ["-d agcount=4 -m rmapbt=1", "-d agcount=2 -m rmapbt=0"] {
+        let volume = Volume::small(48, line);
+        let fs = with_journal(&volume);
+        let all = fs.available_blocks();
+        let hog = fs.create(fs.root(), b"hog", &NewInode::file(0o644)).unwrap();
+        // Threads have about 3 MiB each, of which they use half at most.
+        let block = u64::from(fs.geo.block_size);
+        let len = (all * block).saturating_sub(12 << 20);
+        fs.write_at(hog, 0, &vec![1; len as usize]).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let fs = &fs;
+                scope.spawn(move || {
+                    let mut rng = Rng::new(thread);
+                    let dir = format!("dir {thread}").into_bytes();
+                    let dir = fs.create(fs.root(), &dir, &NewInode::dir(0o755)).unwrap();
+                    for round in 0..12 {
+                        for number in 0..12 {
+                            let ino = fs.create(dir, &name(number), &NewInode::file(0o644));
+                            let ino = ino.unwrap_or_else(|e| panic!("{line}, round {round}: {e}"));
+                            let data = vec![thread as u8; 1 + rng.index(120_000)];
+                            fs.write_at(ino, 0, &data)
+                                .unwrap_or_else(|e| panic!("{line}, round {round}: {e}"));
+                        }
+                        empty(fs, dir);
+                    }
+                });
+            }
+        });
+        empty(&fs, fs.root());
+        assert!(fs.available_blocks() + 200 > all, "{line}: {} of {all}", fs.available_blocks());
+        fs.close().unwrap();
+        volume.judge(line);
     }
 }

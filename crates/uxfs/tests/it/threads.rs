@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFDIR, S_IFMT};
-use uxfs::{Error, Fs, NewInode, RenameFlags, XattrMode};
+use uxfs::journal::{Chains, JournalOptions};
+use uxfs::{Error, Fs, NewInode, OpenOptions, RenameFlags, XattrMode};
 use uxfs_oracle::{Fields, Kernel, Rng};
 
 use crate::listing;
@@ -141,9 +142,16 @@ impl Worker<'_> {
     }
 }
 
-fn storm(line: &str, cache: usize, seed: u64, steps: u64) {
+fn storm(line: &str, cache: usize, seed: u64, steps: u64, journal: Option<JournalOptions>) {
     let volume = Volume::small(160, line);
-    let fs = volume.open_at(1_700_000_000, cache);
+    let fs = match journal {
+        Some(journal) => {
+            let mut options = OpenOptions::default();
+            options.journal = Some(journal);
+            volume.open_with(options)
+        }
+        None => volume.open_at(1_700_000_000, cache),
+    };
     let shared: Vec<Ino> = (0..4)
         .map(|n| fs.create(fs.root(), format!("s{n}").as_bytes(), &NewInode::dir(0o777)).unwrap())
         .collect();
@@ -185,6 +193,7 @@ fn storm(line: &str, cache: usize, seed: u64, steps: u64) {
     });
     dog.over.store(true, Ordering::Relaxed);
     watcher.join().unwrap();
+    assert_eq!(fs.stats().logspace_overruns, 0, "seed {seed} ({line})");
     fs.close().unwrap_or_else(|e| panic!("seed {seed}: closing: {e}"));
     volume.judge(&format!("seed {seed} ({line})"));
     let fs = volume.open();
@@ -210,7 +219,28 @@ fn threads_do_not_stand_in_each_others_way() {
     for round in 0..setting("UXFS_ROUNDS", 1) {
         for (at, line) in lines.iter().enumerate() {
             let cache = if at % 2 == 0 { 64 << 20 } else { 1 << 16 };
-            storm(line, cache, base + 64 * round + at as u64, 1500);
+            storm(line, cache, base + 64 * round + at as u64, 1500, None);
+        }
+    }
+}
+
+/// A volume of this size has the smallest log that the kernel takes. Whoever has no room in it waits,
+/// and what others wait for is not kept by who waits.
+#[test]
+fn the_smallest_log_is_enough() {
+    let base = setting("UXFS_SEED", 0) << 16;
+    let lines = [
+        "-m rmapbt=1",
+        "-b size=1k -d agcount=2 -m reflink=0",
+        "-n size=64k -m rmapbt=1 -i size=2048",
+        "-b size=16k -m rmapbt=1",
+    ];
+    for round in 0..setting("UXFS_ROUNDS", 1) {
+        for (at, line) in lines.iter().enumerate() {
+            let mut journal = JournalOptions::default();
+            journal.chains =
+                [Chains::Apart, Chains::Together, Chains::Cut][(at + round as usize) % 3];
+            storm(line, 64 << 20, base + 64 * round + 16 + at as u64, 500, Some(journal));
         }
     }
 }
