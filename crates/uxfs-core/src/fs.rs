@@ -8,7 +8,7 @@
 //! 3. After [`Fs::shut_down`] nothing is written any more.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use uxfs_disk::BlockDev;
@@ -120,6 +120,8 @@ pub struct Fs {
     pub(crate) marked: Mutex<bool>,
     /// Blocks were freed that still belong to something on the device.
     pub(crate) freed: AtomicBool,
+    /// Blocks of each group that are kept for reference counts of transactions under way.
+    kept: Box<[AtomicU32]>,
     /// What stood between operations and free space.
     pub(crate) hindrances: crate::patience::Hindrances,
     /// Held while an inode is taken off its list of unlinked ones.
@@ -220,6 +222,7 @@ impl Fs {
             attr_bit: AtomicBool::new(false),
             marked: Mutex::new(options.resuming),
             freed: AtomicBool::new(false),
+            kept: (0..geo.ag_count).map(|_| AtomicU32::new(0)).collect(),
             hindrances: crate::patience::Hindrances::default(),
             inactivation: Mutex::new(()),
             contents: crate::contents::Contents::default(),
@@ -326,6 +329,21 @@ impl Fs {
     pub fn inode_counts(&self) -> (u64, u64) {
         let get = |n: &AtomicI64| n.load(Ordering::Relaxed).max(0) as u64;
         (get(&self.icount), get(&self.ifree))
+    }
+
+    /// Blocks of a group that are kept for reference counts of transactions under way.
+    pub(crate) fn kept(&self, ag: AgNo) -> u32 {
+        self.kept.get(ag.0 as usize).map_or(0, |kept| kept.load(Ordering::Relaxed))
+    }
+
+    /// Keeps more of them, whose group's lock the caller has, or gives them up.
+    pub(crate) fn keep(&self, ag: AgNo, blocks: u32, give_up: bool) {
+        if let Some(kept) = self.kept.get(ag.0 as usize) {
+            match give_up {
+                false => kept.fetch_add(blocks, Ordering::Relaxed),
+                true => kept.fetch_sub(blocks, Ordering::Relaxed),
+            };
+        }
     }
 
     pub(crate) fn reserve(&self, blocks: u64) -> Result<()> {

@@ -17,6 +17,7 @@
 //! Called by everything that changes metadata; commits into [`crate::writeback`].
 
 mod chain;
+mod locks;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,7 +39,7 @@ use crate::defer::Deferred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{InodeRef, InodeState};
-use crate::journal::{Attempt, Journal, Op};
+use crate::journal::{Journal, Op};
 use chain::Chain;
 
 /// Granularity at which changes to buffers are recorded: that of XFS' log.
@@ -83,9 +84,6 @@ struct TxBuf {
     /// The buffer of another shape that it took the place of.
     replaced: Option<BufRef>,
 }
-
-/// An inode that was locked.
-type Locked = (InodeRef, ArcRwLockWriteGuard<RawRwLock, InodeState>);
 
 /// Memory that transactions use one after the other, so that a small one allocates nothing.
 #[derive(Default)]
@@ -132,6 +130,8 @@ pub struct Tx<'fs> {
     /// Blocks given back, and chunks of inodes made, for the journal.
     freed: SmallVec<[(AgNo, uxfs_format::AgBlock, u32); 4]>,
     chunks_made: SmallVec<[uxfs_format::log::Icreate; 1]>,
+    /// Blocks of groups that it keeps for reference counts.
+    kept: SmallVec<[(AgNo, u32); 1]>,
     /// Bytes of the log that are promised to it.
     promised: u64,
     /// Bytes that each link of its chain begins with.
@@ -186,6 +186,7 @@ impl<'fs> Tx<'fs> {
             made: Vec::new(),
             freed: SmallVec::new(),
             chunks_made: SmallVec::new(),
+            kept: SmallVec::new(),
             promised,
             link: promised,
             done: false,
@@ -214,106 +215,6 @@ impl<'fs> Tx<'fs> {
     }
 
     // ---- inodes ----------------------------------------------------------------------------
-
-    /// Locks an inode for change; the same inode again gives the same slot.
-    ///
-    /// # Errors
-    /// If the inode cannot be read or is damaged or free.
-    pub fn lock_inode(&mut self, ino: Ino) -> Result<InodeSlot> {
-        if let Some(at) = self.inodes.iter().position(|held| held.guard.ino == ino) {
-            return Ok(InodeSlot(at));
-        }
-        let [slot] = self.lock_inodes([ino])?;
-        Ok(slot)
-    }
-
-    /// Locks several inodes in ascending order and gives their slots in the order asked for.
-    ///
-    /// # Errors
-    /// As [`Tx::lock_inode`].
-    pub fn lock_inodes<const N: usize>(&mut self, inos: [Ino; N]) -> Result<[InodeSlot; N]> {
-        debug_assert!(self.inodes.is_empty(), "inodes are locked all at once");
-        let mut sorted = inos;
-        sorted.sort_unstable();
-        let mut had = None;
-        while let Some(ino) = self.try_inodes(&sorted, had.take())? {
-            had = self.wait_for_inode(ino)?;
-        }
-        Ok(inos.map(|ino| {
-            let at = self.inodes.iter().position(|i| i.guard.ino == ino);
-            InodeSlot(at.unwrap_or_default())
-        }))
-    }
-
-    /// Locks inodes that are given in ascending order, one of which it may have already. If one is
-    /// taken, lets go of all and gives that one.
-    fn try_inodes(&mut self, sorted: &[Ino], mut had: Option<Locked>) -> Result<Option<Ino>> {
-        for ino in sorted {
-            if self.inodes.last().is_some_and(|held| held.guard.ino == *ino) {
-                continue;
-            }
-            let (cell, guard) = match had.take_if(|(_, guard)| guard.ino == *ino) {
-                Some(locked) => locked,
-                None => {
-                    let cell = self.fs.inodes.get(self.fs, *ino)?;
-                    let Some(guard) = cell.try_write_arc() else {
-                        self.inodes.clear();
-                        return Ok(Some(*ino));
-                    };
-                    (cell, guard)
-                }
-            };
-            if guard.core.mode == 0 {
-                return Err(Error::NotFound);
-            }
-            self.join(cell, guard, false);
-        }
-        Ok(None)
-    }
-
-    /// Waits for an inode that somebody else has locked, outside the gate and without log space:
-    /// they may be waiting for a checkpoint to be cut, or for that space. Gives it locked, if the
-    /// rest can be had without waiting.
-    fn wait_for_inode(&mut self, ino: Ino) -> Result<Option<Locked>> {
-        let cell = self.fs.inodes.get(self.fs, ino)?;
-        let Some(journal) = &self.fs.journal else {
-            let guard = cell.write_arc();
-            return Ok(Some((cell, guard)));
-        };
-        self.gate = None;
-        journal.release(core::mem::take(&mut self.promised));
-        let guard = cell.write_arc();
-        if let Attempt::Granted = journal.try_promise(None, self.link)? {
-            self.promised = self.link;
-            self.gate = self.fs.gate.try_read_recursive();
-            if self.gate.is_some() {
-                return Ok(Some((cell, guard)));
-            }
-        }
-        // Who is shutting transactions out may want to look at the inode, and who waits for room in
-        // the log may want to bring it home.
-        drop(guard);
-        if self.promised == 0 {
-            self.promised = self.fs.promise_bytes(self.link)?;
-        }
-        self.gate = Some(self.fs.gate.read());
-        Ok(None)
-    }
-
-    /// Locks an inode without a name, on the way along a list of such. `None` if somebody else has
-    /// it locked, who may be waiting for what this transaction holds: it has to let go and try
-    /// again.
-    ///
-    /// # Errors
-    /// As [`Tx::lock_inode`].
-    pub(crate) fn lock_unlinked(&mut self, ino: Ino) -> Result<Option<InodeSlot>> {
-        if let Some(at) = self.inodes.iter().position(|i| i.guard.ino == ino) {
-            return Ok(Some(InodeSlot(at)));
-        }
-        let cell = self.fs.inodes.get(self.fs, ino)?;
-        let guard = cell.try_write_arc();
-        Ok(guard.map(|guard| self.join(cell, guard, false)))
-    }
 
     /// Takes in an inode that this transaction has just allocated, in its first state.
     pub(crate) fn join_new(&mut self, state: InodeState) -> InodeSlot {
@@ -608,6 +509,12 @@ impl<'fs> Tx<'fs> {
         (self.reserved as i64 + self.counters.fdblocks.min(0)).max(0) as u64
     }
 
+    /// Keeps blocks of a held group for reference counts, to the end of the last link.
+    pub(crate) fn keep(&mut self, ag: AgNo, blocks: u32) {
+        self.fs.keep(ag, blocks, false);
+        self.kept.push((ag, blocks));
+    }
+
     /// Reserves more blocks.
     ///
     /// # Errors
@@ -765,6 +672,9 @@ impl Drop for Tx<'_> {
     fn drop(&mut self) {
         if let Some(journal) = &self.fs.journal {
             journal.release(core::mem::take(&mut self.promised));
+        }
+        for (ag, blocks) in self.kept.drain(..) {
+            self.fs.keep(ag, blocks, true);
         }
         if self.done {
             self.give_back_scratch();

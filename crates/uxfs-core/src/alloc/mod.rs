@@ -91,7 +91,9 @@ pub(crate) fn alloc_block(
     near: AgBlock,
     owner: RmapOwner,
 ) -> Result<AgBlock> {
-    let want = Want { min: 1, max: 1, align: 1, near, keep: 0, idle: false };
+    // Reference counts may take what is kept for them.
+    let keep = if owner == RmapOwner::REFC { 0 } else { tx.fs().kept(ag) };
+    let want = Want { min: 1, max: 1, align: 1, near, keep, idle: false };
     match alloc_in(tx, ag, &want, Owner::Special(owner))? {
         Some((block, _)) => Ok(block),
         None => Err(Error::NoSpace),
@@ -145,6 +147,7 @@ pub(crate) fn alloc_anywhere(
                 _ => stream_start(tx, ag),
             };
             let idle = matches!(owner, Owner::Fork { .. });
+            let keep = keep + tx.fs().kept(ag);
             let want = Want { min: least, max: clamp(max), align: 1, near, keep, idle };
             if let Some((start, len)) = alloc_in(tx, ag, &want, owner)? {
                 if matches!(goal, Goal::Stream(_)) {
@@ -316,9 +319,16 @@ pub(crate) fn convert_now(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> 
     rmap::convert(tx, ag, rmap)
 }
 
-/// Can a held group's reference counts still grow by the blocks that a split of their tree takes?
-pub(crate) fn may_share(tx: &Tx<'_>, ag: AgNo) -> bool {
+/// Keeps the blocks of a held group that a split of its reference counts takes, to the end of the
+/// transaction, which may let go of the group before that. `false` if it has not so many.
+pub(crate) fn keep_for_counts(tx: &mut Tx<'_>, ag: AgNo) -> bool {
     let agf = tx.agf(ag);
     let free = agf.freeblks.get() + agf.flcount.get();
-    free.saturating_sub(freelist::needed(tx, ag)) > agf.refcount_level.get() + 2
+    let blocks = agf.refcount_level.get() + 3;
+    let others = freelist::needed(tx, ag) + tx.fs().kept(ag);
+    let enough = free.saturating_sub(others) >= blocks;
+    if enough {
+        tx.keep(ag, blocks);
+    }
+    enough
 }

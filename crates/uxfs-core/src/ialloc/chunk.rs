@@ -25,8 +25,8 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
     let owner = Owner::Special(RmapOwner::INODES);
     let near = geo.agino_block(near);
     let blocks = geo.chunk_blocks();
-    let want =
-        Want { min: blocks, max: blocks, align: geo.inode_align, near, keep: 0, idle: false };
+    let keep = tx.fs().kept(ag);
+    let want = Want { min: blocks, max: blocks, align: geo.inode_align, near, keep, idle: false };
     if let Some((start, _)) = alloc::alloc_in(tx, ag, &want, owner)? {
         init(tx, ag, start, blocks);
         // With large blocks, one holds several chunks.
@@ -50,7 +50,7 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
         return Ok(None);
     }
     let part = geo.sparse_align;
-    let want = Want { min: part, max: part, align: part, near, keep: 0, idle: false };
+    let want = Want { min: part, max: part, align: part, near, keep, idle: false };
     let Some((start, _)) = alloc::alloc_in(tx, ag, &want, owner)? else { return Ok(None) };
     // The chunk's window must lie inside the group, behind its headers' alignment.
     let window = start.0 / blocks * blocks;

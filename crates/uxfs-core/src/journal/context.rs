@@ -261,3 +261,38 @@ impl Context {
         shape.most_bytes(1, self.regions, self.bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use uxfs_format::log::{Intent, IntentKind};
+
+    use super::*;
+
+    fn intent(id: u64) -> IntentItem {
+        IntentItem { kind: IntentKind::Free, id, intent: Intent::Free(Vec::new()) }
+    }
+
+    fn done(id: u64) -> DoneItem {
+        DoneItem { kind: IntentKind::Free, id, extents: Vec::new() }
+    }
+
+    #[test]
+    fn an_intent_that_is_done_at_once_is_not_logged() {
+        let mut first = Context::new(Seq(1));
+        first.announce(intent(1));
+        first.announce(intent(2));
+        first.done(done(1));
+        assert_eq!(first.intents.keys().collect::<Vec<_>>(), [&2]);
+        assert!(first.dones.is_empty() && !first.is_empty());
+        assert_eq!((first.regions, first.bytes), (1, INTENT_BYTES));
+        let mut second = Context::new(Seq(2));
+        second.done(done(2));
+        assert!(second.intents.is_empty() && !second.is_empty());
+        assert_eq!((second.regions, second.bytes), (1, DONE_BYTES));
+        let mut third = Context::new(Seq(3));
+        third.announce(intent(3));
+        third.done(done(3));
+        assert!(third.is_empty());
+        assert_eq!((third.regions, third.bytes), (0, 0));
+    }
+}

@@ -8,8 +8,8 @@
 //! 2. An operation whose work has no bound of its own (files of many extents, steps of many
 //!    records) asks on the way whether there is room for more ([`crate::tx::Tx::has_room`]), and
 //!    goes on in another link or transaction.
-//! 3. No link is promised more than a quarter of the log, so that three others can be under way. The
-//!    smallest log that the kernel takes has room for more than that: it holds three of the largest
+//! 3. No link is promised more than a quarter of the log, so that others can be under way. That is
+//!    more than one takes, in the smallest log too: such a log holds three of the kernel's largest
 //!    transactions with all their links.
 //!
 //! One thing the table does not hold: how many places of the free-space trees the free list of a
@@ -30,6 +30,9 @@ const OP: u64 = 12;
 const MAP_LEVELS: u64 = 5;
 /// Extents that a link takes from groups, or gives to them, its free lists' included.
 const EXTENTS: u64 = 4;
+
+/// Steps that a transaction may leave for its end.
+const STEPS: u64 = 3 * crate::file::EXTENTS_A_STEP;
 
 /// What a transaction does, as far as its log space goes. The number is that of blocks of metadata
 /// that it may add.
@@ -183,8 +186,11 @@ impl Reserve {
 
     /// Most bytes of a link of an operation; each link may be a deferred step, too.
     pub(crate) fn link(&self, op: Op) -> u64 {
-        let regions = context::SUPERBLOCK_BYTES + 8 * (context::INTENT_BYTES + context::DONE_BYTES);
-        let most = self.bytes(self.sums.bound(op)).max(self.step) + regions + 18 * OP;
+        let steps = STEPS * (context::INTENT_BYTES + context::DONE_BYTES + 2 * OP);
+        let most = self.bytes(self.sums.bound(op)).max(self.step)
+            + context::SUPERBLOCK_BYTES
+            + 2 * OP
+            + steps;
         self.shape.most_bytes(1, 0, most).min(self.shape.length / 4)
     }
 }

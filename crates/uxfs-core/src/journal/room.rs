@@ -16,12 +16,16 @@
 //! their turn.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use uxfs_journal::{Generation, Need};
 
 use super::{Journal, Op, State};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+
+/// How long a thread sleeps that nobody wakes.
+const MOMENT: Duration = Duration::from_millis(10);
 
 /// Who waits for log space.
 #[derive(Default)]
@@ -100,12 +104,13 @@ impl Journal {
         self.state.lock().space.promise(bytes)
     }
 
-    /// Sleeps until something happens, unless it has since there were `events`.
+    /// Sleeps until something happens, unless it has since there were `events`, or for a moment:
+    /// an inode that was being read when it came home makes no room, and nobody tells when it would.
     fn sleep(&self, events: u64) {
         let mut state = self.state.lock();
-        while state.queue.events == events && state.pipeline.failure().is_none() {
+        if state.queue.events == events && state.pipeline.failure().is_none() {
             state.queue.asleep += 1;
-            self.room.wait(&mut state);
+            self.room.wait_for(&mut state, MOMENT);
             state.queue.asleep -= 1;
         }
     }

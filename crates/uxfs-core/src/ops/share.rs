@@ -195,7 +195,7 @@ impl Fs {
             if let Some(new) = &new {
                 let ag = self.geo.fsb_ag(new.start);
                 tx.lock_ag(ag)?;
-                if !alloc::may_share(&tx, ag) {
+                if !alloc::keep_for_counts(&mut tx, ag) {
                     return Err(Error::NoSpace);
                 }
             }

@@ -119,6 +119,9 @@ impl<'fs> Tx<'fs> {
             Chains::Cut => self.fs.wait(self.fs.ticket())?,
         }
         let more = self.link.saturating_sub(self.promised);
+        if more == 0 {
+            return Ok(());
+        }
         if let Attempt::Granted = journal.try_promise(None, more)? {
             self.promised += more;
             return Ok(());

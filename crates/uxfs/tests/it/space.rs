@@ -292,7 +292,7 @@ fn with_journal(volume: &Volume) -> Fs {
 #[test]
 fn freed_space_is_there_at_once() {
     for line in ["-d agcount=4 -m rmapbt=1", "-b size=1k -d agcount=2"] {
-        let volume = Volume::small(32, line);
+        let volume = Volume::small(64, line);
         let fs = with_journal(&volume);
         let mut filled = Vec::new();
         for round in 0..4 {
@@ -316,7 +316,7 @@ fn freed_space_is_there_at_once() {
 #[test]
 fn threads_on_a_volume_that_is_all_but_full() {
     for line in ["-d agcount=4 -m rmapbt=1", "-d agcount=2 -m rmapbt=0"] {
-        let volume = Volume::small(48, line);
+        let volume = Volume::small(64, line);
         let fs = with_journal(&volume);
         let all = fs.available_blocks();
         let hog = fs.create(fs.root(), b"hog", &NewInode::file(0o644)).unwrap();

@@ -233,7 +233,7 @@ fn the_smallest_log_is_enough() {
         "-m rmapbt=1",
         "-b size=1k -d agcount=2 -m reflink=0",
         "-n size=64k -m rmapbt=1 -i size=2048",
-        "-b size=16k -m rmapbt=1",
+        "-b size=8k -m rmapbt=1",
     ];
     for round in 0..setting("UXFS_ROUNDS", 1) {
         for (at, line) in lines.iter().enumerate() {
