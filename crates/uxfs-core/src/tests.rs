@@ -3,8 +3,8 @@
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Weak};
 
 use parking_lot::Mutex;
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
@@ -17,8 +17,8 @@ use uxfs_oracle::Rng;
 use crate::alloc::{self, Owner, Want};
 use crate::buf::{Piece, Pieces};
 use crate::inode::InodeState;
-use crate::journal::JournalOptions;
-use crate::ops::{Content, NewInode};
+use crate::journal::{Chains, JournalOptions, Op};
+use crate::ops::{Content, Fallocate, NewInode};
 use crate::tx::{Changed, Tx};
 use crate::{Error, Fs, OpenOptions, bmap};
 
@@ -119,7 +119,7 @@ fn take_all(fs: &Fs, ag: AgNo, max: u32, rng: &mut Rng) -> Vec<(AgBlock, u32)> {
 
 fn give(fs: &Fs, ag: AgNo, extents: &[(AgBlock, u32)]) {
     for some in extents.chunks(50) {
-        let mut tx = Tx::begin_freeing(fs, crate::journal::Op::Extents, 5).unwrap();
+        let mut tx = Tx::begin_freeing(fs, Op::Extents, 5).unwrap();
         for (start, len) in some {
             alloc::free_later(&mut tx, ag, *start, *len, Some(RmapOwner::INOBT));
         }
@@ -544,4 +544,73 @@ fn an_extent_of_no_blocks_is_not_taken_into_the_inode() {
     tx.commit().unwrap();
     let error = fs.unlink(fs.root(), b"file").unwrap_err();
     assert!(matches!(error, Error::Corrupt(_)), "{error}");
+}
+
+/// A device on whose every flush all log space that is free is taken.
+struct Greedy {
+    dev: FileDev,
+    fs: Mutex<Weak<Fs>>,
+    held: AtomicU64,
+}
+
+impl BlockDev for Greedy {
+    fn len(&self) -> u64 {
+        self.dev.len()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.dev.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.dev.write_at(offset, data)
+    }
+    fn flush(&self) -> io::Result<()> {
+        if let Some(fs) = self.fs.lock().upgrade() {
+            let taken = fs.journal.as_ref().map_or(0, |journal| journal.hog());
+            self.held.fetch_add(taken, Ordering::Relaxed);
+        }
+        self.dev.flush()
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+/// A chain waits for log space, all of which others have: what it gets in the end is what its own
+/// intents kept, which it announces again.
+#[test]
+fn a_chain_that_waits_announces_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    uxfs_oracle::mkfs(&path, 512 << 20, &["-m", "rmapbt=1"]);
+    let dev = FileDev::open(&path, OpenMode::Write).unwrap();
+    let dev = Arc::new(Greedy { dev, fs: Mutex::default(), held: AtomicU64::new(0) });
+    let mut journal = JournalOptions { chains: Chains::Apart, ..JournalOptions::default() };
+    journal.pipeline.size_max = 8 << 20;
+    let options = OpenOptions { journal: Some(journal), seed: Some(1), ..OpenOptions::default() };
+    let fs = Arc::new(Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options).unwrap());
+    let root = fs.root();
+    let file = fs.create(root, b"pieces", &NewInode::file(0o644)).unwrap();
+    for piece in 0..30 {
+        fs.write_at(file, piece * 8192, &[1; 4096]).unwrap();
+    }
+    fs.sync().unwrap();
+    // Plenty that gathers with the first link, and then lies behind its intents.
+    for number in 0..12_000 {
+        fs.create(root, format!("file {number}").as_bytes(), &NewInode::file(0o644)).unwrap();
+    }
+    let journal = fs.journal.as_ref().unwrap();
+    let all = journal.hog();
+    journal.release(journal.reserve.link(Op::Extents));
+    dev.held.store(all - journal.reserve.link(Op::Extents), Ordering::Relaxed);
+    *dev.fs.lock() = Arc::downgrade(&fs);
+    let before = journal.announced();
+    fs.fallocate(file, Fallocate::PunchHole, 0, 30 * 8192).unwrap();
+    *dev.fs.lock() = Weak::new();
+    // Each of the 30 extents is two steps, and brings about a third.
+    assert!(journal.announced() - before > 90, "{}", journal.announced() - before);
+    journal.release(dev.held.load(Ordering::Relaxed));
+    assert!(fs.extents(file).unwrap().is_empty());
+    assert_eq!(fs.stats().logspace_overruns, 0);
+    Arc::into_inner(fs).unwrap().close().unwrap();
+    uxfs_oracle::repair(&path).unwrap();
 }

@@ -564,12 +564,11 @@ fn damage_is_reported_and_nothing_worse() {
     let names: Vec<Vec<u8>> = (0..400).map(|n| format!("name-{n}").into_bytes()).collect();
     for (number, name) in names.iter().enumerate() {
         let mut tx = Tx::begin(&fs, 100).unwrap();
-        let slot = tx.lock_inode(ino).unwrap();
+        let [slot, other] = tx.lock_inodes([ino, short]).unwrap();
         let len = if number % 100 == 0 { 5000 } else { 30 };
         set(&mut tx, slot, Namespace::User, name, &vec![5; len]).unwrap();
         if number % 100 < 4 {
-            let slot = tx.lock_inode(short).unwrap();
-            set(&mut tx, slot, Namespace::User, name, b"short").unwrap();
+            set(&mut tx, other, Namespace::User, name, b"short").unwrap();
         }
         tx.commit().unwrap();
     }

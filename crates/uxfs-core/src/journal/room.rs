@@ -5,15 +5,16 @@
 //!    from being cut or an object from going home.
 //! 2. What becomes free goes to chains first, in the order in which they came; no transaction begins
 //!    while a chain waits.
-//! 3. A chain that waits has announced what it owes in a checkpoint that is not older than the last
-//!    but one, by what it keeps of its promise for that; it keeps no more.
+//! 3. A chain that waits keeps no more of its promise than it takes to announce again what it owes.
+//!    It does that when the log is more than a little full and its intents are in a checkpoint that
+//!    was cut.
 //!
 //! So there is no deadlock. Whoever is inside the gate has what it needs and comes out (1). When all
 //! others wait, the first chain among them brings down what gathers and brings home what is active;
-//! what then still holds the tail are intents of chains that wait, and these are young (3): the log
-//! is empty but for a few checkpoints of intents, and the first in the queue gets its link, which is
-//! a fraction of the log ([`super::reserve`]). A chain has finitely many links, so transactions get
-//! their turn.
+//! what then still holds the tail are intents of chains that wait. These move to the head (3), in
+//! checkpoints that hold nothing else: the log is all but empty, what is promised is that little
+//! which chains keep, and the first in the queue gets its link, which is a fraction of the log
+//! ([`super::reserve`]). A chain has finitely many links, so transactions get their turn.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -120,6 +121,11 @@ impl Journal {
         drop(self.home.lock());
     }
 
+    /// Is so little between the log's tail and its head that it makes no difference to who waits?
+    pub(crate) fn is_all_but_empty(&self) -> bool {
+        self.load().0 <= self.shape.length / 64
+    }
+
     /// The checkpoint that gathers.
     pub(crate) fn gathering(&self) -> u64 {
         self.context().seq.0
@@ -164,5 +170,20 @@ impl Fs {
         self.go_home(journal, until)?;
         journal.sleep(events);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Journal {
+    /// Takes all that could be promised; gives how much.
+    pub(crate) fn hog(&self) -> u64 {
+        let mut state = self.state.lock();
+        let free = state.space.free();
+        if state.space.promise(free) { free } else { 0 }
+    }
+
+    /// Intents that were announced so far, on top of where their numbers begin.
+    pub(crate) fn announced(&self) -> u64 {
+        self.next_intent.load(std::sync::atomic::Ordering::Relaxed)
     }
 }

@@ -27,8 +27,9 @@ pub(super) struct Chain {
     owed: VecDeque<Owed>,
     /// Announced steps that this link did.
     done: Vec<(Deferred, u64)>,
-    /// The checkpoint in which the oldest intent of it was announced, at the earliest.
-    announced: u64,
+    /// The last checkpoint that may gather while what is owed is announced well enough: its intents
+    /// hold the log's tail, and little lies between them and the head.
+    fresh: u64,
 }
 
 impl Chain {
@@ -161,7 +162,7 @@ impl<'fs> Tx<'fs> {
         }
         let Some(journal) = self.fs.journal.as_ref().filter(|_| goes_on) else { return };
         if self.chain.owed.iter().all(|owed| owed.intent.is_none()) {
-            self.chain.announced = context.seq.0;
+            self.chain.fresh = context.seq.0;
         }
         for owed in self.chain.owed.iter_mut().filter(|owed| owed.intent.is_none()) {
             let id = journal.new_intent();
@@ -170,10 +171,10 @@ impl<'fs> Tx<'fs> {
         }
     }
 
-    /// Announces what is owed in the checkpoint that gathers, if that was done long ago: then the
-    /// intents leave the log's tail.
+    /// Announces what is owed in the checkpoint that gathers, if its intents are in one that was cut
+    /// and the log is not all but empty: then they leave the log's tail.
     fn announce_again(&mut self, journal: &Journal) {
-        if self.chain.announced + 1 >= journal.gathering() {
+        if self.chain.fresh >= journal.gathering() || journal.is_all_but_empty() {
             return;
         }
         let steps = self.chain.owed.len() as u64;
@@ -192,6 +193,8 @@ impl<'fs> Tx<'fs> {
             }
         }
         self.tell_steps(&mut context, true);
+        // There is nothing but intents in that one, unless others add to it.
+        self.chain.fresh = context.seq.0 + 1;
         if !journal.committed(&mut context, &mut self.promised) {
             self.fs.counts.logspace_overruns.one();
         }
