@@ -16,7 +16,6 @@ use crate::devices::Device;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::InodeState;
-use crate::journal::Op;
 use crate::tx::{InodeSlot, Tx};
 
 /// Extents freed in one transaction when a file is cut.
@@ -361,7 +360,7 @@ impl Fs {
             return Err(Error::FileTooBig);
         }
         let _content = self.contents.change(ino);
-        let mut tx = Tx::begin_freeing(self, Op::Extents, TREE_BLOCKS + 1)?;
+        let mut tx = Tx::begin_freeing(self, TREE_BLOCKS + 1)?;
         let slot = tx.lock_inode(ino)?;
         check_file(tx.inode(slot))?;
         check_mutable(tx.inode(slot))?;
@@ -407,7 +406,7 @@ impl Fs {
 
     pub(crate) fn free_beyond(&self, ino: Ino, size: u64) -> Result<()> {
         loop {
-            let mut tx = Tx::begin_freeing(self, Op::Extents, TREE_BLOCKS)?;
+            let mut tx = Tx::begin_freeing(self, TREE_BLOCKS)?;
             let slot = tx.lock_inode(ino)?;
             let from = FileBlock(self.geo.blocks_for(tx.inode(slot).core.size.max(size)));
             let all = (1 << 54) - from.0;

@@ -119,7 +119,7 @@ fn take_all(fs: &Fs, ag: AgNo, max: u32, rng: &mut Rng) -> Vec<(AgBlock, u32)> {
 
 fn give(fs: &Fs, ag: AgNo, extents: &[(AgBlock, u32)]) {
     for some in extents.chunks(50) {
-        let mut tx = Tx::begin_freeing(fs, Op::Extents, 5).unwrap();
+        let mut tx = Tx::begin_freeing(fs, 5).unwrap();
         for (start, len) in some {
             alloc::free_later(&mut tx, ag, *start, *len, Some(RmapOwner::INOBT));
         }

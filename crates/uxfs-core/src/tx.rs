@@ -202,7 +202,15 @@ impl<'fs> Tx<'fs> {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::Shutdown`].
-    pub(crate) fn begin_freeing(fs: &'fs Fs, op: Op, blocks: u64) -> Result<Self> {
+    pub(crate) fn begin_freeing(fs: &'fs Fs, blocks: u64) -> Result<Self> {
+        Self::begin_freeing_for(fs, Op::Extents, blocks)
+    }
+
+    /// As [`Tx::begin_freeing`], for an operation of this kind.
+    ///
+    /// # Errors
+    /// As [`Tx::begin_freeing`].
+    pub(crate) fn begin_freeing_for(fs: &'fs Fs, op: Op, blocks: u64) -> Result<Self> {
         match Self::begin_for(fs, op, blocks) {
             Err(Error::NoSpace) => Self::begin_for(fs, op, 0),
             other => other,

@@ -14,7 +14,6 @@ use crate::cow::Grain;
 use crate::error::{Error, Result};
 use crate::file::{EXTENTS_A_STEP, SIZE_MAX, TREE_BLOCKS, check_file, refuse_realtime};
 use crate::fs::Fs;
-use crate::journal::Op;
 use crate::tx::Tx;
 
 /// What [`Fs::fallocate`] is to do with a range of a file.
@@ -183,7 +182,7 @@ impl Fs {
         let (first, last) = (FileBlock(self.geo.blocks_for(from)), self.block_of(to));
         let mut left = last.0.saturating_sub(first.0);
         while left > 0 {
-            let mut tx = Tx::begin_freeing(self, Op::Extents, TREE_BLOCKS)?;
+            let mut tx = Tx::begin_freeing(self, TREE_BLOCKS)?;
             let slot = tx.lock_inode(ino)?;
             left = bmap::unmap(&mut tx, slot, Fork::Data, first, left, EXTENTS_A_STEP)?;
             tx.commit()?;
@@ -223,13 +222,13 @@ impl Fs {
         let by = to - from;
         let mut next = Some(self.block_of(to));
         while let Some(at) = next {
-            let mut tx = Tx::begin_freeing(self, Op::Extents, TREE_BLOCKS)?;
+            let mut tx = Tx::begin_freeing(self, TREE_BLOCKS)?;
             let slot = tx.lock_inode(ino)?;
             let blocks = self.block_of(by).0;
             next = bmap::shift_down(&mut tx, slot, at, blocks, EXTENTS_A_STEP)?;
             tx.commit()?;
         }
-        let mut tx = Tx::begin_freeing(self, Op::Extents, TREE_BLOCKS)?;
+        let mut tx = Tx::begin_freeing(self, TREE_BLOCKS)?;
         let slot = tx.lock_inode(ino)?;
         let now = self.now();
         let core = tx.core_mut(slot);

@@ -92,7 +92,7 @@ impl Fs {
         if !in_reach(self.geo.fsb_ag(self.geo.log_start)) {
             return Ok(false);
         }
-        let mut tx = Tx::begin_freeing(&self, Op::Inode, 0)?;
+        let mut tx = Tx::begin_freeing_for(&self, Op::Inode, 0)?;
         if !take_tail(&mut tx, &new)? {
             return Ok(false);
         }

@@ -75,7 +75,7 @@ impl Fs {
                 ));
             }
             let blocks = dir::remove_blocks(&self.geo) + self.parent_blocks();
-            let mut tx = Tx::begin_freeing(self, Op::Remove(blocks), blocks)?;
+            let mut tx = Tx::begin_freeing_for(self, Op::Remove(blocks), blocks)?;
             let [dp, ip] = tx.lock_inodes([parent, ino])?;
             check_dir(tx.inode(dp))?;
             // Between the look-up and the locks the name may have come to mean another file.
@@ -91,7 +91,7 @@ impl Fs {
     /// found it earlier may put something into it between the steps, which goes too.
     pub(crate) fn inactivate(&self, ino: Ino) -> Result<()> {
         loop {
-            let mut tx = Tx::begin_freeing(self, Op::Free, 8)?;
+            let mut tx = Tx::begin_freeing_for(self, Op::Free, 8)?;
             let slot = tx.lock_inode(ino)?;
             if tx.inode(slot).core.nlink != 0 {
                 return Ok(());
@@ -114,7 +114,7 @@ impl Fs {
         // One at a time: taking an inode off its list may lock the one before it there.
         let _one = self.inactivation.lock();
         loop {
-            let mut tx = Tx::begin_freeing(self, Op::Free, 8)?;
+            let mut tx = Tx::begin_freeing_for(self, Op::Free, 8)?;
             let slot = tx.lock_inode(ino)?;
             if tx.inode(slot).core.nblocks != 0 {
                 return Ok(false);

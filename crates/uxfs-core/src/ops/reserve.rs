@@ -25,7 +25,7 @@ impl Fs {
     pub fn kernel_reserve(&self) -> Result<u64> {
         let mut total = 0;
         for ag in (0..self.geo.ag_count).map(AgNo) {
-            let mut tx = Tx::begin_freeing(self, Op::Inode, 0)?;
+            let mut tx = Tx::begin_freeing_for(self, Op::Inode, 0)?;
             tx.lock_ag(ag)?;
             let (agf, agi) = (tx.agf(ag), tx.agi(ag));
             let mut ask = 0;

@@ -92,7 +92,7 @@ impl Fs {
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let stored = names::stored(name)?;
         let blocks = attr::set_blocks(&self.geo, 0);
-        let mut tx = Tx::begin_freeing(self, Op::Attr(blocks), blocks)?;
+        let mut tx = Tx::begin_freeing_for(self, Op::Attr(blocks), blocks)?;
         let slot = tx.lock_inode(ino)?;
         guard::may_change(&tx.inode(slot).core)?;
         if !attr::remove(&mut tx, slot, stored.namespace, stored.name)? {

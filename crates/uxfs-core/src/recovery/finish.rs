@@ -13,7 +13,6 @@ use super::{Recovery, steps};
 use crate::alloc;
 use crate::error::Result;
 use crate::fs::Fs;
-use crate::journal::Op;
 use crate::tx::Tx;
 
 /// Inodes that are freed before what was done is made safe.
@@ -83,7 +82,7 @@ fn free_staged(fs: &Fs) -> Result<u64> {
     }
     for ag in (0..fs.geo.ag_count).map(AgNo) {
         loop {
-            let mut tx = Tx::begin_freeing(fs, Op::Extents, 8)?;
+            let mut tx = Tx::begin_freeing(fs, 8)?;
             tx.lock_ag(ag)?;
             let Some(len) = alloc::redo::free_staged(&mut tx, ag)? else { break };
             tx.commit()?;

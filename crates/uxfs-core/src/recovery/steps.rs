@@ -13,7 +13,6 @@ use crate::attr::{self, Namespace};
 use crate::bmap;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::journal::Op;
 use crate::tx::{InodeSlot, Tx};
 
 /// Blocks that a step's trees may grow by.
@@ -56,7 +55,7 @@ fn in_group(
     step: impl FnOnce(&mut Tx<'_>, AgNo, AgBlock, u32) -> Result<()>,
 ) -> Result<()> {
     let (ag, start, len) = place(fs, run)?;
-    let mut tx = Tx::begin_freeing(fs, Op::Extents, BLOCKS)?;
+    let mut tx = Tx::begin_freeing(fs, BLOCKS)?;
     tx.lock_ag(ag)?;
     step(&mut tx, ag, start, len)?;
     tx.commit()
@@ -86,7 +85,7 @@ fn on_inode(fs: &Fs, ino: Ino, blocks: u64) -> Result<(Tx<'_>, InodeSlot)> {
     if !fs.geo.ino_valid(ino) {
         return Err(bad("intent in the log", format!("inode {ino}")));
     }
-    let mut tx = Tx::begin_freeing(fs, Op::Extents, blocks)?;
+    let mut tx = Tx::begin_freeing(fs, blocks)?;
     let slot = tx.lock_inode(ino)?;
     Ok((tx, slot))
 }
@@ -204,7 +203,7 @@ fn on_both<'fs>(fs: &'fs Fs, intent: &ExchangeIntent) -> Result<(Tx<'fs>, [Inode
     if intent.inos.iter().any(|ino| !fs.geo.ino_valid(*ino)) {
         return Err(bad("intent in the log", format!("inodes {:?}", intent.inos)));
     }
-    let mut tx = Tx::begin_freeing(fs, Op::Extents, 2 * BLOCKS)?;
+    let mut tx = Tx::begin_freeing(fs, 2 * BLOCKS)?;
     let slots = tx.lock_inodes(intent.inos)?;
     for (slot, generation) in slots.iter().zip(intent.generations) {
         if tx.inode(*slot).core.generation != generation {
