@@ -237,9 +237,8 @@ fn the_smallest_log_is_enough() {
     ];
     for round in 0..setting("UXFS_ROUNDS", 1) {
         for (at, line) in lines.iter().enumerate() {
-            let mut journal = JournalOptions::default();
-            journal.chains =
-                [Chains::Apart, Chains::Together, Chains::Cut][(at + round as usize) % 3];
+            let chains = [Chains::Apart, Chains::Together, Chains::Cut][(at + round as usize) % 3];
+            let journal = JournalOptions { chains, ..JournalOptions::default() };
             storm(line, 64 << 20, base + 64 * round + 16 + at as u64, 500, Some(journal));
         }
     }
