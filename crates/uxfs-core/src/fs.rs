@@ -5,7 +5,7 @@
 //!    on another device and realtime data are for reading only.
 //! 2. `available` is what may still be reserved; `fdblocks` is what is free. Reservations that are
 //!    open make the first smaller than the second.
-//! 3. After [`Fs::shut_down`] nothing is written any more.
+//! 3. After [`Fs::shut_down`] nothing is written any more, and whatever needs an inode fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -110,6 +110,7 @@ pub struct Fs {
     icount: AtomicI64,
     ifree: AtomicI64,
     shutdown: Mutex<Option<String>>,
+    stopped: AtomicBool,
     /// What recovery did when the volume was opened, if its log was dirty.
     pub(crate) recovery: Option<Recovery>,
     /// Some inode got its first attribute: the superblock's version has to say so.
@@ -195,6 +196,7 @@ impl Fs {
                     buffer: journal.buffer_for(sb.logsunit.get())?,
                     uuid: sb.uuid,
                 };
+                let journal = journal.with_fua(dev.has_fua());
                 Some(Journal::new(&geo, place, shape, journal, seed))
             }
             _ => None,
@@ -218,6 +220,7 @@ impl Fs {
             icount: AtomicI64::new(icount as i64),
             ifree: AtomicI64::new(ifree as i64),
             shutdown: Mutex::new(None),
+            stopped: AtomicBool::new(false),
             recovery: None,
             attr_bit: AtomicBool::new(false),
             marked: Mutex::new(options.resuming),
@@ -248,6 +251,11 @@ impl Fs {
     /// What was done since the volume was opened.
     pub fn stats(&self) -> Stats {
         self.counts.read()
+    }
+
+    /// How changes are logged; `None` without a journal.
+    pub fn journal_options(&self) -> Option<&JournalOptions> {
+        self.options.journal.as_ref().filter(|_| self.journal.is_some())
     }
 
     /// The device.
@@ -400,6 +408,9 @@ impl Fs {
     }
 
     pub(crate) fn check_running(&self) -> Result<()> {
+        if !self.stopped.load(Ordering::Acquire) {
+            return Ok(());
+        }
         match &*self.shutdown.lock() {
             Some(why) => Err(Error::Shutdown(why.clone())),
             None => Ok(()),
@@ -409,6 +420,7 @@ impl Fs {
     /// Stops all further changes and writes: something failed in the midst of a change.
     pub(crate) fn shut_down(&self, why: impl Into<String>) {
         self.shutdown.lock().get_or_insert(why.into());
+        self.stopped.store(true, Ordering::Release);
     }
 }
 

@@ -130,8 +130,9 @@ impl Inodes {
     /// The inode, from memory or from the volume; it may be a free one.
     ///
     /// # Errors
-    /// If there can be no such inode, or it cannot be read or is damaged.
+    /// If there can be no such inode, or it cannot be read or is damaged; [`Error::Shutdown`].
     pub fn get(&self, fs: &Fs, ino: Ino) -> Result<InodeRef> {
+        fs.check_running()?;
         loop {
             if let Some(slot) = self.shard(ino).lock().slots.get_mut(&ino.0) {
                 slot.used = true;

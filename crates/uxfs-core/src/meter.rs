@@ -82,6 +82,10 @@ impl BlockDev for Metered {
         self.dev.write_bulk_at(offset, data)
     }
 
+    fn has_fua(&self) -> bool {
+        self.dev.has_fua()
+    }
+
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         if !self.barrier {
             self.counts.flushes_left_out.one();

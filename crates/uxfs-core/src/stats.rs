@@ -127,8 +127,12 @@ macro_rules! counters {
 
 impl Counts {
     /// A transaction ended.
-    pub(crate) fn transaction(&self, empty: bool) {
-        if empty { self.trans_empty.one() } else { self.trans_async.one() }
+    pub(crate) fn transaction(&self, empty: bool, sync: bool) {
+        match (empty, sync) {
+            (true, _) => self.trans_empty.one(),
+            (false, true) => self.trans_sync.one(),
+            (false, false) => self.trans_async.one(),
+        }
     }
 }
 

@@ -39,7 +39,7 @@ use crate::defer::Deferred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{InodeRef, InodeState};
-use crate::journal::{Journal, Op};
+use crate::journal::{Context, Journal, Op, Single};
 use chain::Chain;
 
 /// Granularity at which changes to buffers are recorded: that of XFS' log.
@@ -548,6 +548,9 @@ impl<'fs> Tx<'fs> {
 
     /// Hands over what was changed; `goes_on` if the chain has steps to do after it.
     fn settle(&mut self, goes_on: bool) {
+        for entry in self.inodes.iter_mut().filter(|entry| !entry.changed.is_empty()) {
+            entry.guard.core.changecount = entry.guard.core.changecount.wrapping_add(1);
+        }
         if let Some(journal) = &self.fs.journal {
             self.log(journal, goes_on);
         }
@@ -566,7 +569,6 @@ impl<'fs> Tx<'fs> {
         }
         for entry in &mut self.inodes {
             if !entry.changed.is_empty() {
-                entry.guard.core.changecount = entry.guard.core.changecount.wrapping_add(1);
                 self.fs.inodes.mark_dirty(&entry.cell, &mut entry.guard);
             }
             entry.before = None;
@@ -588,7 +590,7 @@ impl<'fs> Tx<'fs> {
     /// Takes what changed into the gathering checkpoint.
     fn log(&mut self, journal: &Journal, goes_on: bool) {
         let empty = self.bufs.is_empty() && self.inodes.iter().all(|i| i.changed.is_empty());
-        self.fs.counts.transaction(empty);
+        self.fs.counts.transaction(empty, journal.wsync());
         let mut context = journal.context();
         let context = &mut *context;
         for entry in &self.bufs {
@@ -622,6 +624,7 @@ impl<'fs> Tx<'fs> {
             context.superblock();
         }
         self.tell_steps(context, goes_on);
+        self.log_single(journal, context);
         let seq = context.seq.0;
         for (ag, start, len) in self.freed.drain(..) {
             if let Some((_, state)) = self.ags.iter_mut().find(|(held, _)| *held == ag) {
@@ -631,6 +634,17 @@ impl<'fs> Tx<'fs> {
         if !journal.committed(context, &mut self.promised) {
             self.fs.counts.logspace_overruns.one();
         }
+    }
+
+    /// Where each transaction is logged by itself, writes what this one changed.
+    fn log_single(&self, journal: &Journal, context: &mut Context) {
+        let Some(mut single) = Single::begin(self.fs, journal, context) else { return };
+        let changed = |entry: &&TxBuf| !entry.stale && entry.chunks.iter().any(|word| *word != 0);
+        self.bufs.iter().filter(changed).for_each(|entry| single.buffer(&entry.buf));
+        let lives =
+            |entry: &&TxInode| !entry.changed.is_empty() && !journal.dead.contains(&entry.cell);
+        self.inodes.iter().filter(lives).for_each(|entry| single.inode(&entry.guard));
+        single.end();
     }
 
     /// Notes that blocks were given back to a held group's free space.

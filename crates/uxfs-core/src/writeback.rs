@@ -59,9 +59,8 @@ impl Fs {
         if self.options.read_only {
             return Ok(());
         }
-        if let Some(journal) = &self.journal {
-            self.check_running()?;
-            return self.close_journal(journal);
+        if self.journal.is_some() {
+            return self.settle();
         }
         self.sync()?;
         if self.options.unfinished {
@@ -92,7 +91,11 @@ impl Fs {
 
     /// Drives the journal if something is due, and sends objects home if too much is not.
     fn balance_journal(&self, journal: &crate::journal::Journal) -> Result<()> {
-        self.drive_on(journal)?;
+        if journal.wsync() {
+            self.wait(self.ticket())?;
+        } else {
+            self.drive_on(journal)?;
+        }
         let (live, _) = journal.load();
         if self.much_dirty() || live > journal.comfortable() {
             return self.settle_journal(journal);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use uxfs::clock::Clock;
 use uxfs::disk::BlockDev;
 use uxfs::format::timestamp::Timestamp;
-use uxfs::journal::{Chains, JournalOptions};
+use uxfs::journal::{Chains, JournalOptions, LogMode};
 use uxfs::{Fs, OpenOptions, mkfs};
 use uxfs_check::{CheckOptions, Severity};
 
@@ -125,6 +125,12 @@ fn options(rng: &mut Rng) -> OpenOptions {
     let mut journal = JournalOptions { buffer, ..JournalOptions::default() };
     journal.pipeline.size_max = [4 << 10, 32 << 10, 256 << 10][rng.below(3) as usize];
     journal.chains = [Chains::Together, Chains::Apart, Chains::Cut][rng.below(3) as usize];
+    journal.pipeline.fua = rng.one_in(2);
+    journal.buffers = 2 + rng.below(7) as u32;
+    journal.wsync = rng.one_in(8);
+    if rng.one_in(3) {
+        journal.mode = LogMode::Immediate;
+    }
     options.journal = Some(journal);
     options
 }

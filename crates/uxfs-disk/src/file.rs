@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::ReadWriteFlags;
 
 use crate::{BlockDev, DIRECT_ALIGN, lock};
 
@@ -140,6 +141,33 @@ impl BlockDev for FileDev {
         self.write_at(offset, data)
     }
 
+    fn has_fua(&self) -> bool {
+        true
+    }
+
+    fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        // The host writes only these bytes through, not all that waits in its page cache.
+        let (mut rest, mut at) = (data, offset);
+        while !rest.is_empty() {
+            let slices = [IoSlice::new(rest)];
+            match rustix::io::pwritev2(&self.file, &slices, at, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(done) => {
+                    rest = &rest[done..];
+                    at += done as u64;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                // Hosts without it.
+                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                    self.write_at(at, rest)?;
+                    return self.flush();
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
     }
@@ -206,6 +234,10 @@ mod tests {
         let mut back = vec![0; all.len()];
         dev.read_at(100, &mut back).unwrap();
         assert_eq!(back, all);
+        dev.write_fua_at(40_000, &all[..9000]).unwrap();
+        let mut forced = vec![0; 9000];
+        dev.read_at(40_000, &mut forced).unwrap();
+        assert_eq!(forced, all[..9000]);
         dev.zero(100, 50).unwrap();
         dev.read_at(100, &mut back[..60]).unwrap();
         assert!(back[..50].iter().all(|b| *b == 0));

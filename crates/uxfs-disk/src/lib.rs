@@ -71,8 +71,13 @@ pub trait BlockDev: Send + Sync {
         self.write_at(offset, data)
     }
 
+    /// Does [`BlockDev::write_fua_at`] cost less than a write and a flush?
+    fn has_fua(&self) -> bool {
+        false
+    }
+
     /// Writes `data` and returns once it is on stable storage, by force-unit-access where the
-    /// device has it.
+    /// device has it. Says nothing about what was written before.
     ///
     /// # Errors
     /// As [`BlockDev::write_at`] and [`BlockDev::flush`].

@@ -80,6 +80,10 @@ impl BlockDev for Slice {
         self.dev.write_bulk_at(self.place(offset, data.len() as u64)?, data)
     }
 
+    fn has_fua(&self) -> bool {
+        self.dev.has_fua()
+    }
+
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.dev.write_fua_at(self.place(offset, data.len() as u64)?, data)
     }

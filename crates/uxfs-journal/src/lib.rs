@@ -7,16 +7,18 @@
 //!   and the lab, with a simulated clock and simulated devices, where a run is a function of its
 //!   seed.
 //! - [`Space`] keeps account of the log: how much of it is live, promised, and free.
-//!
+//! - [`Keeper`] decides what is done though nobody asks: old commits, a full log, an idle one.
 //! - [`Records`] cuts regions into log records.
 //!
 //! Nothing here knows what a checkpoint holds.
 
+mod keeper;
 mod pipeline;
 mod records;
 mod space;
 mod time;
 
+pub use keeper::{Chore, Keeper, Keeping, Seen};
 pub use pipeline::{Action, Failure, Generation, Need, Options, Pipeline, Seq};
 pub use records::{Records, Sealed, Shape};
 pub use space::Space;

@@ -156,6 +156,19 @@ impl<W> Pipeline<W> {
         self.actions.pop_front()
     }
 
+    /// Is there something to do?
+    pub fn has_actions(&self) -> bool {
+        !self.actions.is_empty()
+    }
+
+    /// Does nothing gather, and is nothing on its way?
+    pub fn is_quiet(&self) -> bool {
+        self.since.is_none()
+            && self.flight.is_none()
+            && self.flushing.is_none()
+            && self.actions.is_empty()
+    }
+
     /// The checkpoint that gathers.
     pub fn gathering(&self) -> Seq {
         self.gathering
@@ -164,6 +177,11 @@ impl<W> Pipeline<W> {
     /// The last checkpoint with anything in it: what must be durable for everything to be.
     pub fn last(&self) -> Seq {
         if self.since.is_some() { self.gathering } else { Seq(self.gathering.0 - 1) }
+    }
+
+    /// Bytes in the checkpoint that gathers, at most.
+    pub fn gathered(&self) -> u64 {
+        self.gathered
     }
 
     /// The last durable checkpoint.

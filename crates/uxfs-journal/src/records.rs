@@ -14,6 +14,11 @@ use uxfs_format::log::{
 };
 use uxfs_format::{BASIC_BLOCK, Lsn};
 
+/// Records before the head that recovery's search looks through for one that did not arrive whole.
+const SEEN_RECORDS: u32 = 8;
+/// Bytes, likewise.
+const SEEN_BYTES: usize = 2 << 20;
+
 /// What all records of a mount have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -164,6 +169,15 @@ impl Records {
         self.bytes[self.header..self.header + TRANS_HEADER_LEN].copy_from_slice(&header);
     }
 
+    /// Bytes of the log that the records take as they are now.
+    pub fn sealed_len(&self) -> u64 {
+        if self.ops == 0 {
+            return self.start as u64;
+        }
+        let unit = self.shape.unit.max(BASIC_BLOCK as u32) as usize;
+        (self.start + (self.bytes.len() - self.start).next_multiple_of(unit)) as u64
+    }
+
     /// The one operation of the record that ends a mount.
     pub fn unmount(&mut self, tid: u32) {
         let len = UNMOUNT_PAYLOAD.len() as u32;
@@ -209,17 +223,24 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// Cuts the records into parts of whole records, of at most `most` bytes where a record is not
-    /// longer than that.
-    pub fn parts(&self, most: usize) -> Vec<Range<usize>> {
-        let mut parts: Vec<Range<usize>> = Vec::new();
+    /// Cuts the records into parts of whole records: of at most `count` records, and of at most
+    /// `most` bytes where a record is not longer than that. No part is more than recovery's search
+    /// for the head sees through: 8 records, and 2 MiB.
+    pub fn parts(&self, count: u32, most: usize) -> Vec<Range<usize>> {
+        let mut parts: Vec<(u32, Range<usize>)> = Vec::new();
         for Record { bytes, .. } in &self.records {
             match parts.last_mut() {
-                Some(part) if bytes.end - part.start <= most => part.end = bytes.end,
-                _ => parts.push(bytes.clone()),
+                Some((records, part)) if *records < count && bytes.end - part.start <= most => {
+                    part.end = bytes.end;
+                    *records += 1;
+                }
+                _ => parts.push((1, bytes.clone())),
             }
         }
-        parts
+        for (records, part) in &parts {
+            assert!(*records <= SEEN_RECORDS && part.len() <= SEEN_BYTES, "{records} records");
+        }
+        parts.into_iter().map(|(_, part)| part).collect()
     }
 
     /// Number of records.
@@ -260,7 +281,9 @@ mod tests {
                 regions.push(region);
             }
             records.commit();
+            let expected = records.sealed_len();
             let sealed = records.seal(head, head, None);
+            assert_eq!(sealed.bytes.len() as u64, expected);
             assert!(sealed.bytes.len() as u64 <= shape.most_bytes(1, 300, bytes));
             let mut found: Vec<Vec<u8>> = Vec::new();
             let mut flags = Vec::new();
@@ -285,7 +308,7 @@ mod tests {
             assert_eq!(flags.first(), Some(&OpFlags::START));
             assert_eq!(flags.last(), Some(&OpFlags::COMMIT));
             assert_eq!(found[2..302], regions[..]);
-            let parts = sealed.parts(1 << 20);
+            let parts = sealed.parts(8, 1 << 20);
             assert_eq!(parts.first().map(|p| p.start), Some(0));
             assert_eq!(parts.last().map(|p| p.end), Some(sealed.bytes.len()));
             assert!(parts.windows(2).all(|p| p[0].end == p[1].start));

@@ -18,16 +18,14 @@ pub(crate) struct Ail {
 }
 
 impl Ail {
-    /// A checkpoint at `position` that logged the object is durable. Was it active before?
-    pub(crate) fn insert(&mut self, position: u64, handle: Handle) -> bool {
+    /// A checkpoint at `position` that logged the object is durable.
+    pub(crate) fn insert(&mut self, position: u64, handle: Handle) {
         let key = handle.key();
-        let before = self.objects.insert(key, (position, handle));
-        if let Some((old, _)) = &before {
-            debug_assert!(*old <= position, "{key:?} moves back in the log");
-            self.order.remove(&(*old, key));
+        if let Some((old, _)) = self.objects.insert(key, (position, handle)) {
+            debug_assert!(old <= position, "{key:?} moves back in the log");
+            self.order.remove(&(old, key));
         }
         self.order.insert((position, key));
-        before.is_some()
     }
 
     /// The object is home, or is no more. One that took its place stays.

@@ -10,11 +10,13 @@
 
 use std::collections::BTreeMap;
 
+use uxfs_format::inode::CORE_LEN;
 use uxfs_format::log::{CHUNK, DoneItem, Icreate, IntentItem};
 use uxfs_format::verify::BufKind;
 use uxfs_format::{Daddr, Ino};
 use uxfs_journal::{Seq, Shape};
 
+use super::immediate::Filling;
 use crate::buf::BufRef;
 use crate::inode::{InodeRef, InodeState};
 use crate::tx::Changed;
@@ -101,8 +103,16 @@ pub(crate) struct Context {
     pub(crate) intents: BTreeMap<u64, IntentItem>,
     /// Steps that an earlier checkpoint announced, and that are done.
     pub(crate) dones: Vec<DoneItem>,
+    /// Steps that formatted transactions of it announced, and that they say are done.
+    pub(super) told: (Vec<u64>, Vec<u64>),
     /// Promised of the log for what is in it.
     pub(crate) promised: u64,
+    /// With immediate logging, the log buffers that fill with transactions.
+    pub(crate) filling: Option<Filling>,
+    /// The superblock changed in the transaction that is being taken in.
+    pub(super) superblock_now: bool,
+    /// Objects that were in the log already and not home, and bytes of them that were.
+    pub(super) relogged: (u64, u64),
     superblock: bool,
     regions: u64,
     bytes: u64,
@@ -110,7 +120,7 @@ pub(crate) struct Context {
 
 impl Context {
     /// An empty one.
-    pub(crate) fn new(seq: Seq) -> Self {
+    pub(crate) fn new(seq: Seq, filling: Option<Filling>) -> Self {
         Self {
             seq,
             objects: Vec::new(),
@@ -120,7 +130,11 @@ impl Context {
             gone: Vec::new(),
             intents: BTreeMap::new(),
             dones: Vec::new(),
+            told: (Vec::new(), Vec::new()),
             promised: 0,
+            filling,
+            superblock_now: false,
+            relogged: (0, 0),
             superblock: false,
             regions: 0,
             bytes: 0,
@@ -130,6 +144,7 @@ impl Context {
     /// Is there nothing in it?
     pub(crate) fn is_empty(&self) -> bool {
         self.objects.is_empty()
+            && self.filling.as_ref().is_none_or(|filling| filling.count == 0)
             && self.chunks.is_empty()
             && self.cancelled.is_empty()
             && self.values.is_empty()
@@ -164,12 +179,16 @@ impl Context {
         if log.chunks.len() < chunks.len() {
             log.chunks.resize(chunks.len(), 0);
         }
-        let mut added = 0;
-        let mut all = 0;
+        let (mut added, mut all, mut before) = (0, 0, 0);
         for (known, more) in log.chunks.iter_mut().zip(chunks) {
+            before += u64::from(known.count_ones());
             added += u64::from((more & !*known).count_ones());
             *known |= more;
             all += u64::from(known.count_ones());
+        }
+        if before > 0 && (new || self.filling.is_some()) {
+            self.relogged.0 += 1;
+            self.relogged.1 += before * CHUNK as u64;
         }
         if new {
             let pieces = buf.pieces().len() as u64;
@@ -206,6 +225,10 @@ impl Context {
         unlinked: bool,
     ) {
         let log = &mut state.log;
+        if !log.parts.is_empty() && (self.filling.is_some() || log.changed != self.seq.0) {
+            self.relogged.0 += 1;
+            self.relogged.1 += CORE_LEN as u64;
+        }
         log.parts |= parts;
         log.unlinked |= unlinked;
         if log.changed != self.seq.0 {
@@ -249,6 +272,7 @@ impl Context {
 
     /// The superblock changed in more than its counters.
     pub(crate) fn superblock(&mut self) {
+        self.superblock_now = true;
         if !core::mem::replace(&mut self.superblock, true) {
             self.objects.push(Handle::Superblock);
             self.regions += 2;
@@ -256,9 +280,17 @@ impl Context {
         }
     }
 
+    /// What was taken in has been formatted.
+    pub(super) fn formatted(&mut self) {
+        (self.regions, self.bytes) = (0, 0);
+    }
+
     /// Most bytes of the log that it takes.
     pub(crate) fn most_bytes(&self, shape: &Shape) -> u64 {
-        shape.most_bytes(1, self.regions, self.bytes)
+        match &self.filling {
+            Some(filling) => filling.records.sealed_len(),
+            None => shape.most_bytes(1, self.regions, self.bytes),
+        }
     }
 }
 

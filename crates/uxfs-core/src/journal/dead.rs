@@ -29,7 +29,7 @@ impl Dead {
     }
 
     /// Was its chunk given back?
-    pub(super) fn contains(&self, cell: &InodeRef) -> bool {
+    pub(crate) fn contains(&self, cell: &InodeRef) -> bool {
         self.cells.lock().contains_key(&place(cell))
     }
 }

@@ -11,10 +11,11 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use uxfs_format::verify;
+use uxfs_format::verify::{self, BufKind};
 use uxfs_journal::{Action, Failure, Need, Records, Sealed, Seq};
 
 use super::context::{Context, Handle};
+use super::immediate::Filling;
 use super::{Journal, State, Waiter, items};
 use crate::buf::Run;
 use crate::error::{Error, Result};
@@ -38,6 +39,11 @@ impl Driver {
     /// Position of the last record written.
     pub(super) fn last(&self) -> Option<u64> {
         self.last
+    }
+
+    /// A record was written at this position.
+    pub(super) fn wrote(&mut self, position: u64) {
+        self.last = Some(position);
     }
 }
 
@@ -97,6 +103,7 @@ impl Fs {
             drop(driver);
             state = journal.state.lock();
             journal.told.notify_all();
+            journal.nudge.notify_one();
             stepped?;
         }
     }
@@ -159,28 +166,20 @@ impl Fs {
 
     /// Takes what gathered and makes log records of it.
     fn cut(&self, journal: &Journal, driver: &mut Driver, seq: Seq) -> Result<()> {
-        let mut records = Records::new(journal.shape, core::mem::take(&mut driver.spare));
-        let tid = journal.next_tid.fetch_add(0x9e37_79b9, Ordering::Relaxed) as u32;
-        let context = {
-            let _alone = self.gate.write();
-            let next = Context::new(Seq(seq.0 + 1));
-            let context = core::mem::replace(&mut *journal.context.lock(), next);
-            debug_assert_eq!(context.seq, seq, "the pipeline and the engine count alike");
-            if !context.is_empty() {
-                items::write(self, journal, &context, &mut records, tid)?;
-            }
-            context
-        };
+        let (context, records) = self.take(journal, core::mem::take(&mut driver.spare), seq)?;
         let values = !context.values.is_empty();
-        self.write_values(&context)?;
+        self.write_values(&context, journal.immediate())?;
         let (head, tail) = {
             let state = journal.state.lock();
             (state.space.head(), state.space.tail())
         };
         let sealed = records.seal(head, tail, driver.last);
-        self.counts.checkpoints.add(u64::from(sealed.count() > 0));
+        let single = u64::from(sealed.count() > 0);
+        self.counts.checkpoints.add(context.filling.as_ref().map_or(single, |f| f.count));
         self.counts.items.add(context.objects.len() as u64);
-        let parts = sealed.parts(PART_MAX);
+        self.counts.items_relogged.add(context.relogged.0);
+        self.counts.bytes_relogged.add(context.relogged.1);
+        let parts = sealed.parts(journal.options.buffers, PART_MAX);
         driver.last = (sealed.count() > 0).then_some(sealed.last).or(driver.last);
         let mut state = journal.state.lock();
         state.space.write(sealed.bytes.len() as u64, context.promised);
@@ -189,20 +188,47 @@ impl Fs {
         }
         state.pipeline.cut(journal.now(), parts.len() as u32);
         drop(state);
-        let Context { objects, gone, intents, dones, .. } = context;
-        let intents = intents.into_keys().collect();
-        let dones = dones.into_iter().map(|done| done.id).collect();
+        let Context { objects, gone, intents, dones, told, .. } = context;
+        let intents = told.0.into_iter().chain(intents.into_keys()).collect();
+        let dones = told.1.into_iter().chain(dones.into_iter().map(|done| done.id)).collect();
         let sealed = Some(sealed);
         driver.flight = Some(Flight { seq, objects, gone, intents, dones, sealed, parts, head });
         Ok(())
     }
 
+    /// Takes what gathered, and the records of it. `spare` is memory for records.
+    fn take(&self, journal: &Journal, spare: Vec<u8>, seq: Seq) -> Result<(Context, Records)> {
+        if journal.immediate() {
+            let filling = Filling::new(journal.shape, spare);
+            let next = Context::new(Seq(seq.0 + 1), Some(filling));
+            let mut context = core::mem::replace(&mut *journal.context.lock(), next);
+            debug_assert_eq!(context.seq, seq, "the pipeline and the engine count alike");
+            let filling = context.filling.as_mut();
+            let filling = filling.ok_or(Error::Invalid("no log buffers are filling"))?;
+            if let Some(error) = filling.failed.take() {
+                return Err(error);
+            }
+            let empty = Records::new(journal.shape, Vec::new());
+            let records = core::mem::replace(&mut filling.records, empty);
+            return Ok((context, records));
+        }
+        let mut records = Records::new(journal.shape, spare);
+        let _alone = self.gate.write();
+        let next = Context::new(Seq(seq.0 + 1), None);
+        let context = core::mem::replace(&mut *journal.context.lock(), next);
+        debug_assert_eq!(context.seq, seq, "the pipeline and the engine count alike");
+        if !context.is_empty() {
+            items::write(self, journal, &context, &mut records, journal.tid())?;
+        }
+        Ok((context, records))
+    }
+
     /// Remote attribute values go home before the checkpoint that shows them is written.
-    fn write_values(&self, context: &Context) -> Result<()> {
+    fn write_values(&self, context: &Context, dead_too: bool) -> Result<()> {
         let mut run = Run::default();
         for buf in &context.values {
             let mut content = buf.content.write();
-            if content.log.died == 0 {
+            if content.kind == BufKind::AttrRemote && (dead_too || content.log.died == 0) {
                 let kind = content.kind;
                 verify::check(&content.bytes, kind, buf.daddr(), &self.geo)?;
                 verify::stamp_checksum(&mut content.bytes, kind);
@@ -266,8 +292,7 @@ impl Fs {
         let mut state = journal.state.lock();
         // What died is taken out again; what took its place came after it.
         for object in flight.objects {
-            let again = state.ail.insert(flight.head, object);
-            self.counts.items_relogged.add(u64::from(again));
+            state.ail.insert(flight.head, object);
         }
         for object in &flight.gone {
             state.ail.remove(object);

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{Lsn, inode as disk_inode};
-use uxfs_journal::{Generation, Need, Records, Seq};
+use uxfs_journal::{Generation, Need, Seq};
 
 use super::Journal;
 use super::context::Handle;
@@ -39,6 +39,7 @@ impl Fs {
     /// the tail.
     pub(super) fn go_home(&self, journal: &Journal, until: u64) -> Result<()> {
         let _one = journal.home.lock();
+        self.check_running()?;
         let targets = journal.state.lock().ail.below(until);
         if targets.is_empty() {
             return Ok(());
@@ -203,31 +204,6 @@ impl Fs {
             self.move_tail(&mut state, head);
         }
         journal.happened(&mut state);
-    }
-
-    /// Everything that is logged goes home, and the log is left clean.
-    pub(crate) fn close_journal(&self, journal: &Journal) -> Result<()> {
-        loop {
-            let last = {
-                let state = journal.state.lock();
-                Need { seq: state.pipeline.last(), data: state.pipeline.data_written() }
-            };
-            self.wait_for(journal, last)?;
-            if journal.load().1 == 0 {
-                break;
-            }
-            self.go_home(journal, u64::MAX)?;
-        }
-        self.put_superblock_home()?;
-        self.flush_device()?;
-        let head = journal.state.lock().space.head();
-        let mut records = Records::new(journal.shape, Vec::new());
-        records.unmount(journal.next_tid.load(Ordering::Relaxed) as u32);
-        let last = journal.driver.lock().last();
-        let sealed = records.seal(head, head, last);
-        self.write_log(journal, head, &sealed.bytes, false)?;
-        journal.state.lock().space.finish(sealed.bytes.len() as u64);
-        self.flush_device()
     }
 
     /// Waits until nothing is left to do but what new transactions bring: all is home.

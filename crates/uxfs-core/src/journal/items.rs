@@ -54,14 +54,19 @@ pub(super) fn write(
         records.region(&done.encode());
     }
     for (daddr, len) in context.cancelled.keys() {
-        records.region(&BufItem::cancel(*daddr, *len).encode());
+        cancel(*daddr, *len, records);
     }
     records.commit();
     Ok(())
 }
 
+/// The item that cancels a buffer.
+pub(super) fn cancel(daddr: Daddr, len: usize, records: &mut Records) {
+    records.region(&BufItem::cancel(daddr, len).encode());
+}
+
 /// A buffer's item for each of its pieces that changed.
-fn buffer(buf: &BufRef, records: &mut Records) {
+pub(super) fn buffer(buf: &BufRef, records: &mut Records) {
     let content = buf.read();
     if content.log.died != 0 || content.kind == BufKind::InodeCluster {
         return;
@@ -87,7 +92,7 @@ fn buffer(buf: &BufRef, records: &mut Records) {
 }
 
 /// The superblock's item.
-fn superblock(fs: &Fs, records: &mut Records) {
+pub(super) fn superblock(fs: &Fs, records: &mut Records) {
     let sector = fs.edit_superblock(|_| {});
     let mut item = BufItem::new(BufType::Superblock, Daddr(0), sector.len());
     (0..SUPERBLOCK_LOGGED / CHUNK).for_each(|chunk| item.set_chunk(chunk));
@@ -96,7 +101,7 @@ fn superblock(fs: &Fs, records: &mut Records) {
 }
 
 /// An inode's item, and that of its place in a list of unlinked ones.
-fn inode(fs: &Fs, state: &InodeState, records: &mut Records) -> Result<()> {
+pub(super) fn inode(fs: &Fs, state: &InodeState, records: &mut Records) -> Result<()> {
     let (daddr, offset) = inode::locate(&fs.geo, state.ino);
     let cluster = (fs.geo.cluster_blocks() << fs.geo.block_log) as usize;
     let mut raw = [0; CORE_LEN];

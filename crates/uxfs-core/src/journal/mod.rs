@@ -26,34 +26,43 @@ mod context;
 mod dead;
 mod drive;
 mod home;
+mod immediate;
 mod intents;
 mod items;
 mod options;
 mod parked;
 pub(crate) mod reserve;
 mod room;
+mod service;
+mod settle;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use uxfs_format::{Daddr, Geometry};
-use uxfs_journal::{Failure, Generation, Need, Options, Pipeline, Seq, Shape, Space, Time};
+use uxfs_journal::{Generation, Need, Options, Pipeline, Seq, Shape, Space, Time};
 
 pub(crate) use busy::Busy;
 pub(crate) use context::Context;
+pub(crate) use immediate::Single;
 pub use intents::Chains;
 pub(crate) use intents::{done, intent};
 pub use options::{JournalOptions, LogMode};
 pub(crate) use reserve::Op;
 pub(crate) use room::{Attempt, Turn};
+pub use service::Service;
+pub use uxfs_journal::{Failure, Keeping, Options as PipelineOptions};
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use ail::Ail;
 use dead::Dead;
 use drive::Driver;
+use immediate::Filling;
 use parked::Parked;
 use reserve::Reserve;
 use room::Queue;
@@ -75,6 +84,8 @@ struct State {
     space: Space,
     ail: Ail,
     queue: Queue,
+    /// Somebody wants no transaction to begin.
+    held_back: u32,
 }
 
 /// What a clean log tells the next writer.
@@ -91,11 +102,18 @@ pub(crate) struct LogPlace {
 /// The journal of an open volume.
 pub(crate) struct Journal {
     shape: Shape,
+    options: JournalOptions,
+    /// Bytes that may gather, where log buffers are limited, until those on their way are down.
+    filling_max: u64,
     start: Daddr,
     begun: Instant,
     context: Mutex<Context>,
     state: Mutex<State>,
     told: Condvar,
+    /// Wakes the service.
+    nudge: Condvar,
+    /// Is there a service?
+    served: AtomicBool,
     driver: Mutex<Driver>,
     home: Mutex<()>,
     durable: AtomicU64,
@@ -121,19 +139,28 @@ impl Journal {
     ) -> Self {
         // A checkpoint may be cut a transaction late, and must fit the log together with one that
         // is on its way and those transactions that are open.
-        let size_max = options.pipeline.size_max.min(shape.length / 8);
+        let immediate = options.mode == LogMode::Immediate;
+        let wanted = match immediate {
+            true => immediate::half(options.buffers, shape.buffer),
+            false => options.pipeline.size_max,
+        };
+        let size_max = wanted.min(shape.length / 8);
         let pipeline = Pipeline::new(Options { size_max, ..options.pipeline });
+        let filling = immediate.then(|| Filling::new(shape, Vec::new()));
         let head = u64::from(place.cycle) * shape.length + u64::from(place.block) * 512;
         let space = Space::new(shape.length, head);
         Self {
-            context: Mutex::new(Context::new(pipeline.gathering())),
+            context: Mutex::new(Context::new(pipeline.gathering(), filling)),
             state: Mutex::new(State {
                 pipeline,
                 space,
                 ail: Ail::default(),
                 queue: Queue::default(),
+                held_back: 0,
             }),
             told: Condvar::new(),
+            nudge: Condvar::new(),
+            served: AtomicBool::new(false),
             driver: Mutex::default(),
             home: Mutex::default(),
             durable: AtomicU64::new(0),
@@ -149,7 +176,24 @@ impl Journal {
             begun: Instant::now(),
             start: place.start,
             shape,
+            options,
+            filling_max: 2 * size_max,
         }
+    }
+
+    /// Is each transaction logged by itself?
+    fn immediate(&self) -> bool {
+        self.options.mode == LogMode::Immediate
+    }
+
+    /// Is every change to be durable before its call returns?
+    pub(crate) fn wsync(&self) -> bool {
+        self.options.wsync
+    }
+
+    /// The number of the next transaction of the log.
+    pub(crate) fn tid(&self) -> u32 {
+        self.next_tid.fetch_add(0x9e37_79b9, Ordering::Relaxed) as u32
     }
 
     fn now(&self) -> Time {
@@ -193,7 +237,9 @@ impl Journal {
         }
         *promised -= added;
         context.promised += added;
+        let first = state.pipeline.alarm().is_none();
         state.pipeline.commit(now, added);
+        self.nudge_if(&state, first);
         self.happened(&mut state);
         enough
     }
@@ -215,6 +261,15 @@ impl Fs {
         let Some(journal) = &self.journal else { return Ticket(Need::default()) };
         let state = journal.state.lock();
         Ticket(Need { seq: state.pipeline.last(), data: state.pipeline.data_written() })
+    }
+
+    /// Does what `call` does, and gives a ticket for it besides its result.
+    ///
+    /// # Errors
+    /// Those of `call`.
+    pub fn ticketed<R>(&self, call: impl FnOnce(&Self) -> Result<R>) -> Result<(R, Ticket)> {
+        let result = call(self)?;
+        Ok((result, self.ticket()))
     }
 
     /// Is everything that the ticket stands for on stable storage?
@@ -271,9 +326,12 @@ impl Journal {
         (state.space.live(), state.ail.len())
     }
 
-    /// Bytes of the log in which a writer may run ahead before objects go home.
+    /// Bytes of the log in which a writer may run ahead before it sends objects home itself.
     pub(crate) fn comfortable(&self) -> u64 {
-        self.shape.length / 2
+        match self.served.load(Ordering::Relaxed) {
+            true => self.shape.length / 4 * 3,
+            false => self.shape.length / 2,
+        }
     }
 
     /// Is what `need` names durable, and its objects active?
@@ -290,6 +348,7 @@ impl Journal {
         fs.shut_down(why);
         self.told.notify_all();
         self.happened(&mut self.state.lock());
+        self.nudge.notify_all();
         now_told
     }
 }

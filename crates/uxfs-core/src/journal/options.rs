@@ -92,6 +92,12 @@ impl JournalOptions {
         Ok(true)
     }
 
+    /// Uses force-unit-access if the device has it.
+    pub(crate) fn with_fua(mut self, has: bool) -> Self {
+        self.pipeline.fua |= has;
+        self
+    }
+
     /// Bytes of a log buffer on a volume whose log has this stripe unit.
     ///
     /// # Errors

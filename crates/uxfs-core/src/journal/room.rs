@@ -149,12 +149,30 @@ impl Fs {
     pub(crate) fn promise_bytes(&self, bytes: u64) -> Result<u64> {
         let Some(journal) = &self.journal else { return Ok(0) };
         self.counts.try_logspace.one();
+        journal.await_release();
+        self.await_buffers(journal)?;
         loop {
             match journal.try_promise(None, bytes)? {
                 Attempt::Granted => return Ok(bytes),
                 Attempt::Wait(events) => self.await_log_room(journal, events)?,
             }
         }
+    }
+
+    /// With immediate logging, waits until a log buffer is free.
+    fn await_buffers(&self, journal: &Journal) -> Result<()> {
+        if !journal.immediate() {
+            return Ok(());
+        }
+        let last = {
+            let state = journal.state.lock();
+            if state.pipeline.gathered() < journal.filling_max {
+                return Ok(());
+            }
+            state.pipeline.last()
+        };
+        self.counts.log_noiclogs.one();
+        self.wait_for(journal, Need { seq: last, data: Generation(0) })
     }
 
     /// Brings down what gathers and home what is oldest; if that changed nothing since there were

@@ -34,9 +34,22 @@ impl Fs {
     /// volume may be marked as needing repair.
     pub fn grow(self, dblocks: u64, fresh_free: u64) -> Result<()> {
         self.check_writable()?;
+        let this = self.without_journal()?;
+        this.grow_alone(dblocks, fresh_free)
+    }
+
+    /// The volume with everything home, its log clean, and from now on not logged: the mark that a
+    /// repair is needed stands for the journal while the length changes.
+    fn without_journal(mut self) -> Result<Self> {
         if self.journal.is_some() {
-            return Err(Error::Unsupported("resizing a volume while its journal is in use".into()));
+            self.settle()?;
+            self.journal = None;
+            self.options.journal = None;
         }
+        Ok(self)
+    }
+
+    fn grow_alone(self, dblocks: u64, fresh_free: u64) -> Result<()> {
         let old = self.geo.clone();
         let new = resized(&old, dblocks)?;
         if dblocks <= old.dblocks || self.dev.len() >> old.block_log < dblocks {
@@ -81,19 +94,21 @@ impl Fs {
     /// device says. After an error the volume may be marked as needing repair.
     pub fn shrink(self, dblocks: u64) -> Result<bool> {
         self.check_writable()?;
-        if self.journal.is_some() {
-            return Err(Error::Unsupported("resizing a volume while its journal is in use".into()));
-        }
         let new = resized(&self.geo, dblocks)?;
         if dblocks >= self.geo.dblocks {
             return Err(Error::Invalid("a volume shrinks to fewer blocks than it has"));
         }
+        let this = self.without_journal()?;
         let in_reach = |ag: AgNo| ag.0 < new.ag_count;
-        if !in_reach(self.geo.fsb_ag(self.geo.log_start)) {
+        if !in_reach(this.geo.fsb_ag(this.geo.log_start)) {
             return Ok(false);
         }
+        this.shrink_alone(&new)
+    }
+
+    fn shrink_alone(self, new: &Geometry) -> Result<bool> {
         let mut tx = Tx::begin_freeing_for(&self, Op::Inode, 0)?;
-        if !take_tail(&mut tx, &new)? {
+        if !take_tail(&mut tx, new)? {
             return Ok(false);
         }
         tx.commit()?;
@@ -105,7 +120,7 @@ impl Fs {
             let last = AgNo(new.ag_count - 1);
             set_group_len(&self, last, new.ag_len(last))?;
         }
-        self.finish_resize(&new)?;
+        self.finish_resize(new)?;
         Ok(true)
     }
 

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use super::Tx;
 use crate::defer::Deferred;
 use crate::error::Result;
-use crate::journal::{self, Attempt, Chains, Journal, Turn, reserve};
+use crate::journal::{self, Attempt, Chains, Journal, Single, Turn, reserve};
 
 /// A step that is owed.
 #[derive(Clone, Copy, Debug)]
@@ -195,6 +195,9 @@ impl<'fs> Tx<'fs> {
         self.tell_steps(&mut context, true);
         // There is nothing but intents in that one, unless others add to it.
         self.chain.fresh = context.seq.0 + 1;
+        if let Some(single) = Single::begin(self.fs, journal, &mut context) {
+            single.end();
+        }
         if !journal.committed(&mut context, &mut self.promised) {
             self.fs.counts.logspace_overruns.one();
         }

@@ -1,0 +1,135 @@
+//! Immediate logging (`nodelaylog`): each committed transaction is a transaction of the log by
+//! itself, formatted while it still holds what it changed.
+//!
+//! The gathering checkpoint then holds, instead of a list of objects to be formatted later, the log
+//! buffers that fill with transactions. Half of them fill while the other half is on its way: what
+//! is written and flushed together is called a checkpoint here too.
+//!
+//! 1. What is logged of an object is all that changed since it was last home, as with delayed
+//!    logging: the tail may pass what earlier transactions logged of it. That is what makes
+//!    immediate logging dear.
+//! 2. Transactions lie in the buffers in the order in which they were committed, so a cut anywhere
+//!    leaves a prefix of them. What a chain of them owes is announced with each link, though what
+//!    is announced and done in one checkpoint would not be with delayed logging.
+//! 3. The objects of all transactions of a checkpoint are active under the position of its first
+//!    record: not later than any of them was logged.
+//! 4. A remote attribute value is written before the checkpoint is, even if a later transaction of
+//!    it freed the value: a prefix may still show it.
+
+use uxfs_format::verify::BufKind;
+use uxfs_journal::{Records, Shape};
+
+use super::context::Context;
+use super::{Journal, items};
+use crate::buf::BufRef;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::InodeState;
+
+/// Most bytes that are on their way at once.
+const HALF_MAX: u64 = 1 << 20;
+
+/// Bytes that fill half of the log buffers.
+pub(super) fn half(buffers: u32, buffer: u32) -> u64 {
+    (u64::from(buffers / 2) * u64::from(buffer)).clamp(16 << 10, HALF_MAX)
+}
+
+/// Log buffers that fill with transactions.
+pub(crate) struct Filling {
+    pub(super) records: Records,
+    /// What went wrong when an object was formatted: nothing of this may be written.
+    pub(super) failed: Option<Error>,
+    /// Transactions in them.
+    pub(super) count: u64,
+}
+
+impl Filling {
+    /// Nothing yet; memory comes from `spare`.
+    pub(super) fn new(shape: Shape, spare: Vec<u8>) -> Self {
+        Self { records: Records::new(shape, spare), failed: None, count: 0 }
+    }
+}
+
+/// A transaction that is being written into the log buffers.
+pub(crate) struct Single<'c> {
+    fs: &'c Fs,
+    context: &'c mut Context,
+    tid: u32,
+    begun: bool,
+}
+
+impl<'c> Single<'c> {
+    /// Begins the transaction that was just taken into `context`; `None` with delayed logging.
+    pub(crate) fn begin(fs: &'c Fs, journal: &Journal, context: &'c mut Context) -> Option<Self> {
+        context.filling.as_ref()?;
+        let mut single = Self { fs, context, tid: journal.tid(), begun: false };
+        for chunk in core::mem::take(&mut single.context.chunks) {
+            single.put(|_, records| {
+                records.region(&chunk.encode());
+                Ok(())
+            });
+        }
+        Some(single)
+    }
+
+    fn put(&mut self, put: impl FnOnce(&Fs, &mut Records) -> Result<()>) {
+        let Some(filling) = &mut self.context.filling else { return };
+        if !core::mem::replace(&mut self.begun, true) {
+            filling.records.begin(self.tid);
+            filling.count += 1;
+        }
+        if let Err(error) = put(self.fs, &mut filling.records) {
+            filling.failed.get_or_insert(error);
+        }
+    }
+
+    /// A buffer that the transaction changed.
+    pub(crate) fn buffer(&mut self, buf: &BufRef) {
+        let kind = buf.kind();
+        if kind != BufKind::AttrRemote && kind != BufKind::InodeCluster {
+            self.put(|_, records| {
+                items::buffer(buf, records);
+                Ok(())
+            });
+        }
+    }
+
+    /// An inode that the transaction changed.
+    pub(crate) fn inode(&mut self, state: &InodeState) {
+        self.put(|fs, records| items::inode(fs, state, records));
+    }
+
+    /// Ends it.
+    pub(crate) fn end(mut self) {
+        if core::mem::take(&mut self.context.superblock_now) {
+            self.put(|fs, records| {
+                items::superblock(fs, records);
+                Ok(())
+            });
+        }
+        for (id, intent) in core::mem::take(&mut self.context.intents) {
+            self.context.told.0.push(id);
+            self.put(|_, records| {
+                intent.encode().iter().for_each(|region| records.region(region));
+                Ok(())
+            });
+        }
+        for done in core::mem::take(&mut self.context.dones) {
+            self.context.told.1.push(done.id);
+            self.put(|_, records| {
+                records.region(&done.encode());
+                Ok(())
+            });
+        }
+        for (daddr, len) in core::mem::take(&mut self.context.cancelled).into_keys() {
+            self.put(|_, records| {
+                items::cancel(daddr, len, records);
+                Ok(())
+            });
+        }
+        if let Some(filling) = self.context.filling.as_mut().filter(|_| self.begun) {
+            filling.records.commit();
+        }
+        self.context.formatted();
+    }
+}

@@ -1,0 +1,157 @@
+//! A thread that looks after the journal of an open volume: commits do not stay in memory beyond
+//! their age, objects go home before the log is full, an idle log is covered.
+//!
+//! The volume works without it: then whoever waits for something does what is due, and a commit
+//! that nobody waits for stays in memory until something else is done.
+//!
+//! 1. What is done when is [`Keeper`]'s to say; this only carries it out.
+//! 2. It ends when it is told to, or when the volume is shut down; who stops it finds everything
+//!    that it had begun done.
+//! 3. No call of the volume waits for it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use uxfs_journal::{Chore, Keeper, Keeping, Seen};
+
+use super::Journal;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+
+/// The thread; it ends when this is dropped.
+#[must_use = "the service ends when this is dropped"]
+pub struct Service {
+    fs: Arc<Fs>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Starts the thread for a volume with a journal.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it has none, or is served already; what the host says to a new thread.
+    pub fn start(fs: &Arc<Fs>, keeping: Keeping) -> Result<Self> {
+        let Some(journal) = &fs.journal else {
+            return Err(Error::Invalid("a volume without a journal has nothing to be served"));
+        };
+        if journal.served.swap(true, Ordering::AcqRel) {
+            return Err(Error::Invalid("the volume's journal is served already"));
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let (inner, told) = (Arc::clone(fs), Arc::clone(&stop));
+        let thread = std::thread::Builder::new()
+            .name("uxfs-journal".into())
+            .spawn(move || serve(&inner, keeping, &told));
+        match thread {
+            Ok(thread) => Ok(Self { fs: Arc::clone(fs), stop, thread: Some(thread) }),
+            Err(error) => {
+                journal.served.store(false, Ordering::Release);
+                Err(no_thread(error))
+            }
+        }
+    }
+
+    /// Ends the thread and waits for its end.
+    pub fn stop(self) {}
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(journal) = &self.fs.journal {
+            // Under the lock, so that it is not missed by a thread about to sleep.
+            let _state = journal.state.lock();
+            journal.nudge.notify_all();
+        }
+        if let Some(thread) = self.thread.take() {
+            // A panic in the thread was reported where it happened.
+            let _ = thread.join();
+        }
+        if let Some(journal) = &self.fs.journal {
+            journal.served.store(false, Ordering::Release);
+        }
+    }
+}
+
+fn no_thread(source: io::Error) -> Error {
+    Error::Io { what: "starting a thread", daddr: uxfs_format::Daddr(0), source }
+}
+
+fn serve(fs: &Fs, keeping: Keeping, stop: &AtomicBool) {
+    let Some(journal) = &fs.journal else { return };
+    let mut keeper = Keeper::new(keeping);
+    while !stop.load(Ordering::Acquire) {
+        // A failure has shut the volume down, and whoever uses it is told.
+        if step(fs, journal, &mut keeper, stop).is_err() {
+            return;
+        }
+    }
+}
+
+fn step(fs: &Fs, journal: &Journal, keeper: &mut Keeper, stop: &AtomicBool) -> Result<()> {
+    fs.check_running()?;
+    if journal.left_undriven() {
+        return fs.drive_on(journal);
+    }
+    let (now, seen) = (journal.now(), journal.seen());
+    match keeper.next(now, &seen) {
+        Chore::Tick => {
+            journal.state.lock().pipeline.tick(now);
+            fs.drive_on(journal)
+        }
+        Chore::Push(until) => fs.go_home(journal, until),
+        Chore::Cover => {
+            fs.cover(journal)?;
+            keeper.covered(journal.now(), journal.state.lock().space.head());
+            Ok(())
+        }
+        Chore::Sleep(until) => {
+            let mut state = journal.state.lock();
+            let undriven = state.pipeline.has_actions() && journal.driver.try_lock().is_some();
+            if undriven || journal.see(&state) != seen || stop.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            match until {
+                Some(until) => {
+                    let span = Duration::from_nanos(until.0.saturating_sub(journal.now().0));
+                    journal.nudge.wait_for(&mut state, span);
+                }
+                None => journal.nudge.wait(&mut state),
+            }
+            Ok(())
+        }
+    }
+}
+
+impl Journal {
+    /// Is something to be done that nobody is doing?
+    fn left_undriven(&self) -> bool {
+        self.state.lock().pipeline.has_actions() && self.driver.try_lock().is_some()
+    }
+
+    fn seen(&self) -> Seen {
+        self.see(&self.state.lock())
+    }
+
+    fn see(&self, state: &super::State) -> Seen {
+        Seen {
+            length: state.space.length(),
+            head: state.space.head(),
+            tail: state.space.tail(),
+            active: state.ail.lowest(),
+            quiet: state.pipeline.is_quiet(),
+            alarm: state.pipeline.alarm(),
+        }
+    }
+
+    /// Tells the service that there may be something for it.
+    pub(super) fn nudge_if(&self, state: &super::State, first: bool) {
+        if first || state.space.live() > self.shape.length / 2 {
+            self.nudge.notify_one();
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! The journal as a whole: tickets, ways of logging, the service, a clean log in the midst of use,
+//! devices that fail; judged by the tools and kernels that read the same format.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use uxfs_disk::{BlockDev, FileDev, OpenMode};
+use uxfs_log::{Log, State};
+use uxfs_oracle::Rng;
+use uxfs_oracle::vm::{self, Kernel};
+
+use super::{JournalOptions, Keeping, LogMode, Service};
+use crate::ops::NewInode;
+use crate::{Error, Fs, OpenOptions, Result};
+
+/// A device that refuses writes and flushes after so many, and keeps refusing; below zero, never.
+struct Failing {
+    dev: FileDev,
+    left: AtomicI64,
+}
+
+impl Failing {
+    fn one(&self) -> io::Result<()> {
+        match self.left.load(Ordering::Relaxed) {
+            0 => Err(ErrorKind::TimedOut.into()),
+            left => {
+                self.left.store(left - 1, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl BlockDev for Failing {
+    fn len(&self) -> u64 {
+        self.dev.len()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.dev.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.one()?;
+        self.dev.write_at(offset, data)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.one()
+    }
+    fn has_fua(&self) -> bool {
+        true
+    }
+    fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.one()?;
+        self.dev.write_at(offset, data)
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+struct Volume {
+    dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Volume {
+    fn new(options: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        uxfs_oracle::mkfs(&path, 320 << 20, options);
+        Self { dir, path }
+    }
+
+    fn open(&self, words: &str) -> Fs {
+        open(&self.path, words)
+    }
+
+    /// What a power cut would leave if all that was written had arrived.
+    fn cut(&self, name: &str) -> PathBuf {
+        let copy = self.dir.path().join(name);
+        std::fs::copy(&self.path, &copy).unwrap();
+        copy
+    }
+}
+
+fn options(words: &str) -> OpenOptions {
+    let mut journal = JournalOptions::default();
+    for word in words.split(',').filter(|word| !word.is_empty()) {
+        assert!(journal.apply(word).unwrap(), "{word}");
+    }
+    OpenOptions { journal: Some(journal), seed: Some(1), ..OpenOptions::default() }
+}
+
+fn open(path: &Path, words: &str) -> Fs {
+    let dev = FileDev::open(path, OpenMode::Write).unwrap();
+    Fs::open(Arc::new(dev), options(words)).unwrap()
+}
+
+/// Makes files and directories, writes, renames and removes some; what it did comes from `seed`.
+fn work(fs: &Fs, seed: u64, count: u64) -> Result<()> {
+    let mut rng = Rng::new(seed);
+    let mut dirs = vec![fs.root()];
+    let mut files: Vec<(uxfs_format::Ino, Vec<u8>)> = Vec::new();
+    for step in 0..count {
+        let dir = dirs[rng.below(dirs.len() as u64) as usize];
+        let name = format!("s{seed}-{step}").into_bytes();
+        match rng.below(8) {
+            0 => dirs.push(fs.create(dir, &name, &NewInode::dir(0o755))?),
+            1 if !files.is_empty() => {
+                let (dir, name) = files.swap_remove(rng.below(files.len() as u64) as usize);
+                fs.unlink(dir, &name)?;
+            }
+            2 if !files.is_empty() => {
+                let ino = {
+                    let (dir, name) = &files[rng.below(files.len() as u64) as usize];
+                    fs.lookup(*dir, name)?
+                };
+                let value = vec![step as u8; rng.below(6000) as usize];
+                fs.set_xattr(ino, b"user.x", &value, crate::XattrMode::Any)?;
+            }
+            _ => {
+                let file = fs.create(dir, &name, &NewInode::file(0o644))?;
+                let len = rng.below(20_000) as usize;
+                fs.write_at(file, 0, &vec![step as u8; len])?;
+                files.push((dir, name));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Every name in the tree.
+fn names(fs: &Fs) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut todo = vec![(fs.root(), Vec::new())];
+    while let Some((dir, path)) = todo.pop() {
+        let mut found = Vec::new();
+        fs.read_dir(dir, 0, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                found.push((entry.ino, [&path[..], b"/", entry.name].concat()));
+            }
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        for (ino, path) in found {
+            if fs.stat(ino).unwrap().mode & 0o170_000 == 0o040_000 {
+                todo.push((ino, path.clone()));
+            }
+            out.push(path);
+        }
+    }
+    out.sort();
+    out
+}
+
+fn log_state(path: &Path) -> State {
+    let dev = FileDev::open(path, OpenMode::Read).unwrap();
+    let dev: Arc<dyn BlockDev> = Arc::new(dev);
+    let norecovery = OpenOptions { norecovery: true, ..OpenOptions::read_only() };
+    let fs = Fs::open(Arc::clone(&dev), norecovery).unwrap();
+    Log::new(&fs.superblock()).unwrap().find(&*dev).unwrap().state
+}
+
+const WAYS: [&str; 6] = [
+    "delaylog",
+    "nodelaylog",
+    "nodelaylog,logbsize=256k,logbufs=2",
+    "delaylog,wsync,logbsize=16k",
+    "nodelaylog,wsync",
+    "delaylog,nobarrier,logbsize=64k,logbufs=3",
+];
+
+/// Dirty images of each way of logging, recovered by kernels and by us: the same names.
+#[test]
+fn kernels_recover_each_way_of_logging() {
+    let mut copies = Vec::new();
+    let mut expected = Vec::new();
+    let volumes: Vec<Volume> = WAYS.iter().map(|_| Volume::new(&["-m", "rmapbt=1"])).collect();
+    for ((words, volume), seed) in WAYS.iter().zip(&volumes).zip(1..) {
+        let fs = volume.open(words);
+        work(&fs, seed, 400).unwrap();
+        fs.sync().unwrap();
+        expected.push(names(&fs));
+        copies.push(volume.cut("dirty"));
+        drop(fs);
+        assert_eq!(log_state(copies.last().unwrap()), State::Dirty, "{words}");
+        let out = std::process::Command::new(uxfs_oracle::program("xfs_logprint", "xfsprogs"))
+            .arg("-t")
+            .arg(copies.last().unwrap())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success() && text.contains("<DIRTY>"), "{words}: {text:.300}");
+        assert!(!text.contains("ERROR"), "{words}: {text}");
+    }
+    let paths: Vec<&Path> = copies.iter().map(PathBuf::as_path).collect();
+    for kernel in Kernel::ALL {
+        let listings = vm::list(kernel, &paths).unwrap();
+        for ((listing, names), words) in listings.iter().zip(&expected).zip(WAYS) {
+            let missing = names.iter().find(|name| listing.get(name).is_none());
+            assert_eq!(missing, None, "{words}, {kernel:?}");
+        }
+    }
+    for ((copy, expected), words) in copies.iter().zip(&expected).zip(WAYS) {
+        let fs = open(copy, "");
+        assert_eq!(names(&fs), *expected, "{words}");
+        fs.close().unwrap();
+        uxfs_oracle::repair(copy).unwrap_or_else(|f| panic!("{words}: {f}"));
+    }
+}
+
+#[test]
+fn tickets_are_values() {
+    let volume = Volume::new(&[]);
+    let fs = Arc::new(volume.open(""));
+    let (told, hears) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (fs, told) = (Arc::clone(&fs), told.clone());
+            scope.spawn(move || {
+                let mut held = Vec::new();
+                for number in 0..1500 {
+                    let name = format!("{thread}-{number}");
+                    fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o600)).unwrap();
+                    let ticket = fs.ticket();
+                    let told = told.clone();
+                    fs.when_durable(ticket, move |result| told.send((number, result)).unwrap());
+                    held.push(ticket);
+                }
+                // The last stands for all before it.
+                fs.wait(held[held.len() - 1]).unwrap();
+                assert!(held.iter().all(|ticket| fs.is_durable(*ticket)));
+                held.iter().for_each(|ticket| fs.wait(*ticket).unwrap());
+            });
+        }
+    });
+    drop(told);
+    // Whoever waited last may have left some of the telling to the next.
+    fs.sync().unwrap();
+    assert_eq!(hears.iter().inspect(|(_, result)| result.clone().unwrap()).count(), 6000);
+    let stats = fs.stats();
+    assert!(stats.checkpoints < 6000 && stats.trans_async >= 6000, "{stats:?}");
+    assert_eq!(stats.force_wait.count(), stats.log_force_sleep);
+    let (ino, ticket) =
+        fs.ticketed(|fs| fs.create(fs.root(), b"one more", &NewInode::file(0o600))).unwrap();
+    assert!(!fs.is_durable(ticket));
+    fs.wait(ticket).unwrap();
+    assert_eq!(fs.lookup(fs.root(), b"one more").unwrap(), ino);
+}
+
+#[test]
+fn wsync_is_durable_at_once() {
+    for words in ["wsync", "nodelaylog,wsync"] {
+        let volume = Volume::new(&[]);
+        let fs = volume.open(words);
+        for number in 0..20 {
+            let name = format!("{number}");
+            fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o600)).unwrap();
+            assert!(fs.is_durable(fs.ticket()), "{words}");
+        }
+        let copy = volume.cut("copy");
+        assert_eq!(names(&open(&copy, "")).len(), 20, "{words}");
+        let stats = fs.stats();
+        assert!(stats.trans_sync >= 20 && stats.trans_async == 0, "{words}: {stats:?}");
+        assert!(stats.fua_writes + stats.flushes >= 20, "{words}: {stats:?}");
+    }
+}
+
+#[test]
+fn without_barriers_they_are_counted_as_left_out() {
+    let volume = Volume::new(&[]);
+    let fs = volume.open("nobarrier");
+    assert!(fs.journal_options().is_some_and(|options| !options.barrier));
+    work(&fs, 3, 100).unwrap();
+    fs.sync().unwrap();
+    let stats = fs.stats();
+    assert_eq!((stats.flushes, stats.fua_writes), (0, 0));
+    assert!(stats.flushes_left_out > 0 && stats.log_writes > 0 && stats.log_bytes > 0);
+    fs.close().unwrap();
+    uxfs_oracle::repair(&volume.path).unwrap();
+}
+
+/// What a log that is busy costs either way: immediate logging repeats what delayed logging says
+/// once.
+#[test]
+fn immediate_logging_costs_more() {
+    let bytes = |words: &str| {
+        let volume = Volume::new(&["-l", "size=64m", "-d", "agcount=4"]);
+        let fs = volume.open(words);
+        for number in 0..3000 {
+            let name = format!("{number:08}~~~~~~~~~~~~~~~~~~~~");
+            fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o600)).unwrap();
+        }
+        fs.sync().unwrap();
+        let stats = fs.stats();
+        assert_eq!(stats.log_blocks * 512, stats.log_bytes);
+        assert!(stats.items_relogged <= stats.items || words.contains("nodelay"));
+        fs.close().unwrap();
+        stats.log_bytes
+    };
+    let (delayed, immediate) = (bytes("logbsize=256k"), bytes("nodelaylog,logbsize=256k"));
+    assert!(immediate >= 4 * delayed, "{delayed} bytes, {immediate} bytes");
+}
+
+#[test]
+fn stripe_units_and_buffers_must_fit() {
+    let volume = Volume::new(&["-l", "su=64k"]);
+    let open = |words: &str| {
+        let dev = FileDev::open(&volume.path, OpenMode::Write).unwrap();
+        Fs::open(Arc::new(dev), options(words))
+    };
+    let error = open("logbsize=32k").err().unwrap();
+    assert_eq!(error.errno(), 22);
+    assert!(error.to_string().contains("stripe unit"), "{error}");
+    for words in ["", "logbsize=64k", "logbsize=256k,nodelaylog"] {
+        let fs = open(words).unwrap();
+        work(&fs, 5, 50).unwrap();
+        fs.close().unwrap();
+    }
+    uxfs_oracle::repair(&volume.path).unwrap();
+}
+
+/// The service brings down what nobody asks for, and covers the log when nothing happens.
+#[test]
+fn the_service_looks_after_the_log() {
+    for words in ["", "nodelaylog"] {
+        let volume = Volume::new(&[]);
+        let dev = FileDev::open(&volume.path, OpenMode::Write).unwrap();
+        let mut opening = options(words);
+        if let Some(journal) = &mut opening.journal {
+            journal.pipeline.age_max = Duration::from_millis(20);
+        }
+        let fs = Arc::new(Fs::open(Arc::new(dev), opening).unwrap());
+        let keeping = Keeping {
+            old: Duration::from_millis(20),
+            idle: Duration::from_millis(20),
+            ..Keeping::default()
+        };
+        let service = Service::start(&fs, keeping).unwrap();
+        assert!(Service::start(&fs, keeping).is_err());
+        fs.create(fs.root(), b"nobody waits", &NewInode::file(0o600)).unwrap();
+        while fs.stats().covers < 2 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(fs.is_durable(fs.ticket()));
+        service.stop();
+        assert_eq!(fs.stats().covers, 2);
+        let copy = volume.cut("idle");
+        // A reader that does not replay sees it, and a replay has next to nothing to do.
+        let dev = FileDev::open(&copy, OpenMode::Read).unwrap();
+        let norecovery = OpenOptions { norecovery: true, ..OpenOptions::read_only() };
+        let seen = Fs::open(Arc::new(dev), norecovery).unwrap();
+        assert_eq!(names(&seen), [b"/nobody waits".to_vec()]);
+        drop(seen);
+        let recovered = open(&copy, "");
+        let replay = &recovered.recovery().unwrap().replay;
+        assert!(replay.transactions <= 1, "{replay:?}");
+        drop(recovered);
+        Arc::into_inner(fs).unwrap().close().unwrap();
+        uxfs_oracle::repair(&volume.path).unwrap();
+    }
+}
+
+/// A log that fills is emptied in the background.
+#[test]
+fn the_service_pushes_the_tail() {
+    let volume = Volume::new(&["-l", "size=64m"]);
+    let fs = Arc::new(volume.open("nodelaylog,logbsize=256k"));
+    let service = Service::start(&fs, Keeping::default()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let fs = &fs;
+            scope.spawn(move || work(fs, thread, 3000).unwrap());
+        }
+    });
+    fs.sync().unwrap();
+    let stats = fs.stats();
+    service.stop();
+    assert!(stats.log_bytes > 64 << 20 && stats.push_ail > 0 && stats.tail_pushes > 0, "{stats:?}");
+    Arc::into_inner(fs).unwrap().close().unwrap();
+    uxfs_oracle::repair(&volume.path).unwrap();
+}
+
+/// Settled while threads go on: at that moment a reader that does not replay finds all that was
+/// done before, and afterwards nothing is lost.
+#[test]
+fn settled_in_the_midst_of_use() {
+    for words in ["", "nodelaylog"] {
+        let volume = Volume::new(&["-m", "rmapbt=1"]);
+        let fs = volume.open(words);
+        work(&fs, 11, 300).unwrap();
+        let before = names(&fs);
+        fs.settle().unwrap();
+        let copy = volume.cut("settled");
+        assert_eq!(log_state(&copy), State::Clean, "{words}");
+        uxfs_oracle::repair(&copy).unwrap();
+        let dev = FileDev::open(&copy, OpenMode::Read).unwrap();
+        let norecovery = OpenOptions { norecovery: true, ..OpenOptions::read_only() };
+        assert_eq!(names(&Fs::open(Arc::new(dev), norecovery).unwrap()), before);
+        std::thread::scope(|scope| {
+            for thread in 20..23 {
+                let fs = &fs;
+                scope.spawn(move || work(fs, thread, 200).unwrap());
+            }
+            for _ in 0..10 {
+                fs.settle().unwrap();
+            }
+        });
+        fs.sync().unwrap();
+        let all = names(&fs);
+        let copy = volume.cut("cut");
+        drop(fs);
+        let fs = open(&copy, "");
+        assert_eq!(names(&fs), all, "{words}");
+        fs.close().unwrap();
+        uxfs_oracle::repair(&copy).unwrap();
+    }
+}
+
+/// Whatever write or flush is the first that fails: everything after it fails with EIO, and the next
+/// opening recovers what was durable.
+#[test]
+fn a_failing_device_shuts_the_volume_down() {
+    let mut rng = Rng::new(7);
+    for round in 0..24 {
+        let volume = Volume::new(&["-l", "size=64m"]);
+        let dev = FileDev::open(&volume.path, OpenMode::Write).unwrap();
+        let dev = Arc::new(Failing { dev, left: AtomicI64::new(-1) });
+        let words = if round % 2 == 0 { "" } else { "nodelaylog" };
+        let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options(words)).unwrap();
+        work(&fs, 1, 60).unwrap();
+        fs.sync().unwrap();
+        let safe = names(&fs);
+        dev.left.store(rng.below(30) as i64, Ordering::Relaxed);
+        let mut failed = None;
+        for seed in 2..200 {
+            let done = work(&fs, seed, 5).and_then(|()| match seed % 3 {
+                0 => fs.settle(),
+                _ => fs.sync(),
+            });
+            if let Err(error) = done {
+                failed = Some(error);
+                break;
+            }
+        }
+        let at = format!("round {round}");
+        assert!(matches!(failed, Some(Error::Shutdown(_) | Error::Io { .. })), "{at}: {failed:?}");
+        // An error of data alone does not shut the volume down.
+        if fs.check_running().is_err() {
+            dev.left.store(-1, Ordering::Relaxed);
+            let written = std::fs::read(&volume.path).unwrap();
+            let eio = |error: Error| assert_eq!(error.errno(), 5, "{at}: {error}");
+            eio(fs.create(fs.root(), b"late", &NewInode::file(0o600)).unwrap_err());
+            eio(fs.lookup(fs.root(), b"s1-1").unwrap_err());
+            eio(fs.sync().unwrap_err());
+            eio(fs.settle().unwrap_err());
+            eio(fs.wait(fs.ticket()).unwrap_err());
+            let (told, hears) = mpsc::channel();
+            fs.when_durable(fs.ticket(), move |result| told.send(result).unwrap());
+            let _ = fs.drive_on(fs.journal.as_ref().unwrap());
+            assert!(hears.recv().unwrap().is_err(), "{at}");
+            eio(fs.close().unwrap_err());
+            assert!(written == std::fs::read(&volume.path).unwrap(), "{at}: something was written");
+        } else {
+            drop(fs);
+        }
+        drop(dev);
+        let fs = volume.open("");
+        let there = names(&fs);
+        assert!(safe.iter().all(|name| there.binary_search(name).is_ok()), "{at}");
+        fs.close().unwrap();
+        uxfs_oracle::repair(&volume.path).unwrap_or_else(|f| panic!("{at}: {f}"));
+    }
+}
+
+#[test]
+fn the_length_changes_with_the_journal_on() {
+    let volume = Volume::new(&["-l", "size=64m"]);
+    let fs = volume.open("");
+    work(&fs, 4, 200).unwrap();
+    let before = names(&fs);
+    let blocks = fs.geo.dblocks;
+    assert!(fs.shrink(blocks - 500).unwrap());
+    uxfs_oracle::repair(&volume.path).unwrap();
+    let fs = volume.open("nodelaylog");
+    assert_eq!(fs.geo.dblocks, blocks - 500);
+    work(&fs, 5, 50).unwrap();
+    fs.grow(blocks, 0).unwrap();
+    uxfs_oracle::repair(&volume.path).unwrap();
+    let fs = volume.open("");
+    assert_eq!(fs.geo.dblocks, blocks);
+    let after = names(&fs);
+    assert!(before.iter().all(|name| after.binary_search(name).is_ok()));
+    fs.close().unwrap();
+}
