@@ -1,4 +1,5 @@
-//! `uxfs log`: what the log of a volume holds, and whether it is clean. Nothing is replayed.
+//! `uxfs log`: what the log of a volume holds, and whether it is clean, without replaying it; and
+//! making it clean.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,12 +15,13 @@ use crate::image::Images;
 use crate::json;
 use crate::session::{Failure, Result, Session};
 
-/// Show the log of a volume
+/// Show the log of a volume, or bring home what it holds
 ///
 /// A log is dirty if it holds changes that are not on the volume yet: opening the volume brings
 /// them there, or into memory if it is only read.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  uxfs log status disk.img\n  uxfs log print disk.img\n  \
+                  uxfs log settle disk.img\n  \
                   uxfs log status --json disk.img | jq .state")]
 pub(crate) struct Options {
     #[command(subcommand)]
@@ -35,6 +37,11 @@ enum Verb {
     #[command(after_help = "Examples:\n  uxfs log print disk.img\n  \
                             uxfs log print --json disk.img | jq .transactions[].items[].kind")]
     Print(Image),
+    /// Bring everything home and leave a clean log, for readers that do not replay it, such as boot
+    /// loaders
+    #[command(after_help = "Examples:\n  uxfs log settle disk.img\n  \
+                            uxfs log settle --json disk.img | jq .recovered")]
+    Settle(Image),
 }
 
 #[derive(Args)]
@@ -50,7 +57,7 @@ struct Image {
 impl Options {
     /// As a JSON document?
     pub(crate) fn json(&self) -> bool {
-        let (Verb::Status(image) | Verb::Print(image)) = &self.verb;
+        let (Verb::Status(image) | Verb::Print(image) | Verb::Settle(image)) = &self.verb;
         image.json
     }
 }
@@ -60,6 +67,54 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     match &options.verb {
         Verb::Status(image) => status(image, session, images),
         Verb::Print(image) => print(image, session, images),
+        Verb::Settle(image) => settle(image, session, images),
+    }
+}
+
+fn settle(options: &Image, session: &Session, images: &Images) -> Result<()> {
+    let image = images.get(&options.image, true)?;
+    let settled = image.fs.settle();
+    settled.map_err(|error| Failure::volume(options.image.as_os_str(), error))?;
+    let replayed = image.fs.recovery().map(|recovery| recovery.replay.transactions);
+    if !options.json {
+        return session.print(match replayed {
+            Some(count) => format!("clean: {count} transactions brought home\n"),
+            None => "clean\n".to_owned(),
+        });
+    }
+    let mut map = Map::new();
+    map.insert("image".into(), json!(options.image.display().to_string()));
+    map.insert("state".into(), json!("clean"));
+    map.insert("recovered".into(), json!(replayed.is_some()));
+    map.insert("transactions".into(), json!(replayed.unwrap_or(0)));
+    session.print(json::document("log-settle", map))
+}
+
+/// The log's ends and state, for others to show.
+pub(crate) struct Ends {
+    pub(crate) state: &'static str,
+    pub(crate) head: String,
+    pub(crate) tail: String,
+    pub(crate) bytes: u64,
+    pub(crate) live_bytes: u64,
+}
+
+/// The log's ends and state.
+pub(crate) fn ends(path: &Path, images: &Images) -> core::result::Result<Ends, Failure> {
+    let Opened { log, bounds, .. } = open(path, images)?;
+    Ok(Ends {
+        state: name(bounds.state),
+        head: text(bounds.head),
+        tail: text(bounds.tail),
+        bytes: 512 * log.blocks(),
+        live_bytes: 512 * bounds.live_blocks(&log),
+    })
+}
+
+fn name(state: State) -> &'static str {
+    match state {
+        State::Clean => "clean",
+        State::Dirty => "dirty",
     }
 }
 
@@ -118,10 +173,7 @@ fn status(options: &Image, session: &Session, images: &Images) -> Result<()> {
         })
         .map_err(|error| failed(&options.image, &error))?;
     let (log, bounds) = (&opened.log, &opened.bounds);
-    let state = match bounds.state {
-        State::Clean => "clean",
-        State::Dirty => "dirty",
-    };
+    let state = name(bounds.state);
     let numbers: [(&str, &str, u64); 9] = [
         ("log_bytes", "bytes", 512 * log.blocks()),
         ("live_bytes", "bytes live", 512 * bounds.live_blocks(log)),

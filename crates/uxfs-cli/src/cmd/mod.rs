@@ -26,5 +26,6 @@ pub(crate) mod mv;
 pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod stat;
+pub(crate) mod stats;
 pub(crate) mod truncate;
 pub(crate) mod xattr;

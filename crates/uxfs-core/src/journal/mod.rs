@@ -289,8 +289,8 @@ impl Fs {
     }
 
     /// Calls `told` once everything that the ticket stands for is on stable storage, or cannot be
-    /// any more. It is called by a thread that waits for something itself, or by one in
-    /// [`Fs::sync`]; it must not wait.
+    /// any more: by this call if that is known already, else by the [`Service`], or by a thread that
+    /// waits for something itself. It must not wait.
     pub fn when_durable(
         &self,
         ticket: Ticket,
@@ -298,9 +298,18 @@ impl Fs {
     ) {
         match &self.journal {
             Some(journal) => {
-                let now = journal.now();
+                let mut state = journal.state.lock();
+                let known = match state.pipeline.failure() {
+                    Some(failure) => Some(Err(failure.clone())),
+                    None => journal.met(&state, ticket.0).then_some(Ok(())),
+                };
+                if let Some(result) = known {
+                    drop(state);
+                    return told(result);
+                }
                 let waiter = Waiter::Call(Box::new(told));
-                journal.state.lock().pipeline.force(now, ticket.0, waiter);
+                state.pipeline.force(journal.now(), ticket.0, waiter);
+                journal.nudge.notify_one();
             }
             None => told(Ok(())),
         }

@@ -81,7 +81,8 @@ impl Fs {
             };
             self.wait_for(journal, last)?;
             if journal.load().1 == 0 {
-                return Ok(());
+                // Whoever was told last may have left others to be told.
+                return self.drive_on(journal);
             }
             self.go_home(journal, u64::MAX)?;
             std::thread::yield_now();

@@ -12,7 +12,7 @@ use uxfs_log::{Log, State};
 use uxfs_oracle::Rng;
 use uxfs_oracle::vm::{self, Kernel};
 
-use super::{JournalOptions, Keeping, LogMode, Service};
+use super::{JournalOptions, Keeping, Service};
 use crate::ops::NewInode;
 use crate::{Error, Fs, OpenOptions, Result};
 
@@ -459,7 +459,6 @@ fn a_failing_device_shuts_the_volume_down() {
             eio(fs.wait(fs.ticket()).unwrap_err());
             let (told, hears) = mpsc::channel();
             fs.when_durable(fs.ticket(), move |result| told.send(result).unwrap());
-            let _ = fs.drive_on(fs.journal.as_ref().unwrap());
             assert!(hears.recv().unwrap().is_err(), "{at}");
             eio(fs.close().unwrap_err());
             assert!(written == std::fs::read(&volume.path).unwrap(), "{at}: something was written");
