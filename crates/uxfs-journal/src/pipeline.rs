@@ -156,6 +156,14 @@ impl<W> Pipeline<W> {
         self.actions.pop_front()
     }
 
+    /// The next thing to do, if that is to tell somebody.
+    pub fn next_wake(&mut self) -> Option<Action<W>> {
+        match self.actions.front() {
+            Some(Action::Wake(..)) => self.actions.pop_front(),
+            _ => None,
+        }
+    }
+
     /// Is there something to do?
     pub fn has_actions(&self) -> bool {
         !self.actions.is_empty()
@@ -333,6 +341,7 @@ impl<W> Pipeline<W> {
         let failure = self.failed.get_or_insert(failure).clone();
         self.flight = None;
         self.flushing = None;
+        self.actions.retain(|action| matches!(action, Action::Wake(..)));
         let waiting = core::mem::take(&mut self.waiters).into_values().map(|(_, w)| w);
         let waiting = waiting.chain(core::mem::take(&mut self.data_waiters).into_values());
         for waiter in waiting {

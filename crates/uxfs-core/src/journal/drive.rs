@@ -118,15 +118,21 @@ impl Fs {
         driven
     }
 
-    /// Carries out actions until `enough`, or until there are none.
+    /// Carries out actions until `enough`, or until there are none; whoever is to be told by then is
+    /// told.
     fn drive(
         &self,
         journal: &Journal,
         driver: &mut Driver,
         enough: impl Fn(&Journal) -> bool,
     ) -> Result<()> {
-        while !enough(journal) {
-            let Some(action) = journal.state.lock().pipeline.next_action() else { break };
+        loop {
+            let enough = enough(journal);
+            let action = {
+                let pipeline = &mut journal.state.lock().pipeline;
+                if enough { pipeline.next_wake() } else { pipeline.next_action() }
+            };
+            let Some(action) = action else { break };
             match action {
                 Action::Cut(seq) => {
                     if let Err(error) = self.cut(journal, driver, seq) {
@@ -175,8 +181,12 @@ impl Fs {
         };
         let sealed = records.seal(head, tail, driver.last);
         let single = u64::from(sealed.count() > 0);
-        self.counts.checkpoints.add(context.filling.as_ref().map_or(single, |f| f.count));
-        self.counts.items.add(context.objects.len() as u64);
+        let (count, items) = match &context.filling {
+            Some(filling) => (filling.count, filling.items),
+            None => (single, context.objects.len() as u64),
+        };
+        self.counts.checkpoints.add(count);
+        self.counts.items.add(items);
         self.counts.items_relogged.add(context.relogged.0);
         self.counts.bytes_relogged.add(context.relogged.1);
         let parts = sealed.parts(journal.options.buffers, PART_MAX);

@@ -41,12 +41,14 @@ pub(crate) struct Filling {
     pub(super) failed: Option<Error>,
     /// Transactions in them.
     pub(super) count: u64,
+    /// Objects in those.
+    pub(super) items: u64,
 }
 
 impl Filling {
     /// Nothing yet; memory comes from `spare`.
     pub(super) fn new(shape: Shape, spare: Vec<u8>) -> Self {
-        Self { records: Records::new(shape, spare), failed: None, count: 0 }
+        Self { records: Records::new(shape, spare), failed: None, count: 0, items: 0 }
     }
 }
 
@@ -83,11 +85,18 @@ impl<'c> Single<'c> {
         }
     }
 
+    fn object(&mut self, put: impl FnOnce(&Fs, &mut Records) -> Result<()>) {
+        self.put(put);
+        if let Some(filling) = &mut self.context.filling {
+            filling.items += 1;
+        }
+    }
+
     /// A buffer that the transaction changed.
     pub(crate) fn buffer(&mut self, buf: &BufRef) {
         let kind = buf.kind();
         if kind != BufKind::AttrRemote && kind != BufKind::InodeCluster {
-            self.put(|_, records| {
+            self.object(|_, records| {
                 items::buffer(buf, records);
                 Ok(())
             });
@@ -96,13 +105,13 @@ impl<'c> Single<'c> {
 
     /// An inode that the transaction changed.
     pub(crate) fn inode(&mut self, state: &InodeState) {
-        self.put(|fs, records| items::inode(fs, state, records));
+        self.object(|fs, records| items::inode(fs, state, records));
     }
 
     /// Ends it.
     pub(crate) fn end(mut self) {
         if core::mem::take(&mut self.context.superblock_now) {
-            self.put(|fs, records| {
+            self.object(|fs, records| {
                 items::superblock(fs, records);
                 Ok(())
             });

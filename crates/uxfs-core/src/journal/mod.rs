@@ -44,7 +44,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use uxfs_format::{Daddr, Geometry};
-use uxfs_journal::{Generation, Need, Options, Pipeline, Seq, Shape, Space, Time};
+use uxfs_journal::{Action, Generation, Need, Options, Pipeline, Seq, Shape, Space, Time};
 
 pub(crate) use busy::Busy;
 pub(crate) use context::Context;
@@ -358,6 +358,15 @@ impl Journal {
         self.told.notify_all();
         self.happened(&mut self.state.lock());
         self.nudge.notify_all();
+        // There may be nobody any more who would drive.
+        loop {
+            let action = self.state.lock().pipeline.next_wake();
+            match action {
+                Some(Action::Wake(Waiter::Call(told), result)) => told(result),
+                Some(_) => {}
+                None => break,
+            }
+        }
         now_told
     }
 }

@@ -132,9 +132,10 @@ impl Fs {
             }
         }
         journal.release(promised);
-        self.counts.covers.one();
         let last = journal.state.lock().pipeline.last();
         self.wait_for(journal, Need { seq: last, data: Generation(0) })?;
-        self.go_home(journal, u64::MAX)
+        self.go_home(journal, u64::MAX)?;
+        self.counts.covers.one();
+        Ok(())
     }
 }

@@ -296,7 +296,7 @@ fn immediate_logging_costs_more() {
         fs.sync().unwrap();
         let stats = fs.stats();
         assert_eq!(stats.log_blocks * 512, stats.log_bytes);
-        assert!(stats.items_relogged <= stats.items || words.contains("nodelay"));
+        assert!(stats.items_relogged <= stats.items, "{words}: {stats:?}");
         fs.close().unwrap();
         stats.log_bytes
     };
@@ -314,9 +314,9 @@ fn stripe_units_and_buffers_must_fit() {
     let error = open("logbsize=32k").err().unwrap();
     assert_eq!(error.errno(), 22);
     assert!(error.to_string().contains("stripe unit"), "{error}");
-    for words in ["", "logbsize=64k", "logbsize=256k,nodelaylog"] {
+    for (seed, words) in ["", "logbsize=64k", "logbsize=256k,nodelaylog"].iter().enumerate() {
         let fs = open(words).unwrap();
-        work(&fs, 5, 50).unwrap();
+        work(&fs, seed as u64, 50).unwrap();
         fs.close().unwrap();
     }
     uxfs_oracle::repair(&volume.path).unwrap();
@@ -378,7 +378,7 @@ fn the_service_pushes_the_tail() {
     fs.sync().unwrap();
     let stats = fs.stats();
     service.stop();
-    assert!(stats.log_bytes > 64 << 20 && stats.push_ail > 0 && stats.tail_pushes > 0, "{stats:?}");
+    assert!(stats.log_bytes > 32 << 20 && stats.push_ail > 0 && stats.tail_pushes > 0, "{stats:?}");
     Arc::into_inner(fs).unwrap().close().unwrap();
     uxfs_oracle::repair(&volume.path).unwrap();
 }
