@@ -93,8 +93,19 @@ fn options(words: &str) -> OpenOptions {
     OpenOptions { journal: Some(journal), seed: Some(1), ..OpenOptions::default() }
 }
 
+/// The image, to be written. A tool that another test is just starting still holds whatever was open
+/// when it was forked, for a moment.
+fn device(path: &Path) -> FileDev {
+    loop {
+        match FileDev::open(path, OpenMode::Write) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => std::thread::yield_now(),
+            other => return other.unwrap(),
+        }
+    }
+}
+
 fn open(path: &Path, words: &str) -> Fs {
-    let dev = FileDev::open(path, OpenMode::Write).unwrap();
+    let dev = device(path);
     Fs::open(Arc::new(dev), options(words)).unwrap()
 }
 
@@ -308,7 +319,7 @@ fn immediate_logging_costs_more() {
 fn stripe_units_and_buffers_must_fit() {
     let volume = Volume::new(&["-l", "su=64k"]);
     let open = |words: &str| {
-        let dev = FileDev::open(&volume.path, OpenMode::Write).unwrap();
+        let dev = device(&volume.path);
         Fs::open(Arc::new(dev), options(words))
     };
     let error = open("logbsize=32k").err().unwrap();
@@ -327,7 +338,7 @@ fn stripe_units_and_buffers_must_fit() {
 fn the_service_looks_after_the_log() {
     for words in ["", "nodelaylog"] {
         let volume = Volume::new(&[]);
-        let dev = FileDev::open(&volume.path, OpenMode::Write).unwrap();
+        let dev = device(&volume.path);
         let mut opening = options(words);
         if let Some(journal) = &mut opening.journal {
             journal.pipeline.age_max = Duration::from_millis(20);
@@ -426,7 +437,7 @@ fn a_failing_device_shuts_the_volume_down() {
     let mut rng = Rng::new(7);
     for round in 0..24 {
         let volume = Volume::new(&["-l", "size=64m"]);
-        let dev = FileDev::open(&volume.path, OpenMode::Write).unwrap();
+        let dev = device(&volume.path);
         let dev = Arc::new(Failing { dev, left: AtomicI64::new(-1) });
         let words = if round % 2 == 0 { "" } else { "nodelaylog" };
         let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options(words)).unwrap();
