@@ -310,18 +310,18 @@ mod tests {
 
     #[test]
     fn an_intent_that_is_done_at_once_is_not_logged() {
-        let mut first = Context::new(Seq(1));
+        let mut first = Context::new(Seq(1), None);
         first.announce(intent(1));
         first.announce(intent(2));
         first.done(done(1));
         assert_eq!(first.intents.keys().collect::<Vec<_>>(), [&2]);
         assert!(first.dones.is_empty() && !first.is_empty());
         assert_eq!((first.regions, first.bytes), (1, INTENT_BYTES));
-        let mut second = Context::new(Seq(2));
+        let mut second = Context::new(Seq(2), None);
         second.done(done(2));
         assert!(second.intents.is_empty() && !second.is_empty());
         assert_eq!((second.regions, second.bytes), (1, DONE_BYTES));
-        let mut third = Context::new(Seq(3));
+        let mut third = Context::new(Seq(3), None);
         third.announce(intent(3));
         third.done(done(3));
         assert!(third.is_empty());
