@@ -61,21 +61,38 @@ impl Fs {
     pub fn read_at(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let _content = self.contents.read(ino);
         self.with_file(ino, |inode| {
-            let end = offset.saturating_add(buf.len() as u64).min(inode.core.size);
+            let delayed = self.delayed(ino);
+            let size = delayed.as_ref().map_or(inode.core.size, |f| f.size(inode.core.size));
+            let end = offset.saturating_add(buf.len() as u64).min(size);
             let len = end.saturating_sub(offset) as usize;
-            let mut done = 0;
-            while done < len {
-                let segment = self.segment(inode, offset + done as u64, end)?;
-                let part = &mut buf[done..done + segment.len as usize];
-                match segment.device {
-                    Some(at) if segment.realtime => self.read_realtime(at, part)?,
-                    Some(at) => self.read_device(at, part)?,
-                    None => part.fill(0),
-                }
-                done += part.len();
+            match &delayed {
+                Some(file) => self.read_delayed(inode, file, offset, &mut buf[..len])?,
+                None => self.read_mapped(inode, offset, &mut buf[..len])?,
             }
             Ok(len)
         })
+    }
+
+    /// Reads bytes of a file as they are on the device.
+    pub(crate) fn read_mapped(
+        &self,
+        inode: &InodeState,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let end = offset + buf.len() as u64;
+        let mut done = 0;
+        while done < buf.len() {
+            let segment = self.segment(inode, offset + done as u64, end)?;
+            let part = &mut buf[done..done + segment.len as usize];
+            match segment.device {
+                Some(at) if segment.realtime => self.read_realtime(at, part)?,
+                Some(at) => self.read_device(at, part)?,
+                None => part.fill(0),
+            }
+            done += part.len();
+        }
+        Ok(())
     }
 
     pub(crate) fn read_device(&self, at: u64, buf: &mut [u8]) -> Result<()> {
@@ -132,12 +149,13 @@ impl Fs {
     }
 
     /// The data and holes of a file, in order, up to its end; neighbours of a kind may follow each
-    /// other.
+    /// other. What is in memory only is written back first.
     ///
     /// # Errors
     /// As [`Fs::read_at`].
     pub fn segments(&self, ino: Ino) -> Result<Vec<Segment>> {
         let _content = self.contents.read(ino);
+        self.write_back_file(ino)?;
         self.with_file(ino, |inode| {
             let mut all: Vec<Segment> = Vec::new();
             let mut at = 0;
@@ -164,6 +182,10 @@ impl Fs {
         let end = offset.checked_add(data.len() as u64).ok_or(Error::FileTooBig)?;
         if end > SIZE_MAX {
             return Err(Error::FileTooBig);
+        }
+        if let Some(dirty) = &self.dirty {
+            self.write_delayed(dirty, ino, offset, data)?;
+            return self.balance();
         }
         let _content = self.contents.change(ino);
         let mut done = 0;
@@ -261,7 +283,7 @@ impl Fs {
     }
 
     /// As [`Fs::place`], in a hole, for blocks that are to come in grains: these are unwritten.
-    fn place_in_hole(
+    pub(crate) fn place_in_hole(
         &self,
         tx: &mut Tx<'_>,
         slot: InodeSlot,
@@ -360,6 +382,9 @@ impl Fs {
             return Err(Error::FileTooBig);
         }
         let _content = self.contents.change(ino);
+        self.check_writable()?;
+        self.with_inode(ino, |inode| check_file(inode).and_then(|()| check_mutable(inode)))?;
+        let cut = self.cut_delayed(ino, size)?;
         let mut tx = Tx::begin_freeing(self, TREE_BLOCKS + 1)?;
         let slot = tx.lock_inode(ino)?;
         check_file(tx.inode(slot))?;
@@ -374,7 +399,8 @@ impl Fs {
         core.size = size;
         (core.mtime, core.ctime) = (now, now);
         tx.commit()?;
-        if size < old {
+        self.end_cut(ino);
+        if size < old.max(cut.as_ref().map_or(0, |(_, size)| *size)) {
             self.free_beyond(ino, size)?;
         }
         self.balance()

@@ -23,6 +23,7 @@ use crate::ag::AgCell;
 use crate::buf::Cache;
 use crate::clock::{Clock, Numbers};
 use crate::devices::{Device, Devices};
+use crate::dirty::{Dirty, WritebackOptions};
 use crate::error::{Error, Result};
 use crate::inode::Inodes;
 use crate::journal::{Journal, JournalOptions, LogPlace};
@@ -56,6 +57,9 @@ pub struct OpenOptions {
     /// Log changes in the volume's journal, so that they survive a power cut; `None` brings them
     /// home all at once instead, and marks the volume as needing repair meanwhile.
     pub journal: Option<JournalOptions>,
+    /// Let written data gather in memory, and choose blocks for it when it is written back; needs
+    /// the journal. `None` writes data to the device at once.
+    pub writeback: Option<WritebackOptions>,
 }
 
 impl Default for OpenOptions {
@@ -69,6 +73,7 @@ impl Default for OpenOptions {
             cache_bytes: 64 << 20,
             resuming: false,
             journal: None,
+            writeback: None,
         }
     }
 }
@@ -103,6 +108,8 @@ pub struct Fs {
     pub(crate) numbers: Numbers,
     pub(crate) options: OpenOptions,
     pub(crate) journal: Option<Journal>,
+    /// Data that is not on the device yet.
+    pub(crate) dirty: Option<Dirty>,
     ags: Vec<AgCell>,
     superblock: Mutex<Vec<u8>>,
     available: AtomicI64,
@@ -150,6 +157,9 @@ impl Fs {
     /// # Errors
     /// As [`Fs::open`].
     pub fn open_devices(devices: Devices, options: OpenOptions) -> Result<Self> {
+        if options.writeback.is_some() && options.journal.is_none() && !options.read_only {
+            return Err(Error::Invalid("data is written back later only with the journal"));
+        }
         let dev = Arc::clone(&devices.data);
         let sector = primary::read(&*dev)?;
         let sb = Superblock::verify(&sector)?;
@@ -205,8 +215,10 @@ impl Fs {
         let counts = Arc::new(Counts::default());
         let metered = |what| Metered::over(&dev, &counts, what, barrier);
         let home_dev = metered(Use::Home);
-        Ok(Self {
+        let dirty = options.writeback.filter(|_| journal.is_some()).map(Dirty::new);
+        let fs = Self {
             journal,
+            dirty,
             superblock_changed: AtomicBool::new(false),
             bufs: Cache::new(Arc::clone(&home_dev), Arc::clone(&geo), cache_bytes),
             inodes: Inodes::new(cache_bytes / 4096),
@@ -240,7 +252,11 @@ impl Fs {
             bare_dev: dev,
             counts,
             realtime,
-        })
+        };
+        if let Some(dirty) = &fs.dirty {
+            fs.fill_pool(dirty);
+        }
+        Ok(fs)
     }
 
     /// What recovery did when the volume was opened; `None` if its log was clean.
@@ -362,6 +378,18 @@ impl Fs {
             return Err(Error::NoSpace);
         }
         Ok(())
+    }
+
+    /// Gives up reserved blocks.
+    pub(crate) fn unreserve(&self, blocks: u64) {
+        if blocks > 0 {
+            self.available.fetch_add(blocks as i64, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes blocks that a transaction gave up back into the reservation that they came from.
+    pub(crate) fn take_back(&self, blocks: u64) {
+        self.available.fetch_sub(blocks as i64, Ordering::AcqRel);
     }
 
     /// Ends a reservation of `reserved` blocks that changed the counters by `change`, `kept` of it

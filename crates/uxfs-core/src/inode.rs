@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 use uxfs_format::inode::{Fork, InodeCore};
+use uxfs_format::timestamp::Timestamp;
 use uxfs_format::verify::{BufKind, Owner};
 use uxfs_format::{Geometry, Ino, Place, inode};
 
@@ -46,6 +47,11 @@ pub struct InodeState {
 pub(crate) struct InodeLog {
     /// The checkpoint in which it changed last; 0 for none.
     pub(crate) changed: u64,
+    /// The checkpoint in which more of it changed last than its times; 0 for none.
+    pub(crate) needed: u64,
+    /// Times of change of content and inode as the journal knows them, if those in memory are newer
+    /// and not logged: by writes whose data is not down.
+    pub(crate) unlogged: Option<(Timestamp, Timestamp)>,
     /// What changed since it was last home.
     pub(crate) parts: Changed,
     /// Its place in a list of unlinked inodes changed since then.
@@ -68,6 +74,13 @@ impl InodeState {
     pub(crate) fn fork_mut(&mut self, fork: Fork) -> &mut [u8] {
         let range = self.core.fork_range(fork, self.literal.len());
         &mut self.literal[range]
+    }
+
+    /// The core as the journal knows it, or will when what a transaction changed is committed.
+    pub(crate) fn logged_core(&self) -> InodeCore {
+        let mut core = self.core.clone();
+        (core.mtime, core.ctime) = self.log.unlogged.unwrap_or((core.mtime, core.ctime));
+        core
     }
 
     /// An error about this inode.

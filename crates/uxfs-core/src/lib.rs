@@ -18,6 +18,7 @@ pub mod dabuf;
 mod defer;
 mod devices;
 pub mod dir;
+mod dirty;
 mod error;
 pub mod file;
 pub mod fs;
@@ -40,6 +41,7 @@ mod unlinked;
 mod writeback;
 
 pub use devices::{Device, Devices};
+pub use dirty::{ErrorCursor, SyncKind, WritebackOptions};
 pub use error::{EFSCORRUPTED, Error, Result};
 pub use file::Segment;
 pub use fs::{Fs, OpenOptions};

@@ -71,6 +71,20 @@ struct TxInode {
     fresh: bool,
 }
 
+impl TxInode {
+    /// Did nothing change but times?
+    fn only_times(&self) -> bool {
+        let Some(before) = self.before.as_ref().filter(|_| self.changed == Changed::CORE) else {
+            return false;
+        };
+        let (old, new) = (&before.core, &self.guard.core);
+        let mut as_before = new.clone();
+        (as_before.atime, as_before.mtime, as_before.ctime) = (old.atime, old.mtime, old.ctime);
+        as_before.crtime = old.crtime;
+        as_before == *old
+    }
+}
+
 struct TxBuf {
     buf: BufRef,
     /// One bit for every chunk that was changed.
@@ -533,6 +547,11 @@ impl<'fs> Tx<'fs> {
         Ok(())
     }
 
+    /// Takes over blocks that the caller has reserved before.
+    pub(crate) fn adopt(&mut self, blocks: u64) {
+        self.reserved += blocks;
+    }
+
     // ---- the end ---------------------------------------------------------------------------
 
     /// Does what was deferred, then makes all changes part of the volume.
@@ -544,6 +563,20 @@ impl<'fs> Tx<'fs> {
         self.settle(false);
         self.done = true;
         Ok(())
+    }
+
+    /// As [`Tx::commit`]; at most `most` of the blocks that are left stay reserved, for the caller,
+    /// who is given their number.
+    ///
+    /// # Errors
+    /// As [`Tx::commit`].
+    pub(crate) fn commit_keeping(mut self, most: u64) -> Result<u64> {
+        crate::defer::finish(&mut self)?;
+        self.settle(false);
+        self.done = true;
+        let kept = self.reserved.min(most);
+        self.reserved -= kept;
+        Ok(kept)
     }
 
     /// Hands over what was changed; `goes_on` if the chain has steps to do after it.
@@ -602,6 +635,10 @@ impl<'fs> Tx<'fs> {
         }
         for entry in self.inodes.iter_mut().filter(|entry| !entry.changed.is_empty()) {
             let (mut parts, mut unlinked) = (entry.changed, false);
+            entry.guard.log.unlogged = None;
+            if !entry.only_times() {
+                entry.guard.log.needed = context.seq.0;
+            }
             if let Some(before) = &entry.before {
                 let (old, new) = (&before.core, &entry.guard.core);
                 unlinked = old.next_unlinked != new.next_unlinked;

@@ -34,7 +34,8 @@ impl Fs {
             return Ok(());
         }
         if self.journal.is_some() {
-            return self.wait(self.ticket());
+            let written = self.write_back_all();
+            return self.wait(self.ticket()).and(written);
         }
         let _alone = self.gate.write();
         self.sync_alone()

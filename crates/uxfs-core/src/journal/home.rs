@@ -119,7 +119,7 @@ impl Fs {
         let size = self.geo.inode_size as usize;
         let raw = &mut content.bytes[offset..offset + size];
         raw[disk_inode::CORE_LEN..].copy_from_slice(&state.literal);
-        let mut core = state.core.clone();
+        let mut core = state.logged_core();
         core.lsn = journal.shape.lsn(position);
         core.encode(raw, *ino, &self.geo.meta_uuid);
         drop(content);

@@ -105,7 +105,7 @@ pub(super) fn inode(fs: &Fs, state: &InodeState, records: &mut Records) -> Resul
     let (daddr, offset) = inode::locate(&fs.geo, state.ino);
     let cluster = (fs.geo.cluster_blocks() << fs.geo.block_log) as usize;
     let mut raw = [0; CORE_LEN];
-    state.core.encode_core(&mut raw, state.ino, &fs.geo.meta_uuid);
+    state.logged_core().encode_core(&mut raw, state.ino, &fs.geo.meta_uuid);
     let data = region(fs, state, Fork::Data)?;
     let attr = region(fs, state, Fork::Attr)?;
     let mut fields = InodeFields::CORE;

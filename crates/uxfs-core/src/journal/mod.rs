@@ -256,7 +256,8 @@ impl Journal {
 }
 
 impl Fs {
-    /// Everything done so far, as something to wait for.
+    /// Everything done so far, as something to wait for; of data that was not written back yet
+    /// ([`crate::OpenOptions::writeback`]), see [`Fs::begin_sync`].
     pub fn ticket(&self) -> Ticket {
         let Some(journal) = &self.journal else { return Ticket(Need::default()) };
         let state = journal.state.lock();
@@ -315,16 +316,11 @@ impl Fs {
         }
     }
 
-    /// Brings a file to stable storage: its data, and all that it takes to find it.
-    ///
-    /// # Errors
-    /// As [`Fs::sync`].
-    pub fn fsync(&self, ino: uxfs_format::Ino) -> Result<()> {
-        let Some(journal) = &self.journal else { return self.sync() };
-        self.check_running()?;
-        let changed = self.with_inode(ino, |inode| Ok(inode.log.changed))?;
+    /// Checkpoint `seq` and all data written so far, as something to wait for.
+    pub(crate) fn ticket_of(&self, seq: u64) -> Ticket {
+        let Some(journal) = &self.journal else { return Ticket(Need::default()) };
         let data = journal.state.lock().pipeline.data_written();
-        self.wait_for(journal, Need { seq: Seq(changed), data })
+        Ticket(Need { seq: Seq(seq), data })
     }
 }
 

@@ -15,6 +15,7 @@ impl Fs {
     /// As [`Fs::read_at`].
     pub fn extents(&self, ino: Ino) -> Result<Vec<Extent>> {
         let _content = self.contents.read(ino);
+        self.write_back_file(ino)?;
         self.with_inode(ino, |inode| {
             check_file(inode)?;
             let mut all = Vec::new();

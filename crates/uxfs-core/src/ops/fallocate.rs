@@ -68,6 +68,7 @@ impl Fs {
     pub fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.check_writable()?;
         let _content = self.contents.change(ino);
+        let _calm = self.calm(ino)?;
         let (flags, size) = self.with_inode(ino, |inode| {
             if len == 0 {
                 return Err(Error::Invalid("a length of 0"));

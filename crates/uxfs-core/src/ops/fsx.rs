@@ -114,6 +114,8 @@ impl Fs {
     /// file with data, or given without its flag; for [`Xflags::REALTIME`], there being no
     /// realtime device; for [`Xflags::COWEXTSIZE`] on a volume that cannot share blocks.
     pub fn set_fsx(&self, ino: Ino, want: &Fsx) -> Result<()> {
+        // The hint of a file with data stays.
+        self.write_back_file(ino)?;
         let mut tx = Tx::begin_for(self, Op::Inode, 0)?;
         let slot = tx.lock_inode(ino)?;
         let core = &tx.inode(slot).core;

@@ -90,6 +90,9 @@ impl Fs {
     /// Frees an inode that has no name left: its data, its attributes, itself, in steps. Whoever
     /// found it earlier may put something into it between the steps, which goes too.
     pub(crate) fn inactivate(&self, ino: Ino) -> Result<()> {
+        // Whoever comes to write after this finds no file.
+        let _content = self.contents.change(ino);
+        self.discard_delayed(ino);
         loop {
             let mut tx = Tx::begin_freeing_for(self, Op::Free, 8)?;
             let slot = tx.lock_inode(ino)?;

@@ -57,6 +57,7 @@ impl Fs {
         parent: Ino,
         name: &[u8],
     ) -> Result<(Ino, Vec<Move>)> {
+        source.write_back_file(from)?;
         let original = source.with_inode(from, |inode| Ok(inode.clone()))?;
         let core = &original.core;
         let attrs = attributes(source, &original)?;

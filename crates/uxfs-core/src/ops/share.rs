@@ -45,6 +45,7 @@ impl Fs {
     pub fn share(&self, from: Ino, from_at: u64, to: Ino, to_at: u64, len: u64) -> Result<()> {
         self.check_writable()?;
         let _contents = self.contents.change_two(from, to);
+        let _calm = self.calm_two(from, to)?;
         let Some(job) = self.plan_share((from, from_at), (to, to_at), len)? else {
             return Ok(());
         };

@@ -112,7 +112,11 @@ impl Fs {
     /// # Errors
     /// [`Error::NotFound`] for an inode that is not in use, or a damaged structure on the way.
     pub fn stat(&self, ino: Ino) -> Result<Stat> {
-        self.with_inode(ino, |inode| Ok(inode.stat()))
+        self.with_inode(ino, |inode| {
+            let mut stat = inode.stat();
+            self.stat_delayed(&mut stat);
+            Ok(stat)
+        })
     }
 
     /// What is known of the volume.

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use uxfs::disk::{FileDev, OpenMode};
 use uxfs::format::timestamp::Timestamp;
 use uxfs::journal::JournalOptions;
-use uxfs::{Fs, OpenOptions, clock::Clock, mkfs};
+use uxfs::{Fs, OpenOptions, WritebackOptions, clock::Clock, mkfs};
 use uxfs_oracle::Xfsprogs;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -77,7 +77,10 @@ impl Volume {
         options.clock = Clock::Fixed(Timestamp { sec: now, nsec: 123_456_789 });
         options.seed = Some(now as u64);
         options.cache_bytes = cache_bytes;
-        options.journal = (setting("UXFS_JOURNAL", 0) > 0).then(JournalOptions::default);
+        let writeback = setting("UXFS_WRITEBACK", 0) > 0;
+        let journal = writeback || setting("UXFS_JOURNAL", 0) > 0;
+        options.journal = journal.then(JournalOptions::default);
+        options.writeback = writeback.then(WritebackOptions::default);
         self.open_with(options)
     }
 

@@ -1,0 +1,115 @@
+//! When data is written back though nobody asks: a state machine without clock, thread or I/O.
+//!
+//! It is told how many bytes are dirty and what time it is, and answers what is due. Files get a
+//! *turn* when they become dirty, in ascending order. A tick notes which turns had been given by
+//! then: after the expiry age has passed since that tick, all of these are due.
+//!
+//! 1. A turn is due no earlier than the expiry age after it was given, and no later than that plus
+//!    the time between ticks, if ticks come when [`Policy::alarm`] asks for them.
+//! 2. What it remembers is bounded by the expiry age over the time between ticks.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use uxfs_journal::Time;
+
+use super::options::WritebackOptions;
+
+/// What a tick is to write back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Due {
+    /// Files whose turn is below this one.
+    pub(super) below: u64,
+    /// And then as many bytes of the oldest.
+    pub(super) bytes: u64,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub(super) struct Policy {
+    options: WritebackOptions,
+    /// Ticks, and the turn that was to be given next then.
+    ticks: VecDeque<(Time, u64)>,
+}
+
+impl Policy {
+    pub(super) fn new(options: WritebackOptions) -> Self {
+        Self { options, ticks: VecDeque::new() }
+    }
+
+    fn span(centisecs: u32) -> Duration {
+        Duration::from_millis(u64::from(centisecs) * 10)
+    }
+
+    /// Time has passed; `turn` is given next, `used` bytes are dirty. What is due now.
+    pub(super) fn tick(&mut self, now: Time, turn: u64, used: u64) -> Due {
+        let age = Self::span(self.options.dirty_expire_centisecs);
+        let mut below = 0;
+        while let Some((at, first)) = self.ticks.front().copied()
+            && at + age <= now
+        {
+            below = first;
+            self.ticks.pop_front();
+        }
+        let between = Self::span(self.options.dirty_writeback_centisecs);
+        // Ticks that come more often than asked for are not each remembered.
+        if self.ticks.back().is_none_or(|(at, _)| *at + between <= now || age.is_zero()) {
+            self.ticks.push_back((now, turn));
+        }
+        Due { below, bytes: used.saturating_sub(self.options.dirty_background_bytes) }
+    }
+
+    /// When the next tick is due, if any is; the moment of the last one, if one is overdue.
+    pub(super) fn alarm(&self, dirty: bool, used: u64) -> Option<Time> {
+        if !dirty {
+            return None;
+        }
+        let last = self.ticks.back().map_or(Time(0), |(at, _)| *at);
+        if used > self.options.dirty_background_bytes {
+            return Some(last);
+        }
+        Some(last + Self::span(self.options.dirty_writeback_centisecs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secs(n: u64) -> Time {
+        Time(n * 1_000_000_000)
+    }
+
+    #[test]
+    fn turns_expire_in_order_and_not_early() {
+        let mut policy = Policy::new(WritebackOptions::default());
+        // Turns 0..10 are given before the first tick, ten more before each of the next.
+        for tick in 0..20 {
+            let due = policy.tick(secs(5 * tick), 10 * (tick + 1), 0);
+            let expected = if tick < 6 { 0 } else { 10 * (tick - 5) };
+            assert_eq!(due.below, expected, "tick {tick}");
+            assert!(policy.ticks.len() <= 7);
+        }
+    }
+
+    #[test]
+    fn ticks_that_come_too_often_are_not_remembered() {
+        let mut policy = Policy::new(WritebackOptions::default());
+        for at in 0..100_000 {
+            policy.tick(Time(at * 1_000_000), at, 0);
+        }
+        assert!(policy.ticks.len() <= 8, "{}", policy.ticks.len());
+    }
+
+    #[test]
+    fn beyond_the_background_limit_a_tick_is_due_at_once() {
+        let options = WritebackOptions { dirty_background_bytes: 100, ..Default::default() };
+        let mut policy = Policy::new(options);
+        assert_eq!(policy.alarm(false, 1000), None);
+        assert_eq!(policy.alarm(true, 100), Some(secs(5)));
+        assert_eq!(policy.tick(secs(7), 1, 150), Due { below: 0, bytes: 50 });
+        assert_eq!(policy.alarm(true, 101), Some(secs(7)));
+        assert_eq!(policy.alarm(true, 100), Some(secs(12)));
+        assert_eq!(policy.tick(secs(9), 1, 90), Due { below: 0, bytes: 0 });
+    }
+}

@@ -1,0 +1,256 @@
+//! Writing into memory.
+//!
+//! 1. A write holds the content's lock from first to last, and no lock of the inode while it reads
+//!    or waits for anything but the device.
+//! 2. Files may be written back meanwhile. That only ever turns holes into blocks and dirty blocks
+//!    into clean ones: what a write reserved may be too much then, never too little.
+
+use std::sync::Arc;
+
+use uxfs_format::inode::{Flags, Flags2, Fork};
+use uxfs_format::{FileBlock, Ino};
+
+use super::Dirty;
+use super::file::{File, tree_blocks};
+use super::flush::How;
+use super::page::{Backing, Promise};
+use crate::bmap;
+use crate::error::{Error, Result};
+use crate::file::{check_file, refuse_realtime};
+use crate::fs::Fs;
+use crate::inode::{InodeRef, InodeState};
+
+/// Most bytes taken in at a time.
+const STEP: u64 = 1 << 20;
+/// Files looked at when a writer needs memory.
+const FILES: usize = 1024;
+
+/// A write that is about to be taken in.
+struct Plan {
+    file: Arc<File>,
+    /// The file's length.
+    size: u64,
+    /// First block, and what there is for each on the device.
+    first: u64,
+    backing: Vec<Backing>,
+    /// Content of blocks that are overwritten in part.
+    old: [Option<(u64, Box<[u8]>)>; 2],
+}
+
+/// How taking in a write went.
+enum Taken {
+    Done,
+    /// What it was based on has changed.
+    Again,
+    NoSpace,
+}
+
+impl Fs {
+    /// Takes `data` in as a part of a file, to be written back later.
+    pub(crate) fn write_delayed(
+        &self,
+        dirty: &Dirty,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        self.check_writable()?;
+        let block_size = u64::from(self.geo.block_size);
+        let step = (dirty.options.dirty_bytes / 4).clamp(block_size, STEP.max(block_size));
+        let step = step - step % block_size;
+        let _content = self.contents.change(ino);
+        let mut done = 0;
+        while done < data.len() as u64 {
+            let at = offset + done;
+            let len = (step - at % step).min(data.len() as u64 - done);
+            self.write_step(dirty, ino, at, &data[done as usize..(done + len) as usize])?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn write_step(&self, dirty: &Dirty, ino: Ino, at: u64, data: &[u8]) -> Result<()> {
+        let block_size = u64::from(self.geo.block_size);
+        let blocks = self.geo.blocks_for(at % block_size + data.len() as u64);
+        let mut promise = self.admit(dirty, blocks * block_size)?;
+        let cell = self.inodes.get(self, ino)?;
+        let mut pressed = false;
+        loop {
+            let plan = self.plan_write(dirty, &cell, at, data.len() as u64)?;
+            match self.take_in(dirty, &mut promise, &plan, at, data) {
+                Taken::Done => break,
+                Taken::Again => {}
+                Taken::NoSpace if !pressed => {
+                    // Most of what is reserved for trees comes back when files are written.
+                    pressed = true;
+                    dirty.settle(&plan.file);
+                    let _told_to_those_who_sync = self.write_back_all_of(dirty, How::PLAIN);
+                }
+                Taken::NoSpace => {
+                    dirty.settle(&plan.file);
+                    return Err(Error::NoSpace);
+                }
+            }
+        }
+        let mut inode = cell.write();
+        let now = self.now();
+        let times = (inode.core.mtime, inode.core.ctime);
+        if times != (now, now) {
+            inode.log.unlogged.get_or_insert(times);
+            (inode.core.mtime, inode.core.ctime) = (now, now);
+        }
+        Ok(())
+    }
+
+    /// Waits until there is memory for so many bytes, writing back what is oldest.
+    fn admit(&self, dirty: &Dirty, bytes: u64) -> Result<Promise> {
+        loop {
+            let landings = dirty.memory.landings.count();
+            if let Some(promise) = Promise::new(&dirty.memory, bytes, dirty.options.dirty_bytes) {
+                return Ok(promise);
+            }
+            let least = dirty.options.dirty_background_bytes.min(dirty.options.dirty_bytes / 2);
+            let most = dirty.memory.used().saturating_sub(least).max(bytes);
+            let files = dirty.oldest(u64::MAX, FILES);
+            let done = self.write_back(dirty, &files, How::OTHERS, most);
+            if done.is_err() {
+                // Data that cannot be written may be others'; if it is all there is, it is in the
+                // way.
+                let promise = Promise::new(&dirty.memory, bytes, dirty.options.dirty_bytes);
+                return promise.map_or_else(|| Err(done.err().unwrap_or(Error::NoSpace)), Ok);
+            }
+            if done.is_ok_and(|done| done == 0) {
+                // All of it is on its way already.
+                dirty.memory.landings.wait_beyond(landings);
+            }
+        }
+    }
+
+    /// Looks at what a write meets.
+    fn plan_write(&self, dirty: &Dirty, cell: &InodeRef, at: u64, len: u64) -> Result<Plan> {
+        let inode = cell.read();
+        if inode.core.mode == 0 {
+            return Err(Error::NotFound);
+        }
+        check_file(&inode)?;
+        refuse_realtime(&inode)?;
+        let known = dirty.file(inode.ino);
+        let size = known.as_ref().map_or(inode.core.size, |file| file.size(inode.core.size));
+        let append = inode.core.flags.contains(Flags::APPEND);
+        if inode.core.flags.contains(Flags::IMMUTABLE) || append && at != size {
+            return Err(Error::NotPermitted);
+        }
+        if at > size {
+            self.zero_behind(&inode, size, at)?;
+        }
+        let file = known.unwrap_or_else(|| dirty.file_or_new(cell, &inode));
+        let first = at >> self.geo.block_log;
+        let last = (at + len - 1) >> self.geo.block_log;
+        let backing = self.backing(&inode, first, last)?;
+        let mut old = [None, None];
+        let ends = if first == last { 1 } else { 2 };
+        for (old, block) in old.iter_mut().zip([first, last]).take(ends) {
+            let start = block << self.geo.block_log;
+            let end = (start + u64::from(self.geo.block_size)).min(size);
+            let partly = start < at && start < size || at + len < end;
+            if partly && !file.pages().map.contains_key(&block) {
+                *old = Some((block, self.old_content(&inode, block)?));
+            }
+        }
+        Ok(Plan { file, size, first, backing, old })
+    }
+
+    /// What there is on the device for each block of a range.
+    fn backing(&self, inode: &InodeState, first: u64, last: u64) -> Result<Vec<Backing>> {
+        let shares = inode.core.flags2.contains(Flags2::REFLINK);
+        let mut all = Vec::with_capacity((last - first + 1) as usize);
+        let mut at = first;
+        while at <= last {
+            let found = bmap::at_or_after(self, inode, Fork::Data, FileBlock(at))?;
+            let (end, backing) = match found {
+                None => (last + 1, Backing::Reserved),
+                Some(extent) if extent.offset.0 > at => (extent.offset.0, Backing::Reserved),
+                Some(extent) if extent.unwritten => (extent.end().0, Backing::Unwritten),
+                // A copy may be due.
+                Some(extent) if shares => (extent.end().0, Backing::Reserved),
+                Some(extent) => (extent.end().0, Backing::Own),
+            };
+            let end = end.min(last + 1);
+            all.resize((end - first) as usize, backing);
+            at = end;
+        }
+        Ok(all)
+    }
+
+    /// What a block that is not dirty holds, zeroes behind the file's end on disk.
+    fn old_content(&self, inode: &InodeState, block: u64) -> Result<Box<[u8]>> {
+        let mut content = vec![0; self.geo.block_size as usize].into_boxed_slice();
+        let start = block << self.geo.block_log;
+        let live = inode.core.size.saturating_sub(start).min(content.len() as u64) as usize;
+        self.read_mapped(inode, start, &mut content[..live])?;
+        Ok(content)
+    }
+
+    /// Takes the bytes in, if there is space for them on the volume.
+    fn take_in(
+        &self,
+        dirty: &Dirty,
+        promise: &mut Promise,
+        plan: &Plan,
+        at: u64,
+        data: &[u8],
+    ) -> Taken {
+        let mut pages = plan.file.pages();
+        if pages.gone {
+            return Taken::Again;
+        }
+        let block_size = u64::from(self.geo.block_size);
+        let end = at + data.len() as u64;
+        let (mut reserved, mut changes) = (0, 0);
+        for (block, backing) in (plan.first..).zip(&plan.backing) {
+            if pages.map.contains_key(&block) {
+                continue;
+            }
+            reserved += u64::from(*backing == Backing::Reserved);
+            changes += u64::from(*backing != Backing::Own);
+            let start = block * block_size;
+            let known = plan.old.iter().flatten().any(|(known, _)| *known == block);
+            let partly =
+                start < at && start < plan.size || end < (start + block_size).min(plan.size);
+            if partly && !known {
+                // It was written back in between.
+                return Taken::Again;
+            }
+        }
+        let tree = tree_blocks(pages.changes + changes).saturating_sub(pages.tree);
+        if reserved + tree > 0 && self.reserve(reserved + tree).is_err() {
+            return Taken::NoSpace;
+        }
+        pages.tree += tree;
+        for (block, backing) in (plan.first..).zip(&plan.backing) {
+            let start = block * block_size;
+            let (low, high) = (at.max(start), end.min(start + block_size));
+            let part = &data[(low - at) as usize..(high - at) as usize];
+            let range = (low - start) as usize..(high - start) as usize;
+            if let Some(page) = pages.map.get_mut(&block) {
+                promise.unshare(&mut page.content)[range].copy_from_slice(part);
+                continue;
+            }
+            let content = if part.len() as u64 == block_size {
+                part.into()
+            } else {
+                let old = plan.old.iter().flatten().find(|(known, _)| *known == block);
+                let mut content = match old {
+                    Some((_, old)) => old.clone(),
+                    None => vec![0; block_size as usize].into_boxed_slice(),
+                };
+                content[range].copy_from_slice(part);
+                content
+            };
+            pages.insert(block, promise.fill(content), *backing);
+        }
+        pages.size = plan.size.max(end);
+        dirty.take_turn(&plan.file, &mut pages);
+        Taken::Done
+    }
+}
