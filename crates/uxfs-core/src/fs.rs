@@ -191,8 +191,7 @@ impl Fs {
         }
         let realtime = devices.realtime_of(&geo)?;
         let (fdblocks, icount, ifree) = (sb.fdblocks.get(), sb.icount.get(), sb.ifree.get());
-        // Blocks that the trees' own growth may need are not for anybody else to reserve.
-        let aside = u64::from(geo.ag_count) * 12;
+        let aside = aside(&geo);
         let seed = options.seed.unwrap_or_else(|| {
             let now = Clock::Real.now();
             (now.sec as u64).rotate_left(30) ^ u64::from(now.nsec)
@@ -373,11 +372,22 @@ impl Fs {
     pub(crate) fn reserve(&self, blocks: u64) -> Result<()> {
         let want = blocks as i64;
         let before = self.available.fetch_sub(want, Ordering::AcqRel);
-        if before < want {
+        let floor = self.dirty.as_ref().map_or(0, Dirty::floor);
+        if want > 0 && (before < want || before - want < floor) {
             self.available.fetch_add(want, Ordering::AcqRel);
             return Err(Error::NoSpace);
         }
         Ok(())
+    }
+
+    /// Blocks that can still be reserved; fewer than none when some were taken back.
+    pub(crate) fn available(&self) -> i64 {
+        self.available.load(Ordering::Acquire)
+    }
+
+    /// Blocks that nobody may reserve: the trees' own growth may need them.
+    pub(crate) fn aside(&self) -> u64 {
+        aside(&self.geo)
     }
 
     /// Gives up reserved blocks.
@@ -450,6 +460,10 @@ impl Fs {
         self.shutdown.lock().get_or_insert(why.into());
         self.stopped.store(true, Ordering::Release);
     }
+}
+
+fn aside(geo: &Geometry) -> u64 {
+    u64::from(geo.ag_count) * 12
 }
 
 /// Features that are read and written.

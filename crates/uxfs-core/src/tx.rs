@@ -175,6 +175,14 @@ impl<'fs> Tx<'fs> {
     /// As [`Tx::begin`].
     pub(crate) fn begin_for(fs: &'fs Fs, op: Op, blocks: u64) -> Result<Self> {
         fs.check_writable()?;
+        match Self::begin_with(fs, op, blocks) {
+            // Data that is not written back yet holds more than it will take.
+            Err(Error::NoSpace) if fs.relieve(blocks, false)? => Self::begin_with(fs, op, blocks),
+            other => other,
+        }
+    }
+
+    fn begin_with(fs: &'fs Fs, op: Op, blocks: u64) -> Result<Self> {
         let promised = fs.promise_log(op)?;
         let gate = fs.gate.read();
         if let Err(error) = fs.reserve(blocks) {

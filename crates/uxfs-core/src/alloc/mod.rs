@@ -319,6 +319,14 @@ pub(crate) fn convert_now(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> 
     rmap::convert(tx, ag, rmap)
 }
 
+/// Blocks that data can still take of a held group.
+pub(crate) fn spare(tx: &Tx<'_>, ag: AgNo) -> u64 {
+    let agf = tx.agf(ag);
+    let keep = if tx.fs().geo.has_reflink() { KEEP } else { 0 };
+    let free = agf.freeblks.get() + agf.flcount.get();
+    free.saturating_sub(freelist::needed(tx, ag) + keep).into()
+}
+
 /// Keeps the blocks of a held group that a split of its reference counts takes, to the end of the
 /// transaction, which may let go of the group before that. `false` if it has not so many.
 pub(crate) fn keep_for_counts(tx: &mut Tx<'_>, ag: AgNo) -> bool {

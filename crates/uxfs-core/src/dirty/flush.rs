@@ -47,7 +47,9 @@ impl How {
     pub(super) const FULL: Self = Self { wait: true, times: true };
     /// Data, and what it takes to find it.
     pub(super) const PLAIN: Self = Self { wait: true, times: false };
-    /// What nobody else is at.
+    /// Data that nobody else is at.
+    pub(super) const PLAIN_OTHERS: Self = Self { wait: false, times: false };
+    /// What nobody else is at, and the times.
     pub(super) const OTHERS: Self = Self { wait: false, times: true };
 }
 
@@ -86,8 +88,12 @@ impl Loan {
 type Dirt = (u64, Arc<Content>, Backing);
 
 impl Fs {
-    /// Writes back all that is dirty of a file, times aside.
-    pub(crate) fn write_back_file(&self, ino: Ino) -> Result<()> {
+    /// Writes a file's data to the device, if some of it is in memory only. That makes nothing
+    /// durable yet: it is what sync_file_range(2) does for a whole file.
+    ///
+    /// # Errors
+    /// Of writing the data, and those of choosing its place.
+    pub fn write_back_file(&self, ino: Ino) -> Result<()> {
         self.write_back_one(ino, How::PLAIN)
     }
 

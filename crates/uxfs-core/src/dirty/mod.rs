@@ -29,6 +29,7 @@ mod options;
 mod page;
 mod policy;
 mod read;
+mod space;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -55,6 +56,7 @@ use errors::Errors;
 use file::Pages;
 use page::Memory;
 use policy::Policy;
+use space::Floor;
 
 const SHARDS: usize = 16;
 /// Blocks kept reserved for the trees of files being written back, beyond what each of them has.
@@ -77,6 +79,7 @@ pub(crate) struct Dirty {
     memory: Arc<Memory>,
     /// Blocks of [`POOL`] that are there.
     pool: Mutex<u64>,
+    floor: Floor,
     errors: Mutex<Errors>,
     policy: Mutex<Policy>,
 }
@@ -91,6 +94,7 @@ impl Dirty {
             order: Mutex::default(),
             memory: Arc::default(),
             pool: Mutex::new(0),
+            floor: Floor::default(),
             errors: Mutex::default(),
             policy: Mutex::new(Policy::new(options)),
         }

@@ -74,6 +74,8 @@ impl Fs {
         let blocks = self.geo.blocks_for(at % block_size + data.len() as u64);
         let mut promise = self.admit(dirty, blocks * block_size)?;
         let cell = self.inodes.get(self, ino)?;
+        let need = blocks + tree_blocks(blocks);
+        self.watch_space(dirty, need)?;
         let mut pressed = false;
         loop {
             let plan = self.plan_write(dirty, &cell, at, data.len() as u64)?;
@@ -81,10 +83,8 @@ impl Fs {
                 Taken::Done => break,
                 Taken::Again => {}
                 Taken::NoSpace if !pressed => {
-                    // Most of what is reserved for trees comes back when files are written.
                     pressed = true;
-                    dirty.settle(&plan.file);
-                    let _told_to_those_who_sync = self.write_back_all_of(dirty, How::PLAIN);
+                    self.relieve(need, true)?;
                 }
                 Taken::NoSpace => {
                     dirty.settle(&plan.file);

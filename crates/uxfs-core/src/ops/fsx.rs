@@ -102,6 +102,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::stat`].
     pub fn get_fsx(&self, ino: Ino) -> Result<Fsx> {
+        self.write_back_file(ino)?;
         self.with_inode(ino, |inode| Ok(told(&inode.core, self.geo.block_log)))
     }
 

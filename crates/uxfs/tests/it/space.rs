@@ -194,7 +194,9 @@ fn inodes_in_fragmented_space() {
         fill("block", |number| {
             let ino = fs.create(fs.root(), &name(number), &NewInode::file(0o644))?;
             all.push(name(number));
-            fs.write_at(ino, 0, &[1; 4096])
+            fs.write_at(ino, 0, &[1; 4096])?;
+            // Its place is that of its turn.
+            fs.write_back_file(ino)
         });
         for chunk in all.chunks(8) {
             for name in chunk.iter().take(6) {
@@ -235,8 +237,10 @@ fn trees_of_several_levels() {
         // Two files take turns, backwards, so that neither's blocks join.
         for number in (0..12_000).rev() {
             fs.write_at(ino, number * 2048, &number.to_le_bytes()).unwrap();
+            fs.write_back_file(ino).unwrap();
             if number % 2 == 0 {
                 fs.write_at(other, number * 2048, &number.to_le_bytes()).unwrap();
+                fs.write_back_file(other).unwrap();
             }
         }
         for number in 0..9000_u64 {
