@@ -98,6 +98,9 @@ impl Fs {
         if times != (now, now) {
             inode.log.unlogged.get_or_insert(times);
             (inode.core.mtime, inode.core.ctime) = (now, now);
+            // The data may have been written back already; the times keep the inode in memory.
+            let file = dirty.file_or_new(&cell, &inode);
+            dirty.take_turn(&file, &mut file.pages());
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Delayed allocation on real images: what is seen, where it lands, what it costs, and what
 //! happens when the device fails.
 
+mod cuts;
 mod errors;
 mod limits;
 mod model;
