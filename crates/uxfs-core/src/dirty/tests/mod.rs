@@ -25,7 +25,11 @@ struct Watched {
     dev: FileDev,
     writes: Mutex<Vec<(u64, usize)>>,
     bad: Mutex<Option<Range<u64>>>,
+    /// To be called before data is written next.
+    hook: Mutex<Option<Hook>>,
 }
+
+type Hook = Box<dyn FnOnce() + Send>;
 
 impl Watched {
     fn note(&self, offset: u64, len: usize) -> io::Result<()> {
@@ -52,6 +56,10 @@ impl BlockDev for Watched {
         self.dev.write_at(offset, data)
     }
     fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+        let hook = self.hook.lock().take();
+        if let Some(hook) = hook {
+            hook();
+        }
         self.note(offset, pieces.iter().map(|p| p.len()).sum())?;
         self.dev.write_vectored_at(offset, pieces)
     }
@@ -87,8 +95,12 @@ fn open(path: &std::path::Path, writeback: WritebackOptions) -> (Arc<Watched>, F
         }
         other => Some(other.unwrap()),
     });
-    let dev =
-        Arc::new(Watched { dev: dev.unwrap(), writes: Mutex::default(), bad: Mutex::new(None) });
+    let dev = Arc::new(Watched {
+        dev: dev.unwrap(),
+        writes: Mutex::default(),
+        bad: Mutex::new(None),
+        hook: Mutex::new(None),
+    });
     let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options(writeback)).unwrap();
     (dev, fs)
 }
@@ -276,6 +288,38 @@ fn writes_that_are_to_be_durable_are() {
     v.fs.wait(ticket).unwrap();
     let v = v.cut();
     assert_eq!(content(&v.fs, three), b"three");
+    v.judge();
+}
+
+#[test]
+fn a_file_changes_while_it_is_written() {
+    let Volume { _dir, path, dev, fs } = volume("", WritebackOptions::default());
+    let fs = Arc::new(fs);
+    let file = fs.create(fs.root(), b"a", &NewInode::file(0o644)).unwrap();
+    fs.write_at(file, 0, &[1; 5000]).unwrap();
+    let writer = Arc::clone(&fs);
+    *dev.hook.lock() = Some(Box::new(move || {
+        // Everything can be done with the file now but unmap its blocks.
+        writer.write_at(file, 4000, &[2; 3000]).unwrap();
+        writer.write_at(file, 20_000, &[2; 10]).unwrap();
+        let mut some = [0; 2];
+        writer.read_at(file, 3999, &mut some).unwrap();
+        assert_eq!((some, writer.stat(file).unwrap().size), ([1, 2], 20_010));
+        let other = writer.create(writer.root(), b"b", &NewInode::file(0o644)).unwrap();
+        writer.write_at(other, 0, &[3; 5000]).unwrap();
+        writer.wait(writer.ticket()).unwrap();
+    }));
+    fs.write_back_file(file).unwrap();
+    fs.wait(fs.ticket()).unwrap();
+    assert_eq!(fs.stat(file).unwrap().size, 20_010);
+    let fs = Arc::into_inner(fs).unwrap();
+    // What was picked went down, and the length covers no more.
+    let v = Volume { _dir, path, dev, fs }.cut();
+    assert_eq!(content(&v.fs, file), [1; 5000]);
+    v.fs.write_at(file, 4000, &[2; 3000]).unwrap();
+    v.fs.sync().unwrap();
+    let v = v.cut();
+    assert_eq!(content(&v.fs, file), [[1; 4000].as_slice(), &[2; 3000]].concat());
     v.judge();
 }
 
