@@ -247,7 +247,7 @@ fn cut(run: &Run, at: usize, rng: &mut Rng) -> Vec<u8> {
 }
 
 /// Versions of a file that may be there after a cut before event `at`.
-fn allowed<'a>(run: &'a Run, at: usize, file: usize) -> &'a [Option<Vec<u8>>] {
+fn allowed(run: &Run, at: usize, file: usize) -> &[Option<Vec<u8>>] {
     let (mut durable, mut begun) = (0, 0);
     for event in &run.events[..at] {
         match event {
