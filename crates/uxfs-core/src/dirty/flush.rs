@@ -184,17 +184,9 @@ impl Fs {
 
     fn find_places(&self, dirty: &Dirty, flight: &mut Flight, pages: &[Dirt]) -> Result<()> {
         let mut at = 0;
-        let mut tries = 0;
         while let Some(rest) = pages.get(at..).filter(|rest| !rest.is_empty()) {
-            match self.place_some(dirty, flight, rest) {
-                Ok(done) => at += done,
-                // What there is may be busy until its freeing is durable.
-                Err(Error::NoSpace) if tries < 2 => {
-                    tries += 1;
-                    self.wait(self.ticket())?;
-                }
-                Err(error) => return Err(error),
-            }
+            // What there is may be busy until its freeing is durable.
+            at += self.with_patience(|| self.place_some(dirty, flight, rest))?;
         }
         Ok(())
     }
@@ -276,7 +268,7 @@ impl Fs {
                     }
                     extent
                 }
-                _ if made >= EXTENTS_A_STEP => break,
+                _ if made >= EXTENTS_A_STEP || made > 0 && !tx.has_room() => break,
                 next => {
                     made += 1;
                     let hole = next.map_or(u64::MAX, |extent| extent.offset.0 - block.0);
@@ -445,18 +437,24 @@ impl Fs {
         if gone || unwritten.is_empty() && end <= size && !(how.times && times) {
             return Ok(());
         }
-        let mut steps = unwritten.chunks(EXTENTS_A_STEP as usize).peekable();
+        let mut rest = &unwritten[..];
         loop {
-            let step = steps.next().unwrap_or_default();
-            let last = steps.peek().is_none();
             self.fill_pool(dirty);
             let mut tx = Tx::begin(self, 0)?;
             let slot = tx.lock_inode(file.ino)?;
             let loan = dirty.lend(file, 0);
             tx.adopt(loan.total());
-            let marked = step.iter().try_for_each(|(block, len)| {
-                bmap::mark_written(&mut tx, slot, FileBlock(*block), *len)
-            });
+            let mut marked = Ok(());
+            while let [(block, len), behind @ ..] = rest
+                && marked.is_ok()
+            {
+                marked = bmap::mark_written(&mut tx, slot, FileBlock(*block), *len);
+                rest = behind;
+                if !tx.has_room() {
+                    break;
+                }
+            }
+            let last = rest.is_empty();
             let core = tx.core_mut(slot);
             if last {
                 core.size = core.size.max(end);

@@ -160,7 +160,8 @@ fn change(fs: &Fs, rng: &mut Rng, at: usize, old: Option<&Vec<u8>>) -> Option<Op
 }
 
 fn run(line: &str, rng: &mut Rng) -> Run {
-    let mut mkfs = uxfs_mkfs::Options { unsupported: true, ..uxfs_mkfs::Options::default() };
+    let mut mkfs = uxfs_mkfs::Options::default();
+    mkfs.unsupported = true;
     for pair in line.split_whitespace().collect::<Vec<_>>().chunks(2) {
         mkfs.apply(pair[0].chars().nth(1).unwrap(), pair[1]).unwrap();
     }

@@ -112,7 +112,8 @@ fn volume(mkfs: &str, writeback: WritebackOptions) -> Volume {
 fn volume_of(mkfs: &str, mib: u64, writeback: WritebackOptions) -> Volume {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
-    let mut options = uxfs_mkfs::Options { unsupported: true, ..uxfs_mkfs::Options::default() };
+    let mut options = uxfs_mkfs::Options::default();
+    options.unsupported = true;
     let words: Vec<&str> = mkfs.split_whitespace().collect();
     for pair in words.chunks(2) {
         options.apply(pair[0].chars().nth(1).unwrap(), pair[1]).unwrap();
