@@ -165,6 +165,12 @@ impl Fs {
         dirty.policy.lock().alarm(some, dirty.memory.used())
     }
 
+    /// How often somebody is to look whether data is due, if data gathers at all.
+    pub(crate) fn writeback_interval(&self) -> Option<core::time::Duration> {
+        let span = self.dirty.as_ref()?.options.dirty_writeback_centisecs;
+        (span > 0).then(|| core::time::Duration::from_millis(u64::from(span) * 10))
+    }
+
     /// Bytes of data in memory that are not on the device, what is on its way included.
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty.as_ref().map_or(0, |dirty| dirty.memory.used())

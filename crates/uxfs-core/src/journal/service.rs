@@ -1,5 +1,6 @@
 //! A thread that looks after the journal of an open volume: commits do not stay in memory beyond
-//! their age, objects go home before the log is full, an idle log is covered.
+//! their age, objects go home before the log is full, an idle log is covered, written data goes to
+//! the device when it has waited long enough.
 //!
 //! The volume works without it: then whoever waits for something does what is due, and a commit
 //! that nobody waits for stays in memory until something else is done.
@@ -98,6 +99,9 @@ fn step(fs: &Fs, journal: &Journal, keeper: &mut Keeper, stop: &AtomicBool) -> R
         return fs.drive_on(journal);
     }
     let (now, seen) = (journal.now(), journal.seen());
+    if fs.writeback_alarm().is_some_and(|due| due <= now) {
+        return fs.writeback_tick(now);
+    }
     match keeper.next(now, &seen) {
         Chore::Tick => {
             journal.state.lock().pipeline.tick(now);
@@ -110,6 +114,9 @@ fn step(fs: &Fs, journal: &Journal, keeper: &mut Keeper, stop: &AtomicBool) -> R
             Ok(())
         }
         Chore::Sleep(until) => {
+            // Nobody nudges when data gathers: that is looked at now and then.
+            let look = fs.writeback_interval().map(|span| now + span);
+            let until = until.into_iter().chain(look).min();
             let mut state = journal.state.lock();
             let undriven = state.pipeline.has_actions() && journal.driver.try_lock().is_some();
             if undriven || journal.see(&state) != seen || stop.load(Ordering::Acquire) {

@@ -55,6 +55,13 @@ impl Fs {
     /// As [`Fs::sync`].
     pub fn settle(&self) -> Result<()> {
         let Some(journal) = &self.journal else { return self.sync() };
+        self.check_running()?;
+        // Data that could not be written keeps its metadata from nothing.
+        let written = self.write_back_all();
+        self.settle_log(journal).and(written)
+    }
+
+    fn settle_log(&self, journal: &Journal) -> Result<()> {
         let _held_back = HeldBack::new(journal);
         loop {
             self.check_running()?;
