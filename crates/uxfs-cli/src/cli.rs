@@ -99,6 +99,8 @@ enum Verb {
     Log(cmd::log::Options),
     Stats(cmd::stats::Options),
     Bench(cmd::bench::Options),
+    Mount(cmd::mount::Options),
+    Umount(cmd::umount::Options),
     Completions(cmd::completions::Options),
     Man(cmd::man::Options),
 }
@@ -117,8 +119,14 @@ pub(crate) fn definition() -> Command {
 /// Runs the command that the arguments ask for; gives the exit code.
 pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
     let name = args.first().and_then(|arg| Path::new(arg).file_name()).map(OsString::from);
-    if name.is_some_and(|name| name == "mkfs.uxfs") {
+    if name.as_ref().is_some_and(|name| name == "mkfs.uxfs") {
         args.splice(..1, ["uxfs".into(), "mkfs".into()]);
+    }
+    if name.is_some_and(|name| name == "mount.fuse.uxfs") {
+        match cmd::mount::helper_args(&args) {
+            Some(line) => args = line,
+            None => return 0,
+        }
     }
     let mkfs = args.get(1).is_some_and(|arg| arg == "mkfs");
     let parsed =
@@ -184,6 +192,8 @@ impl Cli {
             Verb::Log(o) => with("log", o.json(), &|s, i| cmd::log::run(o, s, i)),
             Verb::Stats(o) => with("stats", o.json, &|s, i| cmd::stats::run(o, s, i)),
             Verb::Bench(o) => with("bench", o.json, &|s, _| cmd::bench::run(o, s)),
+            Verb::Mount(o) => with("mount", false, &|s, i| cmd::mount::run(o, s, i)),
+            Verb::Umount(o) => with("umount", false, &|s, _| cmd::umount::run(o, s)),
             Verb::Completions(o) => with("completions", false, &|s, _| cmd::completions::run(o, s)),
             Verb::Man(o) => with("man", false, &|_, _| cmd::man::run(o)),
         }

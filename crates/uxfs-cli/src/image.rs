@@ -6,6 +6,7 @@
 //!    leaves an image as it was.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -56,6 +57,40 @@ impl Images {
     /// Where in each image its volume lies.
     pub(crate) fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// Are dirty logs to be left alone?
+    pub(crate) fn norecovery(&self) -> bool {
+        self.norecovery
+    }
+
+    /// The device with the log, if it is not in the image.
+    pub(crate) fn logdev(&self) -> Option<&Path> {
+        self.logdev.as_deref()
+    }
+
+    /// The device with realtime data.
+    pub(crate) fn rtdev(&self) -> Option<&Path> {
+        self.rtdev.as_deref()
+    }
+
+    /// The options that all commands have, to be given to another process.
+    pub(crate) fn global_args(&self) -> Vec<OsString> {
+        let mut args = Vec::new();
+        let mut push = |name: &str, value: Option<OsString>| {
+            if let Some(value) = value {
+                args.push(OsString::from(name));
+                args.push(value);
+            }
+        };
+        push("--offset", self.place.offset.map(|offset| offset.to_string().into()));
+        push("--partition", self.place.partition.as_ref().map(OsString::from));
+        push("--logdev", self.logdev.as_ref().map(OsString::from));
+        push("--rtdev", self.rtdev.as_ref().map(OsString::from));
+        if self.norecovery {
+            args.push("--norecovery".into());
+        }
+        args
     }
 
     /// With devices for the log and for realtime data, for those images that have such.
@@ -120,7 +155,7 @@ impl Images {
 }
 
 /// A device besides the image, which is only read.
-fn further(path: Option<&Path>) -> Result<Option<Device>, Failure> {
+pub(crate) fn further(path: Option<&Path>) -> Result<Option<Device>, Failure> {
     let Some(path) = path else { return Ok(None) };
     let dev = FileDev::open(path, OpenMode::Read).map_err(|error| Failure::host(path, &error))?;
     Ok(Some(Arc::new(dev)))

@@ -2,7 +2,8 @@
 //!
 //! 1. Every command is one file in [`cmd`]; its options are a `clap` structure there, from which
 //!    help, manual pages and completions are made.
-//! 2. Started under the name `mkfs.uxfs`, it is `uxfs mkfs`.
+//! 2. Started under the name `mkfs.uxfs`, it is `uxfs mkfs`; as `mount.fuse.uxfs`, it is what
+//!    mount(8) calls.
 
 mod cli;
 mod cmd;

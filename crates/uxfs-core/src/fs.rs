@@ -136,6 +136,8 @@ pub struct Fs {
     pub(crate) inactivation: Mutex<()>,
     /// Locks of the content of files.
     pub(crate) contents: crate::contents::Contents,
+    /// Files that outlive their last name.
+    pub(crate) handles: crate::handles::Handles,
     /// Held while a file moves between directories.
     pub(crate) moves: Mutex<()>,
     /// The group that gets the next new directory.
@@ -240,6 +242,7 @@ impl Fs {
             hindrances: crate::patience::Hindrances::default(),
             inactivation: Mutex::new(()),
             contents: crate::contents::Contents::default(),
+            handles: crate::handles::Handles::default(),
             moves: Mutex::new(()),
             next_dir_ag: AtomicU64::new(0),
             superblock: Mutex::new(sector),

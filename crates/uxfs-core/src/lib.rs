@@ -22,6 +22,7 @@ mod dirty;
 mod error;
 pub mod file;
 pub mod fs;
+mod handles;
 mod hints;
 mod ialloc;
 pub mod inode;
@@ -31,6 +32,7 @@ mod meter;
 pub mod ops;
 mod patience;
 mod primary;
+mod pump;
 mod recovery;
 mod stats;
 pub mod symlink;
@@ -46,8 +48,8 @@ pub use error::{EFSCORRUPTED, Error, Result};
 pub use file::Segment;
 pub use fs::{Fs, OpenOptions};
 pub use ops::{
-    Content, Fallocate, Fsx, Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs, Times,
-    XattrMode, Xflags, whole_groups,
+    Atime, Content, Fallocate, Fsx, Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs,
+    Times, XattrMode, Xflags, whole_groups,
 };
 pub use recovery::Recovery;
 pub use stats::{Histogram, Stats};

@@ -60,6 +60,8 @@ impl Fs {
         if self.options.read_only {
             return Ok(());
         }
+        self.check_running()?;
+        self.release_all()?;
         if self.journal.is_some() {
             return self.settle();
         }

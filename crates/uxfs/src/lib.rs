@@ -109,6 +109,7 @@ pub use uxfs_core::{
     NewInode, OpenOptions, Recovery, RenameFlags, Result, Segment, SetAttr, Stat, StatFs, Stats,
     SyncKind, Times, WritebackOptions, XattrMode, Xflags, clock, dir, journal,
 };
+pub use uxfs_core::Atime;
 pub use uxfs_disk as disk;
 pub use uxfs_format as format;
 pub use uxfs_log as log;

@@ -1,6 +1,7 @@
 //! The operations: what a caller does with a volume. One file each; every change is one
 //! transaction, or a chain of them that leaves the volume consistent at each link.
 
+mod access;
 mod build;
 mod create;
 mod extents;
@@ -21,6 +22,7 @@ mod stat;
 mod unshare;
 mod xattr;
 
+pub use access::Atime;
 pub use build::Content;
 pub use create::{NewInode, Times};
 pub use fallocate::Fallocate;

@@ -58,7 +58,7 @@ impl Fs {
         }
         tx.commit()?;
         if gone {
-            self.inactivate(ino)?;
+            self.let_go(ino)?;
         }
         self.balance()
     }

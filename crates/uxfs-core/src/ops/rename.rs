@@ -56,7 +56,7 @@ impl Fs {
             match self.with_patience(|| self.try_rename((from, name), (to, new_name), flags))? {
                 Outcome::Again => continue,
                 Outcome::Done => {}
-                Outcome::Gone(ino) => self.inactivate(ino)?,
+                Outcome::Gone(ino) => self.let_go(ino)?,
             }
             return self.balance();
         }

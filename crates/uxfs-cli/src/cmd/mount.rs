@@ -1,0 +1,282 @@
+//! `uxfs mount`: a volume mounted through FUSE.
+//!
+//! 1. In the background, the command runs itself once more, which says on its standard output when
+//!    the mount is there; only then, or when that one has failed, does the command return.
+//! 2. However the mount ends, by umount or a signal, the volume is closed before the process ends.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use uxfs::disk::OpenMode;
+use uxfs::journal::JournalOptions;
+use uxfs::{Devices, Fs, OpenOptions, volume};
+use uxfs_fuse::{Ender, mounts};
+
+use crate::image::{Images, further};
+use crate::session::{Failure, Result, Session};
+
+/// Mount a volume through FUSE, without root
+///
+/// Needs /dev/fuse and, for ordinary users, fusermount3 (Debian's package fuse3). The command
+/// returns when the mount is there; the mount ends with `uxfs umount`, umount(8), fusermount3 -u or
+/// a SIGTERM to its process, with everything written and the log clean. If the process is killed
+/// instead, the next mount recovers: what fsync had confirmed is there.
+///
+/// As `mount.fuse.uxfs` in /sbin (a link to uxfs) it serves `mount -t fuse.uxfs` and /etc/fstab.
+///
+/// Options, as for XFS and mount(8): ro, rw, norecovery (with ro), noatime, relatime, strictatime,
+/// nodiratime, lazytime, delaylog, logbufs=2..8, logbsize=32k..256k, barrier, nodiscard, noquota,
+/// inode64, wsync, sync, dirsync, nosuid, suid, nodev, dev, noexec, allow_other,
+/// default_permissions (always on). Of uxfs: strict_open, threads=N, cache_bytes=N.
+///
+/// Durability: fsync, fdatasync, O_SYNC and O_DSYNC are what they should be. sync(2) and syncfs(2)
+/// never reach a FUSE server, and succeed all the same: do not rely on them. fsync of the mounted
+/// root directory (as `sync DIR` of coreutils does) brings everything to stable storage; by itself
+/// a change stays in memory for 5 seconds at most.
+///
+/// What FUSE does not carry: FICLONE (cp --reflink=auto still shares blocks, through
+/// copy_file_range; --reflink=always fails), collapse and insert range, O_TMPFILE, birth times,
+/// FIEMAP, quotas. Files that may not be written (chattr +i, +a) refuse when they are written or
+/// truncated, not when they are opened, unless strict_open. Reads from the page cache leave the
+/// access time alone. O_DIRECT needs no alignment. sync_file_range does nothing.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    uxfs mount disk.img /mnt\n  \
+    uxfs mount -o ro,noatime disk.img ~/mnt\n  \
+    uxfs mount --partition 2 -f vm.qcow2 mnt")]
+pub(crate) struct Options {
+    /// Mount options, separated by commas; may be given several times
+    #[arg(short, value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Stay in the foreground
+    #[arg(short, long)]
+    foreground: bool,
+    /// The second process of a mount in the background
+    #[arg(long, hide = true, conflicts_with = "foreground")]
+    background: bool,
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    /// Where to mount it
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+/// What the second process says when the mount is there.
+const READY: &str = "mounted";
+
+/// The command line that mount(8) means when it calls `mount.fuse.uxfs SOURCE DIR [-sfnv]
+/// [-o OPTIONS] [-N NAMESPACE] [-t TYPE]`. `None` if there is nothing to do (`-f`).
+pub(crate) fn helper_args(args: &[OsString]) -> Option<Vec<OsString>> {
+    let mut line: Vec<OsString> = vec!["uxfs".into(), "mount".into()];
+    let mut rest = args.iter().skip(1);
+    while let Some(arg) = rest.next() {
+        match arg.to_str() {
+            Some("-o") => {
+                line.push("-o".into());
+                line.extend(rest.next().cloned());
+            }
+            Some("-N" | "-t") => {
+                rest.next();
+            }
+            Some(flags) if flags.len() > 1 && flags.starts_with('-') => {
+                if flags.contains('f') {
+                    return None;
+                }
+            }
+            _ => line.push(arg.clone()),
+        }
+    }
+    Some(line)
+}
+
+/// Mounts.
+pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    let mut text = options.options.join(",");
+    if images.norecovery() {
+        text.push_str(",norecovery");
+    }
+    let parsed = uxfs_fuse::Options::parse(&text).map_err(Failure::bare)?;
+    if !options.foreground && !options.background {
+        return in_background(options, session, images);
+    }
+    let ended = serve(options, &parsed, session, images)?;
+    if let Some(line) = ended {
+        session.say(format!("uxfs: mount: {line}").as_bytes());
+    }
+    Ok(())
+}
+
+/// Runs this command again in a process of its own, and waits until that has mounted.
+fn in_background(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    let host = |error: std::io::Error| Failure::host(options.dir.as_os_str(), &error);
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("mount").arg("--background").args(images.global_args());
+    for given in &options.options {
+        command.arg("-o").arg(given);
+    }
+    command.arg("--").arg(&options.image).arg(&options.dir);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(host)?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut line).map_err(host)?;
+    }
+    if line.trim_end() == READY {
+        return Ok(());
+    }
+    // It has said why itself.
+    let status = child.wait().map_err(host)?;
+    session.set_code(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1).max(1));
+    Ok(())
+}
+
+/// Mounts, and serves the mount until it ends.
+fn serve(
+    options: &Options,
+    parsed: &uxfs_fuse::Options,
+    session: &Session,
+    images: &Images,
+) -> Result<Option<String>> {
+    let say = |line: &str| session.say(format!("uxfs: mount: {line}").as_bytes());
+    let host = |path: &Path, error: std::io::Error| Failure::host(path, &error);
+    let image = options.image.canonicalize().map_err(|error| host(&options.image, error))?;
+    clear_remains(&options.dir, &say)?;
+    let dir = options.dir.canonicalize().map_err(|error| host(&options.dir, error))?;
+    // From here on a signal ends the mount, and not the process.
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| host(&dir, error))?;
+    if options.background {
+        // Already a leader if it cannot be made one.
+        let _ = rustix::process::setsid();
+        let _ = rustix::process::chdir("/");
+    }
+    let mut parsed = parsed.clone();
+    let fs = open(&image, &mut parsed, images, &say)?;
+    if let Some(recovery) = fs.recovery() {
+        let what = if recovery.in_memory { "replayed in memory" } else { "recovered" };
+        say(&format!(
+            "{}: the log was dirty: {what}: {} transactions, {} steps finished, {} files without \
+             a name freed",
+            image.display(),
+            recovery.replay.transactions,
+            recovery.intents,
+            recovery.unlinked
+        ));
+    }
+    for note in parsed.notes() {
+        say(&note);
+    }
+    let mounted =
+        uxfs_fuse::mount(fs, &image, &dir, &parsed).map_err(|error| host(&dir, explain(error)))?;
+    if !parsed.read_only {
+        say("sync(2) and syncfs(2) do not reach a FUSE mount; fsync does");
+    }
+    let ender = mounted.ender();
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            end(&ender);
+        }
+    });
+    if options.background {
+        session.print(format!("{READY}\n"))?;
+        session.flush()?;
+        leave_terminal().map_err(|error| host(&dir, error))?;
+    }
+    mounted.wait().map_err(|error| host(&image, error))
+}
+
+fn end(ender: &Ender) {
+    if let Err(error) = ender.end() {
+        // The mount goes on; whoever sent the signal can look here.
+        eprintln!("uxfs: mount: cannot unmount: {error}");
+    }
+}
+
+/// Opens the volume as the options ask. An image that may not be written is mounted for reading.
+fn open(
+    image: &Path,
+    parsed: &mut uxfs_fuse::Options,
+    images: &Images,
+    say: &dyn Fn(&str),
+) -> Result<Fs> {
+    let mode = if parsed.read_only { OpenMode::Read } else { OpenMode::Write };
+    let dev = match volume::open(image, mode, images.place()) {
+        Err(error) if !parsed.read_only && is_write_protected(&error) => {
+            say(&format!("{} may not be written: mounting it for reading", image.display()));
+            parsed.read_only = true;
+            volume::open(image, OpenMode::Read, images.place())
+        }
+        other => other,
+    };
+    let dev = dev.map_err(|error| Failure::host(image, &error))?;
+    let mut open = OpenOptions::default();
+    open.read_only = parsed.read_only;
+    open.norecovery = parsed.norecovery;
+    open.cache_bytes = parsed.cache_bytes.unwrap_or(open.cache_bytes);
+    if !parsed.read_only {
+        let mut journal = JournalOptions::default();
+        journal.buffer = parsed.log_buffer.unwrap_or(journal.buffer);
+        open.journal = Some(journal);
+    }
+    let mut devices = Devices::new(dev);
+    devices.log = further(images.logdev())?;
+    devices.realtime = further(images.rtdev())?;
+    Fs::open_devices(devices, open).map_err(|error| images.not_a_volume(image, error))
+}
+
+fn is_write_protected(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
+}
+
+/// A process that was killed leaves its mount behind, which answers nothing any more.
+fn clear_remains(dir: &Path, say: &dyn Fn(&str)) -> Result<()> {
+    const ENOTCONN: i32 = 107;
+    let dead = |dir: &Path| {
+        std::fs::metadata(dir).is_err_and(|error| error.raw_os_error() == Some(ENOTCONN))
+    };
+    if dead(dir) {
+        say(&format!("{}: taking away a mount whose process is gone", dir.display()));
+        let dir = std::path::absolute(dir).map_err(|error| Failure::host(dir, &error))?;
+        mounts::unmount(&dir, true).map_err(|error| Failure::host(&dir, &error))?;
+    }
+    Ok(())
+}
+
+fn explain(error: std::io::Error) -> std::io::Error {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => std::io::Error::other(
+            "there is no FUSE here: /dev/fuse or fusermount3 is missing (modprobe fuse; install \
+             fuse3)",
+        ),
+        _ => error,
+    }
+}
+
+/// Whoever waits for what this process says waits no longer.
+fn leave_terminal() -> std::io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_mount_says() {
+        let args = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let helped =
+            helper_args(&args("mount.fuse.uxfs /a.img /mnt -n -o rw,noatime -t fuse.uxfs"));
+        assert_eq!(helped, Some(args("uxfs mount /a.img /mnt -o rw,noatime")));
+        assert_eq!(helper_args(&args("mount.fuse.uxfs /a.img /mnt -fv")), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! Files that somebody holds: they outlive their last name, as open files do.
+//!
+//! 1. A file that loses its last name is freed at once if nobody holds it, and by the last
+//!    [`Fs::release`] otherwise. Until then it is on its group's list of unlinked inodes, so that
+//!    recovery frees it if the process ends before.
+//! 2. The count of a file and the mark that its last name is gone are changed under one lock: one
+//!    of [`Fs::let_go`] and the last [`Fs::release`] frees it, never both.
+//! 3. Closing the volume frees what is still held.
+//!
+//! Called by whoever hands out files that others keep, such as a mount, and by the operations that
+//! take names away.
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use uxfs_format::Ino;
+
+use crate::error::Result;
+use crate::fs::Fs;
+
+const SHARDS: usize = 64;
+
+/// A file that is held.
+#[derive(Default)]
+struct Held {
+    count: u64,
+    /// Its last name is gone.
+    nameless: bool,
+}
+
+/// The files that are held.
+pub(crate) struct Handles([Mutex<FxHashMap<u64, Held>>; SHARDS]);
+
+impl Default for Handles {
+    fn default() -> Self {
+        Self(core::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl Handles {
+    fn shard(&self, ino: Ino) -> &Mutex<FxHashMap<u64, Held>> {
+        &self.0[(ino.0 % SHARDS as u64) as usize]
+    }
+}
+
+impl Fs {
+    /// Holds a file: it stays, with all that it holds, after its last name is gone. To be undone by
+    /// [`Fs::release`].
+    ///
+    /// Whoever holds a file found by name looks at it afterwards: it may have been freed in between.
+    pub fn hold(&self, ino: Ino) {
+        self.handles.shard(ino).lock().entry(ino.0).or_default().count += 1;
+    }
+
+    /// Undoes [`Fs::hold`] `count` times. The last one frees a file that has no name any more.
+    ///
+    /// # Errors
+    /// Of freeing it: what the device says, or a damaged structure on the way. It is not held any
+    /// more then either; recovery will free it.
+    pub fn release(&self, ino: Ino, count: u64) -> Result<()> {
+        let mut shard = self.handles.shard(ino).lock();
+        let Some(held) = shard.get_mut(&ino.0) else { return Ok(()) };
+        held.count = held.count.saturating_sub(count);
+        if held.count > 0 {
+            return Ok(());
+        }
+        let nameless = shard.remove(&ino.0).is_some_and(|held| held.nameless);
+        drop(shard);
+        if !nameless {
+            return Ok(());
+        }
+        self.inactivate(ino)?;
+        self.balance()
+    }
+
+    /// Number of files that have no name and are there because they are held.
+    pub fn nameless(&self) -> usize {
+        let nameless = |shard: &Mutex<FxHashMap<_, Held>>| {
+            shard.lock().values().filter(|h| h.nameless).count()
+        };
+        self.handles.0.iter().map(nameless).sum()
+    }
+
+    /// The last name of a file is gone: it is freed, now or when nobody holds it any more.
+    pub(crate) fn let_go(&self, ino: Ino) -> Result<()> {
+        if let Some(held) = self.handles.shard(ino).lock().get_mut(&ino.0) {
+            held.nameless = true;
+            return Ok(());
+        }
+        self.inactivate(ino)
+    }
+
+    /// Frees what is held without a name: nobody will come back for it.
+    pub(crate) fn release_all(&self) -> Result<()> {
+        for shard in &self.handles.0 {
+            let held = core::mem::take(&mut *shard.lock());
+            for (ino, _) in held.into_iter().filter(|(_, held)| held.nameless) {
+                self.inactivate(Ino(ino))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! Keeping the time of last access.
+
+use uxfs_format::Ino;
+use uxfs_format::inode::{Flags, InodeCore};
+use uxfs_format::timestamp::Timestamp;
+
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::tx::Tx;
+
+/// A day in seconds.
+const DAY: i64 = 86400;
+
+/// When an access is kept, by the names of mount(8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Atime {
+    /// Every one (`strictatime`).
+    Strict,
+    /// The first after a change, and one a day (`relatime`).
+    #[default]
+    Relative,
+    /// None (`noatime`).
+    Never,
+}
+
+impl Atime {
+    fn is_due(self, core: &InodeCore, now: Timestamp) -> bool {
+        if core.flags.contains(Flags::NOATIME) {
+            return false;
+        }
+        match self {
+            Self::Never => false,
+            Self::Strict => core.atime != now,
+            Self::Relative => {
+                core.atime <= core.mtime
+                    || core.atime <= core.ctime
+                    || now.sec.saturating_sub(core.atime.sec) >= DAY
+            }
+        }
+    }
+}
+
+impl Fs {
+    /// A file was read: keeps the time, if `how` says so and the volume can be written.
+    ///
+    /// # Errors
+    /// As [`Fs::stat`].
+    pub fn accessed(&self, ino: Ino, how: Atime) -> Result<()> {
+        let now = self.now();
+        if how == Atime::Never || !self.with_inode(ino, |inode| Ok(how.is_due(&inode.core, now)))? {
+            return Ok(());
+        }
+        match self.check_writable() {
+            Err(Error::ReadOnly) => return Ok(()),
+            other => other?,
+        }
+        let mut tx = Tx::begin(self, 0)?;
+        let slot = tx.lock_inode(ino)?;
+        if !how.is_due(&tx.inode(slot).core, now) {
+            return Ok(());
+        }
+        tx.core_mut(slot).atime = now;
+        tx.commit()?;
+        self.balance()
+    }
+}

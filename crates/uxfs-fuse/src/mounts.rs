@@ -1,0 +1,105 @@
+//! The list of mounts, and taking a mount away.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::mount::UnmountFlags;
+
+/// The type that the list of mounts shows.
+pub const TYPE: &str = "fuse.uxfs";
+
+/// A volume that is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Where.
+    pub dir: PathBuf,
+    /// The image.
+    pub source: PathBuf,
+}
+
+/// All volumes that are mounted through uxfs, in the order of mounting.
+///
+/// # Errors
+/// If the list of mounts cannot be read.
+pub fn list() -> io::Result<Vec<Mount>> {
+    let text = std::fs::read("/proc/self/mountinfo")?;
+    Ok(text.split(|byte| *byte == b'\n').filter_map(parse).collect())
+}
+
+/// A line of the list, if it is about a volume of ours.
+fn parse(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let dir = fields.nth(4)?;
+    // Some optional fields, up to a dash.
+    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
+    if rest.next()? != TYPE.as_bytes() {
+        return None;
+    }
+    Some(Mount { dir: unescaped(dir), source: unescaped(rest.next()?) })
+}
+
+/// Spaces and the like are written as octal numbers.
+fn unescaped(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, behind)) = rest.split_first() {
+        let octal = |digits: &[u8]| {
+            let text = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(text, 8).ok()
+        };
+        match behind.get(..3).and_then(octal) {
+            Some(byte) if *first == b'\\' => {
+                bytes.push(byte);
+                rest = &behind[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    OsStr::from_bytes(&bytes).into()
+}
+
+/// Takes a mount away; with `detach` even if it is in use, for those who look for it from then on.
+///
+/// # Errors
+/// If it is in use, or not this user's; what `fusermount3` says.
+pub fn unmount(dir: &Path, detach: bool) -> io::Result<()> {
+    let flags = if detach { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(dir, flags) {
+        Ok(()) => return Ok(()),
+        // Ordinary users have a helper.
+        Err(rustix::io::Errno::PERM) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mut command = Command::new("fusermount3");
+    command.args(if detach { &["-u", "-z", "--"][..] } else { &["-u", "--"] }).arg(dir);
+    let output = command.output().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other("fusermount3 is missing: install fuse3"),
+        _ => error,
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_list() {
+        let line =
+            b"36 35 0:40 / /mnt/a\\040b rw,nosuid shared:1 - fuse.uxfs /img\\054x rw,user_id=0";
+        let mount = parse(line).unwrap();
+        assert_eq!(mount.dir, Path::new("/mnt/a b"));
+        assert_eq!(mount.source, Path::new("/img,x"));
+        assert_eq!(parse(b"36 35 0:40 / /mnt rw - ext4 /dev/sda rw"), None);
+        assert_eq!(parse(b""), None);
+    }
+}

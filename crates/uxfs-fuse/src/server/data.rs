@@ -1,0 +1,157 @@
+//! The content of files: writing, space, holes, copying.
+
+use fuser::Errno;
+use uxfs::format::Ino;
+use uxfs::format::inode::{S_IFMT, S_IFREG};
+use uxfs::posix::{S_ISGID, S_ISUID};
+use uxfs::{Error, Fallocate, Fs, SetAttr};
+
+use super::Result;
+use crate::volume::errno;
+
+/// Most bytes copied for one request.
+const COPY_MAX: u64 = 8 << 20;
+/// Most bytes shared for one request.
+const SHARE_MAX: u64 = 1 << 30;
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// Writes, and takes from the file what lets it run with its owner's rights, where that is to go.
+pub(super) fn write(fs: &Fs, ino: Ino, offset: u64, data: &[u8], kill: bool) -> uxfs::Result<u32> {
+    drop_privileges(fs, ino, kill)?;
+    fs.write_at(ino, offset, data)?;
+    Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
+}
+
+/// Content changes: capabilities go, and set-ID bits if `kill`.
+pub(super) fn drop_privileges(fs: &Fs, ino: Ino, kill: bool) -> uxfs::Result<()> {
+    let stat = fs.stat(ino)?;
+    if stat.mode & S_IFMT != S_IFREG {
+        return Ok(());
+    }
+    // Without executable bits, set-group-ID once stood for mandatory locks.
+    let group = if stat.mode & 0o010 != 0 { S_ISGID } else { 0 };
+    let lost = stat.mode & (S_ISUID | group);
+    if kill && lost != 0 {
+        let permissions = Some(stat.mode & 0o7777 & !lost);
+        fs.set_attr(ino, &SetAttr { permissions, ..SetAttr::default() })?;
+    }
+    // Looked for first: hardly any file has one, and removing begins a transaction.
+    match fs.get_xattr(ino, CAPABILITY) {
+        Ok(_) => fs.remove_xattr(ino, CAPABILITY),
+        Err(Error::NoAttr) => Ok(()),
+        Err(other) => Err(other),
+    }
+}
+
+/// What the bits of `fallocate` ask for.
+pub(super) fn fallocate_mode(mode: i32) -> Result<Fallocate> {
+    const KEEP_SIZE: i32 = 1;
+    const PUNCH_HOLE: i32 = 2;
+    const COLLAPSE: i32 = 8;
+    const ZERO: i32 = 0x10;
+    const INSERT: i32 = 0x20;
+    const UNSHARE: i32 = 0x40;
+    let keep_size = mode & KEEP_SIZE != 0;
+    match mode & !KEEP_SIZE {
+        0 => Ok(Fallocate::Allocate { keep_size }),
+        PUNCH_HOLE if keep_size => Ok(Fallocate::PunchHole),
+        ZERO => Ok(Fallocate::ZeroRange { keep_size }),
+        // Today's kernels do not let these through.
+        COLLAPSE => Ok(Fallocate::CollapseRange),
+        INSERT => Ok(Fallocate::InsertRange),
+        UNSHARE => Ok(Fallocate::Unshare { keep_size }),
+        _ => Err(Errno::EOPNOTSUPP),
+    }
+}
+
+/// Changes what space a range takes.
+pub(super) fn fallocate(
+    fs: &Fs,
+    ino: Ino,
+    mode: Fallocate,
+    (offset, len): (u64, u64),
+    privileged: bool,
+) -> uxfs::Result<()> {
+    drop_privileges(fs, ino, !privileged)?;
+    fs.fallocate(ino, mode, offset, len)
+}
+
+/// The next data or hole from `offset` on.
+pub(super) fn seek(fs: &Fs, ino: Ino, offset: u64, whence: i32) -> Result<i64> {
+    const SEEK_DATA: i32 = 3;
+    const SEEK_HOLE: i32 = 4;
+    if !matches!(whence, SEEK_DATA | SEEK_HOLE) {
+        return Err(Errno::EINVAL);
+    }
+    let fail = |error: Error| errno(&error);
+    let size = fs.stat(ino).map_err(fail)?.size;
+    if offset >= size {
+        return Err(Errno::ENXIO);
+    }
+    let wanted = |segment: &uxfs::Segment| segment.device.is_some() == (whence == SEEK_DATA);
+    let segments = fs.segments(ino).map_err(fail)?;
+    let found = segments
+        .iter()
+        .find(|segment| segment.offset + segment.len > offset && wanted(segment))
+        .map(|segment| segment.offset.max(offset));
+    let at = match found {
+        Some(at) => at,
+        None if whence == SEEK_HOLE => size,
+        None => return Err(Errno::ENXIO),
+    };
+    i64::try_from(at).map_err(|_| Errno::EOVERFLOW)
+}
+
+/// Copies a range, by sharing its blocks where it can; gives how many bytes it copied.
+pub(super) fn copy_range(
+    fs: &Fs,
+    (from, from_at): (Ino, u64),
+    (to, to_at): (Ino, u64),
+    len: u64,
+) -> uxfs::Result<u32> {
+    let source = fs.stat(from)?;
+    let len = len.min(source.size.saturating_sub(from_at)).min(SHARE_MAX);
+    if len == 0 {
+        return Ok(0);
+    }
+    let block = u64::from(fs.geo.block_size);
+    let aligned = from_at.is_multiple_of(block) && to_at.is_multiple_of(block);
+    if aligned && fs.geo.has_reflink() {
+        // The end of a file may be shared where it becomes the end of the other.
+        let ends = from_at + len == source.size && to_at + len >= fs.stat(to)?.size;
+        let whole = if ends { len } else { len - len % block };
+        if whole > 0 {
+            drop_privileges(fs, to, true)?;
+            match fs.share(from, from_at, to, to_at, whole) {
+                Ok(()) => return Ok(u32::try_from(whole).unwrap_or(u32::MAX)),
+                Err(Error::Unsupported(_) | Error::NoSpace) => {}
+                Err(other) => return Err(other),
+            }
+        }
+    }
+    copy_bytes(fs, (from, from_at), (to, to_at), len.min(COPY_MAX))
+}
+
+fn copy_bytes(
+    fs: &Fs,
+    (from, from_at): (Ino, u64),
+    (to, to_at): (Ino, u64),
+    len: u64,
+) -> uxfs::Result<u32> {
+    let mut buffer = vec![0; usize::try_from(len.min(1 << 20)).unwrap_or(1 << 20)];
+    let mut done = 0;
+    while done < len {
+        let step = usize::try_from(len - done).unwrap_or(usize::MAX).min(buffer.len());
+        let got = fs.read_at(from, from_at + done, &mut buffer[..step])?;
+        if got == 0 {
+            break;
+        }
+        match write(fs, to, to_at + done, &buffer[..got], true) {
+            Ok(_) => {}
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+        done += got as u64;
+    }
+    Ok(u32::try_from(done).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,119 @@
+//! Names: looking up, making, moving.
+
+use fuser::{Errno, FileAttr, FileType, INodeNo, OpenFlags, RenameFlags};
+use uxfs::format::Ino;
+use uxfs::format::inode::Flags;
+use uxfs::posix::Creator;
+use uxfs::{Error, Fs};
+
+use super::{Entry, Result};
+use crate::attr::{attr_of, bare_attr, decode_rdev, ino_of};
+
+/// A file to be made.
+pub(super) struct New<'a> {
+    pub(super) name: &'a [u8],
+    /// Type and permissions.
+    pub(super) mode: u16,
+    /// Number of a device, as FUSE carries it.
+    pub(super) rdev: u32,
+}
+
+/// What tells the kernel that there is no such name.
+pub(super) fn no_entry() -> FileAttr {
+    bare_attr(Ino(0), FileType::RegularFile)
+}
+
+/// The entry for an inode, which the kernel knows from now on: it is held.
+pub(super) fn known(fs: &Fs, ino: Ino) -> uxfs::Result<Entry> {
+    fs.hold(ino);
+    match fs.stat(ino) {
+        Ok(stat) => {
+            let mut attr = attr_of(fs, &stat);
+            if ino == fs.root() {
+                attr.ino = INodeNo::ROOT;
+            }
+            Ok((attr, stat.generation))
+        }
+        Err(error) => {
+            fs.release(ino, 1)?;
+            Err(error)
+        }
+    }
+}
+
+/// What a name stands for, if there is such a name.
+pub(super) fn lookup(fs: &Fs, parent: INodeNo, name: &[u8]) -> uxfs::Result<Option<Entry>> {
+    let dir = ino_of(fs, parent);
+    let found = match name {
+        // A file that was known once, by its number alone: from a handle.
+        b"." => Ok(dir),
+        _ => fs.lookup(dir, name),
+    };
+    match found {
+        Ok(ino) => known(fs, ino).map(Some),
+        Err(Error::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a file that is no symbolic link.
+pub(super) fn create(
+    fs: &Fs,
+    creator: &Creator,
+    parent: INodeNo,
+    new: &New<'_>,
+) -> uxfs::Result<Entry> {
+    let rdev = decode_rdev(new.rdev);
+    let ino = creator.create(fs, ino_of(fs, parent), new.name, new.mode, rdev)?;
+    known(fs, ino)
+}
+
+/// How a name moves.
+#[derive(Clone, Copy)]
+pub(super) enum Move {
+    Plain(uxfs::RenameFlags),
+    /// What stays behind is a whiteout.
+    Whiteout,
+}
+
+/// What the flags of `renameat2` ask for.
+pub(super) fn rename_flags(flags: RenameFlags) -> Result<Move> {
+    let whiteout = flags.contains(RenameFlags::RENAME_WHITEOUT);
+    let rest = flags - RenameFlags::RENAME_WHITEOUT;
+    if rest == RenameFlags::RENAME_EXCHANGE && !whiteout {
+        Ok(Move::Plain(uxfs::RenameFlags::Exchange))
+    } else if rest == RenameFlags::RENAME_NOREPLACE && !whiteout {
+        Ok(Move::Plain(uxfs::RenameFlags::NoReplace))
+    } else if rest.is_empty() {
+        Ok(if whiteout { Move::Whiteout } else { Move::Plain(uxfs::RenameFlags::Replace) })
+    } else {
+        Err(Errno::EINVAL)
+    }
+}
+
+/// Moves a name.
+pub(super) fn rename(
+    fs: &Fs,
+    _creator: &Creator,
+    (from, name): (INodeNo, &[u8]),
+    (to, new_name): (INodeNo, &[u8]),
+    how: Move,
+) -> uxfs::Result<()> {
+    let Move::Plain(flags) = how else { return Err(Error::Invalid("no whiteouts yet")) };
+    fs.rename(ino_of(fs, from), name, ino_of(fs, to), new_name, flags)
+}
+
+/// May a file be opened so? Its permissions were checked.
+pub(super) fn may_open(fs: &Fs, ino: Ino, flags: OpenFlags) -> uxfs::Result<()> {
+    const O_ACCMODE: i32 = 0o3;
+    const O_TRUNC: i32 = 0o1000;
+    const O_APPEND: i32 = 0o2000;
+    let writes = flags.0 & O_ACCMODE != 0;
+    if !writes && flags.0 & O_TRUNC == 0 {
+        return Ok(());
+    }
+    let file = fs.stat(ino)?.flags;
+    let forbidden = file.contains(Flags::IMMUTABLE)
+        || file.contains(Flags::APPEND) && (flags.0 & O_APPEND == 0 || flags.0 & O_TRUNC != 0);
+    if forbidden { Err(Error::NotPermitted) } else { Ok(()) }
+}

@@ -1,0 +1,147 @@
+//! The ioctls that FUSE lets through: flags, project, label.
+
+#![expect(clippy::host_endian_bytes, reason = "the kernel hands over the caller's memory")]
+
+use fuser::Errno;
+use uxfs::format::Ino;
+use uxfs::{Fs, Fsx, Xflags};
+
+use super::Result;
+use crate::volume::errno;
+
+const GETFLAGS: u32 = 0x8008_6601;
+const GETFLAGS32: u32 = 0x8004_6601;
+const SETFLAGS: u32 = 0x4008_6602;
+const SETFLAGS32: u32 = 0x4004_6602;
+const GETVERSION: u32 = 0x8008_7601;
+const FSGETXATTR: u32 = 0x801c_581f;
+const FSSETXATTR: u32 = 0x401c_5820;
+const GETFSLABEL: u32 = 0x8100_9431;
+const SETFSLABEL: u32 = 0x4100_9432;
+
+/// The flags of `chattr`, and ours.
+const FLAGS: [(u32, Xflags); 7] = [
+    (0x8, Xflags::SYNC),
+    (0x10, Xflags::IMMUTABLE),
+    (0x20, Xflags::APPEND),
+    (0x40, Xflags::NODUMP),
+    (0x80, Xflags::NOATIME),
+    (0x200_0000, Xflags::DAX),
+    (0x2000_0000, Xflags::PROJINHERIT),
+];
+
+/// A call.
+pub(super) struct Call<'a> {
+    pub(super) cmd: u32,
+    pub(super) data: &'a [u8],
+    pub(super) out_size: usize,
+    pub(super) uid: u32,
+}
+
+/// Carries out a call; gives what it writes back.
+pub(super) fn run(fs: &Fs, ino: Ino, call: &Call<'_>) -> Result<Vec<u8>> {
+    let fail = |error: uxfs::Error| errno(&error);
+    match call.cmd {
+        GETFLAGS | GETFLAGS32 => {
+            let flags = to_flags(fs.get_fsx(ino).map_err(fail)?.xflags);
+            Ok(padded(&flags.to_ne_bytes(), call.out_size))
+        }
+        SETFLAGS | SETFLAGS32 => {
+            let flags = u32::from_ne_bytes(*call.data.first_chunk().ok_or(Errno::EINVAL)?);
+            set_flags(fs, ino, flags)?;
+            Ok(Vec::new())
+        }
+        GETVERSION => {
+            let generation = fs.stat(ino).map_err(fail)?.generation;
+            Ok(padded(&generation.to_ne_bytes(), call.out_size))
+        }
+        FSGETXATTR => Ok(padded(&to_bytes(&fs.get_fsx(ino).map_err(fail)?), call.out_size)),
+        FSSETXATTR => {
+            let raw = call.data.first_chunk().ok_or(Errno::EINVAL)?;
+            fs.set_fsx(ino, &from_bytes(raw)).map_err(fail)?;
+            Ok(Vec::new())
+        }
+        GETFSLABEL => Ok(padded(&fs.statfs().label, call.out_size)),
+        SETFSLABEL => {
+            if call.uid != 0 {
+                return Err(Errno::EPERM);
+            }
+            let label = call.data.split(|byte| *byte == 0).next().unwrap_or_default();
+            fs.set_label(label).map_err(fail)?;
+            Ok(Vec::new())
+        }
+        _ => Err(Errno::ENOTTY),
+    }
+}
+
+/// What is written back is as long as the caller's room.
+fn padded(bytes: &[u8], len: usize) -> Vec<u8> {
+    let mut padded = bytes.to_vec();
+    padded.resize(len, 0);
+    padded
+}
+
+fn to_flags(xflags: Xflags) -> u32 {
+    FLAGS.iter().filter(|(_, x)| xflags.contains(*x)).fold(0, |all, (flag, _)| all | flag)
+}
+
+fn set_flags(fs: &Fs, ino: Ino, flags: u32) -> Result<()> {
+    let known = FLAGS.iter().fold(0, |all, (flag, _)| all | flag);
+    if flags & !known != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let mut fsx = fs.get_fsx(ino).map_err(|error| errno(&error))?;
+    for (flag, xflag) in FLAGS {
+        fsx.xflags.set(xflag, flags & flag != 0);
+    }
+    fs.set_fsx(ino, &fsx).map_err(|error| errno(&error))
+}
+
+/// `struct fsxattr`.
+fn to_bytes(fsx: &Fsx) -> [u8; 28] {
+    let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let words = [
+        fsx.xflags.bits(),
+        small(fsx.extsize),
+        small(fsx.nextents),
+        fsx.projid,
+        small(fsx.cowextsize),
+    ];
+    let mut raw = [0; 28];
+    for (to, word) in raw.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    raw
+}
+
+fn from_bytes(raw: &[u8; 28]) -> Fsx {
+    let mut words = [0_u32; 7];
+    for (word, from) in words.iter_mut().zip(raw.chunks_exact(4)) {
+        *word = u32::from_ne_bytes(from.try_into().unwrap_or_default());
+    }
+    Fsx {
+        xflags: Xflags::from_bits_truncate(words[0]),
+        extsize: words[1].into(),
+        nextents: words[2].into(),
+        projid: words[3],
+        cowextsize: words[4].into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fsxattr_goes_both_ways() {
+        let fsx = Fsx {
+            xflags: Xflags::IMMUTABLE | Xflags::EXTSIZE,
+            extsize: 65536,
+            nextents: 7,
+            projid: 42,
+            cowextsize: 4096,
+        };
+        assert_eq!(from_bytes(&to_bytes(&fsx)), fsx);
+        assert_eq!(to_flags(Xflags::IMMUTABLE | Xflags::NODUMP), 0x50);
+    }
+}

@@ -1,0 +1,574 @@
+//! The answers to the kernel's requests: one method a request, which takes the request apart, has
+//! the work done and sends the reply.
+//!
+//! 1. The kernel checks permissions (`default_permissions`), sticky bits and locks: this volume has
+//!    no other user.
+//! 2. A file that the kernel knows is held ([`uxfs::Fs::hold`]), once for each time it was told of
+//!    it, until it forgets it. That, and not opening, is what keeps a file without a name: it covers
+//!    mappings and working directories too. So opening a file needs no word with us, and is not
+//!    asked for, unless `strict_open`.
+//! 3. A request that must be durable parks its reply ([`Volume::when_durable`]); no thread waits.
+
+mod data;
+mod dirs;
+mod entries;
+mod ioctl;
+mod setattr;
+mod xattrs;
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
+};
+use uxfs::Fs;
+use uxfs::posix::Creator;
+
+use crate::attr::{attr_of, ino_of};
+use crate::options::Options;
+use crate::volume::Volume;
+
+/// How long the kernel may believe what it was told: nobody else changes the volume.
+const TTL: Duration = Duration::from_secs(24 * 3600);
+/// Most bytes of one read or write.
+const MAX_WRITE: u32 = 1 << 20;
+/// `O_DSYNC`; `O_SYNC` has this bit too.
+const O_DSYNC: i32 = 0o10000;
+
+/// Answers requests.
+pub(crate) struct Server {
+    volume: Arc<Volume>,
+    options: Options,
+}
+
+/// The result of a request.
+type Result<T> = std::result::Result<T, Errno>;
+
+impl Server {
+    pub(crate) fn new(volume: Arc<Volume>, options: Options) -> Self {
+        Self { volume, options }
+    }
+
+    /// Sends what a change of metadata answers: now, or when it is durable.
+    fn settle<T: Send + 'static>(&self, result: Result<T>, reply: impl Reply<T> + Send + 'static) {
+        match result {
+            Ok(value) if self.options.wsync => {
+                self.volume.when_durable(move |durable| reply.answer(durable.map(|()| value)));
+            }
+            other => reply.answer(other),
+        }
+    }
+}
+
+/// A reply that can be sent.
+trait Reply<T> {
+    fn answer(self, result: Result<T>);
+}
+
+/// An entry: attributes and generation.
+type Entry = (FileAttr, u32);
+
+impl Reply<()> for ReplyEmpty {
+    fn answer(self, result: Result<()>) {
+        match result {
+            Ok(()) => self.ok(),
+            Err(error) => self.error(error),
+        }
+    }
+}
+
+impl Reply<Entry> for ReplyEntry {
+    fn answer(self, result: Result<Entry>) {
+        match result {
+            Ok((attr, generation)) => self.entry(&TTL, &attr, Generation(generation.into())),
+            Err(error) => self.error(error),
+        }
+    }
+}
+
+impl Reply<Entry> for ReplyCreate {
+    fn answer(self, result: Result<Entry>) {
+        match result {
+            Ok((attr, generation)) => {
+                let generation = Generation(generation.into());
+                self.created(&TTL, &attr, generation, FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+            }
+            Err(error) => self.error(error),
+        }
+    }
+}
+
+impl Reply<FileAttr> for ReplyAttr {
+    fn answer(self, result: Result<FileAttr>) {
+        match result {
+            Ok(attr) => self.attr(&TTL, &attr),
+            Err(error) => self.error(error),
+        }
+    }
+}
+
+impl Reply<u32> for ReplyWrite {
+    fn answer(self, result: Result<u32>) {
+        match result {
+            Ok(bytes) => self.written(bytes),
+            Err(error) => self.error(error),
+        }
+    }
+}
+
+/// On whose behalf a request makes a file.
+fn creator(req: &Request, umask: u32) -> Creator {
+    Creator { uid: req.uid(), gid: req.gid(), umask: (umask & 0o777) as u16 }
+}
+
+/// Type and permissions of a mode.
+fn mode16(mode: u32) -> u16 {
+    (mode & 0xffff) as u16
+}
+
+thread_local! {
+    /// What a thread reads into.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Filesystem for Server {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // What the kernel does not know it does without, but for access lists: they would be
+        // stored, and not obeyed.
+        let needed = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
+        config.add_capabilities(needed).map_err(|missing| {
+            io::Error::other(format!("the kernel's FUSE is too old: it lacks {missing:?}"))
+        })?;
+        let wanted = [
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+            InitFlags::FUSE_EXPORT_SUPPORT,
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            InitFlags::FUSE_HAS_IOCTL_DIR,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+        ];
+        for flag in wanted {
+            let _ = config.add_capabilities(flag);
+        }
+        let _ = config.set_max_write(MAX_WRITE);
+        let _ = config.set_max_background(64);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.volume.with(|fs| entries::lookup(fs, parent, name.as_bytes())) {
+            Ok(Some(entry)) => reply.answer(Ok(entry)),
+            // Number 0: there is no such name, which may be remembered.
+            Ok(None) => reply.entry(&TTL, &entries::no_entry(), Generation(0)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn forget(&self, _: &Request, node: INodeNo, count: u64) {
+        // There is nobody to tell of a failure; recovery frees what this could not.
+        let _ = self.volume.with(|fs| fs.release(ino_of(fs, node), count));
+    }
+
+    fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.answer(self.volume.with(|fs| Ok(attr_of(fs, &fs.stat(ino_of(fs, node))?))));
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = setattr::Change {
+            permissions: mode.map(|mode| mode16(mode) & 0o7777),
+            uid,
+            gid,
+            size,
+            atime,
+            mtime,
+            // The kernel says so only to those who know more of the request.
+            privileged: req.uid() == 0,
+        };
+        let result = self.volume.with(|fs| setattr::apply(fs, ino_of(fs, node), &change));
+        self.settle(result, reply);
+    }
+
+    fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
+        let target = self.volume.with(|fs| {
+            let ino = ino_of(fs, node);
+            let target = fs.readlink(ino)?;
+            fs.accessed(ino, self.options.atime)?;
+            Ok(target)
+        });
+        match target {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let creator = creator(req, umask);
+        let new = entries::New { name: name.as_bytes(), mode: mode16(mode), rdev };
+        self.settle(self.volume.with(|fs| entries::create(fs, &creator, parent, &new)), reply);
+    }
+
+    fn mkdir(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let creator = creator(req, umask);
+        let mode = mode16(mode) & 0o7777 | uxfs::format::inode::S_IFDIR;
+        let new = entries::New { name: name.as_bytes(), mode, rdev: 0 };
+        self.settle(self.volume.with(|fs| entries::create(fs, &creator, parent, &new)), reply);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.volume.with(|fs| fs.unlink(ino_of(fs, parent), name.as_bytes()));
+        self.settle(done, reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.volume.with(|fs| fs.rmdir(ino_of(fs, parent), name.as_bytes()));
+        self.settle(done, reply);
+    }
+
+    fn symlink(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let creator = creator(req, 0);
+        let target = target.as_os_str().as_bytes();
+        let made = self.volume.with(|fs| {
+            let ino = creator.symlink(fs, ino_of(fs, parent), name.as_bytes(), target)?;
+            entries::known(fs, ino)
+        });
+        self.settle(made, reply);
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        to: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let from = (parent, name.as_bytes());
+        let to = (to, new_name.as_bytes());
+        let creator = creator(req, 0);
+        let done = entries::rename_flags(flags).and_then(|flags| {
+            self.volume.with(|fs| entries::rename(fs, &creator, from, to, flags))
+        });
+        self.settle(done, reply);
+    }
+
+    fn link(&self, _: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let linked = self.volume.with(|fs| {
+            let ino = ino_of(fs, node);
+            fs.link(ino, ino_of(fs, parent), name.as_bytes())?;
+            entries::known(fs, ino)
+        });
+        self.settle(linked, reply);
+    }
+
+    fn open(&self, _: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if !self.options.strict_open {
+            // From now on the kernel does without.
+            return reply.error(Errno::ENOSYS);
+        }
+        match self.volume.with(|fs| entries::may_open(fs, ino_of(fs, node), flags)) {
+            Ok(()) => {
+                let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
+                reply.opened(FileHandle(0), flags);
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let creator = creator(req, umask);
+        let mode = mode16(mode) & 0o7777 | uxfs::format::inode::S_IFREG;
+        let new = entries::New { name: name.as_bytes(), mode, rdev: 0 };
+        self.settle(self.volume.with(|fs| entries::create(fs, &creator, parent, &new)), reply);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        BUFFER.with_borrow_mut(|buffer| {
+            let size = size.min(MAX_WRITE) as usize;
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            let got = self.volume.with(|fs| {
+                let ino = ino_of(fs, node);
+                let got = fs.read_at(ino, offset, &mut buffer[..size])?;
+                fs.accessed(ino, self.options.atime)?;
+                Ok(got)
+            });
+            match got {
+                Ok(got) => reply.data(&buffer[..got]),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let written = self.volume.with(|fs| {
+            let ino = ino_of(fs, node);
+            data::write(fs, ino, offset, data, kill)
+        });
+        let durable = self.options.sync || flags.0 & O_DSYNC != 0;
+        match written {
+            Ok(bytes) if durable => {
+                self.volume.when_durable(move |done| reply.answer(done.map(|()| bytes)));
+            }
+            other => reply.answer(other),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Closing a file brings nothing down, as with the kernel's XFS; nobody asks again.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.volume.when_durable(move |done| reply.answer(done));
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // Entries are not left to the kernel to remember: it would find its way back only to those
+        // that are still there.
+        reply.opened(FileHandle(0), FopenFlags::empty());
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let filled = self.volume.with(|fs| {
+            let ino = ino_of(fs, node);
+            dirs::read(fs, ino, offset, &mut reply)?;
+            fs.accessed(ino, self.options.dir_atime)
+        });
+        match filled {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let filled = self.volume.with(|fs| {
+            let ino = ino_of(fs, node);
+            dirs::read_plus(fs, ino, offset, &mut reply)?;
+            fs.accessed(ino, self.options.dir_atime)
+        });
+        match filled {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.volume.when_durable(move |done| reply.answer(done));
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        match self.volume.with(|fs| Ok(fs.statfs())) {
+            Ok(s) => {
+                let (free, size) = (s.free_blocks, s.block_size);
+                reply.statfs(s.blocks, free, free, s.files, s.free_files, size, 255, size);
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let who = xattrs::Who { uid: req.uid(), gid: req.gid() };
+        let done = self
+            .volume
+            .with(|fs| xattrs::set(fs, ino_of(fs, node), name.as_bytes(), value, flags, who));
+        self.settle(done, reply);
+    }
+
+    fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let value = self.volume.with(|fs| fs.get_xattr(ino_of(fs, node), name.as_bytes()));
+        xattrs::answer(value, size, reply);
+    }
+
+    fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self.volume.with(|fs| xattrs::list(fs, ino_of(fs, node), req.uid() == 0));
+        xattrs::answer(names, size, reply);
+    }
+
+    fn removexattr(&self, _: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.volume.with(|fs| fs.remove_xattr(ino_of(fs, node), name.as_bytes()));
+        self.settle(done, reply);
+    }
+
+    fn ioctl(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        cmd: u32,
+        data: &[u8],
+        out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        let call = ioctl::Call { cmd, data, out_size: out_size as usize, uid: req.uid() };
+        match self.volume.with(|fs| Ok(ioctl::run(fs, ino_of(fs, node), &call))) {
+            Ok(Ok(answer)) => reply.ioctl(0, &answer),
+            Ok(Err(error)) | Err(error) => reply.error(error),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let privileged = req.uid() == 0;
+        let done = data::fallocate_mode(mode).and_then(|mode| {
+            self.volume
+                .with(|fs| data::fallocate(fs, ino_of(fs, node), mode, (offset, len), privileged))
+        });
+        self.settle(done, reply);
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let found = u64::try_from(offset).map_err(|_| Errno::ENXIO).and_then(|offset| {
+            self.volume.with(|fs| Ok(data::seek(fs, ino_of(fs, node), offset, whence)))?
+        });
+        match found {
+            Ok(at) => reply.offset(at),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        from: INodeNo,
+        _: FileHandle,
+        from_at: u64,
+        to: INodeNo,
+        _: FileHandle,
+        to_at: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.answer(self.volume.with(|fs: &Fs| {
+            data::copy_range(fs, (ino_of(fs, from), from_at), (ino_of(fs, to), to_at), len)
+        }));
+    }
+}

@@ -1,0 +1,160 @@
+//! A mount from its beginning to its end.
+//!
+//! 1. When [`Mounted::wait`] returns, the volume is closed: everything is home and the log is clean,
+//!    unless it says otherwise.
+//! 2. A mount that is busy when it is to end is detached: whoever still has files open there gets
+//!    errors from then on, and the volume is closed all the same.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use uxfs::Fs;
+
+use crate::mounts;
+use crate::options::Options;
+use crate::server::Server;
+use crate::volume::Volume;
+
+/// A volume that is mounted.
+pub struct Mounted {
+    volume: Arc<Volume>,
+    dir: PathBuf,
+    events: Receiver<Event>,
+    told: Sender<Event>,
+    committer: JoinHandle<()>,
+}
+
+/// Ends a mount.
+#[derive(Clone)]
+pub struct Ender {
+    dir: PathBuf,
+    told: Arc<Mutex<Sender<Event>>>,
+}
+
+/// How a mount ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Event {
+    /// It was unmounted, or its connection failed.
+    Ended(Result<(), String>),
+    /// It was in use and had to be taken away.
+    Detached,
+}
+
+/// Mounts a volume on a directory. `source` is what the list of mounts shows as what is mounted.
+///
+/// # Errors
+/// What the kernel or `fusermount3` says. The volume is closed then.
+pub fn mount(fs: Fs, source: &Path, dir: &Path, options: &Options) -> io::Result<Mounted> {
+    let volume = Volume::new(fs);
+    let started = start(&volume, source, dir, options);
+    match started {
+        Ok(mounted) => Ok(mounted),
+        Err(error) => {
+            // Whoever asked hears of the first failure.
+            let _ = volume.close();
+            Err(error)
+        }
+    }
+}
+
+fn start(
+    volume: &Arc<Volume>,
+    source: &Path,
+    dir: &Path,
+    options: &Options,
+) -> io::Result<Mounted> {
+    let dir = dir.canonicalize()?;
+    let server = Server::new(Arc::clone(volume), options.clone());
+    let session = Session::new(server, &dir, &config(source, options))?;
+    let (told, events) = channel();
+    let ended = told.clone();
+    std::thread::Builder::new().name("uxfs-mount".into()).spawn(move || {
+        let result = session.run().map_err(|error| error.to_string());
+        // Nobody listens any more if the mount was detached.
+        let _ = ended.send(Event::Ended(result));
+    })?;
+    let committer = volume.start_committer()?;
+    Ok(Mounted { volume: Arc::clone(volume), dir, events, told, committer })
+}
+
+fn config(source: &Path, options: &Options) -> Config {
+    let mut config = Config::default();
+    let mut source = source.to_string_lossy().into_owned();
+    if !rustix::process::geteuid().is_root() {
+        // fusermount3 takes options apart at commas.
+        source = source.replace('\\', "\\\\").replace(',', "\\,");
+    }
+    config.mount_options = vec![
+        MountOption::FSName(source),
+        // Not the variant of that name, which goes to fusermount3 only.
+        MountOption::CUSTOM("subtype=uxfs".into()),
+        MountOption::DefaultPermissions,
+    ];
+    if options.read_only {
+        config.mount_options.push(MountOption::RO);
+    }
+    config.mount_options.extend(options.kernel.iter().cloned());
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    let threads = options.threads.unwrap_or_else(|| {
+        std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 16))
+    });
+    config.n_threads = Some(threads);
+    // A descriptor of its own for each thread; where the device may not be opened, all share one.
+    let may_open = || std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    config.clone_fd = threads > 1 && may_open();
+    config
+}
+
+impl Mounted {
+    /// What ends it.
+    pub fn ender(&self) -> Ender {
+        Ender { dir: self.dir.clone(), told: Arc::new(Mutex::new(self.told.clone())) }
+    }
+
+    /// Where it is mounted.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Waits until the mount has ended and closes the volume. Tells what there is to tell.
+    ///
+    /// # Errors
+    /// If the connection to the kernel failed, or not everything could be brought home.
+    pub fn wait(self) -> io::Result<Option<String>> {
+        let event = self.events.recv().map_err(io::Error::other)?;
+        self.volume.close().map_err(|error| io::Error::other(error.to_string()))?;
+        // It has nothing left to do.
+        let _ = self.committer.join();
+        match event {
+            Event::Ended(Ok(())) => Ok(None),
+            Event::Ended(Err(error)) => Err(io::Error::other(error)),
+            Event::Detached => Ok(Some(format!(
+                "{} was in use: it is gone all the same, and files open there give errors",
+                self.dir.display()
+            ))),
+        }
+    }
+}
+
+impl Ender {
+    /// Ends the mount. [`Mounted::wait`] returns soon after.
+    ///
+    /// # Errors
+    /// If it can neither be unmounted nor detached.
+    pub fn end(&self) -> io::Result<()> {
+        match mounts::unmount(&self.dir, false) {
+            Ok(()) => Ok(()),
+            Err(_busy) => {
+                mounts::unmount(&self.dir, true)?;
+                let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+                // If nobody listens it has ended already.
+                let _ = told.send(Event::Detached);
+                Ok(())
+            }
+        }
+    }
+}
