@@ -6,6 +6,7 @@
 
 use fuser::MountOption;
 use uxfs::Atime;
+use uxfs::journal::JournalOptions;
 
 /// What mount(8) and fstab say to themselves.
 const NOT_FOR_US: [&str; 12] = [
@@ -34,8 +35,8 @@ pub struct Options {
     /// Every opening of a file is asked for, so that files that may not be written are refused
     /// then, and not only when they are written.
     pub strict_open: bool,
-    /// Bytes of a log buffer.
-    pub log_buffer: Option<u32>,
+    /// How changes are logged.
+    pub journal: JournalOptions,
     /// Threads that answer requests; `None` for as many as there are processors, two at least.
     pub threads: Option<usize>,
     /// About how many bytes of metadata to keep in memory.
@@ -55,7 +56,7 @@ impl Default for Options {
             sync: false,
             allow_other: false,
             strict_open: false,
-            log_buffer: None,
+            journal: JournalOptions::default(),
             threads: None,
             cache_bytes: None,
             kernel: Vec::new(),
@@ -90,6 +91,9 @@ impl Options {
                 None => (option, None),
             };
             match value {
+                // In a mount this is done without a thread that waits.
+                _ if name == "wsync" => options.flag(option)?,
+                _ if options.journal.apply(option).map_err(|e| format!("'{option}': {e}"))? => {}
                 None => options.flag(name)?,
                 Some(value) => options.value(name, value)?,
             }
@@ -147,17 +151,6 @@ impl Options {
     fn value(&mut self, name: &str, value: &str) -> Result<(), String> {
         let wrong = |range: &str| Err(format!("option '{name}={value}': {range}"));
         match name {
-            "logbsize" => {
-                let buffer = bytes(name, value)?;
-                self.log_buffer = match u32::try_from(buffer) {
-                    Ok(size @ (0x8000 | 0x1_0000 | 0x2_0000 | 0x4_0000)) => Some(size),
-                    _ => return wrong("log buffers have 32k, 64k, 128k or 256k"),
-                };
-            }
-            "logbufs" => match value.parse() {
-                Ok(2..=8_u32) => {}
-                _ => return wrong("there are 2 to 8 log buffers"),
-            },
             "threads" => match value.parse() {
                 Ok(threads @ 1..=64) => self.threads = Some(threads),
                 _ => return wrong("1 to 64 threads answer requests"),
@@ -184,6 +177,11 @@ impl Options {
                 "wsync: changes of metadata are on stable storage when the call returns".into(),
             );
         }
+        if !self.journal.barrier {
+            notes.push(
+                "nobarrier: a power cut may cost anything, unless the disk has no cache".into(),
+            );
+        }
         if self.norecovery {
             notes.push("norecovery: what the image's log holds is not seen".into());
         }
@@ -202,7 +200,7 @@ mod tests {
         )
         .unwrap();
         assert!(options.read_only && options.norecovery);
-        assert_eq!((options.atime, options.log_buffer), (Atime::Never, Some(256 << 10)));
+        assert_eq!((options.atime, options.journal.buffer), (Atime::Never, 256 << 10));
         assert_eq!(options.kernel, [MountOption::NoSuid]);
         assert_eq!(Options::parse("").unwrap(), Options::default());
         assert_eq!(Options::parse("noatime,relatime").unwrap(), Options::default());

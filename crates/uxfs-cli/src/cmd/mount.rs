@@ -14,7 +14,6 @@ use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uxfs::disk::OpenMode;
-use uxfs::journal::JournalOptions;
 use uxfs::{Devices, Fs, OpenOptions, volume};
 use uxfs_fuse::{Ender, mounts};
 
@@ -31,8 +30,8 @@ use crate::session::{Failure, Result, Session};
 /// As `mount.fuse.uxfs` in /sbin (a link to uxfs) it serves `mount -t fuse.uxfs` and /etc/fstab.
 ///
 /// Options, as for XFS and mount(8): ro, rw, norecovery (with ro), noatime, relatime, strictatime,
-/// nodiratime, lazytime, delaylog, logbufs=2..8, logbsize=32k..256k, barrier, nodiscard, noquota,
-/// inode64, wsync, sync, dirsync, nosuid, suid, nodev, dev, noexec, allow_other,
+/// nodiratime, lazytime, delaylog, nodelaylog, logbufs=2..8, logbsize=16k..256k, barrier, nobarrier,
+/// nodiscard, noquota, inode64, wsync, sync, dirsync, nosuid, suid, nodev, dev, noexec, allow_other,
 /// default_permissions (always on). Of uxfs: strict_open, threads=N, cache_bytes=N.
 ///
 /// Durability: fsync, fdatasync, O_SYNC and O_DSYNC are what they should be. sync(2) and syncfs(2)
@@ -220,9 +219,7 @@ fn open(
     open.norecovery = parsed.norecovery;
     open.cache_bytes = parsed.cache_bytes.unwrap_or(open.cache_bytes);
     if !parsed.read_only {
-        let mut journal = JournalOptions::default();
-        journal.buffer = parsed.log_buffer.unwrap_or(journal.buffer);
-        open.journal = Some(journal);
+        open.journal = Some(parsed.journal);
     }
     let mut devices = Devices::new(dev);
     devices.log = further(images.logdev())?;

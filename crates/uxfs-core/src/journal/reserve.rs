@@ -50,6 +50,8 @@ pub(crate) enum Op {
     Remove(u64),
     /// Moves or exchanges names.
     Rename(u64),
+    /// Moves a name and makes an inode in its place.
+    Whiteout(u64),
     /// Changes attributes.
     Attr(u64),
     /// Frees an inode.
@@ -139,6 +141,9 @@ impl Sums {
             // With the inode before it in its list of unlinked ones.
             Op::Remove(new) => Bound { inodes: 3, sectors, blocks: extents + self.dir + new },
             Op::Rename(new) => Bound { inodes: 5, sectors, blocks: extents + 2 * self.dir + new },
+            Op::Whiteout(new) => {
+                Bound { inodes: 6, sectors, blocks: extents + self.inodes + 2 * self.dir + new }
+            }
             Op::Attr(new) => Bound { inodes: 1, sectors, blocks: extents + self.attr + new },
             Op::Free => {
                 let blocks = extents + self.inodes + self.attr + self.map;

@@ -163,7 +163,7 @@ impl Fs {
         Ok((tx, slot))
     }
 
-    fn new_core(&self, parent: &InodeCore, new: &NewInode) -> Result<InodeCore> {
+    pub(super) fn new_core(&self, parent: &InodeCore, new: &NewInode) -> Result<InodeCore> {
         let kind = new.mode & uxfs_format::inode::S_IFMT;
         let format = match kind {
             S_IFREG | S_IFLNK => ForkFormat::Extents,

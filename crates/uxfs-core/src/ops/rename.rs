@@ -2,14 +2,15 @@
 
 use uxfs_format::Ino;
 use uxfs_format::dir::FileType;
+use uxfs_format::inode::{Fork, S_IFCHR, encode_dev};
 
 use super::remove::drop_link;
-use super::{check_dir, check_name, guard, parent};
-use crate::dir;
+use super::{NewInode, check_dir, check_name, guard, parent};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::journal::Op;
-use crate::tx::Tx;
+use crate::tx::{InodeSlot, Tx};
+use crate::{dir, ialloc};
 
 /// What to do when the new name is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -48,12 +49,39 @@ impl Fs {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
+        self.rename_leaving((from, name), (to, new_name), flags, None)
+    }
+
+    /// As [`Fs::rename`], leaving a whiteout behind: a device of number 0 with no permissions, by
+    /// which an overlay hides what lies below. `owner` is its user and group.
+    ///
+    /// # Errors
+    /// As [`Fs::rename`].
+    pub fn rename_whiteout(
+        &self,
+        (from, name): (Ino, &[u8]),
+        (to, new_name): (Ino, &[u8]),
+        (uid, gid): (u32, u32),
+    ) -> Result<()> {
+        let whiteout = NewInode { uid, gid, ..NewInode::new(S_IFCHR) };
+        self.rename_leaving((from, name), (to, new_name), RenameFlags::Replace, Some(&whiteout))
+    }
+
+    fn rename_leaving(
+        &self,
+        (from, name): (Ino, &[u8]),
+        (to, new_name): (Ino, &[u8]),
+        flags: RenameFlags,
+        whiteout: Option<&NewInode>,
+    ) -> Result<()> {
         check_name(name)?;
         check_name(new_name)?;
         // Moves between directories go one at a time, so that no two can close a circle.
         let _one = (from != to).then(|| self.moves.lock());
         loop {
-            match self.with_patience(|| self.try_rename((from, name), (to, new_name), flags))? {
+            let moved =
+                self.with_patience(|| self.try_rename((from, name), (to, new_name), flags, whiteout));
+            match moved? {
                 Outcome::Again => continue,
                 Outcome::Done => {}
                 Outcome::Gone(ino) => self.let_go(ino)?,
@@ -67,6 +95,7 @@ impl Fs {
         (from, name): (Ino, &[u8]),
         (to, new_name): (Ino, &[u8]),
         flags: RenameFlags,
+        whiteout: Option<&NewInode>,
     ) -> Result<Outcome> {
         let ino = self.lookup(from, name)?;
         let target = match self.lookup(to, new_name) {
@@ -96,7 +125,7 @@ impl Fs {
             (RenameFlags::Exchange, Some(target)) => {
                 self.exchange((from, name, ino), (to, new_name, target))
             }
-            _ => self.move_entry((from, name, ino), (to, new_name, target)),
+            _ => self.move_entry((from, name, ino), (to, new_name, target), whiteout),
         }
     }
 
@@ -122,11 +151,14 @@ impl Fs {
         &self,
         (from, name, ino): (Ino, &[u8], Ino),
         (to, new_name, target): (Ino, &[u8], Option<Ino>),
+        whiteout: Option<&NewInode>,
     ) -> Result<Outcome> {
         let blocks = dir::insert_blocks(&self.geo)
             + dir::remove_blocks(&self.geo)
-            + 3 * self.parent_blocks();
-        let mut tx = Tx::begin_for(self, Op::Rename(blocks), blocks)?;
+            + if whiteout.is_some() { ialloc::blocks(self) } else { 0 }
+            + 4 * self.parent_blocks();
+        let op = if whiteout.is_some() { Op::Whiteout(blocks) } else { Op::Rename(blocks) };
+        let mut tx = Tx::begin_for(self, op, blocks)?;
         let [dp, tp, ip, vp] = tx.lock_inodes([from, to, ino, target.unwrap_or(ino)])?;
         check_dir(tx.inode(dp))?;
         check_dir(tx.inode(tp))?;
@@ -173,7 +205,12 @@ impl Fs {
             guard::same_project(&tx.inode(tp).core, &tx.inode(ip).core)?;
             dir::insert(&mut tx, tp, new_name, ino, ftype)?;
         }
-        dir::remove(&mut tx, dp, name)?;
+        match whiteout {
+            Some(new) => self.leave(&mut tx, dp, name, new)?,
+            None => {
+                dir::remove(&mut tx, dp, name)?;
+            }
+        }
         parent::remove(&mut tx, ip, dp, name)?;
         parent::add(&mut tx, ip, tp, new_name)?;
         if is_dir && from != to {
@@ -185,6 +222,17 @@ impl Fs {
         self.stamp(&mut tx, &[dp, tp], &[ip]);
         tx.commit()?;
         Ok(outcome)
+    }
+
+    /// Makes a name that moves away stand for a new device of number 0.
+    fn leave(&self, tx: &mut Tx<'_>, dp: InodeSlot, name: &[u8], new: &NewInode) -> Result<()> {
+        let up = tx.inode(dp);
+        let (dir, core) = (up.ino, self.new_core(&up.core, new)?);
+        let slot = ialloc::alloc(tx, dir, core)?;
+        tx.fork_mut(slot, Fork::Data)[..4].copy_from_slice(&encode_dev(0, 0).to_be_bytes());
+        let ino = tx.inode(slot).ino;
+        dir::replace(tx, dp, name, ino, FileType::from_mode(new.mode))?;
+        parent::add(tx, slot, dp, name)
     }
 
     fn exchange(
@@ -228,22 +276,11 @@ impl Fs {
     }
 
     /// Does `name`, now that all is locked, still mean what it meant?
-    fn still(
-        &self,
-        tx: &Tx<'_>,
-        dir: crate::tx::InodeSlot,
-        name: &[u8],
-        meant: Option<Ino>,
-    ) -> Result<bool> {
+    fn still(&self, tx: &Tx<'_>, dir: InodeSlot, name: &[u8], meant: Option<Ino>) -> Result<bool> {
         Ok(dir::lookup(self, tx.inode(dir), name)?.map(|(ino, _)| ino) == meant)
     }
 
-    fn stamp(
-        &self,
-        tx: &mut Tx<'_>,
-        dirs: &[crate::tx::InodeSlot],
-        moved: &[crate::tx::InodeSlot],
-    ) {
+    fn stamp(&self, tx: &mut Tx<'_>, dirs: &[InodeSlot], moved: &[InodeSlot]) {
         let now = self.now();
         for dir in dirs {
             let core = tx.core_mut(*dir);

@@ -78,29 +78,34 @@ pub(super) enum Move {
 
 /// What the flags of `renameat2` ask for.
 pub(super) fn rename_flags(flags: RenameFlags) -> Result<Move> {
-    let whiteout = flags.contains(RenameFlags::RENAME_WHITEOUT);
-    let rest = flags - RenameFlags::RENAME_WHITEOUT;
-    if rest == RenameFlags::RENAME_EXCHANGE && !whiteout {
-        Ok(Move::Plain(uxfs::RenameFlags::Exchange))
-    } else if rest == RenameFlags::RENAME_NOREPLACE && !whiteout {
-        Ok(Move::Plain(uxfs::RenameFlags::NoReplace))
-    } else if rest.is_empty() {
-        Ok(if whiteout { Move::Whiteout } else { Move::Plain(uxfs::RenameFlags::Replace) })
-    } else {
-        Err(Errno::EINVAL)
+    const NOREPLACE: RenameFlags = RenameFlags::RENAME_NOREPLACE;
+    const WHITEOUT: RenameFlags = RenameFlags::RENAME_WHITEOUT;
+    // Whether the new name is taken the kernel has looked, with both directories locked.
+    let both = NOREPLACE | WHITEOUT;
+    match flags {
+        flags if flags.is_empty() => Ok(Move::Plain(uxfs::RenameFlags::Replace)),
+        NOREPLACE => Ok(Move::Plain(uxfs::RenameFlags::NoReplace)),
+        RenameFlags::RENAME_EXCHANGE => Ok(Move::Plain(uxfs::RenameFlags::Exchange)),
+        flags if flags == WHITEOUT || flags == both => Ok(Move::Whiteout),
+        _ => Err(Errno::EINVAL),
     }
 }
 
 /// Moves a name.
 pub(super) fn rename(
     fs: &Fs,
-    _creator: &Creator,
+    creator: &Creator,
     (from, name): (INodeNo, &[u8]),
     (to, new_name): (INodeNo, &[u8]),
     how: Move,
 ) -> uxfs::Result<()> {
-    let Move::Plain(flags) = how else { return Err(Error::Invalid("no whiteouts yet")) };
-    fs.rename(ino_of(fs, from), name, ino_of(fs, to), new_name, flags)
+    let (from, to) = (ino_of(fs, from), ino_of(fs, to));
+    match how {
+        Move::Plain(flags) => fs.rename(from, name, to, new_name, flags),
+        Move::Whiteout => {
+            fs.rename_whiteout((from, name), (to, new_name), (creator.uid, creator.gid))
+        }
+    }
 }
 
 /// May a file be opened so? Its permissions were checked.
