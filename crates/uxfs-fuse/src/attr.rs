@@ -121,9 +121,19 @@ pub(crate) fn moment(fs: &Fs, time: TimeOrNow) -> Timestamp {
         TimeOrNow::Now => return fs.now(),
         TimeOrNow::SpecificTime(time) => from_system(time),
     };
-    match fs.geo.has_bigtime() {
-        true => Timestamp::from_bigtime(time.to_bigtime()),
-        false => Timestamp::from_legacy(time.to_legacy()),
+    nearest(time, if fs.geo.has_bigtime() { BIGTIME_MAX } else { i32::MAX.into() })
+}
+
+/// The last second that the kernel has XFS keep: quotas share it, and drop its lowest two bits.
+const BIGTIME_MAX: i64 = ((u64::MAX / 1_000_000_000) & !3) as i64 - (1 << 31);
+
+/// The moment itself if it lies between the first second and `last`, else the start of that one.
+fn nearest(time: Timestamp, last: i64) -> Timestamp {
+    let first = i64::from(i32::MIN);
+    match time.sec {
+        sec if sec >= last => Timestamp { sec: last, nsec: 0 },
+        sec if sec <= first => Timestamp { sec: first, nsec: 0 },
+        _ => time,
     }
 }
 

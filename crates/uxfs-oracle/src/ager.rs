@@ -47,6 +47,8 @@ pub struct Ager {
     others: Vec<PathBuf>,
     /// Operations carried out, and failed as expected, by name.
     counts: BTreeMap<&'static str, (u32, u32)>,
+    /// Operations that are not done when their turn comes.
+    left_out: Vec<&'static str>,
 }
 
 impl Ager {
@@ -62,6 +64,7 @@ impl Ager {
             files: Vec::new(),
             others: Vec::new(),
             counts: BTreeMap::new(),
+            left_out: Vec::new(),
         };
         let mut next = 0;
         while next < ager.dirs.len() {
@@ -92,6 +95,14 @@ impl Ager {
         Ok(())
     }
 
+    /// Leaves out the operations of these names: for two trees in step, of which one cannot do
+    /// them.
+    #[must_use]
+    pub fn without(mut self, names: &[&'static str]) -> Self {
+        self.left_out.extend_from_slice(names);
+        self
+    }
+
     /// Carries out `ops` operations.
     ///
     /// # Errors
@@ -105,7 +116,7 @@ impl Ager {
                 at = at.saturating_sub(op.weight);
                 here
             });
-            let Some(op) = chosen else { continue };
+            let Some(op) = chosen.filter(|op| !self.left_out.contains(&op.name)) else { continue };
             let result = (op.run)(self);
             let count = self.counts.entry(op.name).or_default();
             count.0 += 1;

@@ -6,7 +6,7 @@ use uxfs::format::inode::{S_IFMT, S_IFREG};
 use uxfs::posix::{S_ISGID, S_ISUID};
 use uxfs::{Error, Fallocate, Fs, SetAttr};
 
-use super::Result;
+use super::{Result, Who};
 use crate::volume::errno;
 
 /// Most bytes copied for one request.
@@ -15,25 +15,28 @@ const COPY_MAX: u64 = 8 << 20;
 const SHARE_MAX: u64 = 1 << 30;
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// Writes, and takes from the file what lets it run with its owner's rights, where that is to go.
-pub(super) fn write(fs: &Fs, ino: Ino, offset: u64, data: &[u8], kill: bool) -> uxfs::Result<u32> {
-    drop_privileges(fs, ino, kill)?;
+/// Writes, and takes from the file what lets it run with its owner's rights.
+pub(super) fn write(fs: &Fs, ino: Ino, offset: u64, data: &[u8], who: Who) -> uxfs::Result<u32> {
+    drop_privileges(fs, ino, who)?;
     fs.write_at(ino, offset, data)?;
     Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
 }
 
-/// Content changes: capabilities go, and set-ID bits if `kill`.
-pub(super) fn drop_privileges(fs: &Fs, ino: Ino, kill: bool) -> uxfs::Result<()> {
+/// Content changes: capabilities go, and set-ID bits unless who asks is privileged.
+pub(super) fn drop_privileges(fs: &Fs, ino: Ino, who: Who) -> uxfs::Result<()> {
     let stat = fs.stat(ino)?;
     if stat.mode & S_IFMT != S_IFREG {
         return Ok(());
     }
-    // Without executable bits, set-group-ID once stood for mandatory locks.
-    let group = if stat.mode & 0o010 != 0 { S_ISGID } else { 0 };
-    let lost = stat.mode & (S_ISUID | group);
-    if kill && lost != 0 {
-        let permissions = Some(stat.mode & 0o7777 & !lost);
-        fs.set_attr(ino, &SetAttr { permissions, ..SetAttr::default() })?;
+    if !who.privileged {
+        // Without executable bits, set-group-ID once stood for mandatory locks; those of the group
+        // may keep that.
+        let group = stat.mode & 0o010 != 0 || who.gid != stat.gid;
+        let lost = stat.mode & (S_ISUID | if group { S_ISGID } else { 0 });
+        if lost != 0 {
+            let permissions = Some(stat.mode & 0o7777 & !lost);
+            fs.set_attr(ino, &SetAttr { permissions, ..SetAttr::default() })?;
+        }
     }
     // Looked for first: hardly any file has one, and removing begins a transaction.
     match fs.get_xattr(ino, CAPABILITY) {
@@ -70,9 +73,9 @@ pub(super) fn fallocate(
     ino: Ino,
     mode: Fallocate,
     (offset, len): (u64, u64),
-    privileged: bool,
+    who: Who,
 ) -> uxfs::Result<()> {
-    drop_privileges(fs, ino, !privileged)?;
+    drop_privileges(fs, ino, who)?;
     fs.fallocate(ino, mode, offset, len)
 }
 
@@ -108,6 +111,7 @@ pub(super) fn copy_range(
     (from, from_at): (Ino, u64),
     (to, to_at): (Ino, u64),
     len: u64,
+    who: Who,
 ) -> uxfs::Result<u32> {
     let source = fs.stat(from)?;
     let len = len.min(source.size.saturating_sub(from_at)).min(SHARE_MAX);
@@ -121,7 +125,7 @@ pub(super) fn copy_range(
         let ends = from_at + len == source.size && to_at + len >= fs.stat(to)?.size;
         let whole = if ends { len } else { len - len % block };
         if whole > 0 {
-            drop_privileges(fs, to, true)?;
+            drop_privileges(fs, to, who)?;
             match fs.share(from, from_at, to, to_at, whole) {
                 Ok(()) => return Ok(u32::try_from(whole).unwrap_or(u32::MAX)),
                 Err(Error::Unsupported(_) | Error::NoSpace) => {}
@@ -129,7 +133,7 @@ pub(super) fn copy_range(
             }
         }
     }
-    copy_bytes(fs, (from, from_at), (to, to_at), len.min(COPY_MAX))
+    copy_bytes(fs, (from, from_at), (to, to_at), len.min(COPY_MAX), who)
 }
 
 fn copy_bytes(
@@ -137,6 +141,7 @@ fn copy_bytes(
     (from, from_at): (Ino, u64),
     (to, to_at): (Ino, u64),
     len: u64,
+    who: Who,
 ) -> uxfs::Result<u32> {
     let mut buffer = vec![0; usize::try_from(len.min(1 << 20)).unwrap_or(1 << 20)];
     let mut done = 0;
@@ -146,7 +151,7 @@ fn copy_bytes(
         if got == 0 {
             break;
         }
-        match write(fs, to, to_at + done, &buffer[..got], true) {
+        match write(fs, to, to_at + done, &buffer[..got], who) {
             Ok(_) => {}
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),

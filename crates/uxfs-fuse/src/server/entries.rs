@@ -106,6 +106,8 @@ pub(super) fn rename(
             fs.rename_whiteout((from, name), (to, new_name), (creator.uid, creator.gid))
         }
     }
+    // POSIX allows both; XFS has always said this one.
+    .map_err(|error| if matches!(error, Error::NotEmpty) { Error::Exists } else { error })
 }
 
 /// May a file be opened so? Its permissions were checked.

@@ -131,6 +131,21 @@ fn creator(req: &Request, umask: u32) -> Creator {
     Creator { uid: req.uid(), gid: req.gid(), umask: (umask & 0o777) as u16 }
 }
 
+/// Who asks.
+#[derive(Clone, Copy)]
+struct Who {
+    gid: u32,
+    /// May keep set-ID bits where others lose them.
+    privileged: bool,
+}
+
+impl Who {
+    fn of(req: &Request) -> Self {
+        // Who else has this right is not told.
+        Self { gid: req.gid(), privileged: req.uid() == 0 }
+    }
+}
+
 /// Type and permissions of a mode.
 fn mode16(mode: u32) -> u16 {
     (mode & 0xffff) as u16
@@ -197,7 +212,7 @@ impl Filesystem for Server {
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
+        fh: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
@@ -211,8 +226,8 @@ impl Filesystem for Server {
             size,
             atime,
             mtime,
-            // The kernel says so only to those who know more of the request.
-            privileged: req.uid() == 0,
+            open: fh.is_some(),
+            who: Who::of(req),
         };
         let result = self.volume.with(|fs| setattr::apply(fs, ino_of(fs, node), &change));
         self.settle(result, reply);
@@ -377,7 +392,7 @@ impl Filesystem for Server {
 
     fn write(
         &self,
-        _: &Request,
+        req: &Request,
         node: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -387,10 +402,12 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        // Here it is told.
         let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let who = Who { privileged: !kill, ..Who::of(req) };
         let written = self.volume.with(|fs| {
             let ino = ino_of(fs, node);
-            data::write(fs, ino, offset, data, kill)
+            data::write(fs, ino, offset, data, who)
         });
         let durable = self.options.sync || flags.0 & O_DSYNC != 0;
         match written {
@@ -478,7 +495,7 @@ impl Filesystem for Server {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let who = xattrs::Who { uid: req.uid(), gid: req.gid() };
+        let who = Who::of(req);
         let done = self
             .volume
             .with(|fs| xattrs::set(fs, ino_of(fs, node), name.as_bytes(), value, flags, who));
@@ -486,7 +503,7 @@ impl Filesystem for Server {
     }
 
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.volume.with(|fs| fs.get_xattr(ino_of(fs, node), name.as_bytes()));
+        let value = self.volume.with(|fs| xattrs::get(fs, ino_of(fs, node), name.as_bytes()));
         xattrs::answer(value, size, reply);
     }
 
@@ -496,7 +513,7 @@ impl Filesystem for Server {
     }
 
     fn removexattr(&self, _: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.volume.with(|fs| fs.remove_xattr(ino_of(fs, node), name.as_bytes()));
+        let done = self.volume.with(|fs| xattrs::remove(fs, ino_of(fs, node), name.as_bytes()));
         self.settle(done, reply);
     }
 
@@ -528,10 +545,9 @@ impl Filesystem for Server {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let privileged = req.uid() == 0;
+        let who = Who::of(req);
         let done = data::fallocate_mode(mode).and_then(|mode| {
-            self.volume
-                .with(|fs| data::fallocate(fs, ino_of(fs, node), mode, (offset, len), privileged))
+            self.volume.with(|fs| data::fallocate(fs, ino_of(fs, node), mode, (offset, len), who))
         });
         self.settle(done, reply);
     }
@@ -556,7 +572,7 @@ impl Filesystem for Server {
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        req: &Request,
         from: INodeNo,
         _: FileHandle,
         from_at: u64,
@@ -568,7 +584,8 @@ impl Filesystem for Server {
         reply: ReplyWrite,
     ) {
         reply.answer(self.volume.with(|fs: &Fs| {
-            data::copy_range(fs, (ino_of(fs, from), from_at), (ino_of(fs, to), to_at), len)
+            let (from, to) = (ino_of(fs, from), ino_of(fs, to));
+            data::copy_range(fs, (from, from_at), (to, to_at), len, Who::of(req))
         }));
     }
 }

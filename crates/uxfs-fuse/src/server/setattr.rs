@@ -4,7 +4,7 @@ use fuser::{FileAttr, TimeOrNow};
 use uxfs::format::Ino;
 use uxfs::{Fs, SetAttr, posix};
 
-use super::data;
+use super::{Who, data};
 use crate::attr::{attr_of, moment};
 
 /// What is to change.
@@ -15,37 +15,35 @@ pub(super) struct Change {
     pub(super) size: Option<u64>,
     pub(super) atime: Option<TimeOrNow>,
     pub(super) mtime: Option<TimeOrNow>,
-    /// Set-ID bits outlive a change of the length.
-    pub(super) privileged: bool,
+    /// It comes through an open file.
+    pub(super) open: bool,
+    /// Who asks.
+    pub(super) who: Who,
 }
 
 /// Changes an inode; gives what it is then.
 pub(super) fn apply(fs: &Fs, ino: Ino, change: &Change) -> uxfs::Result<FileAttr> {
+    let owner = change.uid.is_some() || change.gid.is_some();
+    let times = change.atime.is_some() || change.mtime.is_some();
     if let Some(size) = change.size {
-        // Nothing is cut or added: the times stay, unless they are given.
-        if fs.stat(ino)?.size != size || change.mtime.is_none() {
-            truncate(fs, ino, size)?;
+        // Through an open file the times change though the length does not; so they do when a file
+        // is opened to be emptied, of which the kernel says no more than that.
+        if fs.stat(ino)?.size != size || change.open || size == 0 {
+            fs.truncate(ino, size)?;
         }
-        data::drop_privileges(fs, ino, !change.privileged)?;
-    }
-    if change.uid.is_some() || change.gid.is_some() {
+        data::drop_privileges(fs, ino, change.who)?;
+    } else if owner || !times && change.permissions.is_none() {
+        // Nothing at all: a change of the owner to what it is.
         posix::change_owner(fs, ino, change.uid, change.gid)?;
     }
     if let Some(permissions) = change.permissions {
         posix::change_mode(fs, ino, permissions)?;
     }
-    if change.atime.is_some() || change.mtime.is_some() {
+    if times {
         let time = |given: Option<TimeOrNow>| given.map(|time| moment(fs, time));
         let times =
             SetAttr { atime: time(change.atime), mtime: time(change.mtime), ..SetAttr::default() };
         fs.set_attr(ino, &times)?;
     }
     Ok(attr_of(fs, &fs.stat(ino)?))
-}
-
-fn truncate(fs: &Fs, ino: Ino, size: u64) -> uxfs::Result<()> {
-    if fs.stat(ino)?.size == size {
-        return Ok(());
-    }
-    fs.truncate(ino, size)
 }

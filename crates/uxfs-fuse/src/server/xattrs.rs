@@ -2,17 +2,11 @@
 
 use fuser::{Errno, ReplyXattr};
 use uxfs::format::Ino;
-use uxfs::posix::{self, ACL_ACCESS, S_ISGID};
+use uxfs::format::acl::Acl;
+use uxfs::posix::{self, ACL_ACCESS, ACL_DEFAULT, S_ISGID};
 use uxfs::{Error, Fs, SetAttr, XattrMode};
 
-use super::Result;
-
-/// Who asks.
-#[derive(Clone, Copy)]
-pub(super) struct Who {
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-}
+use super::{Result, Who};
 
 /// Sends a value, or how long it is if there was no room given.
 pub(super) fn answer(value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
@@ -44,10 +38,14 @@ pub(super) fn set(
         XATTR_REPLACE => XattrMode::Replace,
         _ => return Err(Error::Invalid("unknown flags")),
     };
+    if let Some(list) = raw_list(name) {
+        let Ok(acl) = Acl::from_xfs(value) else { return Err(Error::Invalid("no access list")) };
+        return fs.set_xattr(ino, list, &acl.to_linux(), mode);
+    }
     posix::set_xattr(fs, ino, name, value, mode)?;
     if name == ACL_ACCESS {
         let stat = fs.stat(ino)?;
-        if stat.mode & S_ISGID != 0 && who.uid != 0 && who.gid != stat.gid {
+        if stat.mode & S_ISGID != 0 && !who.privileged && who.gid != stat.gid {
             let permissions = Some(stat.mode & 0o7777 & !S_ISGID);
             fs.set_attr(ino, &SetAttr { permissions, ..SetAttr::default() })?;
         }
@@ -55,14 +53,40 @@ pub(super) fn set(
     Ok(())
 }
 
+/// The value of an attribute.
+pub(super) fn get(fs: &Fs, ino: Ino, name: &[u8]) -> uxfs::Result<Vec<u8>> {
+    let Some(list) = raw_list(name) else { return fs.get_xattr(ino, name) };
+    match Acl::from_linux(&fs.get_xattr(ino, list)?) {
+        Ok(Some(acl)) => Ok(acl.to_xfs()),
+        _ => Err(Error::NoAttr),
+    }
+}
+
+/// Removes an attribute.
+pub(super) fn remove(fs: &Fs, ino: Ino, name: &[u8]) -> uxfs::Result<()> {
+    fs.remove_xattr(ino, raw_list(name).unwrap_or(name))
+}
+
 /// The names, each ended by a NUL; those of `trusted` only for the privileged.
 pub(super) fn list(fs: &Fs, ino: Ino, privileged: bool) -> uxfs::Result<Vec<u8>> {
     let mut all = Vec::new();
     for name in fs.list_xattrs(ino)? {
-        if privileged || !name.starts_with(b"trusted.") {
-            all.extend_from_slice(&name);
-            all.push(0);
+        let raw = RAW.iter().find(|(_, list)| *list == name.as_slice()).map(|(raw, _)| *raw);
+        for name in [Some(name.as_slice()), raw].into_iter().flatten() {
+            if privileged || !name.starts_with(b"trusted.") {
+                all.extend_from_slice(name);
+                all.push(0);
+            }
         }
     }
     Ok(all)
+}
+
+/// The names under which XFS keeps access lists, in its own coding. The kernel shows these too.
+const RAW: [(&[u8], &[u8]); 2] =
+    [(b"trusted.SGI_ACL_FILE", ACL_ACCESS), (b"trusted.SGI_ACL_DEFAULT", ACL_DEFAULT)];
+
+/// The access list that a name of [`RAW`] stands for.
+fn raw_list(name: &[u8]) -> Option<&'static [u8]> {
+    RAW.iter().find(|(raw, _)| *raw == name).map(|(_, list)| *list)
 }

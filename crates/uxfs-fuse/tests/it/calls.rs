@@ -1,0 +1,81 @@
+//! What is ours alone: a mount that is busy, read-only, or has no room.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+
+use uxfs_fuse::{Options, mount, mounts};
+
+use crate::rig::{Image, Ours, Volume};
+
+#[test]
+fn the_list_of_mounts_knows_it() {
+    let volume = Box::new(Ours::new(320 << 20, ""));
+    let listed = mounts::list().unwrap();
+    let dir = volume.dir().canonicalize().unwrap();
+    assert!(listed.iter().any(|mount| mount.dir == dir), "{listed:?}");
+    volume.end();
+}
+
+#[test]
+fn a_busy_mount_ends_all_the_same() {
+    let image = Image::new(320 << 20, &[]);
+    let dir = image.mount_point();
+    let mounted = mount(image.open(), &image.path(), &dir, &Options::default()).unwrap();
+    let mut file = File::create(dir.join("open")).unwrap();
+    file.write_all(b"content").unwrap();
+    mounted.ender().end().unwrap();
+    assert!(mounted.wait().unwrap().is_some(), "said that it was in use");
+    assert!(file.write_all(b"more").is_err());
+    drop(file);
+    image.judge();
+    let again = Box::new(Ours::of(image, ""));
+    assert_eq!(std::fs::read(again.dir().join("open")).unwrap(), b"content");
+    again.end();
+}
+
+#[test]
+fn nothing_changes_a_mount_for_reading() {
+    let first = Ours::new(320 << 20, "");
+    std::fs::write(first.dir().join("f"), b"content").unwrap();
+    let image = first.unmount();
+    let before = std::fs::metadata(image.path()).unwrap().modified().unwrap();
+    let options = Options::parse("ro,allow_other").unwrap();
+    let dev = uxfs::disk::FileDev::open(&image.path(), uxfs::disk::OpenMode::Read).unwrap();
+    let fs = uxfs::Fs::open(std::sync::Arc::new(dev), uxfs::OpenOptions::read_only()).unwrap();
+    let mounted = mount(fs, &image.path(), &image.mount_point(), &options).unwrap();
+    assert_eq!(std::fs::read(image.mount_point().join("f")).unwrap(), b"content");
+    let refused = std::fs::write(image.mount_point().join("g"), b"").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+    mounted.ender().end().unwrap();
+    mounted.wait().unwrap();
+    assert_eq!(std::fs::metadata(image.path()).unwrap().modified().unwrap(), before);
+    image.judge();
+}
+
+#[test]
+fn a_full_volume_says_so_and_goes_on() {
+    let volume = Box::new(Ours::new(320 << 20, ""));
+    let big = volume.dir().join("big");
+    let file = File::create(&big).unwrap();
+    let chunk = vec![1; 1 << 20];
+    let mut at = 0;
+    let full = loop {
+        match file.write_all_at(&chunk, at) {
+            Ok(()) => at += chunk.len() as u64,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::StorageFull, "{full}");
+    assert!(at > 100 << 20);
+    drop(file);
+    std::fs::remove_file(&big).unwrap();
+    // Its space comes back when the kernel has forgotten it.
+    let small = volume.dir().join("small");
+    let written = (0..200).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::fs::write(&small, &chunk).is_ok()
+    });
+    assert!(written, "there is room again");
+    volume.end();
+}

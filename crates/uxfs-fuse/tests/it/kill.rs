@@ -1,0 +1,101 @@
+//! A server killed in the midst of work: what fsync had confirmed is there after the next mount.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use uxfs_fuse::{Options, mount, mounts};
+use uxfs_oracle::Rng;
+
+use crate::rig::{Image, Ours, Volume};
+
+/// Tells the process that is to serve a mount what to serve: image and directory.
+const SERVE: &str = "UXFS_TEST_SERVE";
+
+/// Not a test: what the process that is killed runs.
+#[test]
+fn serves_until_it_is_killed() {
+    let Some(what) = std::env::var_os(SERVE) else { return };
+    let dir = PathBuf::from(what);
+    let image = dir.join("image");
+    let dev = uxfs::disk::FileDev::open(&image, uxfs::disk::OpenMode::Write).unwrap();
+    let mut options = uxfs::OpenOptions::default();
+    options.journal = Some(uxfs::journal::JournalOptions::default());
+    let fs = uxfs::Fs::open(std::sync::Arc::new(dev), options).unwrap();
+    let mounted = mount(fs, &image, &dir.join("mnt"), &Options::default()).unwrap();
+    println!("\nserving");
+    mounted.wait().unwrap();
+}
+
+fn serve(image: &Image) -> Child {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "kill::serves_until_it_is_killed", "--nocapture"])
+        .env(SERVE, image.path().parent().unwrap())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let ready = lines.map_while(Result::ok).any(|line| line == "serving");
+    assert!(ready, "the server did not come up");
+    child
+}
+
+/// Writes files, some of which are brought down; gives those with what they hold.
+fn work(dir: &std::path::Path, rng: &mut Rng) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut sure = Vec::new();
+    for n in 0..40 + rng.below(60) {
+        let sub = dir.join(format!("d{}", rng.below(5)));
+        let made = !sub.exists();
+        if made {
+            std::fs::create_dir(&sub).unwrap();
+        }
+        let path = sub.join(format!("f{n}"));
+        let len = rng.index(40_000);
+        let data = rng.bytes(len);
+        let mut file = File::create(&path).unwrap();
+        file.write_all(&data).unwrap();
+        if rng.once_in(2) {
+            file.sync_all().unwrap();
+            sure.push((path.clone(), data.clone()));
+            if rng.once_in(3) {
+                // Over what is sure: the old or the new is there, which is not asked here.
+                file.write_all_at(b"after", data.len() as u64).unwrap();
+            }
+        }
+        if rng.once_in(6) {
+            // Open, and without a name.
+            let gone = File::create(sub.join("gone")).unwrap();
+            gone.write_all_at(&[7; 5000], 0).unwrap();
+            std::fs::remove_file(sub.join("gone")).unwrap();
+            std::mem::forget(gone);
+        }
+    }
+    sure
+}
+
+#[test]
+fn what_was_synced_survives_a_killed_server() {
+    let mut image = Image::new(320 << 20, &[]);
+    for round in 0..3 {
+        let seed = 500 + round;
+        let mut server = serve(&image);
+        let dir = image.mount_point().join(format!("round{round}"));
+        std::fs::create_dir(&dir).unwrap();
+        let sure = work(&dir, &mut Rng::new(seed));
+        server.kill().unwrap();
+        server.wait().unwrap();
+        mounts::unmount(&image.mount_point(), true).unwrap();
+        let again = Ours::of(image, "");
+        assert!(!sure.is_empty());
+        for (path, data) in &sure {
+            let there =
+                std::fs::read(path).unwrap_or_else(|e| panic!("seed {seed}: {path:?}: {e}"));
+            assert!(there.starts_with(data), "seed {seed}: {path:?}: {} bytes", there.len());
+        }
+        assert!(again.dir().exists());
+        image = again.unmount();
+        image.judge();
+    }
+}

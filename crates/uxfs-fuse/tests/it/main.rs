@@ -1,0 +1,11 @@
+//! The mount beside the kernel's XFS, under real programs, and killed.
+//!
+//! All of it needs root, for loop mounts of what mkfs.xfs and the kernel made, and for acting as
+//! several users; and FUSE. Where these are missing the tests fail and say so.
+
+mod calls;
+mod kill;
+mod posix;
+mod programs;
+mod random;
+mod rig;

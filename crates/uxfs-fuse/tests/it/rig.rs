@@ -1,0 +1,168 @@
+//! A volume that is mounted, by uxfs or by the kernel, and judged when it is not any more.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use uxfs::disk::{FileDev, OpenMode};
+use uxfs::journal::JournalOptions;
+use uxfs::{Fs, OpenOptions};
+use uxfs_check::{CheckOptions, check};
+use uxfs_fuse::{Mounted, Options, mount};
+
+/// An image made by mkfs.xfs, in a directory of its own.
+pub(crate) struct Image {
+    dir: tempfile::TempDir,
+}
+
+impl Image {
+    pub(crate) fn new(size: u64, options: &[&str]) -> Self {
+        assert!(rustix::process::geteuid().is_root(), "these tests mount: run them as root");
+        assert!(Path::new("/dev/fuse").exists(), "/dev/fuse is missing: modprobe fuse");
+        let image = Self { dir: tempfile::tempdir().unwrap() };
+        // Users other than root have to find their way.
+        run("chmod", &[OsStr::new("755"), image.dir.path().as_os_str()]);
+        uxfs_oracle::mkfs(&image.path(), size, options);
+        std::fs::create_dir(image.mount_point()).unwrap();
+        image
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    pub(crate) fn mount_point(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    /// Is the volume whole, by all who can say?
+    pub(crate) fn judge(&self) {
+        let dev = FileDev::open(&self.path(), OpenMode::Read).unwrap();
+        let report = check(&dev, &CheckOptions::default(), &|_| {}).unwrap();
+        assert!(report.is_clean(), "uxfs check: {:#?}", report.findings);
+        drop(dev);
+        uxfs_oracle::repair(&self.path()).unwrap_or_else(|finding| panic!("{finding}"));
+    }
+
+    pub(crate) fn open(&self) -> Fs {
+        let dev = FileDev::open(&self.path(), OpenMode::Write).unwrap();
+        let mut options = OpenOptions::default();
+        options.journal = Some(JournalOptions::default());
+        Fs::open(Arc::new(dev), options).unwrap()
+    }
+}
+
+/// A volume in use.
+pub(crate) trait Volume {
+    /// Its root directory.
+    fn dir(&self) -> PathBuf;
+    /// Ends its use, and judges what is left.
+    fn end(self: Box<Self>);
+}
+
+/// Mounted by uxfs.
+pub(crate) struct Ours {
+    image: Image,
+    mounted: Option<Mounted>,
+}
+
+impl Ours {
+    pub(crate) fn new(size: u64, options: &str) -> Self {
+        Self::of(Image::new(size, &[]), options)
+    }
+
+    pub(crate) fn of(image: Image, options: &str) -> Self {
+        let options = Options::parse(&format!("allow_other,dev,suid,{options}")).unwrap();
+        let mounted = mount(image.open(), &image.path(), &image.mount_point(), &options).unwrap();
+        Self { image, mounted: Some(mounted) }
+    }
+
+    /// Ends the mount, and gives the image back.
+    pub(crate) fn unmount(mut self) -> Image {
+        let mounted = self.mounted.take().unwrap();
+        mounted.ender().end().unwrap();
+        assert_eq!(mounted.wait().unwrap(), None);
+        let nothing = Image { dir: tempfile::tempdir().unwrap() };
+        std::mem::replace(&mut self.image, nothing)
+    }
+}
+
+impl Volume for Ours {
+    fn dir(&self) -> PathBuf {
+        self.image.mount_point()
+    }
+
+    fn end(self: Box<Self>) {
+        self.unmount().judge();
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        if let Some(mounted) = self.mounted.take() {
+            // A test has failed already.
+            let _ = mounted.ender().end();
+            let _ = mounted.wait();
+        }
+    }
+}
+
+/// Mounted by the kernel; made by mkfs.xfs, and never seen by our code.
+pub(crate) struct Theirs {
+    image: Image,
+    mounted: bool,
+}
+
+impl Theirs {
+    pub(crate) fn new(size: u64) -> Self {
+        let image = Image::new(size, &[]);
+        run(
+            "mount",
+            &[
+                OsStr::new("-t"),
+                OsStr::new("xfs"),
+                OsStr::new("-o"),
+                OsStr::new("loop"),
+                image.path().as_os_str(),
+                image.mount_point().as_os_str(),
+            ],
+        );
+        Self { image, mounted: true }
+    }
+}
+
+impl Volume for Theirs {
+    fn dir(&self) -> PathBuf {
+        self.image.mount_point()
+    }
+
+    fn end(mut self: Box<Self>) {
+        run("umount", &[self.image.mount_point().as_os_str()]);
+        self.mounted = false;
+        self.image.judge();
+    }
+}
+
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        if self.mounted {
+            let _ = Command::new("umount").arg("-l").arg(self.image.mount_point()).status();
+        }
+    }
+}
+
+/// Runs a program that has to succeed; gives what it printed.
+pub(crate) fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> String {
+    run_in(Path::new("/"), program, args)
+}
+
+/// The same in a directory.
+pub(crate) fn run_in<S: AsRef<OsStr>>(dir: &Path, program: &str, args: &[S]) -> String {
+    let output = Command::new(program).args(args).current_dir(dir).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}: ./test installs it"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{program}: {}\n{out}{err}", output.status);
+    out
+}

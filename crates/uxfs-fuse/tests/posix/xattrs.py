@@ -1,0 +1,56 @@
+"""Extended attributes: namespaces, limits, flags, who may."""
+from lib import *
+
+CREATE, REPLACE = os.XATTR_CREATE, os.XATTR_REPLACE
+write("f", b"")
+t("get what is not there", os.getxattr, "f", "user.none")
+t("set", os.setxattr, "f", "user.a", b"value")
+t("get", os.getxattr, "f", "user.a")
+t("create over", os.setxattr, "f", "user.a", b"x", CREATE)
+t("replace what is not there", os.setxattr, "f", "user.b", b"x", REPLACE)
+t("replace", os.setxattr, "f", "user.a", b"new", REPLACE)
+t("create", os.setxattr, "f", "user.b", b"", CREATE)
+t("empty", os.getxattr, "f", "user.b")
+t("list", lambda: sorted(os.listxattr("f")))
+t("remove", os.removexattr, "f", "user.b")
+t("remove again", os.removexattr, "f", "user.b")
+t("largest", os.setxattr, "f", "user.large", b"v" * 65536)
+t("get it", os.getxattr, "f", "user.large")
+t("larger", os.setxattr, "f", "user.larger", b"v" * 65537)
+t("longest name", os.setxattr, "f", "user." + "n" * 250, b"v")
+t("longer name", os.setxattr, "f", "user." + "n" * 251, b"v")
+t("no name", os.setxattr, "f", "user.", b"v")
+t("no namespace", os.setxattr, "f", "name", b"v")
+t("unknown namespace", os.setxattr, "f", "system.nothing", b"v")
+t("trusted", os.setxattr, "f", "trusted.t", b"v")
+t("security", os.setxattr, "f", "security.s", b"v")
+t("list", lambda: sorted(os.listxattr("f")))
+room = ctypes.create_string_buffer(2)
+c("too little room", "getxattr", b"f", b"user.a", room, 2)
+c("how much", "getxattr", b"f", b"user.a", None, 0)
+c("too little room for names", "listxattr", b"f", room, 2)
+os.symlink("f", "l")
+t("user on a link", lambda: os.setxattr("l", "user.x", b"v", follow_symlinks=False))
+t("trusted on a link", lambda: os.setxattr("l", "trusted.x", b"v", follow_symlinks=False))
+t("names of a link", lambda: os.listxattr("l", follow_symlinks=False))
+os.mkfifo("p")
+t("user on a fifo", os.setxattr, "p", "user.x", b"v")
+os.mkdir("d")
+t("on a directory", os.setxattr, "d", "user.x", b"v")
+for n in range(60):
+    os.setxattr("d", f"user.many{n:02}", bytes([n]) * n * 10)
+t("many", lambda: len(os.listxattr("d")))
+t("one of them", os.getxattr, "d", "user.many03")
+os.chmod("f", 0o644)
+
+
+def other():
+    t("read of another's", os.getxattr, "f", "user.a")
+    t("set on another's", os.setxattr, "f", "user.a", b"x")
+    t("trusted, not privileged", os.getxattr, "f", "trusted.t")
+    t("names without trusted", lambda: sorted(os.listxattr("f"))[:3])
+    t("set of trusted", os.setxattr, "f", "trusted.t", b"x")
+    t("set of security", os.setxattr, "f", "security.s", b"x")
+
+
+user(1000, 1000, other)
