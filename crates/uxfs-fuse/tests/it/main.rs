@@ -3,6 +3,8 @@
 //! All of it needs root, for loop mounts of what mkfs.xfs and the kernel made, and for acting as
 //! several users; and FUSE. Where these are missing the tests fail and say so.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod calls;
 mod kill;
 mod posix;

@@ -6,8 +6,8 @@ use uxfs_oracle::{Fields, lister};
 use crate::rig::{Ours, Theirs, Volume};
 
 const SIZE: u64 = 512 << 20;
-const BATCHES: u32 = 60;
-const OPS: u32 = 20;
+const BATCHES: u32 = 4;
+const OPS: u32 = 150;
 
 /// What FUSE does not pass on.
 const LEFT_OUT: [&str; 3] = ["clone", "collapse", "insert"];
