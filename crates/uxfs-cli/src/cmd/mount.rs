@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -116,7 +117,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
 fn in_background(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(options.dir.as_os_str(), &error);
     let mut command = Command::new("/proc/self/exe");
-    command.arg("mount").arg("--background").args(images.global_args());
+    command.arg0("uxfs").arg("mount").arg("--background").args(images.global_args());
     for given in &options.options {
         command.arg("-o").arg(given);
     }

@@ -10,6 +10,7 @@ mod devices;
 mod disks;
 mod edits;
 mod listings;
+mod mounts;
 mod refusals;
 mod space;
 mod tars;

@@ -1,0 +1,127 @@
+//! `uxfs mount` and `uxfs umount`, as whoever runs the tests; an ordinary user needs fusermount3.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::bed::Bed;
+
+fn mounted(bed: &Bed) -> bool {
+    let list = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let dir = bed.path("mnt").canonicalize().unwrap_or_else(|_| bed.path("mnt"));
+    list.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(&dir))
+}
+
+fn with_dir() -> Bed {
+    let bed = Bed::with_image(&[]);
+    std::fs::create_dir(bed.path("mnt")).unwrap();
+    bed
+}
+
+/// A mount in the foreground.
+fn foreground(bed: &Bed) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uxfs"));
+    command.args(["mount", "-f", "a.img", "mnt"]).current_dir(bed.path("."));
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    while !mounted(bed) {
+        assert!(child.try_wait().unwrap().is_none(), "the mount did not come up");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    child
+}
+
+#[test]
+fn what_is_written_is_in_the_image() {
+    let bed = with_dir();
+    let said = bed.uxfs(&["mount", "a.img", "mnt"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("sync(2)"), "{said:?}");
+    assert!(mounted(&bed));
+    bed.sh("echo content >mnt/file; mkdir mnt/dir; mv mnt/file mnt/dir/");
+    let busy = bed.uxfs(&["ls", "a.img:/"]).bad(2);
+    assert!(busy.contains("in use"), "{busy}");
+    let again = bed.uxfs(&["mount", "a.img", "mnt"]).bad(1);
+    assert!(again.contains("in use"), "{again}");
+    bed.uxfs(&["umount", "mnt"]).good();
+    assert!(!mounted(&bed));
+    assert_eq!(bed.uxfs(&["cat", "a.img:/dir/file"]).good(), "content\n");
+    bed.check("a.img");
+    let none = bed.uxfs(&["umount", "mnt"]).bad(1);
+    assert!(none.contains("no volume is mounted here"), "{none}");
+}
+
+#[test]
+fn wrong_options_are_named() {
+    let bed = with_dir();
+    for (options, named) in [("nosuch", "nosuch"), ("logbufs=9", "logbufs"), ("norecovery", "ro")] {
+        let said = bed.uxfs(&["mount", "-o", options, "a.img", "mnt"]).bad(1);
+        assert!(said.contains(named), "{said}");
+    }
+    assert!(bed.uxfs(&["mount", "none.img", "mnt"]).bad(1).contains("no such file"));
+    std::fs::write(bed.path("text"), "no volume\n").unwrap();
+    assert!(bed.uxfs(&["mount", "text", "mnt"]).code == 1);
+    assert!(!mounted(&bed));
+}
+
+#[test]
+fn a_signal_ends_it_cleanly() {
+    for signal in ["TERM", "INT"] {
+        let bed = with_dir();
+        let mut child = foreground(&bed);
+        std::fs::write(bed.path("mnt/file"), "content").unwrap();
+        bed.sh(&format!("kill -{signal} {}", child.id()));
+        assert!(child.wait().unwrap().success());
+        assert!(!mounted(&bed));
+        assert!(bed.uxfs(&["log", "status", "a.img"]).good().contains("clean"));
+        assert_eq!(bed.uxfs(&["cat", "a.img:/file"]).good(), "content");
+        bed.check("a.img");
+    }
+}
+
+#[test]
+fn after_a_kill_the_next_mount_recovers_and_says_so() {
+    let bed = with_dir();
+    let mut child = foreground(&bed);
+    bed.sh("echo content >mnt/file; sync mnt/file");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let said = bed.uxfs(&["mount", "a.img", "mnt"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("process is gone") && said.err.contains("recovered"), "{said:?}");
+    assert_eq!(bed.sh("cat mnt/file"), "content\n");
+    bed.uxfs(&["umount", "mnt"]).good();
+    bed.check("a.img");
+}
+
+#[test]
+fn as_mount_calls_it() {
+    let bed = with_dir();
+    symlink(env!("CARGO_BIN_EXE_uxfs"), bed.path("mount.fuse.uxfs")).unwrap();
+    let said = bed.sh("./mount.fuse.uxfs a.img mnt -n -o ro,noauto,x-systemd.automount 2>&1");
+    assert_eq!(said, "");
+    assert!(bed.sh("touch mnt/f 2>&1 || echo refused").contains("refused"));
+    assert!(bed.sh("./mount.fuse.uxfs a.img other -f").is_empty(), "-f does nothing");
+    bed.uxfs(&["umount", "mnt"]).good();
+}
+
+#[test]
+fn an_ordinary_user_mounts() {
+    let bed = with_dir();
+    let script = "uxfs=$1; cd \"$2\"; $uxfs mount a.img mnt 2>said; cat said; ls -ld mnt; \
+                  $uxfs umount mnt; $uxfs log status a.img";
+    let mut command = if rustix::process::geteuid().is_root() {
+        bed.sh("chown -R 1000:1000 .; chmod 755 .");
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=1000", "--regid=1000", "--clear-groups", "sh"]);
+        command
+    } else {
+        Command::new("sh")
+    };
+    // The binary lies where others may not go.
+    std::fs::copy(env!("CARGO_BIN_EXE_uxfs"), bed.path("uxfs")).unwrap();
+    let command = command.args(["-ec", script, "sh", "./uxfs"]).arg(bed.path("."));
+    let out = command.env("LC_ALL", "C").output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{text}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(text.contains("clean"), "{text}");
+}
