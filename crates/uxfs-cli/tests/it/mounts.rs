@@ -1,5 +1,7 @@
 //! `uxfs mount` and `uxfs umount`, as whoever runs the tests; an ordinary user needs fusermount3.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -79,8 +79,8 @@ impl Fs {
         // Moves between directories go one at a time, so that no two can close a circle.
         let _one = (from != to).then(|| self.moves.lock());
         loop {
-            let moved =
-                self.with_patience(|| self.try_rename((from, name), (to, new_name), flags, whiteout));
+            let moved = self
+                .with_patience(|| self.try_rename((from, name), (to, new_name), flags, whiteout));
             match moved? {
                 Outcome::Again => continue,
                 Outcome::Done => {}
