@@ -101,6 +101,7 @@ enum Verb {
     Bench(cmd::bench::Options),
     Mount(cmd::mount::Options),
     Umount(cmd::umount::Options),
+    Crash(cmd::crash::Options),
     Completions(cmd::completions::Options),
     Man(cmd::man::Options),
 }
@@ -194,6 +195,7 @@ impl Cli {
             Verb::Bench(o) => with("bench", o.json, &|s, _| cmd::bench::run(o, s)),
             Verb::Mount(o) => with("mount", false, &|s, i| cmd::mount::run(o, s, i)),
             Verb::Umount(o) => with("umount", false, &|s, _| cmd::umount::run(o, s)),
+            Verb::Crash(o) => with("crash", o.json, &|s, _| cmd::crash::run(o, s)),
             Verb::Completions(o) => with("completions", false, &|s, _| cmd::completions::run(o, s)),
             Verb::Man(o) => with("man", false, &|_, _| cmd::man::run(o)),
         }

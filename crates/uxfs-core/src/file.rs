@@ -6,6 +6,7 @@
 //! 3. Blocks that other files share are never overwritten ([`crate::cow`]).
 //! 4. Whoever changes content holds its lock ([`crate::contents`]) from first to last.
 
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{Flags, Flags2, Fork};
 use uxfs_format::{Extent, FileBlock, Ino};
 
@@ -119,7 +120,9 @@ impl Fs {
         let daddr = uxfs_format::Daddr(at >> 9);
         let written = self.dev.write_at(at, data);
         written.map_err(|source| Error::Io { what: "writing data", daddr, source })?;
-        if let Some(journal) = &self.journal {
+        if let Some(journal) = &self.journal
+            && !planted(Fault::DataUnflushed)
+        {
             journal.data_written();
         }
         Ok(())

@@ -184,7 +184,8 @@ impl Fs {
                 if bounds.state == State::Dirty {
                     return recovery::open(&devices, sb, options, &log, bounds);
                 }
-                if bounds.torn.is_some() {
+                let logs = options.journal.is_some() && !read_only;
+                if bounds.torn.is_some() || logs && log.is_stale_ahead(&*dev, &bounds)? {
                     return recovery::torn_at_start(&devices, &log, bounds, options);
                 }
                 let (cycle, block) = (bounds.head.cycle(), bounds.head.block());
@@ -432,6 +433,12 @@ impl Fs {
             self.superblock_changed.store(true, Ordering::Release);
         }
         self.attr_bit.store(true, Ordering::Relaxed);
+    }
+
+    /// Changes the superblock in more than its counters; the next transaction logs it.
+    pub(crate) fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
+        self.edit_superblock(change);
+        self.superblock_changed.store(true, Ordering::Release);
     }
 
     /// Did the superblock change since this was last asked?

@@ -16,6 +16,7 @@ use uxfs_format::features::Incompat;
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::tx::Tx;
 
 /// Dirty bytes of metadata in memory beyond which some of it is written.
 const DIRTY_MAX: usize = 96 << 20;
@@ -193,17 +194,21 @@ impl Fs {
             return Err(Error::Invalid("a label has at most 12 bytes"));
         }
         self.check_writable()?;
-        if let Some(journal) = &self.journal {
-            self.settle_journal(journal)?;
-        }
-        let _alone = self.gate.write();
-        // The superblock's counters go along with the label, so all they count goes first; with a
-        // journal, recovery counts anew.
-        if self.journal.is_none() {
-            self.sync_alone()?;
-        }
         let mut fname = [0; 12];
         fname[..label.len()].copy_from_slice(label);
+        if self.journal.is_some() {
+            // Through the log: replay would bring back what an earlier record says of the
+            // superblock.
+            self.change_superblock(|sb| sb.fname = fname);
+            Tx::begin(self, 0)?.commit()?;
+            self.wait(self.ticket())?;
+            let _alone = self.gate.write();
+            self.edit_copies(|sb| sb.fname = fname)?;
+            return self.flush();
+        }
+        let _alone = self.gate.write();
+        // The superblock's counters go along with the label, so all they count goes first.
+        self.sync_alone()?;
         self.edit_copies(|sb| sb.fname = fname)?;
         let sector = self.edit_superblock(|sb| sb.fname = fname);
         self.write_superblock(&sector)?;

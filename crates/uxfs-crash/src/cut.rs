@@ -8,14 +8,13 @@ use crate::pages::Pages;
 use crate::record::Event;
 use crate::rng::Rng;
 
-/// The unit that is written whole or not at all.
-const SECTOR: usize = 512;
-
 /// A recorded run, and the disk as every flush left it.
 pub(crate) struct Recording {
     events: Vec<Event>,
     /// The disk before the run and after each flush: index of the first event behind it.
     safe: Vec<(usize, Pages)>,
+    /// Bytes that are written whole or not at all.
+    sector: usize,
 }
 
 /// A state that a cut left.
@@ -30,7 +29,7 @@ pub(crate) struct Cut {
 }
 
 impl Recording {
-    pub(crate) fn new(before: Pages, events: Vec<Event>) -> Self {
+    pub(crate) fn new(before: Pages, events: Vec<Event>, sector: usize) -> Self {
         let mut safe = vec![(0, before.clone())];
         let disk = before;
         for (at, event) in events.iter().enumerate() {
@@ -40,12 +39,22 @@ impl Recording {
                 Event::Step(_) | Event::Durable(_) => {}
             }
         }
-        Self { events, safe }
+        Self { events, safe, sector }
     }
 
     /// Number of events.
     pub(crate) fn len(&self) -> usize {
         self.events.len()
+    }
+
+    /// A moment for a cut: before any event, as often as not one close to a flush, where most is at
+    /// stake.
+    pub(crate) fn choose(&self, rng: &mut Rng) -> usize {
+        if rng.one_in(2) {
+            return rng.below(self.len() as u64 + 1) as usize;
+        }
+        let flush = self.safe[rng.below(self.safe.len() as u64) as usize].0;
+        (flush + rng.below(4) as usize).saturating_sub(2).min(self.len())
     }
 
     /// A state after a cut before event `at`.
@@ -59,7 +68,7 @@ impl Recording {
                 pending.push((*offset, Arc::clone(data)));
             }
         }
-        lose_some(&disk, &pending, rng);
+        lose_some(&disk, &pending, self.sector, rng);
         let last = |pick: fn(&Event) -> Option<usize>| {
             self.events[..at].iter().rev().find_map(pick).unwrap_or(0)
         };
@@ -75,7 +84,7 @@ fn write(disk: &Pages, offset: u64, data: &[u8]) {
 }
 
 /// Some of the writes that no flush covers reach the disk, each whole or in part.
-fn lose_some(disk: &Pages, pending: &[(u64, Arc<[u8]>)], rng: &mut Rng) {
+fn lose_some(disk: &Pages, pending: &[(u64, Arc<[u8]>)], sector: usize, rng: &mut Rng) {
     let mode = rng.below(6);
     let missing = rng.below(pending.len().max(1) as u64) as usize;
     let mut kept: Vec<&(u64, Arc<[u8]>)> = Vec::new();
@@ -99,17 +108,17 @@ fn lose_some(disk: &Pages, pending: &[(u64, Arc<[u8]>)], rng: &mut Rng) {
         }
     }
     for (offset, data) in kept {
-        let torn = data.len() > SECTOR && rng.one_in(4);
+        let torn = data.len() > sector && rng.one_in(4);
         if !torn {
             write(disk, *offset, data);
             continue;
         }
         let prefix = rng.one_in(2);
-        let sectors = data.len().div_ceil(SECTOR) as u64;
+        let sectors = data.len().div_ceil(sector) as u64;
         let end = rng.below(sectors);
-        for (at, sector) in data.chunks(SECTOR).enumerate() {
+        for (at, piece) in data.chunks(sector).enumerate() {
             if if prefix { (at as u64) < end } else { rng.one_in(2) } {
-                write(disk, offset + (at * SECTOR) as u64, sector);
+                write(disk, offset + (at * sector) as u64, piece);
             }
         }
     }

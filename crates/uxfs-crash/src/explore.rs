@@ -1,37 +1,49 @@
-//! The exploration: record, cut, recover, judge.
+//! The exploration: workloads and their states, over several threads.
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::num::NonZeroUsize;
 
-use uxfs::clock::Clock;
-use uxfs::disk::BlockDev;
-use uxfs::format::timestamp::Timestamp;
-use uxfs::journal::{Chains, JournalOptions, LogMode};
-use uxfs::{Fs, OpenOptions, mkfs};
-use uxfs_check::{CheckOptions, Severity};
+use parking_lot::Mutex;
+use uxfs::disk::fault::{Fault, plant};
 
-use crate::cut::{Cut, Recording};
-use crate::history::{self, History};
+use crate::judge::{self, Run};
 use crate::pages::Pages;
-use crate::record::RecordDev;
-use crate::rng::Rng;
-use crate::workload::{VOLUMES, Workload};
-
-/// Bytes of a volume.
-const VOLUME: u64 = 48 << 20;
-/// Steps of a workload.
-const STEPS: usize = 120;
 
 /// What to explore.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Plan {
-    /// Where chance begins.
+    /// Seed of the first workload; those after it follow.
     pub seed: u64,
     /// How many states.
     pub count: u64,
     /// States of one workload.
     pub per_workload: u64,
+    /// Threads. What is explored does not depend on it.
+    pub jobs: NonZeroUsize,
+    /// Only workloads on volumes whose options hold all of these words.
+    pub features: Vec<String>,
+    /// What is made to go wrong; for tests.
+    pub fault: Option<Fault>,
+    /// Stop after this many failures; only the first of a workload counts.
+    pub failures_max: usize,
+}
+
+impl Plan {
+    /// `count` states from `seed` on.
+    pub fn new(seed: u64, count: u64) -> Self {
+        let jobs = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self {
+            seed,
+            count,
+            per_workload: 100,
+            jobs,
+            features: Vec::new(),
+            fault: None,
+            failures_max: 1,
+        }
+    }
 }
 
 /// What was explored.
@@ -39,7 +51,7 @@ pub struct Plan {
 pub struct Explored {
     /// States judged.
     pub states: u64,
-    /// Among them, states of a recovery that was cut off.
+    /// States of recoveries that were cut off, besides.
     pub nested: u64,
     /// Workloads run.
     pub workloads: u64,
@@ -47,19 +59,42 @@ pub struct Explored {
     pub operations: BTreeSet<&'static str>,
     /// Volumes they ran on, as options of mkfs.
     pub volumes: BTreeSet<&'static str>,
+    /// What was not right, by seed.
+    pub failures: Vec<Failed>,
+}
+
+impl Explored {
+    /// The values of options that were given to mkfs, `rmapbt=1` and the like.
+    pub fn features(&self) -> BTreeSet<&'static str> {
+        let options = self.volumes.iter().flat_map(|line| line.split_whitespace());
+        options.filter(|word| !word.starts_with('-')).flat_map(|word| word.split(',')).collect()
+    }
+
+    fn add(&mut self, other: Self) {
+        self.states += other.states;
+        self.nested += other.nested;
+        self.workloads += other.workloads;
+        self.operations.extend(other.operations);
+        self.volumes.extend(other.volumes);
+        self.failures.extend(other.failures);
+    }
 }
 
 impl fmt::Display for Explored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let operations: Vec<&str> = self.operations.iter().copied().collect();
+        let words =
+            |all: &BTreeSet<&'static str>| all.iter().copied().collect::<Vec<_>>().join(" ");
         write!(
             f,
-            "{} states ({} of cut-off recoveries), {} workloads, {} volumes, operations: {}",
+            "{} states, and {} of recoveries cut off, of {} workloads on {} volumes; operations: \
+             {}; features: {}; {} failures",
             self.states,
             self.nested,
             self.workloads,
             self.volumes.len(),
-            operations.join(" ")
+            words(&self.operations),
+            words(&self.features()),
+            self.failures.len()
         )
     }
 }
@@ -67,150 +102,105 @@ impl fmt::Display for Explored {
 /// A state that was not right.
 #[derive(Clone, Debug)]
 pub struct Failed {
-    /// Seed of the workload: a plan of this seed and as many states begins with it.
+    /// Seed of the workload.
     pub seed: u64,
-    /// Which of its states.
-    pub state: u64,
+    /// Which of its states; none if the workload itself failed.
+    pub state: Option<u64>,
+    /// The volume, as options of mkfs.
+    pub volume: &'static str,
     /// What was wrong.
     pub problem: String,
+    /// The disk before the recovery that went wrong.
+    pub disk: Option<Box<Pages>>,
 }
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, state, problem } = self;
-        write!(f, "seed {seed}, state {state}: {problem}")
+        let Self { seed, state, volume, problem, .. } = self;
+        write!(f, "--seed {seed} --state {} ({volume}): {problem}", state.unwrap_or(0))
     }
 }
 
 impl std::error::Error for Failed {}
 
-/// Explores states of workloads of the plan's seed and those after it. `judge` sees each state
-/// before it is recovered, and may have a word of its own; `progress` is told how many are done.
+/// Explores one state of the workload of one seed.
 ///
 /// # Errors
-/// The first state that is not right.
-pub fn explore(
-    plan: &Plan,
-    judge: &mut dyn FnMut(&Pages) -> Result<(), String>,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Explored, Failed> {
+/// What is not right.
+pub fn repeat(seed: u64, state: u64) -> Result<Explored, Failed> {
     let mut explored = Explored::default();
-    let mut seed = plan.seed;
-    while explored.states < plan.count {
-        let failed = |state, problem| Failed { seed, state, problem };
-        let mut rng = Rng::new(seed);
-        let (recording, history) =
-            record(seed, &mut rng, &mut explored).map_err(|problem| failed(0, problem))?;
-        let states = plan.per_workload.min(plan.count - explored.states);
-        for state in 0..states {
-            let at = rng.below(recording.len() as u64 + 1) as usize;
-            let cut = recording.cut(at, &mut rng);
-            judge(&cut.disk).map_err(|problem| failed(state, problem))?;
-            judge_state(&cut, &history, &mut rng, &mut explored)
-                .map_err(|p| failed(state, format!("cut before event {}: {p}", cut.at)))?;
-            explored.states += 1;
-            progress(explored.states);
-        }
-        explored.workloads += 1;
-        seed += 1;
-    }
+    let volume = judge::volume(seed);
+    let failed = |state, problem, disk| Failed { seed, state, volume, problem, disk };
+    let run = Run::new(seed, &mut explored).map_err(|problem| failed(None, problem, None))?;
+    let judged = run.judge(state, &mut explored);
+    judged.map_err(|(problem, disk)| failed(Some(state), problem, Some(disk)))?;
     Ok(explored)
 }
 
-fn options(rng: &mut Rng) -> OpenOptions {
-    let mut options = OpenOptions::default();
-    options.clock = Clock::Fixed(Timestamp { sec: 1_700_000_000, nsec: 5 });
-    options.seed = Some(rng.next());
-    let buffer = 32 << (10 + rng.below(4));
-    let mut journal = JournalOptions { buffer, ..JournalOptions::default() };
-    journal.pipeline.size_max = [4 << 10, 32 << 10, 256 << 10][rng.below(3) as usize];
-    journal.chains = [Chains::Together, Chains::Apart, Chains::Cut][rng.below(3) as usize];
-    journal.pipeline.fua = rng.one_in(2);
-    journal.buffers = 2 + rng.below(7) as u32;
-    journal.wsync = rng.one_in(8);
-    if rng.one_in(3) {
-        journal.mode = LogMode::Immediate;
-    }
-    options.journal = Some(journal);
-    options
-}
-
-/// Runs a workload, and gives what went to the disk.
-fn record(
+/// What is left to be handed out.
+struct Left {
     seed: u64,
-    rng: &mut Rng,
+    states: u64,
+    failures: usize,
+}
+
+/// Explores states of workloads of the plan's seed and those after it. `progress` is told of each
+/// state that is done.
+pub fn explore(plan: &Plan, progress: &(dyn Fn() + Sync)) -> Explored {
+    // An allocator that hands large pieces straight back to the system spends half of the time on
+    // page faults; glibc's learns from one large piece not to.
+    drop(vec![0_u8; 31 << 20]);
+    let left = Mutex::new(Left { seed: plan.seed, states: plan.count, failures: 0 });
+    let all = Mutex::new(Explored::default());
+    let matching =
+        |seed: u64| plan.features.iter().all(|word| judge::volume(seed).contains(&**word));
+    let next = || {
+        let mut left = left.lock();
+        if left.states == 0 || left.failures >= plan.failures_max {
+            return None;
+        }
+        // A volume that does not match comes at most as often as there are volumes.
+        let seed = (left.seed..).take(crate::VOLUMES.len()).find(|seed| matching(*seed))?;
+        let states = plan.per_workload.max(1).min(left.states);
+        left.seed = seed + 1;
+        left.states -= states;
+        Some((seed, states))
+    };
+    let work = || {
+        plant(plan.fault);
+        let mut explored = Explored::default();
+        while let Some((seed, states)) = next() {
+            if let Err(failed) = one(seed, states, &mut explored, progress) {
+                explored.failures.push(failed);
+                left.lock().failures += 1;
+            }
+        }
+        all.lock().add(explored);
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..plan.jobs.get() {
+            scope.spawn(work);
+        }
+    });
+    let mut all = all.into_inner();
+    all.failures.sort_by_key(|failed| failed.seed);
+    all
+}
+
+/// A workload and its first `states` states.
+fn one(
+    seed: u64,
+    states: u64,
     explored: &mut Explored,
-) -> Result<(Recording, History), String> {
-    let line = VOLUMES[(seed % VOLUMES.len() as u64) as usize];
-    explored.volumes.insert(line);
-    let before = make(line)?;
-    let dev = Arc::new(RecordDev::new(before.clone()));
-    let text = |e: uxfs::Error| format!("the workload on {line}: {e}");
-    let fs = Fs::open(Arc::<RecordDev>::clone(&dev) as Arc<dyn BlockDev>, options(rng));
-    let fs = fs.map_err(text)?;
-    let mut workload = Workload::new(&fs, &dev, rng).map_err(text)?;
-    workload.run(STEPS).map_err(text)?;
-    let Workload { history, operations, .. } = workload;
-    explored.operations.extend(operations);
-    if seed.is_multiple_of(3) {
-        fs.close().map_err(text)?;
+    progress: &(dyn Fn() + Sync),
+) -> Result<(), Failed> {
+    let volume = judge::volume(seed);
+    let failed = |state, problem, disk| Failed { seed, state, volume, problem, disk };
+    let run = Run::new(seed, explored).map_err(|problem| failed(None, problem, None))?;
+    for state in 0..states {
+        let judged = run.judge(state, explored);
+        judged.map_err(|(problem, disk)| failed(Some(state), problem, Some(disk)))?;
+        progress();
     }
-    Ok((Recording::new(before, dev.take()), history))
-}
-
-fn make(line: &str) -> Result<Pages, String> {
-    let mut options = mkfs::Options::default();
-    options.unsupported = true;
-    let words: Vec<&str> = line.split_whitespace().collect();
-    for pair in words.chunks(2) {
-        let letter = pair[0].chars().nth(1).unwrap_or('?');
-        options.apply(letter, pair[1]).map_err(|e| e.to_string())?;
-    }
-    let layout = mkfs::Layout::new(&options, VOLUME).map_err(|e| format!("{line}: {e}"))?;
-    let disk = Pages::new(VOLUME);
-    let made = mkfs::write(&layout, &disk, &mkfs::WriteOptions::default());
-    made.map_err(|e| format!("{line}: {e}"))?;
-    Ok(disk)
-}
-
-fn judge_state(
-    cut: &Cut,
-    history: &History,
-    rng: &mut Rng,
-    explored: &mut Explored,
-) -> Result<(), String> {
-    let dev = Arc::new(RecordDev::new(cut.disk.clone()));
-    recover(&dev, cut, history, rng)?;
-    if !rng.one_in(4) {
-        return Ok(());
-    }
-    // The power goes again while recovery is under way.
-    let again = Recording::new(cut.disk.clone(), dev.take());
-    let at = rng.below(again.len() as u64 + 1) as usize;
-    let second = again.cut(at, rng);
-    let second = Cut { durable: cut.durable, begun: cut.begun, ..second };
-    explored.nested += 1;
-    let dev = Arc::new(RecordDev::new(second.disk.clone()));
-    recover(&dev, &second, history, rng)
-        .map_err(|p| format!("cut again before event {at} of recovery: {p}"))
-}
-
-fn recover(
-    dev: &Arc<RecordDev>,
-    cut: &Cut,
-    history: &History,
-    rng: &mut Rng,
-) -> Result<(), String> {
-    let fs = Fs::open(Arc::<RecordDev>::clone(dev) as Arc<dyn BlockDev>, options(rng));
-    let fs = fs.map_err(|e| format!("recovery: {e}"))?;
-    let tree = history::read(&fs).map_err(|e| format!("reading: {e}"))?;
-    history.find(&tree, cut.durable, cut.begun)?;
-    fs.close().map_err(|e| format!("closing: {e}"))?;
-    let mut checks = CheckOptions::default();
-    checks.threads = 1;
-    let report = uxfs_check::check(&**dev, &checks, &|_| {}).map_err(|e| format!("check: {e}"))?;
-    match report.findings.iter().find(|f| f.severity > Severity::Note) {
-        Some(finding) => Err(format!("check: {finding}")),
-        None => Ok(()),
-    }
+    Ok(())
 }

@@ -1,172 +1,299 @@
 //! The moments of a workload, and whether a tree is that of one of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use uxfs::format::Ino;
-use uxfs::format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
-use uxfs::{Fs, Result};
+use uxfs::format::inode::{S_IFLNK, S_IFMT, S_IFREG};
+use uxfs::format::timestamp::Timestamp;
+use uxfs::{Fs, Result, Xflags};
 
-/// A file, as anyone sees it.
+use crate::content::{File, Touches};
+
+/// What a file is, but for its content and its attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
-    /// Number by which hard links are known; from the workload, or the inode's.
-    pub(crate) id: u64,
+pub(crate) struct Traits {
     pub(crate) mode: u16,
-    pub(crate) uid: u32,
     pub(crate) nlink: u32,
+    pub(crate) owner: (u32, u32),
+    pub(crate) rdev: (u32, u32),
+    /// Of access, of the content's change, of the inode's change, of creation.
+    pub(crate) times: [Timestamp; 4],
+    pub(crate) xflags: u32,
+    pub(crate) projid: u32,
+    pub(crate) extsize: u64,
+    pub(crate) cowextsize: u64,
     pub(crate) target: Vec<u8>,
-    pub(crate) content: Arc<Vec<u8>>,
-    pub(crate) xattrs: Arc<BTreeMap<Vec<u8>, Vec<u8>>>,
+}
+
+pub(crate) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A file as it should be.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    /// Number by which hard links are known.
+    pub(crate) id: u64,
+    pub(crate) traits: Traits,
+    pub(crate) xattrs: Arc<Xattrs>,
+    pub(crate) file: Arc<File>,
 }
 
 /// Paths, and what is there. The root is the empty path.
-pub(crate) type Tree = BTreeMap<Vec<u8>, Node>;
+pub(crate) type Tree = BTreeMap<Vec<u8>, Arc<Node>>;
 
-/// A step that changed the content of a file, or its length.
-#[derive(Clone, Debug)]
-pub(crate) struct Touch {
-    pub(crate) step: usize,
-    /// The file's number.
-    pub(crate) id: u64,
-    /// What was written, and where; no bytes where the file was cut or grown.
-    pub(crate) from: usize,
-    pub(crate) to: usize,
-    pub(crate) byte: u8,
+/// The volume after a step.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Moment {
+    pub(crate) tree: Tree,
+    pub(crate) label: Vec<u8>,
+    /// The file whose content the step changed, which may have taken several transactions.
+    pub(crate) changed: Option<u64>,
+    /// What the step did.
+    pub(crate) operation: &'static str,
 }
 
-/// All moments: the tree after each step, that before the first included.
+/// All moments: the volume after each step, that before the first included.
 #[derive(Default)]
 pub(crate) struct History {
-    pub(crate) moments: Vec<Tree>,
-    pub(crate) touches: Vec<Touch>,
+    /// Bytes of a block.
+    pub(crate) block: usize,
+    pub(crate) moments: Vec<Moment>,
+    pub(crate) touches: Touches,
 }
 
+/// A file as it is found.
+pub(crate) struct Seen {
+    ino: Ino,
+    traits: Traits,
+    xattrs: Xattrs,
+    content: Vec<u8>,
+}
+
+/// A volume as it is found.
+pub(crate) struct Sight {
+    label: Vec<u8>,
+    files: BTreeMap<Vec<u8>, Seen>,
+}
+
+/// Takes what differs; `Break` if that is enough.
+type Tell<'a> = &'a mut dyn FnMut(&[u8], &dyn Fn() -> String) -> ControlFlow<()>;
+
 impl History {
-    /// Which moment from `durable` to `begun` the tree is of.
+    /// Which moment from `durable` to `begun` was found.
     ///
     /// # Errors
-    /// How it differs from the nearest.
+    /// How what was found differs from the nearest.
     pub(crate) fn find(
         &self,
-        tree: &Tree,
+        sight: &Sight,
         durable: usize,
         begun: usize,
     ) -> core::result::Result<usize, String> {
-        let mut nearest: Option<(usize, String)> = None;
-        for moment in (durable..=begun.min(self.moments.len() - 1)).rev() {
-            let differences = self.differences(tree, moment, begun);
-            let Some(first) = differences.first() else { return Ok(moment) };
-            if nearest.as_ref().is_none_or(|(count, _)| differences.len() < *count) {
-                nearest = Some((differences.len(), format!("after step {moment}: {first}")));
-            }
+        let last = begun.min(self.moments.len() - 1);
+        let moments = || (durable.min(last)..=last).rev();
+        let fits = |moment: &usize| {
+            self.compare(sight, *moment, begun, &mut |_, _| ControlFlow::Break(())).is_continue()
+        };
+        if let Some(moment) = moments().find(fits) {
+            return Ok(moment);
         }
-        let told =
-            nearest.map_or_else(String::new, |(count, text)| format!("{text} ({count} in all)"));
-        Err(format!("the tree is of no moment from step {durable} to {begun}; nearest {told}"))
+        let mut near: Vec<(usize, String)> = Vec::new();
+        for moment in moments() {
+            let mut found = Vec::new();
+            let _all = self.compare(sight, moment, begun, &mut |path, problem| {
+                found.push(format!("{}: {}", path.escape_ascii(), problem()));
+                ControlFlow::Continue(())
+            });
+            let count = found.len();
+            found.truncate(2);
+            near.push((count, format!("after step {moment} {count} differ: {}", found.join("; "))));
+        }
+        near.sort();
+        let told: Vec<String> = near.into_iter().take(3).map(|(_, text)| text).collect();
+        let operation = |moment: usize| format!("{moment} {}", self.moments[moment].operation);
+        let steps: Vec<String> = (durable.min(last)..=last).map(operation).collect();
+        Err(format!(
+            "it is the tree of no moment from step {durable} to {begun}; {}; steps: {}",
+            told.join(" | "),
+            steps.join(", ")
+        ))
     }
 
-    fn differences(&self, tree: &Tree, moment: usize, begun: usize) -> Vec<String> {
-        let expected = &self.moments[moment];
-        let mut found = Vec::new();
-        let shown = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
-        for path in tree.keys().filter(|path| !expected.contains_key(*path)) {
-            found.push(format!("{} should not be there", shown(path)));
+    fn compare(
+        &self,
+        sight: &Sight,
+        moment: usize,
+        begun: usize,
+        tell: Tell<'_>,
+    ) -> ControlFlow<()> {
+        let Moment { tree, label, .. } = &self.moments[moment];
+        let next = self.moments.get(moment + 1).filter(|_| moment < begun);
+        // The label changes at once, not through the log.
+        if sight.label != *label && next.is_none_or(|next| next.label != sight.label) {
+            tell(b"", &|| format!("label {}", sight.label.escape_ascii()))?;
         }
-        let mut ids = BTreeMap::new();
-        for (path, want) in expected {
-            let Some(have) = tree.get(path) else {
-                found.push(format!("{} is missing", shown(path)));
+        let mut inos: HashMap<u64, Ino> = HashMap::new();
+        let mut found = sight.files.iter().peekable();
+        for (path, want) in tree {
+            while let Some((extra, _)) = found.next_if(|(seen, _)| *seen < path) {
+                tell(extra, &|| "should not be there".into())?;
+            }
+            let Some((_, have)) = found.next_if(|(seen, _)| *seen == path) else {
+                tell(path, &|| "is missing".into())?;
                 continue;
             };
-            if *ids.entry(want.id).or_insert(have.id) != have.id {
-                found.push(format!("{} is another file than its other name", shown(path)));
+            if *inos.entry(want.id).or_insert(have.ino) != have.ino {
+                tell(path, &|| "is another file than its other name".into())?;
             }
-            let plain = |n: &Node| (n.mode, n.uid, n.nlink, n.target.clone(), n.xattrs.clone());
-            if plain(have) != plain(want) {
-                found.push(format!("{}: {:?}, not {:?}", shown(path), plain(have), plain(want)));
-            } else if let Some(problem) = self.content(have, want, moment, begun) {
-                found.push(format!("{}: {problem}", shown(path)));
-            }
+            let changing = next.filter(|next| next.changed == Some(want.id));
+            let changing = changing.and_then(|next| next.tree.get(path));
+            self.compare_file(have, want, changing, (moment, begun), path, tell)?;
         }
-        found
+        found.try_for_each(|(extra, _)| tell(extra, &|| "should not be there".into()))
+    }
+
+    fn compare_file(
+        &self,
+        have: &Seen,
+        want: &Node,
+        changing: Option<&Arc<Node>>,
+        (moment, begun): (usize, usize),
+        path: &[u8],
+        tell: Tell<'_>,
+    ) -> ControlFlow<()> {
+        let whole = have.traits == want.traits;
+        let partly = || changing.is_some_and(|next| traits_between(&have.traits, want, next));
+        if !whole && !partly() {
+            tell(path, &|| format!("{:?}, not {:?}", have.traits, want.traits))?;
+        }
+        if have.xattrs != *want.xattrs {
+            tell(path, &|| {
+                let names = |all: &Xattrs| -> Vec<String> {
+                    all.iter().map(|(n, v)| format!("{}[{}]", n.escape_ascii(), v.len())).collect()
+                };
+                format!("attributes {:?}, not {:?}", names(&have.xattrs), names(&want.xattrs))
+            })?;
+        }
+        if want.traits.mode & S_IFMT != S_IFREG {
+            return ControlFlow::Continue(());
+        }
+        if let Err(problem) = self.content(have, want, changing, moment, begun) {
+            tell(path, &|| problem.clone())?;
+        }
+        ControlFlow::Continue(())
     }
 
     /// What is wrong with a file's content.
-    fn content(&self, have: &Node, want: &Node, moment: usize, begun: usize) -> Option<String> {
-        let later: Vec<&Touch> = self
-            .touches
-            .iter()
-            .filter(|t| t.id == want.id && t.step > moment && t.step <= begun)
-            .collect();
-        let (len, right) = (have.content.len(), want.content.len());
+    fn content(
+        &self,
+        have: &Seen,
+        want: &Node,
+        changing: Option<&Arc<Node>>,
+        moment: usize,
+        begun: usize,
+    ) -> core::result::Result<(), String> {
+        let len = have.content.len();
+        let right = want.file.size;
+        let next = changing.map(|next| &next.file);
         if len != right {
-            // A long write shows piece by piece.
-            let next = later.iter().find(|t| t.step == moment + 1);
-            let growing = next.is_some_and(|t| len > right && len <= t.to);
-            if !growing {
-                return Some(format!("{len} bytes, not {right}"));
-            }
-        }
-        for (at, byte) in have.content.iter().enumerate() {
-            let fits = want.content.get(at) == Some(byte)
-                || later.iter().any(|t| t.from <= at && at < t.to && t.byte == *byte)
-                // What is cut off is zeroed first.
-                || (*byte == 0 && later.iter().any(|t| t.byte == 0 && at >= t.from));
+            let fits = next.is_some_and(|next| len == next.size || len > right && len < next.size);
             if !fits {
-                return Some(format!("byte {at} is {byte:#04x}, which was never written there"));
+                return Err(format!("{len} bytes, not {right}"));
             }
         }
-        None
+        for (number, bytes) in have.content.chunks(self.block).enumerate() {
+            let of = |file: &File| file.blocks.get(number).cloned().flatten();
+            let old = of(&want.file);
+            let Some(at) = self.touches.differs(old.as_ref(), bytes, moment, begun) else {
+                continue;
+            };
+            // A change in several transactions shows piece by piece.
+            let fits = next.is_some_and(|next| {
+                let new = of(next);
+                self.touches.differs(new.as_ref(), bytes, moment + 1, begun).is_none()
+                    || self.touches.differs(None, bytes, moment, begun).is_none()
+            });
+            if !fits {
+                let byte = bytes[at];
+                let was = old.as_ref().map_or(0, |block| block.data[at]);
+                let at = number * self.block + at;
+                return Err(format!("byte {at} is {byte:#04x}, where {was:#04x} had been written"));
+            }
+        }
+        Ok(())
     }
+}
+
+/// Are traits those of a file in the midst of a step that changes its content?
+fn traits_between(have: &Traits, old: &Node, new: &Node) -> bool {
+    let (old, new) = (&old.traits, &new.traits);
+    let mut like = have.clone();
+    like.times = old.times;
+    if (have.cowextsize, have.xflags) == (new.cowextsize, new.xflags) {
+        (like.cowextsize, like.xflags) = (old.cowextsize, old.xflags);
+    }
+    like == *old && (0..4).all(|n| have.times[n] == old.times[n] || have.times[n] == new.times[n])
 }
 
 /// The tree of an open volume.
-pub(crate) fn read(fs: &Fs) -> Result<Tree> {
-    let mut tree = Tree::new();
+pub(crate) fn read(fs: &Fs) -> Result<Sight> {
+    let mut files = BTreeMap::new();
     let mut todo = vec![(fs.root(), Vec::new())];
     while let Some((ino, path)) = todo.pop() {
-        let node = node(fs, ino)?;
-        let is_dir = node.mode & S_IFMT == S_IFDIR;
-        tree.insert(path.clone(), node);
-        if !is_dir {
-            continue;
-        }
-        fs.read_dir(ino, 0, &mut |entry| {
-            if !entry.is_dot() {
-                todo.push((entry.ino, [&path[..], b"/", entry.name].concat()));
+        let traits = traits(fs, ino)?;
+        let mut content = Vec::new();
+        match traits.mode & S_IFMT {
+            S_IFREG => {
+                // A file that is too long to be one of the workload's is no reason to run out of
+                // memory.
+                let size = fs.stat(ino)?.size.min(1 << 26);
+                content.resize(size as usize, 0);
+                fs.read_at(ino, 0, &mut content)?;
             }
-            ControlFlow::Continue(())
-        })?;
+            uxfs::format::inode::S_IFDIR => fs.read_dir(ino, 0, &mut |entry| {
+                if !entry.is_dot() {
+                    todo.push((entry.ino, [&path[..], b"/", entry.name].concat()));
+                }
+                ControlFlow::Continue(())
+            })?,
+            _ => {}
+        }
+        files.insert(path, Seen { ino, traits, xattrs: xattrs(fs, ino)?, content });
     }
-    Ok(tree)
+    Ok(Sight { label: label(fs), files })
 }
 
-fn node(fs: &Fs, ino: Ino) -> Result<Node> {
+pub(crate) fn label(fs: &Fs) -> Vec<u8> {
+    let name = fs.superblock().fname;
+    name.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
+}
+
+pub(crate) fn traits(fs: &Fs, ino: Ino) -> Result<Traits> {
     let stat = fs.stat(ino)?;
-    let mut content = Vec::new();
-    let mut target = Vec::new();
-    match stat.mode & S_IFMT {
-        S_IFREG => {
-            content.resize(stat.size as usize, 0);
-            fs.read_at(ino, 0, &mut content)?;
-        }
-        S_IFLNK => target = fs.readlink(ino)?,
-        _ => {}
-    }
-    let mut xattrs = BTreeMap::new();
+    let fsx = fs.get_fsx(ino)?;
+    let target = if stat.mode & S_IFMT == S_IFLNK { fs.readlink(ino)? } else { Vec::new() };
+    // These follow from the content and the attributes, in ways of their own.
+    let told = Xflags::PREALLOC | Xflags::HASATTR;
+    Ok(Traits {
+        mode: stat.mode,
+        nlink: stat.nlink,
+        owner: (stat.uid, stat.gid),
+        rdev: stat.rdev,
+        times: [stat.atime, stat.mtime, stat.ctime, stat.crtime],
+        xflags: (fsx.xflags - told).bits(),
+        projid: fsx.projid,
+        extsize: fsx.extsize,
+        cowextsize: fsx.cowextsize,
+        target,
+    })
+}
+
+pub(crate) fn xattrs(fs: &Fs, ino: Ino) -> Result<Xattrs> {
+    let mut all = Xattrs::new();
     for name in fs.list_xattrs(ino)? {
         let value = fs.get_xattr(ino, &name)?;
-        xattrs.insert(name, value);
+        all.insert(name, value);
     }
-    Ok(Node {
-        id: ino.0,
-        mode: stat.mode,
-        uid: stat.uid,
-        nlink: stat.nlink,
-        target,
-        content: Arc::new(content),
-        xattrs: Arc::new(xattrs),
-    })
+    Ok(all)
 }

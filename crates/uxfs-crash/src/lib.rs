@@ -12,17 +12,22 @@
 //!    file's bytes;
 //! 4. the same holds when recovery itself is cut off and begun again.
 //!
-//! Everything follows from a seed: [`explore`] says which state of which seed failed.
+//! Everything follows from a seed: [`explore`] says which state of which seed failed, and [`repeat`]
+//! repeats it.
 
+mod content;
 mod cut;
 mod explore;
 mod history;
+mod judge;
 mod pages;
 mod record;
 mod rng;
+mod volumes;
 mod workload;
 
-pub use explore::{Explored, Failed, Plan, explore};
+pub use explore::{Explored, Failed, Plan, explore, repeat};
+pub use judge::State;
 pub use pages::Pages;
 pub use record::{Event, RecordDev};
-pub use workload::VOLUMES;
+pub use volumes::VOLUMES;

@@ -11,7 +11,13 @@ const PAGE: usize = 16 << 10;
 /// The device. A copy costs a pointer for each 16 KiB.
 pub struct Pages {
     len: u64,
-    pages: RwLock<Vec<Option<Arc<[u8; PAGE]>>>>,
+    pages: RwLock<Vec<Option<Arc<[u8]>>>>,
+}
+
+impl std::fmt::Debug for Pages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pages({} bytes)", self.len)
+    }
 }
 
 impl Clone for Pages {
@@ -25,6 +31,21 @@ impl Pages {
     pub fn new(len: u64) -> Self {
         let count = len.div_ceil(PAGE as u64) as usize;
         Self { len, pages: RwLock::new(vec![None; count]) }
+    }
+
+    /// Calls `f(offset, bytes)` for all that was ever written, in pieces.
+    ///
+    /// # Errors
+    /// The first that `f` returns.
+    pub fn each<E>(&self, mut f: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
+        for (number, page) in self.pages.read().iter().enumerate() {
+            let offset = (number * PAGE) as u64;
+            if let Some(bytes) = page {
+                let inside = bytes.len().min(usize::try_from(self.len - offset).unwrap_or(PAGE));
+                f(offset, &bytes[..inside])?;
+            }
+        }
+        Ok(())
     }
 
     fn check(&self, offset: u64, len: usize) -> io::Result<()> {
@@ -69,8 +90,20 @@ impl BlockDev for Pages {
         self.check(offset, data.len())?;
         let mut pages = self.pages.write();
         for_pages(offset, data.len(), |page, start, done, step| {
-            let bytes = pages[page].get_or_insert_with(|| Arc::new([0; PAGE]));
-            Arc::make_mut(bytes)[start..start + step].copy_from_slice(&data[done..done + step]);
+            let from = &data[done..done + step];
+            let page = &mut pages[page];
+            match page {
+                // What is overwritten whole need not be copied first.
+                Some(bytes) if step < PAGE || Arc::strong_count(bytes) == 1 => {
+                    Arc::make_mut(bytes)[start..start + step].copy_from_slice(from);
+                }
+                None if step < PAGE => {
+                    let mut bytes = vec![0; PAGE];
+                    bytes[start..start + step].copy_from_slice(from);
+                    *page = Some(bytes.into());
+                }
+                _ => *page = Some(from.into()),
+            }
         });
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use uxfs::disk::BlockDev;
+use uxfs::disk::fault::{Fault, planted};
 
 use crate::pages::Pages;
 
@@ -29,23 +30,40 @@ pub enum Event {
 /// The device.
 pub struct RecordDev {
     pages: Pages,
-    events: Mutex<Vec<Event>>,
+    events: Option<Mutex<Vec<Event>>>,
 }
 
 impl RecordDev {
     /// Records on top of `pages`.
     pub fn new(pages: Pages) -> Self {
-        Self { pages, events: Mutex::default() }
+        Self { pages, events: Some(Mutex::default()) }
+    }
+
+    /// A device that keeps nothing but its content.
+    pub fn forgetful(pages: Pages) -> Self {
+        Self { pages, events: None }
+    }
+
+    /// Does it keep what happens?
+    pub fn records(&self) -> bool {
+        self.events.is_some()
     }
 
     /// Notes something that happened above the device.
     pub fn note(&self, event: Event) {
-        self.events.lock().push(event);
+        if let Some(events) = &self.events {
+            events.lock().push(event);
+        }
     }
 
     /// What was recorded so far.
     pub fn take(&self) -> Vec<Event> {
-        core::mem::take(&mut self.events.lock())
+        self.events.as_ref().map(|events| core::mem::take(&mut *events.lock())).unwrap_or_default()
+    }
+
+    /// What is on it.
+    pub fn pages(&self) -> &Pages {
+        &self.pages
     }
 }
 
@@ -60,12 +78,16 @@ impl BlockDev for RecordDev {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.pages.write_at(offset, data)?;
-        self.note(Event::Write { offset, data: data.into() });
+        if self.events.is_some() {
+            self.note(Event::Write { offset, data: data.into() });
+        }
         Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.note(Event::Flush);
+        if !planted(Fault::FlushDropped) {
+            self.note(Event::Flush);
+        }
         Ok(())
     }
 

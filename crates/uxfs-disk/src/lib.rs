@@ -9,6 +9,8 @@
 //!    bytes leave either.
 
 mod aligned;
+#[doc(hidden)]
+pub mod fault;
 mod file;
 mod lock;
 mod memory;

@@ -14,6 +14,7 @@
 //! come so close that a torn write may have hit it: it moves on to the next sound record.
 
 use uxfs_disk::BlockDev;
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::log::{RECORD_SIZE_MAX, RecordHeader, is_unmount};
 use uxfs_format::{BASIC_BLOCK, Lsn};
 
@@ -76,7 +77,9 @@ impl Log {
         if bounds.state == State::Clean {
             return Ok(bounds);
         }
-        if let Some(bad) = self.bad_in_flight(dev, &bounds)? {
+        if let Some(bad) = self.bad_in_flight(dev, &bounds)?
+            && !planted(Fault::TornAccepted)
+        {
             bounds = self.ends_at(dev, bad)?;
             bounds.torn = Some(bad);
             if bounds.state == State::Clean {
@@ -118,6 +121,25 @@ impl Log {
             }
         }
         Ok(self.wrap(self.first(dev, 0, head, of(hole))?.unwrap_or(head)))
+    }
+
+    /// Is there anything ahead of the head of a clean log that would come alive behind records that
+    /// are written there: what a record that was not written whole left, behind a hole?
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn is_stale_ahead(&self, dev: &dyn BlockDev, bounds: &Bounds) -> Result<bool> {
+        let (head, cycle) = (u64::from(bounds.head.block()), bounds.head.cycle());
+        let of = |cycle: u32| {
+            move |block: &[u8; BASIC_BLOCK]| uxfs_format::log::cycle_of(block) == cycle
+        };
+        let window = WINDOW.min(self.blocks());
+        let straight = window.min(self.blocks() - head);
+        if self.first(dev, head, straight, of(cycle))?.is_some() {
+            return Ok(true);
+        }
+        let next = uxfs_format::log::bump(cycle);
+        Ok(self.first(dev, 0, window - straight, of(next))?.is_some())
     }
 
     /// The block at which the cycle falls to `last`, by halving.

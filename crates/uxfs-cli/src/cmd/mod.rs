@@ -8,6 +8,7 @@ pub(crate) mod chmod;
 pub(crate) mod chown;
 pub(crate) mod completions;
 pub(crate) mod cp;
+pub(crate) mod crash;
 pub(crate) mod export;
 pub(crate) mod extsize;
 pub(crate) mod fallocate;

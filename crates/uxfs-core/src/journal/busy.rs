@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::AgBlock;
 
 use super::Journal;
@@ -32,6 +33,9 @@ pub(crate) struct Busy {
 impl Busy {
     /// Blocks were freed in checkpoint `seq`.
     pub(crate) fn add(&mut self, journal: &Journal, seq: u64, start: AgBlock, len: u32) {
+        if planted(Fault::ReusedEarly) {
+            return;
+        }
         let batch = journal.batches_begun.load(Ordering::Acquire);
         // Blocks freed again were taken for metadata in between; the later free counts for all.
         let mut from = start.0;

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use uxfs_format::inode::CORE_LEN;
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::log::{CHUNK, DoneItem, Icreate, IntentItem};
 use uxfs_format::verify::BufKind;
 use uxfs_format::{Daddr, Ino};
@@ -176,6 +177,9 @@ impl Context {
             self.values.push(buf.clone());
             return;
         }
+        if new && planted(Fault::NotRelogged) {
+            log.chunks.clear();
+        }
         if log.chunks.len() < chunks.len() {
             log.chunks.resize(chunks.len(), 0);
         }
@@ -206,7 +210,7 @@ impl Context {
     pub(crate) fn cancel(&mut self, buf: &BufRef) {
         let mut content = buf.content.write();
         content.log.died = self.seq.0;
-        if content.kind != BufKind::AttrRemote {
+        if content.kind != BufKind::AttrRemote && !planted(Fault::CancelMissing) {
             for piece in buf.pieces() {
                 self.cancelled.insert((piece.daddr, piece.len as usize), ());
                 self.regions += 1;
@@ -246,7 +250,9 @@ impl Context {
 
     /// A chunk of inodes was made.
     pub(crate) fn chunk(&mut self, chunk: Icreate) {
-        self.chunks.push(chunk);
+        if !planted(Fault::IcreateMissing) {
+            self.chunks.push(chunk);
+        }
         self.regions += 1;
         self.bytes += ICREATE_BYTES;
     }

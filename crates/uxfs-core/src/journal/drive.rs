@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::verify::{self, BufKind};
 use uxfs_journal::{Action, Failure, Need, Records, Sealed, Seq};
 
@@ -147,7 +148,9 @@ impl Fs {
                     self.stop_if(journal, failed)?;
                 }
                 Action::Flush => {
-                    let flushed = self.dev.flush().map_err(|e| Failure(e.to_string().into()));
+                    let left_out = driver.flight.is_some() && planted(Fault::FlushAfterLog);
+                    let flushed = if left_out { Ok(()) } else { self.dev.flush() };
+                    let flushed = flushed.map_err(|e| Failure(e.to_string().into()));
                     let failed = flushed.clone().err();
                     journal.state.lock().pipeline.flushed(journal.now(), flushed);
                     self.stop_if(journal, failed)?;
@@ -193,7 +196,7 @@ impl Fs {
         driver.last = (sealed.count() > 0).then_some(sealed.last).or(driver.last);
         let mut state = journal.state.lock();
         state.space.write(sealed.bytes.len() as u64, context.promised);
-        if values {
+        if values && !planted(Fault::ValueUnflushed) {
             state.pipeline.data();
         }
         state.pipeline.cut(journal.now(), parts.len() as u32);
@@ -264,7 +267,9 @@ impl Fs {
         };
         let range = flight.parts[part as usize].clone();
         let at = flight.head + range.start as u64;
-        self.write_log(journal, at, &sealed.bytes[range], fua)
+        let bytes = &sealed.bytes[range];
+        let lost = if planted(Fault::CommitLost) { 512 } else { 0 };
+        self.write_log(journal, at, &bytes[..bytes.len() - lost], fua)
     }
 
     /// Writes records at a position of the log, going round its end.
@@ -313,7 +318,8 @@ impl Fs {
         for id in flight.dones {
             state.ail.remove(&Handle::Intent(id));
         }
-        let tail = state.ail.lowest().unwrap_or(state.space.head());
+        let lowest = state.ail.lowest().filter(|_| !planted(Fault::TailEarly));
+        let tail = lowest.unwrap_or(state.space.head());
         self.move_tail(&mut state, tail);
         journal.happened(&mut state);
         journal.durable.store(seq.0, Ordering::Release);

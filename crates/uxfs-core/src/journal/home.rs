@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{Lsn, inode as disk_inode};
 use uxfs_journal::{Generation, Need, Seq};
@@ -52,14 +53,20 @@ impl Fs {
             Ok(going) => going,
             Err(error) => return Err(journal.fail(self, format!("writing back: {error}"))),
         };
-        let data = journal.state.lock().pipeline.home();
+        let mut data = journal.state.lock().pipeline.home();
+        if planted(Fault::HomeUnflushed) {
+            data = Generation(0);
+        }
         self.wait_for(journal, Need { seq: Seq(0), data })?;
         self.arrived(journal, &going);
         Ok(())
     }
 
     fn write_home(&self, journal: &Journal, targets: Vec<(u64, Handle)>) -> Result<Vec<Going>> {
-        let durable = journal.durable.load(Ordering::Acquire);
+        let mut durable = journal.durable.load(Ordering::Acquire);
+        if planted(Fault::HomeEarly) {
+            durable = u64::MAX;
+        }
         let mut writes: BTreeMap<u64, Target> = BTreeMap::new();
         let mut all = Vec::new();
         for (position, handle) in targets {
@@ -242,6 +249,7 @@ fn stamp_lsn(bytes: &mut [u8], kind: BufKind, lsn: Lsn) {
     if kind == BufKind::AttrRemote {
         return;
     }
+    let lsn = if planted(Fault::WrongLsn) { Lsn(lsn.0 + 64) } else { lsn };
     if let Some(layout) = kind.layout() {
         bytes[layout.lsn..layout.lsn + 8].copy_from_slice(&lsn.0.to_be_bytes());
     }

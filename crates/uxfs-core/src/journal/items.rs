@@ -4,6 +4,7 @@
 //! chains that are between two links have their inodes locked, and left copies of them
 //! ([`super::intents`]).
 
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{CORE_LEN, Fork, ForkFormat, NEXT_UNLINKED_OFFSET};
 use uxfs_format::log::{
     BufFlags, BufItem, BufType, CHUNK, InodeFields, InodeItem, core_to_log, root_to_log,
@@ -74,6 +75,7 @@ pub(super) fn buffer(buf: &BufRef, records: &mut Records) {
     let kind = BufType::of(content.kind);
     let changed = |chunk: usize| {
         content.log.chunks.get(chunk / 64).is_some_and(|word| word >> (chunk % 64) & 1 != 0)
+            && !(planted(Fault::ChunkLost) && chunk % 4 == 3)
     };
     let mut first = 0;
     for piece in buf.pieces() {
@@ -102,6 +104,10 @@ pub(super) fn superblock(fs: &Fs, records: &mut Records) {
 
 /// An inode's item, and that of its place in a list of unlinked ones.
 pub(super) fn inode(fs: &Fs, state: &InodeState, records: &mut Records) -> Result<()> {
+    let core_only = !state.log.parts.intersects(Changed::DATA | Changed::ATTR);
+    if core_only && planted(Fault::CoreNotLogged) {
+        return Ok(());
+    }
     let (daddr, offset) = inode::locate(&fs.geo, state.ino);
     let cluster = (fs.geo.cluster_blocks() << fs.geo.block_log) as usize;
     let mut raw = [0; CORE_LEN];
@@ -133,7 +139,7 @@ pub(super) fn inode(fs: &Fs, state: &InodeState, records: &mut Records) -> Resul
     for fork in data.iter().chain(&attr) {
         records.region(&fork.bytes);
     }
-    if state.log.unlinked {
+    if state.log.unlinked && !planted(Fault::UnlinkedNotLogged) {
         let mut item = BufItem::new(BufType::Dino, daddr, cluster);
         item.flags |= BufFlags::INODE;
         item.set_chunk(offset / CHUNK);

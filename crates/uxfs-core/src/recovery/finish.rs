@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::log::IntentItem;
 use uxfs_format::{AgIno, AgNo, Lsn};
 
@@ -26,7 +27,8 @@ pub(super) struct Finish {
 
 impl Finish {
     pub(super) fn new(intents: Vec<(Lsn, IntentItem)>, unlinked: Vec<(AgNo, u32, AgIno)>) -> Self {
-        let unlinked = unlinked.into_iter().map(|(ag, bucket, _)| (ag, bucket)).collect();
+        let unlinked = unlinked.into_iter().filter(|_| !planted(Fault::UnlinkedIgnored));
+        let unlinked = unlinked.map(|(ag, bucket, _)| (ag, bucket)).collect();
         Self { intents: Some(intents), unlinked }
     }
 
@@ -37,7 +39,7 @@ impl Finish {
     /// Does some of it, such that the volume is whole afterwards.
     pub(super) fn some(&mut self, fs: &Fs, recovery: &mut Recovery) -> Result<()> {
         if let Some(intents) = self.intents.take() {
-            for (_, item) in &intents {
+            for (_, item) in intents.iter().skip(usize::from(planted(Fault::IntentDropped))) {
                 steps::finish(fs, &item.intent, item.kind)?;
                 recovery.intents += 1;
             }

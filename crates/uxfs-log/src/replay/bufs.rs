@@ -1,5 +1,6 @@
 //! Replaying buffers, and finishing them.
 
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::log::{BufFlags, BufItem, BufType, CHUNK, DquotItem};
 use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{BASIC_BLOCK, Daddr, Lsn, Place, crc, inode};
@@ -95,7 +96,8 @@ impl Replayer<'_> {
             return Ok(());
         }
         let (mut bytes, touched) = self.touch(lsn, format)?;
-        let newer = touched.lsn.is_some_and(|on_disk| on_disk >= lsn);
+        let newer =
+            touched.lsn.is_some_and(|on_disk| on_disk >= lsn) && !planted(Fault::LsnIgnored);
         if newer && touched.replayed != Some(lsn) {
             self.report.newer += 1;
             return Ok(());

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use uxfs_disk::BlockDev;
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::log::{BufFlags, IntentItem, Item, ItemKind, QuotaOff};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{AgIno, AgNo, Daddr, Geometry, Lsn};
@@ -242,7 +243,7 @@ impl Replayer<'_> {
     }
 
     fn is_cancelled(&self, blkno: Daddr, len: u16) -> bool {
-        self.cancels.contains_key(&(blkno, len))
+        self.cancels.contains_key(&(blkno, len)) && !planted(Fault::CancelIgnored)
     }
 
     /// From here on, what the log says of this buffer is about its next life.

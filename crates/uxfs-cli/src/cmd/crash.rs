@@ -1,0 +1,138 @@
+//! `uxfs crash`: power cuts, as many as wanted.
+
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::num::NonZeroUsize;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use uxfs_crash::{Explored, Failed, Plan, explore, repeat};
+
+use crate::session::{Failure, Result, Session};
+
+/// Cut the power of volumes in memory again and again, and judge what recovery makes of them
+///
+/// Random operations run on a volume with a journal, on a device that keeps every write and flush.
+/// The power goes at a random moment; of what was not flushed any part has reached the disk. Then the
+/// volume is recovered, compared with the history of what was done, and checked; every fourth time
+/// the power goes again during recovery. The last line says how many states there were, over which
+/// operations and features, and how many failed. Exit status: 0 if none did, else 1.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    uxfs crash --count 5000 --seed 17\n  \
+    uxfs crash --count 100000 --feature rmapbt=1 --feature reflink=1 --jobs 2\n  \
+    uxfs crash --seed 23 --state 41 --save before-recovery.img   (a failure, repeated)")]
+pub(crate) struct Options {
+    /// How many states
+    #[arg(long, default_value_t = 5000, value_name = "N")]
+    count: u64,
+    /// Seed of the first workload; each further one has the next
+    #[arg(long, default_value_t = 0, value_name = "S")]
+    seed: u64,
+    /// Threads; what is explored does not depend on it [default: one for each processor]
+    #[arg(long, value_name = "J")]
+    jobs: Option<NonZeroUsize>,
+    /// Only volumes made with this option of mkfs, as in rmapbt=1; may be given several times
+    #[arg(long, value_name = "NAME=VALUE")]
+    feature: Vec<String>,
+    /// States of each workload
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    per_workload: u64,
+    /// Stop after this many failures
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    failures: usize,
+    /// Only this state of the workload with the seed
+    #[arg(long, value_name = "K")]
+    state: Option<u64>,
+    /// Write the first volume that failed to a file, as it was before recovery
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// As a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl Options {
+    fn plan(&self) -> Plan {
+        let mut plan = Plan::new(self.seed, self.count);
+        plan.per_workload = self.per_workload;
+        plan.failures_max = self.failures.max(1);
+        plan.features.clone_from(&self.feature);
+        if let Some(jobs) = self.jobs {
+            plan.jobs = jobs;
+        }
+        plan
+    }
+
+    fn explore(&self) -> Explored {
+        if let Some(state) = self.state {
+            let failed = |failed| Explored { failures: vec![failed], ..Explored::default() };
+            return repeat(self.seed, state).unwrap_or_else(failed);
+        }
+        let bar = (!self.quiet && io::stderr().is_terminal()).then(|| {
+            let style = ProgressStyle::with_template("{bar:40} {pos}/{len} states, {eta} left");
+            let target = ProgressDrawTarget::stderr_with_hz(5);
+            let bar = ProgressBar::with_draw_target(Some(self.count), target);
+            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        let explored = explore(&self.plan(), &|| {
+            if let Some(bar) = &bar {
+                bar.inc(1);
+            }
+        });
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+        }
+        explored
+    }
+}
+
+/// Explores, and prints what was found.
+pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
+    let explored = options.explore();
+    if !explored.failures.is_empty() {
+        session.set_code(1);
+    }
+    if let (Some(path), Some(failed)) = (&options.save, explored.failures.first()) {
+        save(path, failed).map_err(|e| Failure::host(path, &e))?;
+    }
+    if options.json {
+        return session.print(format!("{:#}\n", document(&explored)));
+    }
+    for failed in &explored.failures {
+        session.print(format!("failed: uxfs crash {failed}\n"))?;
+    }
+    session.print(format!("{explored}\n"))
+}
+
+fn save(path: &Path, failed: &Failed) -> io::Result<()> {
+    let Some(disk) = &failed.disk else { return Ok(()) };
+    let file = File::create(path)?;
+    file.set_len(uxfs::disk::BlockDev::len(&**disk))?;
+    disk.each(|offset, bytes| file.write_all_at(bytes, offset))
+}
+
+fn document(explored: &Explored) -> serde_json::Value {
+    let failure = |failed: &Failed| {
+        serde_json::json!({
+            "seed": failed.seed,
+            "state": failed.state,
+            "volume": failed.volume,
+            "problem": failed.problem,
+        })
+    };
+    serde_json::json!({
+        "states": explored.states,
+        "recoveries_cut_off": explored.nested,
+        "workloads": explored.workloads,
+        "operations": explored.operations,
+        "features": explored.features(),
+        "volumes": explored.volumes,
+        "failures": explored.failures.iter().map(failure).collect::<Vec<_>>(),
+    })
+}

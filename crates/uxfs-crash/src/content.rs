@@ -1,0 +1,252 @@
+//! What files hold, block by block, and which block on the disk holds it.
+//!
+//! Data that is overwritten in place reaches the disk before the transaction that belongs to it,
+//! if there is one. So a file may hold, at a moment of the history, what was written later into the
+//! same block; and only that. A block is known by a number here, which goes with it when blocks are
+//! moved, shared, or given to another file; a copy gets a new number.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A block's content.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    pub(crate) id: u64,
+    pub(crate) data: Arc<[u8]>,
+}
+
+/// A file's content.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct File {
+    pub(crate) size: usize,
+    /// Its blocks up to its end; `None` where it reads as zeroes without any.
+    pub(crate) blocks: Vec<Option<Block>>,
+}
+
+/// Bytes that were written into a block in place.
+#[derive(Clone, Debug)]
+pub(crate) struct Touch {
+    pub(crate) step: usize,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) byte: u8,
+}
+
+/// The touches of all blocks, by number.
+#[derive(Default)]
+pub(crate) struct Touches {
+    all: HashMap<u64, Vec<Touch>>,
+    next_id: u64,
+}
+
+impl Touches {
+    /// A block that never was before.
+    pub(crate) fn fresh(&mut self, data: Vec<u8>) -> Option<Block> {
+        self.next_id += 1;
+        Some(Block { id: self.next_id, data: data.into() })
+    }
+
+    fn add(&mut self, id: u64, touch: Touch) {
+        self.all.entry(id).or_default().push(touch);
+    }
+
+    /// Is `have` the content of a block, as it was after step `moment`, or with something that was
+    /// written into it in place since, up to step `begun`? The first byte that is not.
+    pub(crate) fn differs(
+        &self,
+        want: Option<&Block>,
+        have: &[u8],
+        moment: usize,
+        begun: usize,
+    ) -> Option<usize> {
+        let Some(block) = want else { return have.iter().position(|byte| *byte != 0) };
+        let right = &block.data[..have.len()];
+        if right == have {
+            return None;
+        }
+        let later = self.all.get(&block.id).map_or(&[][..], |all| all);
+        let later = || later.iter().filter(|t| t.step > moment && t.step <= begun);
+        have.iter().enumerate().position(|(at, byte)| {
+            right[at] != *byte && !later().any(|t| t.byte == *byte && (t.from..t.to).contains(&at))
+        })
+    }
+}
+
+/// A change to a file, being made.
+pub(crate) struct Change<'a> {
+    pub(crate) file: &'a mut File,
+    pub(crate) touches: &'a mut Touches,
+    /// Bytes of a block.
+    pub(crate) block: usize,
+    pub(crate) step: usize,
+    /// How often each block is in use, in all files.
+    pub(crate) uses: HashMap<u64, u32>,
+    /// Copies on write may take neighbours along: later writes to these may still be in place.
+    pub(crate) wide: bool,
+}
+
+/// Is a block shared, so that what is written must go elsewhere? Then it has one user less.
+fn leave(uses: &mut HashMap<u64, u32>, id: u64) -> bool {
+    let uses = uses.get_mut(&id).filter(|uses| **uses > 1);
+    uses.map(|uses| *uses -= 1).is_some()
+}
+
+impl Change<'_> {
+    fn blocks_for(&self, bytes: usize) -> usize {
+        bytes.div_ceil(self.block)
+    }
+
+    /// The file gets this length, cut or with nothing in what is new.
+    pub(crate) fn resize(&mut self, size: usize) {
+        if size < self.file.size {
+            let end = size.next_multiple_of(self.block);
+            self.put(size, end.min(self.file.size.next_multiple_of(self.block)), 0, false);
+        }
+        self.file.size = size;
+        let blocks = self.blocks_for(size);
+        self.file.blocks.resize_with(blocks, || None);
+    }
+
+    /// Writes a byte into a range; holes in it become blocks if `fill`.
+    fn put(&mut self, from: usize, to: usize, byte: u8, fill: bool) {
+        let mut at = from;
+        while at < to {
+            let (number, start) = (at / self.block, at % self.block);
+            let end = (to - number * self.block).min(self.block);
+            at = (number + 1) * self.block;
+            let Some(place) = self.file.blocks.get_mut(number) else { continue };
+            let touch = Touch { step: self.step, from: start, to: end, byte };
+            let Some(old) = place else {
+                if fill {
+                    let mut data = vec![0; self.block];
+                    data[start..end].fill(byte);
+                    *place = self.touches.fresh(data);
+                }
+                continue;
+            };
+            let mut data = old.data.to_vec();
+            data[start..end].fill(byte);
+            let shared = leave(&mut self.uses, old.id);
+            if !shared || self.wide {
+                self.touches.add(old.id, touch);
+            }
+            *place = match shared {
+                true => self.touches.fresh(data),
+                false => Some(Block { id: old.id, data: data.into() }),
+            };
+        }
+    }
+
+    /// Writes a byte into a range, to which the file grows if need be.
+    pub(crate) fn write(&mut self, from: usize, to: usize, byte: u8) {
+        if to > self.file.size {
+            self.resize(to);
+        }
+        self.put(from, to, byte, true);
+    }
+
+    /// Makes a range a hole.
+    pub(crate) fn punch(&mut self, from: usize, to: usize) {
+        let (first, last) = (self.blocks_for(from), to / self.block);
+        for place in self.file.blocks.iter_mut().take(last).skip(first) {
+            *place = None;
+        }
+        let (head, tail) = ((first * self.block).min(to), (last * self.block).max(from));
+        let size = self.file.size;
+        self.put(from, head.min(size), 0, false);
+        if tail >= head {
+            self.put(tail, to.min(size), 0, false);
+        }
+    }
+
+    /// Takes whole blocks out.
+    pub(crate) fn collapse(&mut self, from: usize, to: usize) {
+        self.file.blocks.drain(from / self.block..to / self.block);
+        self.file.size -= to - from;
+    }
+
+    /// Puts holes in.
+    pub(crate) fn insert(&mut self, from: usize, to: usize) {
+        let (at, count) = (from / self.block, (to - from) / self.block);
+        self.file.blocks.splice(at..at, (0..count).map(|_| None));
+        self.file.size += to - from;
+    }
+
+    /// Gives the file blocks of its own in a range.
+    pub(crate) fn unshare(&mut self, from: usize, to: usize) {
+        let (first, last) = (from / self.block, self.blocks_for(to));
+        for place in self.file.blocks.iter_mut().take(last).skip(first) {
+            let Some(old) = place else { continue };
+            if leave(&mut self.uses, old.id) {
+                *place = self.touches.fresh(old.data.to_vec());
+            }
+        }
+    }
+
+    /// Puts `source`'s blocks of a range at `at`.
+    pub(crate) fn share(&mut self, source: &File, from: usize, len: usize, at: usize) {
+        let end = at + len;
+        if end > self.file.size {
+            self.resize(end);
+        }
+        for number in 0..self.blocks_for(len) {
+            let block = source.blocks.get(from / self.block + number).cloned().flatten();
+            self.file.blocks[at / self.block + number] = block;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change<'a>(
+        file: &'a mut File,
+        touches: &'a mut Touches,
+        step: usize,
+        shared: &[u64],
+    ) -> Change<'a> {
+        let uses = shared.iter().map(|id| (*id, 2)).collect();
+        Change { file, touches, block: 8, step, uses, wide: false }
+    }
+
+    #[test]
+    fn only_what_was_written_in_place_shows_early() {
+        let (mut file, mut touches) = (File::default(), Touches::default());
+        change(&mut file, &mut touches, 1, &[]).write(0, 20, 1);
+        let before = file.clone();
+        change(&mut file, &mut touches, 2, &[]).write(4, 12, 2);
+        let differs = |block: usize, have: &[u8], begun| {
+            touches.differs(before.blocks[block].as_ref(), have, 1, begun)
+        };
+        assert_eq!(differs(0, &[1; 8], 2), None);
+        assert_eq!(differs(0, &[1, 1, 1, 1, 2, 2, 1, 2], 2), None);
+        assert_eq!(differs(0, &[1, 1, 1, 2, 2, 2, 2, 2], 2), Some(3));
+        assert_eq!(differs(0, &[1, 1, 1, 1, 2, 2, 2, 2], 1), Some(4));
+        let shared = before.blocks[0].as_ref().map(|b| b.id).unwrap();
+        change(&mut file, &mut touches, 3, &[shared]).write(0, 8, 3);
+        assert_eq!(touches.differs(before.blocks[0].as_ref(), &[3; 8], 1, 3), Some(0));
+    }
+
+    #[test]
+    fn blocks_move() {
+        let (mut file, mut touches) = (File::default(), Touches::default());
+        for (step, at) in [(1, 0), (2, 8), (3, 16)] {
+            change(&mut file, &mut touches, step, &[]).write(at, at + 8, step as u8);
+        }
+        let bytes = |file: &File| -> Vec<u8> {
+            file.blocks.iter().map(|b| b.as_ref().map_or(0, |b| b.data[0])).collect()
+        };
+        change(&mut file, &mut touches, 4, &[]).collapse(8, 16);
+        assert_eq!((bytes(&file), file.size), (vec![1, 3], 16));
+        change(&mut file, &mut touches, 5, &[]).insert(0, 8);
+        assert_eq!((bytes(&file), file.size), (vec![0, 1, 3], 24));
+        let source = file.clone();
+        change(&mut file, &mut touches, 6, &[]).share(&source, 8, 16, 32);
+        assert_eq!((bytes(&file), file.size), (vec![0, 1, 3, 0, 1, 3], 48));
+        change(&mut file, &mut touches, 7, &[]).punch(4, 20);
+        assert_eq!(bytes(&file), vec![0, 0, 0, 0, 1, 3]);
+        change(&mut file, &mut touches, 8, &[]).resize(9);
+        assert_eq!(bytes(&file), vec![0, 0]);
+    }
+}

@@ -1,0 +1,238 @@
+//! One state of a workload: made, recovered, judged.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use uxfs::clock::Clock;
+use uxfs::disk::BlockDev;
+use uxfs::format::timestamp::Timestamp;
+use uxfs::journal::{Chains, JournalOptions, LogMode};
+use uxfs::{Fs, NewInode, OpenOptions};
+use uxfs_check::{CheckOptions, Severity};
+
+use crate::cut::{Cut, Recording};
+use crate::explore::Explored;
+use crate::history::{self, History};
+use crate::pages::Pages;
+use crate::record::RecordDev;
+use crate::rng::Rng;
+use crate::volumes::{self, VOLUMES};
+use crate::workload::Workload;
+
+/// Steps of a workload.
+const STEPS: usize = 120;
+
+/// A workload that was run.
+pub(crate) struct Run {
+    seed: u64,
+    /// The volume, as options of mkfs.
+    pub(crate) volume: &'static str,
+    recording: Recording,
+    history: History,
+}
+
+/// What is wrong, and the disk before it was recovered.
+type Bad = (String, Box<Pages>);
+
+/// The volume of the workload with this seed.
+pub(crate) fn volume(seed: u64) -> &'static str {
+    VOLUMES[(seed % VOLUMES.len() as u64) as usize]
+}
+
+/// How a volume with a log of this stripe unit is opened.
+fn options(volume: &str, rng: &mut Rng) -> OpenOptions {
+    let mut options = OpenOptions::default();
+    options.clock = Clock::Fixed(Timestamp { sec: 1_700_000_000, nsec: 5 });
+    options.seed = Some(rng.next());
+    let mut journal = JournalOptions::default();
+    let unit = volumes::log_unit(volume);
+    let buffer = (16 << 10) << rng.below(5);
+    if buffer >= unit {
+        journal.buffer = buffer;
+    }
+    journal.buffers = 2 + rng.below(7) as u32;
+    journal.pipeline.size_max = [4 << 10, 32 << 10, 256 << 10][rng.below(3) as usize];
+    journal.chains = [Chains::Together, Chains::Apart, Chains::Cut][rng.below(3) as usize];
+    if rng.one_in(3) {
+        journal.mode = LogMode::Immediate;
+        journal.wsync = rng.one_in(3);
+    }
+    options.journal = Some(journal);
+    options
+}
+
+fn dynamic(dev: &Arc<RecordDev>) -> Arc<dyn BlockDev> {
+    Arc::<RecordDev>::clone(dev)
+}
+
+/// What `f` says, and a panic in words.
+fn caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("?");
+        Err(format!("panicked: {text}"))
+    })
+}
+
+impl Run {
+    /// Runs the workload of a seed.
+    ///
+    /// # Errors
+    /// What went wrong, without any power cut.
+    pub(crate) fn new(seed: u64, explored: &mut Explored) -> Result<Self, String> {
+        let volume = volume(seed);
+        let run = || Self::record(seed, volume, explored);
+        caught(run).map_err(|e| format!("the workload: {e}"))
+    }
+
+    fn record(seed: u64, volume: &'static str, explored: &mut Explored) -> Result<Self, String> {
+        let mut rng = Rng::new(seed);
+        let before = volumes::make(volume)?;
+        let dev = Arc::new(RecordDev::new(before.clone()));
+        let text = |e: uxfs::Error| e.to_string();
+        let fs = Fs::open(dynamic(&dev), options(volume, &mut rng)).map_err(text)?;
+        let mut workload = Workload::new(&fs, &dev, &mut rng).map_err(text)?;
+        workload.run(STEPS).map_err(text)?;
+        workload.agrees().map_err(text)??;
+        let Workload { history, operations, .. } = workload;
+        explored.operations.extend(operations);
+        explored.volumes.insert(volume);
+        explored.workloads += 1;
+        if seed.is_multiple_of(3) {
+            fs.close().map_err(text)?;
+        }
+        let recording = Recording::new(before, dev.take(), volumes::sector(volume));
+        Ok(Self { seed, volume, recording, history })
+    }
+
+    fn rng(&self, state: u64) -> Rng {
+        Rng::new(Rng::new(self.seed).next() ^ state.wrapping_mul(0xd6e8_feb8_6659_fd93))
+    }
+
+    fn make(&self, rng: &mut Rng) -> Cut {
+        let at = self.recording.choose(rng);
+        self.recording.cut(at, rng)
+    }
+
+    /// The disk in one of its states, and which moments it may show.
+    pub(crate) fn state(&self, state: u64) -> Cut {
+        self.make(&mut self.rng(state))
+    }
+
+    /// Makes, recovers and judges a state.
+    ///
+    /// # Errors
+    /// What is wrong, and the disk before the recovery that went wrong.
+    pub(crate) fn judge(&self, state: u64, explored: &mut Explored) -> Result<(), Bad> {
+        let mut rng = self.rng(state);
+        let cut = self.make(&mut rng);
+        let (at, events) = (cut.at, self.recording.len());
+        // The power goes again while recovery is under way.
+        let again = rng.one_in(4);
+        let dev = match again {
+            true => RecordDev::new(cut.disk.clone()),
+            false => RecordDev::forgetful(cut.disk.clone()),
+        };
+        let dev = Arc::new(dev);
+        let recovered = caught(|| self.recover(&dev, &cut, &mut rng));
+        let bad = |problem, cut: &Cut| {
+            (format!("cut before event {at} of {events}: {problem}"), Box::new(cut.disk.clone()))
+        };
+        recovered.map_err(|problem| bad(problem, &cut))?;
+        explored.states += 1;
+        if !again {
+            return Ok(());
+        }
+        let sector = volumes::sector(self.volume);
+        let recovery = Recording::new(cut.disk.clone(), dev.take(), sector);
+        let at = recovery.choose(&mut rng);
+        let second = recovery.cut(at, &mut rng);
+        let second = Cut { durable: cut.durable, begun: cut.begun, ..second };
+        let dev = Arc::new(RecordDev::forgetful(second.disk.clone()));
+        caught(|| self.recover(&dev, &second, &mut rng)).map_err(|problem| {
+            bad(format!("cut again before event {at} of recovery: {problem}"), &second)
+        })?;
+        explored.nested += 1;
+        Ok(())
+    }
+
+    fn recover(&self, dev: &Arc<RecordDev>, cut: &Cut, rng: &mut Rng) -> Result<(), String> {
+        let fs = Fs::open(dynamic(dev), options(self.volume, rng))
+            .map_err(|e| format!("recovery: {e}"))?;
+        self.compare(&fs, cut)?;
+        // Not where the power goes again: what it does is in no history.
+        if !dev.records() && rng.one_in(4) {
+            use_it(&fs).map_err(|e| format!("in use after recovery: {e}"))?;
+        }
+        fs.close().map_err(|e| format!("closing: {e}"))?;
+        check(&**dev)
+    }
+
+    /// Is what an open volume shows a moment of the history?
+    ///
+    /// # Errors
+    /// How it differs.
+    pub(crate) fn compare(&self, fs: &Fs, cut: &Cut) -> Result<(), String> {
+        let sight = history::read(fs).map_err(|e| format!("reading: {e}"))?;
+        self.history.find(&sight, cut.durable, cut.begun).map(|_| ())
+    }
+}
+
+/// Is a volume sound?
+///
+/// # Errors
+/// The first finding.
+pub(crate) fn check(dev: &dyn BlockDev) -> Result<(), String> {
+    let mut checks = CheckOptions::default();
+    checks.threads = 1;
+    let report = uxfs_check::check(dev, &checks, &|_| {}).map_err(|e| format!("check: {e}"))?;
+    match report.findings.iter().find(|f| f.severity > Severity::Note) {
+        Some(finding) => Err(format!("check: {finding}")),
+        None => Ok(()),
+    }
+}
+
+/// A recovered volume is one to work with.
+fn use_it(fs: &Fs) -> uxfs::Result<()> {
+    let new = fs.create(fs.root(), b"after", &NewInode::file(0o600))?;
+    fs.write_at(new, 100, &[0xff; 9000])?;
+    let dir = fs.create(fs.root(), b"after.d", &NewInode::dir(0o700))?;
+    fs.link(new, dir, b"again")?;
+    fs.unlink(fs.root(), b"after")
+}
+
+/// A state to be recovered by somebody else.
+pub struct State {
+    run: Arc<Run>,
+    cut: Cut,
+}
+
+impl State {
+    /// The first `count` states of the workload with this seed, each to be recovered by others.
+    ///
+    /// # Errors
+    /// What went wrong in the workload.
+    pub fn of(seed: u64, count: u64) -> Result<Vec<Self>, String> {
+        let run = Arc::new(Run::new(seed, &mut Explored::default())?);
+        let state = |state| Self { run: Arc::clone(&run), cut: run.state(state) };
+        Ok((0..count).map(state).collect())
+    }
+
+    /// The volume of the workload with this seed, as options of mkfs.
+    pub fn volume(seed: u64) -> &'static str {
+        volume(seed)
+    }
+
+    /// The disk as the cut left it.
+    pub fn disk(&self) -> &Pages {
+        &self.cut.disk
+    }
+
+    /// Is an open volume, recovered from this state, one of the history?
+    ///
+    /// # Errors
+    /// How it differs.
+    pub fn compare(&self, fs: &Fs) -> Result<(), String> {
+        self.run.compare(fs, &self.cut)
+    }
+}

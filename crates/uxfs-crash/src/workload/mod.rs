@@ -1,0 +1,291 @@
+//! Workloads: random operations on a volume with a journal, and what the volume should be after
+//! each.
+//!
+//! Names and content follow from the operations; what else is told of a file is asked of the volume
+//! after each step, because here it matters only that it survives.
+
+mod data;
+mod names;
+mod traits;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use uxfs::format::Ino;
+use uxfs::format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use uxfs::{Error, Fs, Result};
+
+use crate::content::File;
+use crate::history::{self, History, Moment, Node, Tree};
+use crate::record::{Event, RecordDev};
+use crate::rng::Rng;
+
+/// How a workload goes, by its seed.
+#[derive(Clone, Copy, Debug)]
+struct Style {
+    /// Most names in the tree.
+    names_max: usize,
+    /// Most names go into one directory.
+    wide: bool,
+    /// Hints of sizes are given.
+    hints: bool,
+    /// Once in how many steps everything is brought to stable storage.
+    sync: u64,
+}
+
+/// A workload that is running.
+pub(crate) struct Workload<'a> {
+    fs: &'a Fs,
+    dev: &'a RecordDev,
+    rng: &'a mut Rng,
+    tree: Tree,
+    label: Vec<u8>,
+    style: Style,
+    /// The file whose content this step changes.
+    changed: Option<u64>,
+    /// Files whose attributes this step changes.
+    renew: Vec<u64>,
+    pub(crate) history: History,
+    pub(crate) operations: BTreeSet<&'static str>,
+    operation: &'static str,
+    next_id: u64,
+}
+
+impl<'a> Workload<'a> {
+    pub(crate) fn new(fs: &'a Fs, dev: &'a RecordDev, rng: &'a mut Rng) -> Result<Self> {
+        let wide = rng.one_in(6);
+        let style = Style {
+            names_max: if wide { 250 } else { 50 },
+            wide,
+            hints: rng.one_in(3),
+            sync: 4 + rng.below(12),
+        };
+        let root = Node {
+            id: 0,
+            traits: history::traits(fs, fs.root())?,
+            xattrs: Arc::new(history::xattrs(fs, fs.root())?),
+            file: Arc::default(),
+        };
+        let tree = Tree::from([(Vec::new(), Arc::new(root))]);
+        let block = fs.geo.block_size as usize;
+        let mut history = History { block, ..History::default() };
+        let label = history::label(fs);
+        let first = Moment { tree: tree.clone(), label: label.clone(), ..Moment::default() };
+        history.moments.push(first);
+        let operations = BTreeSet::new();
+        Ok(Self {
+            fs,
+            dev,
+            rng,
+            tree,
+            label,
+            style,
+            changed: None,
+            renew: Vec::new(),
+            history,
+            operations,
+            operation: "",
+            next_id: 0,
+        })
+    }
+
+    /// Does `count` steps, or fewer if the volume is full.
+    pub(crate) fn run(&mut self, count: usize) -> Result<()> {
+        let mut told = 0;
+        let mut tickets: Vec<(usize, uxfs::journal::Ticket)> = Vec::new();
+        for step in 1..=count {
+            self.dev.note(Event::Step(step));
+            self.changed = None;
+            match self.step(step) {
+                Ok(()) => {}
+                Err(
+                    Error::NotPermitted
+                    | Error::OtherProject
+                    | Error::NotEmpty
+                    | Error::Exists
+                    | Error::IsDir
+                    | Error::NotDir
+                    | Error::Invalid(_),
+                ) => self.refused(),
+                // What was done of it may show; nothing follows.
+                Err(Error::NoSpace) => {
+                    self.did("enospc");
+                    self.moment()?;
+                    return Ok(());
+                }
+                Err(other) => return Err(other),
+            }
+            self.moment()?;
+            tickets.push((step, self.fs.ticket()));
+            if self.rng.one_in(self.style.sync) {
+                self.make_durable()?;
+            }
+            let done = tickets.iter().take_while(|(_, ticket)| self.fs.is_durable(*ticket));
+            let done = done.last().map_or(told, |(step, _)| *step);
+            if done > told {
+                told = done;
+                self.dev.note(Event::Durable(done));
+                tickets.retain(|(step, _)| *step > done);
+            }
+        }
+        Ok(())
+    }
+
+    fn make_durable(&mut self) -> Result<()> {
+        if let Some(path) = self.any(S_IFREG).filter(|_| self.rng.one_in(3)) {
+            self.did("fsync");
+            return self.fs.fsync(self.ino(&path)?);
+        }
+        self.did("sync");
+        self.fs.sync()
+    }
+
+    /// Checks at the end that the volume is, for whoever has it open, what it should be.
+    pub(crate) fn agrees(&self) -> Result<core::result::Result<(), String>> {
+        let sight = history::read(self.fs)?;
+        let last = self.history.moments.len() - 1;
+        Ok(self.history.find(&sight, last, last).map(|_| ()))
+    }
+
+    /// Notes what this step does.
+    fn did(&mut self, operation: &'static str) {
+        self.operations.insert(operation);
+        self.operation = operation;
+    }
+
+    fn refused(&mut self) {
+        self.changed = None;
+        self.did("refused");
+    }
+
+    /// Asks the volume what is told of every file, and notes the moment.
+    fn moment(&mut self) -> Result<()> {
+        let mut known: HashMap<u64, Arc<Node>> = HashMap::new();
+        let paths: Vec<Vec<u8>> = self.tree.keys().cloned().collect();
+        for path in paths {
+            let node = Arc::clone(&self.tree[&path]);
+            let new = match known.get(&node.id) {
+                Some(new) => Arc::clone(new),
+                None => {
+                    let ino = self.ino(&path)?;
+                    let traits = history::traits(self.fs, ino)?;
+                    let renew = self.renew.contains(&node.id);
+                    let new = if traits == node.traits && !renew {
+                        node
+                    } else {
+                        let mut new = Node::clone(&node);
+                        new.traits = traits;
+                        if renew {
+                            new.xattrs = Arc::new(history::xattrs(self.fs, ino)?);
+                        }
+                        Arc::new(new)
+                    };
+                    known.insert(new.id, Arc::clone(&new));
+                    new
+                }
+            };
+            self.tree.insert(path, new);
+        }
+        self.renew.clear();
+        self.history.moments.push(Moment {
+            tree: self.tree.clone(),
+            label: self.label.clone(),
+            changed: self.changed,
+            operation: self.operation,
+        });
+        Ok(())
+    }
+
+    fn step(&mut self, step: usize) -> Result<()> {
+        let full = self.tree.len() > self.style.names_max;
+        if self.style.wide && !full && self.rng.one_in(2) {
+            return self.create(S_IFREG);
+        }
+        match self.rng.below(40) {
+            0..5 if !full => self.create(S_IFREG),
+            5..7 if !full => self.create(S_IFDIR),
+            7 if !full => self.create(S_IFLNK),
+            8 if !full => self.make_node(),
+            9 if !full => self.link(),
+            10..16 => self.write(step),
+            16 | 17 => self.truncate(step),
+            18..22 => self.fallocate(step),
+            22 | 23 => self.share(step),
+            24 | 25 => self.rename(),
+            26 => self.exchange(),
+            27..30 => self.set_xattr(step),
+            30 => self.set_attr(step),
+            31 => self.set_times(),
+            32 => self.set_fsx(),
+            33 if self.rng.one_in(4) => self.set_label(),
+            _ => self.remove(),
+        }
+    }
+
+    fn ino(&self, path: &[u8]) -> Result<Ino> {
+        self.fs.resolve(path, false)
+    }
+
+    fn kind(&self, path: &[u8]) -> u16 {
+        self.tree[path].traits.mode & S_IFMT
+    }
+
+    fn of_kind(&self, kind: u16) -> Vec<Vec<u8>> {
+        let wanted = |node: &Node| node.traits.mode & S_IFMT == kind;
+        self.tree.iter().filter(|(_, node)| wanted(node)).map(|(path, _)| path.clone()).collect()
+    }
+
+    fn any(&mut self, kind: u16) -> Option<Vec<u8>> {
+        let all = self.of_kind(kind);
+        self.rng.pick(&all).cloned()
+    }
+
+    fn any_name(&mut self) -> Option<Vec<u8>> {
+        let all: Vec<Vec<u8>> = self.tree.keys().filter(|path| !path.is_empty()).cloned().collect();
+        self.rng.pick(&all).cloned()
+    }
+
+    fn new_path(&mut self) -> (Vec<u8>, Vec<u8>) {
+        let dirs = self.of_kind(S_IFDIR);
+        let crowd = self.style.wide && !self.rng.one_in(8);
+        let parent = if crowd { dirs.last().cloned() } else { self.rng.pick(&dirs).cloned() };
+        let len = if self.rng.one_in(4) { 200 } else { 6 };
+        let number = self.rng.below(1 << 40);
+        let name = format!("{number:0len$x}").into_bytes();
+        (parent.unwrap_or_default(), name)
+    }
+
+    /// Adds a name for a file that was just made.
+    fn add(&mut self, parent: &[u8], name: &[u8]) -> Result<()> {
+        self.next_id += 1;
+        let path = join(parent, name);
+        let ino = self.ino(&path)?;
+        let node = Node {
+            id: self.next_id,
+            traits: history::traits(self.fs, ino)?,
+            xattrs: Arc::new(BTreeMap::new()),
+            file: Arc::default(),
+        };
+        self.tree.insert(path, Arc::new(node));
+        Ok(())
+    }
+
+    /// Gives a file, under all its names, new content.
+    fn put_file(&mut self, id: u64, file: File) {
+        let file = Arc::new(file);
+        for node in self.tree.values_mut().filter(|node| node.id == id) {
+            Arc::make_mut(node).file = Arc::clone(&file);
+        }
+        self.changed = Some(id);
+    }
+}
+
+fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
+    [parent, b"/", name].concat()
+}
+
+/// A path's parent and its last name.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let at = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
+    (&path[..at], &path[(at + 1).min(path.len())..])
+}

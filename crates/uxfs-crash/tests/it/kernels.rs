@@ -1,0 +1,120 @@
+//! Kernels recover what uxfs was writing when the power went: each mounts many states a boot, which
+//! replays their logs; what it leaves is a moment of the history, sound to xfsprogs, and reads the
+//! same to the kernel and to uxfs.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use uxfs::disk::{FileDev, OpenMode};
+use uxfs::{Fs, OpenOptions};
+use uxfs_crash::State;
+use uxfs_oracle::vm::Vm;
+use uxfs_oracle::{Fields, Kernel, Listing};
+
+use crate::{listing, put, setting};
+
+/// States of one workload.
+const PER_WORKLOAD: u64 = 6;
+/// Images of one boot.
+const PER_BOOT: usize = 120;
+
+/// A state on its way through a kernel.
+struct Subject {
+    /// How to repeat it.
+    name: String,
+    path: PathBuf,
+    newest: bool,
+    state: State,
+}
+
+/// `count` states of volumes that the kernel knows, from `seed` on.
+fn subjects(kernel: Kernel, dir: &Path, seed: u64, count: u64) -> Vec<Subject> {
+    let newest = |seed: u64| State::volume(seed).contains("parent=1");
+    let known = |seed: &u64| kernel == Kernel::Current || !newest(*seed);
+    let mut all = Vec::new();
+    for seed in (seed..).filter(known).take(count.div_ceil(PER_WORKLOAD) as usize) {
+        let states = State::of(seed, PER_WORKLOAD).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        for (number, state) in states.into_iter().enumerate() {
+            let name = format!("--seed {seed} --state {number} ({})", State::volume(seed));
+            let path = dir.join(format!("{seed}-{number}.img"));
+            put(state.disk(), &path);
+            all.push(Subject { name, path, newest: newest(seed), state });
+        }
+    }
+    all
+}
+
+/// Lets the kernel recover the states, and list what it made of them.
+fn recover(kernel: Kernel, subjects: &[Subject]) -> Vec<Listing> {
+    let mut vm = Vm::new(kernel).memory(1024);
+    let mut script = "set -e\n".to_owned();
+    for (number, subject) in subjects.iter().enumerate() {
+        vm = vm.drive(&subject.path, true);
+        writeln!(
+            script,
+            "step recovering '{}'\nmount -t xfs /drive/{number} /mnt\numount /mnt\n\
+             mount -t xfs -o ro /drive/{number} /mnt\nuxfs-lister /mnt >/out/{number}\numount /mnt",
+            subject.name
+        )
+        .unwrap();
+    }
+    let output = vm.script(&script).run().unwrap_or_else(|f| panic!("{f}"));
+    let listing = |number: usize| {
+        let text = String::from_utf8_lossy(&output.files[&number.to_string()]).into_owned();
+        listing::without_raw_lists(text.parse().unwrap_or_else(|e| panic!("{number}: {e}")))
+    };
+    (0..subjects.len()).map(listing).collect()
+}
+
+/// What is wrong with what the kernel made of a state.
+fn judge(subject: &Subject, theirs: &Listing) -> Result<(), String> {
+    let dev = FileDev::open(&subject.path, OpenMode::Read).map_err(|e| e.to_string())?;
+    let fs = Fs::open(Arc::new(dev), OpenOptions::read_only()).map_err(|e| e.to_string())?;
+    if fs.recovery().is_some() {
+        return Err("the kernel left its log dirty".into());
+    }
+    subject.state.compare(&fs)?;
+    let all = Fields::ALL.difference(Fields::SPACE);
+    if let Some(first) = listing::list(&fs).differences(theirs, all).first() {
+        return Err(format!("uxfs reads it otherwise than the kernel: {first}"));
+    }
+    let judged = match subject.newest {
+        true => uxfs_oracle::Xfsprogs::Current.repair(&subject.path),
+        false => uxfs_oracle::both_after_old_kernel(&subject.path),
+    };
+    judged.map_err(|finding| finding.to_string())
+}
+
+fn kernel_recovers(kernel: Kernel) {
+    let (seed, count) = (setting("UXFS_SEED", 0), setting("UXFS_COUNT", 60));
+    let dir = tempfile::tempdir().unwrap();
+    let mut failures = Vec::new();
+    let mut at = seed;
+    let mut left = count;
+    while left > 0 {
+        let some = left.min(PER_BOOT as u64);
+        let subjects = subjects(kernel, dir.path(), at, some);
+        let listings = recover(kernel, &subjects);
+        for (subject, theirs) in subjects.iter().zip(&listings) {
+            if let Err(problem) = judge(subject, theirs) {
+                failures.push(format!("{}: {problem}", subject.name));
+            }
+            std::fs::remove_file(&subject.path).unwrap();
+        }
+        left -= some;
+        at += 2 * some.div_ceil(PER_WORKLOAD);
+    }
+    let what = kernel.version();
+    assert!(failures.is_empty(), "kernel {what}: {}\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn the_stable_kernel_recovers_what_uxfs_was_writing() {
+    kernel_recovers(Kernel::Stable);
+}
+
+#[test]
+fn the_current_kernel_recovers_what_uxfs_was_writing() {
+    kernel_recovers(Kernel::Current);
+}

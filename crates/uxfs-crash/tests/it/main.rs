@@ -1,0 +1,32 @@
+//! Power cuts, explored: by uxfs alone, and with two kernels as those who recover.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod explore;
+mod faults;
+mod kernels;
+#[path = "../../../uxfs/tests/it/listing.rs"]
+#[expect(dead_code, reason = "shared with the tests of another crate")]
+mod listing;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use uxfs::disk::BlockDev;
+use uxfs_crash::Pages;
+
+/// Writes a disk into a file.
+fn put(disk: &Pages, path: &Path) {
+    let file = File::create(path).unwrap();
+    file.set_len(disk.len()).unwrap();
+    disk.each(|offset, bytes| file.write_all_at(bytes, offset)).unwrap();
+}
+
+/// A number from the environment.
+fn setting(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")),
+        Err(_) => default,
+    }
+}
