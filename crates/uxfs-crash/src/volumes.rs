@@ -54,7 +54,8 @@ pub(crate) fn make(line: &str) -> Result<Pages, String> {
     let layout = mkfs::Layout::new(&options, LENGTH).map_err(|e| format!("{line}: {e}"))?;
     let disk = Pages::new(LENGTH);
     let now = Some(Timestamp { sec: 1_600_000_000, nsec: 7 });
-    let how = mkfs::WriteOptions { now, ..mkfs::WriteOptions::default() };
+    let mut how = mkfs::WriteOptions::default();
+    how.now = now;
     let made = mkfs::write(&layout, &disk, &how);
     made.map_err(|e| format!("{line}: {e}"))?;
     Ok(disk)
