@@ -9,16 +9,47 @@ use std::time::{Duration, Instant};
 use crate::{BenchError, Result};
 
 /// A directory to work in, gone with everything in it (mounts first) at the end.
+///
+/// A shell beside this process sees to that, which reads from a pipe that ends with this process,
+/// however it ends: by itself, by an interrupt, or killed.
 pub(crate) struct Scratch {
     path: PathBuf,
+    guard: Child,
 }
+
+/// What tidies up, with the directory as `$1`. Processes that still use the mount may take a moment
+/// to end.
+const TIDY: &str = r#"
+    trap '' INT TERM HUP
+    cat >/dev/null
+    if [ "$(id -u)" = 0 ]; then
+        n=0
+        while grep -q " $1/mnt " /proc/self/mounts && [ $n -lt 50 ]; do
+            umount "$1/mnt" 2>/dev/null || sleep 0.1
+            n=$((n + 1))
+        done
+        umount -l "$1/mnt" 2>/dev/null
+    fi
+    rm -rf "$1"
+"#;
 
 impl Scratch {
     pub(crate) fn new(under: &Path) -> Result<Self> {
+        use std::os::unix::process::CommandExt;
         let path = under.join(format!("uxfs-bench-{}", std::process::id()));
-        std::fs::create_dir_all(path.join("mnt"))
-            .map_err(|e| BenchError::new(format!("making {}", path.display()), e))?;
-        Ok(Self { path })
+        let failed = |e| BenchError::new(format!("making {}", path.display()), e);
+        std::fs::create_dir_all(path.join("mnt")).map_err(failed)?;
+        // In /proc/self/mounts stands the whole path.
+        let path = path.canonicalize().map_err(failed)?;
+        let guard = Command::new("sh")
+            .args(["-c", TIDY, "sh"])
+            .arg(&path)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        Ok(Self { path, guard })
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
@@ -32,9 +63,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Fails where nothing is mounted, which is the usual case.
-        let _ = Command::new("umount").arg(self.mnt()).stderr(Stdio::null()).status();
-        let _ = std::fs::remove_dir_all(&self.path);
+        drop(self.guard.stdin.take());
+        let _ = self.guard.wait();
     }
 }
 

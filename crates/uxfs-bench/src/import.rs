@@ -53,7 +53,7 @@ fn imports(options: &Options, scratch: &Scratch, say: &mut dyn FnMut(&str)) -> R
     for round in 1..=options.rounds {
         say(&format!("import, round {round} of {}", options.rounds));
         clean(&[&own])?;
-        let (seconds, memory) = timed(|| uxfs_import(options, &own))?;
+        let (seconds, memory) = timed(|| uxfs_import(options, &own, &[]))?;
         rows[0].samples.push(seconds);
         rows[0].memory_kib = rows[0].memory_kib.max(Some(memory));
         if with_root {
@@ -90,9 +90,36 @@ fn clean(paths: &[&Path]) -> Result<()> {
     Ok(())
 }
 
-fn uxfs_import(options: &Options, image: &Path) -> Result<u64> {
+/// Measures imports without and with a journal from the first file on.
+///
+/// # Errors
+/// If a step fails.
+pub fn durable(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Report> {
+    const PLAIN: &str = "uxfs import";
+    const DURABLE: &str = "uxfs import --durable";
+    const END: &str = "on stable storage at the end; a cut before leaves nothing";
+    const EACH: &str = "on stable storage at the end; a cut before leaves what was done by then";
+    let scratch = Scratch::new(&options.dir)?;
+    warm(&options.tar)?;
+    let mut rows = vec![Row::new(PLAIN, END), Row::new(DURABLE, EACH)];
+    let image = scratch.file("uxfs.img");
+    for round in 1..=options.rounds {
+        say(&format!("import, round {round} of {}", options.rounds));
+        for (row, how) in rows.iter_mut().zip([&[][..], &["--durable"]]) {
+            clean(&[&image])?;
+            let (seconds, memory) = timed(|| uxfs_import(options, &image, how))?;
+            row.samples.push(seconds);
+            row.memory_kib = row.memory_kib.max(Some(memory));
+        }
+    }
+    let title = format!("{} into an image of {} MiB", options.tar.display(), options.size >> 20);
+    Ok(Report { title, unit: "s", rows, base: PLAIN.into(), notes: Vec::new() })
+}
+
+fn uxfs_import(options: &Options, image: &Path, how: &[&str]) -> Result<u64> {
     let child = Command::new(&options.uxfs)
         .args(["import", "-q"])
+        .args(how)
         .arg(&options.tar)
         .arg(image)
         .args(["--size", &options.size.to_string()])

@@ -7,12 +7,23 @@
 //! 4. What needs root (mounting) is left out without it, and the report says so.
 
 pub mod check;
+mod counted;
 pub mod creates;
+pub mod dbench;
+pub mod fs_mark;
 mod host;
 pub mod import;
+mod kernel;
+mod loadfile;
+mod own;
+pub mod recovery;
 mod report;
+mod table;
+mod traffic;
 
 pub use report::{Report, Row};
+pub use table::{Line, Run, Table};
+pub use traffic::{Promise, Traffic, at_stake};
 
 /// Why a benchmark could not be run.
 #[derive(Debug, thiserror::Error)]

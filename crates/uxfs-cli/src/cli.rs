@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use uxfs::journal::JournalOptions;
 use uxfs::volume::Place;
 
 use crate::cmd;
 use crate::image::Images;
 use crate::number;
-use crate::session::{Result, Session};
+use crate::session::{Failure, Result, Session};
 
 /// Makes, fills, edits and reads XFS images, without root and without mounting them.
 #[derive(Parser)]
@@ -53,9 +54,37 @@ struct Global {
     /// The volume is this partition of the image: its number, label or PARTUUID (GPT or MBR)
     #[arg(long, global = true, value_name = "N|LABEL")]
     partition: Option<String>,
+    /// How changes are logged, in XFS' words: delaylog, nodelaylog, wsync, logbufs=N, logbsize=SIZE,
+    /// barrier, nobarrier
+    #[arg(short = 'o', long = "options", id = OPTIONS_ID, global = true, value_name = "WORD,...",
+          value_delimiter = ',')]
+    options: Vec<String>,
+}
+
+/// Name of the option of how changes are logged.
+const OPTIONS_ID: &str = "log_options";
+
+/// The same option for commands whose `-o` means something else: by its long name only.
+#[derive(Args)]
+pub(crate) struct LongOptions {
+    /// How changes are logged, in XFS' words, as -o is elsewhere
+    #[arg(long = "options", id = OPTIONS_ID, value_name = "WORD,...", value_delimiter = ',')]
+    _words: Vec<String>,
 }
 
 impl Global {
+    fn journal(&self) -> Result<JournalOptions> {
+        let mut journal = JournalOptions::default();
+        for word in &self.options {
+            match journal.apply(word) {
+                Ok(true) => {}
+                Ok(false) => return Err(Failure::bare(format!("-o {word}: not an option"))),
+                Err(error) => return Err(Failure::bare(format!("-o {word}: {error}"))),
+            }
+        }
+        Ok(journal)
+    }
+
     fn place(&self) -> Place {
         match (&self.offset, &self.partition) {
             (Some(offset), _) => Place::offset(*offset),
@@ -156,7 +185,13 @@ impl Cli {
                     body: &dyn Fn(&Session, &Images) -> Result<()>|
          -> u8 {
             let session = Session::new(name, json);
+            let Some(journal) = session.ok(self.global.journal()) else {
+                // A wrong command line.
+                session.set_code(2);
+                return session.end();
+            };
             let images = Images::new(norecovery, place.clone())
+                .with_journal(journal)
                 .with_devices(self.global.logdev.as_deref(), self.global.rtdev.as_deref());
             session.ok(body(&session, &images));
             session.ok(images.close());

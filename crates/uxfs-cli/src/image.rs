@@ -2,8 +2,8 @@
 //!
 //! 1. An image is opened once, whatever number of paths lead into it: a second opening would meet
 //!    the first one's lock.
-//! 2. Changes are in memory until [`Images::close`] writes them; a command that gives up before
-//!    leaves an image as it was.
+//! 2. Changes are logged: a command that is cut off in the midst of them leaves a volume that the
+//!    next opening recovers, with all that was done up to some moment and nothing half done.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use uxfs::disk::{FileDev, OpenMode};
+use uxfs::journal::JournalOptions;
 use uxfs::volume::{self, Place};
 use uxfs::{Device, Devices, Error, Fs, OpenOptions};
 
@@ -38,6 +39,7 @@ pub(crate) struct Image {
 pub(crate) struct Images {
     open: RefCell<Vec<Rc<Image>>>,
     norecovery: bool,
+    journal: JournalOptions,
     place: Place,
     logdev: Option<PathBuf>,
     rtdev: Option<PathBuf>,
@@ -93,6 +95,16 @@ impl Images {
         args
     }
 
+    /// With changes logged this way.
+    pub(crate) fn with_journal(self, journal: JournalOptions) -> Self {
+        Self { journal, ..self }
+    }
+
+    /// How changes are logged.
+    pub(crate) fn journal(&self) -> JournalOptions {
+        self.journal
+    }
+
     /// With devices for the log and for realtime data, for those images that have such.
     pub(crate) fn with_devices(self, logdev: Option<&Path>, rtdev: Option<&Path>) -> Self {
         Self { logdev: logdev.map(Path::to_owned), rtdev: rtdev.map(Path::to_owned), ..self }
@@ -116,6 +128,7 @@ impl Images {
         let mut options = OpenOptions::default();
         options.read_only = !write;
         options.norecovery = self.norecovery && !write;
+        options.journal = write.then_some(self.journal);
         let mut devices = Devices::new(dev);
         devices.log = further(self.logdev.as_deref())?;
         devices.realtime = further(self.rtdev.as_deref())?;

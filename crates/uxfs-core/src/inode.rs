@@ -56,6 +56,8 @@ pub(crate) struct InodeLog {
     pub(crate) parts: Changed,
     /// Its place in a list of unlinked inodes changed since then.
     pub(crate) unlinked: bool,
+    /// Regions and bytes that it takes of the checkpoint in which it changed last.
+    pub(crate) counted: (u32, u32),
 }
 
 impl InodeState {

@@ -22,6 +22,8 @@ use crate::tx::Tx;
 const DIRTY_MAX: usize = 96 << 20;
 /// Inodes, likewise.
 const DIRTY_INODES_MAX: usize = 64 << 10;
+/// So many times more may be dirty while the journal's service sends it home in the background.
+const SERVED: usize = 4;
 
 impl Fs {
     /// Brings all changes to stable storage: into the log, or home if there is no journal; then the
@@ -63,8 +65,10 @@ impl Fs {
         }
         self.check_running()?;
         self.release_all()?;
-        if self.journal.is_some() {
-            return self.settle();
+        if let Some(journal) = &self.journal {
+            let written = self.write_back_all();
+            // Who changed nothing leaves the device alone.
+            return if journal.is_untouched() { written } else { self.settle().and(written) };
         }
         self.sync()?;
         if self.options.unfinished {
@@ -82,29 +86,32 @@ impl Fs {
         if let Some(journal) = &self.journal {
             return self.balance_journal(journal);
         }
-        if !self.much_dirty() {
+        if !self.much_dirty(1) {
             return Ok(());
         }
         let _alone = self.gate.write();
         // Another thread may have seen to it while this one waited.
-        if !self.much_dirty() {
+        if !self.much_dirty(1) {
             return Ok(());
         }
         self.write_all().map(|_| ())
     }
 
-    /// Drives the journal if something is due, and sends objects home if too much is not.
+    /// Drives the journal if something is due, and sends objects home if too much is not. Both is
+    /// left to the service if there is one, as long as it keeps up.
     fn balance_journal(&self, journal: &crate::journal::Journal) -> Result<()> {
         if journal.wsync() {
             self.wait(self.ticket())?;
-        } else {
+        }
+        let load = journal.look();
+        if load.due && !load.served {
             self.drive_on(journal)?;
         }
-        let (live, _) = journal.load();
-        if self.much_dirty() || live > journal.comfortable() {
-            return self.settle_journal(journal);
-        }
-        Ok(())
+        let much = match load.served {
+            true => self.much_dirty(SERVED) || load.live > journal.comfortable() / 4 * 7,
+            false => self.much_dirty(1) || load.live > journal.comfortable(),
+        };
+        if much { self.settle_journal(journal) } else { Ok(()) }
     }
 
     /// Writes the superblock where it lies.
@@ -117,8 +124,9 @@ impl Fs {
         self.flush()
     }
 
-    fn much_dirty(&self) -> bool {
-        self.bufs.dirty_bytes() > DIRTY_MAX || self.inodes.dirty_count() > DIRTY_INODES_MAX
+    fn much_dirty(&self, times: usize) -> bool {
+        self.bufs.dirty_bytes() > times * DIRTY_MAX
+            || self.inodes.dirty_count() > times * DIRTY_INODES_MAX
     }
 
     /// Writes all that is dirty, and says whether anything was.

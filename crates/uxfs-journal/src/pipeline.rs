@@ -79,9 +79,9 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// 2 MiB, 30 s, without force-unit-access.
+    /// 32 MiB, 30 s, without force-unit-access.
     fn default() -> Self {
-        Self { size_max: 2 << 20, age_max: Duration::from_secs(30), fua: false }
+        Self { size_max: 32 << 20, age_max: Duration::from_secs(30), fua: false }
     }
 }
 

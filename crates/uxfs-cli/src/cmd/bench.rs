@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
-use uxfs_bench::{BenchError, Report, check, creates, import};
+use clap::{Args, Subcommand, ValueEnum};
+use uxfs_bench::{BenchError, Report, Table, check, creates, dbench, fs_mark, import, recovery};
 
 use crate::number;
 use crate::session::{Failure, Result, Session};
@@ -15,6 +15,7 @@ use crate::session::{Failure, Result, Session};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs bench import linux-6.1.tar\n  \
+    uxfs bench fs-mark --pattern durable\n  \
     uxfs bench creates --files 200000 --rounds 5 --json")]
 pub(crate) struct Options {
     #[command(subcommand)]
@@ -41,6 +42,9 @@ enum What {
         /// Size of the images
         #[arg(long, default_value = "4G", value_parser = parse_size, value_name = "SIZE")]
         size: u64,
+        /// Measure the import alone, without and with --durable
+        #[arg(long)]
+        durable: bool,
     },
     /// Creates of empty files, in process, beside fs_mark on the kernel's XFS
     #[command(after_help = "Examples:\n  uxfs bench creates --files 200000 --rounds 5 --json")]
@@ -60,7 +64,64 @@ enum What {
         #[arg(value_name = "IMAGE", required_unless_present = "files")]
         images: Vec<PathBuf>,
     },
+    /// Creates by several threads at once, as fs_mark does them: rates, what the log took, and what
+    /// a crash could cost, beside the kernel's XFS and ext4
+    #[command(after_help = "Examples:\n  \
+        uxfs bench fs-mark\n  \
+        uxfs bench fs-mark --pattern durable --threads 1,64 --rounds 5\n  \
+        uxfs bench fs-mark --pattern memory --files 100000 --only uxfs")]
+    FsMark {
+        /// Empty files in memory (-S0 -s 0), files of 4 KiB on stable storage each (-S1 -s 4096),
+        /// or both, a table each
+        #[arg(long, value_enum, default_value_t = Pattern::Both)]
+        pattern: Pattern,
+        /// Numbers of threads [default: 1,2,4,8; durable: 1,8,32,64]
+        #[arg(long, value_delimiter = ',', value_name = "N,...")]
+        threads: Vec<u32>,
+        /// Files that each thread makes [default: 50000; durable: 2000]
+        #[arg(long, value_name = "N")]
+        files: Option<u32>,
+        /// Only settings whose name contains this, such as uxfs or delaylog
+        #[arg(long, default_value = "", value_name = "TEXT")]
+        only: String,
+    },
+    /// The load of a file server's clients, as dbench plays it: throughput, latency, what the log
+    /// took, and what a crash could cost, beside the kernel's XFS and ext4
+    #[command(after_help = "Examples:\n  \
+        uxfs bench dbench\n  \
+        uxfs bench dbench --clients 10,20,100 --seconds 30 --only uxfs")]
+    Dbench {
+        /// Numbers of clients
+        #[arg(long, value_delimiter = ',', default_value = "1,2,4,8", value_name = "N,...")]
+        clients: Vec<u32>,
+        /// The load, in dbench's format
+        #[arg(long, default_value = "/usr/share/dbench/client.txt", value_name = "FILE")]
+        load: PathBuf,
+        /// Seconds that each run takes, a fifth more to warm up
+        #[arg(long, default_value_t = 10, value_name = "N")]
+        seconds: u32,
+        /// Only settings whose name contains this, such as uxfs or delaylog
+        #[arg(long, default_value = "", value_name = "TEXT")]
+        only: String,
+    },
+    /// Recovery of a full log that the kernel left: its mount beside opening with uxfs
+    #[command(after_help = "Examples:\n  uxfs bench recovery --rounds 5")]
+    Recovery {
+        /// Files whose making is in the log
+        #[arg(long, default_value_t = 100_000, value_name = "N")]
+        files: u32,
+    },
 }
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Pattern {
+    Memory,
+    Durable,
+    Both,
+}
+
+/// Size of the volumes that the tables are made on, in bytes.
+const TABLE_SIZE: u64 = 8 << 30;
 
 fn parse_size(text: &str) -> std::result::Result<u64, String> {
     number::size(text).ok_or_else(|| "not a size such as 4G".into())
@@ -72,30 +133,90 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     let dir = options.dir.clone().unwrap_or_else(std::env::temp_dir);
     let rounds = options.rounds.max(1);
     let mut say = |words: &str| eprintln!("uxfs: bench: {words}");
-    let reports: Vec<Report> = match &options.what {
-        What::Import { tar, size } => {
+    let mut results: Vec<Outcome> = Vec::new();
+    match &options.what {
+        What::Import { tar, size, durable } => {
             let uxfs = std::env::current_exe().map_err(|e| Failure::host("uxfs", &e))?;
             let (tar, size) = (tar.clone(), *size);
             let wanted = import::Options { tar, dir, uxfs, rounds, size };
-            import::run_all(&wanted, &mut say).map_err(failed)?
+            let reports = match durable {
+                true => import::durable(&wanted, &mut say).map(|report| vec![report]),
+                false => import::run_all(&wanted, &mut say),
+            };
+            let reports = reports.map_err(failed)?;
+            results.extend(reports.into_iter().map(Outcome::Report));
         }
         What::Check { files, images } => {
             let uxfs = std::env::current_exe().map_err(|e| Failure::host("uxfs", &e))?;
             let (images, files) = (images.clone(), *files);
             let wanted = check::Options { images, files, dir, uxfs, rounds };
-            check::run_all(&wanted, &mut say).map_err(failed)?
+            let reports = check::run_all(&wanted, &mut say).map_err(failed)?;
+            results.extend(reports.into_iter().map(Outcome::Report));
         }
         What::Creates { files } => {
             let wanted = creates::Options { dir, rounds, files: *files };
-            vec![creates::run_all(&wanted, &mut say).map_err(failed)?]
+            results.push(Outcome::Report(creates::run_all(&wanted, &mut say).map_err(failed)?));
         }
-    };
+        What::FsMark { pattern, threads, files, only } => {
+            for durable in [false, true] {
+                if *pattern == if durable { Pattern::Memory } else { Pattern::Durable } {
+                    continue;
+                }
+                let usual = if durable { [1, 8, 32, 64] } else { [1, 2, 4, 8] };
+                let threads = if threads.is_empty() { usual.to_vec() } else { threads.clone() };
+                let wanted = fs_mark::Options {
+                    dir: dir.clone(),
+                    rounds,
+                    threads,
+                    files: files.unwrap_or(if durable { 2000 } else { 50_000 }),
+                    durable,
+                    only: only.clone(),
+                    size: TABLE_SIZE,
+                };
+                results.push(Outcome::Table(fs_mark::run_all(&wanted, &mut say).map_err(failed)?));
+            }
+        }
+        What::Recovery { files } => {
+            let wanted = recovery::Options { dir, rounds, files: *files, size: TABLE_SIZE };
+            results.push(Outcome::Report(recovery::run_all(&wanted, &mut say).map_err(failed)?));
+        }
+        What::Dbench { clients, load, seconds, only } => {
+            let wanted = dbench::Options {
+                dir,
+                rounds,
+                clients: clients.clone(),
+                load: load.clone(),
+                seconds: (*seconds).max(1),
+                only: only.clone(),
+                size: TABLE_SIZE,
+            };
+            results.push(Outcome::Table(dbench::run_all(&wanted, &mut say).map_err(failed)?));
+        }
+    }
     if options.json {
-        let all: Vec<_> = reports.iter().map(Report::json).collect();
+        let all: Vec<_> = results.iter().map(Outcome::json).collect();
         return session.print(format!("{:#}\n", serde_json::Value::Array(all)));
     }
-    for report in reports {
-        session.print(report.to_string())?;
+    for result in results {
+        session.print(match result {
+            Outcome::Report(report) => report.to_string(),
+            Outcome::Table(table) => table.to_string(),
+        })?;
     }
     Ok(())
+}
+
+/// What a benchmark gives.
+enum Outcome {
+    Report(Report),
+    Table(Table),
+}
+
+impl Outcome {
+    fn json(&self) -> serde_json::Value {
+        match self {
+            Self::Report(report) => report.json(),
+            Self::Table(table) => table.json(),
+        }
+    }
 }

@@ -25,6 +25,8 @@ use crate::tree;
     uxfs export disk.img:/etc | tar -tv\n  \
     uxfs export disk.img | zstd > tree.tar.zst")]
 pub(crate) struct Options {
+    #[command(flatten)]
+    _log: crate::cli::LongOptions,
     /// The image, or a directory in it
     #[arg(value_name = "IMAGE[:/PATH]")]
     image: OsString,

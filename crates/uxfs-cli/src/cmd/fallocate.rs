@@ -46,6 +46,8 @@ pub(crate) struct Options {
     /// The length of the file stays
     #[arg(short = 'n', long)]
     keep_size: bool,
+    #[command(flatten)]
+    _log: crate::cli::LongOptions,
     /// Where the range starts (`--offset` tells where the volume does)
     #[arg(id = "from", short = 'o', value_name = "BYTES", default_value = "0", value_parser = bytes)]
     offset: u64,

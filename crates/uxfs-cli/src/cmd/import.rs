@@ -22,7 +22,9 @@ use crate::{number, time};
 /// SOURCE is a tar archive (plain, gzip, xz or zstd; - for standard input), a directory, or
 /// oci:DIR[:TAG], an image in an OCI image layout, whose layers are applied in their order. An
 /// image that is not there is made, with the size given or as large as the tree needs; one that
-/// holds XFS is added to. An import that does not finish leaves a new image marked unfinished.
+/// holds XFS is added to. All is on stable storage when the command ends. An import that does not
+/// finish leaves a new image marked unfinished; with --durable, or when it adds to an image, what
+/// was imported by then stays, in a volume that is whole.
 ///
 /// With SOURCE_DATE_EPOCH in the environment and --uuid, the same input and the same options give
 /// the same image, byte for byte: files younger than that moment get it as their time, access,
@@ -37,6 +39,7 @@ use crate::{number, time};
     uxfs import ./rootfs disk.img --map-uid 1000:0 --map-gid 1000:0\n  \
     uxfs import --manifest tree.dump ./objects disk.img\n  \
     skopeo copy docker://debian:12 oci:debian:12 && uxfs import oci:debian:12 disk.img\n  \
+    uxfs import --durable linux-6.1.tar disk.img\n  \
     uxfs import --layers base.tar app.tar.zst disk.img\n  \
     SOURCE_DATE_EPOCH=1700000000 uxfs import ./rootfs disk.img \\\n    \
     --uuid 12341234-a4ec-4304-a70f-c549ea829da9")]
@@ -87,6 +90,10 @@ pub(crate) struct Options {
     /// Make the image anew even if it holds something
     #[arg(short, long)]
     force: bool,
+    /// Make a new image so that it is whole at every moment, with a journal from its first file on:
+    /// a power cut leaves what was imported by then, and each file is on stable storage in its turn
+    #[arg(long)]
+    durable: bool,
     /// Allow a new volume below 300 MiB and other geometry that is not worth having
     #[arg(long)]
     unsupported: bool,
@@ -186,6 +193,8 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     wanted.size = options.size;
     wanted.headroom = options.headroom.unwrap_or_default();
     wanted.force = options.force;
+    wanted.durable = options.durable;
+    wanted.open.journal = Some(images.journal());
     let bar = (!options.quiet && std::io::stderr().is_terminal()).then(Bar::new);
     let result = import::run(&wanted, &mut |progress| {
         if let Some(bar) = &bar {

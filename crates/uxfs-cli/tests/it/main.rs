@@ -9,6 +9,7 @@ mod copies;
 mod devices;
 mod disks;
 mod edits;
+mod kills;
 mod listings;
 mod mounts;
 mod refusals;

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::SmallVec;
 use uxfs_format::inode::CORE_LEN;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::log::{CHUNK, DoneItem, Icreate, IntentItem};
@@ -18,6 +19,7 @@ use uxfs_format::{Daddr, Ino};
 use uxfs_journal::{Seq, Shape};
 
 use super::immediate::Filling;
+use super::items;
 use crate::buf::BufRef;
 use crate::inode::{InodeRef, InodeState};
 use crate::tx::Changed;
@@ -84,6 +86,24 @@ impl Handle {
             _ => false,
         }
     }
+}
+
+/// Does nothing in a block of this kind mean anything behind its last record, of which none is all
+/// zero? Of a new one, what is zero need not be logged: whatever lies there after a recovery is not
+/// looked at.
+fn empty_behind_its_records(kind: BufKind) -> bool {
+    matches!(kind, BufKind::Btree(_) | BufKind::DirLeafN | BufKind::DaNode)
+}
+
+/// Those of the chunks in which not every byte is zero.
+fn without_zeroes(chunks: &[u64], bytes: &[u8]) -> SmallVec<[u64; 1]> {
+    let mut left = SmallVec::from_slice(chunks);
+    for (at, chunk) in bytes.chunks(CHUNK).enumerate() {
+        if chunk.iter().all(|byte| *byte == 0) {
+            left[at / 64] &= !(1 << (at % 64));
+        }
+    }
+    left
 }
 
 /// The gathering checkpoint.
@@ -158,6 +178,14 @@ impl Context {
     pub(crate) fn buffer(&mut self, buf: &BufRef, chunks: &[u64], fresh: bool) {
         let mut content = buf.content.write();
         let kind = content.kind;
+        let written: SmallVec<[u64; 1]>;
+        let chunks = match fresh && empty_behind_its_records(kind) {
+            true => {
+                written = without_zeroes(chunks, &content.bytes);
+                &written
+            }
+            false => chunks,
+        };
         let log = &mut content.log;
         if fresh {
             for piece in buf.pieces() {
@@ -237,10 +265,15 @@ impl Context {
         log.unlinked |= unlinked;
         if log.changed != self.seq.0 {
             log.changed = self.seq.0;
-            self.regions += INODE_REGIONS;
-            self.bytes += INODE_BYTES + state.literal.len() as u64;
+            log.counted = (0, 0);
             self.objects.push(Handle::Inode(state.ino, cell.clone()));
         }
+        // As it is now: a checkpoint's size is counted by this, and most inodes have empty forks.
+        let (regions, bytes) = items::inode_size(state);
+        let counted = &mut state.log.counted;
+        self.regions += u64::from(regions.saturating_sub(counted.0));
+        self.bytes += u64::from(bytes.saturating_sub(counted.1));
+        *counted = (counted.0.max(regions), counted.1.max(bytes));
     }
 
     /// Inodes whose chunk was given back are no more.

@@ -127,6 +127,9 @@ impl Fs {
         driver: &mut Driver,
         enough: impl Fn(&Journal) -> bool,
     ) -> Result<()> {
+        // Threads that wait are woken together, and before anything that takes long: each time costs
+        // as many switches as there are threads. Whoever called this wakes them at the end.
+        let mut tell = false;
         loop {
             let enough = enough(journal);
             let action = {
@@ -134,6 +137,10 @@ impl Fs {
                 if enough { pipeline.next_wake() } else { pipeline.next_action() }
             };
             let Some(action) = action else { break };
+            let waking = matches!(action, Action::Wake(Waiter::Thread, _));
+            if core::mem::replace(&mut tell, waking) && !waking {
+                journal.told.notify_all();
+            }
             match action {
                 Action::Cut(seq) => {
                     if let Err(error) = self.cut(journal, driver, seq) {
@@ -154,12 +161,9 @@ impl Fs {
                     let failed = flushed.clone().err();
                     journal.state.lock().pipeline.flushed(journal.now(), flushed);
                     self.stop_if(journal, failed)?;
-                    journal.told.notify_all();
                 }
                 Action::Durable(seq) => self.activate(journal, driver, seq),
-                Action::Wake(Waiter::Thread, _) => {
-                    journal.told.notify_all();
-                }
+                Action::Wake(Waiter::Thread, _) => {}
                 Action::Wake(Waiter::Call(told), result) => told(result),
             }
         }

@@ -150,6 +150,43 @@ pub(super) fn inode(fs: &Fs, state: &InodeState, records: &mut Records) -> Resul
     Ok(())
 }
 
+/// Most regions and bytes that an inode's items take as it is.
+pub(super) fn inode_size(state: &InodeState) -> (u32, u32) {
+    let core = &state.core;
+    let fork = |part, fork, format, extents: u64| -> u32 {
+        if !state.log.parts.contains(part) {
+            return 0;
+        }
+        let most = state.fork(fork).len().next_multiple_of(4) as u32;
+        match format {
+            ForkFormat::Extents => extents.saturating_mul(16).min(most.into()) as u32,
+            ForkFormat::Local if fork == Fork::Data => (core.size.min(most.into()) as u32 + 3) & !3,
+            // A tree's root is logged with the header that its blocks have.
+            ForkFormat::Btree => most + ROOT_HEADER,
+            ForkFormat::Local | ForkFormat::Dev => most,
+        }
+    };
+    let data = fork(Changed::DATA, Fork::Data, core.format, core.nextents);
+    let attr = match core.forkoff {
+        0 => 0,
+        _ => fork(Changed::ATTR, Fork::Attr, core.aformat, core.anextents.into()),
+    };
+    let (mut regions, mut bytes) = (2 + u32::from(data > 0) + u32::from(attr > 0), data + attr);
+    bytes += INODE_ITEM + INODE_CORE;
+    if state.log.unlinked {
+        regions += 2;
+        bytes += UNLINKED_ITEM + CHUNK as u32;
+    }
+    (regions, bytes)
+}
+
+/// Bytes of an inode's item, of the core that follows it, of the header that a tree's root gets, and
+/// of the item of an inode's place in a list of unlinked ones.
+const INODE_ITEM: u32 = 56;
+const INODE_CORE: u32 = 176;
+const ROOT_HEADER: u32 = 72;
+const UNLINKED_ITEM: u32 = 44;
+
 /// A fork's region of an inode's item.
 struct Region {
     field: InodeFields,

@@ -134,7 +134,28 @@ fn step(fs: &Fs, journal: &Journal, keeper: &mut Keeper, stop: &AtomicBool) -> R
     }
 }
 
+/// The journal as an operation finds it at its end.
+pub(crate) struct Load {
+    /// Something is to be done.
+    pub(crate) due: bool,
+    /// Bytes of the log between tail and head.
+    pub(crate) live: u64,
+    /// There is a service that does it.
+    pub(crate) served: bool,
+}
+
 impl Journal {
+    /// What whoever ends an operation has to know; tells the service if something is due.
+    pub(crate) fn look(&self) -> Load {
+        let served = self.served.load(Ordering::Acquire);
+        let state = self.state.lock();
+        let (due, live) = (state.pipeline.has_actions(), state.space.live());
+        if served && due {
+            self.nudge.notify_one();
+        }
+        Load { due, live, served }
+    }
+
     /// Is something to be done that nobody is doing?
     fn left_undriven(&self) -> bool {
         self.state.lock().pipeline.has_actions() && self.driver.try_lock().is_some()

@@ -7,7 +7,7 @@
 //!    were begun come to their end, and this does too.
 //! 3. What is logged afterwards follows that record, and begins where it ends.
 
-use uxfs_journal::{Generation, Need, Records};
+use uxfs_journal::{Generation, Need, Records, Seq};
 
 use super::drive::Driver;
 use super::{Journal, Op, Single};
@@ -38,6 +38,12 @@ impl Journal {
         while state.held_back > 0 && state.pipeline.failure().is_none() {
             self.told.wait(&mut state);
         }
+    }
+
+    /// Has nothing been done since the volume was opened?
+    pub(crate) fn is_untouched(&self) -> bool {
+        let state = self.state.lock();
+        state.pipeline.last() == Seq(0) && state.pipeline.data_written() == Generation(0)
     }
 
     /// Does nothing gather, is nothing on its way, and is everything home?

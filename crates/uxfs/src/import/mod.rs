@@ -64,6 +64,10 @@ pub struct ImportOptions {
     /// file's time of modification. A new image also has to be given its UUID (in `mkfs`). Holes
     /// are part of the input: a directory has them where the host's file system says so.
     pub source_date_epoch: Option<i64>,
+    /// Make a new image so that it is whole at every moment: a cut in the midst of the import
+    /// leaves a volume with what was imported by then. Without, only the finished import is one.
+    /// What is added to an image that is there is always added so.
+    pub durable: bool,
     /// How to open the volume.
     pub open: OpenOptions,
 }
@@ -86,6 +90,7 @@ impl ImportOptions {
             force: false,
             owners: Owners::default(),
             source_date_epoch: None,
+            durable: false,
             open: OpenOptions::default(),
         }
     }
@@ -185,9 +190,8 @@ impl ImportError {
 /// Imports, telling `progress` now and then how far it is.
 ///
 /// # Errors
-/// Whatever stands in the way; a new image is then left marked unfinished, an existing one as it
-/// was, unless so much was imported that some was written already: then it is marked as needing
-/// repair.
+/// Whatever stands in the way; a new image is then left marked unfinished, one that is there (or is
+/// made with [`ImportOptions::durable`]) whole, with what was imported by then.
 pub fn run(
     options: &ImportOptions,
     progress: &mut dyn FnMut(Progress),
@@ -206,7 +210,8 @@ pub fn run(
     let mut identity = vec![0; SECTOR];
     device.read_at(0, &mut identity).map_err(ImportError::host(&options.image))?;
     // The counters in it make two imports one after the other differ.
-    let open = options.opening(&identity, options.source_date_epoch.is_some());
+    let mut open = options.opening(&identity, options.source_date_epoch.is_some());
+    open.journal.get_or_insert_default();
     let fs = Fs::open(device, open)?;
     let summary = fill_all(&fs, &origin, &options.adjust(), false, progress)?;
     fs.close()?;
@@ -225,11 +230,16 @@ fn into_new(
     let layout = mkfs::Layout::new(&options.mkfs, size)?;
     let repeatable = options.source_date_epoch.is_some() || options.mkfs.uuid.is_some();
     let mut open = options.opening(&layout.uuid().0, repeatable);
-    open.unfinished = true;
+    open.unfinished = !options.durable;
+    if options.durable {
+        open.journal.get_or_insert_default();
+    } else {
+        open.journal = None;
+    }
     let zero = size::fixed(options)?.is_none();
     let device = open_device(options, OpenMode::Create(size))?;
     let mut how = mkfs::WriteOptions::default();
-    (how.in_progress, how.zero_log) = (true, zero);
+    (how.in_progress, how.zero_log) = (open.unfinished, zero);
     how.now = Some(open.clock.now());
     mkfs::write(&layout, &*device, &how)?;
     let fs = Fs::open(device, open)?;

@@ -282,7 +282,9 @@ impl<'a> Tree<'a> {
         let aligned = segments.iter().all(|(at, len)| {
             at.is_multiple_of(block) && (len.is_multiple_of(block) || at + len == size)
         });
-        if !aligned {
+        // With a journal, data has to be on the device before what shows it is logged; the volume's
+        // own write sees to that, movers do not.
+        if !aligned || self.fs.journal_options().is_some() {
             return self.add_file_slowly(parent, name, new, xattrs, (size, map), source, movers);
         }
         let content = Content::Data { size, segments };
@@ -303,7 +305,7 @@ impl<'a> Tree<'a> {
         Ok(done)
     }
 
-    /// For segments that share blocks: through the volume's own write.
+    /// For segments that share blocks, or with a journal: through the volume's own write.
     #[expect(clippy::too_many_arguments, reason = "one call, from the entry's parts")]
     fn add_file_slowly(
         &mut self,
@@ -318,7 +320,8 @@ impl<'a> Tree<'a> {
         let (ino, _) = self.replacing(parent, name, movers, |fs| {
             fs.build(parent, name, new, xattrs, Content::Empty)
         })?;
-        let mut buf = vec![0; SLOW_STEP];
+        let longest = map.segments().iter().map(|(_, len)| *len).max().unwrap_or(0);
+        let mut buf = vec![0; longest.min(SLOW_STEP as u64) as usize];
         let mut total = 0;
         for (at, len) in map.segments() {
             let mut done = 0;
@@ -330,8 +333,11 @@ impl<'a> Tree<'a> {
             }
             total += len;
         }
-        self.fs.truncate(ino, size)?;
-        if let Some(times) = new.times {
+        let end = map.segments().last().map_or(0, |(at, len)| at + len);
+        if end != size {
+            self.fs.truncate(ino, size)?;
+        }
+        if let Some(times) = new.times.filter(|_| size > 0) {
             let change = SetAttr {
                 atime: Some(times.atime),
                 mtime: Some(times.mtime),

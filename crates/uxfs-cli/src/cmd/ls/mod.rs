@@ -31,6 +31,8 @@ use crate::{json, number};
     uxfs ls -R --json disk.img:/ | jq -r '.directories[].entries[].name'\n\n\
     Exit status: 1 for minor problems, 2 if an operand cannot be listed.")]
 pub(crate) struct Options {
+    #[command(flatten)]
+    _log: crate::cli::LongOptions,
     /// Permissions, owner, size and time too
     #[arg(short = 'l', long = "long")]
     long: bool,

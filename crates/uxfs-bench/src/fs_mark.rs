@@ -1,0 +1,217 @@
+//! The pattern of fs_mark: many threads that make files, each in a directory of its own, in process
+//! and on the kernel's file systems.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use uxfs::{Fs, NewInode};
+
+use crate::host::{self, Scratch, is_root, run};
+use crate::kernel::{Kind, Mounted};
+use crate::own::{self, Own};
+use crate::table::{Run, Table};
+use crate::traffic::Promise;
+use crate::{BenchError, Result};
+
+/// What to measure, and where.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A directory on the host file system to measure on.
+    pub dir: PathBuf,
+    /// How often.
+    pub rounds: u32,
+    /// Numbers of threads.
+    pub threads: Vec<u32>,
+    /// Files that each thread makes.
+    pub files: u32,
+    /// Files of 4 KiB that are on stable storage before the next one is made (`-S1 -s 4096`), and
+    /// not empty ones in memory (`-S0 -s 0`).
+    pub durable: bool,
+    /// Of the settings, only those whose name contains this.
+    pub only: String,
+    /// Size of the volumes in bytes.
+    pub size: u64,
+}
+
+const DELAYLOG: &str = "uxfs delaylog";
+const NODELAYLOG: &str = "uxfs nodelaylog";
+const KERNEL: &str = "kernel xfs";
+const EXT4: &str = "kernel ext4";
+/// Bytes of a durable file.
+const FILE: usize = 4096;
+
+/// Measures creates a second.
+///
+/// # Errors
+/// If a step fails.
+pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
+    let scratch = Scratch::new(&options.dir)?;
+    let mut notes = vec![
+        "log bytes of ext4 are averages that jbd2 tells, its log IOPS are transactions".to_owned(),
+        "what is in memory only, uxfs loses with its process, the kernel with the machine".into(),
+    ];
+    let tools = ["fs_mark", "mkfs.xfs", "mkfs.ext4", "findmnt"];
+    let with_kernel = is_root() && tools.iter().all(|tool| host::has(tool));
+    if !with_kernel {
+        let what = "the kernel's rows need root, fs_mark, mkfs.xfs and mkfs.ext4: not measured";
+        notes.push(what.into());
+    }
+    let pattern = if options.durable { "-S1 -s 4096" } else { "-S0 -s 0" };
+    let base = if with_kernel { KERNEL } else { DELAYLOG };
+    let title = format!(
+        "fs_mark {pattern} -n {}, a directory each; -l size=128m -d agcount=16, logbsize=262144",
+        options.files
+    );
+    let (axis, unit, step, lines) = ("threads", "files/s", "file", Vec::new());
+    let mut table = Table { title, axis, unit, step, lines, base, notes };
+    for &threads in &options.threads {
+        for round in 1..=options.rounds {
+            say(&format!("{pattern}, {threads} threads, round {round} of {}", options.rounds));
+            for (name, words) in [(DELAYLOG, "delaylog"), (NODELAYLOG, "nodelaylog")] {
+                if name.contains(&options.only) {
+                    let journal = own::journal(words)?;
+                    let age = journal.pipeline.age_max.as_secs() as u32;
+                    let run = in_process(options, threads, &scratch, journal)?;
+                    table.add(threads, name, options.promise(age), run);
+                }
+            }
+            for (name, kind) in [(KERNEL, Kind::Xfs), (EXT4, Kind::Ext4)] {
+                if with_kernel && name.contains(&options.only) {
+                    let (run, age) = fs_mark(options, threads, &scratch, kind)?;
+                    table.add(threads, name, options.promise(age), run);
+                }
+            }
+        }
+    }
+    Ok(table)
+}
+
+impl Options {
+    fn promise(&self, age: u32) -> Promise {
+        if self.durable { Promise::Each } else { Promise::Within(age) }
+    }
+}
+
+fn in_process(
+    options: &Options,
+    threads: u32,
+    scratch: &Scratch,
+    journal: uxfs::journal::JournalOptions,
+) -> Result<Run> {
+    let fail = |e: uxfs::Error| BenchError::new("making files", e);
+    let own = Own::new(scratch, options.size, journal)?;
+    let fs = &own.fs;
+    let ready = Barrier::new(threads as usize + 1);
+    let (before, start, during) = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let ready = &ready;
+                scope.spawn(move || {
+                    let name = thread.to_string();
+                    let made = fs.create(fs.root(), name.as_bytes(), &NewInode::dir(0o777));
+                    ready.wait();
+                    make_files(fs, made?, options)
+                })
+            })
+            .collect();
+        let before = own.dev.traffic();
+        let start = Instant::now();
+        ready.wait();
+        for worker in workers {
+            worker
+                .join()
+                .map_err(|_| BenchError::new("making files", "a thread panicked"))?
+                .map_err(fail)?;
+        }
+        Ok((before, start.elapsed(), own.dev.traffic()))
+    })?;
+    let seconds = start.as_secs_f64();
+    fs.sync().map_err(fail)?;
+    let all = own.dev.traffic() - before;
+    let steps = u64::from(threads) * u64::from(options.files);
+    own.done()?;
+    let rate = steps as f64 / seconds;
+    Ok(Run { rate, worst_ms: None, seconds, steps, during: during - before, all })
+}
+
+fn make_files(fs: &Fs, dir: uxfs::format::Ino, options: &Options) -> uxfs::Result<()> {
+    let data = [0x5a; FILE];
+    let mut random = dir.0 | 1;
+    for number in 0..options.files {
+        let name = file_name(number, &mut random);
+        let ino = fs.create(dir, name.as_bytes(), &NewInode::file(0o666))?;
+        if options.durable {
+            fs.write_at(ino, 0, &data)?;
+            fs.fsync(ino)?;
+        }
+    }
+    Ok(())
+}
+
+/// A name as fs_mark makes them: 40 bytes, of which the last 24 are as good as random.
+fn file_name(number: u32, random: &mut u64) -> String {
+    const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
+    let mut name = format!("{number:08x}~~~~~~~~");
+    for _ in 0..24 {
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        name.push(DIGITS[(*random >> 59) as usize].into());
+    }
+    name
+}
+
+/// Runs the real one.
+fn fs_mark(options: &Options, threads: u32, scratch: &Scratch, kind: Kind) -> Result<(Run, u32)> {
+    let mounted = Mounted::new(kind, scratch, options.size)?;
+    let age = mounted.age();
+    let run = fs_mark_in(options, threads, scratch, &mounted);
+    mounted.done()?;
+    Ok((run?, age))
+}
+
+fn fs_mark_in(
+    options: &Options,
+    threads: u32,
+    scratch: &Scratch,
+    mounted: &Mounted,
+) -> Result<Run> {
+    let (sync, size) = if options.durable { ("1", "4096") } else { ("0", "0") };
+    let files = options.files.to_string();
+    let mut args: Vec<OsString> =
+        ["-S", sync, "-s", size, "-n", &files, "-k", "-l"].map(OsString::from).into();
+    args.push(scratch.file("fs_log.txt").into());
+    for thread in 0..threads {
+        args.push("-d".into());
+        args.push(mounted.dir.join(thread.to_string()).into());
+    }
+    let refs: Vec<&dyn AsRef<OsStr>> = args.iter().map(|a| a as &dyn AsRef<OsStr>).collect();
+    let before = mounted.traffic()?;
+    let text = run("fs_mark", &refs)?;
+    let during = mounted.traffic()? - before;
+    mounted.sync()?;
+    let all = mounted.traffic()? - before;
+    // The last line that starts with five numbers: usage, count, size, files a second, overhead.
+    let rate = text.lines().rev().find_map(|line| {
+        let fields: Vec<f64> = line.split_whitespace().map_while(|f| f.parse().ok()).collect();
+        (fields.len() >= 5).then(|| fields[3])
+    });
+    let rate = rate.ok_or_else(|| BenchError::new("fs_mark", "its output holds no rate"))?;
+    let steps = u64::from(threads) * u64::from(options.files);
+    Ok(Run { rate, worst_ms: None, seconds: steps as f64 / rate, steps, during, all })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_of_forty_bytes_and_differ() {
+        let mut random = 1;
+        let names: Vec<String> = (0..100).map(|n| file_name(n, &mut random)).collect();
+        assert!(names.iter().all(|name| name.len() == 40));
+        assert!(names[0][16..] != names[1][16..]);
+    }
+}

@@ -1,0 +1,137 @@
+//! The kernel's file systems, on a loop device over a file.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use crate::host::{Scratch, run};
+use crate::traffic::Traffic;
+use crate::{BenchError, Result};
+
+/// Which file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Xfs,
+    Ext4,
+}
+
+/// Bytes of a block in which ext4's journal counts.
+const EXT4_BLOCK: u64 = 4096;
+
+/// A mounted one, fresh. Unmounted and gone with [`Mounted::done`], or with the scratch directory.
+pub(crate) struct Mounted {
+    kind: Kind,
+    image: PathBuf,
+    /// Where it is mounted.
+    pub(crate) dir: PathBuf,
+    /// Name of the loop device, such as `loop0`.
+    dev: String,
+}
+
+impl Mounted {
+    /// Makes and mounts one, with `log` bytes of log in XFS' case.
+    pub(crate) fn new(kind: Kind, scratch: &Scratch, size: u64) -> Result<Self> {
+        let image = scratch.file("kernel.img");
+        let made = std::fs::File::create(&image).and_then(|f| f.set_len(size));
+        made.map_err(|e| BenchError::new(image.display().to_string(), e))?;
+        match kind {
+            Kind::Xfs => {
+                let how = ["-q", "-l", "size=128m", "-d", "agcount=16"].map(OsStr::new);
+                let args: Vec<&OsStr> = how.into_iter().chain([image.as_os_str()]).collect();
+                run("mkfs.xfs", &refs(&args))?
+            }
+            // All of it made now, not by the kernel in the background of what is measured.
+            Kind::Ext4 => run(
+                "mkfs.ext4",
+                &[&"-q", &"-F", &"-E", &"lazy_itable_init=0,lazy_journal_init=0", &image],
+            )?,
+        };
+        Self::mount(kind, scratch, image)
+    }
+
+    /// Mounts an image that the kernel made.
+    pub(crate) fn mount(kind: Kind, scratch: &Scratch, image: PathBuf) -> Result<Self> {
+        let dir = scratch.mnt();
+        let options = match kind {
+            Kind::Xfs => "loop,logbsize=262144",
+            Kind::Ext4 => "loop",
+        };
+        run("mount", &[&"-o", &options, &image, &dir])?;
+        let dev = run("findmnt", &[&"-nro", &"SOURCE", &dir])?;
+        let dev = dev.trim().trim_start_matches("/dev/").to_owned();
+        Ok(Self { kind, image, dir, dev })
+    }
+
+    /// Unmounts it and removes its image.
+    pub(crate) fn done(self) -> Result<()> {
+        run("umount", &[&self.dir])?;
+        std::fs::remove_file(&self.image)
+            .map_err(|e| BenchError::new(self.image.display().to_string(), e))
+    }
+
+    /// Unmounts it and gives its image.
+    pub(crate) fn unmount(self) -> Result<PathBuf> {
+        run("umount", &[&self.dir])?;
+        Ok(self.image)
+    }
+
+    /// Brings it, and nothing else, to stable storage.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let fail = |e: std::io::Error| BenchError::new(self.dir.display().to_string(), e);
+        let dir = std::fs::File::open(&self.dir).map_err(fail)?;
+        rustix::fs::syncfs(&dir).map_err(|e| fail(e.into()))
+    }
+
+    /// What went to its device so far.
+    pub(crate) fn traffic(&self) -> Result<Traffic> {
+        let stat = read(&format!("/sys/block/{}/stat", self.dev))?;
+        let fields: Vec<u64> = stat.split_whitespace().map_while(|f| f.parse().ok()).collect();
+        let field = |at: usize| fields.get(at).copied().unwrap_or(0);
+        let (log_writes, log_bytes) = match self.kind {
+            Kind::Xfs => self.xfs_log()?,
+            Kind::Ext4 => self.ext4_log()?,
+        };
+        let (writes, bytes, flushes) = (field(4), field(6) * 512, field(15));
+        Ok(Traffic { writes, bytes, log_writes, log_bytes, flushes })
+    }
+
+    /// Writes and bytes of the log.
+    fn xfs_log(&self) -> Result<(u64, u64)> {
+        let stats = read(&format!("/sys/fs/xfs/{}/stats/stats", self.dev))?;
+        let line = stats.lines().find_map(|l| l.strip_prefix("log "));
+        let fields: Vec<u64> =
+            line.unwrap_or_default().split_whitespace().map_while(|f| f.parse().ok()).collect();
+        match fields.as_slice() {
+            [writes, blocks, ..] => Ok((*writes, blocks * 512)),
+            _ => Err(BenchError::new("XFS' statistics", "they hold no line about the log")),
+        }
+    }
+
+    /// Transactions of the journal, and about how many bytes they took: jbd2 tells averages.
+    fn ext4_log(&self) -> Result<(u64, u64)> {
+        let info = read(&format!("/proc/fs/jbd2/{}-8/info", self.dev))?;
+        let first = |line: &str| line.split_whitespace().next().and_then(|n| n.parse::<u64>().ok());
+        let transactions = info.lines().next().and_then(first).unwrap_or(0);
+        let blocks = info.lines().find(|l| l.ends_with("logged blocks per transaction"));
+        let blocks = blocks.and_then(first).unwrap_or(0);
+        Ok((transactions, transactions * blocks * EXT4_BLOCK))
+    }
+
+    /// How long a commit may stay in memory, in seconds.
+    pub(crate) fn age(&self) -> u32 {
+        match self.kind {
+            Kind::Xfs => read("/proc/sys/fs/xfs/xfssyncd_centisecs")
+                .ok()
+                .and_then(|text| text.trim().parse::<u32>().ok())
+                .map_or(30, |centis| centis / 100),
+            Kind::Ext4 => 5,
+        }
+    }
+}
+
+fn refs<'a>(args: &'a [&'a OsStr]) -> Vec<&'a dyn AsRef<OsStr>> {
+    args.iter().map(|a| a as &dyn AsRef<OsStr>).collect()
+}
+
+fn read(path: &str) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|e| BenchError::new(path, e))
+}

@@ -1,0 +1,63 @@
+//! A fresh volume of our own, opened with the journal, whose device is counted.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use uxfs::disk::{FileDev, OpenMode};
+use uxfs::journal::{JournalOptions, Keeping, Service};
+use uxfs::{Fs, OpenOptions, mkfs};
+
+use crate::counted::Counted;
+use crate::host::Scratch;
+use crate::{BenchError, Result};
+
+/// The volume.
+pub(crate) struct Own {
+    pub(crate) fs: Arc<Fs>,
+    service: Service,
+    pub(crate) dev: Arc<Counted>,
+    image: PathBuf,
+}
+
+/// How it logs: as this option says, with the largest log buffers.
+pub(crate) fn journal(word: &str) -> Result<JournalOptions> {
+    let mut options = JournalOptions::default();
+    for word in [word, "logbsize=262144"] {
+        options.apply(word).map_err(|e| BenchError::new(word, e))?;
+    }
+    Ok(options)
+}
+
+impl Own {
+    /// Makes one as the kernel's is made ([`crate::kernel::Mounted::new`]).
+    pub(crate) fn new(scratch: &Scratch, size: u64, journal: JournalOptions) -> Result<Self> {
+        let image = scratch.file("own.img");
+        let dev = FileDev::open(&image, OpenMode::Create(size))
+            .map_err(|e| BenchError::new(image.display().to_string(), e))?;
+        let dev = Arc::new(Counted::new(dev));
+        let made = |e: mkfs::MkfsError| BenchError::new("mkfs", e);
+        let mut shape = mkfs::Options::default();
+        shape.apply('l', "size=128m").map_err(made)?;
+        shape.apply('d', "agcount=16").map_err(made)?;
+        let layout = mkfs::Layout::new(&shape, size).map_err(made)?;
+        mkfs::write(&layout, &*dev, &mkfs::WriteOptions::default()).map_err(made)?;
+        let mut options = OpenOptions::default();
+        options.journal = Some(journal);
+        let device: Arc<dyn uxfs::disk::BlockDev> = Arc::clone(&dev) as _;
+        let failed = |e: uxfs::Error| BenchError::new("opening", e);
+        let fs = Arc::new(Fs::open(device, options).map_err(failed)?);
+        dev.watch_log(&fs);
+        // As the kernel has threads of its own for the log.
+        let service = Service::start(&fs, Keeping::default()).map_err(failed)?;
+        Ok(Self { fs, service, dev, image })
+    }
+
+    /// Closes the volume and removes its image.
+    pub(crate) fn done(self) -> Result<()> {
+        drop(self.service);
+        let fs = Arc::into_inner(self.fs)
+            .ok_or_else(|| BenchError::new("closing", "the volume is still in use"))?;
+        fs.close().map_err(|e| BenchError::new("closing", e))?;
+        std::fs::remove_file(&self.image).map_err(|e| BenchError::new("removing the image", e))
+    }
+}

@@ -1,0 +1,243 @@
+//! Tables of several settings at several numbers of threads or clients, with what went to the
+//! device and what a crash would have cost.
+
+use core::fmt;
+
+use crate::traffic::{Promise, Traffic, at_stake};
+
+/// What one run gave.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The figure the table is about.
+    pub rate: f64,
+    /// The longest step, in milliseconds, where it was watched.
+    pub worst_ms: Option<f64>,
+    /// How long it took.
+    pub seconds: f64,
+    /// Steps done.
+    pub steps: u64,
+    /// What went to the device meanwhile.
+    pub during: Traffic,
+    /// The same, with what a sync afterwards added.
+    pub all: Traffic,
+}
+
+/// A setting at a number of threads.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Threads or clients.
+    pub threads: u32,
+    /// The setting.
+    pub name: &'static str,
+    /// What it promises.
+    pub promise: Promise,
+    /// One run a round.
+    pub runs: Vec<Run>,
+}
+
+impl Line {
+    fn median(&self, of: impl Fn(&Run) -> f64) -> f64 {
+        let mut all: Vec<f64> = self.runs.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    /// The middle one of the rounds' rates.
+    pub fn rate(&self) -> f64 {
+        self.median(|run| run.rate)
+    }
+
+    /// Bytes of the log for each step.
+    pub fn log_bytes_per_step(&self) -> f64 {
+        self.median(|run| run.all.log_bytes as f64 / run.steps.max(1) as f64)
+    }
+
+    /// Writes of the log a second.
+    pub fn log_iops(&self) -> f64 {
+        self.median(|run| run.during.log_writes as f64 / run.seconds)
+    }
+
+    /// Megabytes of the log a second.
+    pub fn log_mb(&self) -> f64 {
+        self.median(|run| run.during.log_bytes as f64 / run.seconds / 1e6)
+    }
+
+    /// What a crash at the end would have cost.
+    pub fn stake(&self) -> String {
+        // The round in the middle speaks for all.
+        let rate = self.rate();
+        let middle = self.runs.iter().find(|run| run.rate.total_cmp(&rate).is_eq());
+        middle
+            .map_or_else(String::new, |run| at_stake(self.promise, run.steps, run.during, run.all))
+    }
+}
+
+/// The table.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// What was done.
+    pub title: String,
+    /// What the lines differ in besides their setting: `threads` or `clients`.
+    pub axis: &'static str,
+    /// Unit of the rates.
+    pub unit: &'static str,
+    /// What a step is.
+    pub step: &'static str,
+    /// The lines.
+    pub lines: Vec<Line>,
+    /// The setting that the others are compared with.
+    pub base: &'static str,
+    /// What was left out, and why; what else has to be known.
+    pub notes: Vec<String>,
+}
+
+impl Table {
+    /// Adds a run to the line of a setting, which is made if it is not there.
+    pub fn add(&mut self, threads: u32, name: &'static str, promise: Promise, run: Run) {
+        let same = |line: &&mut Line| line.threads == threads && line.name == name;
+        match self.lines.iter_mut().find(same) {
+            Some(line) => line.runs.push(run),
+            None => self.lines.push(Line { threads, name, promise, runs: vec![run] }),
+        }
+    }
+
+    /// Ratio of a line's rate to that of the base at the same number of threads.
+    pub fn ratio(&self, line: &Line) -> Option<f64> {
+        let base = self.lines.iter().find(|l| l.threads == line.threads && l.name == self.base)?;
+        (base.rate() > 0.0).then(|| line.rate() / base.rate())
+    }
+
+    /// The table as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        let lines: Vec<serde_json::Value> = self
+            .lines
+            .iter()
+            .map(|line| {
+                let samples: Vec<f64> = line.runs.iter().map(|run| run.rate).collect();
+                serde_json::json!({
+                    self.axis: line.threads,
+                    "name": line.name,
+                    "samples": samples,
+                    "median": line.rate(),
+                    "ratio": self.ratio(line),
+                    "max_latency_ms": line.runs.iter().filter_map(|r| r.worst_ms).reduce(f64::max),
+                    "log_bytes_per_step": line.log_bytes_per_step(),
+                    "log_writes_per_s": line.log_iops(),
+                    "log_mb_per_s": line.log_mb(),
+                    "device_writes_per_s":
+                        line.median(|run| run.during.writes as f64 / run.seconds),
+                    "device_mb_per_s":
+                        line.median(|run| run.during.bytes as f64 / run.seconds / 1e6),
+                    "flushes_per_s": line.median(|run| run.during.flushes as f64 / run.seconds),
+                    "a_crash_could_cost": line.stake(),
+                })
+            })
+            .collect();
+        serde_json::json!({
+            "schema": "uxfs-bench-table",
+            "version": 1,
+            "title": self.title,
+            "unit": self.unit,
+            "step": self.step,
+            "base": self.base,
+            "rows": lines,
+            "notes": self.notes,
+        })
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.title)?;
+        let width = self.lines.iter().map(|l| l.name.len()).max().unwrap_or(0);
+        let worst = self.lines.iter().any(|l| l.runs.iter().any(|r| r.worst_ms.is_some()));
+        let log = format!("log B/{}", self.step);
+        write!(f, "  {:>7}  {:width$}  {:>9}  {:>21}", self.axis, "", self.unit, "low to high")?;
+        write!(f, "  {:>6}", "ratio")?;
+        if worst {
+            write!(f, "  {:>9}", "worst ms")?;
+        }
+        writeln!(
+            f,
+            "  {log:>12}  {:>9}  {:>8}  {:>9}  a crash at the end could cost",
+            "log IOPS", "log MB/s", "flushes/s"
+        )?;
+        let mut threads = None;
+        for line in &self.lines {
+            if threads.replace(line.threads).is_some_and(|before| before != line.threads) {
+                writeln!(f)?;
+            }
+            let places = if line.rate() >= 1000.0 { 0 } else { 1 };
+            let rates = || line.runs.iter().map(|run| run.rate);
+            let low = rates().reduce(f64::min).unwrap_or(0.0);
+            let high = rates().reduce(f64::max).unwrap_or(0.0);
+            let spread = format!("{low:.places$} to {high:.places$}");
+            let rate = line.rate();
+            write!(
+                f,
+                "  {:>7}  {:width$}  {rate:>9.places$}  {spread:>21}",
+                line.threads, line.name
+            )?;
+            match self.ratio(line) {
+                Some(ratio) => write!(f, "  {ratio:>5.2}x")?,
+                None => write!(f, "  {:>6}", "")?,
+            }
+            if worst {
+                let worst = line.runs.iter().filter_map(|run| run.worst_ms).reduce(f64::max);
+                write!(f, "  {:>9.1}", worst.unwrap_or(0.0))?;
+            }
+            let flushes = line.median(|run| run.during.flushes as f64 / run.seconds);
+            writeln!(
+                f,
+                "  {:>12.0}  {:>9.0}  {:>8.1}  {flushes:>9.0}  {}",
+                line.log_bytes_per_step(),
+                line.log_iops(),
+                line.log_mb(),
+                line.stake(),
+            )?;
+        }
+        writeln!(
+            f,
+            "  (medians of the rounds; ratio to {} with as many {})",
+            self.base, self.axis
+        )?;
+        for note in &self.notes {
+            writeln!(f, "  note: {note}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_compared_with_those_of_as_many_threads() {
+        let mut table = Table {
+            title: "creates".into(),
+            axis: "threads",
+            unit: "/s",
+            step: "create",
+            lines: vec![],
+            base: "kernel",
+            notes: vec![],
+        };
+        let run = |rate, log_bytes| {
+            let during = Traffic { log_bytes, log_writes: 10, flushes: 2, ..Traffic::default() };
+            Run { rate, worst_ms: None, seconds: 2.0, steps: 100, during, all: during }
+        };
+        let promise = Promise::Within(30);
+        for (threads, rate) in [(1, 10.0), (2, 40.0)] {
+            table.add(threads, "ours", promise, run(4.0 * rate, 1000));
+            table.add(threads, "kernel", promise, run(rate, 3000));
+            table.add(threads, "ours", promise, run(4.0 * rate, 1000));
+        }
+        assert_eq!(table.lines.len(), 4);
+        assert_eq!(table.ratio(&table.lines[2]), Some(4.0));
+        assert_eq!(table.lines[0].log_bytes_per_step(), 10.0);
+        assert_eq!(table.json()["rows"][3]["log_writes_per_s"], 5.0);
+        let text = table.to_string();
+        assert!(text.contains("4.00x") && text.contains("the last 0 (0 %)"), "{text}");
+    }
+}
