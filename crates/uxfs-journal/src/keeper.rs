@@ -83,14 +83,17 @@ pub struct Keeper {
     head: Option<(Time, u64)>,
     /// Covers that are still to be written.
     due: u8,
-    /// The last push and when: it is not tried again at once.
-    pushed: Option<(Time, u64)>,
+    /// What lies before this is logged for too long.
+    overdue: u64,
+    /// The last push and when, by what was active and how far it was to go: the same is not tried
+    /// again at once.
+    pushed: Option<(Time, (u64, u64))>,
 }
 
 impl Keeper {
     /// A keeper of a log that was just opened: clean, so that it need not be covered.
     pub fn new(keeping: Keeping) -> Self {
-        Self { keeping, mark: None, head: None, due: 0, pushed: None }
+        Self { keeping, mark: None, head: None, due: 0, overdue: 0, pushed: None }
     }
 
     /// What is to be done now.
@@ -130,35 +133,30 @@ impl Keeper {
         };
         let live = seen.head - seen.tail;
         let (since, mark) = *self.mark.get_or_insert((now, seen.head));
-        let old = since + self.keeping.old;
-        let until = if live > seen.length / 2 {
+        let mut next = since + self.keeping.old;
+        if next <= now {
+            self.overdue = mark;
+            self.mark = Some((now, seen.head));
+            next = now + self.keeping.old;
+        }
+        *wake = earlier(*wake, next);
+        let mut until = self.overdue;
+        if live > seen.length / 2 {
             // Far enough that it need not be done again at once.
-            seen.tail + live * 3 / 4
-        } else if old <= now {
-            mark
-        } else {
-            *wake = earlier(*wake, old);
-            return None;
-        };
+            until = until.max(seen.tail + live * 3 / 4);
+        }
         if active >= until {
-            // What is old is home; what is not is the new mark. If the tail has not followed, it
-            // waits for what is on its way.
-            if old <= now {
-                self.mark = Some((now, seen.head));
-                *wake = earlier(*wake, now + self.keeping.old);
-            } else {
-                *wake = earlier(*wake, now + self.keeping.retry);
-            }
             return None;
         }
+        // What stays behind must not keep back what comes after it, nor be tried all the time.
         if let Some((when, before)) = self.pushed
-            && before == active
+            && before == (active, until)
             && now < when + self.keeping.retry
         {
             *wake = earlier(*wake, when + self.keeping.retry);
             return None;
         }
-        self.pushed = Some((now, active));
+        self.pushed = Some((now, (active, until)));
         Some(Chore::Push(until))
     }
 
