@@ -104,12 +104,12 @@ pub mod space;
 pub mod volume;
 
 pub use uxfs_archive as archive;
+pub use uxfs_core::Atime;
 pub use uxfs_core::{
     Content, Device, Devices, Error, ErrorCursor, Fallocate, Fs, Fsx, Histogram, NAME_MAX,
     NewInode, OpenOptions, Recovery, RenameFlags, Result, Segment, SetAttr, Stat, StatFs, Stats,
     SyncKind, Times, WritebackOptions, XattrMode, Xflags, clock, dir, journal,
 };
-pub use uxfs_core::Atime;
 pub use uxfs_disk as disk;
 pub use uxfs_format as format;
 pub use uxfs_log as log;

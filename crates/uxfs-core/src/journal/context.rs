@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
-use uxfs_format::inode::CORE_LEN;
 use uxfs_disk::fault::{Fault, planted};
+use uxfs_format::inode::CORE_LEN;
 use uxfs_format::log::{CHUNK, DoneItem, Icreate, IntentItem};
 use uxfs_format::verify::BufKind;
 use uxfs_format::{Daddr, Ino};
