@@ -74,6 +74,9 @@ impl Owner {
 /// Blocks of a group that data leaves for the reference counts, which grow when a file gives up a
 /// part of what it shares: that must not fail.
 const KEEP: u32 = 8;
+/// Blocks that unwritten data leaves besides, for the reverse mappings, which change again when it
+/// is written.
+const KEEP_UNWRITTEN: u32 = 16;
 
 /// Where blocks are wanted.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +135,10 @@ pub(crate) fn alloc_anywhere(
         Goal::Stream(ag) => ag,
     };
     let data = matches!(owner, Owner::Fork { fork: Fork::Data, .. });
-    let keep = if data && geo.has_reflink() { KEEP } else { 0 };
+    let mut keep = if data && geo.has_reflink() { KEEP } else { 0 };
+    if matches!(owner, Owner::Fork { unwritten: true, .. }) && geo.has_rmap() {
+        keep += KEEP_UNWRITTEN;
+    }
     let clamp = |blocks: u64| blocks.min(u64::from(geo.ag_blocks)) as u32;
     // First where all of it fits, then where any of it does.
     for least in [clamp(max), clamp(min)] {
@@ -319,10 +325,12 @@ pub(crate) fn convert_now(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> 
     rmap::convert(tx, ag, rmap)
 }
 
-/// Blocks that data can still take of a held group.
+/// Blocks that unwritten data can still take of a held group.
 pub(crate) fn spare(tx: &Tx<'_>, ag: AgNo) -> u64 {
     let agf = tx.agf(ag);
-    let keep = if tx.fs().geo.has_reflink() { KEEP } else { 0 };
+    let geo = &tx.fs().geo;
+    let keep = if geo.has_reflink() { KEEP } else { 0 };
+    let keep = keep + if geo.has_rmap() { KEEP_UNWRITTEN } else { 0 };
     let free = agf.freeblks.get() + agf.flcount.get();
     free.saturating_sub(freelist::needed(tx, ag) + keep).into()
 }

@@ -450,7 +450,9 @@ impl Fs {
             {
                 marked = bmap::mark_written(&mut tx, slot, FileBlock(*block), *len);
                 rest = behind;
-                if !tx.has_room() {
+                // On a volume that is all but full a transaction stays within one link: what fails
+                // then is undone.
+                if !tx.has_room() || dirty.floor() > 0 {
                     break;
                 }
             }
