@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::ReadWriteFlags;
 
+use crate::holes::Holes;
 use crate::{BlockDev, DIRECT_ALIGN, lock};
 
 /// How to open a file.
@@ -32,6 +33,8 @@ pub struct FileDev {
     sector: u32,
     /// The same file opened for direct I/O, where the host can; opened at the first bulk write.
     direct: OnceLock<Option<File>>,
+    /// Of a sparse file that is written to.
+    holes: Option<Holes>,
 }
 
 impl FileDev {
@@ -75,7 +78,9 @@ impl FileDev {
         let len = (&file).seek(SeekFrom::End(0))?;
         let direct = OnceLock::new();
         let sector = if device { rustix::fs::ioctl_blksszget(&file).unwrap_or(512) } else { 512 };
-        Ok(Self { file, len, read_only: !write, regular: kind.is_file(), sector, direct })
+        let regular = kind.is_file();
+        let holes = if write && regular { Holes::of(&file, len) } else { None };
+        Ok(Self { file, len, read_only: !write, regular, sector, direct, holes })
     }
 
     fn direct(&self) -> Option<&File> {
@@ -87,26 +92,44 @@ impl FileDev {
         self.direct.get_or_init(open).as_ref()
     }
 
-    /// Is it a regular file rather than a block device?
-    pub fn is_regular(&self) -> bool {
-        self.regular
-    }
-}
-
-impl BlockDev for FileDev {
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(buf, offset)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(data, offset)
+    /// Writes with `write`, and looks whether the place is worth filling.
+    fn write_with(
+        &self,
+        offset: u64,
+        len: usize,
+        write: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(holes) = &self.holes else { return write() };
+        let writing = holes.writing();
+        write()?;
+        drop(writing);
+        holes.written(&self.file, offset, len);
+        Ok(())
     }
 
-    fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+    fn write_through(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let (mut rest, mut at) = (data, offset);
+        while !rest.is_empty() {
+            let slices = [IoSlice::new(rest)];
+            match rustix::io::pwritev2(&self.file, &slices, at, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(done) => {
+                    rest = &rest[done..];
+                    at += done as u64;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                // Hosts without it.
+                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                    self.file.write_all_at(rest, at)?;
+                    return self.file.sync_data();
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_pieces(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         const MOST: usize = 512;
         let mut at = offset;
         for group in pieces.chunks(MOST) {
@@ -127,13 +150,37 @@ impl BlockDev for FileDev {
         Ok(())
     }
 
+    /// Is it a regular file rather than a block device?
+    pub fn is_regular(&self) -> bool {
+        self.regular
+    }
+}
+
+impl BlockDev for FileDev {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buf, offset)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write_with(offset, data.len(), || self.file.write_all_at(data, offset))
+    }
+
+    fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+        let len = pieces.iter().map(|piece| piece.len()).sum();
+        self.write_with(offset, len, || self.write_pieces(offset, pieces))
+    }
+
     fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let aligned = offset.is_multiple_of(DIRECT_ALIGN as u64)
             && data.len().is_multiple_of(DIRECT_ALIGN)
             && data.as_ptr().addr().is_multiple_of(DIRECT_ALIGN);
         if aligned
             && let Some(direct) = self.direct()
-            && direct.write_all_at(data, offset).is_ok()
+            && self.write_with(offset, data.len(), || direct.write_all_at(data, offset)).is_ok()
         {
             return Ok(());
         }
@@ -147,39 +194,27 @@ impl BlockDev for FileDev {
 
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         // The host writes only these bytes through, not all that waits in its page cache.
-        let (mut rest, mut at) = (data, offset);
-        while !rest.is_empty() {
-            let slices = [IoSlice::new(rest)];
-            match rustix::io::pwritev2(&self.file, &slices, at, ReadWriteFlags::DSYNC) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(done) => {
-                    rest = &rest[done..];
-                    at += done as u64;
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                // Hosts without it.
-                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                    self.write_at(at, rest)?;
-                    return self.flush();
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+        self.write_with(offset, data.len(), || self.write_through(offset, data))?;
+        self.holes.iter().for_each(Holes::flushed);
         Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.file.sync_data()?;
+        self.holes.iter().for_each(Holes::flushed);
+        Ok(())
     }
 
     fn discard(&self, offset: u64, len: u64) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.holes.iter().for_each(|holes| holes.punched(offset, len));
         // Only a hint: where holes cannot be punched, nothing is lost.
         let _ = rustix::fs::fallocate(&self.file, flags, offset, len);
     }
 
     fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.holes.iter().for_each(|holes| holes.punched(offset, len));
         if self.regular && rustix::fs::fallocate(&self.file, flags, offset, len).is_ok() {
             return Ok(());
         }

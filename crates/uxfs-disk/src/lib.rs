@@ -12,6 +12,7 @@ mod aligned;
 #[doc(hidden)]
 pub mod fault;
 mod file;
+mod holes;
 mod lock;
 mod memory;
 pub mod partition;
