@@ -141,6 +141,8 @@ pub struct Tx<'fs> {
     counters: Counters,
     gone: Vec<(Ino, u32)>,
     made: Vec<(Ino, u32)>,
+    /// Buffers that are no more, and were not in memory: address and bytes.
+    forgotten: SmallVec<[(uxfs_format::Daddr, usize); 1]>,
     /// Blocks given back, and chunks of inodes made, for the journal.
     freed: SmallVec<[(AgNo, uxfs_format::AgBlock, u32); 4]>,
     chunks_made: SmallVec<[uxfs_format::log::Icreate; 1]>,
@@ -207,6 +209,7 @@ impl<'fs> Tx<'fs> {
             gone: Vec::new(),
             made: Vec::new(),
             freed: SmallVec::new(),
+            forgotten: SmallVec::new(),
             chunks_made: SmallVec::new(),
             kept: SmallVec::new(),
             promised,
@@ -377,8 +380,17 @@ impl<'fs> Tx<'fs> {
 
     /// Forgets what is cached of a block that is going back to free space.
     pub(crate) fn forget_block(&mut self, ag: AgNo, block: uxfs_format::AgBlock) {
-        if let Some(buf) = self.fs.bufs.cached_at(self.fs.geo.ag_daddr(ag, block)) {
-            self.invalidate(&buf);
+        let geo = &self.fs.geo;
+        self.forget(geo.ag_daddr(ag, block), geo.block_size as usize);
+    }
+
+    /// The buffer of `len` bytes at `daddr`, whose blocks are freed, is no more. What the log says of
+    /// it is cancelled even if it is not in memory.
+    pub(crate) fn forget(&mut self, daddr: uxfs_format::Daddr, len: usize) {
+        match self.fs.bufs.cached_at(daddr) {
+            Some(buf) => self.invalidate(&buf),
+            None if self.fs.journal.is_some() => self.forgotten.push((daddr, len)),
+            None => {}
         }
     }
 
@@ -634,6 +646,9 @@ impl<'fs> Tx<'fs> {
         self.fs.counts.transaction(empty, journal.wsync());
         let mut context = journal.context();
         let context = &mut *context;
+        for (daddr, len) in self.forgotten.drain(..) {
+            context.cancel_place(daddr, len);
+        }
         for entry in &self.bufs {
             if entry.stale {
                 context.cancel(&entry.buf);
@@ -694,8 +709,12 @@ impl<'fs> Tx<'fs> {
 
     /// Notes that blocks were given back to a held group's free space.
     pub(crate) fn note_freed(&mut self, ag: AgNo, start: uxfs_format::AgBlock, len: u32) {
-        if self.fs.journal.is_some() {
+        if let Some(journal) = &self.fs.journal {
             self.freed.push((ag, start, len));
+            // This transaction itself may not write data there either. No checkpoint is cut while it
+            // is open, so it commits in the one that gathers now.
+            let seq = journal.context().seq.0;
+            self.ag_mut(ag).busy.add(journal, seq, start, len);
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use uxfs::clock::Clock;
 use uxfs::disk::BlockDev;
+use uxfs::disk::fault::{Fault, planted};
 use uxfs::format::timestamp::Timestamp;
 use uxfs::journal::{Chains, JournalOptions, LogMode};
 use uxfs::{Fs, NewInode, OpenOptions};
@@ -16,6 +17,7 @@ use crate::history::{self, History};
 use crate::pages::Pages;
 use crate::record::RecordDev;
 use crate::rng::Rng;
+use crate::rules::RuledDev;
 use crate::volumes::{self, VOLUMES};
 use crate::workload::Workload;
 
@@ -61,8 +63,14 @@ fn options(volume: &str, rng: &mut Rng) -> OpenOptions {
     options
 }
 
+/// Every run is held to the trace rules; not if a fault was planted, which is to be found by what it
+/// leaves.
 fn dynamic(dev: &Arc<RecordDev>) -> Arc<dyn BlockDev> {
-    Arc::<RecordDev>::clone(dev)
+    let dev = Arc::<RecordDev>::clone(dev);
+    if Fault::ALL.into_iter().any(planted) {
+        return dev;
+    }
+    Arc::new(RuledDev::new(dev))
 }
 
 /// What `f` says, and a panic in words.

@@ -12,22 +12,29 @@
 //!    file's bytes;
 //! 4. the same holds when recovery itself is cut off and begun again.
 //!
+//! Every run is held to the trace rules besides ([`RuledDev`]), and devices that fail on order
+//! ([`FailDev`]) show what comes of a failure.
+//!
 //! Everything follows from a seed: [`explore`] says which state of which seed failed, and [`repeat`]
 //! repeats it.
 
 mod content;
 mod cut;
 mod explore;
+mod fail;
 mod history;
 mod judge;
 mod pages;
 mod record;
 mod rng;
+mod rules;
 mod volumes;
 mod workload;
 
 pub use explore::{Explored, Failed, Plan, explore, repeat};
+pub use fail::{Call, FailDev, Fault};
 pub use judge::State;
 pub use pages::Pages;
 pub use record::{Event, RecordDev};
+pub use rules::{Rule, RuledDev, Violation};
 pub use volumes::VOLUMES;

@@ -8,10 +8,12 @@
 //!   seed.
 //! - [`Space`] keeps account of the log: how much of it is live, promised, and free.
 //! - [`Keeper`] decides what is done though nobody asks: old commits, a full log, an idle one.
+//! - [`hand_over`] says who of those that wait drives the pipeline.
 //! - [`Records`] cuts regions into log records.
 //!
 //! Nothing here knows what a checkpoint holds.
 
+pub mod hand_over;
 mod keeper;
 mod pipeline;
 mod records;

@@ -133,7 +133,13 @@ pub(super) fn drop_buffers(
 ) -> Result<()> {
     let fs = tx.fs();
     for daddr in addresses(fs, tx.inode(slot), at, count)? {
-        let Some(buf) = fs.bufs.cached_at(daddr) else { continue };
+        let Some(buf) = fs.bufs.cached_at(daddr) else {
+            // Of values the log says nothing.
+            if kind != Some(BufKind::AttrRemote) {
+                tx.forget(daddr, fs.geo.block_size as usize);
+            }
+            continue;
+        };
         if kind.is_some_and(|kind| buf.kind() != kind) {
             return Err(buf.corrupt("is part of an attribute's value too"));
         }

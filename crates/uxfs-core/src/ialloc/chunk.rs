@@ -176,8 +176,10 @@ pub(super) fn remove(tx: &mut Tx<'_>, ag: AgNo, chunk: &InodeChunk) -> Result<()
             continue;
         }
         let run = (at..geo.chunk_blocks()).take_while(|b| here(*b)).count() as u32;
-        for block in (at..at + run).step_by(geo.cluster_blocks() as usize) {
-            tx.forget_block(ag, first.plus(block));
+        let cluster = geo.cluster_blocks().min(run);
+        for block in (at..at + run).step_by(cluster as usize) {
+            let len = (cluster as usize) << geo.block_log;
+            tx.forget(geo.ag_daddr(ag, first.plus(block)), len);
         }
         alloc::free_later(tx, ag, first.plus(at), run, Some(RmapOwner::INODES));
         at += run;

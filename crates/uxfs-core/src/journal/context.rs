@@ -248,6 +248,15 @@ impl Context {
         self.gone.push(Handle::Buf(buf.clone()));
     }
 
+    /// The block of a buffer that is not in memory was freed: what the log says of it, though it is
+    /// home, must not be replayed over what comes there.
+    pub(crate) fn cancel_place(&mut self, daddr: Daddr, len: usize) {
+        if self.cancelled.insert((daddr, len), ()).is_none() {
+            self.regions += 1;
+            self.bytes += CANCEL_BYTES;
+        }
+    }
+
     /// An inode changed in these parts.
     pub(crate) fn inode(
         &mut self,

@@ -11,8 +11,10 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use parking_lot::MutexGuard;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::verify::{self, BufKind};
+use uxfs_journal::hand_over::{self, Room};
 use uxfs_journal::{Action, Failure, Need, Records, Sealed, Seq};
 
 use super::context::{Context, Handle};
@@ -28,7 +30,7 @@ const PART_MAX: usize = 1 << 20;
 
 /// What only the driving thread needs.
 #[derive(Default)]
-pub(super) struct Driver {
+pub(crate) struct Driver {
     flight: Option<Flight>,
     /// Memory of the last checkpoint, for the next.
     spare: Vec<u8>,
@@ -62,6 +64,31 @@ struct Flight {
     head: u64,
 }
 
+impl Room for Journal {
+    type State = State;
+    type Driver = Driver;
+    type StateGuard<'a> = MutexGuard<'a, State>;
+    type DriverGuard<'a> = MutexGuard<'a, Driver>;
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    fn try_drive(&self) -> Option<MutexGuard<'_, Driver>> {
+        self.driver.try_lock()
+    }
+
+    fn sleep<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.told.wait(&mut state);
+        state
+    }
+
+    fn tell(&self) {
+        self.told.notify_all();
+        self.nudge.notify_one();
+    }
+}
+
 impl Fs {
     /// Waits until what `need` names is durable, driving the pipeline if nobody else does.
     pub(crate) fn wait_for(&self, journal: &Journal, need: Need) -> Result<()> {
@@ -83,40 +110,20 @@ impl Fs {
     }
 
     fn sleep_for(&self, journal: &Journal, need: Need) -> Result<()> {
-        let mut state = journal.state.lock();
-        loop {
-            if let Some(failure) = state.pipeline.failure() {
-                return Err(Error::Shutdown(failure.0.to_string()));
-            }
-            if journal.met(&state, need) {
-                return Ok(());
-            }
-            // Tried for under the state's lock, so that a driver who leaves is not missed.
-            let Some(mut driver) = journal.driver.try_lock() else {
-                journal.told.wait(&mut state);
-                continue;
-            };
-            drop(state);
-            let stepped = self.drive(journal, &mut driver, |journal| {
-                let state = journal.state.lock();
-                journal.met(&state, need) || state.pipeline.failure().is_some()
-            });
-            drop(driver);
-            state = journal.state.lock();
-            journal.told.notify_all();
-            journal.nudge.notify_one();
-            stepped?;
-        }
+        let done = |state: &State| match state.pipeline.failure() {
+            Some(failure) => Some(Err(Error::Shutdown(failure.0.to_string()))),
+            None => journal.met(state, need).then_some(Ok(())),
+        };
+        let enough = |journal: &Journal| {
+            let state = journal.state.lock();
+            journal.met(&state, need) || state.pipeline.failure().is_some()
+        };
+        hand_over::wait_for(journal, done, |driver| self.drive(journal, driver, enough))?
     }
 
     /// Carries out what is due, if nobody else does.
     pub(crate) fn drive_on(&self, journal: &Journal) -> Result<()> {
-        let Some(mut driver) = journal.driver.try_lock() else { return Ok(()) };
-        let driven = self.drive(journal, &mut driver, |_| false);
-        drop(driver);
-        let _state = journal.state.lock();
-        journal.told.notify_all();
-        driven
+        hand_over::drive_on(journal, |driver| self.drive(journal, driver, |_| false))
     }
 
     /// Carries out actions until `enough`, or until there are none; whoever is to be told by then is
@@ -245,7 +252,9 @@ impl Fs {
         let mut run = Run::default();
         for buf in &context.values {
             let mut content = buf.content.write();
-            if content.kind == BufKind::AttrRemote && (dead_too || content.log.died == 0) {
+            // One that died meanwhile, in a later checkpoint, is still what this one shows.
+            let shown = content.log.died == 0 || content.log.died > context.seq.0;
+            if content.kind == BufKind::AttrRemote && (dead_too || shown) {
                 let kind = content.kind;
                 verify::check(&content.bytes, kind, buf.daddr(), &self.geo)?;
                 verify::stamp_checksum(&mut content.bytes, kind);

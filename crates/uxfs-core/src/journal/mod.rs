@@ -80,7 +80,7 @@ pub(crate) enum Waiter {
     Call(Box<dyn FnOnce(core::result::Result<(), Failure>) + Send>),
 }
 
-struct State {
+pub(crate) struct State {
     pipeline: Pipeline<Waiter>,
     space: Space,
     ail: Ail,
@@ -347,11 +347,8 @@ impl Journal {
     }
 
     fn fail(&self, fs: &Fs, why: String) -> Error {
-        let now_told = {
-            let mut state = self.state.lock();
-            state.pipeline.fail(Failure(Arc::from(why.as_str())));
-            Error::Shutdown(why.clone())
-        };
+        let now_told = Error::Shutdown(why.clone());
+        self.state.lock().pipeline.fail(Failure(Arc::from(why.as_str())));
         fs.shut_down(why);
         self.told.notify_all();
         self.happened(&mut self.state.lock());

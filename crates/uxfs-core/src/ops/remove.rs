@@ -191,8 +191,15 @@ fn forget_metadata(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
         }
         seen += 1;
         let (ag, block) = (fs.geo.fsb_ag(extent.start), fs.geo.fsb_agblock(extent.start));
-        for step in 0..extent.len as u32 {
-            tx.forget_block(ag, block.plus(step));
+        // By pieces of directory blocks, as they are logged.
+        let fsbs = fs.geo.dir_block_fsbs();
+        let mut step = 0;
+        while step < extent.len {
+            let left = fsbs - (extent.offset.0 + step) % fsbs;
+            let count = left.min(extent.len - step);
+            let daddr = fs.geo.ag_daddr(ag, block.plus(step as u32));
+            tx.forget(daddr, (count as usize) << fs.geo.block_log);
+            step += count;
         }
         end = extent.offset;
     }

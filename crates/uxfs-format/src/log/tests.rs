@@ -1,34 +1,24 @@
 //! Round trips over random items, and random bytes.
 
+use uxfs_oracle::Rng;
+
 use super::*;
 use crate::inode::InodeCore;
 use crate::types::{AgBlock, AgNo, BASIC_BLOCK, Daddr, FileBlock, FsBlock, Ino, Lsn, Uuid};
 
-struct Rng(u64);
+/// What these tests draw besides.
+trait Draw {
+    fn bool(&mut self) -> bool;
+    fn run(&mut self) -> ExtentRun;
+}
 
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
+impl Draw for Rng {
     fn bool(&mut self) -> bool {
-        self.next() & 1 == 1
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
+        self.once_in(2)
     }
 
     fn run(&mut self) -> ExtentRun {
-        ExtentRun { start: FsBlock(self.next()), len: self.next() as u32 }
+        ExtentRun { start: FsBlock(self.bits()), len: self.bits() as u32 }
     }
 }
 
@@ -53,22 +43,22 @@ fn attr(rng: &mut Rng) -> AttrIntent {
         AttrOp::ParentSet,
         AttrOp::ParentRemove,
         AttrOp::ParentReplace,
-    ][rng.below(6)];
-    let name_len = 1 + rng.below(255);
+    ][rng.index(6)];
+    let name_len = 1 + rng.index(255);
     let value_len = match op {
         AttrOp::Remove => 0,
         _ if op.is_parent() => 12,
-        _ => rng.below(500),
+        _ => rng.index(500),
     };
     let (new_name, new_value) = match op {
-        AttrOp::ParentReplace => (1 + rng.below(255), 12),
+        AttrOp::ParentReplace => (1 + rng.index(255), 12),
         _ => (0, 0),
     };
     AttrIntent {
         op,
-        ino: Ino(rng.next()),
-        generation: rng.next() as u32,
-        filter: if op.is_parent() { 8 } else { [0, 2, 4][rng.below(3)] },
+        ino: Ino(rng.bits()),
+        generation: rng.bits() as u32,
+        filter: if op.is_parent() { 8 } else { [0, 2, 4][rng.index(3)] },
         name: rng.bytes(name_len),
         new_name: rng.bytes(new_name),
         value: rng.bytes(value_len),
@@ -88,26 +78,26 @@ fn intent(rng: &mut Rng) -> IntentItem {
         K::FreeRt,
         K::RmapRt,
         K::RefcountRt,
-    ][rng.below(9)];
-    let count = rng.below(5);
+    ][rng.index(9)];
+    let count = rng.index(5);
     let rmap = |rng: &mut Rng| RmapStep {
-        op: [RmapOp::Map, RmapOp::UnmapShared, RmapOp::Convert, RmapOp::Free][rng.below(4)],
-        owner: rng.next(),
+        op: [RmapOp::Map, RmapOp::UnmapShared, RmapOp::Convert, RmapOp::Free][rng.index(4)],
+        owner: rng.bits(),
         run: rng.run(),
-        offset: FileBlock(rng.next()),
+        offset: FileBlock(rng.bits()),
         attr: rng.bool(),
         bmbt: rng.bool(),
         unwritten: rng.bool(),
     };
     let refcount = |rng: &mut Rng| RefcountStep {
-        op: [RefcountOp::Increase, RefcountOp::Decrease, RefcountOp::FreeCow][rng.below(3)],
+        op: [RefcountOp::Increase, RefcountOp::Decrease, RefcountOp::FreeCow][rng.index(3)],
         run: rng.run(),
     };
     let bmap = |rng: &mut Rng| BmapStep {
-        op: [BmapOp::Map, BmapOp::Unmap][rng.below(2)],
-        ino: Ino(rng.next()),
+        op: [BmapOp::Map, BmapOp::Unmap][rng.index(2)],
+        ino: Ino(rng.bits()),
         run: rng.run(),
-        offset: FileBlock(rng.next()),
+        offset: FileBlock(rng.bits()),
         attr: rng.bool(),
         unwritten: rng.bool(),
         realtime: rng.bool(),
@@ -121,25 +111,25 @@ fn intent(rng: &mut Rng) -> IntentItem {
         K::Bmap => Intent::Bmap((0..count).map(|_| bmap(rng)).collect()),
         K::Attr => Intent::Attr(attr(rng)),
         K::Exchange => Intent::Exchange(ExchangeIntent {
-            inos: [Ino(rng.next()), Ino(rng.next())],
-            generations: [rng.next() as u32, rng.next() as u32],
-            starts: [FileBlock(rng.next()), FileBlock(rng.next())],
-            blocks: rng.next(),
-            flags: ExchangeFlags::from_bits_truncate(rng.next()),
-            sizes: [rng.next(), rng.next()],
+            inos: [Ino(rng.bits()), Ino(rng.bits())],
+            generations: [rng.bits() as u32, rng.bits() as u32],
+            starts: [FileBlock(rng.bits()), FileBlock(rng.bits())],
+            blocks: rng.bits(),
+            flags: ExchangeFlags::from_bits_truncate(rng.bits()),
+            sizes: [rng.bits(), rng.bits()],
         }),
     };
-    IntentItem { kind, id: rng.next(), intent }
+    IntentItem { kind, id: rng.bits(), intent }
 }
 
 #[test]
 fn intents_and_dones_round_trip() {
     let seed = 0x1_0905;
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     for _ in 0..2000 {
         let item = intent(&mut rng);
         let extents = match item.kind {
-            IntentKind::Free | IntentKind::FreeRt => (0..rng.below(4)).map(|_| rng.run()).collect(),
+            IntentKind::Free | IntentKind::FreeRt => (0..rng.index(4)).map(|_| rng.run()).collect(),
             _ => Vec::new(),
         };
         round_trip(&Item::Done(DoneItem { kind: item.kind, id: item.id, extents }));
@@ -149,14 +139,14 @@ fn intents_and_dones_round_trip() {
 
 #[test]
 fn buffer_items_round_trip() {
-    let mut rng = Rng(2);
+    let mut rng = Rng::new(2);
     for _ in 0..500 {
-        let bytes = BASIC_BLOCK << rng.below(8);
-        let kind = BufType::from_code(rng.below(21) as u8).unwrap();
-        let mut format = BufItem::new(kind, Daddr(rng.next()), bytes);
-        let density = 1 + rng.below(8);
+        let bytes = BASIC_BLOCK << rng.index(8);
+        let kind = BufType::from_code(rng.index(21) as u8).unwrap();
+        let mut format = BufItem::new(kind, Daddr(rng.bits()), bytes);
+        let density = 1 + rng.index(8);
         for chunk in 0..bytes / CHUNK {
-            if rng.below(density) == 0 {
+            if rng.index(density) == 0 {
                 format.set_chunk(chunk);
             }
         }
@@ -170,7 +160,7 @@ fn buffer_items_round_trip() {
         // A run may come in pieces.
         let mut cut = pieces.clone();
         if let Some((chunk, bytes)) = cut.pop() {
-            let at = rng.below(bytes.len() / CHUNK);
+            let at = rng.index(bytes.len() / CHUNK);
             if at > 0 {
                 cut.push((chunk, &bytes[..at * CHUNK]));
             }
@@ -180,23 +170,23 @@ fn buffer_items_round_trip() {
         assert_eq!(whole.encode()[0], format.encode());
         round_trip(&whole);
         round_trip(&Item::Buf(format, cut));
-        round_trip(&Item::Buf(BufItem::cancel(Daddr(rng.next()), bytes), Vec::new()));
+        round_trip(&Item::Buf(BufItem::cancel(Daddr(rng.bits()), bytes), Vec::new()));
     }
 }
 
 #[test]
 fn other_items_round_trip() {
-    let mut rng = Rng(3);
+    let mut rng = Rng::new(3);
     for _ in 0..500 {
         let mut fields = InodeFields::CORE;
         let (mut data, mut attr) = (None, None);
         let (dbytes, abytes) = (rng.bytes(16), rng.bytes(8));
         if rng.bool() {
-            fields |= [InodeFields::DDATA, InodeFields::DEXT, InodeFields::DBROOT][rng.below(3)];
+            fields |= [InodeFields::DDATA, InodeFields::DEXT, InodeFields::DBROOT][rng.index(3)];
             data = Some(&dbytes[..]);
         }
         if rng.bool() {
-            fields |= [InodeFields::ADATA, InodeFields::AEXT, InodeFields::ABROOT][rng.below(3)];
+            fields |= [InodeFields::ADATA, InodeFields::AEXT, InodeFields::ABROOT][rng.index(3)];
             attr = Some(&abytes[..]);
         }
         let core: [u8; LOG_CORE_LEN] = rng.bytes(LOG_CORE_LEN).try_into().unwrap();
@@ -205,23 +195,23 @@ fn other_items_round_trip() {
             fields,
             asize: attr.map_or(0, |_| 5),
             dsize: data.map_or(0, |_| 16),
-            ino: Ino(rng.next()),
-            rdev: rng.next() as u32,
-            blkno: Daddr(rng.next()),
+            ino: Ino(rng.bits()),
+            rdev: rng.bits() as u32,
+            blkno: Daddr(rng.bits()),
             len: 32,
-            boffset: 512 * rng.below(32) as i32,
+            boffset: 512 * rng.index(32) as i32,
         };
         round_trip(&Item::Inode { format, core: &core, data, attr });
         round_trip(&Item::Icreate(Icreate {
-            ag: AgNo(rng.next() as u32),
-            agbno: AgBlock(rng.next() as u32),
+            ag: AgNo(rng.bits() as u32),
+            agbno: AgBlock(rng.bits() as u32),
             count: 64,
             isize: 512,
             length: 8,
-            generation: rng.next() as u32,
+            generation: rng.bits() as u32,
         }));
         let record = rng.bytes(136);
-        let (id, blkno) = (rng.next() as u32, Daddr(rng.next()));
+        let (id, blkno) = (rng.bits() as u32, Daddr(rng.bits()));
         round_trip(&Item::Dquot(DquotItem { id, blkno, len: 8, boffset: 136 }, &record));
         round_trip(&Item::QuotaOff(QuotaOff { flags: id }));
     }
@@ -286,7 +276,7 @@ fn operations_of_the_kernel() {
 
 #[test]
 fn cores_swap_both_ways() {
-    let mut rng = Rng(5);
+    let mut rng = Rng::new(5);
     let uuid = Uuid([7; 16]);
     for bigtime in [false, true] {
         let mut core =
@@ -321,32 +311,32 @@ fn cores_swap_both_ways() {
 /// Nothing panics on what a damaged log may hold.
 #[test]
 fn random_bytes_are_refused_or_read() {
-    let mut rng = Rng(6);
+    let mut rng = Rng::new(6);
     for _ in 0..20_000 {
-        let good = match rng.below(2) {
+        let good = match rng.index(2) {
             0 => intent(&mut rng).encode(),
             _ => {
                 let mut format = BufItem::new(BufType::Agf, Daddr(1), 512);
-                format.set_chunk(rng.below(8));
+                format.set_chunk(rng.index(8));
                 vec![format.encode(), rng.bytes(128)]
             }
         };
         let mut regions = good;
-        for _ in 0..1 + rng.below(4) {
-            let at = rng.below(regions.len());
+        for _ in 0..1 + rng.index(4) {
+            let at = rng.index(regions.len());
             let region = &mut regions[at];
-            match rng.below(3) {
+            match rng.index(3) {
                 0 if !region.is_empty() => {
-                    let byte = rng.below(region.len());
-                    region[byte] = rng.next() as u8;
+                    let byte = rng.index(region.len());
+                    region[byte] = rng.bits() as u8;
                 }
-                1 => region.truncate(rng.below(region.len() + 1)),
+                1 => region.truncate(rng.index(region.len() + 1)),
                 _ => region.extend(rng.bytes(4)),
             }
         }
         let _ = Item::parse(&borrow(&regions));
-        let _ = root_to_disk(&regions[0], rng.below(400));
-        let _ = Ops::new(&regions[0], rng.next() as u32).count();
+        let _ = root_to_disk(&regions[0], rng.index(400));
+        let _ = Ops::new(&regions[0], rng.bits() as u32).count();
         let _ = InodeItem::parse(&rng.bytes(56));
     }
 }

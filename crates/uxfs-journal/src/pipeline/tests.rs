@@ -4,24 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use uxfs_oracle::Rng;
+
 use super::*;
-
-/// splitmix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
 
 /// What a simulated device may be in the midst of.
 enum Busy {
@@ -60,7 +45,7 @@ struct Sim {
 
 impl Sim {
     fn new(seed: u64) -> Self {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let options = Options {
             size_max: 1 + rng.below(2000),
             age_max: Duration::from_nanos(1 + rng.below(5000)),
@@ -172,7 +157,16 @@ impl Sim {
 
     fn step(&mut self, waiter: u64) {
         self.now = Time(self.now.0 + self.rng.below(200));
-        match self.rng.below(10) {
+        match self.rng.below(11) {
+            // The log runs short, or the engine fails in something of its own.
+            10 if self.rng.below(100) == 0 => {
+                self.failed = true;
+                self.pipe.fail(Failure("from outside".into()));
+            }
+            10 => {
+                let seq = Seq(self.rng.below(self.pipe.gathering().0 + 1));
+                self.pipe.want(self.now, seq);
+            }
             0..3 => {
                 let bytes = self.rng.below(600);
                 let seq = self.pipe.commit(self.now, bytes);

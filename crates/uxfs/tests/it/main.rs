@@ -22,6 +22,7 @@ mod recovery;
 mod resize;
 mod sharing;
 mod space;
+mod stress;
 mod threads;
 mod v4;
 mod volume;

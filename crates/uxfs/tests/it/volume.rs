@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use uxfs::disk::{FileDev, OpenMode};
+use uxfs::disk::{BlockDev, FileDev, OpenMode};
 use uxfs::format::timestamp::Timestamp;
 use uxfs::journal::JournalOptions;
 use uxfs::{Fs, OpenOptions, WritebackOptions, clock::Clock, mkfs};
+use uxfs_crash::RuledDev;
 use uxfs_oracle::Xfsprogs;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -90,7 +91,13 @@ impl Volume {
 
     pub(crate) fn open_with(&self, options: OpenOptions) -> Fs {
         let mode = if options.read_only { OpenMode::Read } else { OpenMode::Write };
-        Fs::open(Arc::new(device(&self.path, mode)), options).unwrap()
+        let dev: Arc<dyn BlockDev> = Arc::new(device(&self.path, mode));
+        // With a journal, what is written is held to the trace rules.
+        let dev = match options.journal {
+            Some(_) => Arc::new(RuledDev::new(dev)),
+            None => dev,
+        };
+        Fs::open(dev, options).unwrap()
     }
 
     pub(crate) fn open_read_only(&self) -> Fs {

@@ -1,0 +1,309 @@
+//! Trace rules: what must hold of every write and flush of a volume with a journal, checked while
+//! they are made.
+//!
+//! [`RuledDev`] goes around any device. It reads the log records that go by, knows from them what
+//! every durable checkpoint says of every object, and judges each write before it reaches the device
+//! below. It shares nothing with the engine's idea of what is durable: a write counts as written when
+//! it ends, and is safe after a flush that began after that, or if it was forced.
+//!
+//! 1. **Home.** What is written in place of metadata is what a durable checkpoint says of it, under
+//!    that checkpoint's LSN or an earlier one; or it is what lies there already.
+//! 2. **Data first.** A block that a checkpoint newly maps as written was written since it was last
+//!    free, and flushed before the record that commits the checkpoint goes down.
+//! 3. **Reuse.** Data is not written into a block that is metadata, or whose free is in a checkpoint
+//!    that is not durable; and no checkpoint maps a block that it takes from another owner.
+//! 4. **Tail.** From the tail that a record names, recovery comes to what is durable: of every object,
+//!    what is safe in place, and what the log says of it from there on, make up its last durable
+//!    state.
+//! 5. **Window.** No more of the log is written without a flush than recovery's search for the head
+//!    sees through: 2 MiB.
+//! 6. **Order.** Records follow one another without a gap, with their cycle, LSN and checksum; a
+//!    checkpoint is not begun inside another one; tails do not go back; nothing behind the last
+//!    durable tail is overwritten.
+//! 7. **Stopped.** After a write or flush of log or metadata has failed, nothing goes to the device
+//!    from the thread that was told; nor from any other once the volume's owner knows
+//!    ([`RuledDev::stopped`]).
+//!
+//! What is not checked: the superblock's counters and label, its copies, and the number of bytes of a
+//! block that were written. With file blocks that may be shared or exchanged, a block that changes
+//! hands inside one checkpoint is not an offence.
+//!
+//! A log that is dirty is not followed; the rules hold from the moment on when recovery has left it
+//! clean.
+
+mod log;
+mod model;
+mod object;
+mod space;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+
+use parking_lot::Mutex;
+use uxfs::disk::BlockDev;
+
+use model::Model;
+
+/// The rules, by their numbers above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// In place only what is durable in the log.
+    Home = 1,
+    /// Data before the commit that shows it.
+    DataFirst = 2,
+    /// No reuse before the free is durable.
+    Reuse = 3,
+    /// The tail is not past what is home.
+    Tail = 4,
+    /// The log written ahead of a flush stays within recovery's sight.
+    Window = 5,
+    /// Records in order.
+    Order = 6,
+    /// Nothing after a failure.
+    Stopped = 7,
+}
+
+/// A rule that was broken.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// Which.
+    pub rule: Rule,
+    /// Number of the event, from 1: writes and flushes counted together.
+    pub event: u64,
+    /// Byte of the device.
+    pub at: u64,
+    /// How.
+    pub problem: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rule, event, at, problem } = self;
+        let daddr = at / 512;
+        write!(f, "trace rule {} ({rule:?}), event {event}, daddr {daddr}: {problem}", *rule as u8)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// What a check says: the rule, the place, what is wrong.
+type Broken = (Rule, u64, String);
+
+/// Where the device below stands.
+#[derive(Default)]
+struct Clock {
+    /// Events that began.
+    event: u64,
+    /// Writes up to this event are safe.
+    flushed: u64,
+    /// Who was told of a failure.
+    failed: Option<ThreadId>,
+    /// Everybody knows of it.
+    stopped: bool,
+}
+
+struct State {
+    clock: Clock,
+    model: Option<Model>,
+    /// The log was written while nobody followed it.
+    log_touched: bool,
+    broken: Option<Violation>,
+    told: bool,
+}
+
+/// A device that holds whoever writes to it to the rules: what breaks one fails, and does not reach
+/// the device below. Dropped with a violation that nobody asked about, it panics.
+pub struct RuledDev {
+    inner: Arc<dyn BlockDev>,
+    /// The same, to look at it.
+    view: Arc<dyn BlockDev>,
+    state: Mutex<State>,
+}
+
+impl RuledDev {
+    /// Rules around `inner`, which holds a volume.
+    pub fn new(inner: Arc<dyn BlockDev>) -> Self {
+        let view = Arc::clone(&inner);
+        Self::seen_through(inner, view)
+    }
+
+    /// As [`RuledDev::new`], where what is there is looked at through `view`, another way to the same
+    /// bytes: `inner` may fail, or count.
+    pub fn seen_through(inner: Arc<dyn BlockDev>, view: Arc<dyn BlockDev>) -> Self {
+        let model = Model::of_clean(&*view);
+        let clock = Clock::default();
+        let state = State { clock, model, log_touched: false, broken: None, told: false };
+        Self { inner, view, state: Mutex::new(state) }
+    }
+
+    /// The first violation, if there was one.
+    pub fn violation(&self) -> Option<Violation> {
+        let mut state = self.state.lock();
+        state.told = true;
+        state.broken.clone()
+    }
+
+    /// Passes if no rule was broken.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn verdict(&self) -> Result<(), Violation> {
+        self.violation().map_or(Ok(()), Err)
+    }
+
+    /// Did a write or flush of log or metadata fail, on the device below?
+    pub fn failure(&self) -> bool {
+        self.state.lock().clock.failed.is_some()
+    }
+
+    /// The volume is known to be shut down: nothing more may be written, by any thread.
+    pub fn stopped(&self) {
+        self.state.lock().clock.stopped = true;
+    }
+
+    /// Number of checkpoints that were followed.
+    pub fn checkpoints(&self) -> u64 {
+        self.state.lock().model.as_ref().map_or(0, Model::checkpoints)
+    }
+
+    /// Begins an event, and judges it.
+    fn begin(
+        &self,
+        at: u64,
+        judge: impl FnOnce(&mut Model, &dyn BlockDev, &Clock) -> Result<(), Broken>,
+    ) -> io::Result<u64> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        if let Some(broken) = &state.broken {
+            return Err(io::Error::other(broken.to_string()));
+        }
+        state.clock.event += 1;
+        let event = state.clock.event;
+        let forbidden = state.clock.stopped
+            || state.clock.failed.is_some_and(|id| id == thread::current().id());
+        let judged = match (&mut state.model, forbidden) {
+            (_, true) => Err((Rule::Stopped, at, "after a failure".into())),
+            (Some(model), false) => judge(model, &*self.view, &state.clock),
+            (None, false) => Ok(()),
+        };
+        judged.map_err(|(rule, at, problem)| {
+            let violation = Violation { rule, event, at, problem };
+            let text = violation.to_string();
+            state.broken = Some(violation);
+            io::Error::other(text)
+        })?;
+        Ok(event)
+    }
+
+    fn write(
+        &self,
+        offset: u64,
+        data: &[u8],
+        fua: bool,
+        go: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let judge = |model: &mut Model, dev: &dyn BlockDev, clock: &Clock| {
+            model.write(dev, clock, offset, data)
+        };
+        self.give_way(offset, data);
+        let begun = self.begin(offset, judge)?;
+        let done = go();
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let ended = state.clock.event;
+        match (&mut state.model, &done) {
+            (Some(model), Ok(())) => {
+                // A flush that began meanwhile may have come too early for it.
+                model.written(data.len() as u64, begun, ended, fua, state.clock.flushed);
+            }
+            (Some(model), Err(_)) => {
+                if !model.is_data(begun) {
+                    state.clock.failed = Some(thread::current().id());
+                }
+            }
+            (None, _) => state.log_touched = true,
+        }
+        done
+    }
+
+    /// Recovery that clears what lies ahead of the head is not followed.
+    fn give_way(&self, offset: u64, data: &[u8]) {
+        let mut state = self.state.lock();
+        if state.model.as_ref().is_some_and(|model| model.is_cleared(offset, data)) {
+            state.model = None;
+        }
+    }
+
+    /// Follows a log that is clean now.
+    fn take_up(&self, state: &mut State) {
+        if state.model.is_none() && core::mem::take(&mut state.log_touched) {
+            state.model = Model::of_clean(&*self.view);
+        }
+    }
+}
+
+impl BlockDev for RuledDev {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write(offset, data, false, || self.inner.write_at(offset, data))
+    }
+
+    fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write(offset, data, false, || self.inner.write_bulk_at(offset, data))
+    }
+
+    fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write(offset, data, true, || self.inner.write_fua_at(offset, data))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let began = self.begin(0, |_, _, _| Ok(()))?;
+        let done = self.inner.flush();
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        match &done {
+            Ok(()) => {
+                // What ended before it began is safe.
+                state.clock.flushed = state.clock.flushed.max(began - 1);
+                match &mut state.model {
+                    Some(model) => model.flushed(state.clock.flushed),
+                    None => self.take_up(state),
+                }
+            }
+            Err(_) => state.clock.failed = Some(thread::current().id()),
+        }
+        done
+    }
+
+    fn discard(&self, offset: u64, len: u64) {
+        self.inner.discard(offset, len);
+    }
+
+    fn read_only(&self) -> bool {
+        self.inner.read_only()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.inner.sector_size()
+    }
+}
+
+impl Drop for RuledDev {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        if let (Some(broken), false, false) = (&state.broken, state.told, thread::panicking()) {
+            panic!("{broken}");
+        }
+    }
+}

@@ -1,0 +1,654 @@
+//! What is known of a volume from the writes that went by: objects, blocks, the log.
+//!
+//! 1. An object is known from the first item about it on. What is written elsewhere is data, unless
+//!    it carries the marks of metadata of this volume.
+//! 2. A checkpoint is taken in when the record that commits it is written, and counts as durable
+//!    when that record and all before it are safe.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use uxfs::disk::BlockDev;
+use uxfs::format::features::Incompat;
+use uxfs::format::inode::{self, InodeCore};
+use uxfs::format::log::{BufFlags, Item, RecordHeader};
+use uxfs::format::superblock::Superblock;
+use uxfs::format::verify::BufKind;
+use uxfs::format::{AgIno, AgNo, BASIC_BLOCK, Daddr, Geometry, Ino, Lsn};
+use uxfs::log::{Log, State, Transaction};
+
+use super::log::{Brought, Stream};
+use super::object::{KINDS, Kind, Mapped, Object, Patch, Said, Shown, mapped};
+use super::space::Blocks;
+use super::{Broken, Clock, Rule};
+
+/// Longest buffer.
+const BUFFER_MAX: u64 = 64 << 10;
+
+/// Place and length of an object.
+type Key = (u64, u32);
+
+/// A checkpoint that is not durable.
+struct Passing {
+    number: u64,
+    lsn: Lsn,
+    said: Vec<Key>,
+    cancelled: Vec<Key>,
+    freed: Vec<(u64, u64)>,
+}
+
+/// A write of an object in place, which is not safe.
+struct Going {
+    event: u64,
+    key: Key,
+    born: u64,
+    checkpoint: u64,
+    bytes: Box<[u8]>,
+}
+
+/// What a write that has begun is.
+enum Begun {
+    Log,
+    InPlace { homes: Vec<Going>, data: Vec<(u64, u64)> },
+}
+
+/// The volume.
+pub(super) struct Model {
+    geo: Geometry,
+    log: Stream,
+    objects: BTreeMap<Key, Object>,
+    /// Objects of which the log says something that is not home.
+    active: BTreeSet<Key>,
+    blocks: Blocks,
+    /// Blocks may change hands inside a checkpoint.
+    exchanging: bool,
+    next: u64,
+    born: u64,
+    durable: Lsn,
+    passing: VecDeque<Passing>,
+    going: Vec<Going>,
+    begun: BTreeMap<u64, Begun>,
+}
+
+fn read(dev: &dyn BlockDev, at: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    dev.read_at(at, &mut bytes).ok()?;
+    Some(bytes)
+}
+
+impl Model {
+    /// The volume on `dev`, if its log is clean.
+    pub(super) fn of_clean(dev: &dyn BlockDev) -> Option<Self> {
+        let sector = read(dev, 0, BASIC_BLOCK)?;
+        let size = Superblock::view(&sector).map(|sb| sb.sectsize.get())?;
+        let sector = read(dev, 0, usize::from(size))?;
+        let sb = Superblock::verify(&sector).ok()?;
+        if sb.is_v4() || sb.logstart.get() == 0 {
+            return None;
+        }
+        let geo = Geometry::new(sb);
+        let log = Log::new(sb).ok()?;
+        let bounds = log.find(dev).ok()?;
+        if bounds.state != State::Clean || bounds.torn.is_some() {
+            return None;
+        }
+        let start = geo.fsb_daddr(geo.log_start).bytes();
+        let length = u64::from(geo.log_blocks) << geo.block_log;
+        let mut objects = BTreeMap::new();
+        let superblock = Object {
+            kind: Kind::Buf,
+            born: 0,
+            base: sector.clone().into(),
+            said: Vec::new(),
+            known: None,
+            dying: None,
+            dead: false,
+        };
+        objects.insert((0, u32::from(size)), superblock);
+        Some(Self {
+            blocks: Blocks::new(&geo, &|at, len| read(dev, at, len))?,
+            log: Stream::new(start, length, sb.uuid, bounds.head),
+            exchanging: sb.incompat().contains(Incompat::EXCHRANGE),
+            geo,
+            objects,
+            active: BTreeSet::new(),
+            next: 1,
+            born: 1,
+            durable: bounds.head,
+            passing: VecDeque::new(),
+            going: Vec::new(),
+            begun: BTreeMap::new(),
+        })
+    }
+
+    /// Number of checkpoints that went by.
+    pub(super) fn checkpoints(&self) -> u64 {
+        self.next - 1
+    }
+
+    /// Was the write that began as this event one of data only?
+    pub(super) fn is_data(&self, begun: u64) -> bool {
+        matches!(self.begun.get(&begun), Some(Begun::InPlace { homes, .. }) if homes.is_empty())
+    }
+
+    /// Is it an empty record, with which recovery overwrites remains ahead of the log's head?
+    pub(super) fn is_cleared(&self, offset: u64, data: &[u8]) -> bool {
+        let header = data.first_chunk().and_then(RecordHeader::parse);
+        self.log.holds(offset) && header.is_some_and(|h| h.len == 0 && h.size == 0)
+    }
+
+    /// Judges a write that is about to be made.
+    pub(super) fn write(
+        &mut self,
+        dev: &dyn BlockDev,
+        clock: &Clock,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), Broken> {
+        let begun = if self.log.holds(offset) {
+            let brought = self.log.write(offset, data, self.next);
+            for one in brought.map_err(|(rule, problem)| (rule, offset, problem))? {
+                self.take_in(dev, clock.flushed, one).map_err(|(rule, p)| (rule, offset, p))?;
+            }
+            Begun::Log
+        } else {
+            self.in_place(dev, offset, data)?
+        };
+        self.begun.insert(clock.event, begun);
+        Ok(())
+    }
+
+    /// The write that began as event `begun` has ended.
+    pub(super) fn written(&mut self, len: u64, begun: u64, ended: u64, forced: bool, flushed: u64) {
+        match self.begun.remove(&begun) {
+            Some(Begun::Log) => {
+                self.log.written(len, ended, forced);
+                if forced {
+                    self.flushed(flushed);
+                }
+            }
+            Some(Begun::InPlace { homes, data }) => {
+                let event = if forced { 0 } else { ended };
+                self.going.extend(homes.into_iter().map(|going| Going { event, ..going }));
+                data.iter().for_each(|(at, len)| self.blocks.written(*at, *len, event));
+            }
+            None => {}
+        }
+    }
+
+    /// Writes up to this event are safe.
+    pub(super) fn flushed(&mut self, flushed: u64) {
+        for number in self.log.flushed(flushed) {
+            let Some(passing) = self.passing.pop_front() else { break };
+            debug_assert_eq!(passing.number, number);
+            self.durable_now(passing);
+        }
+        let (safe, going) =
+            core::mem::take(&mut self.going).into_iter().partition(|going| going.event <= flushed);
+        self.going = going;
+        for Going { key, born, checkpoint, bytes, .. } in safe {
+            if let Some(object) = self.objects.get_mut(&key).filter(|object| object.born == born) {
+                object.home(checkpoint, bytes);
+                if object.said.is_empty() {
+                    self.active.remove(&key);
+                }
+            }
+        }
+    }
+
+    fn durable_now(&mut self, passing: Passing) {
+        let number = passing.number;
+        self.durable = self.durable.max(passing.lsn);
+        for key in passing.said {
+            if let Some(object) = self.objects.get_mut(&key) {
+                for said in object.said.iter_mut().filter(|said| said.checkpoint == number) {
+                    said.durable = true;
+                }
+            }
+        }
+        for key in passing.cancelled {
+            let Some(object) = self.objects.get_mut(&key) else { continue };
+            if object.dying == Some(number) {
+                object.said.retain(|said| said.checkpoint > number);
+                object.dead = object.said.is_empty();
+                if object.dead {
+                    self.active.remove(&key);
+                }
+            }
+        }
+        self.blocks.freed_for_good(&passing.freed);
+    }
+
+    /// A record goes down.
+    fn take_in(
+        &mut self,
+        dev: &dyn BlockDev,
+        flushed: u64,
+        brought: Brought,
+    ) -> Result<(), (Rule, String)> {
+        if let Some(tail) = brought.tail {
+            for key in &self.active {
+                let Some(object) = self.objects.get(key).filter(|object| !object.dead) else {
+                    continue;
+                };
+                if !object.comes_back(|lsn| self.log.position(lsn) >= tail) {
+                    let (at, daddr) = (brought.at, key.0 / 512);
+                    let logged = object.logged(|lsn| self.log.position(lsn));
+                    let kind = object.kind;
+                    let problem = format!(
+                        "tail {tail} of the record at {at}: {kind:?} at daddr {daddr} is not home; \
+                         logged at {logged}"
+                    );
+                    return Err((Rule::Tail, problem));
+                }
+            }
+        }
+        brought.transactions.iter().try_for_each(|one| self.checkpoint(dev, flushed, one))
+    }
+
+    /// A checkpoint whose commit goes down.
+    fn checkpoint(
+        &mut self,
+        dev: &dyn BlockDev,
+        flushed: u64,
+        transaction: &Transaction,
+    ) -> Result<(), (Rule, String)> {
+        let number = self.next;
+        self.next += 1;
+        let (said, mut cancelled) =
+            self.patches(transaction).map_err(|problem| (Rule::Order, problem))?;
+        cancelled.extend(self.replaced(&said));
+        let mut before: Vec<Mapped> = Vec::new();
+        let mut after: Vec<Mapped> = Vec::new();
+        let mut groups = BTreeSet::new();
+        for key in &cancelled {
+            if let Some(object) = self.objects.get_mut(key) {
+                before.extend(mapped(object.kind, object.latest()));
+                object.dying = Some(number);
+            }
+        }
+        let mut keys = Vec::new();
+        for ((key, kind), patches) in said {
+            keys.push(key);
+            let whole = matches!(&patches[..], [Patch::Whole(_), ..]);
+            let known = self.objects.get(&key).is_some_and(|o| o.kind == kind && !o.dead);
+            if !known {
+                let base = read(dev, key.0, key.1 as usize)
+                    .ok_or_else(|| (Rule::Order, format!("item beyond the device: {key:?}")))?;
+                let born = self.born;
+                self.born += 1;
+                let base = base.into();
+                let (said, known, dying) = (Vec::new(), None, None);
+                let object = Object { kind, born, base, said, known, dying, dead: false };
+                self.objects.insert(key, object);
+            }
+            let Some(object) = self.objects.get_mut(&key) else { continue };
+            object.dying = None;
+            let mut bytes: Box<[u8]> = object.latest().into();
+            let block = self.blocks.of(key.0, 1).start;
+            let new = whole || !known && self.blocks.is_free(block);
+            let owner = |bytes: &[u8]| mapped(kind, bytes).first().map(|m| m.ino);
+            let was = (!new).then(|| (mapped(kind, &bytes), owner(&bytes)));
+            for patch in &patches {
+                patch.apply(&mut bytes, object.ino(), transaction.lsn);
+            }
+            // A block of another file's tree, once.
+            if let Some((was, old)) = was
+                && (known || old == owner(&bytes) || kind != Kind::Buf)
+            {
+                before.extend(was);
+            }
+            after.extend(mapped(kind, &bytes));
+            if kind == Kind::Buf && BufKind::identify(&bytes, &[BufKind::Agf]).is_some() {
+                groups.insert(AgNo(self.geo.daddr_ag(Daddr(key.0 / 512)).0.0));
+            }
+            if kind == Kind::Buf {
+                object.learn(&patches, &bytes);
+            }
+            let (lsn, durable) = (transaction.lsn, false);
+            object.said.push(Said { checkpoint: number, lsn, durable, patches, after: bytes });
+            self.active.insert(key);
+        }
+        self.check_mapped(flushed, before, &after, &cancelled)?;
+        let freed = self.read_groups(dev, groups)?;
+        let lsn = transaction.lsn;
+        self.passing.push_back(Passing { number, lsn, said: keys, cancelled, freed });
+        Ok(())
+    }
+
+    /// Buffers in whose place a checkpoint makes inodes: nothing needs to cancel what is overwritten.
+    fn replaced(&self, said: &Sayings) -> Vec<Key> {
+        let made = said.iter().filter_map(|((key, kind), patches)| match (kind, &patches[..]) {
+            (Kind::Inode(_), [Patch::Whole(_), ..]) => Some(key),
+            _ => None,
+        });
+        let buffers = made.flat_map(|key| {
+            self.over(key.0, 1).filter(|(_, object)| object.kind == Kind::Buf && !object.dead)
+        });
+        let mut keys: Vec<Key> = buffers.map(|(key, _)| *key).collect();
+        keys.dedup();
+        keys
+    }
+
+    /// Reads the free space of groups that changed, as it will be.
+    fn read_groups(
+        &mut self,
+        dev: &dyn BlockDev,
+        groups: BTreeSet<AgNo>,
+    ) -> Result<Vec<(u64, u64)>, (Rule, String)> {
+        let objects = &self.objects;
+        let now = |at: u64, len: usize| match objects.get(&(at, len as u32)) {
+            Some(object) => Some(object.latest().to_vec()),
+            None => read(dev, at, len),
+        };
+        let mut freed = Vec::new();
+        for ag in groups {
+            let new = self.blocks.read_group(&self.geo, ag, &now);
+            let problem = || (Rule::Order, format!("the free space of group {ag} is damaged"));
+            freed.extend(new.ok_or_else(problem)?);
+        }
+        Ok(freed)
+    }
+
+    /// Rules 2 and 3 of what a checkpoint maps.
+    fn check_mapped(
+        &self,
+        flushed: u64,
+        before: Vec<Mapped>,
+        after: &[Mapped],
+        cancelled: &[Key],
+    ) -> Result<(), (Rule, String)> {
+        let mut owners: BTreeMap<u64, (u64, Ino)> = BTreeMap::new();
+        for old in &before {
+            owners.insert(old.extent.start.0, (old.extent.len, old.ino));
+        }
+        for Mapped { extent, ino, shared } in after {
+            let same = before.iter().any(|old| old.ino == *ino && old.extent == *extent);
+            if same {
+                continue;
+            }
+            let shared = *shared || self.exchanging || self.geo.has_reflink();
+            for fsb in extent.start.0..extent.start.0 + extent.len {
+                let old =
+                    owners.range(..=fsb).next_back().filter(|(at, (len, _))| fsb - *at < *len);
+                match old {
+                    Some((_, (_, owner))) if owner == ino || shared => continue,
+                    Some((_, (_, owner))) => {
+                        let problem = format!(
+                            "inode {ino} maps block {fsb}, which inode {owner} loses in the same checkpoint"
+                        );
+                        return Err((Rule::Reuse, problem));
+                    }
+                    None => {}
+                }
+                let at = self.geo.fsb_daddr(uxfs::format::FsBlock(fsb)).bytes();
+                let taken = |key: &Key| key.0 <= at && at < key.0 + u64::from(key.1);
+                if self.is_metadata(at, false) {
+                    continue;
+                }
+                if cancelled.iter().any(taken) {
+                    let problem =
+                        format!("inode {ino} maps block {fsb}, which the same checkpoint frees");
+                    return Err((Rule::Reuse, problem));
+                }
+                self.check_data(flushed, fsb, at, *ino)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_data(&self, flushed: u64, fsb: u64, at: u64, ino: Ino) -> Result<(), (Rule, String)> {
+        let block = self.blocks.of(at, 1).start;
+        let problem = if !self.blocks.is_fresh(block) {
+            "nothing was written into it since it was free"
+        } else if !self.blocks.is_safe(block, flushed) {
+            "what was written into it is not flushed"
+        } else {
+            return Ok(());
+        };
+        Err((Rule::DataFirst, format!("inode {ino} maps block {fsb} as written, but {problem}")))
+    }
+
+    /// Is a byte part of an object that is not being freed; or one that is not durably freed?
+    fn is_metadata(&self, at: u64, dying: bool) -> bool {
+        self.over(at, 1).any(|(_, object)| object.lives() && (dying || object.dying.is_none()))
+    }
+
+    /// Objects that a range touches.
+    fn over(&self, at: u64, len: u64) -> impl Iterator<Item = (&Key, &Object)> {
+        let from = at.saturating_sub(BUFFER_MAX);
+        self.objects
+            .range((from, 0)..(at + len, 0))
+            .filter(move |(key, _)| key.0 + u64::from(key.1) > at)
+    }
+
+    /// A write outside the log, piece by piece: objects, and what lies between.
+    fn in_place(&mut self, dev: &dyn BlockDev, offset: u64, data: &[u8]) -> Result<Begun, Broken> {
+        let there = read(dev, offset, data.len())
+            .ok_or_else(|| (Rule::Order, offset, "beyond the device".into()))?;
+        let end = offset + data.len() as u64;
+        let (mut homes, mut plain) = (Vec::new(), Vec::new());
+        let mut at = offset;
+        while at < end {
+            let from = (at - offset) as usize;
+            if let Some(len) = self.object(at, &data[from..], &there[from..], &mut homes)? {
+                at += len;
+                continue;
+            }
+            let next = self.objects.range((at + 1, 0)..).next().map_or(end, |(key, _)| key.0);
+            let block = ((at >> self.geo.block_log) + 1) << self.geo.block_log;
+            let stop = end.min(next).min(block);
+            let range = from..(stop - offset) as usize;
+            if data[range.clone()] != there[range.clone()] {
+                self.unknown(at, &data[range.clone()], &there[range])?;
+            }
+            plain.push((at, stop - at));
+            at = stop;
+        }
+        plain.iter().for_each(|(at, len)| self.blocks.write(*at, *len));
+        Ok(Begun::InPlace { homes, data: plain })
+    }
+
+    /// An object at the start of what is written; its length.
+    fn object(
+        &self,
+        at: u64,
+        data: &[u8],
+        there: &[u8],
+        homes: &mut Vec<Going>,
+    ) -> Result<Option<u64>, Broken> {
+        let mut wrong = None;
+        let mut here: Vec<_> = self.objects.range((at, 0)..(at + 1, 0)).collect();
+        // What is dead may lie at the start of what lives.
+        here.sort_by_key(|(_, object)| object.dead);
+        for (key, object) in here {
+            if object.dead && wrong.is_some() {
+                break;
+            }
+            let len = key.1 as usize;
+            let (Some(bytes), Some(there)) = (data.get(..len), there.get(..len)) else { continue };
+            match object.shown(bytes, there, self.durable) {
+                // What is dead may be data by now, written again as it was.
+                Shown::Same if object.dead => {}
+                Shown::Same => return Ok(Some(key.1.into())),
+                Shown::Checkpoint(checkpoint) => {
+                    let (born, bytes) = (object.born, bytes.into());
+                    homes.push(Going { event: 0, key: *key, born, checkpoint, bytes });
+                    return Ok(Some(key.1.into()));
+                }
+                Shown::Wrong(_) if object.dead => {}
+                Shown::Wrong(problem) => {
+                    let marked = self.is_marked(at, bytes) || matches!(object.kind, Kind::Inode(_));
+                    let rule = if marked { Rule::Home } else { Rule::Reuse };
+                    let seen =
+                        object.said.iter().any(|said| said.durable) || object.said.is_empty();
+                    if seen || marked {
+                        wrong.get_or_insert((rule, at, problem));
+                    }
+                }
+            }
+        }
+        wrong.map_or(Ok(None), Err)
+    }
+
+    /// A piece of a block, at which no object starts that it could be.
+    fn unknown(&mut self, at: u64, data: &[u8], there: &[u8]) -> Result<(), Broken> {
+        if self.is_marked(at, data) {
+            // Of a directory block in pieces, one may change nothing but the marks.
+            let kind = BufKind::identify(data, &KINDS);
+            if let Some(layout) = kind.and_then(BufKind::layout) {
+                let mut old = there.to_vec();
+                for (at, len) in [(layout.crc, 4), (layout.lsn, 8)] {
+                    old[at..at + len].copy_from_slice(&data[at..at + len]);
+                }
+                if old == data {
+                    return Ok(());
+                }
+            }
+            return Err((Rule::Home, at, "metadata that no checkpoint logged".into()));
+        }
+        let len = data.len() as u64;
+        let metadata = self
+            .over(at, len)
+            .find(|(_, o)| o.lives() && o.said.iter().any(|s| s.durable) && !o.dead);
+        if let Some((key, object)) = metadata {
+            let problem = format!("data over {:?} at daddr {}", object.kind, key.0 / 512);
+            return Err((Rule::Reuse, at, problem));
+        }
+        if let Some(block) = self.blocks.pending(at, len) {
+            let problem = format!("data into block {block}, whose free is not durable");
+            return Err((Rule::Reuse, at, problem));
+        }
+        let gone: Vec<Key> =
+            self.over(at, len).filter(|(_, object)| object.dead).map(|(key, _)| *key).collect();
+        gone.iter().for_each(|key| drop(self.objects.remove(key)));
+        Ok(())
+    }
+
+    /// Does it carry the marks of this volume's metadata, other than remote values and copies of the
+    /// superblock?
+    fn is_marked(&self, at: u64, data: &[u8]) -> bool {
+        let daddr = at / BASIC_BLOCK as u64;
+        let be64 = |at: usize| {
+            data.get(at..at + 8)
+                .and_then(|raw| raw.first_chunk())
+                .map(|raw| u64::from_be_bytes(*raw))
+        };
+        if data.get(..2) == Some(&inode::MAGIC.to_be_bytes()[..]) {
+            let uuid = data.get(160..176) == Some(&self.geo.meta_uuid.0[..]);
+            return uuid && be64(152) == Some(self.ino_at(at).0);
+        }
+        let Some(kind) = BufKind::identify(data, &KINDS) else { return false };
+        let Some(layout) = kind.layout().filter(|_| kind != BufKind::Superblock) else {
+            return false;
+        };
+        data.get(layout.uuid..layout.uuid + 16) == Some(&self.geo.meta_uuid.0[..])
+            && layout.blkno.is_none_or(|field| be64(field) == Some(daddr))
+    }
+
+    fn ino_at(&self, at: u64) -> Ino {
+        let (ag, block) = self.geo.daddr_ag(Daddr(at / 512));
+        let inside = (at & u64::from(self.geo.block_size - 1)) >> self.geo.inode_log;
+        self.geo.ino(ag, AgIno(block.0 << self.geo.inopb_log | inside as u32))
+    }
+}
+
+/// What a transaction says of each object, in the order of replay.
+type Sayings = BTreeMap<(Key, Kind), Vec<Patch>>;
+
+impl Model {
+    fn patches(&self, transaction: &Transaction) -> Result<(Sayings, Vec<Key>), String> {
+        let mut first: Sayings = BTreeMap::new();
+        let mut links = Vec::new();
+        let (mut cancelled, mut cancels) = (Vec::new(), Vec::new());
+        for raw in transaction.items() {
+            match raw.parse().map_err(|e| e.to_string())? {
+                Item::Buf(format, _) if format.flags.contains(BufFlags::CANCEL) => {
+                    let (at, len) = (format.blkno.bytes(), format.bytes() as u32);
+                    let all = self.objects.range((at, 0)..(at + u64::from(len), 0));
+                    cancelled.extend(all.map(|(key, _)| *key));
+                    cancels.push((at, len));
+                }
+                Item::Buf(format, pieces) if format.flags.contains(BufFlags::INODE) => {
+                    links.push((
+                        format,
+                        pieces.iter().map(|(c, b)| (*c, b.to_vec())).collect::<Vec<_>>(),
+                    ));
+                }
+                Item::Buf(format, pieces) => {
+                    let key = (format.blkno.bytes(), format.bytes() as u32);
+                    let pieces: Vec<(usize, Box<[u8]>)> =
+                        pieces.iter().map(|(chunk, bytes)| (*chunk, Box::from(*bytes))).collect();
+                    let whole =
+                        pieces.iter().map(|(_, b)| b.len()).sum::<usize>() == format.bytes();
+                    let patch = match whole {
+                        true => Patch::Whole(
+                            pieces.iter().flat_map(|(_, b)| b.iter().copied()).collect(),
+                        ),
+                        false => Patch::Chunks(pieces),
+                    };
+                    first.entry((key, Kind::Buf)).or_default().push(patch);
+                }
+                Item::Inode { format, core, data, attr } => {
+                    let at = format.blkno.bytes() + u64::try_from(format.boffset).unwrap_or(0);
+                    let patch = Patch::Inode {
+                        core: Box::new(*core),
+                        fields: format.fields,
+                        rdev: format.rdev,
+                        data: data.map(Box::from),
+                        attr: attr.map(Box::from),
+                    };
+                    let key = (at, self.geo.inode_size);
+                    first.entry((key, Kind::Inode(format.ino))).or_default().push(patch);
+                }
+                Item::Icreate(new) => {
+                    let size = self.geo.inode_size;
+                    let start = self.geo.ag_daddr(new.ag, new.agbno).bytes();
+                    let ino = self.geo.ino(new.ag, AgIno(new.agbno.0 << self.geo.inopb_log));
+                    for index in 0..new.count {
+                        let ino = Ino(ino.0 + u64::from(index));
+                        let mut raw = vec![0; size as usize];
+                        InodeCore::encode_free(&mut raw, ino, &self.geo.meta_uuid, new.generation);
+                        let key = (start + u64::from(index * size), size);
+                        let patches = first.entry((key, Kind::Inode(ino))).or_default();
+                        // A chunk may be made twice; what is said of its inodes comes behind.
+                        let made =
+                            patches.iter().take_while(|p| matches!(p, Patch::Whole(_))).count();
+                        patches.insert(made, Patch::Whole(raw.into()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (format, pieces) in links {
+            for (chunk, bytes) in pieces {
+                let size = self.geo.inode_size as usize;
+                let logged = chunk * 128..chunk * 128 + bytes.len();
+                for index in 0..format.bytes() / size {
+                    let field = index * size + inode::NEXT_UNLINKED_OFFSET;
+                    if !logged.contains(&field) {
+                        continue;
+                    }
+                    let at = field - logged.start;
+                    let Some(next) = bytes.get(at..at + 4).and_then(|raw| raw.first_chunk()) else {
+                        continue;
+                    };
+                    let at = format.blkno.bytes() + (index * size) as u64;
+                    let key = (at, self.geo.inode_size);
+                    let kind = Kind::Inode(self.ino_at(at));
+                    first.entry((key, kind)).or_default().push(Patch::Next(*next));
+                }
+            }
+        }
+        let cluster = self.geo.cluster_blocks() << self.geo.block_log;
+        // What a checkpoint says of a buffer that it cancels itself is not replayed.
+        first.retain(|((at, len), kind), _| {
+            !cancels.iter().any(|(from, bytes)| match kind {
+                Kind::Buf => (from, bytes) == (at, len),
+                Kind::Inode(_) => {
+                    *bytes == cluster && (*from..from + u64::from(*bytes)).contains(at)
+                }
+            })
+        });
+        Ok((first, cancelled))
+    }
+}

@@ -1,0 +1,471 @@
+//! An object of the volume's metadata, a buffer or an inode: what is safe in place, and what the log
+//! says of it.
+
+use uxfs::format::btree::{LEVEL_OFFSET, LONG, NUMRECS_OFFSET, TreeKind};
+use uxfs::format::extent::{Extent, RECORD_LEN};
+use uxfs::format::inode::{self, CORE_LEN, CRC_OFFSET, Flags2, Fork, ForkFormat, InodeCore};
+use uxfs::format::log::{CHUNK, InodeFields, LOG_CORE_LEN, core_to_disk, root_to_disk};
+use uxfs::format::verify::BufKind;
+use uxfs::format::{Ino, Lsn, superblock};
+
+/// All kinds of buffer that have a place for an LSN.
+pub(super) const KINDS: [BufKind; 19] = [
+    BufKind::Superblock,
+    BufKind::Agf,
+    BufKind::Agi,
+    BufKind::Agfl,
+    BufKind::Btree(TreeKind::Bno),
+    BufKind::Btree(TreeKind::Cnt),
+    BufKind::Btree(TreeKind::Ino),
+    BufKind::Btree(TreeKind::FreeIno),
+    BufKind::Btree(TreeKind::Rmap),
+    BufKind::Btree(TreeKind::Refcount),
+    BufKind::Btree(TreeKind::Bmap),
+    BufKind::Symlink,
+    BufKind::DirBlock,
+    BufKind::DirData,
+    BufKind::DirLeaf1,
+    BufKind::DirLeafN,
+    BufKind::DirFree,
+    BufKind::DaNode,
+    BufKind::AttrLeaf,
+];
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Buf,
+    Inode(Ino),
+}
+
+/// What one item says of an object.
+pub(super) enum Patch {
+    /// Bytes at places.
+    Chunks(Vec<(usize, Box<[u8]>)>),
+    /// All of it.
+    Whole(Box<[u8]>),
+    /// Core and forks.
+    Inode {
+        core: Box<[u8; LOG_CORE_LEN]>,
+        fields: InodeFields,
+        rdev: u32,
+        data: Option<Box<[u8]>>,
+        attr: Option<Box<[u8]>>,
+    },
+    /// The next unlinked inode.
+    Next([u8; 4]),
+}
+
+impl Patch {
+    /// Changes `bytes` as replay would.
+    pub(super) fn apply(&self, bytes: &mut [u8], ino: Ino, lsn: Lsn) {
+        match self {
+            Self::Chunks(pieces) => {
+                for (chunk, piece) in pieces {
+                    let at = chunk * CHUNK;
+                    if let Some(place) = bytes.get_mut(at..at + piece.len()) {
+                        place.copy_from_slice(piece);
+                    }
+                }
+            }
+            Self::Whole(new) => bytes.copy_from_slice(new),
+            Self::Next(next) => {
+                let at = inode::NEXT_UNLINKED_OFFSET;
+                bytes[at..at + 4].copy_from_slice(next);
+            }
+            Self::Inode { core, fields, rdev, data, attr } => {
+                let Some(old) = bytes.first_chunk::<LOG_CORE_LEN>() else { return };
+                let new = core_to_disk(core, old, lsn);
+                bytes[..CORE_LEN].copy_from_slice(&new);
+                if fields.contains(InodeFields::DEV) {
+                    bytes[CORE_LEN..CORE_LEN + 4].copy_from_slice(&rdev.to_be_bytes());
+                }
+                let Ok(decoded) = InodeCore::decode_unchecked(bytes, ino) else { return };
+                let literal = bytes.len() - CORE_LEN;
+                let forks = [
+                    (Fork::Data, data, InodeFields::DBROOT),
+                    (Fork::Attr, attr, InodeFields::ABROOT),
+                ];
+                for (fork, region, root) in forks {
+                    let Some(region) = region else { continue };
+                    let range = decoded.fork_range(fork, literal);
+                    let place = &mut bytes[CORE_LEN..][range];
+                    if fields.contains(root) {
+                        if let Ok(root) = root_to_disk(region, place.len()) {
+                            place.copy_from_slice(&root);
+                        }
+                    } else {
+                        let len = region.len().min(place.len());
+                        place[..len].copy_from_slice(&region[..len]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a checkpoint says of an object.
+pub(super) struct Said {
+    /// The checkpoint's number.
+    pub(super) checkpoint: u64,
+    pub(super) lsn: Lsn,
+    pub(super) durable: bool,
+    pub(super) patches: Vec<Patch>,
+    /// The object after it.
+    pub(super) after: Box<[u8]>,
+}
+
+/// An object.
+pub(super) struct Object {
+    pub(super) kind: Kind,
+    /// Tells it from others at its place before and after.
+    pub(super) born: u64,
+    /// What is safe in place.
+    pub(super) base: Box<[u8]>,
+    pub(super) said: Vec<Said>,
+    /// Of a buffer that was made since it was last home: which chunks were logged. What the others
+    /// hold does not matter to anybody.
+    pub(super) known: Option<Vec<bool>>,
+    /// The checkpoint that frees it.
+    pub(super) dying: Option<u64>,
+    /// That is durable.
+    pub(super) dead: bool,
+}
+
+/// What a write in place shows of an object.
+pub(super) enum Shown {
+    /// Nothing but what is there.
+    Same,
+    /// What this checkpoint says.
+    Checkpoint(u64),
+    /// Something else.
+    Wrong(String),
+}
+
+impl Object {
+    pub(super) fn ino(&self) -> Ino {
+        match self.kind {
+            Kind::Inode(ino) => ino,
+            Kind::Buf => Ino(0),
+        }
+    }
+
+    /// Its state after the last checkpoint that went by.
+    pub(super) fn latest(&self) -> &[u8] {
+        self.said.last().map_or(&self.base, |said| &said.after)
+    }
+
+    /// Does a durable checkpoint say anything of it, or was it always there?
+    pub(super) fn lives(&self) -> bool {
+        !self.dead
+    }
+
+    /// What `bytes`, about to be written in its place where `there` is now, show of it. `last` is
+    /// the LSN of the last durable checkpoint.
+    pub(super) fn shown(&self, bytes: &[u8], there: &[u8], last: Lsn) -> Shown {
+        if bytes == there {
+            return Shown::Same;
+        }
+        let stamped = lsn_of(self.kind, bytes);
+        let mut wrong = None;
+        for said in self.said.iter().rev() {
+            if !self.alike(bytes, &said.after) {
+                continue;
+            }
+            if !said.durable {
+                wrong.get_or_insert_with(|| {
+                    format!("its checkpoint at {} is not durable", said.lsn)
+                });
+                continue;
+            }
+            let made = said.patches.iter().all(|patch| matches!(patch, Patch::Whole(_)));
+            let fits = match stamped {
+                None => true,
+                Some(_) if made => true,
+                // A piece of a directory block has the LSN of the last piece that changed.
+                Some((lsn, true)) => lsn >= said.lsn && lsn <= last,
+                // Transactions that go down together bear the position of the first: replay then
+                // goes over the others again, and comes to the same.
+                Some((lsn, false)) => lsn <= said.lsn,
+            };
+            if fits {
+                return Shown::Checkpoint(said.checkpoint);
+            }
+            let lsn = stamped.map_or(Lsn(0), |(lsn, _)| lsn);
+            wrong.get_or_insert_with(|| {
+                format!("it is stamped {lsn}, and was logged at {}", said.lsn)
+            });
+        }
+        // Of a chunk that was made, the inodes go home as they were made, if others are in use yet:
+        // all that the checkpoint says of them is still to come.
+        for said in self.said.iter().filter(|said| said.durable && self.kind != Kind::Buf) {
+            if let [Patch::Whole(made), _, ..] = &said.patches[..]
+                && same(self.kind, bytes, made)
+            {
+                return Shown::Checkpoint(said.checkpoint - 1);
+            }
+        }
+        let newer = stamped.is_some_and(|(lsn, _)| lsn > last && lsn.0 != u64::MAX);
+        if !newer && (same(self.kind, bytes, there) || same(self.kind, bytes, &self.base)) {
+            return Shown::Same;
+        }
+        Shown::Wrong(wrong.unwrap_or_else(|| self.difference(bytes)))
+    }
+
+    /// Are they the same where it is known what they should be?
+    fn alike(&self, a: &[u8], b: &[u8]) -> bool {
+        let Some(known) = &self.known else { return same(self.kind, a, b) };
+        let blank = |bytes: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            let unknown = bytes.chunks_mut(CHUNK).zip(known).filter(|(_, known)| !**known);
+            unknown.for_each(|(chunk, _)| chunk.fill(0));
+            bytes
+        };
+        same(self.kind, &blank(a), &blank(b))
+    }
+
+    /// Takes note of what an item of a buffer logs: if it shows a buffer that was never home, it logs
+    /// all that matters of it.
+    pub(super) fn learn(&mut self, patches: &[Patch], after: &[u8]) {
+        let [Patch::Chunks(pieces)] = patches else {
+            if let [Patch::Whole(_)] = patches {
+                self.known = None;
+            }
+            return;
+        };
+        let mut logged = vec![false; after.len().div_ceil(CHUNK)];
+        for (chunk, piece) in pieces {
+            let to = (chunk + piece.len() / CHUNK).min(logged.len());
+            logged[(*chunk).min(to)..to].fill(true);
+        }
+        let layout = BufKind::identify(after, &KINDS).and_then(BufKind::layout);
+        let new = layout.is_some_and(|layout| {
+            let lsn = layout.lsn;
+            logged.get(lsn / CHUNK) == Some(&true) && after.get(lsn..lsn + 8) == Some(&[0; 8])
+        });
+        match &mut self.known {
+            _ if new => self.known = Some(logged),
+            Some(known) => known.iter_mut().zip(logged).for_each(|(known, new)| *known |= new),
+            None => {}
+        }
+    }
+
+    fn difference(&self, bytes: &[u8]) -> String {
+        let latest = self.said.iter().rfind(|said| said.durable);
+        let (durable, lsn) = latest.map_or((&self.base, Lsn(0)), |said| (&said.after, said.lsn));
+        let differs = |at: &usize| {
+            let marks = marks(self.kind, bytes);
+            bytes[*at] != durable[*at]
+                && !marks.iter().any(|(from, len)| (*from..from + len).contains(at))
+        };
+        let first: Vec<String> = (0..bytes.len().min(durable.len()))
+            .filter(differs)
+            .take(8)
+            .map(|at| format!("{at}: {:02x} not {:02x}", bytes[at], durable[at]))
+            .collect();
+        let first = first.join(", ");
+        format!(
+            "{:?}: what it shows is in no durable checkpoint (last {lsn}; bytes {first})",
+            self.kind
+        )
+    }
+
+    /// Where durable checkpoints say something of it that is not home, for messages.
+    pub(super) fn logged(&self, position: impl Fn(Lsn) -> u64) -> String {
+        let durable = self.said.iter().filter(|said| said.durable);
+        let places: Vec<String> = durable.map(|said| position(said.lsn).to_string()).collect();
+        places.join(", ")
+    }
+
+    /// Does recovery that begins at `tail` come to its last durable state?
+    pub(super) fn comes_back(&self, tail: impl Fn(Lsn) -> bool) -> bool {
+        let Some(last) = self.said.iter().rfind(|said| said.durable) else { return true };
+        let lost = self.said.iter().any(|said| said.durable && !tail(said.lsn));
+        if !lost {
+            return true;
+        }
+        let mut bytes = self.base.clone();
+        for said in self.said.iter().filter(|said| said.durable && tail(said.lsn)) {
+            said.patches.iter().for_each(|patch| patch.apply(&mut bytes, self.ino(), said.lsn));
+        }
+        self.alike(&bytes, &last.after)
+    }
+
+    /// What was written in place is safe: `bytes`, which show `checkpoint`.
+    pub(super) fn home(&mut self, checkpoint: u64, bytes: Box<[u8]>) {
+        self.base = bytes;
+        self.said.retain(|said| said.checkpoint > checkpoint);
+        self.known = None;
+        let mut now = self.base.clone();
+        let ino = self.ino();
+        for said in &mut self.said {
+            said.patches.iter().for_each(|patch| patch.apply(&mut now, ino, said.lsn));
+            said.after = now.clone();
+        }
+    }
+}
+
+/// The LSN that a buffer or inode carries, and whether it may be a piece of something larger.
+fn lsn_of(kind: Kind, bytes: &[u8]) -> Option<(Lsn, bool)> {
+    let (at, piece) = match kind {
+        Kind::Inode(_) => (inode::LSN_OFFSET, false),
+        Kind::Buf => {
+            let kind = BufKind::identify(bytes, &KINDS)?;
+            if kind == BufKind::Superblock {
+                return None;
+            }
+            let dir = matches!(
+                kind,
+                BufKind::DirBlock
+                    | BufKind::DirData
+                    | BufKind::DirFree
+                    | BufKind::DirLeaf1
+                    | BufKind::DirLeafN
+                    | BufKind::DaNode
+            );
+            (kind.layout()?.lsn, dir)
+        }
+    };
+    let raw = bytes.get(at..at + 8)?.first_chunk()?;
+    Some((Lsn(u64::from_be_bytes(*raw)), piece))
+}
+
+/// Where checksum and LSN lie, in this order.
+fn marks(kind: Kind, bytes: &[u8]) -> [(usize, usize); 2] {
+    let (crc, lsn) = match kind {
+        Kind::Inode(_) => (CRC_OFFSET, inode::LSN_OFFSET),
+        Kind::Buf => {
+            let layout = BufKind::identify(bytes, &KINDS).and_then(BufKind::layout);
+            layout.map_or((0, 0), |layout| (layout.crc, layout.lsn))
+        }
+    };
+    if crc <= lsn { [(crc, 4), (lsn, 8)] } else { [(lsn, 8), (crc, 4)] }
+}
+
+/// Are they the same, but for checksum and LSN?
+fn same(kind: Kind, a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    match kind {
+        Kind::Inode(ino) => same_inode(ino, a, b),
+        Kind::Buf => {
+            let known = BufKind::identify(a, &KINDS);
+            if known == Some(BufKind::Superblock) {
+                let (a, b) = (superblock_rules(a), superblock_rules(b));
+                return a == b;
+            }
+            match known {
+                Some(_) => same_but(a, b, &marks(kind, a)),
+                None => a == b,
+            }
+        }
+    }
+}
+
+fn same_but(a: &[u8], b: &[u8], skip: &[(usize, usize)]) -> bool {
+    let mut at = 0;
+    for (from, len) in skip {
+        if a.get(at..*from) != b.get(at..*from) {
+            return false;
+        }
+        at = from + len;
+    }
+    a.get(at..) == b.get(at..)
+}
+
+/// The superblock's first part without counters, label, checksum and LSN.
+fn superblock_rules(sector: &[u8]) -> Vec<u8> {
+    let mut out = sector[..sector.len().min(264)].to_vec();
+    for (at, len) in [(108, 12), (128, 32), (superblock::CRC_OFFSET, 4), (240, 8)] {
+        if let Some(place) = out.get_mut(at..at + len) {
+            place.fill(0);
+        }
+    }
+    out
+}
+
+fn same_inode(ino: Ino, a: &[u8], b: &[u8]) -> bool {
+    let skip = marks(Kind::Inode(ino), a);
+    if a.len() < CORE_LEN || !same_but(&a[..CORE_LEN], &b[..CORE_LEN], &skip) {
+        return false;
+    }
+    let Ok(core) = InodeCore::decode_unchecked(a, ino) else {
+        return a[CORE_LEN..] == b[CORE_LEN..];
+    };
+    if core.mode == 0 {
+        return true;
+    }
+    [Fork::Data, Fork::Attr].into_iter().all(|fork| used(&core, fork, a) == used(&core, fork, b))
+}
+
+/// What of a fork means anything.
+fn used(core: &InodeCore, fork: Fork, raw: &[u8]) -> Vec<u8> {
+    if fork == Fork::Attr && core.forkoff == 0 {
+        return Vec::new();
+    }
+    let range = core.fork_range(fork, raw.len() - CORE_LEN);
+    let bytes = &raw[CORE_LEN..][range];
+    let first = |len: usize| bytes[..len.min(bytes.len())].to_vec();
+    match core.fork_format(fork) {
+        ForkFormat::Dev => first(4),
+        ForkFormat::Local if fork == Fork::Data => first(core.size as usize),
+        ForkFormat::Local => first(usize::from(u16::from_be_bytes([bytes[0], bytes[1]]))),
+        ForkFormat::Extents => first(core.fork_extents(fork) as usize * RECORD_LEN),
+        ForkFormat::Btree => {
+            let count = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
+            let most = (bytes.len() - 4) / 16;
+            let count = count.min(most);
+            let pointers = 4 + 8 * most;
+            [&bytes[..4 + 8 * count], &bytes[pointers..pointers + 8 * count]].concat()
+        }
+    }
+}
+
+/// Blocks that a state of an object maps, and for whom.
+#[derive(Clone, Debug)]
+pub(super) struct Mapped {
+    pub(super) extent: Extent,
+    pub(super) ino: Ino,
+    pub(super) shared: bool,
+}
+
+/// What an object's state maps as written.
+pub(super) fn mapped(kind: Kind, bytes: &[u8]) -> Vec<Mapped> {
+    let unpack = |raw: &[u8]| raw.first_chunk::<RECORD_LEN>().map(Extent::unpack);
+    match kind {
+        Kind::Inode(ino) => {
+            if bytes[..2] != inode::MAGIC.to_be_bytes() {
+                return Vec::new();
+            }
+            let Ok(core) = InodeCore::decode_unchecked(bytes, ino) else { return Vec::new() };
+            if core.mode == 0 {
+                return Vec::new();
+            }
+            let shared = core.flags2.contains(Flags2::REFLINK);
+            let forks = [Fork::Data, Fork::Attr].into_iter();
+            let forks = forks.filter(|fork| core.fork_format(*fork) == ForkFormat::Extents);
+            let extents = forks.flat_map(|fork| {
+                used(&core, fork, bytes)
+                    .chunks_exact(RECORD_LEN)
+                    .filter_map(unpack)
+                    .collect::<Vec<_>>()
+            });
+            let written = extents.filter(|extent| !extent.unwritten);
+            written.map(|extent| Mapped { extent, ino, shared }).collect()
+        }
+        Kind::Buf => {
+            let leaf = BufKind::identify(bytes, &[BufKind::Btree(TreeKind::Bmap)]).is_some()
+                && bytes[LEVEL_OFFSET..LEVEL_OFFSET + 2] == [0, 0];
+            if !leaf {
+                return Vec::new();
+            }
+            let count =
+                usize::from(u16::from_be_bytes([bytes[NUMRECS_OFFSET], bytes[NUMRECS_OFFSET + 1]]));
+            let owner = bytes[LONG.owner..].first_chunk().map_or(0, |raw| u64::from_be_bytes(*raw));
+            let records = bytes[LONG.len..].chunks_exact(RECORD_LEN).take(count).filter_map(unpack);
+            let written = records.filter(|extent| !extent.unwritten);
+            written.map(|extent| Mapped { extent, ino: Ino(owner), shared: false }).collect()
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! Good traces pass; each broken in the way a rule forbids is caught, by that rule.
+
+use std::sync::Arc;
+
+use uxfs::disk::BlockDev;
+use uxfs::format::log::{MAGIC, RecordHeader, checksum};
+use uxfs::journal::JournalOptions;
+use uxfs::{Fs, NewInode, OpenOptions, XattrMode, mkfs};
+
+use super::{Rule, RuledDev, Violation};
+use crate::fail::{Call, FailDev, Fault};
+use crate::pages::Pages;
+use crate::record::{Event, RecordDev};
+
+const VOLUME: u64 = 48 << 20;
+
+fn make(line: &str) -> Pages {
+    let mut options = mkfs::Options::default();
+    options.unsupported = true;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    for pair in words.chunks(2) {
+        options.apply(pair[0].chars().nth(1).unwrap(), pair[1]).unwrap();
+    }
+    let layout = mkfs::Layout::new(&options, VOLUME).unwrap();
+    let disk = Pages::new(VOLUME);
+    mkfs::write(&layout, &disk, &mkfs::WriteOptions::default()).unwrap();
+    disk
+}
+
+fn options(size_max: u64) -> OpenOptions {
+    let mut options = OpenOptions::default();
+    options.seed = Some(7);
+    let mut journal = JournalOptions::default();
+    journal.pipeline.size_max = size_max;
+    options.journal = Some(journal);
+    options
+}
+
+/// Files made, written, given attributes, renamed and removed, several times round the log.
+fn work(fs: &Fs, rounds: u64) {
+    for round in 0..rounds {
+        let dir =
+            fs.create(fs.root(), format!("d{round}").as_bytes(), &NewInode::dir(0o755)).unwrap();
+        for number in 0..40u64 {
+            let name = format!("file {number} with a name of some length").into_bytes();
+            let ino = fs.create(dir, &name, &NewInode::file(0o644)).unwrap();
+            fs.write_at(ino, 0, &vec![number as u8 + 1; 5000 * (number as usize % 4)]).unwrap();
+            if number % 8 == 0 {
+                fs.set_xattr(ino, b"user.a", &[3; 3000], XattrMode::Any).unwrap();
+            }
+            if number % 3 == 0 {
+                fs.unlink(dir, &name).unwrap();
+            }
+        }
+        if round % 4 == 3 {
+            fs.sync().unwrap();
+        }
+        if round > 2 && round % 2 == 0 {
+            let old = format!("d{}", round - 2).into_bytes();
+            let dir = fs.lookup(fs.root(), &old).unwrap();
+            for number in 0..40u64 {
+                let name = format!("file {number} with a name of some length").into_bytes();
+                let _there = fs.unlink(dir, &name);
+            }
+            fs.rmdir(fs.root(), &old).unwrap();
+        }
+    }
+}
+
+/// A good trace: the disk before, and what went to it.
+fn trace(line: &str, size_max: u64, rounds: u64) -> (Pages, Vec<Event>) {
+    let before = make(line);
+    let dev = Arc::new(RecordDev::new(before.clone()));
+    let ruled = Arc::new(RuledDev::new(Arc::<RecordDev>::clone(&dev)));
+    let fs = Fs::open(Arc::<RuledDev>::clone(&ruled), options(size_max)).unwrap();
+    work(&fs, rounds);
+    fs.close().unwrap();
+    ruled.verdict().unwrap();
+    assert!(ruled.checkpoints() > 2, "{} checkpoints", ruled.checkpoints());
+    (before, dev.take())
+}
+
+/// What the rules say of a trace.
+fn judge(before: &Pages, events: &[Event]) -> Option<Violation> {
+    let ruled = RuledDev::new(Arc::new(before.clone()));
+    for event in events {
+        let done = match event {
+            Event::Write { offset, data } => ruled.write_at(*offset, data),
+            Event::Flush => ruled.flush(),
+            _ => Ok(()),
+        };
+        if done.is_err() {
+            break;
+        }
+    }
+    ruled.violation()
+}
+
+struct Logged {
+    start: u64,
+    end: u64,
+}
+
+fn logged(before: &Pages) -> Logged {
+    let fs = Fs::open(Arc::new(before.clone()), OpenOptions::read_only()).unwrap();
+    let start = fs.geo.fsb_daddr(fs.geo.log_start).bytes();
+    Logged { start, end: start + (u64::from(fs.geo.log_blocks) << fs.geo.block_log) }
+}
+
+impl Logged {
+    fn is_log(&self, event: &Event) -> bool {
+        matches!(event, Event::Write { offset, .. } if (self.start..self.end).contains(offset))
+    }
+
+    fn header(&self, event: &Event) -> Option<RecordHeader> {
+        match event {
+            Event::Write { data, .. } if self.is_log(event) => {
+                RecordHeader::parse(data.first_chunk()?)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Changes the header of the record that a write begins with, and makes its checksum right.
+fn edit(event: &mut Event, change: impl Fn(&mut RecordHeader)) {
+    let Event::Write { data, .. } = event else { panic!("no write") };
+    let mut bytes = data.to_vec();
+    let mut header = RecordHeader::parse(bytes.first_chunk().unwrap()).unwrap();
+    change(&mut header);
+    let head = header.header_blocks() as usize * 512;
+    header.put(bytes.first_chunk_mut().unwrap());
+    let (headers, rest) = bytes.split_at(head);
+    let crc = checksum(headers, &rest[..header.len as usize]);
+    bytes[32..36].copy_from_slice(&crc.to_le_bytes());
+    *data = bytes.into();
+}
+
+/// Tries a way of breaking at every place where it can be done; all that were caught by `rule`, all
+/// that were tried. Anything else it may not be caught by.
+fn broken(
+    rule: Rule,
+    trace: &(Pages, Vec<Event>),
+    mut at_each: impl FnMut(usize, &[Event], &Logged) -> Option<Vec<Event>>,
+) -> (usize, usize) {
+    let log = logged(&trace.0);
+    let (mut caught, mut tried) = (0, 0);
+    for at in 0..trace.1.len() {
+        let Some(events) = at_each(at, &trace.1, &log) else { continue };
+        if tried == 40 {
+            break;
+        }
+        tried += 1;
+        match judge(&trace.0, &events) {
+            Some(found) if found.rule == rule => caught += 1,
+            // What is missing in the log may be seen at home first.
+            Some(found) if rule == Rule::Order && found.rule == Rule::Home => caught += 1,
+            Some(other) => panic!("at event {at}, {rule:?} was broken: {other}"),
+            None => {}
+        }
+    }
+    (caught, tried)
+}
+
+#[test]
+fn good_traces_pass() {
+    for line in [
+        "-l size=6m",
+        "-b size=1k -l size=6m",
+        "-m rmapbt=1 -n size=8k -i size=1024 -l size=16m",
+        "-s size=4096 -b size=4k -m reflink=0,finobt=0,inobtcount=0 -l size=16m",
+    ] {
+        for size_max in [4 << 10, 256 << 10] {
+            println!("{line}, checkpoints of {size_max} bytes");
+            let (before, events) = trace(line, size_max, 12);
+            assert!(judge(&before, &events).is_none(), "{line}");
+        }
+    }
+}
+
+/// Rule 1: a write in place is moved before the checkpoint that covers it; a byte is changed that was
+/// not logged; an LSN is another one's.
+#[test]
+fn writes_in_place_before_their_time() {
+    let trace = trace("-m reflink=0 -l size=6m", 16 << 10, 14);
+    let magics: [(&[u8], usize); 6] = [
+        (b"XAGF", 208),
+        (b"XAGI", 320),
+        (b"AB3B", 24),
+        (b"AB3C", 24),
+        (b"IAB3", 24),
+        (b"XDB3", 16),
+    ];
+    let in_place = |events: &[Event], at: usize, log: &Logged| match &events[at] {
+        Event::Write { data, .. } if !log.is_log(&events[at]) => {
+            let (_, lsn) = magics.iter().find(|(magic, _)| data.starts_with(magic))?;
+            Some(u64::from_be_bytes(*data[*lsn..].first_chunk()?))
+        }
+        _ => None,
+    };
+    // Right behind the record that logs it, before the flush.
+    let (caught, tried) = broken(Rule::Home, &trace, |at, events, log| {
+        let lsn = in_place(events, at, log)?;
+        let to = events.iter().position(|e| log.header(e).is_some_and(|h| h.lsn.0 == lsn))?;
+        let mut events = events.to_vec();
+        let early = events.remove(at);
+        events.insert(to + 1, early);
+        Some(events)
+    });
+    assert!(caught > 0 && caught == tried, "{caught} of {tried}");
+    let (caught, tried) = broken(Rule::Home, &trace, |at, events, log| {
+        in_place(events, at, log)?;
+        let mut events = events.to_vec();
+        let Event::Write { data, .. } = &mut events[at] else { return None };
+        let mut bytes = data.to_vec();
+        bytes[60] ^= 1;
+        *data = bytes.into();
+        Some(events)
+    });
+    assert!(caught > 0 && caught == tried, "{caught} of {tried}");
+}
+
+/// Rule 2: the flush before a checkpoint whose data was just written is left out; or the data is not
+/// written at all; or after.
+#[test]
+fn data_after_its_commit() {
+    let trace = trace("-m reflink=0 -l size=6m", 16 << 10, 8);
+    let is_data = |event: &Event, log: &Logged| match event {
+        Event::Write { data, .. } if !log.is_log(event) => {
+            data.len() >= 4096 && data[0] != 0 && data[..4096].iter().all(|b| *b == data[0])
+        }
+        _ => false,
+    };
+    let mut lost = 0;
+    let mut tried = 0;
+    let log = logged(&trace.0);
+    for at in 0..trace.1.len() {
+        if !is_data(&trace.1[at], &log) || tried > 40 {
+            continue;
+        }
+        tried += 1;
+        let mut events = trace.1.clone();
+        events.remove(at);
+        // Nobody minds if the file was removed before any checkpoint saw it.
+        if let Some(found) = judge(&trace.0, &events) {
+            assert_eq!(found.rule, Rule::DataFirst, "{found}");
+            lost += 1;
+        }
+    }
+    assert!(lost > 10 && lost * 2 > tried, "{lost} of {tried}");
+    // The flush between data and record.
+    let (caught, tried) = broken(Rule::DataFirst, &trace, |at, events, log| {
+        let flush = matches!(events[at], Event::Flush);
+        let data = at > 0 && is_data(&events[at - 1], log);
+        if !flush || !data || !log.is_log(events.get(at + 1)?) {
+            return None;
+        }
+        let mut events = events.to_vec();
+        events.remove(at);
+        Some(events)
+    });
+    assert!(caught > 0 && caught == tried, "{caught} of {tried}");
+}
+
+/// Rule 3: data goes over metadata that lives.
+#[test]
+fn data_over_metadata() {
+    let trace = trace("-m reflink=0 -l size=6m", 16 << 10, 6);
+    let mut metadata = None;
+    let (caught, tried) = broken(Rule::Reuse, &trace, |at, events, log| {
+        if let Event::Write { offset, data } = &events[at]
+            && !log.is_log(&events[at])
+            && data.starts_with(b"XAGF")
+        {
+            metadata = Some(*offset);
+        }
+        let over = metadata.filter(|_| at % 16 == 0)?;
+        let mut events = events.to_vec();
+        let data = vec![0x55; 4096].into();
+        events.insert(at + 1, Event::Write { offset: over, data });
+        Some(events)
+    });
+    assert!(caught > 0, "{caught} of {tried}");
+}
+
+/// Rule 3: data goes into blocks of a file between the record that frees them and the flush that
+/// makes that durable.
+#[test]
+fn data_into_blocks_that_are_not_free_yet() {
+    let trace = trace("-m reflink=0 -l size=6m", 16 << 10, 8);
+    let (before, events) = &trace;
+    let log = logged(before);
+    let mut files = Vec::new();
+    let mut caught = 0;
+    for at in 0..events.len() {
+        if let Event::Write { offset, data } = &events[at]
+            && data.len() >= 4096
+            && data[..4096].iter().all(|byte| *byte == data[0])
+        {
+            files.push(*offset);
+        }
+        let gap = log.is_log(&events[at]) && matches!(events.get(at + 1), Some(Event::Flush));
+        if !gap || files.len() < 120 || caught > 4 {
+            continue;
+        }
+        // What the third round and later take away is older.
+        for offset in files.iter().rev().skip(60).take(60).step_by(3) {
+            let mut events = events.to_vec();
+            let data = vec![0x55; 4096].into();
+            events.insert(at + 1, Event::Write { offset: *offset, data });
+            if let Some(found) = judge(before, &events) {
+                // What is written over a living file's data is not flushed.
+                assert!(matches!(found.rule, Rule::Reuse | Rule::DataFirst), "{found}");
+                caught += usize::from(found.rule == Rule::Reuse);
+            }
+        }
+    }
+    assert!(caught > 4, "{caught}");
+}
+
+/// Rule 7: nothing goes down behind a failure.
+#[test]
+fn writes_behind_a_failure() {
+    let (before, events) = trace("-m reflink=0 -l size=6m", 16 << 10, 4);
+    let log = logged(&before);
+    let record = events.iter().position(|event| log.is_log(event)).unwrap();
+    let writes =
+        events[..record].iter().filter(|event| matches!(event, Event::Write { .. })).count();
+    let failing = FailDev::new(Arc::new(before.clone()), Fault::once(Call::Write, writes as u64));
+    let ruled = RuledDev::new(Arc::new(failing));
+    let mut failed = false;
+    for event in &events {
+        let done = match event {
+            Event::Write { offset, data } => ruled.write_at(*offset, data),
+            Event::Flush => ruled.flush(),
+            _ => continue,
+        };
+        if failed {
+            assert_eq!(ruled.violation().unwrap().rule, Rule::Stopped);
+            return;
+        }
+        failed = done.is_err();
+    }
+    panic!("no write failed");
+}
+
+/// Rule 4: a header's tail is pushed on, to its own record; and a write that brings something home
+/// is left out.
+#[test]
+fn tails_that_are_too_far() {
+    let trace = trace("-m reflink=0 -l size=6m", 16 << 10, 14);
+    let (caught, tried) = broken(Rule::Tail, &trace, |at, events, log| {
+        let header = log.header(&events[at])?;
+        if header.num_ops == 1 || header.tail_lsn == header.lsn {
+            return None;
+        }
+        let mut events = events.to_vec();
+        edit(&mut events[at], |header| header.tail_lsn = header.lsn);
+        Some(events)
+    });
+    assert!(caught > 0 && caught == tried, "{caught} of {tried}");
+    let mut homes = 0;
+    let (caught, tried) = broken(Rule::Tail, &trace, |at, events, log| {
+        match &events[at] {
+            Event::Write { data, .. } if !log.is_log(&events[at]) && data.starts_with(b"IN") => {
+                homes += 1;
+            }
+            _ => return None,
+        }
+        let mut events = events.to_vec();
+        events.remove(at);
+        Some(events)
+    });
+    assert!(caught > 0, "{caught} of {tried}");
+    // What went home is not flushed before the next record, whose tail lies behind it.
+    let trace = many_files("-m reflink=0 -l size=6m", 16 << 10);
+    let (caught, tried) = broken(Rule::Tail, &trace, |at, events, log| {
+        let place = |event: &Event| matches!(event, Event::Write { .. }) && !log.is_log(event);
+        if !place(&events[at]) || !matches!(events.get(at + 1)?, Event::Flush) {
+            return None;
+        }
+        let next = at + events[at..].iter().position(|event| log.is_log(event))?;
+        let kept =
+            |(n, event): &(usize, &Event)| !matches!(event, Event::Flush if (at..next).contains(n));
+        Some(events.iter().enumerate().filter(kept).map(|(_, event)| event.clone()).collect())
+    });
+    assert!(caught > 0, "{caught} of {tried}");
+}
+
+/// A trace of nothing but files made.
+fn many_files(line: &str, size_max: u64) -> (Pages, Vec<Event>) {
+    let before = make(line);
+    let dev = Arc::new(RecordDev::new(before.clone()));
+    let fs = Fs::open(Arc::<RecordDev>::clone(&dev), options(size_max)).unwrap();
+    for number in 0..16_000 {
+        let name = format!("a file with quite a long name, number {number}");
+        fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o600)).unwrap();
+    }
+    fs.sync().unwrap();
+    let events = dev.take();
+    assert!(judge(&before, &events).is_none());
+    (before, events)
+}
+
+/// Rule 5: all flushes are left out.
+#[test]
+fn a_log_without_flushes() {
+    let (before, events) = many_files("-m reflink=0 -l size=16m", 4 << 20);
+    let events: Vec<Event> =
+        events.into_iter().filter(|event| !matches!(event, Event::Flush)).collect();
+    assert_eq!(judge(&before, &events).unwrap().rule, Rule::Window);
+}
+
+/// Rule 6: a record is left out, or comes twice, or is damaged, or says another place.
+#[test]
+fn records_out_of_order() {
+    let trace = trace("-m reflink=0 -l size=6m", 16 << 10, 6);
+    type Way = fn(&mut Vec<Event>, usize);
+    let ways: [Way; 4] = [
+        |events, at| drop(events.remove(at)),
+        |events, at| events.insert(at, events[at].clone()),
+        |events, at| {
+            let Event::Write { data, .. } = &mut events[at] else { return };
+            let mut bytes = data.to_vec();
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            *data = bytes.into();
+        },
+        |events, at| edit(&mut events[at], |header| header.cycle += 1),
+    ];
+    for (number, way) in ways.iter().enumerate() {
+        let (caught, tried) = broken(Rule::Order, &trace, |at, events, log| {
+            log.header(&events[at])?;
+            let later = events[at + 1..].iter().any(|event| log.is_log(event));
+            if !later {
+                return None;
+            }
+            let mut events = events.to_vec();
+            way(&mut events, at);
+            Some(events)
+        });
+        assert!(caught > 0 && caught == tried, "way {number}: {caught} of {tried}");
+    }
+    assert_eq!(MAGIC.to_be_bytes(), [0xfe, 0xed, 0xba, 0xbe]);
+}

@@ -1,0 +1,86 @@
+//! Who drives: there is work that one thread at a time can carry out, and there are threads that wait
+//! for what comes of it. Whoever has to wait and finds nobody driving drives itself, until it has what
+//! it wants; the others sleep, and one of them takes over when it leaves.
+//!
+//! 1. Driving is tried for under the state's lock, and who leaves tells the others under it, after
+//!    letting go of the driver's: so whoever failed to become the driver is told when that ends.
+//! 2. Everybody is told, not one: the one may have what it wants, and not take over.
+//! 3. Who sleeps looks again when told: at what it waits for first, then for the driver's place.
+//! 4. No lock but the driver's is held while driving.
+//!
+//! What locks and sleeping are is the caller's affair ([`Room`]): the engine's in production, those of
+//! a scheduler that tries interleavings in this module's tests.
+
+use core::ops::{Deref, DerefMut};
+
+/// What those who wait and the one who drives share.
+pub trait Room {
+    /// What tells how far things are.
+    type State;
+    /// What only the driver needs.
+    type Driver;
+    /// The state, locked.
+    type StateGuard<'a>: Deref<Target = Self::State>
+    where
+        Self: 'a;
+    /// The driver's place, taken.
+    type DriverGuard<'a>: DerefMut<Target = Self::Driver>
+    where
+        Self: 'a;
+
+    /// Locks the state.
+    fn state(&self) -> Self::StateGuard<'_>;
+    /// Takes the driver's place, if nobody has it.
+    fn try_drive(&self) -> Option<Self::DriverGuard<'_>>;
+    /// Lets go of the state and sleeps, in one step, until told; then locks it again.
+    fn sleep<'a>(&'a self, state: Self::StateGuard<'a>) -> Self::StateGuard<'a>;
+    /// Wakes all who sleep.
+    fn tell(&self);
+}
+
+/// Waits until `done` has an outcome, driving if nobody else does. `drive` goes on until it may be
+/// there, or nothing is left to do.
+///
+/// # Errors
+/// What driving comes to.
+pub fn wait_for<R: Room, T, E>(
+    room: &R,
+    done: impl Fn(&R::State) -> Option<T>,
+    mut drive: impl FnMut(&mut R::Driver) -> Result<(), E>,
+) -> Result<T, E> {
+    let mut state = room.state();
+    loop {
+        if let Some(outcome) = done(&state) {
+            return Ok(outcome);
+        }
+        let Some(mut driver) = room.try_drive() else {
+            state = room.sleep(state);
+            continue;
+        };
+        drop(state);
+        let driven = drive(&mut driver);
+        drop(driver);
+        state = room.state();
+        room.tell();
+        driven?;
+    }
+}
+
+/// Drives, if nobody else does.
+///
+/// # Errors
+/// What driving comes to.
+pub fn drive_on<R: Room, E>(
+    room: &R,
+    drive: impl FnOnce(&mut R::Driver) -> Result<(), E>,
+) -> Result<(), E> {
+    let Some(mut driver) = room.try_drive() else { return Ok(()) };
+    let driven = drive(&mut driver);
+    drop(driver);
+    let _state = room.state();
+    room.tell();
+    driven
+}
+
+#[cfg(test)]
+mod tests;

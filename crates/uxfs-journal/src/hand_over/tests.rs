@@ -1,0 +1,336 @@
+//! The hand-over with the real pipeline, under a scheduler that tries interleavings: nobody sleeps for
+//! good, nobody is forgotten, one drives at a time, and who is told of success can rely on it. Then the
+//! same with a hand-over that breaks one of its rules: each is found.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use shuttle::rand::Rng;
+use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
+use shuttle::{check_pct, check_random, thread};
+
+use super::*;
+use crate::{Action, Failure, Need, Options, Pipeline, Seq, Time};
+
+const THREADS: usize = 3;
+const STEPS: usize = 4;
+
+/// Who is told: a thread that looks for itself, or a call with its number.
+type Waiter = Option<usize>;
+
+struct State {
+    pipeline: Pipeline<Waiter>,
+    /// Written to the device, and safe there.
+    written: u64,
+    safe: u64,
+    /// How often each call was told of success, of failure.
+    told: Vec<(u32, u32)>,
+    failed: bool,
+}
+
+#[derive(Default)]
+struct Driver {
+    inside: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    told: Condvar,
+    driver: Mutex<Driver>,
+}
+
+impl Room for Shared {
+    type State = State;
+    type Driver = Driver;
+    type StateGuard<'a> = MutexGuard<'a, State>;
+    type DriverGuard<'a> = MutexGuard<'a, Driver>;
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics")
+    }
+
+    fn try_drive(&self) -> Option<MutexGuard<'_, Driver>> {
+        self.driver.try_lock().ok()
+    }
+
+    fn sleep<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.told.wait(state).expect("no thread panics")
+    }
+
+    fn tell(&self) {
+        self.told.notify_all();
+    }
+}
+
+/// How the hand-over is done: right, or with one of its rules broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Right,
+    /// Driving is tried for without the state's lock.
+    TriedOutside,
+    /// Who leaves tells nobody.
+    Untold,
+    /// Who leaves tells one.
+    OneTold,
+    /// Who leaves tells the others while it still has the driver's place.
+    ToldTooEarly,
+    /// Who was told believes it.
+    Believes,
+    /// Everybody drives.
+    AllDrive,
+    /// Who leaves for a failure tells nobody.
+    FailsInSilence,
+}
+
+impl Way {
+    fn wait<T>(
+        self,
+        room: &Shared,
+        done: impl Fn(&State) -> Option<T>,
+        mut drive: impl FnMut(&mut Driver) -> Result<(), Failure>,
+    ) -> Result<Option<T>, Failure> {
+        if self == Self::Right {
+            return wait_for(room, done, drive).map(Some);
+        }
+        let mut state = room.state();
+        loop {
+            if let Some(outcome) = done(&state) {
+                return Ok(Some(outcome));
+            }
+            if self == Self::AllDrive {
+                drop(state);
+                let mut inside = Driver { inside: room.driver.try_lock().is_err() };
+                drive(&mut inside)?;
+                state = room.state();
+                continue;
+            }
+            let tried = match self {
+                Self::TriedOutside => {
+                    drop(state);
+                    let tried = room.try_drive();
+                    state = room.state();
+                    tried
+                }
+                _ => room.try_drive(),
+            };
+            let Some(mut driver) = tried else {
+                state = room.sleep(state);
+                if self == Self::Believes {
+                    return Ok(None);
+                }
+                continue;
+            };
+            drop(state);
+            let driven = drive(&mut driver);
+            if self == Self::ToldTooEarly {
+                room.tell();
+            }
+            drop(driver);
+            state = room.state();
+            match self {
+                Self::Untold | Self::ToldTooEarly => {}
+                Self::FailsInSilence if driven.is_err() => {}
+                Self::OneTold => room.told.notify_one(),
+                _ => room.tell(),
+            }
+            driven?;
+        }
+    }
+}
+
+fn now() -> Time {
+    Time(0)
+}
+
+/// Carries out actions, as the engine's driver does, on a device of which one call in `fails` fails.
+fn drive(
+    room: &Shared,
+    driver: &mut Driver,
+    fails: u32,
+    enough: impl Fn(&State) -> bool,
+) -> Result<(), Failure> {
+    assert!(!core::mem::replace(&mut driver.inside, true), "two drive at once");
+    let done = drive_alone(room, fails, enough);
+    driver.inside = false;
+    done
+}
+
+fn drive_alone(room: &Shared, fails: u32, enough: impl Fn(&State) -> bool) -> Result<(), Failure> {
+    loop {
+        let action = {
+            let mut state = room.state();
+            if enough(&state) {
+                return Ok(());
+            }
+            state.pipeline.next_action()
+        };
+        let Some(action) = action else { return Ok(()) };
+        let fail = fails > 0 && shuttle::rand::thread_rng().gen_range(0..fails) == 0;
+        let result = if fail { Err(Failure("planted".into())) } else { Ok(()) };
+        thread::yield_now();
+        let mut state = room.state();
+        match action {
+            Action::Cut(_) => state.pipeline.cut(now(), 1),
+            Action::Write { seq, .. } => {
+                assert!(!state.failed, "a write after the failure");
+                state.failed |= fail;
+                if !fail {
+                    state.written = seq.0;
+                }
+                state.pipeline.written(now(), result.clone());
+                result?;
+            }
+            Action::Flush => {
+                let covered = state.written;
+                drop(state);
+                thread::yield_now();
+                let mut state = room.state();
+                state.failed |= fail;
+                if !fail {
+                    state.safe = covered;
+                }
+                state.pipeline.flushed(now(), result.clone());
+                result?;
+            }
+            Action::Durable(seq) => assert!(state.safe >= seq.0, "{seq:?} is not safe"),
+            Action::Wake(None, _) => {}
+            Action::Wake(Some(call), result) => {
+                assert!(result.is_err() || !state.failed, "success after the failure");
+                let told = &mut state.told[call];
+                if result.is_ok() { told.0 += 1 } else { told.1 += 1 }
+            }
+        }
+    }
+}
+
+fn met(state: &State, need: Need) -> Option<Result<(), Failure>> {
+    match state.pipeline.failure() {
+        Some(failure) => Some(Err(failure.clone())),
+        None => state.pipeline.met(need).then_some(Ok(())),
+    }
+}
+
+/// Waits for a checkpoint.
+fn wait(room: &Shared, way: Way, fails: u32, need: Need) {
+    {
+        let mut state = room.state();
+        if met(&state, need).is_none() {
+            state.pipeline.force(now(), need, None);
+        }
+    }
+    let enough = |state: &State| met(state, need).is_some();
+    let outcome =
+        way.wait(room, |state| met(state, need), |driver| drive(room, driver, fails, enough));
+    match outcome {
+        Ok(Some(Ok(()))) => assert!(room.state().safe >= need.seq.0, "told, and not safe"),
+        Ok(None) => {
+            let state = room.state();
+            assert!(state.failed || state.safe >= need.seq.0, "told, and not safe");
+        }
+        Ok(Some(Err(_))) | Err(_) => assert!(room.state().pipeline.failure().is_some()),
+    }
+}
+
+fn thread(room: &Shared, way: Way, fails: u32, number: usize) {
+    for step in 0..STEPS {
+        let mut state = room.state();
+        if state.pipeline.failure().is_some() {
+            return;
+        }
+        let seq = state.pipeline.commit(now(), 1);
+        let need = Need { seq, data: state.pipeline.data() };
+        match shuttle::rand::thread_rng().gen_range(0..4) {
+            0 => {}
+            1 => {
+                state.pipeline.force(now(), need, Some(number * STEPS + step));
+                state.told[number * STEPS + step].0 += 10;
+            }
+            2 => {
+                drop(state);
+                let _failed = drive_on(room, |driver| drive(room, driver, fails, |_| false));
+            }
+            _ => {
+                drop(state);
+                wait(room, way, fails, need);
+            }
+        }
+    }
+}
+
+/// One run: threads that commit, wait, ask to be called, and drive in passing.
+fn run(way: Way, fails: u32) {
+    let options = Options { size_max: 3, ..Options::default() };
+    let state = State {
+        pipeline: Pipeline::new(options),
+        written: 0,
+        safe: 0,
+        told: vec![(0, 0); THREADS * STEPS],
+        failed: false,
+    };
+    let driver = Mutex::new(Driver::default());
+    let room = Arc::new(Shared { state: Mutex::new(state), told: Condvar::new(), driver });
+    let threads: Vec<_> = (0..THREADS)
+        .map(|number| {
+            let room = Arc::clone(&room);
+            thread::spawn(move || thread(&room, way, fails, number))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("no thread panics");
+    }
+    // Whoever asked to be called is told in the end, by the last who drives.
+    let last = {
+        let state = room.state();
+        Need { seq: state.pipeline.last(), data: state.pipeline.data_written() }
+    };
+    wait(&room, Way::Right, fails, last);
+    let _failed = drive_on(&*room, |driver| drive(&room, driver, 0, |_| false));
+    let state = room.state();
+    for (call, (success, failure)) in state.told.iter().enumerate() {
+        if *success >= 10 {
+            assert_eq!(
+                success - 10 + failure,
+                1,
+                "call {call} was told {success}, {failure} times"
+            );
+        }
+    }
+    assert!(state.failed || state.pipeline.durable() == last.seq);
+    assert!(state.pipeline.durable() <= Seq(state.safe), "durable, and not safe");
+}
+
+fn count() -> usize {
+    std::env::var("UXFS_COUNT").map_or(1500, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn nobody_is_forgotten() {
+    check_random(|| run(Way::Right, 0), count());
+    check_pct(|| run(Way::Right, 0), count(), 3);
+}
+
+#[test]
+fn failures_reach_everybody() {
+    check_random(|| run(Way::Right, 12), count());
+    check_pct(|| run(Way::Right, 5), count(), 3);
+}
+
+#[test]
+fn broken_hand_overs_are_found() {
+    let ways = [
+        (Way::TriedOutside, 0),
+        (Way::Untold, 0),
+        (Way::OneTold, 0),
+        (Way::ToldTooEarly, 0),
+        (Way::Believes, 0),
+        (Way::AllDrive, 0),
+        (Way::FailsInSilence, 6),
+    ];
+    for (way, fails) in ways {
+        let random =
+            catch_unwind(AssertUnwindSafe(|| check_random(move || run(way, fails), 20_000)));
+        let found = random.is_err()
+            || catch_unwind(AssertUnwindSafe(|| check_pct(move || run(way, fails), 20_000, 3)))
+                .is_err();
+        assert!(found, "{way:?} was not found");
+    }
+}
