@@ -41,7 +41,9 @@ impl Fs {
     pub(super) fn go_home(&self, journal: &Journal, until: u64) -> Result<()> {
         let _one = journal.home.lock();
         self.check_running()?;
-        let targets = journal.state.lock().ail.below(until);
+        let mut targets = journal.state.lock().ail.below(until);
+        // Intents have no home; they go when what they announce is done.
+        targets.retain(|(_, handle)| !matches!(handle, Handle::Intent(_)));
         if targets.is_empty() {
             return Ok(());
         }
