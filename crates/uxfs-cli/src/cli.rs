@@ -62,7 +62,7 @@ struct Global {
 }
 
 /// Name of the option of how changes are logged.
-const OPTIONS_ID: &str = "log_options";
+pub(crate) const OPTIONS_ID: &str = "log_options";
 
 /// The same option for commands whose `-o` means something else: by its long name only.
 #[derive(Args)]

@@ -18,6 +18,7 @@ use uxfs::disk::OpenMode;
 use uxfs::{Devices, Fs, OpenOptions, volume};
 use uxfs_fuse::{Ender, mounts};
 
+use crate::cli::OPTIONS_ID;
 use crate::image::{Images, further};
 use crate::session::{Failure, Result, Session};
 
@@ -52,8 +53,11 @@ use crate::session::{Failure, Result, Session};
     uxfs mount --partition 2 -f vm.qcow2 mnt")]
 pub(crate) struct Options {
     /// Mount options, separated by commas; may be given several times
-    #[arg(short, value_name = "OPTIONS")]
+    #[arg(short, long, value_name = "OPTIONS")]
     options: Vec<String>,
+    /// In place of the `-o` that other commands have: here it is among the mount options
+    #[arg(long = "log-options", id = OPTIONS_ID, hide = true, value_delimiter = ',')]
+    _log_options: Vec<String>,
     /// Stay in the foreground
     #[arg(short, long)]
     foreground: bool,
