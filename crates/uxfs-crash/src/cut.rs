@@ -34,7 +34,7 @@ impl Recording {
         let disk = before;
         for (at, event) in events.iter().enumerate() {
             match event {
-                Event::Write { offset, data } => write(&disk, *offset, data),
+                Event::Write { offset, data, .. } => write(&disk, *offset, data),
                 Event::Flush => safe.push((at + 1, disk.clone())),
                 Event::Step(_) | Event::Durable(_) => {}
             }
@@ -62,13 +62,16 @@ impl Recording {
         let index = self.safe.partition_point(|(first, _)| *first <= at) - 1;
         let (first, disk) = &self.safe[index];
         let disk = disk.clone();
-        let mut pending: Vec<(u64, Arc<[u8]>)> = Vec::new();
+        let (mut pending, mut forced) = (Vec::new(), Vec::new());
         for event in &self.events[*first..at] {
-            if let Event::Write { offset, data } = event {
-                pending.push((*offset, Arc::clone(data)));
+            if let Event::Write { offset, data, fua } = event {
+                let which = if *fua { &mut forced } else { &mut pending };
+                which.push((*offset, Arc::clone(data)));
             }
         }
         lose_some(&disk, &pending, self.sector, rng);
+        // What went to the same place later is lost then, which it may be.
+        forced.iter().for_each(|(offset, data)| write(&disk, *offset, data));
         let last = |pick: fn(&Event) -> Option<usize>| {
             self.events[..at].iter().rev().find_map(pick).unwrap_or(0)
         };

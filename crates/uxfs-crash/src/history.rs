@@ -60,6 +60,12 @@ pub(crate) struct History {
     pub(crate) block: usize,
     pub(crate) moments: Vec<Moment>,
     pub(crate) touches: Touches,
+    /// Written data gathered in memory: what a file holds may be older than its name.
+    pub(crate) delayed: bool,
+    /// After which steps the data of one file, or of all, was synced.
+    pub(crate) synced: Vec<(usize, Option<u64>)>,
+    /// What each file was, and from which moment on.
+    pub(crate) versions: HashMap<u64, Vec<(usize, Arc<Node>)>>,
 }
 
 /// A file as it is found.
@@ -79,7 +85,37 @@ pub(crate) struct Sight {
 /// Takes what differs; `Break` if that is enough.
 type Tell<'a> = &'a mut dyn FnMut(&[u8], &dyn Fn() -> String) -> ControlFlow<()>;
 
+/// What is compared with what.
+#[derive(Clone, Copy)]
+struct Span {
+    /// The last moment that was acknowledged as durable.
+    durable: usize,
+    /// The moment that may have been found.
+    moment: usize,
+    /// The last step that had begun.
+    begun: usize,
+}
+
 impl History {
+    /// A file as it is after the step that comes next in [`History::moments`].
+    pub(crate) fn version(&mut self, node: &Arc<Node>) {
+        let at = self.moments.len();
+        let versions = self.versions.entry(node.id).or_default();
+        if versions.last().is_none_or(|(_, last)| !Arc::ptr_eq(last, node)) {
+            versions.push((at, Arc::clone(node)));
+        }
+    }
+
+    /// What a file's data may be: that of its last sync, or any that it was given since.
+    fn lagging(&self, id: u64, span: Span) -> impl Iterator<Item = (usize, &Arc<Node>)> {
+        let whose = |of: Option<u64>| of.is_none_or(|of| of == id);
+        let synced = self.synced.iter().filter(|(step, of)| *step <= span.durable && whose(*of));
+        let floor = synced.map(|(step, _)| *step).max().unwrap_or(0);
+        let all = self.versions.get(&id).map_or(&[][..], |all| all);
+        let last = (span.moment + 1).min(span.begun);
+        let first = all.partition_point(|(at, _)| *at <= floor).saturating_sub(1);
+        all[first..].iter().filter(move |(at, _)| *at <= last).map(|(at, node)| (*at, node))
+    }
     /// Which moment from `durable` to `begun` was found.
     ///
     /// # Errors
@@ -93,7 +129,8 @@ impl History {
         let last = begun.min(self.moments.len() - 1);
         let moments = || (durable.min(last)..=last).rev();
         let fits = |moment: &usize| {
-            self.compare(sight, *moment, begun, &mut |_, _| ControlFlow::Break(())).is_continue()
+            let span = Span { durable, moment: *moment, begun };
+            self.compare(sight, span, &mut |_, _| ControlFlow::Break(())).is_continue()
         };
         if let Some(moment) = moments().find(fits) {
             return Ok(moment);
@@ -101,7 +138,8 @@ impl History {
         let mut near: Vec<(usize, String)> = Vec::new();
         for moment in moments() {
             let mut found = Vec::new();
-            let _all = self.compare(sight, moment, begun, &mut |path, problem| {
+            let span = Span { durable, moment, begun };
+            let _all = self.compare(sight, span, &mut |path, problem| {
                 found.push(format!("{}: {}", path.escape_ascii(), problem()));
                 ControlFlow::Continue(())
             });
@@ -120,13 +158,8 @@ impl History {
         ))
     }
 
-    fn compare(
-        &self,
-        sight: &Sight,
-        moment: usize,
-        begun: usize,
-        tell: Tell<'_>,
-    ) -> ControlFlow<()> {
+    fn compare(&self, sight: &Sight, span: Span, tell: Tell<'_>) -> ControlFlow<()> {
+        let Span { moment, begun, .. } = span;
         let Moment { tree, label, .. } = &self.moments[moment];
         let next = self.moments.get(moment + 1).filter(|_| moment < begun);
         // The label changes at once, not through the log.
@@ -148,7 +181,7 @@ impl History {
             }
             let changing = next.filter(|next| next.changed == Some(want.id));
             let changing = changing.and_then(|next| next.tree.get(path));
-            self.compare_file(have, want, changing, (moment, begun), path, tell)?;
+            self.compare_file(have, want, changing, span, path, tell)?;
         }
         found.try_for_each(|(extra, _)| tell(extra, &|| "should not be there".into()))
     }
@@ -158,13 +191,13 @@ impl History {
         have: &Seen,
         want: &Node,
         changing: Option<&Arc<Node>>,
-        (moment, begun): (usize, usize),
+        span: Span,
         path: &[u8],
         tell: Tell<'_>,
     ) -> ControlFlow<()> {
         let whole = have.traits == want.traits;
         let partly = || changing.is_some_and(|next| traits_between(&have.traits, want, next));
-        if !whole && !partly() {
+        if !whole && !partly() && !self.is_late(have, want, span) {
             tell(path, &|| format!("{:?}, not {:?}", have.traits, want.traits))?;
         }
         if have.xattrs != *want.xattrs {
@@ -178,10 +211,30 @@ impl History {
         if want.traits.mode & S_IFMT != S_IFREG {
             return ControlFlow::Continue(());
         }
-        if let Err(problem) = self.content(have, want, changing, moment, begun) {
+        if let Err(problem) = self.content(have, want, changing, span) {
             tell(path, &|| problem.clone())?;
         }
         ControlFlow::Continue(())
+    }
+
+    /// Written data gathered in memory, and all that differs are times, which come with it.
+    fn is_late(&self, have: &Seen, want: &Node, span: Span) -> bool {
+        if !self.delayed || want.traits.mode & S_IFMT != S_IFREG {
+            return false;
+        }
+        let mut like = have.traits.clone();
+        like.times = want.traits.times;
+        let known = |n: usize| {
+            self.lagging(want.id, span)
+                .any(|(_, node)| node.traits.times[n] == have.traits.times[n])
+        };
+        like == want.traits && (0..4).all(known)
+    }
+
+    /// A length that a file had since its last sync, or one on the way from one to the other.
+    fn is_late_length(&self, len: usize, want: &Node, span: Span) -> bool {
+        let sizes = || self.lagging(want.id, span).map(|(_, node)| node.file.size);
+        self.delayed && sizes().min() <= Some(len) && Some(len) <= sizes().max()
     }
 
     /// What is wrong with a file's content.
@@ -190,13 +243,13 @@ impl History {
         have: &Seen,
         want: &Node,
         changing: Option<&Arc<Node>>,
-        moment: usize,
-        begun: usize,
+        span: Span,
     ) -> core::result::Result<(), String> {
+        let Span { moment, begun, .. } = span;
         let len = have.content.len();
         let right = want.file.size;
         let next = changing.map(|next| &next.file);
-        if len != right {
+        if len != right && !self.is_late_length(len, want, span) {
             let fits = next.is_some_and(|next| len == next.size || len > right && len < next.size);
             if !fits {
                 return Err(format!("{len} bytes, not {right}"));
@@ -208,6 +261,12 @@ impl History {
             let Some(at) = self.touches.differs(old.as_ref(), bytes, moment, begun) else {
                 continue;
             };
+            let old_data = |(at, node): (usize, &Arc<Node>)| {
+                self.touches.differs(of(&node.file).as_ref(), bytes, at, begun).is_none()
+            };
+            if self.delayed && self.lagging(want.id, span).any(old_data) {
+                continue;
+            }
             // A change in several transactions shows piece by piece.
             let fits = next.is_some_and(|next| {
                 let new = of(next);

@@ -8,7 +8,7 @@ use uxfs::disk::BlockDev;
 use uxfs::disk::fault::{Fault, planted};
 use uxfs::format::timestamp::Timestamp;
 use uxfs::journal::{Chains, JournalOptions, LogMode};
-use uxfs::{Fs, NewInode, OpenOptions};
+use uxfs::{Fs, NewInode, OpenOptions, WritebackOptions};
 use uxfs_check::{CheckOptions, Severity};
 
 use crate::cut::{Cut, Recording};
@@ -42,7 +42,7 @@ pub(crate) fn volume(seed: u64) -> &'static str {
 }
 
 /// How a volume with a log of this stripe unit is opened.
-fn options(volume: &str, rng: &mut Rng) -> OpenOptions {
+fn options(volume: &str, rng: &mut Rng, delayed: bool) -> OpenOptions {
     let mut options = OpenOptions::default();
     options.clock = Clock::Fixed(Timestamp { sec: 1_700_000_000, nsec: 5 });
     options.seed = Some(rng.next());
@@ -60,6 +60,12 @@ fn options(volume: &str, rng: &mut Rng) -> OpenOptions {
         journal.wsync = rng.one_in(3);
     }
     options.journal = Some(journal);
+    if delayed {
+        let mut limits = WritebackOptions::default();
+        limits.dirty_bytes = [64 << 10, 256 << 10, 4 << 20][rng.below(3) as usize];
+        limits.dirty_background_bytes = limits.dirty_bytes / 4;
+        options.writeback = Some(limits);
+    }
     options
 }
 
@@ -96,10 +102,13 @@ impl Run {
     fn record(seed: u64, volume: &'static str, explored: &mut Explored) -> Result<Self, String> {
         let mut rng = Rng::new(seed);
         let before = volumes::make(volume)?;
-        let dev = Arc::new(RecordDev::new(before.clone()));
+        let fua = rng.one_in(3);
+        let dev = Arc::new(RecordDev::new(before.clone()).with_fua(fua));
         let text = |e: uxfs::Error| e.to_string();
-        let fs = Fs::open(dynamic(&dev), options(volume, &mut rng)).map_err(text)?;
-        let mut workload = Workload::new(&fs, &dev, &mut rng).map_err(text)?;
+        let delayed = rng.one_in(3);
+        let how = options(volume, &mut rng, delayed);
+        let fs = Fs::open(dynamic(&dev), how).map_err(text)?;
+        let mut workload = Workload::new(&fs, &dev, &mut rng, delayed).map_err(text)?;
         workload.run(STEPS).map_err(text)?;
         workload.agrees().map_err(text)??;
         let Workload { history, operations, .. } = workload;
@@ -141,7 +150,7 @@ impl Run {
             true => RecordDev::new(cut.disk.clone()),
             false => RecordDev::forgetful(cut.disk.clone()),
         };
-        let dev = Arc::new(dev);
+        let dev = Arc::new(dev.with_fua(rng.one_in(3)));
         let recovered = caught(|| self.recover(&dev, &cut, &mut rng));
         let bad = |problem, cut: &Cut| {
             (format!("cut before event {at} of {events}: {problem}"), Box::new(cut.disk.clone()))
@@ -165,7 +174,7 @@ impl Run {
     }
 
     fn recover(&self, dev: &Arc<RecordDev>, cut: &Cut, rng: &mut Rng) -> Result<(), String> {
-        let fs = Fs::open(dynamic(dev), options(self.volume, rng))
+        let fs = Fs::open(dynamic(dev), options(self.volume, rng, false))
             .map_err(|e| format!("recovery: {e}"))?;
         self.compare(&fs, cut)?;
         // Not where the power goes again: what it does is in no history.

@@ -18,6 +18,8 @@ pub enum Event {
         offset: u64,
         /// What was written.
         data: Arc<[u8]>,
+        /// By force-unit-access: this write is safe, and says nothing of others.
+        fua: bool,
     },
     /// A flush ended: every write before it is safe.
     Flush,
@@ -31,17 +33,32 @@ pub enum Event {
 pub struct RecordDev {
     pages: Pages,
     events: Option<Mutex<Vec<Event>>>,
+    fua: bool,
 }
 
 impl RecordDev {
     /// Records on top of `pages`.
     pub fn new(pages: Pages) -> Self {
-        Self { pages, events: Some(Mutex::default()) }
+        Self { pages, events: Some(Mutex::default()), fua: false }
     }
 
     /// A device that keeps nothing but its content.
     pub fn forgetful(pages: Pages) -> Self {
-        Self { pages, events: None }
+        Self { pages, events: None, fua: false }
+    }
+
+    /// Whether it knows force-unit-access.
+    pub fn with_fua(mut self, fua: bool) -> Self {
+        self.fua = fua;
+        self
+    }
+
+    fn write(&self, offset: u64, data: &[u8], fua: bool) -> io::Result<()> {
+        self.pages.write_at(offset, data)?;
+        if self.events.is_some() {
+            self.note(Event::Write { offset, data: data.into(), fua });
+        }
+        Ok(())
     }
 
     /// Does it keep what happens?
@@ -77,11 +94,19 @@ impl BlockDev for RecordDev {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.pages.write_at(offset, data)?;
-        if self.events.is_some() {
-            self.note(Event::Write { offset, data: data.into() });
+        self.write(offset, data, false)
+    }
+
+    fn has_fua(&self) -> bool {
+        self.fua
+    }
+
+    fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if self.fua {
+            return self.write(offset, data, !planted(Fault::FlushDropped));
         }
-        Ok(())
+        self.write_at(offset, data)?;
+        self.flush()
     }
 
     fn flush(&self) -> io::Result<()> {

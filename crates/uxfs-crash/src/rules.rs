@@ -263,6 +263,10 @@ impl BlockDev for RuledDev {
         self.write(offset, data, false, || self.inner.write_bulk_at(offset, data))
     }
 
+    fn has_fua(&self) -> bool {
+        self.inner.has_fua()
+    }
+
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.write(offset, data, true, || self.inner.write_fua_at(offset, data))
     }

@@ -86,7 +86,7 @@ impl Run {
             Err(error) => return (Err(error), None, History::default()),
         };
         let mut rng = Rng::new(seed);
-        let (done, history) = match Workload::new(&fs, &self.record, &mut rng) {
+        let (done, history) = match Workload::new(&fs, &self.record, &mut rng, false) {
             Ok(mut workload) => (workload.run(STEPS), workload.history),
             Err(error) => (Err(error), History::default()),
         };

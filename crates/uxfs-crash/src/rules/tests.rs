@@ -85,7 +85,7 @@ fn judge(before: &Pages, events: &[Event]) -> Option<Violation> {
     let ruled = RuledDev::new(Arc::new(before.clone()));
     for event in events {
         let done = match event {
-            Event::Write { offset, data } => ruled.write_at(*offset, data),
+            Event::Write { offset, data, .. } => ruled.write_at(*offset, data),
             Event::Flush => ruled.flush(),
             _ => Ok(()),
         };
@@ -268,7 +268,7 @@ fn data_over_metadata() {
     let trace = trace("-m reflink=0 -l size=6m", 16 << 10, 6);
     let mut metadata = None;
     let (caught, tried) = broken(Rule::Reuse, &trace, |at, events, log| {
-        if let Event::Write { offset, data } = &events[at]
+        if let Event::Write { offset, data, .. } = &events[at]
             && !log.is_log(&events[at])
             && data.starts_with(b"XAGF")
         {
@@ -277,7 +277,7 @@ fn data_over_metadata() {
         let over = metadata.filter(|_| at % 16 == 0)?;
         let mut events = events.to_vec();
         let data = vec![0x55; 4096].into();
-        events.insert(at + 1, Event::Write { offset: over, data });
+        events.insert(at + 1, Event::Write { offset: over, data, fua: false });
         Some(events)
     });
     assert!(caught > 0, "{caught} of {tried}");
@@ -293,7 +293,7 @@ fn data_into_blocks_that_are_not_free_yet() {
     let mut files = Vec::new();
     let mut caught = 0;
     for at in 0..events.len() {
-        if let Event::Write { offset, data } = &events[at]
+        if let Event::Write { offset, data, .. } = &events[at]
             && data.len() >= 4096
             && data[..4096].iter().all(|byte| *byte == data[0])
         {
@@ -307,7 +307,7 @@ fn data_into_blocks_that_are_not_free_yet() {
         for offset in files.iter().rev().skip(60).take(60).step_by(3) {
             let mut events = events.to_vec();
             let data = vec![0x55; 4096].into();
-            events.insert(at + 1, Event::Write { offset: *offset, data });
+            events.insert(at + 1, Event::Write { offset: *offset, data, fua: false });
             if let Some(found) = judge(before, &events) {
                 // What is written over a living file's data is not flushed.
                 assert!(matches!(found.rule, Rule::Reuse | Rule::DataFirst), "{found}");
@@ -331,7 +331,7 @@ fn writes_behind_a_failure() {
     let mut failed = false;
     for event in &events {
         let done = match event {
-            Event::Write { offset, data } => ruled.write_at(*offset, data),
+            Event::Write { offset, data, .. } => ruled.write_at(*offset, data),
             Event::Flush => ruled.flush(),
             _ => continue,
         };

@@ -63,6 +63,13 @@ impl Workload<'_> {
         Ok(())
     }
 
+    /// Brings a file's data to the device, which promises nothing.
+    pub(super) fn write_back(&mut self) -> Result<()> {
+        let Some(path) = self.any(S_IFREG) else { return Ok(()) };
+        self.did("write-back");
+        self.fs.write_back_file(self.ino(&path)?)
+    }
+
     pub(super) fn truncate(&mut self, step: usize) -> Result<()> {
         let Some(path) = self.any(S_IFREG) else { return Ok(()) };
         self.did("truncate");

@@ -43,6 +43,8 @@ pub(crate) struct Workload<'a> {
     style: Style,
     /// The file whose content this step changes.
     changed: Option<u64>,
+    /// Files that are open, most without a name.
+    held: Vec<Ino>,
     /// Files whose attributes this step changes.
     renew: Vec<u64>,
     pub(crate) history: History,
@@ -52,7 +54,13 @@ pub(crate) struct Workload<'a> {
 }
 
 impl<'a> Workload<'a> {
-    pub(crate) fn new(fs: &'a Fs, dev: &'a RecordDev, rng: &'a mut Rng) -> Result<Self> {
+    /// On an open volume; `delayed` if written data gathers in memory.
+    pub(crate) fn new(
+        fs: &'a Fs,
+        dev: &'a RecordDev,
+        rng: &'a mut Rng,
+        delayed: bool,
+    ) -> Result<Self> {
         let wide = rng.one_in(6);
         let style = Style {
             names_max: if wide { 250 } else { 50 },
@@ -66,11 +74,13 @@ impl<'a> Workload<'a> {
             xattrs: Arc::new(history::xattrs(fs, fs.root())?),
             file: Arc::default(),
         };
-        let tree = Tree::from([(Vec::new(), Arc::new(root))]);
+        let root = Arc::new(root);
+        let tree = Tree::from([(Vec::new(), Arc::clone(&root))]);
         let block = fs.geo.block_size as usize;
-        let mut history = History { block, ..History::default() };
+        let mut history = History { block, delayed, ..History::default() };
         let label = history::label(fs);
         let first = Moment { tree: tree.clone(), label: label.clone(), ..Moment::default() };
+        history.version(&root);
         history.moments.push(first);
         let operations = BTreeSet::new();
         Ok(Self {
@@ -81,6 +91,7 @@ impl<'a> Workload<'a> {
             label,
             style,
             changed: None,
+            held: Vec::new(),
             renew: Vec::new(),
             history,
             operations,
@@ -118,7 +129,7 @@ impl<'a> Workload<'a> {
             self.moment()?;
             tickets.push((step, self.fs.ticket()));
             if self.rng.one_in(self.style.sync) {
-                self.make_durable()?;
+                self.make_durable(step)?;
             }
             let done = tickets.iter().take_while(|(_, ticket)| self.fs.is_durable(*ticket));
             let done = done.last().map_or(told, |(step, _)| *step);
@@ -131,13 +142,17 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    fn make_durable(&mut self) -> Result<()> {
+    fn make_durable(&mut self, step: usize) -> Result<()> {
         if let Some(path) = self.any(S_IFREG).filter(|_| self.rng.one_in(3)) {
             self.did("fsync");
-            return self.fs.fsync(self.ino(&path)?);
+            self.fs.fsync(self.ino(&path)?)?;
+            self.history.synced.push((step, Some(self.tree[&path].id)));
+            return Ok(());
         }
         self.did("sync");
-        self.fs.sync()
+        self.fs.sync()?;
+        self.history.synced.push((step, None));
+        Ok(())
     }
 
     /// Checks at the end that the volume is, for whoever has it open, what it should be.
@@ -186,6 +201,9 @@ impl<'a> Workload<'a> {
             };
             self.tree.insert(path, new);
         }
+        for node in known.values() {
+            self.history.version(node);
+        }
         self.renew.clear();
         self.history.moments.push(Moment {
             tree: self.tree.clone(),
@@ -211,13 +229,17 @@ impl<'a> Workload<'a> {
             16 | 17 => self.truncate(step),
             18..22 => self.fallocate(step),
             22 | 23 => self.share(step),
-            24 | 25 => self.rename(),
+            24 => self.rename(),
+            25 if self.rng.one_in(3) => self.whiteout(),
+            25 => self.rename(),
             26 => self.exchange(),
             27..30 => self.set_xattr(step),
             30 => self.set_attr(step),
             31 => self.set_times(),
             32 => self.set_fsx(),
             33 if self.rng.one_in(4) => self.set_label(),
+            33 => self.release(),
+            34 if self.history.delayed => self.write_back(),
             _ => self.remove(),
         }
     }

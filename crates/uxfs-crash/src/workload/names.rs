@@ -77,6 +77,25 @@ impl Workload<'_> {
         Ok(())
     }
 
+    pub(super) fn whiteout(&mut self) -> Result<()> {
+        let Some(old) = self.any_name() else { return Ok(()) };
+        let (parent, name) = self.rename_target();
+        let new = join(&parent, &name);
+        self.did("rename-whiteout");
+        let (up, last) = split(&old);
+        let from = (self.ino(up)?, last);
+        self.fs.rename_whiteout(from, (self.ino(&parent)?, &name), (0, 0))?;
+        let same = self.tree.get(&new).is_some_and(|node| node.id == self.tree[&old].id);
+        if same {
+            return Ok(());
+        }
+        self.tree.remove(&new);
+        let moved = self.take(&old);
+        self.give(&old, &new, moved);
+        let (up, last) = split(&old);
+        self.add(up, last)
+    }
+
     pub(super) fn exchange(&mut self) -> Result<()> {
         let (Some(one), Some(other)) = (self.any_name(), self.any_name()) else { return Ok(()) };
         self.did("exchange");
@@ -116,10 +135,27 @@ impl Workload<'_> {
             self.did("rmdir");
             self.fs.rmdir(dir, last)?;
         } else {
-            self.did("unlink");
+            let held = self.rng.one_in(3);
+            self.did(if held { "unlink-open" } else { "unlink" });
+            let ino = self.ino(&path)?;
+            if held {
+                self.fs.hold(ino);
+                self.held.push(ino);
+            }
             self.fs.unlink(dir, last)?;
         }
         self.tree.remove(&path);
         Ok(())
+    }
+
+    /// Closes a file that may have no name any more.
+    pub(super) fn release(&mut self) -> Result<()> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        self.did("close");
+        let at = self.rng.below(self.held.len() as u64) as usize;
+        let ino = self.held.swap_remove(at);
+        self.fs.release(ino, 1)
     }
 }
