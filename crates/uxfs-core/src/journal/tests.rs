@@ -505,3 +505,49 @@ fn the_length_changes_with_the_journal_on() {
     assert!(before.iter().all(|name| after.binary_search(name).is_ok()));
     fs.close().unwrap();
 }
+
+/// A record that a power cut tore ends the log; one that had been whole, whose changes went home,
+/// and that was damaged afterwards, is no torn one: going on would mix old with new.
+#[test]
+fn a_damaged_record_that_went_home_is_not_taken_for_a_torn_one() {
+    for (went_home, of_an_inode) in [(false, false), (true, false), (true, true)] {
+        let volume = Volume::new(&[]);
+        let fs = volume.open("logbsize=32k");
+        let one = fs.create(fs.root(), b"one", &NewInode::file(0o644)).unwrap();
+        fs.sync().unwrap();
+        let journal = fs.journal.as_ref().unwrap();
+        let head = journal.state.lock().space.head();
+        if of_an_inode {
+            fs.set_attr(one, &crate::SetAttr { uid: Some(7), ..Default::default() }).unwrap();
+        } else {
+            fs.create(fs.root(), b"two", &NewInode::file(0o644)).unwrap();
+        }
+        fs.sync().unwrap();
+        assert!(journal.state.lock().space.head() > head);
+        if went_home {
+            fs.settle_journal(journal).unwrap();
+        }
+        // Behind the record's header.
+        let at = journal.start.bytes() + head % journal.shape.length + 512 + 40;
+        let copy = volume.cut("cut");
+        drop(fs);
+        let dev = device(&copy);
+        let mut byte = [0];
+        dev.read_at(at, &mut byte).unwrap();
+        dev.write_at(at, &[byte[0] ^ 1]).unwrap();
+        drop(dev);
+        let opened = Fs::open(Arc::new(device(&copy)), options(""));
+        if !went_home {
+            let fs = opened.unwrap();
+            assert_eq!(names(&fs), [b"/one".to_vec()]);
+            fs.close().unwrap();
+            uxfs_oracle::repair(&copy).unwrap();
+            continue;
+        }
+        match opened {
+            Err(Error::DirtyLog(why)) => assert!(why.contains("was logged behind that"), "{why}"),
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("a damaged log was replayed as if torn"),
+        }
+    }
+}
