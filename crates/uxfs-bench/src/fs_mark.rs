@@ -15,6 +15,34 @@ use crate::table::{Run, Table};
 use crate::traffic::Promise;
 use crate::{BenchError, Result};
 
+/// How many files are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// So many by each thread.
+    Each(u32),
+    /// So many in all: each thread makes its share.
+    Total(u32),
+}
+
+impl Files {
+    /// How many each of so many threads makes.
+    fn each(self, threads: u32) -> u32 {
+        match self {
+            Self::Each(files) => files,
+            Self::Total(files) => (files / threads.max(1)).max(1),
+        }
+    }
+}
+
+impl core::fmt::Display for Files {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Each(files) => write!(f, "-n {files}"),
+            Self::Total(files) => write!(f, "-n {files}/threads"),
+        }
+    }
+}
+
 /// What to measure, and where.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -24,8 +52,8 @@ pub struct Options {
     pub rounds: u32,
     /// Numbers of threads.
     pub threads: Vec<u32>,
-    /// Files that each thread makes.
-    pub files: u32,
+    /// How many files.
+    pub files: Files,
     /// Files of 4 KiB that are on stable storage before the next one is made (`-S1 -s 4096`), and
     /// not empty ones in memory (`-S0 -s 0`).
     pub durable: bool,
@@ -61,7 +89,7 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
     let pattern = if options.durable { "-S1 -s 4096" } else { "-S0 -s 0" };
     let base = if with_kernel { KERNEL } else { DELAYLOG };
     let title = format!(
-        "fs_mark {pattern} -n {}, a directory each; -l size=128m -d agcount=16, logbsize=262144",
+        "fs_mark {pattern} {}, a directory each; -l size=128m -d agcount=16, logbsize=262144",
         options.files
     );
     let (axis, unit, step, lines) = ("threads", "files/s", "file", Vec::new());
@@ -112,7 +140,7 @@ fn in_process(
                     let name = thread.to_string();
                     let made = fs.create(fs.root(), name.as_bytes(), &NewInode::dir(0o777));
                     ready.wait();
-                    make_files(fs, made?, options)
+                    make_files(fs, made?, options, threads)
                 })
             })
             .collect();
@@ -130,16 +158,21 @@ fn in_process(
     let seconds = start.as_secs_f64();
     fs.sync().map_err(fail)?;
     let all = own.dev.traffic() - before;
-    let steps = u64::from(threads) * u64::from(options.files);
+    let steps = u64::from(threads) * u64::from(options.files.each(threads));
     own.done()?;
     let rate = steps as f64 / seconds;
     Ok(Run { rate, worst_ms: None, seconds, steps, during: during - before, all })
 }
 
-fn make_files(fs: &Fs, dir: uxfs::format::Ino, options: &Options) -> uxfs::Result<()> {
+fn make_files(
+    fs: &Fs,
+    dir: uxfs::format::Ino,
+    options: &Options,
+    threads: u32,
+) -> uxfs::Result<()> {
     let data = [0x5a; FILE];
     let mut random = dir.0 | 1;
-    for number in 0..options.files {
+    for number in 0..options.files.each(threads) {
         let name = file_name(number, &mut random);
         let ino = fs.create(dir, name.as_bytes(), &NewInode::file(0o666))?;
         if options.durable {
@@ -179,7 +212,7 @@ fn fs_mark_in(
     mounted: &Mounted,
 ) -> Result<Run> {
     let (sync, size) = if options.durable { ("1", "4096") } else { ("0", "0") };
-    let files = options.files.to_string();
+    let files = options.files.each(threads).to_string();
     let mut args: Vec<OsString> =
         ["-S", sync, "-s", size, "-n", &files, "-k", "-l"].map(OsString::from).into();
     args.push(scratch.file("fs_log.txt").into());
@@ -199,7 +232,7 @@ fn fs_mark_in(
         (fields.len() >= 5).then(|| fields[3])
     });
     let rate = rate.ok_or_else(|| BenchError::new("fs_mark", "its output holds no rate"))?;
-    let steps = u64::from(threads) * u64::from(options.files);
+    let steps = u64::from(threads) * u64::from(options.files.each(threads));
     Ok(Run { rate, worst_ms: None, seconds: steps as f64 / rate, steps, during, all })
 }
 

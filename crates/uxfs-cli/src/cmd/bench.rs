@@ -69,7 +69,8 @@ enum What {
     #[command(after_help = "Examples:\n  \
         uxfs bench fs-mark\n  \
         uxfs bench fs-mark --pattern durable --threads 1,64 --rounds 5\n  \
-        uxfs bench fs-mark --pattern memory --files 100000 --only uxfs")]
+        uxfs bench fs-mark --pattern memory --files 100000 --only uxfs\n  \
+        uxfs bench fs-mark --pattern memory --threads 2,8 --total 400000")]
     FsMark {
         /// Empty files in memory (-S0 -s 0), files of 4 KiB on stable storage each (-S1 -s 4096),
         /// or both, a table each
@@ -81,6 +82,9 @@ enum What {
         /// Files that each thread makes [default: 50000; durable: 2000]
         #[arg(long, value_name = "N")]
         files: Option<u32>,
+        /// Files in all, shared out over the threads: to compare numbers of threads at equal work
+        #[arg(long, value_name = "N", conflicts_with = "files")]
+        total: Option<u32>,
         /// Only settings whose name contains this, such as uxfs or delaylog
         #[arg(long, default_value = "", value_name = "TEXT")]
         only: String,
@@ -157,7 +161,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
             let wanted = creates::Options { dir, rounds, files: *files };
             results.push(Outcome::Report(creates::run_all(&wanted, &mut say).map_err(failed)?));
         }
-        What::FsMark { pattern, threads, files, only } => {
+        What::FsMark { pattern, threads, files, total, only } => {
             for durable in [false, true] {
                 if *pattern == if durable { Pattern::Memory } else { Pattern::Durable } {
                     continue;
@@ -168,7 +172,11 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
                     dir: dir.clone(),
                     rounds,
                     threads,
-                    files: files.unwrap_or(if durable { 2000 } else { 50_000 }),
+                    files: match (total, files) {
+                        (Some(total), _) => fs_mark::Files::Total(*total),
+                        (None, Some(files)) => fs_mark::Files::Each(*files),
+                        (None, None) => fs_mark::Files::Each(if durable { 2000 } else { 50_000 }),
+                    },
                     durable,
                     only: only.clone(),
                     size: TABLE_SIZE,

@@ -95,6 +95,18 @@ fn empty_behind_its_records(kind: BufKind) -> bool {
     matches!(kind, BufKind::Btree(_) | BufKind::DirLeafN | BufKind::DaNode)
 }
 
+/// How many runs of chunks there are in a bitmap of them, each a region of the log, and how many
+/// chunks.
+fn runs(bitmap: &[u64]) -> (u64, u64) {
+    let (mut runs, mut chunks, mut before) = (0, 0, 0);
+    for word in bitmap {
+        runs += u64::from((word & !(word << 1 | before)).count_ones());
+        chunks += u64::from(word.count_ones());
+        before = word >> 63;
+    }
+    (runs, chunks)
+}
+
 /// Those of the chunks in which not every byte is zero.
 fn without_zeroes(chunks: &[u64], bytes: &[u8]) -> SmallVec<[u64; 1]> {
     let mut left = SmallVec::from_slice(chunks);
@@ -211,26 +223,26 @@ impl Context {
         if log.chunks.len() < chunks.len() {
             log.chunks.resize(chunks.len(), 0);
         }
-        let (mut added, mut all, mut before) = (0, 0, 0);
+        let (known_runs, known_chunks) = runs(&log.chunks);
         for (known, more) in log.chunks.iter_mut().zip(chunks) {
-            before += u64::from(known.count_ones());
-            added += u64::from((more & !*known).count_ones());
             *known |= more;
-            all += u64::from(known.count_ones());
         }
-        if before > 0 && (new || self.filling.is_some()) {
+        let (all_runs, all_chunks) = runs(&log.chunks);
+        if known_chunks > 0 && (new || self.filling.is_some()) {
             self.relogged.0 += 1;
-            self.relogged.1 += before * CHUNK as u64;
+            self.relogged.1 += known_chunks * CHUNK as u64;
         }
         if new {
             let pieces = buf.pieces().len() as u64;
             let map = (buf.len() / CHUNK / 8 + 4) as u64;
-            self.regions += all + pieces;
-            self.bytes += all * CHUNK as u64 + pieces * (20 + 4) + map;
+            // A run that goes on in the next piece is two, and each piece has its format.
+            self.regions += all_runs + 2 * pieces - 1;
+            self.bytes += all_chunks * CHUNK as u64 + pieces * (20 + 4) + map;
             self.objects.push(Handle::Buf(buf.clone()));
         } else {
-            self.regions += added;
-            self.bytes += added * CHUNK as u64;
+            // Two runs may have become one.
+            self.regions = (self.regions + all_runs).saturating_sub(known_runs);
+            self.bytes += (all_chunks - known_chunks) * CHUNK as u64;
         }
     }
 
@@ -354,6 +366,15 @@ mod tests {
 
     fn done(id: u64) -> DoneItem {
         DoneItem { kind: IntentKind::Free, id, extents: Vec::new() }
+    }
+
+    #[test]
+    fn runs_go_across_words() {
+        assert_eq!(runs(&[]), (0, 0));
+        assert_eq!(runs(&[0b1011_0001]), (3, 4));
+        assert_eq!(runs(&[u64::MAX, 1]), (1, 65));
+        assert_eq!(runs(&[1 << 63, 0b101]), (2, 3));
+        assert_eq!(runs(&[1, 2]), (2, 2));
     }
 
     #[test]
