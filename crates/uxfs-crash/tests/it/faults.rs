@@ -10,8 +10,7 @@ const ENOUGH: u64 = 8000;
 /// Faults that do no harm to one thread alone: what goes home has no changes that gather, a list of
 /// unlinked inodes has one at a time, a torn record shows by the cycles of its blocks before its
 /// checksum is asked, and replay goes on to what is newest.
-const OUT_OF_REACH: [Fault; 5] = [
-    Fault::HomeUnflushed,
+const OUT_OF_REACH: [Fault; 4] = [
     Fault::HomeEarly,
     Fault::UnlinkedNotLogged,
     Fault::TornAccepted,
