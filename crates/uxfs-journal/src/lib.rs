@@ -16,6 +16,7 @@
 pub mod hand_over;
 mod keeper;
 mod pipeline;
+pub mod policy;
 mod records;
 mod space;
 mod time;

@@ -1,0 +1,199 @@
+//! Who comes again and again, and how long they take to.
+//!
+//! 1. A caller counts as active in the epoch in which they came last, so each is counted once.
+//! 2. A table of fixed size: a caller for whom there is no place is not counted.
+
+use crate::time::Time;
+
+/// Epochs that are remembered.
+pub(super) const EPOCHS: u64 = 32;
+/// Flush times of an epoch.
+const EPOCH: u64 = 2;
+/// Places for callers.
+const PLACES: usize = 2048;
+/// Places that are looked at for a caller.
+const REACH: usize = 16;
+/// Batches whose end is remembered.
+const BATCHES: usize = 4096;
+/// Times from which a caller's mean is taken.
+const TIMES: u32 = 32;
+/// Times between fsyncs that are remembered, as parts of their caller's mean.
+pub(super) const SHAPE: usize = 256;
+/// Nobody.
+const NOBODY: u64 = u64::MAX;
+
+/// How many were active in each of the last epochs.
+#[derive(Clone, Debug)]
+pub(super) struct Epochs {
+    counts: [u32; EPOCHS as usize],
+    /// The present one, and when it began.
+    pub(super) now: u64,
+    begun: u64,
+}
+
+impl Epochs {
+    pub(super) fn new() -> Self {
+        // Epoch 0 is long past: nobody was active in it.
+        Self { counts: [0; EPOCHS as usize], now: EPOCHS, begun: 0 }
+    }
+
+    /// Time has passed on a disk whose flushes take `flush`.
+    pub(super) fn pass(&mut self, now: u64, flush: u64) {
+        let length = (flush * EPOCH).max(1);
+        let passed = now.saturating_sub(self.begun) / length;
+        if passed == 0 {
+            return;
+        }
+        self.begun = self.begun.saturating_add(passed * length);
+        for _ in 0..passed.min(EPOCHS) {
+            self.now += 1;
+            self.counts[(self.now % EPOCHS) as usize] = 0;
+        }
+    }
+
+    /// Somebody is active who was last so in epoch `last`.
+    pub(super) fn active(&mut self, last: u64) -> u64 {
+        if last + EPOCHS > self.now {
+            let count = &mut self.counts[(last % EPOCHS) as usize];
+            *count = count.saturating_sub(1);
+        }
+        self.counts[(self.now % EPOCHS) as usize] += 1;
+        self.now
+    }
+
+    /// How many were active in the last `epochs`, the present one included.
+    pub(super) fn count(&self, epochs: u64) -> u32 {
+        (0..epochs.min(EPOCHS)).map(|back| self.counts[((self.now - back) % EPOCHS) as usize]).sum()
+    }
+
+    /// How many are expected again soon: who came in the last eight flush times.
+    pub(super) fn expected(&self) -> u32 {
+        self.count(4)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Caller {
+    who: u64,
+    epoch: u64,
+    /// The batch in which they came last.
+    batch: u64,
+    /// Mean nanoseconds from being told to coming again, of so many times.
+    mean: f32,
+    times: u32,
+}
+
+const VACANT: Caller = Caller { who: NOBODY, epoch: 0, batch: NOBODY, mean: 0.0, times: 0 };
+
+/// The callers of a journal.
+#[derive(Clone, Debug)]
+pub(super) struct Callers {
+    table: Box<[Caller]>,
+    pub(super) epochs: Epochs,
+    /// The batch that gathers: the number of the flush that will serve it.
+    batch: u64,
+    /// When the last batches were told, by number.
+    told: Box<[Time]>,
+    shape: [f32; SHAPE],
+    shapes: usize,
+    /// Mean of all times between, lately.
+    pub(super) think: f64,
+}
+
+impl Callers {
+    pub(super) fn new() -> Self {
+        Self {
+            table: vec![VACANT; PLACES].into_boxed_slice(),
+            epochs: Epochs::new(),
+            batch: 0,
+            told: vec![Time(0); BATCHES].into_boxed_slice(),
+            shape: [1.0; SHAPE],
+            shapes: 0,
+            think: 0.0,
+        }
+    }
+
+    fn place(&mut self, who: u64) -> Option<&mut Caller> {
+        let now = self.epochs.now;
+        let first = (who.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+        let mut vacant = None;
+        for step in 0..REACH {
+            let at = (first + step) % PLACES;
+            if self.table[at].who == who {
+                return Some(&mut self.table[at]);
+            }
+            if vacant.is_none() && self.table[at].epoch + EPOCHS <= now {
+                vacant = Some(at);
+            }
+        }
+        let caller = &mut self.table[vacant?];
+        *caller = Caller { who, ..VACANT };
+        Some(caller)
+    }
+
+    /// Somebody came.
+    pub(super) fn came(&mut self, now: Time, who: u64, flush: u64) {
+        self.epochs.pass(now.0, flush);
+        let batch = self.batch;
+        let Some(caller) = self.place(who) else { return };
+        let (last, before) = (caller.epoch, caller.batch);
+        caller.batch = batch;
+        let epoch = self.epochs.active(last);
+        if let Some(caller) = self.place(who) {
+            caller.epoch = epoch;
+        }
+        // Who comes again was told of the last time, unless one caller asks for many things at once.
+        let told = self.told[(before % BATCHES as u64) as usize];
+        if before < batch && before + BATCHES as u64 > batch && told <= now {
+            self.thought(who, now.0.saturating_sub(told.0) as f32);
+        }
+    }
+
+    fn thought(&mut self, who: u64, took: f32) {
+        let Some(caller) = self.place(who) else { return };
+        // The shape is taken by the mean of the others, once there are some.
+        let shape = (caller.times >= 4).then(|| took / caller.mean.max(1.0));
+        caller.times = (caller.times + 1).min(TIMES);
+        caller.mean += (took - caller.mean) / caller.times as f32;
+        let all = f64::from(took);
+        self.think = if self.think == 0.0 { all } else { self.think + (all - self.think) / 64.0 };
+        if let Some(shape) = shape {
+            self.shape[self.shapes % SHAPE] = shape;
+            self.shapes += 1;
+        }
+    }
+
+    /// A flush begins for all who came.
+    pub(super) fn begun(&mut self) {
+        self.told[(self.batch % BATCHES as u64) as usize] = Time(u64::MAX);
+        self.batch += 1;
+    }
+
+    /// A batch has been told.
+    pub(super) fn told(&mut self, number: u64, now: Time) {
+        self.told[(number % BATCHES as u64) as usize] = now;
+    }
+
+    /// Is enough known of how long callers take?
+    pub(super) fn known(&self) -> bool {
+        self.shapes >= 8
+    }
+
+    /// The remembered times as parts of their caller's mean; their own mean.
+    pub(super) fn shape(&self) -> (&[f32], f32) {
+        let known = &self.shape[..self.shapes.clamp(1, SHAPE)];
+        (known, (known.iter().sum::<f32>() / known.len() as f32).max(f32::MIN_POSITIVE))
+    }
+
+    /// The means of active callers, as many as there is room for; gives how many.
+    pub(super) fn means(&self, room: &mut [f32]) -> usize {
+        let oldest = self.epochs.now.saturating_sub(EPOCHS - 1);
+        let known = self.table.iter().filter(|c| c.epoch >= oldest && c.times > 0);
+        let mut count = 0;
+        for (place, caller) in room.iter_mut().zip(known) {
+            *place = caller.mean;
+            count += 1;
+        }
+        count
+    }
+}

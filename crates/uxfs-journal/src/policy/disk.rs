@@ -1,0 +1,190 @@
+//! The disk as it was measured: how long a flush takes, and how many it works on at a time.
+//!
+//! How many is found out by trying, a level at a time: a flush that began while others were under way
+//! took longer than one does alone, or not. Where it did by as much as it would have on a disk that
+//! works on fewer at a time, the level is bad, and tried again only after long.
+
+use super::Ended;
+use crate::time::Time;
+
+/// Numbers of flushes at a time that are tried, one after the other.
+pub(super) const LEVELS: [u32; 4] = [2, 4, 8, 16];
+/// Flushes that are watched at most.
+const WATCHED: usize = 64;
+/// Flush times that a disk of fewer at a time would have cost, before a level is judged.
+const ENOUGH: f64 = 2.0;
+
+/// What is known of a number of flushes at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    Unknown,
+    Good,
+    /// Not to be tried again before there were so many flushes.
+    Bad(u64),
+}
+
+/// A flush under way: when it began, how many others were, and what it must take longer if the disk
+/// works on fewer at a time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flight {
+    number: u64,
+    begun: u64,
+    others: u32,
+    late: f64,
+}
+
+/// The disk.
+#[derive(Clone, Debug)]
+pub(super) struct Disk {
+    /// Nanoseconds that a flush takes, and by how much that varies, as a part of it.
+    pub(super) flush: f64,
+    pub(super) varies: f64,
+    pub(super) flushes: u64,
+    /// Flushes that took much longer or shorter, one after the other.
+    odd: u32,
+    pub(super) levels: [Level; LEVELS.len()],
+    /// The flushes under way, oldest first.
+    flights: [Flight; WATCHED],
+    flying: usize,
+    next: u64,
+    /// How much longer flushes took that were not alone; and how much they must on a lesser disk.
+    longer: f64,
+    late: f64,
+    /// Flushes until a bad level is tried again.
+    patience: u64,
+}
+
+impl Disk {
+    pub(super) fn new() -> Self {
+        Self {
+            flush: 0.0,
+            varies: 0.0,
+            flushes: 0,
+            odd: 0,
+            levels: [Level::Unknown; LEVELS.len()],
+            flights: [Flight::default(); WATCHED],
+            flying: 0,
+            next: 0,
+            longer: 0.0,
+            late: 0.0,
+            patience: 2048,
+        }
+    }
+
+    /// How many at a time are known to be good.
+    pub(super) fn good(&self) -> u32 {
+        let good = self.levels.iter().take_while(|l| **l == Level::Good).count();
+        good.checked_sub(1).map_or(1, |last| LEVELS[last])
+    }
+
+    /// The number of flushes at a time that would be tried next, if any.
+    pub(super) fn next_level(&self) -> Option<u32> {
+        let at = self.levels.iter().position(|l| *l != Level::Good)?;
+        match self.levels[at] {
+            Level::Bad(until) if self.flushes < until => None,
+            _ => Some(LEVELS[at]),
+        }
+    }
+
+    /// A flush begins.
+    pub(super) fn begun(&mut self, now: Time) {
+        let number = self.next;
+        self.next += 1;
+        if self.flying == WATCHED {
+            return;
+        }
+        let good = self.good() as usize;
+        // On a disk that works on no more than is known, it waits for one of these to end.
+        let late = match self.flying.checked_sub(good) {
+            Some(at) => (self.flights[at].begun as f64 + self.flush - now.0 as f64).max(0.0),
+            None => 0.0,
+        };
+        let others = self.flying as u32;
+        self.flights[self.flying] = Flight { number, begun: now.0, others, late };
+        self.flying += 1;
+    }
+
+    /// A flush has ended. True if what was known of the disk holds no more.
+    pub(super) fn ended(&mut self, now: Time, flush: Ended) -> bool {
+        let Some(at) = self.flights[..self.flying].iter().position(|f| f.number == flush.number)
+        else {
+            return false;
+        };
+        let flight = self.flights[at];
+        self.flights.copy_within(at + 1..self.flying, at);
+        self.flying -= 1;
+        self.flushes += 1;
+        let took = now.0.saturating_sub(flight.begun) as f64;
+        if flight.late > 0.0 {
+            self.longer += (took - self.flush).max(0.0);
+            self.late += flight.late;
+            self.judge();
+            return false;
+        }
+        let limit = self.good();
+        if flight.others > 0 && flight.others < limit && took > 1.5 * self.flush {
+            return self.doubt();
+        }
+        self.measure(took)
+    }
+
+    /// A flush took so long that had the disk for itself, or as good as.
+    fn measure(&mut self, took: f64) -> bool {
+        if self.flushes == 1 || self.flush == 0.0 {
+            self.flush = took;
+            return false;
+        }
+        if took > 1.5 * self.flush || took < self.flush / 1.5 {
+            self.odd += 1;
+            if self.odd >= 3 {
+                self.restart(took);
+                return true;
+            }
+        } else {
+            self.odd = 0;
+        }
+        let off = (took - self.flush).abs() / self.flush;
+        self.varies += (off - self.varies) / 16.0;
+        self.flush += (took - self.flush) / self.flushes.min(16) as f64;
+        false
+    }
+
+    /// The disk is another one now.
+    fn restart(&mut self, took: f64) {
+        self.flush = took;
+        self.flushes = 1;
+        self.odd = 0;
+        self.levels = [Level::Unknown; LEVELS.len()];
+        (self.longer, self.late) = (0.0, 0.0);
+        self.patience = 2048;
+    }
+
+    /// A flush that should not have taken longer did.
+    fn doubt(&mut self) -> bool {
+        self.odd += 1;
+        if self.odd < 6 {
+            return false;
+        }
+        self.odd = 0;
+        self.levels = [Level::Unknown; LEVELS.len()];
+        (self.longer, self.late) = (0.0, 0.0);
+        true
+    }
+
+    /// Judges the level that is being tried, when enough has been seen.
+    fn judge(&mut self) {
+        if self.late < ENOUGH * self.flush {
+            return;
+        }
+        let good = self.longer < 0.3 * self.late;
+        (self.longer, self.late) = (0.0, 0.0);
+        let Some(at) = self.levels.iter().position(|l| *l != Level::Good) else { return };
+        self.levels[at] = match good {
+            true => Level::Good,
+            false => {
+                self.patience = (self.patience * 2).min(1 << 20);
+                Level::Bad(self.flushes + self.patience)
+            }
+        };
+    }
+}

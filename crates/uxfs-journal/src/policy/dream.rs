@@ -1,0 +1,235 @@
+//! The policies played against what is known of callers and disk, in the head: which of them would
+//! serve most?
+//!
+//! A dream has callers who think as long as real ones were seen to, and a disk whose flushes take as
+//! long as real ones did, as many at a time as a policy wants. It goes on a few events at a time, so
+//! that nobody waits for it, and plays one policy after the other with the same chance.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::callers::{Callers, Epochs, SHAPE};
+use super::disk::Disk;
+use super::fixed::Facts;
+use super::{Decision, Fixed, View};
+use crate::time::Time;
+
+/// Callers in a dream, at most.
+const CALLERS: usize = 256;
+/// Flushes at a time, at most.
+const FLIGHTS: usize = 16;
+/// The end of a list.
+const NONE: u16 = u16::MAX;
+
+/// How well a policy did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Score {
+    /// Fsyncs served in the time of a flush.
+    pub(super) rate: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Flight {
+    end: u64,
+    /// The first of those it serves.
+    first: u16,
+}
+
+/// A dream.
+#[derive(Clone, Debug)]
+pub(super) struct Dream {
+    means: [f32; CALLERS],
+    shape: [f32; SHAPE],
+    shapes: usize,
+    callers: usize,
+    flush: f64,
+    varies: f64,
+    /// The policy that is being played.
+    fixed: Fixed,
+    /// Fsyncs to be served, and those that are not counted at the beginning.
+    length: u64,
+    chance: u64,
+    now: u64,
+    thinking: BinaryHeap<Reverse<(u64, u16)>>,
+    next: [u16; CALLERS],
+    came: [u64; CALLERS],
+    epoch: [u64; CALLERS],
+    epochs: Epochs,
+    waiting: u32,
+    since: u64,
+    first: u16,
+    flights: [Flight; FLIGHTS],
+    flying: usize,
+    alarm: Option<u64>,
+    served: u64,
+    counted_from: u64,
+}
+
+impl Dream {
+    pub(super) fn new() -> Self {
+        Self {
+            means: [0.0; CALLERS],
+            shape: [0.0; SHAPE],
+            shapes: 1,
+            callers: 0,
+            flush: 1.0,
+            varies: 0.0,
+            fixed: Fixed::Greedy,
+            length: 0,
+            chance: 0,
+            now: 0,
+            thinking: BinaryHeap::with_capacity(CALLERS + 1),
+            next: [NONE; CALLERS],
+            came: [0; CALLERS],
+            epoch: [0; CALLERS],
+            epochs: Epochs::new(),
+            waiting: 0,
+            since: 0,
+            first: NONE,
+            flights: [Flight::default(); FLIGHTS],
+            flying: 0,
+            alarm: None,
+            served: 0,
+            counted_from: 0,
+        }
+    }
+
+    /// Takes in what is known. False if that is too little to dream of.
+    pub(super) fn learn(&mut self, callers: &Callers, disk: &Disk) -> bool {
+        let (shape, mean) = callers.shape();
+        for (to, from) in self.shape.iter_mut().zip(shape) {
+            *to = from / mean;
+        }
+        self.shapes = shape.len();
+        self.callers = callers.means(&mut self.means);
+        self.flush = disk.flush.max(1.0);
+        // Of what is spread evenly, the mean distance is half the largest.
+        self.varies = (2.0 * disk.varies).min(0.9);
+        self.callers >= 2 && callers.known()
+    }
+
+    /// Begins to play a policy, until at least so many are served, and each caller a few times.
+    pub(super) fn begin(&mut self, fixed: Fixed, length: u64, seed: u64) {
+        self.fixed = fixed;
+        self.length = length.max(8 * self.callers as u64);
+        self.chance = seed;
+        self.now = 0;
+        self.thinking.clear();
+        self.epochs = Epochs::new();
+        (self.waiting, self.first, self.flying, self.alarm) = (0, NONE, 0, None);
+        (self.served, self.counted_from) = (0, 0);
+        for who in 0..self.callers {
+            self.epoch[who] = 0;
+            self.think(who as u16);
+        }
+    }
+
+    /// Goes on by so many events. The score, when the policy has been played long enough.
+    pub(super) fn go_on(&mut self, events: u32) -> Option<Score> {
+        for _ in 0..events {
+            self.event()?;
+            if self.served >= self.length {
+                let warm = self.length / 4;
+                let span = self.now.saturating_sub(self.counted_from).max(1) as f64;
+                let rate = (self.served - warm) as f64 * self.flush / span;
+                return Some(Score { rate });
+            }
+        }
+        None
+    }
+
+    /// A number from 0 on and below 1: splitmix64, as published by Steele, Lea and Flood (2014).
+    fn unit(&mut self) -> f64 {
+        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.chance;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn think(&mut self, who: u16) {
+        let pick = (self.unit() * self.shapes as f64) as usize;
+        let span = f64::from(self.means[usize::from(who)] * self.shape[pick.min(self.shapes - 1)]);
+        self.thinking.push(Reverse((self.now.saturating_add(span as u64), who)));
+    }
+
+    /// The next thing happens.
+    fn event(&mut self) -> Option<()> {
+        let comes = self.thinking.peek().map_or(u64::MAX, |r| r.0.0);
+        let flights = self.flights[..self.flying].iter().enumerate();
+        let (at, ends) = flights
+            .map(|(at, flight)| (at, flight.end))
+            .min_by_key(|(_, end)| *end)
+            .unwrap_or((0, u64::MAX));
+        let alarm = self.alarm.unwrap_or(u64::MAX);
+        if alarm < comes && alarm < ends {
+            self.now = alarm;
+        } else if ends <= comes {
+            self.now = ends;
+            self.ends(at);
+        } else {
+            let Reverse((now, who)) = self.thinking.pop()?;
+            self.now = now;
+            self.comes(who);
+        }
+        self.decide();
+        Some(())
+    }
+
+    fn comes(&mut self, who: u16) {
+        let at = usize::from(who);
+        self.epochs.pass(self.now, self.flush as u64);
+        self.epoch[at] = self.epochs.active(self.epoch[at]);
+        self.came[at] = self.now;
+        if self.waiting == 0 {
+            self.since = self.now;
+        }
+        self.waiting += 1;
+        self.next[at] = self.first;
+        self.first = who;
+    }
+
+    fn ends(&mut self, at: usize) {
+        let flight = self.flights[at];
+        self.flying -= 1;
+        self.flights[at] = self.flights[self.flying];
+        let mut who = flight.first;
+        while who != NONE {
+            self.served += 1;
+            if self.served == self.length / 4 {
+                self.counted_from = self.now;
+            }
+            self.think(who);
+            who = self.next[usize::from(who)];
+        }
+    }
+
+    fn decide(&mut self) {
+        self.alarm = None;
+        while self.flying < FLIGHTS {
+            self.epochs.pass(self.now, self.flush as u64);
+            let view = View {
+                now: Time(self.now),
+                waiting: self.waiting,
+                since: Time(if self.waiting == 0 { self.now } else { self.since }),
+                flying: self.flying as u32,
+            };
+            let expected = self.epochs.expected();
+            let facts = Facts { flush: self.flush as u64, expected, other: true };
+            match self.fixed.decide(&view, facts) {
+                Decision::Flush => {
+                    let part = 1.0 + self.varies * (2.0 * self.unit() - 1.0);
+                    let end = self.now + (self.flush * part) as u64;
+                    self.flights[self.flying] = Flight { end, first: self.first };
+                    self.flying += 1;
+                    (self.waiting, self.first) = (0, NONE);
+                }
+                Decision::Until(at) => {
+                    self.alarm = Some(at.0.max(self.now + 1));
+                    return;
+                }
+                Decision::Rest => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The simulation: callers in a circle of thinking and waiting, a policy, and a device that takes so
+//! long to flush.
+//!
+//! 1. A caller is served by a flush that began after they came; all of a flush are told when it ends.
+//! 2. The device works on so many flushes at a time; more wait in a row.
+//! 3. A run is a function of its arguments.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use uxfs_journal::Time;
+use uxfs_journal::policy::{Decision, Ended, Policy, View};
+
+use super::clients::Load;
+use super::rng::Rng;
+
+/// What flushes cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Device {
+    /// Nanoseconds of a flush.
+    pub flush: f64,
+    /// How far that is spread, as a part of it.
+    pub spread: f64,
+    /// Flushes that it works on at a time.
+    pub at_once: u32,
+}
+
+/// What is so from a moment on, until the next stage begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stage {
+    /// The moment.
+    pub from: Time,
+    /// Who comes.
+    pub load: Load,
+    /// What they come to.
+    pub device: Device,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Fsyncs served a second.
+    pub rate: f64,
+    /// Nanoseconds that 99 of 100 took no longer than.
+    pub p99: u64,
+    /// Nanoseconds that one took in the mean.
+    pub mean: f64,
+    /// Flushes a second.
+    pub flushes: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A flush has ended.
+    Flushed(u64),
+    /// A caller comes.
+    Comes(u32),
+    /// The policy wants to be asked.
+    Alarm,
+}
+
+struct Flight {
+    begun: Time,
+    served: Vec<(u32, Time)>,
+}
+
+struct Sim<'a> {
+    policy: &'a mut dyn Policy,
+    stage: Stage,
+    rng: Rng,
+    now: Time,
+    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    order: u64,
+    waiting: Vec<(u32, Time)>,
+    flights: BTreeMap<u64, Flight>,
+    begun: u64,
+    /// Flushes that the device has not begun.
+    row: VecDeque<u64>,
+    working: u32,
+    alarm: Option<Time>,
+    /// Callers who stay away, because the present load has fewer.
+    away: Vec<u32>,
+    from: Time,
+    took: Vec<u64>,
+    flushes: u64,
+}
+
+/// Plays a policy through all stages until `until`; what is served before `from` is not counted.
+pub fn run(
+    policy: &mut dyn Policy,
+    stages: &[Stage],
+    (from, until): (Time, Time),
+    seed: u64,
+) -> Outcome {
+    let Some(first) = stages.first() else { return Outcome::default() };
+    let mut sim = Sim {
+        policy,
+        stage: *first,
+        rng: Rng::new(seed),
+        now: Time(0),
+        events: BinaryHeap::new(),
+        order: 0,
+        waiting: Vec::new(),
+        flights: BTreeMap::new(),
+        begun: 0,
+        row: VecDeque::new(),
+        working: 0,
+        alarm: None,
+        away: Vec::new(),
+        from,
+        took: Vec::new(),
+        flushes: 0,
+    };
+    let mut callers = 0;
+    for (index, stage) in stages.iter().enumerate() {
+        sim.now = stage.from;
+        sim.stage = *stage;
+        let back = std::mem::take(&mut sim.away);
+        let (back, away) = back.into_iter().partition(|who| *who < stage.load.callers);
+        sim.away = away;
+        let new = callers..stage.load.callers.max(callers);
+        callers = new.end;
+        for who in Vec::into_iter(back).chain(new) {
+            let at = Time(stage.from.0 + stage.load.think(who, &mut sim.rng));
+            sim.add(at, Event::Comes(who));
+        }
+        sim.go(stages.get(index + 1).map_or(until, |next| next.from));
+    }
+    sim.outcome(until)
+}
+
+impl Sim<'_> {
+    fn add(&mut self, at: Time, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse((at, self.order, event)));
+    }
+
+    fn view(&self) -> View {
+        View {
+            now: self.now,
+            waiting: self.waiting.len() as u32,
+            since: self.waiting.first().map_or(self.now, |w| w.1),
+            flying: self.flights.len() as u32,
+        }
+    }
+
+    fn go(&mut self, until: Time) {
+        while let Some(Reverse((at, _, _))) = self.events.peek() {
+            if *at >= until {
+                break;
+            }
+            let Some(Reverse((at, _, event))) = self.events.pop() else { break };
+            self.now = at;
+            match event {
+                Event::Comes(who) if who >= self.stage.load.callers => self.away.push(who),
+                Event::Comes(who) => {
+                    self.waiting.push((who, at));
+                    let view = self.view();
+                    self.policy.came(&view, who.into());
+                }
+                Event::Flushed(number) => self.flushed(number),
+                Event::Alarm if self.alarm != Some(at) => continue,
+                Event::Alarm => self.alarm = None,
+            }
+            self.decide();
+        }
+        self.now = until;
+    }
+
+    fn flushed(&mut self, number: u64) {
+        self.working -= 1;
+        if let Some(next) = self.row.pop_front() {
+            self.work(next);
+        }
+        let Some(flight) = self.flights.remove(&number) else { return };
+        let counted = self.now >= self.from;
+        self.flushes += u64::from(counted);
+        for (who, came) in &flight.served {
+            if counted {
+                self.took.push(self.now.0 - came.0);
+            }
+            let at = Time(self.now.0 + self.stage.load.think(*who, &mut self.rng));
+            self.add(at, Event::Comes(*who));
+        }
+        let view = self.view();
+        self.policy.ended(&view, Ended { number, begun: flight.begun });
+    }
+
+    fn work(&mut self, number: u64) {
+        self.working += 1;
+        let device = self.stage.device;
+        let part = 1.0 + device.spread * (2.0 * self.rng.unit() - 1.0);
+        let end = Time(self.now.0 + (device.flush * part) as u64);
+        self.add(end, Event::Flushed(number));
+    }
+
+    fn decide(&mut self) {
+        loop {
+            let view = self.view();
+            match self.policy.decide(&view) {
+                Decision::Flush if !self.waiting.is_empty() => {
+                    self.policy.begun(&view);
+                    let number = self.begun;
+                    self.begun += 1;
+                    let served = std::mem::take(&mut self.waiting);
+                    self.flights.insert(number, Flight { begun: self.now, served });
+                    if self.working < self.stage.device.at_once {
+                        self.work(number);
+                    } else {
+                        self.row.push_back(number);
+                    }
+                }
+                Decision::Until(at) => {
+                    let at = at.max(Time(self.now.0 + 1));
+                    if self.alarm != Some(at) {
+                        self.alarm = Some(at);
+                        self.add(at, Event::Alarm);
+                    }
+                    return;
+                }
+                Decision::Flush | Decision::Rest => {
+                    self.alarm = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn outcome(mut self, until: Time) -> Outcome {
+        let seconds = (until.0 - self.from.0) as f64 / 1e9;
+        self.took.sort_unstable();
+        let count = self.took.len();
+        Outcome {
+            rate: count as f64 / seconds,
+            p99: self.took.get(count.saturating_sub(1) * 99 / 100).copied().unwrap_or(0),
+            mean: self.took.iter().map(|t| *t as f64).sum::<f64>() / count.max(1) as f64,
+            flushes: self.flushes as f64 / seconds,
+        }
+    }
+}
