@@ -10,34 +10,79 @@
 //! 2. What is done is at each moment what one of the policies of [`ARMS`] would do.
 //! 3. Another policy is taken only if it is better by [`BETTER`].
 
+use core::time::Duration;
+
 use super::callers::{Callers, EPOCHS};
-use super::disk::{Disk, LEVELS, Level};
-use super::dream::Dream;
+use super::disk::{Disk, LEVELS};
+use super::dream::{Dream, Score};
 use super::fixed::Facts;
 use super::{Decision, Ended, Fixed, Policy, View};
+use crate::time::Time;
+
+/// A policy that is played: as one of [`Fixed`] on a disk of known flushes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arm {
+    Same(Fixed),
+    /// The first of a group waits for so many sixty-fourths of a flush.
+    Linger(u32),
+}
 
 /// The policies that are played.
-const ARMS: [Fixed; 8] = [
-    Fixed::Greedy,
-    Fixed::Gather(4),
-    Fixed::Gather(8),
-    Fixed::Gather(16),
-    Fixed::Overlap(LEVELS[0]),
-    Fixed::Overlap(LEVELS[1]),
-    Fixed::Overlap(LEVELS[2]),
-    Fixed::Overlap(LEVELS[3]),
+const ARMS: [Arm; 13] = [
+    Arm::Same(Fixed::Greedy),
+    Arm::Same(Fixed::Journal),
+    Arm::Linger(4),
+    Arm::Linger(16),
+    Arm::Linger(32),
+    Arm::Same(Fixed::Gather(4)),
+    Arm::Same(Fixed::Gather(8)),
+    Arm::Same(Fixed::Gather(16)),
+    Arm::Same(Fixed::Gather(32)),
+    Arm::Same(Fixed::Overlap(LEVELS[0])),
+    Arm::Same(Fixed::Overlap(LEVELS[1])),
+    Arm::Same(Fixed::Overlap(LEVELS[2])),
+    Arm::Same(Fixed::Overlap(LEVELS[3])),
 ];
+
+impl Arm {
+    fn on(self, flush: f64) -> Fixed {
+        match self {
+            Self::Same(fixed) => fixed,
+            Self::Linger(part) => {
+                Fixed::Wait(Duration::from_nanos((flush * f64::from(part) / 64.0) as u64))
+            }
+        }
+    }
+}
+
 /// How much better another policy must be than the present one.
 const BETTER: f64 = 1.005;
+/// What part of the best one's rate is as good.
+const AS_GOOD: f64 = 0.996;
+/// How much quicker the slowest must be that it is taken for that.
+const QUICKER: f64 = 0.93;
 /// How much better it must be if something has to be tried first.
-const WORTH_TRYING: f64 = 1.01;
+const WORTH_TRYING: f64 = 1.015;
 /// Events that are dreamt when somebody comes.
 const STEP: u32 = 16;
-/// Fsyncs that a policy serves in the first dream, and in later ones.
-const FIRST: u64 = 128;
-const LATER: u64 = 1024;
+/// The same, while nothing or little is known yet.
+const STEP_FIRST: u32 = 256;
+const STEP_EARLY: u32 = 64;
+/// Fsyncs that a policy serves in the first dream, and in later ones; and how many of each caller, if
+/// that is more.
+const FIRST: (u64, u64) = (128, 6);
+const LATER: (u64, u64) = (1024, 16);
+/// What part of the best score a policy has that is played every time.
+const HOPEFUL: f64 = 0.85;
 /// Fsyncs from the end of a dream to the next, at most.
 const REST_MAX: u64 = 1 << 14;
+
+/// Fsyncs after which what is served is compared with what was dreamt, at least.
+const CHECK: u64 = 768;
+/// What part of the score is to be served.
+const TRUE: f64 = 0.96;
+/// How much better than without any coordination a score is that everybody is made to wait for it.
+const WORTH_LINING_UP: f64 = 1.03;
 
 /// What a dream was about.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +100,28 @@ enum Phase {
     Asleep(usize),
 }
 
+/// Is what was dreamt true?
+#[derive(Clone, Copy, Debug)]
+struct Check {
+    /// The policy that was followed since this moment, when so many had come.
+    arm: Arm,
+    since: Time,
+    came: u64,
+    /// Everybody is waited for until this moment.
+    lining_up: Option<Time>,
+    /// How often that was done for nothing.
+    lined_up: u32,
+    /// What part of its score each policy deserved.
+    trust: [f64; ARMS.len()],
+}
+
+impl Default for Check {
+    fn default() -> Self {
+        let trust = [1.0; ARMS.len()];
+        Self { arm: ARMS[0], since: Time(0), came: 0, lining_up: None, lined_up: 0, trust }
+    }
+}
+
 /// See the module's head.
 #[derive(Clone, Debug)]
 pub struct Auto {
@@ -65,10 +132,14 @@ pub struct Auto {
     theme: Theme,
     /// Dreams of this theme.
     dreams: u64,
-    scores: [f64; ARMS.len()],
-    arm: Fixed,
+    scores: [Score; ARMS.len()],
+    arm: Arm,
     came: u64,
     rest: u64,
+    /// Who came last, and whether whoever began the present group is another.
+    last: Option<u64>,
+    other: bool,
+    check: Check,
 }
 
 impl Default for Auto {
@@ -80,10 +151,13 @@ impl Default for Auto {
             phase: Phase::Awake(0),
             theme: Theme::default(),
             dreams: 0,
-            scores: [0.0; ARMS.len()],
-            arm: Fixed::Greedy,
+            scores: [Score::default(); ARMS.len()],
+            arm: ARMS[0],
             came: 0,
             rest: 0,
+            last: None,
+            other: false,
+            check: Check::default(),
         }
     }
 }
@@ -91,7 +165,13 @@ impl Default for Auto {
 impl Auto {
     /// The policy that is followed now.
     pub fn follows(&self) -> Fixed {
-        self.arm
+        self.arm.on(self.disk.flush)
+    }
+
+    #[doc(hidden)]
+    #[allow(missing_docs)]
+    pub fn state(&self) -> String {
+        format!("{:?} dreams {} scores {} flush {:.2} good {} levels {:?} callers {} think {:.3}", self.arm, self.dreams, ARMS.iter().zip(self.scores).map(|(a, s)| format!("{a:?} {:.3}/{:.2}", s.rate, s.p99)).collect::<Vec<_>>().join(" ").replace("Same(", ""), self.disk.flush / 8e6, self.disk.good(), self.disk.levels, self.theme.callers, self.theme.think / 8e6)
     }
 
     fn theme(&self) -> Theme {
@@ -111,25 +191,47 @@ impl Auto {
                 self.begin(0);
             }
             Phase::Awake(_) => self.phase = Phase::Awake(self.came + 4),
-            Phase::Asleep(arm) => {
-                let Some(score) = self.dream.go_on(STEP) else { return };
-                let part = 1.0 / (self.dreams + 1).min(4) as f64;
-                self.scores[arm] += (score.rate - self.scores[arm]) * part;
-                if arm + 1 < ARMS.len() {
-                    return self.begin(arm + 1);
+            Phase::Asleep(_) => {
+                let mut events = match self.dreams {
+                    0 => STEP_FIRST,
+                    1..4 => STEP_EARLY,
+                    _ => STEP,
+                };
+                while let Phase::Asleep(arm) = self.phase
+                    && let Some(score) = self.dream.go_on(&mut events)
+                {
+                    self.played(arm, score);
                 }
-                self.dreams += 1;
-                self.rest = (self.rest * 2).clamp(64, REST_MAX);
-                self.phase = Phase::Awake(self.came + self.rest);
-                self.choose();
             }
         }
+    }
+
+    /// A policy has been played to its end.
+    fn played(&mut self, arm: usize, score: Score) {
+        let part = 1.0 / (self.dreams + 1).min(4) as f64;
+        let mean = &mut self.scores[arm];
+        mean.rate += (score.rate - mean.rate) * part;
+        mean.p99 += (score.p99 - mean.p99) * part;
+        // Those that are far behind are not played every time.
+        let most = self.scores.iter().map(|score| score.rate).fold(0.0, f64::max);
+        let every = self.dreams < 2 || self.dreams.is_multiple_of(8);
+        let hopeful = |arm: &usize| every || self.scores[*arm].rate > most * HOPEFUL;
+        if let Some(next) = (arm + 1..ARMS.len()).find(hopeful) {
+            return self.begin(next);
+        }
+        self.dreams += 1;
+        for trust in &mut self.check.trust {
+            *trust += (1.0 - *trust) / 16.0;
+        }
+        self.rest = (self.rest * 2).clamp(64, REST_MAX);
+        self.phase = Phase::Awake(self.came + self.rest);
+        self.choose();
     }
 
     fn begin(&mut self, arm: usize) {
         self.phase = Phase::Asleep(arm);
         let length = if self.dreams == 0 { FIRST } else { LATER };
-        self.dream.begin(ARMS[arm], length, self.dreams);
+        self.dream.begin(ARMS[arm].on(self.disk.flush), length, self.dreams);
     }
 
     /// Takes the best policy that the disk allows, or one that finds out what it allows.
@@ -138,32 +240,97 @@ impl Auto {
             return;
         }
         let good = self.disk.good();
-        let possible = |fixed: &Fixed| !matches!(fixed, Fixed::Overlap(most) if *most > good);
-        let mut best = (Fixed::Greedy, 0.0);
-        let mut hoped = 0.0f64;
-        let mut present = 0.0;
-        for (fixed, score) in ARMS.iter().zip(self.scores) {
-            if possible(fixed) {
-                if score > best.1 {
-                    best = (*fixed, score);
-                }
-                if *fixed == self.arm {
-                    present = score;
-                }
-            }
-            hoped = hoped.max(score);
-        }
-        if hoped > best.1 * WORTH_TRYING
-            && let Some(level) = self.disk.next_level()
+        let possible = |arm: &Arm| !matches!(arm, Arm::Same(Fixed::Overlap(most)) if *most > good);
+        let (best, score) = self.best(possible);
+        let (_, hoped) = self.best(|_| true);
+        let present = ARMS.iter().position(|arm| *arm == self.arm && possible(arm));
+        let present = present.map_or(Score::default(), |at| {
+            let score = self.scores[at];
+            Score { rate: score.rate * self.check.trust[at], ..score }
+        });
+        let worth = hoped.rate > score.rate * WORTH_TRYING
+            || hoped.rate > score.rate && hoped.p99 < score.p99 * QUICKER;
+        if worth && let Some(level) = self.disk.next_level() {
+            self.arm = Arm::Same(Fixed::Overlap(level));
+        } else if score.rate > present.rate * BETTER
+            || score.rate > present.rate * AS_GOOD && score.p99 < present.p99 * QUICKER
         {
-            self.arm = Fixed::Overlap(level);
-        } else if best.1 > present * BETTER {
-            self.arm = best.0;
+            self.arm = best;
         }
+    }
+
+    /// The policy that serves most among these; of those that serve about as much, the one whose
+    /// slowest are quickest.
+    fn best(&self, among: impl Fn(&Arm) -> bool) -> (Arm, Score) {
+        let fair = |at: usize| {
+            let score = self.scores[at];
+            Score { rate: score.rate * self.check.trust[at], ..score }
+        };
+        let these = || (0..ARMS.len()).map(|at| (&ARMS[at], fair(at))).filter(|(arm, _)| among(arm));
+        let most = these().map(|(_, score)| score.rate).fold(0.0, f64::max);
+        let mut best = (ARMS[0], Score { rate: 0.0, p99: f64::INFINITY });
+        for (arm, score) in these().filter(|(_, score)| score.rate >= most * AS_GOOD) {
+            if score.p99 < best.1.p99 || score.p99 == best.1.p99 && score.rate > best.1.rate {
+                best = (*arm, score);
+            }
+        }
+        best
+    }
+
+    /// Compares what is served with what was dreamt. Where callers wait for each other there may be more
+    /// than one way in which they come to follow each other, and a dream begins with all of them
+    /// together; so that is how the real ones are made to begin, where it pays.
+    fn check(&mut self, now: Time) {
+        let at = ARMS.iter().position(|arm| *arm == self.arm);
+        let trial = matches!(self.arm, Arm::Same(Fixed::Overlap(most)) if most > self.disk.good());
+        let Some(at) = at.filter(|_| self.check.arm == self.arm && self.dreams > 0 && !trial) else {
+            self.check = Check { arm: self.arm, since: now, came: self.came, ..self.check };
+            return;
+        };
+        let callers = self.callers.epochs.count(EPOCHS);
+        let came = self.came - self.check.came;
+        if came < u64::from(16 * callers).max(CHECK) {
+            return;
+        }
+        let span = now.0.saturating_sub(self.check.since.0).max(1) as f64;
+        let part = f64::from(callers) / self.dream.callers().max(1) as f64;
+        let score = self.scores[at].rate * part;
+        let real = came as f64 * self.disk.flush / span;
+        self.check = Check { since: now, came: self.came, ..self.check };
+        if real > score * TRUE || score < self.scores[0].rate * part * WORTH_LINING_UP {
+            return;
+        }
+        if self.check.lined_up < 3 {
+            self.check.lined_up += 1;
+            let span = (2.0 * self.disk.flush + 3.0 * self.callers.think).min(8.0 * self.disk.flush);
+            self.check.lining_up = Some(Time(now.0.saturating_add(span as u64)));
+        } else {
+            self.check.lined_up = 0;
+            self.check.trust[at] = real / score;
+            self.choose();
+        }
+    }
+
+    /// Waits for everybody.
+    fn line_up(&mut self, view: &View, until: Time) -> Decision {
+        let all = self.callers.epochs.count(EPOCHS);
+        if view.flying > 0 || view.waiting == 0 {
+            return Decision::Rest;
+        }
+        if view.waiting < all && view.now < until {
+            return Decision::Until(until);
+        }
+        self.check.lining_up = None;
+        self.check.since = view.now;
+        self.check.came = self.came;
+        Decision::Flush
     }
 
     /// Has what was dreamt of changed?
     fn look_up(&mut self) {
+        if self.dreams == 0 && matches!(self.phase, Phase::Awake(_)) {
+            return;
+        }
         let now = self.theme();
         let far = |a: f64, b: f64, by: f64| a > b * by || b > a * by;
         let then = self.theme;
@@ -180,12 +347,17 @@ impl Auto {
         self.rest = 0;
         self.phase = Phase::Awake(self.came + 8);
         self.theme = self.theme();
+        self.check = Check::default();
     }
 }
 
 impl Policy for Auto {
     fn came(&mut self, view: &View, who: u64) {
         self.came += 1;
+        if view.waiting == 1 {
+            self.other = self.last.is_some_and(|last| last != who);
+        }
+        self.last = Some(who);
         self.callers.came(view.now, who, self.disk.flush as u64);
         self.dream();
     }
@@ -199,7 +371,7 @@ impl Policy for Auto {
         self.callers.told(flush.number, view.now);
         let before = self.disk.levels;
         if self.disk.ended(view.now, flush) {
-            self.arm = Fixed::Greedy;
+            self.arm = ARMS[0];
             self.forget();
         } else if self.disk.levels != before {
             self.choose();
@@ -207,14 +379,18 @@ impl Policy for Auto {
         if self.disk.flushes.is_multiple_of(8) {
             self.look_up();
         }
+        self.check(view.now);
     }
 
     fn decide(&mut self, view: &View) -> Decision {
         let flush = self.disk.flush as u64;
         self.callers.epochs.pass(view.now.0, flush);
         let lone = self.callers.epochs.count(EPOCHS) < 2;
-        let fixed = if lone { Fixed::Greedy } else { self.arm };
-        let facts = Facts { flush, expected: self.callers.epochs.expected(), other: true };
+        if let Some(until) = self.check.lining_up {
+            return self.line_up(view, until);
+        }
+        let fixed = if lone { Fixed::Greedy } else { self.follows() };
+        let facts = Facts { flush, expected: self.callers.epochs.expected(), other: self.other };
         fixed.decide(view, facts)
     }
 }

@@ -98,6 +98,7 @@ pub(super) struct Callers {
     shapes: usize,
     /// Mean of all times between, lately.
     pub(super) think: f64,
+    thinks: u64,
 }
 
 impl Callers {
@@ -110,6 +111,7 @@ impl Callers {
             shape: [1.0; SHAPE],
             shapes: 0,
             think: 0.0,
+            thinks: 0,
         }
     }
 
@@ -156,7 +158,10 @@ impl Callers {
         caller.times = (caller.times + 1).min(TIMES);
         caller.mean += (took - caller.mean) / caller.times as f32;
         let all = f64::from(took);
-        self.think = if self.think == 0.0 { all } else { self.think + (all - self.think) / 64.0 };
+        // Over several rounds of all callers: they may differ.
+        let over = (self.thinks + 1).min(u64::from(4 * self.epochs.count(EPOCHS) + 64));
+        self.thinks += 1;
+        self.think += (all - self.think) / over as f64;
         if let Some(shape) = shape {
             self.shape[self.shapes % SHAPE] = shape;
             self.shapes += 1;

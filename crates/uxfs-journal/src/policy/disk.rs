@@ -23,13 +23,14 @@ pub(super) enum Level {
     Bad(u64),
 }
 
-/// A flush under way: when it began, how many others were, and what it must take longer if the disk
-/// works on fewer at a time.
+/// A flush under way: when it began, and how many others were; when it would end, and by how much later
+/// than alone, if the disk works on no more at a time than is known.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flight {
     number: u64,
     begun: u64,
     others: u32,
+    end: f64,
     late: f64,
 }
 
@@ -67,7 +68,7 @@ impl Disk {
             next: 0,
             longer: 0.0,
             late: 0.0,
-            patience: 2048,
+            patience: 8192,
         }
     }
 
@@ -93,14 +94,12 @@ impl Disk {
         if self.flying == WATCHED {
             return;
         }
-        let good = self.good() as usize;
-        // On a disk that works on no more than is known, it waits for one of these to end.
-        let late = match self.flying.checked_sub(good) {
-            Some(at) => (self.flights[at].begun as f64 + self.flush - now.0 as f64).max(0.0),
+        let late = match self.flying.checked_sub(self.good() as usize) {
+            Some(at) => (self.flights[at].end - now.0 as f64).max(0.0),
             None => 0.0,
         };
-        let others = self.flying as u32;
-        self.flights[self.flying] = Flight { number, begun: now.0, others, late };
+        let (others, end) = (self.flying as u32, now.0 as f64 + late + self.flush);
+        self.flights[self.flying] = Flight { number, begun: now.0, others, end, late };
         self.flying += 1;
     }
 
@@ -121,8 +120,11 @@ impl Disk {
             self.judge();
             return false;
         }
-        let limit = self.good();
-        if flight.others > 0 && flight.others < limit && took > 1.5 * self.flush {
+        // One that waited for others says nothing of how long it takes.
+        if flight.others >= self.good() {
+            return false;
+        }
+        if flight.others > 0 && took > 1.5 * self.flush {
             return self.doubt();
         }
         self.measure(took)
@@ -156,7 +158,7 @@ impl Disk {
         self.odd = 0;
         self.levels = [Level::Unknown; LEVELS.len()];
         (self.longer, self.late) = (0.0, 0.0);
-        self.patience = 2048;
+        self.patience = 8192;
     }
 
     /// A flush that should not have taken longer did.

@@ -18,6 +18,9 @@ use crate::time::Time;
 const CALLERS: usize = 256;
 /// Flushes at a time, at most.
 const FLIGHTS: usize = 16;
+/// Parts of a flush time, and how many of them, in which latencies are counted.
+const PARTS: f64 = 16.0;
+const BINS: usize = 160;
 /// The end of a list.
 const NONE: u16 = u16::MAX;
 
@@ -26,6 +29,8 @@ const NONE: u16 = u16::MAX;
 pub(super) struct Score {
     /// Fsyncs served in the time of a flush.
     pub(super) rate: f64,
+    /// Flush times that 99 of 100 took no longer than.
+    pub(super) p99: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,7 +53,12 @@ pub(super) struct Dream {
     fixed: Fixed,
     /// Fsyncs to be served, and those that are not counted at the beginning.
     length: u64,
-    chance: u64,
+    unscored: u64,
+    seed: u64,
+    /// How often chance was asked: about the disk, and by each caller.
+    asked: u32,
+    thought: [u32; CALLERS],
+    latencies: [u32; BINS],
     now: u64,
     thinking: BinaryHeap<Reverse<(u64, u16)>>,
     next: [u16; CALLERS],
@@ -57,6 +67,8 @@ pub(super) struct Dream {
     epochs: Epochs,
     waiting: u32,
     since: u64,
+    last: u16,
+    other: bool,
     first: u16,
     flights: [Flight; FLIGHTS],
     flying: usize,
@@ -76,7 +88,11 @@ impl Dream {
             varies: 0.0,
             fixed: Fixed::Greedy,
             length: 0,
-            chance: 0,
+            unscored: 0,
+            seed: 0,
+            asked: 0,
+            thought: [0; CALLERS],
+            latencies: [0; BINS],
             now: 0,
             thinking: BinaryHeap::with_capacity(CALLERS + 1),
             next: [NONE; CALLERS],
@@ -85,6 +101,8 @@ impl Dream {
             epochs: Epochs::new(),
             waiting: 0,
             since: 0,
+            last: NONE,
+            other: false,
             first: NONE,
             flights: [Flight::default(); FLIGHTS],
             flying: 0,
@@ -108,15 +126,25 @@ impl Dream {
         self.callers >= 2 && callers.known()
     }
 
-    /// Begins to play a policy, until at least so many are served, and each caller a few times.
-    pub(super) fn begin(&mut self, fixed: Fixed, length: u64, seed: u64) {
+    /// Callers in it.
+    pub(super) fn callers(&self) -> usize {
+        self.callers
+    }
+
+    /// Begins to play a policy, until at least so many are served, and each caller so often.
+    pub(super) fn begin(&mut self, fixed: Fixed, (length, rounds): (u64, u64), seed: u64) {
         self.fixed = fixed;
-        self.length = length.max(8 * self.callers as u64);
-        self.chance = seed;
+        self.length = length.max(rounds * self.callers as u64);
+        self.unscored = self.length / 3;
+        self.seed = seed;
+        self.asked = 0;
+        self.thought = [0; CALLERS];
+        self.latencies = [0; BINS];
         self.now = 0;
         self.thinking.clear();
         self.epochs = Epochs::new();
         (self.waiting, self.first, self.flying, self.alarm) = (0, NONE, 0, None);
+        self.last = NONE;
         (self.served, self.counted_from) = (0, 0);
         for who in 0..self.callers {
             self.epoch[who] = 0;
@@ -124,32 +152,48 @@ impl Dream {
         }
     }
 
-    /// Goes on by so many events. The score, when the policy has been played long enough.
-    pub(super) fn go_on(&mut self, events: u32) -> Option<Score> {
-        for _ in 0..events {
+    /// Goes on by at most so many events, which are counted down. The score, when the policy has been
+    /// played long enough.
+    pub(super) fn go_on(&mut self, events: &mut u32) -> Option<Score> {
+        while *events > 0 {
+            *events -= 1;
             self.event()?;
             if self.served >= self.length {
-                let warm = self.length / 4;
                 let span = self.now.saturating_sub(self.counted_from).max(1) as f64;
-                let rate = (self.served - warm) as f64 * self.flush / span;
-                return Some(Score { rate });
+                let rate = (self.served - self.unscored) as f64 * self.flush / span;
+                return Some(Score { rate, p99: self.p99() });
             }
         }
         None
     }
 
-    /// A number from 0 on and below 1: splitmix64, as published by Steele, Lea and Flood (2014).
-    fn unit(&mut self) -> f64 {
-        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.chance;
+    fn p99(&self) -> f64 {
+        let all: u32 = self.latencies.iter().sum();
+        let mut beyond = all / 100;
+        for (bin, count) in self.latencies.iter().enumerate().rev() {
+            if *count > beyond {
+                return (bin + 1) as f64 / PARTS;
+            }
+            beyond -= count;
+        }
+        0.0
+    }
+
+    /// A number from 0 on and below 1, the same for every policy: splitmix64, as published by Steele,
+    /// Lea and Flood (2014).
+    fn unit(&self, who: u64, time: u32) -> f64 {
+        let at = self.seed ^ who << 32 ^ u64::from(time) << 8;
+        let mut z = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
     fn think(&mut self, who: u16) {
-        let pick = (self.unit() * self.shapes as f64) as usize;
-        let span = f64::from(self.means[usize::from(who)] * self.shape[pick.min(self.shapes - 1)]);
+        let at = usize::from(who);
+        self.thought[at] += 1;
+        let pick = (self.unit(who.into(), self.thought[at]) * self.shapes as f64) as usize;
+        let span = f64::from(self.means[at] * self.shape[pick.min(self.shapes - 1)]);
         self.thinking.push(Reverse((self.now.saturating_add(span as u64), who)));
     }
 
@@ -183,7 +227,9 @@ impl Dream {
         self.came[at] = self.now;
         if self.waiting == 0 {
             self.since = self.now;
+            self.other = self.last != who && self.last != NONE;
         }
+        self.last = who;
         self.waiting += 1;
         self.next[at] = self.first;
         self.first = who;
@@ -196,8 +242,12 @@ impl Dream {
         let mut who = flight.first;
         while who != NONE {
             self.served += 1;
-            if self.served == self.length / 4 {
+            if self.served == self.unscored {
                 self.counted_from = self.now;
+            }
+            if self.served > self.unscored {
+                let took = (self.now - self.came[usize::from(who)]) as f64 / self.flush;
+                self.latencies[((took * PARTS) as usize).min(BINS - 1)] += 1;
             }
             self.think(who);
             who = self.next[usize::from(who)];
@@ -215,10 +265,12 @@ impl Dream {
                 flying: self.flying as u32,
             };
             let expected = self.epochs.expected();
-            let facts = Facts { flush: self.flush as u64, expected, other: true };
+            let facts = Facts { flush: self.flush as u64, expected, other: self.other };
             match self.fixed.decide(&view, facts) {
                 Decision::Flush => {
-                    let part = 1.0 + self.varies * (2.0 * self.unit() - 1.0);
+                    self.asked += 1;
+                    let chance = self.unit(u64::from(NONE), self.asked);
+                    let part = 1.0 + self.varies * (2.0 * chance - 1.0);
                     let end = self.now + (self.flush * part) as u64;
                     self.flights[self.flying] = Flight { end, first: self.first };
                     self.flying += 1;

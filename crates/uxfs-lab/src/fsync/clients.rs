@@ -9,7 +9,8 @@ pub enum Think {
     Even,
     /// As chance has it: exponential around the mean.
     Random,
-    /// Every second caller a tenth of the mean, the others nearly twice it.
+    /// Every second caller a tenth of the mean, the others nearly twice it; each around that, a tenth
+    /// more or less.
     Two,
 }
 
@@ -30,8 +31,8 @@ impl Load {
         let part = match self.spread {
             Think::Even => 0.9 + 0.2 * rng.unit(),
             Think::Random => -(1.0 - rng.unit()).ln(),
-            Think::Two if who.is_multiple_of(2) => 0.1,
-            Think::Two => 1.9,
+            Think::Two if who.is_multiple_of(2) => 0.1 * (0.9 + 0.2 * rng.unit()),
+            Think::Two => 1.9 * (0.9 + 0.2 * rng.unit()),
         };
         (self.think * part) as u64
     }

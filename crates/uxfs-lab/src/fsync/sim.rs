@@ -67,7 +67,10 @@ struct Flight {
 struct Sim<'a> {
     policy: &'a mut dyn Policy,
     stage: Stage,
+    /// What flushes take is by chance of their own, and so is what each caller thinks: so that two
+    /// policies are given the same.
     rng: Rng,
+    chances: Vec<Rng>,
     now: Time,
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     order: u64,
@@ -97,6 +100,7 @@ pub fn run(
         policy,
         stage: *first,
         rng: Rng::new(seed),
+        chances: Vec::new(),
         now: Time(0),
         events: BinaryHeap::new(),
         order: 0,
@@ -120,8 +124,12 @@ pub fn run(
         sim.away = away;
         let new = callers..stage.load.callers.max(callers);
         callers = new.end;
+        sim.chances.extend(new.clone().map(|who| Rng::new(seed ^ (u64::from(who) + 1) << 32)));
         for who in Vec::into_iter(back).chain(new) {
-            let at = Time(stage.from.0 + stage.load.think(who, &mut sim.rng));
+            // They do not all begin at the same moment.
+            let Some(chance) = sim.chances.get_mut(who as usize) else { continue };
+            let cycle = stage.load.think + stage.device.flush;
+            let at = Time(stage.from.0 + (chance.unit() * cycle) as u64);
             sim.add(at, Event::Comes(who));
         }
         sim.go(stages.get(index + 1).map_or(until, |next| next.from));
@@ -133,6 +141,12 @@ impl Sim<'_> {
     fn add(&mut self, at: Time, event: Event) {
         self.order += 1;
         self.events.push(Reverse((at, self.order, event)));
+    }
+
+    fn think(&mut self, who: u32) {
+        let Some(chance) = self.chances.get_mut(who as usize) else { return };
+        let at = Time(self.now.0 + self.stage.load.think(who, chance));
+        self.add(at, Event::Comes(who));
     }
 
     fn view(&self) -> View {
@@ -179,8 +193,7 @@ impl Sim<'_> {
             if counted {
                 self.took.push(self.now.0 - came.0);
             }
-            let at = Time(self.now.0 + self.stage.load.think(*who, &mut self.rng));
-            self.add(at, Event::Comes(*who));
+            self.think(*who);
         }
         let view = self.view();
         self.policy.ended(&view, Ended { number, begun: flight.begun });
