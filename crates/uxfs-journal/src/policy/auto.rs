@@ -58,7 +58,7 @@ impl Arm {
 /// How much better another policy must be than the present one.
 const BETTER: f64 = 1.005;
 /// What part of the best one's rate is as good.
-const AS_GOOD: f64 = 0.996;
+const AS_GOOD: f64 = 0.985;
 /// How much quicker the slowest must be that it is taken for that.
 const QUICKER: f64 = 0.93;
 /// How much better it must be if something has to be tried first.
@@ -300,7 +300,7 @@ impl Auto {
         if real > score * TRUE || score < self.scores[0].rate * part * WORTH_LINING_UP {
             return;
         }
-        if self.check.lined_up < 3 {
+        if self.check.lined_up == 0 && !matches!(self.arm, Arm::Same(Fixed::Overlap(_))) {
             self.check.lined_up += 1;
             let span = (2.0 * self.disk.flush + 3.0 * self.callers.think).min(8.0 * self.disk.flush);
             self.check.lining_up = Some(Time(now.0.saturating_add(span as u64)));

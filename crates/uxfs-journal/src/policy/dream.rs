@@ -74,7 +74,8 @@ pub(super) struct Dream {
     flying: usize,
     alarm: Option<u64>,
     served: u64,
-    counted_from: u64,
+    /// From when on it is scored, and how many were served by then.
+    scored_from: (u64, u64),
 }
 
 impl Dream {
@@ -108,7 +109,7 @@ impl Dream {
             flying: 0,
             alarm: None,
             served: 0,
-            counted_from: 0,
+            scored_from: (0, 0),
         }
     }
 
@@ -145,7 +146,7 @@ impl Dream {
         self.epochs = Epochs::new();
         (self.waiting, self.first, self.flying, self.alarm) = (0, NONE, 0, None);
         self.last = NONE;
-        (self.served, self.counted_from) = (0, 0);
+        (self.served, self.scored_from) = (0, (0, 0));
         for who in 0..self.callers {
             self.epoch[who] = 0;
             self.think(who as u16);
@@ -159,8 +160,9 @@ impl Dream {
             *events -= 1;
             self.event()?;
             if self.served >= self.length {
-                let span = self.now.saturating_sub(self.counted_from).max(1) as f64;
-                let rate = (self.served - self.unscored) as f64 * self.flush / span;
+                let (from, before) = self.scored_from;
+                let span = self.now.saturating_sub(from).max(1) as f64;
+                let rate = (self.served - before) as f64 * self.flush / span;
                 return Some(Score { rate, p99: self.p99() });
             }
         }
@@ -242,15 +244,16 @@ impl Dream {
         let mut who = flight.first;
         while who != NONE {
             self.served += 1;
-            if self.served == self.unscored {
-                self.counted_from = self.now;
-            }
-            if self.served > self.unscored {
+            if self.scored_from.0 > 0 {
                 let took = (self.now - self.came[usize::from(who)]) as f64 / self.flush;
                 self.latencies[((took * PARTS) as usize).min(BINS - 1)] += 1;
             }
             self.think(who);
             who = self.next[usize::from(who)];
+        }
+        // All of a flush, so that what is counted is whole groups.
+        if self.scored_from.0 == 0 && self.served >= self.unscored {
+            self.scored_from = (self.now, self.served);
         }
     }
 
