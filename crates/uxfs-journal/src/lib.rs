@@ -8,11 +8,13 @@
 //!   seed.
 //! - [`Space`] keeps account of the log: how much of it is live, promised, and free.
 //! - [`Keeper`] decides what is done though nobody asks: old commits, a full log, an idle one.
+//! - [`policy`] says whether those who ask for durability are let wait for others who do.
 //! - [`hand_over`] says who of those that wait drives the pipeline.
 //! - [`Records`] cuts regions into log records.
 //!
 //! Nothing here knows what a checkpoint holds.
 
+mod crowd;
 pub mod hand_over;
 mod keeper;
 mod pipeline;
@@ -22,7 +24,7 @@ mod space;
 mod time;
 
 pub use keeper::{Chore, Keeper, Keeping, Seen};
-pub use pipeline::{Action, Failure, Generation, Need, Options, Pipeline, Seq};
+pub use pipeline::{Action, Failure, FlushId, Generation, Need, Options, Pipeline, Seq};
 pub use records::{Records, Sealed, Shape};
 pub use space::Space;
 pub use time::Time;

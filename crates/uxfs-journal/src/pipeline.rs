@@ -14,12 +14,19 @@
 //!    written before it asked has been flushed, by a flush that began after.
 //! 5. A flush counts for what was written before it *began*.
 //! 6. After a failure nobody is woken with success, and nothing more is written.
-//! 7. While anyone waits, something is under way whose end will be reported.
+//! 7. While anyone waits, something is under way whose end will be reported, or there is a moment at
+//!    which the time is to be told ([`Pipeline::patience`]).
+//! 8. Whether somebody who asks for durability is let wait for others who ask is for the [`Policy`] to
+//!    say ([`crate::policy`]); it can let something begin later, never end earlier. What does not wait
+//!    for durability's sake (the log runs short, something goes home) is not its affair.
+//! 9. Flushes may overlap, if the policy begins one while another is under way; each counts by itself.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::crowd::{Crowd, Round};
+use crate::policy::{Decision, FsyncPolicy};
 use crate::time::Time;
 
 /// Number of a checkpoint; the first since the volume was opened is 1.
@@ -44,6 +51,10 @@ pub struct Need {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure(pub Arc<str>);
 
+/// Number of a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlushId(pub u64);
+
 /// What the driver is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<W> {
@@ -60,7 +71,7 @@ pub enum Action<W> {
         fua: bool,
     },
     /// Flush the device, and answer with [`Pipeline::flushed`].
-    Flush,
+    Flush(FlushId),
     /// The checkpoint is durable: its objects may be written in place.
     Durable(Seq),
     /// Tell this waiter.
@@ -76,12 +87,26 @@ pub struct Options {
     pub age_max: Duration,
     /// Writes that are durable when they return cost less than a write and a flush.
     pub fua: bool,
+    /// How those who ask for durability at about the same time are brought together.
+    pub fsync: FsyncPolicy,
+    /// Who asks for what a flush that began after it was written has covered is told at once. Else
+    /// there is a flush for them, unless [`Options::elide_clean`] spares it.
+    pub elide_covered: bool,
+    /// Who asks when nothing has been written since the last flush began is told at once.
+    pub elide_clean: bool,
 }
 
 impl Default for Options {
-    /// 32 MiB, 30 s, without force-unit-access.
+    /// 32 MiB, 30 s, without force-unit-access; no flush that is not needed.
     fn default() -> Self {
-        Self { size_max: 32 << 20, age_max: Duration::from_secs(30), fua: false }
+        Self {
+            size_max: 32 << 20,
+            age_max: Duration::from_secs(30),
+            fua: false,
+            fsync: FsyncPolicy::default(),
+            elide_covered: true,
+            elide_clean: true,
+        }
     }
 }
 
@@ -94,6 +119,20 @@ enum Stage {
     Barrier { until: Generation, part: u32 },
     /// A part is being written.
     Writing { part: u32 },
+}
+
+/// Somebody who waits, and who it is.
+#[derive(Debug)]
+struct Waiting<W> {
+    who: Option<u64>,
+    waiter: W,
+}
+
+/// A flush under way, and what was written when it began.
+#[derive(Clone, Copy, Debug)]
+struct Flushing {
+    id: FlushId,
+    covers: Generation,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -119,10 +158,14 @@ pub struct Pipeline<W> {
     /// The last write of them that commits depend on.
     data: Generation,
     flushed: Generation,
-    /// A flush is under way, which covers this much.
-    flushing: Option<Generation>,
-    waiters: BTreeMap<(Seq, u64), (Generation, W)>,
-    data_waiters: BTreeMap<(Generation, u64), W>,
+    /// Flushes under way, in the order in which they began.
+    flushing: VecDeque<Flushing>,
+    next_flush: u64,
+    /// What is to be flushed whatever the policy says.
+    urgent: Generation,
+    waiters: BTreeMap<(Seq, u64), (Generation, Waiting<W>)>,
+    data_waiters: BTreeMap<(Generation, u64), Waiting<W>>,
+    crowd: Crowd,
     next_waiter: u64,
     failed: Option<Failure>,
     actions: VecDeque<Action<W>>,
@@ -142,7 +185,10 @@ impl<W> Pipeline<W> {
             written: Generation(0),
             data: Generation(0),
             flushed: Generation(0),
-            flushing: None,
+            flushing: VecDeque::new(),
+            next_flush: 0,
+            urgent: Generation(0),
+            crowd: Crowd::new(options.fsync),
             waiters: BTreeMap::new(),
             data_waiters: BTreeMap::new(),
             next_waiter: 0,
@@ -164,6 +210,25 @@ impl<W> Pipeline<W> {
         }
     }
 
+    /// A flush that overlaps another, for somebody beside the driver to carry out, who answers with
+    /// [`Pipeline::flushed`].
+    pub fn take_flush(&mut self) -> Option<FlushId> {
+        if self.flushing.len() < 2 {
+            return None;
+        }
+        let at = self.actions.iter().position(|action| matches!(action, Action::Flush(_)))?;
+        match self.actions.remove(at) {
+            Some(Action::Flush(id)) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Is something under way that somebody will report, or is there a moment to be awaited
+    /// ([`Pipeline::patience`])? Else whoever finds nothing to do has nothing to wait for.
+    pub fn is_under_way(&self) -> bool {
+        !self.flushing.is_empty() || self.patience().is_some()
+    }
+
     /// Is there something to do?
     pub fn has_actions(&self) -> bool {
         !self.actions.is_empty()
@@ -173,7 +238,8 @@ impl<W> Pipeline<W> {
     pub fn is_quiet(&self) -> bool {
         self.since.is_none()
             && self.flight.is_none()
-            && self.flushing.is_none()
+            && self.flushing.is_empty()
+            && self.crowd.is_empty()
             && self.actions.is_empty()
     }
 
@@ -217,12 +283,35 @@ impl<W> Pipeline<W> {
         self.durable >= need.seq && self.flushed >= need.data
     }
 
+    /// Does nothing gather?
+    pub fn is_empty(&self) -> bool {
+        self.since.is_none()
+    }
+
     /// When [`Pipeline::tick`] is to be called at the latest.
     pub fn alarm(&self) -> Option<Time> {
-        if self.flight.is_some() || self.failed.is_some() {
+        if self.failed.is_some() {
             return None;
         }
-        self.since.map(|since| since + self.options.age_max)
+        let old = self.since.filter(|_| self.flight.is_none());
+        let old = old.map(|since| since + self.options.age_max);
+        old.into_iter().chain(self.patience()).min()
+    }
+
+    /// Until when those who wait are let wait for others, though something could be done for them.
+    pub fn patience(&self) -> Option<Time> {
+        self.crowd.patience()
+    }
+
+    /// What somebody has to wait for who needs `need`: more than that where flushes are not to be
+    /// spared ([`Options::elide_covered`]).
+    pub fn due(&mut self, need: Need) -> Need {
+        let covered = self.flushed >= need.data && self.durable >= need.seq;
+        let clean = self.flushed >= self.written;
+        if !covered || self.options.elide_covered || self.options.elide_clean && clean {
+            return need;
+        }
+        Need { data: self.home(), ..need }
     }
 
     /// A transaction was committed, which adds at most `bytes` to the gathering checkpoint. The
@@ -249,23 +338,36 @@ impl<W> Pipeline<W> {
         self.written
     }
 
-    /// Somebody waits until what `need` names is durable.
-    pub fn force(&mut self, now: Time, need: Need, waiter: W) {
+    /// Somebody waits until what `need` names is durable. `who` tells those apart whom the policy may
+    /// let wait for each other; `None` for somebody whom it may not.
+    pub fn force(&mut self, now: Time, need: Need, who: Option<u64>, waiter: W) {
         debug_assert!(need.seq <= self.gathering && need.data <= self.written);
         if let Some(failure) = &self.failed {
             return self.actions.push_back(Action::Wake(waiter, Err(failure.clone())));
         }
         let order = self.next_waiter;
         self.next_waiter += 1;
+        let waiting = Waiting { who, waiter };
         if self.durable < need.seq {
-            self.waiters.insert((need.seq, order), (need.data, waiter));
-            self.want(now, need.seq);
+            self.waiters.insert((need.seq, order), (need.data, waiting));
+            match who {
+                // What is on its way is not begun again for those who come now.
+                Some(who) if need.seq < self.gathering => self.crowd.joins(now, who),
+                Some(who) => self.crowd.comes(now, who, true),
+                None => self.wanted = self.wanted.max(need.seq),
+            }
         } else if self.flushed < need.data {
-            self.data_waiters.insert((need.data, order), waiter);
-            self.advance(now);
+            self.data_waiters.insert((need.data, order), waiting);
+            let covered = self.flushing.iter().any(|flush| flush.covers >= need.data);
+            match who {
+                Some(who) if covered => self.crowd.joins(now, who),
+                Some(who) => self.crowd.comes(now, who, false),
+                None => self.urgent = self.urgent.max(need.data),
+            }
         } else {
-            self.actions.push_back(Action::Wake(waiter, Ok(())));
+            return self.actions.push_back(Action::Wake(waiting.waiter, Ok(())));
         }
+        self.advance(now);
     }
 
     /// Everything up to `seq` is to become durable, though nobody waits: the log runs short, or
@@ -317,34 +419,45 @@ impl<W> Pipeline<W> {
     }
 
     /// The device has been flushed, or has not.
-    pub fn flushed(&mut self, now: Time, result: Result<(), Failure>) {
+    pub fn flushed(&mut self, now: Time, id: FlushId, result: Result<(), Failure>) {
         if let Err(failure) = result {
             return self.fail(failure);
         }
-        let Some(covered) = self.flushing.take() else {
-            debug_assert!(self.failed.is_some(), "no flush is under way");
+        let Some(at) = self.flushing.iter().position(|flush| flush.id == id) else {
+            debug_assert!(self.failed.is_some(), "this flush is not under way");
             return;
         };
-        self.flushed = self.flushed.max(covered);
+        let covers = self.flushing.remove(at).map_or(Generation(0), |flush| flush.covers);
+        self.flushed = self.flushed.max(covers);
+        self.crowd.ended(now, Round::Flush(id));
         while let Some(entry) = self.data_waiters.first_entry() {
             if entry.key().0 > self.flushed {
                 break;
             }
-            let waiter = entry.remove();
-            self.actions.push_back(Action::Wake(waiter, Ok(())));
+            let waiting = entry.remove();
+            self.wake(now, waiting);
         }
         self.advance(now);
+    }
+
+    /// Somebody has what they waited for.
+    fn wake(&mut self, now: Time, waiting: Waiting<W>) {
+        if let Some(who) = waiting.who {
+            self.crowd.told(now, who);
+        }
+        self.actions.push_back(Action::Wake(waiting.waiter, Ok(())));
     }
 
     /// Something failed for good: everybody who waits is told, and nothing more is written.
     pub fn fail(&mut self, failure: Failure) {
         let failure = self.failed.get_or_insert(failure).clone();
         self.flight = None;
-        self.flushing = None;
+        self.flushing.clear();
+        self.crowd.clear();
         self.actions.retain(|action| matches!(action, Action::Wake(..)));
         let waiting = core::mem::take(&mut self.waiters).into_values().map(|(_, w)| w);
         let waiting = waiting.chain(core::mem::take(&mut self.data_waiters).into_values());
-        for waiter in waiting {
+        for Waiting { waiter, .. } in waiting {
             self.actions.push_back(Action::Wake(waiter, Err(failure.clone())));
         }
     }
@@ -363,24 +476,46 @@ impl<W> Pipeline<W> {
         }
         loop {
             let Some(flight) = self.flight else {
-                if !self.must_cut(now) {
+                if self.must_cut(now) {
+                    self.begin_cut(now);
+                } else if !self.coordinate(now) {
                     break;
                 }
-                self.begin_cut();
                 continue;
             };
             match flight.stage {
                 Stage::Barrier { until, part } if self.flushed >= until => {
-                    self.pass(flight, part);
+                    self.pass(now, flight, part);
                 }
+                _ if self.coordinate(now) => {}
                 _ => break,
             }
         }
-        self.flush_if_needed();
+        self.flush_if_needed(now);
     }
 
-    fn begin_cut(&mut self) {
+    /// Begins what the policy wants and what can be begun now; true if that is something. A checkpoint
+    /// cannot while one is on its way: it is asked about again when that is durable.
+    fn coordinate(&mut self, now: Time) -> bool {
+        let flushing = self.flushing.len();
+        if self.crowd.decide(now, flushing) != Decision::Flush {
+            return false;
+        }
+        let mut begun = false;
+        if self.crowd.waits_for_data() {
+            self.begin_flush(now);
+            begun = true;
+        }
+        if self.crowd.waits_for_checkpoint() && self.flight.is_none() {
+            self.begin_cut(now);
+            begun = true;
+        }
+        begun
+    }
+
+    fn begin_cut(&mut self, now: Time) {
         let seq = self.gathering;
+        self.crowd.begins(now, self.flushing.len(), Round::Checkpoint(seq));
         self.flight = Some(Flight { seq, parts: 0, stage: Stage::Cutting });
         self.gathering.0 += 1;
         self.gathered = 0;
@@ -388,8 +523,17 @@ impl<W> Pipeline<W> {
         self.actions.push_back(Action::Cut(seq));
     }
 
+    /// Begins a flush; whoever waits for one is served by it.
+    fn begin_flush(&mut self, now: Time) {
+        let id = FlushId(self.next_flush);
+        self.next_flush += 1;
+        self.crowd.begins(now, self.flushing.len(), Round::Flush(id));
+        self.flushing.push_back(Flushing { id, covers: self.written });
+        self.actions.push_back(Action::Flush(id));
+    }
+
     /// A barrier was passed, before `part` or behind the last one.
-    fn pass(&mut self, flight: Flight, part: u32) {
+    fn pass(&mut self, now: Time, flight: Flight, part: u32) {
         let Flight { seq, parts, .. } = flight;
         if part < parts {
             self.flight = Some(Flight { stage: Stage::Writing { part }, ..flight });
@@ -400,27 +544,31 @@ impl<W> Pipeline<W> {
         debug_assert_eq!(seq.0, self.durable.0 + 1, "checkpoints become durable in order");
         self.durable = seq;
         self.actions.push_back(Action::Durable(seq));
+        self.crowd.ended(now, Round::Checkpoint(seq));
         while let Some(entry) = self.waiters.first_entry() {
             if entry.key().0 > seq {
                 break;
             }
-            let ((_, order), (data, waiter)) = entry.remove_entry();
+            let ((_, order), (data, waiting)) = entry.remove_entry();
             if self.flushed >= data {
-                self.actions.push_back(Action::Wake(waiter, Ok(())));
+                self.wake(now, waiting);
             } else {
-                self.data_waiters.insert((data, order), waiter);
+                self.urgent = self.urgent.max(data);
+                self.data_waiters.insert((data, order), waiting);
             }
         }
     }
 
-    fn flush_if_needed(&mut self) {
+    /// Flushes for the checkpoint on its way, and for what is urgent: one flush at a time, unless one
+    /// that covers it is under way.
+    fn flush_if_needed(&mut self, now: Time) {
         let barrier = match self.flight.map(|f| f.stage) {
-            Some(Stage::Barrier { until, .. }) => self.flushed < until,
-            _ => false,
+            Some(Stage::Barrier { until, .. }) => until,
+            _ => Generation(0),
         };
-        if self.flushing.is_none() && (barrier || !self.data_waiters.is_empty()) {
-            self.flushing = Some(self.written);
-            self.actions.push_back(Action::Flush);
+        let until = barrier.max(self.urgent);
+        if self.flushed < until && self.flushing.is_empty() {
+            self.begin_flush(now);
         }
     }
 }

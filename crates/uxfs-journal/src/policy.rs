@@ -25,7 +25,7 @@ use crate::time::Time;
 
 pub use auto::Auto;
 pub use fixed::Fixed;
-pub use word::{FsyncPolicy, UnknownPolicy};
+pub use word::{FSYNC_POLICIES, FsyncPolicy, UnknownPolicy};
 
 /// What a policy sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,10 @@ pub trait Policy: Send + core::fmt::Debug {
     /// as it was before.
     fn begun(&mut self, view: &View);
 
-    /// A flush has ended, and those whom it served are told now.
+    /// Somebody who came is told, by the end of a flush or of something else.
+    fn told(&mut self, now: Time, who: u64);
+
+    /// A flush has ended; whom it served is told next.
     fn ended(&mut self, view: &View, flush: Ended);
 
     /// What is to be done now. After [`Decision::Flush`] it is asked again.

@@ -111,6 +111,8 @@ pub(crate) struct Journal {
     context: Mutex<Context>,
     state: Mutex<State>,
     told: Condvar,
+    /// Wakes the driver, when it lets those who wait wait for others.
+    crowd: Condvar,
     /// Wakes the service.
     nudge: Condvar,
     /// Is there a service?
@@ -160,6 +162,7 @@ impl Journal {
                 held_back: 0,
             }),
             told: Condvar::new(),
+            crowd: Condvar::new(),
             nudge: Condvar::new(),
             served: AtomicBool::new(false),
             driver: Mutex::default(),
@@ -238,9 +241,12 @@ impl Journal {
         }
         *promised -= added;
         context.promised += added;
-        let first = state.pipeline.alarm().is_none();
+        let first = state.pipeline.is_empty();
         state.pipeline.commit(now, added);
         self.nudge_if(&state, first);
+        if state.pipeline.has_actions() {
+            self.crowd.notify_one();
+        }
         self.happened(&mut state);
         enough
     }
@@ -286,7 +292,7 @@ impl Fs {
     /// [`Error::Shutdown`] if that can no longer be.
     pub fn wait(&self, ticket: Ticket) -> Result<()> {
         match &self.journal {
-            Some(journal) => self.wait_for(journal, ticket.0),
+            Some(journal) => self.wait_with_others(journal, ticket.0),
             None => Ok(()),
         }
     }
@@ -302,16 +308,18 @@ impl Fs {
         match &self.journal {
             Some(journal) => {
                 let mut state = journal.state.lock();
+                let need = state.pipeline.due(ticket.0);
                 let known = match state.pipeline.failure() {
                     Some(failure) => Some(Err(failure.clone())),
-                    None => journal.met(&state, ticket.0).then_some(Ok(())),
+                    None => journal.met(&state, need).then_some(Ok(())),
                 };
                 if let Some(result) = known {
                     drop(state);
                     return told(result);
                 }
                 let waiter = Waiter::Call(Box::new(told));
-                state.pipeline.force(journal.now(), ticket.0, waiter);
+                state.pipeline.force(journal.now(), need, Some(drive::caller()), waiter);
+                journal.crowd.notify_one();
                 journal.nudge.notify_one();
             }
             None => told(Ok(())),
@@ -351,6 +359,7 @@ impl Journal {
         self.state.lock().pipeline.fail(Failure(Arc::from(why.as_str())));
         fs.shut_down(why);
         self.told.notify_all();
+        self.crowd.notify_all();
         self.happened(&mut self.state.lock());
         self.nudge.notify_all();
         // There may be nobody any more who would drive.

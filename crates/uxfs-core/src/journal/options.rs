@@ -4,6 +4,7 @@
 //!    says: none is taken and ignored.
 
 use uxfs_journal::Options;
+use uxfs_journal::policy::FSYNC_POLICIES;
 
 use super::Chains;
 use crate::error::{Error, Result};
@@ -36,7 +37,8 @@ pub struct JournalOptions {
     /// Bytes of a log buffer (`logbsize=`), 16 KiB to 256 KiB in powers of two and a multiple of
     /// the log's stripe unit; 0 is XFS' choice, 32 KiB or the stripe unit if that is more.
     pub buffer: u32,
-    /// When a checkpoint is cut though nobody asked.
+    /// When a checkpoint is cut though nobody asked; how those who ask are brought together
+    /// (`fsync_policy=`), and what flushes are spared (`flush_elision=`).
     pub pipeline: Options,
     /// When a checkpoint may be cut inside a chain of transactions.
     pub chains: Chains,
@@ -58,7 +60,8 @@ impl Default for JournalOptions {
 
 impl JournalOptions {
     /// Takes one of XFS' mount options: `delaylog`, `nodelaylog`, `logbufs=`, `logbsize=`, `wsync`,
-    /// `barrier`, `nobarrier`. `false` for a word that is none of them.
+    /// `barrier`, `nobarrier`; and uxfs' own `fsync_policy=` and `flush_elision=`. `false` for a word
+    /// that is none of them.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a value that the option does not take.
@@ -76,6 +79,22 @@ impl JournalOptions {
             ("logbsize", value) => {
                 let size = value.and_then(bytes).filter(|n| valid_buffer(*n));
                 self.buffer = size.ok_or(Error::Invalid(BUFFER_RANGE))?;
+            }
+            ("fsync_policy", value) => {
+                let policy = value.and_then(|value| value.parse().ok());
+                self.pipeline.fsync = policy.ok_or(Error::Invalid(FSYNC_POLICIES))?;
+            }
+            ("flush_elision", value) => {
+                const WORDS: &str = "flush_elision= takes both, covered, clean or none";
+                let (covered, clean) = match value {
+                    Some("both") => (true, true),
+                    Some("covered") => (true, false),
+                    Some("clean") => (false, true),
+                    Some("none") => (false, false),
+                    _ => return Err(Error::Invalid(WORDS)),
+                };
+                self.pipeline.elide_covered = covered;
+                self.pipeline.elide_clean = clean;
             }
             ("delaylog", None) => self.mode = LogMode::Delayed,
             ("nodelaylog", None) => self.mode = LogMode::Immediate,
@@ -140,6 +159,8 @@ fn bytes(text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use uxfs_journal::policy::{Fixed, FsyncPolicy};
+
     use super::*;
 
     #[test]
@@ -162,6 +183,11 @@ mod tests {
         }
         assert_eq!((options.mode, options.barrier), (LogMode::Delayed, true));
         assert_eq!((options.buffers, options.buffer), (8, 64 << 10));
+        for word in ["fsync_policy=overlap:4", "flush_elision=clean"] {
+            assert!(options.apply(word).unwrap(), "{word}");
+        }
+        assert_eq!(options.pipeline.fsync, FsyncPolicy::Fixed(Fixed::Overlap(4)));
+        assert!(options.pipeline.elide_clean && !options.pipeline.elide_covered);
         for word in ["noatime", "logdev=/dev/sdb", "", "logb", "quota"] {
             assert!(!options.apply(word).unwrap(), "{word}");
         }
@@ -178,6 +204,12 @@ mod tests {
             "logbsize=4294967295k",
             "wsync=1",
             "delaylog=",
+            "fsync_policy",
+            "fsync_policy=",
+            "fsync_policy=jbd2",
+            "fsync_policy=overlap",
+            "fsync_policy=fixed:-1",
+            "flush_elision=yes",
         ] {
             let error = options.apply(word).unwrap_err();
             assert_eq!(error.errno(), 22, "{word}");

@@ -180,7 +180,7 @@ fn drive_alone(room: &Shared, fails: u32, enough: impl Fn(&State) -> bool) -> Re
                 state.pipeline.written(now(), result.clone());
                 result?;
             }
-            Action::Flush => {
+            Action::Flush(id) => {
                 let covered = state.written;
                 drop(state);
                 thread::yield_now();
@@ -189,7 +189,7 @@ fn drive_alone(room: &Shared, fails: u32, enough: impl Fn(&State) -> bool) -> Re
                 if !fail {
                     state.safe = covered;
                 }
-                state.pipeline.flushed(now(), result.clone());
+                state.pipeline.flushed(now(), id, result.clone());
                 result?;
             }
             Action::Durable(seq) => assert!(state.safe >= seq.0, "{seq:?} is not safe"),
@@ -215,7 +215,7 @@ fn wait(room: &Shared, way: Way, fails: u32, need: Need) {
     {
         let mut state = room.state();
         if met(&state, need).is_none() {
-            state.pipeline.force(now(), need, None);
+            state.pipeline.force(now(), need, None, None);
         }
     }
     let enough = |state: &State| met(state, need).is_some();
@@ -242,7 +242,7 @@ fn thread(room: &Shared, way: Way, fails: u32, number: usize) {
         match shuttle::rand::thread_rng().gen_range(0..4) {
             0 => {}
             1 => {
-                state.pipeline.force(now(), need, Some(number * STEPS + step));
+                state.pipeline.force(now(), need, None, Some(number * STEPS + step));
                 state.told[number * STEPS + step].0 += 10;
             }
             2 => {

@@ -7,12 +7,13 @@ use std::time::Duration;
 use uxfs_oracle::Rng;
 
 use super::*;
+use crate::policy::Fixed;
 
 /// What a simulated device may be in the midst of.
 enum Busy {
     Cut(Seq),
     Write { seq: Seq, part: u32, fua: bool },
-    Flush,
+    Flush(FlushId),
 }
 
 /// What lies in the device's cache, and what is safe.
@@ -23,12 +24,13 @@ struct Device {
     data_safe: u64,
     /// Parts written and parts safe of each checkpoint.
     parts: BTreeMap<Seq, (u32, u32)>,
-    /// At the start of the flush under way: data, and parts of each checkpoint.
-    flush: Option<(u64, BTreeMap<Seq, u32>)>,
+    /// At the start of each flush under way: data, and parts of each checkpoint.
+    flushes: BTreeMap<FlushId, (u64, BTreeMap<Seq, u32>)>,
 }
 
 struct Sim {
     rng: Rng,
+    fsync: FsyncPolicy,
     pipe: Pipeline<u64>,
     now: Time,
     device: Device,
@@ -46,13 +48,31 @@ struct Sim {
 impl Sim {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
+        let policies = [
+            "own",
+            "journal",
+            "average",
+            "fixed:1",
+            "greedy",
+            "gather",
+            "gather:32",
+            "overlap:2",
+            "overlap:16",
+            "auto",
+            "auto",
+        ];
+        let fsync = policies[rng.below(policies.len() as u64) as usize].parse().unwrap();
         let options = Options {
             size_max: 1 + rng.below(2000),
             age_max: Duration::from_nanos(1 + rng.below(5000)),
             fua: rng.below(2) == 0,
+            fsync,
+            elide_covered: rng.below(4) > 0,
+            elide_clean: rng.below(4) > 0,
         };
         Self {
             rng,
+            fsync,
             pipe: Pipeline::new(options),
             now: Time(0),
             device: Device::default(),
@@ -89,11 +109,16 @@ impl Sim {
                     }
                     self.busy.push(Busy::Write { seq, part, fua });
                 }
-                Action::Flush => {
+                Action::Flush(id) => {
                     let parts = self.device.parts.iter().map(|(s, (w, _))| (*s, *w)).collect();
-                    assert!(self.device.flush.is_none(), "two flushes at once");
-                    self.device.flush = Some((self.device.data, parts));
-                    self.busy.push(Busy::Flush);
+                    let before = self.device.flushes.insert(id, (self.device.data, parts));
+                    assert!(before.is_none(), "two flushes of one number");
+                    let one = !matches!(
+                        self.fsync,
+                        FsyncPolicy::Auto | FsyncPolicy::Fixed(Fixed::Own | Fixed::Overlap(_))
+                    );
+                    assert!(!one || self.device.flushes.len() == 1, "two flushes at once");
+                    self.busy.push(Busy::Flush(id));
                 }
                 Action::Durable(seq) => self.check_durable(seq),
                 Action::Wake(waiter, result) => {
@@ -139,9 +164,9 @@ impl Sim {
                 }
                 self.pipe.written(self.now, result);
             }
-            Busy::Flush => {
+            Busy::Flush(id) => {
                 self.failed |= fail;
-                let (data, parts) = self.device.flush.take().unwrap();
+                let (data, parts) = self.device.flushes.remove(&id).unwrap();
                 if !fail {
                     self.device.data_safe = self.device.data_safe.max(data);
                     for (seq, written) in parts {
@@ -149,7 +174,7 @@ impl Sim {
                         entry.1 = entry.1.max(written);
                     }
                 }
-                self.pipe.flushed(self.now, result);
+                self.pipe.flushed(self.now, id, result);
             }
         }
         self.note_generations();
@@ -189,8 +214,11 @@ impl Sim {
                     1 => Need { seq: Seq(0), data },
                     _ => Need { seq, data },
                 };
+                let who = [None, Some(self.rng.below(6))][self.rng.below(2) as usize];
+                let need = if who.is_some() { self.pipe.due(need) } else { need };
+                self.note_generations();
                 self.waiting.insert(waiter, need);
-                self.pipe.force(self.now, need, waiter);
+                self.pipe.force(self.now, need, who, waiter);
             }
             7 => self.pipe.tick(self.now),
             _ if self.busy.is_empty() => {}
@@ -201,7 +229,7 @@ impl Sim {
         }
         self.take_actions();
         assert!(
-            self.waiting.is_empty() || !self.busy.is_empty(),
+            self.waiting.is_empty() || !self.busy.is_empty() || self.pipe.patience().is_some(),
             "someone waits, and nothing is under way"
         );
     }
@@ -215,9 +243,16 @@ fn run(seed: u64) -> (u64, u64, bool) {
         }
         sim.step(waiter);
     }
-    while !sim.busy.is_empty() {
-        sim.now = Time(sim.now.0 + 10);
-        sim.finish(0);
+    loop {
+        if !sim.busy.is_empty() {
+            sim.now = Time(sim.now.0 + 10);
+            sim.finish(0);
+        } else if let Some(until) = sim.pipe.patience() {
+            sim.now = sim.now.max(until);
+            sim.pipe.tick(sim.now);
+        } else {
+            break;
+        }
         sim.take_actions();
     }
     assert!(sim.waiting.is_empty(), "somebody was never told");
@@ -257,17 +292,17 @@ fn one_flush_serves_all_who_asked_before_it_began() {
     let now = Time(0);
     let data = pipe.data();
     for waiter in 0..3 {
-        pipe.force(now, Need { seq: Seq(0), data }, waiter);
+        pipe.force(now, Need { seq: Seq(0), data }, None, waiter);
     }
-    assert_eq!(pipe.next_action(), Some(Action::Flush));
+    assert_eq!(pipe.next_action(), Some(Action::Flush(FlushId(0))));
     let later = pipe.data();
-    pipe.force(now, Need { seq: Seq(0), data: later }, 3);
+    pipe.force(now, Need { seq: Seq(0), data: later }, None, 3);
     assert_eq!(pipe.next_action(), None);
-    pipe.flushed(now, Ok(()));
+    pipe.flushed(now, FlushId(0), Ok(()));
     for waiter in 0..3 {
         assert_eq!(pipe.next_action(), Some(Action::Wake(waiter, Ok(()))));
     }
-    assert_eq!(pipe.next_action(), Some(Action::Flush));
+    assert_eq!(pipe.next_action(), Some(Action::Flush(FlushId(1))));
 }
 
 #[test]
@@ -275,20 +310,21 @@ fn a_checkpoint_without_data_is_flushed_once() {
     let mut pipe = Pipeline::new(Options::default());
     let now = Time(0);
     let seq = pipe.commit(now, 100);
-    pipe.force(now, Need { seq, data: pipe.data_written() }, 7);
+    pipe.force(now, Need { seq, data: pipe.data_written() }, None, 7);
     assert_eq!(pipe.next_action(), Some(Action::Cut(seq)));
     pipe.cut(now, 1);
     assert_eq!(pipe.next_action(), Some(Action::Write { seq, part: 0, fua: false }));
     pipe.written(now, Ok(()));
-    assert_eq!(pipe.next_action(), Some(Action::Flush));
-    pipe.flushed(now, Ok(()));
+    assert_eq!(pipe.next_action(), Some(Action::Flush(FlushId(0))));
+    pipe.flushed(now, FlushId(0), Ok(()));
     assert_eq!(pipe.next_action(), Some(Action::Durable(seq)));
     assert_eq!(pipe.next_action(), Some(Action::Wake(7, Ok(()))));
 }
 
 #[test]
 fn age_and_size_cut() {
-    let options = Options { size_max: 100, age_max: Duration::from_secs(1), fua: true };
+    let options =
+        Options { size_max: 100, age_max: Duration::from_secs(1), fua: true, ..Options::default() };
     let mut pipe = Pipeline::<()>::new(options);
     let seq = pipe.commit(Time(0), 10);
     assert_eq!(pipe.alarm(), Some(Time(1_000_000_000)));

@@ -78,9 +78,9 @@ const HOPEFUL: f64 = 0.85;
 const REST_MAX: u64 = 1 << 14;
 
 /// Fsyncs after which what is served is compared with what was dreamt, at least.
-const CHECK: u64 = 768;
-/// What part of the score is to be served.
-const TRUE: f64 = 0.96;
+const CHECK: u64 = 256;
+/// How far times may be from each other that are taken for the same.
+const ALIKE: f64 = 1.06;
 /// How much better than without any coordination a score is that everybody is made to wait for it.
 const WORTH_LINING_UP: f64 = 1.03;
 
@@ -136,6 +136,8 @@ pub struct Auto {
     arm: Arm,
     came: u64,
     rest: u64,
+    /// What is being dreamt of is not what was dreamt of before.
+    fresh: bool,
     /// Who came last, and whether whoever began the present group is another.
     last: Option<u64>,
     other: bool,
@@ -155,6 +157,7 @@ impl Default for Auto {
             arm: ARMS[0],
             came: 0,
             rest: 0,
+            fresh: false,
             last: None,
             other: false,
             check: Check::default(),
@@ -170,8 +173,36 @@ impl Auto {
 
     #[doc(hidden)]
     #[allow(missing_docs)]
+    pub fn came_n(&self) -> u64 {
+        self.came
+    }
+    #[doc(hidden)]
+    #[allow(missing_docs)]
+    pub fn phase_s(&self) -> String {
+        format!("{:?} {:?} {:?}", self.phase, self.check.lining_up, self.check.came)
+    }
+    #[doc(hidden)]
+    #[allow(missing_docs)]
     pub fn state(&self) -> String {
-        format!("{:?} dreams {} scores {} flush {:.2} good {} levels {:?} callers {} think {:.3}", self.arm, self.dreams, ARMS.iter().zip(self.scores).map(|(a, s)| format!("{a:?} {:.3}/{:.2}", s.rate, s.p99)).collect::<Vec<_>>().join(" ").replace("Same(", ""), self.disk.flush / 8e6, self.disk.good(), self.disk.levels, self.theme.callers, self.theme.think / 8e6)
+        format!(
+            "{:?}-{} lined {} trust {:.2?} callers {} scores {} flush {:.2} good {} levels {:?} callers {} think {:.3}",
+            self.arm,
+            self.dreams,
+            self.check.lined_up,
+            self.check.trust,
+            self.dream.callers(),
+            ARMS.iter()
+                .zip(self.scores)
+                .map(|(a, s)| format!("{a:?} {:.3}/{:.2}", s.rate, s.p99))
+                .collect::<Vec<_>>()
+                .join(" ")
+                .replace("Same(", ""),
+            self.disk.flush / 8e6,
+            self.disk.good(),
+            self.disk.levels,
+            self.theme.callers,
+            self.theme.think / 8e6
+        )
     }
 
     fn theme(&self) -> Theme {
@@ -187,7 +218,10 @@ impl Auto {
         match self.phase {
             Phase::Awake(until) if self.came < until => {}
             Phase::Awake(_) if self.dream.learn(&self.callers, &self.disk) => {
-                self.theme = self.theme();
+                let theme = self.theme();
+                let before = core::mem::replace(&mut self.theme, theme);
+                // What was dreamt of other callers is not to be mixed with this.
+                self.fresh = far(self.theme.think, before.think, ALIKE);
                 self.begin(0);
             }
             Phase::Awake(_) => self.phase = Phase::Awake(self.came + 4),
@@ -208,7 +242,7 @@ impl Auto {
 
     /// A policy has been played to its end.
     fn played(&mut self, arm: usize, score: Score) {
-        let part = 1.0 / (self.dreams + 1).min(4) as f64;
+        let part = if self.fresh { 1.0 } else { 1.0 / (self.dreams + 1).min(4) as f64 };
         let mean = &mut self.scores[arm];
         mean.rate += (score.rate - mean.rate) * part;
         mean.p99 += (score.p99 - mean.p99) * part;
@@ -266,7 +300,8 @@ impl Auto {
             let score = self.scores[at];
             Score { rate: score.rate * self.check.trust[at], ..score }
         };
-        let these = || (0..ARMS.len()).map(|at| (&ARMS[at], fair(at))).filter(|(arm, _)| among(arm));
+        let these =
+            || (0..ARMS.len()).map(|at| (&ARMS[at], fair(at))).filter(|(arm, _)| among(arm));
         let most = these().map(|(_, score)| score.rate).fold(0.0, f64::max);
         let mut best = (ARMS[0], Score { rate: 0.0, p99: f64::INFINITY });
         for (arm, score) in these().filter(|(_, score)| score.rate >= most * AS_GOOD) {
@@ -283,12 +318,16 @@ impl Auto {
     fn check(&mut self, now: Time) {
         let at = ARMS.iter().position(|arm| *arm == self.arm);
         let trial = matches!(self.arm, Arm::Same(Fixed::Overlap(most)) if most > self.disk.good());
-        let Some(at) = at.filter(|_| self.check.arm == self.arm && self.dreams > 0 && !trial) else {
+        let Some(at) = at.filter(|_| self.check.arm == self.arm && self.dreams > 0 && !trial)
+        else {
             self.check = Check { arm: self.arm, since: now, came: self.came, ..self.check };
             return;
         };
         let callers = self.callers.epochs.count(EPOCHS);
         let came = self.came - self.check.came;
+        if far(self.callers.think, self.theme.think, ALIKE) {
+            return;
+        }
         if came < u64::from(16 * callers).max(CHECK) {
             return;
         }
@@ -296,13 +335,23 @@ impl Auto {
         let part = f64::from(callers) / self.dream.callers().max(1) as f64;
         let score = self.scores[at].rate * part;
         let real = came as f64 * self.disk.flush / span;
+        if std::env::var("DBG").is_ok() {
+            println!(
+                "   check at {:.1} {:?}: real {real:.3} score {score:.3}",
+                now.0 as f64 / self.disk.flush / 2.0,
+                self.arm
+            );
+        }
         self.check = Check { since: now, came: self.came, ..self.check };
-        if real > score * TRUE || score < self.scores[0].rate * part * WORTH_LINING_UP {
+        // Chance is the smaller the more have come.
+        let enough = 0.99 - 1.0 / (came as f64).sqrt();
+        if real > score * enough || score < self.scores[0].rate * part * WORTH_LINING_UP {
             return;
         }
         if self.check.lined_up == 0 && !matches!(self.arm, Arm::Same(Fixed::Overlap(_))) {
             self.check.lined_up += 1;
-            let span = (2.0 * self.disk.flush + 3.0 * self.callers.think).min(8.0 * self.disk.flush);
+            let span =
+                (2.0 * self.disk.flush + 3.0 * self.callers.think).min(8.0 * self.disk.flush);
             self.check.lining_up = Some(Time(now.0.saturating_add(span as u64)));
         } else {
             self.check.lined_up = 0;
@@ -332,7 +381,6 @@ impl Auto {
             return;
         }
         let now = self.theme();
-        let far = |a: f64, b: f64, by: f64| a > b * by || b > a * by;
         let then = self.theme;
         let changed = far(now.flush, then.flush, 1.25)
             || far(now.think, then.think, 1.4) && now.think.max(then.think) > 0.01 * now.flush
@@ -351,6 +399,11 @@ impl Auto {
     }
 }
 
+/// Is one of them more than so many times the other?
+fn far(one: f64, other: f64, by: f64) -> bool {
+    one > other * by || other > one * by
+}
+
 impl Policy for Auto {
     fn came(&mut self, view: &View, who: u64) {
         self.came += 1;
@@ -363,12 +416,14 @@ impl Policy for Auto {
     }
 
     fn begun(&mut self, view: &View) {
-        self.callers.begun();
         self.disk.begun(view.now);
     }
 
+    fn told(&mut self, now: Time, who: u64) {
+        self.callers.told(now, who);
+    }
+
     fn ended(&mut self, view: &View, flush: Ended) {
-        self.callers.told(flush.number, view.now);
         let before = self.disk.levels;
         if self.disk.ended(view.now, flush) {
             self.arm = ARMS[0];

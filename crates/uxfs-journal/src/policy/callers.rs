@@ -13,14 +13,14 @@ const EPOCH: u64 = 2;
 const PLACES: usize = 2048;
 /// Places that are looked at for a caller.
 const REACH: usize = 16;
-/// Batches whose end is remembered.
-const BATCHES: usize = 4096;
 /// Times from which a caller's mean is taken.
 const TIMES: u32 = 32;
 /// Times between fsyncs that are remembered, as parts of their caller's mean.
 pub(super) const SHAPE: usize = 256;
 /// Nobody.
 const NOBODY: u64 = u64::MAX;
+/// The time at which somebody was told who was not.
+const WAITING: u64 = u64::MAX;
 
 /// How many were active in each of the last epochs.
 #[derive(Clone, Debug)]
@@ -76,24 +76,20 @@ impl Epochs {
 struct Caller {
     who: u64,
     epoch: u64,
-    /// The batch in which they came last.
-    batch: u64,
+    /// When they were told last; [`WAITING`] if they wait, or have not been told.
+    told: u64,
     /// Mean nanoseconds from being told to coming again, of so many times.
     mean: f32,
     times: u32,
 }
 
-const VACANT: Caller = Caller { who: NOBODY, epoch: 0, batch: NOBODY, mean: 0.0, times: 0 };
+const VACANT: Caller = Caller { who: NOBODY, epoch: 0, told: WAITING, mean: 0.0, times: 0 };
 
 /// The callers of a journal.
 #[derive(Clone, Debug)]
 pub(super) struct Callers {
     table: Box<[Caller]>,
     pub(super) epochs: Epochs,
-    /// The batch that gathers: the number of the flush that will serve it.
-    batch: u64,
-    /// When the last batches were told, by number.
-    told: Box<[Time]>,
     shape: [f32; SHAPE],
     shapes: usize,
     /// Mean of all times between, lately.
@@ -106,8 +102,6 @@ impl Callers {
         Self {
             table: vec![VACANT; PLACES].into_boxed_slice(),
             epochs: Epochs::new(),
-            batch: 0,
-            told: vec![Time(0); BATCHES].into_boxed_slice(),
             shape: [1.0; SHAPE],
             shapes: 0,
             think: 0.0,
@@ -115,44 +109,42 @@ impl Callers {
         }
     }
 
-    fn place(&mut self, who: u64) -> Option<&mut Caller> {
-        let now = self.epochs.now;
+    /// Where a caller may stand.
+    fn places(who: u64) -> impl Iterator<Item = usize> {
         let first = (who.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
-        let mut vacant = None;
-        for step in 0..REACH {
-            let at = (first + step) % PLACES;
-            if self.table[at].who == who {
-                return Some(&mut self.table[at]);
-            }
-            if vacant.is_none() && self.table[at].epoch + EPOCHS <= now {
-                vacant = Some(at);
-            }
+        (0..REACH).map(move |step| (first + step) % PLACES)
+    }
+
+    fn find(&self, who: u64) -> Option<usize> {
+        Self::places(who).find(|at| self.table[*at].who == who)
+    }
+
+    /// The place of a caller, taken for them if there is one.
+    fn place(&mut self, who: u64) -> Option<usize> {
+        if let Some(at) = self.find(who) {
+            return Some(at);
         }
-        let caller = &mut self.table[vacant?];
-        *caller = Caller { who, ..VACANT };
-        Some(caller)
+        let now = self.epochs.now;
+        let at = Self::places(who).find(|at| self.table[*at].epoch + EPOCHS <= now)?;
+        self.table[at] = Caller { who, ..VACANT };
+        Some(at)
     }
 
     /// Somebody came.
     pub(super) fn came(&mut self, now: Time, who: u64, flush: u64) {
         self.epochs.pass(now.0, flush);
-        let batch = self.batch;
-        let Some(caller) = self.place(who) else { return };
-        let (last, before) = (caller.epoch, caller.batch);
-        caller.batch = batch;
-        let epoch = self.epochs.active(last);
-        if let Some(caller) = self.place(who) {
-            caller.epoch = epoch;
-        }
-        // Who comes again was told of the last time, unless one caller asks for many things at once.
-        let told = self.told[(before % BATCHES as u64) as usize];
-        if before < batch && before + BATCHES as u64 > batch && told <= now {
-            self.thought(who, now.0.saturating_sub(told.0) as f32);
+        let Some(at) = self.place(who) else { return };
+        let Caller { epoch, told, .. } = self.table[at];
+        self.table[at].epoch = self.epochs.active(epoch);
+        self.table[at].told = WAITING;
+        // Who asks for many things at once does not think.
+        if told != WAITING {
+            self.thought(at, now.0.saturating_sub(told) as f32);
         }
     }
 
-    fn thought(&mut self, who: u64, took: f32) {
-        let Some(caller) = self.place(who) else { return };
+    fn thought(&mut self, at: usize, took: f32) {
+        let caller = &mut self.table[at];
         // The shape is taken by the mean of the others, once there are some.
         let shape = (caller.times >= 4).then(|| took / caller.mean.max(1.0));
         caller.times = (caller.times + 1).min(TIMES);
@@ -168,15 +160,11 @@ impl Callers {
         }
     }
 
-    /// A flush begins for all who came.
-    pub(super) fn begun(&mut self) {
-        self.told[(self.batch % BATCHES as u64) as usize] = Time(u64::MAX);
-        self.batch += 1;
-    }
-
-    /// A batch has been told.
-    pub(super) fn told(&mut self, number: u64, now: Time) {
-        self.told[(number % BATCHES as u64) as usize] = now;
+    /// Somebody is told.
+    pub(super) fn told(&mut self, now: Time, who: u64) {
+        if let Some(at) = self.find(who) {
+            self.table[at].told = now.0;
+        }
     }
 
     /// Is enough known of how long callers take?

@@ -100,9 +100,11 @@ impl Policy for Works {
         }
     }
 
-    fn begun(&mut self, _: &View) {
+    fn begun(&mut self, _: &View) {}
+
+    fn told(&mut self, now: Time, who: u64) {
         if let Some(callers) = &mut self.callers {
-            callers.begun();
+            callers.told(now, who);
         }
     }
 
@@ -110,9 +112,6 @@ impl Policy for Works {
         let took = view.now.0.saturating_sub(flush.begun.0) as f64;
         self.flushes += 1;
         self.flush += (took - self.flush) / self.flushes.min(10) as f64;
-        if let Some(callers) = &mut self.callers {
-            callers.told(flush.number, view.now);
-        }
     }
 
     fn decide(&mut self, view: &View) -> Decision {

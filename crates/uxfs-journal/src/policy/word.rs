@@ -31,13 +31,14 @@ impl FsyncPolicy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy;
 
+/// The words that name a policy, said to somebody who gave another.
+pub const FSYNC_POLICIES: &str = "fsync_policy= takes own, journal, average, fixed:US (microseconds, 1 \
+    to 1000000), greedy, gather, gather:EIGHTHS (of a flush, 1 to 64), overlap:N (flushes at once, 1 to \
+    64) or auto";
+
 impl fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "fsync_policy= takes own, journal, average, fixed:US (microseconds up to 1000000), \
-             greedy, gather, gather:EIGHTHS (of a flush, 1 to 64), overlap:N (flushes at once, 1 \
-             to 64) or auto",
-        )
+        f.write_str(FSYNC_POLICIES)
     }
 }
 

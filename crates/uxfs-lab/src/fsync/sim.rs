@@ -197,6 +197,9 @@ impl Sim<'_> {
         }
         let view = self.view();
         self.policy.ended(&view, Ended { number, begun: flight.begun });
+        for (who, _) in flight.served {
+            self.policy.told(self.now, who.into());
+        }
     }
 
     fn work(&mut self, number: u64) {

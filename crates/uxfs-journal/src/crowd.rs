@@ -1,0 +1,162 @@
+//! Those whom the policy may let wait for each other, as it sees them.
+//!
+//! Some need the gathering checkpoint to be durable, others only what was written to be flushed. To the
+//! policy they are one crowd: what makes durable what those wait for who are served together is *a
+//! flush* to it, a whole checkpoint or a single flush of the device.
+//!
+//! 1. Who is counted waits for something that has not begun.
+//! 2. A round is begun and ended once, and only if it serves somebody.
+
+use std::collections::VecDeque;
+
+use crate::pipeline::{FlushId, Seq};
+use crate::policy::{Decision, Ended, FsyncPolicy, Policy, View};
+use crate::time::Time;
+
+/// What serves some of the crowd together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// A checkpoint, from its cut until it is durable.
+    Checkpoint(Seq),
+    /// A flush of the device.
+    Flush(FlushId),
+}
+
+/// How many wait, and since when the first of them does.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    count: u32,
+    since: Time,
+}
+
+impl Group {
+    fn add(&mut self, now: Time) {
+        if self.count == 0 {
+            self.since = now;
+        }
+        self.count += 1;
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    policy: Box<dyn Policy>,
+    checkpoint: Group,
+    data: Group,
+    /// Rounds under way that serve somebody: their numbers to the policy, and when they began.
+    rounds: VecDeque<(Round, u64, Time)>,
+    next: u64,
+    patience: Option<Time>,
+}
+
+impl Crowd {
+    pub(crate) fn new(policy: FsyncPolicy) -> Self {
+        Self {
+            policy: policy.start(),
+            checkpoint: Group::default(),
+            data: Group::default(),
+            rounds: VecDeque::new(),
+            next: 0,
+            patience: None,
+        }
+    }
+
+    /// Does nobody wait for something that has not begun?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.checkpoint.count == 0 && self.data.count == 0
+    }
+
+    pub(crate) fn waits_for_data(&self) -> bool {
+        self.data.count > 0
+    }
+
+    pub(crate) fn waits_for_checkpoint(&self) -> bool {
+        self.checkpoint.count > 0
+    }
+
+    /// When the policy is to be asked again at the latest.
+    pub(crate) fn patience(&self) -> Option<Time> {
+        self.patience
+    }
+
+    fn view(&self, now: Time, flushing: usize) -> View {
+        let groups = [self.checkpoint, self.data];
+        let since = groups.iter().filter(|group| group.count > 0).map(|group| group.since).min();
+        let flying = self.rounds.len().max(flushing);
+        View {
+            now,
+            waiting: self.checkpoint.count + self.data.count,
+            since: since.unwrap_or(now),
+            flying: u32::try_from(flying).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Somebody comes who needs the gathering checkpoint, or a flush.
+    pub(crate) fn comes(&mut self, now: Time, who: u64, checkpoint: bool) {
+        let group = if checkpoint { &mut self.checkpoint } else { &mut self.data };
+        group.add(now);
+        let view = self.view(now, 0);
+        self.policy.came(&view, who);
+    }
+
+    /// Somebody comes who will be served by what has begun.
+    pub(crate) fn joins(&mut self, now: Time, who: u64) {
+        let view = self.view(now, 0);
+        self.policy.came(&view, who);
+    }
+
+    /// Somebody has what they waited for.
+    pub(crate) fn told(&mut self, now: Time, who: u64) {
+        self.policy.told(now, who);
+    }
+
+    /// What is to be done for those who wait, while so many flushes of the device are under way.
+    pub(crate) fn decide(&mut self, now: Time, flushing: usize) -> Decision {
+        self.patience = None;
+        if self.is_empty() {
+            return Decision::Rest;
+        }
+        let view = self.view(now, flushing);
+        let decision = match self.policy.decide(&view) {
+            // Nothing would come that ends the rest.
+            Decision::Rest if view.flying == 0 => Decision::Flush,
+            decision => decision,
+        };
+        if let Decision::Until(until) = decision {
+            self.patience = Some(until);
+        }
+        decision
+    }
+
+    /// Something begins that serves those who wait for its like.
+    pub(crate) fn begins(&mut self, now: Time, flushing: usize, round: Round) {
+        let view = self.view(now, flushing);
+        let group = match round {
+            Round::Checkpoint(_) => &mut self.checkpoint,
+            Round::Flush(_) => &mut self.data,
+        };
+        if group.count == 0 {
+            return;
+        }
+        *group = Group::default();
+        self.policy.begun(&view);
+        self.rounds.push_back((round, self.next, now));
+        self.next += 1;
+    }
+
+    /// It has ended.
+    pub(crate) fn ended(&mut self, now: Time, round: Round) {
+        let Some(at) = self.rounds.iter().position(|(other, ..)| *other == round) else { return };
+        let Some((_, number, begun)) = self.rounds.remove(at) else { return };
+        let view = self.view(now, 0);
+        self.policy.ended(&view, Ended { number, begun });
+    }
+
+    /// Nobody waits any more.
+    pub(crate) fn clear(&mut self) {
+        self.checkpoint = Group::default();
+        self.data = Group::default();
+        self.rounds.clear();
+        self.patience = None;
+    }
+}
