@@ -43,6 +43,8 @@ pub struct Options {
     pub only: String,
     /// Size of the volumes in bytes.
     pub size: u64,
+    /// How our own rows log, but for what their names say.
+    pub journal: uxfs::journal::JournalOptions,
 }
 
 const DELAYLOG: &str = "uxfs delaylog";
@@ -80,7 +82,7 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
             say(&format!("dbench, {clients} clients, round {round} of {}", options.rounds));
             for (name, word) in [(DELAYLOG, "delaylog"), (NODELAYLOG, "nodelaylog")] {
                 if name.contains(&options.only) {
-                    let journal = own::journal(word)?;
+                    let journal = own::journal(options.journal, word)?;
                     let age = journal.pipeline.age_max.as_secs() as u32;
                     let own = Own::new(&scratch, options.size, journal)?;
                     let run = in_process(options, clients, &ops, &own);

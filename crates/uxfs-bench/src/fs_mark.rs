@@ -61,6 +61,8 @@ pub struct Options {
     pub only: String,
     /// Size of the volumes in bytes.
     pub size: u64,
+    /// How our own rows log, but for what their names say.
+    pub journal: uxfs::journal::JournalOptions,
 }
 
 const DELAYLOG: &str = "uxfs delaylog";
@@ -99,7 +101,7 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
             say(&format!("{pattern}, {threads} threads, round {round} of {}", options.rounds));
             for (name, words) in [(DELAYLOG, "delaylog"), (NODELAYLOG, "nodelaylog")] {
                 if name.contains(&options.only) {
-                    let journal = own::journal(words)?;
+                    let journal = own::journal(options.journal, words)?;
                     let age = journal.pipeline.age_max.as_secs() as u32;
                     let run = in_process(options, threads, &scratch, journal)?;
                     table.add(threads, name, options.promise(age), run);

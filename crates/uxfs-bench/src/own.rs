@@ -20,8 +20,7 @@ pub(crate) struct Own {
 }
 
 /// How it logs: as this option says, with the largest log buffers.
-pub(crate) fn journal(word: &str) -> Result<JournalOptions> {
-    let mut options = JournalOptions::default();
+pub(crate) fn journal(mut options: JournalOptions, word: &str) -> Result<JournalOptions> {
     for word in [word, "logbsize=262144"] {
         options.apply(word).map_err(|e| BenchError::new(word, e))?;
     }

@@ -227,7 +227,7 @@ impl Cli {
             Verb::Resize(o) => with("resize", o.json, &|s, i| cmd::resize::run(o, s, i)),
             Verb::Log(o) => with("log", o.json(), &|s, i| cmd::log::run(o, s, i)),
             Verb::Stats(o) => with("stats", o.json, &|s, i| cmd::stats::run(o, s, i)),
-            Verb::Bench(o) => with("bench", o.json, &|s, _| cmd::bench::run(o, s)),
+            Verb::Bench(o) => with("bench", o.json, &|s, i| cmd::bench::run(o, s, i.journal())),
             Verb::Mount(o) => with("mount", false, &|s, i| cmd::mount::run(o, s, i)),
             Verb::Umount(o) => with("umount", false, &|s, _| cmd::umount::run(o, s)),
             Verb::Crash(o) => with("crash", o.json, &|s, _| cmd::crash::run(o, s)),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use uxfs::journal::JournalOptions;
 use uxfs_bench::{BenchError, Report, Table, check, creates, dbench, fs_mark, import, recovery};
 
 use crate::number;
@@ -132,7 +133,8 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
 }
 
 /// Measures, and prints the tables.
-pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
+/// Our own rows log as `journal` says, but for what their names say.
+pub(crate) fn run(options: &Options, session: &Session, journal: JournalOptions) -> Result<()> {
     let failed = |e: BenchError| Failure::bare(e.to_string());
     let dir = options.dir.clone().unwrap_or_else(std::env::temp_dir);
     let rounds = options.rounds.max(1);
@@ -180,6 +182,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
                     durable,
                     only: only.clone(),
                     size: TABLE_SIZE,
+                    journal,
                 };
                 results.push(Outcome::Table(fs_mark::run_all(&wanted, &mut say).map_err(failed)?));
             }
@@ -197,6 +200,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
                 seconds: (*seconds).max(1),
                 only: only.clone(),
                 size: TABLE_SIZE,
+                journal,
             };
             results.push(Outcome::Table(dbench::run_all(&wanted, &mut say).map_err(failed)?));
         }

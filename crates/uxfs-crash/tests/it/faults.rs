@@ -10,12 +10,8 @@ const ENOUGH: u64 = 8000;
 /// Faults that do no harm to one thread alone: what goes home has no changes that gather, a list of
 /// unlinked inodes has one at a time, a torn record shows by the cycles of its blocks before its
 /// checksum is asked, and replay goes on to what is newest.
-const OUT_OF_REACH: [Fault; 4] = [
-    Fault::HomeEarly,
-    Fault::UnlinkedNotLogged,
-    Fault::TornAccepted,
-    Fault::LsnIgnored,
-];
+const OUT_OF_REACH: [Fault; 4] =
+    [Fault::HomeEarly, Fault::UnlinkedNotLogged, Fault::TornAccepted, Fault::LsnIgnored];
 
 fn look(fault: Option<Fault>, count: u64) -> Explored {
     let mut plan = Plan::new(setting("UXFS_SEED", 7000), setting("UXFS_COUNT", count));
