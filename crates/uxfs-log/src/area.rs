@@ -59,8 +59,9 @@ impl Log {
         block % self.blocks
     }
 
-    /// How far `to` lies ahead of `from`.
+    /// How far `to` lies ahead of `from`, both inside the ring.
     pub(crate) fn distance(&self, from: u64, to: u64) -> u64 {
+        debug_assert!(from < self.blocks && to < self.blocks, "a place outside the log");
         (to + self.blocks - from) % self.blocks
     }
 

@@ -211,9 +211,15 @@ impl Log {
     /// The first record with a wrong checksum among the last ones before the head.
     fn bad_in_flight(&self, dev: &dyn BlockDev, bounds: &Bounds) -> Result<Option<u64>> {
         let head = u64::from(bounds.head.block());
+        // The record that says where the tail is may be damaged itself; then only that is looked at.
+        let tail = u64::from(bounds.tail.block());
+        let (tail, count) = match tail < self.blocks() {
+            true => (tail, IN_FLIGHT),
+            false => (bounds.last, 1),
+        };
         let mut from = head;
-        for _ in 0..IN_FLIGHT {
-            let within = self.distance(bounds.tail.block().into(), from);
+        for _ in 0..count {
+            let within = self.distance(tail, from);
             match self.header_before(dev, from, within)? {
                 Some((at, _)) => from = at,
                 None => break,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use uxfs_disk::{BlockDev, MemDev};
-use uxfs_format::log::{BufItem, BufType, CHUNK, Item};
+use uxfs_format::log::{BufItem, BufType, CHUNK, Item, RecordHeader, checksum};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{BASIC_BLOCK, Daddr};
 
@@ -192,6 +192,45 @@ fn random_logs() {
         }
         if let Ok(found) = volume.log.find(&*dev) {
             let _ = replay(&dev, &volume.log, &found, &volume.sb, Limits::default());
+        }
+    }
+}
+
+/// A last record whose tail lies outside the log: taken for torn if its checksum is wrong, else
+/// refused.
+#[test]
+fn a_tail_outside_the_log() {
+    for sound in [false, true] {
+        let volume = volume(&[]);
+        let clean = volume.find();
+        rest::clear_stale(&volume.log, &*volume.dev, &clean).unwrap();
+        let items = |number| volume.items(number, 0);
+        let first = rest::write_redo(&volume.log, &*volume.dev, &clean, &items(0)).unwrap();
+        let second = rest::write_redo(&volume.log, &*volume.dev, &first, &items(1)).unwrap();
+        let at = uxfs_format::Geometry::new(&volume.sb);
+        let start = at.fsb_daddr(at.log_start).bytes() + u64::from(first.head.block()) * 512;
+        let len = (second.head.block() - first.head.block()) as usize * 512;
+        let mut record = vec![0; len];
+        volume.dev.read_at(start, &mut record).unwrap();
+        // Its tail, the second half of which is a block of the log.
+        record[28..32].copy_from_slice(&(volume.log.blocks() as u32 + 5).to_be_bytes());
+        if sound {
+            let header = RecordHeader::parse(record.first_chunk().unwrap()).unwrap();
+            let (headers, data) = record.split_at(header.header_blocks() as usize * BASIC_BLOCK);
+            let crc = checksum(headers, &data[..header.len as usize]);
+            record[32..36].copy_from_slice(&crc.to_le_bytes());
+        }
+        volume.dev.write_at(start, &record).unwrap();
+        match volume.log.find(&*volume.dev) {
+            Ok(bounds) => {
+                assert!(!sound);
+                assert_eq!((bounds.head, bounds.torn.is_some()), (first.head, true));
+                assert_eq!(volume.label(&bounds), name(0));
+            }
+            Err(error) => {
+                assert!(sound, "{error}");
+                assert!(error.to_string().contains("tail"), "{error}");
+            }
         }
     }
 }

@@ -17,9 +17,9 @@ fn joins(one: &Rmap, next: &Rmap) -> bool {
         && one.attr == next.attr
         && one.bmbt == next.bmbt
         && one.unwritten == next.unwritten
-        && one.start.0 + one.len == next.start.0
+        && one.start.0.checked_add(one.len) == Some(next.start.0)
+        && next.start.0.checked_add(next.len).is_some()
         && (!one.offset_moves() || one.offset + u64::from(one.len) == next.offset)
-        && one.len.checked_add(next.len).is_some()
 }
 
 /// Records a mapping.
@@ -134,4 +134,29 @@ fn delete(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> {
 
 fn update(tx: &mut Tx<'_>, ag: AgNo, old: &Rmap, new: &Rmap) -> Result<()> {
     seek(tx, ag, old)?.update(tx, &RmapTree::new(ag), new)
+}
+
+#[cfg(test)]
+mod tests {
+    use uxfs_format::btree::RmapOwner;
+
+    use super::*;
+
+    #[test]
+    fn a_damaged_record_joins_nothing() {
+        let rmap = |start, len| Rmap {
+            start: AgBlock(start),
+            len,
+            owner: RmapOwner(200),
+            offset: u64::from(start),
+            attr: false,
+            bmbt: false,
+            unwritten: false,
+        };
+        assert!(joins(&rmap(10, 5), &rmap(15, 5)));
+        assert!(!joins(&rmap(10, 5), &rmap(16, 5)));
+        // Records as they are found: their lengths are whatever the disk says.
+        assert!(!joins(&rmap(10, u32::MAX), &rmap(15, 5)));
+        assert!(!joins(&rmap(10, 5), &rmap(15, u32::MAX)));
+    }
 }
