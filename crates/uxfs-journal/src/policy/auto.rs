@@ -171,40 +171,6 @@ impl Auto {
         self.arm.on(self.disk.flush)
     }
 
-    #[doc(hidden)]
-    #[allow(missing_docs)]
-    pub fn came_n(&self) -> u64 {
-        self.came
-    }
-    #[doc(hidden)]
-    #[allow(missing_docs)]
-    pub fn phase_s(&self) -> String {
-        format!("{:?} {:?} {:?}", self.phase, self.check.lining_up, self.check.came)
-    }
-    #[doc(hidden)]
-    #[allow(missing_docs)]
-    pub fn state(&self) -> String {
-        format!(
-            "{:?}-{} lined {} trust {:.2?} callers {} scores {} flush {:.2} good {} levels {:?} callers {} think {:.3}",
-            self.arm,
-            self.dreams,
-            self.check.lined_up,
-            self.check.trust,
-            self.dream.callers(),
-            ARMS.iter()
-                .zip(self.scores)
-                .map(|(a, s)| format!("{a:?} {:.3}/{:.2}", s.rate, s.p99))
-                .collect::<Vec<_>>()
-                .join(" ")
-                .replace("Same(", ""),
-            self.disk.flush / 8e6,
-            self.disk.good(),
-            self.disk.levels,
-            self.theme.callers,
-            self.theme.think / 8e6
-        )
-    }
-
     fn theme(&self) -> Theme {
         Theme {
             flush: self.disk.flush,
@@ -335,13 +301,6 @@ impl Auto {
         let part = f64::from(callers) / self.dream.callers().max(1) as f64;
         let score = self.scores[at].rate * part;
         let real = came as f64 * self.disk.flush / span;
-        if std::env::var("DBG").is_ok() {
-            println!(
-                "   check at {:.1} {:?}: real {real:.3} score {score:.3}",
-                now.0 as f64 / self.disk.flush / 2.0,
-                self.arm
-            );
-        }
         self.check = Check { since: now, came: self.came, ..self.check };
         // Chance is the smaller the more have come.
         let enough = 0.99 - 1.0 / (came as f64).sqrt();
