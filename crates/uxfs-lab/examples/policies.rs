@@ -47,8 +47,15 @@ fn main() {
             let (best, auto) = (&row.others[0], &row.auto);
             println!(
                 "\"{}\",{},{:.1},{:.4},{:.1},{:.4},{:.4},{:.3},{:.3}",
-                row.name, best.policy, best.rate, best.p99, auto.rate, auto.p99, row.to_best,
-                row.p99_to_best, row.to_own
+                row.name,
+                best.policy,
+                best.rate,
+                best.p99,
+                auto.rate,
+                auto.p99,
+                row.to_best,
+                row.p99_to_best,
+                row.to_own
             );
         }
         return;

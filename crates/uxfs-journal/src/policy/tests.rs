@@ -131,8 +131,18 @@ fn gather_can_wait_for_longer() {
 #[test]
 fn words_come_back() {
     let words = [
-        "own", "journal", "average", "greedy", "gather", "gather:16", "overlap:1", "overlap:64",
-        "fixed:1", "fixed:500", "fixed:1000000", "auto",
+        "own",
+        "journal",
+        "average",
+        "greedy",
+        "gather",
+        "gather:16",
+        "overlap:1",
+        "overlap:64",
+        "fixed:1",
+        "fixed:500",
+        "fixed:1000000",
+        "auto",
     ];
     for word in words {
         let policy: FsyncPolicy = word.parse().unwrap();
@@ -140,9 +150,24 @@ fn words_come_back() {
     }
     assert_eq!("gather:8".parse(), Ok(FsyncPolicy::Fixed(Fixed::Gather(8))));
     let not = [
-        "", "Own", "jbd2", "own:1", "auto:", "fixed", "fixed:", "fixed:0", "fixed:1000001",
-        "fixed:+1", "fixed:1us", "gather:0", "gather:65", "overlap", "overlap:0", "overlap:65",
-        "overlap:99999999999", "greedy ",
+        "",
+        "Own",
+        "jbd2",
+        "own:1",
+        "auto:",
+        "fixed",
+        "fixed:",
+        "fixed:0",
+        "fixed:1000001",
+        "fixed:+1",
+        "fixed:1us",
+        "gather:0",
+        "gather:65",
+        "overlap",
+        "overlap:0",
+        "overlap:65",
+        "overlap:99999999999",
+        "greedy ",
     ];
     for word in not {
         assert_eq!(word.parse::<FsyncPolicy>(), Err(UnknownPolicy), "{word}");
@@ -167,7 +192,10 @@ fn circle(policy: &mut dyn Policy, callers: u32, think: u64, until: Time) -> (u6
         now = moments.into_iter().flatten().min().unwrap();
         if end == Some(now) {
             let (begun, group) = flight.take().unwrap();
-            policy.ended(&seen_now(&waiting, &comes, false, now), Ended { number: flushes - 1, begun });
+            policy.ended(
+                &seen_now(&waiting, &comes, false, now),
+                Ended { number: flushes - 1, begun },
+            );
             for who in group {
                 policy.told(now, who as u64);
                 longest = longest.max(now.0 - comes[who].0);

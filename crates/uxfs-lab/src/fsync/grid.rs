@@ -196,7 +196,10 @@ pub fn cases() -> Vec<Case> {
                     for spread in [Think::Even, Think::Random, Think::Two] {
                         // Alone, nobody is of another kind.
                         if callers > 1 || spread == Think::Random {
-                            all.push(Case::steady(Load { callers, think: think * flush, spread }, device));
+                            all.push(Case::steady(
+                                Load { callers, think: think * flush, spread },
+                                device,
+                            ));
                         }
                     }
                 }
@@ -233,7 +236,10 @@ fn changes(flush: f64, at_once: u32) -> Vec<Case> {
         let slower = Device { flush: flush * 20.0, ..device };
         let other = Device { at_once: 17 - at_once, ..device };
         let disks = [device, slower, device, other, device].map(|device| (load, device));
-        all.push(Case::changing("flushes 20 times as long, then as before, then more or fewer at a time", &disks));
+        all.push(Case::changing(
+            "flushes 20 times as long, then as before, then more or fewer at a time",
+            &disks,
+        ));
     }
     all
 }
