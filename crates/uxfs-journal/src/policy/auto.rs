@@ -61,7 +61,7 @@ impl Arm {
 }
 
 /// How much better another policy must be than the present one.
-const BETTER: f64 = 1.005;
+const BETTER: f64 = 1.01;
 /// What part of the best one's rate is as good.
 const AS_GOOD: f64 = 0.985;
 /// How much quicker the slowest must be that it is taken for that.
@@ -85,7 +85,7 @@ const REST_MAX: u64 = 1 << 14;
 /// Fsyncs after which what is served is compared with what was dreamt, at least.
 const CHECK: u64 = 256;
 /// How much better than without any coordination a score is that everybody is made to wait for it.
-const WORTH_LINING_UP: f64 = 1.03;
+const WORTH_LINING_UP: f64 = 1.06;
 
 /// What a dream was about.
 #[derive(Clone, Copy, Debug, Default)]
@@ -344,7 +344,10 @@ impl Auto {
         if real > score * enough || score < self.scores[0].rate * part * WORTH_LINING_UP {
             return;
         }
-        if self.check.lined_up == 0 && self.arm.gathers() {
+        if !self.arm.gathers() {
+            return;
+        }
+        if self.check.lined_up == 0 {
             self.check.lined_up += 1;
             self.check.lining_up = Some(now + self.long_enough());
         } else {
