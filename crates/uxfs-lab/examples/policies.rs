@@ -1,5 +1,6 @@
 //! The whole grid of fsync policies, as a table: `cargo run --release -p uxfs-lab --example policies`.
-//! Words given select cases whose name has them all; `--csv` prints all rows, not only the worst.
+//! Words given select cases whose name has them all; `--csv` prints all rows, not only the worst;
+//! `--seed=N` takes other chances.
 
 use uxfs_lab::fsync::{Row, cases, grid};
 
@@ -32,11 +33,12 @@ fn summary(title: &str, rows: &[&Row]) {
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let csv = words.iter().any(|word| word == "--csv");
+    let seed = words.iter().find_map(|word| word.strip_prefix("--seed=")?.parse().ok());
     let chosen = |name: &str| {
-        words.iter().filter(|word| *word != "--csv").all(|word| name.contains(word.as_str()))
+        words.iter().filter(|word| !word.starts_with("--")).all(|word| name.contains(word.as_str()))
     };
     let cases: Vec<_> = cases().into_iter().filter(|case| chosen(&case.name)).collect();
-    let rows = grid(&cases, 1, 2, |done, of| {
+    let rows = grid(&cases, seed.unwrap_or(1), 2, |done, of| {
         if done.is_multiple_of(100) {
             eprintln!("{done} of {of}");
         }

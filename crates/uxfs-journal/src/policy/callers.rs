@@ -199,7 +199,7 @@ impl Callers {
     /// Epochs in which whoever has not gone comes, so to speak for certain.
     fn window(&self) -> u64 {
         let round = self.think / self.epochs.length() as f64 + 1.0;
-        (4.0 * round).clamp(4.0, EPOCHS as f64) as u64
+        (8.0 * round).clamp(6.0, EPOCHS as f64) as u64
     }
 
     /// How many there are.

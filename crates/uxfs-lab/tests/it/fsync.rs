@@ -5,7 +5,8 @@ use uxfs_lab::fsync::{Case, Row, cases, grid};
 
 /// Every so manieth case of those with few enough callers to be quick.
 fn sample(every: usize) -> Vec<Case> {
-    let quick = |case: &Case| !["256 think", "1000 think", "256,"].iter().any(|s| case.name.contains(s));
+    let quick =
+        |case: &Case| !["256 think", "1000 think", "256,"].iter().any(|s| case.name.contains(s));
     cases().into_iter().filter(quick).step_by(every).collect()
 }
 
