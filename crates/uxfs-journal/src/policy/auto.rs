@@ -7,8 +7,10 @@
 //! the best one.
 //!
 //! 1. A lone caller never waits for anybody.
-//! 2. What is done is at each moment what one of the policies of [`ARMS`] would do.
-//! 3. Another policy is taken only if it is better by [`BETTER`].
+//! 2. What is done is at each moment what one of the policies of [`ARMS`] would do; but once in a
+//!    while, where that pays, everybody is waited for, no longer than eight flushes take.
+//! 3. Another policy is taken only if it is better by [`BETTER`], or as good and quicker.
+//! 4. Flushes that take no time ([`FREE`]) are not shared, and nothing is dreamt of them.
 
 use core::time::Duration;
 
@@ -86,6 +88,11 @@ const REST_MAX: u64 = 1 << 14;
 const CHECK: u64 = 256;
 /// How much better than without any coordination a score is that everybody is made to wait for it.
 const WORTH_LINING_UP: f64 = 1.06;
+
+/// Nanoseconds of a flush that is not worth any thought.
+const FREE: f64 = 20_000.0;
+/// How far a score is corrected by what is seen.
+const TRUST: core::ops::RangeInclusive<f64> = 0.25..=1.25;
 
 /// What a dream was about.
 #[derive(Clone, Copy, Debug, Default)]
@@ -184,7 +191,7 @@ impl Default for Auto {
 impl Auto {
     /// The policy that is followed now.
     pub fn follows(&self) -> Fixed {
-        self.arm.on(self.disk.flush)
+        if self.disk.flush < FREE { Fixed::Greedy } else { self.arm.on(self.disk.flush) }
     }
 
     fn theme(&self) -> Theme {
@@ -335,15 +342,18 @@ impl Auto {
         let part = f64::from(callers) / self.dream.callers().max(1) as f64;
         let score = self.scores[at].rate * part;
         let real = came as f64 * self.disk.flush / span;
+        let trust = (real / score.max(f64::MIN_POSITIVE)).clamp(*TRUST.start(), *TRUST.end());
         self.check = Check { since: now, came: self.came, ..self.check };
         // Chance is the smaller the more have come.
         let enough = 0.99 - 1.0 / (came as f64).sqrt();
         if real * enough > score {
-            self.check.trust[at] = real / score;
+            self.check.trust[at] = trust;
         }
-        if real > score * enough || score < self.scores[0].rate * part * WORTH_LINING_UP {
+        let found = real > score * enough;
+        if found || score < self.scores[0].rate * part * WORTH_LINING_UP {
             return;
         }
+        // Who does not wait cannot fall out of step.
         if !self.arm.gathers() {
             return;
         }
@@ -352,7 +362,7 @@ impl Auto {
             self.check.lining_up = Some(now + self.long_enough());
         } else {
             self.check.lined_up = 0;
-            self.check.trust[at] = real / score;
+            self.check.trust[at] = trust;
             self.choose(now);
         }
     }
@@ -414,7 +424,9 @@ impl Policy for Auto {
         }
         self.last = Some(who);
         self.callers.came(view.now, who, self.disk.flush as u64);
-        self.dream(view.now);
+        if self.disk.flush >= FREE {
+            self.dream(view.now);
+        }
     }
 
     fn begun(&mut self, view: &View) {
