@@ -55,7 +55,7 @@ struct Global {
     #[arg(long, global = true, value_name = "N|LABEL")]
     partition: Option<String>,
     /// How changes are logged, in XFS' words: delaylog, nodelaylog, wsync, logbufs=N, logbsize=SIZE,
-    /// barrier, nobarrier
+    /// barrier, nobarrier; and how fsyncs share flushes: fsync_policy=auto|greedy|gather|…
     #[arg(short = 'o', long = "options", id = OPTIONS_ID, global = true, value_name = "WORD,...",
           value_delimiter = ',')]
     options: Vec<String>,

@@ -19,6 +19,8 @@ mod callers;
 mod disk;
 mod dream;
 mod fixed;
+#[cfg(test)]
+mod tests;
 mod word;
 
 use crate::time::Time;

@@ -305,6 +305,17 @@ impl Fs {
         ticket: Ticket,
         told: impl FnOnce(core::result::Result<(), Failure>) + Send + 'static,
     ) {
+        self.when_durable_for(drive::caller(), ticket, told);
+    }
+
+    /// As [`Fs::when_durable`], on behalf of `who`: a number that tells apart those who come again and
+    /// again, where one thread asks for many of them. The policy of fsync goes by it.
+    pub fn when_durable_for(
+        &self,
+        who: u64,
+        ticket: Ticket,
+        told: impl FnOnce(core::result::Result<(), Failure>) + Send + 'static,
+    ) {
         match &self.journal {
             Some(journal) => {
                 let mut state = journal.state.lock();
@@ -318,7 +329,7 @@ impl Fs {
                     return told(result);
                 }
                 let waiter = Waiter::Call(Box::new(told));
-                state.pipeline.force(journal.now(), need, Some(drive::caller()), waiter);
+                state.pipeline.force(journal.now(), need, Some(who), waiter);
                 journal.crowd.notify_one();
                 journal.nudge.notify_one();
             }

@@ -551,3 +551,129 @@ fn a_damaged_record_that_went_home_is_not_taken_for_a_torn_one() {
         }
     }
 }
+
+/// Threads that wait and threads that are called, under every policy: all are told, and what they were
+/// told of is in the volume that a power cut leaves.
+#[test]
+fn every_policy_brings_down_what_is_asked_for() {
+    let words = [
+        "own",
+        "journal",
+        "average",
+        "fixed:200",
+        "greedy",
+        "gather",
+        "gather:32",
+        "overlap:4",
+        "auto",
+    ];
+    for (number, word) in words.iter().enumerate() {
+        let volume = Volume::new(&["-d", "agcount=4"]);
+        let elision = ["both", "covered", "clean", "none"][number % 4];
+        let words = format!("fsync_policy={word},flush_elision={elision}");
+        let fs = Arc::new(volume.open(&words));
+        // Where nobody waits, the service brings it down.
+        let service = (number % 2 == 0).then(|| Service::start(&fs, Keeping::default()).unwrap());
+        let (send, receive) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (fs, words, send) = (&fs, &words, send.clone());
+                let served = service.is_some();
+                scope.spawn(move || {
+                    for step in 0..40 {
+                        let name = format!("t{thread}-{step}");
+                        fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o600)).unwrap();
+                        let ticket = fs.ticket();
+                        if served && step % 4 == thread {
+                            let send = send.clone();
+                            let told = move |result| send.send((name, result)).unwrap();
+                            fs.when_durable_for(1000 + step, ticket, told);
+                        } else {
+                            fs.wait(ticket).unwrap();
+                            assert!(fs.is_durable(ticket), "{words}");
+                            send.send((name, Ok(()))).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        drop(send);
+        let told: Vec<_> = receive.iter().collect();
+        assert_eq!(told.len(), 160, "{words}");
+        assert!(told.iter().all(|(_, result)| result.is_ok()), "{words}: {told:?}");
+        let copy = volume.cut("told");
+        drop(service);
+        drop(fs);
+        let found = names(&open(&copy, ""));
+        for (name, _) in told {
+            assert!(found.contains(&format!("/{name}").into_bytes()), "{words}: {name} is lost");
+        }
+        uxfs_oracle::repair(&copy).unwrap();
+    }
+}
+
+/// A device that ends no flush before so many are under way together.
+struct Together {
+    dev: FileDev,
+    flushing: parking_lot::Mutex<(u32, u32)>,
+    more: parking_lot::Condvar,
+}
+
+impl BlockDev for Together {
+    fn len(&self) -> u64 {
+        self.dev.len()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.dev.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.dev.write_at(offset, data)
+    }
+    fn flush(&self) -> io::Result<()> {
+        let mut state = self.flushing.lock();
+        let (flushing, wanted) = &mut *state;
+        *flushing += 1;
+        if *flushing >= *wanted {
+            *wanted = 0;
+            self.more.notify_all();
+        }
+        while state.1 > 0 {
+            // Only so that a failure ends.
+            if self.more.wait_for(&mut state, Duration::from_secs(60)).timed_out() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+        }
+        state.0 -= 1;
+        Ok(())
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+/// Where the policy says so, those who need nothing but a flush do not wait for one that began before.
+#[test]
+fn flushes_overlap_where_the_policy_lets_them() {
+    for (word, threads) in [("own", 5), ("overlap:3", 3)] {
+        let volume = Volume::new(&[]);
+        let dev = Arc::new(Together {
+            dev: device(&volume.path),
+            flushing: parking_lot::Mutex::new((0, 0)),
+            more: parking_lot::Condvar::new(),
+        });
+        let words = options(&format!("fsync_policy={word}"));
+        let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, words).unwrap();
+        dev.flushing.lock().1 = threads;
+        let journal = fs.journal.as_ref().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let data = journal.data_written();
+                    let need = uxfs_journal::Need { seq: uxfs_journal::Seq(0), data };
+                    fs.wait_with_others(journal, need).unwrap();
+                });
+            }
+        });
+        fs.close().unwrap();
+    }
+}

@@ -7,12 +7,14 @@
 //! the best one.
 //!
 //! 1. A lone caller never waits for anybody.
-//! 2. What is done is at each moment what one of the policies of [`ARMS`] would do.
-//! 3. Another policy is taken only if it is better by [`BETTER`].
+//! 2. What is done is at each moment what one of the policies of [`ARMS`] would do; but once in a
+//!    while, where that pays, everybody is waited for, no longer than eight flushes take.
+//! 3. Another policy is taken only if it is better by [`BETTER`], or as good and quicker.
+//! 4. Flushes that take no time ([`FREE`]) are not shared, and nothing is dreamt of them.
 
 use core::time::Duration;
 
-use super::callers::{Callers, EPOCHS};
+use super::callers::Callers;
 use super::disk::{Disk, LEVELS};
 use super::dream::{Dream, Score};
 use super::fixed::Facts;
@@ -30,14 +32,14 @@ enum Arm {
 /// The policies that are played.
 const ARMS: [Arm; 13] = [
     Arm::Same(Fixed::Greedy),
+    Arm::Same(Fixed::Gather(8)),
+    Arm::Same(Fixed::Gather(16)),
+    Arm::Same(Fixed::Gather(32)),
+    Arm::Same(Fixed::Gather(4)),
     Arm::Same(Fixed::Journal),
     Arm::Linger(4),
     Arm::Linger(16),
     Arm::Linger(32),
-    Arm::Same(Fixed::Gather(4)),
-    Arm::Same(Fixed::Gather(8)),
-    Arm::Same(Fixed::Gather(16)),
-    Arm::Same(Fixed::Gather(32)),
     Arm::Same(Fixed::Overlap(LEVELS[0])),
     Arm::Same(Fixed::Overlap(LEVELS[1])),
     Arm::Same(Fixed::Overlap(LEVELS[2])),
@@ -45,6 +47,11 @@ const ARMS: [Arm; 13] = [
 ];
 
 impl Arm {
+    /// Does it wait?
+    fn gathers(self) -> bool {
+        !matches!(self, Self::Same(Fixed::Greedy | Fixed::Overlap(_)))
+    }
+
     fn on(self, flush: f64) -> Fixed {
         match self {
             Self::Same(fixed) => fixed,
@@ -56,7 +63,7 @@ impl Arm {
 }
 
 /// How much better another policy must be than the present one.
-const BETTER: f64 = 1.005;
+const BETTER: f64 = 1.01;
 /// What part of the best one's rate is as good.
 const AS_GOOD: f64 = 0.985;
 /// How much quicker the slowest must be that it is taken for that.
@@ -79,10 +86,13 @@ const REST_MAX: u64 = 1 << 14;
 
 /// Fsyncs after which what is served is compared with what was dreamt, at least.
 const CHECK: u64 = 256;
-/// How far times may be from each other that are taken for the same.
-const ALIKE: f64 = 1.06;
 /// How much better than without any coordination a score is that everybody is made to wait for it.
-const WORTH_LINING_UP: f64 = 1.03;
+const WORTH_LINING_UP: f64 = 1.06;
+
+/// Nanoseconds of a flush that is not worth any thought.
+const FREE: f64 = 20_000.0;
+/// How far a score is corrected by what is seen.
+const TRUST: core::ops::RangeInclusive<f64> = 0.25..=1.25;
 
 /// What a dream was about.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,6 +100,22 @@ struct Theme {
     flush: f64,
     callers: f64,
     think: f64,
+}
+
+impl Theme {
+    /// Is it something else that would have to be dreamt of?
+    fn differs(self, then: Self) -> bool {
+        far(self.flush, then.flush, 1.25)
+            || other_thinking(self.think, then.think, self.flush, 1.4)
+            || far(self.callers + 1.0, then.callers + 1.0, 1.3)
+    }
+
+    /// Is it so much the same that scores can be averaged? The more callers, the less is by chance.
+    fn is_like(self, then: Self) -> bool {
+        let chance = 1.0 + 2.5 / (4.0 * self.callers + 64.0).sqrt();
+        !other_thinking(self.think, then.think, self.flush, chance)
+            && !far(self.callers, then.callers, 1.06)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -136,8 +162,6 @@ pub struct Auto {
     arm: Arm,
     came: u64,
     rest: u64,
-    /// What is being dreamt of is not what was dreamt of before.
-    fresh: bool,
     /// Who came last, and whether whoever began the present group is another.
     last: Option<u64>,
     other: bool,
@@ -157,7 +181,6 @@ impl Default for Auto {
             arm: ARMS[0],
             came: 0,
             rest: 0,
-            fresh: false,
             last: None,
             other: false,
             check: Check::default(),
@@ -168,60 +191,29 @@ impl Default for Auto {
 impl Auto {
     /// The policy that is followed now.
     pub fn follows(&self) -> Fixed {
-        self.arm.on(self.disk.flush)
-    }
-
-    #[doc(hidden)]
-    #[allow(missing_docs)]
-    pub fn came_n(&self) -> u64 {
-        self.came
-    }
-    #[doc(hidden)]
-    #[allow(missing_docs)]
-    pub fn phase_s(&self) -> String {
-        format!("{:?} {:?} {:?}", self.phase, self.check.lining_up, self.check.came)
-    }
-    #[doc(hidden)]
-    #[allow(missing_docs)]
-    pub fn state(&self) -> String {
-        format!(
-            "{:?}-{} lined {} trust {:.2?} callers {} scores {} flush {:.2} good {} levels {:?} callers {} think {:.3}",
-            self.arm,
-            self.dreams,
-            self.check.lined_up,
-            self.check.trust,
-            self.dream.callers(),
-            ARMS.iter()
-                .zip(self.scores)
-                .map(|(a, s)| format!("{a:?} {:.3}/{:.2}", s.rate, s.p99))
-                .collect::<Vec<_>>()
-                .join(" ")
-                .replace("Same(", ""),
-            self.disk.flush / 8e6,
-            self.disk.good(),
-            self.disk.levels,
-            self.theme.callers,
-            self.theme.think / 8e6
-        )
+        if self.disk.flush < FREE { Fixed::Greedy } else { self.arm.on(self.disk.flush) }
     }
 
     fn theme(&self) -> Theme {
         Theme {
             flush: self.disk.flush,
-            callers: self.callers.epochs.count(EPOCHS).into(),
+            callers: self.callers.active().into(),
             think: self.callers.think,
         }
     }
 
     /// Goes on dreaming.
-    fn dream(&mut self) {
+    fn dream(&mut self, now: Time) {
         match self.phase {
             Phase::Awake(until) if self.came < until => {}
             Phase::Awake(_) if self.dream.learn(&self.callers, &self.disk) => {
                 let theme = self.theme();
-                let before = core::mem::replace(&mut self.theme, theme);
-                // What was dreamt of other callers is not to be mixed with this.
-                self.fresh = far(self.theme.think, before.think, ALIKE);
+                // What was dreamt of others is not to be mixed with this.
+                if theme.differs(self.theme) || !theme.is_like(self.theme) {
+                    self.dreams = 0;
+                    self.check = Check::default();
+                }
+                self.theme = theme;
                 self.begin(0);
             }
             Phase::Awake(_) => self.phase = Phase::Awake(self.came + 4),
@@ -234,15 +226,15 @@ impl Auto {
                 while let Phase::Asleep(arm) = self.phase
                     && let Some(score) = self.dream.go_on(&mut events)
                 {
-                    self.played(arm, score);
+                    self.played(now, arm, score);
                 }
             }
         }
     }
 
     /// A policy has been played to its end.
-    fn played(&mut self, arm: usize, score: Score) {
-        let part = if self.fresh { 1.0 } else { 1.0 / (self.dreams + 1).min(4) as f64 };
+    fn played(&mut self, now: Time, arm: usize, score: Score) {
+        let part = 1.0 / (self.dreams + 1).min(4) as f64;
         let mean = &mut self.scores[arm];
         mean.rate += (score.rate - mean.rate) * part;
         mean.p99 += (score.p99 - mean.p99) * part;
@@ -255,11 +247,11 @@ impl Auto {
         }
         self.dreams += 1;
         for trust in &mut self.check.trust {
-            *trust += (1.0 - *trust) / 16.0;
+            *trust += (1.0 - *trust) / 64.0;
         }
         self.rest = (self.rest * 2).clamp(64, REST_MAX);
         self.phase = Phase::Awake(self.came + self.rest);
-        self.choose();
+        self.choose(now);
     }
 
     fn begin(&mut self, arm: usize) {
@@ -269,7 +261,7 @@ impl Auto {
     }
 
     /// Takes the best policy that the disk allows, or one that finds out what it allows.
-    fn choose(&mut self) {
+    fn choose(&mut self, now: Time) {
         if self.dreams == 0 {
             return;
         }
@@ -289,8 +281,21 @@ impl Auto {
         } else if score.rate > present.rate * BETTER
             || score.rate > present.rate * AS_GOOD && score.p99 < present.p99 * QUICKER
         {
+            // Those who did not wait for each other do not come together by themselves.
+            if !self.arm.gathers()
+                && best.gathers()
+                && score.rate > self.scores[0].rate * WORTH_LINING_UP
+            {
+                self.check.lining_up = Some(now + self.long_enough());
+            }
             self.arm = best;
         }
+    }
+
+    /// How long everybody is waited for.
+    fn long_enough(&self) -> Duration {
+        let span = (2.0 * self.disk.flush + 3.0 * self.callers.think).min(8.0 * self.disk.flush);
+        Duration::from_nanos(span as u64)
     }
 
     /// The policy that serves most among these; of those that serve about as much, the one whose
@@ -323,9 +328,11 @@ impl Auto {
             self.check = Check { arm: self.arm, since: now, came: self.came, ..self.check };
             return;
         };
-        let callers = self.callers.epochs.count(EPOCHS);
+        let callers = self.callers.active();
         let came = self.came - self.check.came;
-        if far(self.callers.think, self.theme.think, ALIKE) {
+        // What was dreamt is to be of the same callers.
+        if !self.theme().is_like(self.theme) {
+            self.check = Check { since: now, came: self.came, ..self.check };
             return;
         }
         if came < u64::from(16 * callers).max(CHECK) {
@@ -335,34 +342,34 @@ impl Auto {
         let part = f64::from(callers) / self.dream.callers().max(1) as f64;
         let score = self.scores[at].rate * part;
         let real = came as f64 * self.disk.flush / span;
-        if std::env::var("DBG").is_ok() {
-            println!(
-                "   check at {:.1} {:?}: real {real:.3} score {score:.3}",
-                now.0 as f64 / self.disk.flush / 2.0,
-                self.arm
-            );
-        }
+        let trust = (real / score.max(f64::MIN_POSITIVE)).clamp(*TRUST.start(), *TRUST.end());
         self.check = Check { since: now, came: self.came, ..self.check };
         // Chance is the smaller the more have come.
         let enough = 0.99 - 1.0 / (came as f64).sqrt();
-        if real > score * enough || score < self.scores[0].rate * part * WORTH_LINING_UP {
+        if real * enough > score {
+            self.check.trust[at] = trust;
+        }
+        let found = real > score * enough;
+        if found || score < self.scores[0].rate * part * WORTH_LINING_UP {
             return;
         }
-        if self.check.lined_up == 0 && !matches!(self.arm, Arm::Same(Fixed::Overlap(_))) {
+        // Who does not wait cannot fall out of step.
+        if !self.arm.gathers() {
+            return;
+        }
+        if self.check.lined_up == 0 {
             self.check.lined_up += 1;
-            let span =
-                (2.0 * self.disk.flush + 3.0 * self.callers.think).min(8.0 * self.disk.flush);
-            self.check.lining_up = Some(Time(now.0.saturating_add(span as u64)));
+            self.check.lining_up = Some(now + self.long_enough());
         } else {
             self.check.lined_up = 0;
-            self.check.trust[at] = real / score;
-            self.choose();
+            self.check.trust[at] = trust;
+            self.choose(now);
         }
     }
 
     /// Waits for everybody.
     fn line_up(&mut self, view: &View, until: Time) -> Decision {
-        let all = self.callers.epochs.count(EPOCHS);
+        let all = self.callers.active();
         if view.flying > 0 || view.waiting == 0 {
             return Decision::Rest;
         }
@@ -381,11 +388,10 @@ impl Auto {
             return;
         }
         let now = self.theme();
-        let then = self.theme;
-        let changed = far(now.flush, then.flush, 1.25)
-            || far(now.think, then.think, 1.4) && now.think.max(then.think) > 0.01 * now.flush
-            || far(now.callers + 1.0, then.callers + 1.0, 1.3);
-        if changed {
+        if other_thinking(self.callers.quick, self.callers.think, now.flush, 1.7) {
+            self.callers.anew();
+        }
+        if now.differs(self.theme) {
             self.forget();
         }
     }
@@ -404,6 +410,12 @@ fn far(one: f64, other: f64, by: f64) -> bool {
     one > other * by || other > one * by
 }
 
+/// Is one of these times to think more than so many times the other? Those that are short for a flush
+/// are all alike.
+fn other_thinking(one: f64, other: f64, flush: f64, by: f64) -> bool {
+    far(one + flush / 4.0, other + flush / 4.0, by)
+}
+
 impl Policy for Auto {
     fn came(&mut self, view: &View, who: u64) {
         self.came += 1;
@@ -412,7 +424,9 @@ impl Policy for Auto {
         }
         self.last = Some(who);
         self.callers.came(view.now, who, self.disk.flush as u64);
-        self.dream();
+        if self.disk.flush >= FREE {
+            self.dream(view.now);
+        }
     }
 
     fn begun(&mut self, view: &View) {
@@ -426,10 +440,13 @@ impl Policy for Auto {
     fn ended(&mut self, view: &View, flush: Ended) {
         let before = self.disk.levels;
         if self.disk.ended(view.now, flush) {
-            self.arm = ARMS[0];
+            // What was right for one flush at a time may be right on this disk too.
+            if matches!(self.arm, Arm::Same(Fixed::Overlap(_))) {
+                self.arm = ARMS[0];
+            }
             self.forget();
         } else if self.disk.levels != before {
-            self.choose();
+            self.choose(view.now);
         }
         if self.disk.flushes.is_multiple_of(8) {
             self.look_up();
@@ -440,7 +457,7 @@ impl Policy for Auto {
     fn decide(&mut self, view: &View) -> Decision {
         let flush = self.disk.flush as u64;
         self.callers.epochs.pass(view.now.0, flush);
-        let lone = self.callers.epochs.count(EPOCHS) < 2;
+        let lone = self.callers.active() < 2;
         if let Some(until) = self.check.lining_up {
             return self.line_up(view, until);
         }

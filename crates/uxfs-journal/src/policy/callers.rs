@@ -29,17 +29,19 @@ pub(super) struct Epochs {
     /// The present one, and when it began.
     pub(super) now: u64,
     begun: u64,
+    length: u64,
 }
 
 impl Epochs {
     pub(super) fn new() -> Self {
         // Epoch 0 is long past: nobody was active in it.
-        Self { counts: [0; EPOCHS as usize], now: EPOCHS, begun: 0 }
+        Self { counts: [0; EPOCHS as usize], now: EPOCHS, begun: 0, length: 1 }
     }
 
     /// Time has passed on a disk whose flushes take `flush`.
     pub(super) fn pass(&mut self, now: u64, flush: u64) {
         let length = (flush * EPOCH).max(1);
+        self.length = length;
         let passed = now.saturating_sub(self.begun) / length;
         if passed == 0 {
             return;
@@ -59,6 +61,11 @@ impl Epochs {
         }
         self.counts[(self.now % EPOCHS) as usize] += 1;
         self.now
+    }
+
+    /// Nanoseconds of an epoch.
+    pub(super) fn length(&self) -> u64 {
+        self.length
     }
 
     /// How many were active in the last `epochs`, the present one included.
@@ -81,9 +88,11 @@ struct Caller {
     /// Mean nanoseconds from being told to coming again, of so many times.
     mean: f32,
     times: u32,
+    /// The last [`Callers::anew`] they know of.
+    era: u32,
 }
 
-const VACANT: Caller = Caller { who: NOBODY, epoch: 0, told: WAITING, mean: 0.0, times: 0 };
+const VACANT: Caller = Caller { who: NOBODY, epoch: 0, told: WAITING, mean: 0.0, times: 0, era: 0 };
 
 /// The callers of a journal.
 #[derive(Clone, Debug)]
@@ -94,7 +103,10 @@ pub(super) struct Callers {
     shapes: usize,
     /// Mean of all times between, lately.
     pub(super) think: f64,
+    /// The same, of the very last.
+    pub(super) quick: f64,
     thinks: u64,
+    era: u32,
 }
 
 impl Callers {
@@ -105,7 +117,9 @@ impl Callers {
             shape: [1.0; SHAPE],
             shapes: 0,
             think: 0.0,
+            quick: 0.0,
             thinks: 0,
+            era: 0,
         }
     }
 
@@ -137,23 +151,31 @@ impl Callers {
         let Caller { epoch, told, .. } = self.table[at];
         self.table[at].epoch = self.epochs.active(epoch);
         self.table[at].told = WAITING;
-        // Who asks for many things at once does not think.
-        if told != WAITING {
-            self.thought(at, now.0.saturating_sub(told) as f32);
+        // Who asks for many things at once does not think; who was away for long did something else.
+        let took = now.0.saturating_sub(told);
+        let long = self.epochs.length().saturating_mul(EPOCHS).max((8.0 * self.quick) as u64);
+        if told != WAITING && took < long {
+            self.thought(at, took as f32);
         }
     }
 
     fn thought(&mut self, at: usize, took: f32) {
+        let active = u64::from(self.active());
         let caller = &mut self.table[at];
+        if caller.era != self.era {
+            caller.era = self.era;
+            caller.times = caller.times.min(2);
+        }
         // The shape is taken by the mean of the others, once there are some.
         let shape = (caller.times >= 4).then(|| took / caller.mean.max(1.0));
         caller.times = (caller.times + 1).min(TIMES);
         caller.mean += (took - caller.mean) / caller.times as f32;
         let all = f64::from(took);
         // Over several rounds of all callers: they may differ.
-        let over = (self.thinks + 1).min(u64::from(4 * self.epochs.count(EPOCHS) + 64));
         self.thinks += 1;
-        self.think += (all - self.think) / over as f64;
+        let over = |most: u64| self.thinks.min(most) as f64;
+        self.think += (all - self.think) / over(4 * active + 64);
+        self.quick += (all - self.quick) / over(active + 24);
         if let Some(shape) = shape {
             self.shape[self.shapes % SHAPE] = shape;
             self.shapes += 1;
@@ -165,6 +187,24 @@ impl Callers {
         if let Some(at) = self.find(who) {
             self.table[at].told = now.0;
         }
+    }
+
+    /// Callers take longer or shorter now: what was known of that is worth little.
+    pub(super) fn anew(&mut self) {
+        self.era += 1;
+        self.think = self.quick;
+        self.thinks = self.thinks.min(u64::from(self.active()) + 24);
+    }
+
+    /// Epochs in which whoever has not gone comes, so to speak for certain.
+    fn window(&self) -> u64 {
+        let round = self.think / self.epochs.length() as f64 + 1.0;
+        (8.0 * round).clamp(6.0, EPOCHS as f64) as u64
+    }
+
+    /// How many there are.
+    pub(super) fn active(&self) -> u32 {
+        self.epochs.count(self.window())
     }
 
     /// Is enough known of how long callers take?
@@ -180,7 +220,7 @@ impl Callers {
 
     /// The means of active callers, as many as there is room for; gives how many.
     pub(super) fn means(&self, room: &mut [f32]) -> usize {
-        let oldest = self.epochs.now.saturating_sub(EPOCHS - 1);
+        let oldest = self.epochs.now.saturating_sub(self.window() - 1);
         let known = self.table.iter().filter(|c| c.epoch >= oldest && c.times > 0);
         let mut count = 0;
         for (place, caller) in room.iter_mut().zip(known) {

@@ -124,7 +124,9 @@ impl Dream {
         self.flush = disk.flush.max(1.0);
         // Of what is spread evenly, the mean distance is half the largest.
         self.varies = (2.0 * disk.varies).min(0.9);
-        self.callers >= 2 && callers.known()
+        // Of nearly all that there are.
+        let all = (callers.active() as usize).min(CALLERS);
+        self.callers >= 2 && 10 * self.callers >= 9 * all && callers.known()
     }
 
     /// Callers in it.
@@ -148,7 +150,8 @@ impl Dream {
         self.last = NONE;
         (self.served, self.scored_from) = (0, (0, 0));
         for who in 0..self.callers {
-            self.epoch[who] = 0;
+            // They are known.
+            self.epoch[who] = self.epochs.active(0);
             self.think(who as u16);
         }
     }

@@ -1,0 +1,256 @@
+//! Each policy's definition, word by word; and what `auto` promises.
+
+use core::time::Duration;
+
+use super::fixed::Works;
+use super::*;
+
+/// Milliseconds.
+fn ms(count: u64) -> Time {
+    Time(count * 1_000_000)
+}
+
+fn view(now: Time, waiting: u32, since: Time, flying: u32) -> View {
+    View { now, waiting, since, flying }
+}
+
+/// The policy, on a disk whose flushes took 8 ms so far; `callers` came and were told in turn.
+fn seasoned(fixed: Fixed, callers: u64) -> Works {
+    let mut policy = fixed.start();
+    for number in 0..20 {
+        let now = ms(number * 10);
+        for who in 0..callers {
+            policy.came(&view(now, who as u32 + 1, now, 0), who);
+        }
+        policy.begun(&view(now, callers as u32, now, 0));
+        let end = ms(number * 10 + 8);
+        policy.ended(&view(end, 0, end, 0), Ended { number, begun: now });
+        (0..callers).for_each(|who| policy.told(end, who));
+    }
+    policy
+}
+
+/// What it decides about a caller who has just come, the only one.
+fn about_one(policy: &mut Works, who: u64, flying: u32) -> Decision {
+    let now = ms(200);
+    policy.came(&view(now, 1, now, flying), who);
+    policy.decide(&view(now, 1, now, flying))
+}
+
+#[test]
+fn nobody_waits_nothing_is_done() {
+    for fixed in [Fixed::Own, Fixed::Greedy, Fixed::Average, Fixed::Gather(8), Fixed::Overlap(2)] {
+        let mut policy = seasoned(fixed, 2);
+        assert_eq!(policy.decide(&view(ms(200), 0, ms(200), 0)), Decision::Rest, "{fixed:?}");
+    }
+}
+
+#[test]
+fn own_flushes_for_each_at_once() {
+    let mut policy = seasoned(Fixed::Own, 4);
+    for flying in [0, 1, 100] {
+        assert_eq!(about_one(&mut policy, 0, flying), Decision::Flush);
+    }
+}
+
+#[test]
+fn greedy_flushes_whenever_it_is_idle() {
+    let mut policy = seasoned(Fixed::Greedy, 4);
+    assert_eq!(about_one(&mut policy, 0, 0), Decision::Flush);
+    assert_eq!(about_one(&mut policy, 1, 1), Decision::Rest);
+}
+
+#[test]
+fn overlap_flushes_while_fewer_are_under_way() {
+    let mut policy = seasoned(Fixed::Overlap(4), 4);
+    for flying in 0..4 {
+        assert_eq!(about_one(&mut policy, 0, flying), Decision::Flush);
+    }
+    assert_eq!(about_one(&mut policy, 0, 4), Decision::Rest);
+}
+
+#[test]
+fn average_waits_as_long_as_a_flush_takes() {
+    let mut policy = seasoned(Fixed::Average, 1);
+    assert_eq!(about_one(&mut policy, 0, 0), Decision::Until(ms(208)));
+    assert_eq!(policy.decide(&view(ms(207), 3, ms(200), 0)), Decision::Until(ms(208)));
+    assert_eq!(policy.decide(&view(ms(208), 3, ms(200), 0)), Decision::Flush);
+    assert_eq!(policy.decide(&view(ms(208), 3, ms(200), 1)), Decision::Rest);
+}
+
+#[test]
+fn fixed_waits_for_its_time() {
+    let mut policy = seasoned(Fixed::Wait(Duration::from_micros(500)), 1);
+    assert_eq!(about_one(&mut policy, 0, 0), Decision::Until(Time(200_500_000)));
+    assert_eq!(policy.decide(&view(Time(200_500_000), 1, ms(200), 0)), Decision::Flush);
+}
+
+#[test]
+fn journal_does_not_wait_for_who_came_last() {
+    let mut policy = seasoned(Fixed::Journal, 1);
+    assert_eq!(about_one(&mut policy, 0, 0), Decision::Flush);
+    assert_eq!(about_one(&mut policy, 7, 0), Decision::Until(ms(208)));
+    assert_eq!(about_one(&mut policy, 7, 0), Decision::Flush);
+}
+
+#[test]
+fn journal_waits_15_ms_at_most() {
+    let mut policy = Fixed::Journal.start();
+    for number in 0..20 {
+        let (begun, end) = (ms(number * 100), ms(number * 100 + 90));
+        policy.came(&view(begun, 1, begun, 0), number % 2);
+        policy.ended(&view(end, 0, end, 0), Ended { number, begun });
+    }
+    let now = ms(5000);
+    policy.came(&view(now, 1, now, 0), 8);
+    assert_eq!(policy.decide(&view(now, 1, now, 0)), Decision::Until(ms(5015)));
+}
+
+#[test]
+fn gather_waits_for_those_who_come_again() {
+    let mut policy = seasoned(Fixed::Gather(8), 3);
+    let now = ms(200);
+    for who in 0..3 {
+        policy.came(&view(now, who + 1, now, 0), who.into());
+        let expected = if who < 2 { Decision::Until(ms(208)) } else { Decision::Flush };
+        assert_eq!(policy.decide(&view(now, who + 1, now, 0)), expected, "{} came", who + 1);
+    }
+    // Who does not come is waited for no longer than a flush takes; and not at all, later.
+    assert_eq!(policy.decide(&view(ms(208), 1, now, 0)), Decision::Flush);
+    let later = ms(500);
+    policy.came(&view(later, 1, later, 0), 0);
+    assert_eq!(policy.decide(&view(later, 1, later, 0)), Decision::Flush);
+}
+
+#[test]
+fn gather_can_wait_for_longer() {
+    let mut policy = seasoned(Fixed::Gather(16), 3);
+    assert_eq!(about_one(&mut policy, 0, 0), Decision::Until(ms(216)));
+}
+
+#[test]
+fn words_come_back() {
+    let words = [
+        "own",
+        "journal",
+        "average",
+        "greedy",
+        "gather",
+        "gather:16",
+        "overlap:1",
+        "overlap:64",
+        "fixed:1",
+        "fixed:500",
+        "fixed:1000000",
+        "auto",
+    ];
+    for word in words {
+        let policy: FsyncPolicy = word.parse().unwrap();
+        assert_eq!(policy.to_string(), word);
+    }
+    assert_eq!("gather:8".parse(), Ok(FsyncPolicy::Fixed(Fixed::Gather(8))));
+    let not = [
+        "",
+        "Own",
+        "jbd2",
+        "own:1",
+        "auto:",
+        "fixed",
+        "fixed:",
+        "fixed:0",
+        "fixed:1000001",
+        "fixed:+1",
+        "fixed:1us",
+        "gather:0",
+        "gather:65",
+        "overlap",
+        "overlap:0",
+        "overlap:65",
+        "overlap:99999999999",
+        "greedy ",
+    ];
+    for word in not {
+        assert_eq!(word.parse::<FsyncPolicy>(), Err(UnknownPolicy), "{word}");
+    }
+}
+
+/// Callers in a closed circle on a serial disk, without chance: gives how many were served, the
+/// longest anybody waited, and how many flushes there were.
+fn circle(policy: &mut dyn Policy, callers: u32, think: u64, until: Time) -> (u64, u64, u64) {
+    const FLUSH: u64 = 1_000_000;
+    let mut comes: Vec<Time> = (0..callers).map(|who| Time(u64::from(who) * 1000)).collect();
+    let mut waiting: Vec<usize> = Vec::new();
+    let mut flight: Option<(Time, Vec<usize>)> = None;
+    let (mut now, mut alarm) = (Time(0), None);
+    let (mut served, mut longest, mut flushes) = (0, 0, 0);
+    while now < until {
+        let next = (0..comes.len()).filter(|w| !waiting.contains(w));
+        let next = next.filter(|w| flight.as_ref().is_none_or(|f| !f.1.contains(w)));
+        let next = next.min_by_key(|who| comes[*who]);
+        let end = flight.as_ref().map(|(begun, _)| Time(begun.0 + FLUSH));
+        let moments = [next.map(|who| comes[who]), end, alarm];
+        now = moments.into_iter().flatten().min().unwrap();
+        if end == Some(now) {
+            let (begun, group) = flight.take().unwrap();
+            policy.ended(
+                &seen_now(&waiting, &comes, false, now),
+                Ended { number: flushes - 1, begun },
+            );
+            for who in group {
+                policy.told(now, who as u64);
+                longest = longest.max(now.0 - comes[who].0);
+                comes[who] = Time(now.0 + think);
+                served += 1;
+            }
+        } else if let Some(who) = next.filter(|who| comes[*who] == now) {
+            waiting.push(who);
+            policy.came(&seen_now(&waiting, &comes, flight.is_some(), now), who as u64);
+        }
+        alarm = None;
+        let view = seen_now(&waiting, &comes, flight.is_some(), now);
+        match policy.decide(&view) {
+            Decision::Flush if flight.is_none() && !waiting.is_empty() => {
+                policy.begun(&view);
+                flight = Some((now, core::mem::take(&mut waiting)));
+                flushes += 1;
+            }
+            Decision::Until(at) => alarm = Some(at.max(Time(now.0 + 1))),
+            Decision::Flush | Decision::Rest => {}
+        }
+    }
+    (served, longest, flushes)
+}
+
+fn seen_now(waiting: &[usize], comes: &[Time], flying: bool, now: Time) -> View {
+    View {
+        now,
+        waiting: waiting.len() as u32,
+        since: waiting.first().map_or(now, |who| comes[*who]),
+        flying: flying.into(),
+    }
+}
+
+#[test]
+fn alone_nobody_is_waited_for() {
+    for think in [0, 20_000, 1_000_000, 20_000_000] {
+        let until = Time(2_000_000_000);
+        let greedy = circle(&mut Fixed::Greedy.start(), 1, think, until);
+        let auto = circle(&mut Auto::default(), 1, think, until);
+        assert_eq!(auto, greedy, "thinking {think} ns");
+    }
+}
+
+#[test]
+fn two_who_return_quickly_are_brought_together() {
+    // Greedy is trapped: whoever is told comes again just after the next flush has begun.
+    let until = Time(2_000_000_000);
+    let greedy = circle(&mut Fixed::Greedy.start(), 2, 20_000, until).0 as f64;
+    let auto = circle(&mut Auto::default(), 2, 20_000, until).0 as f64;
+    assert!(auto > 1.8 * greedy, "{auto} and {greedy}");
+}
+
+#[test]
+fn the_same_calls_the_same_answers() {
+    let run = || circle(&mut Auto::default(), 7, 300_000, Time(3_000_000_000));
+    assert_eq!(run(), run());
+}

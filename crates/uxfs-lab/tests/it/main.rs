@@ -1,0 +1,3 @@
+//! The lab's experiments, in the small.
+
+mod fsync;
