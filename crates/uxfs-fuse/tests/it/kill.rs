@@ -13,6 +13,8 @@ use crate::rig::{Image, Ours, Volume};
 
 /// Tells the process that is to serve a mount what to serve: image and directory.
 const SERVE: &str = "UXFS_TEST_SERVE";
+/// With which options.
+const OPTIONS: &str = "UXFS_TEST_OPTIONS";
 
 /// Not a test: what the process that is killed runs.
 #[test]
@@ -24,7 +26,9 @@ fn serves_until_it_is_killed() {
     let mut options = uxfs::OpenOptions::default();
     options.journal = Some(uxfs::journal::JournalOptions::default());
     let fs = uxfs::Fs::open(std::sync::Arc::new(dev), options).unwrap();
-    let mounted = mount(fs, &image, &dir.join("mnt"), &Options::default()).unwrap();
+    let options = std::env::var(OPTIONS).unwrap_or_default();
+    let options = Options::parse(&options).unwrap();
+    let mounted = mount(fs, &image, &dir.join("mnt"), &options).unwrap();
     println!("\nserving");
     mounted.wait().unwrap();
 }
