@@ -115,15 +115,21 @@ pub(crate) struct Theirs {
 }
 
 impl Theirs {
-    pub(crate) fn new(size: u64) -> Self {
-        let image = Image::new(size, &[]);
+    /// With options of mount(8), or none.
+    pub(crate) fn new(size: u64, options: &str) -> Self {
+        Self::of(Image::new(size, &[]), options)
+    }
+
+    /// Of an image that nobody has touched since it was made.
+    pub(crate) fn of(image: Image, options: &str) -> Self {
+        let options = format!("loop,{options}");
         run(
             "mount",
             &[
                 OsStr::new("-t"),
                 OsStr::new("xfs"),
                 OsStr::new("-o"),
-                OsStr::new("loop"),
+                OsStr::new(options.trim_end_matches(',')),
                 image.path().as_os_str(),
                 image.mount_point().as_os_str(),
             ],

@@ -124,6 +124,8 @@ import shutil
 
 shutil.copy("/bin/sleep", "prog")
 running = os.spawnv(os.P_NOWAIT, "./prog", ["prog", "0.5"])
+while not os.readlink(f"/proc/{running}/exe").endswith("/mappings/prog"):
+    pass
 shutil.copy("/bin/false", "prog.new")
 os.rename("prog.new", "prog")
 say("the old one goes on", os.waitpid(running, 0)[1])
