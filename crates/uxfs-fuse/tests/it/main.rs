@@ -6,8 +6,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod calls;
+mod clients;
 mod kill;
 mod posix;
+mod power;
 mod programs;
 mod random;
 mod rig;

@@ -6,7 +6,6 @@ use std::process::Command;
 use std::sync::Arc;
 
 use uxfs::disk::{FileDev, OpenMode};
-use uxfs::journal::JournalOptions;
 use uxfs::{Fs, OpenOptions};
 use uxfs_check::{CheckOptions, check};
 use uxfs_fuse::{Mounted, Options, mount};
@@ -47,10 +46,15 @@ impl Image {
 
     pub(crate) fn open(&self) -> Fs {
         let dev = FileDev::open(&self.path(), OpenMode::Write).unwrap();
-        let mut options = OpenOptions::default();
-        options.journal = Some(JournalOptions::default());
-        Fs::open(Arc::new(dev), options).unwrap()
+        Fs::open(Arc::new(dev), open_options(&Options::default())).unwrap()
     }
+}
+
+/// How a volume is opened to be mounted.
+pub(crate) fn open_options(options: &Options) -> OpenOptions {
+    let mut open = OpenOptions::default();
+    open.journal = Some(options.journal.clone());
+    open
 }
 
 /// A volume in use.
