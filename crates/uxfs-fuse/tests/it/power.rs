@@ -128,3 +128,15 @@ fn nor_with_force_unit_access() {
 fn nor_without_delayed_logging() {
     cuts("nodelaylog,wsync", false, 3);
 }
+
+/// What is asked here is asked in earnest: steps that were not yet done count as lost.
+#[test]
+fn work_acknowledged_too_early_is_found_out() {
+    let run = recorded("", false);
+    let mut rng = Rng::new(4);
+    let early = run.recording.choose(&mut rng) / 2;
+    let mut cut = run.recording.cut(early, &mut rng);
+    cut.durable = run.told.len();
+    let wrong = run.judge(cut, "");
+    assert!(wrong.len() >= 3, "{wrong:?}");
+}
