@@ -122,7 +122,8 @@ os.fsync(os.open("f", os.O_RDONLY))
 /// asks something is answered, and what was acknowledged is there when the device works again.
 #[test]
 fn programs_are_told_when_the_device_fails() {
-    for (call, number) in [(Call::Write, 300), (Call::Write, 900), (Call::Flush, 40), (Call::Flush, 200)]
+    for (call, number) in
+        [(Call::Write, 300), (Call::Write, 900), (Call::Flush, 40), (Call::Flush, 200)]
     {
         let image = Image::new(320 << 20, &[]);
         let file: Arc<dyn BlockDev> =

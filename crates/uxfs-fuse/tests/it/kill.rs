@@ -125,7 +125,8 @@ fn programs_lose_nothing_to_a_killed_server() {
             })
             .collect();
         // In their midst: who does most has done so many steps.
-        let most = |told: &mut BTreeMap<&str, usize>| told.values().max() < Some(&(15 + 20 * round));
+        let most =
+            |told: &mut BTreeMap<&str, usize>| told.values().max() < Some(&(15 + 20 * round));
         drop(enough.wait_while(told.lock().unwrap(), most).unwrap());
         server.kill().unwrap();
         server.wait().unwrap();

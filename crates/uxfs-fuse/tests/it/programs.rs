@@ -193,7 +193,8 @@ fn fio_verifies() {
 /// A file server's load, and thousands of small files, durable each or all at the end.
 #[test]
 fn dbench_and_fs_mark() {
-    let dbench = "mkdir bench && out=$(dbench -t 3 -D bench -x --stat-check 4 2>&1) || { echo \"$out\"; \
+    let dbench =
+        "mkdir bench && out=$(dbench -t 3 -D bench -x --stat-check 4 2>&1) || { echo \"$out\"; \
                   false; }
         not grep -iE 'error|failed|unable' <<< \"$out\"; grep -q Throughput <<< \"$out\"";
     // Not its methods that call sync(2), which is everybody's.

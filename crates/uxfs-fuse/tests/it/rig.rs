@@ -53,7 +53,7 @@ impl Image {
 /// How a volume is opened to be mounted.
 pub(crate) fn open_options(options: &Options) -> OpenOptions {
     let mut open = OpenOptions::default();
-    open.journal = Some(options.journal.clone());
+    open.journal = Some(options.journal);
     open
 }
 
