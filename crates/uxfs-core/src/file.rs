@@ -23,8 +23,8 @@ use crate::tx::{InodeSlot, Tx};
 pub(crate) const EXTENTS_A_STEP: u64 = 32;
 /// Blocks that a fork's tree may grow by in one step.
 pub(crate) const TREE_BLOCKS: u64 = 10;
-/// Longest file in bytes: what fits a signed offset, less the largest block.
-pub(crate) const SIZE_MAX: u64 = i64::MAX as u64 - (64 << 10);
+/// Longest file in bytes: what fits a signed offset.
+pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 /// Most bytes written in one transaction.
 const WRITE_STEP: u64 = 64 << 20;
 /// Bytes filled around a write at a time.

@@ -9,7 +9,7 @@ use crate::record::Event;
 use crate::rng::Rng;
 
 /// A recorded run, and the disk as every flush left it.
-pub(crate) struct Recording {
+pub struct Recording {
     events: Vec<Event>,
     /// The disk before the run and after each flush: index of the first event behind it.
     safe: Vec<(usize, Pages)>,
@@ -18,18 +18,20 @@ pub(crate) struct Recording {
 }
 
 /// A state that a cut left.
-pub(crate) struct Cut {
-    pub(crate) disk: Pages,
+pub struct Cut {
+    /// What is on the disk.
+    pub disk: Pages,
     /// Number of the event before which the power went.
-    pub(crate) at: usize,
+    pub at: usize,
     /// Last step that was acknowledged as durable.
-    pub(crate) durable: usize,
+    pub durable: usize,
     /// Last step that had begun.
-    pub(crate) begun: usize,
+    pub begun: usize,
 }
 
 impl Recording {
-    pub(crate) fn new(before: Pages, events: Vec<Event>, sector: usize) -> Self {
+    /// A run that began with the disk `before`; `sector` bytes are written whole or not at all.
+    pub fn new(before: Pages, events: Vec<Event>, sector: usize) -> Self {
         let mut safe = vec![(0, before.clone())];
         let disk = before;
         for (at, event) in events.iter().enumerate() {
@@ -49,7 +51,7 @@ impl Recording {
 
     /// A moment for a cut: before any event, as often as not one close to a flush, where most is at
     /// stake.
-    pub(crate) fn choose(&self, rng: &mut Rng) -> usize {
+    pub fn choose(&self, rng: &mut Rng) -> usize {
         if rng.one_in(2) {
             return rng.below(self.len() as u64 + 1) as usize;
         }
@@ -58,7 +60,7 @@ impl Recording {
     }
 
     /// A state after a cut before event `at`.
-    pub(crate) fn cut(&self, at: usize, rng: &mut Rng) -> Cut {
+    pub fn cut(&self, at: usize, rng: &mut Rng) -> Cut {
         let index = self.safe.partition_point(|(first, _)| *first <= at) - 1;
         let (first, disk) = &self.safe[index];
         let disk = disk.clone();

@@ -31,10 +31,12 @@ mod rules;
 mod volumes;
 mod workload;
 
+pub use cut::{Cut, Recording};
 pub use explore::{Explored, Failed, Plan, explore, repeat};
 pub use fail::{Call, FailDev, Fault};
 pub use judge::State;
 pub use pages::Pages;
 pub use record::{Event, RecordDev};
+pub use rng::Rng;
 pub use rules::{Rule, RuledDev, Violation};
 pub use volumes::VOLUMES;

@@ -1,10 +1,11 @@
 //! Numbers from a seed (splitmix64).
 
 /// A stream of numbers.
-pub(crate) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// What `seed` makes.
+    pub fn new(seed: u64) -> Self {
         Self(seed ^ 0x6a09_e667_f3bc_c909)
     }
 
@@ -17,12 +18,12 @@ impl Rng {
     }
 
     /// A number below `n`, which is not 0.
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 
     /// True once in `n`.
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
+    pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 

@@ -7,7 +7,7 @@
 use uxfs_core::{Error, Fs, NewInode, Result, SetAttr, XattrMode};
 use uxfs_format::Ino;
 use uxfs_format::acl::Acl;
-use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT};
 
 /// Set-user-ID.
 pub const S_ISUID: u16 = 0o4000;
@@ -144,15 +144,15 @@ pub fn change_mode(fs: &Fs, ino: Ino, permissions: u16) -> Result<()> {
     fs.set_attr(ino, &SetAttr { permissions: Some(permissions), ..SetAttr::default() })
 }
 
-/// Gives a file to another user or group. As with the kernel, a program loses what made it run
-/// with its former owner's rights: set-ID bits and capabilities.
+/// Gives a file to another user or group. As with the kernel, what is no directory loses what
+/// made it run with its former owner's rights: set-ID bits and capabilities.
 ///
 /// # Errors
 /// As [`Fs::set_attr`].
 pub fn change_owner(fs: &Fs, ino: Ino, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
     let stat = fs.stat(ino)?;
     let mut change = SetAttr { uid, gid, ..SetAttr::default() };
-    if stat.mode & S_IFMT == S_IFREG {
+    if stat.mode & S_IFMT != S_IFDIR {
         let group_runs = stat.mode & 0o010 != 0;
         let lost = S_ISUID | if group_runs { S_ISGID } else { 0 };
         if stat.mode & lost != 0 {

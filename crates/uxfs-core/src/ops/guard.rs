@@ -26,6 +26,11 @@ pub(super) fn may_change(file: &InodeCore) -> Result<()> {
     refuse(file, Flags::IMMUTABLE | Flags::APPEND)
 }
 
+/// May a file's times become now?
+pub(super) fn may_touch(file: &InodeCore) -> Result<()> {
+    refuse(file, Flags::IMMUTABLE)
+}
+
 /// May a file come into a directory, which may hand its project on?
 pub(super) fn same_project(dir: &InodeCore, file: &InodeCore) -> Result<()> {
     match dir.flags.contains(Flags::PROJINHERIT) && dir.projid != file.projid {

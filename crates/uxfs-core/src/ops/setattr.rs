@@ -29,6 +29,8 @@ pub struct SetAttr {
     pub crtime: Option<Timestamp>,
     /// Project.
     pub projid: Option<u32>,
+    /// Access and change of content are now, both: a file that may only grow allows that.
+    pub touch: bool,
 }
 
 impl Fs {
@@ -42,8 +44,11 @@ impl Fs {
         let slot = tx.lock_inode(ino)?;
         let times = [change.atime, change.mtime, change.ctime, change.crtime];
         let owner = [change.uid, change.gid];
-        let known = times.iter().any(Option::is_some) || owner.iter().any(Option::is_some);
-        if known || change.permissions.is_some() {
+        let owned = owner.iter().any(Option::is_some) || change.permissions.is_some();
+        let timed = times.iter().any(Option::is_some);
+        if timed && change.touch && !owned {
+            guard::may_touch(&tx.inode(slot).core)?;
+        } else if timed || owned {
             guard::may_change(&tx.inode(slot).core)?;
         }
         let now = self.now();

@@ -3,10 +3,10 @@
 use fuser::Errno;
 use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFMT, S_IFREG};
-use uxfs::posix::{S_ISGID, S_ISUID};
 use uxfs::{Error, Fallocate, Fs, SetAttr};
 
-use super::{Result, Who};
+use super::Result;
+use super::who::Who;
 use crate::volume::errno;
 
 /// Most bytes copied for one request.
@@ -28,16 +28,16 @@ pub(super) fn drop_privileges(fs: &Fs, ino: Ino, who: Who) -> uxfs::Result<()> {
     if stat.mode & S_IFMT != S_IFREG {
         return Ok(());
     }
-    if !who.privileged {
-        // Without executable bits, set-group-ID once stood for mandatory locks; those of the group
-        // may keep that.
-        let group = stat.mode & 0o010 != 0 || who.gid != stat.gid;
-        let lost = stat.mode & (S_ISUID | if group { S_ISGID } else { 0 });
-        if lost != 0 {
-            let permissions = Some(stat.mode & 0o7777 & !lost);
-            fs.set_attr(ino, &SetAttr { permissions, ..SetAttr::default() })?;
-        }
+    let lost = who.lost_by_change(&stat);
+    if lost != 0 {
+        let permissions = Some(stat.mode & 0o7777 & !lost);
+        fs.set_attr(ino, &SetAttr { permissions, ..SetAttr::default() })?;
     }
+    drop_capability(fs, ino)
+}
+
+/// Takes away what lets a program do what only root may.
+pub(super) fn drop_capability(fs: &Fs, ino: Ino) -> uxfs::Result<()> {
     // Looked for first: hardly any file has one, and removing begins a transaction.
     match fs.get_xattr(ino, CAPABILITY) {
         Ok(_) => fs.remove_xattr(ino, CAPABILITY),

@@ -14,6 +14,7 @@ mod dirs;
 mod entries;
 mod ioctl;
 mod setattr;
+mod who;
 mod xattrs;
 
 use std::cell::RefCell;
@@ -32,11 +33,13 @@ use fuser::{
     WriteFlags,
 };
 use uxfs::Fs;
+use uxfs::format::Ino;
 use uxfs::posix::Creator;
 
 use crate::attr::{attr_of, ino_of};
 use crate::options::Options;
 use crate::volume::Volume;
+use who::Who;
 
 /// How long the kernel may believe what it was told: nobody else changes the volume.
 const TTL: Duration = Duration::from_secs(24 * 3600);
@@ -44,6 +47,9 @@ const TTL: Duration = Duration::from_secs(24 * 3600);
 const MAX_WRITE: u32 = 1 << 20;
 /// `O_DSYNC`; `O_SYNC` has this bit too.
 const O_DSYNC: i32 = 0o10000;
+const O_NOATIME: i32 = 0o1000000;
+/// The handle of a directory that is listed without a trace.
+const UNSEEN: FileHandle = FileHandle(1);
 
 /// Answers requests.
 pub(crate) struct Server {
@@ -57,6 +63,11 @@ type Result<T> = std::result::Result<T, Errno>;
 impl Server {
     pub(crate) fn new(volume: Arc<Volume>, options: Options) -> Self {
         Self { volume, options }
+    }
+
+    /// A directory was listed.
+    fn listed(&self, fs: &Fs, ino: Ino, handle: FileHandle) -> uxfs::Result<()> {
+        if handle == UNSEEN { Ok(()) } else { fs.accessed(ino, self.options.dir_atime) }
     }
 
     /// Sends what a change of metadata answers: now, or when it is durable.
@@ -129,21 +140,6 @@ impl Reply<u32> for ReplyWrite {
 /// On whose behalf a request makes a file.
 fn creator(req: &Request, umask: u32) -> Creator {
     Creator { uid: req.uid(), gid: req.gid(), umask: (umask & 0o777) as u16 }
-}
-
-/// Who asks.
-#[derive(Clone, Copy)]
-struct Who {
-    gid: u32,
-    /// May keep set-ID bits where others lose them.
-    privileged: bool,
-}
-
-impl Who {
-    fn of(req: &Request) -> Self {
-        // Who else has this right is not told.
-        Self { gid: req.gid(), privileged: req.uid() == 0 }
-    }
 }
 
 /// Type and permissions of a mode.
@@ -368,7 +364,7 @@ impl Filesystem for Server {
         _: FileHandle,
         offset: u64,
         size: u32,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
@@ -380,7 +376,9 @@ impl Filesystem for Server {
             let got = self.volume.with(|fs| {
                 let ino = ino_of(fs, node);
                 let got = fs.read_at(ino, offset, &mut buffer[..size])?;
-                fs.accessed(ino, self.options.atime)?;
+                if flags.0 & O_NOATIME == 0 {
+                    fs.accessed(ino, self.options.atime)?;
+                }
                 Ok(got)
             });
             match got {
@@ -402,9 +400,7 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // Here it is told.
-        let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let who = Who { privileged: !kill, ..Who::of(req) };
+        let who = Who::of(req).told(write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
         let written = self.volume.with(|fs| {
             let ino = ino_of(fs, node);
             data::write(fs, ino, offset, data, who)
@@ -427,24 +423,25 @@ impl Filesystem for Server {
         self.volume.when_durable(move |done| reply.answer(done));
     }
 
-    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, _: &Request, _: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         // Entries are not left to the kernel to remember: it would find its way back only to those
         // that are still there.
-        reply.opened(FileHandle(0), FopenFlags::empty());
+        let seen = flags.0 & O_NOATIME == 0;
+        reply.opened(if seen { FileHandle(0) } else { UNSEEN }, FopenFlags::empty());
     }
 
     fn readdir(
         &self,
         _: &Request,
         node: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
         let filled = self.volume.with(|fs| {
             let ino = ino_of(fs, node);
             dirs::read(fs, ino, offset, &mut reply)?;
-            fs.accessed(ino, self.options.dir_atime)
+            self.listed(fs, ino, handle)
         });
         match filled {
             Ok(()) => reply.ok(),
@@ -456,14 +453,14 @@ impl Filesystem for Server {
         &self,
         _: &Request,
         node: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
         let filled = self.volume.with(|fs| {
             let ino = ino_of(fs, node);
             dirs::read_plus(fs, ino, offset, &mut reply)?;
-            fs.accessed(ino, self.options.dir_atime)
+            self.listed(fs, ino, handle)
         });
         match filled {
             Ok(()) => reply.ok(),

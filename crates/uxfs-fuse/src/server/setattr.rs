@@ -2,9 +2,11 @@
 
 use fuser::{FileAttr, TimeOrNow};
 use uxfs::format::Ino;
+use uxfs::format::inode::{S_IFDIR, S_IFMT};
 use uxfs::{Fs, SetAttr, posix};
 
-use super::{Who, data};
+use super::data;
+use super::who::Who;
 use crate::attr::{attr_of, moment};
 
 /// What is to change.
@@ -33,17 +35,38 @@ pub(super) fn apply(fs: &Fs, ino: Ino, change: &Change) -> uxfs::Result<FileAttr
         }
         data::drop_privileges(fs, ino, change.who)?;
     } else if owner || !times && change.permissions.is_none() {
-        // Nothing at all: a change of the owner to what it is.
-        posix::change_owner(fs, ino, change.uid, change.gid)?;
+        // Nothing at all: a change of the owner to what it is, or what comes before a write to a
+        // file with set-ID bits.
+        change_owner(fs, ino, change)?;
     }
     if let Some(permissions) = change.permissions {
         posix::change_mode(fs, ino, permissions)?;
     }
     if times {
         let time = |given: Option<TimeOrNow>| given.map(|time| moment(fs, time));
-        let times =
-            SetAttr { atime: time(change.atime), mtime: time(change.mtime), ..SetAttr::default() };
+        let times = SetAttr {
+            atime: time(change.atime),
+            mtime: time(change.mtime),
+            touch: [change.atime, change.mtime] == [Some(TimeOrNow::Now); 2],
+            ..SetAttr::default()
+        };
         fs.set_attr(ino, &times)?;
     }
     Ok(attr_of(fs, &fs.stat(ino)?))
+}
+
+/// Gives a file to another user or group, or to whom it belongs already. What is no directory loses
+/// what made it run with its owner's rights.
+fn change_owner(fs: &Fs, ino: Ino, change: &Change) -> uxfs::Result<()> {
+    let stat = fs.stat(ino)?;
+    let mut to = SetAttr { uid: change.uid, gid: change.gid, ..SetAttr::default() };
+    if stat.mode & S_IFMT != S_IFDIR {
+        let to_nobody = change.uid.is_none() && change.gid.is_none();
+        let lost = change.who.lost_by_giving(fs, &stat, to_nobody)?;
+        if lost != 0 {
+            to.permissions = Some(stat.mode & 0o7777 & !lost);
+        }
+        data::drop_capability(fs, ino)?;
+    }
+    fs.set_attr(ino, &to)
 }

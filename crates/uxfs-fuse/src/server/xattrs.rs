@@ -6,7 +6,8 @@ use uxfs::format::acl::Acl;
 use uxfs::posix::{self, ACL_ACCESS, ACL_DEFAULT, S_ISGID};
 use uxfs::{Error, Fs, SetAttr, XattrMode};
 
-use super::{Result, Who};
+use super::Result;
+use super::who::Who;
 
 /// Sends a value, or how long it is if there was no room given.
 pub(super) fn answer(value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
@@ -34,7 +35,8 @@ pub(super) fn set(
     const XATTR_REPLACE: i32 = 2;
     let mode = match flags {
         0 => XattrMode::Any,
-        XATTR_CREATE => XattrMode::Create,
+        // Both at once are the first, as with XFS.
+        XATTR_CREATE | 3 => XattrMode::Create,
         XATTR_REPLACE => XattrMode::Replace,
         _ => return Err(Error::Invalid("unknown flags")),
     };
@@ -45,7 +47,7 @@ pub(super) fn set(
     posix::set_xattr(fs, ino, name, value, mode)?;
     if name == ACL_ACCESS {
         let stat = fs.stat(ino)?;
-        if stat.mode & S_ISGID != 0 && !who.privileged && who.gid != stat.gid {
+        if who.loses_group_by_list(&stat) {
             let permissions = Some(stat.mode & 0o7777 & !S_ISGID);
             fs.set_attr(ino, &SetAttr { permissions, ..SetAttr::default() })?;
         }
@@ -62,9 +64,12 @@ pub(super) fn get(fs: &Fs, ino: Ino, name: &[u8]) -> uxfs::Result<Vec<u8>> {
     }
 }
 
-/// Removes an attribute.
+/// Removes an attribute. An access list may be gone already.
 pub(super) fn remove(fs: &Fs, ino: Ino, name: &[u8]) -> uxfs::Result<()> {
-    fs.remove_xattr(ino, raw_list(name).unwrap_or(name))
+    match fs.remove_xattr(ino, raw_list(name).unwrap_or(name)) {
+        Err(Error::NoAttr) if matches!(name, ACL_ACCESS | ACL_DEFAULT) => Ok(()),
+        other => other,
+    }
 }
 
 /// The names, each ended by a NUL; those of `trusted` only for the privileged.

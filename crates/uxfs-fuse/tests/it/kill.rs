@@ -1,18 +1,23 @@
 //! A server killed in the midst of work: what fsync had confirmed is there after the next mount.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
 
 use uxfs_fuse::{Options, mount, mounts};
 use uxfs_oracle::Rng;
 
-use crate::rig::{Image, Ours, Volume};
+use crate::clients::{Client, KINDS, check};
+use crate::rig::{Image, Ours, Volume, open_options};
 
 /// Tells the process that is to serve a mount what to serve: image and directory.
 const SERVE: &str = "UXFS_TEST_SERVE";
+/// With which options.
+const OPTIONS: &str = "UXFS_TEST_OPTIONS";
 
 /// Not a test: what the process that is killed runs.
 #[test]
@@ -21,15 +26,14 @@ fn serves_until_it_is_killed() {
     let dir = PathBuf::from(what);
     let image = dir.join("image");
     let dev = uxfs::disk::FileDev::open(&image, uxfs::disk::OpenMode::Write).unwrap();
-    let mut options = uxfs::OpenOptions::default();
-    options.journal = Some(uxfs::journal::JournalOptions::default());
-    let fs = uxfs::Fs::open(std::sync::Arc::new(dev), options).unwrap();
-    let mounted = mount(fs, &image, &dir.join("mnt"), &Options::default()).unwrap();
+    let options = Options::parse(&std::env::var(OPTIONS).unwrap_or_default()).unwrap();
+    let fs = uxfs::Fs::open(std::sync::Arc::new(dev), open_options(&options)).unwrap();
+    let mounted = mount(fs, &image, &dir.join("mnt"), &options).unwrap();
     println!("\nserving");
     mounted.wait().unwrap();
 }
 
-fn serve(image: &Image) -> Child {
+pub(crate) fn serve(image: &Image) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::serves_until_it_is_killed", "--nocapture"])
         .env(SERVE, image.path().parent().unwrap())
@@ -95,6 +99,48 @@ fn what_was_synced_survives_a_killed_server() {
             assert!(there.starts_with(data), "seed {seed}: {path:?}: {} bytes", there.len());
         }
         assert!(again.dir().exists());
+        image = again.unmount();
+        image.judge();
+    }
+}
+
+/// Programs at work when the server is killed: they fail, and what they had been told is there.
+#[test]
+fn programs_lose_nothing_to_a_killed_server() {
+    let mut image = Image::new(512 << 20, &[]);
+    for round in 0..3 {
+        let mut server = serve(&image);
+        let dir = image.mount_point().join(format!("programs{round}"));
+        std::fs::create_dir(&dir).unwrap();
+        let told: Arc<Mutex<BTreeMap<&str, usize>>> = Arc::default();
+        let enough = Arc::new(Condvar::new());
+        let clients: Vec<Client> = KINDS
+            .iter()
+            .map(|&(kind, _)| {
+                let (told, enough) = (Arc::clone(&told), Arc::clone(&enough));
+                Client::start(&dir, kind, 100_000, move |step| {
+                    told.lock().unwrap().insert(kind, step);
+                    enough.notify_all();
+                })
+            })
+            .collect();
+        // In their midst: who does most has done so many steps.
+        let most =
+            |told: &mut BTreeMap<&str, usize>| told.values().max() < Some(&(15 + 20 * round));
+        drop(enough.wait_while(told.lock().unwrap(), most).unwrap());
+        server.kill().unwrap();
+        server.wait().unwrap();
+        for client in clients {
+            assert!(!client.wait().success());
+        }
+        mounts::unmount(&image.mount_point(), true).unwrap();
+        let again = Ours::of(image, "");
+        let told = told.lock().unwrap();
+        let wrong: Vec<String> = KINDS
+            .iter()
+            .filter_map(|(kind, _)| check(&dir, kind, told.get(kind).copied().unwrap_or(0)).err())
+            .collect();
+        assert!(wrong.is_empty(), "round {round}:\n{}", wrong.join("\n"));
         image = again.unmount();
         image.judge();
     }

@@ -6,8 +6,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod calls;
+mod clients;
+mod faults;
 mod kill;
 mod posix;
+mod power;
 mod programs;
 mod random;
 mod rig;

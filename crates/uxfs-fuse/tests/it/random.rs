@@ -1,45 +1,119 @@
-//! The same random operations on the mount and on the kernel's XFS, compared after each batch.
+//! The same random operations on the mount and on the kernel's XFS, compared after each batch. What a
+//! failure prints repeats it: `UXFS_SEED` takes a seed of one's own, `UXFS_BATCHES` makes it longer.
+
+use std::path::Path;
 
 use uxfs_oracle::ager::Ager;
 use uxfs_oracle::{Fields, lister};
 
-use crate::rig::{Ours, Theirs, Volume};
+use crate::rig::{Image, Ours, Theirs, Volume};
 
 const SIZE: u64 = 512 << 20;
-const BATCHES: u32 = 4;
 const OPS: u32 = 150;
 
 /// What FUSE does not pass on.
 const LEFT_OUT: [&str; 3] = ["clone", "collapse", "insert"];
 
-fn in_step(seed: u64) {
-    let volumes: [Box<dyn Volume>; 2] =
-        [Box::new(Ours::new(SIZE, "")), Box::new(Theirs::new(SIZE))];
-    for batch in 0..BATCHES {
-        let [ours, theirs] = [0, 1].map(|n: usize| {
-            let dir = volumes[n].dir();
-            let mut ager = Ager::new(&dir, seed + u64::from(batch)).unwrap().without(&LEFT_OUT);
-            ager.run(OPS).unwrap_or_else(|e| panic!("seed {seed}, batch {batch}, side {n}: {e}"));
-            (lister::list(&dir).unwrap(), ager.report())
-        });
-        let fields = Fields::TREE - Fields::MTIME;
-        let differences = theirs.0.differences(&ours.0, fields);
-        assert!(
-            differences.is_empty(),
-            "seed {seed}, batch {batch}:\n{}\nmount:  {}\nkernel: {}",
-            differences.join("\n"),
-            ours.1,
-            theirs.1
-        );
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+/// The mount and the kernel's, made with the same options.
+struct Pair {
+    ours: Option<Box<Ours>>,
+    theirs: Box<Theirs>,
+    /// What a failure has to tell.
+    name: String,
+}
+
+impl Pair {
+    fn new(seed: u64, mkfs: &[&str]) -> Self {
+        Self {
+            ours: Some(Box::new(Ours::of(Image::new(SIZE, mkfs), ""))),
+            theirs: Box::new(Theirs::of(Image::new(SIZE, mkfs), "")),
+            name: format!("UXFS_SEED={seed}, mkfs.xfs {}", mkfs.join(" ")),
+        }
     }
-    for volume in volumes {
-        volume.end();
+
+    fn dirs(&self) -> [std::path::PathBuf; 2] {
+        [self.ours.as_ref().unwrap().dir(), self.theirs.dir()]
     }
+
+    fn compare(&self, when: &str) {
+        let [ours, theirs] = self.dirs().map(|dir| lister::list(&dir).unwrap());
+        // When something was done differs.
+        let differences = theirs.differences(&ours, Fields::TREE - Fields::MTIME);
+        assert!(differences.is_empty(), "{}, {when}:\n{}", self.name, differences.join("\n"));
+    }
+
+    /// What is on the disk, and not in anybody's memory.
+    fn mount_again(&mut self) {
+        let image = self.ours.take().unwrap().unmount();
+        image.judge();
+        self.ours = Some(Box::new(Ours::of(image, "")));
+    }
+
+    fn end(mut self) {
+        self.mount_again();
+        self.compare("mounted again");
+        self.ours.take().unwrap().end();
+        self.theirs.end();
+    }
+}
+
+/// Ages a directory; gives what was done.
+fn age(dir: &Path, seed: u64, name: &str) -> String {
+    let mut ager = Ager::new(dir, seed).unwrap().without(&LEFT_OUT);
+    ager.run(OPS).unwrap_or_else(|e| panic!("{name}: {dir:?}: {e}"));
+    ager.report()
+}
+
+fn in_step(seed: u64, mkfs: &[&str]) {
+    let mut pair = Pair::new(seed, mkfs);
+    for batch in 0..setting("UXFS_BATCHES", 4) {
+        let done = pair.dirs().map(|dir| age(&dir, seed + batch, &pair.name));
+        pair.compare(&format!("batch {batch}\nmount:  {}\nkernel: {}", done[0], done[1]));
+        if batch % 3 == 1 {
+            pair.mount_again();
+        }
+    }
+    pair.end();
 }
 
 #[test]
 fn mount_and_kernel_stay_in_step() {
-    for seed in [1, 20_261_121] {
-        in_step(seed);
+    in_step(setting("UXFS_SEED", 1), &[]);
+}
+
+#[test]
+fn with_small_blocks() {
+    in_step(setting("UXFS_SEED", 20_261_121), &["-b", "size=1k", "-n", "size=4k"]);
+}
+
+#[test]
+fn with_few_features() {
+    in_step(setting("UXFS_SEED", 77), &["-m", "reflink=0,rmapbt=0,finobt=0", "-i", "size=1024"]);
+}
+
+/// Four at once, each in a directory of its own, which is all that makes the end the same.
+#[test]
+fn four_at_once_stay_in_step() {
+    let seed = setting("UXFS_SEED", 4);
+    let mut pair = Pair::new(seed, &[]);
+    for batch in 0..setting("UXFS_BATCHES", 2) {
+        for dir in pair.dirs() {
+            std::thread::scope(|scope| {
+                for each in 0..4 {
+                    let (dir, name) = (dir.join(format!("part{each}")), &pair.name);
+                    scope.spawn(move || {
+                        std::fs::create_dir_all(&dir).unwrap();
+                        age(&dir, seed + 100 * each + batch, name);
+                    });
+                }
+            });
+        }
+        pair.compare(&format!("batch {batch}"));
     }
+    pair.mount_again();
+    pair.end();
 }

@@ -6,7 +6,6 @@ use std::process::Command;
 use std::sync::Arc;
 
 use uxfs::disk::{FileDev, OpenMode};
-use uxfs::journal::JournalOptions;
 use uxfs::{Fs, OpenOptions};
 use uxfs_check::{CheckOptions, check};
 use uxfs_fuse::{Mounted, Options, mount};
@@ -47,10 +46,15 @@ impl Image {
 
     pub(crate) fn open(&self) -> Fs {
         let dev = FileDev::open(&self.path(), OpenMode::Write).unwrap();
-        let mut options = OpenOptions::default();
-        options.journal = Some(JournalOptions::default());
-        Fs::open(Arc::new(dev), options).unwrap()
+        Fs::open(Arc::new(dev), open_options(&Options::default())).unwrap()
     }
+}
+
+/// How a volume is opened to be mounted.
+pub(crate) fn open_options(options: &Options) -> OpenOptions {
+    let mut open = OpenOptions::default();
+    open.journal = Some(options.journal);
+    open
 }
 
 /// A volume in use.
@@ -115,15 +119,21 @@ pub(crate) struct Theirs {
 }
 
 impl Theirs {
-    pub(crate) fn new(size: u64) -> Self {
-        let image = Image::new(size, &[]);
+    /// With options of mount(8), or none.
+    pub(crate) fn new(size: u64, options: &str) -> Self {
+        Self::of(Image::new(size, &[]), options)
+    }
+
+    /// Of an image that nobody has touched since it was made.
+    pub(crate) fn of(image: Image, options: &str) -> Self {
+        let options = format!("loop,{options}");
         run(
             "mount",
             &[
                 OsStr::new("-t"),
                 OsStr::new("xfs"),
                 OsStr::new("-o"),
-                OsStr::new("loop"),
+                OsStr::new(options.trim_end_matches(',')),
                 image.path().as_os_str(),
                 image.mount_point().as_os_str(),
             ],

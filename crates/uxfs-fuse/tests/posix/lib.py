@@ -96,6 +96,17 @@ def look(label, path, follow=False):
     say(label, f"{stat.filemode(s.st_mode)} {s.st_nlink} {s.st_uid}:{s.st_gid} {size}{rdev}")
 
 
+def then(label, path, f, *args, **kwargs):
+    """Tries a call, and tells in the same line what a file is afterwards."""
+    try:
+        f(*args, **kwargs)
+        result = "ok"
+    except OSError as error:
+        result = name_of(error.errno)
+    s = os.lstat(path)
+    say(label, f"{result}, then {stat.filemode(s.st_mode)} {s.st_uid}:{s.st_gid} {s.st_size}")
+
+
 def write(path, data=b"", mode=0o644):
     fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
     try:

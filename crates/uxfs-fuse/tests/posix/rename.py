@@ -77,3 +77,47 @@ t("longest name", os.rename, "two", "n" * 255)
 t("trailing slash of a file", os.rename, "n" * 255, "x/")
 t("directory with a trailing slash", os.rename, "other/", "renamed/")
 look("there", "renamed")
+# What is left behind is a device 0:0, whatever moved, and whatever it moved onto.
+os.mkdir("there")
+for a in KINDS:
+    for b in KINDS:
+        for to in ("b", "there/b"):
+            for flags in (WHITEOUT, WHITEOUT | NOREPLACE, WHITEOUT | EXCHANGE):
+                make(a, "a")
+                make(b, to)
+                t(f"{flags} {a} to {b} {to}", rename2, "a", to, flags)
+                look("  a", "a")
+                look("  b", to)
+                clear("a")
+                clear(to)
+look("there", "there")
+
+
+def not_root():
+    write("pub/mine")
+    t("whiteout, not privileged", rename2, "pub/mine", "pub/moved", WHITEOUT)
+    look("left", "pub/mine")
+
+
+os.mkdir("pub")
+os.chmod("pub", 0o777)
+user(1000, 1000, not_root)
+# While they are open, and while they are somebody's working directory.
+write("open1", b"one")
+write("open2", b"two")
+first, second = os.open("open1", os.O_RDWR), os.open("open2", os.O_RDWR)
+rename2("open1", "open2", EXCHANGE)
+say("exchanged while open", (os.pread(first, 3, 0), os.pread(second, 3, 0), read("open1"), read("open2")))
+os.rename("open1", "open2")
+say("replaced while open", (os.fstat(first).st_nlink, os.fstat(second).st_nlink, os.pwrite(first, b"ONE", 0), os.pread(first, 3, 0), read("open2")))
+os.makedirs("x/y/z")
+os.makedirs("v/w")
+os.chdir("x/y/z")
+rename2("../../../x/y", "../../../v/w", EXCHANGE)
+say("the working directory", os.getcwd().rsplit("/", 3)[1:])
+say("dotdot", os.listdir(".."))
+os.chdir("../../..")
+t("rmdir of what moved away", os.rmdir, "x/y")
+look("x", "x")
+look("v", "v")
+look("v/w", "v/w")

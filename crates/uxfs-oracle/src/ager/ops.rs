@@ -305,8 +305,10 @@ impl Ager {
         let path = self.any()?;
         let mut names = vec![0; 1 << 16];
         let len = rustix::fs::llistxattr(&path, &mut names)?;
-        let names: Vec<&[u8]> =
+        let mut names: Vec<&[u8]> =
             names[..len].split(|&b| b == 0).filter(|name| !name.is_empty()).collect();
+        // In which order they are told is the file system's business.
+        names.sort_unstable();
         for _ in 0..if self.rng.once_in(5) { names.len() } else { 1 } {
             if let Some(name) = names.get(self.rng.index(names.len())) {
                 rustix::fs::lremovexattr(&path, *name)?;

@@ -1,0 +1,170 @@
+//! Who asks, and what that allows besides what the kernel has checked: whether set-ID bits survive.
+//!
+//! FUSE tells user, group and thread. The rest, further groups and capabilities, is read from
+//! `/proc` where it matters, which is hardly ever: the thread waits for its answer meanwhile. What
+//! cannot be read there nobody has.
+
+use fuser::Request;
+use uxfs::format::acl::{Acl, AclEntry, Tag};
+use uxfs::format::inode::{S_IFMT, S_IFREG};
+use uxfs::posix::{ACL_ACCESS, S_ISGID, S_ISUID};
+use uxfs::{Error, Fs, Stat};
+
+const CAP_DAC_OVERRIDE: u32 = 1;
+const CAP_FOWNER: u32 = 3;
+const CAP_FSETID: u32 = 4;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Who {
+    uid: u32,
+    gid: u32,
+    /// Number of the thread; 0 if it has none here.
+    pid: u32,
+    /// May keep set-ID bits where others lose them; if that was told.
+    keeps: Option<bool>,
+}
+
+impl Who {
+    pub(super) fn of(req: &Request) -> Self {
+        Self { uid: req.uid(), gid: req.gid(), pid: req.pid(), keeps: None }
+    }
+
+    /// Of whom the kernel has said whether set-ID bits go.
+    pub(super) fn told(self, kill: bool) -> Self {
+        Self { keeps: Some(!kill), ..self }
+    }
+
+    /// The set-ID bits that a file of this state loses when its content changes.
+    pub(super) fn lost_by_change(self, stat: &Stat) -> u16 {
+        let bits = stat.mode & (S_ISUID | S_ISGID);
+        if bits == 0 || stat.mode & S_IFMT != S_IFREG {
+            return 0;
+        }
+        match self.keeps {
+            Some(true) => 0,
+            Some(false) => self.lost(stat, false),
+            None if self.status().has(CAP_FSETID) => 0,
+            None => self.lost(stat, false),
+        }
+    }
+
+    /// The set-ID bits that a file, or whatever is no directory, loses when it changes hands. The
+    /// kernel says the same, `to_nobody`, of a write that is to come.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] if there are such bits, and this is not who may take them away.
+    pub(super) fn lost_by_giving(self, fs: &Fs, stat: &Stat, to_nobody: bool) -> uxfs::Result<u16> {
+        if stat.mode & (S_ISUID | S_ISGID) == 0 {
+            return Ok(0);
+        }
+        let status = self.status();
+        let lost = self.lost(stat, status.has(CAP_FSETID));
+        let owns = self.uid == stat.uid || status.has(CAP_FOWNER);
+        if lost == 0 || owns || to_nobody && self.may_write(fs, stat, &status)? {
+            return Ok(lost);
+        }
+        Err(Error::NotPermitted)
+    }
+
+    /// Do permissions and access list let this one, who is not the owner, write?
+    fn may_write(self, fs: &Fs, stat: &Stat, status: &Status) -> uxfs::Result<bool> {
+        const WRITE: u8 = 2;
+        if status.has(CAP_DAC_OVERRIDE) {
+            return Ok(true);
+        }
+        let is_in = |gid| self.gid == gid || status.groups.contains(&gid);
+        let list = match fs.get_xattr(stat.ino, ACL_ACCESS) {
+            Ok(raw) => Acl::from_linux(&raw).ok().flatten(),
+            Err(Error::NoAttr) => None,
+            Err(other) => return Err(other),
+        };
+        let Some(list) = list else {
+            let class = if is_in(stat.gid) { 0o020 } else { 0o002 };
+            return Ok(stat.mode & class != 0);
+        };
+        let entries = list.entries();
+        let mask = entries.iter().find(|e| e.tag == Tag::Mask).map_or(7, |e| e.perm);
+        let writes = |entry: &AclEntry| entry.perm & mask & WRITE != 0;
+        if let Some(user) = entries.iter().find(|e| e.tag == Tag::User && e.id == self.uid) {
+            return Ok(writes(user));
+        }
+        let of_groups = |entry: &&AclEntry| match entry.tag {
+            Tag::GroupObj => is_in(stat.gid),
+            Tag::Group => is_in(entry.id),
+            _ => false,
+        };
+        let mut groups = entries.iter().filter(of_groups).peekable();
+        if groups.peek().is_some() {
+            return Ok(groups.any(writes));
+        }
+        Ok(entries.iter().any(|e| e.tag == Tag::Other && e.perm & WRITE != 0))
+    }
+
+    /// Is set-group-ID lost to an access list that this one sets?
+    pub(super) fn loses_group_by_list(self, stat: &Stat) -> bool {
+        stat.mode & S_ISGID != 0 && !self.is_in(stat.gid) && !self.status().has(CAP_FSETID)
+    }
+
+    /// Without executable bits set-group-ID once stood for mandatory locks; those of the group may
+    /// keep that.
+    fn lost(self, stat: &Stat, keeps: bool) -> u16 {
+        let group = stat.mode & 0o010 != 0 || !keeps && !self.is_in(stat.gid);
+        stat.mode & (S_ISUID | if group { S_ISGID } else { 0 })
+    }
+
+    fn is_in(self, gid: u32) -> bool {
+        self.gid == gid || self.status().groups.contains(&gid)
+    }
+
+    fn status(self) -> Status {
+        if self.pid == 0 {
+            return Status::default();
+        }
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid));
+        let mut status = text.map(|text| Status::parse(&text)).unwrap_or_default();
+        // Capabilities in a user namespace of one's own say nothing about this volume.
+        let space = |who: &str| std::fs::read_link(format!("/proc/{who}/ns/user")).ok();
+        if status.capabilities != 0 && space(&self.pid.to_string()) != space("self") {
+            status.capabilities = 0;
+        }
+        status
+    }
+}
+
+/// What `/proc` says of a thread.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Status {
+    groups: Vec<u32>,
+    capabilities: u64,
+}
+
+impl Status {
+    fn parse(text: &str) -> Self {
+        let field = |name| text.lines().find_map(|line: &str| line.strip_prefix(name));
+        let groups = field("Groups:").unwrap_or_default();
+        let capabilities = field("CapEff:").unwrap_or_default().trim();
+        Self {
+            groups: groups.split_whitespace().filter_map(|group| group.parse().ok()).collect(),
+            capabilities: u64::from_str_radix(capabilities, 16).unwrap_or(0),
+        }
+    }
+
+    fn has(&self, capability: u32) -> bool {
+        self.capabilities >> capability & 1 != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_proc_says() {
+        let text = "Name:\tx\nGroups:\t0 10 2000 \nCapEff:\t0000000000000010\n";
+        let status = Status::parse(text);
+        assert_eq!(status, Status { groups: vec![0, 10, 2000], capabilities: 16 });
+        assert!(status.has(CAP_FSETID) && !status.has(CAP_FOWNER));
+        assert_eq!(Status::parse(""), Status::default());
+    }
+}

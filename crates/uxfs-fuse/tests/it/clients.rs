@@ -1,0 +1,77 @@
+//! Programs that do steps, tell which of them are durable, and know what must be left after a crash:
+//! `tests/clients/client.py`.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+
+/// Kinds of programs, with how many steps each does in a while.
+pub(crate) const KINDS: [(&str, usize); 5] =
+    [("wal", 60), ("delete", 40), ("git", 14), ("store", 40), ("rest", 4)];
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/client.py")
+}
+
+/// A program at work.
+pub(crate) struct Client {
+    child: Child,
+    /// Reads what it says.
+    ears: JoinHandle<()>,
+}
+
+impl Client {
+    /// Starts a program in a directory of its own, made here. `told` hears of each durable step.
+    pub(crate) fn start(
+        volume: &Path,
+        kind: &str,
+        steps: usize,
+        mut told: impl FnMut(usize) + Send + 'static,
+    ) -> Self {
+        let dir = volume.join(kind);
+        std::fs::create_dir(&dir).unwrap();
+        let mut child = Command::new("python3")
+            .arg("-B")
+            .arg(script())
+            .arg(dir)
+            .args([kind, "do", &steps.to_string()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("python3 is needed: ./test installs it");
+        let out = child.stdout.take().unwrap();
+        let ears = std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                told(line.parse().unwrap());
+            }
+        });
+        Self { child, ears }
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(mut self) -> ExitStatus {
+        let status = self.child.wait().unwrap();
+        self.ears.join().unwrap();
+        status
+    }
+}
+
+/// What is wrong with what a program left, of which `steps` are durable; nothing if it never began.
+pub(crate) fn check(volume: &Path, kind: &str, steps: usize) -> Result<(), String> {
+    let dir = volume.join(kind);
+    if !dir.exists() {
+        return if steps == 0 { Ok(()) } else { Err(format!("{kind}: {steps} steps are gone")) };
+    }
+    let output = Command::new("python3")
+        .arg("-B")
+        .arg(script())
+        .arg(dir)
+        .args([kind, "check", &steps.to_string()])
+        .output()
+        .unwrap();
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{kind}, {steps} steps: {}", String::from_utf8_lossy(&output.stderr)))
+}

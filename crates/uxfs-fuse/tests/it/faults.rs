@@ -1,0 +1,175 @@
+//! No room, no writing, a device that fails: the right errno, no hang, and a mount that goes on.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use uxfs::Fs;
+use uxfs::disk::{BlockDev, FileDev, OpenMode};
+use uxfs_crash::{Call, FailDev, Fault};
+use uxfs_fuse::{Options, mount};
+
+use crate::clients::{Client, check};
+use crate::programs::sh;
+use crate::rig::{Image, Ours, Volume, open_options};
+
+/// Every way to need room, on a volume that has none; then what gives room back.
+#[test]
+fn nothing_but_enospc_on_a_full_volume() {
+    let volume = Box::new(Ours::new(300 << 20, ""));
+    let dir = volume.dir();
+    sh(&dir, "mkdir made kept && for n in $(seq 200); do echo $n > kept/$n; done");
+    sh(&dir, "sqlite3 kept/db 'create table t(b); insert into t values(zeroblob(20000));'");
+    sh(&dir, "not dd if=/dev/zero of=big bs=1M status=none 2> said; grep -q 'No space left' said");
+    // What is left goes in small pieces, until nothing does.
+    let script = format!(
+        "import os, errno\nos.chdir({dir:?})\n{}",
+        r#"
+ok = fails = 0
+def attempt(what, f):
+    global ok, fails
+    try:
+        f()
+        ok += 1
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, (what, error)
+        fails += 1
+def fill(n):
+    fd = os.open(f"made/{n}", os.O_CREAT | os.O_WRONLY, 0o644)
+    try:
+        os.write(fd, b"x" * 4096)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+for n in range(1500):
+    attempt("fill", lambda: fill(n))
+assert fails > 100, (ok, fails)
+for n in range(300):
+    attempt("mkdir", lambda: os.mkdir(f"made/{'d' * 200}{n}"))
+    attempt("symlink", lambda: os.symlink("x" * 900, f"made/{'s' * 200}{n}"))
+    attempt("link", lambda: os.link("kept/1", f"made/{'l' * 200}{n}"))
+    attempt("mknod", lambda: os.mkfifo(f"made/{'p' * 200}{n}"))
+    attempt("xattr", lambda: os.setxattr(f"kept/{n % 200 + 1}", "user.x", b"v" * 30000))
+    attempt("rename", lambda: os.rename(f"kept/{n % 200 + 1}", f"kept/{n % 200 + 1}"))
+    attempt("fallocate", lambda: os.posix_fallocate(os.open("kept/2", os.O_WRONLY), 1 << 20, 1 << 20))
+    attempt("append", lambda: os.write(os.open("kept/3", os.O_WRONLY | os.O_APPEND), b"x" * 100000))
+# Reading, overwriting what is there, and statfs need none.
+assert open("kept/7").read() == "7\n"
+with open("kept/9", "r+b") as file:
+    file.write(b"9")
+    os.fsync(file.fileno())
+assert os.statvfs(".").f_bavail < 4000
+"#
+    );
+    sh(&dir, &format!("python3 -c '{}'", script.replace('\'', "'\\''")));
+    sh(
+        &dir,
+        "not sqlite3 kept/db 'insert into t values(zeroblob(20000000));' 2> /dev/null
+        test \"$(sqlite3 kept/db 'pragma integrity_check')\" = ok",
+    );
+    // All of it can be taken away again, and then there is room.
+    sh(&dir, "truncate -s 1000 big && rm -r big made/* && rm said");
+    sh(
+        &dir,
+        "for n in $(seq 100); do fallocate -l 200M again 2> /dev/null && break; sleep 0.05; done
+        test $(stat -c %s again) = 209715200
+        sqlite3 kept/db 'insert into t values(zeroblob(2000000)); pragma integrity_check;'",
+    );
+    volume.end();
+}
+
+/// Every call that would change something, and those that do not.
+#[test]
+fn a_mount_for_reading_refuses_all_changes_as_erofs() {
+    let first = Ours::new(320 << 20, "");
+    sh(
+        &first.dir(),
+        "echo x > f; mkdir d; ln -s f l; setfattr -n user.a -v b f; chmod 666 f; ln f h",
+    );
+    let image = first.unmount();
+    let options = Options::parse("ro,allow_other").unwrap();
+    let dev = FileDev::open(&image.path(), OpenMode::Read).unwrap();
+    let fs = Fs::open(Arc::new(dev), uxfs::OpenOptions::read_only()).unwrap();
+    let mounted = mount(fs, &image.path(), &image.mount_point(), &options).unwrap();
+    let script = r#"
+import os, errno, fcntl, struct
+calls = {
+    "write": lambda: os.open("f", os.O_WRONLY), "create": lambda: os.open("n", os.O_CREAT | os.O_RDWR),
+    "truncate": lambda: os.truncate("f", 0), "mkdir": lambda: os.mkdir("n"), "rmdir": lambda: os.rmdir("d"),
+    "unlink": lambda: os.unlink("f"), "rename": lambda: os.rename("f", "n"), "link": lambda: os.link("f", "n"),
+    "symlink": lambda: os.symlink("f", "n"), "mknod": lambda: os.mkfifo("n"), "chmod": lambda: os.chmod("f", 0o600),
+    "chown": lambda: os.chown("f", 1, 1), "utime": lambda: os.utime("f"), "setxattr": lambda: os.setxattr("f", "user.x", b""),
+    "removexattr": lambda: os.removexattr("f", "user.a"), "O_TRUNC": lambda: os.open("f", os.O_RDONLY | os.O_TRUNC),
+    "flags": lambda: fcntl.ioctl(os.open("f", os.O_RDONLY), 0x40086602, struct.pack("L", 0x40)),
+}
+for name, call in calls.items():
+    try:
+        call()
+        raise SystemExit(f"{name} went through")
+    except OSError as error:
+        assert error.errno == errno.EROFS, (name, error)
+assert not os.access("f", os.W_OK)
+assert open("f").read() == "x\n" and os.readlink("l") == "f" and os.getxattr("f", "user.a") == b"b"
+fcntl.flock(os.open("f", os.O_RDONLY), fcntl.LOCK_EX)
+os.fsync(os.open("f", os.O_RDONLY))
+"#;
+    sh(&image.mount_point(), &format!("python3 -c '{script}'"));
+    mounted.ender().end().unwrap();
+    mounted.wait().unwrap();
+    image.judge();
+}
+
+/// A device on which a kind of call fails for good, in the midst of programs: they are told, whoever
+/// asks something is answered, and what was acknowledged is there when the device works again.
+#[test]
+fn programs_are_told_when_the_device_fails() {
+    for (call, number) in
+        [(Call::Write, 300), (Call::Write, 900), (Call::Flush, 40), (Call::Flush, 200)]
+    {
+        let image = Image::new(320 << 20, &[]);
+        let file: Arc<dyn BlockDev> =
+            Arc::new(FileDev::open(&image.path(), OpenMode::Write).unwrap());
+        let fault = Fault { call, number, for_good: true, errno: 5 };
+        let dev = Arc::new(FailDev::new(file, fault));
+        let options = Options::parse("allow_other").unwrap();
+        let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, open_options(&options)).unwrap();
+        let dir = image.mount_point();
+        let mounted = mount(fs, &image.path(), &dir, &options).unwrap();
+        let kinds = ["wal", "store", "git"];
+        let told: [Arc<Mutex<usize>>; 3] = Default::default();
+        let clients: Vec<Client> = kinds
+            .iter()
+            .zip(&told)
+            .map(|(kind, told)| {
+                let told = Arc::clone(told);
+                Client::start(&dir, kind, 100_000, move |step| *told.lock().unwrap() = step)
+            })
+            .collect();
+        for client in clients {
+            assert!(!client.wait().success(), "{call:?} {number}: who was to be told went on");
+        }
+        assert!(dev.failed());
+        // Whatever the answer, there is one.
+        answers(&dir);
+        mounted.ender().end().unwrap();
+        assert!(mounted.wait().is_err(), "{call:?} {number}: what failed is told at the end");
+        drop(dev);
+        let again = Box::new(Ours::of(image, ""));
+        let steps = told.map(|told| *told.lock().unwrap());
+        let wrong: Vec<String> = kinds
+            .iter()
+            .zip(steps)
+            .filter_map(|(kind, steps)| check(&again.dir(), kind, steps).err())
+            .collect();
+        assert!(wrong.is_empty(), "{call:?} {number}: {}", wrong.join("\n"));
+        again.end();
+    }
+}
+
+/// Asks this and that, of which each may fail.
+fn answers(dir: &Path) {
+    let listed = std::fs::read_dir(dir).map(Iterator::count);
+    let made = std::fs::create_dir(dir.join("new"));
+    let found = std::fs::metadata(dir.join("store"));
+    let said = made.expect_err("nothing changes any more").raw_os_error();
+    assert!(matches!(said, Some(5 | 30)), "{said:?} {listed:?} {found:?}");
+}

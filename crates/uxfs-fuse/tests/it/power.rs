@@ -1,0 +1,142 @@
+//! Power cuts in the midst of programs: a mount whose device keeps every write and flush, and what
+//! of them may have reached the disk, recovered and mounted again. `UXFS_SEED` and `UXFS_CUTS` choose
+//! other moments and more.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use uxfs::disk::BlockDev;
+use uxfs::{Fs, mkfs};
+use uxfs_crash::{Cut, Event, Pages, RecordDev, Recording, Rng};
+use uxfs_fuse::{Mounted, Options, mount};
+
+use crate::clients::{Client, KINDS, check};
+use crate::rig::{Image, open_options};
+
+const SIZE: u64 = 256 << 20;
+const SECTOR: usize = 512;
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+fn made() -> Pages {
+    let mut options = mkfs::Options::default();
+    options.unsupported = true;
+    let layout = mkfs::Layout::new(&options, SIZE).unwrap();
+    let disk = Pages::new(SIZE);
+    mkfs::write(&layout, &disk, &mkfs::WriteOptions::default()).unwrap();
+    disk
+}
+
+fn mounted(dev: Arc<dyn BlockDev>, dir: &Path, options: &str) -> Mounted {
+    let options = Options::parse(options).unwrap();
+    let fs = Fs::open(dev, open_options(&options)).unwrap();
+    mount(fs, Path::new("recorded"), dir, &options).unwrap()
+}
+
+fn end(mounted: Mounted) {
+    mounted.ender().end().unwrap();
+    assert_eq!(mounted.wait().unwrap(), None);
+}
+
+/// A run of all the programs at once, and which steps of which were told durable, in order.
+struct Run {
+    recording: Recording,
+    told: Vec<(&'static str, usize)>,
+}
+
+fn recorded(options: &str, fua: bool) -> Run {
+    let dir = tempfile::tempdir().unwrap();
+    let before = made();
+    let dev = Arc::new(RecordDev::new(before.clone()).with_fua(fua));
+    let volume = mounted(Arc::clone(&dev) as Arc<dyn BlockDev>, dir.path(), options);
+    let told: Arc<Mutex<Vec<(&str, usize)>>> = Arc::default();
+    let clients: Vec<Client> = KINDS
+        .iter()
+        .map(|&(kind, steps)| {
+            let (told, dev) = (Arc::clone(&told), Arc::clone(&dev));
+            Client::start(dir.path(), kind, steps, move |step| {
+                let mut told = told.lock().unwrap();
+                told.push((kind, step));
+                dev.note(Event::Durable(told.len()));
+            })
+        })
+        .collect();
+    for client in clients {
+        assert!(client.wait().success());
+    }
+    end(volume);
+    for (kind, steps) in KINDS {
+        assert!(told.lock().unwrap().contains(&(kind, steps)), "{kind} did not get through");
+    }
+    let told = told.lock().unwrap().clone();
+    Run { recording: Recording::new(before, dev.take(), SECTOR), told }
+}
+
+impl Run {
+    /// Mounts what a cut left; gives what is wrong with it.
+    fn judge(&self, cut: Cut, options: &str) -> Vec<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Arc::new(cut.disk);
+        let volume = mounted(Arc::clone(&disk) as Arc<dyn BlockDev>, dir.path(), options);
+        let told = &self.told[..cut.durable];
+        let steps = |kind| told.iter().filter(|(of, _)| *of == kind).map(|(_, n)| *n).max();
+        let wrong: Vec<String> = KINDS
+            .iter()
+            .filter_map(|(kind, _)| check(dir.path(), kind, steps(*kind).unwrap_or(0)).err())
+            .collect();
+        end(volume);
+        judge(&disk);
+        wrong
+    }
+}
+
+/// Is the volume whole, by all who can say?
+fn judge(disk: &Pages) {
+    let image = Image::new(SIZE.max(300 << 20), &[]);
+    let file = std::fs::File::create(image.path()).unwrap();
+    file.set_len(SIZE).unwrap();
+    disk.each(|offset, bytes| std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset))
+        .unwrap();
+    image.judge();
+}
+
+fn cuts(options: &str, fua: bool, seed: u64) {
+    let run = recorded(options, fua);
+    let mut rng = Rng::new(setting("UXFS_SEED", seed));
+    for number in 0..setting("UXFS_CUTS", 6) {
+        let at = run.recording.choose(&mut rng);
+        let cut = run.recording.cut(at, &mut rng);
+        let where_ = format!("{options}: cut {number}, before event {at}");
+        let wrong = run.judge(cut, options);
+        assert!(wrong.is_empty(), "{where_}:\n{}", wrong.join("\n"));
+    }
+}
+
+#[test]
+fn power_cuts_cost_nothing_that_was_acknowledged() {
+    cuts("", false, 1);
+}
+
+#[test]
+fn nor_with_force_unit_access() {
+    cuts("logbsize=256k", true, 2);
+}
+
+#[test]
+fn nor_without_delayed_logging() {
+    cuts("nodelaylog,wsync", false, 3);
+}
+
+/// What is asked here is asked in earnest: steps that were not yet done count as lost.
+#[test]
+fn work_acknowledged_too_early_is_found_out() {
+    let run = recorded("", false);
+    let mut rng = Rng::new(4);
+    let early = run.recording.choose(&mut rng) / 2;
+    let mut cut = run.recording.cut(early, &mut rng);
+    cut.durable = run.told.len();
+    let wrong = run.judge(cut, "");
+    assert!(wrong.len() >= 3, "{wrong:?}");
+}
