@@ -14,6 +14,8 @@
 //! Used by the command (`uxfs mount`).
 
 mod attr;
+pub mod control;
+mod handles;
 pub mod mounts;
 mod options;
 mod server;

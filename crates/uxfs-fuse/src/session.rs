@@ -9,7 +9,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use uxfs::Fs;
@@ -25,7 +24,6 @@ pub struct Mounted {
     dir: PathBuf,
     events: Receiver<Event>,
     told: Sender<Event>,
-    committer: JoinHandle<()>,
 }
 
 /// Ends a mount.
@@ -68,6 +66,7 @@ fn start(
     options: &Options,
 ) -> io::Result<Mounted> {
     let dir = dir.canonicalize()?;
+    volume.start()?;
     let server = Server::new(Arc::clone(volume), options.clone());
     let session = Session::new(server, &dir, &config(source, options))?;
     let (told, events) = channel();
@@ -77,8 +76,7 @@ fn start(
         // Nobody listens any more if the mount was detached.
         let _ = ended.send(Event::Ended(result));
     })?;
-    let committer = volume.start_committer()?;
-    Ok(Mounted { volume: Arc::clone(volume), dir, events, told, committer })
+    Ok(Mounted { volume: Arc::clone(volume), dir, events, told })
 }
 
 fn config(source: &Path, options: &Options) -> Config {
@@ -127,8 +125,6 @@ impl Mounted {
     pub fn wait(self) -> io::Result<Option<String>> {
         let event = self.events.recv().map_err(io::Error::other)?;
         self.volume.close().map_err(|error| io::Error::other(error.to_string()))?;
-        // It has nothing left to do.
-        let _ = self.committer.join();
         match event {
             Event::Ended(Ok(())) => Ok(None),
             Event::Ended(Err(error)) => Err(io::Error::other(error)),

@@ -15,7 +15,7 @@ use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uxfs::disk::OpenMode;
-use uxfs::{Devices, Fs, OpenOptions, volume};
+use uxfs::{Devices, Fs, volume};
 use uxfs_fuse::{Ender, mounts};
 
 use crate::cli::OPTIONS_ID;
@@ -219,17 +219,11 @@ fn open(
         other => other,
     };
     let dev = dev.map_err(|error| Failure::host(image, &error))?;
-    let mut open = OpenOptions::default();
-    open.read_only = parsed.read_only;
-    open.norecovery = parsed.norecovery;
-    open.cache_bytes = parsed.cache_bytes.unwrap_or(open.cache_bytes);
-    if !parsed.read_only {
-        open.journal = Some(parsed.journal);
-    }
     let mut devices = Devices::new(dev);
     devices.log = further(images.logdev())?;
     devices.realtime = further(images.rtdev())?;
-    Fs::open_devices(devices, open).map_err(|error| images.not_a_volume(image, error))
+    Fs::open_devices(devices, parsed.open_options())
+        .map_err(|error| images.not_a_volume(image, error))
 }
 
 fn is_write_protected(error: &std::io::Error) -> bool {

@@ -31,10 +31,13 @@ use fuser::{
     ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
     WriteFlags,
 };
-use uxfs::Fs;
+use uxfs::format::Ino;
 use uxfs::posix::Creator;
+use uxfs::{Fs, SyncKind};
 
 use crate::attr::{attr_of, ino_of};
+use crate::control::Control;
+use crate::handles::Handles;
 use crate::options::Options;
 use crate::volume::Volume;
 
@@ -44,11 +47,15 @@ const TTL: Duration = Duration::from_secs(24 * 3600);
 const MAX_WRITE: u32 = 1 << 20;
 /// `O_DSYNC`; `O_SYNC` has this bit too.
 const O_DSYNC: i32 = 0o10000;
+/// What `O_SYNC` has besides.
+const O_SYNC_ALONE: i32 = 0o4000000;
 
 /// Answers requests.
 pub(crate) struct Server {
     volume: Arc<Volume>,
     options: Options,
+    handles: Handles,
+    control: Control,
 }
 
 /// The result of a request.
@@ -56,7 +63,13 @@ type Result<T> = std::result::Result<T, Errno>;
 
 impl Server {
     pub(crate) fn new(volume: Arc<Volume>, options: Options) -> Self {
-        Self { volume, options }
+        let control = Control::new(&options);
+        Self { volume, options, handles: Handles::default(), control }
+    }
+
+    /// The inode that the kernel means.
+    fn ino(&self, node: INodeNo) -> Ino {
+        if node == INodeNo::ROOT { self.volume.root() } else { Ino(node.0) }
     }
 
     /// Sends what a change of metadata answers: now, or when it is durable.
@@ -96,12 +109,14 @@ impl Reply<Entry> for ReplyEntry {
     }
 }
 
-impl Reply<Entry> for ReplyCreate {
-    fn answer(self, result: Result<Entry>) {
+/// What a file is opened with.
+const OPENED: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
+
+impl Reply<(Entry, FileHandle)> for ReplyCreate {
+    fn answer(self, result: Result<(Entry, FileHandle)>) {
         match result {
-            Ok((attr, generation)) => {
-                let generation = Generation(generation.into());
-                self.created(&TTL, &attr, generation, FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+            Ok(((attr, generation), handle)) => {
+                self.created(&TTL, &attr, Generation(generation.into()), handle, OPENED);
             }
             Err(error) => self.error(error),
         }
@@ -336,13 +351,29 @@ impl Filesystem for Server {
             // From now on the kernel does without.
             return reply.error(Errno::ENOSYS);
         }
-        match self.volume.with(|fs| entries::may_open(fs, ino_of(fs, node), flags)) {
-            Ok(()) => {
-                let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
-                reply.opened(FileHandle(0), flags);
-            }
+        let ino = self.ino(node);
+        let opened = self.volume.with(|fs| {
+            entries::may_open(fs, ino, flags)?;
+            Ok(self.handles.open(fs.error_cursor(ino)))
+        });
+        match opened {
+            Ok(handle) => reply.opened(handle, OPENED),
             Err(error) => reply.error(error),
         }
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.handles.release(handle);
+        reply.ok();
     }
 
     fn create(
@@ -355,10 +386,19 @@ impl Filesystem for Server {
         _flags: i32,
         reply: ReplyCreate,
     ) {
+        if !self.options.strict_open {
+            // From now on the kernel makes a file and opens it by itself, and has nothing to
+            // release.
+            return reply.error(Errno::ENOSYS);
+        }
         let creator = creator(req, umask);
         let mode = mode16(mode) & 0o7777 | uxfs::format::inode::S_IFREG;
         let new = entries::New { name: name.as_bytes(), mode, rdev: 0 };
-        self.settle(self.volume.with(|fs| entries::create(fs, &creator, parent, &new)), reply);
+        let made = self.volume.with(|fs| {
+            let made = entries::create(fs, &creator, parent, &new)?;
+            Ok((made, self.handles.open(fs.error_cursor(Ino(made.0.ino.0)))))
+        });
+        self.settle(made, reply);
     }
 
     fn read(
@@ -394,7 +434,7 @@ impl Filesystem for Server {
         &self,
         req: &Request,
         node: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
@@ -405,16 +445,21 @@ impl Filesystem for Server {
         // Here it is told.
         let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let who = Who { privileged: !kill, ..Who::of(req) };
-        let written = self.volume.with(|fs| {
-            let ino = ino_of(fs, node);
-            data::write(fs, ino, offset, data, who)
-        });
-        let durable = self.options.sync || flags.0 & O_DSYNC != 0;
+        let ino = self.ino(node);
+        let written = self.volume.with(|fs| data::write(fs, ino, offset, data, who));
+        let kind = match flags.0 & (O_DSYNC | O_SYNC_ALONE) {
+            _ if self.options.sync => SyncKind::All,
+            0 => return reply.answer(written),
+            O_DSYNC => SyncKind::Data,
+            _ => SyncKind::All,
+        };
         match written {
-            Ok(bytes) if durable => {
-                self.volume.when_durable(move |done| reply.answer(done.map(|()| bytes)));
+            Ok(bytes) => {
+                let cursor = self.handles.cursor(handle);
+                let told = move |done: Result<()>| reply.answer(done.map(|()| bytes));
+                self.volume.fsync(ino, kind, cursor, told);
             }
-            other => reply.answer(other),
+            failed => reply.answer(failed),
         }
     }
 
@@ -423,8 +468,17 @@ impl Filesystem for Server {
         reply.error(Errno::ENOSYS);
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.volume.when_durable(move |done| reply.answer(done));
+    fn fsync(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        let kind = if datasync { SyncKind::Data } else { SyncKind::All };
+        let cursor = self.handles.cursor(handle);
+        self.volume.fsync(self.ino(node), kind, cursor, move |done| reply.answer(done));
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -471,8 +525,13 @@ impl Filesystem for Server {
         }
     }
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.volume.when_durable(move |done| reply.answer(done));
+    fn fsyncdir(&self, _: &Request, node: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let told = move |done: Result<()>| reply.answer(done);
+        match node {
+            // The whole volume: `sync(2)` does not come here.
+            INodeNo::ROOT => self.volume.sync(told),
+            _ => self.volume.fsync(self.ino(node), SyncKind::All, None, told),
+        }
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
@@ -503,7 +562,11 @@ impl Filesystem for Server {
     }
 
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.volume.with(|fs| xattrs::get(fs, ino_of(fs, node), name.as_bytes()));
+        let name = name.as_bytes();
+        let value = self.volume.with(|fs| match self.control.value(fs, name) {
+            Some(value) => Ok(value),
+            None => xattrs::get(fs, self.ino(node), name),
+        });
         xattrs::answer(value, size, reply);
     }
 

@@ -21,10 +21,9 @@ fn serves_until_it_is_killed() {
     let dir = PathBuf::from(what);
     let image = dir.join("image");
     let dev = uxfs::disk::FileDev::open(&image, uxfs::disk::OpenMode::Write).unwrap();
-    let mut options = uxfs::OpenOptions::default();
-    options.journal = Some(uxfs::journal::JournalOptions::default());
-    let fs = uxfs::Fs::open(std::sync::Arc::new(dev), options).unwrap();
-    let mounted = mount(fs, &image, &dir.join("mnt"), &Options::default()).unwrap();
+    let options = Options::default();
+    let fs = uxfs::Fs::open(std::sync::Arc::new(dev), options.open_options()).unwrap();
+    let mounted = mount(fs, &image, &dir.join("mnt"), &options).unwrap();
     println!("\nserving");
     mounted.wait().unwrap();
 }

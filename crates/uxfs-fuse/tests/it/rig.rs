@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use uxfs::Fs;
 use uxfs::disk::{FileDev, OpenMode};
-use uxfs::journal::JournalOptions;
-use uxfs::{Fs, OpenOptions};
 use uxfs_check::{CheckOptions, check};
 use uxfs_fuse::{Mounted, Options, mount};
 
@@ -47,9 +46,7 @@ impl Image {
 
     pub(crate) fn open(&self) -> Fs {
         let dev = FileDev::open(&self.path(), OpenMode::Write).unwrap();
-        let mut options = OpenOptions::default();
-        options.journal = Some(JournalOptions::default());
-        Fs::open(Arc::new(dev), options).unwrap()
+        Fs::open(Arc::new(dev), Options::default().open_options()).unwrap()
     }
 }
 
