@@ -20,6 +20,7 @@ pub mod mounts;
 mod options;
 mod server;
 mod session;
+pub mod settings;
 mod volume;
 
 pub use options::Options;

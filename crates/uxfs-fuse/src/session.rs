@@ -16,6 +16,7 @@ use uxfs::Fs;
 use crate::mounts;
 use crate::options::Options;
 use crate::server::Server;
+use crate::settings;
 use crate::volume::Volume;
 
 /// A volume that is mounted.
@@ -97,13 +98,7 @@ fn config(source: &Path, options: &Options) -> Config {
     }
     config.mount_options.extend(options.kernel.iter().cloned());
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    let threads = options.threads.unwrap_or_else(|| {
-        std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 16))
-    });
-    config.n_threads = Some(threads);
-    // A descriptor of its own for each thread; where the device may not be opened, all share one.
-    let may_open = || std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    config.clone_fd = threads > 1 && may_open();
+    settings::set_threads(&mut config, options.threads);
     config
 }
 

@@ -11,6 +11,7 @@
 //! 4. The volume is closed after the service has ended and every reply has been sent.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -121,6 +122,30 @@ impl Volume {
             Ok(true) => self.later(Box::new(move |volume| volume.park(told, Fs::begin_sync))),
             _ => self.park(told, Fs::begin_sync),
         }
+    }
+
+    /// Discards free space, as [`Fs::trim`] does, in a thread of its own, and calls `told` with how
+    /// many bytes that were. The end of the mount waits for no more than a group.
+    pub(crate) fn trim(
+        self: &Arc<Self>,
+        range: Range<u64>,
+        least: u64,
+        told: impl FnOnce(Result<u64, Errno>) + Send + 'static,
+    ) -> io::Result<()> {
+        let volume = Arc::clone(self);
+        let groups = move || {
+            let group =
+                volume.with(|fs| Ok(u64::from(fs.geo.block_size) * u64::from(fs.geo.ag_blocks)))?;
+            let (mut at, mut trimmed) = (range.start, 0);
+            while at < range.end {
+                let next = (at / group + 1).saturating_mul(group).min(range.end);
+                trimmed += volume.with(|fs| fs.trim(at..next, least, &mut |_, _| {}))?;
+                at = next;
+            }
+            Ok(trimmed)
+        };
+        let work = std::thread::Builder::new().name("uxfs-trim".into());
+        work.spawn(move || told(groups())).map(drop)
     }
 
     /// Has a job done by the writer, or does it if there is none any more.

@@ -29,6 +29,8 @@ pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod stat;
 pub(crate) mod stats;
+pub(crate) mod status;
+pub(crate) mod sync;
 pub(crate) mod truncate;
 pub(crate) mod umount;
 pub(crate) mod xattr;

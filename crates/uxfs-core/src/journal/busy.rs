@@ -90,6 +90,25 @@ impl Busy {
     }
 }
 
+impl Busy {
+    /// The parts of a range of blocks that are not busy.
+    pub(crate) fn idle(&self, range: core::ops::Range<u32>) -> Vec<core::ops::Range<u32>> {
+        let mut parts = Vec::new();
+        let mut at = range.start;
+        let before = self.ranges.range(..range.start).next_back();
+        for (&from, busy) in before.into_iter().chain(self.ranges.range(range.clone())) {
+            if from > at {
+                parts.push(at..from);
+            }
+            at = at.max(from + busy.len);
+        }
+        if at < range.end {
+            parts.push(at..range.end);
+        }
+        parts
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,5 +127,9 @@ mod tests {
         assert_eq!(b.longest_idle(20, 10), (20, 0));
         assert_eq!(b.longest_idle(25, 3), (25, 0));
         assert_eq!(b.longest_idle(60, 3), (60, 3));
+        assert_eq!(b.idle(0..100), [0..10, 15..20, 30..50, 51..100]);
+        assert_eq!(b.idle(12..22), [15..20]);
+        assert_eq!(b.idle(25..29), []);
+        assert_eq!(b.idle(31..40), [31..40]);
     }
 }

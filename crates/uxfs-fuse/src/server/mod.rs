@@ -22,14 +22,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    Generation, INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use uxfs::format::Ino;
 use uxfs::posix::Creator;
@@ -39,12 +38,9 @@ use crate::attr::{attr_of, ino_of};
 use crate::control::Control;
 use crate::handles::Handles;
 use crate::options::Options;
+use crate::settings::{self, MAX_WRITE, TTL};
 use crate::volume::Volume;
 
-/// How long the kernel may believe what it was told: nobody else changes the volume.
-const TTL: Duration = Duration::from_secs(24 * 3600);
-/// Most bytes of one read or write.
-const MAX_WRITE: u32 = 1 << 20;
 /// `O_DSYNC`; `O_SYNC` has this bit too.
 const O_DSYNC: i32 = 0o10000;
 /// What `O_SYNC` has besides.
@@ -70,6 +66,21 @@ impl Server {
     /// The inode that the kernel means.
     fn ino(&self, node: INodeNo) -> Ino {
         if node == INodeNo::ROOT { self.volume.root() } else { Ino(node.0) }
+    }
+
+    /// Discards free space; the reply is sent when that is done.
+    fn trim(&self, call: &ioctl::Call<'_>, reply: ReplyIoctl) {
+        let trim = self.volume.with(|fs| Ok(ioctl::Trim::of(fs, call)));
+        let trim = match trim {
+            Ok(Ok(trim)) => trim,
+            Ok(Err(error)) | Err(error) => return reply.error(error),
+        };
+        let (range, least) = (trim.range.clone(), trim.least);
+        // Without a thread the reply goes with the call, and says so.
+        let _ = self.volume.trim(range, least, move |done| match done {
+            Ok(trimmed) => reply.ioctl(0, &trim.answer(trimmed)),
+            Err(error) => reply.error(error),
+        });
     }
 
     /// Sends what a change of metadata answers: now, or when it is durable.
@@ -173,29 +184,7 @@ thread_local! {
 
 impl Filesystem for Server {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // What the kernel does not know it does without, but for access lists: they would be
-        // stored, and not obeyed.
-        let needed = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
-        config.add_capabilities(needed).map_err(|missing| {
-            io::Error::other(format!("the kernel's FUSE is too old: it lacks {missing:?}"))
-        })?;
-        let wanted = [
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_CACHE_SYMLINKS,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-            InitFlags::FUSE_EXPORT_SUPPORT,
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-            InitFlags::FUSE_HAS_IOCTL_DIR,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-        ];
-        for flag in wanted {
-            let _ = config.add_capabilities(flag);
-        }
-        let _ = config.set_max_write(MAX_WRITE);
-        let _ = config.set_max_background(64);
-        Ok(())
+        settings::ask(config)
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -592,6 +581,9 @@ impl Filesystem for Server {
         reply: ReplyIoctl,
     ) {
         let call = ioctl::Call { cmd, data, out_size: out_size as usize, uid: req.uid() };
+        if cmd == ioctl::FITRIM {
+            return self.trim(&call, reply);
+        }
         match self.volume.with(|fs| Ok(ioctl::run(fs, ino_of(fs, node), &call))) {
             Ok(Ok(answer)) => reply.ioctl(0, &answer),
             Ok(Err(error)) | Err(error) => reply.error(error),
