@@ -28,7 +28,7 @@ fn serves_until_it_is_killed() {
     mounted.wait().unwrap();
 }
 
-fn serve(image: &Image) -> Child {
+pub(crate) fn serve(image: &Image) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::serves_until_it_is_killed", "--nocapture"])
         .env(SERVE, image.path().parent().unwrap())

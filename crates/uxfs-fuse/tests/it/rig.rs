@@ -45,8 +45,12 @@ impl Image {
     }
 
     pub(crate) fn open(&self) -> Fs {
+        self.open_with(&Options::default())
+    }
+
+    pub(crate) fn open_with(&self, options: &Options) -> Fs {
         let dev = FileDev::open(&self.path(), OpenMode::Write).unwrap();
-        Fs::open(Arc::new(dev), Options::default().open_options()).unwrap()
+        Fs::open(Arc::new(dev), options.open_options()).unwrap()
     }
 }
 
@@ -71,7 +75,8 @@ impl Ours {
 
     pub(crate) fn of(image: Image, options: &str) -> Self {
         let options = Options::parse(&format!("allow_other,dev,suid,{options}")).unwrap();
-        let mounted = mount(image.open(), &image.path(), &image.mount_point(), &options).unwrap();
+        let fs = image.open_with(&options);
+        let mounted = mount(fs, &image.path(), &image.mount_point(), &options).unwrap();
         Self { image, mounted: Some(mounted) }
     }
 
