@@ -72,6 +72,8 @@ pub struct Options {
     /// Every opening of a file is asked for, so that files that may not be written are refused
     /// then, and not only when they are written.
     pub strict_open: bool,
+    /// What is freed is given back to the host.
+    pub discard: bool,
     /// How changes are logged, and how long they stay in memory (`commit=`).
     pub journal: JournalOptions,
     /// How data gathers in memory before it is written; `None` if it is written at once
@@ -96,6 +98,7 @@ impl Default for Options {
             sync: false,
             allow_other: false,
             strict_open: false,
+            discard: false,
             journal: journal(),
             writeback: Some(writeback()),
             threads: None,
@@ -197,6 +200,8 @@ impl Options {
             "diratime" => self.dir_atime = self.atime,
             "wsync" | "dirsync" => self.wsync = true,
             "sync" => (self.wsync, self.sync) = (true, true),
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
             "allow_other" => self.allow_other = true,
             "strict_open" => self.strict_open = true,
             "suid" => self.set(Kernel::Suid, Kernel::NoSuid),
@@ -208,7 +213,6 @@ impl Options {
             // What is so anyway. A change of times alone costs no write of its own: it waits for
             // the next checkpoint, as `lazytime` has it wait.
             "default_permissions"
-            | "nodiscard"
             | "noquota"
             | "inode64"
             | "lazytime"

@@ -67,7 +67,7 @@ fn start(
     options: &Options,
 ) -> io::Result<Mounted> {
     let dir = dir.canonicalize()?;
-    volume.start()?;
+    volume.start(options.discard)?;
     let server = Server::new(Arc::clone(volume), options.clone());
     let session = Session::new(server, &dir, &config(source, options))?;
     let (told, events) = channel();

@@ -15,9 +15,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use fuser::Errno;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use uxfs::format::Ino;
 use uxfs::journal::{Keeping, Service, Ticket};
 use uxfs::{Error, Fs, SyncKind};
@@ -26,6 +27,9 @@ use crate::handles::Cursor;
 
 /// Most bytes of dirty data that a thread which answers requests writes back itself.
 const AT_ONCE: u64 = 1 << 20;
+
+/// How often what was freed is discarded, if it is to be.
+const DISCARD: Duration = Duration::from_secs(2);
 
 /// Work for the thread that writes back.
 type Job = Box<dyn FnOnce(&Volume) + Send>;
@@ -36,6 +40,10 @@ pub(crate) struct Volume {
     fs: RwLock<Option<Arc<Fs>>>,
     service: Mutex<Option<Service>>,
     writer: Mutex<Option<Writer>>,
+    discarder: Mutex<Option<JoinHandle<()>>>,
+    /// The mount ends.
+    ending: Mutex<bool>,
+    ends: Condvar,
 }
 
 /// The thread that writes back what is much.
@@ -56,6 +64,9 @@ impl Volume {
             fs: RwLock::new(Some(Arc::new(fs))),
             service: Mutex::default(),
             writer: Mutex::default(),
+            discarder: Mutex::default(),
+            ending: Mutex::default(),
+            ends: Condvar::new(),
         })
     }
 
@@ -159,11 +170,27 @@ impl Volume {
         }
     }
 
-    /// Starts the threads.
+    /// Discards what was freed, now and then, until the mount ends.
+    fn discard_loop(&self) {
+        let mut ending = self.ending.lock();
+        while !*ending {
+            drop(ending);
+            // A volume that cannot any more says so to those who use it.
+            if self.with(Fs::trim_freed).is_err() {
+                return;
+            }
+            ending = self.ending.lock();
+            if !*ending {
+                self.ends.wait_for(&mut ending, DISCARD);
+            }
+        }
+    }
+
+    /// Starts the threads; with `discard` one that discards what was freed.
     ///
     /// # Errors
     /// What the host says to new threads.
-    pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
+    pub(crate) fn start(self: &Arc<Self>, discard: bool) -> io::Result<()> {
         let guard = self.fs.read();
         let Some(fs) = guard.as_ref().filter(|fs| fs.journal_options().is_some()) else {
             return Ok(());
@@ -176,6 +203,11 @@ impl Volume {
             .name("uxfs-write".into())
             .spawn(move || todo.into_iter().for_each(|job| job(&volume)))?;
         *self.writer.lock() = Some(Writer { jobs, thread });
+        if discard {
+            let volume = Arc::clone(self);
+            let work = std::thread::Builder::new().name("uxfs-discard".into());
+            *self.discarder.lock() = Some(work.spawn(move || volume.discard_loop())?);
+        }
         Ok(())
     }
 
@@ -188,6 +220,11 @@ impl Volume {
         if let Some(Writer { jobs, thread }) = writer {
             drop(jobs);
             // A panic there was reported where it happened.
+            let _ = thread.join();
+        }
+        *self.ending.lock() = true;
+        self.ends.notify_all();
+        if let Some(thread) = self.discarder.lock().take() {
             let _ = thread.join();
         }
         let taken = self.fs.write().take();

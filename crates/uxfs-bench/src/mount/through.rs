@@ -104,6 +104,20 @@ impl Filesystem for Through {
         }
     }
 
+    fn unlink(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        match std::fs::remove_file(self.backing.join(name)) {
+            Ok(()) => {
+                // Its number is not given again.
+                let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+                let gone = files.iter_mut().filter(|(known, _)| **known == *name);
+                gone.for_each(|(known, _)| *known = OsStr::new("").into());
+                drop(files);
+                reply.ok();
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         reply.error(Errno::ENOSYS);
     }

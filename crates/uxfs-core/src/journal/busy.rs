@@ -28,7 +28,12 @@ struct Range {
 #[derive(Default)]
 pub(crate) struct Busy {
     ranges: BTreeMap<u32, Range>,
+    /// What is not busy any more, for whoever discards it; `None` if nobody does.
+    settled: Option<Vec<core::ops::Range<u32>>>,
 }
+
+/// Ranges remembered for whoever discards them. That is a hint: what there is no room for is left.
+const SETTLED_MAX: usize = 4096;
 
 impl Busy {
     /// Blocks were freed in checkpoint `seq`.
@@ -66,7 +71,16 @@ impl Busy {
     pub(crate) fn settle(&mut self, journal: &Journal) {
         if !self.ranges.is_empty() {
             let ended = journal.batches_ended.load(Ordering::Acquire);
-            self.ranges.retain(|_, r| !journal.is_durable(r.seq) || ended < r.batch);
+            let settled = &mut self.settled;
+            self.ranges.retain(|start, range| {
+                let busy = !journal.is_durable(range.seq) || ended < range.batch;
+                if let Some(settled) = settled.as_mut().filter(|all| all.len() < SETTLED_MAX)
+                    && !busy
+                {
+                    settled.push(*start..*start + range.len);
+                }
+                busy
+            });
         }
     }
 
@@ -91,6 +105,11 @@ impl Busy {
 }
 
 impl Busy {
+    /// What has settled since this was called last; from the first call on it is remembered.
+    pub(crate) fn take_settled(&mut self) -> Vec<core::ops::Range<u32>> {
+        self.settled.replace(Vec::new()).unwrap_or_default()
+    }
+
     /// The parts of a range of blocks that are not busy.
     pub(crate) fn idle(&self, range: core::ops::Range<u32>) -> Vec<core::ops::Range<u32>> {
         let mut parts = Vec::new();
@@ -115,7 +134,8 @@ mod tests {
 
     fn busy(ranges: &[(u32, u32)]) -> Busy {
         let range = |len| Range { len, seq: 1, batch: 0 };
-        Busy { ranges: ranges.iter().map(|(at, len)| (*at, range(*len))).collect() }
+        let ranges = ranges.iter().map(|(at, len)| (*at, range(*len))).collect();
+        Busy { ranges, settled: None }
     }
 
     #[test]

@@ -50,6 +50,27 @@ impl Fs {
         Ok(done << self.geo.block_log)
     }
 
+    /// Discards what was freed since this was called last, as far as that is durable and still
+    /// free; gives how many bytes that were. The first call only begins to look.
+    ///
+    /// # Errors
+    /// As [`Fs::trim`].
+    pub fn trim_freed(&self) -> Result<u64> {
+        let mut done = 0;
+        for ag in (0..self.geo.ag_count).map(AgNo) {
+            let freed = {
+                let mut tx = Tx::begin(self, 0)?;
+                tx.lock_ag(ag)?;
+                tx.settle_busy(ag);
+                tx.ag_mut(ag).busy.take_settled()
+            };
+            for range in freed {
+                done += self.trim_group(ag, range, 1)?;
+            }
+        }
+        Ok(done << self.geo.block_log)
+    }
+
     /// The same in one group; in blocks.
     fn trim_group(&self, ag: AgNo, range: Range<u32>, least: u32) -> Result<u64> {
         let mut done = 0;
@@ -134,11 +155,17 @@ mod tests {
         assert!(fs.trim(all.clone(), trimmed, &mut |_, _| {}).unwrap() < trimmed);
         let part = fs.trim(1 << 20..2 << 20, 0, &mut |_, _| {}).unwrap();
         assert!(part <= 1 << 20, "{part}");
+        assert_eq!(fs.trim_freed().unwrap(), 0);
         // What is freed in memory only still belongs to the file on the device.
         fs.unlink(fs.root(), b"f").unwrap();
         assert_eq!(fs.trim(all.clone(), 0, &mut |_, _| {}).unwrap(), trimmed);
+        assert_eq!(fs.trim_freed().unwrap(), 0);
         fs.sync().unwrap();
-        assert_eq!(fs.trim(all, 0, &mut |_, _| {}).unwrap(), trimmed + (3 << 20));
+        let freed = fs.trim_freed().unwrap();
+        assert!(freed >= 3 << 20 && freed < 4 << 20, "{freed}");
+        assert_eq!(fs.trim_freed().unwrap(), 0);
+        let after = fs.trim(all, 0, &mut |_, _| {}).unwrap();
+        assert!(after >= trimmed + (3 << 20), "{after} after {trimmed}");
         fs.close().unwrap();
     }
 }

@@ -268,6 +268,22 @@ fn fstrim_gives_free_space_back_to_the_host() {
 }
 
 #[test]
+fn with_discard_free_space_goes_back_by_itself() {
+    let volume = Box::new(Ours::new(SIZE, "discard"));
+    let dir = volume.dir();
+    let image = dir.with_file_name("image");
+    let taken = || std::fs::metadata(&image).unwrap().blocks() * 512;
+    std::fs::write(dir.join("gone"), vec![2; 60 << 20]).unwrap();
+    control::sync(&dir).unwrap();
+    let full = taken();
+    std::fs::remove_file(dir.join("gone")).unwrap();
+    while taken() + (50 << 20) > full {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    volume.end();
+}
+
+#[test]
 fn each_way_to_durability_survives_a_kill() {
     let image = Image::new(SIZE, &[]);
     let mut server = serve(&image);
