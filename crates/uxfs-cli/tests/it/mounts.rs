@@ -66,6 +66,33 @@ fn wrong_options_are_named() {
 }
 
 #[test]
+fn a_running_mount_tells_of_itself_and_syncs() {
+    let bed = with_dir();
+    let said = bed.uxfs(&["mount", "-o", "commit=60,dirty_writeback_centisecs=0", "a.img", "mnt"]);
+    assert!(said.code == 0 && said.err.contains("60 seconds"), "{said:?}");
+    bed.sh("mkdir mnt/dir; echo content >mnt/dir/file");
+    let status = bed.uxfs(&["status", "mnt/dir"]).good();
+    assert!(status.contains("commit_seconds         60"), "{status}");
+    assert!(bed.uxfs(&["status", "--json", "mnt"]).good().contains("\"dirty_bytes\":4096"));
+    // Others may have mounts here too, which come and go.
+    let all = bed.uxfs(&["status"]).out;
+    assert!(all.contains(&*bed.path("mnt").to_string_lossy()), "{all}");
+    bed.uxfs(&["sync", "mnt/dir/file"]).good();
+    assert!(bed.uxfs(&["status", "--json", "mnt"]).good().contains("\"dirty_bytes\":0"));
+    let stats = bed.uxfs(&["stats", "mnt"]).good();
+    assert!(stats.lines().any(|line| line == "data_writes 1"), "{stats}");
+    let watched = bed.uxfs(&["stats", "mnt", "--watch", "1", "--count", "1"]).good();
+    assert_eq!(watched.lines().count(), 2, "{watched}");
+    bed.uxfs(&["umount", "mnt"]).good();
+    for command in ["sync", "status", "stats"] {
+        let said = bed.uxfs(&[command, "mnt"]).bad(1);
+        assert!(said.contains("no volume is mounted here"), "{command}: {said}");
+    }
+    assert!(bed.uxfs(&["stats", "--watch", "1", "a.img"]).bad(1).contains("--watch"));
+    bed.check("a.img");
+}
+
+#[test]
 fn a_signal_ends_it_cleanly() {
     for signal in ["TERM", "INT"] {
         let bed = with_dir();
