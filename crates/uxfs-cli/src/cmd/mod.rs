@@ -6,6 +6,7 @@ pub(crate) mod chattr;
 pub(crate) mod check;
 pub(crate) mod chmod;
 pub(crate) mod chown;
+pub(crate) mod clone;
 pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod crash;

@@ -39,7 +39,8 @@ use crate::session::{Failure, Result, Session};
 /// barrier, nobarrier, noquota, inode64, wsync, sync, dirsync, nosuid, suid, nodev, dev, noexec,
 /// allow_other, default_permissions (always on). Others of XFS, such as sunit=, allocsize= or uquota,
 /// are refused with the reason. Of uxfs: commit=SECONDS, dirty_bytes=, dirty_background_bytes=,
-/// dirty_expire_centisecs=, dirty_writeback_centisecs=, cache_bytes=, threads=N, strict_open.
+/// dirty_expire_centisecs=, dirty_writeback_centisecs=, cache_bytes=, threads=N, strict_open,
+/// fsync_policy=, flush_elision=.
 ///
 /// Durability: fsync, fdatasync, O_SYNC and O_DSYNC are what they should be, each for its own file;
 /// no other request waits meanwhile. sync(2) and syncfs(2) never reach a FUSE server, and succeed all
@@ -55,9 +56,9 @@ use crate::session::{Failure, Result, Session};
 /// strict_open each opener is told of an error once, else whoever asks first.
 ///
 /// What FUSE does not carry: FICLONE and FICLONERANGE (EOPNOTSUPP; cp --reflink=auto still shares blocks,
-/// through copy_file_range), collapse and insert range (EOPNOTSUPP), O_TMPFILE (EOPNOTSUPP), birth
-/// times (statx leaves them out), FIEMAP (EOPNOTSUPP), quotas. `uxfs cp --reflink`, `fallocate` and
-/// `stat` do these on the image while it is not mounted. Files that may not be written (chattr +i, +a)
+/// through copy_file_range, and `uxfs cp --reflink=always` does nothing else), collapse and insert range
+/// (EOPNOTSUPP), O_TMPFILE (EOPNOTSUPP), birth times (statx leaves them out), FIEMAP (EOPNOTSUPP),
+/// quotas. `uxfs fallocate` and `uxfs stat` do these on the image while it is not mounted. Files that may not be written (chattr +i, +a)
 /// refuse when they are written or truncated, not when they are opened, unless strict_open. Reads from
 /// the page cache leave the access time alone. O_DIRECT needs no alignment. sync_file_range does
 /// nothing. FUSE over io_uring is not used: the library does not offer it.

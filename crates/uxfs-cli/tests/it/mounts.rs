@@ -93,6 +93,31 @@ fn a_running_mount_tells_of_itself_and_syncs() {
 }
 
 #[test]
+fn blocks_are_shared_on_a_mount() {
+    let bed = with_dir();
+    assert_eq!(bed.uxfs(&["mount", "a.img", "mnt"]).code, 0);
+    bed.sh("mkdir mnt/dir; head -c 5000001 /dev/urandom >mnt/big; echo old >mnt/clone");
+    let free = || {
+        let status = bed.uxfs(&["status", "mnt"]).good();
+        let line = status.lines().find(|line| line.contains("blocks_free")).unwrap().to_owned();
+        line.split_whitespace().last().unwrap().parse::<u64>().unwrap()
+    };
+    bed.uxfs(&["sync", "mnt"]).good();
+    let before = free();
+    bed.uxfs(&["cp", "--reflink=always", "mnt/big", "mnt/clone"]).good();
+    bed.uxfs(&["cp", "--reflink=always", "mnt/big", "mnt/dir"]).good();
+    bed.uxfs(&["sync", "mnt"]).good();
+    assert!(before.saturating_sub(free()) < 100, "{before} blocks were free, {} are", free());
+    bed.sh("cmp mnt/big mnt/clone; cmp mnt/big mnt/dir/big; echo more >>mnt/clone");
+    bed.sh("! cmp -s mnt/big mnt/clone; cmp mnt/big mnt/dir/big");
+    let said = bed.uxfs(&["cp", "--reflink=always", "mnt/big", "elsewhere"]).bad(1);
+    assert!(said.contains("mount"), "{said}");
+    assert!(bed.uxfs(&["cp", "mnt/big", "mnt/dir/other"]).bad(1).contains("use cp"));
+    bed.uxfs(&["umount", "mnt"]).good();
+    bed.check("a.img");
+}
+
+#[test]
 fn a_signal_ends_it_cleanly() {
     for signal in ["TERM", "INT"] {
         let bed = with_dir();

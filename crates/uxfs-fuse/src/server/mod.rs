@@ -552,7 +552,7 @@ impl Filesystem for Server {
 
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.as_bytes();
-        let value = self.volume.with(|fs| match self.control.value(fs, name) {
+        let value = self.volume.with(|fs| match self.control.value(fs, self.ino(node), name) {
             Some(value) => Ok(value),
             None => xattrs::get(fs, self.ino(node), name),
         });
@@ -640,7 +640,9 @@ impl Filesystem for Server {
     ) {
         reply.answer(self.volume.with(|fs: &Fs| {
             let (from, to) = (ino_of(fs, from), ino_of(fs, to));
-            data::copy_range(fs, (from, from_at), (to, to_at), len, Who::of(req))
+            let copied = data::copy_range(fs, (from, from_at), (to, to_at), len, Who::of(req))?;
+            self.control.note_copy(to, copied);
+            Ok(u32::try_from(copied.shared + copied.written).unwrap_or(u32::MAX))
         }));
     }
 }
