@@ -147,9 +147,10 @@ mod tests {
         assert_eq!(b.longest_idle(20, 10), (20, 0));
         assert_eq!(b.longest_idle(25, 3), (25, 0));
         assert_eq!(b.longest_idle(60, 3), (60, 3));
-        assert_eq!(b.idle(0..100), [0..10, 15..20, 30..50, 51..100]);
-        assert_eq!(b.idle(12..22), [15..20]);
-        assert_eq!(b.idle(25..29), []);
-        assert_eq!(b.idle(31..40), [31..40]);
+        let idle = |range| b.idle(range).iter().map(|r| (r.start, r.end)).collect::<Vec<_>>();
+        assert_eq!(idle(0..100), [(0, 10), (15, 20), (30, 50), (51, 100)]);
+        assert_eq!(idle(12..22), [(15, 20)]);
+        assert_eq!(idle(25..29), []);
+        assert_eq!(idle(31..40), [(31, 40)]);
     }
 }

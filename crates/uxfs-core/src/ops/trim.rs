@@ -140,8 +140,8 @@ mod tests {
         let dev = Arc::new(MemDev::new(320 << 20));
         let layout = uxfs_mkfs::Layout::new(&uxfs_mkfs::Options::default(), dev.len()).unwrap();
         uxfs_mkfs::write(&layout, &*dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
-        let mut options = OpenOptions::default();
-        options.journal = Some(crate::journal::JournalOptions::default());
+        let journal = Some(crate::journal::JournalOptions::default());
+        let options = OpenOptions { journal, ..OpenOptions::default() };
         let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options).unwrap();
         let ino = fs.create(fs.root(), b"f", &NewInode::file(0o644)).unwrap();
         fs.write_at(ino, 0, &vec![7; 3 << 20]).unwrap();
@@ -151,7 +151,7 @@ mod tests {
         let trimmed = fs.trim(all.clone(), 0, &mut |done, _| told = done).unwrap();
         assert_eq!(told, fs.geo.ag_count);
         // Some is kept back for the trees.
-        assert!(trimmed >= free && trimmed < free + (16 << 20), "{trimmed} of {free}");
+        assert!((free..free + (16 << 20)).contains(&trimmed), "{trimmed} of {free}");
         assert!(fs.trim(all.clone(), trimmed, &mut |_, _| {}).unwrap() < trimmed);
         let part = fs.trim(1 << 20..2 << 20, 0, &mut |_, _| {}).unwrap();
         assert!(part <= 1 << 20, "{part}");
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(fs.trim_freed().unwrap(), 0);
         fs.sync().unwrap();
         let freed = fs.trim_freed().unwrap();
-        assert!(freed >= 3 << 20 && freed < 4 << 20, "{freed}");
+        assert!((3 << 20..4 << 20).contains(&freed), "{freed}");
         assert_eq!(fs.trim_freed().unwrap(), 0);
         let after = fs.trim(all, 0, &mut |_, _| {}).unwrap();
         assert!(after >= trimmed + (3 << 20), "{after} after {trimmed}");
