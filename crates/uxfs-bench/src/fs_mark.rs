@@ -2,7 +2,7 @@
 //! and on the kernel's file systems.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -213,29 +213,41 @@ fn fs_mark_in(
     scratch: &Scratch,
     mounted: &Mounted,
 ) -> Result<Run> {
-    let (sync, size) = if options.durable { ("1", "4096") } else { ("0", "0") };
-    let files = options.files.each(threads).to_string();
+    let before = mounted.traffic()?;
+    let files = options.files.each(threads);
+    let rate = marked(scratch, &mounted.dir, threads, files, options.durable)?;
+    let during = mounted.traffic()? - before;
+    mounted.sync()?;
+    let all = mounted.traffic()? - before;
+    let steps = u64::from(threads) * u64::from(files);
+    Ok(Run { rate, worst_ms: None, seconds: steps as f64 / rate, steps, during, all })
+}
+
+/// Runs fs_mark in a directory; files a second.
+pub(crate) fn marked(
+    scratch: &Scratch,
+    dir: &Path,
+    threads: u32,
+    files: u32,
+    durable: bool,
+) -> Result<f64> {
+    let (sync, size) = if durable { ("1", "4096") } else { ("0", "0") };
+    let files = files.to_string();
     let mut args: Vec<OsString> =
         ["-S", sync, "-s", size, "-n", &files, "-k", "-l"].map(OsString::from).into();
     args.push(scratch.file("fs_log.txt").into());
     for thread in 0..threads {
         args.push("-d".into());
-        args.push(mounted.dir.join(thread.to_string()).into());
+        args.push(dir.join(thread.to_string()).into());
     }
     let refs: Vec<&dyn AsRef<OsStr>> = args.iter().map(|a| a as &dyn AsRef<OsStr>).collect();
-    let before = mounted.traffic()?;
     let text = run("fs_mark", &refs)?;
-    let during = mounted.traffic()? - before;
-    mounted.sync()?;
-    let all = mounted.traffic()? - before;
     // The last line that starts with five numbers: usage, count, size, files a second, overhead.
     let rate = text.lines().rev().find_map(|line| {
         let fields: Vec<f64> = line.split_whitespace().map_while(|f| f.parse().ok()).collect();
         (fields.len() >= 5).then(|| fields[3])
     });
-    let rate = rate.ok_or_else(|| BenchError::new("fs_mark", "its output holds no rate"))?;
-    let steps = u64::from(threads) * u64::from(options.files.each(threads));
-    Ok(Run { rate, worst_ms: None, seconds: steps as f64 / rate, steps, during, all })
+    rate.ok_or_else(|| BenchError::new("fs_mark", "its output holds no rate"))
 }
 
 #[cfg(test)]

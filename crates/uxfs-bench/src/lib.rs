@@ -15,6 +15,7 @@ mod host;
 pub mod import;
 mod kernel;
 mod loadfile;
+pub mod mount;
 mod own;
 pub mod recovery;
 mod report;

@@ -38,6 +38,8 @@ pub enum Promise {
     Each,
     /// Steps are on stable storage after this many seconds.
     Within(u32),
+    /// Steps are kept nowhere.
+    Nothing,
 }
 
 /// What a crash at the end of `steps` steps would have cost, in plain words. `during` went to the
@@ -49,6 +51,7 @@ pub fn at_stake(promise: Promise, steps: u64, during: Traffic, all: Traffic) -> 
             format!("nothing that had returned ({each:.1} files a flush)")
         }
         Promise::Each => "everything: nothing was flushed".into(),
+        Promise::Nothing => "everything: it is kept nowhere".into(),
         Promise::Within(seconds) => {
             let logged = during.log_bytes as f64 / all.log_bytes.max(1) as f64;
             let left = (steps as f64 * (1.0 - logged.min(1.0))).round();

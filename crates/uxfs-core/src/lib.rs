@@ -32,7 +32,6 @@ mod meter;
 pub mod ops;
 mod patience;
 mod primary;
-mod pump;
 mod recovery;
 mod stats;
 pub mod symlink;

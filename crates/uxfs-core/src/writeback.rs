@@ -18,10 +18,11 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::tx::Tx;
 
-/// Dirty bytes of metadata in memory beyond which some of it is written.
-const DIRTY_MAX: usize = 96 << 20;
-/// Inodes, likewise.
-const DIRTY_INODES_MAX: usize = 64 << 10;
+/// What there is room for in the smallest cache, in bytes: below that, nothing but writing would be
+/// done.
+const CACHE_MIN: usize = 4 << 20;
+/// Bytes of the cache for each inode that may be dirty.
+const INODE: usize = 1 << 10;
 /// So many times more may be dirty while the journal's service sends it home in the background.
 const SERVED: usize = 4;
 
@@ -124,9 +125,12 @@ impl Fs {
         self.flush()
     }
 
+    /// Is so much metadata dirty that some of it is to be written? By the size of the cache:
+    /// buffers of half as much again, and inodes.
     fn much_dirty(&self, times: usize) -> bool {
-        self.bufs.dirty_bytes() > times * DIRTY_MAX
-            || self.inodes.dirty_count() > times * DIRTY_INODES_MAX
+        let cache = self.options.cache_bytes.max(CACHE_MIN);
+        self.bufs.dirty_bytes() > times.saturating_mul(cache / 2 * 3)
+            || self.inodes.dirty_count() > times.saturating_mul(cache / INODE)
     }
 
     /// Writes all that is dirty, and says whether anything was.

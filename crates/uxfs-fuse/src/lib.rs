@@ -14,10 +14,13 @@
 //! Used by the command (`uxfs mount`).
 
 mod attr;
+pub mod control;
+mod handles;
 pub mod mounts;
 mod options;
 mod server;
 mod session;
+pub mod settings;
 mod volume;
 
 pub use options::Options;

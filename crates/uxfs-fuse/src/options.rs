@@ -3,15 +3,52 @@
 //! 1. An option that is not known, or whose value makes no sense, is an error that names it.
 //! 2. Of two options that contradict each other the later one holds, as for mount(8).
 //! 3. An option that changes what a crash can cost leaves a line that says so.
+//! 4. Options of XFS that this mount cannot obey are refused by name, with the reason; those that
+//!    ask for what is so anyway are taken.
+
+use std::time::Duration;
 
 use fuser::MountOption;
-use uxfs::Atime;
 use uxfs::journal::JournalOptions;
+use uxfs::{Atime, OpenOptions, WritebackOptions};
 
 /// What mount(8) and fstab say to themselves.
 const NOT_FOR_US: [&str; 12] = [
     "defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev",
     "async", "nouuid",
+];
+
+/// How long a change stays in memory at most, if nobody says otherwise: programs that call
+/// `sync(2)` are not heard.
+const COMMIT: Duration = Duration::from_secs(1);
+
+/// Data that nobody asked for is on its way down after these hundredths of a second, looked at this
+/// often; for the same reason less than Linux' own.
+const EXPIRE: u32 = 300;
+const INTERVAL: u32 = 100;
+
+/// Longest age of a change in memory that may be asked for, in seconds.
+const COMMIT_MAX: u64 = 300;
+
+/// Options of XFS that cannot be obeyed, and why.
+const REFUSED: [(&str, &str); 17] = [
+    ("sunit", "data is not aligned to stripes here"),
+    ("swidth", "data is not aligned to stripes here"),
+    ("swalloc", "data is not aligned to stripes here"),
+    ("allocsize", "nothing is allocated ahead of what is written here: extsize does that"),
+    ("largeio", "st_blksize is the size of a block here"),
+    ("filestreams", "files lie in the group of their directory here"),
+    ("inode32", "inode numbers have 64 bits here"),
+    ("ikeep", "chunks of inodes that are all free are given back here"),
+    ("dax", "a FUSE mount has no direct access"),
+    ("logdev", "give it as --logdev"),
+    ("rtdev", "give it as --rtdev"),
+    ("quota", "quotas are not kept here"),
+    ("usrquota", "quotas are not kept here"),
+    ("uquota", "quotas are not kept here"),
+    ("gquota", "quotas are not kept here"),
+    ("pquota", "quotas are not kept here"),
+    ("prjquota", "quotas are not kept here"),
 ];
 
 /// How a volume is mounted.
@@ -35,8 +72,13 @@ pub struct Options {
     /// Every opening of a file is asked for, so that files that may not be written are refused
     /// then, and not only when they are written.
     pub strict_open: bool,
-    /// How changes are logged.
+    /// What is freed is given back to the host.
+    pub discard: bool,
+    /// How changes are logged, and how long they stay in memory (`commit=`).
     pub journal: JournalOptions,
+    /// How data gathers in memory before it is written; `None` if it is written at once
+    /// (`dirty_bytes=0`).
+    pub writeback: Option<WritebackOptions>,
     /// Threads that answer requests; `None` for as many as there are processors, two at least.
     pub threads: Option<usize>,
     /// About how many bytes of metadata to keep in memory.
@@ -56,11 +98,27 @@ impl Default for Options {
             sync: false,
             allow_other: false,
             strict_open: false,
-            journal: JournalOptions::default(),
+            discard: false,
+            journal: journal(),
+            writeback: Some(writeback()),
             threads: None,
             cache_bytes: None,
             kernel: Vec::new(),
         }
+    }
+}
+
+fn journal() -> JournalOptions {
+    let mut journal = JournalOptions::default();
+    journal.pipeline.age_max = COMMIT;
+    journal
+}
+
+fn writeback() -> WritebackOptions {
+    WritebackOptions {
+        dirty_expire_centisecs: EXPIRE,
+        dirty_writeback_centisecs: INTERVAL,
+        ..WritebackOptions::default()
     }
 }
 
@@ -101,7 +159,25 @@ impl Options {
         if options.norecovery && !options.read_only {
             return Err("option 'norecovery' goes with 'ro' only".into());
         }
+        if let Some(writeback) = &mut options.writeback {
+            // A writer is stopped only beyond what is written back without it.
+            let most = writeback.dirty_bytes / 2;
+            writeback.dirty_background_bytes = writeback.dirty_background_bytes.min(most);
+        }
         Ok(options)
+    }
+
+    /// How the volume is to be opened that is mounted so.
+    pub fn open_options(&self) -> OpenOptions {
+        let mut open = OpenOptions::default();
+        open.read_only = self.read_only;
+        open.norecovery = self.norecovery;
+        open.cache_bytes = self.cache_bytes.unwrap_or(open.cache_bytes);
+        if !self.read_only {
+            open.journal = Some(self.journal);
+            open.writeback = self.writeback;
+        }
+        open
     }
 
     fn set(&mut self, flag: MountOption, instead_of: MountOption) {
@@ -124,6 +200,8 @@ impl Options {
             "diratime" => self.dir_atime = self.atime,
             "wsync" | "dirsync" => self.wsync = true,
             "sync" => (self.wsync, self.sync) = (true, true),
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
             "allow_other" => self.allow_other = true,
             "strict_open" => self.strict_open = true,
             "suid" => self.set(Kernel::Suid, Kernel::NoSuid),
@@ -135,15 +213,16 @@ impl Options {
             // What is so anyway. A change of times alone costs no write of its own: it waits for
             // the next checkpoint, as `lazytime` has it wait.
             "default_permissions"
-            | "delaylog"
-            | "barrier"
-            | "nodiscard"
             | "noquota"
             | "inode64"
             | "lazytime"
-            | "nolazytime" => {}
+            | "nolazytime"
+            | "noalign"
+            | "attr2"
+            | "noikeep"
+            | "nolargeio" => {}
             _ if NOT_FOR_US.contains(&name) || name.starts_with("x-") => {}
-            _ => return Err(format!("unknown option '{name}'")),
+            _ => return Err(unknown(name)),
         }
         Ok(())
     }
@@ -159,9 +238,40 @@ impl Options {
                 Ok(cache) => self.cache_bytes = Some(cache),
                 Err(_) => return wrong("more than there can be"),
             },
+            "commit" => match value.parse() {
+                Ok(seconds @ 1..=COMMIT_MAX) => {
+                    self.journal.pipeline.age_max = Duration::from_secs(seconds);
+                }
+                _ => return wrong("1 to 300 seconds"),
+            },
+            "dirty_bytes"
+            | "dirty_background_bytes"
+            | "dirty_expire_centisecs"
+            | "dirty_writeback_centisecs" => self.dirty(name, value)?,
             "comment" | "uhelper" | "helper" => {}
             _ if name.starts_with("x-") => {}
-            _ => return Err(format!("unknown option '{name}'")),
+            _ => return Err(unknown(name)),
+        }
+        Ok(())
+    }
+
+    /// Limits of what is dirty, by Linux' names.
+    fn dirty(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let number = bytes(name, value)?;
+        let centisecs = || {
+            u32::try_from(number)
+                .map_err(|_| format!("option '{name}={value}': longer than a year"))
+        };
+        if name == "dirty_bytes" && number == 0 {
+            self.writeback = None;
+            return Ok(());
+        }
+        let limits = self.writeback.get_or_insert_with(writeback);
+        match name {
+            "dirty_bytes" => limits.dirty_bytes = number.max(1 << 20),
+            "dirty_background_bytes" => limits.dirty_background_bytes = number,
+            "dirty_expire_centisecs" => limits.dirty_expire_centisecs = centisecs()?,
+            _ => limits.dirty_writeback_centisecs = centisecs()?,
         }
         Ok(())
     }
@@ -182,10 +292,36 @@ impl Options {
                 "nobarrier: a power cut may cost anything, unless the disk has no cache".into(),
             );
         }
+        if self.journal.pipeline.age_max > COMMIT {
+            let seconds = self.journal.pipeline.age_max.as_secs();
+            notes.push(format!(
+                "commit={seconds}: a crash may cost changes of the last {seconds} seconds that \
+                 nobody synced"
+            ));
+        }
+        if let Some(limits) = &self.writeback
+            && (limits.dirty_expire_centisecs > EXPIRE || limits.dirty_writeback_centisecs == 0)
+        {
+            let what = match limits.dirty_writeback_centisecs {
+                0 => "any data that nobody synced".into(),
+                more => format!(
+                    "data of the last {} seconds that nobody synced",
+                    (limits.dirty_expire_centisecs.saturating_add(more)).div_ceil(100)
+                ),
+            };
+            notes.push(format!("dirty_expire_centisecs: a crash may cost {what}"));
+        }
         if self.norecovery {
             notes.push("norecovery: what the image's log holds is not seen".into());
         }
         notes
+    }
+}
+
+fn unknown(name: &str) -> String {
+    match REFUSED.iter().find(|(refused, _)| *refused == name) {
+        Some((_, why)) => format!("option '{name}' of XFS is not supported: {why}"),
+        None => format!("unknown option '{name}'"),
     }
 }
 
@@ -207,10 +343,41 @@ mod tests {
     }
 
     #[test]
+    fn what_a_crash_can_cost_is_told() {
+        assert!(Options::default().notes().is_empty());
+        for (text, told) in [
+            ("commit=30", "30 seconds"),
+            ("dirty_expire_centisecs=3000", "31 seconds"),
+            ("dirty_writeback_centisecs=0", "any data"),
+            ("nobarrier", "nobarrier"),
+            ("wsync", "wsync"),
+        ] {
+            let notes = Options::parse(text).unwrap().notes();
+            assert!(notes.len() == 1 && notes[0].contains(told), "{text}: {notes:?}");
+        }
+    }
+
+    #[test]
+    fn limits_of_what_is_dirty() {
+        let parsed = Options::parse("dirty_bytes=8m,commit=5").unwrap();
+        let limits = parsed.writeback.unwrap();
+        assert_eq!((limits.dirty_bytes, limits.dirty_background_bytes), (8 << 20, 4 << 20));
+        let open = parsed.open_options();
+        assert_eq!(open.journal.unwrap().pipeline.age_max, Duration::from_secs(5));
+        assert_eq!(Options::parse("dirty_bytes=0").unwrap().open_options().writeback, None);
+        assert_eq!(Options::parse("ro").unwrap().open_options().journal, None);
+    }
+
+    #[test]
     fn wrong_options_are_named() {
         for (text, named) in [
             ("nosuch", "nosuch"),
             ("uquota", "uquota"),
+            ("sunit=128", "sunit"),
+            ("allocsize=64m", "allocsize"),
+            ("commit=0", "commit=0"),
+            ("dirty_bytes=x", "dirty_bytes"),
+            ("dirty_expire_centisecs=99999999999", "dirty_expire_centisecs"),
             ("logbsize=12k", "logbsize=12k"),
             ("logbufs=9", "logbufs=9"),
             ("threads=0", "threads=0"),

@@ -9,7 +9,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use uxfs::Fs;
@@ -17,6 +16,7 @@ use uxfs::Fs;
 use crate::mounts;
 use crate::options::Options;
 use crate::server::Server;
+use crate::settings;
 use crate::volume::Volume;
 
 /// A volume that is mounted.
@@ -25,7 +25,6 @@ pub struct Mounted {
     dir: PathBuf,
     events: Receiver<Event>,
     told: Sender<Event>,
-    committer: JoinHandle<()>,
 }
 
 /// Ends a mount.
@@ -68,6 +67,7 @@ fn start(
     options: &Options,
 ) -> io::Result<Mounted> {
     let dir = dir.canonicalize()?;
+    volume.start(options.discard)?;
     let server = Server::new(Arc::clone(volume), options.clone());
     let session = Session::new(server, &dir, &config(source, options))?;
     let (told, events) = channel();
@@ -77,8 +77,7 @@ fn start(
         // Nobody listens any more if the mount was detached.
         let _ = ended.send(Event::Ended(result));
     })?;
-    let committer = volume.start_committer()?;
-    Ok(Mounted { volume: Arc::clone(volume), dir, events, told, committer })
+    Ok(Mounted { volume: Arc::clone(volume), dir, events, told })
 }
 
 fn config(source: &Path, options: &Options) -> Config {
@@ -99,13 +98,7 @@ fn config(source: &Path, options: &Options) -> Config {
     }
     config.mount_options.extend(options.kernel.iter().cloned());
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    let threads = options.threads.unwrap_or_else(|| {
-        std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 16))
-    });
-    config.n_threads = Some(threads);
-    // A descriptor of its own for each thread; where the device may not be opened, all share one.
-    let may_open = || std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    config.clone_fd = threads > 1 && may_open();
+    settings::set_threads(&mut config, options.threads);
     config
 }
 
@@ -127,8 +120,6 @@ impl Mounted {
     pub fn wait(self) -> io::Result<Option<String>> {
         let event = self.events.recv().map_err(io::Error::other)?;
         self.volume.close().map_err(|error| io::Error::other(error.to_string()))?;
-        // It has nothing left to do.
-        let _ = self.committer.join();
         match event {
             Event::Ended(Ok(())) => Ok(None),
             Event::Ended(Err(error)) => Err(io::Error::other(error)),

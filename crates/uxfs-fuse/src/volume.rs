@@ -1,38 +1,55 @@
-//! The volume behind a mount: open until the mount ends, and the thread that makes parked replies
-//! come true.
+//! The volume behind a mount: open until the mount ends, with the threads that work for it beside
+//! those that answer requests.
 //!
 //! 1. Every request works on the volume under a read lock; whoever ends the mount takes the volume
 //!    out under the write lock, so that no request is half done then.
-//! 2. A request that asks for durability hands in its reply and goes: the reply is sent when what
-//!    had been done until then is on stable storage. The committer drives the journal as long as
-//!    replies are parked.
-//! 3. What is committed does not stay in memory for longer than [`AGE`], though nobody asks.
+//! 2. A request that asks for durability begins it, hands in its reply and goes: the reply is sent
+//!    when what it needs is on stable storage, by the library's service thread, which drives the
+//!    journal.
+//! 3. To begin it may mean writing much data: more than [`AT_ONCE`] is written by a thread of its
+//!    own, so that it holds up nobody else's request.
+//! 4. The volume is closed after the service has ended and every reply has been sent.
 
+use std::io;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fuser::Errno;
 use parking_lot::{Condvar, Mutex, RwLock};
-use uxfs::journal::Ticket;
-use uxfs::{Error, Fs};
+use uxfs::format::Ino;
+use uxfs::journal::{Keeping, Service, Ticket};
+use uxfs::{Error, Fs, SyncKind};
 
-/// How long changes stay in memory at most.
-pub(crate) const AGE: Duration = Duration::from_secs(5);
+use crate::handles::Cursor;
+
+/// Most bytes of dirty data that a thread which answers requests writes back itself.
+const AT_ONCE: u64 = 1 << 20;
+
+/// How often what was freed is discarded, if it is to be.
+const DISCARD: Duration = Duration::from_secs(2);
+
+/// Work for the thread that writes back.
+type Job = Box<dyn FnOnce(&Volume) + Send>;
 
 /// An open volume that is mounted.
 pub(crate) struct Volume {
-    fs: RwLock<Option<Fs>>,
-    parked: Arc<AtomicU64>,
-    committer: Mutex<Committer>,
-    wake: Condvar,
+    root: Ino,
+    fs: RwLock<Option<Arc<Fs>>>,
+    service: Mutex<Option<Service>>,
+    writer: Mutex<Option<Writer>>,
+    discarder: Mutex<Option<JoinHandle<()>>>,
+    /// The mount ends.
+    ending: Mutex<bool>,
+    ends: Condvar,
 }
 
-#[derive(Default)]
-struct Committer {
-    asked: bool,
-    ended: bool,
+/// The thread that writes back what is much.
+struct Writer {
+    jobs: Sender<Job>,
+    thread: JoinHandle<()>,
 }
 
 /// What FUSE says of a failure.
@@ -43,11 +60,19 @@ pub(crate) fn errno(error: &Error) -> Errno {
 impl Volume {
     pub(crate) fn new(fs: Fs) -> Arc<Self> {
         Arc::new(Self {
-            fs: RwLock::new(Some(fs)),
-            parked: Arc::default(),
-            committer: Mutex::default(),
-            wake: Condvar::new(),
+            root: fs.root(),
+            fs: RwLock::new(Some(Arc::new(fs))),
+            service: Mutex::default(),
+            writer: Mutex::default(),
+            discarder: Mutex::default(),
+            ending: Mutex::default(),
+            ends: Condvar::new(),
         })
+    }
+
+    /// Its root directory.
+    pub(crate) fn root(&self) -> Ino {
+        self.root
     }
 
     /// Works on the volume.
@@ -58,67 +83,132 @@ impl Volume {
         }
     }
 
-    /// Calls `told` when everything done so far is on stable storage, or cannot be any more.
+    /// Calls `told` when everything done so far, but for data still to be written back, is on
+    /// stable storage, or cannot be any more.
     pub(crate) fn when_durable(&self, told: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+        self.park(told, |fs| Ok(fs.ticket()));
+    }
+
+    /// The same for what the ticket stands for that `begin` gives.
+    pub(crate) fn park(
+        &self,
+        told: impl FnOnce(Result<(), Errno>) + Send + 'static,
+        begin: impl FnOnce(&Fs) -> uxfs::Result<Ticket>,
+    ) {
         let guard = self.fs.read();
         let Some(fs) = &*guard else { return told(Err(Errno::EIO)) };
-        let ticket = fs.ticket();
-        if fs.is_durable(ticket) {
-            return told(Ok(()));
+        match begin(fs) {
+            Ok(ticket) => {
+                fs.when_durable(ticket, move |result| told(result.map_err(|_| Errno::EIO)));
+            }
+            Err(error) => told(Err(errno(&error))),
         }
-        self.park(fs, ticket, told);
     }
 
-    fn park(&self, fs: &Fs, ticket: Ticket, told: impl FnOnce(Result<(), Errno>) + Send + 'static) {
-        self.parked.fetch_add(1, Ordering::AcqRel);
-        let parked = Arc::clone(&self.parked);
-        fs.when_durable(ticket, move |result| {
-            parked.fetch_sub(1, Ordering::AcqRel);
-            told(result.map_err(|_| Errno::EIO));
-        });
-        self.committer.lock().asked = true;
-        self.wake.notify_one();
+    /// Brings a file down: calls `told` when it is on stable storage, or cannot be. `cursor` is
+    /// what its caller was told of errors so far; without one, an error that nobody was told of is
+    /// told.
+    pub(crate) fn fsync(
+        &self,
+        ino: Ino,
+        kind: SyncKind,
+        cursor: Option<Cursor>,
+        told: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let begin = move |fs: &Fs| match cursor {
+            Some(cursor) => fs.begin_fsync(ino, kind, &mut cursor.lock()),
+            None => fs.begin_fsync(ino, kind, &mut fs.error_cursor(ino)),
+        };
+        let much = self.with(|fs| Ok(fs.dirty_bytes_of(ino) > AT_ONCE));
+        match much {
+            Ok(true) => self.later(Box::new(move |volume| volume.park(told, begin))),
+            _ => self.park(told, begin),
+        }
     }
 
-    /// Starts the thread that drives the journal.
-    pub(crate) fn start_committer(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+    /// Brings everything down, and calls `told` then.
+    pub(crate) fn sync(&self, told: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+        let much = self.with(|fs| Ok(fs.dirty_bytes() > AT_ONCE));
+        match much {
+            Ok(true) => self.later(Box::new(move |volume| volume.park(told, Fs::begin_sync))),
+            _ => self.park(told, Fs::begin_sync),
+        }
+    }
+
+    /// Discards free space, as [`Fs::trim`] does, in a thread of its own, and calls `told` with how
+    /// many bytes that were. The end of the mount waits for no more than a group.
+    pub(crate) fn trim(
+        self: &Arc<Self>,
+        range: Range<u64>,
+        least: u64,
+        told: impl FnOnce(Result<u64, Errno>) + Send + 'static,
+    ) -> io::Result<()> {
         let volume = Arc::clone(self);
-        std::thread::Builder::new().name("uxfs-commit".into()).spawn(move || volume.commit_loop())
+        let groups = move || {
+            let group =
+                volume.with(|fs| Ok(u64::from(fs.geo.block_size) * u64::from(fs.geo.ag_blocks)))?;
+            let (mut at, mut trimmed) = (range.start, 0);
+            while at < range.end {
+                let next = (at / group + 1).saturating_mul(group).min(range.end);
+                trimmed += volume.with(|fs| fs.trim(at..next, least, &mut |_, _| {}))?;
+                at = next;
+            }
+            Ok(trimmed)
+        };
+        let work = std::thread::Builder::new().name("uxfs-trim".into());
+        work.spawn(move || told(groups())).map(drop)
     }
 
-    fn commit_loop(&self) {
-        loop {
-            let timed_out = {
-                let mut committer = self.committer.lock();
-                let mut timed_out = false;
-                while !committer.asked && !committer.ended && !timed_out {
-                    timed_out = self.wake.wait_for(&mut committer, AGE).timed_out();
-                }
-                if committer.ended {
-                    return;
-                }
-                committer.asked = false;
-                timed_out
-            };
-            let guard = self.fs.read();
-            let Some(fs) = &*guard else { return };
-            if timed_out {
-                // A failure stops the volume, which whoever uses it is told.
-                let _ = fs.sync();
-            }
-            self.drain(fs);
+    /// Has a job done by the writer, or does it if there is none any more.
+    fn later(&self, job: Job) {
+        let refused = match &*self.writer.lock() {
+            Some(writer) => writer.jobs.send(job).err().map(|refused| refused.0),
+            None => Some(job),
+        };
+        if let Some(job) = refused {
+            job(self);
         }
     }
 
-    /// Drives the journal until no reply is parked.
-    fn drain(&self, fs: &Fs) {
-        while self.parked.load(Ordering::Acquire) > 0 {
-            // A failure reaches every parked reply.
-            let _ = fs.drive_journal();
-            if self.parked.load(Ordering::Acquire) > 0 {
-                let _ = fs.sync();
+    /// Discards what was freed, now and then, until the mount ends.
+    fn discard_loop(&self) {
+        let mut ending = self.ending.lock();
+        while !*ending {
+            drop(ending);
+            // A volume that cannot any more says so to those who use it.
+            if self.with(Fs::trim_freed).is_err() {
+                return;
+            }
+            ending = self.ending.lock();
+            if !*ending {
+                self.ends.wait_for(&mut ending, DISCARD);
             }
         }
+    }
+
+    /// Starts the threads; with `discard` one that discards what was freed.
+    ///
+    /// # Errors
+    /// What the host says to new threads.
+    pub(crate) fn start(self: &Arc<Self>, discard: bool) -> io::Result<()> {
+        let guard = self.fs.read();
+        let Some(fs) = guard.as_ref().filter(|fs| fs.journal_options().is_some()) else {
+            return Ok(());
+        };
+        let served = Service::start(fs, Keeping::default());
+        *self.service.lock() = Some(served.map_err(|e| io::Error::other(e.to_string()))?);
+        let (jobs, todo) = channel::<Job>();
+        let volume = Arc::clone(self);
+        let thread = std::thread::Builder::new()
+            .name("uxfs-write".into())
+            .spawn(move || todo.into_iter().for_each(|job| job(&volume)))?;
+        *self.writer.lock() = Some(Writer { jobs, thread });
+        if discard {
+            let volume = Arc::clone(self);
+            let work = std::thread::Builder::new().name("uxfs-discard".into());
+            *self.discarder.lock() = Some(work.spawn(move || volume.discard_loop())?);
+        }
+        Ok(())
     }
 
     /// Ends the use of the volume: brings everything home and leaves a clean log.
@@ -126,11 +216,28 @@ impl Volume {
     /// # Errors
     /// As [`Fs::close`].
     pub(crate) fn close(&self) -> uxfs::Result<()> {
+        let writer = self.writer.lock().take();
+        if let Some(Writer { jobs, thread }) = writer {
+            drop(jobs);
+            // A panic there was reported where it happened.
+            let _ = thread.join();
+        }
+        *self.ending.lock() = true;
+        self.ends.notify_all();
+        if let Some(thread) = self.discarder.lock().take() {
+            let _ = thread.join();
+        }
         let taken = self.fs.write().take();
-        self.committer.lock().ended = true;
-        self.wake.notify_all();
+        // Nobody works on the volume any more; the service's share of it ends with the service.
+        drop(self.service.lock().take());
         let Some(fs) = taken else { return Ok(()) };
-        self.drain(&fs);
-        fs.close()
+        match Arc::try_unwrap(fs) {
+            Ok(fs) => {
+                // Replies that are parked are sent by this, which also tells why they cannot be.
+                let synced = fs.sync();
+                synced.and(fs.close())
+            }
+            Err(_shared) => Err(Error::Invalid("the volume is still in use")),
+        }
     }
 }

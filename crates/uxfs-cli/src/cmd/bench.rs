@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use uxfs::journal::JournalOptions;
-use uxfs_bench::{BenchError, Report, Table, check, creates, dbench, fs_mark, import, recovery};
+use uxfs_bench::{
+    BenchError, Report, Table, check, creates, dbench, fs_mark, import, mount, recovery,
+};
 
 use crate::number;
 use crate::session::{Failure, Result, Session};
@@ -109,6 +111,47 @@ enum What {
         #[arg(long, default_value = "", value_name = "TEXT")]
         only: String,
     },
+    /// The mount beside an empty FUSE server on the same crate and settings, one that passes on to
+    /// files of the host, and the kernel's XFS: files made in memory and on stable storage, a large
+    /// file, a large directory, and the memory that takes
+    #[command(after_help = "Examples:\n  \
+        uxfs bench mount\n  \
+        uxfs bench mount --part durable --threads 8,32 --rounds 5\n  \
+        uxfs bench mount --part directory --entries 1000000 --rounds 1")]
+    Mount {
+        /// Only these parts
+        #[arg(long = "part", value_enum, value_delimiter = ',', value_name = "PART,...")]
+        parts: Vec<MountPart>,
+        /// Numbers of threads that make files [default: 1,2,4,8; durable: 1,8,16,32,64]
+        #[arg(long, value_delimiter = ',', value_name = "N,...")]
+        threads: Option<Vec<u32>>,
+        /// Files that all threads make together [default: 40000; durable: 8000]
+        #[arg(long, value_name = "N")]
+        files: Option<u32>,
+        /// Entries of the large directory
+        #[arg(long, default_value_t = 200_000, value_name = "N")]
+        entries: u32,
+        /// Size of the large file
+        #[arg(long, default_value = "1G", value_parser = parse_size, value_name = "SIZE")]
+        size: u64,
+        /// Mount options besides, such as cache_bytes=16m
+        #[arg(long, default_value = "rw", value_name = "OPTIONS")]
+        mount_options: String,
+    },
+    /// The empty server of `mount`
+    #[command(hide = true)]
+    ServeEmpty {
+        #[arg(value_name = "DIR")]
+        mount_point: PathBuf,
+    },
+    /// The server of `mount` that passes on
+    #[command(hide = true)]
+    ServeThrough {
+        #[arg(value_name = "BACKING")]
+        backing: PathBuf,
+        #[arg(value_name = "DIR")]
+        mount_point: PathBuf,
+    },
     /// Recovery of a full log that the kernel left: its mount beside opening with uxfs
     #[command(after_help = "Examples:\n  uxfs bench recovery --rounds 5")]
     Recovery {
@@ -123,6 +166,27 @@ enum Pattern {
     Memory,
     Durable,
     Both,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum MountPart {
+    Creates,
+    Durable,
+    Streams,
+    Directory,
+}
+
+impl MountPart {
+    const ALL: [Self; 4] = [Self::Creates, Self::Durable, Self::Streams, Self::Directory];
+
+    fn part(self) -> mount::Part {
+        match self {
+            Self::Creates => mount::Part::Creates,
+            Self::Durable => mount::Part::Durable,
+            Self::Streams => mount::Part::Streams,
+            Self::Directory => mount::Part::Directory,
+        }
+    }
 }
 
 /// Size of the volumes that the tables are made on, in bytes.
@@ -190,6 +254,36 @@ pub(crate) fn run(options: &Options, session: &Session, journal: JournalOptions)
         What::Recovery { files } => {
             let wanted = recovery::Options { dir, rounds, files: *files, size: TABLE_SIZE };
             results.push(Outcome::Report(recovery::run_all(&wanted, &mut say).map_err(failed)?));
+        }
+        What::Mount { parts, threads, files, entries, size, mount_options } => {
+            let uxfs = std::env::current_exe().map_err(|e| Failure::host("uxfs", &e))?;
+            let parts = if parts.is_empty() { &MountPart::ALL[..] } else { parts };
+            let wanted = mount::Options {
+                dir,
+                uxfs,
+                rounds,
+                parts: parts.iter().map(|part| part.part()).collect(),
+                threads: threads.clone(),
+                files: *files,
+                entries: *entries,
+                bytes: *size,
+                options: mount_options.clone(),
+                size: TABLE_SIZE,
+            };
+            let outcomes = mount::run_all(&wanted, &mut say).map_err(failed)?;
+            results.extend(outcomes.into_iter().map(|outcome| match outcome {
+                mount::Outcome::Table(table) => Outcome::Table(table),
+                mount::Outcome::Report(report) => Outcome::Report(report),
+            }));
+        }
+        What::ServeEmpty { mount_point } => {
+            mount::serve_empty(mount_point).map_err(|e| Failure::host(mount_point, &e))?;
+            return Ok(());
+        }
+        What::ServeThrough { backing, mount_point } => {
+            mount::serve_through(backing, mount_point)
+                .map_err(|e| Failure::host(mount_point, &e))?;
+            return Ok(());
         }
         What::Dbench { clients, load, seconds, only } => {
             let wanted = dbench::Options {

@@ -11,6 +11,7 @@ use uxfs::copy::{
     ImageTarget, Preserve, Reflink, TargetTree,
 };
 
+use crate::cmd::clone;
 use crate::edit;
 use crate::image::{Image, Images};
 use crate::place::{Inside, Place, base, trim};
@@ -19,14 +20,16 @@ use crate::tree;
 
 /// Copy files into an image, out of one, or between two
 ///
-/// At least one of source and target lies in an image. Holes stay holes. When copying out, nothing
+/// At least one of source and target lies in an image; but `--reflink=always` by itself also copies
+/// regular files inside a volume that uxfs has mounted, where cp(1) cannot ask for that. Holes stay holes. When copying out, nothing
 /// is written outside the target directory, whatever names and links the image holds.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs cp -r /usr/include disk.img:/inc\n  \
     uxfs cp -a disk.img:/etc ./etc\n  \
     uxfs cp -a one.img:/home two.img:/\n  \
-    uxfs cp --reflink=always disk.img:/big disk.img:/clone")]
+    uxfs cp --reflink=always disk.img:/big disk.img:/clone\n  \
+    uxfs cp --reflink=always /mnt/big /mnt/clone")]
 pub(crate) struct Options {
     /// Directories with all that is in them
     #[arg(short, long, visible_short_alias = 'R')]
@@ -106,6 +109,12 @@ impl Options {
             }
         }
         kept
+    }
+
+    /// Is nothing asked for but that blocks be shared?
+    fn clones(&self) -> bool {
+        let plain = !self.recursive && !self.archive && !self.keep && !self.no_clobber;
+        plain && self.preserve.is_empty() && self.reflink == "always"
     }
 
     fn copying(&self) -> CopyOptions {
@@ -222,6 +231,10 @@ impl Work<'_> {
 
     fn copy_out(&self, path: &Path) -> Result<()> {
         if !self.sources.iter().any(|source| matches!(Place::parse(source), Place::Image(_))) {
+            if self.options.clones() {
+                let always = self.copy.reflink == Reflink::Always;
+                return clone::run(self.sources, path, always, self.session);
+            }
             return Err(Failure::bare("neither source nor target lies in an image: use cp"));
         }
         let host = |error: std::io::Error| Failure::host(path, &error);

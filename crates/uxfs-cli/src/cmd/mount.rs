@@ -6,16 +6,19 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, IsTerminal};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uxfs::disk::OpenMode;
-use uxfs::{Devices, Fs, OpenOptions, volume};
+use uxfs::{Devices, Fs, volume};
 use uxfs_fuse::{Ender, mounts};
 
 use crate::cli::OPTIONS_ID;
@@ -32,24 +35,41 @@ use crate::session::{Failure, Result, Session};
 /// As `mount.fuse.uxfs` in /sbin (a link to uxfs) it serves `mount -t fuse.uxfs` and /etc/fstab.
 ///
 /// Options, as for XFS and mount(8): ro, rw, norecovery (with ro), noatime, relatime, strictatime,
-/// nodiratime, lazytime, delaylog, nodelaylog, logbufs=2..8, logbsize=16k..256k, barrier, nobarrier,
-/// nodiscard, noquota, inode64, wsync, sync, dirsync, nosuid, suid, nodev, dev, noexec, allow_other,
-/// default_permissions (always on). Of uxfs: strict_open, threads=N, cache_bytes=N.
+/// nodiratime, lazytime, discard, nodiscard, delaylog, nodelaylog, logbufs=2..8, logbsize=16k..256k,
+/// barrier, nobarrier, noquota, inode64, wsync, sync, dirsync, nosuid, suid, nodev, dev, noexec,
+/// allow_other, default_permissions (always on). Others of XFS, such as sunit=, allocsize= or uquota,
+/// are refused with the reason. Of uxfs: commit=SECONDS, dirty_bytes=, dirty_background_bytes=,
+/// dirty_expire_centisecs=, dirty_writeback_centisecs=, cache_bytes=, threads=N, strict_open,
+/// fsync_policy=, flush_elision=.
 ///
-/// Durability: fsync, fdatasync, O_SYNC and O_DSYNC are what they should be. sync(2) and syncfs(2)
-/// never reach a FUSE server, and succeed all the same: do not rely on them. fsync of the mounted
-/// root directory (as `sync DIR` of coreutils does) brings everything to stable storage; by itself
-/// a change stays in memory for 5 seconds at most.
+/// Durability: fsync, fdatasync, O_SYNC and O_DSYNC are what they should be, each for its own file;
+/// no other request waits meanwhile. sync(2) and syncfs(2) never reach a FUSE server, and succeed all
+/// the same: do not rely on them (a kernel forwards syncfs(2) to fuseblk mounts only, and the FUSE
+/// library that this is built on does not know that request). `uxfs sync DIR`, or fsync of the mounted
+/// root directory as `sync DIR` of coreutils does, brings everything to stable storage. By itself data
+/// is written after 3 to 4 seconds in memory (dirty_expire_centisecs, dirty_writeback_centisecs), and
+/// a change of metadata is in the log after 1 second (commit).
 ///
-/// What FUSE does not carry: FICLONE (cp --reflink=auto still shares blocks, through
-/// copy_file_range; --reflink=always fails), collapse and insert range, O_TMPFILE, birth times,
-/// FIEMAP, quotas. Files that may not be written (chattr +i, +a) refuse when they are written or
-/// truncated, not when they are opened, unless strict_open. Reads from the page cache leave the
-/// access time alone. O_DIRECT needs no alignment. sync_file_range does nothing.
+/// Memory: written data waits in at most dirty_bytes (64m; 0 writes it at once), metadata is cached in
+/// cache_bytes (64m; up to six times that may wait to go home while much is changed). Data that could
+/// not be written stays in memory and is tried again; fsync fails as long as it cannot be. With
+/// strict_open each opener is told of an error once, else whoever asks first.
+///
+/// What FUSE does not carry: FICLONE and FICLONERANGE (EOPNOTSUPP; cp --reflink=auto still shares blocks,
+/// through copy_file_range, and `uxfs cp --reflink=always` does nothing else), collapse and insert range
+/// (EOPNOTSUPP), O_TMPFILE (EOPNOTSUPP), birth times (statx leaves them out), FIEMAP (EOPNOTSUPP),
+/// quotas. `uxfs fallocate` and `uxfs stat` do these on the image while it is not mounted. Files that may not be written (chattr +i, +a)
+/// refuse when they are written or truncated, not when they are opened, unless strict_open. Reads from
+/// the page cache leave the access time alone. O_DIRECT needs no alignment. sync_file_range does
+/// nothing. FUSE over io_uring is not used: the library does not offer it.
+///
+/// `uxfs status` and `uxfs stats --watch` show what a mount does; fstrim(8) gives free space back to the
+/// host, by root or whose mount it is.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs mount disk.img /mnt\n  \
     uxfs mount -o ro,noatime disk.img ~/mnt\n  \
+    uxfs mount -o discard,dirty_bytes=256m disk.img /mnt\n  \
     uxfs mount --partition 2 -f vm.qcow2 mnt")]
 pub(crate) struct Options {
     /// Mount options, separated by commas; may be given several times
@@ -161,7 +181,9 @@ fn serve(
         let _ = rustix::process::chdir("/");
     }
     let mut parsed = parsed.clone();
+    let opening = Opening::begin(&image);
     let fs = open(&image, &mut parsed, images, &say)?;
+    drop(opening);
     if let Some(recovery) = fs.recovery() {
         let what = if recovery.in_memory { "replayed in memory" } else { "recovered" };
         say(&format!(
@@ -179,7 +201,7 @@ fn serve(
     let mounted =
         uxfs_fuse::mount(fs, &image, &dir, &parsed).map_err(|error| host(&dir, explain(error)))?;
     if !parsed.read_only {
-        say("sync(2) and syncfs(2) do not reach a FUSE mount; fsync does");
+        say("sync(2) and syncfs(2) do not reach a FUSE mount; fsync and `uxfs sync` do");
     }
     let ender = mounted.ender();
     std::thread::spawn(move || {
@@ -193,6 +215,40 @@ fn serve(
         leave_terminal().map_err(|error| host(&dir, error))?;
     }
     mounted.wait().map_err(|error| host(&image, error))
+}
+
+/// Tells on a terminal that opening takes long, which it does where a long log is recovered.
+struct Opening(Option<Sender<()>>, Option<JoinHandle<()>>);
+
+impl Opening {
+    fn begin(image: &Path) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self(None, None);
+        }
+        let name = image.display().to_string();
+        let (open, opened) = channel::<()>();
+        let teller = std::thread::spawn(move || {
+            let mut seconds = 0;
+            while opened.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+                seconds += 1;
+                eprint!("\ruxfs: mount: {name}: recovering the log, {seconds} s");
+            }
+            if seconds > 0 {
+                eprintln!();
+            }
+        });
+        Self(Some(open), Some(teller))
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        if let Some(teller) = self.1.take() {
+            // It only prints.
+            let _ = teller.join();
+        }
+    }
 }
 
 fn end(ender: &Ender) {
@@ -219,17 +275,11 @@ fn open(
         other => other,
     };
     let dev = dev.map_err(|error| Failure::host(image, &error))?;
-    let mut open = OpenOptions::default();
-    open.read_only = parsed.read_only;
-    open.norecovery = parsed.norecovery;
-    open.cache_bytes = parsed.cache_bytes.unwrap_or(open.cache_bytes);
-    if !parsed.read_only {
-        open.journal = Some(parsed.journal);
-    }
     let mut devices = Devices::new(dev);
     devices.log = further(images.logdev())?;
     devices.realtime = further(images.rtdev())?;
-    Fs::open_devices(devices, open).map_err(|error| images.not_a_volume(image, error))
+    Fs::open_devices(devices, parsed.open_options())
+        .map_err(|error| images.not_a_volume(image, error))
 }
 
 fn is_write_protected(error: &std::io::Error) -> bool {

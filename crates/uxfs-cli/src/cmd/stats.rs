@@ -1,30 +1,43 @@
 //! `uxfs stats`: what the engine counts about itself, and the state of the log.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Map, Value, json};
 use uxfs::Histogram;
+use uxfs_fuse::control;
 
-use crate::cmd::log;
+use crate::cmd::{log, status};
 use crate::image::Images;
 use crate::json;
-use crate::session::{Result, Session};
+use crate::session::{Failure, Result, Session};
 
 /// Show the log's state, and what the engine counts about itself
 ///
 /// The counters are those of a program that has the volume open (the library's `Fs::stats`), by the
-/// names of /proc/fs/xfs/stat where that has them; here they begin when this command opens the image.
+/// names of /proc/fs/xfs/stat where that has them. Of an image they begin when this command opens it;
+/// of a directory where a volume is mounted, with the mount. With --watch, a line every few seconds
+/// until the mount ends: what it did in each of them, and what is dirty.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  uxfs stats disk.img\n  uxfs stats --json disk.img | jq .log_bytes"
+    after_help = "Examples:\n  uxfs stats disk.img\n  uxfs stats --json disk.img | jq .log_bytes\n  \
+                  uxfs stats /mnt --watch"
 )]
 pub(crate) struct Options {
     /// As a JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// The image
-    #[arg(value_name = "IMAGE")]
+    /// Again and again: what was done meanwhile, a second
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    watch: Option<u64>,
+    /// Lines of --watch; without, no end
+    #[arg(long, value_name = "N", requires = "watch")]
+    count: Option<u64>,
+    /// The image, or where it is mounted
+    #[arg(value_name = "IMAGE|DIR")]
     image: PathBuf,
 }
 
@@ -33,6 +46,16 @@ pub(crate) const UNSAFE: &str = "off (nobarrier): unsafe on a volatile write cac
 
 /// Shows them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    if options.image.is_dir() {
+        return match options.watch {
+            Some(seconds) => watch(options, Duration::from_secs(seconds), session),
+            None => of_mount(options, session),
+        };
+    }
+    if options.watch.is_some() {
+        let why = "an image that nobody uses does nothing: --watch goes with a mounted directory";
+        return Err(Failure::new(&options.image, why));
+    }
     let log = log::ends(&options.image, images)?;
     let image = images.get(&options.image, false)?;
     let stats = image.fs.stats();
@@ -71,6 +94,85 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         map.insert(name.into(), histogram(times));
     }
     session.print(json::document("stats", map))
+}
+
+/// What a mount counted.
+fn of_mount(options: &Options, session: &Session) -> Result<()> {
+    let pairs = status::ask(&options.image, control::STATS)?;
+    if options.json {
+        let mut map = Map::new();
+        map.insert("dir".into(), json!(options.image.display().to_string()));
+        map.extend(pairs.into_iter().map(|(name, value)| (name, status::typed(&value))));
+        return session.print(json::document("stats", map));
+    }
+    session.print(pairs.iter().map(|(name, value)| format!("{name} {value}\n")).collect::<String>())
+}
+
+/// Counters at a moment.
+struct Sample {
+    at: Instant,
+    counts: HashMap<String, u64>,
+}
+
+impl Sample {
+    fn take(dir: &Path) -> Result<Self> {
+        let pairs = status::ask(dir, control::STATS)?.into_iter();
+        let counts = pairs.filter_map(|(name, value)| Some((name, value.parse().ok()?)));
+        Ok(Self { at: Instant::now(), counts: counts.collect() })
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.counts.get(name).copied().unwrap_or(0)
+    }
+
+    /// How much of something there was a second since `before`.
+    fn rate(&self, before: &Self, names: &[&str]) -> f64 {
+        let more = |name: &&str| self.count(name).saturating_sub(before.count(name)) as f64;
+        names.iter().map(more).sum::<f64>() / (self.at - before.at).as_secs_f64().max(1e-9)
+    }
+}
+
+/// Columns of --watch: what they show, and of which counters; those in MB are bytes.
+const COLUMNS: [(&str, &[&str]); 8] = [
+    ("trans", &["trans_async", "trans_sync"]),
+    ("forces", &["log_force"]),
+    ("chkpts", &["checkpoints"]),
+    ("flushes", &["flushes"]),
+    ("log_MB", &["log_bytes"]),
+    ("home_MB", &["home_bytes"]),
+    ("data_MB", &["data_bytes"]),
+    ("pushes", &["push_ail"]),
+];
+
+/// Shows what a mount does, line after line.
+fn watch(options: &Options, every: Duration, session: &Session) -> Result<()> {
+    let mut before = Sample::take(&options.image)?;
+    let mut shown = 0;
+    while options.count.is_none_or(|count| shown < count) {
+        std::thread::sleep(every);
+        let now = Sample::take(&options.image)?;
+        let values = COLUMNS.map(|(name, counters)| {
+            let rate = now.rate(&before, counters);
+            (name, if name.ends_with("_MB") { rate / 1e6 } else { rate })
+        });
+        let dirty = now.count("dirty_bytes") as f64 / 1e6;
+        if options.json {
+            let mut map = Map::new();
+            map.extend(values.iter().map(|(name, rate)| (format!("{name}_per_s"), json!(rate))));
+            map.insert("dirty_MB".into(), json!(dirty));
+            session.print(json::document("stats-watch", map))?;
+        } else {
+            if shown.is_multiple_of(20) {
+                let heads: String = COLUMNS.iter().map(|(name, _)| format!("{name:>9}")).collect();
+                session.print(format!("{heads}  (all a second)  dirty_MB\n"))?;
+            }
+            let line: String = values.iter().map(|(_, rate)| format!("{rate:>9.1}")).collect();
+            session.print(format!("{line}{:>16}{dirty:>10.1}\n", ""))?;
+        }
+        session.flush()?;
+        (before, shown) = (now, shown + 1);
+    }
+    Ok(())
 }
 
 fn line(name: &str, times: &Histogram) -> String {

@@ -66,6 +66,58 @@ fn wrong_options_are_named() {
 }
 
 #[test]
+fn a_running_mount_tells_of_itself_and_syncs() {
+    let bed = with_dir();
+    let said = bed.uxfs(&["mount", "-o", "commit=60,dirty_writeback_centisecs=0", "a.img", "mnt"]);
+    assert!(said.code == 0 && said.err.contains("60 seconds"), "{said:?}");
+    bed.sh("mkdir mnt/dir; echo content >mnt/dir/file");
+    let status = bed.uxfs(&["status", "mnt/dir"]).good();
+    assert!(status.contains("commit_seconds         60"), "{status}");
+    assert!(bed.uxfs(&["status", "--json", "mnt"]).good().contains("\"dirty_bytes\":4096"));
+    // Others may have mounts here too, which come and go.
+    let all = bed.uxfs(&["status"]).out;
+    assert!(all.contains(&*bed.path("mnt").to_string_lossy()), "{all}");
+    bed.uxfs(&["sync", "mnt/dir/file"]).good();
+    assert!(bed.uxfs(&["status", "--json", "mnt"]).good().contains("\"dirty_bytes\":0"));
+    let stats = bed.uxfs(&["stats", "mnt"]).good();
+    assert!(stats.lines().any(|line| line == "data_writes 1"), "{stats}");
+    let watched = bed.uxfs(&["stats", "mnt", "--watch", "1", "--count", "1"]).good();
+    assert_eq!(watched.lines().count(), 2, "{watched}");
+    bed.uxfs(&["umount", "mnt"]).good();
+    for command in ["sync", "status", "stats"] {
+        let said = bed.uxfs(&[command, "mnt"]).bad(1);
+        assert!(said.contains("no volume is mounted here"), "{command}: {said}");
+    }
+    assert!(bed.uxfs(&["stats", "--watch", "1", "a.img"]).bad(1).contains("--watch"));
+    bed.check("a.img");
+}
+
+#[test]
+fn blocks_are_shared_on_a_mount() {
+    let bed = with_dir();
+    assert_eq!(bed.uxfs(&["mount", "a.img", "mnt"]).code, 0);
+    bed.sh("mkdir mnt/dir; head -c 5000001 /dev/urandom >mnt/big; echo old >mnt/clone");
+    let free = || {
+        let status = bed.uxfs(&["status", "mnt"]).good();
+        let line = status.lines().find(|line| line.contains("blocks_free")).unwrap().to_owned();
+        line.split_whitespace().last().unwrap().parse::<u64>().unwrap()
+    };
+    bed.uxfs(&["sync", "mnt"]).good();
+    let before = free();
+    bed.uxfs(&["cp", "--reflink=always", "mnt/big", "mnt/clone"]).good();
+    bed.uxfs(&["cp", "--reflink=always", "mnt/big", "mnt/dir"]).good();
+    bed.uxfs(&["sync", "mnt"]).good();
+    assert!(before.saturating_sub(free()) < 100, "{before} blocks were free, {} are", free());
+    bed.sh("cmp mnt/big mnt/clone; cmp mnt/big mnt/dir/big; echo more >>mnt/clone");
+    bed.sh("! cmp -s mnt/big mnt/clone; cmp mnt/big mnt/dir/big");
+    let said = bed.uxfs(&["cp", "--reflink=always", "mnt/big", "elsewhere"]).bad(1);
+    assert!(said.contains("mount"), "{said}");
+    assert!(bed.uxfs(&["cp", "mnt/big", "mnt/dir/other"]).bad(1).contains("use cp"));
+    bed.uxfs(&["umount", "mnt"]).good();
+    bed.check("a.img");
+}
+
+#[test]
 fn a_signal_ends_it_cleanly() {
     for signal in ["TERM", "INT"] {
         let bed = with_dir();

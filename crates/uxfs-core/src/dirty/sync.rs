@@ -171,6 +171,12 @@ impl Fs {
         (span > 0).then(|| core::time::Duration::from_millis(u64::from(span) * 10))
     }
 
+    /// Bytes of a file's data that are in memory only.
+    pub fn dirty_bytes_of(&self, ino: Ino) -> u64 {
+        let blocks = self.delayed(ino).map_or(0, |file| file.pages().map.len() as u64);
+        blocks << self.geo.block_log
+    }
+
     /// Bytes of data in memory that are not on the device, what is on its way included.
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty.as_ref().map_or(0, |dirty| dirty.memory.used())

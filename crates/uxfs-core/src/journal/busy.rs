@@ -28,7 +28,12 @@ struct Range {
 #[derive(Default)]
 pub(crate) struct Busy {
     ranges: BTreeMap<u32, Range>,
+    /// What is not busy any more, for whoever discards it; `None` if nobody does.
+    settled: Option<Vec<core::ops::Range<u32>>>,
 }
+
+/// Ranges remembered for whoever discards them. That is a hint: what there is no room for is left.
+const SETTLED_MAX: usize = 4096;
 
 impl Busy {
     /// Blocks were freed in checkpoint `seq`.
@@ -66,7 +71,16 @@ impl Busy {
     pub(crate) fn settle(&mut self, journal: &Journal) {
         if !self.ranges.is_empty() {
             let ended = journal.batches_ended.load(Ordering::Acquire);
-            self.ranges.retain(|_, r| !journal.is_durable(r.seq) || ended < r.batch);
+            let settled = &mut self.settled;
+            self.ranges.retain(|start, range| {
+                let busy = !journal.is_durable(range.seq) || ended < range.batch;
+                if let Some(settled) = settled.as_mut().filter(|all| all.len() < SETTLED_MAX)
+                    && !busy
+                {
+                    settled.push(*start..*start + range.len);
+                }
+                busy
+            });
         }
     }
 
@@ -90,13 +104,38 @@ impl Busy {
     }
 }
 
+impl Busy {
+    /// What has settled since this was called last; from the first call on it is remembered.
+    pub(crate) fn take_settled(&mut self) -> Vec<core::ops::Range<u32>> {
+        self.settled.replace(Vec::new()).unwrap_or_default()
+    }
+
+    /// The parts of a range of blocks that are not busy.
+    pub(crate) fn idle(&self, range: core::ops::Range<u32>) -> Vec<core::ops::Range<u32>> {
+        let mut parts = Vec::new();
+        let mut at = range.start;
+        let before = self.ranges.range(..range.start).next_back();
+        for (&from, busy) in before.into_iter().chain(self.ranges.range(range.clone())) {
+            if from > at {
+                parts.push(at..from);
+            }
+            at = at.max(from + busy.len);
+        }
+        if at < range.end {
+            parts.push(at..range.end);
+        }
+        parts
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn busy(ranges: &[(u32, u32)]) -> Busy {
         let range = |len| Range { len, seq: 1, batch: 0 };
-        Busy { ranges: ranges.iter().map(|(at, len)| (*at, range(*len))).collect() }
+        let ranges = ranges.iter().map(|(at, len)| (*at, range(*len))).collect();
+        Busy { ranges, settled: None }
     }
 
     #[test]
@@ -108,5 +147,10 @@ mod tests {
         assert_eq!(b.longest_idle(20, 10), (20, 0));
         assert_eq!(b.longest_idle(25, 3), (25, 0));
         assert_eq!(b.longest_idle(60, 3), (60, 3));
+        let idle = |range| b.idle(range).iter().map(|r| (r.start, r.end)).collect::<Vec<_>>();
+        assert_eq!(idle(0..100), [(0, 10), (15, 20), (30, 50), (51, 100)]);
+        assert_eq!(idle(12..22), [(15, 20)]);
+        assert_eq!(idle(25..29), []);
+        assert_eq!(idle(31..40), [(31, 40)]);
     }
 }

@@ -262,7 +262,26 @@ impl Journal {
     }
 }
 
+/// How full the log is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogLoad {
+    /// Bytes of the log.
+    pub bytes: u64,
+    /// Bytes between its tail and its head: what recovery would read.
+    pub live: u64,
+    /// Objects in it that are not home.
+    pub objects: u64,
+}
+
 impl Fs {
+    /// How full the log is; nothing without a journal.
+    pub fn log_load(&self) -> LogLoad {
+        self.journal.as_ref().map_or_else(LogLoad::default, |journal| {
+            let (live, objects) = journal.load();
+            LogLoad { bytes: journal.shape.length, live, objects: objects as u64 }
+        })
+    }
+
     /// Everything done so far, as something to wait for; of data that was not written back yet
     /// ([`crate::OpenOptions::writeback`]), see [`Fs::begin_sync`].
     pub fn ticket(&self) -> Ticket {

@@ -19,6 +19,7 @@ mod reserve;
 mod setattr;
 mod share;
 mod stat;
+mod trim;
 mod unshare;
 mod xattr;
 

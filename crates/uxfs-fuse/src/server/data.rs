@@ -7,6 +7,7 @@ use uxfs::{Error, Fallocate, Fs, SetAttr};
 
 use super::Result;
 use super::who::Who;
+use crate::control::Copied;
 use crate::volume::errno;
 
 /// Most bytes copied for one request.
@@ -105,18 +106,18 @@ pub(super) fn seek(fs: &Fs, ino: Ino, offset: u64, whence: i32) -> Result<i64> {
     i64::try_from(at).map_err(|_| Errno::EOVERFLOW)
 }
 
-/// Copies a range, by sharing its blocks where it can; gives how many bytes it copied.
+/// Copies a range, by sharing its blocks where it can; gives how many bytes it copied, and how.
 pub(super) fn copy_range(
     fs: &Fs,
     (from, from_at): (Ino, u64),
     (to, to_at): (Ino, u64),
     len: u64,
     who: Who,
-) -> uxfs::Result<u32> {
+) -> uxfs::Result<Copied> {
     let source = fs.stat(from)?;
     let len = len.min(source.size.saturating_sub(from_at)).min(SHARE_MAX);
     if len == 0 {
-        return Ok(0);
+        return Ok(Copied::default());
     }
     let block = u64::from(fs.geo.block_size);
     let aligned = from_at.is_multiple_of(block) && to_at.is_multiple_of(block);
@@ -127,13 +128,14 @@ pub(super) fn copy_range(
         if whole > 0 {
             drop_privileges(fs, to, who)?;
             match fs.share(from, from_at, to, to_at, whole) {
-                Ok(()) => return Ok(u32::try_from(whole).unwrap_or(u32::MAX)),
+                Ok(()) => return Ok(Copied { shared: whole, written: 0 }),
                 Err(Error::Unsupported(_) | Error::NoSpace) => {}
                 Err(other) => return Err(other),
             }
         }
     }
-    copy_bytes(fs, (from, from_at), (to, to_at), len.min(COPY_MAX), who)
+    let written = copy_bytes(fs, (from, from_at), (to, to_at), len.min(COPY_MAX), who)?;
+    Ok(Copied { shared: 0, written: written.into() })
 }
 
 fn copy_bytes(

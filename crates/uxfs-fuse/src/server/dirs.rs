@@ -10,9 +10,9 @@ use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use uxfs::Fs;
 use uxfs::format::{Ino, dir};
 
-use super::TTL;
 use super::entries;
 use crate::attr::{bare_attr, entry_kind};
+use crate::settings::TTL;
 
 /// Entries that are read before their inodes are looked at.
 const BATCH: usize = 64;

@@ -2,6 +2,8 @@
 
 #![expect(clippy::host_endian_bytes, reason = "the kernel hands over the caller's memory")]
 
+use std::ops::Range;
+
 use fuser::Errno;
 use uxfs::format::Ino;
 use uxfs::{Fs, Fsx, Xflags};
@@ -18,6 +20,50 @@ const FSGETXATTR: u32 = 0x801c_581f;
 const FSSETXATTR: u32 = 0x401c_5820;
 const GETFSLABEL: u32 = 0x8100_9431;
 const SETFSLABEL: u32 = 0x4100_9432;
+
+/// Discards free space: takes long, and is done elsewhere ([`Trim`]).
+pub(super) const FITRIM: u32 = 0xc018_5879;
+
+/// What FITRIM asks for: `struct fstrim_range`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Trim {
+    /// Bytes of the volume.
+    pub(super) range: Range<u64>,
+    /// Shorter free extents are left alone.
+    pub(super) least: u64,
+}
+
+impl Trim {
+    /// What the caller's memory asks for. Root may, and whose mount it is.
+    pub(super) fn of(fs: &Fs, call: &Call<'_>) -> Result<Self> {
+        if call.uid != 0 && call.uid != rustix::process::geteuid().as_raw() {
+            return Err(Errno::EPERM);
+        }
+        let mut words = [0_u64; 3];
+        let raw: &[u8; 24] = call.data.first_chunk().ok_or(Errno::EINVAL)?;
+        for (word, from) in words.iter_mut().zip(raw.chunks_exact(8)) {
+            *word = u64::from_ne_bytes(from.try_into().unwrap_or_default());
+        }
+        let [start, len, least] = words;
+        let block = u64::from(fs.geo.block_size);
+        let group = block * u64::from(fs.geo.ag_blocks);
+        let size = fs.geo.dblocks * block;
+        if start >= size || least > group || len < block {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Self { range: start..start.saturating_add(len).min(size), least })
+    }
+
+    /// What is written back: how much was discarded, in the place of the length.
+    pub(super) fn answer(self, trimmed: u64) -> [u8; 24] {
+        let mut raw = [0; 24];
+        let words = [self.range.start, trimmed, self.least];
+        for (to, word) in raw.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        raw
+    }
+}
 
 /// The flags of `chattr`, and ours.
 const FLAGS: [(u32, Xflags); 7] = [

@@ -23,38 +23,40 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    Generation, INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use uxfs::Fs;
 use uxfs::format::Ino;
 use uxfs::posix::Creator;
+use uxfs::{Fs, SyncKind};
 
 use crate::attr::{attr_of, ino_of};
+use crate::control::Control;
+use crate::handles::Handles;
 use crate::options::Options;
+use crate::settings::{self, MAX_WRITE, TTL};
 use crate::volume::Volume;
 use who::Who;
 
-/// How long the kernel may believe what it was told: nobody else changes the volume.
-const TTL: Duration = Duration::from_secs(24 * 3600);
-/// Most bytes of one read or write.
-const MAX_WRITE: u32 = 1 << 20;
 /// `O_DSYNC`; `O_SYNC` has this bit too.
 const O_DSYNC: i32 = 0o10000;
 const O_NOATIME: i32 = 0o1000000;
 /// The handle of a directory that is listed without a trace.
 const UNSEEN: FileHandle = FileHandle(1);
+/// What `O_SYNC` has besides.
+const O_SYNC_ALONE: i32 = 0o4000000;
 
 /// Answers requests.
 pub(crate) struct Server {
     volume: Arc<Volume>,
     options: Options,
+    handles: Handles,
+    control: Control,
 }
 
 /// The result of a request.
@@ -62,7 +64,28 @@ type Result<T> = std::result::Result<T, Errno>;
 
 impl Server {
     pub(crate) fn new(volume: Arc<Volume>, options: Options) -> Self {
-        Self { volume, options }
+        let control = Control::new(&options);
+        Self { volume, options, handles: Handles::default(), control }
+    }
+
+    /// The inode that the kernel means.
+    fn ino(&self, node: INodeNo) -> Ino {
+        if node == INodeNo::ROOT { self.volume.root() } else { Ino(node.0) }
+    }
+
+    /// Discards free space; the reply is sent when that is done.
+    fn trim(&self, call: &ioctl::Call<'_>, reply: ReplyIoctl) {
+        let trim = self.volume.with(|fs| Ok(ioctl::Trim::of(fs, call)));
+        let trim = match trim {
+            Ok(Ok(trim)) => trim,
+            Ok(Err(error)) | Err(error) => return reply.error(error),
+        };
+        let (range, least) = (trim.range.clone(), trim.least);
+        // Without a thread the reply goes with the call, and says so.
+        let _ = self.volume.trim(range, least, move |done| match done {
+            Ok(trimmed) => reply.ioctl(0, &trim.answer(trimmed)),
+            Err(error) => reply.error(error),
+        });
     }
 
     /// A directory was listed.
@@ -107,12 +130,14 @@ impl Reply<Entry> for ReplyEntry {
     }
 }
 
-impl Reply<Entry> for ReplyCreate {
-    fn answer(self, result: Result<Entry>) {
+/// What a file is opened with.
+const OPENED: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
+
+impl Reply<(Entry, FileHandle)> for ReplyCreate {
+    fn answer(self, result: Result<(Entry, FileHandle)>) {
         match result {
-            Ok((attr, generation)) => {
-                let generation = Generation(generation.into());
-                self.created(&TTL, &attr, generation, FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+            Ok(((attr, generation), handle)) => {
+                self.created(&TTL, &attr, Generation(generation.into()), handle, OPENED);
             }
             Err(error) => self.error(error),
         }
@@ -154,29 +179,7 @@ thread_local! {
 
 impl Filesystem for Server {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // What the kernel does not know it does without, but for access lists: they would be
-        // stored, and not obeyed.
-        let needed = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
-        config.add_capabilities(needed).map_err(|missing| {
-            io::Error::other(format!("the kernel's FUSE is too old: it lacks {missing:?}"))
-        })?;
-        let wanted = [
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_CACHE_SYMLINKS,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-            InitFlags::FUSE_EXPORT_SUPPORT,
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-            InitFlags::FUSE_HAS_IOCTL_DIR,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-        ];
-        for flag in wanted {
-            let _ = config.add_capabilities(flag);
-        }
-        let _ = config.set_max_write(MAX_WRITE);
-        let _ = config.set_max_background(64);
-        Ok(())
+        settings::ask(config)
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -332,13 +335,29 @@ impl Filesystem for Server {
             // From now on the kernel does without.
             return reply.error(Errno::ENOSYS);
         }
-        match self.volume.with(|fs| entries::may_open(fs, ino_of(fs, node), flags)) {
-            Ok(()) => {
-                let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
-                reply.opened(FileHandle(0), flags);
-            }
+        let ino = self.ino(node);
+        let opened = self.volume.with(|fs| {
+            entries::may_open(fs, ino, flags)?;
+            Ok(self.handles.open(fs.error_cursor(ino)))
+        });
+        match opened {
+            Ok(handle) => reply.opened(handle, OPENED),
             Err(error) => reply.error(error),
         }
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.handles.release(handle);
+        reply.ok();
     }
 
     fn create(
@@ -351,10 +370,19 @@ impl Filesystem for Server {
         _flags: i32,
         reply: ReplyCreate,
     ) {
+        if !self.options.strict_open {
+            // From now on the kernel makes a file and opens it by itself, and has nothing to
+            // release.
+            return reply.error(Errno::ENOSYS);
+        }
         let creator = creator(req, umask);
         let mode = mode16(mode) & 0o7777 | uxfs::format::inode::S_IFREG;
         let new = entries::New { name: name.as_bytes(), mode, rdev: 0 };
-        self.settle(self.volume.with(|fs| entries::create(fs, &creator, parent, &new)), reply);
+        let made = self.volume.with(|fs| {
+            let made = entries::create(fs, &creator, parent, &new)?;
+            Ok((made, self.handles.open(fs.error_cursor(Ino(made.0.ino.0)))))
+        });
+        self.settle(made, reply);
     }
 
     fn read(
@@ -392,7 +420,7 @@ impl Filesystem for Server {
         &self,
         req: &Request,
         node: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
@@ -401,16 +429,21 @@ impl Filesystem for Server {
         reply: ReplyWrite,
     ) {
         let who = Who::of(req).told(write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
-        let written = self.volume.with(|fs| {
-            let ino = ino_of(fs, node);
-            data::write(fs, ino, offset, data, who)
-        });
-        let durable = self.options.sync || flags.0 & O_DSYNC != 0;
+        let ino = self.ino(node);
+        let written = self.volume.with(|fs| data::write(fs, ino, offset, data, who));
+        let kind = match flags.0 & (O_DSYNC | O_SYNC_ALONE) {
+            _ if self.options.sync => SyncKind::All,
+            0 => return reply.answer(written),
+            O_DSYNC => SyncKind::Data,
+            _ => SyncKind::All,
+        };
         match written {
-            Ok(bytes) if durable => {
-                self.volume.when_durable(move |done| reply.answer(done.map(|()| bytes)));
+            Ok(bytes) => {
+                let cursor = self.handles.cursor(handle);
+                let told = move |done: Result<()>| reply.answer(done.map(|()| bytes));
+                self.volume.fsync(ino, kind, cursor, told);
             }
-            other => reply.answer(other),
+            failed => reply.answer(failed),
         }
     }
 
@@ -419,8 +452,17 @@ impl Filesystem for Server {
         reply.error(Errno::ENOSYS);
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.volume.when_durable(move |done| reply.answer(done));
+    fn fsync(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        let kind = if datasync { SyncKind::Data } else { SyncKind::All };
+        let cursor = self.handles.cursor(handle);
+        self.volume.fsync(self.ino(node), kind, cursor, move |done| reply.answer(done));
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -468,8 +510,13 @@ impl Filesystem for Server {
         }
     }
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.volume.when_durable(move |done| reply.answer(done));
+    fn fsyncdir(&self, _: &Request, node: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let told = move |done: Result<()>| reply.answer(done);
+        match node {
+            // The whole volume: `sync(2)` does not come here.
+            INodeNo::ROOT => self.volume.sync(told),
+            _ => self.volume.fsync(self.ino(node), SyncKind::All, None, told),
+        }
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
@@ -500,7 +547,11 @@ impl Filesystem for Server {
     }
 
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.volume.with(|fs| xattrs::get(fs, ino_of(fs, node), name.as_bytes()));
+        let name = name.as_bytes();
+        let value = self.volume.with(|fs| match self.control.value(fs, self.ino(node), name) {
+            Some(value) => Ok(value),
+            None => xattrs::get(fs, self.ino(node), name),
+        });
         xattrs::answer(value, size, reply);
     }
 
@@ -526,6 +577,9 @@ impl Filesystem for Server {
         reply: ReplyIoctl,
     ) {
         let call = ioctl::Call { cmd, data, out_size: out_size as usize, uid: req.uid() };
+        if cmd == ioctl::FITRIM {
+            return self.trim(&call, reply);
+        }
         match self.volume.with(|fs| Ok(ioctl::run(fs, ino_of(fs, node), &call))) {
             Ok(Ok(answer)) => reply.ioctl(0, &answer),
             Ok(Err(error)) | Err(error) => reply.error(error),
@@ -582,7 +636,9 @@ impl Filesystem for Server {
     ) {
         reply.answer(self.volume.with(|fs: &Fs| {
             let (from, to) = (ino_of(fs, from), ino_of(fs, to));
-            data::copy_range(fs, (from, from_at), (to, to_at), len, Who::of(req))
+            let copied = data::copy_range(fs, (from, from_at), (to, to_at), len, Who::of(req))?;
+            self.control.note_copy(to, copied);
+            Ok(u32::try_from(copied.shared + copied.written).unwrap_or(u32::MAX))
         }));
     }
 }

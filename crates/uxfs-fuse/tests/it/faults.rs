@@ -10,7 +10,7 @@ use uxfs_fuse::{Options, mount};
 
 use crate::clients::{Client, check};
 use crate::programs::sh;
-use crate::rig::{Image, Ours, Volume, open_options};
+use crate::rig::{Image, Ours, Volume};
 
 /// Every way to need room, on a volume that has none; then what gives room back.
 #[test]
@@ -131,7 +131,7 @@ fn programs_are_told_when_the_device_fails() {
         let fault = Fault { call, number, for_good: true, errno: 5 };
         let dev = Arc::new(FailDev::new(file, fault));
         let options = Options::parse("allow_other").unwrap();
-        let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, open_options(&options)).unwrap();
+        let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options.open_options()).unwrap();
         let dir = image.mount_point();
         let mounted = mount(fs, &image.path(), &dir, &options).unwrap();
         let kinds = ["wal", "store", "git"];

@@ -12,7 +12,7 @@ use uxfs_fuse::{Options, mount, mounts};
 use uxfs_oracle::Rng;
 
 use crate::clients::{Client, KINDS, check};
-use crate::rig::{Image, Ours, Volume, open_options};
+use crate::rig::{Image, Ours, Volume};
 
 /// Tells the process that is to serve a mount what to serve: image and directory.
 const SERVE: &str = "UXFS_TEST_SERVE";
@@ -27,7 +27,7 @@ fn serves_until_it_is_killed() {
     let image = dir.join("image");
     let dev = uxfs::disk::FileDev::open(&image, uxfs::disk::OpenMode::Write).unwrap();
     let options = Options::parse(&std::env::var(OPTIONS).unwrap_or_default()).unwrap();
-    let fs = uxfs::Fs::open(std::sync::Arc::new(dev), open_options(&options)).unwrap();
+    let fs = uxfs::Fs::open(std::sync::Arc::new(dev), options.open_options()).unwrap();
     let mounted = mount(fs, &image, &dir.join("mnt"), &options).unwrap();
     println!("\nserving");
     mounted.wait().unwrap();

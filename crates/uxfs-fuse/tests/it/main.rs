@@ -7,6 +7,7 @@
 
 mod calls;
 mod clients;
+mod engine;
 mod faults;
 mod kill;
 mod posix;

@@ -11,7 +11,7 @@ use uxfs_crash::{Cut, Event, Pages, RecordDev, Recording, Rng};
 use uxfs_fuse::{Mounted, Options, mount};
 
 use crate::clients::{Client, KINDS, check};
-use crate::rig::{Image, open_options};
+use crate::rig::Image;
 
 const SIZE: u64 = 256 << 20;
 const SECTOR: usize = 512;
@@ -31,7 +31,7 @@ fn made() -> Pages {
 
 fn mounted(dev: Arc<dyn BlockDev>, dir: &Path, options: &str) -> Mounted {
     let options = Options::parse(options).unwrap();
-    let fs = Fs::open(dev, open_options(&options)).unwrap();
+    let fs = Fs::open(dev, options.open_options()).unwrap();
     mount(fs, Path::new("recorded"), dir, &options).unwrap()
 }
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use uxfs::Fs;
 use uxfs::disk::{FileDev, OpenMode};
-use uxfs::{Fs, OpenOptions};
 use uxfs_check::{CheckOptions, check};
 use uxfs_fuse::{Mounted, Options, mount};
 
@@ -45,16 +45,13 @@ impl Image {
     }
 
     pub(crate) fn open(&self) -> Fs {
-        let dev = FileDev::open(&self.path(), OpenMode::Write).unwrap();
-        Fs::open(Arc::new(dev), open_options(&Options::default())).unwrap()
+        self.open_with(&Options::default())
     }
-}
 
-/// How a volume is opened to be mounted.
-pub(crate) fn open_options(options: &Options) -> OpenOptions {
-    let mut open = OpenOptions::default();
-    open.journal = Some(options.journal);
-    open
+    pub(crate) fn open_with(&self, options: &Options) -> Fs {
+        let dev = FileDev::open(&self.path(), OpenMode::Write).unwrap();
+        Fs::open(Arc::new(dev), options.open_options()).unwrap()
+    }
 }
 
 /// A volume in use.
@@ -78,7 +75,8 @@ impl Ours {
 
     pub(crate) fn of(image: Image, options: &str) -> Self {
         let options = Options::parse(&format!("allow_other,dev,suid,{options}")).unwrap();
-        let mounted = mount(image.open(), &image.path(), &image.mount_point(), &options).unwrap();
+        let fs = image.open_with(&options);
+        let mounted = mount(fs, &image.path(), &image.mount_point(), &options).unwrap();
         Self { image, mounted: Some(mounted) }
     }
 

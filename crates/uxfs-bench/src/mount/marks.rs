@@ -1,0 +1,125 @@
+//! Many threads that make files, each in a directory of its own, by fs_mark.
+
+use std::path::Path;
+
+use super::Options;
+use super::served::Served;
+use crate::Result;
+use crate::fs_mark;
+use crate::host::Scratch;
+use crate::kernel::{Kind, Mounted};
+use crate::table::{Run, Table};
+use crate::traffic::{Promise, Traffic};
+
+const MOUNT: &str = "uxfs mount";
+const EMPTY: &str = "empty FUSE server";
+const KERNEL: &str = "kernel xfs";
+
+/// How long a change stays in the mount's memory at most, in seconds.
+const COMMIT: u32 = 1;
+
+/// Empty files in memory, beside the most that can be reached.
+pub(super) fn creates(
+    options: &Options,
+    scratch: &Scratch,
+    say: &mut dyn FnMut(&str),
+) -> Result<Table> {
+    let threads = options.threads.clone().unwrap_or_else(|| vec![1, 2, 4, 8]);
+    let files = options.files.unwrap_or(40_000);
+    measure(options, scratch, (&threads, files, false), say)
+}
+
+/// Files of 4 KiB, on stable storage each, beside the kernel's.
+pub(super) fn durable(
+    options: &Options,
+    scratch: &Scratch,
+    say: &mut dyn FnMut(&str),
+) -> Result<Table> {
+    let threads = options.threads.clone().unwrap_or_else(|| vec![1, 8, 16, 32, 64]);
+    let files = options.files.unwrap_or(8000);
+    measure(options, scratch, (&threads, files, true), say)
+}
+
+fn measure(
+    options: &Options,
+    scratch: &Scratch,
+    (threads, files, durable): (&[u32], u32, bool),
+    say: &mut dyn FnMut(&str),
+) -> Result<Table> {
+    let pattern = if durable { "-S1 -s 4096" } else { "-S0 -s 0" };
+    let base = if durable { KERNEL } else { EMPTY };
+    let title = format!(
+        "fs_mark {pattern} through a mount, {files} files in all, a directory a thread; \
+         -l size=128m -d agcount=16"
+    );
+    let notes = vec![
+        "the empty server keeps names in memory and nothing else: the most that FUSE can do with \
+         the same crate and settings"
+            .to_owned(),
+        "what is in memory only, a mount loses with its process, the kernel with the machine"
+            .into(),
+    ];
+    let (axis, unit, step, lines) = ("threads", "files/s", "file", Vec::new());
+    let mut table = Table { title, axis, unit, step, lines, base, notes };
+    for &threads in threads {
+        for round in 1..=options.rounds {
+            say(&format!("{pattern}, {threads} threads, round {round} of {}", options.rounds));
+            let mark = Mark { threads, files: (files / threads).max(1), durable };
+            let promise = |age| if durable { Promise::Each } else { Promise::Within(age) };
+            table.add(threads, MOUNT, promise(COMMIT), mark.ours(options, scratch)?);
+            table.add(threads, EMPTY, Promise::Nothing, mark.empty(options, scratch)?);
+            let (run, age) = mark.kernel(options, scratch)?;
+            table.add(threads, KERNEL, promise(age), run);
+        }
+    }
+    Ok(table)
+}
+
+/// A run of fs_mark.
+struct Mark {
+    threads: u32,
+    /// Files of a thread.
+    files: u32,
+    durable: bool,
+}
+
+impl Mark {
+    fn ours(&self, options: &Options, scratch: &Scratch) -> Result<Run> {
+        let size = options.size;
+        let served = Served::volume(&options.uxfs, scratch, size, &options.options)?;
+        let run = self.run(scratch, &served.dir, || served.traffic(), || served.sync());
+        served.done()?;
+        run
+    }
+
+    fn empty(&self, options: &Options, scratch: &Scratch) -> Result<Run> {
+        let served = Served::empty(&options.uxfs, scratch)?;
+        let run = self.run(scratch, &served.dir, || Ok(Traffic::default()), || Ok(()));
+        served.done()?;
+        run
+    }
+
+    fn kernel(&self, options: &Options, scratch: &Scratch) -> Result<(Run, u32)> {
+        let mounted = Mounted::new(Kind::Xfs, scratch, options.size)?;
+        let age = mounted.age();
+        let run = self.run(scratch, &mounted.dir, || mounted.traffic(), || mounted.sync());
+        mounted.done()?;
+        Ok((run?, age))
+    }
+
+    fn run(
+        &self,
+        scratch: &Scratch,
+        dir: &Path,
+        traffic: impl Fn() -> Result<Traffic>,
+        sync: impl Fn() -> Result<()>,
+    ) -> Result<Run> {
+        let before = traffic()?;
+        let rate = fs_mark::marked(scratch, dir, self.threads, self.files, self.durable)?;
+        let during = traffic()? - before;
+        sync()?;
+        let all = traffic()? - before;
+        let steps = u64::from(self.threads) * u64::from(self.files);
+        Ok(Run { rate, worst_ms: None, seconds: steps as f64 / rate, steps, during, all })
+    }
+}

@@ -1,0 +1,95 @@
+//! Mounts through FUSE beside what they can be compared with: an empty server on the same crate and
+//! settings (the most that can be reached), one that passes on to files of the host, and the
+//! kernel's XFS on a loop device.
+//!
+//! Servers run in processes of their own, the mount too: it is the command that people use.
+
+mod directory;
+mod empty;
+mod marks;
+mod served;
+mod streams;
+mod through;
+
+use std::path::PathBuf;
+
+pub use empty::serve as serve_empty;
+pub use through::serve as serve_through;
+
+use crate::host::{self, Scratch, is_root};
+use crate::{BenchError, Report, Result, Table};
+
+/// What to measure, and where.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A directory on the host file system to measure on.
+    pub dir: PathBuf,
+    /// The command `uxfs`.
+    pub uxfs: PathBuf,
+    /// How often.
+    pub rounds: u32,
+    /// Which parts.
+    pub parts: Vec<Part>,
+    /// Numbers of threads, of the parts that make files; `None` for the usual ones.
+    pub threads: Option<Vec<u32>>,
+    /// Files of a run, all threads together; `None` for the usual number.
+    pub files: Option<u32>,
+    /// Entries of the large directory.
+    pub entries: u32,
+    /// Bytes of the large file.
+    pub bytes: u64,
+    /// Mount options, besides.
+    pub options: String,
+    /// Size of the volumes in bytes.
+    pub size: u64,
+}
+
+/// A part of the benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Empty files in memory, by several threads.
+    Creates,
+    /// Files of 4 KiB on stable storage each, by several threads.
+    Durable,
+    /// A large file written and read from end to end.
+    Streams,
+    /// A large directory.
+    Directory,
+}
+
+/// What a part gives.
+pub enum Outcome {
+    /// Several settings at several numbers of threads.
+    Table(Table),
+    /// Rows.
+    Report(Report),
+}
+
+/// Measures.
+///
+/// # Errors
+/// If a step fails, or without root and its tools.
+pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Vec<Outcome>> {
+    let tools = ["fs_mark", "mkfs.xfs", "findmnt"];
+    if !is_root() || !tools.iter().all(|tool| host::has(tool)) {
+        let why = "needs root, fs_mark and mkfs.xfs: the kernel's XFS is mounted beside";
+        return Err(BenchError::new("mounts", why));
+    }
+    let scratch = Scratch::new(&options.dir)?;
+    let mut outcomes = Vec::new();
+    for part in &options.parts {
+        match part {
+            Part::Creates => outcomes.push(Outcome::Table(marks::creates(options, &scratch, say)?)),
+            Part::Durable => outcomes.push(Outcome::Table(marks::durable(options, &scratch, say)?)),
+            Part::Streams => {
+                let reports = streams::run_all(options, &scratch, say)?;
+                outcomes.extend(reports.into_iter().map(Outcome::Report));
+            }
+            Part::Directory => {
+                let reports = directory::run_all(options, &scratch, say)?;
+                outcomes.extend(reports.into_iter().map(Outcome::Report));
+            }
+        }
+    }
+    Ok(outcomes)
+}

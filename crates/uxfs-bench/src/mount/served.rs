@@ -1,0 +1,118 @@
+//! A FUSE server in a process of its own, mounted in the scratch directory.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use uxfs_fuse::{control, mounts};
+
+use crate::host::{Scratch, run};
+use crate::traffic::Traffic;
+use crate::{BenchError, Result};
+
+/// The server.
+pub(crate) struct Served {
+    child: Child,
+    /// Where it is mounted.
+    pub(crate) dir: PathBuf,
+    /// The image, if it is a mount of ours.
+    image: Option<PathBuf>,
+}
+
+impl Served {
+    /// A fresh volume of ours, made as the kernel's is made ([`crate::kernel::Mounted::new`]).
+    pub(crate) fn volume(uxfs: &Path, scratch: &Scratch, size: u64, options: &str) -> Result<Self> {
+        let image = scratch.file("own.img");
+        let made = std::fs::File::create(&image).and_then(|f| f.set_len(size));
+        made.map_err(|e| BenchError::new(image.display().to_string(), e))?;
+        run("mkfs.xfs", &[&"-q", &"-l", &"size=128m", &"-d", &"agcount=16", &image])?;
+        let mut command = Command::new(uxfs);
+        command.args(["mount", "-f", "-o", options]).arg(&image).arg(scratch.mnt());
+        Self::start(command, scratch, Some(image))
+    }
+
+    /// A server that keeps nothing but names, in memory.
+    pub(crate) fn empty(uxfs: &Path, scratch: &Scratch) -> Result<Self> {
+        let mut command = Command::new(uxfs);
+        command.args(["bench", "serve-empty"]).arg(scratch.mnt());
+        Self::start(command, scratch, None)
+    }
+
+    /// A server that passes everything on to files of the host, in `backing`.
+    pub(crate) fn through(uxfs: &Path, scratch: &Scratch, backing: &Path) -> Result<Self> {
+        let mut command = Command::new(uxfs);
+        command.args(["bench", "serve-through"]).arg(backing).arg(scratch.mnt());
+        Self::start(command, scratch, None)
+    }
+
+    fn start(mut command: Command, scratch: &Scratch, image: Option<PathBuf>) -> Result<Self> {
+        let fail = |e: std::io::Error| BenchError::new("starting a server", e);
+        let dir = scratch.mnt();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().map_err(fail)?;
+        while !is_mounted(&dir)? {
+            if let Some(status) = child.try_wait().map_err(fail)? {
+                return Err(BenchError::new("a server", format!("ended too early: {status}")));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Self { child, dir, image })
+    }
+
+    /// What went to the volume's device so far; nothing of a server without one.
+    pub(crate) fn traffic(&self) -> Result<Traffic> {
+        if self.image.is_none() {
+            return Ok(Traffic::default());
+        }
+        let pairs = control::ask(&self.dir, control::STATS);
+        let pairs = pairs.map_err(|e| BenchError::new("asking the mount", e))?;
+        let count = |wanted: &str| {
+            let found = pairs.iter().find(|(name, _)| name == wanted);
+            found.and_then(|(_, value)| value.parse::<u64>().ok()).unwrap_or(0)
+        };
+        Ok(Traffic {
+            writes: count("log_writes") + count("home_writes") + count("data_writes"),
+            bytes: count("log_bytes") + count("home_bytes") + count("data_bytes"),
+            log_writes: count("log_writes"),
+            log_bytes: count("log_bytes"),
+            flushes: count("flushes"),
+        })
+    }
+
+    /// Brings it to stable storage.
+    pub(crate) fn sync(&self) -> Result<()> {
+        match &self.image {
+            Some(_) => {
+                let synced = control::sync(&self.dir);
+                synced.map(drop).map_err(|e| BenchError::new("syncing the mount", e))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Largest resident memory of the server so far, in KiB.
+    pub(crate) fn memory_kib(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        line.trim().trim_end_matches(" kB").parse().ok()
+    }
+
+    /// Unmounts it, waits for its end, and removes its image.
+    pub(crate) fn done(mut self) -> Result<()> {
+        run("umount", &[&self.dir])?;
+        let status = self.child.wait().map_err(|e| BenchError::new("a server", e))?;
+        if !status.success() {
+            return Err(BenchError::new("a server", status));
+        }
+        match &self.image {
+            Some(image) => std::fs::remove_file(image)
+                .map_err(|e| BenchError::new(image.display().to_string(), e)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_mounted(dir: &Path) -> Result<bool> {
+    let list = mounts::list().map_err(|e| BenchError::new("the list of mounts", e))?;
+    Ok(list.iter().any(|mount| mount.dir == dir))
+}

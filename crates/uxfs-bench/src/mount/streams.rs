@@ -1,0 +1,106 @@
+//! A large file, written and read from end to end: the mount beside a server that passes on to
+//! files of the host.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::Instant;
+
+use super::Options;
+use super::served::Served;
+use crate::host::{Scratch, forget};
+use crate::{BenchError, Report, Result, Row};
+
+const MOUNT: &str = "uxfs mount";
+const THROUGH: &str = "FUSE pass-through server";
+const HOST: &str = "host file, no FUSE";
+const DOWN: &str = "on stable storage: fsync is part of it";
+const READ: &str = "nothing written";
+/// Bytes of one call.
+const CALL: usize = 1 << 20;
+
+/// Rates of a file in MB/s: written, read from the server, read from the page cache.
+type Rates = [f64; 3];
+
+/// Measures.
+pub(super) fn run_all(
+    options: &Options,
+    scratch: &Scratch,
+    say: &mut dyn FnMut(&str),
+) -> Result<Vec<Report>> {
+    let titles = ["written, with fsync", "read from the server", "read again, from the page cache"];
+    let mut rows: Vec<Vec<Row>> = [DOWN, READ, READ]
+        .iter()
+        .map(|cost| [MOUNT, THROUGH, HOST].iter().map(|name| Row::new(*name, cost)).collect())
+        .collect();
+    for round in 1..=options.rounds {
+        say(&format!("a large file, round {round} of {}", options.rounds));
+        for (at, name) in [MOUNT, THROUGH, HOST].iter().enumerate() {
+            let (rates, memory) = one(options, scratch, name)?;
+            for (rows, rate) in rows.iter_mut().zip(rates) {
+                rows[at].samples.push(rate);
+                rows[at].memory_kib = rows[at].memory_kib.max(memory);
+            }
+        }
+    }
+    let size = options.bytes >> 20;
+    let reports = rows.into_iter().zip(titles).map(|(rows, what)| Report {
+        title: format!("a file of {size} MiB {what}, {} KiB a call", CALL >> 10),
+        unit: "MB/s",
+        rows,
+        base: if what.contains("again") { HOST.into() } else { THROUGH.into() },
+        notes: vec!["the host's page cache holds what lies behind all of them".into()],
+    });
+    Ok(reports.collect())
+}
+
+fn one(options: &Options, scratch: &Scratch, name: &str) -> Result<(Rates, Option<u64>)> {
+    let backing = scratch.file("backing");
+    if name == HOST {
+        let rates = stream(&scratch.file("large"), options.bytes)?;
+        return Ok((rates, None));
+    }
+    let served = match name {
+        MOUNT => Served::volume(&options.uxfs, scratch, options.size, &options.options)?,
+        _ => {
+            let made = std::fs::create_dir_all(&backing);
+            made.map_err(|e| BenchError::new(backing.display().to_string(), e))?;
+            Served::through(&options.uxfs, scratch, &backing)?
+        }
+    };
+    let rates = stream(&served.dir.join("large"), options.bytes);
+    let memory = served.memory_kib();
+    served.done()?;
+    if name == THROUGH {
+        let gone = std::fs::remove_dir_all(&backing);
+        gone.map_err(|e| BenchError::new(backing.display().to_string(), e))?;
+    }
+    Ok((rates?, memory))
+}
+
+fn stream(path: &Path, bytes: u64) -> Result<Rates> {
+    let fail = |e: std::io::Error| BenchError::new(path.display().to_string(), e);
+    let rate = |begun: Instant| bytes as f64 / 1e6 / begun.elapsed().as_secs_f64();
+    let mut call = vec![0x5a_u8; CALL];
+    let begun = Instant::now();
+    let mut file = File::create(path).map_err(fail)?;
+    let mut left = bytes;
+    while left > 0 {
+        let len = left.min(CALL as u64) as usize;
+        file.write_all(&call[..len]).map_err(fail)?;
+        left -= len as u64;
+    }
+    file.sync_all().map_err(fail)?;
+    let written = rate(begun);
+    drop(file);
+    forget(path)?;
+    let mut read = || -> Result<f64> {
+        let mut file = File::open(path).map_err(fail)?;
+        let begun = Instant::now();
+        while file.read(&mut call).map_err(fail)? > 0 {}
+        Ok(rate(begun))
+    };
+    let rates = [written, read()?, read()?];
+    std::fs::remove_file(path).map_err(fail)?;
+    Ok(rates)
+}

@@ -1,0 +1,265 @@
+//! What a running mount tells of itself, and does when asked: the other end of `uxfs status`,
+//! `uxfs stats` and `uxfs sync`.
+//!
+//! The channel is the mount itself. What it tells are values of extended attributes whose names no
+//! namespace of Linux has ([`STATUS`], [`STATS`]): the kernel checks that whoever asks may read the
+//! directory, and passes such names on. So it needs no root, no socket to be found or protected, and
+//! reaches exactly those who may use the mount; nobody sees these names who does not ask for them.
+//! To bring everything down is `fsync` of the root directory. To share a file's blocks is
+//! `copy_file_range`, for which the kernel checks what may be read and written; whether it did share
+//! is asked afterwards ([`COPIED`]).
+//!
+//! 1. A value is lines of a name, a space and the rest; a name comes once.
+//! 2. Telling changes nothing and waits for nothing.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use uxfs::format::Ino;
+use uxfs::{Fs, Histogram};
+
+use crate::mounts;
+use crate::options::Options;
+
+/// The state of the mount.
+pub const STATUS: &[u8] = b"uxfs.status";
+/// What the engine counted since the mount was made.
+pub const STATS: &[u8] = b"uxfs.stats";
+
+/// How much of what was copied into a file by `copy_file_range` is shared, since this was asked last.
+pub const COPIED: &[u8] = b"uxfs.copied";
+
+/// Files of which it is remembered how they were copied into: who wants to know asks soon.
+const COPIES: usize = 1024;
+
+/// Most bytes of a value.
+const ROOM: usize = 64 << 10;
+
+/// What a mount knows of itself besides its volume.
+pub(crate) struct Control {
+    begun: Instant,
+    options: Options,
+    copies: Mutex<HashMap<u64, Copied>>,
+}
+
+/// How bytes came into a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// By sharing blocks, in bytes.
+    pub shared: u64,
+    /// By being written, in bytes.
+    pub written: u64,
+}
+
+impl Control {
+    /// A mount that begins now.
+    pub(crate) fn new(options: &Options) -> Self {
+        Self { begun: Instant::now(), options: options.clone(), copies: Mutex::default() }
+    }
+
+    /// Remembers how bytes were copied into a file.
+    pub(crate) fn note_copy(&self, ino: Ino, now: Copied) {
+        let mut copies = self.copies.lock();
+        if copies.len() >= COPIES && !copies.contains_key(&ino.0) {
+            copies.clear();
+        }
+        let copied = copies.entry(ino.0).or_default();
+        copied.shared += now.shared;
+        copied.written += now.written;
+    }
+
+    fn copied(&self, ino: Ino) -> Vec<u8> {
+        let copied = self.copies.lock().remove(&ino.0).unwrap_or_default();
+        let mut lines = Lines::default();
+        lines.add("shared", copied.shared);
+        lines.add("written", copied.written);
+        lines.0.into_bytes()
+    }
+
+    /// The value of a name of a file; `None` for a name that is not ours.
+    pub(crate) fn value(&self, fs: &Fs, ino: Ino, name: &[u8]) -> Option<Vec<u8>> {
+        match name {
+            COPIED => Some(self.copied(ino)),
+            STATUS => Some(self.status(fs)),
+            STATS => Some(stats(fs)),
+            _ => None,
+        }
+    }
+
+    fn status(&self, fs: &Fs) -> Vec<u8> {
+        let mut lines = Lines::default();
+        let space = fs.statfs();
+        lines.add("label", String::from_utf8_lossy(&space.label));
+        lines.add("uuid", space.uuid);
+        lines.add("process", std::process::id());
+        lines.add("uptime_seconds", self.begun.elapsed().as_secs());
+        lines.add("mode", if self.options.read_only { "ro" } else { "rw" });
+        lines.add("block_size", space.block_size);
+        lines.add("blocks", space.blocks);
+        lines.add("blocks_free", space.free_blocks);
+        lines.add("files", space.files - space.free_files);
+        lines.add("files_without_name", fs.nameless());
+        if let Some(journal) = fs.journal_options() {
+            let load = fs.log_load();
+            lines.add("log_bytes", load.bytes);
+            lines.add("log_live_bytes", load.live);
+            lines.add("log_objects_not_home", load.objects);
+            lines.add("barrier", if journal.barrier { "on" } else { "off" });
+            lines.add("commit_seconds", journal.pipeline.age_max.as_secs());
+            lines.add("dirty_bytes", fs.dirty_bytes());
+            let limit = self.options.writeback.map_or(0, |limits| limits.dirty_bytes);
+            lines.add("dirty_bytes_limit", limit);
+        }
+        if let Some(recovery) = fs.recovery() {
+            lines.add("recovered_transactions", recovery.replay.transactions);
+            lines.add("recovered_steps", recovery.intents);
+            lines.add("recovered_files_freed", recovery.unlinked);
+        }
+        lines.0.into_bytes()
+    }
+}
+
+fn stats(fs: &Fs) -> Vec<u8> {
+    let mut lines = Lines::default();
+    let stats = fs.stats();
+    for (name, count) in stats.counters() {
+        lines.add(name, count);
+    }
+    let times = [("force_wait", &stats.force_wait), ("flush_time", &stats.flush_time)];
+    for (name, times) in times {
+        lines.times(name, times);
+    }
+    lines.add("dirty_bytes", fs.dirty_bytes());
+    lines.0.into_bytes()
+}
+
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, name: &str, value: impl core::fmt::Display) {
+        // A label may hold anything.
+        let value = value.to_string().replace('\n', "?");
+        self.0.push_str(&format!("{name} {value}\n"));
+    }
+
+    fn times(&mut self, name: &str, times: &Histogram) {
+        self.add(&format!("{name}_count"), times.count());
+        self.add(&format!("{name}_mean_us"), times.mean_ns() / 1000);
+        self.add(&format!("{name}_half_below_us"), times.percentile_us(50));
+        self.add(&format!("{name}_99_below_us"), times.percentile_us(99));
+    }
+}
+
+/// What a mount tells under a name: pairs of a name and a value, in its order. `path` is the mount's
+/// directory or anything in it.
+///
+/// # Errors
+/// [`io::ErrorKind::Unsupported`] if `path` lies in no mount of uxfs; what the system says.
+pub fn ask(path: &Path, name: &[u8]) -> io::Result<Vec<(String, String)>> {
+    tell(&root_of(path)?, name)
+}
+
+fn tell(path: &Path, name: &[u8]) -> io::Result<Vec<(String, String)>> {
+    let mut room = vec![0; ROOM];
+    let name = String::from_utf8_lossy(name);
+    let len = rustix::fs::getxattr(path, &*name, &mut room)?;
+    let text = String::from_utf8_lossy(&room[..len.min(room.len())]).into_owned();
+    let pairs = text.lines().filter_map(|line| line.split_once(' '));
+    Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+/// Brings everything that was done on a mount to stable storage; `path` as for [`ask`]. How long it
+/// took.
+///
+/// # Errors
+/// As [`ask`]; what stands in the way of durability.
+pub fn sync(path: &Path) -> io::Result<Duration> {
+    let begun = Instant::now();
+    File::open(root_of(path)?)?.sync_all()?;
+    Ok(begun.elapsed())
+}
+
+/// Makes a copy of a file of a mount, in the same mount, that shares its blocks; what was there
+/// under the new name is replaced. Unless `always`, bytes that cannot be shared are copied.
+///
+/// # Errors
+/// [`io::ErrorKind::Unsupported`] if something could not be shared and has to be, or if the two do
+/// not lie in one mount of uxfs; what the system says. The new name is as it was then.
+pub fn clone(from: &Path, to: &Path, always: bool) -> io::Result<Copied> {
+    let refuse = |why| io::Error::new(io::ErrorKind::Unsupported, why);
+    let (Some(name), Some(dir)) = (to.file_name(), to.parent()) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a name for a file"));
+    };
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    if root_of(from)? != root_of(dir)? {
+        return Err(refuse("blocks are shared within one mount only"));
+    }
+    let source = File::open(from)?;
+    let meta = source.metadata()?;
+    if !meta.is_file() {
+        return Err(refuse("only the blocks of regular files are shared"));
+    }
+    let mut new = OsString::from(".");
+    new.push(name);
+    new.push(format!(".uxfs-{}", std::process::id()));
+    let new = dir.join(new);
+    let copied = clone_to(&source, &new, meta.mode() & 0o777).and_then(|copied| {
+        if always && copied.written > 0 {
+            return Err(refuse("the volume cannot share these blocks"));
+        }
+        std::fs::rename(&new, to)?;
+        Ok(copied)
+    });
+    if copied.is_err() {
+        // What matters is why there is no copy.
+        let _ = std::fs::remove_file(&new);
+    }
+    copied
+}
+
+fn clone_to(source: &File, new: &Path, mode: u32) -> io::Result<Copied> {
+    /// A multiple of every block.
+    const STEP: usize = 1 << 30;
+    let target = File::options().write(true).create_new(true).mode(mode).open(new)?;
+    let (mut from, mut to) = (0, 0);
+    while rustix::fs::copy_file_range(source, Some(&mut from), &target, Some(&mut to), STEP)? > 0 {}
+    let pairs = tell(new, COPIED)?;
+    let number = |wanted: &str| {
+        let found = pairs.iter().find(|(name, _)| name == wanted);
+        found.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
+    };
+    Ok(Copied { shared: number("shared"), written: number("written") })
+}
+
+/// The mount's directory.
+fn root_of(path: &Path) -> io::Result<PathBuf> {
+    let path = path.canonicalize()?;
+    let within = |mount: &mounts::Mount| path.starts_with(&mount.dir);
+    // The last of those that go deepest: mounts cover each other.
+    let found = mounts::list()?.into_iter().filter(within);
+    let found = found.max_by_key(|mount| mount.dir.components().count());
+    found.map(|mount| mount.dir).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::Unsupported, "no volume is mounted here by uxfs")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_lines() {
+        let mut lines = Lines::default();
+        lines.add("label", "a\nb c");
+        lines.times("wait", &Histogram::default());
+        assert!(lines.0.starts_with("label a?b c\nwait_count 0\n"));
+        assert!(lines.0.lines().all(|line| line.split_once(' ').is_some()));
+    }
+}

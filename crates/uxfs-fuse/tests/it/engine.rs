@@ -1,0 +1,324 @@
+//! What lies behind the mount: data that waits in memory, durability on demand, a device that
+//! fails or is slow, and what a running mount tells of itself.
+
+use std::fs::File;
+use std::io::{IoSlice, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+use uxfs::Fs;
+use uxfs::disk::{BlockDev, FileDev, OpenMode};
+use uxfs_fuse::{Mounted, Options, control, mount, mounts};
+
+use crate::kill::serve;
+use crate::rig::{Image, Ours, Volume, run};
+
+const SIZE: u64 = 320 << 20;
+
+/// A device whose data cannot be written, or whose flushes wait, as long as the test says.
+struct Moody {
+    dev: FileDev,
+    refuses_data: AtomicBool,
+    /// Flushes wait while this is set.
+    stuck: Mutex<bool>,
+    moved: Condvar,
+}
+
+impl Moody {
+    fn set_stuck(&self, stuck: bool) {
+        *self.stuck.lock().unwrap() = stuck;
+        self.moved.notify_all();
+    }
+
+    fn wait_while_stuck(&self) {
+        let stuck = self.stuck.lock().unwrap();
+        drop(self.moved.wait_while(stuck, |stuck| *stuck).unwrap());
+    }
+}
+
+impl BlockDev for Moody {
+    fn len(&self) -> u64 {
+        self.dev.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.dev.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        self.dev.write_at(offset, data)
+    }
+
+    // File data comes this way, and nothing else does.
+    fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> std::io::Result<()> {
+        if self.refuses_data.load(Ordering::Acquire) {
+            return Err(std::io::Error::from_raw_os_error(5));
+        }
+        self.dev.write_vectored_at(offset, pieces)
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        self.wait_while_stuck();
+        self.dev.flush()
+    }
+
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+/// A mount of a moody device.
+struct Bed {
+    image: Image,
+    dev: Arc<Moody>,
+    mounted: Option<Mounted>,
+}
+
+impl Bed {
+    fn new(options: &str) -> Self {
+        let image = Image::new(SIZE, &[]);
+        let dev = Arc::new(Moody {
+            dev: FileDev::open(&image.path(), OpenMode::Write).unwrap(),
+            refuses_data: AtomicBool::new(false),
+            stuck: Mutex::new(false),
+            moved: Condvar::new(),
+        });
+        let options = Options::parse(options).unwrap();
+        let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options.open_options()).unwrap();
+        let mounted = mount(fs, &image.path(), &image.mount_point(), &options).unwrap();
+        Self { image, dev, mounted: Some(mounted) }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.image.mount_point()
+    }
+
+    fn end(mut self) {
+        let mounted = self.mounted.take().unwrap();
+        mounted.ender().end().unwrap();
+        mounted.wait().unwrap();
+        let Self { image, dev, .. } = self;
+        drop(dev);
+        image.judge();
+    }
+}
+
+fn number(dir: &Path, of: &[u8], name: &str) -> u64 {
+    let pairs = control::ask(dir, of).unwrap();
+    let found = pairs.iter().find(|(known, _)| known == name);
+    found.unwrap_or_else(|| panic!("{name}: {pairs:?}")).1.parse().unwrap()
+}
+
+#[test]
+fn errors_of_data_reach_each_handle_and_nothing_is_lost() {
+    let bed = Bed::new("strict_open");
+    let path = bed.dir().join("f");
+    let mut one = File::create(&path).unwrap();
+    let two = File::options().write(true).open(&path).unwrap();
+    bed.dev.refuses_data.store(true, Ordering::Release);
+    one.write_all(&[7; 10_000]).unwrap();
+    for file in [&one, &two] {
+        assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(5));
+    }
+    // What is in memory is still there, and goes down as soon as that can be.
+    assert_eq!(std::fs::read(&path).unwrap(), [7; 10_000]);
+    bed.dev.refuses_data.store(false, Ordering::Release);
+    // The last failure was while `two` was told of its own: `one` was not told of that one.
+    assert!(one.sync_all().is_err());
+    for file in [&one, &two] {
+        file.sync_all().unwrap();
+    }
+    let late = File::open(&path).unwrap();
+    late.sync_all().unwrap();
+    bed.end();
+}
+
+#[test]
+fn without_handles_an_error_is_told_as_long_as_it_lasts() {
+    let bed = Bed::new("");
+    let mut file = File::create(bed.dir().join("f")).unwrap();
+    bed.dev.refuses_data.store(true, Ordering::Release);
+    file.write_all(&[7; 10_000]).unwrap();
+    for _ in 0..3 {
+        assert_eq!(file.sync_data().unwrap_err().raw_os_error(), Some(5));
+    }
+    bed.dev.refuses_data.store(false, Ordering::Release);
+    file.sync_all().unwrap();
+    bed.end();
+}
+
+#[test]
+fn nobody_waits_behind_an_fsync() {
+    let bed = Bed::new("threads=2");
+    let dir = bed.dir();
+    std::fs::write(dir.join("old"), b"content").unwrap();
+    control::sync(&dir).unwrap();
+    bed.dev.set_stuck(true);
+    std::thread::scope(|scope| {
+        let syncs: Vec<_> = (0..8)
+            .map(|n| {
+                let path = dir.join(format!("synced{n}"));
+                scope.spawn(move || {
+                    let mut file = File::create(path).unwrap();
+                    file.write_all(&[n; 5000]).unwrap();
+                    file.sync_all().unwrap();
+                })
+            })
+            .collect();
+        // Each of the eight has more callers than the server has threads.
+        while (0..8).any(|n| !dir.join(format!("synced{n}")).exists()) {
+            std::thread::yield_now();
+        }
+        for n in 0..50 {
+            std::fs::write(dir.join(format!("other{n}")), b"content").unwrap();
+        }
+        assert_eq!(std::fs::read(dir.join("old")).unwrap(), b"content");
+        assert!(std::fs::read_dir(&dir).unwrap().count() > 58);
+        assert!(!syncs.iter().any(|sync| sync.is_finished()), "nothing can be durable yet");
+        bed.dev.set_stuck(false);
+    });
+    bed.end();
+}
+
+#[test]
+fn memory_of_what_is_dirty_is_bounded() {
+    let image = Image::new(SIZE, &[]);
+    // Nothing is written unless somebody wants memory.
+    let options = "dirty_bytes=4m,dirty_writeback_centisecs=0,cache_bytes=8m";
+    let volume = Box::new(Ours::of(image, options));
+    let dir = volume.dir();
+    let file = File::create(dir.join("big")).unwrap();
+    let chunk = vec![3; 1 << 20];
+    for n in 0..64 {
+        file.write_all_at(&chunk, n << 20).unwrap();
+        let dirty = number(&dir, control::STATUS, "dirty_bytes");
+        assert!(dirty <= 4 << 20, "{dirty} bytes are dirty");
+    }
+    assert!(number(&dir, control::STATUS, "dirty_bytes") > 0);
+    file.sync_all().unwrap();
+    drop(file);
+    assert_eq!(number(&dir, control::STATUS, "dirty_bytes"), 0);
+    assert_eq!(std::fs::read(dir.join("big")).unwrap(), chunk.repeat(64));
+    volume.end();
+}
+
+#[test]
+fn what_nobody_syncs_goes_down_by_itself() {
+    let volume = Box::new(Ours::new(SIZE, ""));
+    let dir = volume.dir();
+    let before = number(&dir, control::STATS, "checkpoints");
+    std::fs::write(dir.join("f"), vec![1; 100_000]).unwrap();
+    let down = || {
+        number(&dir, control::STATUS, "dirty_bytes") == 0
+            && number(&dir, control::STATS, "checkpoints") > before
+    };
+    while !down() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    volume.end();
+}
+
+#[test]
+fn a_mount_tells_of_itself() {
+    let volume = Box::new(Ours::new(SIZE, "commit=30,dirty_bytes=8m"));
+    let dir = volume.dir();
+    std::fs::create_dir(dir.join("sub")).unwrap();
+    std::fs::write(dir.join("sub/f"), vec![1; 50_000]).unwrap();
+    let inside = dir.join("sub");
+    assert_eq!(number(&inside, control::STATUS, "commit_seconds"), 30);
+    assert_eq!(number(&inside, control::STATUS, "dirty_bytes_limit"), 8 << 20);
+    assert!(number(&inside, control::STATUS, "blocks_free") > 1000);
+    control::sync(&inside).unwrap();
+    assert_eq!(number(&dir, control::STATUS, "dirty_bytes"), 0);
+    assert!(number(&dir, control::STATS, "flushes") > 0);
+    // Nobody sees the names who does not ask for them.
+    let listed = run("getfattr", &["-d".as_ref(), "-m-".as_ref(), dir.as_os_str()]);
+    assert!(!listed.contains("uxfs."), "{listed}");
+    let elsewhere = control::ask(Path::new("/"), control::STATUS).unwrap_err();
+    assert_eq!(elsewhere.kind(), std::io::ErrorKind::Unsupported);
+    volume.end();
+}
+
+#[test]
+fn fstrim_gives_free_space_back_to_the_host() {
+    let volume = Box::new(Ours::new(SIZE, ""));
+    let dir = volume.dir();
+    std::fs::write(dir.join("kept"), vec![1; 5 << 20]).unwrap();
+    std::fs::write(dir.join("gone"), vec![2; 60 << 20]).unwrap();
+    control::sync(&dir).unwrap();
+    let image = dir.with_file_name("image");
+    let taken = || std::fs::metadata(&image).unwrap().blocks() * 512;
+    let full = taken();
+    std::fs::remove_file(dir.join("gone")).unwrap();
+    // Its blocks come back when the kernel has forgotten it, and that is durable.
+    let mut said = String::new();
+    while taken() + (50 << 20) > full {
+        control::sync(&dir).unwrap();
+        said = run("fstrim", &["-v".as_ref(), dir.as_os_str()]);
+    }
+    assert!(said.contains("trimmed"), "{said}");
+    // Not from the kernel's memory.
+    let kept = File::open(dir.join("kept")).unwrap();
+    rustix::fs::fadvise(&kept, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    drop(kept);
+    assert_eq!(std::fs::read(dir.join("kept")).unwrap(), vec![1; 5 << 20]);
+    volume.end();
+}
+
+#[test]
+fn with_discard_free_space_goes_back_by_itself() {
+    let volume = Box::new(Ours::new(SIZE, "discard"));
+    let dir = volume.dir();
+    let image = dir.with_file_name("image");
+    let taken = || std::fs::metadata(&image).unwrap().blocks() * 512;
+    std::fs::write(dir.join("gone"), vec![2; 60 << 20]).unwrap();
+    control::sync(&dir).unwrap();
+    let full = taken();
+    std::fs::remove_file(dir.join("gone")).unwrap();
+    while taken() + (50 << 20) > full {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    volume.end();
+}
+
+#[test]
+fn each_way_to_durability_survives_a_kill() {
+    let image = Image::new(SIZE, &[]);
+    let mut server = serve(&image);
+    let dir = image.mount_point();
+    const O_DSYNC: i32 = 0o10000;
+    const O_SYNC: i32 = 0o4010000;
+    for (name, flags) in [("dsync", O_DSYNC), ("sync", O_SYNC)] {
+        let mut options = File::options();
+        let mut file =
+            options.write(true).create(true).custom_flags(flags).open(dir.join(name)).unwrap();
+        for part in 0..5_u8 {
+            file.write_all(&[part; 3000]).unwrap();
+        }
+    }
+    let mut file = File::create(dir.join("fdatasync")).unwrap();
+    file.write_all(&[9; 3 << 20]).unwrap();
+    file.sync_data().unwrap();
+    // Longer over what is there.
+    file.write_all_at(&[8; 20_000], (3 << 20) - 10_000).unwrap();
+    file.sync_data().unwrap();
+    std::fs::create_dir(dir.join("dir")).unwrap();
+    std::fs::write(dir.join("dir/unsynced"), b"by the root").unwrap();
+    control::sync(&dir).unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    mounts::unmount(&dir, true).unwrap();
+    let again = Box::new(Ours::of(image, ""));
+    let parts: Vec<u8> = (0..5_u8).flat_map(|part| [part; 3000]).collect();
+    for name in ["dsync", "sync"] {
+        assert_eq!(std::fs::read(dir.join(name)).unwrap(), parts, "{name}");
+    }
+    let mut whole = vec![9; 3 << 20];
+    whole.truncate((3 << 20) - 10_000);
+    whole.extend([8; 20_000]);
+    assert!(std::fs::read(dir.join("fdatasync")).unwrap() == whole);
+    assert_eq!(std::fs::read(dir.join("dir/unsynced")).unwrap(), b"by the root");
+    again.end();
+}
