@@ -1,4 +1,4 @@
-//! Experiments with file systems: on disks that are only described, in virtual time, the same digits
-//! every time; no figure without the durability it was bought at.
+//! The lab.
 
 pub mod fsync;
+pub mod sim;

@@ -10,7 +10,9 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::turns;
 
 use parking_lot::MutexGuard;
 use uxfs_disk::fault::{Fault, planted};
@@ -147,7 +149,7 @@ impl Fs {
         need: Need,
         who: Option<u64>,
     ) -> Result<()> {
-        let begun = Instant::now();
+        let begun = turns::now();
         self.counts.log_force.one();
         if state.pipeline.failure().is_none() && !journal.met(&state, need) {
             state.pipeline.force(journal.now(), need, who, Waiter::Thread);
@@ -155,7 +157,7 @@ impl Fs {
             drop(state);
             let waited = self.sleep_for(journal, need);
             self.counts.log_force_sleep.one();
-            self.counts.force_wait.add(begun.elapsed());
+            self.counts.force_wait.add(turns::since(begun));
             return waited;
         }
         match state.pipeline.failure() {
