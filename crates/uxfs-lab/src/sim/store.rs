@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use uxfs::disk::BlockDev;
 
 /// Bytes of a page.
-pub const PAGE: usize = 4096;
+const PAGE: usize = 4096;
 
 /// A page's content.
 #[derive(Clone, Debug)]
