@@ -14,7 +14,7 @@ pub mod fs_mark;
 mod host;
 pub mod import;
 mod kernel;
-mod loadfile;
+pub mod loadfile;
 mod own;
 pub mod recovery;
 mod report;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use uxfs::disk::fault::Fault;
 use uxfs::format::Ino;
@@ -318,6 +319,8 @@ pub struct Lab {
     begun: AtomicU64,
     ended: AtomicU64,
     acks: Mutex<Vec<Ack>>,
+    /// Those that still count, by path.
+    open: Mutex<FxHashMap<(String, String), Vec<usize>>>,
     latencies: Mutex<Vec<u64>>,
 }
 
@@ -341,6 +344,7 @@ impl Lab {
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             acks: Mutex::default(),
+            open: Mutex::default(),
             latencies: Mutex::default(),
         }
     }
@@ -355,6 +359,16 @@ impl Lab {
         self.ended.store(self.now(), Ordering::Relaxed);
     }
 
+    /// What is measured begins at this moment.
+    pub fn begin_at(&self, moment: u64) {
+        self.begun.store(moment, Ordering::Relaxed);
+    }
+
+    /// What is measured ends at this moment.
+    pub fn end_at(&self, moment: u64) {
+        self.ended.store(moment, Ordering::Relaxed);
+    }
+
     /// Now.
     pub fn now(&self) -> u64 {
         self.sim.now().0
@@ -362,7 +376,10 @@ impl Lab {
 
     /// Something was acknowledged.
     pub fn ack(&self, ack: Ack) {
-        self.acks.lock().push(ack);
+        let mut acks = self.acks.lock();
+        let place = (ack.dir.to_string(), ack.name.clone());
+        self.open.lock().entry(place).or_default().push(acks.len());
+        acks.push(ack);
     }
 
     /// A watched operation took so long.
@@ -374,11 +391,10 @@ impl Lab {
     /// Something begins that changes what a path names: what was said of it no longer counts.
     pub fn touch(&self, dir: &str, name: &str) {
         let now = self.now();
+        let open = self.open.lock().remove(&(dir.to_owned(), name.to_owned()));
         let mut acks = self.acks.lock();
-        for ack in acks.iter_mut().rev() {
-            if ack.until == u64::MAX && &*ack.dir == dir && ack.name == name {
-                ack.until = now;
-            }
+        for number in open.into_iter().flatten() {
+            acks[number].until = now;
         }
     }
 

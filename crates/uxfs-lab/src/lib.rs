@@ -4,6 +4,9 @@
 mod baton;
 pub mod bed;
 pub mod durability;
+pub mod experiments;
+pub mod outcome;
+pub mod plan;
 pub mod rng;
 pub mod sim;
 pub mod work;

@@ -1,6 +1,8 @@
 //! Workloads: what clients do, in process, in virtual time.
 
+pub mod dbench;
 pub mod fs_mark;
+pub mod tree;
 
 use std::sync::Arc;
 
@@ -9,9 +11,11 @@ use uxfs::Result;
 
 use crate::bed::Lab;
 
-/// The word that fills a file of this number: every page found on a disk says whose it is.
+/// The word that fills a file of this number: every page found on a disk says whose it is. None of
+/// its bytes is zero, so that its end is seen.
 pub fn word(number: u64) -> u64 {
-    0x4c41_4221_0000_0000 | (number + 1)
+    let digits = (0..5).map(|at| ((number >> (7 * at)) & 0x7f | 0x80) << (8 * at));
+    digits.fold(0x4c41_4200_0000_0000, |word, digit| word | digit)
 }
 
 /// So many bytes of a word.
