@@ -3,10 +3,10 @@
 //! 1. Every write, flush and forced write of an open volume passes here.
 //! 2. Without barriers a flush does nothing, and is counted as left out.
 
+use crate::turns;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use crate::turns;
 
 use uxfs_disk::BlockDev;
 use uxfs_format::BASIC_BLOCK;

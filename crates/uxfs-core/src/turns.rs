@@ -42,6 +42,9 @@ pub trait Turns: Send + Sync {
     /// Now.
     fn now(&self) -> Time;
 
+    /// The date at which it began, in seconds since 1970.
+    fn date(&self) -> i64;
+
     /// Somebody else has the lock at this place: comes back when they may have let go of it.
     fn contended(&self, place: Place);
 

@@ -14,7 +14,7 @@ use uxfs::disk::fault::Fault;
 use uxfs::format::Ino;
 use uxfs::format::timestamp::Timestamp;
 use uxfs::journal::{JournalOptions, Keeping, Service};
-use uxfs::{Fs, NewInode, OpenOptions, RenameFlags, WritebackOptions, clock, mkfs};
+use uxfs::{Fs, NewInode, OpenOptions, RenameFlags, WritebackOptions, mkfs};
 use uxfs_models::{Description, Model};
 
 use crate::durability::{Ack, Promise, Worth};
@@ -157,7 +157,6 @@ impl Setup {
         options.journal = Some(self.journal()?);
         options.writeback = self.writeback;
         options.seed = Some(self.seed);
-        options.clock = clock::Clock::Fixed(MOMENT);
         Ok(options)
     }
 

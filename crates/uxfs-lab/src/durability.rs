@@ -154,7 +154,9 @@ pub fn judge<R>(ran: &Ran<R>, cuts: u32, seed: u64) -> Durability {
     let broken = match found.promised {
         Worth::Stable => found.found < Worth::Stable || found.broken > 0 || found.unsound > 0,
         Worth::Cache => found.found < Worth::Cache,
-        Worth::Memory => found.broken > 0 || found.unsound > 0 && ran.promise.synced == Worth::Stable,
+        Worth::Memory => {
+            found.broken > 0 || found.unsound > 0 && ran.promise.synced == Worth::Stable
+        }
     };
     found.failed = broken;
     found

@@ -7,6 +7,7 @@ pub mod durability;
 pub mod experiments;
 pub mod outcome;
 pub mod plan;
+pub mod report;
 pub mod rng;
 pub mod sim;
 pub mod work;

@@ -250,8 +250,7 @@ impl fmt::Display for Experiment {
             let widths = self.rows.iter().map(|row| of(row).chars().count());
             widths.chain([head.chars().count()]).max().unwrap_or(0)
         };
-        let (first, second) =
-            (wide(|r| &r.group, &self.heads.0), wide(|r| &r.name, &self.heads.1));
+        let (first, second) = (wide(|r| &r.group, &self.heads.0), wide(|r| &r.name, &self.heads.1));
         write!(f, "  {:first$}  {:second$}", self.heads.0, self.heads.1)?;
         for column in &self.columns {
             write!(f, "  {:>16}", column.label)?;
@@ -263,8 +262,11 @@ impl fmt::Display for Experiment {
             write!(f, "  {shown:first$}  {:second$}", row.name)?;
             for (at, (cell, column)) in row.cells.iter().zip(&self.columns).enumerate() {
                 let ours = cell.ours.map_or_else(|| "-".into(), |v| figure(v, column.digits));
-                let star = if cell.ours.is_some() && cell.ours == self.best(row, at) { "*" } else { "" };
-                let seed = cell.seed.map_or_else(String::new, |v| format!(" ({})", figure(v, column.digits)));
+                let star =
+                    if cell.ours.is_some() && cell.ours == self.best(row, at) { "*" } else { "" };
+                let seed = cell
+                    .seed
+                    .map_or_else(String::new, |v| format!(" ({})", figure(v, column.digits)));
                 write!(f, "  {:>16}", format!("{star}{ours}{seed}"))?;
             }
             writeln!(f, "  {}; {}", row.worth, row.checked)?;
@@ -277,7 +279,11 @@ impl fmt::Display for Experiment {
                 None => "not run",
             };
             let goal = if shape.goal { " [goal]" } else { "" };
-            writeln!(f, "  {word}{goal}: {}; seed: {}; here: {}", shape.claim, shape.seed, shape.ours)?;
+            writeln!(
+                f,
+                "  {word}{goal}: {}; seed: {}; here: {}",
+                shape.claim, shape.seed, shape.ours
+            )?;
         }
         for note in &self.notes {
             writeln!(f, "  note: {note}")?;

@@ -34,7 +34,8 @@ impl Found {
     pub fn of<R>(ran: &Ran<R>, setup: &Setup) -> Self {
         let mut found = Self::default();
         let seconds = ran.seconds().max(1e-9);
-        let during = ran.trace.events.iter().filter(|e| e.asked >= ran.begun && e.asked <= ran.ended);
+        let during =
+            ran.trace.events.iter().filter(|e| e.asked >= ran.begun && e.asked <= ran.ended);
         let (mut requests, mut bytes, mut reads) = (0u64, 0u64, 0u64);
         let (mut log_requests, mut seek, mut last) = (0u64, 0u64, None);
         for event in during.filter(|e| e.kind != Kind::Flush) {
@@ -47,7 +48,8 @@ impl Found {
             }
         }
         // What was logged of the work, though it may have gone down behind its end.
-        let log = ran.trace.writes().filter(|(_, e)| ran.log.contains(&e.at) && e.asked >= ran.begun);
+        let log =
+            ran.trace.writes().filter(|(_, e)| ran.log.contains(&e.at) && e.asked >= ran.begun);
         let log_bytes: u64 = log.map(|(_, e)| e.len).sum();
         let per_s = |n: u64| n as f64 / seconds;
         found.set("seconds", seconds);
@@ -85,7 +87,12 @@ impl Found {
     /// Keeps, for charts, where requests went when: seconds and place in gigabytes. No more than
     /// some hundred, evenly chosen.
     pub fn keep_places<R>(&mut self, ran: &Ran<R>) {
-        let all: Vec<_> = ran.trace.events.iter().filter(|e| e.kind != Kind::Flush && e.asked >= ran.begun && e.asked <= ran.ended).collect();
+        let all: Vec<_> = ran
+            .trace
+            .events
+            .iter()
+            .filter(|e| e.kind != Kind::Flush && e.asked >= ran.begun && e.asked <= ran.ended)
+            .collect();
         let step = all.len().div_ceil(700).max(1);
         let place = |e: &&crate::sim::Event| {
             let seconds = (e.asked - ran.begun) as f64 / 1e9;
@@ -98,7 +105,11 @@ impl Found {
     pub fn keep_flow<R>(&mut self, ran: &Ran<R>, steps: usize) {
         let span = (ran.ended - ran.begun).max(1);
         let mut counts = vec![(0u64, 0u64); steps];
-        let during = ran.trace.events.iter().filter(|e| e.kind != Kind::Flush && e.asked >= ran.begun && e.asked < ran.ended);
+        let during = ran
+            .trace
+            .events
+            .iter()
+            .filter(|e| e.kind != Kind::Flush && e.asked >= ran.begun && e.asked < ran.ended);
         for event in during {
             let at = u128::from(event.asked - ran.begun) * steps as u128 / u128::from(span);
             let step = &mut counts[at as usize];
@@ -207,7 +218,9 @@ impl Rows {
                     (None, Some(worth)) => worth.clone(),
                     (None, None) => String::new(),
                 },
-                checked: durability.as_ref().map_or_else(|| "not checked".into(), Durability::checked),
+                checked: durability
+                    .as_ref()
+                    .map_or_else(|| "not checked".into(), Durability::checked),
                 failed: durability.as_ref().is_some_and(|d| d.failed),
                 durability,
                 repeat: format!(
@@ -317,9 +330,30 @@ pub fn run(how: &How, jobs: Vec<Job>, progress: &dyn Progress) -> Result<Rows> {
     for slot in done {
         match slot.into_inner() {
             Some(row) => rows.push(row?),
-            None if progress.stop() => return Err(LabError::new("the experiment", "was interrupted")),
+            None if progress.stop() => {
+                return Err(LabError::new("the experiment", "was interrupted"));
+            }
             None => {}
         }
     }
     Ok(Rows(rows))
+}
+
+/// Writes what an experiment found into a directory: as JSON, from which the report is made, and as
+/// CSV.
+///
+/// # Errors
+/// If that cannot be written.
+pub fn keep(dir: &std::path::Path, found: &crate::outcome::Experiment) -> Result<()> {
+    let failed = |e: std::io::Error| LabError::new(dir.display().to_string(), e);
+    std::fs::create_dir_all(dir).map_err(failed)?;
+    let json = serde_json::to_string_pretty(found).map_err(|e| LabError::new("JSON", e))?;
+    // Whole or not at all, so that an interrupt leaves nothing half written.
+    for (end, content) in [("json", json + "\n"), ("csv", found.csv())] {
+        let path = dir.join(format!("{}.{end}", found.name));
+        let part = dir.join(format!(".{}.{end}.part", found.name));
+        std::fs::write(&part, content).map_err(failed)?;
+        std::fs::rename(&part, &path).map_err(failed)?;
+    }
+    Ok(())
 }

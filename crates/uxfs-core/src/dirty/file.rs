@@ -14,8 +14,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::lock_api::ArcMutexGuard;
 use crate::turns::{self, Mutex};
+use parking_lot::lock_api::ArcMutexGuard;
 use parking_lot::{MutexGuard, RawMutex};
 use uxfs_format::Ino;
 

@@ -1,11 +1,11 @@
 //! seeds/003: a tree extracted on a mirror of two disks, barriers and write cache on or off.
 
 use super::{blank, disks, goal, note, shape};
+use crate::Result;
 use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::work::tree::{Sync, Tree, extract};
-use crate::Result;
 
 /// Files of linux-2.6.27.8, about.
 const FILES: u32 = 24_000;

@@ -47,7 +47,10 @@ fn load(how: &How) -> Result<(Arc<Vec<Op>>, String)> {
         packaged.is_file().then_some(packaged)
     });
     let Some(path) = path else {
-        return Ok((Arc::new(own_load()), "the lab's own, as dbench's client.txt is not here".into()));
+        return Ok((
+            Arc::new(own_load()),
+            "the lab's own, as dbench's client.txt is not here".into(),
+        ));
     };
     let ops = loadfile::read(path).map_err(|e| LabError::new(e.what, e.why))?;
     let words = format!("{} ({} operations)", path.display(), ops.len());
@@ -124,8 +127,11 @@ fn chart(rows: &Rows, clients: &[u32], modes: &[&str]) -> Chart {
             .iter()
             .filter_map(|count| {
                 let group = count.to_string();
-                let value =
-                    if of_seed { seed(&group, mode, "rate") } else { rows.get(&group, mode, "rate") };
+                let value = if of_seed {
+                    seed(&group, mode, "rate")
+                } else {
+                    rows.get(&group, mode, "rate")
+                };
                 Some((f64::from(*count), rounded(value?)))
             })
             .collect(),
@@ -136,7 +142,11 @@ fn chart(rows: &Rows, clients: &[u32], modes: &[&str]) -> Chart {
         axes: ("clients".into(), "MB/s".into()),
         log: (true, false),
         drawn: Drawn::Lines,
-        series: modes.iter().flat_map(|m| [line(m, false), line(m, true)]).filter(|s| !s.points.is_empty()).collect(),
+        series: modes
+            .iter()
+            .flat_map(|m| [line(m, false), line(m, true)])
+            .filter(|s| !s.points.is_empty())
+            .collect(),
     }
 }
 

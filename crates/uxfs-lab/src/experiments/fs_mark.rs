@@ -1,11 +1,11 @@
 //! seeds/000: creates in memory, delayed and immediate logging, 1 to 8 clients.
 
 use super::{blank, disks, goal, note, shape};
+use crate::Result;
 use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::work::fs_mark::{self, Load, Sync};
-use crate::Result;
 
 const THREADS: [u32; 4] = [1, 2, 4, 8];
 const MODES: [&str; 2] = ["nodelaylog", "delaylog"];
@@ -71,12 +71,13 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     }
     let rows = run_jobs(how, jobs, progress)?;
     let mut out = blank("fs-mark", "fs_mark -S0 -s 0: empty files in memory", how);
-    out.about = "Clients make empty files, each in a directory of its own, and sync nothing. What is \
+    out.about =
+        "Clients make empty files, each in a directory of its own, and sync nothing. What is \
                  compared is how much log it takes: with immediate logging every transaction is \
                  written, with delayed logging an object that changed a hundred times is written \
                  once. Processors are stated, not measured, so this says nothing of how fast the \
                  engine itself is: that is `uxfs bench fs-mark`."
-        .into();
+            .into();
     out.source = "seeds/000 (2010)".into();
     out.disks = vec![note(&disks::named("array-2010")?)];
     out.cpu = Some(crate::bed::Cpu::default());
@@ -155,7 +156,8 @@ fn charts(rows: &Rows) -> Vec<Chart> {
             .iter()
             .filter_map(|threads| {
                 let group = threads.to_string();
-                let value = if of_seed { seed(&group, mode, key) } else { rows.get(&group, mode, key) };
+                let value =
+                    if of_seed { seed(&group, mode, key) } else { rows.get(&group, mode, key) };
                 Some((f64::from(*threads), crate::plan::rounded(value?)))
             })
             .collect(),
@@ -193,4 +195,3 @@ fn charts(rows: &Rows) -> Vec<Chart> {
     }
     all
 }
-

@@ -91,7 +91,13 @@ fn note(disk: &uxfs_models::Description) -> DiskNote {
 }
 
 /// A shape that compares a figure with a bound.
-fn shape(claim: &str, seed: &str, ours: Option<f64>, unit: &str, holds: impl Fn(f64) -> bool) -> Shape {
+fn shape(
+    claim: &str,
+    seed: &str,
+    ours: Option<f64>,
+    unit: &str,
+    holds: impl Fn(f64) -> bool,
+) -> Shape {
     Shape {
         claim: claim.into(),
         seed: seed.into(),
@@ -102,7 +108,12 @@ fn shape(claim: &str, seed: &str, ours: Option<f64>, unit: &str, holds: impl Fn(
 }
 
 /// The same, a goal of this project.
-fn goal(claim: &str, seed: &str, ours: Option<f64>, unit: &str, holds: impl Fn(f64) -> bool) -> Shape {
+fn goal(
+    claim: &str,
+    seed: &str,
+    ours: Option<f64>,
+    unit: &str,
+    holds: impl Fn(f64) -> bool,
+) -> Shape {
     Shape { goal: true, ..shape(claim, seed, ours, unit, holds) }
 }
-

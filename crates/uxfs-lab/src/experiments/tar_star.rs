@@ -5,11 +5,11 @@ use std::sync::Arc;
 use uxfs::WritebackOptions;
 
 use super::{blank, disks, goal, note, shape};
+use crate::Result;
 use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::work::tree::{Sync, Tree, extract};
-use crate::Result;
 
 /// Files of the tree: a fifth of linux-2.6.32.
 const FILES: u32 = 6_100;

@@ -105,7 +105,11 @@ impl BlockDev for SimDev {
     }
 
     fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
-        self.write(offset, &pieces.iter().flat_map(|piece| piece.iter().copied()).collect::<Vec<_>>(), false)
+        self.write(
+            offset,
+            &pieces.iter().flat_map(|piece| piece.iter().copied()).collect::<Vec<_>>(),
+            false,
+        )
     }
 
     fn has_fua(&self) -> bool {
@@ -131,7 +135,10 @@ impl BlockDev for SimDev {
 
     fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
         if turns::current().is_some() {
-            self.ask(Request::write(offset, len), Some(Content::new(offset, &vec![0; len as usize])));
+            self.ask(
+                Request::write(offset, len),
+                Some(Content::new(offset, &vec![0; len as usize])),
+            );
         }
         self.store.zero(offset, len)
     }

@@ -19,8 +19,8 @@ mod trace;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -467,6 +467,10 @@ impl Inner {
 }
 
 impl Turns for Sim {
+    fn date(&self) -> i64 {
+        crate::bed::MOMENT.sec
+    }
+
     fn now(&self) -> Time {
         Self::now(self)
     }

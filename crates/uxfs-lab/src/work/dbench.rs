@@ -121,6 +121,8 @@ struct Open {
     /// Where it is, if it is a file.
     place: Option<(Arc<str>, String)>,
     word: u64,
+    /// When the first change began that was not flushed.
+    changed: Option<u64>,
 }
 
 struct Client<'a> {
@@ -178,7 +180,9 @@ impl<'a> Client<'a> {
                 return Ok(u64::from(*len));
             }
             Op::Write { handle, offset, len } => {
-                let open = self.held(*handle)?;
+                let now = lab.now();
+                let open = self.open.get_mut(handle).ok_or(Error::NotFound)?;
+                open.changed.get_or_insert(now);
                 let content = fill(open.word, *len as usize);
                 lab.write(open.ino, *offset, &content)?;
                 return Ok(u64::from(*len));
@@ -241,14 +245,22 @@ impl<'a> Client<'a> {
     }
 
     fn flush(&mut self, handle: Handle) -> uxfs::Result<()> {
-        let began = self.lab.now();
-        let open = self.held(handle)?;
-        let place = open.place.clone();
-        self.lab.fsync(open.ino)?;
-        if let Some((dir, name)) = place {
-            // A second flush with nothing new between needs no log: only its being there is told.
+        let open = self.open.get_mut(&handle).ok_or(Error::NotFound)?;
+        let (place, changed, ino) = (open.place.clone(), open.changed.take(), open.ino);
+        self.lab.fsync(ino)?;
+        // With nothing new since the last flush there is nothing new to tell.
+        if let (Some((dir, name)), Some(began)) = (place, changed) {
             let at = self.lab.now();
-            self.lab.ack(Ack { began, at, until: u64::MAX, synced: true, dir, name, size: 0, word: 0 });
+            self.lab.ack(Ack {
+                began,
+                at,
+                until: u64::MAX,
+                synced: true,
+                dir,
+                name,
+                size: 0,
+                word: 0,
+            });
         }
         Ok(())
     }
@@ -257,11 +269,16 @@ impl<'a> Client<'a> {
         self.open.get(&handle).ok_or(Error::NotFound)
     }
 
-    fn open(&mut self, name: &[Box<[u8]>], directory: bool, how: Disposition) -> uxfs::Result<Open> {
+    fn open(
+        &mut self,
+        name: &[Box<[u8]>],
+        directory: bool,
+        how: Disposition,
+    ) -> uxfs::Result<Open> {
         let lab = self.lab;
         lab.look();
         if name.is_empty() {
-            return Ok(Open { ino: self.home, place: None, word: 0 });
+            return Ok(Open { ino: self.home, place: None, word: 0, changed: None });
         }
         self.next += 1;
         let word = word(u64::from(self.number) << 24 | self.next & 0xff_ffff);
@@ -274,14 +291,15 @@ impl<'a> Client<'a> {
                     lab.fs.truncate(ino, 0)?;
                 }
                 let place = (!directory).then(|| (path.into(), name));
-                Ok(Open { ino, place, word })
+                Ok(Open { ino, place, word, changed: None })
             }
             Err(Error::NotFound) if how != Disposition::Open => {
                 let (dir, path, name) = self.parent(name)?;
+                let began = lab.now();
                 let new = if directory { NewInode::dir(0o700) } else { NewInode::file(0o600) };
                 let ino = lab.create(dir, &name, &new)?;
                 let place = (!directory).then(|| (path.into(), name));
-                Ok(Open { ino, place, word })
+                Ok(Open { ino, place, word, changed: Some(began) })
             }
             Err(error) => Err(error),
         }

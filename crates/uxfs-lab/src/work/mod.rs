@@ -41,7 +41,8 @@ pub fn clients(
     let failed: Arc<Mutex<Option<uxfs::Error>>> = Arc::default();
     let joins: Vec<_> = (0..count)
         .map(|number| {
-            let (lab2, client, failed) = (Arc::clone(lab), Arc::clone(&client), Arc::clone(&failed));
+            let (lab2, client, failed) =
+                (Arc::clone(lab), Arc::clone(&client), Arc::clone(&failed));
             lab.sim.start(move || {
                 if let Err(error) = client(&lab2, number) {
                     failed.lock().get_or_insert(error);
