@@ -14,7 +14,7 @@ use uxfs::disk::fault::Fault;
 use uxfs::format::Ino;
 use uxfs::format::timestamp::Timestamp;
 use uxfs::journal::{JournalOptions, Keeping, Service};
-use uxfs::{Fs, NewInode, OpenOptions, RenameFlags, WritebackOptions, mkfs};
+use uxfs::{Fs, NewInode, OpenOptions, RenameFlags, WritebackOptions, clock, mkfs};
 use uxfs_models::{Description, Model};
 
 use crate::durability::{Ack, Promise, Worth};
@@ -79,8 +79,11 @@ pub enum Lie {
     DataOnly,
 }
 
+/// Puts something on a volume.
+pub type Prepare = Arc<dyn Fn(&Fs) -> uxfs::Result<()> + Send + Sync>;
+
 /// What a run is a function of.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Setup {
     /// The disk.
     pub disk: Description,
@@ -100,6 +103,8 @@ pub struct Setup {
     pub seed: u64,
     /// How often the power is cut afterwards.
     pub cuts: u32,
+    /// What is put on the volume before, outside of the simulation.
+    pub prepare: Option<Prepare>,
     /// A disk that lies.
     pub weakness: Option<Weakness>,
     /// A client that lies.
@@ -121,6 +126,7 @@ impl Setup {
             force: Force::Ours,
             seed,
             cuts: 8,
+            prepare: None,
             weakness: None,
             lie: None,
             fault: None,
@@ -194,6 +200,15 @@ impl Setup {
         let mut how = mkfs::WriteOptions::default();
         how.now = Some(MOMENT);
         mkfs::write(&layout, &dev, &how).map_err(made)?;
+        let Some(prepare) = &self.prepare else { return Ok(dev.store()) };
+        let dev = Arc::new(dev);
+        let failed = |e: uxfs::Error| LabError::new("preparing the volume", e);
+        let mut options = self.open_options()?;
+        options.clock = clock::Clock::Fixed(MOMENT);
+        let device: Arc<dyn uxfs::disk::BlockDev> = dev.clone();
+        let fs = Fs::open(device, options).map_err(failed)?;
+        prepare(&fs).map_err(failed)?;
+        fs.close().map_err(failed)?;
         Ok(dev.store())
     }
 
@@ -216,8 +231,11 @@ impl Setup {
             let lab = Arc::new(Lab::new(sim, &fs, self));
             lab.begin();
             let value = body(&lab).map_err(failed)?;
+            if lab.ended.load(Ordering::Relaxed) == 0 {
+                lab.end();
+            }
             let ended = lab.ended.load(Ordering::Relaxed);
-            let ended = if ended == 0 { sim.now().0 } else { ended };
+            let busy = lab.busy.1.load(Ordering::Relaxed) - lab.busy.0.load(Ordering::Relaxed);
             let trace = sim.take_trace(0);
             let sb = fs.superblock();
             let block = u64::from(fs.geo.block_size);
@@ -232,7 +250,7 @@ impl Setup {
                 begun: lab.begun.load(Ordering::Relaxed),
                 ended,
                 acks,
-                busy_ns: sim.worked(),
+                busy_ns: busy,
                 latencies: core::mem::take(&mut *lab.latencies.lock()),
                 initial: store,
                 volatile: is_volatile(&self.disk.disk),
@@ -317,6 +335,8 @@ pub struct Lab {
     forcing: crate::baton::Baton,
     begun: AtomicU64,
     ended: AtomicU64,
+    /// Nanoseconds for which processors had worked at these moments.
+    busy: (AtomicU64, AtomicU64),
     acks: Mutex<Vec<Ack>>,
     /// Those that still count, by path.
     open: Mutex<FxHashMap<(String, String), Vec<usize>>>,
@@ -342,6 +362,7 @@ impl Lab {
             forcing: crate::baton::Baton::default(),
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            busy: Default::default(),
             acks: Mutex::default(),
             open: Mutex::default(),
             latencies: Mutex::default(),
@@ -351,21 +372,20 @@ impl Lab {
     /// What is measured begins now.
     pub fn begin(&self) {
         self.begun.store(self.now(), Ordering::Relaxed);
+        self.busy.0.store(self.sim.worked(), Ordering::Relaxed);
     }
 
     /// What is measured ends now.
     pub fn end(&self) {
         self.ended.store(self.now(), Ordering::Relaxed);
+        self.busy.1.store(self.sim.worked(), Ordering::Relaxed);
     }
 
-    /// What is measured begins at this moment.
-    pub fn begin_at(&self, moment: u64) {
-        self.begun.store(moment, Ordering::Relaxed);
-    }
-
-    /// What is measured ends at this moment.
-    pub fn end_at(&self, moment: u64) {
-        self.ended.store(moment, Ordering::Relaxed);
+    /// What was acknowledged and watched so far does not count.
+    pub fn forget(&self) {
+        self.acks.lock().clear();
+        self.open.lock().clear();
+        self.latencies.lock().clear();
     }
 
     /// Now.

@@ -82,6 +82,8 @@ pub struct Durability {
     pub found: Worth,
     /// Longest time, in seconds, for which something acknowledged could still be lost.
     pub exposed_s: f64,
+    /// Seconds after which what nobody synced is on its way down at the latest.
+    pub within_s: f64,
     /// Something acknowledged could still be lost when the run ended.
     pub open_end: bool,
     /// Operations acknowledged.
@@ -112,7 +114,12 @@ impl Durability {
         let worth = match self.found.min(self.promised) {
             Worth::Stable => "stable storage".to_owned(),
             Worth::Cache => format!("volatile cache, up to {}", self.exposed()),
-            Worth::Memory => format!("memory, up to {}", self.exposed()),
+            Worth::Memory if self.acknowledged == 0 => {
+                format!("memory, for {:.0} s at most", self.within_s)
+            }
+            Worth::Memory => {
+                format!("memory, up to {} (at most {:.0} s)", self.exposed(), self.within_s)
+            }
         };
         match self.failed {
             true => format!("FAILED: promised {}, worth {worth}", name(self.promised)),
@@ -211,6 +218,7 @@ fn derive<R>(ran: &Ran<R>) -> Durability {
         promised: if any_synced { ran.promise.synced } else { Worth::Memory },
         found: least,
         exposed_s: exposed as f64 / 1e9,
+        within_s: ran.promise.within_s,
         open_end: open,
         acknowledged: ran.acks.len() as u64,
         flushes: during(Kind::Flush),

@@ -1,9 +1,12 @@
 //! The experiments: each answers one of the measurements that the seeds argue from.
 
 mod barriers;
+mod concat;
 mod dbench;
+mod delaylog;
 mod disks;
 mod fs_mark;
+mod spindle;
 mod tar_star;
 
 use crate::outcome::{DiskNote, Experiment, Row, Shape};
@@ -35,6 +38,21 @@ pub const ALL: &[Known] = &[
         name: "log-force",
         about: "the same with the log forced as in 2010, and as here (seeds/000)",
         run: dbench::run_force,
+    },
+    Known {
+        name: "delaylog",
+        about: "what work on names takes of the log, delayed and immediate (seeds/000)",
+        run: delaylog::run,
+    },
+    Known {
+        name: "spindle",
+        about: "builds and tests on one slow spindle and on an SSD, by allocation groups (seeds/002)",
+        run: spindle::run,
+    },
+    Known {
+        name: "concat",
+        about: "a row of disks kept busy, or only its first (seeds/002)",
+        run: concat::run,
     },
     Known {
         name: "barriers",

@@ -100,7 +100,8 @@ pub(super) fn draw(out: &mut String, chart: &Chart) -> core::fmt::Result {
         if !series.seed {
             colour += 1;
         }
-        let class = format!("c{}{}", (colour - 1).max(0) % 8, if series.seed { " seed" } else { "" });
+        let class =
+            format!("c{}{}", (colour - 1).max(0) % 8, if series.seed { " seed" } else { "" });
         draw_series(out, series, chart.drawn, &class, &x, &y)?;
         write!(legend, "<li class=\"{class}\"><span></span>{}</li>", text(&series.name))?;
     }

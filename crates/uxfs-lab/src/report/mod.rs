@@ -213,9 +213,9 @@ fn table_row(out: &mut String, e: &Experiment, row: &Row, first: bool) -> core::
         let ours = cell.ours.map_or_else(|| "–".into(), |v| figure(v, column.digits));
         let best = cell.ours.is_some() && cell.ours == e.best(row, at);
         let ours = if best { format!("<b>{ours}</b>") } else { ours };
-        let seed = cell.seed.map_or_else(String::new, |v| {
-            format!("<br><i>{}</i>", figure(v, column.digits))
-        });
+        let seed = cell
+            .seed
+            .map_or_else(String::new, |v| format!("<br><i>{}</i>", figure(v, column.digits)));
         write!(out, "<td class=\"n\">{ours}{seed}</td>")?;
     }
     let problem = row.durability.as_ref().filter(|d| d.failed).and_then(|d| d.problem.as_deref());
@@ -229,7 +229,9 @@ fn table_row(out: &mut String, e: &Experiment, row: &Row, first: bool) -> core::
 }
 
 fn details(out: &mut String, e: &Experiment) -> core::fmt::Result {
-    out.push_str("<details><summary>The disks, the processors, and how to repeat each row</summary>\n");
+    out.push_str(
+        "<details><summary>The disks, the processors, and how to repeat each row</summary>\n",
+    );
     for disk in &e.disks {
         writeln!(out, "<p><b>{}</b>: {}.</p>", text(&disk.name), text(&disk.about))?;
     }

@@ -7,9 +7,10 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use uxfs::format::Ino;
 use uxfs::format::timestamp::Timestamp;
 use uxfs::{Error, NewInode, SetAttr};
@@ -18,6 +19,44 @@ use uxfs_bench::loadfile::{Disposition, Handle, Op};
 use super::{clients, fill, word};
 use crate::bed::Lab;
 use crate::durability::Ack;
+
+/// What dbench itself takes of a processor for each operation: reading its line, keeping account.
+pub const STEP: Duration = Duration::from_micros(20);
+
+/// A load without the files that only fill the volume before it begins: 25 MB a client, that are
+/// removed at its end and otherwise left alone.
+pub fn without_filler(load: Vec<Op>) -> Vec<Op> {
+    let is_filler = |name: &[Box<[u8]>]| {
+        name.last().is_some_and(|last| last.to_ascii_lowercase().starts_with(b"filler."))
+    };
+    let mut left_out = FxHashSet::default();
+    let mut kept = Vec::with_capacity(load.len());
+    for op in load {
+        let drop = match &op {
+            Op::Open { name, handle, .. } => {
+                let filler = is_filler(name);
+                if filler {
+                    left_out.insert(*handle)
+                } else {
+                    left_out.remove(handle)
+                };
+                filler
+            }
+            Op::Unlink(name) | Op::QueryPath(name) | Op::Rename(name, _) => is_filler(name),
+            Op::Close(handle)
+            | Op::Flush(handle)
+            | Op::QueryFile(handle)
+            | Op::SetFile(handle)
+            | Op::Read { handle, .. }
+            | Op::Write { handle, .. } => left_out.contains(handle),
+            _ => false,
+        };
+        if !drop {
+            kept.push(op);
+        }
+    }
+    kept
+}
 
 /// What was done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +67,8 @@ pub struct Moved {
     pub steps: u64,
     /// Flushes among them.
     pub flushes: u64,
+    /// Bytes a second: the sum of what each client had while it was at it.
+    pub rate: f64,
 }
 
 /// A load of the lab's own, for machines without dbench's: a file server's client that makes, fills,
@@ -79,39 +120,55 @@ pub fn own_load() -> Vec<Op> {
     ops
 }
 
-/// Plays a load with so many clients for so many nanoseconds, a fifth of it before what is counted.
+/// Operations at a load's start that make what the rest works on, in dbench's own load.
+pub const PREPARES: usize = 1000;
+
+/// Plays a load with so many clients: each does its first `prepares` operations, in no time, then
+/// `steps` more, which are counted. What is written first is only given its length.
 ///
 /// # Errors
 /// Those of the volume.
-pub fn run(lab: &Arc<Lab>, load: &Arc<Vec<Op>>, count: u32, span: u64) -> uxfs::Result<Moved> {
-    for client in 0..count {
-        let name = format!("client{client}");
+pub fn run(
+    lab: &Arc<Lab>,
+    load: &Arc<Vec<Op>>,
+    count: u32,
+    prepares: usize,
+    steps: usize,
+) -> uxfs::Result<Moved> {
+    let mut all = Vec::new();
+    for number in 0..count {
+        let name = format!("client{number}");
         lab.fs.create(lab.fs.root(), name.as_bytes(), &NewInode::dir(0o700))?;
-    }
-    let ticket = lab.fs.ticket();
-    lab.fs.wait(ticket)?;
-    let from = lab.now() + span / 5;
-    let until = from + span;
-    let moved: Arc<Mutex<Moved>> = Arc::default();
-    lab.begin_at(from);
-    let (load, all) = (Arc::clone(load), Arc::clone(&moved));
-    clients(lab, count, move |lab, number| {
-        let mut client = Client::new(lab, number, from)?;
-        'all: loop {
-            for op in load.iter() {
-                if lab.now() >= until {
-                    break 'all;
-                }
-                client.step(op)?;
-            }
+        let mut client = Client::new(lab, number)?;
+        client.prepares = true;
+        for op in load.iter().take(prepares) {
+            client.step(op)?;
         }
-        let mut sum = all.lock();
+        client.prepares = false;
+        client.moved = Moved::default();
+        all.push(Mutex::new(Some(client)));
+    }
+    let ticket = lab.fs.begin_sync()?;
+    lab.fs.wait(ticket)?;
+    lab.forget();
+    lab.begin();
+    let moved: Arc<Mutex<Moved>> = Arc::default();
+    let (load, sums) = (Arc::clone(load), Arc::clone(&moved));
+    clients(lab, count, move |_, number| {
+        let Some(mut client) = all[number as usize].lock().take() else { return Ok(()) };
+        let begun = client.lab.now();
+        for op in load.iter().cycle().skip(prepares).take(steps) {
+            client.step(op)?;
+        }
+        let seconds = (client.lab.now() - begun) as f64 / 1e9;
+        let mut sum = sums.lock();
+        sum.rate += client.moved.bytes as f64 / seconds.max(1e-9);
         sum.bytes += client.moved.bytes;
         sum.steps += client.moved.steps;
         sum.flushes += client.moved.flushes;
         Ok(())
     })?;
-    lab.end_at(until);
+    lab.end();
     let moved = *moved.lock();
     Ok(moved)
 }
@@ -125,28 +182,33 @@ struct Open {
     changed: Option<u64>,
 }
 
-struct Client<'a> {
-    lab: &'a Arc<Lab>,
+struct Client {
+    lab: Arc<Lab>,
     home: Ino,
     path: String,
     open: FxHashMap<Handle, Open>,
-    from: u64,
+    /// What it does takes no time yet.
+    prepares: bool,
     moved: Moved,
     next: u64,
     number: u32,
 }
 
-impl<'a> Client<'a> {
-    fn new(lab: &'a Arc<Lab>, number: u32, from: u64) -> uxfs::Result<Self> {
+impl Client {
+    fn new(lab: &Arc<Lab>, number: u32) -> uxfs::Result<Self> {
         let path = format!("client{number}");
         let home = lab.fs.lookup(lab.fs.root(), path.as_bytes())?;
         let moved = Moved::default();
-        Ok(Self { lab, home, path, open: FxHashMap::default(), from, moved, next: 0, number })
+        let (lab, open) = (Arc::clone(lab), FxHashMap::default());
+        Ok(Self { lab, home, path, open, prepares: false, moved, next: 0, number })
     }
 
     /// What a client may be refused is not an error.
     fn step(&mut self, op: &Op) -> uxfs::Result<()> {
         let since = self.lab.now();
+        if !self.prepares {
+            self.lab.sim.work(STEP);
+        }
         let bytes = match self.attempt(op) {
             Ok(bytes) => bytes,
             Err(
@@ -154,7 +216,7 @@ impl<'a> Client<'a> {
             ) => 0,
             Err(error) => return Err(error),
         };
-        if since >= self.from {
+        if !self.prepares {
             self.moved.bytes += bytes;
             self.moved.steps += 1;
             self.moved.flushes += u64::from(matches!(op, Op::Flush(_)));
@@ -164,7 +226,7 @@ impl<'a> Client<'a> {
     }
 
     fn attempt(&mut self, op: &Op) -> uxfs::Result<u64> {
-        let lab = self.lab;
+        let lab = &Arc::clone(&self.lab);
         match op {
             Op::Open { name, directory, how, handle } => {
                 let open = self.open(name, *directory, *how)?;
@@ -183,10 +245,16 @@ impl<'a> Client<'a> {
                 let now = lab.now();
                 let open = self.open.get_mut(handle).ok_or(Error::NotFound)?;
                 open.changed.get_or_insert(now);
+                if self.prepares {
+                    let end = (offset + u64::from(*len)).max(lab.fs.stat(open.ino)?.size);
+                    lab.fs.truncate(open.ino, end)?;
+                    return Ok(0);
+                }
                 let content = fill(open.word, *len as usize);
                 lab.write(open.ino, *offset, &content)?;
                 return Ok(u64::from(*len));
             }
+            Op::Flush(_) if self.prepares => {}
             Op::Flush(handle) => self.flush(*handle)?,
             Op::Unlink(name) => {
                 let (dir, path, name) = self.find(name)?;
@@ -275,7 +343,7 @@ impl<'a> Client<'a> {
         directory: bool,
         how: Disposition,
     ) -> uxfs::Result<Open> {
-        let lab = self.lab;
+        let lab = &Arc::clone(&self.lab);
         lab.look();
         if name.is_empty() {
             return Ok(Open { ino: self.home, place: None, word: 0, changed: None });
