@@ -75,14 +75,8 @@ fn who_does_not_is_caught() {
         assert!(found.failed, "{lie:?}: {found:?}");
         caught.push(format!("{lie:?}"));
     }
-    for fault in [
-        Fault::FlushAfterLog,
-        Fault::CommitLost,
-        Fault::CoreNotLogged,
-        Fault::ChunkLost,
-        Fault::IcreateMissing,
-        Fault::NotRelogged,
-    ] {
+    for fault in [Fault::FlushAfterLog, Fault::CommitLost, Fault::ChunkLost, Fault::IcreateMissing]
+    {
         let mut setup = setup();
         setup.fault = Some(fault);
         let found = run(&setup, Sync::Each);

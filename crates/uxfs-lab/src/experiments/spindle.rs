@@ -50,7 +50,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                 let mut setup = Setup::new(&disk, how.seed).mkfs('d', groups);
                 setup.cuts = how.cuts;
                 let planted = Arc::clone(&tree);
-                setup.prepare = Some(Arc::new(move |fs| plant(fs, &planted)));
+                setup.prepare = Some(Arc::new(move |fs| plant(fs, &planted, 0)));
                 let tree = Arc::clone(&tree);
                 jobs.push(Job::new(format!("{load_name}, {disk_name}"), name, move || {
                     let ran = setup.run(|lab| build(lab, &tree, load))?;

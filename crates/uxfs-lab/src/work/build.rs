@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use uxfs::format::Ino;
-use uxfs::{Fs, NewInode, Result};
+use uxfs::{Fallocate, Fs, NewInode, Result};
 
 use super::tree::Tree;
 use super::{clients, fill, word};
@@ -12,11 +12,12 @@ use crate::bed::Lab;
 use crate::durability::Ack;
 use crate::rng::Rng;
 
-/// Puts a tree on a volume, outside of any measurement.
+/// Puts a tree on a volume, outside of any measurement; behind every sixteenth file another of
+/// `filler` bytes that nobody reads.
 ///
 /// # Errors
 /// Those of the volume.
-pub fn plant(fs: &Fs, tree: &Tree) -> Result<()> {
+pub fn plant(fs: &Fs, tree: &Tree, filler: u64) -> Result<()> {
     let mut inos: Vec<Ino> = Vec::new();
     for (number, (parent, name)) in tree.dirs.iter().enumerate() {
         let parent = if number == 0 { fs.root() } else { inos[*parent] };
@@ -25,6 +26,13 @@ pub fn plant(fs: &Fs, tree: &Tree) -> Result<()> {
     for (number, (dir, name, size)) in tree.files.iter().enumerate() {
         let ino = fs.create(inos[*dir], name.as_bytes(), &NewInode::file(0o644))?;
         fs.write_at(ino, 0, &fill(word(number as u64), *size as usize))?;
+        if filler > 0 && number % 16 == 15 {
+            // Blocks are chosen as data is written back: in this order.
+            fs.write_back_file(ino)?;
+            let name = format!("filler{number}");
+            let other = fs.create(inos[*dir], name.as_bytes(), &NewInode::file(0o644))?;
+            fs.fallocate(other, Fallocate::Allocate { keep_size: false }, 0, filler)?;
+        }
     }
     Ok(())
 }
