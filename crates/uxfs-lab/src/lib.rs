@@ -5,6 +5,7 @@ mod baton;
 pub mod bed;
 pub mod durability;
 pub mod experiments;
+pub mod fsync;
 pub mod outcome;
 pub mod plan;
 pub mod report;

@@ -4,12 +4,13 @@
 //! go on, drives the pipeline until it has what it wants; others who wait meanwhile are told by it,
 //! and one of them takes over when it leaves.
 //!
-//! 1. One thread drives at a time; it holds no other lock while it writes or flushes.
+//! 1. One thread drives at a time; it holds no other lock while it writes or flushes. Where the policy
+//!    of fsync lets flushes overlap, those who would sleep carry out the others ([`Seat`]).
 //! 2. A failed write or flush stops the journal and the volume for good.
 
-use crate::turns;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use uxfs_disk::fault::{Fault, planted};
@@ -23,6 +24,7 @@ use super::{Journal, State, Waiter, items};
 use crate::buf::Run;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::turns;
 
 /// Most bytes of the log that are written without a flush: recovery finds holes among the last
 /// 2 MiB before the head, no further back.
@@ -64,39 +66,93 @@ struct Flight {
     head: u64,
 }
 
-impl Room for Journal {
+/// Where a thread waits for the journal of a volume.
+struct Seat<'a> {
+    fs: &'a Fs,
+    journal: &'a Journal,
+}
+
+impl Room for Seat<'_> {
     type State = State;
     type Driver = Driver;
-    type StateGuard<'a> = MutexGuard<'a, State>;
-    type DriverGuard<'a> = MutexGuard<'a, Driver>;
+    type StateGuard<'b>
+        = MutexGuard<'b, State>
+    where
+        Self: 'b;
+    type DriverGuard<'b>
+        = MutexGuard<'b, Driver>
+    where
+        Self: 'b;
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        self.journal.state.lock()
     }
 
     fn try_drive(&self) -> Option<MutexGuard<'_, Driver>> {
-        self.driver.try_lock()
+        self.journal.driver.try_lock()
     }
 
-    fn sleep<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.told.wait(&mut state);
+    fn sleep<'b>(&'b self, mut state: MutexGuard<'b, State>) -> MutexGuard<'b, State> {
+        let Some(id) = state.pipeline.take_flush() else {
+            self.journal.told.wait(&mut state);
+            return state;
+        };
+        drop(state);
+        let flushed = self.fs.dev.flush().map_err(|e| Failure(e.to_string().into()));
+        let failed = flushed.clone().err();
+        self.journal.state.lock().pipeline.flushed(self.journal.now(), id, flushed);
+        // Whoever waits finds the failure there.
+        let _told = self.fs.stop_if(self.journal, failed);
+        let state = self.journal.state.lock();
+        self.journal.crowd.notify_all();
+        self.tell();
         state
     }
 
     fn tell(&self) {
-        self.told.notify_all();
-        self.nudge.notify_one();
+        self.journal.told.notify_all();
+        self.journal.nudge.notify_one();
     }
+}
+
+/// Tells the calling thread from others, to the policy of fsync.
+pub(super) fn caller() -> u64 {
+    thread_local! {
+        static CALLER: u64 = {
+            static NEXT: AtomicU64 = AtomicU64::new(0);
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        };
+    }
+    CALLER.with(|caller| *caller)
 }
 
 impl Fs {
     /// Waits until what `need` names is durable, driving the pipeline if nobody else does.
     pub(crate) fn wait_for(&self, journal: &Journal, need: Need) -> Result<()> {
+        let state = journal.state.lock();
+        self.wait_in(journal, state, need, None)
+    }
+
+    /// The same for somebody who asked for it and for nothing else: the policy of fsync may let them
+    /// wait for others who do.
+    pub(crate) fn wait_with_others(&self, journal: &Journal, need: Need) -> Result<()> {
+        let mut state = journal.state.lock();
+        let need = state.pipeline.due(need);
+        self.wait_in(journal, state, need, Some(caller()))
+    }
+
+    fn wait_in(
+        &self,
+        journal: &Journal,
+        mut state: MutexGuard<'_, State>,
+        need: Need,
+        who: Option<u64>,
+    ) -> Result<()> {
         let begun = turns::now();
         self.counts.log_force.one();
-        let mut state = journal.state.lock();
         if state.pipeline.failure().is_none() && !journal.met(&state, need) {
-            state.pipeline.force(journal.now(), need, Waiter::Thread);
+            state.pipeline.force(journal.now(), need, who, Waiter::Thread);
+            journal.crowd.notify_one();
             drop(state);
             let waited = self.sleep_for(journal, need);
             self.counts.log_force_sleep.one();
@@ -118,12 +174,21 @@ impl Fs {
             let state = journal.state.lock();
             journal.met(&state, need) || state.pipeline.failure().is_some()
         };
-        hand_over::wait_for(journal, done, |driver| self.drive(journal, driver, enough))?
+        let seat = Seat { fs: self, journal };
+        let drive = |driver: &mut Driver| -> Result<()> {
+            self.drive(journal, driver, enough)?;
+            while !enough(journal) && journal.await_others() {
+                self.drive(journal, driver, enough)?;
+            }
+            Ok(())
+        };
+        hand_over::wait_for(&seat, done, drive)?
     }
 
     /// Carries out what is due, if nobody else does.
     pub(crate) fn drive_on(&self, journal: &Journal) -> Result<()> {
-        hand_over::drive_on(journal, |driver| self.drive(journal, driver, |_| false))
+        let seat = Seat { fs: self, journal };
+        hand_over::drive_on(&seat, |driver| self.drive(journal, driver, |_| false))
     }
 
     /// Carries out actions until `enough`, or until there are none; whoever is to be told by then is
@@ -161,12 +226,12 @@ impl Fs {
                     journal.state.lock().pipeline.written(journal.now(), told);
                     self.stop_if(journal, failed)?;
                 }
-                Action::Flush => {
+                Action::Flush(id) => {
                     let left_out = driver.flight.is_some() && planted(Fault::FlushAfterLog);
                     let flushed = if left_out { Ok(()) } else { self.dev.flush() };
                     let flushed = flushed.map_err(|e| Failure(e.to_string().into()));
                     let failed = flushed.clone().err();
-                    journal.state.lock().pipeline.flushed(journal.now(), flushed);
+                    journal.state.lock().pipeline.flushed(journal.now(), id, flushed);
                     self.stop_if(journal, failed)?;
                 }
                 Action::Durable(seq) => self.activate(journal, driver, seq),
@@ -348,4 +413,28 @@ impl Fs {
 
 fn failure(error: &Error) -> Failure {
     Failure(error.to_string().into())
+}
+
+impl Journal {
+    /// The driver has nothing to do, and has not what it wants: it sleeps until a flush that somebody
+    /// else carries out has ended, somebody comes, or nobody is to be waited for any more. False if
+    /// there is nothing of that.
+    fn await_others(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.pipeline.has_actions() {
+            return true;
+        }
+        if !state.pipeline.is_under_way() {
+            return false;
+        }
+        match state.pipeline.patience() {
+            Some(until) => {
+                let span = Duration::from_nanos(until.0.saturating_sub(self.now().0));
+                self.crowd.wait_for(&mut state, span);
+            }
+            None => self.crowd.wait(&mut state),
+        }
+        state.pipeline.tick(self.now());
+        true
+    }
 }

@@ -2,6 +2,7 @@
 
 mod barriers;
 mod concat;
+mod coordination;
 mod dbench;
 mod delaylog;
 mod disks;
@@ -43,6 +44,11 @@ pub const ALL: &[Known] = &[
         name: "delaylog",
         about: "what work on names takes of the log, delayed and immediate (seeds/000)",
         run: delaylog::run,
+    },
+    Known {
+        name: "fsync-coordination",
+        about: "many threads that call fsync, by who waits for whom (seeds/001)",
+        run: coordination::run,
     },
     Known {
         name: "spindle",

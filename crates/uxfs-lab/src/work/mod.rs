@@ -3,6 +3,7 @@
 pub mod build;
 pub mod dbench;
 pub mod fs_mark;
+pub mod syncs;
 pub mod tree;
 
 use std::sync::Arc;
