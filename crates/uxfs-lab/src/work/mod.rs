@@ -1,5 +1,6 @@
 //! Workloads: what clients do, in process, in virtual time.
 
+pub mod aging;
 pub mod build;
 pub mod dbench;
 pub mod fs_mark;
