@@ -261,9 +261,8 @@ fn cut<R>(ran: &Ran<R>, safe: &[u64], moment: u64, part: f64, rng: &mut Rng) -> 
             continue;
         };
         // What the simulated disk took, this one takes.
-        let _ = if safe[number] <= moment {
-            store.write(content)
-        } else if part >= 1.0 && event.done <= moment {
+        let there = safe[number] <= moment || part >= 1.0 && event.done <= moment;
+        let _ = if there {
             store.write(content)
         } else if rng.chance(0.25) {
             store.write_some(content, || rng.chance(part))

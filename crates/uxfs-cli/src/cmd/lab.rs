@@ -129,7 +129,8 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     match &options.what {
         What::Run { .. } => experiment(&options.what, session),
         What::Report { dir, out, json, csv } => {
-            let beside = out.as_deref().and_then(Path::parent).filter(|p| !p.as_os_str().is_empty());
+            let beside =
+                out.as_deref().and_then(Path::parent).filter(|p| !p.as_os_str().is_empty());
             let dir = dir.as_deref().or(beside).unwrap_or(Path::new("lab"));
             let found = report::load(dir).map_err(failure)?;
             if *json {

@@ -131,7 +131,7 @@ impl Fs {
 
     /// Looks at what a write meets.
     fn plan_write(&self, dirty: &Dirty, cell: &InodeRef, at: u64, len: u64) -> Result<Plan> {
-        let inode = crate::turns::read(&cell);
+        let inode = crate::turns::read(cell);
         if inode.core.mode == 0 {
             return Err(Error::NotFound);
         }

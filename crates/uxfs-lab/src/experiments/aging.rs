@@ -50,7 +50,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     for (groups, name) in GROUPS {
         for months in MONTHS {
             let mut setup = Setup::new(&disk, how.seed).mkfs('d', groups);
-            setup.mkfs[0].1 = "size=64m".into();
+            setup.mkfs[0].1 = "size=100m".into();
             setup.cuts = how.cuts.min(4);
             let life = Life { months, fill: 0.8, turnover: 0.3, seed: how.seed };
             setup.prepare = Some(Arc::new(move |fs: &Fs| live(fs, life)));

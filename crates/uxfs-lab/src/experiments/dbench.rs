@@ -87,7 +87,7 @@ fn row(
         let ran = setup.run(|lab| play(lab, &ops, clients, prepares, steps(clients)))?;
         let mut found = Found::of(&ran, &setup);
         let seconds = ran.seconds();
-        found.set("rate", ran.value.rate / 1e6);
+        found.set("rate", ran.value.bytes as f64 / seconds / 1e6);
         found.set("steps", ran.value.steps as f64 / seconds);
         found.set("fsyncs", ran.value.flushes as f64 / seconds);
         Ok(found)

@@ -9,9 +9,10 @@ use crate::work::fs_mark::{self, Load, Sync};
 
 const THREADS: [u32; 4] = [1, 2, 4, 8];
 const MODES: [&str; 2] = ["nodelaylog", "delaylog"];
+type Seen = (u32, [f64; 2], [(f64, f64); 2]);
 /// Threads; creates a second without and with delayed logging; requests and megabytes a second
 /// without, and with.
-const SEED: [(u32, [f64; 2], [(f64, f64); 2]); 4] = [
+const SEED: [Seen; 4] = [
     (1, [17e3, 19e3], [(1000.0, 280.0), (50.0, 10.0)]),
     (2, [30e3, 35e3], [(2000.0, 460.0), (100.0, 20.0)]),
     (4, [42e3, 63e3], [(2500.0, 520.0), (300.0, 50.0)]),

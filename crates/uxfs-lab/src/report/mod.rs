@@ -78,13 +78,13 @@ fn write(out: &mut String, experiments: &[Experiment]) -> core::fmt::Result {
     )?;
     let seeds: Vec<String> = experiments.iter().map(|e| e.seed.to_string()).collect();
     let seed = if seeds.windows(2).all(|w| w[0] == w[1]) { &seeds[0] } else { "several" };
-    write!(
+    writeln!(
         out,
         "<header><h1>uxfs lab</h1><p class=\"lead\">Measurements that file systems were argued over, \
          done again on disks whose every parameter is stated, in virtual time, with what an \
          acknowledged operation was worth beside every figure: derived from the flushes and forced \
          writes that went down, and checked by cutting the power and recovering.</p>\
-         <p class=\"small\">Seed {}. The same seed gives the same digits on any machine.</p></header>\n",
+         <p class=\"small\">Seed {}. The same seed gives the same digits on any machine.</p></header>",
         text(seed)
     )?;
     contents(out, experiments)?;
@@ -135,9 +135,9 @@ fn contents(out: &mut String, experiments: &[Experiment]) -> core::fmt::Result {
 }
 
 fn section(out: &mut String, e: &Experiment) -> core::fmt::Result {
-    write!(
+    writeln!(
         out,
-        "<section id=\"{0}\"><h2>{0}</h2><p class=\"title\">{1}</p><p>{2}</p>\n",
+        "<section id=\"{0}\"><h2>{0}</h2><p class=\"title\">{1}</p><p>{2}</p>",
         text(&e.name),
         text(&e.title),
         text(&e.about)

@@ -18,8 +18,7 @@ fn order(seed: u64) -> Vec<(u64, usize)> {
             })
             .collect();
         joins.into_iter().for_each(|join| join());
-        let log = log.lock().clone();
-        log
+        core::mem::take(&mut *log.lock())
     })
     .unwrap()
 }

@@ -67,8 +67,6 @@ pub struct Moved {
     pub steps: u64,
     /// Flushes among them.
     pub flushes: u64,
-    /// Bytes a second: the sum of what each client had while it was at it.
-    pub rate: f64,
 }
 
 /// A load of the lab's own, for machines without dbench's: a file server's client that makes, fills,
@@ -156,13 +154,10 @@ pub fn run(
     let (load, sums) = (Arc::clone(load), Arc::clone(&moved));
     clients(lab, count, move |_, number| {
         let Some(mut client) = all[number as usize].lock().take() else { return Ok(()) };
-        let begun = client.lab.now();
         for op in load.iter().cycle().skip(prepares).take(steps) {
             client.step(op)?;
         }
-        let seconds = (client.lab.now() - begun) as f64 / 1e9;
         let mut sum = sums.lock();
-        sum.rate += client.moved.bytes as f64 / seconds.max(1e-9);
         sum.bytes += client.moved.bytes;
         sum.steps += client.moved.steps;
         sum.flushes += client.moved.flushes;
