@@ -14,8 +14,12 @@ pub mod fs_mark;
 mod host;
 pub mod import;
 mod kernel;
+<<<<<<< HEAD
 mod loadfile;
 pub mod mount;
+=======
+pub mod loadfile;
+>>>>>>> lab2
 mod own;
 pub mod recovery;
 mod report;

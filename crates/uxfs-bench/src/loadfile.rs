@@ -12,14 +12,14 @@ use rustc_hash::FxHashMap;
 use crate::{BenchError, Result};
 
 /// A name: its parts, below the client's own directory.
-pub(crate) type Name = Vec<Box<[u8]>>;
+pub type Name = Vec<Box<[u8]>>;
 
 /// Number by which a load file knows an open file.
-pub(crate) type Handle = u32;
+pub type Handle = u32;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Disposition {
+pub enum Disposition {
     /// It has to be there.
     Open,
     /// It is made if it is not there.
@@ -30,29 +30,45 @@ pub(crate) enum Disposition {
 
 /// An operation, as dbench maps it to a file system's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
+pub enum Op {
     /// Opens or makes a file, or a directory.
     Open {
+        /// Where it is.
         name: Name,
+        /// It is a directory.
         directory: bool,
+        /// What is done if it is there, or is not.
         how: Disposition,
+        /// By which number it is known from here on.
         handle: Handle,
     },
+    /// Closes a file.
     Close(Handle),
+    /// Reads.
     Read {
+        /// From this file.
         handle: Handle,
+        /// From this byte on.
         offset: u64,
+        /// So many bytes.
         len: u32,
     },
+    /// Writes.
     Write {
+        /// Into this file.
         handle: Handle,
+        /// From this byte on.
         offset: u64,
+        /// So many bytes.
         len: u32,
     },
     /// `fsync`.
     Flush(Handle),
+    /// Removes a file.
     Unlink(Name),
+    /// Renames a file.
     Rename(Name, Name),
+    /// Makes a directory.
     Mkdir(Name),
     /// Takes a directory and all below it away.
     Deltree(Name),
@@ -71,7 +87,10 @@ pub(crate) enum Op {
 }
 
 /// Reads a load file.
-pub(crate) fn read(path: &Path) -> Result<Vec<Op>> {
+///
+/// # Errors
+/// If it cannot be read, or holds what is no operation.
+pub fn read(path: &Path) -> Result<Vec<Op>> {
     let text = std::fs::read(path).map_err(|e| BenchError::new(path.display().to_string(), e))?;
     let mut ops = Vec::new();
     for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {

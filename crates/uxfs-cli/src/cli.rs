@@ -133,6 +133,7 @@ enum Verb {
     Mount(cmd::mount::Options),
     Umount(cmd::umount::Options),
     Crash(cmd::crash::Options),
+    Lab(cmd::lab::Options),
     Completions(cmd::completions::Options),
     Man(cmd::man::Options),
 }
@@ -235,6 +236,7 @@ impl Cli {
             Verb::Mount(o) => with("mount", false, &|s, i| cmd::mount::run(o, s, i)),
             Verb::Umount(o) => with("umount", false, &|s, _| cmd::umount::run(o, s)),
             Verb::Crash(o) => with("crash", o.json, &|s, _| cmd::crash::run(o, s)),
+            Verb::Lab(o) => with("lab", false, &|s, _| cmd::lab::run(o, s)),
             Verb::Completions(o) => with("completions", false, &|s, _| cmd::completions::run(o, s)),
             Verb::Man(o) => with("man", false, &|_, _| cmd::man::run(o)),
         }

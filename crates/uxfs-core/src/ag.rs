@@ -1,6 +1,6 @@
 //! An allocation group in memory: its headers, and hints about where to look next.
 
-use parking_lot::Mutex;
+use crate::turns::Mutex;
 use uxfs_format::verify::{BufKind, Owner};
 use uxfs_format::{AgBlock, AgIno, AgNo};
 

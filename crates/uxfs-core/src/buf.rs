@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use crate::turns::{Mutex, RwLock};
+use parking_lot::RwLockReadGuard;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use uxfs_disk::BlockDev;

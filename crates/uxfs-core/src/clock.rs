@@ -5,6 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use uxfs_format::timestamp::Timestamp;
 
+use crate::turns;
+
 /// Where the time comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Clock {
@@ -20,11 +22,24 @@ impl Clock {
     pub fn now(self) -> Timestamp {
         match self {
             Self::Fixed(moment) => moment,
-            Self::Real => match SystemTime::now().duration_since(UNIX_EPOCH) {
-                Ok(since) => Timestamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() },
-                Err(_) => Timestamp::default(),
+            // A simulation has a time of its own.
+            Self::Real => match turns::current() {
+                Some(turns) => {
+                    let (date, now) = (turns.date(), turns.now().0);
+                    let nsec = u32::try_from(now % 1_000_000_000).unwrap_or(0);
+                    let sec = i64::try_from(now / 1_000_000_000).unwrap_or(0);
+                    Timestamp { sec: date + sec, nsec }
+                }
+                None => machine(),
             },
         }
+    }
+}
+
+fn machine() -> Timestamp {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => Timestamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() },
+        Err(_) => Timestamp::default(),
     }
 }
 

@@ -4,7 +4,8 @@
 //! 1. They are taken before all other locks, and two of them in the order of their places.
 //! 2. Files may share a lock: whoever holds one asks for no other, but by [`Contents::change_two`].
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::turns::RwLock;
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use uxfs_format::Ino;
 
 const PLACES: usize = 256;

@@ -10,7 +10,7 @@
 //! Called by whoever hands out files that others keep, such as a mount, and by the operations that
 //! take names away.
 
-use parking_lot::Mutex;
+use crate::turns::Mutex;
 use rustc_hash::FxHashMap;
 use uxfs_format::Ino;
 

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use crate::turns::{self, Mutex};
+use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet};
 use uxfs_format::inode::{Fork, InodeCore};
 use uxfs_format::timestamp::Timestamp;
@@ -271,7 +272,7 @@ impl Inodes {
         let mut cluster: Option<BufRef> = None;
         for (ino, cell) in dirty {
             let ino = Ino(ino);
-            let mut state = cell.write();
+            let mut state = turns::write(&cell);
             let (daddr, offset) = locate(&fs.geo, ino);
             let buf = match cluster.take() {
                 Some(buf) if buf.daddr() == daddr => buf,

@@ -37,6 +37,8 @@ mod stats;
 pub mod symlink;
 #[cfg(test)]
 mod tests;
+#[doc(hidden)]
+pub mod turns;
 pub mod tx;
 mod unlinked;
 mod writeback;

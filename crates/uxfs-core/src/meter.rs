@@ -3,10 +3,10 @@
 //! 1. Every write, flush and forced write of an open volume passes here.
 //! 2. Without barriers a flush does nothing, and is counted as left out.
 
+use crate::turns;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::time::Instant;
 
 use uxfs_disk::BlockDev;
 use uxfs_format::BASIC_BLOCK;
@@ -93,9 +93,9 @@ impl BlockDev for Metered {
         }
         self.count(data.len() as u64);
         self.counts.fua_writes.one();
-        let begun = Instant::now();
+        let begun = turns::now();
         let written = self.dev.write_fua_at(offset, data);
-        self.counts.flush_time.add(begun.elapsed());
+        self.counts.flush_time.add(turns::since(begun));
         written
     }
 
@@ -105,9 +105,9 @@ impl BlockDev for Metered {
             return Ok(());
         }
         self.counts.flushes.one();
-        let begun = Instant::now();
+        let begun = turns::now();
         let flushed = self.dev.flush();
-        self.counts.flush_time.add(begun.elapsed());
+        self.counts.flush_time.add(turns::since(begun));
         flushed
     }
 

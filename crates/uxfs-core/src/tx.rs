@@ -252,7 +252,7 @@ impl<'fs> Tx<'fs> {
     /// Takes in an inode that this transaction has just allocated, in its first state.
     pub(crate) fn join_new(&mut self, state: InodeState) -> InodeSlot {
         let (cell, left) = self.fs.inodes.insert(state);
-        let mut guard = cell.write_arc();
+        let mut guard = crate::turns::write_arc(&cell);
         // A free inode that is still in memory comes back if the transaction is cancelled.
         let before = left.map(|state| {
             let state = InodeState { dirty: guard.dirty, log: guard.log, ..state };

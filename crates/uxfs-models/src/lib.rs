@@ -36,7 +36,7 @@ use uxfs_journal::Time;
 pub use array::{Concat, Mirror, Stripe};
 pub use battery::{Battery, BatterySpec};
 pub use cloud::{Cloud, CloudSpec};
-pub use describe::{Description, NAMES, Problem};
+pub use describe::{Description, Model, NAMES, Problem};
 pub use dev::{SleptDev, VirtualClock, VirtualDev};
 pub use flash::{Flash, FlashSpec};
 pub use spindle::{Scheduler, Spindle, SpindleSpec};

@@ -108,7 +108,7 @@ pub use uxfs_core::Atime;
 pub use uxfs_core::{
     Content, Device, Devices, Error, ErrorCursor, Fallocate, Fs, Fsx, Histogram, NAME_MAX,
     NewInode, OpenOptions, Recovery, RenameFlags, Result, Segment, SetAttr, Stat, StatFs, Stats,
-    SyncKind, Times, WritebackOptions, XattrMode, Xflags, clock, dir, journal,
+    SyncKind, Times, WritebackOptions, XattrMode, Xflags, clock, dir, journal, turns,
 };
 pub use uxfs_disk as disk;
 pub use uxfs_format as format;

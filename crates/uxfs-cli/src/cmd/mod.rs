@@ -16,6 +16,7 @@ pub(crate) mod fallocate;
 pub(crate) mod find;
 pub(crate) mod import;
 pub(crate) mod info;
+pub(crate) mod lab;
 pub(crate) mod label;
 pub(crate) mod ln;
 pub(crate) mod log;

@@ -14,8 +14,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::turns::{self, Mutex};
 use parking_lot::lock_api::ArcMutexGuard;
-use parking_lot::{Mutex, MutexGuard, RawMutex};
+use parking_lot::{MutexGuard, RawMutex};
 use uxfs_format::Ino;
 
 use super::page::{Backing, Content, Memory, Page};
@@ -26,7 +27,7 @@ pub(crate) struct File {
     pub(super) ino: Ino,
     /// Its inode, which stays in memory by this.
     pub(super) cell: InodeRef,
-    flight: Arc<Mutex<()>>,
+    flight: Arc<parking_lot::Mutex<()>>,
     memory: Arc<Memory>,
     pages: Mutex<Pages>,
 }
@@ -88,7 +89,7 @@ impl File {
 
     /// Waits until nobody else writes it back or unmaps its blocks.
     pub(super) fn hold(&self) -> Hold {
-        let guard = Some(self.flight.lock_arc());
+        let guard = Some(turns::lock_arc(&self.flight));
         Hold { guard, memory: Arc::clone(&self.memory) }
     }
 

@@ -427,7 +427,7 @@ impl Fs {
     fn show(&self, dirty: &Dirty, flight: &Flight, how: How) -> Result<()> {
         let file = &flight.file;
         let (size, gone, times) = {
-            let inode = file.cell.read();
+            let inode = crate::turns::read(&file.cell);
             (inode.core.size, inode.core.mode == 0, inode.log.unlogged.is_some())
         };
         let block_size = u64::from(self.geo.block_size);

@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use crate::turns::Mutex;
 use rustc_hash::FxHashMap;
 use uxfs_format::Ino;
 
@@ -164,7 +164,7 @@ impl Dirty {
 
     /// Takes a file off the register if nothing of it is dirty; else sees to it that it has a turn.
     fn settle(&self, file: &File) {
-        let inode = file.cell.read();
+        let inode = crate::turns::read(&file.cell);
         let mut shard = self.shard(file.ino).lock();
         let mut pages = file.pages();
         if pages.gone {
@@ -234,7 +234,7 @@ impl Fs {
     /// file had. The caller has its content's lock, for a change.
     pub(crate) fn cut_delayed(&self, ino: Ino, size: u64) -> Result<Option<(Hold, u64)>> {
         let (Some(dirty), Some(file)) = (&self.dirty, self.delayed(ino)) else { return Ok(None) };
-        let on_disk = file.cell.read().core.size;
+        let on_disk = crate::turns::read(&file.cell).core.size;
         let hold = file.hold();
         let old = {
             let mut pages = file.pages();

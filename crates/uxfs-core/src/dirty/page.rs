@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Condvar, Mutex};
+use crate::turns::{Condvar, Mutex};
 
 /// The account of memory.
 #[derive(Debug, Default)]

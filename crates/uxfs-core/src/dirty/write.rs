@@ -92,7 +92,7 @@ impl Fs {
                 }
             }
         }
-        let mut inode = cell.write();
+        let mut inode = crate::turns::write(&cell);
         let now = self.now();
         let times = (inode.core.mtime, inode.core.ctime);
         if times != (now, now) {
@@ -131,7 +131,7 @@ impl Fs {
 
     /// Looks at what a write meets.
     fn plan_write(&self, dirty: &Dirty, cell: &InodeRef, at: u64, len: u64) -> Result<Plan> {
-        let inode = cell.read();
+        let inode = crate::turns::read(cell);
         if inode.core.mode == 0 {
             return Err(Error::NotFound);
         }

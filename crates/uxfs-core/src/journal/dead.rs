@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::turns::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::inode::InodeRef;

@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use uxfs_disk::fault::{Fault, planted};
@@ -24,6 +24,7 @@ use super::{Journal, State, Waiter, items};
 use crate::buf::Run;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::turns;
 
 /// Most bytes of the log that are written without a flush: recovery finds holes among the last
 /// 2 MiB before the head, no further back.
@@ -147,7 +148,7 @@ impl Fs {
         need: Need,
         who: Option<u64>,
     ) -> Result<()> {
-        let begun = Instant::now();
+        let begun = turns::now();
         self.counts.log_force.one();
         if state.pipeline.failure().is_none() && !journal.met(&state, need) {
             state.pipeline.force(journal.now(), need, who, Waiter::Thread);
@@ -155,7 +156,7 @@ impl Fs {
             drop(state);
             let waited = self.sleep_for(journal, need);
             self.counts.log_force_sleep.one();
-            self.counts.force_wait.add(begun.elapsed());
+            self.counts.force_wait.add(turns::since(begun));
             return waited;
         }
         match state.pipeline.failure() {

@@ -40,9 +40,8 @@ mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use crate::turns::{self, Condvar, Mutex};
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::{Daddr, Geometry};
 use uxfs_journal::{Action, Generation, Need, Options, Pipeline, Seq, Shape, Space, Time};
@@ -107,7 +106,7 @@ pub(crate) struct Journal {
     /// Bytes that may gather, where log buffers are limited, until those on their way are down.
     filling_max: u64,
     start: Daddr,
-    begun: Instant,
+    begun: Time,
     context: Mutex<Context>,
     state: Mutex<State>,
     told: Condvar,
@@ -177,7 +176,7 @@ impl Journal {
             room: Condvar::new(),
             parked: Parked::default(),
             dead: Dead::default(),
-            begun: Instant::now(),
+            begun: turns::now(),
             start: place.start,
             shape,
             options,
@@ -201,7 +200,7 @@ impl Journal {
     }
 
     fn now(&self) -> Time {
-        Time(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Time(turns::now().0.saturating_sub(self.begun.0))
     }
 
     /// When chains are cut apart.

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::turns::Mutex;
 use rustc_hash::FxHashMap;
 use uxfs_format::Ino;
 

@@ -186,6 +186,8 @@ impl Fs {
             state.space.tail() + state.space.length() / 2
         };
         self.go_home(journal, until)?;
+        // What could not go home is in the hands of others.
+        crate::turns::yield_now();
         journal.sleep(events);
         Ok(())
     }

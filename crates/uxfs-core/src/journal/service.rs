@@ -13,7 +13,6 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use uxfs_journal::{Chore, Keeper, Keeping, Seen};
@@ -21,13 +20,14 @@ use uxfs_journal::{Chore, Keeper, Keeping, Seen};
 use super::Journal;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::turns::Thread;
 
 /// The thread; it ends when this is dropped.
 #[must_use = "the service ends when this is dropped"]
 pub struct Service {
     fs: Arc<Fs>,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Thread>,
 }
 
 impl Service {
@@ -44,9 +44,7 @@ impl Service {
         }
         let stop = Arc::new(AtomicBool::new(false));
         let (inner, told) = (Arc::clone(fs), Arc::clone(&stop));
-        let thread = std::thread::Builder::new()
-            .name("uxfs-journal".into())
-            .spawn(move || serve(&inner, keeping, &told));
+        let thread = Thread::start("uxfs-journal", move || serve(&inner, keeping, &told));
         match thread {
             Ok(thread) => Ok(Self { fs: Arc::clone(fs), stop, thread: Some(thread) }),
             Err(error) => {
@@ -69,8 +67,7 @@ impl Drop for Service {
             journal.nudge.notify_all();
         }
         if let Some(thread) = self.thread.take() {
-            // A panic in the thread was reported where it happened.
-            let _ = thread.join();
+            thread.join();
         }
         if let Some(journal) = &self.fs.journal {
             journal.served.store(false, Ordering::Release);

@@ -81,7 +81,7 @@ impl Fs {
                 return ended.map_err(|error| journal.fail(self, format!("clean log: {error}")));
             }
             drop(_alone);
-            std::thread::yield_now();
+            crate::turns::yield_now();
         }
     }
 
@@ -98,7 +98,7 @@ impl Fs {
                 return self.drive_on(journal);
             }
             self.go_home(journal, u64::MAX)?;
-            std::thread::yield_now();
+            crate::turns::yield_now();
         }
     }
 

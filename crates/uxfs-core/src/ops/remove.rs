@@ -129,7 +129,7 @@ impl Fs {
                 return Ok(true);
             }
             drop(tx);
-            std::thread::yield_now();
+            crate::turns::yield_now();
         }
     }
 }

@@ -100,7 +100,7 @@ impl Fs {
         f: impl FnOnce(&InodeState) -> Result<R>,
     ) -> Result<R> {
         let cell = self.inodes.get(self, ino)?;
-        let state = cell.read();
+        let state = crate::turns::read(&cell);
         if state.core.mode == 0 {
             return Err(Error::NotFound);
         }

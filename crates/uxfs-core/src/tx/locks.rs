@@ -80,12 +80,12 @@ impl Tx<'_> {
     fn wait_for_inode(&mut self, ino: Ino) -> Result<Option<Locked>> {
         let cell = self.fs.inodes.get(self.fs, ino)?;
         let Some(journal) = &self.fs.journal else {
-            let guard = cell.write_arc();
+            let guard = crate::turns::write_arc(&cell);
             return Ok(Some((cell, guard)));
         };
         self.gate = None;
         journal.release(core::mem::take(&mut self.promised));
-        let guard = cell.write_arc();
+        let guard = crate::turns::write_arc(&cell);
         if let Attempt::Granted = journal.try_promise(None, self.link)? {
             self.promised = self.link;
             self.gate = self.fs.gate.try_read_recursive();

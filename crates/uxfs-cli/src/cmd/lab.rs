@@ -1,0 +1,202 @@
+//! `uxfs lab`: experiments on modelled disks.
+
+use std::io::{self, IsTerminal};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use uxfs_lab::plan::{How, Progress, keep};
+use uxfs_lab::{LabError, experiments, report};
+
+use crate::session::{Failure, Result, Session};
+
+/// Repeat measurements that file systems were argued over, on disks that are only described
+///
+/// Simulated clients work on the real engine, on a modelled disk in virtual time: the same seed gives
+/// the same digits on any machine. Beside every figure stands what an acknowledged operation was
+/// worth, derived from what went down to the disk, and checked by cutting the power.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    uxfs lab list\n  \
+    uxfs lab run all --seed 7 --out lab\n  \
+    uxfs lab report lab --out lab/report.html")]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Run an experiment, or all of them
+    ///
+    /// Prints a table, and keeps NAME.json and NAME.csv in the directory. Exit status: 1 if a row
+    /// does not keep what it promises.
+    #[command(after_help = "Examples:\n  \
+        uxfs lab run all\n  \
+        uxfs lab run tar-star --seed 7 --out lab --only spindle\n  \
+        uxfs lab run dbench --load client.txt --cuts 50")]
+    Run {
+        /// Experiments by name; all stands for every one
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// Everything that is left to chance follows from it
+        #[arg(long, default_value_t = 1, value_name = "S")]
+        seed: u64,
+        /// Where outcomes are kept
+        #[arg(long, default_value = "lab", value_name = "DIR")]
+        out: PathBuf,
+        /// Only rows whose group and name contain this
+        #[arg(long, default_value = "", value_name = "TEXT")]
+        only: String,
+        /// Times that the power is cut for each row
+        #[arg(long, default_value_t = 8, value_name = "N")]
+        cuts: u32,
+        /// Rows run at a time; what is found does not depend on it [default: one a processor]
+        #[arg(long, value_name = "J")]
+        jobs: Option<NonZeroUsize>,
+        /// dbench's load [default: the packaged one if there is one, else the lab's own]
+        #[arg(long, value_name = "FILE")]
+        load: Option<PathBuf>,
+        /// No progress bar
+        #[arg(short, long)]
+        quiet: bool,
+        /// Outcomes as a JSON document instead of tables
+        #[arg(long, conflicts_with = "csv")]
+        json: bool,
+        /// Outcomes as comma-separated values instead of tables
+        #[arg(long)]
+        csv: bool,
+    },
+    /// Make one page of outcomes
+    #[command(after_help = "Examples:\n  \
+        uxfs lab report\n  \
+        uxfs lab report lab --out page.html\n  \
+        uxfs lab report lab --json")]
+    Report {
+        /// Where outcomes are kept [default: where the page goes, or lab]
+        #[arg(value_name = "DIR")]
+        dir: Option<PathBuf>,
+        /// The page [default: report.html in the directory]
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        /// All outcomes as one JSON document on standard output, and no page
+        #[arg(long, conflicts_with_all = ["csv", "out"])]
+        json: bool,
+        /// All tables as comma-separated values on standard output, and no page
+        #[arg(long, conflicts_with = "out")]
+        csv: bool,
+    },
+    /// List the experiments
+    #[command(after_help = "Examples:\n  uxfs lab list")]
+    List,
+}
+
+/// A bar with how far it is and how long it will still take.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new(quiet: bool) -> Self {
+        if quiet || !io::stderr().is_terminal() {
+            return Self(ProgressBar::hidden());
+        }
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} rows, {eta} left  {msg}");
+        let target = ProgressDrawTarget::stderr_with_hz(5);
+        let bar = ProgressBar::with_draw_target(Some(0), target);
+        bar.enable_steady_tick(Duration::from_millis(500));
+        Self(bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
+    }
+}
+
+impl Progress for Bar {
+    fn expect(&self, rows: usize) {
+        self.0.inc_length(rows as u64);
+    }
+
+    fn ran(&self, row: &str) {
+        self.0.inc(1);
+        self.0.set_message(row.to_owned());
+    }
+}
+
+fn failure(error: LabError) -> Failure {
+    Failure::new(error.what, error.why)
+}
+
+/// Runs experiments, or makes a report of them.
+pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
+    match &options.what {
+        What::Run { .. } => experiment(&options.what, session),
+        What::Report { dir, out, json, csv } => {
+            let beside =
+                out.as_deref().and_then(Path::parent).filter(|p| !p.as_os_str().is_empty());
+            let dir = dir.as_deref().or(beside).unwrap_or(Path::new("lab"));
+            let found = report::load(dir).map_err(failure)?;
+            if *json {
+                return session.print(format!("{:#}\n", serde_json::json!(found)));
+            }
+            if *csv {
+                return found.iter().try_for_each(|e| session.print(table(e)));
+            }
+            let path = out.clone().unwrap_or_else(|| dir.join("report.html"));
+            std::fs::write(&path, report::page(&found)).map_err(|e| Failure::host(&path, &e))?;
+            session.print(format!("{}\n", path.display()))
+        }
+        What::List => experiments::ALL
+            .iter()
+            .try_for_each(|known| session.print(format!("{:20} {}\n", known.name, known.about))),
+    }
+}
+
+fn table(found: &uxfs_lab::outcome::Experiment) -> String {
+    format!("# {}\n{}", found.name, found.csv())
+}
+
+fn experiment(what: &What, session: &Session) -> Result<()> {
+    let What::Run { names, seed, out, only, cuts, jobs, load, quiet, json, csv } = what else {
+        return Ok(());
+    };
+    let mut how = How::new(*seed);
+    how.only.clone_from(only);
+    how.cuts = *cuts;
+    how.load.clone_from(load);
+    if let Some(jobs) = jobs {
+        how.jobs = *jobs;
+    }
+    let mut wanted: Vec<&str> = Vec::new();
+    for name in names {
+        match name.as_str() {
+            "all" => wanted.extend(experiments::ALL.iter().map(|known| known.name)),
+            name => wanted.push(name),
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    wanted.retain(|name| seen.insert(*name));
+    let bar = Bar::new(*quiet);
+    let mut all = Vec::new();
+    for name in wanted {
+        let found = experiments::run(name, &how, &bar).map_err(failure)?;
+        if found.rows.is_empty() {
+            continue;
+        }
+        keep(out, &found).map_err(failure)?;
+        if found.failed() {
+            session.set_code(1);
+        }
+        if *json {
+            all.push(serde_json::json!(found));
+            continue;
+        }
+        let text = if *csv { table(&found) } else { format!("{found}\n") };
+        bar.0.suspend(|| session.print(text))?;
+    }
+    bar.0.finish_and_clear();
+    if all.is_empty() && *json {
+        return session.print("[]\n");
+    }
+    match json {
+        true => session.print(format!("{:#}\n", serde_json::Value::Array(all))),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,289 @@
+//! Threads that take turns: how a simulation runs the engine in a time of its own.
+//!
+//! Outside a simulation this is the machine's clock, and `parking_lot`'s locks. A thread that takes
+//! part in one ([`take_part`]) has the simulation's clock, and never blocks the machine: where it
+//! would wait for a lock, for something to be told, or for a moment, it gives its turn to the next
+//! ([`Turns`]). One thread at a time has the turn, so the same simulation is the same run.
+//!
+//! 1. Outside a simulation a lock costs no more than `parking_lot`'s: who gets it at once asks for
+//!    nothing else.
+//! 2. In a simulation nobody but who takes part in it uses what the others use.
+//! 3. A lock that is not from here is held across neither I/O nor waiting.
+//!
+//! Called by all of the engine that waits or asks what time it is.
+
+use core::cell::RefCell;
+use core::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use parking_lot::lock_api::{ArcMutexGuard, ArcRwLockWriteGuard};
+use parking_lot::{MutexGuard, RawMutex, RawRwLock, RwLockReadGuard, RwLockWriteGuard};
+use uxfs_journal::Time;
+
+/// What is waited for, by a number that stays the same as long as it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place(pub usize);
+
+impl Place {
+    fn of<T>(what: &T) -> Self {
+        Self(core::ptr::from_ref(what).cast::<()>().addr())
+    }
+}
+
+/// A body for a new thread.
+pub type Body = Box<dyn FnOnce() + Send>;
+
+/// Waits for the end of a thread.
+pub type Join = Box<dyn FnOnce() + Send>;
+
+/// A simulation, to the thread that has the turn.
+pub trait Turns: Send + Sync {
+    /// Now.
+    fn now(&self) -> Time;
+
+    /// The date at which it began, in seconds since 1970.
+    fn date(&self) -> i64;
+
+    /// Somebody else has the lock at this place: comes back when they may have let go of it.
+    fn contended(&self, place: Place);
+
+    /// Waits until the place is told of something, or until this moment.
+    fn sleep(&self, place: Place, until: Option<Time>);
+
+    /// Whoever sleeps at the place, or only the first who does, may go on.
+    fn tell(&self, place: Place, all: bool);
+
+    /// Lets the others go on, who are due now.
+    fn pass(&self);
+
+    /// Starts a thread that takes part.
+    fn spawn(&self, body: Body) -> Join;
+}
+
+thread_local! {
+    static TURNS: RefCell<Option<Arc<dyn Turns>>> = const { RefCell::new(None) };
+}
+
+/// From here on this thread takes part in a simulation, or in none. It must have the turn.
+pub fn take_part(turns: Option<Arc<dyn Turns>>) {
+    TURNS.set(turns);
+}
+
+/// The simulation in which this thread takes part.
+pub fn current() -> Option<Arc<dyn Turns>> {
+    TURNS.with_borrow(Clone::clone)
+}
+
+/// The present moment, counted from an arbitrary one.
+pub fn now() -> Time {
+    static BEGUN: OnceLock<Instant> = OnceLock::new();
+    match current() {
+        Some(turns) => turns.now(),
+        None => {
+            let since = BEGUN.get_or_init(Instant::now).elapsed();
+            Time(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+        }
+    }
+}
+
+/// The time since a moment.
+pub(crate) fn since(moment: Time) -> Duration {
+    Duration::from_nanos(now().0.saturating_sub(moment.0))
+}
+
+/// Lets others go on.
+pub(crate) fn yield_now() {
+    match current() {
+        Some(turns) => turns.pass(),
+        None => std::thread::yield_now(),
+    }
+}
+
+/// A thread that was started.
+pub(crate) enum Thread {
+    /// One of the machine's.
+    Real(std::thread::JoinHandle<()>),
+    /// One of the simulation's.
+    Simulated(Join),
+}
+
+impl Thread {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// What the machine says to a new thread.
+    pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
+        if let Some(turns) = current() {
+            return Ok(Self::Simulated(turns.spawn(Box::new(body))));
+        }
+        std::thread::Builder::new().name(name.into()).spawn(body).map(Self::Real)
+    }
+
+    /// Waits for its end.
+    pub(crate) fn join(self) {
+        match self {
+            // A panic in the thread was reported where it happened.
+            Self::Real(thread) => drop(thread.join()),
+            Self::Simulated(join) => join(),
+        }
+    }
+}
+
+/// Tries until it succeeds, if this thread takes part in a simulation.
+fn in_turn<G>(place: Place, attempt: impl Fn() -> Option<G>) -> Option<G> {
+    let turns = current()?;
+    loop {
+        turns.contended(place);
+        if let Some(guard) = attempt() {
+            return Some(guard);
+        }
+    }
+}
+
+/// A lock for one at a time.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(parking_lot::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// A lock that nobody has.
+    pub(crate) const fn new(value: T) -> Self {
+        Self(parking_lot::Mutex::new(value))
+    }
+
+    /// Waits for it.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        if let Some(guard) = self.0.try_lock() {
+            return guard;
+        }
+        in_turn(Place::of(self), || self.0.try_lock()).unwrap_or_else(|| self.0.lock())
+    }
+
+    /// Takes it if nobody has it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock()
+    }
+}
+
+/// A lock for one who changes, or many who look.
+#[derive(Debug, Default)]
+pub(crate) struct RwLock<T>(parking_lot::RwLock<T>);
+
+impl<T> RwLock<T> {
+    /// A lock that nobody has.
+    pub(crate) const fn new(value: T) -> Self {
+        Self(parking_lot::RwLock::new(value))
+    }
+
+    /// Waits to look.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+        if let Some(guard) = self.0.try_read() {
+            return guard;
+        }
+        in_turn(Place::of(self), || self.0.try_read()).unwrap_or_else(|| self.0.read())
+    }
+
+    /// Waits to change.
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+        if let Some(guard) = self.0.try_write() {
+            return guard;
+        }
+        in_turn(Place::of(self), || self.0.try_write()).unwrap_or_else(|| self.0.write())
+    }
+
+    /// Waits to look, not behind somebody who waits to change.
+    pub(crate) fn read_recursive(&self) -> RwLockReadGuard<'_, T> {
+        if let Some(guard) = self.0.try_read_recursive() {
+            return guard;
+        }
+        in_turn(Place::of(self), || self.0.try_read_recursive())
+            .unwrap_or_else(|| self.0.read_recursive())
+    }
+
+    /// Looks if nobody changes it.
+    pub(crate) fn try_read_recursive(&self) -> Option<RwLockReadGuard<'_, T>> {
+        self.0.try_read_recursive()
+    }
+}
+
+/// Waits to look, at a lock that may be held without a lifetime.
+pub(crate) fn read<T>(lock: &parking_lot::RwLock<T>) -> RwLockReadGuard<'_, T> {
+    if let Some(guard) = lock.try_read() {
+        return guard;
+    }
+    in_turn(Place::of(lock), || lock.try_read()).unwrap_or_else(|| lock.read())
+}
+
+/// Waits to change, likewise.
+pub(crate) fn write<T>(lock: &parking_lot::RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    if let Some(guard) = lock.try_write() {
+        return guard;
+    }
+    in_turn(Place::of(lock), || lock.try_write()).unwrap_or_else(|| lock.write())
+}
+
+/// Waits to change, and keeps what is changed alive.
+pub(crate) fn write_arc<T>(
+    lock: &Arc<parking_lot::RwLock<T>>,
+) -> ArcRwLockWriteGuard<RawRwLock, T> {
+    if let Some(guard) = lock.try_write_arc() {
+        return guard;
+    }
+    in_turn(Place::of(&**lock), || lock.try_write_arc()).unwrap_or_else(|| lock.write_arc())
+}
+
+/// Waits for a lock, and keeps it alive.
+pub(crate) fn lock_arc<T>(lock: &Arc<parking_lot::Mutex<T>>) -> ArcMutexGuard<RawMutex, T> {
+    if let Some(guard) = lock.try_lock_arc() {
+        return guard;
+    }
+    in_turn(Place::of(&**lock), || lock.try_lock_arc()).unwrap_or_else(|| lock.lock_arc())
+}
+
+/// Where threads wait to be told of something.
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    /// One at which nobody waits.
+    pub(crate) const fn new() -> Self {
+        Self(parking_lot::Condvar::new())
+    }
+
+    /// Waits; the lock is let go of meanwhile.
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        match current() {
+            Some(turns) => {
+                MutexGuard::unlocked(guard, || turns.sleep(Place::of(self), None));
+            }
+            None => self.0.wait(guard),
+        }
+    }
+
+    /// Waits for so long at most.
+    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, span: Duration) {
+        match current() {
+            Some(turns) => {
+                let until = turns.now() + span;
+                MutexGuard::unlocked(guard, || turns.sleep(Place::of(self), Some(until)));
+            }
+            None => drop(self.0.wait_for(guard, span)),
+        }
+    }
+
+    /// Wakes one who waits.
+    pub(crate) fn notify_one(&self) {
+        match current() {
+            Some(turns) => turns.tell(Place::of(self), false),
+            None => drop(self.0.notify_one()),
+        }
+    }
+
+    /// Wakes all who wait.
+    pub(crate) fn notify_all(&self) {
+        match current() {
+            Some(turns) => turns.tell(Place::of(self), true),
+            None => drop(self.0.notify_all()),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! A lock of the simulation's own: held across waiting, by one at a time, in the order of asking.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use uxfs::turns::{Place, Turns};
+
+use crate::sim::Sim;
+
+#[derive(Default)]
+struct State {
+    held: bool,
+    /// Numbers of those who wait, and the next.
+    waiting: VecDeque<u64>,
+    next: u64,
+}
+
+/// The lock.
+#[derive(Default)]
+pub(crate) struct Baton(Arc<Mutex<State>>);
+
+/// Having it.
+pub(crate) struct Held {
+    state: Arc<Mutex<State>>,
+    sim: Arc<Sim>,
+}
+
+fn place(state: &Arc<Mutex<State>>) -> Place {
+    Place(Arc::as_ptr(state).addr())
+}
+
+impl Baton {
+    /// Waits for it.
+    pub(crate) fn take(&self, sim: &Arc<Sim>) -> Held {
+        let number = {
+            let mut state = self.0.lock();
+            let number = state.next;
+            state.next += 1;
+            state.waiting.push_back(number);
+            number
+        };
+        loop {
+            {
+                let mut state = self.0.lock();
+                if !state.held && state.waiting.front() == Some(&number) {
+                    state.held = true;
+                    state.waiting.pop_front();
+                    return Held { state: Arc::clone(&self.0), sim: Arc::clone(sim) };
+                }
+            }
+            sim.sleep(place(&self.0), None);
+        }
+    }
+
+    /// Waits until nobody has it.
+    pub(crate) fn look(&self, sim: &Arc<Sim>) {
+        while self.0.lock().held {
+            sim.sleep(place(&self.0), None);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.state.lock().held = false;
+        self.sim.tell(place(&self.state), true);
+    }
+}

@@ -1,0 +1,518 @@
+//! A run: a volume on a modelled disk, clients that work on it, and all that was seen of it.
+//!
+//! What an operation costs of a processor is stated ([`Cpu`]), not measured: it is part of what a
+//! run is a function of.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use uxfs::disk::fault::Fault;
+use uxfs::format::Ino;
+use uxfs::format::timestamp::Timestamp;
+use uxfs::journal::{JournalOptions, Keeping, Service};
+use uxfs::{Fs, NewInode, OpenOptions, RenameFlags, WritebackOptions, clock, mkfs};
+use uxfs_models::{Description, Model};
+
+use crate::durability::{Ack, Promise, Worth};
+use crate::sim::{Sim, SimDev, Store, StoreDev, Trace, Weakness};
+use crate::{LabError, Result};
+
+/// What operations cost of a processor, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Processors.
+    pub processors: u32,
+    /// Making, removing or renaming a name.
+    pub name_us: f64,
+    /// The part of every change that is done one at a time: joining the log.
+    pub serial_us: f64,
+    /// Looking a name up, or at an inode.
+    pub look_us: f64,
+    /// A call that reads or writes, besides its bytes.
+    pub call_us: f64,
+    /// Each KiB that is read or written.
+    pub kib_us: f64,
+    /// A call of fsync, besides what it waits for.
+    pub sync_us: f64,
+}
+
+impl Default for Cpu {
+    /// Of the order of 2010, when seeds/000 was written: one of its clients alone made 19,000 files
+    /// a second in memory, 53 µs each.
+    fn default() -> Self {
+        Self {
+            processors: 8,
+            name_us: 45.0,
+            serial_us: 8.0,
+            look_us: 2.0,
+            call_us: 3.0,
+            kib_us: 0.25,
+            sync_us: 5.0,
+        }
+    }
+}
+
+/// How a log force treats everybody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Force {
+    /// As the engine does it: nobody but who asked waits.
+    #[default]
+    Ours,
+    /// As the first delayed logging did it: while one forces the log, nobody commits.
+    Exclusive,
+}
+
+/// A client that does not do what it says; for tests of those who look for such things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// An fsync is said to be done before it is.
+    Early,
+    /// An fsync is not done at all.
+    Never,
+    /// Every tenth fsync is not done.
+    Sometimes,
+    /// Only the file's data is brought down.
+    DataOnly,
+}
+
+/// Puts something on a volume.
+pub type Prepare = Arc<dyn Fn(&Fs) -> uxfs::Result<()> + Send + Sync>;
+
+/// What a run is a function of.
+#[derive(Clone)]
+pub struct Setup {
+    /// The disk.
+    pub disk: Description,
+    /// Options of mkfs, by letter.
+    pub mkfs: Vec<(char, String)>,
+    /// The log's mount options.
+    pub mount: Vec<String>,
+    /// Whether force-unit-access is used.
+    pub fua: bool,
+    /// Delayed allocation.
+    pub writeback: Option<WritebackOptions>,
+    /// What operations cost.
+    pub cpu: Cpu,
+    /// How log forces are done.
+    pub force: Force,
+    /// Everything that is left to chance follows from it.
+    pub seed: u64,
+    /// How often the power is cut afterwards.
+    pub cuts: u32,
+    /// What is put on the volume before, outside of the simulation.
+    pub prepare: Option<Prepare>,
+    /// A disk that lies.
+    pub weakness: Option<Weakness>,
+    /// A client that lies.
+    pub lie: Option<Lie>,
+    /// An engine with a fault.
+    pub fault: Option<Fault>,
+}
+
+impl Setup {
+    /// A run on this disk, with everything as it is by default.
+    pub fn new(disk: &Description, seed: u64) -> Self {
+        Self {
+            disk: disk.clone(),
+            mkfs: vec![('l', "size=128m".into())],
+            mount: vec!["logbsize=262144".into()],
+            fua: false,
+            writeback: Some(WritebackOptions::default()),
+            cpu: Cpu::default(),
+            force: Force::Ours,
+            seed,
+            cuts: 8,
+            prepare: None,
+            weakness: None,
+            lie: None,
+            fault: None,
+        }
+    }
+
+    /// With these words of the log's mount options besides.
+    #[must_use]
+    pub fn mount(mut self, words: &[&str]) -> Self {
+        self.mount.extend(words.iter().map(|word| (*word).to_owned()));
+        self
+    }
+
+    /// With this option of mkfs.
+    #[must_use]
+    pub fn mkfs(mut self, letter: char, text: &str) -> Self {
+        self.mkfs.push((letter, text.into()));
+        self
+    }
+
+    fn journal(&self) -> Result<JournalOptions> {
+        let mut journal = JournalOptions::default();
+        for word in &self.mount {
+            let known = journal.apply(word).map_err(|e| LabError::new(word.clone(), e))?;
+            if !known {
+                return Err(LabError::new(word.clone(), "not an option of the log"));
+            }
+        }
+        Ok(journal)
+    }
+
+    fn open_options(&self) -> Result<OpenOptions> {
+        let mut options = OpenOptions::default();
+        options.journal = Some(self.journal()?);
+        options.writeback = self.writeback;
+        options.seed = Some(self.seed);
+        Ok(options)
+    }
+
+    /// What is promised of a synced operation, by the options and the disk's kind.
+    pub fn promise(&self) -> Result<Promise> {
+        let journal = self.journal()?;
+        let worth = match journal.barrier || !is_volatile(&self.disk.disk) {
+            true => Worth::Stable,
+            false => Worth::Cache,
+        };
+        Ok(Promise { synced: worth, within_s: self.window(&journal) })
+    }
+
+    /// Seconds after which what nobody synced is on its way down at the latest.
+    fn window(&self, journal: &JournalOptions) -> f64 {
+        let age = journal.pipeline.age_max.as_secs_f64();
+        let dirty = self.writeback.map_or(0.0, |w| {
+            f64::from(w.dirty_expire_centisecs + w.dirty_writeback_centisecs) / 100.0
+        });
+        age + dirty
+    }
+
+    /// An empty volume as mkfs makes it.
+    fn volume(&self) -> Result<Store> {
+        let capacity = self.disk.build(self.seed).map_err(|e| LabError::new("disk", e))?.capacity();
+        let size = capacity / 4096 * 4096;
+        let made = |e: mkfs::MkfsError| LabError::new("mkfs", e);
+        let mut shape = mkfs::Options::default();
+        for (letter, text) in &self.mkfs {
+            shape.apply(*letter, text).map_err(made)?;
+        }
+        shape.apply('m', "uuid=6c616200-0000-4000-8000-000000000001").map_err(made)?;
+        let layout = mkfs::Layout::new(&shape, size).map_err(made)?;
+        let dev = StoreDev::new(Store::new(size));
+        let mut how = mkfs::WriteOptions::default();
+        how.now = Some(MOMENT);
+        mkfs::write(&layout, &dev, &how).map_err(made)?;
+        let Some(prepare) = &self.prepare else { return Ok(dev.store()) };
+        let dev = Arc::new(dev);
+        let failed = |e: uxfs::Error| LabError::new("preparing the volume", e);
+        let mut options = self.open_options()?;
+        options.clock = clock::Clock::Fixed(MOMENT);
+        let device: Arc<dyn uxfs::disk::BlockDev> = dev.clone();
+        let fs = Fs::open(device, options).map_err(failed)?;
+        prepare(&fs).map_err(failed)?;
+        fs.close().map_err(failed)?;
+        Ok(dev.store())
+    }
+
+    /// Runs `body` on a fresh volume, as the first client.
+    ///
+    /// # Errors
+    /// If the volume cannot be made or opened, `body` fails, or the simulation comes to no end.
+    pub fn run<R>(&self, body: impl FnOnce(&Arc<Lab>) -> uxfs::Result<R>) -> Result<Ran<R>> {
+        let store = self.volume()?;
+        let options = self.open_options()?;
+        let disk = self.disk.build(self.seed).map_err(|e| LabError::new("disk", e))?;
+        let processors = self.cpu.processors as usize;
+        let simulated = Sim::run(processors, vec![disk], self.fault, |sim| {
+            sim.record(0);
+            let dev = SimDev::new(sim, 0, store.clone(), self.fua, self.weakness);
+            let dev: Arc<dyn uxfs::disk::BlockDev> = Arc::new(dev);
+            let failed = |e: uxfs::Error| LabError::new("the run", e);
+            let fs = Arc::new(Fs::open(dev, options).map_err(failed)?);
+            let service = Service::start(&fs, Keeping::default()).map_err(failed)?;
+            let lab = Arc::new(Lab::new(sim, &fs, self));
+            lab.begin();
+            let value = body(&lab).map_err(failed)?;
+            if lab.ended.load(Ordering::Relaxed) == 0 {
+                lab.end();
+            }
+            let ended = lab.ended.load(Ordering::Relaxed);
+            let busy = lab.busy.1.load(Ordering::Relaxed) - lab.busy.0.load(Ordering::Relaxed);
+            let trace = sim.take_trace(0);
+            let sb = fs.superblock();
+            let block = u64::from(fs.geo.block_size);
+            let start = fs.geo.fsb_daddr(uxfs::format::FsBlock(sb.logstart.get())).bytes();
+            let log = start..start + u64::from(sb.logblocks.get()) * block;
+            drop(service);
+            let acks = core::mem::take(&mut *lab.acks.lock());
+            Ok(Ran {
+                value,
+                trace,
+                log,
+                begun: lab.begun.load(Ordering::Relaxed),
+                ended,
+                acks,
+                busy_ns: busy,
+                latencies: core::mem::take(&mut *lab.latencies.lock()),
+                initial: store,
+                volatile: is_volatile(&self.disk.disk),
+                promise: self.promise()?,
+            })
+        });
+        simulated.map_err(|e| LabError::new("the simulation", e))?
+    }
+}
+
+/// The moment that everything in a volume bears.
+pub(crate) const MOMENT: Timestamp = Timestamp { sec: 1_274_661_039, nsec: 0 };
+
+/// Does a disk forget, when the power goes, what it said it had written?
+pub fn is_volatile(model: &Model) -> bool {
+    match model {
+        Model::Spindle(spec) => spec.write_cache && spec.cache_mib > 0.0,
+        Model::Flash(spec) => spec.cache_mib > 0.0 && !spec.protected,
+        Model::Cloud(_) | Model::Battery { .. } => false,
+        Model::Mirror { disk, .. } | Model::Concat { disk, .. } | Model::Stripe { disk, .. } => {
+            is_volatile(disk)
+        }
+    }
+}
+
+/// What was seen of a run.
+pub struct Ran<R> {
+    /// What its body gave.
+    pub value: R,
+    /// What the disk was asked.
+    pub trace: Trace,
+    /// Where the log lies, in bytes.
+    pub log: core::ops::Range<u64>,
+    /// When what is measured began, and when it ended.
+    pub begun: u64,
+    /// …
+    pub ended: u64,
+    /// What was acknowledged.
+    pub acks: Vec<Ack>,
+    /// Nanoseconds for which processors worked.
+    pub busy_ns: u64,
+    /// Nanoseconds of each operation that was watched.
+    pub latencies: Vec<u64>,
+    /// The disk before the run.
+    pub initial: Store,
+    /// The disk forgets what is in its cache.
+    pub volatile: bool,
+    /// What was promised.
+    pub promise: Promise,
+}
+
+impl<R> Ran<R> {
+    /// Seconds that were measured.
+    pub fn seconds(&self) -> f64 {
+        (self.ended.saturating_sub(self.begun)) as f64 / 1e9
+    }
+
+    /// Milliseconds under which so many of a hundred of the watched operations stayed.
+    pub fn percentile_ms(&self, percent: f64) -> f64 {
+        let mut all = self.latencies.clone();
+        all.sort_unstable();
+        let at = (all.len() as f64 * percent / 100.0).ceil() as usize;
+        all.get(at.max(1) - 1).map_or(0.0, |ns| *ns as f64 / 1e6)
+    }
+}
+
+/// What clients work with.
+pub struct Lab {
+    /// The simulation.
+    pub sim: Arc<Sim>,
+    /// The volume.
+    pub fs: Arc<Fs>,
+    /// What operations cost.
+    pub cpu: Cpu,
+    /// Everything that is left to chance follows from it.
+    pub seed: u64,
+    force: Force,
+    lie: Option<Lie>,
+    syncs: AtomicU64,
+    /// Since when nobody is kept from committing.
+    serial: Mutex<u64>,
+    forcing: crate::baton::Baton,
+    begun: AtomicU64,
+    ended: AtomicU64,
+    /// Nanoseconds for which processors had worked at these moments.
+    busy: (AtomicU64, AtomicU64),
+    acks: Mutex<Vec<Ack>>,
+    /// Those that still count, by path.
+    open: Mutex<FxHashMap<(String, String), Vec<usize>>>,
+    latencies: Mutex<Vec<u64>>,
+}
+
+fn us(us: f64) -> Duration {
+    // As whole nanoseconds: the same everywhere.
+    Duration::from_nanos((us * 1e3).round() as u64)
+}
+
+impl Lab {
+    fn new(sim: &Arc<Sim>, fs: &Arc<Fs>, setup: &Setup) -> Self {
+        Self {
+            sim: Arc::clone(sim),
+            fs: Arc::clone(fs),
+            cpu: setup.cpu,
+            seed: setup.seed,
+            force: setup.force,
+            lie: setup.lie,
+            syncs: AtomicU64::new(0),
+            serial: Mutex::new(0),
+            forcing: crate::baton::Baton::default(),
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            busy: Default::default(),
+            acks: Mutex::default(),
+            open: Mutex::default(),
+            latencies: Mutex::default(),
+        }
+    }
+
+    /// What is measured begins now.
+    pub fn begin(&self) {
+        self.begun.store(self.now(), Ordering::Relaxed);
+        self.busy.0.store(self.sim.worked(), Ordering::Relaxed);
+    }
+
+    /// What is measured ends now.
+    pub fn end(&self) {
+        self.ended.store(self.now(), Ordering::Relaxed);
+        self.busy.1.store(self.sim.worked(), Ordering::Relaxed);
+    }
+
+    /// What was acknowledged and watched so far does not count.
+    pub fn forget(&self) {
+        self.acks.lock().clear();
+        self.open.lock().clear();
+        self.latencies.lock().clear();
+    }
+
+    /// Now.
+    pub fn now(&self) -> u64 {
+        self.sim.now().0
+    }
+
+    /// Something was acknowledged.
+    pub fn ack(&self, ack: Ack) {
+        let mut acks = self.acks.lock();
+        let place = (ack.dir.to_string(), ack.name.clone());
+        self.open.lock().entry(place).or_default().push(acks.len());
+        acks.push(ack);
+    }
+
+    /// A watched operation took so long.
+    pub fn took(&self, since: u64) {
+        let now = self.now();
+        self.latencies.lock().push(now - since);
+    }
+
+    /// Something begins that changes what a path names: what was said of it no longer counts.
+    pub fn touch(&self, dir: &str, name: &str) {
+        let now = self.now();
+        let open = self.open.lock().remove(&(dir.to_owned(), name.to_owned()));
+        let mut acks = self.acks.lock();
+        for number in open.into_iter().flatten() {
+            acks[number].until = now;
+        }
+    }
+
+    fn join_log(&self) {
+        let span = us(self.cpu.serial_us).as_nanos() as u64;
+        let now = self.now();
+        let until = {
+            let mut free = self.serial.lock();
+            *free = (*free).max(now) + span;
+            *free
+        };
+        self.sim.rest(Duration::from_nanos(until - now));
+        if self.force == Force::Exclusive {
+            self.forcing.look(&self.sim);
+        }
+    }
+
+    /// A change to names.
+    fn name(&self) {
+        self.sim.work(us(self.cpu.name_us));
+        self.join_log();
+    }
+
+    /// Makes a file or directory.
+    pub fn create(&self, dir: Ino, name: &str, new: &NewInode) -> uxfs::Result<Ino> {
+        self.name();
+        self.fs.create(dir, name.as_bytes(), new)
+    }
+
+    /// Removes a file.
+    pub fn unlink(&self, dir: Ino, name: &str) -> uxfs::Result<()> {
+        self.name();
+        self.fs.unlink(dir, name.as_bytes())
+    }
+
+    /// Renames a file.
+    pub fn rename(&self, dir: Ino, from: &str, to_dir: Ino, to: &str) -> uxfs::Result<()> {
+        self.name();
+        self.fs.rename(dir, from.as_bytes(), to_dir, to.as_bytes(), RenameFlags::default())
+    }
+
+    /// Looks at something small.
+    pub fn look(&self) {
+        self.sim.work(us(self.cpu.look_us));
+    }
+
+    /// What a call that moves bytes costs.
+    pub fn call(&self, bytes: usize) {
+        self.sim.work(us(self.cpu.call_us + bytes as f64 / 1024.0 * self.cpu.kib_us));
+    }
+
+    /// What a change that is none of names costs.
+    pub fn change(&self) {
+        self.sim.work(us(self.cpu.call_us));
+        self.join_log();
+    }
+
+    /// Writes.
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> uxfs::Result<()> {
+        self.call(data.len());
+        self.fs.write_at(ino, offset, data)
+    }
+
+    /// Reads.
+    pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> uxfs::Result<usize> {
+        self.call(buf.len());
+        self.fs.read_at(ino, offset, buf)
+    }
+
+    /// Brings a file to stable storage.
+    pub fn fsync(&self, ino: Ino) -> uxfs::Result<()> {
+        self.sim.work(us(self.cpu.sync_us));
+        let number = self.syncs.fetch_add(1, Ordering::Relaxed);
+        match self.lie {
+            Some(Lie::Never) => return Ok(()),
+            Some(Lie::Sometimes) if number % 10 == 9 => return Ok(()),
+            Some(Lie::DataOnly) => return self.fs.write_back_file(ino),
+            Some(Lie::Early) => return self.begin_fsync(ino).map(|_| ()),
+            Some(Lie::Sometimes) | None => {}
+        }
+        match self.force {
+            Force::Ours => self.fs.fsync(ino),
+            Force::Exclusive => {
+                let _alone = self.forcing.take(&self.sim);
+                self.fs.fsync(ino)
+            }
+        }
+    }
+
+    /// Begins to bring a file to stable storage; the ticket stands for it.
+    pub fn begin_fsync(&self, ino: Ino) -> uxfs::Result<uxfs::journal::Ticket> {
+        let mut cursor = self.fs.error_cursor(ino);
+        self.fs.begin_fsync(ino, uxfs::SyncKind::All, &mut cursor)
+    }
+
+    /// Brings everything to stable storage, and leaves it logged: as sync(2).
+    pub fn sync(&self) -> uxfs::Result<()> {
+        self.sim.work(us(self.cpu.sync_us));
+        let ticket = self.fs.begin_sync()?;
+        self.fs.wait(ticket)
+    }
+}

@@ -1,0 +1,371 @@
+//! What an acknowledged operation was worth: derived from what really went down, and checked by
+//! cutting the power.
+//!
+//! Derived: for each acknowledgement, from the trace of the disk. What was written of the file must
+//! be safe (flushed after it was done, forced, or on a disk that forgets nothing), and so must be
+//! the first record of the log that was written after the operation began, and all before it. That
+//! is as much as can be said without reading the log: an operation is *at most* worth what is
+//! derived.
+//!
+//! Checked: the trace is cut at random moments, half of them right behind an acknowledgement. Of
+//! the writes that were not safe then, any part is on the disk. The volume is recovered by the
+//! engine, every acknowledged file looked for, and the volume checked by `uxfs-check`.
+//!
+//! 1. What is printed beside a figure is the lesser of what was derived and what was promised; if it
+//!    is less than what was promised, or the check found anything, the row has failed.
+//! 2. What is derived comes from the disk's side alone: nothing of it is the engine's word.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
+use uxfs::format::Ino;
+use uxfs::journal::JournalOptions;
+use uxfs::{Fs, OpenOptions, clock};
+use uxfs_check::{CheckOptions, Severity};
+
+use crate::bed::{MOMENT, Ran};
+use crate::rng::Rng;
+use crate::sim::{Kind, Store, StoreDev};
+
+/// Acknowledged files that are looked for after each cut, at most.
+const LOOKED_FOR: usize = 400;
+
+/// What keeps something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Worth {
+    /// Memory: gone with the process or the machine.
+    Memory,
+    /// A cache that forgets without power.
+    Cache,
+    /// Stable storage.
+    Stable,
+}
+
+/// What a run's options promise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Promise {
+    /// Of what was synced.
+    pub synced: Worth,
+    /// Seconds after which what was not is on its way down at the latest.
+    pub within_s: f64,
+}
+
+/// Something that was said to be done.
+#[derive(Clone, Debug)]
+pub struct Ack {
+    /// When the operation began whose effect it is.
+    pub began: u64,
+    /// When it was said.
+    pub at: u64,
+    /// When something began that may undo it; `u64::MAX` for never.
+    pub until: u64,
+    /// It was said to be durable.
+    pub synced: bool,
+    /// The directory it is in, from the root, without a slash at its ends.
+    pub dir: Arc<str>,
+    /// Its name.
+    pub name: String,
+    /// Bytes that it has at least.
+    pub size: u64,
+    /// The word that fills it; 0 if that is not known.
+    pub word: u64,
+}
+
+/// What an acknowledged operation was worth.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Durability {
+    /// What it was promised to be worth.
+    pub promised: Worth,
+    /// What it was worth, as derived: the least of all.
+    pub found: Worth,
+    /// Longest time, in seconds, for which something acknowledged could still be lost.
+    pub exposed_s: f64,
+    /// Seconds after which what nobody synced is on its way down at the latest.
+    pub within_s: f64,
+    /// Something acknowledged could still be lost when the run ended.
+    pub open_end: bool,
+    /// Operations acknowledged.
+    pub acknowledged: u64,
+    /// Flushes that went down while it was measured.
+    pub flushes: u64,
+    /// Forced writes.
+    pub forced: u64,
+    /// Times that the power was cut.
+    pub cuts: u32,
+    /// Acknowledged files looked for.
+    pub looked_for: u64,
+    /// … of which this many were lost or not whole.
+    pub lost: u64,
+    /// … that should not have been.
+    pub broken: u64,
+    /// Cuts that left a volume that could not be recovered or was not sound.
+    pub unsound: u32,
+    /// The promise was not kept.
+    pub failed: bool,
+    /// The first thing that was wrong.
+    pub problem: Option<String>,
+}
+
+impl Durability {
+    /// The label that stands beside a figure.
+    pub fn label(&self) -> String {
+        let worth = match self.found.min(self.promised) {
+            Worth::Stable => "stable storage".to_owned(),
+            Worth::Cache => format!("volatile cache, up to {}", self.exposed()),
+            Worth::Memory if self.acknowledged == 0 => {
+                format!("memory, for {:.0} s at most", self.within_s)
+            }
+            Worth::Memory => {
+                format!("memory, up to {} (at most {:.0} s)", self.exposed(), self.within_s)
+            }
+        };
+        match self.failed {
+            true => format!("FAILED: promised {}, worth {worth}", name(self.promised)),
+            false => worth,
+        }
+    }
+
+    fn exposed(&self) -> String {
+        let more = if self.open_end { " and more" } else { "" };
+        match self.exposed_s {
+            s if s >= 1.0 => format!("{s:.1} s{more}"),
+            s if s >= 0.001 => format!("{:.0} ms{more}", s * 1e3),
+            s => format!("{:.0} µs{more}", s * 1e6),
+        }
+    }
+
+    /// What came of cutting the power.
+    pub fn checked(&self) -> String {
+        let unsound = match self.unsound {
+            0 => String::new(),
+            n => format!(", {n} volumes unsound"),
+        };
+        format!("checked: {} cuts, {} acknowledged files lost{unsound}", self.cuts, self.lost)
+    }
+}
+
+fn name(worth: Worth) -> &'static str {
+    match worth {
+        Worth::Memory => "memory",
+        Worth::Cache => "a volatile cache",
+        Worth::Stable => "stable storage",
+    }
+}
+
+/// Derives and checks.
+pub fn judge<R>(ran: &Ran<R>, cuts: u32, seed: u64) -> Durability {
+    let mut found = derive(ran);
+    check(ran, cuts, seed, &mut found);
+    let broken = match found.promised {
+        Worth::Stable => found.found < Worth::Stable || found.broken > 0 || found.unsound > 0,
+        Worth::Cache => found.found < Worth::Cache,
+        Worth::Memory => {
+            found.broken > 0 || found.unsound > 0 && ran.promise.synced == Worth::Stable
+        }
+    };
+    found.failed = broken;
+    found
+}
+
+/// What the trace says.
+fn derive<R>(ran: &Ran<R>) -> Durability {
+    let safe = ran.trace.safe(ran.volatile);
+    let events = &ran.trace.events;
+    // Of the log: when each write was asked and done, and from when on it and all before are safe.
+    let mut log: Vec<(u64, u64, u64)> = Vec::new();
+    let mut data: FxHashMap<u64, (u64, u64)> = FxHashMap::default();
+    let mut prefix = 0;
+    for (number, event) in ran.trace.writes() {
+        if ran.log.contains(&event.at) {
+            prefix = prefix.max(safe[number]);
+            log.push((event.asked, event.done, prefix));
+        } else if let Some(content) = &event.content {
+            for word in content.words() {
+                let entry = data.entry(word).or_insert((0, 0));
+                *entry = (entry.0.max(event.done), entry.1.max(safe[number]));
+            }
+        }
+    }
+    let any_synced = ran.acks.iter().any(|ack| ack.synced);
+    let mut least = if ran.acks.is_empty() { Worth::Memory } else { Worth::Stable };
+    let (mut exposed, mut open) = (0, false);
+    for ack in ran.acks.iter().filter(|ack| ack.synced == any_synced) {
+        let first = log.partition_point(|(asked, ..)| *asked < ack.began);
+        let (_, written, kept) = log.get(first).copied().unwrap_or((0, u64::MAX, u64::MAX));
+        let (data_written, data_kept) = match ack.word {
+            0 => (0, 0),
+            _ if ack.size == 0 => (0, 0),
+            word => data.get(&word).copied().unwrap_or((u64::MAX, u64::MAX)),
+        };
+        let (written, kept) = (written.max(data_written), kept.max(data_kept));
+        let worth = match () {
+            () if kept <= ack.at => Worth::Stable,
+            () if written <= ack.at => Worth::Cache,
+            () => Worth::Memory,
+        };
+        least = least.min(worth);
+        let end = ack.until.min(ran.ended.max(ack.at));
+        open |= kept > end && ack.until == u64::MAX;
+        exposed = exposed.max(kept.min(end).saturating_sub(ack.at));
+    }
+    let during = |kind| {
+        let count = events.iter().filter(|e| e.kind == kind && e.asked >= ran.begun);
+        count.count() as u64
+    };
+    Durability {
+        promised: if any_synced { ran.promise.synced } else { Worth::Memory },
+        found: least,
+        exposed_s: exposed as f64 / 1e9,
+        within_s: ran.promise.within_s,
+        open_end: open,
+        acknowledged: ran.acks.len() as u64,
+        flushes: during(Kind::Flush),
+        forced: during(Kind::Fua),
+        cuts: 0,
+        looked_for: 0,
+        lost: 0,
+        broken: 0,
+        unsound: 0,
+        failed: false,
+        problem: None,
+    }
+}
+
+/// Cuts the power, and looks.
+fn check<R>(ran: &Ran<R>, cuts: u32, seed: u64, found: &mut Durability) {
+    let safe = ran.trace.safe(ran.volatile);
+    let synced: Vec<&Ack> = ran.acks.iter().filter(|ack| ack.synced).collect();
+    let mut rng = Rng::new(seed ^ 0x6375_7473);
+    for number in 0..cuts {
+        let moment = match synced.is_empty() || number % 2 == 0 {
+            true => ran.begun + rng.below(ran.ended.saturating_sub(ran.begun).max(1)),
+            false => synced[rng.below(synced.len() as u64) as usize].at,
+        };
+        let part = [0.0, 0.3, 0.7, 1.0][(number / 2 % 4) as usize];
+        let store = cut(ran, &safe, moment, part, &mut rng);
+        found.cuts += 1;
+        if let Err(problem) = look(ran, store, moment, &mut rng, found) {
+            found.unsound += 1;
+            found.problem.get_or_insert(problem);
+        }
+    }
+}
+
+/// The disk as a cut at this moment leaves it. Of what was not safe, about this part is there.
+fn cut<R>(ran: &Ran<R>, safe: &[u64], moment: u64, part: f64, rng: &mut Rng) -> Store {
+    let mut store = ran.initial.clone();
+    for (number, event) in ran.trace.writes() {
+        let Some(content) = event.content.as_ref().filter(|_| event.asked <= moment) else {
+            continue;
+        };
+        // What the simulated disk took, this one takes.
+        let there = safe[number] <= moment || part >= 1.0 && event.done <= moment;
+        let _ = if there {
+            store.write(content)
+        } else if rng.chance(0.25) {
+            store.write_some(content, || rng.chance(part))
+        } else if rng.chance(part) {
+            store.write(content)
+        } else {
+            Ok(())
+        };
+    }
+    store
+}
+
+/// Recovers the volume, looks for what was acknowledged, and checks it.
+fn look<R>(
+    ran: &Ran<R>,
+    store: Store,
+    moment: u64,
+    rng: &mut Rng,
+    found: &mut Durability,
+) -> Result<(), String> {
+    let dev = Arc::new(StoreDev::new(store));
+    let mut options = OpenOptions::default();
+    options.journal = Some(JournalOptions::default());
+    options.seed = Some(1);
+    options.clock = clock::Clock::Fixed(MOMENT);
+    let device: Arc<dyn uxfs::disk::BlockDev> = dev.clone();
+    let fs = Fs::open(device, options).map_err(|e| format!("recovery: {e}"))?;
+    let bound = (ran.promise.within_s * 1e9) as u64;
+    let mut dirs = FxHashMap::default();
+    for ack in sample(ran, moment, rng) {
+        let due = ack.synced || ack.at.saturating_add(bound) < moment;
+        found.looked_for += 1;
+        if let Err(problem) = find(&fs, ack, &mut dirs) {
+            found.lost += 1;
+            if due {
+                found.broken += 1;
+                let place = format!("{}/{}", ack.dir, ack.name);
+                found.problem.get_or_insert(format!("{place}: {problem}"));
+            }
+        }
+    }
+    fs.close().map_err(|e| format!("closing: {e}"))?;
+    let mut checks = CheckOptions::default();
+    checks.threads = 1;
+    let report = uxfs_check::check(&*dev, &checks, &|_| {}).map_err(|e| format!("check: {e}"))?;
+    match report.findings.iter().find(|f| f.severity > Severity::Note) {
+        Some(finding) => Err(format!("check: {finding}")),
+        None => Ok(()),
+    }
+}
+
+/// Acknowledgements that held at a moment: the youngest, and some of the others.
+fn sample<'a, R>(ran: &'a Ran<R>, moment: u64, rng: &mut Rng) -> Vec<&'a Ack> {
+    let held = |ack: &&Ack| ack.at <= moment && ack.until > moment;
+    let mut all: Vec<&Ack> = ran.acks.iter().filter(held).collect();
+    // Only the last word on each path counts.
+    let mut seen = FxHashSet::default();
+    all.sort_by_key(|ack| core::cmp::Reverse(ack.at));
+    all.retain(|ack| seen.insert((&*ack.dir, ack.name.as_str())));
+    if all.len() > LOOKED_FOR {
+        let young = LOOKED_FOR / 2;
+        for place in young..LOOKED_FOR {
+            let other = place + rng.below((all.len() - place) as u64) as usize;
+            all.swap(place, other);
+        }
+        all.truncate(LOOKED_FOR);
+    }
+    all
+}
+
+/// Is it there, and whole?
+fn find(fs: &Fs, ack: &Ack, dirs: &mut FxHashMap<Arc<str>, Ino>) -> Result<(), String> {
+    let dir = match dirs.get(&ack.dir) {
+        Some(dir) => *dir,
+        None => {
+            let dir = fs.resolve(format!("/{}", ack.dir).as_bytes(), false);
+            let dir = dir.map_err(|e| format!("its directory: {e}"))?;
+            dirs.insert(Arc::clone(&ack.dir), dir);
+            dir
+        }
+    };
+    let ino = fs.lookup(dir, ack.name.as_bytes()).map_err(|e| e.to_string())?;
+    let stat = fs.stat(ino).map_err(|e| e.to_string())?;
+    if stat.size < ack.size {
+        return Err(format!("{} bytes of {}", stat.size, ack.size));
+    }
+    if ack.word == 0 || ack.size == 0 {
+        return Ok(());
+    }
+    let word = ack.word.to_le_bytes();
+    let mut buf = vec![0; 64 << 10];
+    let mut at = 0;
+    while at < ack.size {
+        let len = (buf.len() as u64).min(ack.size - at) as usize;
+        let got = fs.read_at(ino, at, &mut buf[..len]).map_err(|e| e.to_string())?;
+        let wrong = buf[..got].iter().enumerate().find(|(i, byte)| **byte != word[i % 8]);
+        if let Some((i, _)) = wrong {
+            return Err(format!("byte {} is another's", at + i as u64));
+        }
+        if got < len {
+            return Err("is shorter than it says".into());
+        }
+        at += got as u64;
+    }
+    Ok(())
+}

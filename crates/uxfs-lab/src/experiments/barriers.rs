@@ -1,0 +1,123 @@
+//! seeds/003: a tree extracted on a mirror of two disks, barriers and write cache on or off.
+
+use super::{blank, disks, goal, note, shape};
+use crate::Result;
+use crate::bed::Setup;
+use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
+use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::work::tree::{Sync, Tree, extract};
+
+/// Files of linux-2.6.27.8, about.
+const FILES: u32 = 24_000;
+/// Barrier, cache; seconds.
+const SEED: [(&str, &str, f64); 4] = [
+    ("barrier", "cache on", 79.53),
+    ("barrier", "cache off", 83.59),
+    ("nobarrier", "cache on", 21.35),
+    ("nobarrier", "cache off", 42.90),
+];
+
+/// How it was logged then, and how it is now.
+const LOGGING: [&str; 2] = ["nodelaylog", "delaylog"];
+
+fn name(barrier: &str, cache: &str) -> String {
+    format!("{barrier}, {cache}")
+}
+
+fn seed(group: &str, row: &str, key: &str) -> Option<f64> {
+    let (.., seconds) = SEED.iter().find(|seed| row == name(seed.0, seed.1))?;
+    (key == "seconds" && group == LOGGING[0]).then_some(*seconds)
+}
+
+/// Runs it.
+///
+/// # Errors
+/// If a row cannot be run.
+pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
+    let disk = disks::named("mirror-2008")?;
+    let tree = std::sync::Arc::new(Tree::new("linux-2.6.27.8", FILES, 2008));
+    let mut jobs = Vec::new();
+    for (logging, (barrier, cache, _)) in LOGGING.iter().flat_map(|l| SEED.map(|seed| (*l, seed))) {
+        let disk = disks::with_cache(&disk, cache == "cache on");
+        let mut setup = Setup::new(&disk, how.seed).mount(&[logging, barrier]);
+        setup.cuts = how.cuts;
+        // A machine of 8 GB keeps a tenth of it dirty, as Linux 2.6.27 did.
+        if let Some(writeback) = &mut setup.writeback {
+            writeback.dirty_bytes = 800 << 20;
+            writeback.dirty_background_bytes = 400 << 20;
+        }
+        let tree = std::sync::Arc::clone(&tree);
+        jobs.push(Job::new(logging, name(barrier, cache), move || {
+            let ran = setup.run(|lab| extract(lab, &tree, Sync::End, 0))?;
+            let mut found = Found::of(&ran, &setup);
+            found.set("extract_s", ran.value.extract_s);
+            found.keep_places(&ran);
+            Ok(found)
+        }));
+    }
+    let rows = run_jobs(how, jobs, progress)?;
+    let mut out = blank("barriers", "tar xf linux-2.6.27.8.tar; sync, on a mirror", how);
+    out.about = "A tree like that kernel's (24,000 files, made from a fixed seed) is extracted and \
+                 synced. A barrier is a flush of the disks' caches: without it nothing keeps the \
+                 log and what it speaks of in order when the power goes, unless the caches are off. \
+                 What a barrier costs is the number of flushes, and what the disk has to write at \
+                 each."
+        .into();
+    out.source = "seeds/003 (2008)".into();
+    out.disks = vec![note(&disk)];
+    out.cpu = Some(crate::bed::Cpu::default());
+    out.heads = ("logging".into(), "barriers and write cache".into());
+    out.columns = vec![
+        Column::new("seconds", "seconds", 2, Best::Low),
+        Column::new("extract_s", "of it extracting", 2, Best::None),
+        Column::new("flushes", "flushes", 0, Best::None),
+        Column::new("requests", "requests", 0, Best::None),
+        Column::new("cpu", "processors %", 1, Best::None),
+    ];
+    out.rows = rows.table(how, "barriers", &out.columns, seed);
+    out.shapes = shapes(&rows);
+    out.charts = charts(&rows);
+    Ok(out)
+}
+
+fn shapes(rows: &Rows) -> Vec<Shape> {
+    let mut all = Vec::new();
+    for logging in LOGGING {
+        let time = |over: usize, under: usize| {
+            let of = |row: usize| rows.get(logging, &name(SEED[row].0, SEED[row].1), "seconds");
+            Some(of(over)? / of(under)?)
+        };
+        let (b_on, b_off, n_on, n_off) = (0, 1, 2, 3);
+        let order = [
+            ("without barriers a cache is faster than none", "2.01x", time(n_off, n_on)),
+            ("with a cache barriers cost something", "3.73x", time(b_on, n_on)),
+            ("with barriers no cache is no faster than one", "1.05x", time(b_off, b_on)),
+            ("barriers with a cache cost no less than no cache", "1.85x", time(b_on, n_off)),
+        ];
+        for (claim, then, ours) in order {
+            all.push(shape(&format!("{logging}: {claim}"), then, ours, "x", |x| x >= 1.0));
+        }
+        all.push(goal(
+            &format!("{logging}: barriers cost at most half of what they did then"),
+            "3.73x, so 1.86x",
+            time(b_on, n_on),
+            "x",
+            |x| x <= 1.86,
+        ));
+    }
+    all
+}
+
+fn charts(rows: &Rows) -> Vec<Chart> {
+    let series = rows.0.iter().filter_map(|row| {
+        let points = row.found.points.get("places")?.clone();
+        Some(Series { name: format!("{}, {}", row.group, row.name), points, seed: false })
+    });
+    vec![Chart {
+        title: "Where the disk was asked, and when".into(),
+        axes: ("seconds".into(), "GB from the start of the disk".into()),
+        log: (false, false),
+        drawn: Drawn::Points,
+        series: series.collect(),
+    }]
+}

@@ -1,0 +1,162 @@
+//! seeds/002: all the disks of a concat kept busy.
+
+use std::sync::Arc;
+
+use uxfs_models::{Description, Model};
+
+use super::{blank, disks, note, shape};
+use crate::Result;
+use crate::bed::{Ran, Setup};
+use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
+use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::sim::Kind;
+use crate::work::build::{Load, plant, run as build};
+use crate::work::tree::Tree;
+
+const COUNT: u32 = 4;
+/// Bytes behind every sixteenth file that belong to somebody else: the volume is in use.
+const FILLER: u64 = 600 << 20;
+const SPREAD: &str = "spread over groups";
+const PACKED: &str = "packed in one";
+const LOAD: Load = Load { clients: 64, jobs: 4, reads: 16, makes: 2, work_us: 500, flat: false };
+
+/// So many of a disk, one behind the other.
+fn concat(disk: &Description, count: u32) -> Description {
+    let mut all = disk.clone();
+    all.name = format!("{count} x {}", disk.name);
+    all.about = format!("{count} in a row, one behind the other, of: {}", disk.about);
+    all.disk = Model::Concat { count, disk: Box::new(disk.disk.clone()) };
+    all
+}
+
+/// The part of the requests that the busiest disk had, and how many disks had at least a tenth of
+/// their fair share.
+fn shares<R>(ran: &Ran<R>, disk: u64, count: u32) -> (f64, f64) {
+    let mut asked = vec![0u64; count as usize];
+    for event in ran.trace.events.iter().filter(|e| e.kind != Kind::Flush && e.asked >= ran.begun) {
+        let at = ((event.at / disk.max(1)) as usize).min(asked.len() - 1);
+        // The log is on one disk, whatever is spread.
+        if !ran.log.contains(&event.at) {
+            asked[at] += 1;
+        }
+    }
+    let all = asked.iter().sum::<u64>().max(1) as f64;
+    let busiest = asked.iter().copied().max().unwrap_or(0) as f64 / all;
+    let fair = all / f64::from(count);
+    (busiest * 100.0, asked.iter().filter(|n| **n as f64 >= fair / 10.0).count() as f64)
+}
+
+/// Runs it.
+///
+/// # Errors
+/// If a row cannot be run.
+pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
+    let one = disks::named("hdd-7200")?;
+    let size = one.build(1).map_err(|e| crate::LabError::new("disk", e))?.capacity();
+    let tree = Arc::new(Tree::new("src", 4_000, 2015));
+    let mut jobs = Vec::new();
+    for count in [1, COUNT] {
+        let disk = concat(&one, count);
+        for name in [SPREAD, PACKED] {
+            let mut setup =
+                Setup::new(&disk, how.seed).mkfs('d', &format!("agcount={}", 4 * count));
+            setup.cuts = how.cuts;
+            let planted = Arc::clone(&tree);
+            let packed = name == PACKED;
+            setup.prepare = Some(Arc::new(move |fs| match packed {
+                false => plant(fs, &planted, FILLER),
+                true => plant(fs, &flat(&planted), FILLER),
+            }));
+            let tree = Arc::new(if packed { flat(&tree) } else { (*tree).clone() });
+            jobs.push(Job::new(disk.name.clone(), name, move || {
+                let ran = setup.run(|lab| build(lab, &tree, Load { flat: packed, ..LOAD }))?;
+                let mut found = Found::of(&ran, &setup);
+                let (busiest, busy) = shares(&ran, size, count);
+                found.set("rate", found.get("requests").unwrap_or(0.0) / ran.seconds());
+                found.set("busiest", busiest);
+                found.set("busy", busy);
+                found.keep_places(&ran);
+                Ok(found)
+            }));
+        }
+    }
+    let rows = run_jobs(how, jobs, progress)?;
+    let mut out = blank("concat", "64 clients on a row of disks", how);
+    out.about =
+        "The same kind of work as `spindle` does, by 64 clients, on one disk and on four in a row. \
+                 XFS gives each new directory another allocation group, so the disks of a row are \
+                 all in use from the first day; what packs everything into the first group has one \
+                 disk at work, whatever hangs behind it. Packed is played with one directory for \
+                 everything, which is what keeps XFS in one group."
+            .into();
+    out.source = "seeds/002 (2015)".into();
+    out.disks = vec![note(&concat(&one, COUNT))];
+    out.cpu = Some(crate::bed::Cpu::default());
+    out.heads = ("disks".into(), "placement".into());
+    out.columns = vec![
+        Column::new("seconds", "seconds", 2, Best::Low),
+        Column::new("rate", "requests/s", 0, Best::High),
+        Column::new("busy", "disks in use", 0, Best::High),
+        Column::new("busiest", "busiest disk %", 0, Best::Low),
+        Column::new("seek_gb", "mean distance GB", 1, Best::None),
+    ];
+    out.rows = rows.table(how, "concat", &out.columns, |_, _, _| None);
+    out.shapes = shapes(&rows, &concat(&one, COUNT).name, &concat(&one, 1).name);
+    out.charts = charts(&rows, &concat(&one, COUNT).name);
+    Ok(out)
+}
+
+/// All files of a tree in its first directory.
+fn flat(tree: &Tree) -> Tree {
+    let files = tree.files.iter().enumerate();
+    let files =
+        files.map(|(number, (_, name, size))| (0, format!("{number}-{name}"), *size)).collect();
+    Tree { dirs: tree.dirs[..1].to_vec(), files }
+}
+
+fn shapes(rows: &Rows, four: &str, one: &str) -> Vec<Shape> {
+    vec![
+        shape(
+            "spread, all disks of the row are in use",
+            "\"lots of disks busy\"",
+            rows.get(four, SPREAD, "busy"),
+            " disks",
+            |x| x >= f64::from(COUNT),
+        ),
+        shape(
+            "packed, only one is",
+            "\"only hit the first disk\"",
+            rows.get(four, PACKED, "busy"),
+            " disks",
+            |x| x <= 1.0,
+        ),
+        shape(
+            "four disks spread are faster than four packed",
+            "not measured",
+            rows.ratio("seconds", (four, PACKED), (four, SPREAD)),
+            "x",
+            |x| x >= 1.1,
+        ),
+        shape(
+            "four disks are faster than one, spread",
+            "\"by the number of disks\"",
+            rows.ratio("seconds", (one, SPREAD), (four, SPREAD)),
+            "x",
+            |x| x >= 2.0,
+        ),
+    ]
+}
+
+fn charts(rows: &Rows, four: &str) -> Vec<Chart> {
+    let series = rows.0.iter().filter(|row| row.group == four).filter_map(|row| {
+        let points = row.found.points.get("places")?.clone();
+        Some(Series { name: row.name.clone(), points, seed: false })
+    });
+    vec![Chart {
+        title: "Where the row of disks was asked, and when (each is 1,000 GB)".into(),
+        axes: ("seconds".into(), "GB from the start of the first".into()),
+        log: (false, false),
+        drawn: Drawn::Points,
+        series: series.collect(),
+    }]
+}

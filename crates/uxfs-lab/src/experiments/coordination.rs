@@ -1,0 +1,166 @@
+//! seeds/001: many threads that call fsync, and five ways to coordinate them.
+
+use super::{blank, disks, goal, note, shape};
+use crate::Result;
+use crate::bed::Setup;
+use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
+use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::work::syncs::{Load, run as sync};
+
+/// Ways, and what the seed calls them; transactions a second on its host elm3a4, where it showed
+/// them.
+const WAYS: [(&str, &str, Option<f64>); 7] = [
+    ("own", "own (\"old\")", Some(145.84)),
+    ("journal", "journal (\"jbd2\")", Some(184.06)),
+    ("average", "average (\"avg\")", Some(181.58)),
+    ("fixed:1", "fixed:1", Some(152.39)),
+    ("fixed:500", "fixed:500", Some(158.19)),
+    ("greedy", "greedy", None),
+    ("auto", "auto", None),
+];
+const DISKS: [(&str, &str); 4] = [
+    ("hdd-7200", "flush of 8 ms and more"),
+    ("ssd-2015", "flush of 3 ms"),
+    ("nvme", "flush of 1 ms"),
+    ("nvme-plp", "flush of nothing"),
+];
+const CLIENTS: [u32; 2] = [1, 16];
+
+fn group(disk: &str, about: &str, clients: u32) -> String {
+    format!("{disk} ({about}), {clients} thread{}", if clients == 1 { "" } else { "s" })
+}
+
+fn seed(of: &str, name: &str, key: &str) -> Option<f64> {
+    let host = of == group(DISKS[0].0, DISKS[0].1, 16);
+    let way = WAYS.iter().find(|way| way.1 == name)?;
+    way.2.filter(|_| host && key == "rate")
+}
+
+/// Runs it.
+///
+/// # Errors
+/// If a row cannot be run.
+pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
+    let mut jobs = Vec::new();
+    for (disk, about) in DISKS {
+        let described = disks::named(disk)?;
+        for clients in CLIENTS {
+            for (word, name, _) in WAYS {
+                let mut setup =
+                    Setup::new(&described, how.seed).mount(&[&format!("fsync_policy={word}")]);
+                setup.cuts = how.cuts.min(4);
+                let load = Load { clients, syncs: 200, settling: 100, think_us: 500 };
+                jobs.push(Job::new(group(disk, about, clients), name, move || {
+                    let ran = setup.run(|lab| sync(lab, load))?;
+                    let mut found = Found::of(&ran, &setup);
+                    found.set("rate", ran.value);
+                    let syncs = f64::from(load.clients * load.syncs);
+                    found.set("flushes_sync", found.get("flushes").unwrap_or(0.0) / syncs);
+                    found.keep_latencies(&ran);
+                    Ok(found)
+                }));
+            }
+        }
+    }
+    let rows = run_jobs(how, jobs, progress)?;
+    let mut out = blank("fsync-coordination", "threads that call fsync, coordinated or not", how);
+    out.about = "Each thread writes 4 KiB at the end of a file of its own and syncs it, over and \
+                 over, with half a millisecond of thought between. The ways are uxfs' \
+                 `fsync_policy=`; the first five are those of the seed. In every one of them the \
+                 file's inode goes through the log, so two threads' fsyncs can share a checkpoint \
+                 whatever the policy says; what differs is who waits for whom. `policies` looks at \
+                 the policies alone, over many more disks and loads."
+        .into();
+    out.source = "seeds/001 (2010)".into();
+    for (disk, _) in DISKS {
+        out.disks.push(note(&disks::named(disk)?));
+    }
+    out.cpu = Some(crate::bed::Cpu::default());
+    out.heads = ("disk and threads".into(), "fsync_policy=".into());
+    out.columns = vec![
+        Column::new("rate", "fsyncs/s", 1, Best::High),
+        Column::new("p50_ms", "p50 ms", 3, Best::None),
+        Column::new("p99_ms", "p99 ms", 3, Best::Low),
+        Column::new("flushes_sync", "flushes/fsync", 2, Best::None),
+    ];
+    out.rows = rows.table(how, "fsync-coordination", &out.columns, seed);
+    out.shapes = shapes(&rows);
+    out.charts = charts(&rows);
+    out.notes = vec![
+        "100 fsyncs of each thread are not counted, in which auto learns; then 200 are".into(),
+    ];
+    Ok(out)
+}
+
+fn shapes(rows: &Rows) -> Vec<Shape> {
+    let ratio = |disk: usize, clients: u32, over: usize, under: usize| {
+        let group = group(DISKS[disk].0, DISKS[disk].1, clients);
+        rows.ratio("rate", (&group, WAYS[over].1), (&group, WAYS[under].1))
+    };
+    let (own, journal, average, auto) = (0, 1, 2, 6);
+    let mut all = vec![
+        shape(
+            "8 ms a flush: going through the journal together wins",
+            "1.26x own",
+            ratio(0, 16, journal, own),
+            "x own",
+            |x| x >= 1.05,
+        ),
+        shape(
+            "8 ms a flush: waiting the average wins too",
+            "1.25x own",
+            ratio(0, 16, average, own),
+            "x own",
+            |x| x >= 1.05,
+        ),
+        shape(
+            "1 ms a flush: waiting the average wins less than at 8 ms",
+            "it loses",
+            ratio(2, 16, average, own),
+            "x own",
+            |x| ratio(0, 16, average, own).is_none_or(|slow| x < slow),
+        ),
+        shape(
+            "no flush to speak of: waiting the average gains nothing",
+            "it loses",
+            ratio(3, 16, average, own),
+            "x own",
+            |x| x <= 1.02,
+        ),
+        shape(
+            "a thread alone pays for waiting the average",
+            "\"highest count is old\"",
+            ratio(0, 1, average, own),
+            "x own",
+            |x| x <= 0.9,
+        ),
+    ];
+    for (at, (disk, about)) in DISKS.iter().enumerate() {
+        for clients in CLIENTS {
+            let best = (0..auto).filter_map(|way| ratio(at, clients, auto, way)).reduce(f64::min);
+            all.push(goal(
+                &format!("{}: auto does at least 0.97 of the best", group(disk, about, clients)),
+                "no way won everywhere",
+                best,
+                " of the best",
+                |x| x >= 0.97,
+            ));
+        }
+    }
+    all
+}
+
+fn charts(rows: &Rows) -> Vec<Chart> {
+    let of = group(DISKS[0].0, DISKS[0].1, 16);
+    let series = rows.0.iter().filter(|row| row.group == of).filter_map(|row| {
+        let points = row.found.points.get("latency")?.clone();
+        Some(Series { name: row.name.clone(), points, seed: false })
+    });
+    vec![Chart {
+        title: format!("Which part of the fsyncs took at most so many milliseconds: {of}"),
+        axes: ("ms".into(), "% of fsyncs".into()),
+        log: (true, false),
+        drawn: Drawn::Lines,
+        series: series.collect(),
+    }]
+}

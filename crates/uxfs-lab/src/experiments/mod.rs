@@ -1,0 +1,149 @@
+//! The experiments: each answers one of the measurements that the seeds argue from.
+
+mod aging;
+mod barriers;
+mod concat;
+mod coordination;
+mod dbench;
+mod delaylog;
+mod disks;
+mod fs_mark;
+mod spindle;
+mod tar_star;
+
+use crate::outcome::{DiskNote, Experiment, Row, Shape};
+use crate::plan::{How, Progress};
+use crate::{LabError, Result};
+
+/// An experiment that can be run.
+pub struct Known {
+    /// By which it is known.
+    pub name: &'static str,
+    /// What it is about, in a line.
+    pub about: &'static str,
+    run: fn(&How, &dyn Progress) -> Result<Experiment>,
+}
+
+/// All of them.
+pub const ALL: &[Known] = &[
+    Known {
+        name: "fs-mark",
+        about: "creates in memory by 1 to 8 clients, delayed and immediate logging (seeds/000)",
+        run: fs_mark::run,
+    },
+    Known {
+        name: "dbench",
+        about: "a file server's load at 1 to 200 clients, delayed and immediate logging (seeds/000)",
+        run: dbench::run,
+    },
+    Known {
+        name: "log-force",
+        about: "the same with the log forced as in 2010, and as here (seeds/000)",
+        run: dbench::run_force,
+    },
+    Known {
+        name: "delaylog",
+        about: "what work on names takes of the log, delayed and immediate (seeds/000)",
+        run: delaylog::run,
+    },
+    Known {
+        name: "fsync-coordination",
+        about: "many threads that call fsync, by who waits for whom (seeds/001)",
+        run: coordination::run,
+    },
+    Known {
+        name: "spindle",
+        about: "builds and tests on one slow spindle and on an SSD, by allocation groups (seeds/002)",
+        run: spindle::run,
+    },
+    Known {
+        name: "concat",
+        about: "a row of disks kept busy, or only its first (seeds/002)",
+        run: concat::run,
+    },
+    Known {
+        name: "aging",
+        about: "a new tree on a volume that has been used for months (seeds/002)",
+        run: aging::run,
+    },
+    Known {
+        name: "barriers",
+        about: "a tree extracted on a mirror of 2008, barriers and write cache on or off (seeds/003)",
+        run: barriers::run,
+    },
+    Known {
+        name: "tar-star",
+        about: "a tree extracted with an fsync for no file, each, or all at once (seeds/004)",
+        run: tar_star::run,
+    },
+];
+
+/// Runs the experiment of this name.
+///
+/// # Errors
+/// If there is none, or it cannot be done.
+pub fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
+    let known = ALL.iter().find(|known| known.name == name).ok_or_else(|| {
+        let names: Vec<&str> = ALL.iter().map(|known| known.name).collect();
+        LabError::new(name, format!("no experiment; there are {}", names.join(", ")))
+    })?;
+    let mut found = (known.run)(how, progress)?;
+    if how.only.is_empty() {
+        return Ok(found);
+    }
+    found.notes.push(format!("only rows with \"{}\" in them were run", how.only));
+    Ok(found)
+}
+
+/// An experiment without anything found yet.
+fn blank(name: &str, title: &str, how: &How) -> Experiment {
+    Experiment {
+        schema: "uxfs-lab".into(),
+        version: 1,
+        name: name.into(),
+        title: title.into(),
+        about: String::new(),
+        source: String::new(),
+        seed: how.seed,
+        disks: Vec::new(),
+        cpu: None,
+        heads: (String::new(), String::new()),
+        columns: Vec::new(),
+        rows: Vec::<Row>::new(),
+        charts: Vec::new(),
+        shapes: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+fn note(disk: &uxfs_models::Description) -> DiskNote {
+    DiskNote { name: disk.name.clone(), about: disk.about.clone() }
+}
+
+/// A shape that compares a figure with a bound.
+fn shape(
+    claim: &str,
+    seed: &str,
+    ours: Option<f64>,
+    unit: &str,
+    holds: impl Fn(f64) -> bool,
+) -> Shape {
+    Shape {
+        claim: claim.into(),
+        seed: seed.into(),
+        ours: ours.map_or_else(|| "not run".into(), |v| format!("{v:.2}{unit}")),
+        holds: ours.map(holds),
+        goal: false,
+    }
+}
+
+/// The same, a goal of this project.
+fn goal(
+    claim: &str,
+    seed: &str,
+    ours: Option<f64>,
+    unit: &str,
+    holds: impl Fn(f64) -> bool,
+) -> Shape {
+    Shape { goal: true, ..shape(claim, seed, ours, unit, holds) }
+}

@@ -1,0 +1,200 @@
+//! seeds/004: a tree extracted with an fsync for no file, for each, or for all at once.
+
+use std::sync::Arc;
+
+use uxfs::WritebackOptions;
+
+use super::{blank, disks, goal, note, shape};
+use crate::Result;
+use crate::bed::Setup;
+use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
+use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::work::tree::{Sync, Tree, extract};
+
+/// Files of the tree: a fifth of linux-2.6.32.
+const FILES: u32 = 6_100;
+/// The seed's tree, in this one's.
+const SCALE: f64 = 30_500.0 / 6_100.0;
+
+/// Disk, way; seconds to extract, and to sync then, of XFS in the seed.
+const SEED: [(&str, &str, f64, f64); 6] = [
+    ("spindle", TAR, 46.554, 114.913),
+    ("spindle", STAR, 3615.723, 0.222),
+    ("spindle", TAR_TIGHT, 145.805, 1.683),
+    ("spindle", TAR_TIGHT_NOBARRIER, 31.047, 0.269),
+    ("fast SSD", TAR_TIGHT, 5.148, 0.784),
+    ("fast SSD", STAR_TIGHT, 381.946, 0.097),
+];
+
+const TAR: &str = "tar, sync";
+const STAR: &str = "star (fsync each)";
+const TICKETS: &str = "star, waiting at the end";
+const TAR_TIGHT: &str = "tar, sync; tight flusher";
+const STAR_TIGHT: &str = "star; tight flusher";
+const TAR_TIGHT_NOBARRIER: &str = "tar, sync; tight, nobarrier";
+const STAR_NOBARRIER: &str = "star, nobarrier";
+
+struct Way {
+    name: &'static str,
+    sync: Sync,
+    tight: bool,
+    mount: &'static [&'static str],
+}
+
+const WAYS: [Way; 7] = [
+    Way { name: TAR, sync: Sync::End, tight: false, mount: &[] },
+    Way { name: TAR_TIGHT, sync: Sync::End, tight: true, mount: &[] },
+    Way { name: TAR_TIGHT_NOBARRIER, sync: Sync::End, tight: true, mount: &["nobarrier"] },
+    Way { name: STAR, sync: Sync::Each, tight: false, mount: &[] },
+    Way { name: STAR_TIGHT, sync: Sync::Each, tight: true, mount: &[] },
+    Way { name: STAR_NOBARRIER, sync: Sync::Each, tight: false, mount: &["nobarrier"] },
+    Way { name: TICKETS, sync: Sync::Tickets, tight: false, mount: &[] },
+];
+
+const DISKS: [(&str, &str); 2] = [("spindle", "hdd-7200"), ("fast SSD", "ssd-2010")];
+
+fn seed(group: &str, name: &str, key: &str) -> Option<f64> {
+    let (.., extract, sync) = SEED.iter().find(|row| group == row.0 && name == row.1)?;
+    match key {
+        "total_s" => Some((extract + sync) / SCALE),
+        "extract_s" => Some(extract / SCALE),
+        "sync_s" => Some(sync / SCALE),
+        "file_ms" => Some((extract + sync) / 30.5),
+        _ => None,
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// If a row cannot be run.
+pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
+    let tree = Arc::new(Tree::new("linux-2.6.32", FILES, 2012));
+    let mut jobs = Vec::new();
+    for (group, disk) in DISKS {
+        let disk = disks::named(disk)?;
+        for way in &WAYS {
+            let mut setup = Setup::new(&disk, how.seed).mount(way.mount);
+            setup.cuts = how.cuts;
+            setup.writeback = Some(WritebackOptions {
+                // The seed's figures, of a tree five times as large.
+                dirty_bytes: if way.tight { 1 << 20 } else { 500_000_000 },
+                dirty_background_bytes: 900_000_000,
+                dirty_expire_centisecs: if way.tight { 200 } else { 2000 },
+                dirty_writeback_centisecs: if way.tight { 100 } else { 1000 },
+            });
+            let (tree, sync) = (Arc::clone(&tree), way.sync);
+            jobs.push(Job::new(group, way.name, move || {
+                let ran = setup.run(|lab| extract(lab, &tree, sync, 0))?;
+                let mut found = Found::of(&ran, &setup);
+                let took = ran.value;
+                found.set("extract_s", took.extract_s);
+                found.set("sync_s", took.sync_s);
+                found.set("total_s", took.extract_s + took.sync_s);
+                found.set("file_ms", (took.extract_s + took.sync_s) * 1e3 / f64::from(FILES));
+                found.set("dirty_mb", took.dirty as f64 / 1e6);
+                found.keep_latencies(&ran);
+                Ok(found)
+            }));
+        }
+    }
+    let rows = run_jobs(how, jobs, progress)?;
+    let mut out = blank("tar-star", "tar and star of a fifth of linux-2.6.32", how);
+    out.about = "The same tree is extracted by somebody who syncs once at the end (GNU tar, then \
+                 sync), by somebody who syncs each file before the next (star), and by somebody who \
+                 asks for each file to be synced as it is written but waits for all answers only at \
+                 the end (tickets). The first tells nothing until its end; the second is slow \
+                 because one fsync waits for another; the third gives what the second gives, when \
+                 the command ends, at the price of the first. The tight flusher is the seed's: at \
+                 most 100 kB dirty (1 MiB here), written back after 2 s."
+        .into();
+    out.source = "seeds/004 (2012)".into();
+    for (_, disk) in DISKS {
+        out.disks.push(note(&disks::named(disk)?));
+    }
+    out.cpu = Some(crate::bed::Cpu::default());
+    out.heads = ("disk".into(), "way".into());
+    out.columns = vec![
+        Column::new("total_s", "seconds", 2, Best::Low),
+        Column::new("extract_s", "extracting", 2, Best::None),
+        Column::new("sync_s", "then syncing", 2, Best::None),
+        Column::new("file_ms", "ms/file", 2, Best::Low),
+        Column::new("flushes", "flushes", 0, Best::None),
+        Column::new("dirty_mb", "dirty MB", 1, Best::None),
+    ];
+    out.rows = rows.table(how, "tar-star", &out.columns, seed);
+    out.shapes = shapes(&rows);
+    out.charts = charts(&rows);
+    out.notes = vec![
+        format!("the seed's seconds are divided by {SCALE}: its tree had 30,500 files"),
+        "what tar without a sync is worth: nothing, until the flusher has been by".into(),
+    ];
+    Ok(out)
+}
+
+fn shapes(rows: &Rows) -> Vec<Shape> {
+    let mut all = Vec::new();
+    for (group, then) in [("spindle", "22x"), ("fast SSD", "64x")] {
+        let time = |over, under| rows.ratio("total_s", (group, over), (group, under));
+        all.push(shape(
+            &format!("{group}: an fsync for each file costs more than ten times one sync"),
+            then,
+            time(STAR, TAR),
+            "x",
+            |x| x >= 10.0,
+        ));
+        all.push(goal(
+            &format!("{group}: waiting for all at the end costs at most 3 times tar, with every file on stable storage"),
+            "35x to 1,300x for an fsync each",
+            time(TICKETS, TAR),
+            "x",
+            |x| x <= 3.0,
+        ));
+        all.push(shape(
+            &format!("{group}: without barriers the fsyncs are cheap, and worth less"),
+            "44x less (ext4, spindle)",
+            time(STAR, STAR_NOBARRIER),
+            "x less",
+            |x| x >= 5.0,
+        ));
+    }
+    all
+}
+
+fn charts(rows: &Rows) -> Vec<Chart> {
+    let place = |(group, disk): (&str, &str)| Series {
+        name: format!("{group} ({disk})"),
+        points: rows
+            .0
+            .iter()
+            .filter(|row| row.group == group)
+            .filter_map(|row| {
+                let exposed = row.found.durability.as_ref()?.exposed_s.max(1e-6);
+                Some((crate::plan::rounded(row.found.get("total_s")?), exposed))
+            })
+            .collect(),
+        seed: false,
+    };
+    let latency = rows.0.iter().filter_map(|row| {
+        let points = row.found.points.get("latency")?.clone();
+        Some(Series { name: format!("{}: {}", row.group, row.name), points, seed: false })
+    });
+    vec![
+        Chart {
+            title: "Time against durability: seconds for the tree, and for how long something \
+                    acknowledged could be lost (1 µs: never)"
+                .into(),
+            axes: ("seconds".into(), "exposed seconds".into()),
+            log: (true, true),
+            drawn: Drawn::Points,
+            series: DISKS.iter().map(|disk| place(*disk)).collect(),
+        },
+        Chart {
+            title: "Which part of the files was synced within so many milliseconds".into(),
+            axes: ("ms".into(), "% of files".into()),
+            log: (true, false),
+            drawn: Drawn::Lines,
+            series: latency.collect(),
+        },
+    ]
+}

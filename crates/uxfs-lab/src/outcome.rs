@@ -1,0 +1,293 @@
+//! What an experiment found, as it is kept in a file, printed, and shown in the report.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bed::Cpu;
+use crate::durability::Durability;
+
+/// Which figure of a column is the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Best {
+    /// The highest.
+    High,
+    /// The lowest.
+    Low,
+    /// None: it only says what was so.
+    None,
+}
+
+/// A column of figures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Column {
+    /// By which key a row's figures hold it.
+    pub key: String,
+    /// What stands above it.
+    pub label: String,
+    /// Digits behind the point.
+    pub digits: usize,
+    /// Which is the best of a group.
+    pub best: Best,
+}
+
+impl Column {
+    /// A column.
+    pub fn new(key: &str, label: &str, digits: usize, best: Best) -> Self {
+        Self { key: key.into(), label: label.into(), digits, best }
+    }
+}
+
+/// A figure, and the seed's beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Ours.
+    pub ours: Option<f64>,
+    /// What the seed saw, on hardware of its day.
+    pub seed: Option<f64>,
+}
+
+/// A row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Rows of a group are compared with each other.
+    pub group: String,
+    /// What it is.
+    pub name: String,
+    /// A figure for each column.
+    pub cells: Vec<Cell>,
+    /// What the figures were bought at.
+    pub durability: Option<Durability>,
+    /// The same in words.
+    pub worth: String,
+    /// What the check found.
+    pub checked: String,
+    /// What was promised was not kept.
+    pub failed: bool,
+    /// The command that repeats it.
+    pub repeat: String,
+}
+
+/// How a chart is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Drawn {
+    /// Lines with a mark at each point.
+    Lines,
+    /// Points.
+    Points,
+}
+
+/// Points of a chart that belong together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// What they are.
+    pub name: String,
+    /// Where they are.
+    pub points: Vec<(f64, f64)>,
+    /// They are the seed's.
+    pub seed: bool,
+}
+
+/// A chart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    /// What goes to the right, and what goes up.
+    pub axes: (String, String),
+    /// Whether either goes by factors.
+    pub log: (bool, bool),
+    /// How it is drawn.
+    pub drawn: Drawn,
+    /// What is drawn.
+    pub series: Vec<Series>,
+}
+
+/// Something that the seed's figures show, looked for in ours.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shape {
+    /// What is looked for.
+    pub claim: String,
+    /// What the seed saw.
+    pub seed: String,
+    /// What was found.
+    pub ours: String,
+    /// Whether it holds; `None` if what it takes was not run.
+    pub holds: Option<bool>,
+    /// It is a goal of this project besides.
+    pub goal: bool,
+}
+
+/// A disk of an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DiskNote {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub about: String,
+}
+
+/// What an experiment found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Experiment {
+    /// `uxfs-lab`.
+    pub schema: String,
+    /// Of the schema.
+    pub version: u32,
+    /// By which it is known.
+    pub name: String,
+    /// What was done.
+    pub title: String,
+    /// What it is about, and what it does not show.
+    pub about: String,
+    /// Which seed it answers.
+    pub source: String,
+    /// What it is a function of.
+    pub seed: u64,
+    /// Disks.
+    pub disks: Vec<DiskNote>,
+    /// What operations cost of a processor.
+    pub cpu: Option<Cpu>,
+    /// What the rows' names are.
+    pub heads: (String, String),
+    /// Columns.
+    pub columns: Vec<Column>,
+    /// Rows.
+    pub rows: Vec<Row>,
+    /// Charts.
+    pub charts: Vec<Chart>,
+    /// Shapes.
+    pub shapes: Vec<Shape>,
+    /// What else has to be known.
+    pub notes: Vec<String>,
+}
+
+/// A figure as it is written.
+pub fn figure(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$}");
+    let (whole, rest) = text.split_once('.').map_or((&text[..], ""), |(w, r)| (w, r));
+    let (sign, whole) = whole.strip_prefix('-').map_or(("", whole), |w| ("-", w));
+    let mut out = String::from(sign);
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0 && (whole.len() - at) % 3 == 0 && whole.len() > 4 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if !rest.is_empty() {
+        out.push('.');
+        out.push_str(rest);
+    }
+    out
+}
+
+impl Experiment {
+    /// The best figure of a column among a row's group.
+    pub fn best(&self, row: &Row, column: usize) -> Option<f64> {
+        let group = self.rows.iter().filter(|other| other.group == row.group && !other.failed);
+        let all = group.filter_map(|other| other.cells.get(column)?.ours);
+        match self.columns.get(column)?.best {
+            Best::High => all.reduce(f64::max),
+            Best::Low => all.reduce(f64::min),
+            Best::None => None,
+        }
+    }
+
+    /// Does any row not keep its promise, or any goal not hold?
+    pub fn failed(&self) -> bool {
+        self.rows.iter().any(|row| row.failed)
+    }
+
+    /// The table as lines of comma-separated values.
+    pub fn csv(&self) -> String {
+        let quote = |text: &str| match text.contains([',', '"', '\n']) {
+            true => format!("\"{}\"", text.replace('"', "\"\"")),
+            false => text.to_owned(),
+        };
+        let mut out = format!("{},{}", quote(&self.heads.0), quote(&self.heads.1));
+        for column in &self.columns {
+            out += &format!(",{0},{0}_seed", column.key);
+        }
+        out += ",worth,promised,exposed_s,acknowledged,flushes,forced,cuts,looked_for,lost,unsound,failed\n";
+        for row in &self.rows {
+            out += &format!("{},{}", quote(&row.group), quote(&row.name));
+            for (cell, column) in row.cells.iter().zip(&self.columns) {
+                let text = |value: Option<f64>| {
+                    value.map_or_else(String::new, |v| format!("{v:.0$}", column.digits))
+                };
+                out += &format!(",{},{}", text(cell.ours), text(cell.seed));
+            }
+            match &row.durability {
+                Some(d) => {
+                    out += &format!(
+                        ",{:?},{:?},{:.6},{},{},{},{},{},{},{},{}\n",
+                        d.found,
+                        d.promised,
+                        d.exposed_s,
+                        d.acknowledged,
+                        d.flushes,
+                        d.forced,
+                        d.cuts,
+                        d.looked_for,
+                        d.lost,
+                        d.unsound,
+                        d.failed
+                    );
+                }
+                None => out += &format!(",{},,,,,,,,,,\n", quote(&row.worth)),
+            }
+        }
+        out
+    }
+}
+
+impl fmt::Display for Experiment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", self.name, self.title)?;
+        let wide = |of: fn(&Row) -> &str, head: &str| {
+            let widths = self.rows.iter().map(|row| of(row).chars().count());
+            widths.chain([head.chars().count()]).max().unwrap_or(0)
+        };
+        let (first, second) = (wide(|r| &r.group, &self.heads.0), wide(|r| &r.name, &self.heads.1));
+        write!(f, "  {:first$}  {:second$}", self.heads.0, self.heads.1)?;
+        for column in &self.columns {
+            write!(f, "  {:>16}", column.label)?;
+        }
+        writeln!(f, "  worth")?;
+        let mut group = None;
+        for row in &self.rows {
+            let shown = if group.replace(&row.group) == Some(&row.group) { "" } else { &row.group };
+            write!(f, "  {shown:first$}  {:second$}", row.name)?;
+            for (at, (cell, column)) in row.cells.iter().zip(&self.columns).enumerate() {
+                let ours = cell.ours.map_or_else(|| "-".into(), |v| figure(v, column.digits));
+                let star =
+                    if cell.ours.is_some() && cell.ours == self.best(row, at) { "*" } else { "" };
+                let seed = cell
+                    .seed
+                    .map_or_else(String::new, |v| format!(" ({})", figure(v, column.digits)));
+                write!(f, "  {:>16}", format!("{star}{ours}{seed}"))?;
+            }
+            writeln!(f, "  {}; {}", row.worth, row.checked)?;
+        }
+        writeln!(f, "  (* best of its group; the seed's figure in brackets)")?;
+        for shape in &self.shapes {
+            let word = match shape.holds {
+                Some(true) => "holds",
+                Some(false) => "DOES NOT HOLD",
+                None => "not run",
+            };
+            let goal = if shape.goal { " [goal]" } else { "" };
+            writeln!(
+                f,
+                "  {word}{goal}: {}; seed: {}; here: {}",
+                shape.claim, shape.seed, shape.ours
+            )?;
+        }
+        for note in &self.notes {
+            writeln!(f, "  note: {note}")?;
+        }
+        Ok(())
+    }
+}

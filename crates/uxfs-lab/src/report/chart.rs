@@ -1,0 +1,182 @@
+//! Charts, drawn as SVG.
+
+use core::fmt::Write;
+
+use super::text;
+use crate::outcome::{Chart, Drawn, Series};
+
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 340.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 14.0;
+const BOTTOM: f64 = 46.0;
+
+/// An axis: what goes from where to where.
+struct Axis {
+    low: f64,
+    high: f64,
+    log: bool,
+}
+
+impl Axis {
+    fn of(values: impl Iterator<Item = f64> + Clone, log: bool) -> Self {
+        let values = values.filter(|v| v.is_finite() && (!log || *v > 0.0));
+        let high = values.clone().fold(f64::NEG_INFINITY, f64::max);
+        let low = values.fold(f64::INFINITY, f64::min);
+        if low > high {
+            return Self { low: if log { 1.0 } else { 0.0 }, high: 10.0, log };
+        }
+        if log {
+            let high = if high > low { high } else { low * 10.0 };
+            return Self { low: low / 1.15, high: high * 1.15, log };
+        }
+        let high = if high > 0.0 { high * 1.05 } else { 1.0 };
+        Self { low: low.min(0.0), high, log }
+    }
+
+    /// Where a value is, from 0 to 1.
+    fn place(&self, value: f64) -> f64 {
+        match self.log {
+            true => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
+            false => (value - self.low) / (self.high - self.low),
+        }
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        if self.log {
+            let mut all = Vec::new();
+            let mut decade = 10f64.powf(self.low.log10().floor());
+            while decade <= self.high && all.len() < 60 {
+                all.extend([1.0, 2.0, 5.0].iter().map(|m| m * decade));
+                decade *= 10.0;
+            }
+            all.retain(|tick| (self.low..=self.high).contains(tick));
+            if all.len() > 7 {
+                let whole = |t: &f64| (t.log10() - t.log10().round()).abs() < 1e-9;
+                all.retain(whole);
+            }
+            return all;
+        }
+        let rough = (self.high - self.low) / 5.0;
+        let unit = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].iter().map(|m| m * unit).find(|s| *s >= rough);
+        let step = step.unwrap_or(unit);
+        let first = (self.low / step).ceil() as i64;
+        (first..).map(|n| n as f64 * step).take_while(|tick| *tick <= self.high).collect()
+    }
+}
+
+fn label(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1e6 => format!("{}M", trimmed(value / 1e6)),
+        v if v >= 1e4 => format!("{}k", trimmed(value / 1e3)),
+        v if v >= 1e-3 || v == 0.0 => trimmed(value),
+        _ => format!("{value:.0e}"),
+    }
+}
+
+fn trimmed(value: f64) -> String {
+    let text = format!("{value:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Draws a chart, with a title above and what is what below.
+pub(super) fn draw(out: &mut String, chart: &Chart) -> core::fmt::Result {
+    let points = || chart.series.iter().flat_map(|s| s.points.iter());
+    let x = Axis::of(points().map(|p| p.0), chart.log.0);
+    let y = Axis::of(points().map(|p| p.1), chart.log.1);
+    writeln!(
+        out,
+        "<figure><figcaption>{}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
+         aria-label=\"{0}\">",
+        text(&chart.title)
+    )?;
+    frame(out, chart, &x, &y)?;
+    let mut colour = 0;
+    let mut legend = String::new();
+    for series in &chart.series {
+        // The seed's line has the colour of ours before it.
+        if !series.seed {
+            colour += 1;
+        }
+        let class =
+            format!("c{}{}", (colour - 1).max(0) % 8, if series.seed { " seed" } else { "" });
+        draw_series(out, series, chart.drawn, &class, &x, &y)?;
+        write!(legend, "<li class=\"{class}\"><span></span>{}</li>", text(&series.name))?;
+    }
+    writeln!(out, "</svg><ul class=\"legend\">{legend}</ul></figure>")
+}
+
+fn to_x(x: &Axis, value: f64) -> f64 {
+    LEFT + x.place(value) * (WIDTH - LEFT - RIGHT)
+}
+
+fn to_y(y: &Axis, value: f64) -> f64 {
+    HEIGHT - BOTTOM - y.place(value) * (HEIGHT - TOP - BOTTOM)
+}
+
+fn frame(out: &mut String, chart: &Chart, x: &Axis, y: &Axis) -> core::fmt::Result {
+    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+    for tick in y.ticks() {
+        let at = to_y(y, tick);
+        writeln!(
+            out,
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            LEFT - 6.0,
+            at + 4.0,
+            label(tick)
+        )?;
+    }
+    for tick in x.ticks() {
+        let at = to_x(x, tick);
+        writeln!(
+            out,
+            "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>\
+             <text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+            bottom + 17.0,
+            label(tick)
+        )?;
+    }
+    writeln!(
+        out,
+        "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
+         <text class=\"axis\" transform=\"translate(14 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}\
+         </text>",
+        (LEFT + right) / 2.0,
+        HEIGHT - 8.0,
+        text(&chart.axes.0),
+        (TOP + bottom) / 2.0,
+        text(&chart.axes.1)
+    )
+}
+
+fn draw_series(
+    out: &mut String,
+    series: &Series,
+    drawn: Drawn,
+    class: &str,
+    x: &Axis,
+    y: &Axis,
+) -> core::fmt::Result {
+    let places: Vec<(f64, f64)> =
+        series.points.iter().map(|p| (to_x(x, p.0), to_y(y, p.1))).collect();
+    writeln!(out, "<g class=\"{class}\">")?;
+    if drawn == Drawn::Lines {
+        let line: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        writeln!(out, "<polyline points=\"{}\"/>", line.join(" "))?;
+    }
+    let size = match drawn {
+        Drawn::Points if places.len() > 60 => 1.4,
+        Drawn::Points => 4.5,
+        Drawn::Lines if places.len() > 24 => 0.0,
+        Drawn::Lines => 3.2,
+    };
+    if size > 0.0 {
+        for (x, y) in places {
+            write!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{size}\"/>")?;
+        }
+    }
+    writeln!(out, "</g>")
+}

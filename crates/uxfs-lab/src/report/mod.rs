@@ -1,0 +1,272 @@
+//! The report: one page with everything on it, that needs nothing but itself.
+//!
+//! 1. No network, no scripts: charts are drawn here, as SVG in the page.
+//! 2. No figure without what it was bought at in the same row.
+//! 3. What is text in an outcome is text on the page, whatever is in it.
+
+mod chart;
+mod machine;
+
+use core::fmt::Write;
+use std::path::Path;
+
+use crate::outcome::{Experiment, Row, Shape, figure};
+use crate::{LabError, Result};
+
+const STYLE: &str = include_str!("style.css");
+
+/// Text as it stands in a page.
+fn text(plain: &str) -> String {
+    let mut out = String::with_capacity(plain.len());
+    for c in plain.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The outcomes in a directory, in the order in which experiments are listed.
+///
+/// # Errors
+/// If it cannot be read, or holds none.
+pub fn load(dir: &Path) -> Result<Vec<Experiment>> {
+    let failed = |e: std::io::Error| LabError::new(dir.display().to_string(), e);
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_none_or(|end| end != "json") {
+            continue;
+        }
+        let bytes = std::fs::read(&path);
+        let bytes = bytes.map_err(|e| LabError::new(path.display().to_string(), e))?;
+        // Other people's JSON may lie here too.
+        if let Ok(experiment) = serde_json::from_slice::<Experiment>(&bytes)
+            && experiment.schema == "uxfs-lab"
+        {
+            found.push(experiment);
+        }
+    }
+    if found.is_empty() {
+        let why = "holds no outcome of an experiment: `uxfs lab run all --out` there first";
+        return Err(LabError::new(dir.display().to_string(), why));
+    }
+    let place = |name: &str| crate::experiments::ALL.iter().position(|known| known.name == name);
+    found.sort_by_key(|e| (place(&e.name).unwrap_or(usize::MAX), e.name.clone()));
+    Ok(found)
+}
+
+/// The page.
+pub fn page(experiments: &[Experiment]) -> String {
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let _ = write(&mut out, experiments);
+    out
+}
+
+fn write(out: &mut String, experiments: &[Experiment]) -> core::fmt::Result {
+    write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>uxfs lab</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
+    )?;
+    let seeds: Vec<String> = experiments.iter().map(|e| e.seed.to_string()).collect();
+    let seed = if seeds.windows(2).all(|w| w[0] == w[1]) { &seeds[0] } else { "several" };
+    writeln!(
+        out,
+        "<header><h1>uxfs lab</h1><p class=\"lead\">Measurements that file systems were argued over, \
+         done again on disks whose every parameter is stated, in virtual time, with what an \
+         acknowledged operation was worth beside every figure: derived from the flushes and forced \
+         writes that went down, and checked by cutting the power and recovering.</p>\
+         <p class=\"small\">Seed {}. The same seed gives the same digits on any machine.</p></header>",
+        text(seed)
+    )?;
+    contents(out, experiments)?;
+    for experiment in experiments {
+        section(out, experiment)?;
+    }
+    machine_section(out)?;
+    out.push_str("</main>\n</body>\n</html>\n");
+    Ok(())
+}
+
+fn contents(out: &mut String, experiments: &[Experiment]) -> core::fmt::Result {
+    out.push_str(
+        "<section><h2>At a glance</h2><div class=\"scroll\"><table><thead><tr><th>experiment</th>\
+         <th>answers</th><th class=\"n\">rows</th><th class=\"n\">shapes that hold</th>\
+         <th class=\"n\">goals reached</th><th>durability</th></tr></thead><tbody>\n",
+    );
+    for e in experiments {
+        let of = |goal: bool| {
+            let all = e.shapes.iter().filter(|s| s.goal == goal && s.holds.is_some());
+            let held = all.clone().filter(|s| s.holds == Some(true)).count();
+            let count = all.count();
+            match count {
+                0 => "–".to_owned(),
+                _ => format!("{held} of {count}"),
+            }
+        };
+        let failed = e.rows.iter().filter(|row| row.failed).count();
+        let cuts: u32 = e.rows.iter().filter_map(|r| Some(r.durability.as_ref()?.cuts)).sum();
+        let kept = match failed {
+            0 if cuts > 0 => format!("as promised in every row; {cuts} cuts"),
+            0 => "not checked".into(),
+            n => format!("<b class=\"bad\">{n} rows failed</b>; {cuts} cuts"),
+        };
+        writeln!(
+            out,
+            "<tr><td><a href=\"#{0}\">{0}</a></td><td>{1}</td><td class=\"n\">{2}</td>\
+             <td class=\"n\">{3}</td><td class=\"n\">{4}</td><td>{kept}</td></tr>",
+            text(&e.name),
+            text(&e.source),
+            e.rows.len(),
+            of(false),
+            of(true)
+        )?;
+    }
+    out.push_str("</tbody></table></div></section>\n");
+    Ok(())
+}
+
+fn section(out: &mut String, e: &Experiment) -> core::fmt::Result {
+    writeln!(
+        out,
+        "<section id=\"{0}\"><h2>{0}</h2><p class=\"title\">{1}</p><p>{2}</p>",
+        text(&e.name),
+        text(&e.title),
+        text(&e.about)
+    )?;
+    if !e.shapes.is_empty() {
+        out.push_str("<h3>Shapes</h3><ul class=\"shapes\">\n");
+        e.shapes.iter().try_for_each(|shape| shape_item(out, shape))?;
+        out.push_str("</ul>\n");
+    }
+    table(out, e)?;
+    if !e.charts.is_empty() {
+        out.push_str("<div class=\"charts\">\n");
+        e.charts.iter().try_for_each(|c| chart::draw(out, c))?;
+        out.push_str("</div>\n");
+    }
+    if !e.notes.is_empty() {
+        out.push_str("<ul class=\"notes\">\n");
+        e.notes.iter().try_for_each(|note| writeln!(out, "<li>{}</li>", text(note)))?;
+        out.push_str("</ul>\n");
+    }
+    details(out, e)?;
+    out.push_str("</section>\n");
+    Ok(())
+}
+
+fn shape_item(out: &mut String, shape: &Shape) -> core::fmt::Result {
+    let (class, word) = match shape.holds {
+        Some(true) => ("good", "holds"),
+        Some(false) => ("bad", "does not hold"),
+        None => ("open", "not run"),
+    };
+    let goal = if shape.goal { "<span class=\"pill goal\">goal</span>" } else { "" };
+    writeln!(
+        out,
+        "<li><span class=\"pill {class}\">{word}</span>{goal}<span>{}: <b>{}</b> <i>(seed: {})</i>\
+         </span></li>",
+        text(&shape.claim),
+        text(&shape.ours),
+        text(&shape.seed)
+    )
+}
+
+fn table(out: &mut String, e: &Experiment) -> core::fmt::Result {
+    write!(
+        out,
+        "<div class=\"scroll\"><table><caption>The best of each group is bold; the seed's figure, from \
+         hardware of its day, stands below in italics.</caption><thead><tr><th>{}</th><th>{}</th>",
+        text(&e.heads.0),
+        text(&e.heads.1)
+    )?;
+    for column in &e.columns {
+        write!(out, "<th class=\"n\">{}</th>", text(&column.label))?;
+    }
+    out.push_str("<th>what was acknowledged was on</th></tr></thead><tbody>\n");
+    let mut group = None;
+    for row in &e.rows {
+        let first = group.replace(&row.group) != Some(&row.group);
+        table_row(out, e, row, first)?;
+    }
+    out.push_str("</tbody></table></div>\n");
+    Ok(())
+}
+
+fn table_row(out: &mut String, e: &Experiment, row: &Row, first: bool) -> core::fmt::Result {
+    let class = match (row.failed, first) {
+        (true, _) => " class=\"failed\"",
+        (false, true) => " class=\"first\"",
+        (false, false) => "",
+    };
+    let group = if first { text(&row.group) } else { String::new() };
+    write!(out, "<tr{class}><th>{group}</th><th>{}</th>", text(&row.name))?;
+    for (at, (cell, column)) in row.cells.iter().zip(&e.columns).enumerate() {
+        let ours = cell.ours.map_or_else(|| "–".into(), |v| figure(v, column.digits));
+        let best = cell.ours.is_some() && cell.ours == e.best(row, at);
+        let ours = if best { format!("<b>{ours}</b>") } else { ours };
+        let seed = cell
+            .seed
+            .map_or_else(String::new, |v| format!("<br><i>{}</i>", figure(v, column.digits)));
+        write!(out, "<td class=\"n\">{ours}{seed}</td>")?;
+    }
+    let problem = row.durability.as_ref().filter(|d| d.failed).and_then(|d| d.problem.as_deref());
+    let problem = problem.map_or_else(String::new, |p| format!("<br>{}", text(p)));
+    writeln!(
+        out,
+        "<td class=\"worth\">{}<br><small>{}{problem}</small></td></tr>",
+        text(&row.worth),
+        text(&row.checked)
+    )
+}
+
+fn details(out: &mut String, e: &Experiment) -> core::fmt::Result {
+    out.push_str(
+        "<details><summary>The disks, the processors, and how to repeat each row</summary>\n",
+    );
+    for disk in &e.disks {
+        writeln!(out, "<p><b>{}</b>: {}.</p>", text(&disk.name), text(&disk.about))?;
+    }
+    if let Some(cpu) = &e.cpu {
+        writeln!(
+            out,
+            "<p><b>processors</b> (stated, not measured): {}; making, removing or renaming a name \
+             takes {} µs, of which one client at a time {} µs more to join the log; looking \
+             something up {} µs; a call that moves bytes {} µs and {} µs for each KiB; an fsync {} \
+             µs besides what it waits for.</p>",
+            cpu.processors,
+            cpu.name_us,
+            cpu.serial_us,
+            cpu.look_us,
+            cpu.call_us,
+            cpu.kib_us,
+            cpu.sync_us
+        )?;
+    }
+    out.push_str("<ul class=\"repeat\">\n");
+    for row in &e.rows {
+        writeln!(out, "<li><code>{}</code></li>", text(&row.repeat))?;
+    }
+    out.push_str("</ul></details>\n");
+    Ok(())
+}
+
+fn machine_section(out: &mut String) -> core::fmt::Result {
+    out.push_str(
+        "<section><h2>The machine</h2><p>On which the experiments were done. What is modelled does \
+         not depend on it; what was measured on real disks does.</p><dl>\n",
+    );
+    for (what, value) in machine::describe() {
+        writeln!(out, "<dt>{}</dt><dd>{}</dd>", text(what), text(&value))?;
+    }
+    out.push_str("</dl></section>\n");
+    Ok(())
+}

@@ -1,0 +1,42 @@
+use super::*;
+use uxfs_models::Description;
+
+fn order(seed: u64) -> Vec<(u64, usize)> {
+    let disk = Description::named("hdd-7200").unwrap().build(seed).unwrap();
+    Sim::run(2, vec![disk], None, |sim| {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let joins: Vec<_> = (0..5usize)
+            .map(|client| {
+                let (sim2, log) = (Arc::clone(sim), Arc::clone(&log));
+                sim.start(move || {
+                    for step in 0..4u64 {
+                        sim2.work(Duration::from_micros(10 * (client as u64 + 1)));
+                        sim2.ask(0, Request::write((client as u64) << 30 | step << 12, 4096), None);
+                        log.lock().push((sim2.now().0, client));
+                    }
+                })
+            })
+            .collect();
+        joins.into_iter().for_each(|join| join());
+        core::mem::take(&mut *log.lock())
+    })
+    .unwrap()
+}
+
+#[test]
+fn runs_are_equal() {
+    let first = order(3);
+    assert_eq!(first.len(), 20);
+    assert_eq!(first, order(3));
+}
+
+#[test]
+fn who_waits_for_nobody_is_told() {
+    let stuck = Sim::run(1, vec![], None, |sim| Turns::sleep(&**sim, Place(99), None));
+    assert!(matches!(stuck, Err(Stuck::Nobody(_))));
+    let panicked = Sim::run(1, vec![], None, |sim| {
+        let join = sim.start(|| panic!("on purpose"));
+        join();
+    });
+    assert!(matches!(panicked, Err(Stuck::Panic(why)) if why == "on purpose"));
+}

@@ -1,0 +1,128 @@
+//! The labels attacked: disks, clients and engines that do not keep their word must not get away
+//! with it; and runs that are to be equal are.
+
+use uxfs_disk::fault::Fault;
+use uxfs_models::Description;
+
+use crate::bed::{Lie, Setup};
+use crate::durability::{Durability, Worth, judge};
+use crate::experiments;
+use crate::plan::{How, Quiet};
+use crate::sim::Weakness;
+use crate::work::fs_mark::{self, Load, Sync};
+
+fn setup() -> Setup {
+    let mut setup = Setup::new(&Description::named("hdd-7200").unwrap(), 11).mkfs('d', "agcount=4");
+    setup.cuts = 32;
+    setup
+}
+
+fn run(setup: &Setup, sync: Sync) -> Durability {
+    let load = Load { threads: 3, files: 40, size: 12_288, sync };
+    match setup.run(|lab| fs_mark::run(lab, load)) {
+        Ok(ran) => judge(&ran, setup.cuts, setup.seed),
+        // A volume that the fault stopped has been caught too.
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Rows of honest engines on honest disks keep what they promise.
+#[test]
+fn who_keeps_their_word_is_believed() {
+    for sync in [Sync::Each, Sync::Tickets, Sync::All, Sync::Post, Sync::Reverse] {
+        for fua in [false, true] {
+            let mut setup = setup();
+            setup.fua = fua;
+            let found = run(&setup, sync);
+            assert!(!found.failed, "{sync:?} {fua}: {found:?}");
+            assert_eq!((found.found, found.lost), (Worth::Stable, 0), "{sync:?} {fua}: {found:?}");
+        }
+    }
+    let mut weak = setup().mount(&["nobarrier"]);
+    weak.cuts = 8;
+    let found = run(&weak, Sync::Each);
+    assert_eq!((found.promised, found.found), (Worth::Cache, Worth::Cache), "{found:?}");
+    assert!(found.lost > 0 && found.flushes == 0 && !found.failed, "{found:?}");
+    let found = run(&setup(), Sync::Never);
+    assert_eq!((found.promised, found.found, found.failed), (Worth::Memory, Worth::Memory, false));
+}
+
+/// Planted faults, of disks, clients and the engine: each makes its row fail.
+#[test]
+fn who_does_not_is_caught() {
+    let mut caught = Vec::new();
+    for weakness in [
+        Weakness::FlushDropped,
+        Weakness::SomeFlushesDropped,
+        Weakness::FuaDropped,
+        Weakness::WriteLost,
+        Weakness::WriteTorn,
+        Weakness::WriteMisplaced,
+    ] {
+        let mut setup = setup();
+        setup.weakness = Some(weakness);
+        setup.fua = weakness == Weakness::FuaDropped;
+        let found = run(&setup, Sync::Each);
+        println!("{weakness:?}: {} {} {:?}", found.label(), found.checked(), found.problem);
+        assert!(found.failed, "{weakness:?}: {found:?}");
+        caught.push(format!("{weakness:?}"));
+    }
+    for lie in [Lie::Early, Lie::Never, Lie::Sometimes, Lie::DataOnly] {
+        let mut setup = setup();
+        setup.lie = Some(lie);
+        let found = run(&setup, Sync::Each);
+        println!("{lie:?}: {} {} {:?}", found.label(), found.checked(), found.problem);
+        assert!(found.failed, "{lie:?}: {found:?}");
+        caught.push(format!("{lie:?}"));
+    }
+    for fault in [Fault::FlushAfterLog, Fault::CommitLost, Fault::ChunkLost, Fault::IcreateMissing]
+    {
+        let mut setup = setup();
+        setup.fault = Some(fault);
+        let found = run(&setup, Sync::Each);
+        println!("{fault:?}: {} {} {:?}", found.label(), found.checked(), found.problem);
+        assert!(found.failed, "{fault:?}: {found:?}");
+        caught.push(format!("{fault:?}"));
+    }
+    assert!(caught.len() >= 12, "{caught:?}");
+}
+
+/// A promise that was kept only because there was nothing to keep is told as what it is.
+#[test]
+fn labels_tell_what_was_found() {
+    let mut weak = setup().mount(&["nobarrier"]);
+    weak.cuts = 0;
+    let found = run(&weak, Sync::Each);
+    assert!(found.label().starts_with("volatile cache, up to "), "{}", found.label());
+    let mut lying = setup();
+    (lying.cuts, lying.weakness) = (0, Some(Weakness::FlushDropped));
+    let found = run(&lying, Sync::Each);
+    assert!(found.label().starts_with("FAILED: promised stable storage, worth volatile"));
+}
+
+/// The same seed, however many rows are run at a time: the same digits.
+#[test]
+fn equal_runs_are_equal() {
+    let found = |jobs: usize| {
+        let mut how = How::new(5);
+        how.jobs = jobs.try_into().unwrap();
+        how.cuts = 2;
+        how.only = "create".into();
+        let found = experiments::run("delaylog", &how, &Quiet).unwrap();
+        (serde_json::to_string(&found).unwrap(), found.csv())
+    };
+    assert_eq!(found(1), found(2));
+}
+
+#[test]
+#[ignore = "by hand: LAB=NAME,... ONLY=TEXT"]
+fn by_hand() {
+    let names = std::env::var("LAB").unwrap_or_else(|_| "fs-mark".into());
+    for name in names.split(',') {
+        let begun = std::time::Instant::now();
+        let mut how = How::new(7);
+        how.only = std::env::var("ONLY").unwrap_or_default();
+        let found = experiments::run(name, &how, &Quiet).unwrap();
+        println!("{found}\n{:?}", begun.elapsed());
+    }
+}

@@ -1,0 +1,132 @@
+//! Builds and their tests: clients that read sources spread over a tree, write what they make of
+//! them, and remove it again, as `make test` in a tree of sources does.
+
+use std::sync::Arc;
+
+use uxfs::format::Ino;
+use uxfs::{Fallocate, Fs, NewInode, Result};
+
+use super::tree::Tree;
+use super::{clients, fill, word};
+use crate::bed::Lab;
+use crate::durability::Ack;
+use crate::rng::Rng;
+
+/// Puts a tree on a volume, outside of any measurement; behind every sixteenth file another of
+/// `filler` bytes that nobody reads.
+///
+/// # Errors
+/// Those of the volume.
+pub fn plant(fs: &Fs, tree: &Tree, filler: u64) -> Result<()> {
+    let mut inos: Vec<Ino> = Vec::new();
+    for (number, (parent, name)) in tree.dirs.iter().enumerate() {
+        let parent = if number == 0 { fs.root() } else { inos[*parent] };
+        inos.push(fs.create(parent, name.as_bytes(), &NewInode::dir(0o755))?);
+    }
+    for (number, (dir, name, size)) in tree.files.iter().enumerate() {
+        let ino = fs.create(inos[*dir], name.as_bytes(), &NewInode::file(0o644))?;
+        fs.write_at(ino, 0, &fill(word(number as u64), *size as usize))?;
+        if filler > 0 && number % 16 == 15 {
+            // Blocks are chosen as data is written back: in this order.
+            fs.write_back_file(ino)?;
+            let name = format!("filler{number}");
+            let other = fs.create(inos[*dir], name.as_bytes(), &NewInode::file(0o644))?;
+            fs.fallocate(other, Fallocate::Allocate { keep_size: false }, 0, filler)?;
+        }
+    }
+    Ok(())
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Clients.
+    pub clients: u32,
+    /// Jobs of each.
+    pub jobs: u32,
+    /// Sources that a job reads.
+    pub reads: u32,
+    /// Files that it makes, and removes again.
+    pub makes: u32,
+    /// Microseconds of a processor that it works on them.
+    pub work_us: u64,
+    /// It makes them where the sources are, and not in directories of its own.
+    pub flat: bool,
+}
+
+/// Does it on a tree that was planted; nothing of it is in memory at first.
+///
+/// # Errors
+/// Those of the volume.
+pub fn run(lab: &Arc<Lab>, tree: &Arc<Tree>, load: Load) -> Result<u64> {
+    lab.begin();
+    let tree = Arc::clone(tree);
+    clients(lab, load.clients, move |lab, number| client(lab, &tree, load, number))?;
+    lab.end();
+    lab.sync()?;
+    Ok(u64::from(load.clients) * u64::from(load.jobs))
+}
+
+fn client(lab: &Arc<Lab>, tree: &Tree, load: Load, number: u32) -> Result<()> {
+    let mut rng = Rng::new(lab.seed ^ u64::from(number) << 20);
+    let top = if load.flat { tree.dirs[0].1.clone() } else { format!("trash{number}") };
+    let own = match load.flat {
+        true => lab.fs.lookup(lab.fs.root(), top.as_bytes())?,
+        false => lab.create(lab.fs.root(), &top, &NewInode::dir(0o755))?,
+    };
+    let mut buf = vec![0; 64 << 10];
+    for job in 0..load.jobs {
+        for _ in 0..load.reads {
+            let (dir, name, size) = &tree.files[rng.below(tree.files.len() as u64) as usize];
+            lab.look();
+            let path = format!("/{}/{name}", tree.path(*dir));
+            let ino = lab.fs.resolve(path.as_bytes(), false)?;
+            let mut at = 0;
+            while at < u64::from(*size) {
+                let got = lab.read(ino, at, &mut buf)?;
+                if got == 0 {
+                    break;
+                }
+                at += got as u64;
+            }
+        }
+        lab.sim.work(core::time::Duration::from_micros(load.work_us));
+        let name = format!("job{job}");
+        let (dir, path): (Ino, Arc<str>) = match load.flat {
+            true => (own, top.as_str().into()),
+            false => {
+                let dir = lab.create(own, &name, &NewInode::dir(0o755))?;
+                (dir, format!("{top}/{name}").into())
+            }
+        };
+        let name_of = |file: u32| format!("out{number}-{job}-{file}");
+        for file in 0..load.makes {
+            let size = 500 + rng.below(12_000) as u32;
+            let began = lab.now();
+            let word =
+                word(1 << 30 | u64::from(number) << 16 | u64::from(job) << 6 | u64::from(file));
+            let file = name_of(file);
+            let ino = lab.create(dir, &file, &NewInode::file(0o644))?;
+            lab.write(ino, 0, &fill(word, size as usize))?;
+            let at = lab.now();
+            let (until, size) = (u64::MAX, u64::from(size));
+            lab.ack(Ack {
+                began,
+                at,
+                until,
+                synced: false,
+                dir: Arc::clone(&path),
+                name: file,
+                size,
+                word,
+            });
+        }
+        // Every other job's is removed again, as tests do.
+        for file in (0..load.makes).filter(|_| job % 2 == 0) {
+            let file = name_of(file);
+            lab.touch(&path, &file);
+            lab.unlink(dir, &file)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Workloads: what clients do, in process, in virtual time.
+
+pub mod aging;
+pub mod build;
+pub mod dbench;
+pub mod fs_mark;
+pub mod syncs;
+pub mod tree;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use uxfs::Result;
+
+use crate::bed::Lab;
+
+/// The word that fills a file of this number: every page found on a disk says whose it is. None of
+/// its bytes is zero, so that its end is seen.
+pub fn word(number: u64) -> u64 {
+    let digits = (0..5).map(|at| ((number >> (7 * at)) & 0x7f | 0x80) << (8 * at));
+    digits.fold(0x4c41_4200_0000_0000, |word, digit| word | digit)
+}
+
+/// So many bytes of a word.
+pub fn fill(word: u64, len: usize) -> Vec<u8> {
+    let bytes = word.to_le_bytes();
+    let mut all = vec![0; len];
+    for chunk in all.chunks_mut(8) {
+        chunk.copy_from_slice(&bytes[..chunk.len()]);
+    }
+    all
+}
+
+/// Runs so many clients at once, to the end of all.
+///
+/// # Errors
+/// The first that one of them met.
+pub fn clients(
+    lab: &Arc<Lab>,
+    count: u32,
+    client: impl Fn(&Arc<Lab>, u32) -> Result<()> + Send + Sync + 'static,
+) -> Result<()> {
+    let client = Arc::new(client);
+    let failed: Arc<Mutex<Option<uxfs::Error>>> = Arc::default();
+    let joins: Vec<_> = (0..count)
+        .map(|number| {
+            let (lab2, client, failed) =
+                (Arc::clone(lab), Arc::clone(&client), Arc::clone(&failed));
+            lab.sim.start(move || {
+                if let Err(error) = client(&lab2, number) {
+                    failed.lock().get_or_insert(error);
+                }
+            })
+        })
+        .collect();
+    joins.into_iter().for_each(|join| join());
+    match failed.lock().take() {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,81 @@
+//! Many who sync: clients that each write a little into a file of their own and bring it to stable
+//! storage, over and over, with some thought between.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use uxfs::{NewInode, Result};
+
+use super::{clients, fill, word};
+use crate::bed::Lab;
+use crate::durability::Ack;
+use crate::rng::Rng;
+
+/// What to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Clients.
+    pub clients: u32,
+    /// Syncs of each that are counted.
+    pub syncs: u32,
+    /// … and before them, for who has to learn something first.
+    pub settling: u32,
+    /// Microseconds of thought between two, in the middle.
+    pub think_us: u64,
+}
+
+/// Bytes of a write.
+const PIECE: usize = 4096;
+
+/// Does it; gives the syncs a second: the sum of what each client had while it was at it.
+///
+/// # Errors
+/// Those of the volume.
+pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
+    let dir: Arc<str> = "syncs".into();
+    let home = lab.fs.create(lab.fs.root(), dir.as_bytes(), &NewInode::dir(0o755))?;
+    let mut files = Vec::new();
+    for number in 0..load.clients {
+        files.push(lab.fs.create(home, number.to_string().as_bytes(), &NewInode::file(0o644))?);
+    }
+    let ticket = lab.fs.begin_sync()?;
+    lab.fs.wait(ticket)?;
+    lab.begin();
+    let sum = Arc::new(Mutex::new(0.0));
+    let all = Arc::clone(&sum);
+    clients(lab, load.clients, move |lab, number| {
+        let (ino, mut rng) = (files[number as usize], Rng::new(lab.seed ^ u64::from(number) << 8));
+        let mut begun = lab.now();
+        let word = word(u64::from(number));
+        for sync in 0..load.settling + load.syncs {
+            if sync == load.settling {
+                begun = lab.now();
+                if number == 0 {
+                    lab.begin();
+                }
+            }
+            if load.think_us > 0 {
+                let half = load.think_us * 500;
+                lab.sim.rest(Duration::from_nanos(half + rng.below(2 * half)));
+            }
+            let began = lab.now();
+            lab.write(ino, u64::from(sync) * PIECE as u64, &fill(word, PIECE))?;
+            lab.fsync(ino)?;
+            if sync >= load.settling {
+                lab.took(began);
+            }
+            let size = u64::from(sync + 1) * PIECE as u64;
+            let (at, until, dir, name) =
+                (lab.now(), u64::MAX, Arc::clone(&dir), number.to_string());
+            // Its word is found on the disk before and after: only the log tells one from another.
+            lab.touch(&dir, &name);
+            lab.ack(Ack { began, at, until, synced: true, dir, name, size, word: 0 });
+        }
+        *all.lock() += f64::from(load.syncs) / ((lab.now() - begun) as f64 / 1e9);
+        Ok(())
+    })?;
+    lab.end();
+    let rate = *sum.lock();
+    Ok(rate)
+}

@@ -1,0 +1,179 @@
+//! Trees of files, as large as sources are; extracted as tar and star do it.
+
+use std::sync::Arc;
+
+use uxfs::format::Ino;
+use uxfs::format::timestamp::Timestamp;
+use uxfs::{NewInode, Result, SetAttr};
+
+use super::{fill, word};
+use crate::bed::Lab;
+use crate::durability::Ack;
+use crate::rng::Rng;
+
+/// Sizes of a kernel's source files: of so many in a hundred, at most so many bytes.
+const SIZES: [(u32, u32); 10] = [
+    (1, 80),
+    (10, 700),
+    (25, 1_800),
+    (50, 4_800),
+    (75, 12_300),
+    (90, 28_000),
+    (95, 45_000),
+    (99, 130_000),
+    (100, 400_000),
+    (101, 400_000),
+];
+
+/// A tree, in the order of an archive of it.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// Directories: the one each is in, and its name. The first is the tree's own, in the root.
+    pub dirs: Vec<(usize, String)>,
+    /// Files: the directory of each, its name, and its bytes.
+    pub files: Vec<(usize, String, u32)>,
+}
+
+impl Tree {
+    /// A tree of so many files, about 18 in a directory, as in a kernel's sources.
+    pub fn new(name: &str, files: u32, seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x7472_6565);
+        let mut tree = Self { dirs: vec![(0, name.into())], files: Vec::new() };
+        while (tree.files.len() as u32) < files {
+            let dir = tree.dirs.len();
+            let parent = rng.below(dir as u64) as usize;
+            tree.dirs.push((parent, format!("dir{dir:04}")));
+            let count = 1 + rng.below(35) as u32;
+            for number in 0..count.min(files - tree.files.len() as u32) {
+                let size = size(&mut rng);
+                tree.files.push((dir, format!("file{number:03}.c"), size));
+            }
+        }
+        tree
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| u64::from(file.2)).sum()
+    }
+
+    /// Path of a directory from the root.
+    pub fn path(&self, dir: usize) -> String {
+        let mut parts = vec![self.dirs[dir].1.as_str()];
+        let mut at = dir;
+        while at != 0 {
+            at = self.dirs[at].0;
+            parts.push(&self.dirs[at].1);
+        }
+        parts.reverse();
+        parts.join("/")
+    }
+}
+
+fn size(rng: &mut Rng) -> u32 {
+    let part = rng.below(100_000) as u32;
+    let mut before = (0, 8);
+    for (percent, bytes) in SIZES {
+        if part < percent * 1000 {
+            let span = u64::from(percent - before.0) * 1000;
+            let inside = u64::from(part - before.0 * 1000);
+            let more = u64::from(bytes - before.1) * inside / span;
+            return before.1 + u32::try_from(more).unwrap_or(0);
+        }
+        before = (percent, bytes);
+    }
+    before.1
+}
+
+/// How files are brought to stable storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// By one sync after the last (GNU tar, then sync).
+    End,
+    /// Each, before the next is begun (star).
+    Each,
+    /// Each begins to be synced as it is written; all are waited for after the last.
+    Tickets,
+}
+
+/// Seconds of an extraction.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Took {
+    /// Until the last file was written.
+    pub extract_s: f64,
+    /// Then, until everything was on stable storage.
+    pub sync_s: f64,
+    /// Bytes in memory when the last file was written.
+    pub dirty: u64,
+}
+
+/// Extracts a tree.
+///
+/// # Errors
+/// Those of the volume.
+pub fn extract(lab: &Arc<Lab>, tree: &Tree, sync: Sync, numbers: u64) -> Result<Took> {
+    let times = SetAttr {
+        atime: Some(Timestamp { sec: 1_259_812_262, nsec: 0 }),
+        mtime: Some(Timestamp { sec: 1_259_812_262, nsec: 0 }),
+        ..SetAttr::default()
+    };
+    let begun = lab.now();
+    let mut inos: Vec<Ino> = Vec::with_capacity(tree.dirs.len());
+    let mut paths: Vec<Arc<str>> = Vec::with_capacity(tree.dirs.len());
+    let mut made = Vec::new();
+    let mut next_dir = 0;
+    for (number, (dir, name, size)) in tree.files.iter().enumerate() {
+        while next_dir <= *dir {
+            let (parent, dir_name) = &tree.dirs[next_dir];
+            let parent = inos.get(*parent).copied().unwrap_or_else(|| lab.fs.root());
+            inos.push(lab.create(parent, dir_name, &NewInode::dir(0o755))?);
+            paths.push(tree.path(next_dir).into());
+            next_dir += 1;
+        }
+        let word = word(numbers + number as u64);
+        let began = lab.now();
+        let ino = lab.create(inos[*dir], name, &NewInode::file(0o644))?;
+        let content = fill(word, *size as usize);
+        for (at, piece) in (0..).zip(content.chunks(64 << 10)) {
+            lab.write(ino, at * (64 << 10), piece)?;
+        }
+        let ack = Ack {
+            began,
+            at: 0,
+            until: u64::MAX,
+            synced: true,
+            dir: Arc::clone(&paths[*dir]),
+            name: name.clone(),
+            size: u64::from(*size),
+            word,
+        };
+        match sync {
+            Sync::Each => {
+                lab.fsync(ino)?;
+                lab.ack(Ack { at: lab.now(), ..ack });
+                lab.took(began);
+            }
+            Sync::Tickets => made.push((Some(lab.begin_fsync(ino)?), ack)),
+            Sync::End => made.push((None, ack)),
+        }
+        lab.change();
+        lab.fs.set_attr(ino, &times)?;
+    }
+    let written = lab.now();
+    let dirty = lab.fs.dirty_bytes();
+    if sync == Sync::End {
+        lab.sync()?;
+    }
+    for (ticket, ack) in made {
+        if let Some(ticket) = ticket {
+            lab.fs.wait(ticket)?;
+        }
+        lab.ack(Ack { at: lab.now(), ..ack });
+    }
+    if sync == Sync::Each {
+        lab.end();
+        lab.sync()?;
+    }
+    let s = |from: u64, to: u64| (to - from) as f64 / 1e9;
+    Ok(Took { extract_s: s(begun, written), sync_s: s(written, lab.now()), dirty })
+}
