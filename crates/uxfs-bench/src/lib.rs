@@ -14,12 +14,8 @@ pub mod fs_mark;
 mod host;
 pub mod import;
 mod kernel;
-<<<<<<< HEAD
-mod loadfile;
-pub mod mount;
-=======
 pub mod loadfile;
->>>>>>> lab2
+pub mod mount;
 mod own;
 pub mod recovery;
 mod report;
