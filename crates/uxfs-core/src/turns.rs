@@ -42,6 +42,9 @@ pub trait Turns: Send + Sync {
     /// Now.
     fn now(&self) -> Time;
 
+    /// The number of the thread that has the turn.
+    fn me(&self) -> u64;
+
     /// The date at which it began, in seconds since 1970.
     fn date(&self) -> i64;
 

@@ -123,7 +123,10 @@ pub(super) fn caller() -> u64 {
             NEXT.fetch_add(1, Ordering::Relaxed)
         };
     }
-    CALLER.with(|caller| *caller)
+    match turns::current() {
+        Some(turns) => turns.me(),
+        None => CALLER.with(|caller| *caller),
+    }
 }
 
 impl Fs {

@@ -467,6 +467,10 @@ impl Inner {
 }
 
 impl Turns for Sim {
+    fn me(&self) -> u64 {
+        self.running.load(Ordering::Relaxed) as u64
+    }
+
     fn date(&self) -> i64 {
         crate::bed::MOMENT.sec
     }
