@@ -251,10 +251,6 @@ pub struct How {
     pub cuts: u32,
     /// dbench's load, if not the one found or the lab's own.
     pub load: Option<std::path::PathBuf>,
-    /// Peers and places for the real disk.
-    pub on: Vec<String>,
-    /// Where images of real runs are put.
-    pub scratch: std::path::PathBuf,
 }
 
 impl How {
@@ -266,8 +262,6 @@ impl How {
             only: String::new(),
             cuts: 8,
             load: None,
-            on: Vec::new(),
-            scratch: ".".into(),
         }
     }
 }

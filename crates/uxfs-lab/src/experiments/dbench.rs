@@ -103,7 +103,6 @@ fn of(
 ) -> Result<(Rows, Experiment)> {
     let (ops, prepares, words) = load(how)?;
     let mut jobs = Vec::new();
-    // The longest first, so that none is waited for at the end.
     for count in clients {
         for mode in modes {
             jobs.push(row(how, *count, mode, &ops, prepares)?);

@@ -1,6 +1,5 @@
 //! The experiments: each answers one of the measurements that the seeds argue from.
 
-mod aging;
 mod barriers;
 mod concat;
 mod coordination;
@@ -60,11 +59,6 @@ pub const ALL: &[Known] = &[
         name: "concat",
         about: "a row of disks kept busy, or only its first (seeds/002)",
         run: concat::run,
-    },
-    Known {
-        name: "aging",
-        about: "a new tree on a volume that has been used for months (seeds/002)",
-        run: aging::run,
     },
     Known {
         name: "barriers",

@@ -68,8 +68,8 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                  files, and like a kernel build, which works much. Spreading directories over \
                  allocation groups costs seeks where there is one arm and little on the disk; where \
                  nothing seeks it costs nothing. A volume of the disk's first 20 GB stands for what \
-                 packs everything at its start; other file systems are not modelled. What spreading buys is \
-                 shown by `concat` and `aging`."
+                 packs everything at its start; other file systems are not modelled. What spreading buys is shown by \
+                 `concat`."
         .into();
     out.source = "seeds/002 (2015)".into();
     for (_, disk) in DISKS {

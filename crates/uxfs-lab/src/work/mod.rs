@@ -1,6 +1,5 @@
 //! Workloads: what clients do, in process, in virtual time.
 
-pub mod aging;
 pub mod build;
 pub mod dbench;
 pub mod fs_mark;
