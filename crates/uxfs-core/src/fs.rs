@@ -55,6 +55,8 @@ pub struct OpenOptions {
     pub cache_bytes: usize,
     /// The volume is in the midst of a change of its length, and marked as needing repair by it.
     pub(crate) resuming: bool,
+    /// How often recovery was done: a log that is not clean after the second time will not become so.
+    pub(crate) recovered: u8,
     /// Log changes in the volume's journal, so that they survive a power cut; `None` brings them
     /// home all at once instead, and marks the volume as needing repair meanwhile.
     pub journal: Option<JournalOptions>,
@@ -73,6 +75,7 @@ impl Default for OpenOptions {
             seed: None,
             cache_bytes: 64 << 20,
             resuming: false,
+            recovered: 0,
             journal: None,
             writeback: None,
         }
@@ -182,11 +185,22 @@ impl Fs {
             } else {
                 let log = Log::new(sb)?;
                 let bounds = log.find(&*dev)?;
-                if bounds.state == State::Dirty {
+                let logs = options.journal.is_some() && !read_only;
+                let dirty = bounds.state == State::Dirty;
+                let torn = bounds.torn.is_some()
+                    || !dirty && logs && log.is_stale_ahead(&*dev, &bounds)?;
+                if options.recovered > 1 && (torn || dirty) {
+                    return Err(Error::DirtyLog(format!(
+                        "after its recovery it still holds records behind its head at {}:{}; run \
+                         xfs_repair -L",
+                        bounds.head.cycle(),
+                        bounds.head.block()
+                    )));
+                }
+                if dirty {
                     return recovery::open(&devices, sb, options, &log, bounds);
                 }
-                let logs = options.journal.is_some() && !read_only;
-                if bounds.torn.is_some() || logs && log.is_stale_ahead(&*dev, &bounds)? {
+                if torn {
                     return recovery::torn_at_start(&devices, &log, bounds, options);
                 }
                 let (cycle, block) = (bounds.head.cycle(), bounds.head.block());

@@ -103,7 +103,9 @@ pub(crate) fn open(
 /// Opens the volume once more: as it is after recovery.
 fn reopen(devices: Devices, options: OpenOptions, recovery: Recovery) -> Result<Fs> {
     let norecovery = options.norecovery || options.read_only;
-    let mut fs = Fs::open_devices(devices, OpenOptions { norecovery, ..options.clone() })?;
+    let recovered = options.recovered + 1;
+    let again = OpenOptions { norecovery, recovered, ..options.clone() };
+    let mut fs = Fs::open_devices(devices, again)?;
     fs.options = options;
     fs.recovery = Some(recovery);
     Ok(fs)
