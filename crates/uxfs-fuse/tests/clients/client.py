@@ -73,6 +73,11 @@ class Git:
         if not os.path.exists("repo/.git"):
             os.mkdir("repo")
             self.run("init", "-q")
+            # Git does not: an empty HEAD or config is no repository any more.
+            for where, _, names in os.walk("repo"):
+                for name in (*names, "."):
+                    sync(os.path.join(where, name))
+            sync(".")
         with open(f"repo/f{n}", "wb") as file:
             file.write(content(n))
         with open("repo/all", "ab") as file:
