@@ -86,9 +86,11 @@ pub fn write_redo(
     let padded = |data: &Vec<u8>| (head + data.len()).next_multiple_of(log.unit());
     let blocks: usize = records.iter().map(|(data, _)| padded(data) / BASIC_BLOCK).sum();
     let free = log.blocks() - bounds.live_blocks(log);
-    // Room for the record of a clean unmount stays, and one block so that head never meets tail.
-    let aside = 2 * (log.unit() / BASIC_BLOCK + head / BASIC_BLOCK) as u64 + 1;
-    if blocks as u64 + aside > free {
+    // Head never meets tail. What comes behind, with the record of a clean unmount, needs nothing
+    // before these records.
+    let unmount = (head + OP_HEADER_LEN + UNMOUNT_PAYLOAD.len()).next_multiple_of(log.unit());
+    let with_unmount = (blocks + unmount / BASIC_BLOCK) as u64;
+    if blocks as u64 + 1 > free || with_unmount + 1 > log.blocks() {
         let problem =
             format!("finishing takes {blocks} blocks of the log, of which {free} are free");
         return Err(Error::TooBig(problem));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_format::log::{BufItem, BufType, CHUNK, Item, RecordHeader, checksum};
 use uxfs_format::superblock::Superblock;
-use uxfs_format::{BASIC_BLOCK, Daddr};
+use uxfs_format::{BASIC_BLOCK, Daddr, Lsn};
 
 use crate::{Bounds, Limits, Log, Overlay, State, replay, rest};
 
@@ -233,4 +233,31 @@ fn a_tail_outside_the_log() {
             }
         }
     }
+}
+
+/// What finishes a recovery goes into whatever room there is between head and tail: behind it all of
+/// the log is free.
+#[test]
+fn the_last_room_of_a_log() {
+    let volume = volume(&[('l', "su=64k")]);
+    let unit = (volume.log.unit() / BASIC_BLOCK) as u64;
+    let clean = volume.find();
+    rest::clear_stale(&volume.log, &*volume.dev, &clean).unwrap();
+    let with_free = |free: u64| {
+        let mut full = clean;
+        full.state = State::Dirty;
+        let before = Lsn::new(clean.head.cycle() - 1, clean.head.block());
+        full.tail = volume.log.advance(before, free);
+        full
+    };
+    let items = volume.items(1, 0);
+    let redo = |free| rest::write_redo(&volume.log, &*volume.dev, &with_free(free), &items);
+    assert!(matches!(redo(unit), Err(crate::Error::TooBig(_))));
+    let new = redo(unit + 1).unwrap();
+    let found = volume.find();
+    assert_eq!((found.head, found.tail), (new.head, clean.head));
+    assert_eq!(volume.label(&found), name(1));
+    let end = rest::write_unmount(&volume.log, &*volume.dev, &new).unwrap();
+    let found = volume.find();
+    assert_eq!((found.state, found.head), (State::Clean, end.head));
 }
