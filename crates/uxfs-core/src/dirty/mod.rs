@@ -188,6 +188,11 @@ impl Dirty {
         self.count.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// Blocks that are set aside for trees, and in none.
+    pub(crate) fn pooled(&self) -> u64 {
+        *self.pool.lock()
+    }
+
     /// Puts blocks that were reserved for trees back: into the pool, and what it does not take is
     /// given.
     fn refill(&self, blocks: u64) -> u64 {

@@ -6,6 +6,7 @@ use uxfs_format::{Ino, Uuid};
 
 use uxfs_format::inode::Fork;
 
+use crate::dirty::Dirty;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::InodeState;
@@ -123,7 +124,8 @@ impl Fs {
     pub fn statfs(&self) -> StatFs {
         let sb = self.superblock();
         let (icount, ifree) = self.inode_counts();
-        let free = self.available_blocks();
+        // What is kept for trees of files on their way is nobody's.
+        let free = self.available_blocks() + self.dirty.as_ref().map_or(0, Dirty::pooled);
         let possible = icount.saturating_add(free << self.geo.inopb_log);
         let percent = u64::from(self.geo.imax_pct);
         let most = (self.geo.dblocks / 100).saturating_mul(percent) << self.geo.inopb_log;

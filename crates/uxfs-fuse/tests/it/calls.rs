@@ -41,7 +41,7 @@ fn nothing_changes_a_mount_for_reading() {
     let image = first.unmount();
     let before = std::fs::metadata(image.path()).unwrap().modified().unwrap();
     let options = Options::parse("ro,allow_other").unwrap();
-    let dev = uxfs::disk::FileDev::open(&image.path(), uxfs::disk::OpenMode::Read).unwrap();
+    let dev = image.device(uxfs::disk::OpenMode::Read);
     let fs = uxfs::Fs::open(std::sync::Arc::new(dev), uxfs::OpenOptions::read_only()).unwrap();
     let mounted = mount(fs, &image.path(), &image.mount_point(), &options).unwrap();
     assert_eq!(std::fs::read(image.mount_point().join("f")).unwrap(), b"content");

@@ -80,7 +80,7 @@ impl Bed {
     fn new(options: &str) -> Self {
         let image = Image::new(SIZE, &[]);
         let dev = Arc::new(Moody {
-            dev: FileDev::open(&image.path(), OpenMode::Write).unwrap(),
+            dev: image.device(OpenMode::Write),
             refuses_data: AtomicBool::new(false),
             stuck: Mutex::new(false),
             moved: Condvar::new(),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use uxfs::Fs;
-use uxfs::disk::{BlockDev, FileDev, OpenMode};
+use uxfs::disk::{BlockDev, OpenMode};
 use uxfs_crash::{Call, FailDev, Fault};
 use uxfs_fuse::{Options, mount};
 
@@ -87,7 +87,7 @@ fn a_mount_for_reading_refuses_all_changes_as_erofs() {
     );
     let image = first.unmount();
     let options = Options::parse("ro,allow_other").unwrap();
-    let dev = FileDev::open(&image.path(), OpenMode::Read).unwrap();
+    let dev = image.device(OpenMode::Read);
     let fs = Fs::open(Arc::new(dev), uxfs::OpenOptions::read_only()).unwrap();
     let mounted = mount(fs, &image.path(), &image.mount_point(), &options).unwrap();
     let script = r#"
@@ -126,8 +126,7 @@ fn programs_are_told_when_the_device_fails() {
         [(Call::Write, 300), (Call::Write, 900), (Call::Flush, 40), (Call::Flush, 200)]
     {
         let image = Image::new(320 << 20, &[]);
-        let file: Arc<dyn BlockDev> =
-            Arc::new(FileDev::open(&image.path(), OpenMode::Write).unwrap());
+        let file: Arc<dyn BlockDev> = Arc::new(image.device(OpenMode::Write));
         let fault = Fault { call, number, for_good: true, errno: 5 };
         let dev = Arc::new(FailDev::new(file, fault));
         let options = Options::parse("allow_other").unwrap();

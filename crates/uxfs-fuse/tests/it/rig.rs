@@ -35,9 +35,22 @@ impl Image {
         self.dir.path().join("mnt")
     }
 
+    /// The image. A program that another test is just starting still holds whatever was open when it
+    /// was forked, for a moment.
+    pub(crate) fn device(&self, mode: OpenMode) -> FileDev {
+        loop {
+            match FileDev::open(&self.path(), mode) {
+                Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                    std::thread::yield_now();
+                }
+                other => return other.unwrap(),
+            }
+        }
+    }
+
     /// Is the volume whole, by all who can say?
     pub(crate) fn judge(&self) {
-        let dev = FileDev::open(&self.path(), OpenMode::Read).unwrap();
+        let dev = self.device(OpenMode::Read);
         let report = check(&dev, &CheckOptions::default(), &|_| {}).unwrap();
         assert!(report.is_clean(), "uxfs check: {:#?}", report.findings);
         drop(dev);
@@ -49,7 +62,7 @@ impl Image {
     }
 
     pub(crate) fn open_with(&self, options: &Options) -> Fs {
-        let dev = FileDev::open(&self.path(), OpenMode::Write).unwrap();
+        let dev = self.device(OpenMode::Write);
         Fs::open(Arc::new(dev), options.open_options()).unwrap()
     }
 }
