@@ -30,8 +30,8 @@ const REPAIR: &str = "xfs_repair -n";
 const NOTHING: &str = "reads only";
 /// Files in a directory of the volume that is made.
 const EACH: u32 = 1000;
-/// Bytes for each of its files, and for what a volume has besides.
-const FILE_BYTES: u64 = 1024;
+/// Bytes for each of its files, of which inodes may take a quarter, and for what a volume has besides.
+const FILE_BYTES: u64 = 4096;
 const BESIDES: u64 = 512 << 20;
 
 /// Measures checks, one report a volume. The host has each volume in its cache, as far as it fits.

@@ -10,11 +10,9 @@ fn commands() -> Vec<(String, Command)> {
     let mut todo = vec![("uxfs".to_owned(), definition())];
     let mut all = Vec::new();
     while let Some((path, command)) = todo.pop() {
-        todo.extend(
-            command
-                .get_subcommands()
-                .map(|below| (format!("{path} {}", below.get_name()), below.clone())),
-        );
+        // Hidden ones are for the command's own use.
+        let shown = command.get_subcommands().filter(|below| !below.is_hide_set());
+        todo.extend(shown.map(|below| (format!("{path} {}", below.get_name()), below.clone())));
         all.push((path, command));
     }
     all
