@@ -26,7 +26,8 @@ pub(crate) struct Want {
     pub(crate) near: AgBlock,
     /// Blocks that must stay free in the group.
     pub(crate) keep: u32,
-    /// It is to be written at once: blocks whose freeing is not durable will not do.
+    /// Blocks whose freeing is not durable will not do: for data, which is written at once, and for
+    /// inodes.
     pub(crate) idle: bool,
 }
 

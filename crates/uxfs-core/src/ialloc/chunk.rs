@@ -26,7 +26,11 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
     let near = geo.agino_block(near);
     let blocks = geo.chunk_blocks();
     let keep = tx.fs().kept(ag);
-    let want = Want { min: blocks, max: blocks, align: geo.inode_align, near, keep, idle: false };
+    // Where a chunk was whose freeing is not durable, the log still tells of its inodes. Only the
+    // cancel of its blocks keeps recovery from replaying those onto blocks that may never have been
+    // written; a new chunk there would take the cancel back.
+    let idle = true;
+    let want = Want { min: blocks, max: blocks, align: geo.inode_align, near, keep, idle };
     if let Some((start, _)) = alloc::alloc_in(tx, ag, &want, owner)? {
         init(tx, ag, start, blocks);
         // With large blocks, one holds several chunks.
@@ -50,7 +54,7 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
         return Ok(None);
     }
     let part = geo.sparse_align;
-    let want = Want { min: part, max: part, align: part, near, keep, idle: false };
+    let want = Want { min: part, max: part, align: part, near, keep, idle };
     let Some((start, _)) = alloc::alloc_in(tx, ag, &want, owner)? else { return Ok(None) };
     // The chunk's window must lie inside the group, behind its headers' alignment.
     let window = start.0 / blocks * blocks;

@@ -552,6 +552,49 @@ fn a_damaged_record_that_went_home_is_not_taken_for_a_torn_one() {
     }
 }
 
+/// A chunk of inodes does not come back at its place in the checkpoint that frees it: its making would
+/// take the cancel of its first life's blocks back.
+#[test]
+fn a_chunk_of_inodes_comes_back_only_when_its_freeing_is_durable() {
+    let volume = Volume::new(&["-d", "agcount=2", "-i", "sparse=0"]);
+    let fs = volume.open("");
+    let chunks = |round: u32| -> Vec<u64> {
+        let make = |n: u32| {
+            let name = format!("{round}-{n}");
+            let ino = fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o600)).unwrap();
+            // The root is the first of its chunk.
+            (ino.0 - fs.root().0) / 64
+        };
+        let mut all: Vec<u64> = (0..300).map(make).collect();
+        all.dedup();
+        all
+    };
+    let remove = |round: u32| {
+        for n in 0..300 {
+            fs.unlink(fs.root(), format!("{round}-{n}").as_bytes()).unwrap();
+        }
+    };
+    let first = chunks(0);
+    remove(0);
+    // That of the root stays.
+    let left = usize::try_from(fs.inode_counts().0 / 64).unwrap();
+    assert!(left < first.len(), "{left} chunks are left of {first:?}");
+    let again = |chunks: &[u64]| chunks.iter().filter(|chunk| first.contains(chunk)).count();
+    let second = chunks(1);
+    assert!(again(&second) <= left, "{second:?} after {first:?}, of which {left} were left");
+    remove(1);
+    fs.sync().unwrap();
+    let third = chunks(2);
+    assert!(again(&third) > left, "{third:?} after {first:?}");
+    fs.sync().unwrap();
+    let copy = volume.cut("cut");
+    drop(fs);
+    let fs = open(&copy, "");
+    assert_eq!(names(&fs).len(), 300);
+    fs.close().unwrap();
+    uxfs_oracle::repair(&copy).unwrap();
+}
+
 /// Threads that wait and threads that are called, under every policy: all are told, and what they were
 /// told of is in the volume that a power cut leaves.
 #[test]
