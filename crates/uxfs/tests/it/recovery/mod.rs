@@ -3,6 +3,7 @@
 mod cuts;
 mod damage;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,17 +38,52 @@ fn open(path: &Path, read_only: bool) -> Fs {
     Fs::open(dev, options).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
+/// The inode that a line of `xfs_repair` speaks of.
+fn inode_of(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once("inode ")?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
 /// Kernels set a remote attribute in two steps; the entry that a cut between them leaves is marked as
-/// incomplete, nobody shows it, their own recovery leaves it, and only xfs_repair minds.
+/// incomplete, nobody shows it, their own recovery leaves it, and only xfs_repair minds. It would drop
+/// all the attributes of that inode, and so counts the inode's blocks and extents without them.
 fn only_half_set_attributes(finding: &Finding) -> bool {
     const WORDS: [&str; 4] = [
         "is INCOMPLETE",
         "problem with attribute contents in inode",
+        "bad nblocks",
+        "bad anextents",
+    ];
+    let half_set: BTreeSet<u64> =
+        finding.lines.iter().filter(|l| l.contains(WORDS[0])).filter_map(|l| inode_of(l)).collect();
+    let known = |line: &String| match inode_of(line) {
+        Some(inode) => half_set.contains(&inode) && WORDS.iter().any(|words| line.contains(words)),
+        None => {
+            ["would clear attr fork", "exit status: 1"].iter().any(|words| line.trim() == *words)
+        }
+    };
+    !half_set.is_empty() && finding.lines.iter().all(known)
+}
+
+#[test]
+fn half_set_attributes_are_told_from_other_damage() {
+    let finding = |lines: &[&str]| {
+        let lines = lines.iter().map(|line| (*line).to_owned()).collect();
+        Finding { judge: "xfs_repair -n".to_owned(), image: None, lines, kept: None }
+    };
+    let said = [
+        "attribute entry #0 in attr block 0, inode 268768 is INCOMPLETE",
+        "problem with attribute contents in inode 268768",
         "would clear attr fork",
+        "bad nblocks 1 for inode 268768, would reset to 0",
+        "bad anextents 1 for inode 268768, would reset to 0",
         "exit status: 1",
     ];
-    let known = |line: &String| WORDS.iter().any(|words| line.contains(words));
-    finding.says(WORDS[0]) && finding.lines.iter().all(known)
+    assert!(only_half_set_attributes(&finding(&said)));
+    assert!(!only_half_set_attributes(&finding(&said[1..])), "nothing is half set");
+    for more in ["bad nblocks 1 for inode 268769, would reset to 0", "block 0 of AG 1 is lost"] {
+        assert!(!only_half_set_attributes(&finding(&[&said[..], &[more]].concat())), "{more}");
+    }
 }
 
 /// Is the volume sound? xfsprogs 6.1 do not know the newest features.
