@@ -88,11 +88,11 @@ impl Handle {
     }
 }
 
-/// Does nothing in a block of this kind mean anything behind its last record, of which none is all
-/// zero? Of a new one, what is zero need not be logged: whatever lies there after a recovery is not
-/// looked at.
-fn empty_behind_its_records(kind: BufKind) -> bool {
-    matches!(kind, BufKind::Btree(_) | BufKind::DirLeafN | BufKind::DaNode)
+/// Is a chunk of zeroes in a block of this kind always one that nobody looks at: behind the last record,
+/// or within unused space, while no record is all zero? Of a new block such chunks need not be logged:
+/// whatever lies there after a recovery does not matter.
+fn zeroes_mean_nothing(kind: BufKind) -> bool {
+    matches!(kind, BufKind::Btree(_) | BufKind::DirLeafN | BufKind::DaNode | BufKind::DirData)
 }
 
 /// How many runs of chunks there are in a bitmap of them, each a region of the log, and how many
@@ -191,7 +191,7 @@ impl Context {
         let mut content = buf.content.write();
         let kind = content.kind;
         let written: SmallVec<[u64; 1]>;
-        let chunks = match fresh && empty_behind_its_records(kind) {
+        let chunks = match fresh && zeroes_mean_nothing(kind) {
             true => {
                 written = without_zeroes(chunks, &content.bytes);
                 &written
