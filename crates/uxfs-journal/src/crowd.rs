@@ -6,6 +6,8 @@
 //!
 //! 1. Who is counted waits for something that has not begun.
 //! 2. A round is begun and ended once, and only if it serves somebody.
+//! 3. Of two checkpoints whose flushes are shared, the round of the later begins when the earlier's
+//!    ends: so rounds last as long as one makes others wait.
 
 use std::collections::VecDeque;
 
@@ -43,6 +45,8 @@ pub(crate) struct Crowd {
     policy: Box<dyn Policy>,
     checkpoint: Group,
     data: Group,
+    /// Those whose checkpoint is cut, and whose round has not begun.
+    riding: Group,
     /// Rounds under way that serve somebody: their numbers to the policy, and when they began.
     rounds: VecDeque<(Round, u64, Time)>,
     next: u64,
@@ -55,6 +59,7 @@ impl Crowd {
             policy: policy.start(),
             checkpoint: Group::default(),
             data: Group::default(),
+            riding: Group::default(),
             rounds: VecDeque::new(),
             next: 0,
             patience: None,
@@ -128,20 +133,34 @@ impl Crowd {
         decision
     }
 
+    /// The checkpoint that those wait for who are here now is cut; its round begins later.
+    pub(crate) fn rides(&mut self) {
+        self.riding = core::mem::take(&mut self.checkpoint);
+    }
+
     /// Something begins that serves those who wait for its like.
     pub(crate) fn begins(&mut self, now: Time, flushing: usize, round: Round) {
         let view = self.view(now, flushing);
         let group = match round {
-            Round::Checkpoint(_) => &mut self.checkpoint,
-            Round::Flush(_) => &mut self.data,
+            Round::Checkpoint(_) => core::mem::take(&mut self.checkpoint),
+            Round::Flush(_) => core::mem::take(&mut self.data),
         };
-        if group.count == 0 {
-            return;
+        self.begin(view, group, round);
+    }
+
+    /// The checkpoint that was cut for those who ride is on its way now.
+    pub(crate) fn sets_off(&mut self, now: Time, flushing: usize, round: Round) {
+        let view = self.view(now, flushing);
+        let group = core::mem::take(&mut self.riding);
+        self.begin(view, group, round);
+    }
+
+    fn begin(&mut self, view: View, group: Group, round: Round) {
+        if group.count > 0 {
+            self.policy.begun(&view);
+            self.rounds.push_back((round, self.next, view.now));
+            self.next += 1;
         }
-        *group = Group::default();
-        self.policy.begun(&view);
-        self.rounds.push_back((round, self.next, now));
-        self.next += 1;
     }
 
     /// It has ended.
@@ -156,6 +175,7 @@ impl Crowd {
     pub(crate) fn clear(&mut self) {
         self.checkpoint = Group::default();
         self.data = Group::default();
+        self.riding = Group::default();
         self.rounds.clear();
         self.patience = None;
     }

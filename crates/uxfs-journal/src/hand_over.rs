@@ -4,7 +4,10 @@
 //!
 //! 1. Driving is tried for under the state's lock, and who leaves tells the others under it, after
 //!    letting go of the driver's: so whoever failed to become the driver is told when that ends.
-//! 2. Everybody is told, not one: the one may have what it wants, and not take over.
+//! 2. The driver tells those whose outcome is there. Who leaves the place tells one of those who sleep
+//!    for each thing that is slept for ([`Room::tell`]), not all of them; and who was told, finds its
+//!    outcome there, and does not drive, does the same if there is something left to be driven. So there
+//!    is always somebody on the way who drives or passes that on, and nobody is woken for nothing.
 //! 3. Who sleeps looks again when told: at what it waits for first, then for the driver's place.
 //! 4. No lock but the driver's is held while driving.
 //!
@@ -34,8 +37,10 @@ pub trait Room {
     fn try_drive(&self) -> Option<Self::DriverGuard<'_>>;
     /// Lets go of the state and sleeps, in one step, until told; then locks it again.
     fn sleep<'a>(&'a self, state: Self::StateGuard<'a>) -> Self::StateGuard<'a>;
-    /// Wakes all who sleep.
+    /// Wakes somebody who sleeps, if anybody does: one at least of each kind.
     fn tell(&self);
+    /// Is something left to be driven, or to be waited for by a driver, and nobody drives?
+    fn is_left(&self, state: &Self::State) -> bool;
 }
 
 /// Waits until `done` has an outcome, driving if nobody else does. `drive` goes on until it may be
@@ -49,12 +54,17 @@ pub fn wait_for<R: Room, T, E>(
     mut drive: impl FnMut(&mut R::Driver) -> Result<(), E>,
 ) -> Result<T, E> {
     let mut state = room.state();
+    let mut slept = false;
     loop {
         if let Some(outcome) = done(&state) {
+            if slept && room.is_left(&state) {
+                room.tell();
+            }
             return Ok(outcome);
         }
         let Some(mut driver) = room.try_drive() else {
             state = room.sleep(state);
+            slept = true;
             continue;
         };
         drop(state);
@@ -62,6 +72,7 @@ pub fn wait_for<R: Room, T, E>(
         drop(driver);
         state = room.state();
         room.tell();
+        slept = false;
         driven?;
     }
 }

@@ -5,7 +5,9 @@
 //! with [`Action`]s, which its driver takes with [`Pipeline::next_action`] and carries out.
 //!
 //! 1. One checkpoint is on its way at a time, the next one gathers meanwhile: of two checkpoints
-//!    the later is not begun to be written before the earlier is durable.
+//!    the later is not begun to be written before the earlier is durable. The next may be cut before
+//!    that, in the moment before the flush that ends the one on its way: then that flush is also the
+//!    one that its own data need, and each checkpoint of a row costs one flush, not two.
 //! 2. Before the first record of a checkpoint goes down, all data written before the cut has been
 //!    flushed: it is durable before the commit that shows it.
 //! 3. Of the log, no more is written without a flush than one part; who splits a checkpoint into
@@ -96,6 +98,10 @@ pub struct Options {
     pub elide_clean: bool,
 }
 
+/// Most bytes of a checkpoint that is cut before those are told who waited for the one before: they have
+/// to wait that long, but nobody is in the midst of a change as long as they sleep.
+const CUT_FIRST: u64 = 1 << 20;
+
 impl Default for Options {
     /// 32 MiB, 30 s, without force-unit-access; no flush that is not needed.
     fn default() -> Self {
@@ -153,6 +159,8 @@ pub struct Pipeline<W> {
     /// Somebody wants all up to this checkpoint to be durable.
     wanted: Seq,
     flight: Option<Flight>,
+    /// The checkpoint behind it, if it is cut already.
+    next: Option<Flight>,
     durable: Seq,
     written: Generation,
     /// The last write of them that commits depend on.
@@ -181,6 +189,7 @@ impl<W> Pipeline<W> {
             since: None,
             wanted: Seq(0),
             flight: None,
+            next: None,
             durable: Seq(0),
             written: Generation(0),
             data: Generation(0),
@@ -385,7 +394,8 @@ impl<W> Pipeline<W> {
     /// The driver has taken what gathered in the checkpoint being cut, and made `parts` parts of
     /// it; 0 if there was nothing in it after all.
     pub fn cut(&mut self, now: Time, parts: u32) {
-        let Some(flight) = self.flight.as_mut().filter(|f| f.stage == Stage::Cutting) else {
+        let mut flights = self.flight.iter_mut().chain(&mut self.next);
+        let Some(flight) = flights.find(|flight| flight.stage == Stage::Cutting) else {
             debug_assert!(self.failed.is_some(), "no checkpoint is being cut");
             return;
         };
@@ -451,7 +461,7 @@ impl<W> Pipeline<W> {
     /// Something failed for good: everybody who waits is told, and nothing more is written.
     pub fn fail(&mut self, failure: Failure) {
         let failure = self.failed.get_or_insert(failure).clone();
-        self.flight = None;
+        (self.flight, self.next) = (None, None);
         self.flushing.clear();
         self.crowd.clear();
         self.actions.retain(|action| matches!(action, Action::Wake(..)));
@@ -476,9 +486,7 @@ impl<W> Pipeline<W> {
         }
         loop {
             let Some(flight) = self.flight else {
-                if self.must_cut(now) {
-                    self.begin_cut(now);
-                } else if !self.coordinate(now) {
+                if !self.cut_next(now) {
                     break;
                 }
                 continue;
@@ -492,6 +500,16 @@ impl<W> Pipeline<W> {
             }
         }
         self.flush_if_needed(now);
+    }
+
+    /// Begins the next checkpoint if it is time for that, or what else the policy wants; true if that is
+    /// something.
+    fn cut_next(&mut self, now: Time) -> bool {
+        if self.flight.is_none() && self.must_cut(now) {
+            self.begin_cut(now);
+            return true;
+        }
+        self.coordinate(now)
     }
 
     /// Begins what the policy wants and what can be begun now; true if that is something. A checkpoint
@@ -514,13 +532,31 @@ impl<W> Pipeline<W> {
     }
 
     fn begin_cut(&mut self, now: Time) {
-        let seq = self.gathering;
+        let seq = self.cut_gathering();
         self.crowd.begins(now, self.flushing.len(), Round::Checkpoint(seq));
         self.flight = Some(Flight { seq, parts: 0, stage: Stage::Cutting });
+    }
+
+    /// Cuts the checkpoint behind the one on its way, if a flush is spared by that: somebody wants it,
+    /// and it depends on data that is not flushed.
+    fn cut_along(&mut self, now: Time) -> bool {
+        let wanted = self.must_cut(now) || self.crowd.waits_for_checkpoint();
+        if self.next.is_some() || !wanted || self.flushed >= self.data {
+            return false;
+        }
+        let seq = self.cut_gathering();
+        self.crowd.rides();
+        self.next = Some(Flight { seq, parts: 0, stage: Stage::Cutting });
+        true
+    }
+
+    fn cut_gathering(&mut self) -> Seq {
+        let seq = self.gathering;
         self.gathering.0 += 1;
         self.gathered = 0;
         self.since = None;
         self.actions.push_back(Action::Cut(seq));
+        seq
     }
 
     /// Begins a flush; whoever waits for one is served by it.
@@ -540,11 +576,17 @@ impl<W> Pipeline<W> {
             let fua = self.options.fua && part + 1 == parts;
             return self.actions.push_back(Action::Write { seq, part, fua });
         }
-        self.flight = None;
+        self.flight = self.next.take();
         debug_assert_eq!(seq.0, self.durable.0 + 1, "checkpoints become durable in order");
         self.durable = seq;
         self.actions.push_back(Action::Durable(seq));
         self.crowd.ended(now, Round::Checkpoint(seq));
+        if let Some(next) = self.flight {
+            self.crowd.sets_off(now, self.flushing.len(), Round::Checkpoint(next.seq));
+        }
+        if self.gathered <= CUT_FIRST {
+            self.cut_next(now);
+        }
         while let Some(entry) = self.waiters.first_entry() {
             if entry.key().0 > seq {
                 break;
@@ -562,12 +604,19 @@ impl<W> Pipeline<W> {
     /// Flushes for the checkpoint on its way, and for what is urgent: one flush at a time, unless one
     /// that covers it is under way.
     fn flush_if_needed(&mut self, now: Time) {
-        let barrier = match self.flight.map(|f| f.stage) {
-            Some(Stage::Barrier { until, .. }) => until,
-            _ => Generation(0),
+        let (barrier, last) = match self.flight {
+            Some(Flight { stage: Stage::Barrier { until, part }, parts, .. }) => {
+                (until, part == parts)
+            }
+            _ => (Generation(0), false),
         };
         let until = barrier.max(self.urgent);
-        if self.flushed < until && self.flushing.is_empty() {
+        if self.flushed >= until || !self.flushing.is_empty() {
+            return;
+        }
+        let cutting = self.next.is_some_and(|next| next.stage == Stage::Cutting);
+        // It begins when that is cut.
+        if !cutting && !(last && self.cut_along(now)) {
             self.begin_flush(now);
         }
     }

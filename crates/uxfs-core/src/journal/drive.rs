@@ -8,6 +8,7 @@
 //!    of fsync lets flushes overlap, those who would sleep carry out the others ([`Seat`]).
 //! 2. A failed write or flush stops the journal and the volume for good.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use uxfs_journal::{Action, Failure, Need, Records, Sealed, Seq};
 
 use super::context::{Context, Handle};
 use super::immediate::Filling;
+use super::lobby::{Place, Places};
 use super::{Journal, State, Waiter, items};
 use crate::buf::Run;
 use crate::error::{Error, Result};
@@ -33,9 +35,10 @@ const PART_MAX: usize = 1 << 20;
 /// What only the driving thread needs.
 #[derive(Default)]
 pub(crate) struct Driver {
-    flight: Option<Flight>,
-    /// Memory of the last checkpoint, for the next.
-    spare: Vec<u8>,
+    /// The checkpoint on its way, and the one behind it if that is cut already.
+    flights: VecDeque<Flight>,
+    /// Memory of earlier checkpoints, for later ones.
+    spares: Vec<Vec<u8>>,
     /// Position of the last record written.
     last: Option<u64>,
 }
@@ -52,7 +55,7 @@ impl Driver {
     }
 }
 
-/// The checkpoint on its way.
+/// A checkpoint that is cut.
 struct Flight {
     seq: Seq,
     objects: Vec<Handle>,
@@ -70,6 +73,7 @@ struct Flight {
 struct Seat<'a> {
     fs: &'a Fs,
     journal: &'a Journal,
+    place: Place,
 }
 
 impl Room for Seat<'_> {
@@ -94,7 +98,7 @@ impl Room for Seat<'_> {
 
     fn sleep<'b>(&'b self, mut state: MutexGuard<'b, State>) -> MutexGuard<'b, State> {
         let Some(id) = state.pipeline.take_flush() else {
-            self.journal.told.wait(&mut state);
+            self.journal.lobby.at(self.place).wait(&mut state);
             return state;
         };
         drop(state);
@@ -110,8 +114,13 @@ impl Room for Seat<'_> {
     }
 
     fn tell(&self) {
-        self.journal.told.notify_all();
+        self.journal.lobby.tell_some();
         self.journal.nudge.notify_one();
+    }
+
+    fn is_left(&self, state: &State) -> bool {
+        let left = state.pipeline.has_actions() || state.pipeline.is_under_way();
+        left && self.journal.driver.try_lock().is_some()
     }
 }
 
@@ -154,10 +163,11 @@ impl Fs {
         let begun = turns::now();
         self.counts.log_force.one();
         if state.pipeline.failure().is_none() && !journal.met(&state, need) {
-            state.pipeline.force(journal.now(), need, who, Waiter::Thread);
+            let place = Place::of(need, state.pipeline.durable());
+            state.pipeline.force(journal.now(), need, who, Waiter::Thread(place));
             journal.crowd.notify_one();
             drop(state);
-            let waited = self.sleep_for(journal, need);
+            let waited = self.sleep_for(journal, need, place);
             self.counts.log_force_sleep.one();
             self.counts.force_wait.add(turns::since(begun));
             return waited;
@@ -168,7 +178,7 @@ impl Fs {
         }
     }
 
-    fn sleep_for(&self, journal: &Journal, need: Need) -> Result<()> {
+    fn sleep_for(&self, journal: &Journal, need: Need, place: Place) -> Result<()> {
         let done = |state: &State| match state.pipeline.failure() {
             Some(failure) => Some(Err(Error::Shutdown(failure.0.to_string()))),
             None => journal.met(state, need).then_some(Ok(())),
@@ -177,7 +187,7 @@ impl Fs {
             let state = journal.state.lock();
             journal.met(&state, need) || state.pipeline.failure().is_some()
         };
-        let seat = Seat { fs: self, journal };
+        let seat = Seat { fs: self, journal, place };
         let drive = |driver: &mut Driver| -> Result<()> {
             self.drive(journal, driver, enough)?;
             while !enough(journal) && journal.await_others() {
@@ -190,7 +200,7 @@ impl Fs {
 
     /// Carries out what is due, if nobody else does.
     pub(crate) fn drive_on(&self, journal: &Journal) -> Result<()> {
-        let seat = Seat { fs: self, journal };
+        let seat = Seat { fs: self, journal, place: Place::DATA };
         hand_over::drive_on(&seat, |driver| self.drive(journal, driver, |_| false))
     }
 
@@ -203,8 +213,8 @@ impl Fs {
         enough: impl Fn(&Journal) -> bool,
     ) -> Result<()> {
         // Threads that wait are woken together, and before anything that takes long: each time costs
-        // as many switches as there are threads. Whoever called this wakes them at the end.
-        let mut tell = false;
+        // as many switches as there are threads.
+        let mut told = Places::default();
         loop {
             let enough = enough(journal);
             let action = {
@@ -212,9 +222,8 @@ impl Fs {
                 if enough { pipeline.next_wake() } else { pipeline.next_action() }
             };
             let Some(action) = action else { break };
-            let waking = matches!(action, Action::Wake(Waiter::Thread, _));
-            if core::mem::replace(&mut tell, waking) && !waking {
-                journal.told.notify_all();
+            if !matches!(action, Action::Wake(Waiter::Thread(_), _)) {
+                journal.lobby.tell(&mut told);
             }
             match action {
                 Action::Cut(seq) => {
@@ -230,7 +239,7 @@ impl Fs {
                     self.stop_if(journal, failed)?;
                 }
                 Action::Flush(id) => {
-                    let left_out = driver.flight.is_some() && planted(Fault::FlushAfterLog);
+                    let left_out = !driver.flights.is_empty() && planted(Fault::FlushAfterLog);
                     let flushed = if left_out { Ok(()) } else { self.dev.flush() };
                     let flushed = flushed.map_err(|e| Failure(e.to_string().into()));
                     let failed = flushed.clone().err();
@@ -238,10 +247,11 @@ impl Fs {
                     self.stop_if(journal, failed)?;
                 }
                 Action::Durable(seq) => self.activate(journal, driver, seq),
-                Action::Wake(Waiter::Thread, _) => {}
+                Action::Wake(Waiter::Thread(place), _) => told.add(place),
                 Action::Wake(Waiter::Call(told), result) => told(result),
             }
         }
+        journal.lobby.tell(&mut told);
         Ok(())
     }
 
@@ -254,7 +264,8 @@ impl Fs {
 
     /// Takes what gathered and makes log records of it.
     fn cut(&self, journal: &Journal, driver: &mut Driver, seq: Seq) -> Result<()> {
-        let (context, records) = self.take(journal, core::mem::take(&mut driver.spare), seq)?;
+        let spare = driver.spares.pop().unwrap_or_default();
+        let (context, records) = self.take(journal, spare, seq)?;
         let values = !context.values.is_empty();
         self.write_values(&context, journal.immediate())?;
         let (head, tail) = {
@@ -284,7 +295,8 @@ impl Fs {
         let intents = told.0.into_iter().chain(intents.into_keys()).collect();
         let dones = told.1.into_iter().chain(dones.into_iter().map(|done| done.id)).collect();
         let sealed = Some(sealed);
-        driver.flight = Some(Flight { seq, objects, gone, intents, dones, sealed, parts, head });
+        let flight = Flight { seq, objects, gone, intents, dones, sealed, parts, head };
+        driver.flights.push_back(flight);
         Ok(())
     }
 
@@ -342,7 +354,7 @@ impl Fs {
     /// Writes a part of the checkpoint's records.
     fn write_part(&self, journal: &Journal, driver: &Driver, part: u32, fua: bool) -> Result<()> {
         let Some((flight, sealed)) =
-            driver.flight.as_ref().and_then(|f| Some((f, f.sealed.as_ref()?)))
+            driver.flights.front().and_then(|f| Some((f, f.sealed.as_ref()?)))
         else {
             return Err(Error::Invalid("no checkpoint is on its way"));
         };
@@ -380,10 +392,10 @@ impl Fs {
 
     /// The checkpoint is durable: its objects may go home.
     fn activate(&self, journal: &Journal, driver: &mut Driver, seq: Seq) {
-        let Some(mut flight) = driver.flight.take() else { return };
+        let Some(mut flight) = driver.flights.pop_front() else { return };
         debug_assert_eq!(flight.seq, seq);
         if let Some(sealed) = flight.sealed.take() {
-            driver.spare = sealed.bytes;
+            driver.spares.push(sealed.bytes);
         }
         let mut state = journal.state.lock();
         // What died is taken out again; what took its place came after it.
@@ -400,11 +412,11 @@ impl Fs {
             state.ail.remove(&Handle::Intent(id));
         }
         let lowest = state.ail.lowest().filter(|_| !planted(Fault::TailEarly));
-        let tail = lowest.unwrap_or(state.space.head());
+        let next = driver.flights.front().map(|flight| flight.head);
+        let tail = lowest.or(next).unwrap_or(state.space.head());
         self.move_tail(&mut state, tail);
         journal.happened(&mut state);
         journal.durable.store(seq.0, Ordering::Release);
-        journal.told.notify_all();
     }
 
     /// Everything before `position` is home.

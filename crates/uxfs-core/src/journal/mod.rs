@@ -29,6 +29,7 @@ mod home;
 mod immediate;
 mod intents;
 mod items;
+mod lobby;
 mod options;
 mod parked;
 pub(crate) mod reserve;
@@ -63,6 +64,7 @@ use ail::Ail;
 use dead::Dead;
 use drive::Driver;
 use immediate::Filling;
+use lobby::{Lobby, Place};
 use parked::Parked;
 use reserve::Reserve;
 use room::Queue;
@@ -73,8 +75,8 @@ pub struct Ticket(Need);
 
 /// Who is told when something is durable.
 pub(crate) enum Waiter {
-    /// Threads that look for themselves.
-    Thread,
+    /// Threads that sleep here, and look for themselves.
+    Thread(Place),
     /// This is called.
     Call(Box<dyn FnOnce(core::result::Result<(), Failure>) + Send>),
 }
@@ -109,7 +111,9 @@ pub(crate) struct Journal {
     begun: Time,
     context: Mutex<Context>,
     state: Mutex<State>,
-    told: Condvar,
+    lobby: Lobby,
+    /// Where those wait who would begin a transaction while that is not wanted.
+    released: Condvar,
     /// Wakes the driver, when it lets those who wait wait for others.
     crowd: Condvar,
     /// Wakes the service.
@@ -160,7 +164,8 @@ impl Journal {
                 queue: Queue::default(),
                 held_back: 0,
             }),
-            told: Condvar::new(),
+            lobby: Lobby::default(),
+            released: Condvar::new(),
             crowd: Condvar::new(),
             nudge: Condvar::new(),
             served: AtomicBool::new(false),
@@ -387,7 +392,8 @@ impl Journal {
         let now_told = Error::Shutdown(why.clone());
         self.state.lock().pipeline.fail(Failure(Arc::from(why.as_str())));
         fs.shut_down(why);
-        self.told.notify_all();
+        self.lobby.tell_all();
+        self.released.notify_all();
         self.crowd.notify_all();
         self.happened(&mut self.state.lock());
         self.nudge.notify_all();

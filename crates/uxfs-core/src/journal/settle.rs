@@ -27,7 +27,7 @@ impl<'a> HeldBack<'a> {
 impl Drop for HeldBack<'_> {
     fn drop(&mut self) {
         self.0.state.lock().held_back -= 1;
-        self.0.told.notify_all();
+        self.0.released.notify_all();
     }
 }
 
@@ -36,7 +36,7 @@ impl Journal {
     pub(super) fn await_release(&self) {
         let mut state = self.state.lock();
         while state.held_back > 0 && state.pipeline.failure().is_none() {
-            self.told.wait(&mut state);
+            self.released.wait(&mut state);
         }
     }
 

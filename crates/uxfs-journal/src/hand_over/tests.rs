@@ -15,8 +15,15 @@ use crate::{Action, Failure, Need, Options, Pipeline, Seq, Time};
 const THREADS: usize = 3;
 const STEPS: usize = 4;
 
-/// Who is told: a thread that looks for itself, or a call with its number.
-type Waiter = Option<usize>;
+/// Who is told: a thread that sleeps at this place, or a call with its number.
+#[derive(Clone, Copy)]
+enum Waiter {
+    Thread(usize),
+    Call(usize),
+}
+
+/// Places to sleep at.
+const PLACES: usize = 2;
 
 struct State {
     pipeline: Pipeline<Waiter>,
@@ -35,30 +42,51 @@ struct Driver {
 
 struct Shared {
     state: Mutex<State>,
-    told: Condvar,
+    places: [Condvar; PLACES],
     driver: Mutex<Driver>,
 }
 
-impl Room for Shared {
+/// A place in the room.
+#[derive(Clone, Copy)]
+struct Seat<'r> {
+    room: &'r Shared,
+    place: usize,
+    way: Way,
+}
+
+impl Room for Seat<'_> {
     type State = State;
     type Driver = Driver;
-    type StateGuard<'a> = MutexGuard<'a, State>;
-    type DriverGuard<'a> = MutexGuard<'a, Driver>;
+    type StateGuard<'a>
+        = MutexGuard<'a, State>
+    where
+        Self: 'a;
+    type DriverGuard<'a>
+        = MutexGuard<'a, Driver>
+    where
+        Self: 'a;
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics")
+        self.room.state.lock().expect("no thread panics")
     }
 
     fn try_drive(&self) -> Option<MutexGuard<'_, Driver>> {
-        self.driver.try_lock().ok()
+        self.room.driver.try_lock().ok()
     }
 
     fn sleep<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.told.wait(state).expect("no thread panics")
+        self.room.places[self.place].wait(state).expect("no thread panics")
     }
 
     fn tell(&self) {
-        self.told.notify_all();
+        let places = if self.way == Way::OnePlaceTold { 1 } else { PLACES };
+        self.room.places[..places].iter().for_each(Condvar::notify_one);
+    }
+
+    fn is_left(&self, state: &State) -> bool {
+        self.way != Way::KeptToItself
+            && state.pipeline.has_actions()
+            && self.room.driver.try_lock().is_ok()
     }
 }
 
@@ -70,8 +98,12 @@ enum Way {
     TriedOutside,
     /// Who leaves tells nobody.
     Untold,
-    /// Who leaves tells one.
-    OneTold,
+    /// Who leaves tells one, of those at one place.
+    OnePlaceTold,
+    /// Who was told and has what it wants does not pass on that something is left to do.
+    KeptToItself,
+    /// The driver does not tell those whose outcome is there.
+    DoneUntold,
     /// Who leaves tells the others while it still has the driver's place.
     ToldTooEarly,
     /// Who was told believes it.
@@ -85,11 +117,12 @@ enum Way {
 impl Way {
     fn wait<T>(
         self,
-        room: &Shared,
+        room: &Seat<'_>,
         done: impl Fn(&State) -> Option<T>,
         mut drive: impl FnMut(&mut Driver) -> Result<(), Failure>,
     ) -> Result<Option<T>, Failure> {
-        if self == Self::Right {
+        let as_ever = [Self::Right, Self::OnePlaceTold, Self::KeptToItself, Self::DoneUntold];
+        if as_ever.contains(&self) {
             return wait_for(room, done, drive).map(Some);
         }
         let mut state = room.state();
@@ -99,7 +132,7 @@ impl Way {
             }
             if self == Self::AllDrive {
                 drop(state);
-                let mut inside = Driver { inside: room.driver.try_lock().is_err() };
+                let mut inside = Driver { inside: room.try_drive().is_none() };
                 drive(&mut inside)?;
                 state = room.state();
                 continue;
@@ -130,7 +163,6 @@ impl Way {
             match self {
                 Self::Untold | Self::ToldTooEarly => {}
                 Self::FailsInSilence if driven.is_err() => {}
-                Self::OneTold => room.told.notify_one(),
                 _ => room.tell(),
             }
             driven?;
@@ -144,7 +176,7 @@ fn now() -> Time {
 
 /// Carries out actions, as the engine's driver does, on a device of which one call in `fails` fails.
 fn drive(
-    room: &Shared,
+    room: &Seat<'_>,
     driver: &mut Driver,
     fails: u32,
     enough: impl Fn(&State) -> bool,
@@ -155,14 +187,18 @@ fn drive(
     done
 }
 
-fn drive_alone(room: &Shared, fails: u32, enough: impl Fn(&State) -> bool) -> Result<(), Failure> {
+fn drive_alone(
+    room: &Seat<'_>,
+    fails: u32,
+    enough: impl Fn(&State) -> bool,
+) -> Result<(), Failure> {
     loop {
         let action = {
             let mut state = room.state();
-            if enough(&state) {
-                return Ok(());
+            match enough(&state) {
+                true => state.pipeline.next_wake(),
+                false => state.pipeline.next_action(),
             }
-            state.pipeline.next_action()
         };
         let Some(action) = action else { return Ok(()) };
         let fail = fails > 0 && shuttle::rand::thread_rng().gen_range(0..fails) == 0;
@@ -193,8 +229,9 @@ fn drive_alone(room: &Shared, fails: u32, enough: impl Fn(&State) -> bool) -> Re
                 result?;
             }
             Action::Durable(seq) => assert!(state.safe >= seq.0, "{seq:?} is not safe"),
-            Action::Wake(None, _) => {}
-            Action::Wake(Some(call), result) => {
+            Action::Wake(Waiter::Thread(_), _) if room.way == Way::DoneUntold => {}
+            Action::Wake(Waiter::Thread(place), _) => room.room.places[place].notify_all(),
+            Action::Wake(Waiter::Call(call), result) => {
                 assert!(result.is_err() || !state.failed, "success after the failure");
                 let told = &mut state.told[call];
                 if result.is_ok() { told.0 += 1 } else { told.1 += 1 }
@@ -211,11 +248,12 @@ fn met(state: &State, need: Need) -> Option<Result<(), Failure>> {
 }
 
 /// Waits for a checkpoint.
-fn wait(room: &Shared, way: Way, fails: u32, need: Need) {
+fn wait(room: &Seat<'_>, fails: u32, need: Need) {
+    let Seat { place, way, .. } = *room;
     {
         let mut state = room.state();
         if met(&state, need).is_none() {
-            state.pipeline.force(now(), need, None, None);
+            state.pipeline.force(now(), need, None, Waiter::Thread(place));
         }
     }
     let enough = |state: &State| met(state, need).is_some();
@@ -233,6 +271,7 @@ fn wait(room: &Shared, way: Way, fails: u32, need: Need) {
 
 fn thread(room: &Shared, way: Way, fails: u32, number: usize) {
     for step in 0..STEPS {
+        let room = &Seat { room, place: (number + step) % PLACES, way };
         let mut state = room.state();
         if state.pipeline.failure().is_some() {
             return;
@@ -242,7 +281,8 @@ fn thread(room: &Shared, way: Way, fails: u32, number: usize) {
         match shuttle::rand::thread_rng().gen_range(0..4) {
             0 => {}
             1 => {
-                state.pipeline.force(now(), need, None, Some(number * STEPS + step));
+                let call = number * STEPS + step;
+                state.pipeline.force(now(), need, None, Waiter::Call(call));
                 state.told[number * STEPS + step].0 += 10;
             }
             2 => {
@@ -251,7 +291,7 @@ fn thread(room: &Shared, way: Way, fails: u32, number: usize) {
             }
             _ => {
                 drop(state);
-                wait(room, way, fails, need);
+                wait(room, fails, need);
             }
         }
     }
@@ -268,7 +308,8 @@ fn run(way: Way, fails: u32) {
         failed: false,
     };
     let driver = Mutex::new(Driver::default());
-    let room = Arc::new(Shared { state: Mutex::new(state), told: Condvar::new(), driver });
+    let places = [Condvar::new(), Condvar::new()];
+    let room = Arc::new(Shared { state: Mutex::new(state), places, driver });
     let threads: Vec<_> = (0..THREADS)
         .map(|number| {
             let room = Arc::clone(&room);
@@ -279,12 +320,13 @@ fn run(way: Way, fails: u32) {
         thread.join().expect("no thread panics");
     }
     // Whoever asked to be called is told in the end, by the last who drives.
+    let room = Seat { room: &room, place: 0, way: Way::Right };
     let last = {
         let state = room.state();
         Need { seq: state.pipeline.last(), data: state.pipeline.data_written() }
     };
-    wait(&room, Way::Right, fails, last);
-    let _failed = drive_on(&*room, |driver| drive(&room, driver, 0, |_| false));
+    wait(&room, fails, last);
+    let _failed = drive_on(&room, |driver| drive(&room, driver, 0, |_| false));
     let state = room.state();
     for (call, (success, failure)) in state.told.iter().enumerate() {
         if *success >= 10 {
@@ -328,7 +370,9 @@ fn broken_hand_overs_are_found() {
     let ways = [
         (Way::TriedOutside, 0),
         (Way::Untold, 0),
-        (Way::OneTold, 0),
+        (Way::OnePlaceTold, 0),
+        (Way::KeptToItself, 0),
+        (Way::DoneUntold, 0),
         (Way::ToldTooEarly, 0),
         (Way::Believes, 0),
         (Way::AllDrive, 0),
