@@ -91,6 +91,10 @@ impl BlockDev for Counted {
         self.below.write_bulk_at(offset, data)
     }
 
+    fn has_fua(&self) -> bool {
+        self.below.has_fua()
+    }
+
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.count(offset, data.len());
         self.flushes.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,5 @@
 //! An allocation group in memory: its headers, and hints about where to look next.
 
-use crate::turns::Mutex;
 use uxfs_format::verify::{BufKind, Owner};
 use uxfs_format::{AgBlock, AgIno, AgNo};
 
@@ -8,6 +7,7 @@ use crate::buf::BufRef;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::journal::Busy;
+use crate::turns::Mutex;
 
 /// The lock of an allocation group, and what it protects: everything in the group but inodes in
 /// use and their blocks.

@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use crate::turns::{Mutex, RwLock};
 use parking_lot::RwLockReadGuard;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -25,6 +24,7 @@ use uxfs_format::verify::{self, BufKind, Owner};
 use uxfs_format::{Corrupt, Daddr, Geometry, Place, v4};
 
 use crate::error::{Error, Result};
+use crate::turns::{Mutex, RwLock};
 
 /// A shared handle on a buffer.
 pub type BufRef = Arc<Buf>;

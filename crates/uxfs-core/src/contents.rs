@@ -4,9 +4,10 @@
 //! 1. They are taken before all other locks, and two of them in the order of their places.
 //! 2. Files may share a lock: whoever holds one asks for no other, but by [`Contents::change_two`].
 
-use crate::turns::RwLock;
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use uxfs_format::Ino;
+
+use crate::turns::RwLock;
 
 const PLACES: usize = 256;
 

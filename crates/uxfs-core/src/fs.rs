@@ -10,7 +10,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use crate::turns::{Mutex, RwLock};
 use uxfs_disk::BlockDev;
 use uxfs_format::features::{Incompat, LogIncompat, RoCompat, Version, describe};
 use uxfs_format::superblock::{self, Superblock};
@@ -32,6 +31,7 @@ use crate::meter::{Metered, Use};
 use crate::primary;
 use crate::recovery::{self, Recovery};
 use crate::stats::{Counts, Stats};
+use crate::turns::{Mutex, RwLock};
 use crate::tx::Counters;
 
 /// How to open a volume.

@@ -10,12 +10,12 @@
 //! Called by whoever hands out files that others keep, such as a mount, and by the operations that
 //! take names away.
 
-use crate::turns::Mutex;
 use rustc_hash::FxHashMap;
 use uxfs_format::Ino;
 
 use crate::error::Result;
 use crate::fs::Fs;
+use crate::turns::Mutex;
 
 const SHARDS: usize = 64;
 

@@ -6,9 +6,10 @@
 //! 2. Offsets below which the data and the leaf part have no holes, and the data block that last
 //!    had room. They are part of the state: a cancelled change puts them back.
 
-use crate::turns::Mutex;
 use rustc_hash::FxHashMap;
 use uxfs_format::{Daddr, FileBlock, Geometry};
+
+use crate::turns::Mutex;
 
 /// What is remembered of a directory.
 #[derive(Clone, Default)]

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::turns::{self, Mutex};
 use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet};
 use uxfs_format::inode::{Fork, InodeCore};
@@ -22,6 +21,7 @@ use crate::buf::BufRef;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::hints::Hints;
+use crate::turns::{self, Mutex};
 use crate::tx::Changed;
 
 /// A shared handle on an inode in memory.

@@ -3,7 +3,6 @@
 //! 1. Every write, flush and forced write of an open volume passes here.
 //! 2. Without barriers a flush does nothing, and is counted as left out.
 
-use crate::turns;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use uxfs_disk::BlockDev;
 use uxfs_format::BASIC_BLOCK;
 
 use crate::stats::Counts;
+use crate::turns;
 
 /// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

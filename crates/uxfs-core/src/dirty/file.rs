@@ -14,13 +14,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::turns::{self, Mutex};
 use parking_lot::lock_api::ArcMutexGuard;
 use parking_lot::{MutexGuard, RawMutex};
 use uxfs_format::Ino;
 
 use super::page::{Backing, Content, Memory, Page};
 use crate::inode::InodeRef;
+use crate::turns::{self, Mutex};
 
 /// A file with changes in memory.
 pub(crate) struct File {

@@ -39,7 +39,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::turns::Mutex;
 use rustc_hash::FxHashMap;
 use uxfs_format::Ino;
 
@@ -52,6 +51,7 @@ use crate::error::Result;
 use crate::file::TREE_BLOCKS;
 use crate::fs::Fs;
 use crate::inode::{InodeRef, InodeState};
+use crate::turns::Mutex;
 use errors::Errors;
 use file::Pages;
 use page::Memory;

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::turns::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::inode::InodeRef;
+use crate::turns::Mutex;
 
 /// The inodes. Those that nobody else follows are forgotten when others come.
 #[derive(Default)]

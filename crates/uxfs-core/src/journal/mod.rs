@@ -42,7 +42,6 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::turns::{self, Condvar, Mutex};
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::{Daddr, Geometry};
 use uxfs_journal::{Action, Generation, Need, Options, Pipeline, Seq, Shape, Space, Time};
@@ -60,6 +59,7 @@ pub use uxfs_journal::{Failure, Keeping, Options as PipelineOptions};
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::turns::{self, Condvar, Mutex};
 use ail::Ail;
 use dead::Dead;
 use drive::Driver;

@@ -12,13 +12,13 @@
 
 use std::sync::Arc;
 
-use crate::turns::Mutex;
 use rustc_hash::FxHashMap;
 use uxfs_format::Ino;
 
 use crate::fs::Fs;
 use crate::hints::Hints;
 use crate::inode::{InodeRef, InodeState};
+use crate::turns::Mutex;
 use crate::tx::Changed;
 
 struct Copy {

@@ -321,6 +321,59 @@ fn a_checkpoint_without_data_is_flushed_once() {
     assert_eq!(pipe.next_action(), Some(Action::Wake(7, Ok(()))));
 }
 
+/// Somebody waits for the next checkpoint while the records of one are written: it is cut before the
+/// flush of those, which is its data's as well.
+#[test]
+fn checkpoints_in_a_row_cost_one_flush_each() {
+    let mut pipe = Pipeline::new(Options::default());
+    let now = Time(0);
+    let ask = |pipe: &mut Pipeline<u64>, waiter| {
+        pipe.data();
+        let seq = pipe.commit(now, 100);
+        pipe.force(now, Need { seq, data: pipe.data_written() }, None, waiter);
+        seq
+    };
+    let first = ask(&mut pipe, 1);
+    assert_eq!(pipe.next_action(), Some(Action::Cut(first)));
+    pipe.cut(now, 1);
+    assert_eq!(pipe.next_action(), Some(Action::Flush(FlushId(0))));
+    pipe.flushed(now, FlushId(0), Ok(()));
+    for number in 1..5 {
+        let seq = Seq(number);
+        assert_eq!(pipe.next_action(), Some(Action::Write { seq, part: 0, fua: false }));
+        let next = ask(&mut pipe, number + 1);
+        assert_eq!(pipe.next_action(), None, "not before the records are written");
+        pipe.written(now, Ok(()));
+        assert_eq!(pipe.next_action(), Some(Action::Cut(next)));
+        assert_eq!(pipe.next_action(), None, "the flush is to begin after the cut");
+        pipe.cut(now, 1);
+        assert_eq!(pipe.next_action(), Some(Action::Flush(FlushId(number))));
+        pipe.flushed(now, FlushId(number), Ok(()));
+        assert_eq!(pipe.next_action(), Some(Action::Durable(seq)));
+        assert_eq!(pipe.next_action(), Some(Action::Wake(number, Ok(()))));
+    }
+}
+
+/// The next checkpoint is cut while those still sleep who waited for the one before.
+#[test]
+fn the_next_is_cut_before_anybody_is_told() {
+    let mut pipe = Pipeline::new(Options::default());
+    let now = Time(0);
+    let first = pipe.commit(now, 100);
+    pipe.force(now, Need { seq: first, data: Generation(0) }, None, 1);
+    assert_eq!(pipe.next_action(), Some(Action::Cut(first)));
+    let second = pipe.commit(now, 100);
+    pipe.force(now, Need { seq: second, data: Generation(0) }, None, 2);
+    pipe.cut(now, 1);
+    assert_eq!(pipe.next_action(), Some(Action::Write { seq: first, part: 0, fua: false }));
+    pipe.written(now, Ok(()));
+    assert_eq!(pipe.next_action(), Some(Action::Flush(FlushId(0))), "no data wait: no need to hurry");
+    pipe.flushed(now, FlushId(0), Ok(()));
+    assert_eq!(pipe.next_action(), Some(Action::Durable(first)));
+    assert_eq!(pipe.next_action(), Some(Action::Cut(second)));
+    assert_eq!(pipe.next_action(), Some(Action::Wake(1, Ok(()))));
+}
+
 #[test]
 fn age_and_size_cut() {
     let options =
