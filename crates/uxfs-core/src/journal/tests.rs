@@ -14,7 +14,7 @@ use uxfs_oracle::vm::{self, Kernel};
 
 use super::{JournalOptions, Keeping, Service};
 use crate::ops::NewInode;
-use crate::{Error, Fs, OpenOptions, Result};
+use crate::{Error, Fallocate, Fs, OpenOptions, Result};
 
 /// A device that refuses writes and flushes after so many, and keeps refusing; below zero, never.
 struct Failing {
@@ -591,6 +591,29 @@ fn a_chunk_of_inodes_comes_back_only_when_its_freeing_is_durable() {
     drop(fs);
     let fs = open(&copy, "");
     assert_eq!(names(&fs).len(), 300);
+    fs.close().unwrap();
+    uxfs_oracle::repair(&copy).unwrap();
+}
+
+/// A block that a file has at two places is not zeroed in place when one of them becomes a hole: after a
+/// power cut the file may have both again.
+#[test]
+fn what_a_file_has_twice_is_not_zeroed_in_place() {
+    let volume = Volume::new(&["-m", "reflink=1"]);
+    let fs = volume.open("");
+    let file = fs.create(fs.root(), b"file", &NewInode::file(0o600)).unwrap();
+    fs.write_at(file, 0, &[7; 8192]).unwrap();
+    fs.share(file, 4096, file, 24576, 4096).unwrap();
+    fs.sync().unwrap();
+    fs.fallocate(file, Fallocate::PunchHole, 412, 27_143).unwrap();
+    let copy = volume.cut("cut");
+    drop(fs);
+    let fs = open(&copy, "");
+    let mut content = vec![0; 28_672];
+    assert_eq!(fs.read_at(file, 0, &mut content).unwrap(), content.len());
+    for (from, to) in [(0, 412), (4096, 8192), (24_576, 28_672)] {
+        assert!(content[from..to].iter().all(|byte| *byte == 7), "{from}..{to}");
+    }
     fs.close().unwrap();
     uxfs_oracle::repair(&copy).unwrap();
 }

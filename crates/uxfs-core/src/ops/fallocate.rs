@@ -179,7 +179,23 @@ impl Fs {
     }
 
     /// Makes a range of bytes a hole: whole blocks are unmapped, parts zeroed up to the file's end.
-    fn free_range(&self, ino: Ino, (from, to): (u64, u64), size: u64) -> Result<()> {
+    ///
+    /// The parts first: a block that holds one may be shared with a block that is to be unmapped. Once
+    /// that is done it would be zeroed in place, and after a power cut the unmapping may not have been.
+    fn free_range(&self, ino: Ino, range: (u64, u64), size: u64) -> Result<()> {
+        match self.zero_edges(ino, range, size) {
+            // What is unmapped may be the space that its own copy of a block takes.
+            Err(Error::NoSpace) => {
+                self.unmap_range(ino, range)?;
+                self.zero_edges(ino, range, size)
+            }
+            Err(error) => Err(error),
+            Ok(()) => self.unmap_range(ino, range),
+        }
+    }
+
+    /// Unmaps the whole blocks in a range of bytes.
+    fn unmap_range(&self, ino: Ino, (from, to): (u64, u64)) -> Result<()> {
         let (first, last) = (FileBlock(self.geo.blocks_for(from)), self.block_of(to));
         let mut left = last.0.saturating_sub(first.0);
         while left > 0 {
@@ -188,6 +204,12 @@ impl Fs {
             left = bmap::unmap(&mut tx, slot, Fork::Data, first, left, EXTENTS_A_STEP)?;
             tx.commit()?;
         }
+        Ok(())
+    }
+
+    /// Zeroes what lies in a range of bytes and in blocks that reach beyond it, up to the file's end.
+    fn zero_edges(&self, ino: Ino, (from, to): (u64, u64), size: u64) -> Result<()> {
+        let (first, last) = (FileBlock(self.geo.blocks_for(from)), self.block_of(to));
         let bytes = |block: FileBlock| block.0.saturating_mul(self.geo.block_size.into());
         let (head, tail) = (bytes(first).min(to), bytes(last).max(from));
         self.zero_bytes(ino, from, head.min(size))?;

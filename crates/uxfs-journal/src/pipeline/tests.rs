@@ -367,7 +367,11 @@ fn the_next_is_cut_before_anybody_is_told() {
     pipe.cut(now, 1);
     assert_eq!(pipe.next_action(), Some(Action::Write { seq: first, part: 0, fua: false }));
     pipe.written(now, Ok(()));
-    assert_eq!(pipe.next_action(), Some(Action::Flush(FlushId(0))), "no data wait: no need to hurry");
+    assert_eq!(
+        pipe.next_action(),
+        Some(Action::Flush(FlushId(0))),
+        "no data wait: no need to hurry"
+    );
     pipe.flushed(now, FlushId(0), Ok(()));
     assert_eq!(pipe.next_action(), Some(Action::Durable(first)));
     assert_eq!(pipe.next_action(), Some(Action::Cut(second)));
