@@ -480,6 +480,21 @@ impl Fs {
         }
     }
 
+    /// Stops the volume for good, for those who find that something is wrong of which it cannot know
+    /// itself, such as a panic in a thread that worked on it: nothing more is changed or written, and
+    /// all who wait are told. What was durable stays so; what was not is as after a power cut.
+    pub fn stop(&self, why: &str) {
+        match &self.journal {
+            Some(journal) => drop(journal.fail(self, why.into())),
+            None => self.shut_down(why),
+        }
+    }
+
+    /// Why the volume is stopped, if it is: by [`Fs::stop`], or because something failed.
+    pub fn stopped_by(&self) -> Option<String> {
+        self.shutdown.lock().clone()
+    }
+
     /// Stops all further changes and writes: something failed in the midst of a change.
     pub(crate) fn shut_down(&self, why: impl Into<String>) {
         self.shutdown.lock().get_or_insert(why.into());

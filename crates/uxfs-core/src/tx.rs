@@ -754,8 +754,12 @@ impl Tx<'_> {
 }
 
 impl Drop for Tx<'_> {
-    /// A transaction that was not committed puts everything back.
+    /// A transaction that was not committed puts everything back. If it is a panic that ended it,
+    /// nobody is to build on what that leaves: the volume is shut down before the first lock opens.
     fn drop(&mut self) {
+        if !self.done && std::thread::panicking() {
+            self.fs.shut_down("a thread panicked in the midst of a change");
+        }
         if let Some(journal) = &self.fs.journal {
             journal.release(core::mem::take(&mut self.promised));
         }

@@ -51,10 +51,12 @@ pub enum Fault {
     LsnIgnored,
     /// Recovery does not obey cancelled buffers.
     CancelIgnored,
+    /// Who takes a name away panics in the midst of it.
+    RemovalPanics,
 }
 
 impl Fault {
-    /// All of them.
+    /// All that have to be found in what is on the device: all but [`Fault::RemovalPanics`].
     pub const ALL: [Self; 22] = [
         Self::FlushDropped,
         Self::FlushAfterLog,
@@ -93,6 +95,14 @@ pub fn plant(fault: Option<Fault>) {
     PLANTED.set(fault);
     #[cfg(not(feature = "faults"))]
     let _ = fault;
+}
+
+/// The fault that is planted in this thread: for threads that work on its behalf.
+pub fn in_force() -> Option<Fault> {
+    #[cfg(feature = "faults")]
+    return PLANTED.get();
+    #[cfg(not(feature = "faults"))]
+    None
 }
 
 /// Is this fault planted in this thread?

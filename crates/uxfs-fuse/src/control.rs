@@ -100,6 +100,9 @@ impl Control {
         lines.add("process", std::process::id());
         lines.add("uptime_seconds", self.begun.elapsed().as_secs());
         lines.add("mode", if self.options.read_only { "ro" } else { "rw" });
+        if let Some(why) = fs.stopped_by() {
+            lines.add("stopped", why);
+        }
         lines.add("block_size", space.block_size);
         lines.add("blocks", space.blocks);
         lines.add("blocks_free", space.free_blocks);
@@ -112,6 +115,7 @@ impl Control {
             lines.add("log_objects_not_home", load.objects);
             lines.add("barrier", if journal.barrier { "on" } else { "off" });
             lines.add("commit_seconds", journal.pipeline.age_max.as_secs());
+            lines.add("fsync_policy", journal.pipeline.fsync);
             lines.add("dirty_bytes", fs.dirty_bytes());
             let limit = self.options.writeback.map_or(0, |limits| limits.dirty_bytes);
             lines.add("dirty_bytes_limit", limit);

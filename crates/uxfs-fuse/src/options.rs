@@ -74,7 +74,8 @@ pub struct Options {
     pub strict_open: bool,
     /// What is freed is given back to the host.
     pub discard: bool,
-    /// How changes are logged, and how long they stay in memory (`commit=`).
+    /// How changes are logged, how long they stay in memory (`commit=`), and how those who wait for
+    /// them share flushes (`fsync_policy=`, `flush_elision=`).
     pub journal: JournalOptions,
     /// How data gathers in memory before it is written; `None` if it is written at once
     /// (`dirty_bytes=0`).
@@ -343,6 +344,14 @@ mod tests {
     }
 
     #[test]
+    fn fsyncs_are_coordinated_as_asked() {
+        let text = "fsync_policy=gather:4,flush_elision=clean";
+        let pipeline = Options::parse(text).unwrap().open_options().journal.unwrap().pipeline;
+        assert_eq!(pipeline.fsync.to_string(), "gather:4");
+        assert_eq!((pipeline.elide_covered, pipeline.elide_clean), (false, true));
+    }
+
+    #[test]
     fn what_a_crash_can_cost_is_told() {
         assert!(Options::default().notes().is_empty());
         for (text, told) in [
@@ -381,6 +390,8 @@ mod tests {
             ("logbsize=12k", "logbsize=12k"),
             ("logbufs=9", "logbufs=9"),
             ("threads=0", "threads=0"),
+            ("fsync_policy=never", "fsync_policy=never"),
+            ("flush_elision=", "flush_elision="),
             ("norecovery", "norecovery"),
             ("cache_bytes=99999999999g", "cache_bytes"),
         ] {

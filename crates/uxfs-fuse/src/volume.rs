@@ -8,17 +8,24 @@
 //!    journal.
 //! 3. To begin it may mean writing much data: more than [`AT_ONCE`] is written by a thread of its
 //!    own, so that it holds up nobody else's request.
-//! 4. The volume is closed after the service has ended and every reply has been sent.
+//! 4. Whoever asks for durability is told from others ([`Asker`]): how flushes are shared depends on
+//!    who comes again, and the threads that ask here do so for everybody.
+//! 5. A panic, wherever it happens in what is done for the mount, is met where that works on the
+//!    volume ([`Volume::guarded`]): the volume is stopped, so that nothing half done is written, who
+//!    asked is answered with EIO, and so is everybody after that.
+//! 6. The volume is closed after the service has ended and every reply has been sent.
 
 use std::io;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fuser::Errno;
+use fuser::{Errno, Request};
 use parking_lot::{Condvar, Mutex, RwLock};
+use uxfs::disk::fault::{self, Fault};
 use uxfs::format::Ino;
 use uxfs::journal::{Keeping, Service, Ticket};
 use uxfs::{Error, Fs, SyncKind};
@@ -34,6 +41,19 @@ const DISCARD: Duration = Duration::from_secs(2);
 /// Work for the thread that writes back.
 type Job = Box<dyn FnOnce(&Volume) + Send>;
 
+/// Who asks for durability: a thread of a program, or nobody in particular. A number that says
+/// nothing but whether it is the same one again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asker(u64);
+
+impl Asker {
+    /// The one that sent a request.
+    pub(crate) fn of(req: &Request) -> Self {
+        // Beyond the numbers that threads of this process have there.
+        Self(1 << 32 | u64::from(req.pid()))
+    }
+}
+
 /// An open volume that is mounted.
 pub(crate) struct Volume {
     root: Ino,
@@ -41,6 +61,8 @@ pub(crate) struct Volume {
     service: Mutex<Option<Service>>,
     writer: Mutex<Option<Writer>>,
     discarder: Mutex<Option<JoinHandle<()>>>,
+    /// A fault that was planted in the thread that made this, which those that work for it share.
+    fault: Option<Fault>,
     /// The mount ends.
     ending: Mutex<bool>,
     ends: Condvar,
@@ -65,6 +87,7 @@ impl Volume {
             service: Mutex::default(),
             writer: Mutex::default(),
             discarder: Mutex::default(),
+            fault: fault::in_force(),
             ending: Mutex::default(),
             ends: Condvar::new(),
         })
@@ -78,31 +101,61 @@ impl Volume {
     /// Works on the volume.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&Fs) -> uxfs::Result<T>) -> Result<T, Errno> {
         match &*self.fs.read() {
-            Some(fs) => f(fs).map_err(|error| errno(&error)),
+            Some(fs) => self.guarded(fs, || f(fs)),
             None => Err(Errno::EIO),
         }
     }
 
+    /// Does something with the volume, and stops it if that panics.
+    fn guarded<T>(&self, fs: &Fs, work: impl FnOnce() -> uxfs::Result<T>) -> Result<T, Errno> {
+        if self.fault.is_some() {
+            fault::plant(self.fault);
+        }
+        // What the panic left behind is looked at by nobody: the volume lets nobody in any more.
+        let panic = match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(result) => return result.map_err(|error| errno(&error)),
+            Err(panic) => panic,
+        };
+        let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
+        let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        eprintln!(
+            "uxfs: a request panicked ({said}): the volume is stopped, and nothing more is written; \
+             what was synced is on it: unmount it, and mount it again"
+        );
+        // Who is told by this may panic too.
+        let _ = catch_unwind(AssertUnwindSafe(|| fs.stop(&format!("a request panicked: {said}"))));
+        Err(Errno::EIO)
+    }
+
     /// Calls `told` when everything done so far, but for data still to be written back, is on
     /// stable storage, or cannot be any more.
-    pub(crate) fn when_durable(&self, told: impl FnOnce(Result<(), Errno>) + Send + 'static) {
-        self.park(told, |fs| Ok(fs.ticket()));
+    pub(crate) fn when_durable(
+        &self,
+        who: Asker,
+        told: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        self.park(who, told, |fs| Ok(fs.ticket()));
     }
 
     /// The same for what the ticket stands for that `begin` gives.
     pub(crate) fn park(
         &self,
+        who: Asker,
         told: impl FnOnce(Result<(), Errno>) + Send + 'static,
         begin: impl FnOnce(&Fs) -> uxfs::Result<Ticket>,
     ) {
         let guard = self.fs.read();
         let Some(fs) = &*guard else { return told(Err(Errno::EIO)) };
-        match begin(fs) {
-            Ok(ticket) => {
-                fs.when_durable(ticket, move |result| told(result.map_err(|_| Errno::EIO)));
-            }
-            Err(error) => told(Err(errno(&error))),
-        }
+        let ticket = match self.guarded(fs, || begin(fs)) {
+            Ok(ticket) => ticket,
+            Err(error) => return told(Err(error)),
+        };
+        let told = move |result: Result<(), _>| told(result.map_err(|_| Errno::EIO));
+        // A reply that is dropped by a panic is one of EIO.
+        let _ = self.guarded(fs, || {
+            fs.when_durable_for(who.0, ticket, told);
+            Ok(())
+        });
     }
 
     /// Brings a file down: calls `told` when it is on stable storage, or cannot be. `cursor` is
@@ -110,6 +163,7 @@ impl Volume {
     /// told.
     pub(crate) fn fsync(
         &self,
+        who: Asker,
         ino: Ino,
         kind: SyncKind,
         cursor: Option<Cursor>,
@@ -121,17 +175,17 @@ impl Volume {
         };
         let much = self.with(|fs| Ok(fs.dirty_bytes_of(ino) > AT_ONCE));
         match much {
-            Ok(true) => self.later(Box::new(move |volume| volume.park(told, begin))),
-            _ => self.park(told, begin),
+            Ok(true) => self.later(Box::new(move |volume| volume.park(who, told, begin))),
+            _ => self.park(who, told, begin),
         }
     }
 
     /// Brings everything down, and calls `told` then.
-    pub(crate) fn sync(&self, told: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+    pub(crate) fn sync(&self, who: Asker, told: impl FnOnce(Result<(), Errno>) + Send + 'static) {
         let much = self.with(|fs| Ok(fs.dirty_bytes() > AT_ONCE));
         match much {
-            Ok(true) => self.later(Box::new(move |volume| volume.park(told, Fs::begin_sync))),
-            _ => self.park(told, Fs::begin_sync),
+            Ok(true) => self.later(Box::new(move |volume| volume.park(who, told, Fs::begin_sync))),
+            _ => self.park(who, told, Fs::begin_sync),
         }
     }
 

@@ -42,6 +42,12 @@ use crate::session::{Failure, Result, Session};
 /// dirty_expire_centisecs=, dirty_writeback_centisecs=, cache_bytes=, threads=N, strict_open,
 /// fsync_policy=, flush_elision=.
 ///
+/// Many that call fsync at once share flushes. How is for fsync_policy= to say: auto (measures disk and
+/// callers, and does what is best for them; the default), greedy, gather, gather:EIGHTHS, overlap:N,
+/// journal, average, fixed:MICROSECONDS or own. flush_elision=both (the default), covered, clean or none
+/// says which flushes are left out because they would change nothing. Neither changes what is durable
+/// when fsync returns. docs/FSYNC.md explains them, and what each is good for.
+///
 /// Durability: fsync, fdatasync, O_SYNC and O_DSYNC are what they should be, each for its own file;
 /// no other request waits meanwhile. sync(2) and syncfs(2) never reach a FUSE server, and succeed all
 /// the same: do not rely on them (a kernel forwards syncfs(2) to fuseblk mounts only, and the FUSE

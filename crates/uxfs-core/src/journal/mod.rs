@@ -388,7 +388,7 @@ impl Journal {
         state.pipeline.met(need) && self.is_durable(need.seq.0)
     }
 
-    fn fail(&self, fs: &Fs, why: String) -> Error {
+    pub(crate) fn fail(&self, fs: &Fs, why: String) -> Error {
         let now_told = Error::Shutdown(why.clone());
         self.state.lock().pipeline.fail(Failure(Arc::from(why.as_str())));
         fs.shut_down(why);

@@ -9,8 +9,10 @@
 //! 2. It ends when it is told to, or when the volume is shut down; who stops it finds everything
 //!    that it had begun done.
 //! 3. No call of the volume waits for it.
+//! 4. If it panics the volume is stopped: whoever counts on it is told.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -44,7 +46,12 @@ impl Service {
         }
         let stop = Arc::new(AtomicBool::new(false));
         let (inner, told) = (Arc::clone(fs), Arc::clone(&stop));
-        let thread = Thread::start("uxfs-journal", move || serve(&inner, keeping, &told));
+        let thread = Thread::start("uxfs-journal", move || {
+            let served = catch_unwind(AssertUnwindSafe(|| serve(&inner, keeping, &told)));
+            if served.is_err() {
+                inner.stop("the thread that serves the journal panicked");
+            }
+        });
         match thread {
             Ok(thread) => Ok(Self { fs: Arc::clone(fs), stop, thread: Some(thread) }),
             Err(error) => {

@@ -485,6 +485,34 @@ fn a_failing_device_shuts_the_volume_down() {
     }
 }
 
+/// Whoever is told panics, in the thread that serves everybody.
+#[test]
+fn a_panic_in_the_service_leaves_nobody_waiting() {
+    let volume = Volume::new(&[]);
+    let fs = Arc::new(volume.open(""));
+    work(&fs, 1, 20).unwrap();
+    fs.sync().unwrap();
+    let safe = names(&fs);
+    let service = Service::start(&fs, Keeping::default()).unwrap();
+    fs.create(fs.root(), b"new", &NewInode::file(0o600)).unwrap();
+    fs.when_durable(fs.ticket(), |_| panic!("meant"));
+    while fs.stopped_by().is_none() {
+        std::thread::yield_now();
+    }
+    let (told, hears) = mpsc::channel();
+    fs.when_durable(fs.ticket(), move |result| told.send(result).unwrap());
+    assert!(hears.recv().unwrap().is_err());
+    assert!(matches!(fs.wait(fs.ticket()), Err(Error::Shutdown(_))));
+    assert!(fs.create(fs.root(), b"late", &NewInode::file(0o600)).is_err());
+    service.stop();
+    drop(fs);
+    let fs = volume.open("");
+    let there = names(&fs);
+    assert!(safe.iter().all(|name| there.binary_search(name).is_ok()));
+    fs.close().unwrap();
+    uxfs_oracle::repair(&volume.path).unwrap();
+}
+
 #[test]
 fn the_length_changes_with_the_journal_on() {
     let volume = Volume::new(&["-l", "size=64m"]);

@@ -1,5 +1,6 @@
 //! Taking names away, and freeing what has none left.
 
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::{FileBlock, Ino};
 
@@ -49,6 +50,7 @@ impl Fs {
         if dir::remove(&mut tx, dp, name)? != Some(ino) {
             return Err(tx.inode(dp).corrupt("an entry changed while it was removed"));
         }
+        assert!(!planted(Fault::RemovalPanics), "a fault that was planted");
         super::parent::remove(&mut tx, ip, dp, name)?;
         let now = self.now();
         let up = tx.core_mut(dp);

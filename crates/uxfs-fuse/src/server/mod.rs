@@ -40,7 +40,7 @@ use crate::control::Control;
 use crate::handles::Handles;
 use crate::options::Options;
 use crate::settings::{self, MAX_WRITE, TTL};
-use crate::volume::Volume;
+use crate::volume::{Asker, Volume};
 use who::Who;
 
 /// `O_DSYNC`; `O_SYNC` has this bit too.
@@ -94,10 +94,16 @@ impl Server {
     }
 
     /// Sends what a change of metadata answers: now, or when it is durable.
-    fn settle<T: Send + 'static>(&self, result: Result<T>, reply: impl Reply<T> + Send + 'static) {
+    fn settle<T: Send + 'static>(
+        &self,
+        req: &Request,
+        result: Result<T>,
+        reply: impl Reply<T> + Send + 'static,
+    ) {
         match result {
             Ok(value) if self.options.wsync => {
-                self.volume.when_durable(move |durable| reply.answer(durable.map(|()| value)));
+                let told = move |durable: Result<()>| reply.answer(durable.map(|()| value));
+                self.volume.when_durable(Asker::of(req), told);
             }
             other => reply.answer(other),
         }
@@ -229,7 +235,7 @@ impl Filesystem for Server {
             who: Who::of(req),
         };
         let result = self.volume.with(|fs| setattr::apply(fs, ino_of(fs, node), &change));
-        self.settle(result, reply);
+        self.settle(req, result, reply);
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
@@ -257,7 +263,7 @@ impl Filesystem for Server {
     ) {
         let creator = creator(req, umask);
         let new = entries::New { name: name.as_bytes(), mode: mode16(mode), rdev };
-        self.settle(self.volume.with(|fs| entries::create(fs, &creator, parent, &new)), reply);
+        self.settle(req, self.volume.with(|fs| entries::create(fs, &creator, parent, &new)), reply);
     }
 
     fn mkdir(
@@ -272,17 +278,17 @@ impl Filesystem for Server {
         let creator = creator(req, umask);
         let mode = mode16(mode) & 0o7777 | uxfs::format::inode::S_IFDIR;
         let new = entries::New { name: name.as_bytes(), mode, rdev: 0 };
-        self.settle(self.volume.with(|fs| entries::create(fs, &creator, parent, &new)), reply);
+        self.settle(req, self.volume.with(|fs| entries::create(fs, &creator, parent, &new)), reply);
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.volume.with(|fs| fs.unlink(ino_of(fs, parent), name.as_bytes()));
-        self.settle(done, reply);
+        self.settle(req, done, reply);
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.volume.with(|fs| fs.rmdir(ino_of(fs, parent), name.as_bytes()));
-        self.settle(done, reply);
+        self.settle(req, done, reply);
     }
 
     fn symlink(
@@ -299,7 +305,7 @@ impl Filesystem for Server {
             let ino = creator.symlink(fs, ino_of(fs, parent), name.as_bytes(), target)?;
             entries::known(fs, ino)
         });
-        self.settle(made, reply);
+        self.settle(req, made, reply);
     }
 
     fn rename(
@@ -318,16 +324,16 @@ impl Filesystem for Server {
         let done = entries::rename_flags(flags).and_then(|flags| {
             self.volume.with(|fs| entries::rename(fs, &creator, from, to, flags))
         });
-        self.settle(done, reply);
+        self.settle(req, done, reply);
     }
 
-    fn link(&self, _: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn link(&self, req: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let linked = self.volume.with(|fs| {
             let ino = ino_of(fs, node);
             fs.link(ino, ino_of(fs, parent), name.as_bytes())?;
             entries::known(fs, ino)
         });
-        self.settle(linked, reply);
+        self.settle(req, linked, reply);
     }
 
     fn open(&self, _: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -382,7 +388,7 @@ impl Filesystem for Server {
             let made = entries::create(fs, &creator, parent, &new)?;
             Ok((made, self.handles.open(fs.error_cursor(Ino(made.0.ino.0)))))
         });
-        self.settle(made, reply);
+        self.settle(req, made, reply);
     }
 
     fn read(
@@ -441,7 +447,7 @@ impl Filesystem for Server {
             Ok(bytes) => {
                 let cursor = self.handles.cursor(handle);
                 let told = move |done: Result<()>| reply.answer(done.map(|()| bytes));
-                self.volume.fsync(ino, kind, cursor, told);
+                self.volume.fsync(Asker::of(req), ino, kind, cursor, told);
             }
             failed => reply.answer(failed),
         }
@@ -454,7 +460,7 @@ impl Filesystem for Server {
 
     fn fsync(
         &self,
-        _: &Request,
+        req: &Request,
         node: INodeNo,
         handle: FileHandle,
         datasync: bool,
@@ -462,7 +468,8 @@ impl Filesystem for Server {
     ) {
         let kind = if datasync { SyncKind::Data } else { SyncKind::All };
         let cursor = self.handles.cursor(handle);
-        self.volume.fsync(self.ino(node), kind, cursor, move |done| reply.answer(done));
+        let told = move |done| reply.answer(done);
+        self.volume.fsync(Asker::of(req), self.ino(node), kind, cursor, told);
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -510,12 +517,13 @@ impl Filesystem for Server {
         }
     }
 
-    fn fsyncdir(&self, _: &Request, node: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsyncdir(&self, req: &Request, node: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let who = Asker::of(req);
         let told = move |done: Result<()>| reply.answer(done);
         match node {
             // The whole volume: `sync(2)` does not come here.
-            INodeNo::ROOT => self.volume.sync(told),
-            _ => self.volume.fsync(self.ino(node), SyncKind::All, None, told),
+            INodeNo::ROOT => self.volume.sync(who, told),
+            _ => self.volume.fsync(who, self.ino(node), SyncKind::All, None, told),
         }
     }
 
@@ -543,7 +551,7 @@ impl Filesystem for Server {
         let done = self
             .volume
             .with(|fs| xattrs::set(fs, ino_of(fs, node), name.as_bytes(), value, flags, who));
-        self.settle(done, reply);
+        self.settle(req, done, reply);
     }
 
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -560,9 +568,9 @@ impl Filesystem for Server {
         xattrs::answer(names, size, reply);
     }
 
-    fn removexattr(&self, _: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, req: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.volume.with(|fs| xattrs::remove(fs, ino_of(fs, node), name.as_bytes()));
-        self.settle(done, reply);
+        self.settle(req, done, reply);
     }
 
     fn ioctl(
@@ -600,7 +608,7 @@ impl Filesystem for Server {
         let done = data::fallocate_mode(mode).and_then(|mode| {
             self.volume.with(|fs| data::fallocate(fs, ino_of(fs, node), mode, (offset, len), who))
         });
-        self.settle(done, reply);
+        self.settle(req, done, reply);
     }
 
     fn lseek(

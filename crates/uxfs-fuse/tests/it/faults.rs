@@ -1,12 +1,15 @@
 //! No room, no writing, a device that fails: the right errno, no hang, and a mount that goes on.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 
 use uxfs::Fs;
+use uxfs::disk::fault::{Fault as Planted, plant};
 use uxfs::disk::{BlockDev, OpenMode};
 use uxfs_crash::{Call, FailDev, Fault};
-use uxfs_fuse::{Options, mount};
+use uxfs_fuse::{Options, control, mount};
 
 use crate::clients::{Client, check};
 use crate::programs::sh;
@@ -160,6 +163,70 @@ fn programs_are_told_when_the_device_fails() {
             .filter_map(|(kind, steps)| check(&again.dir(), kind, steps).err())
             .collect();
         assert!(wrong.is_empty(), "{call:?} {number}: {}", wrong.join("\n"));
+        again.end();
+    }
+}
+
+/// A bug in whoever answers: a removal panics when half of it is done. It is answered, those who wait
+/// for something else are, nothing half done is on the volume, and what was acknowledged is.
+#[test]
+fn a_panic_is_answered_and_stops_the_volume() {
+    for options in ["allow_other,threads=2", "allow_other,threads=2,wsync,nodelaylog"] {
+        let image = Image::new(320 << 20, &[]);
+        let options = Options::parse(options).unwrap();
+        let fs = image.open_with(&options);
+        plant(Some(Planted::RemovalPanics));
+        let mounted = mount(fs, &image.path(), &image.mount_point(), &options).unwrap();
+        plant(None);
+        let dir = image.mount_point();
+        std::fs::write(dir.join("victim"), b"content").unwrap();
+        control::sync(&dir).unwrap();
+        // Each tells how many of its files are on stable storage.
+        let begun = Arc::new(Barrier::new(5));
+        let writers: Vec<_> = (0..4)
+            .map(|who| (who, dir.clone(), Arc::clone(&begun)))
+            .map(|(who, dir, begun)| {
+                std::thread::spawn(move || {
+                    for n in 0.. {
+                        if n == 20 {
+                            begun.wait();
+                        }
+                        let path = dir.join(format!("w{who}-{n}"));
+                        let file = File::create(path).and_then(|mut file| {
+                            file.write_all(format!("{who} {n}").as_bytes())?;
+                            file.sync_all()
+                        });
+                        if let Err(error) = file {
+                            assert_eq!(error.raw_os_error(), Some(5), "{who} {n}: {error}");
+                            return n;
+                        }
+                    }
+                    unreachable!()
+                })
+            })
+            .collect();
+        begun.wait();
+        // As many as there are threads to answer, and more.
+        for _ in 0..4 {
+            let refused = std::fs::remove_file(dir.join("victim")).unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(5), "{refused}");
+        }
+        let sure: Vec<u32> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+        answers(&dir);
+        let told = control::ask(&dir, control::STATUS).unwrap();
+        let why = told.iter().find(|(name, _)| name == "stopped");
+        assert!(why.is_some_and(|(_, why)| why.contains("panicked")), "{told:?}");
+        mounted.ender().end().unwrap();
+        let ended = mounted.wait().unwrap_err().to_string();
+        assert!(ended.contains("panicked"), "{ended}");
+        let again = Box::new(Ours::of(image, ""));
+        assert_eq!(std::fs::read(again.dir().join("victim")).unwrap(), b"content");
+        for (who, n) in
+            sure.iter().enumerate().flat_map(|(who, sure)| (0..*sure).map(move |n| (who, n)))
+        {
+            let path = again.dir().join(format!("w{who}-{n}"));
+            assert_eq!(std::fs::read(path).unwrap(), format!("{who} {n}").as_bytes());
+        }
         again.end();
     }
 }
