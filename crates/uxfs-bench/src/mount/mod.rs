@@ -4,9 +4,11 @@
 //!
 //! Servers run in processes of their own, the mount too: it is the command that people use.
 
+mod bare;
 mod directory;
 mod empty;
 mod marks;
+mod memory;
 mod served;
 mod streams;
 mod through;
@@ -55,6 +57,8 @@ pub enum Part {
     Streams,
     /// A large directory.
     Directory,
+    /// What is resident, of a small volume and of a large one.
+    Memory,
 }
 
 /// What a part gives.
@@ -87,6 +91,10 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Vec<Outco
             }
             Part::Directory => {
                 let reports = directory::run_all(options, &scratch, say)?;
+                outcomes.extend(reports.into_iter().map(Outcome::Report));
+            }
+            Part::Memory => {
+                let reports = memory::run_all(options, &scratch, say)?;
                 outcomes.extend(reports.into_iter().map(Outcome::Report));
             }
         }

@@ -26,9 +26,20 @@ impl Served {
         let made = std::fs::File::create(&image).and_then(|f| f.set_len(size));
         made.map_err(|e| BenchError::new(image.display().to_string(), e))?;
         run("mkfs.xfs", &[&"-q", &"-l", &"size=128m", &"-d", &"agcount=16", &image])?;
+        Self::mount(uxfs, scratch, image, options)
+    }
+
+    fn mount(uxfs: &Path, scratch: &Scratch, image: PathBuf, options: &str) -> Result<Self> {
         let mut command = Command::new(uxfs);
         command.args(["mount", "-f", "-o", options]).arg(&image).arg(scratch.mnt());
         Self::start(command, scratch, Some(image))
+    }
+
+    /// A new mount of the same volume.
+    pub(crate) fn again(mut self, uxfs: &Path, scratch: &Scratch, options: &str) -> Result<Self> {
+        self.end()?;
+        let image = self.image.take();
+        Self::mount(uxfs, scratch, image.unwrap_or_else(|| scratch.file("own.img")), options)
     }
 
     /// A server that keeps nothing but names, in memory.
@@ -97,13 +108,19 @@ impl Served {
         line.trim().trim_end_matches(" kB").parse().ok()
     }
 
-    /// Unmounts it, waits for its end, and removes its image.
-    pub(crate) fn done(mut self) -> Result<()> {
+    /// Unmounts it, and waits for its end.
+    fn end(&mut self) -> Result<()> {
         run("umount", &[&self.dir])?;
         let status = self.child.wait().map_err(|e| BenchError::new("a server", e))?;
         if !status.success() {
             return Err(BenchError::new("a server", status));
         }
+        Ok(())
+    }
+
+    /// Unmounts it, waits for its end, and removes its image.
+    pub(crate) fn done(mut self) -> Result<()> {
+        self.end()?;
         match &self.image {
             Some(image) => std::fs::remove_file(image)
                 .map_err(|e| BenchError::new(image.display().to_string(), e)),

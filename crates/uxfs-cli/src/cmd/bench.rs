@@ -114,10 +114,14 @@ enum What {
     /// The mount beside an empty FUSE server on the same crate and settings, one that passes on to
     /// files of the host, and the kernel's XFS: files made in memory and on stable storage, a large
     /// file, a large directory, and the memory that takes
+    ///
+    /// Needs root, fs_mark and mkfs.xfs. Each part is a table of its own, or several; with the host
+    /// file system's own speed in all of them, so that only figures of one run can be compared.
     #[command(after_help = "Examples:\n  \
         uxfs bench mount\n  \
         uxfs bench mount --part durable --threads 8,32 --rounds 5\n  \
-        uxfs bench mount --part directory --entries 1000000 --rounds 1")]
+        uxfs bench mount --part directory --entries 1000000 --rounds 1\n  \
+        uxfs bench mount --part memory --files 500000 --mount-options cache_bytes=16m")]
     Mount {
         /// Only these parts
         #[arg(long = "part", value_enum, value_delimiter = ',', value_name = "PART,...")]
@@ -125,7 +129,7 @@ enum What {
         /// Numbers of threads that make files [default: 1,2,4,8; durable: 1,8,16,32,64]
         #[arg(long, value_delimiter = ',', value_name = "N,...")]
         threads: Option<Vec<u32>>,
-        /// Files that all threads make together [default: 40000; durable: 8000]
+        /// Files that all threads make together [default: 40000; durable: 8000; memory: 200000]
         #[arg(long, value_name = "N")]
         files: Option<u32>,
         /// Entries of the large directory
@@ -170,14 +174,25 @@ enum Pattern {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum MountPart {
+    /// Empty files in memory (fs_mark -S0 -s 0), by several threads, beside the empty server, which is
+    /// the most that FUSE can do, and the kernel's XFS on a loop device
     Creates,
+    /// Files of 4 KiB on stable storage each (fs_mark -S1 -s 4096), by several threads, beside the same
     Durable,
+    /// A file of --size written and brought down, read, and read from the page cache, beside the server
+    /// that passes on and the host's file itself
     Streams,
+    /// One directory of --entries entries made, listed and removed: what an entry costs, beside one of
+    /// 10000
     Directory,
+    /// What the mount's process has resident at most while --files files are made, and while another
+    /// mount finds and looks at them, beside a tenth as many
+    Memory,
 }
 
 impl MountPart {
-    const ALL: [Self; 4] = [Self::Creates, Self::Durable, Self::Streams, Self::Directory];
+    const ALL: [Self; 5] =
+        [Self::Creates, Self::Durable, Self::Streams, Self::Directory, Self::Memory];
 
     fn part(self) -> mount::Part {
         match self {
@@ -185,6 +200,7 @@ impl MountPart {
             Self::Durable => mount::Part::Durable,
             Self::Streams => mount::Part::Streams,
             Self::Directory => mount::Part::Directory,
+            Self::Memory => mount::Part::Memory,
         }
     }
 }

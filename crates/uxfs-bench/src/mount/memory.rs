@@ -1,0 +1,91 @@
+//! What a mount has resident: of a small volume and of one with ten times as many files, made and
+//! then walked by a mount that begins with nothing.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::Options;
+use super::served::Served;
+use crate::host::Scratch;
+use crate::{BenchError, Report, Result, Row};
+
+/// Files of the larger volume, if nobody says otherwise.
+const FILES: u32 = 200_000;
+/// Files of a directory.
+const EACH: u32 = 500;
+const MEMORY: &str = "in memory for a second at most";
+const READ: &str = "nothing written";
+
+/// Measures.
+pub(super) fn run_all(
+    options: &Options,
+    scratch: &Scratch,
+    say: &mut dyn FnMut(&str),
+) -> Result<Vec<Report>> {
+    let many = options.files.unwrap_or(FILES).max(10);
+    let counts = [many / 10, many];
+    let names = counts.map(|count| format!("{count} files"));
+    let mut rows = [MEMORY, READ].map(|cost| names.clone().map(|name| Row::new(name, cost)));
+    for round in 1..=options.rounds {
+        say(&format!("resident memory, round {round} of {}", options.rounds));
+        for (at, count) in counts.into_iter().enumerate() {
+            for (rows, peak) in rows.iter_mut().zip(peaks(options, scratch, count)?) {
+                rows[at].samples.push(peak);
+            }
+        }
+    }
+    let titles = ["empty files made", "files found and looked at by a mount that begins"];
+    let reports = rows.into_iter().zip(titles).map(|(rows, what)| Report {
+        title: format!("resident memory at most, {what}, -o {}", options.options),
+        unit: "MiB",
+        rows: rows.into(),
+        base: names[0].clone(),
+        notes: vec![
+            "cache_bytes= bounds cached metadata, dirty_bytes= data to be written; besides there \
+             are some tens of bytes for each file that the kernel has in its own cache"
+                .into(),
+        ],
+    });
+    Ok(reports.collect())
+}
+
+/// Most that was resident while files were made, and while they were looked at, in MiB.
+fn peaks(options: &Options, scratch: &Scratch, count: u32) -> Result<[f64; 2]> {
+    let peak = |served: &Served| served.memory_kib().unwrap_or(0) as f64 / 1024.0;
+    let served = Served::volume(&options.uxfs, scratch, options.size, &options.options)?;
+    let done = fill(&served.dir, count);
+    let made = peak(&served);
+    let served = served.again(&options.uxfs, scratch, &options.options)?;
+    let seen = done.and_then(|()| walk(&served.dir));
+    let walked = peak(&served);
+    served.done()?;
+    match seen? {
+        seen if seen == count => Ok([made, walked]),
+        seen => Err(BenchError::new("walking", format!("{seen} of {count} files"))),
+    }
+}
+
+fn fill(root: &Path, count: u32) -> Result<()> {
+    let fail = |e: std::io::Error| BenchError::new(root.display().to_string(), e);
+    for n in 0..count {
+        let dir = root.join(format!("directory-{:06}", n / EACH));
+        if n.is_multiple_of(EACH) {
+            std::fs::create_dir(&dir).map_err(fail)?;
+        }
+        File::create_new(dir.join(format!("file-{n:08}"))).map_err(fail)?;
+    }
+    Ok(())
+}
+
+/// Looks at everything; gives how many files there are.
+fn walk(root: &Path) -> Result<u32> {
+    let fail = |e: std::io::Error| BenchError::new(root.display().to_string(), e);
+    let mut files = 0;
+    for dir in std::fs::read_dir(root).map_err(fail)? {
+        for entry in std::fs::read_dir(dir.map_err(fail)?.path()).map_err(fail)? {
+            let meta = entry.map_err(fail)?.metadata().map_err(fail)?;
+            files += u32::from(meta.is_file());
+        }
+    }
+    Ok(files)
+}
