@@ -615,10 +615,11 @@ impl<W> Pipeline<W> {
             return;
         }
         let cutting = self.next.is_some_and(|next| next.stage == Stage::Cutting);
-        // It begins when that is cut.
-        if !cutting && !(last && self.cut_along(now)) {
-            self.begin_flush(now);
+        if cutting || last && self.cut_along(now) {
+            // It begins when that is cut.
+            return;
         }
+        self.begin_flush(now);
     }
 }
 
