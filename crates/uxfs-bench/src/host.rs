@@ -12,7 +12,7 @@ use crate::{BenchError, Result};
 ///
 /// A shell beside this process sees to that, which reads from a pipe that ends with this process,
 /// however it ends: by itself, by an interrupt, or killed.
-pub(crate) struct Scratch {
+pub struct Scratch {
     path: PathBuf,
     guard: Child,
 }
@@ -34,7 +34,11 @@ const TIDY: &str = r#"
 "#;
 
 impl Scratch {
-    pub(crate) fn new(under: &Path) -> Result<Self> {
+    /// One in this directory.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn new(under: &Path) -> Result<Self> {
         use std::os::unix::process::CommandExt;
         let path = under.join(format!("uxfs-bench-{}", std::process::id()));
         let failed = |e| BenchError::new(format!("making {}", path.display()), e);
@@ -52,11 +56,13 @@ impl Scratch {
         Ok(Self { path, guard })
     }
 
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
+    /// Path of a file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    pub(crate) fn mnt(&self) -> PathBuf {
+    /// Where something can be mounted.
+    pub fn mnt(&self) -> PathBuf {
         self.path.join("mnt")
     }
 }
@@ -68,11 +74,13 @@ impl Drop for Scratch {
     }
 }
 
-pub(crate) fn is_root() -> bool {
+/// May this process mount?
+pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-pub(crate) fn has(program: &str) -> bool {
+/// Is there such a program?
+pub fn has(program: &str) -> bool {
     found(program).is_some()
 }
 
@@ -113,6 +121,14 @@ pub(crate) fn forget(path: &Path) -> Result<()> {
     let file = File::open(path).map_err(|e| BenchError::new(path.display().to_string(), e))?;
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
         .map_err(|e| BenchError::new(path.display().to_string(), e))
+}
+
+/// Brings the file system that a directory lies in, and no other, to stable storage.
+///
+/// # Errors
+/// Those of the system.
+pub fn sync_fs(dir: &Path) -> std::io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(dir)?)?)
 }
 
 /// Reads a file through, so that the host caches it.

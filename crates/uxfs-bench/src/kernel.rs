@@ -9,27 +9,50 @@ use crate::{BenchError, Result};
 
 /// Which file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// XFS.
     Xfs,
+    /// ext4.
     Ext4,
+    /// btrfs.
+    Btrfs,
+}
+
+impl Kind {
+    /// Its name, as `mount -t` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Xfs => "xfs",
+            Self::Ext4 => "ext4",
+            Self::Btrfs => "btrfs",
+        }
+    }
 }
 
 /// Bytes of a block in which ext4's journal counts.
 const EXT4_BLOCK: u64 = 4096;
 
 /// A mounted one, fresh. Unmounted and gone with [`Mounted::done`], or with the scratch directory.
-pub(crate) struct Mounted {
+pub struct Mounted {
     kind: Kind,
     image: PathBuf,
     /// Where it is mounted.
-    pub(crate) dir: PathBuf,
+    pub dir: PathBuf,
     /// Name of the loop device, such as `loop0`.
     dev: String,
 }
 
 impl Mounted {
-    /// Makes and mounts one, with `log` bytes of log in XFS' case.
+    /// Makes and mounts one, with 128 MiB of log in XFS' case.
     pub(crate) fn new(kind: Kind, scratch: &Scratch, size: u64) -> Result<Self> {
+        Self::with(kind, scratch, size, "")
+    }
+
+    /// Makes and mounts one of `size` bytes; `words` are further mount options.
+    ///
+    /// # Errors
+    /// If it cannot be made, or the kernel does not mount it with these options.
+    pub fn with(kind: Kind, scratch: &Scratch, size: u64, words: &str) -> Result<Self> {
         let image = scratch.file("kernel.img");
         let made = std::fs::File::create(&image).and_then(|f| f.set_len(size));
         made.map_err(|e| BenchError::new(image.display().to_string(), e))?;
@@ -44,17 +67,25 @@ impl Mounted {
                 "mkfs.ext4",
                 &[&"-q", &"-F", &"-E", &"lazy_itable_init=0,lazy_journal_init=0", &image],
             )?,
+            Kind::Btrfs => run("mkfs.btrfs", &[&"-q", &"-f", &image])?,
         };
-        Self::mount(kind, scratch, image)
+        Self::mount_with(kind, scratch, image, words)
     }
 
     /// Mounts an image that the kernel made.
     pub(crate) fn mount(kind: Kind, scratch: &Scratch, image: PathBuf) -> Result<Self> {
+        Self::mount_with(kind, scratch, image, "")
+    }
+
+    fn mount_with(kind: Kind, scratch: &Scratch, image: PathBuf, words: &str) -> Result<Self> {
         let dir = scratch.mnt();
-        let options = match kind {
-            Kind::Xfs => "loop,logbsize=262144",
-            Kind::Ext4 => "loop",
+        let mut options = match kind {
+            Kind::Xfs => "loop,logbsize=262144".to_owned(),
+            Kind::Ext4 | Kind::Btrfs => "loop".to_owned(),
         };
+        if !words.is_empty() {
+            options = format!("{options},{words}");
+        }
         run("mount", &[&"-o", &options, &image, &dir])?;
         let dev = run("findmnt", &[&"-nro", &"SOURCE", &dir])?;
         let dev = dev.trim().trim_start_matches("/dev/").to_owned();
@@ -62,7 +93,10 @@ impl Mounted {
     }
 
     /// Unmounts it and removes its image.
-    pub(crate) fn done(self) -> Result<()> {
+    ///
+    /// # Errors
+    /// If either cannot be done.
+    pub fn done(self) -> Result<()> {
         run("umount", &[&self.dir])?;
         std::fs::remove_file(&self.image)
             .map_err(|e| BenchError::new(self.image.display().to_string(), e))
@@ -82,13 +116,18 @@ impl Mounted {
     }
 
     /// What went to its device so far.
-    pub(crate) fn traffic(&self) -> Result<Traffic> {
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn traffic(&self) -> Result<Traffic> {
         let stat = read(&format!("/sys/block/{}/stat", self.dev))?;
         let fields: Vec<u64> = stat.split_whitespace().map_while(|f| f.parse().ok()).collect();
         let field = |at: usize| fields.get(at).copied().unwrap_or(0);
         let (log_writes, log_bytes) = match self.kind {
             Kind::Xfs => self.xfs_log()?,
             Kind::Ext4 => self.ext4_log()?,
+            // It has none to speak of: its trees are written elsewhere instead.
+            Kind::Btrfs => (0, 0),
         };
         let (writes, bytes, flushes) = (field(4), field(6) * 512, field(15));
         Ok(Traffic { writes, bytes, log_writes, log_bytes, flushes })
@@ -117,13 +156,14 @@ impl Mounted {
     }
 
     /// How long a commit may stay in memory, in seconds.
-    pub(crate) fn age(&self) -> u32 {
+    pub fn age(&self) -> u32 {
         match self.kind {
             Kind::Xfs => read("/proc/sys/fs/xfs/xfssyncd_centisecs")
                 .ok()
                 .and_then(|text| text.trim().parse::<u32>().ok())
                 .map_or(30, |centis| centis / 100),
             Kind::Ext4 => 5,
+            Kind::Btrfs => 30,
         }
     }
 }

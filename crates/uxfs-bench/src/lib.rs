@@ -22,6 +22,8 @@ mod report;
 mod table;
 mod traffic;
 
+pub use host::{Scratch, has, is_root, sync_fs};
+pub use kernel::{Kind, Mounted};
 pub use report::{Report, Row};
 pub use table::{Line, Run, Table};
 pub use traffic::{Promise, Traffic, at_stake};

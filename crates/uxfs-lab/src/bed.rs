@@ -169,20 +169,7 @@ impl Setup {
     /// What is promised of a synced operation, by the options and the disk's kind.
     pub fn promise(&self) -> Result<Promise> {
         let journal = self.journal()?;
-        let worth = match journal.barrier || !is_volatile(&self.disk.disk) {
-            true => Worth::Stable,
-            false => Worth::Cache,
-        };
-        Ok(Promise { synced: worth, within_s: self.window(&journal) })
-    }
-
-    /// Seconds after which what nobody synced is on its way down at the latest.
-    fn window(&self, journal: &JournalOptions) -> f64 {
-        let age = journal.pipeline.age_max.as_secs_f64();
-        let dirty = self.writeback.map_or(0.0, |w| {
-            f64::from(w.dirty_expire_centisecs + w.dirty_writeback_centisecs) / 100.0
-        });
-        age + dirty
+        Ok(promise_of(&journal, self.writeback.as_ref(), is_volatile(&self.disk.disk)))
     }
 
     /// An empty volume as mkfs makes it.
@@ -259,6 +246,19 @@ impl Setup {
         });
         simulated.map_err(|e| LabError::new("the simulation", e))?
     }
+}
+
+/// What these options promise of a synced operation, on a disk that forgets or not; and after how many
+/// seconds what nobody synced is on its way down at the latest.
+pub(crate) fn promise_of(
+    journal: &JournalOptions,
+    writeback: Option<&WritebackOptions>,
+    volatile: bool,
+) -> Promise {
+    let synced = if journal.barrier || !volatile { Worth::Stable } else { Worth::Cache };
+    let dirty = writeback
+        .map_or(0.0, |w| f64::from(w.dirty_expire_centisecs + w.dirty_writeback_centisecs) / 100.0);
+    Promise { synced, within_s: journal.pipeline.age_max.as_secs_f64() + dirty }
 }
 
 /// The moment that everything in a volume bears.
@@ -501,6 +501,14 @@ impl Lab {
                 self.fs.fsync(ino)
             }
         }
+    }
+
+    /// Brings a file's data to stable storage, and of the rest what it takes to find it.
+    pub fn fdatasync(&self, ino: Ino) -> uxfs::Result<()> {
+        self.sim.work(us(self.cpu.sync_us));
+        let mut cursor = self.fs.error_cursor(ino);
+        let ticket = self.fs.begin_fsync(ino, uxfs::SyncKind::Data, &mut cursor)?;
+        self.fs.wait(ticket)
     }
 
     /// Begins to bring a file to stable storage; the ticket stands for it.

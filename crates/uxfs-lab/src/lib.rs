@@ -8,6 +8,7 @@ pub mod experiments;
 pub mod fsync;
 pub mod outcome;
 pub mod plan;
+pub mod real;
 pub mod report;
 pub mod rng;
 pub mod sim;

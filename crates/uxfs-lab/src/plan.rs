@@ -251,6 +251,10 @@ pub struct How {
     pub cuts: u32,
     /// dbench's load, if not the one found or the lab's own.
     pub load: Option<std::path::PathBuf>,
+    /// What uxfs is set beside, in real time; nothing for modelled disks in virtual time.
+    pub on: Vec<crate::real::Peer>,
+    /// Where the files of real time lie.
+    pub dir: std::path::PathBuf,
 }
 
 impl How {
@@ -262,6 +266,8 @@ impl How {
             only: String::new(),
             cuts: 8,
             load: None,
+            on: Vec::new(),
+            dir: ".".into(),
         }
     }
 }

@@ -36,7 +36,9 @@ enum What {
     #[command(after_help = "Examples:\n  \
         uxfs lab run all\n  \
         uxfs lab run tar-star --seed 7 --out lab --only spindle\n  \
-        uxfs lab run dbench --load client.txt --cuts 50")]
+        uxfs lab run dbench --load client.txt --cuts 50\n  \
+        uxfs lab run fs-mark tar-star barriers --on kernel:xfs,kernel:ext4,kernel:btrfs\n  \
+        uxfs lab run tar-star --on dir:/srv/data")]
     Run {
         /// Experiments by name; all stands for every one
         #[arg(required = true, value_name = "NAME")]
@@ -59,6 +61,14 @@ enum What {
         /// dbench's load [default: the packaged one if there is one, else the lab's own]
         #[arg(long, value_name = "FILE")]
         load: Option<PathBuf>,
+        /// In real time, beside these: kernel:xfs, kernel:ext4, kernel:btrfs (loop devices; root), or
+        /// dir:PATH; for fs-mark, tar-star and barriers
+        #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
+        on: Vec<String>,
+        /// With --on: directory for the files of loop devices and of uxfs beside them; its file
+        /// system counts
+        #[arg(long, default_value = ".", requires = "on", value_name = "DIR")]
+        dir: PathBuf,
         /// No progress bar
         #[arg(short, long)]
         quiet: bool,
@@ -154,13 +164,16 @@ fn table(found: &uxfs_lab::outcome::Experiment) -> String {
 }
 
 fn experiment(what: &What, session: &Session) -> Result<()> {
-    let What::Run { names, seed, out, only, cuts, jobs, load, quiet, json, csv } = what else {
+    let What::Run { names, seed, out, only, cuts, jobs, load, on, dir, quiet, json, csv } = what
+    else {
         return Ok(());
     };
     let mut how = How::new(*seed);
     how.only.clone_from(only);
     how.cuts = *cuts;
     how.load.clone_from(load);
+    how.dir.clone_from(dir);
+    how.on = on.iter().map(|word| word.parse().map_err(failure)).collect::<Result<_>>()?;
     if let Some(jobs) = jobs {
         how.jobs = *jobs;
     }

@@ -7,6 +7,8 @@ mod dbench;
 mod delaylog;
 mod disks;
 mod fs_mark;
+mod policies;
+mod servers;
 mod spindle;
 mod tar_star;
 
@@ -51,6 +53,11 @@ pub const ALL: &[Known] = &[
         run: coordination::run,
     },
     Known {
+        name: "policies",
+        about: "each policy of fsync_policy= alone, on many disks, 1 to 1,000 threads (seeds/001)",
+        run: policies::run,
+    },
+    Known {
         name: "spindle",
         about: "builds and tests on one slow spindle and on an SSD, by allocation groups (seeds/002)",
         run: spindle::run,
@@ -70,6 +77,16 @@ pub const ALL: &[Known] = &[
         about: "a tree extracted with an fsync for no file, each, or all at once (seeds/004)",
         run: tar_star::run,
     },
+    Known {
+        name: "mail",
+        about: "a mail server's deliveries, by who waits for whom, on three disks",
+        run: servers::run_mail,
+    },
+    Known {
+        name: "database",
+        about: "a database's commits, by who waits for whom, on three disks",
+        run: servers::run_database,
+    },
 ];
 
 /// Runs the experiment of this name.
@@ -81,7 +98,10 @@ pub fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment>
         let names: Vec<&str> = ALL.iter().map(|known| known.name).collect();
         LabError::new(name, format!("no experiment; there are {}", names.join(", ")))
     })?;
-    let mut found = (known.run)(how, progress)?;
+    let mut found = match how.on.is_empty() {
+        true => (known.run)(how, progress)?,
+        false => crate::real::run(name, how, progress)?,
+    };
     if how.only.is_empty() {
         return Ok(found);
     }
@@ -90,7 +110,7 @@ pub fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment>
 }
 
 /// An experiment without anything found yet.
-fn blank(name: &str, title: &str, how: &How) -> Experiment {
+pub(crate) fn blank(name: &str, title: &str, how: &How) -> Experiment {
     Experiment {
         schema: "uxfs-lab".into(),
         version: 1,
@@ -132,7 +152,7 @@ fn shape(
 }
 
 /// The same, a goal of this project.
-fn goal(
+pub(crate) fn goal(
     claim: &str,
     seed: &str,
     ours: Option<f64>,

@@ -1,8 +1,10 @@
 //! Workloads: what clients do, in process, in virtual time.
 
 pub mod build;
+pub mod database;
 pub mod dbench;
 pub mod fs_mark;
+pub mod mail;
 pub mod syncs;
 pub mod tree;
 

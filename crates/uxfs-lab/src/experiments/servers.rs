@@ -1,0 +1,159 @@
+//! Servers that many wait for: mail and databases, under three ways to coordinate their fsyncs.
+
+use std::sync::Arc;
+
+use super::{blank, disks, goal, note};
+use crate::Result;
+use crate::bed::{Lab, Setup};
+use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
+use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::work::{database, mail};
+
+const DISKS: [&str; 3] = ["hdd-7200", "ssd-2015", "nvme"];
+const WAYS: [&str; 3] = ["greedy", "gather", "auto"];
+const CLIENTS: [u32; 2] = [1, 32];
+
+/// Which server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Server {
+    Mail,
+    Database,
+}
+
+impl Server {
+    fn run(self, lab: &Arc<Lab>, clients: u32) -> uxfs::Result<f64> {
+        match self {
+            Self::Mail => {
+                let (mails, settling) = if clients == 1 { (120, 30) } else { (40, 20) };
+                let load = mail::Load { clients, mails, settling, boxes: 64, think_us: 2_000 };
+                mail::run(lab, load)
+            }
+            Self::Database => {
+                let (commits, settling) = if clients == 1 { (200, 50) } else { (80, 40) };
+                database::run(lab, database::Load { clients, commits, settling, think_us: 500 })
+            }
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Self::Mail => "mails/s",
+            Self::Database => "commits/s",
+        }
+    }
+}
+
+fn group(disk: &str, clients: u32) -> String {
+    format!("{disk}, {clients} client{}", if clients == 1 { "" } else { "s" })
+}
+
+/// Runs `mail`.
+///
+/// # Errors
+/// If a row cannot be run.
+pub(super) fn run_mail(how: &How, progress: &dyn Progress) -> Result<Experiment> {
+    let mut out =
+        blank("mail", "a mail server: spooled, synced, renamed, synced, read, removed", how);
+    out.about = "Each client takes a mail of 2 to 30 kB, writes and syncs it in a spool directory, renames \
+                 it into one of 64 boxes, syncs that, and says that it has it; reads one now and then, \
+                 and removes all but the last dozen. Latencies are of a delivery. After each cut every mail \
+                 that was acknowledged and not removed must be in its box, whole."
+        .into();
+    run(Server::Mail, out, how, progress)
+}
+
+/// Runs `database`.
+///
+/// # Errors
+/// If a row cannot be run.
+pub(super) fn run_database(how: &How, progress: &dyn Progress) -> Result<Experiment> {
+    let mut out =
+        blank("database", "a database's commits: fdatasync of a log, pages of a table", how);
+    out.about = "Connections append 4 KiB each to one log and wait for fdatasync; after each fiftieth \
+                 commit a connection writes 8 pages of 8 KiB all over a table of 32 MiB and waits for \
+                 fsync. Latencies are of a commit. The log grows, so each commit is also one of \
+                 metadata; databases that recycle their logs save that. After each cut the log must be as \
+                 long as what was acknowledged; what stands in it is not looked at, for connections \
+                 share it."
+        .into();
+    run(Server::Database, out, how, progress)
+}
+
+fn run(
+    server: Server,
+    mut out: Experiment,
+    how: &How,
+    progress: &dyn Progress,
+) -> Result<Experiment> {
+    let mut jobs = Vec::new();
+    for disk in DISKS {
+        let described = disks::named(disk)?;
+        out.disks.push(note(&described));
+        for clients in CLIENTS {
+            for way in WAYS {
+                let mut setup =
+                    Setup::new(&described, how.seed).mount(&[&format!("fsync_policy={way}")]);
+                setup.cuts = how.cuts.min(4);
+                jobs.push(Job::new(group(disk, clients), way, move || {
+                    let ran = setup.run(|lab| server.run(lab, clients))?;
+                    let mut found = Found::of(&ran, &setup);
+                    found.set("rate", ran.value);
+                    found.keep_latencies(&ran);
+                    Ok(found)
+                }));
+            }
+        }
+    }
+    let rows = run_jobs(how, jobs, progress)?;
+    out.source = "no seed: what fsync is for".into();
+    out.cpu = Some(crate::bed::Cpu::default());
+    out.heads = ("disk and clients".into(), "fsync_policy=".into());
+    out.columns = vec![
+        Column::new("rate", server.unit(), 1, Best::High),
+        Column::new("p50_ms", "p50 ms", 3, Best::None),
+        Column::new("p99_ms", "p99 ms", 3, Best::Low),
+        Column::new("flushes_s", "flushes/s", 1, Best::None),
+        Column::new("log_mb_s", "log MB/s", 2, Best::None),
+    ];
+    let name = out.name.clone();
+    out.rows = rows.table(how, &name, &out.columns, |_, _, _| None);
+    out.shapes = shapes(&rows);
+    out.charts = charts(&rows);
+    out.notes = vec!["what each client does first is not counted, in which auto learns".into()];
+    Ok(out)
+}
+
+fn shapes(rows: &Rows) -> Vec<Shape> {
+    let groups = DISKS.iter().flat_map(|disk| CLIENTS.map(|clients| group(disk, clients)));
+    let of = |group: String| {
+        let ratio = |way: &&str| rows.ratio("rate", (&group, "auto"), (&group, way));
+        let best = WAYS[..2].iter().filter_map(ratio).reduce(f64::min);
+        goal(
+            &format!("{group}: auto does at least 0.97 of the better of greedy and gather"),
+            "no way won everywhere",
+            best,
+            " of the better",
+            |x| x >= 0.97,
+        )
+    };
+    groups.map(of).collect()
+}
+
+fn charts(rows: &Rows) -> Vec<Chart> {
+    let of = group(DISKS[0], CLIENTS[1]);
+    let series = rows.0.iter().filter(|row| row.group == of).filter_map(|row| {
+        let points = row.found.points.get("latency")?.clone();
+        Some(Series { name: row.name.clone(), points, seed: false })
+    });
+    let series: Vec<Series> = series.collect();
+    if series.is_empty() {
+        return Vec::new();
+    }
+    vec![Chart {
+        title: format!("Which part took at most so many milliseconds: {of}"),
+        axes: ("ms".into(), "%".into()),
+        log: (true, false),
+        drawn: Drawn::Lines,
+        series,
+    }]
+}

@@ -1,0 +1,284 @@
+//! The same workloads on the disk in front of the user, in real time: uxfs in this process beside the
+//! file systems of the host, on files in the same directory.
+//!
+//! 1. Rows are run one after the other, and each on a file system that was made for it.
+//! 2. What a kernel mounts was made by its own tools; never a volume that uxfs wrote.
+//! 3. What is made (files, loop devices, mounts) is removed again, however this process ends
+//!    ([`uxfs_bench::Scratch`]).
+//! 4. For uxfs the trace of what went down is kept, judged and cut as in virtual time. Of others it
+//!    is said what their calls promise, and that nobody checked.
+
+mod recorder;
+#[cfg(test)]
+mod tests;
+mod volume;
+mod works;
+
+use core::fmt;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use uxfs_bench::{Kind, Mounted, Scratch, has, is_root};
+
+use crate::durability::judge;
+use crate::experiments::blank;
+use crate::outcome::{Best, Column, Experiment, Shape};
+use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::{LabError, Result};
+use volume::{Own, Volume};
+use works::{Variant, Work};
+
+/// What uxfs is set beside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A file system of the kernel, on a loop device over a file.
+    Kernel(Kind),
+    /// A directory, whatever it lies on.
+    Dir(PathBuf),
+}
+
+impl FromStr for Peer {
+    type Err = LabError;
+
+    fn from_str(word: &str) -> Result<Self> {
+        match word.split_once(':') {
+            Some(("kernel", "xfs")) => Ok(Self::Kernel(Kind::Xfs)),
+            Some(("kernel", "ext4")) => Ok(Self::Kernel(Kind::Ext4)),
+            Some(("kernel", "btrfs")) => Ok(Self::Kernel(Kind::Btrfs)),
+            Some(("dir", path)) if !path.is_empty() => Ok(Self::Dir(path.into())),
+            _ => Err(LabError::new(
+                word,
+                "not a peer; there are kernel:xfs, kernel:ext4, kernel:btrfs and dir:PATH",
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel(kind) => write!(f, "kernel:{}", kind.name()),
+            Self::Dir(path) => write!(f, "dir:{}", path.display()),
+        }
+    }
+}
+
+impl Peer {
+    /// Can it be used here?
+    fn ready(&self) -> Result<()> {
+        let refuse = |why: String| Err(LabError::new(self.to_string(), why));
+        match self {
+            Self::Dir(path) if !path.is_dir() => refuse("not a directory".into()),
+            Self::Dir(_) => Ok(()),
+            Self::Kernel(_) if !is_root() => refuse(
+                "mounting needs root; dir:PATH needs a directory on such a file system".into(),
+            ),
+            Self::Kernel(kind) => {
+                let tools = [format!("mkfs.{}", kind.name()), "mount".into(), "findmnt".into()];
+                match tools.iter().find(|tool| !has(tool)) {
+                    Some(tool) => refuse(format!("needs {tool}, which is not installed")),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// Who does a row.
+#[derive(Clone, Debug)]
+enum Who {
+    Uxfs(PathBuf),
+    Kernel(Kind, PathBuf),
+    Dir(PathBuf),
+}
+
+/// Directories, and who is measured in each; uxfs first.
+fn places(how: &How) -> Vec<(PathBuf, Vec<Who>)> {
+    let mut all: Vec<(PathBuf, Vec<Who>)> = Vec::new();
+    for peer in &how.on {
+        let (dir, who) = match peer {
+            Peer::Kernel(kind) => (&how.dir, Who::Kernel(*kind, how.dir.clone())),
+            Peer::Dir(dir) => (dir, Who::Dir(dir.clone())),
+        };
+        match all.iter_mut().find(|place| place.0 == *dir) {
+            Some(place) => place.1.push(who),
+            None => all.push((dir.clone(), vec![Who::Uxfs(dir.clone()), who])),
+        }
+    }
+    all
+}
+
+impl Who {
+    fn name(&self, variant: &Variant) -> String {
+        match self {
+            Self::Uxfs(_) if variant.tickets() => "uxfs, waiting at the end".into(),
+            Self::Uxfs(_) => "uxfs, in process".into(),
+            Self::Kernel(kind, _) => Peer::Kernel(*kind).to_string(),
+            Self::Dir(path) => Peer::Dir(path.clone()).to_string(),
+        }
+    }
+
+    /// Can it do that?
+    fn can(&self, variant: &Variant) -> bool {
+        match self {
+            Self::Uxfs(_) => true,
+            Self::Kernel(..) => !variant.tickets(),
+            // It is mounted as it is.
+            Self::Dir(_) => !variant.tickets() && variant.barrier,
+        }
+    }
+
+    fn run(&self, work: &Work, variant: &Variant, cuts: u32, seed: u64) -> Result<Found> {
+        let failed = |e: uxfs_bench::BenchError| LabError::new(e.what, e.why);
+        let words: &[&str] = if variant.barrier { &[] } else { &["nobarrier"] };
+        let mut mounted = None;
+        let (dir, scratch) = match self {
+            Self::Uxfs(dir) | Self::Kernel(_, dir) | Self::Dir(dir) => {
+                (dir, Scratch::new(dir).map_err(failed)?)
+            }
+        };
+        let volume = match self {
+            Self::Uxfs(_) => Volume::Own(Box::new(Own::new(&scratch, words)?)),
+            Self::Kernel(kind, _) => {
+                match Mounted::with(*kind, &scratch, volume::SIZE, &words.join(",")) {
+                    Ok(new) => Volume::Host(mounted.insert(new).dir.clone()),
+                    // No longer known to newer kernels; then that is what is told.
+                    Err(error) if !variant.barrier => {
+                        let why = error.why.lines().next().unwrap_or_default().to_owned();
+                        let worth = format!("not run: does not mount with nobarrier ({why})");
+                        return Ok(Found { worth: Some(worth), ..Found::default() });
+                    }
+                    Err(error) => return Err(failed(error)),
+                }
+            }
+            Self::Dir(_) => {
+                let files = scratch.file("files");
+                std::fs::create_dir(&files)
+                    .map_err(|e| LabError::new(dir.display().to_string(), e))?;
+                Volume::Host(files)
+            }
+        };
+        // What others have yet to bring down is not measured here.
+        volume.sync()?;
+        let before = mounted.as_ref().and_then(|m| m.traffic().ok());
+        let mut found = work.run(&volume, variant, seed)?;
+        let span = (found.get("begun").unwrap_or(0.0), found.get("ended").unwrap_or(0.0));
+        let after = mounted.as_ref().and_then(|m| m.traffic().ok());
+        if let (Some(before), Some(after)) = (before, after) {
+            found.set("flushes", (after - before).flushes as f64);
+        }
+        match volume.end((span.0 as u64, span.1 as u64))? {
+            Some(ran) => {
+                let durability = judge(&ran, cuts, seed);
+                found.set("flushes", durability.flushes as f64);
+                found.durability = Some(durability);
+            }
+            None => found.worth = Some(variant.told().into()),
+        }
+        match mounted {
+            Some(mounted) => mounted.done().map_err(failed)?,
+            None => drop(scratch),
+        }
+        Ok(found)
+    }
+}
+
+/// Runs the experiment of this name beside the peers.
+///
+/// # Errors
+/// If there is none that has peers, a peer cannot be used, or a row cannot be run.
+pub(crate) fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
+    let work = Work::named(name).ok_or_else(|| {
+        let why = "runs on modelled disks only; on real ones do fs-mark, tar-star and barriers";
+        LabError::new(name, why)
+    })?;
+    how.on.iter().try_for_each(Peer::ready)?;
+    let work = std::sync::Arc::new(work);
+    let mut jobs = Vec::new();
+    let places = places(how);
+    for (dir, everybody) in &places {
+        for variant in work.variants() {
+            for who in everybody.iter().filter(|who| who.can(&variant)) {
+                let group = match places.len() {
+                    1 => variant.group.clone(),
+                    _ => format!("{}, in {}", variant.group, dir.display()),
+                };
+                let (work, who, variant) = (work.clone(), who.clone(), variant.clone());
+                let (cuts, seed, name) = (how.cuts, how.seed, who.name(&variant));
+                jobs.push(Job::new(group, name, move || who.run(&work, &variant, cuts, seed)));
+            }
+        }
+    }
+    let mut alone = how.clone();
+    alone.jobs = NonZeroUsize::MIN;
+    let rows = run_jobs(&alone, jobs, progress)?;
+    Ok(outcome(&work, how, &rows, places.iter().map(|place| place.0.as_path())))
+}
+
+fn outcome<'a>(
+    work: &Work,
+    how: &How,
+    rows: &Rows,
+    places: impl Iterator<Item = &'a Path>,
+) -> Experiment {
+    let name = format!("{}-real", work.name);
+    let mut out = blank(&name, &format!("{}, in real time on a real disk", work.title), how);
+    out.about = format!(
+        "REAL TIME, not repeatable: what is found depends on this machine, its disk, and on what else \
+         they do. {} uxfs works in this process, on a file; file systems of the kernel through system \
+         calls, on a loop device over a file in the same directory; dir: through system calls in a \
+         directory. What went down of uxfs is judged and cut as in virtual time, taking the disk to \
+         forget what is not flushed; of others stands there what their calls promise.",
+        work.about
+    );
+    out.source = format!("{} in real time", work.name);
+    out.heads = ("what".into(), "on".into());
+    out.columns = vec![
+        match work.rated() {
+            true => Column::new("rate", "files/s", 0, Best::High),
+            false => Column::new("total_s", "seconds", 2, Best::Low),
+        },
+        Column::new("extract_s", "of it making files", 2, Best::None),
+        Column::new("p50_ms", "p50 ms", 3, Best::None),
+        Column::new("p99_ms", "p99 ms", 3, Best::Low),
+        Column::new("flushes", "flushes", 0, Best::None),
+    ];
+    out.rows = rows.table(how, &name, &out.columns, |_, _, _| None);
+    let on: Vec<String> = how.on.iter().map(Peer::to_string).collect();
+    for row in &mut out.rows {
+        row.repeat = format!(
+            "uxfs lab run {} --on {} --dir {} --seed {} --only '{} / {}'",
+            work.name,
+            on.join(","),
+            how.dir.display(),
+            how.seed,
+            row.group,
+            row.name
+        );
+    }
+    out.shapes = shapes(work, rows);
+    out.notes = vec!["real time: another run gives other digits".into()];
+    out.notes.extend(places.map(|dir| format!("files lay in {}", dir.display())));
+    out.notes.push(
+        "for uxfs each write is also kept in memory for the cuts, which its times include".into(),
+    );
+    out
+}
+
+/// What can be said of a run without knowing the disk.
+fn shapes(work: &Work, rows: &Rows) -> Vec<Shape> {
+    if work.name != "tar-star" {
+        return Vec::new();
+    }
+    let (tickets, end) = ("uxfs, waiting at the end", "uxfs, in process");
+    let of = |group: &str, name: &str| rows.get(group, name, "total_s");
+    let ratio = of(works::TICKETS, tickets).zip(of(works::END, end)).map(|(a, b)| a / b);
+    vec![crate::experiments::goal(
+        "uxfs: waiting for all at the end costs at most 3 times tar, with every file on stable storage",
+        "35x to 1,300x for an fsync each",
+        ratio,
+        "x",
+        |x| x <= 3.0,
+    )]
+}

@@ -1,0 +1,105 @@
+//! A database's commits: connections that append records to one log and bring it to stable storage
+//! (`fdatasync`), and now and then write pages all over a table and sync that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use uxfs::format::Ino;
+use uxfs::{NewInode, Result};
+
+use super::{clients, fill, word};
+use crate::bed::Lab;
+use crate::durability::Ack;
+use crate::rng::Rng;
+
+/// What to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Connections.
+    pub clients: u32,
+    /// Commits of each that are counted.
+    pub commits: u32,
+    /// … and before them, for who has to learn something first.
+    pub settling: u32,
+    /// Microseconds of work between two, in the middle.
+    pub think_us: u64,
+}
+
+/// Bytes of a commit's record.
+const RECORD: u64 = 4096;
+/// Bytes of a table's page, and pages of the table.
+const PAGE: u64 = 8192;
+const PAGES: u64 = 4096;
+/// Commits of a connection between two in which it writes pages, and how many those are.
+const EVERY: u32 = 50;
+const DIRTY: u32 = 8;
+
+/// Does it; gives the commits a second: the sum of what each connection had while it was at it.
+///
+/// # Errors
+/// Those of the volume.
+pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
+    let fs = &lab.fs;
+    let dir: Arc<str> = "db".into();
+    let home = fs.create(fs.root(), dir.as_bytes(), &NewInode::dir(0o700))?;
+    let log = fs.create(home, b"log", &NewInode::file(0o600))?;
+    let table = fs.create(home, b"table", &NewInode::file(0o600))?;
+    // What is written over blocks that were written changes no metadata.
+    let piece = fill(word(0), (PAGE * 32) as usize);
+    for number in 0..PAGES / 32 {
+        fs.write_at(table, number * PAGE * 32, &piece)?;
+    }
+    let ticket = fs.begin_sync()?;
+    fs.wait(ticket)?;
+    lab.begin();
+    let (next, durable) = (AtomicU64::new(0), AtomicU64::new(0));
+    let sum = Arc::new(Mutex::new(0.0));
+    let all = Arc::clone(&sum);
+    clients(lab, load.clients, move |lab, number| {
+        let mut rng = Rng::new(lab.seed ^ u64::from(number) << 10);
+        let record = fill(word(1 + u64::from(number)), RECORD as usize);
+        let mut begun = lab.now();
+        for commit in 0..load.settling + load.commits {
+            if commit == load.settling {
+                begun = lab.now();
+                if number == 0 {
+                    lab.begin();
+                }
+            }
+            let half = load.think_us * 500;
+            lab.sim.rest(Duration::from_nanos(half + rng.below(2 * half + 1)));
+            let began = lab.now();
+            let at = next.fetch_add(RECORD, Ordering::Relaxed);
+            lab.write(log, at, &record)?;
+            lab.fdatasync(log)?;
+            if commit >= load.settling {
+                lab.took(began);
+            }
+            let end = at + RECORD;
+            let size = durable.fetch_max(end, Ordering::Relaxed).max(end);
+            // Its words are found on the disk before and after: the log says what was committed.
+            lab.touch(&dir, "log");
+            let (at, until, dir, name) = (lab.now(), u64::MAX, Arc::clone(&dir), "log".into());
+            lab.ack(Ack { began, at, until, synced: true, dir, name, size, word: 0 });
+            if commit % EVERY == EVERY - 1 {
+                pages(lab, table, &mut rng)?;
+            }
+        }
+        *all.lock() += f64::from(load.commits) / ((lab.now() - begun) as f64 / 1e9);
+        Ok(())
+    })?;
+    lab.end();
+    let rate = *sum.lock();
+    Ok(rate)
+}
+
+/// Pages all over the table, then a sync of it.
+fn pages(lab: &Arc<Lab>, table: Ino, rng: &mut Rng) -> Result<()> {
+    let page = fill(word(0), PAGE as usize);
+    for _ in 0..DIRTY {
+        lab.write(table, rng.below(PAGES) * PAGE, &page)?;
+    }
+    lab.fsync(table)
+}
