@@ -84,7 +84,8 @@ fn write(out: &mut String, experiments: &[Experiment]) -> core::fmt::Result {
          done again on disks whose every parameter is stated, in virtual time, with what an \
          acknowledged operation was worth beside every figure: derived from the flushes and forced \
          writes that went down, and checked by cutting the power and recovering.</p>\
-         <p class=\"small\">Seed {}. The same seed gives the same digits on any machine.</p></header>",
+         <p class=\"small\">Seed {}. The same seed gives the same digits on any machine, but for \
+         what was measured in real time, which says so.</p></header>",
         text(seed)
     )?;
     contents(out, experiments)?;
