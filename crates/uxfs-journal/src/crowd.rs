@@ -133,6 +133,12 @@ impl Crowd {
         decision
     }
 
+    /// Would those be let go now who wait for a checkpoint, if nothing were under way?
+    pub(crate) fn would_go(&mut self, now: Time) -> bool {
+        let view = View { flying: 0, ..self.view(now, 0) };
+        self.checkpoint.count > 0 && self.policy.decide(&view) == Decision::Flush
+    }
+
     /// The checkpoint that those wait for who are here now is cut; its round begins later.
     pub(crate) fn rides(&mut self) {
         self.riding = core::mem::take(&mut self.checkpoint);
@@ -160,6 +166,14 @@ impl Crowd {
             self.policy.begun(&view);
             self.rounds.push_back((round, self.next, view.now));
             self.next += 1;
+        }
+    }
+
+    /// What it had to wait for first has ended. It is measured from here on, so that one whose data had
+    /// a flush of their own does not seem to take twice as long as one that shared it.
+    pub(crate) fn under_way(&mut self, now: Time, round: Round) {
+        if let Some((.., begun)) = self.rounds.iter_mut().find(|(other, ..)| *other == round) {
+            *begun = now;
         }
     }
 

@@ -537,11 +537,13 @@ impl<W> Pipeline<W> {
         self.flight = Some(Flight { seq, parts: 0, stage: Stage::Cutting });
     }
 
-    /// Cuts the checkpoint behind the one on its way, if a flush is spared by that: somebody wants it,
-    /// and it depends on data that is not flushed.
+    /// Cuts the checkpoint behind the one on its way, if a flush is spared by that: it depends on data
+    /// that is not flushed, and somebody wants it whom the policy would not let wait for others.
     fn cut_along(&mut self, now: Time) -> bool {
-        let wanted = self.must_cut(now) || self.crowd.waits_for_checkpoint();
-        if self.next.is_some() || !wanted || self.flushed >= self.data {
+        if self.next.is_some() || self.flushed >= self.data {
+            return false;
+        }
+        if !self.must_cut(now) && !self.crowd.would_go(now) {
             return false;
         }
         let seq = self.cut_gathering();
@@ -572,6 +574,9 @@ impl<W> Pipeline<W> {
     fn pass(&mut self, now: Time, flight: Flight, part: u32) {
         let Flight { seq, parts, .. } = flight;
         if part < parts {
+            if part == 0 {
+                self.crowd.under_way(now, Round::Checkpoint(seq));
+            }
             self.flight = Some(Flight { stage: Stage::Writing { part }, ..flight });
             let fua = self.options.fua && part + 1 == parts;
             return self.actions.push_back(Action::Write { seq, part, fua });

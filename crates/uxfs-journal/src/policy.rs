@@ -58,7 +58,7 @@ pub enum Decision {
 pub struct Ended {
     /// Its number: flushes are counted from 0, as they begin.
     pub number: u64,
-    /// When it began.
+    /// When it began, or when what it had to wait for had ended: it is measured from here on.
     pub begun: Time,
 }
 

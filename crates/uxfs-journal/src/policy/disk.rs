@@ -113,7 +113,7 @@ impl Disk {
         self.flights.copy_within(at + 1..self.flying, at);
         self.flying -= 1;
         self.flushes += 1;
-        let took = now.0.saturating_sub(flight.begun) as f64;
+        let took = now.0.saturating_sub(flight.begun.max(flush.begun.0)) as f64;
         if flight.late > 0.0 {
             self.longer += (took - self.flush).max(0.0);
             self.late += flight.late;
