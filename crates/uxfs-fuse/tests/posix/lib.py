@@ -11,6 +11,7 @@ import os
 import stat
 import struct
 import sys
+import time
 
 libc = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD = -100
@@ -118,3 +119,32 @@ def write(path, data=b"", mode=0o644):
 def read(path):
     with open(path, "rb") as file:
         return file.read()
+
+
+def used():
+    """Blocks and inodes in use, once everything is settled."""
+    fd = os.open(".", os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+    # Inodes are freed a little later, and what was set aside meanwhile is given back.
+    seen, same = None, 0
+    for _ in range(200):
+        s = os.statvfs(".")
+        now = (s.f_blocks - s.f_bfree, s.f_files - s.f_ffree)
+        same = same + 1 if now == seen else 0
+        seen = now
+        if same == 5:
+            break
+        time.sleep(0.03)
+    return seen
+
+
+def settled():
+    """What other topics wrote has its blocks: the kernel is asked by syncfs, a mount, which that does not
+    reach, by fsync of its root."""
+    for path in (".", ".."):
+        fd = os.open(path, os.O_RDONLY)
+        call("syncfs", fd)
+        os.fsync(fd)
+        os.close(fd)
+    used()

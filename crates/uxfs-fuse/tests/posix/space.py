@@ -1,34 +1,8 @@
 """statfs to the block: what each thing takes, and gives back."""
-import time
-
 from lib import *
 
 
-def used():
-    """Blocks and inodes in use, once everything is settled."""
-    fd = os.open(".", os.O_RDONLY)
-    os.fsync(fd)
-    os.close(fd)
-    # Inodes are freed a little later, and what was set aside meanwhile is given back.
-    seen, same = None, 0
-    for _ in range(200):
-        s = os.statvfs(".")
-        now = (s.f_blocks - s.f_bfree, s.f_files - s.f_ffree)
-        same = same + 1 if now == seen else 0
-        seen = now
-        if same == 5:
-            break
-        time.sleep(0.03)
-    return seen
-
-
-# What other topics wrote has its blocks: the kernel is asked by syncfs, a mount, which that does not
-# reach, by fsync of its root.
-for path in (".", ".."):
-    fd = os.open(path, os.O_RDONLY)
-    call("syncfs", fd)
-    os.fsync(fd)
-    os.close(fd)
+settled()
 s = os.statvfs(".")
 say("blocks", s.f_blocks)
 say("sizes", (s.f_bsize, s.f_frsize, s.f_namemax))
