@@ -1,60 +1,198 @@
 //! The active item list: every object that is logged and not home yet, by the position of the
 //! checkpoint that logged it last.
 //!
-//! 1. An object's position only moves forward, until it is home.
+//! 1. An object's position only moves forward, until it is home; checkpoints come in the order of
+//!    their positions.
 //! 2. The log's tail is not beyond the lowest position here.
+//! 3. A checkpoint is listed while an object's last copy is in it: the first one's position is the
+//!    lowest.
+//!
+//! Everybody who works with the journal waits while a checkpoint's objects are taken in, so that is a
+//! matter of one look into a table for each.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
 use super::context::{Handle, Key};
 
+/// Objects that a checkpoint logged.
+struct Logged {
+    position: u64,
+    /// Those whose last copy is in it.
+    live: usize,
+    /// Them, and some that went home or were logged again since.
+    keys: Vec<Key>,
+}
+
+/// An object, and where it is listed.
+struct Active {
+    position: u64,
+    at: usize,
+    handle: Handle,
+}
+
 /// The list.
 #[derive(Default)]
 pub(crate) struct Ail {
-    objects: FxHashMap<Key, (u64, Handle)>,
-    order: BTreeSet<(u64, Key)>,
+    objects: FxHashMap<Key, Active>,
+    checkpoints: VecDeque<Logged>,
 }
+
+/// So many keys of objects that are elsewhere now are left in a checkpoint's list, besides as many as
+/// there are others.
+const SLACK: usize = 32;
 
 impl Ail {
     /// A checkpoint at `position` that logged the object is durable.
     pub(crate) fn insert(&mut self, position: u64, handle: Handle) {
         let key = handle.key();
-        if let Some((old, _)) = self.objects.insert(key, (position, handle)) {
-            debug_assert!(old <= position, "{key:?} moves back in the log");
-            self.order.remove(&(old, key));
+        let last = self.checkpoints.back().map(|last| last.position);
+        debug_assert!(last <= Some(position), "{key:?} moves back in the log");
+        if last != Some(position) {
+            self.checkpoints.push_back(Logged { position, live: 0, keys: Vec::new() });
         }
-        self.order.insert((position, key));
+        let Some(last) = self.checkpoints.back_mut() else { return };
+        let at = last.keys.len();
+        last.keys.push(key);
+        last.live += 1;
+        let old = self.objects.insert(key, Active { position, at, handle });
+        if let Some(old) = old {
+            self.left(old.position);
+        }
     }
 
     /// The object is home, or is no more. One that took its place stays.
     pub(crate) fn remove(&mut self, handle: &Handle) {
         let key = handle.key();
-        if let Some((position, _)) = self.objects.get(&key).filter(|(_, held)| held.is(handle)) {
-            self.order.remove(&(*position, key));
+        if let Some(position) = self.position(handle) {
             self.objects.remove(&key);
+            self.left(position);
+        }
+    }
+
+    /// An object's last copy is not in the checkpoint at `position` any more.
+    fn left(&mut self, position: u64) {
+        let found = self.checkpoints.binary_search_by_key(&position, |logged| logged.position);
+        debug_assert!(found.is_ok(), "nothing is listed at {position}");
+        let Ok(found) = found else { return };
+        let logged = &mut self.checkpoints[found];
+        logged.live -= 1;
+        if logged.keys.len() > 2 * logged.live + SLACK {
+            let objects = &mut self.objects;
+            let mut before = 0;
+            let mut kept = 0;
+            logged.keys.retain(|key| {
+                let active = objects.get_mut(key);
+                let active = active.filter(|a| a.position == position && a.at == before);
+                before += 1;
+                let stays = active.is_some();
+                if let Some(active) = active {
+                    active.at = kept;
+                    kept += 1;
+                }
+                stays
+            });
+            logged.keys.shrink_to_fit();
+        }
+        while self.checkpoints.front().is_some_and(|first| first.live == 0) {
+            self.checkpoints.pop_front();
         }
     }
 
     /// Where the object was logged last.
     pub(crate) fn position(&self, handle: &Handle) -> Option<u64> {
-        self.objects.get(&handle.key()).filter(|(_, held)| held.is(handle)).map(|(at, _)| *at)
+        let active = self.objects.get(&handle.key());
+        active.filter(|active| active.handle.is(handle)).map(|active| active.position)
     }
 
     /// The lowest position.
     pub(crate) fn lowest(&self) -> Option<u64> {
-        self.order.first().map(|(position, _)| *position)
+        self.checkpoints.front().map(|first| first.position)
     }
 
     /// Objects below `position`, each with its own.
     pub(crate) fn below(&self, position: u64) -> Vec<(u64, Handle)> {
-        let keys = self.order.iter().take_while(|(at, _)| *at < position);
-        keys.map(|(_, key)| self.objects[key].clone()).collect()
+        let those = self.checkpoints.iter().take_while(|logged| logged.position < position);
+        let all = those.flat_map(|logged| {
+            logged.keys.iter().enumerate().filter_map(|(at, key)| {
+                let active = self.objects.get(key)?;
+                let here = active.position == logged.position && active.at == at;
+                here.then(|| (active.position, active.handle.clone()))
+            })
+        });
+        all.collect()
     }
 
     /// Number of objects.
     pub(crate) fn len(&self) -> usize {
         self.objects.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn intent(id: u64) -> Handle {
+        Handle::Intent(id)
+    }
+
+    fn check(ail: &Ail, model: &BTreeMap<u64, u64>) {
+        assert_eq!(ail.len(), model.len());
+        assert_eq!(ail.lowest(), model.values().min().copied());
+        let highest = model.values().max().copied().unwrap_or(0);
+        for until in [0, highest / 2, highest, highest + 1] {
+            let mut below: Vec<_> = ail
+                .below(until)
+                .into_iter()
+                .map(|(at, handle)| match handle {
+                    Handle::Intent(id) => (at, id),
+                    _ => unreachable!("there are intents only"),
+                })
+                .collect();
+            assert!(below.is_sorted_by_key(|(at, _)| *at));
+            below.sort_unstable();
+            let mut expected: Vec<_> =
+                model.iter().filter(|(_, at)| **at < until).map(|(id, at)| (*at, *id)).collect();
+            expected.sort_unstable();
+            assert_eq!(below, expected);
+        }
+    }
+
+    #[test]
+    fn it_lists_what_is_active_and_no_more() {
+        let mut chance = 1u64;
+        let mut next = |below: u64| {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (chance >> 33) % below
+        };
+        let (mut ail, mut model, mut position) = (Ail::default(), BTreeMap::new(), 1000);
+        for step in 0..20_000 {
+            match next(8) {
+                0 => position += 512 * next(3),
+                1 | 2 => {
+                    let id = next(300);
+                    ail.remove(&intent(id));
+                    model.remove(&id);
+                }
+                _ => {
+                    let id = next(300);
+                    ail.insert(position, intent(id));
+                    model.insert(id, position);
+                }
+            }
+            if step % 97 == 0 {
+                check(&ail, &model);
+            }
+        }
+        let listed: usize = ail.checkpoints.iter().map(|logged| logged.keys.len()).sum();
+        assert!(listed <= 2 * ail.len() + SLACK * ail.checkpoints.len());
+        for id in 0..300 {
+            ail.remove(&intent(id));
+        }
+        assert!(ail.checkpoints.is_empty() && ail.lowest().is_none());
     }
 }

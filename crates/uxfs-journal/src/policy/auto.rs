@@ -75,6 +75,10 @@ const STEP: u32 = 16;
 /// The same, while nothing or little is known yet.
 const STEP_FIRST: u32 = 256;
 const STEP_EARLY: u32 = 64;
+/// Nanoseconds that an event takes to dream, about; and what part of a flush's time may go into that:
+/// those who come wait for it, and for each other.
+const EVENT: f64 = 80.0;
+const SHARE: f64 = 1.0 / 16.0;
 /// Fsyncs that a policy serves in the first dream, and in later ones; and how many of each caller, if
 /// that is more.
 const FIRST: (u64, u64) = (128, 6);
@@ -162,6 +166,8 @@ pub struct Auto {
     arm: Arm,
     came: u64,
     rest: u64,
+    /// Events that may be dreamt before the next flush has ended.
+    budget: u32,
     /// Who came last, and whether whoever began the present group is another.
     last: Option<u64>,
     other: bool,
@@ -181,6 +187,7 @@ impl Default for Auto {
             arm: ARMS[0],
             came: 0,
             rest: 0,
+            budget: STEP_FIRST,
             last: None,
             other: false,
             check: Check::default(),
@@ -218,11 +225,13 @@ impl Auto {
             }
             Phase::Awake(_) => self.phase = Phase::Awake(self.came + 4),
             Phase::Asleep(_) => {
-                let mut events = match self.dreams {
+                let step = match self.dreams {
                     0 => STEP_FIRST,
                     1..4 => STEP_EARLY,
                     _ => STEP,
                 };
+                let mut events = step.min(self.budget);
+                self.budget -= events;
                 while let Phase::Asleep(arm) = self.phase
                     && let Some(score) = self.dream.go_on(&mut events)
                 {
@@ -438,6 +447,7 @@ impl Policy for Auto {
     }
 
     fn ended(&mut self, view: &View, flush: Ended) {
+        self.budget = ((self.disk.flush * SHARE / EVENT) as u32).max(1);
         let before = self.disk.levels;
         if self.disk.ended(view.now, flush) {
             // What was right for one flush at a time may be right on this disk too.
