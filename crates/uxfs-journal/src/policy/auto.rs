@@ -75,10 +75,12 @@ const STEP: u32 = 16;
 /// The same, while nothing or little is known yet.
 const STEP_FIRST: u32 = 256;
 const STEP_EARLY: u32 = 64;
-/// Nanoseconds that an event takes to dream, about; and what part of a flush's time may go into that:
-/// those who come wait for it, and for each other.
+/// Nanoseconds that an event takes to dream, about; what part of a flush's time may go into that, since
+/// those who come wait for it, and for each other; and how many events may be saved up, some 80 ms of
+/// dreams: what is new is dreamt of at once, unless everything is new all the time.
 const EVENT: f64 = 80.0;
 const SHARE: f64 = 1.0 / 16.0;
+const SAVED: f64 = (1 << 20) as f64;
 /// Fsyncs that a policy serves in the first dream, and in later ones; and how many of each caller, if
 /// that is more.
 const FIRST: (u64, u64) = (128, 6);
@@ -166,8 +168,8 @@ pub struct Auto {
     arm: Arm,
     came: u64,
     rest: u64,
-    /// Events that may be dreamt before the next flush has ended.
-    budget: u32,
+    /// Events that may be dreamt.
+    budget: f64,
     /// Who came last, and whether whoever began the present group is another.
     last: Option<u64>,
     other: bool,
@@ -187,7 +189,7 @@ impl Default for Auto {
             arm: ARMS[0],
             came: 0,
             rest: 0,
-            budget: STEP_FIRST,
+            budget: SAVED,
             last: None,
             other: false,
             check: Check::default(),
@@ -230,8 +232,8 @@ impl Auto {
                     1..4 => STEP_EARLY,
                     _ => STEP,
                 };
-                let mut events = step.min(self.budget);
-                self.budget -= events;
+                let mut events = step.min(self.budget as u32);
+                self.budget -= f64::from(events);
                 while let Phase::Asleep(arm) = self.phase
                     && let Some(score) = self.dream.go_on(&mut events)
                 {
@@ -447,7 +449,7 @@ impl Policy for Auto {
     }
 
     fn ended(&mut self, view: &View, flush: Ended) {
-        self.budget = ((self.disk.flush * SHARE / EVENT) as u32).max(1);
+        self.budget = (self.budget + self.disk.flush * SHARE / EVENT).min(SAVED);
         let before = self.disk.levels;
         if self.disk.ended(view.now, flush) {
             // What was right for one flush at a time may be right on this disk too.
