@@ -182,6 +182,11 @@ impl Cache {
         self.dirty_bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes in all buffers.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     fn shard(&self, daddr: Daddr) -> &Mutex<FxHashMap<u64, BufRef>> {
         // Neighbouring blocks differ in bits 3 and up; spread them.
         &self.shards[(daddr.0 >> 3) as usize % SHARDS]
@@ -328,15 +333,15 @@ impl Cache {
     /// Counts a buffer that was taken in, and makes room if there are too many now.
     fn count_in(&self, buf: &BufRef) {
         let total = self.bytes.fetch_add(buf.len, Ordering::Relaxed) + buf.len;
-        if total > self.limit + self.dirty_bytes() {
-            self.evict(buf.daddr());
+        if total > self.limit.saturating_add(self.dirty_bytes()) {
+            self.evict(self.shard(buf.daddr()));
         }
     }
 
-    /// Drops clean, unused buffers of the shard that `key` is in, giving each a second chance.
-    fn evict(&self, key: Daddr) {
+    /// Drops clean, unused buffers of a shard, giving each a second chance.
+    fn evict(&self, shard: &Mutex<FxHashMap<u64, BufRef>>) {
         let mut freed = 0;
-        self.shard(key).lock().retain(|_, buf| {
+        shard.lock().retain(|_, buf| {
             let keep = Arc::strong_count(buf) > 1
                 || buf.dirty.load(Ordering::Relaxed)
                 || buf.used.swap(false, Ordering::Relaxed);
@@ -346,6 +351,17 @@ impl Cache {
             keep
         });
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
+    }
+
+    /// Drops clean buffers that nobody uses, where there are more than may stay: many came home.
+    pub(crate) fn shrink(&self) {
+        // The first time round each gets its second chance.
+        for shard in self.shards.iter().chain(&self.shards) {
+            if self.bytes() <= self.limit.saturating_add(self.dirty_bytes()) {
+                return;
+            }
+            self.evict(shard);
+        }
     }
 
     /// Puts a buffer whose change was committed into the dirty set.

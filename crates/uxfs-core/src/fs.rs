@@ -51,7 +51,8 @@ pub struct OpenOptions {
     /// Seed of inode generations; `None` takes one from the time.
     pub seed: Option<u64>,
     /// About how many bytes of clean metadata to keep in memory. Half as much again may wait to be
-    /// written, and an inode for each KiB; four times that while a service looks after the journal.
+    /// written, and an inode for each KiB; twice that at most while a service looks after the journal,
+    /// which begins to bring it home from the same limit on.
     pub cache_bytes: usize,
     /// The volume is in the midst of a change of its length, and marked as needing repair by it.
     pub(crate) resuming: bool,

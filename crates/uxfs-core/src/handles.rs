@@ -22,7 +22,8 @@ const SHARDS: usize = 64;
 /// A file that is held.
 #[derive(Default)]
 struct Held {
-    count: u64,
+    /// Where it cannot be counted any more it stays so, and the file is held until the end.
+    count: u32,
     /// Its last name is gone.
     nameless: bool,
 }
@@ -48,7 +49,9 @@ impl Fs {
     ///
     /// Whoever holds a file found by name looks at it afterwards: it may have been freed in between.
     pub fn hold(&self, ino: Ino) {
-        self.handles.shard(ino).lock().entry(ino.0).or_default().count += 1;
+        let mut shard = self.handles.shard(ino).lock();
+        let held = shard.entry(ino.0).or_default();
+        held.count = held.count.saturating_add(1);
     }
 
     /// Undoes [`Fs::hold`] `count` times. The last one frees a file that has no name any more.
@@ -59,7 +62,10 @@ impl Fs {
     pub fn release(&self, ino: Ino, count: u64) -> Result<()> {
         let mut shard = self.handles.shard(ino).lock();
         let Some(held) = shard.get_mut(&ino.0) else { return Ok(()) };
-        held.count = held.count.saturating_sub(count);
+        if held.count == u32::MAX {
+            return Ok(());
+        }
+        held.count = held.count.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
         if held.count > 0 {
             return Ok(());
         }

@@ -106,6 +106,18 @@ struct Shard {
     sweep_at: usize,
 }
 
+impl Shard {
+    /// Drops inodes that nobody uses; not those used lately, if they have a second chance.
+    fn sweep(&mut self, second_chance: bool) {
+        self.slots.retain(|_, slot| {
+            let busy = Arc::strong_count(&slot.cell) > 1;
+            core::mem::take(&mut slot.used) && second_chance || busy
+        });
+        // What must stay may be most of it: look again only when as many have come.
+        self.sweep_at = 2 * self.slots.len();
+    }
+}
+
 /// The inodes in memory.
 pub struct Inodes {
     shards: [Mutex<Shard>; SHARDS],
@@ -181,14 +193,30 @@ impl Inodes {
         let cell = Arc::new(RwLock::new(state));
         shard.slots.insert(ino.0, Slot { cell: Arc::clone(&cell), used: true });
         if shard.slots.len() > shard.sweep_at.max(self.limit) {
-            shard.slots.retain(|_, slot| {
-                let busy = Arc::strong_count(&slot.cell) > 1;
-                core::mem::take(&mut slot.used) || busy
-            });
-            // What must stay may be most of it: look again only when as many have come.
-            shard.sweep_at = 2 * shard.slots.len();
+            shard.sweep(true);
         }
         (cell, None)
+    }
+
+    /// Drops clean inodes that nobody uses, where there are more than may stay: many came home.
+    pub(crate) fn shrink(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            if shard.slots.len() > self.limit {
+                shard.sweep(true);
+            }
+            if shard.slots.len() > self.limit {
+                shard.sweep(false);
+            }
+            if shard.slots.capacity() > 4 * shard.slots.len().max(self.limit) {
+                shard.slots.shrink_to_fit();
+            }
+        }
+    }
+
+    /// Number of inodes in memory.
+    pub(crate) fn count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().slots.len()).sum()
     }
 
     /// Is the inode in memory, and free there? `false` if it is not in memory.

@@ -54,3 +54,4 @@ pub use ops::{
 };
 pub use recovery::Recovery;
 pub use stats::{Histogram, Stats};
+pub use writeback::Cached;

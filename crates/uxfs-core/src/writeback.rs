@@ -23,8 +23,22 @@ use crate::tx::Tx;
 const CACHE_MIN: usize = 4 << 20;
 /// Bytes of the cache for each inode that may be dirty.
 const INODE: usize = 1 << 10;
-/// So many times more may be dirty while the journal's service sends it home in the background.
-const SERVED: usize = 4;
+/// So many times as much may be dirty while the journal's service sends it home in the background,
+/// which it does from the same limit on that holds without it.
+const SERVED: usize = 2;
+
+/// Metadata in memory; see [`crate::OpenOptions::cache_bytes`] for what bounds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cached {
+    /// Bytes of buffers.
+    pub buffer_bytes: u64,
+    /// Bytes of those that are not home.
+    pub dirty_buffer_bytes: u64,
+    /// Number of inodes; each takes some 700 bytes.
+    pub inodes: u64,
+    /// Number of those that are not home.
+    pub dirty_inodes: u64,
+}
 
 impl Fs {
     /// Brings all changes to stable storage: into the log, or home if there is no journal; then the
@@ -104,7 +118,7 @@ impl Fs {
         if journal.wsync() {
             self.wait(self.ticket())?;
         }
-        let load = journal.look();
+        let load = journal.look(self.much_dirty(1));
         if load.due && !load.served {
             self.drive_on(journal)?;
         }
@@ -127,10 +141,20 @@ impl Fs {
 
     /// Is so much metadata dirty that some of it is to be written? By the size of the cache:
     /// buffers of half as much again, and inodes.
-    fn much_dirty(&self, times: usize) -> bool {
+    pub(crate) fn much_dirty(&self, times: usize) -> bool {
         let cache = self.options.cache_bytes.max(CACHE_MIN);
         self.bufs.dirty_bytes() > times.saturating_mul(cache / 2 * 3)
             || self.inodes.dirty_count() > times.saturating_mul(cache / INODE)
+    }
+
+    /// What is held in memory of metadata.
+    pub fn cached(&self) -> Cached {
+        Cached {
+            buffer_bytes: self.bufs.bytes() as u64,
+            dirty_buffer_bytes: self.bufs.dirty_bytes() as u64,
+            inodes: self.inodes.count() as u64,
+            dirty_inodes: self.inodes.dirty_count() as u64,
+        }
     }
 
     /// Writes all that is dirty, and says whether anything was.

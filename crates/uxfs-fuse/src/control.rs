@@ -108,6 +108,11 @@ impl Control {
         lines.add("blocks_free", space.free_blocks);
         lines.add("files", space.files - space.free_files);
         lines.add("files_without_name", fs.nameless());
+        let cached = fs.cached();
+        lines.add("cached_buffer_bytes", cached.buffer_bytes);
+        lines.add("cached_buffer_bytes_not_home", cached.dirty_buffer_bytes);
+        lines.add("cached_inodes", cached.inodes);
+        lines.add("cached_inodes_not_home", cached.dirty_inodes);
         if let Some(journal) = fs.journal_options() {
             let load = fs.log_load();
             lines.add("log_bytes", load.bytes);

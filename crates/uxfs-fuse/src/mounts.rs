@@ -18,6 +18,8 @@ pub struct Mount {
     pub dir: PathBuf,
     /// The image.
     pub source: PathBuf,
+    /// By what the kernel knows it: two numbers and a colon.
+    pub device: String,
 }
 
 /// All volumes that are mounted through uxfs, in the order of mounting.
@@ -32,13 +34,14 @@ pub fn list() -> io::Result<Vec<Mount>> {
 /// A line of the list, if it is about a volume of ours.
 fn parse(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let dir = fields.nth(4)?;
+    let device = String::from_utf8_lossy(fields.nth(2)?).into_owned();
+    let dir = fields.nth(1)?;
     // Some optional fields, up to a dash.
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     if rest.next()? != TYPE.as_bytes() {
         return None;
     }
-    Some(Mount { dir: unescaped(dir), source: unescaped(rest.next()?) })
+    Some(Mount { dir: unescaped(dir), source: unescaped(rest.next()?), device })
 }
 
 /// Spaces and the like are written as octal numbers.
@@ -99,6 +102,7 @@ mod tests {
         let mount = parse(line).unwrap();
         assert_eq!(mount.dir, Path::new("/mnt/a b"));
         assert_eq!(mount.source, Path::new("/img,x"));
+        assert_eq!(mount.device, "0:40");
         assert_eq!(parse(b"36 35 0:40 / /mnt rw - ext4 /dev/sda rw"), None);
         assert_eq!(parse(b""), None);
     }

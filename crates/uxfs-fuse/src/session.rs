@@ -48,7 +48,7 @@ enum Event {
 /// # Errors
 /// What the kernel or `fusermount3` says. The volume is closed then.
 pub fn mount(fs: Fs, source: &Path, dir: &Path, options: &Options) -> io::Result<Mounted> {
-    let volume = Volume::new(fs);
+    let volume = Volume::new(fs, settings::threads(options.threads));
     let started = start(&volume, source, dir, options);
     match started {
         Ok(mounted) => Ok(mounted),
@@ -70,6 +70,7 @@ fn start(
     volume.start(options.discard)?;
     let server = Server::new(Arc::clone(volume), options.clone());
     let session = Session::new(server, &dir, &config(source, options))?;
+    settings::read_ahead(&dir);
     let (told, events) = channel();
     let ended = told.clone();
     std::thread::Builder::new().name("uxfs-mount".into()).spawn(move || {

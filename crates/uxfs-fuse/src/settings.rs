@@ -5,9 +5,12 @@
 
 use std::fs::OpenOptions;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use fuser::{Config, InitFlags, KernelConfig};
+
+use crate::mounts;
 
 /// How long the kernel may believe what it was told: nobody else changes the volume.
 pub const TTL: Duration = Duration::from_secs(24 * 3600);
@@ -48,12 +51,27 @@ pub fn ask(config: &mut KernelConfig) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets the threads that answer requests: `wanted`, or as many as there are processors, two at
+/// Has the kernel read files ahead in requests as large as a write may be, for which it needs root;
+/// otherwise they have 128 KiB, and a stream takes eight times as many.
+pub fn read_ahead(dir: &Path) {
+    let mounted = mounts::list().unwrap_or_default().into_iter().rev();
+    if let Some(mount) = mounted.into_iter().find(|mount| mount.dir == dir) {
+        let file = format!("/sys/class/bdi/{}/read_ahead_kb", mount.device);
+        // Who may not does without.
+        let _ = std::fs::write(file, (MAX_WRITE >> 10).to_string());
+    }
+}
+
+/// Number of threads that answer requests: `wanted`, or as many as there are processors, two at
 /// least.
+pub fn threads(wanted: Option<usize>) -> usize {
+    wanted
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 16)))
+}
+
+/// Sets the threads that answer requests ([`threads`]).
 pub fn set_threads(config: &mut Config, wanted: Option<usize>) {
-    let threads = wanted.unwrap_or_else(|| {
-        std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 16))
-    });
+    let threads = threads(wanted);
     config.n_threads = Some(threads);
     // A descriptor of its own for each thread; where the device may not be opened, all share one.
     let may_open = || OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();

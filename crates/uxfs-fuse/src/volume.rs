@@ -5,7 +5,8 @@
 //!    out under the write lock, so that no request is half done then.
 //! 2. A request that asks for durability begins it, hands in its reply and goes: the reply is sent
 //!    when what it needs is on stable storage, by the library's service thread, which drives the
-//!    journal.
+//!    journal. If nobody else waits for that, its own thread drives instead, which saves waking
+//!    another one, if there is a further thread to answer requests meanwhile.
 //! 3. To begin it may mean writing much data: more than [`AT_ONCE`] is written by a thread of its
 //!    own, so that it holds up nobody else's request.
 //! 4. Whoever asks for durability is told from others ([`Asker`]): how flushes are shared depends on
@@ -19,6 +20,7 @@ use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -63,9 +65,22 @@ pub(crate) struct Volume {
     discarder: Mutex<Option<JoinHandle<()>>>,
     /// A fault that was planted in the thread that made this, which those that work for it share.
     fault: Option<Fault>,
+    /// Requests that wait for durability.
+    parked: Arc<AtomicUsize>,
+    /// There are threads enough that one of them may see to durability itself.
+    may_drive: bool,
     /// The mount ends.
     ending: Mutex<bool>,
     ends: Condvar,
+}
+
+/// A request that waits for durability, and does not when this is dropped.
+struct Parked(Arc<AtomicUsize>);
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The thread that writes back what is much.
@@ -80,7 +95,8 @@ pub(crate) fn errno(error: &Error) -> Errno {
 }
 
 impl Volume {
-    pub(crate) fn new(fs: Fs) -> Arc<Self> {
+    /// A volume to be served by so many threads.
+    pub(crate) fn new(fs: Fs, threads: usize) -> Arc<Self> {
         Arc::new(Self {
             root: fs.root(),
             fs: RwLock::new(Some(Arc::new(fs))),
@@ -88,6 +104,8 @@ impl Volume {
             writer: Mutex::default(),
             discarder: Mutex::default(),
             fault: fault::in_force(),
+            parked: Arc::default(),
+            may_drive: threads > 1,
             ending: Mutex::default(),
             ends: Condvar::new(),
         })
@@ -134,13 +152,15 @@ impl Volume {
         who: Asker,
         told: impl FnOnce(Result<(), Errno>) + Send + 'static,
     ) {
-        self.park(who, told, |fs| Ok(fs.ticket()));
+        self.park(who, true, told, |fs| Ok(fs.ticket()));
     }
 
-    /// The same for what the ticket stands for that `begin` gives.
-    pub(crate) fn park(
+    /// The same for what the ticket stands for that `begin` gives. `here`: by this thread, if nobody
+    /// else waits.
+    fn park(
         &self,
         who: Asker,
+        here: bool,
         told: impl FnOnce(Result<(), Errno>) + Send + 'static,
         begin: impl FnOnce(&Fs) -> uxfs::Result<Ticket>,
     ) {
@@ -150,10 +170,18 @@ impl Volume {
             Ok(ticket) => ticket,
             Err(error) => return told(Err(error)),
         };
-        let told = move |result: Result<(), _>| told(result.map_err(|_| Errno::EIO));
+        let alone = self.parked.fetch_add(1, Ordering::Relaxed) == 0;
+        let parked = Parked(Arc::clone(&self.parked));
+        let told = move |result: Result<(), _>| {
+            drop(parked);
+            told(result.map_err(|_| Errno::EIO));
+        };
         // A reply that is dropped by a panic is one of EIO.
         let _ = self.guarded(fs, || {
-            fs.when_durable_for(who.0, ticket, told);
+            match alone && here && self.may_drive {
+                true => fs.make_durable_for(who.0, ticket, told),
+                false => fs.when_durable_for(who.0, ticket, told),
+            }
             Ok(())
         });
     }
@@ -175,8 +203,8 @@ impl Volume {
         };
         let much = self.with(|fs| Ok(fs.dirty_bytes_of(ino) > AT_ONCE));
         match much {
-            Ok(true) => self.later(Box::new(move |volume| volume.park(who, told, begin))),
-            _ => self.park(who, told, begin),
+            Ok(true) => self.later(Box::new(move |volume| volume.park(who, false, told, begin))),
+            _ => self.park(who, true, told, begin),
         }
     }
 
@@ -184,8 +212,10 @@ impl Volume {
     pub(crate) fn sync(&self, who: Asker, told: impl FnOnce(Result<(), Errno>) + Send + 'static) {
         let much = self.with(|fs| Ok(fs.dirty_bytes() > AT_ONCE));
         match much {
-            Ok(true) => self.later(Box::new(move |volume| volume.park(who, told, Fs::begin_sync))),
-            _ => self.park(who, told, Fs::begin_sync),
+            Ok(true) => {
+                self.later(Box::new(move |volume| volume.park(who, false, told, Fs::begin_sync)));
+            }
+            _ => self.park(who, true, told, Fs::begin_sync),
         }
     }
 

@@ -106,7 +106,7 @@ pub mod volume;
 pub use uxfs_archive as archive;
 pub use uxfs_core::Atime;
 pub use uxfs_core::{
-    Content, Device, Devices, Error, ErrorCursor, Fallocate, Fs, Fsx, Histogram, NAME_MAX,
+    Cached, Content, Device, Devices, Error, ErrorCursor, Fallocate, Fs, Fsx, Histogram, NAME_MAX,
     NewInode, OpenOptions, Recovery, RenameFlags, Result, Segment, SetAttr, Stat, StatFs, Stats,
     SyncKind, Times, WritebackOptions, XattrMode, Xflags, clock, dir, journal, turns,
 };

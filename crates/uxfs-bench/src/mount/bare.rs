@@ -64,7 +64,9 @@ pub(super) fn serve(content: impl Content, source: &str, dir: &Path) -> io::Resu
         MountOption::DefaultPermissions,
     ];
     settings::set_threads(&mut config, None);
-    Session::new(Bare(content), dir, &config)?.run()
+    let session = Session::new(Bare(content), dir, &config)?;
+    settings::read_ahead(&dir.canonicalize()?);
+    session.run()
 }
 
 struct Bare<C>(C);

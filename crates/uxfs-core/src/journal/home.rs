@@ -18,7 +18,10 @@ use super::context::Handle;
 use crate::buf::{BufRef, Run};
 use crate::error::Result;
 use crate::fs::Fs;
-use crate::inode::{InodeState, read_cluster};
+use crate::inode::{InodeState, locate, read_cluster};
+
+/// Most bytes of buffers that are kept in memory because they are on their way home.
+const KEPT_MAX: usize = 4 << 20;
 
 /// Something that is being written, as it was: its position, and the checkpoint it changed in.
 struct Going {
@@ -61,6 +64,10 @@ impl Fs {
         }
         self.wait_for(journal, Need { seq: Seq(0), data })?;
         self.arrived(journal, &going);
+        // They are held by nothing else now.
+        drop(going);
+        self.bufs.shrink();
+        self.inodes.shrink();
         Ok(())
     }
 
@@ -69,19 +76,16 @@ impl Fs {
         if planted(Fault::HomeEarly) {
             durable = u64::MAX;
         }
-        let mut writes: BTreeMap<u64, Target> = BTreeMap::new();
+        let mut places: BTreeMap<u64, Vec<(u64, Handle)>> = BTreeMap::new();
         let mut all = Vec::new();
         for (position, handle) in targets {
             match &handle {
                 Handle::Buf(buf) => {
-                    let target = writes.entry(buf.daddr().0).or_insert_with(|| Target::new(buf));
-                    // A buffer that took another's place is followed by a key of its own.
-                    if std::sync::Arc::ptr_eq(&target.buf, buf) {
-                        target.own = Some(position);
-                    }
+                    places.entry(buf.daddr().0).or_default().push((position, handle));
                 }
-                Handle::Inode(..) => {
-                    self.to_cluster(journal, position, handle, durable, &mut writes)?
+                Handle::Inode(ino, _) => {
+                    let cluster = locate(&self.geo, *ino).0;
+                    places.entry(cluster.0).or_default().push((position, handle));
                 }
                 Handle::Intent(_) => {}
                 Handle::Superblock => {
@@ -92,11 +96,46 @@ impl Fs {
             }
         }
         let mut run = Run::default();
-        for target in writes.into_values() {
+        // What was put into `run` is not on the device yet: whoever evicted it would read what was
+        // there before.
+        let mut kept = Vec::new();
+        let mut bytes = 0;
+        for objects in places.into_values() {
+            let Some(target) = self.target(journal, objects, durable)? else { continue };
+            kept.push(target.buf.clone());
+            bytes += target.buf.len();
             self.write_target(journal, target, durable, &mut run, &mut all)?;
+            if bytes >= KEPT_MAX {
+                run.put(&*self.home_dev)?;
+                kept.clear();
+                bytes = 0;
+            }
         }
         run.put(&*self.home_dev)?;
         Ok(all)
+    }
+
+    /// The buffer at one place, with what goes home in it brought up to date.
+    fn target(
+        &self,
+        journal: &Journal,
+        objects: Vec<(u64, Handle)>,
+        durable: u64,
+    ) -> Result<Option<Target>> {
+        let mut target: Option<Target> = None;
+        for (position, handle) in objects {
+            match &handle {
+                Handle::Buf(buf) => {
+                    let target = target.get_or_insert_with(|| Target::new(buf));
+                    // A buffer that took another's place is followed by a key of its own.
+                    if std::sync::Arc::ptr_eq(&target.buf, buf) {
+                        target.own = Some(position);
+                    }
+                }
+                _ => self.to_cluster(journal, position, handle, durable, &mut target)?,
+            }
+        }
+        Ok(target)
     }
 
     /// Brings an inode up to date in its cluster's buffer.
@@ -106,7 +145,7 @@ impl Fs {
         position: u64,
         handle: Handle,
         durable: u64,
-        writes: &mut BTreeMap<u64, Target>,
+        target: &mut Option<Target>,
     ) -> Result<()> {
         let Handle::Inode(ino, cell) = &handle else { return Ok(()) };
         let state = match cell.try_read() {
@@ -134,7 +173,7 @@ impl Fs {
         drop(content);
         let changed = state.log.changed;
         drop(state);
-        let target = writes.entry(buf.daddr().0).or_insert_with(|| Target::new(&buf));
+        let target = target.get_or_insert_with(|| Target::new(&buf));
         target.going.push(Going { position, changed, handle });
         Ok(())
     }
@@ -213,6 +252,26 @@ impl Fs {
             self.move_tail(&mut state, head);
         }
         journal.happened(&mut state);
+    }
+
+    /// Brings home about half of what is not, so that memory becomes free; says whether that helped.
+    /// What gathers comes down first if it is most of it.
+    pub(super) fn lighten(&self, journal: &Journal) -> Result<bool> {
+        let blocks = self.bufs.dirty_bytes() / self.geo.block_size as usize;
+        let dirty = self.inodes.dirty_count() + blocks;
+        let (last, active, lowest, until) = {
+            let state = journal.state.lock();
+            let head = state.space.head();
+            let lowest = state.ail.lowest();
+            let from = lowest.unwrap_or(head);
+            (state.pipeline.last(), state.ail.len(), lowest, from + (head - from).div_ceil(2))
+        };
+        if active < dirty / 2 {
+            self.wait_for(journal, Need { seq: last, data: Generation(0) })?;
+            return Ok(journal.load().1 > active);
+        }
+        self.go_home(journal, until)?;
+        Ok(journal.state.lock().ail.lowest() != lowest)
     }
 
     /// Waits until nothing is left to do but what new transactions bring: all is home.

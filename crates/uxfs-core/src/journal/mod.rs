@@ -88,6 +88,9 @@ pub(crate) struct State {
     queue: Queue,
     /// Somebody wants no transaction to begin.
     held_back: u32,
+    /// When the service looks what there is to do though nobody tells it; the beginning of time while
+    /// it is awake.
+    sleeps_until: Time,
 }
 
 /// What a clean log tells the next writer.
@@ -163,6 +166,7 @@ impl Journal {
                 ail: Ail::default(),
                 queue: Queue::default(),
                 held_back: 0,
+                sleeps_until: Time(0),
             }),
             lobby: Lobby::default(),
             released: Condvar::new(),
@@ -339,25 +343,53 @@ impl Fs {
         ticket: Ticket,
         told: impl FnOnce(core::result::Result<(), Failure>) + Send + 'static,
     ) {
-        match &self.journal {
-            Some(journal) => {
-                let mut state = journal.state.lock();
-                let need = state.pipeline.due(ticket.0);
-                let known = match state.pipeline.failure() {
-                    Some(failure) => Some(Err(failure.clone())),
-                    None => journal.met(&state, need).then_some(Ok(())),
-                };
-                if let Some(result) = known {
-                    drop(state);
-                    return told(result);
-                }
-                let waiter = Waiter::Call(Box::new(told));
-                state.pipeline.force(journal.now(), need, Some(who), waiter);
-                journal.crowd.notify_one();
-                journal.nudge.notify_one();
-            }
-            None => told(Ok(())),
+        if let Some(journal) = self.tell_when(who, ticket, told) {
+            journal.nudge.notify_one();
         }
+    }
+
+    /// As [`Fs::when_durable_for`]; but what there is to do for it is done by this call, unless another
+    /// thread does it: for who has nothing else to do, and need not wake the [`Service`] for it. What is
+    /// left when it returns is the service's.
+    pub fn make_durable_for(
+        &self,
+        who: u64,
+        ticket: Ticket,
+        told: impl FnOnce(core::result::Result<(), Failure>) + Send + 'static,
+    ) {
+        if let Some(journal) = self.tell_when(who, ticket, told) {
+            // A failure is told to all who wait.
+            let _told = self.drive_on(journal);
+        }
+    }
+
+    /// Has somebody told when the ticket's time has come; now, if it has. The journal, if there is
+    /// something to be done first.
+    fn tell_when(
+        &self,
+        who: u64,
+        ticket: Ticket,
+        told: impl FnOnce(core::result::Result<(), Failure>) + Send + 'static,
+    ) -> Option<&Journal> {
+        let Some(journal) = &self.journal else {
+            told(Ok(()));
+            return None;
+        };
+        let mut state = journal.state.lock();
+        let need = state.pipeline.due(ticket.0);
+        let known = match state.pipeline.failure() {
+            Some(failure) => Some(Err(failure.clone())),
+            None => journal.met(&state, need).then_some(Ok(())),
+        };
+        if let Some(result) = known {
+            drop(state);
+            told(result);
+            return None;
+        }
+        let waiter = Waiter::Call(Box::new(told));
+        state.pipeline.force(journal.now(), need, Some(who), waiter);
+        journal.crowd.notify_one();
+        Some(journal)
     }
 
     /// Checkpoint `seq` and all data written so far, as something to wait for.

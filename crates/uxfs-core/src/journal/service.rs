@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use uxfs_journal::{Chore, Keeper, Keeping, Seen};
+use uxfs_journal::{Chore, Keeper, Keeping, Seen, Time};
 
 use super::Journal;
 use crate::error::{Error, Result};
@@ -106,6 +106,9 @@ fn step(fs: &Fs, journal: &Journal, keeper: &mut Keeper, stop: &AtomicBool) -> R
     if fs.writeback_alarm().is_some_and(|due| due <= now) {
         return fs.writeback_tick(now);
     }
+    if fs.much_dirty(1) && fs.lighten(journal)? {
+        return Ok(());
+    }
     match keeper.next(now, &seen) {
         Chore::Tick => {
             journal.state.lock().pipeline.tick(now);
@@ -126,6 +129,7 @@ fn step(fs: &Fs, journal: &Journal, keeper: &mut Keeper, stop: &AtomicBool) -> R
             if undriven || journal.see(&state) != seen || stop.load(Ordering::Acquire) {
                 return Ok(());
             }
+            state.sleeps_until = until.unwrap_or(Time(u64::MAX));
             match until {
                 Some(until) => {
                     let span = Duration::from_nanos(until.0.saturating_sub(journal.now().0));
@@ -133,6 +137,7 @@ fn step(fs: &Fs, journal: &Journal, keeper: &mut Keeper, stop: &AtomicBool) -> R
                 }
                 None => journal.nudge.wait(&mut state),
             }
+            state.sleeps_until = Time(0);
             Ok(())
         }
     }
@@ -149,12 +154,13 @@ pub(crate) struct Load {
 }
 
 impl Journal {
-    /// What whoever ends an operation has to know; tells the service if something is due.
-    pub(crate) fn look(&self) -> Load {
+    /// What whoever ends an operation has to know; tells the service if something is due, or if so
+    /// `much` is dirty that some of it is to go home.
+    pub(crate) fn look(&self, much: bool) -> Load {
         let served = self.served.load(Ordering::Acquire);
         let state = self.state.lock();
         let (due, live) = (state.pipeline.has_actions(), state.space.live());
-        if served && due {
+        if served && (due || much) {
             self.nudge.notify_one();
         }
         Load { due, live, served }
@@ -180,9 +186,12 @@ impl Journal {
         }
     }
 
-    /// Tells the service that there may be something for it.
+    /// Tells the service that there may be something for it: the `first` change of a checkpoint, which
+    /// may not grow too old, unless the service looks here by then anyway. It need not be woken each
+    /// time somebody changes something and makes that durable.
     pub(super) fn nudge_if(&self, state: &super::State, first: bool) {
-        if first || state.space.live() > self.shape.length / 2 {
+        let oversleeps = || state.pipeline.alarm().is_some_and(|due| due < state.sleeps_until);
+        if first && oversleeps() || state.space.live() > self.shape.length / 2 {
             self.nudge.notify_one();
         }
     }

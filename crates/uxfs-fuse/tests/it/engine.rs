@@ -1,9 +1,9 @@
 //! What lies behind the mount: data that waits in memory, durability on demand, a device that
 //! fails or is slow, and what a running mount tells of itself.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{IoSlice, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -321,4 +321,47 @@ fn each_way_to_durability_survives_a_kill() {
     assert!(std::fs::read(dir.join("fdatasync")).unwrap() == whole);
     assert_eq!(std::fs::read(dir.join("dir/unsynced")).unwrap(), b"by the root");
     again.end();
+}
+
+#[test]
+fn memory_of_metadata_is_bounded() {
+    const CACHE: u64 = 4 << 20;
+    let volume = Box::new(Ours::of(Image::new(1 << 30, &[]), "cache_bytes=4m"));
+    let dir = volume.dir();
+    let status = |name| number(&dir, control::STATUS, name);
+    let look = |what: &str| {
+        let inodes = (status("cached_inodes"), status("cached_inodes_not_home"));
+        let buffers = (status("cached_buffer_bytes"), status("cached_buffer_bytes_not_home"));
+        // Twice what begins to go home, and what may stay besides when it is home: as many again
+        // between two sweeps, and what a round of requests brings.
+        let dirty = 2 * CACHE / 1024;
+        assert!(inodes.1 <= dirty + 64, "{what}: {inodes:?} inodes");
+        assert!(inodes.0 <= 2 * (dirty + CACHE / 4096).max(2048), "{what}: {inodes:?} inodes");
+        assert!(buffers.1 <= 3 * CACHE + (1 << 20), "{what}: {buffers:?} bytes of buffers");
+        assert!(buffers.0 <= buffers.1 + 2 * CACHE, "{what}: {buffers:?} bytes of buffers");
+    };
+    let files: Vec<_> = (0..30_000).map(|n| dir.join(format!("d{}/f{n}", n / 500))).collect();
+    for (n, file) in files.iter().enumerate() {
+        if n.is_multiple_of(500) {
+            std::fs::create_dir(file.parent().unwrap()).unwrap();
+            look("made");
+        }
+        File::create(file).unwrap();
+    }
+    for mode in [0o600, 0o640] {
+        for (n, file) in files.iter().enumerate() {
+            if n.is_multiple_of(500) {
+                look("changed");
+            }
+            std::fs::set_permissions(file, Permissions::from_mode(mode)).unwrap();
+        }
+    }
+    for (n, file) in files.iter().enumerate() {
+        if n.is_multiple_of(500) {
+            look("removed");
+        }
+        std::fs::remove_file(file).unwrap();
+    }
+    look("at the end");
+    volume.end();
 }
