@@ -95,6 +95,11 @@ const CHECK: u64 = 256;
 /// How much better than without any coordination a score is that everybody is made to wait for it.
 const WORTH_LINING_UP: f64 = 1.06;
 
+/// What part of what was dreamt is served at most where dreams are not to be believed.
+const DREAMY: f64 = 0.85;
+/// By how much less what is dreamt of the plainest policy is wrong.
+const PLAINER: f64 = 1.25;
+
 /// Nanoseconds of a flush that is not worth any thought.
 const FREE: f64 = 20_000.0;
 /// How far a score is corrected by what is seen.
@@ -143,14 +148,19 @@ struct Check {
     lining_up: Option<Time>,
     /// How often that was done for nothing.
     lined_up: u32,
-    /// What part of its score each policy deserved.
+    /// What part of its score each policy deserved, and whether that was seen.
     trust: [f64; ARMS.len()],
+    seen: [bool; ARMS.len()],
+    /// Any of them served what was dreamt: who serves less has fallen out of step.
+    believed: bool,
 }
 
 impl Default for Check {
     fn default() -> Self {
         let trust = [1.0; ARMS.len()];
-        Self { arm: ARMS[0], since: Time(0), came: 0, lining_up: None, lined_up: 0, trust }
+        let seen = [false; ARMS.len()];
+        let (arm, since) = (ARMS[0], Time(0));
+        Self { arm, since, came: 0, lining_up: None, lined_up: 0, trust, seen, believed: false }
     }
 }
 
@@ -281,10 +291,7 @@ impl Auto {
         let (best, score) = self.best(possible);
         let (_, hoped) = self.best(|_| true);
         let present = ARMS.iter().position(|arm| *arm == self.arm && possible(arm));
-        let present = present.map_or(Score::default(), |at| {
-            let score = self.scores[at];
-            Score { rate: score.rate * self.check.trust[at], ..score }
-        });
+        let present = present.map_or(Score::default(), |at| self.fair(at));
         let worth = hoped.rate > score.rate * WORTH_TRYING
             || hoped.rate > score.rate && hoped.p99 < score.p99 * QUICKER;
         if worth && let Some(level) = self.disk.next_level() {
@@ -303,6 +310,31 @@ impl Auto {
         }
     }
 
+    /// Is it being found out how many flushes the disk works on at a time?
+    fn tries(&self) -> bool {
+        matches!(self.arm, Arm::Same(Fixed::Overlap(most)) if most > self.disk.good())
+    }
+
+    /// A policy's score as far as it is to be trusted. As long as nothing that was seen served what was
+    /// dreamt, it is the dream that is wrong, of policies of a kind by as much; of the plainest not by
+    /// quite as much, for there is less in it that can be.
+    fn fair(&self, at: usize) -> Score {
+        let Check { trust, seen, .. } = &self.check;
+        let most = |kind: Option<bool>| {
+            let of =
+                |other: &usize| seen[*other] && kind.is_none_or(|k| ARMS[*other].gathers() == k);
+            (0..ARMS.len()).filter(of).map(|other| trust[other]).reduce(f64::max)
+        };
+        let part = if seen[at] || self.check.believed {
+            trust[at]
+        } else {
+            let part = most(Some(ARMS[at].gathers())).or_else(|| most(None)).unwrap_or(1.0);
+            if at == 0 { (part * PLAINER).min(1.0) } else { part }
+        };
+        let score = self.scores[at];
+        Score { rate: score.rate * part, ..score }
+    }
+
     /// How long everybody is waited for.
     fn long_enough(&self) -> Duration {
         let span = (2.0 * self.disk.flush + 3.0 * self.callers.think).min(8.0 * self.disk.flush);
@@ -312,12 +344,8 @@ impl Auto {
     /// The policy that serves most among these; of those that serve about as much, the one whose
     /// slowest are quickest.
     fn best(&self, among: impl Fn(&Arm) -> bool) -> (Arm, Score) {
-        let fair = |at: usize| {
-            let score = self.scores[at];
-            Score { rate: score.rate * self.check.trust[at], ..score }
-        };
-        let these =
-            || (0..ARMS.len()).map(|at| (&ARMS[at], fair(at))).filter(|(arm, _)| among(arm));
+        let all = || (0..ARMS.len()).map(|at| (&ARMS[at], self.fair(at)));
+        let these = || all().filter(|(arm, _)| among(arm));
         let most = these().map(|(_, score)| score.rate).fold(0.0, f64::max);
         let mut best = (ARMS[0], Score { rate: 0.0, p99: f64::INFINITY });
         for (arm, score) in these().filter(|(_, score)| score.rate >= most * AS_GOOD) {
@@ -333,9 +361,8 @@ impl Auto {
     /// together; so that is how the real ones are made to begin, where it pays.
     fn check(&mut self, now: Time) {
         let at = ARMS.iter().position(|arm| *arm == self.arm);
-        let trial = matches!(self.arm, Arm::Same(Fixed::Overlap(most)) if most > self.disk.good());
-        let Some(at) = at.filter(|_| self.check.arm == self.arm && self.dreams > 0 && !trial)
-        else {
+        let known = self.check.arm == self.arm && self.dreams > 0 && !self.tries();
+        let Some(at) = at.filter(|_| known) else {
             self.check = Check { arm: self.arm, since: now, came: self.came, ..self.check };
             return;
         };
@@ -355,17 +382,25 @@ impl Auto {
         let real = came as f64 * self.disk.flush / span;
         let trust = (real / score.max(f64::MIN_POSITIVE)).clamp(*TRUST.start(), *TRUST.end());
         self.check = Check { since: now, came: self.came, ..self.check };
+        // If it is the dream that is wrong, as much as it promised is not asked for again and again.
+        let wrong = self.check.seen[at] && !self.check.believed;
+        let fair = if wrong { score * self.check.trust[at] } else { score };
         // Chance is the smaller the more have come.
         let enough = 0.99 - 1.0 / (came as f64).sqrt();
-        if real * enough > score {
+        if real * enough > fair {
             self.check.trust[at] = trust;
         }
-        let found = real > score * enough;
-        if found || score < self.scores[0].rate * part * WORTH_LINING_UP {
+        let found = real > fair * enough;
+        self.check.seen[at] |= found;
+        self.check.believed |= real > score * enough;
+        // Who does not wait cannot fall out of step: then it is the dream that is wrong.
+        if !self.arm.gathers() {
+            if at == 0 && !self.check.believed && real < fair * DREAMY {
+                self.distrust(now, at, trust);
+            }
             return;
         }
-        // Who does not wait cannot fall out of step.
-        if !self.arm.gathers() {
+        if found || score < self.scores[0].rate * part * WORTH_LINING_UP {
             return;
         }
         if self.check.lined_up == 0 {
@@ -373,9 +408,15 @@ impl Auto {
             self.check.lining_up = Some(now + self.long_enough());
         } else {
             self.check.lined_up = 0;
-            self.check.trust[at] = trust;
-            self.choose(now);
+            self.distrust(now, at, trust);
         }
+    }
+
+    /// A policy served less than was dreamt.
+    fn distrust(&mut self, now: Time, at: usize, trust: f64) {
+        self.check.trust[at] = trust;
+        self.check.seen[at] = true;
+        self.choose(now);
     }
 
     /// Waits for everybody.
@@ -457,8 +498,14 @@ impl Policy for Auto {
                 self.arm = ARMS[0];
             }
             self.forget();
-        } else if self.disk.levels != before {
-            self.choose(view.now);
+        } else {
+            // Somebody waited though another flush was wanted beside this one.
+            if self.tries() && view.waiting > 0 && view.flying == 0 {
+                self.disk.refused();
+            }
+            if self.disk.levels != before {
+                self.choose(view.now);
+            }
         }
         if self.disk.flushes.is_multiple_of(8) {
             self.look_up();

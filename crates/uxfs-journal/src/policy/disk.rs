@@ -13,6 +13,8 @@ pub(super) const LEVELS: [u32; 4] = [2, 4, 8, 16];
 const WATCHED: usize = 64;
 /// Flush times that a disk of fewer at a time would have cost, before a level is judged.
 const ENOUGH: f64 = 2.0;
+/// Flushes beside which another was wanted and none began, before a level is judged that cannot be had.
+const NEVER: u32 = 8;
 
 /// What is known of a number of flushes at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +43,9 @@ pub(super) struct Disk {
     pub(super) flush: f64,
     pub(super) varies: f64,
     pub(super) flushes: u64,
-    /// Flushes that took much longer or shorter, one after the other.
-    odd: u32,
+    /// Flushes that took much longer (above 0) or much shorter (below), one after the other: some that
+    /// are long and some that are short are one disk whose flushes vary.
+    odd: i32,
     pub(super) levels: [Level; LEVELS.len()],
     /// The flushes under way, oldest first.
     flights: [Flight; WATCHED],
@@ -51,6 +54,8 @@ pub(super) struct Disk {
     /// How much longer flushes took that were not alone; and how much they must on a lesser disk.
     longer: f64,
     late: f64,
+    /// Flushes in a row beside which another was wanted, and none began.
+    lone: u32,
     /// Flushes until a bad level is tried again.
     patience: u64,
 }
@@ -68,6 +73,7 @@ impl Disk {
             next: 0,
             longer: 0.0,
             late: 0.0,
+            lone: 0,
             patience: 8192,
         }
     }
@@ -115,6 +121,7 @@ impl Disk {
         self.flushes += 1;
         let took = now.0.saturating_sub(flight.begun.max(flush.begun.0)) as f64;
         if flight.late > 0.0 {
+            self.lone = 0;
             self.longer += (took - self.flush).max(0.0);
             self.late += flight.late;
             self.judge();
@@ -136,14 +143,16 @@ impl Disk {
             self.flush = took;
             return false;
         }
-        if took > 1.5 * self.flush || took < self.flush / 1.5 {
-            self.odd += 1;
-            if self.odd >= 3 {
-                self.restart(took);
-                return true;
-            }
+        self.odd = if took > 1.5 * self.flush {
+            self.odd.max(0) + 1
+        } else if took < self.flush / 1.5 {
+            self.odd.min(0) - 1
         } else {
-            self.odd = 0;
+            0
+        };
+        if self.odd.abs() >= 3 {
+            self.restart(took);
+            return true;
         }
         let off = (took - self.flush).abs() / self.flush;
         self.varies += (off - self.varies) / 16.0;
@@ -163,7 +172,7 @@ impl Disk {
 
     /// A flush that should not have taken longer did.
     fn doubt(&mut self) -> bool {
-        self.odd += 1;
+        self.odd = self.odd.max(0) + 1;
         if self.odd < 6 {
             return false;
         }
@@ -181,12 +190,29 @@ impl Disk {
         let good = self.longer < 0.3 * self.late;
         (self.longer, self.late) = (0.0, 0.0);
         let Some(at) = self.levels.iter().position(|l| *l != Level::Good) else { return };
-        self.levels[at] = match good {
-            true => Level::Good,
-            false => {
-                self.patience = (self.patience * 2).min(1 << 20);
-                Level::Bad(self.flushes + self.patience)
-            }
-        };
+        if good {
+            self.levels[at] = Level::Good;
+        } else {
+            self.refuse(at);
+        }
+    }
+
+    /// A level is not tried again for long.
+    fn refuse(&mut self, at: usize) {
+        self.patience = (self.patience * 2).min(1 << 20);
+        self.levels[at] = Level::Bad(self.flushes + self.patience);
+    }
+
+    /// A flush has ended beside which another was wanted, and none began. What is served one after the
+    /// other, as checkpoints are, never does: a level that cannot be had is as good as bad.
+    pub(super) fn refused(&mut self) {
+        self.lone += 1;
+        if self.lone < NEVER {
+            return;
+        }
+        self.lone = 0;
+        if let Some(at) = self.levels.iter().position(|l| *l != Level::Good) {
+            self.refuse(at);
+        }
     }
 }

@@ -27,6 +27,8 @@ pub struct Load {
     pub think_us: u64,
 }
 
+/// Nanoseconds in which connections begin, one after the other.
+const START: u64 = 200_000_000;
 /// Bytes of a commit's record.
 const RECORD: u64 = 4096;
 /// Bytes of a table's page, and pages of the table.
@@ -61,6 +63,8 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
         let mut rng = Rng::new(lab.seed ^ u64::from(number) << 10);
         let record = fill(word(1 + u64::from(number)), RECORD as usize);
         let mut begun = lab.now();
+        // Not all at the same moment: who began together would keep step for ever.
+        lab.sim.rest(Duration::from_nanos(rng.below(START)));
         for commit in 0..load.settling + load.commits {
             if commit == load.settling {
                 begun = lab.now();

@@ -30,6 +30,8 @@ pub struct Load {
 
 /// Bytes of a mail, least and most.
 const SIZE: (u64, u64) = (2_000, 30_000);
+/// Nanoseconds in which clients begin, one after the other.
+const START: u64 = 200_000_000;
 /// The spool, in the root.
 const SPOOL: &str = "spool";
 
@@ -80,6 +82,8 @@ impl Client<'_> {
     fn run(&mut self) -> Result<f64> {
         let mut begun = self.lab.now();
         let mut rng = Rng::new(self.lab.seed ^ u64::from(self.number) << 12);
+        // Not all at the same moment: who began together would keep step for ever.
+        self.lab.sim.rest(Duration::from_nanos(rng.below(START)));
         for mail in 0..self.load.settling + self.load.mails {
             if mail == self.load.settling {
                 begun = self.lab.now();
