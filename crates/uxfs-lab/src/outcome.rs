@@ -77,6 +77,8 @@ pub enum Drawn {
     Lines,
     /// Points.
     Points,
+    /// Columns in which series stand on each other: at which place they begin, and how high each is.
+    Shares,
 }
 
 /// Points of a chart that belong together.

@@ -107,7 +107,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
 }
 
 /// All files of a tree in its first directory.
-fn flat(tree: &Tree) -> Tree {
+pub(super) fn flat(tree: &Tree) -> Tree {
     let files = tree.files.iter().enumerate();
     let files =
         files.map(|(number, (_, name, size))| (0, format!("{number}-{name}"), *size)).collect();

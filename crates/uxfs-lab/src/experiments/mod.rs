@@ -1,5 +1,6 @@
 //! The experiments: each answers one of the measurements that the seeds argue from.
 
+mod aging;
 mod barriers;
 mod concat;
 mod coordination;
@@ -66,6 +67,11 @@ pub const ALL: &[Known] = &[
         name: "concat",
         about: "a row of disks kept busy, or only its first (seeds/002)",
         run: concat::run,
+    },
+    Known {
+        name: "aging",
+        about: "work on a tree on a volume that is new or has lived for months (seeds/002)",
+        run: aging::run,
     },
     Known {
         name: "barriers",

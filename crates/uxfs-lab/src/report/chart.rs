@@ -85,7 +85,8 @@ fn trimmed(value: f64) -> String {
 pub(super) fn draw(out: &mut String, chart: &Chart) -> core::fmt::Result {
     let points = || chart.series.iter().flat_map(|s| s.points.iter());
     let x = Axis::of(points().map(|p| p.0), chart.log.0);
-    let y = Axis::of(points().map(|p| p.1), chart.log.1);
+    let tops = if chart.drawn == Drawn::Shares { tops(&chart.series) } else { Vec::new() };
+    let y = Axis::of(points().map(|p| p.1).chain(tops.iter().copied()), chart.log.1);
     writeln!(
         out,
         "<figure><figcaption>{}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
@@ -95,6 +96,7 @@ pub(super) fn draw(out: &mut String, chart: &Chart) -> core::fmt::Result {
     frame(out, chart, &x, &y)?;
     let mut colour = 0;
     let mut legend = String::new();
+    let mut below = vec![0.0; tops.len()];
     for series in &chart.series {
         // The seed's line has the colour of ours before it.
         if !series.seed {
@@ -102,7 +104,10 @@ pub(super) fn draw(out: &mut String, chart: &Chart) -> core::fmt::Result {
         }
         let class =
             format!("c{}{}", (colour - 1).max(0) % 8, if series.seed { " seed" } else { "" });
-        draw_series(out, series, chart.drawn, &class, &x, &y)?;
+        match chart.drawn {
+            Drawn::Shares => draw_shares(out, series, &mut below, &class, &x, &y)?,
+            drawn => draw_series(out, series, drawn, &class, &x, &y)?,
+        }
         write!(legend, "<li class=\"{class}\"><span></span>{}</li>", text(&series.name))?;
     }
     writeln!(out, "</svg><ul class=\"legend\">{legend}</ul></figure>")
@@ -168,6 +173,7 @@ fn draw_series(
         writeln!(out, "<polyline points=\"{}\"/>", line.join(" "))?;
     }
     let size = match drawn {
+        Drawn::Shares => 0.0,
         Drawn::Points if places.len() > 60 => 1.4,
         Drawn::Points => 4.5,
         Drawn::Lines if places.len() > 24 => 0.0,
@@ -177,6 +183,41 @@ fn draw_series(
         for (x, y) in places {
             write!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{size}\"/>")?;
         }
+    }
+    writeln!(out, "</g>")
+}
+
+/// How high all series together are in each column.
+fn tops(series: &[Series]) -> Vec<f64> {
+    let columns = series.iter().map(|s| s.points.len()).max().unwrap_or(0);
+    let top = |at: usize| series.iter().filter_map(|s| Some(s.points.get(at)?.1)).sum();
+    (0..columns).map(top).collect()
+}
+
+/// Columns of one series, on those that were drawn before.
+fn draw_shares(
+    out: &mut String,
+    series: &Series,
+    below: &mut [f64],
+    class: &str,
+    x: &Axis,
+    y: &Axis,
+) -> core::fmt::Result {
+    writeln!(out, "<g class=\"{class}\">")?;
+    for (at, (point, low)) in series.points.iter().zip(below).enumerate() {
+        let high = *low + point.1;
+        let left = to_x(x, point.0);
+        let right = series.points.get(at + 1).map_or(WIDTH - RIGHT, |next| to_x(x, next.0));
+        let (top, bottom) = (to_y(y, high), to_y(y, *low));
+        if point.1 > 0.0 {
+            write!(
+                out,
+                "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
+                (right - left).max(0.5),
+                bottom - top
+            )?;
+        }
+        *low = high;
     }
     writeln!(out, "</g>")
 }

@@ -1,5 +1,6 @@
 //! Workloads: what clients do, in process, in virtual time.
 
+pub mod age;
 pub mod build;
 pub mod database;
 pub mod dbench;
