@@ -254,3 +254,47 @@ fn the_same_calls_the_same_answers() {
     let run = || circle(&mut Auto::default(), 7, 300_000, Time(3_000_000_000));
     assert_eq!(run(), run());
 }
+
+/// Where nothing begins beside anything else, as checkpoints do not, `auto` sees that and goes on to
+/// what can be had; and it does so on a disk whose flushes are long and short in turn.
+#[test]
+fn auto_gives_up_what_cannot_be_had() {
+    const STEP: u64 = 100_000;
+    let mut auto = Auto::default();
+    let mut comes: Vec<u64> = (0..32).map(|who| who * STEP).collect();
+    let mut waiting: Vec<usize> = Vec::new();
+    let (mut since, mut number) = (Time(0), 0);
+    let mut flight: Option<(Time, u64, Vec<usize>)> = None;
+    let mut tried = false;
+    for now in (0..40_000).map(|step| Time(step * STEP)) {
+        for who in 0..comes.len() {
+            if comes[who] <= now.0 {
+                comes[who] = u64::MAX;
+                if waiting.is_empty() {
+                    since = now;
+                }
+                waiting.push(who);
+                let flying = u32::from(flight.is_some());
+                auto.came(&view(now, waiting.len() as u32, since, flying), who as u64);
+            }
+        }
+        if let Some((begun, _, served)) = flight.take_if(|f| now.0 >= f.0.0 + f.1) {
+            auto.ended(&view(now, waiting.len() as u32, since, 0), Ended { number, begun });
+            number += 1;
+            for who in served {
+                auto.told(now, who as u64);
+                comes[who] = now.0 + STEP * (5 + who as u64 % 30);
+            }
+        }
+        let here = view(now, waiting.len() as u32, since, u32::from(flight.is_some()));
+        // Somebody else says what may begin: never a second.
+        if auto.decide(&here) == Decision::Flush && flight.is_none() && !waiting.is_empty() {
+            auto.begun(&here);
+            let length = if number % 2 == 0 { 3_000_000 } else { 9_000_000 };
+            flight = Some((now, length, core::mem::take(&mut waiting)));
+        }
+        tried |= matches!(auto.follows(), Fixed::Overlap(_));
+    }
+    assert!(tried, "it was not even tried");
+    assert!(!matches!(auto.follows(), Fixed::Overlap(_)), "{:?}", auto.follows());
+}
