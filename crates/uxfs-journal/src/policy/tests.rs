@@ -267,9 +267,9 @@ fn auto_gives_up_what_cannot_be_had() {
     let mut flight: Option<(Time, u64, Vec<usize>)> = None;
     let mut tried = false;
     for now in (0..40_000).map(|step| Time(step * STEP)) {
-        for who in 0..comes.len() {
-            if comes[who] <= now.0 {
-                comes[who] = u64::MAX;
+        for (who, comes) in comes.iter_mut().enumerate() {
+            if *comes <= now.0 {
+                *comes = u64::MAX;
                 if waiting.is_empty() {
                     since = now;
                 }

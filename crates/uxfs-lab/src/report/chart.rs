@@ -204,16 +204,19 @@ fn draw_shares(
     y: &Axis,
 ) -> core::fmt::Result {
     writeln!(out, "<g class=\"{class}\">")?;
-    for (at, (point, low)) in series.points.iter().zip(below).enumerate() {
+    let wide = match &series.points[..] {
+        [first, second, ..] => to_x(x, second.0) - to_x(x, first.0),
+        _ => WIDTH - RIGHT - LEFT,
+    };
+    for (point, low) in series.points.iter().zip(below) {
         let high = *low + point.1;
         let left = to_x(x, point.0);
-        let right = series.points.get(at + 1).map_or(WIDTH - RIGHT, |next| to_x(x, next.0));
         let (top, bottom) = (to_y(y, high), to_y(y, *low));
         if point.1 > 0.0 {
             write!(
                 out,
                 "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
-                (right - left).max(0.5),
+                wide.max(0.5),
                 bottom - top
             )?;
         }

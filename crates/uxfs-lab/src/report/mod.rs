@@ -30,6 +30,23 @@ fn text(plain: &str) -> String {
     out
 }
 
+/// The same, with what stands between backticks set as code.
+fn prose(plain: &str) -> String {
+    let mut out = String::with_capacity(plain.len());
+    let mut pieces = text(plain).split('`').map(str::to_owned).collect::<Vec<_>>();
+    // One that has no fellow stays what it is.
+    if pieces.len().is_multiple_of(2) {
+        let last = pieces.pop().unwrap_or_default();
+        if let Some(before) = pieces.last_mut() {
+            *before = format!("{before}`{last}");
+        }
+    }
+    for (at, piece) in pieces.iter().enumerate() {
+        out += &if at % 2 == 1 { format!("<code>{piece}</code>") } else { piece.clone() };
+    }
+    out
+}
+
 /// The outcomes in a directory, in the order in which experiments are listed.
 ///
 /// # Errors
@@ -141,7 +158,7 @@ fn section(out: &mut String, e: &Experiment) -> core::fmt::Result {
         "<section id=\"{0}\"><h2>{0}</h2><p class=\"title\">{1}</p><p>{2}</p>",
         text(&e.name),
         text(&e.title),
-        text(&e.about)
+        prose(&e.about)
     )?;
     if !e.shapes.is_empty() {
         out.push_str("<h3>Shapes</h3><ul class=\"shapes\">\n");
