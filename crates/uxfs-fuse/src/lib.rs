@@ -7,13 +7,14 @@
 //! 1. One volume has one mount, and the mount is the volume's only user: the kernel may remember
 //!    what it was told for as long as it likes.
 //! 2. What a program was told is on stable storage (`fsync`, `O_SYNC`) survives anything; what
-//!    else it did is in the log within seconds. `sync(2)` and `syncfs(2)` never reach a FUSE server,
-//!    and succeed all the same; `fsync` of the mount's root directory brings everything down.
+//!    else it did is in the log within seconds. `sync(2)` and `syncfs(2)` never reach an ordinary FUSE
+//!    server, and succeed all the same; `fsync` of the mount's root directory brings everything down.
 //! 3. A request never waits for durability in a thread: its reply is parked.
 //!
 //! Used by the command (`uxfs mount`).
 
 mod attr;
+mod blk;
 pub mod control;
 mod handles;
 pub mod mounts;

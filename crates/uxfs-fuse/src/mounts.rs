@@ -16,7 +16,7 @@ pub const TYPE: &str = "fuse.uxfs";
 pub struct Mount {
     /// Where.
     pub dir: PathBuf,
-    /// The image.
+    /// The image, or the device that stands for it.
     pub source: PathBuf,
     /// By what the kernel knows it: two numbers and a colon.
     pub device: String,
@@ -38,7 +38,8 @@ fn parse(line: &[u8]) -> Option<Mount> {
     let dir = fields.nth(1)?;
     // Some optional fields, up to a dash.
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
-    if rest.next()? != TYPE.as_bytes() {
+    let kind = rest.next()?;
+    if kind != TYPE.as_bytes() && kind != crate::blk::TYPE.as_bytes() {
         return None;
     }
     Some(Mount { dir: unescaped(dir), source: unescaped(rest.next()?), device })

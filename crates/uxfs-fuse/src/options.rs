@@ -80,6 +80,8 @@ pub struct Options {
     /// How data gathers in memory before it is written; `None` if it is written at once
     /// (`dirty_bytes=0`).
     pub writeback: Option<WritebackOptions>,
+    /// The mount is one of the type `fuseblk`, to which `sync(2)` and `syncfs(2)` come through; for root.
+    pub fuseblk: bool,
     /// Threads that answer requests; `None` for as many as there are processors, two at least.
     pub threads: Option<usize>,
     /// About how many bytes of metadata to keep in memory.
@@ -102,6 +104,7 @@ impl Default for Options {
             discard: false,
             journal: journal(),
             writeback: Some(writeback()),
+            fuseblk: false,
             threads: None,
             cache_bytes: None,
             kernel: Vec::new(),
@@ -205,6 +208,7 @@ impl Options {
             "nodiscard" => self.discard = false,
             "allow_other" => self.allow_other = true,
             "strict_open" => self.strict_open = true,
+            "fuseblk" => self.fuseblk = true,
             "suid" => self.set(Kernel::Suid, Kernel::NoSuid),
             "nosuid" => self.set(Kernel::NoSuid, Kernel::Suid),
             "dev" => self.set(Kernel::Dev, Kernel::NoDev),

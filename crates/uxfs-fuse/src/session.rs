@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fuser::{Config, MountOption, Session, SessionACL};
 use uxfs::Fs;
 
+use crate::blk;
 use crate::mounts;
 use crate::options::Options;
 use crate::server::Server;
@@ -69,12 +70,23 @@ fn start(
     let dir = dir.canonicalize()?;
     volume.start(options.discard)?;
     let server = Server::new(Arc::clone(volume), options.clone());
-    let session = Session::new(server, &dir, &config(source, options))?;
+    let config = config(source, options);
+    let (session, between) = match options.fuseblk {
+        true => {
+            let (session, between) = blk::mount(server, volume, (source, &dir), options, config)?;
+            (session, Some(between))
+        }
+        false => (Session::new(server, &dir, &config)?, None),
+    };
     settings::read_ahead(&dir);
     let (told, events) = channel();
     let ended = told.clone();
     std::thread::Builder::new().name("uxfs-mount".into()).spawn(move || {
-        let result = session.run().map_err(|error| error.to_string());
+        let result = match (session.run(), &between) {
+            (said, Some(between)) => between.result(said),
+            (said, None) => said,
+        };
+        let result = result.map_err(|error| error.to_string());
         // Nobody listens any more if the mount was detached.
         let _ = ended.send(Event::Ended(result));
     })?;

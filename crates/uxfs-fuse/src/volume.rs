@@ -51,8 +51,13 @@ pub(crate) struct Asker(u64);
 impl Asker {
     /// The one that sent a request.
     pub(crate) fn of(req: &Request) -> Self {
+        Self::process(req.pid())
+    }
+
+    /// A process.
+    pub(crate) fn process(pid: u32) -> Self {
         // Beyond the numbers that threads of this process have there.
-        Self(1 << 32 | u64::from(req.pid()))
+        Self(1 << 32 | u64::from(pid))
     }
 }
 

@@ -39,7 +39,7 @@ use crate::session::{Failure, Result, Session};
 /// barrier, nobarrier, noquota, inode64, wsync, sync, dirsync, nosuid, suid, nodev, dev, noexec,
 /// allow_other, default_permissions (always on). Others of XFS, such as sunit=, allocsize= or uquota,
 /// are refused with the reason. Of uxfs: commit=SECONDS, dirty_bytes=, dirty_background_bytes=,
-/// dirty_expire_centisecs=, dirty_writeback_centisecs=, cache_bytes=, threads=N, strict_open,
+/// dirty_expire_centisecs=, dirty_writeback_centisecs=, cache_bytes=, threads=N, strict_open, fuseblk,
 /// fsync_policy=, flush_elision=.
 ///
 /// Many that call fsync at once share flushes. How is for fsync_policy= to say: auto (measures disk and
@@ -50,14 +50,17 @@ use crate::session::{Failure, Result, Session};
 ///
 /// Durability: fsync, fdatasync, O_SYNC and O_DSYNC are what they should be, each for its own file;
 /// no other request waits meanwhile. sync(2) and syncfs(2) never reach a FUSE server, and succeed all
-/// the same: do not rely on them (a kernel forwards syncfs(2) to fuseblk mounts only, and the FUSE
-/// library that this is built on does not know that request). `uxfs sync DIR`, or fsync of the mounted
-/// root directory as `sync DIR` of coreutils does, brings everything to stable storage. By itself data
+/// the same: do not rely on them. `uxfs sync DIR`, or fsync of the mounted root directory as `sync DIR`
+/// of coreutils does, brings everything to stable storage. With -o fuseblk, for root and on Linux 6.18 or
+/// later, both come through, and umount(8) returns only when no request is under way; that mount has the
+/// kernel's type fuseblk.uxfs and a loop device as its source, and takes two more switches between
+/// threads for each request (docs/MOUNT.md). By itself data
 /// is written after 3 to 4 seconds in memory (dirty_expire_centisecs, dirty_writeback_centisecs), and
 /// a change of metadata is in the log after 1 second (commit).
 ///
 /// Memory: written data waits in at most dirty_bytes (64m; 0 writes it at once), metadata is cached in
-/// cache_bytes (64m; up to six times that may wait to go home while much is changed). Data that could
+/// cache_bytes (64m; while much is changed up to five times that may wait to go home, which it does in the
+/// background from half of that on). Data that could
 /// not be written stays in memory and is tried again; fsync fails as long as it cannot be. With
 /// strict_open each opener is told of an error once, else whoever asks first.
 ///
@@ -206,7 +209,7 @@ fn serve(
     }
     let mounted =
         uxfs_fuse::mount(fs, &image, &dir, &parsed).map_err(|error| host(&dir, explain(error)))?;
-    if !parsed.read_only {
+    if !parsed.read_only && !parsed.fuseblk {
         say("sync(2) and syncfs(2) do not reach a FUSE mount; fsync and `uxfs sync` do");
     }
     let ender = mounted.ender();

@@ -36,6 +36,7 @@ use uxfs::posix::Creator;
 use uxfs::{Fs, SyncKind};
 
 use crate::attr::{attr_of, ino_of};
+use crate::blk;
 use crate::control::Control;
 use crate::handles::Handles;
 use crate::options::Options;
@@ -185,7 +186,11 @@ thread_local! {
 
 impl Filesystem for Server {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        settings::ask(config)
+        settings::ask(config)?;
+        if self.options.fuseblk {
+            let _ = config.set_max_write(blk::MAX_WRITE);
+        }
+        Ok(())
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

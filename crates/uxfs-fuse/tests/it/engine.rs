@@ -323,6 +323,49 @@ fn each_way_to_durability_survives_a_kill() {
     again.end();
 }
 
+/// Does this kernel forward `syncfs` to mounts of the type `fuseblk`?
+fn forwards_syncfs() -> bool {
+    let release = rustix::system::uname();
+    let release = release.release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 18)
+}
+
+#[test]
+fn syncfs_comes_through_where_the_kernel_forwards_it() {
+    let options = "fuseblk,commit=300,dirty_writeback_centisecs=0";
+    let volume = Box::new(Ours::new(SIZE, options));
+    let dir = volume.dir();
+    let content: Vec<u8> = (0..3_000_000_u32).map(|n| (n / 7) as u8).collect();
+    std::fs::create_dir(dir.join("sub")).unwrap();
+    std::fs::write(dir.join("sub/f"), &content).unwrap();
+    let (checkpoints, dirty) = ("checkpoints", "dirty_bytes");
+    let before = number(&dir, control::STATS, checkpoints);
+    assert!(number(&dir, control::STATUS, dirty) > 2_000_000);
+    rustix::fs::syncfs(File::open(&dir).unwrap()).unwrap();
+    if forwards_syncfs() {
+        assert_eq!(number(&dir, control::STATUS, dirty), 0, "syncfs wrote what was dirty");
+        assert!(number(&dir, control::STATS, checkpoints) > before);
+    } else {
+        eprintln!(
+            "this kernel is older than 6.18: syncfs does not come through, and is not tested"
+        );
+    }
+    // It is a mount like any other.
+    for n in 0..300 {
+        std::fs::write(dir.join(format!("sub/{n}")), &content[..n * 10]).unwrap();
+    }
+    assert_eq!(std::fs::read_dir(dir.join("sub")).unwrap().count(), 301);
+    assert!(std::fs::read(dir.join("sub/f")).unwrap() == content);
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let file = File::open(dir.join(format!("sub/{n}"))).unwrap();
+            scope.spawn(move || file.sync_all().unwrap());
+        }
+    });
+    volume.end();
+}
+
 #[test]
 fn memory_of_metadata_is_bounded() {
     const CACHE: u64 = 4 << 20;

@@ -1,0 +1,283 @@
+//! A mount of the kernel's type `fuseblk`, to which `sync(2)` and `syncfs(2)` come through: for root,
+//! on Linux 6.18 and later.
+//!
+//! The FUSE library does not know that request (`FUSE_SYNCFS`), and answers it in a way that makes
+//! the kernel never ask again. So it does not talk with the kernel itself here, but with two threads in
+//! between, over a pair of sockets: they pass on what they read, but for that one request. That costs
+//! two more switches a request, which is why it is an option and not what a mount is.
+//!
+//! The kernel wants a block device for such a mount, and nothing of it: a loop device stands for the
+//! image, which the kernel gives back by itself when the mount ends.
+//!
+//! 1. A request and a reply are one message each, passed on whole, and in order.
+//! 2. `syncfs` is answered when everything is on stable storage, without a thread that waits for it.
+//! 3. The kernel waits for the answer to its last request (`FUSE_DESTROY`): before it, the volume is
+//!    closed. So when umount(8) returns, all is home.
+//! 4. When the kernel has gone the library is told by the end of its socket, which it takes for an error:
+//!    [`Between::result`] knows better.
+
+#![expect(clippy::host_endian_bytes, reason = "the kernel talks in the machine's byte order")]
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fuser::{Config, Errno, MountOption, Session, SessionACL};
+use parking_lot::Mutex;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::options::Options;
+use crate::server::Server;
+use crate::volume::{Asker, Volume};
+
+/// Most bytes of one read or write: a message between sockets has no more than twice as many.
+pub(crate) const MAX_WRITE: u32 = 128 << 10;
+/// What a request or reply may have besides.
+const BESIDES: usize = 8 << 10;
+/// Bytes of a reply without content.
+const REPLY: usize = 16;
+const FUSE_DESTROY: u32 = 38;
+const FUSE_SYNCFS: u32 = 50;
+/// What reading says when the mount is gone, and when a request was taken back.
+const ENODEV: i32 = 19;
+const ENOENT: i32 = 2;
+
+/// The type that the list of mounts shows.
+pub(crate) const TYPE: &str = "fuseblk.uxfs";
+
+/// What stands between the kernel and the library.
+pub(crate) struct Between {
+    ours: Arc<UnixDatagram>,
+    /// The library's end, to tell it of the end.
+    theirs: Arc<UnixDatagram>,
+    end: Arc<End>,
+}
+
+/// How a mount ended.
+#[derive(Default)]
+struct End {
+    /// The kernel has gone.
+    gone: AtomicBool,
+    /// Why the volume could not be closed.
+    failed: Mutex<Option<String>>,
+}
+
+impl Between {
+    /// How the mount ended, of which the library says this.
+    pub(crate) fn result(&self, said: io::Result<()>) -> io::Result<()> {
+        match self.end.failed.lock().take() {
+            Some(why) => Err(io::Error::other(why)),
+            None if self.end.gone.load(Ordering::Acquire) => Ok(()),
+            None => said,
+        }
+    }
+}
+
+impl Drop for Between {
+    fn drop(&mut self) {
+        // Whoever still waits there waits no longer.
+        let _ = self.theirs.shutdown(Shutdown::Both);
+        let _ = self.ours.shutdown(Shutdown::Both);
+    }
+}
+
+/// Mounts, and begins to talk with the kernel.
+///
+/// # Errors
+/// What the kernel says, or `losetup`; without root.
+pub(crate) fn mount(
+    server: Server,
+    volume: &Arc<Volume>,
+    (source, dir): (&Path, &Path),
+    options: &Options,
+    config: Config,
+) -> io::Result<(Session<Server>, Between)> {
+    let dev = Arc::new(File::options().read(true).write(true).open("/dev/fuse")?);
+    mount_device(&dev, source, dir, options)?;
+    let started = start(server, volume, dev, config, options.allow_other);
+    if started.is_err() {
+        // What went wrong first is what is told.
+        let _ = rustix::mount::unmount(dir, UnmountFlags::DETACH);
+    }
+    started
+}
+
+fn start(
+    server: Server,
+    volume: &Arc<Volume>,
+    dev: Arc<File>,
+    mut config: Config,
+    everybody: bool,
+) -> io::Result<(Session<Server>, Between)> {
+    let (ours, theirs) = UnixDatagram::pair()?;
+    let given = OwnedFd::from(theirs.try_clone()?);
+    let (ours, theirs) = (Arc::new(ours), Arc::new(theirs));
+    let between = Between { ours, theirs, end: Arc::default() };
+    let thread = |name: &str| std::thread::Builder::new().name(name.into());
+    let requests = Requests {
+        dev: Arc::clone(&dev),
+        ours: Arc::clone(&between.ours),
+        theirs: Arc::clone(&between.theirs),
+        end: Arc::clone(&between.end),
+        volume: Arc::clone(volume),
+    };
+    thread("uxfs-requests").spawn(move || requests.pass())?;
+    let ours = Arc::clone(&between.ours);
+    thread("uxfs-replies").spawn(move || pass_replies(&ours, &dev))?;
+    config.clone_fd = false;
+    let acl = if everybody { SessionACL::All } else { SessionACL::Owner };
+    let session = Session::from_fd(server, given, acl, config)?;
+    Ok((session, between))
+}
+
+/// What comes from the kernel.
+struct Requests {
+    dev: Arc<File>,
+    ours: Arc<UnixDatagram>,
+    theirs: Arc<UnixDatagram>,
+    end: Arc<End>,
+    volume: Arc<Volume>,
+}
+
+impl Requests {
+    fn pass(&self) {
+        let mut buffer = vec![0; MAX_WRITE as usize + BESIDES];
+        loop {
+            let len = match (&*self.dev).read(&mut buffer) {
+                Ok(len) => len,
+                Err(error) => match (error.kind(), error.raw_os_error()) {
+                    (io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock, _) => continue,
+                    (_, Some(ENOENT)) => continue,
+                    (_, code) => {
+                        self.end.gone.store(code == Some(ENODEV), Ordering::Release);
+                        break;
+                    }
+                },
+            };
+            let request = Head::of(&buffer[..len]);
+            match request {
+                Some(Head { opcode: FUSE_SYNCFS, unique, pid }) => {
+                    self.sync(unique, pid);
+                    continue;
+                }
+                Some(Head { opcode: FUSE_DESTROY, .. }) => self.close(),
+                _ => {}
+            }
+            match self.ours.send(&buffer[..len]) {
+                Ok(_) => {}
+                // The library has ended.
+                Err(_) => break,
+            }
+        }
+        let _ = self.theirs.shutdown(Shutdown::Both);
+    }
+
+    fn close(&self) {
+        if let Err(error) = self.volume.close() {
+            *self.end.failed.lock() = Some(error.to_string());
+        }
+    }
+
+    fn sync(&self, unique: u64, pid: u32) {
+        let dev = Arc::clone(&self.dev);
+        self.volume.sync(Asker::process(pid), move |done: Result<(), Errno>| {
+            let error = done.err().map_or(0, |error| -error.code());
+            let mut reply = [0; REPLY];
+            reply[..4].copy_from_slice(&16_u32.to_ne_bytes());
+            reply[4..8].copy_from_slice(&error.to_ne_bytes());
+            reply[8..].copy_from_slice(&unique.to_ne_bytes());
+            // Whoever asked may be gone.
+            let _ = (&*dev).write(&reply);
+        });
+    }
+}
+
+/// What is known of a request by its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    opcode: u32,
+    unique: u64,
+    /// The process that it comes from.
+    pid: u32,
+}
+
+impl Head {
+    fn of(request: &[u8]) -> Option<Self> {
+        let word = |at: usize| request.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
+        let unique = request.get(8..16)?.try_into().ok().map(u64::from_ne_bytes)?;
+        Some(Self { opcode: word(4)?, unique, pid: word(32)? })
+    }
+}
+
+fn pass_replies(ours: &UnixDatagram, dev: &File) {
+    let mut buffer = vec![0; MAX_WRITE as usize + BESIDES];
+    while let Ok(len @ 1..) = ours.recv(&mut buffer) {
+        let mut dev = dev;
+        // A reply to what was taken back is refused, and nobody misses it.
+        let _ = dev.write(&buffer[..len]);
+    }
+}
+
+fn mount_device(dev: &File, source: &Path, dir: &Path, options: &Options) -> io::Result<()> {
+    let mut losetup = Command::new("losetup");
+    losetup.args(["--find", "--show"]).arg(source);
+    if options.read_only {
+        losetup.arg("--read-only");
+    }
+    let device = said(&mut losetup)?;
+    let others = if options.allow_other { ",allow_other" } else { "" };
+    let data = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions{others}",
+        dev.as_raw_fd()
+    );
+    let data = std::ffi::CString::new(data)?;
+    let mounted = rustix::mount::mount(&*device, dir, TYPE, flags(options), data.as_c_str());
+    // It is given back when its last user has gone, which is now or when the mount ends.
+    let given_back = said(Command::new("losetup").arg("-d").arg(&device));
+    mounted?;
+    given_back.map(drop)
+}
+
+fn said(command: &mut Command) -> io::Result<String> {
+    let output = command.output()?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(io::Error::other(why));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn flags(options: &Options) -> MountFlags {
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    flags.set(MountFlags::RDONLY, options.read_only);
+    for option in &options.kernel {
+        match option {
+            MountOption::Suid => flags.remove(MountFlags::NOSUID),
+            MountOption::Dev => flags.remove(MountFlags::NODEV),
+            MountOption::NoExec => flags.insert(MountFlags::NOEXEC),
+            _ => {}
+        }
+    }
+    flags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_have_heads() {
+        let mut request = [0; 48];
+        request[4..8].copy_from_slice(&FUSE_SYNCFS.to_ne_bytes());
+        request[8..16].copy_from_slice(&77_u64.to_ne_bytes());
+        request[32..36].copy_from_slice(&1234_u32.to_ne_bytes());
+        assert_eq!(Head::of(&request), Some(Head { opcode: 50, unique: 77, pid: 1234 }));
+        assert_eq!(Head::of(&request[..35]), None);
+    }
+}
