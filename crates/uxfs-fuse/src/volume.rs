@@ -5,8 +5,9 @@
 //!    out under the write lock, so that no request is half done then.
 //! 2. A request that asks for durability begins it, hands in its reply and goes: the reply is sent
 //!    when what it needs is on stable storage, by the library's service thread, which drives the
-//!    journal. If nobody else waits for that, its own thread drives instead, which saves waking
-//!    another one, if there is a further thread to answer requests meanwhile.
+//!    journal. Where one caller alone asks again and again, its request's own thread drives instead,
+//!    which saves waking another one, if there is a further thread to answer requests meanwhile; where
+//!    there are several, that would keep a thread from them.
 //! 3. To begin it may mean writing much data: more than [`AT_ONCE`] is written by a thread of its
 //!    own, so that it holds up nobody else's request.
 //! 4. Whoever asks for durability is told from others ([`Asker`]): how flushes are shared depends on
@@ -20,7 +21,7 @@ use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -72,6 +73,8 @@ pub(crate) struct Volume {
     fault: Option<Fault>,
     /// Requests that wait for durability.
     parked: Arc<AtomicUsize>,
+    /// Who asked for durability last.
+    asked: AtomicU64,
     /// There are threads enough that one of them may see to durability itself.
     may_drive: bool,
     /// The mount ends.
@@ -110,6 +113,7 @@ impl Volume {
             discarder: Mutex::default(),
             fault: fault::in_force(),
             parked: Arc::default(),
+            asked: AtomicU64::new(0),
             may_drive: threads > 1,
             ending: Mutex::default(),
             ends: Condvar::new(),
@@ -175,7 +179,9 @@ impl Volume {
             Ok(ticket) => ticket,
             Err(error) => return told(Err(error)),
         };
-        let alone = self.parked.fetch_add(1, Ordering::Relaxed) == 0;
+        // Who asks twice in a row, with nobody in between, and nobody else waits.
+        let again = self.asked.swap(who.0, Ordering::Relaxed) == who.0;
+        let alone = self.parked.fetch_add(1, Ordering::Relaxed) == 0 && again;
         let parked = Parked(Arc::clone(&self.parked));
         let told = move |result: Result<(), _>| {
             drop(parked);
