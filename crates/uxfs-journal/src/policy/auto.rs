@@ -325,11 +325,17 @@ impl Auto {
                 |other: &usize| seen[*other] && kind.is_none_or(|k| ARMS[*other].gathers() == k);
             (0..ARMS.len()).filter(of).map(|other| trust[other]).reduce(f64::max)
         };
-        let part = if seen[at] || self.check.believed {
-            trust[at]
-        } else {
-            let part = most(Some(ARMS[at].gathers())).or_else(|| most(None)).unwrap_or(1.0);
-            if at == 0 { (part * PLAINER).min(1.0) } else { part }
+        let guessed = || {
+            // How flushes go beside each other is found out by trying.
+            let gathers = ARMS[at].gathers();
+            let part =
+                if gathers || at == 0 { most(Some(gathers)).or_else(|| most(None)) } else { None };
+            part.filter(|part| *part < DREAMY)
+        };
+        let part = match guessed().filter(|_| !seen[at] && !self.check.believed) {
+            Some(part) if at == 0 => (part * PLAINER).min(1.0),
+            Some(part) => part,
+            None => trust[at],
         };
         let score = self.scores[at];
         Score { rate: score.rate * part, ..score }
@@ -393,9 +399,13 @@ impl Auto {
         let found = real > fair * enough;
         self.check.seen[at] |= found;
         self.check.believed |= real > score * enough;
-        // Who does not wait cannot fall out of step: then it is the dream that is wrong.
+        // Who does not wait cannot fall out of step: if those who do were dreamt far too well, this
+        // was, too.
         if !self.arm.gathers() {
-            if at == 0 && !self.check.believed && real < fair * DREAMY {
+            let Check { trust: of, seen, believed, .. } = &self.check;
+            let doubted =
+                (0..ARMS.len()).any(|at| ARMS[at].gathers() && seen[at] && of[at] < DREAMY);
+            if at == 0 && doubted && !believed && real < fair * DREAMY {
                 self.distrust(now, at, trust);
             }
             return;
