@@ -134,9 +134,15 @@ fn nor_without_delayed_logging() {
 fn work_acknowledged_too_early_is_found_out() {
     let run = recorded("", false);
     let mut rng = Rng::new(4);
-    let early = run.recording.choose(&mut rng) / 2;
+    let mut early = run.recording.choose(&mut rng);
     let mut cut = run.recording.cut(early, &mut rng);
+    // How far who is by when differs from run to run; here nobody is far.
+    while cut.durable > 0 {
+        early /= 2;
+        cut = run.recording.cut(early, &mut rng);
+    }
     cut.durable = run.told.len();
     let wrong = run.judge(cut, "");
-    assert!(wrong.len() >= 3, "{wrong:?}");
+    // All but the one that asks for nothing.
+    assert_eq!(wrong.len(), KINDS.len() - 1, "before event {early}: {wrong:?}");
 }
