@@ -169,10 +169,9 @@ impl Requests {
                 Some(Head { opcode: FUSE_DESTROY, .. }) => self.close(),
                 _ => {}
             }
-            match self.ours.send(&buffer[..len]) {
-                Ok(_) => {}
-                // The library has ended.
-                Err(_) => break,
+            // Else the library has ended.
+            if self.ours.send(&buffer[..len]).is_err() {
+                break;
             }
         }
         let _ = self.theirs.shutdown(Shutdown::Both);

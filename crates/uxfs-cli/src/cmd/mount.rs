@@ -52,7 +52,7 @@ use crate::session::{Failure, Result, Session};
 /// no other request waits meanwhile. sync(2) and syncfs(2) never reach a FUSE server, and succeed all
 /// the same: do not rely on them. `uxfs sync DIR`, or fsync of the mounted root directory as `sync DIR`
 /// of coreutils does, brings everything to stable storage. With -o fuseblk, for root and on Linux 6.18 or
-/// later, both come through, and umount(8) returns only when no request is under way; that mount has the
+/// later, both come through, and umount(8) returns only when all is home; that mount has the
 /// kernel's type fuseblk.uxfs and a loop device as its source, and takes two more switches between
 /// threads for each request (docs/MOUNT.md). By itself data
 /// is written after 3 to 4 seconds in memory (dirty_expire_centisecs, dirty_writeback_centisecs), and

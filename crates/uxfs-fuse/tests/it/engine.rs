@@ -347,9 +347,7 @@ fn syncfs_comes_through_where_the_kernel_forwards_it() {
         assert_eq!(number(&dir, control::STATUS, dirty), 0, "syncfs wrote what was dirty");
         assert!(number(&dir, control::STATS, checkpoints) > before);
     } else {
-        eprintln!(
-            "this kernel is older than 6.18: syncfs does not come through, and is not tested"
-        );
+        assert!(number(&dir, control::STATUS, dirty) > 2_000_000, "older kernels forward nothing");
     }
     // It is a mount like any other.
     for n in 0..300 {
