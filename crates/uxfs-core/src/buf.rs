@@ -57,6 +57,8 @@ pub struct Content {
 pub(crate) struct BufLog {
     /// The checkpoint in which it changed last; 0 for none.
     pub(crate) changed: u64,
+    /// Its place in that checkpoint's list, if it is in it.
+    pub(crate) slot: Option<u32>,
     /// One bit for every chunk that changed since the buffer was last home.
     pub(crate) chunks: SmallVec<[u64; 1]>,
     /// The checkpoint in which its block was freed; 0 while it lives.

@@ -48,6 +48,8 @@ pub struct InodeState {
 pub(crate) struct InodeLog {
     /// The checkpoint in which it changed last; 0 for none.
     pub(crate) changed: u64,
+    /// Its place in that checkpoint's list.
+    pub(crate) slot: u32,
     /// The checkpoint in which more of it changed last than its times; 0 for none.
     pub(crate) needed: u64,
     /// Times of change of content and inode as the journal knows them, if those in memory are newer

@@ -669,7 +669,7 @@ impl<'fs> Tx<'fs> {
                     parts |= Changed::DATA | Changed::ATTR;
                 }
             }
-            context.inode(&entry.cell, &mut entry.guard, parts, unlinked);
+            context.inode(self.fs, &entry.cell, &mut entry.guard, parts, unlinked);
         }
         for (first, count) in &self.gone {
             for (ino, cell) in self.fs.inodes.in_memory(*first, *count) {
@@ -681,7 +681,7 @@ impl<'fs> Tx<'fs> {
             context.chunk(chunk);
         }
         if self.fs.take_superblock_change() {
-            context.superblock();
+            context.superblock(self.fs);
         }
         self.tell_steps(context, goes_on);
         self.log_single(journal, context);
@@ -711,9 +711,8 @@ impl<'fs> Tx<'fs> {
     pub(crate) fn note_freed(&mut self, ag: AgNo, start: uxfs_format::AgBlock, len: u32) {
         if let Some(journal) = &self.fs.journal {
             self.freed.push((ag, start, len));
-            // This transaction itself may not write data there either. No checkpoint is cut while it
-            // is open, so it commits in the one that gathers now.
-            let seq = journal.context().seq.0;
+            // This transaction itself may not write data there either ([`Self::settle_busy`]).
+            let seq = journal.gathering();
             self.ag_mut(ag).busy.add(journal, seq, start, len);
         }
     }
@@ -721,6 +720,12 @@ impl<'fs> Tx<'fs> {
     /// Forgets which blocks of a held group are not busy any more.
     pub(crate) fn settle_busy(&mut self, ag: AgNo) {
         if let Some(journal) = &self.fs.journal {
+            // What this transaction itself freed is in no checkpoint yet, whichever gathered then.
+            if let Some((_, state)) = self.ags.iter_mut().find(|(held, _)| *held == ag) {
+                for (_, start, len) in self.freed.iter().filter(|(freed, ..)| *freed == ag) {
+                    state.busy.add(journal, journal.gathering(), *start, *len);
+                }
+            }
             let busy = &mut self.ag_mut(ag).busy;
             busy.settle(journal);
             let left = !busy.is_empty();

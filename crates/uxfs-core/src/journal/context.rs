@@ -2,8 +2,8 @@
 //!
 //! 1. An object is in it once, however often it changes; what is logged of it is all that changed
 //!    since it was last home, so that the log's tail can pass its earlier copies.
-//! 2. Objects are taken in while their transaction still holds them, and looked at again when the
-//!    checkpoint is cut, when no transaction is open.
+//! 2. Objects are taken in while their transaction still holds them, with a copy of what is to be logged
+//!    of them ([`super::copies`]): the checkpoint can be cut at any moment between two commits.
 //! 3. What is promised of the log for it is never less than it will take.
 //! 4. An intent that is done in the checkpoint that would announce it is not logged, nor is its
 //!    done.
@@ -13,14 +13,17 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::CORE_LEN;
-use uxfs_format::log::{CHUNK, DoneItem, Icreate, IntentItem};
+use uxfs_format::log::{BufType, CHUNK, DoneItem, Icreate, IntentItem};
 use uxfs_format::verify::BufKind;
-use uxfs_format::{Daddr, Ino};
+use uxfs_format::{Daddr, Ino, dir};
 use uxfs_journal::{Seq, Shape};
 
+use super::copies::Copies;
 use super::immediate::Filling;
 use super::items;
 use crate::buf::BufRef;
+use crate::error::Error;
+use crate::fs::Fs;
 use crate::inode::{InodeRef, InodeState};
 use crate::tx::Changed;
 
@@ -88,11 +91,16 @@ impl Handle {
     }
 }
 
-/// Is a chunk of zeroes in a block of this kind always one that nobody looks at: behind the last record,
-/// or within unused space, while no record is all zero? Of a new block such chunks need not be logged:
+/// Where the part of a new block begins in which nobody looks at a chunk of zeroes: it lies behind the
+/// last record, or within unused space, while no record is all zero. Such chunks need not be logged:
 /// whatever lies there after a recovery does not matter.
-fn zeroes_mean_nothing(kind: BufKind) -> bool {
-    matches!(kind, BufKind::Btree(_) | BufKind::DirLeafN | BufKind::DaNode | BufKind::DirData)
+fn zeroes_mean_nothing_from(kind: BufKind, bytes: &[u8]) -> usize {
+    match kind {
+        BufKind::Btree(_) | BufKind::DirLeafN | BufKind::DaNode | BufKind::DirData => 0,
+        // A slot of zeroes tells of a full data block, but only among those in use.
+        BufKind::DirFree => dir::free::best_at(dir::free::nvalid(bytes)),
+        _ => usize::MAX,
+    }
 }
 
 /// How many runs of chunks there are in a bitmap of them, each a region of the log, and how many
@@ -107,10 +115,10 @@ fn runs(bitmap: &[u64]) -> (u64, u64) {
     (runs, chunks)
 }
 
-/// Those of the chunks in which not every byte is zero.
-fn without_zeroes(chunks: &[u64], bytes: &[u8]) -> SmallVec<[u64; 1]> {
+/// Those of the chunks that begin before `from`, or in which not every byte is zero.
+fn without_zeroes(chunks: &[u64], bytes: &[u8], from: usize) -> SmallVec<[u64; 1]> {
     let mut left = SmallVec::from_slice(chunks);
-    for (at, chunk) in bytes.chunks(CHUNK).enumerate() {
+    for (at, chunk) in bytes.chunks(CHUNK).enumerate().skip(from.div_ceil(CHUNK)) {
         if chunk.iter().all(|byte| *byte == 0) {
             left[at / 64] &= !(1 << (at % 64));
         }
@@ -124,6 +132,10 @@ pub(crate) struct Context {
     pub(crate) seq: Seq,
     /// Objects that changed.
     pub(crate) objects: Vec<Handle>,
+    /// With delayed logging, what is logged of each.
+    pub(super) copies: Copies,
+    /// What went wrong when an object was formatted: nothing of this may be written.
+    pub(super) failed: Option<Error>,
     /// Chunks of inodes that were made, and the buffers they lie in.
     pub(crate) chunks: Vec<Icreate>,
     /// Buffers whose blocks were freed: address and bytes.
@@ -146,17 +158,20 @@ pub(crate) struct Context {
     pub(super) superblock_now: bool,
     /// Objects that were in the log already and not home, and bytes of them that were.
     pub(super) relogged: (u64, u64),
-    superblock: bool,
+    /// Place of the superblock in the list.
+    superblock: Option<u32>,
     regions: u64,
     bytes: u64,
 }
 
 impl Context {
-    /// An empty one.
-    pub(crate) fn new(seq: Seq, filling: Option<Filling>) -> Self {
+    /// An empty one, whose copies take their memory from `slabs` first.
+    pub(crate) fn new(seq: Seq, filling: Option<Filling>, slabs: Vec<Vec<u8>>) -> Self {
         Self {
             seq,
             objects: Vec::new(),
+            copies: Copies::new(slabs),
+            failed: None,
             chunks: Vec::new(),
             cancelled: BTreeMap::new(),
             values: Vec::new(),
@@ -168,7 +183,7 @@ impl Context {
             filling,
             superblock_now: false,
             relogged: (0, 0),
-            superblock: false,
+            superblock: None,
             regions: 0,
             bytes: 0,
         }
@@ -186,14 +201,21 @@ impl Context {
             && self.dones.is_empty()
     }
 
+    /// Adds an object to the list; its place.
+    fn add(&mut self, object: Handle) -> u32 {
+        self.objects.push(object);
+        (self.objects.len() - 1) as u32
+    }
+
     /// A buffer changed in these chunks.
     pub(crate) fn buffer(&mut self, buf: &BufRef, chunks: &[u64], fresh: bool) {
         let mut content = buf.content.write();
         let kind = content.kind;
         let written: SmallVec<[u64; 1]>;
-        let chunks = match fresh && zeroes_mean_nothing(kind) {
+        let chunks = match fresh {
             true => {
-                written = without_zeroes(chunks, &content.bytes);
+                let from = zeroes_mean_nothing_from(kind, &content.bytes);
+                written = without_zeroes(chunks, &content.bytes, from);
                 &written
             }
             false => chunks,
@@ -209,11 +231,12 @@ impl Context {
         if kind == BufKind::InodeCluster {
             // Made by its chunk's item; its inodes are logged as such.
             debug_assert!(fresh, "inode clusters change through their inodes");
-            self.objects.push(Handle::Buf(buf.clone()));
+            log.slot = Some(self.add(Handle::Buf(buf.clone())));
             return;
         }
         if kind == BufKind::AttrRemote {
             debug_assert!(fresh, "a remote value is never changed");
+            log.slot = None;
             self.values.push(buf.clone());
             return;
         }
@@ -238,11 +261,16 @@ impl Context {
             // A run that goes on in the next piece is two, and each piece has its format.
             self.regions += all_runs + 2 * pieces - 1;
             self.bytes += all_chunks * CHUNK as u64 + pieces * (20 + 4) + map;
-            self.objects.push(Handle::Buf(buf.clone()));
+            log.slot = Some(self.add(Handle::Buf(buf.clone())));
         } else {
             // Two runs may have become one.
             self.regions = (self.regions + all_runs).saturating_sub(known_runs);
             self.bytes += (all_chunks - known_chunks) * CHUNK as u64;
+        }
+        if let (None, Some(slot)) = (&self.filling, content.log.slot) {
+            let logged = &content.log.chunks;
+            let changed = if new { logged } else { chunks };
+            self.copies.buffer(slot, BufType::of(kind), &content.bytes, logged, changed);
         }
     }
 
@@ -250,6 +278,9 @@ impl Context {
     pub(crate) fn cancel(&mut self, buf: &BufRef) {
         let mut content = buf.content.write();
         content.log.died = self.seq.0;
+        if let Some(slot) = content.log.slot.filter(|_| content.log.changed == self.seq.0) {
+            self.copies.forget(slot);
+        }
         if content.kind != BufKind::AttrRemote && !planted(Fault::CancelMissing) {
             for piece in buf.pieces() {
                 self.cancelled.insert((piece.daddr, piece.len as usize), ());
@@ -272,6 +303,7 @@ impl Context {
     /// An inode changed in these parts.
     pub(crate) fn inode(
         &mut self,
+        fs: &Fs,
         cell: &InodeRef,
         state: &mut InodeState,
         parts: Changed,
@@ -287,7 +319,7 @@ impl Context {
         if log.changed != self.seq.0 {
             log.changed = self.seq.0;
             log.counted = (0, 0);
-            self.objects.push(Handle::Inode(state.ino, cell.clone()));
+            log.slot = self.add(Handle::Inode(state.ino, cell.clone()));
         }
         // As it is now: a checkpoint's size is counted by this, and most inodes have empty forks.
         let (regions, bytes) = items::inode_size(state);
@@ -295,6 +327,11 @@ impl Context {
         self.regions += u64::from(regions.saturating_sub(counted.0));
         self.bytes += u64::from(bytes.saturating_sub(counted.1));
         *counted = (counted.0.max(regions), counted.1.max(bytes));
+        if self.filling.is_none() {
+            let copied =
+                self.copies.regions(state.log.slot, |regions| items::inode(fs, state, regions));
+            self.failed = self.failed.take().or(copied.err());
+        }
     }
 
     /// Inodes whose chunk was given back are no more.
@@ -331,12 +368,23 @@ impl Context {
     }
 
     /// The superblock changed in more than its counters.
-    pub(crate) fn superblock(&mut self) {
+    pub(crate) fn superblock(&mut self, fs: &Fs) {
         self.superblock_now = true;
-        if !core::mem::replace(&mut self.superblock, true) {
-            self.objects.push(Handle::Superblock);
-            self.regions += 2;
-            self.bytes += SUPERBLOCK_BYTES;
+        let slot = match self.superblock {
+            Some(slot) => slot,
+            None => {
+                self.regions += 2;
+                self.bytes += SUPERBLOCK_BYTES;
+                let slot = self.add(Handle::Superblock);
+                *self.superblock.insert(slot)
+            }
+        };
+        if self.filling.is_none() {
+            let copied = self.copies.regions(slot, |regions| {
+                items::superblock(fs, regions);
+                Ok(())
+            });
+            self.failed = self.failed.take().or(copied.err());
         }
     }
 
@@ -378,19 +426,35 @@ mod tests {
     }
 
     #[test]
+    fn zeroes_that_nobody_looks_at() {
+        let mut index = vec![0; 4096];
+        index[..4].copy_from_slice(&dir::free::MAGIC.to_be_bytes());
+        index[dir::free::NVALID..][..4].copy_from_slice(&130u32.to_be_bytes());
+        let from = zeroes_mean_nothing_from(BufKind::DirFree, &index);
+        // 64 bytes of header, and 130 slots of full data blocks.
+        assert_eq!(without_zeroes(&[u64::MAX >> 32], &index, from)[..], [0b111]);
+        index[4095] = 1;
+        assert_eq!(without_zeroes(&[u64::MAX >> 32], &index, from)[..], [0b111 | 1 << 31]);
+        let from = zeroes_mean_nothing_from(BufKind::DirLeafN, &index);
+        assert_eq!(without_zeroes(&[u64::MAX >> 32], &index, from)[..], [1 | 1 << 31]);
+        let from = zeroes_mean_nothing_from(BufKind::DirLeaf1, &index);
+        assert_eq!(without_zeroes(&[u64::MAX >> 32], &index, from)[..], [u64::MAX >> 32]);
+    }
+
+    #[test]
     fn an_intent_that_is_done_at_once_is_not_logged() {
-        let mut first = Context::new(Seq(1), None);
+        let mut first = Context::new(Seq(1), None, Vec::new());
         first.announce(intent(1));
         first.announce(intent(2));
         first.done(done(1));
         assert_eq!(first.intents.keys().collect::<Vec<_>>(), [&2]);
         assert!(first.dones.is_empty() && !first.is_empty());
         assert_eq!((first.regions, first.bytes), (1, INTENT_BYTES));
-        let mut second = Context::new(Seq(2), None);
+        let mut second = Context::new(Seq(2), None, Vec::new());
         second.done(done(2));
         assert!(second.intents.is_empty() && !second.is_empty());
         assert_eq!((second.regions, second.bytes), (1, DONE_BYTES));
-        let mut third = Context::new(Seq(3), None);
+        let mut third = Context::new(Seq(3), None, Vec::new());
         third.announce(intent(3));
         third.done(done(3));
         assert!(third.is_empty());

@@ -32,6 +32,9 @@ use crate::turns;
 /// 2 MiB before the head, no further back.
 const PART_MAX: usize = 1 << 20;
 
+/// Most slabs of copies that are kept for later checkpoints.
+const SLABS_MAX: usize = 16;
+
 /// What only the driving thread needs.
 #[derive(Default)]
 pub(crate) struct Driver {
@@ -39,6 +42,8 @@ pub(crate) struct Driver {
     flights: VecDeque<Flight>,
     /// Memory of earlier checkpoints, for later ones.
     spares: Vec<Vec<u8>>,
+    /// Likewise, of their copies.
+    slabs: Vec<Vec<u8>>,
     /// Position of the last record written.
     last: Option<u64>,
 }
@@ -264,8 +269,7 @@ impl Fs {
 
     /// Takes what gathered and makes log records of it.
     fn cut(&self, journal: &Journal, driver: &mut Driver, seq: Seq) -> Result<()> {
-        let spare = driver.spares.pop().unwrap_or_default();
-        let (context, records) = self.take(journal, spare, seq)?;
+        let (context, records) = self.take(journal, driver, seq)?;
         let values = !context.values.is_empty();
         self.write_values(&context, journal.immediate())?;
         let (head, tail) = {
@@ -300,30 +304,25 @@ impl Fs {
         Ok(())
     }
 
-    /// Takes what gathered, and the records of it. `spare` is memory for records.
-    fn take(&self, journal: &Journal, spare: Vec<u8>, seq: Seq) -> Result<(Context, Records)> {
-        if journal.immediate() {
-            let filling = Filling::new(journal.shape, spare);
-            let next = Context::new(Seq(seq.0 + 1), Some(filling));
-            let mut context = core::mem::replace(&mut *journal.context.lock(), next);
-            debug_assert_eq!(context.seq, seq, "the pipeline and the engine count alike");
-            let filling = context.filling.as_mut();
-            let filling = filling.ok_or(Error::Invalid("no log buffers are filling"))?;
-            if let Some(error) = filling.failed.take() {
-                return Err(error);
-            }
-            let empty = Records::new(journal.shape, Vec::new());
-            let records = core::mem::replace(&mut filling.records, empty);
-            return Ok((context, records));
+    /// Takes what gathered, and the records of it.
+    fn take(&self, journal: &Journal, driver: &mut Driver, seq: Seq) -> Result<(Context, Records)> {
+        let mut spare = driver.spares.pop().unwrap_or_default();
+        let mut filling = || Filling::new(journal.shape, core::mem::take(&mut spare));
+        let filling = journal.immediate().then(&mut filling);
+        let next = Context::new(Seq(seq.0 + 1), filling, core::mem::take(&mut driver.slabs));
+        let mut context = core::mem::replace(&mut *journal.context.lock(), next);
+        debug_assert_eq!(context.seq, seq, "the pipeline and the engine count alike");
+        if let Some(error) = context.failed.take() {
+            return Err(error);
         }
         let mut records = Records::new(journal.shape, spare);
-        let _alone = self.gate.write();
-        let next = Context::new(Seq(seq.0 + 1), None);
-        let context = core::mem::replace(&mut *journal.context.lock(), next);
-        debug_assert_eq!(context.seq, seq, "the pipeline and the engine count alike");
-        if !context.is_empty() {
-            items::write(self, journal, &context, &mut records, journal.tid())?;
+        if let Some(filling) = &mut context.filling {
+            core::mem::swap(&mut filling.records, &mut records);
+        } else if !context.is_empty() {
+            items::write(&context, &mut records, journal.tid());
         }
+        driver.slabs = core::mem::take(&mut context.copies).into_slabs();
+        driver.slabs.truncate(SLABS_MAX);
         Ok((context, records))
     }
 

@@ -22,7 +22,7 @@ use uxfs_journal::{Records, Shape};
 use super::context::Context;
 use super::{Journal, items};
 use crate::buf::BufRef;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::InodeState;
 
@@ -37,8 +37,6 @@ pub(super) fn half(buffers: u32, buffer: u32) -> u64 {
 /// Log buffers that fill with transactions.
 pub(crate) struct Filling {
     pub(super) records: Records,
-    /// What went wrong when an object was formatted: nothing of this may be written.
-    pub(super) failed: Option<Error>,
     /// Transactions in them.
     pub(super) count: u64,
     /// Objects in those.
@@ -48,7 +46,7 @@ pub(crate) struct Filling {
 impl Filling {
     /// Nothing yet; memory comes from `spare`.
     pub(super) fn new(shape: Shape, spare: Vec<u8>) -> Self {
-        Self { records: Records::new(shape, spare), failed: None, count: 0, items: 0 }
+        Self { records: Records::new(shape, spare), count: 0, items: 0 }
     }
 }
 
@@ -81,7 +79,7 @@ impl<'c> Single<'c> {
             filling.count += 1;
         }
         if let Err(error) = put(self.fs, &mut filling.records) {
-            filling.failed.get_or_insert(error);
+            self.context.failed.get_or_insert(error);
         }
     }
 

@@ -1,9 +1,12 @@
 //! Log items: what is logged of each object of a checkpoint.
 //!
-//! Called when a checkpoint is cut, while no transaction is between begin or roll and settling:
-//! chains that are between two links have their inodes locked, and left copies of them
-//! ([`super::intents`]).
+//! Formatted when a transaction commits, while it still holds the object: with delayed logging into a
+//! copy ([`super::copies`]), else into the log buffers themselves ([`super::immediate`]).
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{CORE_LEN, Fork, ForkFormat, NEXT_UNLINKED_OFFSET};
 use uxfs_format::log::{
@@ -13,9 +16,8 @@ use uxfs_format::verify::BufKind;
 use uxfs_format::{BASIC_BLOCK, Daddr, Place};
 use uxfs_journal::Records;
 
-use super::Journal;
 use super::context::{Context, Handle};
-use crate::buf::BufRef;
+use crate::buf::{BufRef, Piece};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{self, InodeState};
@@ -24,27 +26,34 @@ use crate::tx::Changed;
 /// Bytes of the superblock that are logged: all that it has, in whole chunks.
 const SUPERBLOCK_LOGGED: usize = 384;
 
+/// What takes the regions of log items.
+pub(super) trait Regions {
+    /// Adds a region.
+    fn region(&mut self, bytes: &[u8]);
+}
+
+impl Regions for Records {
+    fn region(&mut self, bytes: &[u8]) {
+        Records::region(self, bytes);
+    }
+}
+
 /// Writes a checkpoint's transaction into `records`.
-pub(super) fn write(
-    fs: &Fs,
-    journal: &Journal,
-    context: &Context,
-    records: &mut Records,
-    tid: u32,
-) -> Result<()> {
+pub(super) fn write(context: &Context, records: &mut Records, tid: u32) {
     records.begin(tid);
     for chunk in &context.chunks {
         records.region(&chunk.encode());
     }
-    for object in &context.objects {
+    let gone = |handle: &Handle| match handle {
+        Handle::Inode(_, cell) => Some(Arc::as_ptr(cell)),
+        _ => None,
+    };
+    let gone: FxHashSet<_> = context.gone.iter().filter_map(gone).collect();
+    for (slot, object) in context.objects.iter().enumerate() {
         match object {
-            Handle::Buf(buf) => buffer(buf, records),
-            Handle::Inode(_, cell) if journal.dead.contains(cell) => {}
-            Handle::Inode(ino, cell) => match journal.parked.get(*ino, cell) {
-                Some(state) => inode(fs, &state, records)?,
-                None => inode(fs, &cell.read_recursive(), records)?,
-            },
-            Handle::Superblock => superblock(fs, records),
+            Handle::Buf(buf) => context.copies.write_buffer(slot, buf, records),
+            Handle::Inode(_, cell) if gone.contains(&Arc::as_ptr(cell)) => {}
+            Handle::Inode(..) | Handle::Superblock => context.copies.write_regions(slot, records),
             Handle::Intent(_) => {}
         }
     }
@@ -58,7 +67,6 @@ pub(super) fn write(
         cancel(*daddr, *len, records);
     }
     records.commit();
-    Ok(())
 }
 
 /// The item that cancels a buffer.
@@ -66,27 +74,37 @@ pub(super) fn cancel(daddr: Daddr, len: usize, records: &mut Records) {
     records.region(&BufItem::cancel(daddr, len).encode());
 }
 
-/// A buffer's item for each of its pieces that changed.
+/// A buffer's items as it is now.
 pub(super) fn buffer(buf: &BufRef, records: &mut Records) {
     let content = buf.read();
-    if content.log.died != 0 || content.kind == BufKind::InodeCluster {
-        return;
+    if content.log.died == 0 && content.kind != BufKind::InodeCluster {
+        let kind = BufType::of(content.kind);
+        chunks(buf.pieces(), kind, &content.log.chunks, &content.bytes, records);
     }
-    let kind = BufType::of(content.kind);
-    let changed = |chunk: usize| {
-        content.log.chunks.get(chunk / 64).is_some_and(|word| word >> (chunk % 64) & 1 != 0)
+}
+
+/// An item for each of these pieces of a buffer in which chunks are logged.
+pub(super) fn chunks(
+    pieces: &[Piece],
+    kind: BufType,
+    logged: &[u64],
+    bytes: &[u8],
+    records: &mut Records,
+) {
+    let logged = |chunk: usize| {
+        logged.get(chunk / 64).is_some_and(|word| word >> (chunk % 64) & 1 != 0)
             && !(planted(Fault::ChunkLost) && chunk % 4 == 3)
     };
     let mut first = 0;
-    for piece in buf.pieces() {
+    for piece in pieces {
         let len = piece.len as usize;
         let mut item = BufItem::new(kind, piece.daddr, len);
-        (0..len / CHUNK).filter(|chunk| changed(first + chunk)).for_each(|c| item.set_chunk(c));
+        (0..len / CHUNK).filter(|chunk| logged(first + chunk)).for_each(|c| item.set_chunk(c));
         if item.runs().next().is_some() {
             records.region(&item.encode());
             for (chunk, count) in item.runs() {
                 let from = (first + chunk) * CHUNK;
-                records.region(&content.bytes[from..from + count * CHUNK]);
+                records.region(&bytes[from..from + count * CHUNK]);
             }
         }
         first += len / CHUNK;
@@ -94,7 +112,7 @@ pub(super) fn buffer(buf: &BufRef, records: &mut Records) {
 }
 
 /// The superblock's item.
-pub(super) fn superblock(fs: &Fs, records: &mut Records) {
+pub(super) fn superblock(fs: &Fs, records: &mut dyn Regions) {
     let sector = fs.edit_superblock(|_| {});
     let mut item = BufItem::new(BufType::Superblock, Daddr(0), sector.len());
     (0..SUPERBLOCK_LOGGED / CHUNK).for_each(|chunk| item.set_chunk(chunk));
@@ -103,7 +121,7 @@ pub(super) fn superblock(fs: &Fs, records: &mut Records) {
 }
 
 /// An inode's item, and that of its place in a list of unlinked ones.
-pub(super) fn inode(fs: &Fs, state: &InodeState, records: &mut Records) -> Result<()> {
+pub(super) fn inode(fs: &Fs, state: &InodeState, records: &mut dyn Regions) -> Result<()> {
     let core_only = !state.log.parts.intersects(Changed::DATA | Changed::ATTR);
     if core_only && planted(Fault::CoreNotLogged) {
         return Ok(());
@@ -188,15 +206,15 @@ const ROOT_HEADER: u32 = 72;
 const UNLINKED_ITEM: u32 = 44;
 
 /// A fork's region of an inode's item.
-struct Region {
+struct Region<'a> {
     field: InodeFields,
     /// Without the padding.
     len: usize,
-    bytes: Vec<u8>,
+    bytes: Cow<'a, [u8]>,
 }
 
 /// What is logged of a fork, if it changed and there is anything in it.
-fn region(fs: &Fs, state: &InodeState, fork: Fork) -> Result<Option<Region>> {
+fn region<'a>(fs: &Fs, state: &'a InodeState, fork: Fork) -> Result<Option<Region<'a>>> {
     let core = &state.core;
     let (part, format) = match fork {
         Fork::Data => (Changed::DATA, core.format),
@@ -225,7 +243,7 @@ fn region(fs: &Fs, state: &InodeState, fork: Fork) -> Result<Option<Region>> {
         ForkFormat::Btree => {
             let root = root_to_log(bytes, state.ino, &fs.geo.meta_uuid).map_err(damaged)?;
             let field = pick(InodeFields::DBROOT, InodeFields::ABROOT);
-            return Ok(Some(Region { field, len: root.len(), bytes: root }));
+            return Ok(Some(Region { field, len: root.len(), bytes: root.into() }));
         }
     };
     let Some(used) = bytes.get(..used) else {
@@ -234,7 +252,9 @@ fn region(fs: &Fs, state: &InodeState, fork: Fork) -> Result<Option<Region>> {
     if used.is_empty() {
         return Ok(None);
     }
-    let mut padded = used.to_vec();
-    padded.resize(used.len().next_multiple_of(4), 0);
-    Ok(Some(Region { field, len: used.len(), bytes: padded }))
+    let mut bytes = Cow::Borrowed(used);
+    if !used.len().is_multiple_of(4) {
+        bytes.to_mut().resize(used.len().next_multiple_of(4), 0);
+    }
+    Ok(Some(Region { field, len: used.len(), bytes }))
 }

@@ -1,15 +1,16 @@
 //! The journal: what makes every committed change survive, in XFS' own log.
 //!
-//! A committed transaction's objects go into the gathering checkpoint ([`context`]). When it is
-//! cut, they are formatted ([`items`]) into log records; once these are on stable storage the
+//! A committed transaction's objects go into the gathering checkpoint ([`context`]), with copies of
+//! what is to be logged of them ([`copies`], [`items`]). When it is cut, these become log records; once these are on stable storage the
 //! objects are *active* ([`ail`]): they may be written in place ([`home`]), and while any is not,
 //! the log's tail stays before its record. [`uxfs_journal::Pipeline`] decides when; threads that
 //! wait for something carry out what it decides ([`drive`]).
 //!
 //! 1. An object is written in place only when all that it shows is in durable checkpoints, with the
 //!    LSN of the last of them.
-//! 2. A checkpoint is cut only while no transaction is open, so it holds whole transactions. Of a
-//!    chain that it cuts apart it holds an intent for every step still owed ([`intents`]).
+//! 2. A checkpoint holds whole transactions, of which nothing changes between its last commit and its
+//!    being written: it holds copies. Of a chain that it cuts apart it holds an intent for every step
+//!    still owed ([`intents`]).
 //! 3. File data, and remote attribute values, are written before the checkpoint that shows them is,
 //!    into blocks whose last owner's loss of them is durable ([`busy`]).
 //! 4. Log space is promised before a transaction enters the gate, and before a chain enters it again
@@ -23,6 +24,7 @@
 mod ail;
 mod busy;
 mod context;
+mod copies;
 mod dead;
 mod drive;
 mod home;
@@ -159,7 +161,7 @@ impl Journal {
         let head = u64::from(place.cycle) * shape.length + u64::from(place.block) * 512;
         let space = Space::new(shape.length, head);
         Self {
-            context: Mutex::new(Context::new(pipeline.gathering(), filling)),
+            context: Mutex::new(Context::new(pipeline.gathering(), filling, Vec::new())),
             state: Mutex::new(State {
                 pipeline,
                 space,

@@ -73,7 +73,6 @@ impl Fs {
             self.check_running()?;
             self.all_home(journal)?;
             let _alone = self.gate.write();
-            // Whoever drives may wait for the gate.
             if let Some(mut driver) = journal.driver.try_lock()
                 && journal.is_idle()
             {
@@ -136,7 +135,7 @@ impl Fs {
         {
             let _open = self.gate.read();
             let mut context = journal.context();
-            context.superblock();
+            context.superblock(self);
             if let Some(single) = Single::begin(self, journal, &mut context) {
                 single.end();
             }

@@ -1,0 +1,271 @@
+//! What a gathering checkpoint logs of its objects: copies, as they were when last committed.
+//!
+//! 1. A copy is made or changed by a commit, while its transaction still holds the object; a cut takes
+//!    all of them along. So a checkpoint is cut while transactions are open, and holds nothing of those.
+//! 2. Of a buffer a copy holds the chunks that are logged, at their places; of all else the regions of
+//!    its log items.
+//! 3. A copy is replaced where it lies if there is room for it. Memory comes in slabs, which later
+//!    checkpoints use again.
+//!
+//! Called by [`super::context`] and, once the checkpoint is cut, by [`super::items`].
+
+use smallvec::SmallVec;
+use uxfs_format::log::{BufType, CHUNK};
+use uxfs_journal::Records;
+
+use super::items::{self, Regions};
+use crate::buf::BufRef;
+
+/// Bytes of a slab, unless a copy needs more.
+const SLAB: usize = 256 << 10;
+
+/// Where a copy lies.
+#[derive(Clone, Copy)]
+struct Span {
+    slab: u32,
+    at: u32,
+    room: u32,
+}
+
+/// What is logged of one object.
+enum Copy {
+    Nothing,
+    /// A buffer: the chunks that are logged, of a space as long as the buffer.
+    Chunks {
+        kind: BufType,
+        chunks: SmallVec<[u64; 1]>,
+        span: Span,
+    },
+    /// Regions of log items: of each its length, then its bytes.
+    Regions {
+        span: Span,
+        len: u32,
+    },
+}
+
+/// The copies of a checkpoint's objects, by the objects' places in its list.
+#[derive(Default)]
+pub(crate) struct Copies {
+    copies: Vec<Copy>,
+    slabs: Vec<Vec<u8>>,
+    /// The slab that fills, and how far.
+    filling: usize,
+    filled: usize,
+    /// Regions that are being put together.
+    scratch: Scratch,
+}
+
+/// Regions, one behind the other.
+#[derive(Default)]
+struct Scratch(Vec<u8>);
+
+impl Regions for Scratch {
+    fn region(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(&(bytes.len() as u32).to_ne_bytes());
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+impl Copies {
+    /// Nothing yet; memory comes from these slabs first.
+    pub(super) fn new(slabs: Vec<Vec<u8>>) -> Self {
+        Self { slabs, ..Self::default() }
+    }
+
+    /// The slabs, for a later checkpoint. Nothing is left of the copies.
+    pub(super) fn into_slabs(self) -> Vec<Vec<u8>> {
+        self.slabs
+    }
+
+    fn room(&mut self, len: usize) -> Span {
+        while self.slabs.get(self.filling).is_some_and(|slab| slab.len() - self.filled < len) {
+            self.filling += 1;
+            self.filled = 0;
+        }
+        if self.filling == self.slabs.len() {
+            self.slabs.push(vec![0; len.max(SLAB)]);
+        }
+        let span = Span { slab: self.filling as u32, at: self.filled as u32, room: len as u32 };
+        self.filled += len;
+        span
+    }
+
+    fn at(&self, span: Span) -> &[u8] {
+        &self.slabs[span.slab as usize][span.at as usize..][..span.room as usize]
+    }
+
+    fn at_mut(&mut self, span: Span) -> &mut [u8] {
+        &mut self.slabs[span.slab as usize][span.at as usize..][..span.room as usize]
+    }
+
+    fn reach(&mut self, slot: u32) {
+        if self.copies.len() <= slot as usize {
+            self.copies.resize_with(slot as usize + 1, || Copy::Nothing);
+        }
+    }
+
+    /// The buffer in this place of the list, of these bytes: `logged` of its chunks are to be logged,
+    /// of which `changed` are not in the copy, or not as they are.
+    pub(super) fn buffer(
+        &mut self,
+        slot: u32,
+        kind: BufType,
+        bytes: &[u8],
+        logged: &[u64],
+        changed: &[u64],
+    ) {
+        self.reach(slot);
+        let known = match &mut self.copies[slot as usize] {
+            Copy::Chunks { kind: known, chunks, span } => {
+                debug_assert_eq!(span.room as usize, bytes.len(), "a buffer's length stays");
+                *known = kind;
+                chunks.copy_from_slice(logged);
+                Some(*span)
+            }
+            _ => None,
+        };
+        let span = known.unwrap_or_else(|| self.room(bytes.len()));
+        let copy = self.at_mut(span);
+        for (first, count) in runs(changed) {
+            let range = first * CHUNK..((first + count) * CHUNK).min(bytes.len());
+            copy[range.clone()].copy_from_slice(&bytes[range]);
+        }
+        if known.is_none() {
+            let chunks = SmallVec::from_slice(logged);
+            self.copies[slot as usize] = Copy::Chunks { kind, chunks, span };
+        }
+    }
+
+    /// The regions of the object in this place of the list are those that `put` writes.
+    ///
+    /// # Errors
+    /// Those of `put`; nothing is logged of the object then.
+    pub(super) fn regions<E>(
+        &mut self,
+        slot: u32,
+        put: impl FnOnce(&mut dyn Regions) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.reach(slot);
+        let mut scratch = core::mem::take(&mut self.scratch);
+        scratch.0.clear();
+        let done = put(&mut scratch);
+        let regions = &scratch.0[..];
+        self.copies[slot as usize] = match (&self.copies[slot as usize], &done) {
+            (_, Err(_)) => Copy::Nothing,
+            (Copy::Regions { span, .. }, Ok(())) if span.room as usize >= regions.len() => {
+                let span = *span;
+                self.at_mut(span)[..regions.len()].copy_from_slice(regions);
+                Copy::Regions { span, len: regions.len() as u32 }
+            }
+            _ => {
+                let span = self.room(regions.len());
+                self.at_mut(span).copy_from_slice(regions);
+                Copy::Regions { span, len: regions.len() as u32 }
+            }
+        };
+        self.scratch = scratch;
+        done
+    }
+
+    /// The object in this place of the list is no more.
+    pub(super) fn forget(&mut self, slot: u32) {
+        if let Some(copy) = self.copies.get_mut(slot as usize) {
+            *copy = Copy::Nothing;
+        }
+    }
+
+    /// Writes what is logged of the buffer in this place of the list.
+    pub(super) fn write_buffer(&self, slot: usize, buf: &BufRef, records: &mut Records) {
+        if let Some(Copy::Chunks { kind, chunks, span }) = self.copies.get(slot) {
+            items::chunks(buf.pieces(), *kind, chunks, self.at(*span), records);
+        }
+    }
+
+    /// Writes what is logged of the object in this place of the list, which is no buffer.
+    pub(super) fn write_regions(&self, slot: usize, records: &mut Records) {
+        let Some(Copy::Regions { span, len }) = self.copies.get(slot) else { return };
+        let mut rest = &self.at(*span)[..*len as usize];
+        while let Some((len, more)) = rest.split_first_chunk() {
+            let (region, more) = more.split_at(u32::from_ne_bytes(*len) as usize);
+            records.region(region);
+            rest = more;
+        }
+    }
+}
+
+/// The runs of chunks in a bitmap of them: the first of each, and how many.
+fn runs(bitmap: &[u64]) -> impl Iterator<Item = (usize, usize)> + '_ {
+    bitmap.iter().enumerate().flat_map(|(word, bits)| {
+        let mut rest = *bits;
+        core::iter::from_fn(move || {
+            if rest == 0 {
+                return None;
+            }
+            let first = rest.trailing_zeros();
+            let count = (rest >> first).trailing_ones();
+            rest &= !(u64::MAX >> (64 - count) << first);
+            Some((word * 64 + first as usize, count as usize))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn regions(copies: &Copies, slot: u32) -> Vec<Vec<u8>> {
+        let Copy::Regions { span, len } = &copies.copies[slot as usize] else { return Vec::new() };
+        let mut rest = &copies.at(*span)[..*len as usize];
+        let mut all = Vec::new();
+        while let Some((len, more)) = rest.split_first_chunk() {
+            let (region, more) = more.split_at(u32::from_ne_bytes(*len) as usize);
+            all.push(region.to_vec());
+            rest = more;
+        }
+        all
+    }
+
+    #[test]
+    fn runs_of_chunks() {
+        assert_eq!(runs(&[0b1011_0001]).collect::<Vec<_>>(), [(0, 1), (4, 2), (7, 1)]);
+        assert_eq!(runs(&[u64::MAX, 1]).collect::<Vec<_>>(), [(0, 64), (64, 1)]);
+        assert_eq!(runs(&[0, 1 << 63]).collect::<Vec<_>>(), [(127, 1)]);
+        assert_eq!(runs(&[]).count(), 0);
+    }
+
+    #[test]
+    fn a_copy_has_what_was_committed_last_of_each_chunk() {
+        let mut copies = Copies::new(vec![vec![0xee; 1000]]);
+        let mut bytes = vec![1; 4096];
+        copies.buffer(0, BufType::Agf, &bytes, &[0b0101], &[0b0101]);
+        bytes.fill(2);
+        copies.buffer(0, BufType::Agf, &bytes, &[0b1101], &[0b1100]);
+        let Copy::Chunks { chunks, span, .. } = &copies.copies[0] else { panic!("no copy") };
+        let chunk = |at: usize| copies.at(*span)[at * CHUNK];
+        assert_eq!((chunks[0], chunk(0), chunk(2), chunk(3)), (0b1101, 1, 2, 2));
+        copies.forget(0);
+        assert!(matches!(copies.copies[0], Copy::Nothing));
+    }
+
+    #[test]
+    fn regions_are_replaced() {
+        let mut copies = Copies::new(vec![vec![0xee; 40]]);
+        let put = |copies: &mut Copies, slot, all: &[&[u8]]| {
+            let put = |to: &mut dyn Regions| {
+                all.iter().for_each(|region| to.region(region));
+                Ok::<(), ()>(())
+            };
+            copies.regions(slot, put).unwrap();
+        };
+        put(&mut copies, 0, &[b"12345678", b"1234"]);
+        put(&mut copies, 2, &[b"abcd"]);
+        put(&mut copies, 0, &[b"8765", b"4321"]);
+        put(&mut copies, 2, &[&[7; 100], &[]]);
+        assert_eq!(regions(&copies, 0), [b"8765", b"4321"]);
+        assert!(matches!(copies.copies[1], Copy::Nothing));
+        assert_eq!(regions(&copies, 2), [vec![7; 100], Vec::new()]);
+        assert_eq!(copies.regions(0, |_| Err("damaged")), Err("damaged"));
+        assert!(matches!(copies.copies[0], Copy::Nothing));
+        assert_eq!(copies.into_slabs().len(), 2);
+    }
+}
