@@ -644,8 +644,8 @@ impl<'fs> Tx<'fs> {
     fn log(&mut self, journal: &Journal, goes_on: bool) {
         let empty = self.bufs.is_empty() && self.inodes.iter().all(|i| i.changed.is_empty());
         self.fs.counts.transaction(empty, journal.wsync());
-        let mut context = journal.context();
-        let context = &mut *context;
+        let mut gathering = journal.context();
+        let context = &mut *gathering;
         for (daddr, len) in self.forgotten.drain(..) {
             context.cancel_place(daddr, len);
         }
@@ -691,7 +691,10 @@ impl<'fs> Tx<'fs> {
                 state.busy.add(journal, seq, start, len);
             }
         }
-        if !journal.committed(context, &mut self.promised) {
+        let added = journal.taken_in(context, &mut self.promised);
+        drop(gathering);
+        let left = if goes_on { 0 } else { core::mem::take(&mut self.promised) };
+        if !journal.committed(added, left) {
             self.fs.counts.logspace_overruns.one();
         }
     }

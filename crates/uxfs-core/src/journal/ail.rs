@@ -7,8 +7,8 @@
 //! 3. A checkpoint is listed while an object's last copy is in it: the first one's position is the
 //!    lowest.
 //!
-//! Everybody who works with the journal waits while a checkpoint's objects are taken in, so that is a
-//! matter of one look into a table for each.
+//! Those whose fsync a checkpoint ends wait while its objects are taken in, so that is a matter of one
+//! look into a table for each.
 
 use std::collections::VecDeque;
 

@@ -396,26 +396,28 @@ impl Fs {
         if let Some(sealed) = flight.sealed.take() {
             driver.spares.push(sealed.bytes);
         }
-        let mut state = journal.state.lock();
+        let mut ail = journal.ail.lock();
         // What died is taken out again; what took its place came after it.
         for object in flight.objects {
-            state.ail.insert(flight.head, object);
+            ail.insert(flight.head, object);
         }
         for object in &flight.gone {
-            state.ail.remove(object);
+            ail.remove(object);
         }
         for id in flight.intents {
-            state.ail.insert(flight.head, Handle::Intent(id));
+            ail.insert(flight.head, Handle::Intent(id));
         }
         for id in flight.dones {
-            state.ail.remove(&Handle::Intent(id));
+            ail.remove(&Handle::Intent(id));
         }
-        let lowest = state.ail.lowest().filter(|_| !planted(Fault::TailEarly));
+        let lowest = ail.lowest().filter(|_| !planted(Fault::TailEarly));
         let next = driver.flights.front().map(|flight| flight.head);
+        let mut state = journal.state.lock();
         let tail = lowest.or(next).unwrap_or(state.space.head());
         self.move_tail(&mut state, tail);
-        journal.happened(&mut state);
+        // Under both locks: who finds nothing active knows from this whether anything is on its way.
         journal.durable.store(seq.0, Ordering::Release);
+        journal.happened(&mut state);
     }
 
     /// Everything before `position` is home.

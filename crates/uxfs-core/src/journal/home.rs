@@ -44,7 +44,7 @@ impl Fs {
     pub(super) fn go_home(&self, journal: &Journal, until: u64) -> Result<()> {
         let _one = journal.home.lock();
         self.check_running()?;
-        let mut targets = journal.state.lock().ail.below(until);
+        let mut targets = journal.ail.lock().below(until);
         // Intents have no home; they go when what they announce is done.
         targets.retain(|(_, handle)| !matches!(handle, Handle::Intent(_)));
         if targets.is_empty() {
@@ -234,20 +234,23 @@ impl Fs {
                 Handle::Superblock => true,
                 Handle::Intent(_) => false,
             };
-            let mut state = journal.state.lock();
-            if same && state.ail.position(handle) == Some(*position) {
-                state.ail.remove(handle);
+            let mut ail = journal.ail.lock();
+            if same && ail.position(handle) == Some(*position) {
+                ail.remove(handle);
                 self.counts.push_ail_success.one();
                 if let Handle::Buf(buf) = handle {
                     self.bufs.clean(buf);
                 }
             }
         }
+        let ail = journal.ail.lock();
         let mut state = journal.state.lock();
-        // What is on its way lies behind everything active, and before the head.
-        if let Some(lowest) = state.ail.lowest() {
+        // What is on its way lies behind everything active, and before the head. A checkpoint is on its
+        // way until its objects are active: the pipeline counts it as durable before that.
+        let nothing_on_its_way = journal.is_durable(state.pipeline.gathering().0 - 1);
+        if let Some(lowest) = ail.lowest() {
             self.move_tail(&mut state, lowest);
-        } else if state.pipeline.durable().0 + 1 == state.pipeline.gathering().0 {
+        } else if nothing_on_its_way {
             let head = state.space.head();
             self.move_tail(&mut state, head);
         }
@@ -260,18 +263,19 @@ impl Fs {
         let blocks = self.bufs.dirty_bytes() / self.geo.block_size as usize;
         let dirty = self.inodes.dirty_count() + blocks;
         let (last, active, lowest, until) = {
+            let ail = journal.ail.lock();
             let state = journal.state.lock();
             let head = state.space.head();
-            let lowest = state.ail.lowest();
+            let lowest = ail.lowest();
             let from = lowest.unwrap_or(head);
-            (state.pipeline.last(), state.ail.len(), lowest, from + (head - from).div_ceil(2))
+            (state.pipeline.last(), ail.len(), lowest, from + (head - from).div_ceil(2))
         };
         if active < dirty / 2 {
             self.wait_for(journal, Need { seq: last, data: Generation(0) })?;
             return Ok(journal.load().1 > active);
         }
         self.go_home(journal, until)?;
-        Ok(journal.state.lock().ail.lowest() != lowest)
+        Ok(journal.ail.lock().lowest() != lowest)
     }
 
     /// Waits until nothing is left to do but what new transactions bring: all is home.

@@ -18,7 +18,7 @@
 //! 5. Inside the gate nobody waits for an inode's lock; outside it only chains keep one, of which
 //!    they leave a copy ([`parked`]). So whoever shuts transactions out waits for none of them.
 //!
-//! Locks: the gate, the gathering checkpoint, an object, the journal's state; `driver` and `home`
+//! Locks: the gate, the gathering checkpoint, an object, the active list, the journal's state; `driver` and `home`
 //! are held across I/O, and taken before all of these.
 
 mod ail;
@@ -86,7 +86,6 @@ pub(crate) enum Waiter {
 pub(crate) struct State {
     pipeline: Pipeline<Waiter>,
     space: Space,
-    ail: Ail,
     queue: Queue,
     /// Somebody wants no transaction to begin.
     held_back: u32,
@@ -106,6 +105,14 @@ pub(crate) struct LogPlace {
     pub(crate) block: u32,
 }
 
+/// What a transaction added to the gathering checkpoint.
+#[must_use = "the journal is to be told"]
+pub(crate) struct Added {
+    bytes: u64,
+    /// No more than had been promised.
+    enough: bool,
+}
+
 /// The journal of an open volume.
 pub(crate) struct Journal {
     shape: Shape,
@@ -115,6 +122,7 @@ pub(crate) struct Journal {
     start: Daddr,
     begun: Time,
     context: Mutex<Context>,
+    ail: Mutex<Ail>,
     state: Mutex<State>,
     lobby: Lobby,
     /// Where those wait who would begin a transaction while that is not wanted.
@@ -162,10 +170,10 @@ impl Journal {
         let space = Space::new(shape.length, head);
         Self {
             context: Mutex::new(Context::new(pipeline.gathering(), filling, Vec::new())),
+            ail: Mutex::default(),
             state: Mutex::new(State {
                 pipeline,
                 space,
-                ail: Ail::default(),
                 queue: Queue::default(),
                 held_back: 0,
                 sleeps_until: Time(0),
@@ -235,30 +243,43 @@ impl Journal {
     }
 
     /// A transaction's objects were taken into `context`, for which `promised` bytes of the log had
-    /// been promised before; what is left of that is left in it. `false` if it was too little.
-    #[must_use = "an overrun is to be counted"]
-    pub(crate) fn committed(&self, context: &mut Context, promised: &mut u64) -> bool {
-        let now = self.now();
+    /// been promised before; what is left of that is left in it.
+    pub(crate) fn taken_in(&self, context: &mut Context, promised: &mut u64) -> Added {
         let needed = context.most_bytes(&self.shape);
         let added = needed.saturating_sub(context.promised);
         debug_assert!(added <= *promised, "{added} bytes logged of {promised} promised");
         let enough = added <= *promised;
-        let mut state = self.state.lock();
         if !enough {
             // The account must not fall short: what is written must have been promised.
-            state.space.overrun(added - *promised);
+            self.state.lock().space.overrun(added - *promised);
             *promised = added;
         }
         *promised -= added;
         context.promised += added;
+        Added { bytes: added, enough }
+    }
+
+    /// A transaction was committed, and the gathering checkpoint let go of: those who commit wait for
+    /// each other there. `left` of what was promised to it is taken back. `false` if that had been too
+    /// little.
+    #[must_use = "an overrun is to be counted"]
+    pub(crate) fn committed(&self, added: Added, left: u64) -> bool {
+        let now = self.now();
+        let mut state = self.state.lock();
         let first = state.pipeline.is_empty();
-        state.pipeline.commit(now, added);
-        self.nudge_if(&state, first);
-        if state.pipeline.has_actions() {
+        state.pipeline.commit(now, added.bytes);
+        state.space.release(left);
+        let (nudged, due) = (self.has_chores(&state, first), state.pipeline.has_actions());
+        self.happened(&mut state);
+        drop(state);
+        // Who is woken may take the processor at once.
+        if nudged {
+            self.nudge.notify_one();
+        }
+        if due {
             self.crowd.notify_one();
         }
-        self.happened(&mut state);
-        enough
+        added.enough
     }
 
     /// A write of data has ended, on which what commits from now on may depend.
@@ -405,8 +426,8 @@ impl Fs {
 impl Journal {
     /// Bytes of the log between head and tail, and objects that are not home.
     pub(crate) fn load(&self) -> (u64, usize) {
-        let state = self.state.lock();
-        (state.space.live(), state.ail.len())
+        let active = self.ail.lock().len();
+        (self.state.lock().space.live(), active)
     }
 
     /// Bytes of the log in which a writer may run ahead before it sends objects home itself.

@@ -20,6 +20,7 @@ use std::time::Duration;
 use uxfs_journal::{Chore, Keeper, Keeping, Seen, Time};
 
 use super::Journal;
+use super::ail::Ail;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::turns::Thread;
@@ -124,11 +125,13 @@ fn step(fs: &Fs, journal: &Journal, keeper: &mut Keeper, stop: &AtomicBool) -> R
             // Nobody nudges when data gathers: that is looked at now and then.
             let look = fs.writeback_interval().map(|span| now + span);
             let until = until.into_iter().chain(look).min();
+            let ail = journal.ail.lock();
             let mut state = journal.state.lock();
             let undriven = state.pipeline.has_actions() && journal.driver.try_lock().is_some();
-            if undriven || journal.see(&state) != seen || stop.load(Ordering::Acquire) {
+            if undriven || journal.see(&ail, &state) != seen || stop.load(Ordering::Acquire) {
                 return Ok(());
             }
+            drop(ail);
             state.sleeps_until = until.unwrap_or(Time(u64::MAX));
             match until {
                 Some(until) => {
@@ -172,27 +175,26 @@ impl Journal {
     }
 
     fn seen(&self) -> Seen {
-        self.see(&self.state.lock())
+        let ail = self.ail.lock();
+        self.see(&ail, &self.state.lock())
     }
 
-    fn see(&self, state: &super::State) -> Seen {
+    fn see(&self, ail: &Ail, state: &super::State) -> Seen {
         Seen {
             length: state.space.length(),
             head: state.space.head(),
             tail: state.space.tail(),
-            active: state.ail.lowest(),
+            active: ail.lowest(),
             quiet: state.pipeline.is_quiet(),
             alarm: state.pipeline.alarm(),
         }
     }
 
-    /// Tells the service that there may be something for it: the `first` change of a checkpoint, which
-    /// may not grow too old, unless the service looks here by then anyway. It need not be woken each
-    /// time somebody changes something and makes that durable.
-    pub(super) fn nudge_if(&self, state: &super::State, first: bool) {
+    /// May there be something for the service: the `first` change of a checkpoint, which may not grow
+    /// too old, unless the service looks here by then anyway? It need not be woken each time somebody
+    /// changes something and makes that durable.
+    pub(super) fn has_chores(&self, state: &super::State, first: bool) -> bool {
         let oversleeps = || state.pipeline.alarm().is_some_and(|due| due < state.sleeps_until);
-        if first && oversleeps() || state.space.live() > self.shape.length / 2 {
-            self.nudge.notify_one();
-        }
+        first && oversleeps() || state.space.live() > self.shape.length / 2
     }
 }

@@ -48,8 +48,8 @@ impl Journal {
 
     /// Does nothing gather, is nothing on its way, and is everything home?
     fn is_idle(&self) -> bool {
-        let state = self.state.lock();
-        state.pipeline.is_quiet() && state.ail.len() == 0
+        let active = self.ail.lock().len();
+        active == 0 && self.state.lock().pipeline.is_quiet()
     }
 }
 
@@ -139,11 +139,12 @@ impl Fs {
             if let Some(single) = Single::begin(self, journal, &mut context) {
                 single.end();
             }
-            if !journal.committed(&mut context, &mut promised) {
+            let added = journal.taken_in(&mut context, &mut promised);
+            drop(context);
+            if !journal.committed(added, promised) {
                 self.counts.logspace_overruns.one();
             }
         }
-        journal.release(promised);
         let last = journal.state.lock().pipeline.last();
         self.wait_for(journal, Need { seq: last, data: Generation(0) })?;
         self.go_home(journal, u64::MAX)?;

@@ -198,7 +198,9 @@ impl<'fs> Tx<'fs> {
         if let Some(single) = Single::begin(self.fs, journal, &mut context) {
             single.end();
         }
-        if !journal.committed(&mut context, &mut self.promised) {
+        let added = journal.taken_in(&mut context, &mut self.promised);
+        drop(context);
+        if !journal.committed(added, 0) {
             self.fs.counts.logspace_overruns.one();
         }
     }
