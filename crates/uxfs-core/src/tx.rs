@@ -157,7 +157,7 @@ pub struct Tx<'fs> {
     /// It saw free blocks that are busy, or a group that was taken.
     saw_busy: bool,
     saw_taken: bool,
-    /// Shut out while a checkpoint is cut, or everything is written back; let go of only to wait.
+    /// Shut out while the volume grows, or its log is ended; let go of only to wait.
     /// Last: it opens after all other locks.
     gate: Option<RwLockReadGuard<'fs, ()>>,
 }

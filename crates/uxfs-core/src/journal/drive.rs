@@ -33,7 +33,7 @@ use crate::turns;
 const PART_MAX: usize = 1 << 20;
 
 /// Most slabs of copies that are kept for later checkpoints.
-const SLABS_MAX: usize = 16;
+const SLABS_MAX: usize = 64;
 
 /// What only the driving thread needs.
 #[derive(Default)]

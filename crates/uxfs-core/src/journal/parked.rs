@@ -1,9 +1,9 @@
 //! Inodes that a chain of transactions keeps locked between two of its links.
 //!
-//! Between its links a chain is outside the gate, so that a checkpoint may be cut there, and it may
+//! Between its links a chain is outside the gate, so that others may shut transactions out, and it may
 //! wait for log space. Its inodes stay locked, for others must not see them while steps that belong
-//! to their change are owed. So that neither the cut nor their way home has to wait for that lock,
-//! the chain leaves copies.
+//! to their change are owed. So that their way home has not to wait for that lock, the chain leaves
+//! copies.
 //!
 //! 1. A copy is the inode as it was settled: the chain changes nothing while it is outside the gate.
 //! 2. Copies come and go inside the gate only: while it is held alone, what is here stays.

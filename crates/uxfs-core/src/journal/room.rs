@@ -1,8 +1,8 @@
 //! Log space: promised to a transaction before it begins, and to a chain before each of its links.
 //!
 //! 1. Nobody waits for log space inside the gate, or with the lock of an inode of which there is no
-//!    copy ([`super::parked`]), or with a group's lock. So nothing that waits here keeps a checkpoint
-//!    from being cut or an object from going home.
+//!    copy ([`super::parked`]), or with a group's lock. So nothing that waits here keeps anybody
+//!    from shutting transactions out, or an object from going home.
 //! 2. What becomes free goes to chains first, in the order in which they came; no transaction begins
 //!    while a chain waits.
 //! 3. A chain that waits keeps no more of its promise than it takes to announce again what it owes.

@@ -1,9 +1,8 @@
 //! Locking inodes for a transaction.
 //!
 //! 1. A transaction locks its inodes all at once, before anything else.
-//! 2. Inside the gate it never waits for one: who has it may be waiting for a checkpoint to be cut,
-//!    or for log space. It lets go of all, waits outside the gate and without log space, and begins
-//!    anew.
+//! 2. Inside the gate it never waits for one: who has it may be waiting for log space, or to come in
+//!    again. It lets go of all, waits outside the gate and without log space, and begins anew.
 //! 3. Outside the gate it holds a lock only as long as nothing has to be waited for.
 
 use parking_lot::{ArcRwLockWriteGuard, RawRwLock};
@@ -75,7 +74,7 @@ impl Tx<'_> {
     }
 
     /// Waits for an inode that somebody else has locked, outside the gate and without log space:
-    /// they may be waiting for a checkpoint to be cut, or for that space. Gives it locked, if the
+    /// they may be waiting to come in again, or for that space. Gives it locked, if the
     /// rest can be had without waiting.
     fn wait_for_inode(&mut self, ino: Ino) -> Result<Option<Locked>> {
         let cell = self.fs.inodes.get(self.fs, ino)?;

@@ -3,16 +3,16 @@
 mod cuts;
 mod damage;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uxfs::disk::{BlockDev, OpenMode};
 use uxfs::format::Daddr;
-use uxfs::format::log::{BufItem, BufType, Item, ItemKind};
+use uxfs::format::log::{BufItem, BufType, Intent, Item, ItemKind};
 use uxfs::log::{Assembler, Log, State, Transaction, Walk, rest};
 use uxfs::{Fs, OpenOptions};
-use uxfs_oracle::{Fields, Finding, Kernel, checksum, vm};
+use uxfs_oracle::{Fields, Finding, Kernel, Kind, Listing, checksum, vm};
 
 use crate::listing;
 use crate::volume::{self, Volume, setting};
@@ -142,6 +142,46 @@ fn compare_with_logprint(path: &Path, at: &str) {
     }
 }
 
+/// Files to which the log owes mappings. Whoever pays them may lay the tree of the file's extents out in
+/// blocks of another number (seen: 508 and 509), and those are counted with the file's.
+fn owed_mappings(path: &Path) -> BTreeSet<u64> {
+    let dev: Arc<dyn BlockDev> = Arc::new(volume::device(path, OpenMode::Read));
+    let mut options = OpenOptions::read_only();
+    options.norecovery = true;
+    let fs = Fs::open(Arc::clone(&dev), options).unwrap();
+    let log = Log::new(&fs.superblock()).unwrap();
+    let bounds = log.find(&*dev).unwrap();
+    let mut owed = BTreeMap::new();
+    let mut walk =
+        Walk::new(&log, &*dev, bounds.tail.block().into(), bounds.head.block().into()).unwrap();
+    let mut open = Assembler::default();
+    while let Some(record) = walk.next_record().unwrap() {
+        let note = |transaction: Transaction| {
+            for item in transaction.items() {
+                match item.parse() {
+                    Ok(Item::Intent(item)) => {
+                        if let Intent::Bmap(steps) = item.intent {
+                            owed.insert(item.id, steps.iter().map(|step| step.ino.0).collect());
+                        }
+                    }
+                    Ok(Item::Done(item)) => drop(owed.remove(&item.id)),
+                    _ => {}
+                }
+            }
+            Ok(())
+        };
+        open.feed(&record, note).unwrap();
+    }
+    owed.into_values().flat_map(|inos: Vec<u64>| inos).collect()
+}
+
+/// The listing without how many blocks these files take.
+fn without_blocks(mut listing: Listing, of: &BTreeSet<u64>) -> Listing {
+    let files = listing.entries.iter_mut().filter(|entry| entry.kind == Kind::File);
+    files.filter(|entry| of.contains(&entry.ino)).for_each(|entry| entry.blocks = 0);
+    listing
+}
+
 /// One after the other: volumes, with what mkfs and mount are told.
 fn round(made: Kernel, lines: &[(&str, &str)], seed: u64) {
     let newest = |line: &str| line.contains("parent=1");
@@ -173,26 +213,32 @@ fn round(made: Kernel, lines: &[(&str, &str)], seed: u64) {
         let before = sum(path);
         let fs = open(path, true);
         assert!(fs.recovery().is_some_and(|recovery| recovery.in_memory), "{at}");
-        listing::list(&fs).assert_same(kernel, ALL);
+        println!("{at}: {:?}", fs.recovery());
+        let unsure = owed_mappings(path);
+        let kernel = without_blocks(kernel.clone(), &unsure);
+        let in_memory = listing::list(&fs);
+        without_blocks(in_memory.clone(), &unsure).assert_same(&kernel, ALL);
         assert_eq!(sum(path), before, "{at}: opened for reading only, and written to");
         let ours = copy(path, "ours.img");
         let fs = open(&ours, false);
         let recovery = fs.recovery().unwrap_or_else(|| panic!("{at}: no recovery"));
-        println!("{at}: {} entries, {recovery:?}", kernel.entries.len());
+        assert!(!recovery.in_memory, "{at}");
         fs.close().unwrap_or_else(|e| panic!("{at}: {e}"));
         judge(&ours, newest(line), &at);
         let fs = open(&ours, true);
         assert!(fs.recovery().is_none(), "{at}: recovered, and dirty again");
-        listing::list(&fs).assert_same(kernel, ALL);
-        cuts::cut_off(path, kernel, seed, setting("UXFS_ROUNDS", 1) * 4);
+        listing::list(&fs).assert_same(&in_memory, ALL);
+        cuts::cut_off(path, &in_memory, seed, setting("UXFS_ROUNDS", 1) * 4);
         damage::damage(path, seed, setting("UXFS_ROUNDS", 1) * 60);
-        recovered.push(ours);
+        recovered.push((ours, unsure));
     }
-    let paths: Vec<&Path> = recovered.iter().map(PathBuf::as_path).collect();
+    let paths: Vec<&Path> = recovered.iter().map(|(path, _)| path.as_path()).collect();
     let any_newest = lines.iter().any(|(line, _)| newest(line));
     let other = if any_newest { Kernel::Current } else { Kernel::Stable };
-    for (theirs, ours) in kernels.iter().zip(listing::of_kernel(other, &paths)) {
-        ours.assert_same(theirs, ALL);
+    let ours = listing::of_kernel(other, &paths);
+    for ((theirs, ours), (_, unsure)) in kernels.into_iter().zip(ours).zip(&recovered) {
+        let theirs = without_blocks(theirs, unsure);
+        without_blocks(ours, unsure).assert_same(&theirs, ALL);
     }
 }
 
