@@ -19,6 +19,7 @@ use uxfs_journal::Shape;
 use uxfs_log::{Log, State};
 
 use crate::ag::AgCell;
+use crate::arrivals::Arrivals;
 use crate::buf::Cache;
 use crate::clock::{Clock, Numbers};
 use crate::devices::{Device, Devices};
@@ -115,6 +116,8 @@ pub struct Fs {
     pub(crate) journal: Option<Journal>,
     /// Data that is not on the device yet.
     pub(crate) dirty: Option<Dirty>,
+    /// Who else brings data to the device.
+    pub(crate) arrivals: Mutex<Option<Arc<dyn Arrivals>>>,
     ags: Vec<AgCell>,
     superblock: Mutex<Vec<u8>>,
     available: AtomicI64,
@@ -237,6 +240,7 @@ impl Fs {
         let fs = Self {
             journal,
             dirty,
+            arrivals: Mutex::default(),
             superblock_changed: AtomicBool::new(false),
             bufs: Cache::new(Arc::clone(&home_dev), Arc::clone(&geo), cache_bytes),
             inodes: Inodes::new(cache_bytes / 4096),

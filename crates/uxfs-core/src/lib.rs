@@ -6,6 +6,7 @@
 
 pub mod ag;
 pub mod alloc;
+mod arrivals;
 pub mod attr;
 pub mod bmap;
 pub mod btree;
@@ -43,6 +44,7 @@ pub mod tx;
 mod unlinked;
 mod writeback;
 
+pub use arrivals::Arrivals;
 pub use devices::{Device, Devices};
 pub use dirty::{ErrorCursor, SyncKind, WritebackOptions};
 pub use error::{EFSCORRUPTED, Error, Result};

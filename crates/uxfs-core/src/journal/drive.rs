@@ -270,8 +270,9 @@ impl Fs {
     /// Takes what gathered and makes log records of it.
     fn cut(&self, journal: &Journal, driver: &mut Driver, seq: Seq) -> Result<()> {
         let (context, records) = self.take(journal, driver, seq)?;
-        let values = !context.values.is_empty();
+        let mut data = !context.values.is_empty() && !planted(Fault::ValueUnflushed);
         self.write_values(&context, journal.immediate())?;
+        data |= self.await_arrivals()? && !planted(Fault::DataUnflushed);
         let (head, tail) = {
             let state = journal.state.lock();
             (state.space.head(), state.space.tail())
@@ -290,7 +291,7 @@ impl Fs {
         driver.last = (sealed.count() > 0).then_some(sealed.last).or(driver.last);
         let mut state = journal.state.lock();
         state.space.write(sealed.bytes.len() as u64, context.promised);
-        if values && !planted(Fault::ValueUnflushed) {
+        if data {
             state.pipeline.data();
         }
         state.pipeline.cut(journal.now(), parts.len() as u32);

@@ -32,10 +32,12 @@ impl Fs {
     /// Makes a file with its attributes (Linux' names and values) and allocates the blocks of its
     /// data, which the caller writes to the device at the places returned, zeroing the rest of the
     /// last block. Until the data is there the blocks hold what they held before: the data must be
-    /// written before the volume is synced or closed.
+    /// written before the volume is synced or closed. On a volume with a journal that is too late:
+    /// there [`Fs::build_with`] makes files that have data.
     ///
     /// # Errors
-    /// As [`Fs::create`], [`Fs::symlink`] and [`Fs::set_xattr`]; nothing is made then.
+    /// As [`Fs::create`], [`Fs::symlink`] and [`Fs::set_xattr`]; [`Error::Invalid`] for data with a
+    /// journal. Nothing is made then.
     pub fn build(
         &self,
         parent: Ino,
@@ -44,6 +46,34 @@ impl Fs {
         xattrs: &[(Vec<u8>, Vec<u8>)],
         content: Content<'_>,
     ) -> Result<(Ino, Vec<Segment>)> {
+        let mut all = Vec::new();
+        let mut later = |places: &[Segment]| {
+            if self.journal.is_some() && !places.is_empty() {
+                return Err(Error::Invalid("with a journal, data comes before what shows it"));
+            }
+            all.extend_from_slice(places);
+            Ok(())
+        };
+        let ino = self.build_with(parent, name, new, xattrs, content, &mut later)?;
+        Ok((ino, all))
+    }
+
+    /// As [`Fs::build`]; `bring` hands the data over to whoever brings it to the device, and is called
+    /// once, before the file is there for anybody. With a journal, the checkpoint that shows the file
+    /// waits for it: see [`Fs::set_arrivals`]. If this fails after `bring` was called, the data must not
+    /// arrive later than the caller's next call: the places are free again.
+    ///
+    /// # Errors
+    /// As [`Fs::create`], [`Fs::symlink`] and [`Fs::set_xattr`]; those of `bring`. Nothing is made then.
+    pub fn build_with(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode,
+        xattrs: &[(Vec<u8>, Vec<u8>)],
+        content: Content<'_>,
+        bring: &mut dyn FnMut(&[Segment]) -> Result<()>,
+    ) -> Result<Ino> {
         let (mut blocks, mut data) = (0, 0u64);
         for (_, value) in xattrs {
             blocks += attr::set_blocks(&self.geo, value.len());
@@ -68,7 +98,7 @@ impl Fs {
             }
         }
         let made = self.with_patience(|| {
-            self.try_build((parent, name), &new, xattrs, content, (blocks, data))
+            self.try_build((parent, name), &new, xattrs, content, (blocks, data), bring)
         })?;
         self.balance()?;
         Ok(made)
@@ -81,7 +111,8 @@ impl Fs {
         xattrs: &[(Vec<u8>, Vec<u8>)],
         content: Content<'_>,
         (blocks, data): (u64, u64),
-    ) -> Result<(Ino, Vec<Segment>)> {
+        bring: &mut dyn FnMut(&[Segment]) -> Result<()>,
+    ) -> Result<Ino> {
         let (mut tx, slot) = self.begin_create(parent, name, new, blocks, data)?;
         for (name, value) in xattrs {
             let stored = names::stored(name)?;
@@ -103,9 +134,15 @@ impl Fs {
         }
         let ino = tx.inode(slot).ino;
         if !places.is_empty() {
+            if self.journal.is_some() && self.arrivals.lock().is_none() {
+                return Err(Error::Invalid(
+                    "nobody is known to bring the data of files made whole",
+                ));
+            }
             self.before_data()?;
+            bring(&places)?;
         }
         tx.commit()?;
-        Ok((ino, places))
+        Ok(ino)
     }
 }

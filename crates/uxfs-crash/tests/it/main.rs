@@ -4,6 +4,7 @@
 
 mod explore;
 mod faults;
+mod import;
 mod kernels;
 #[path = "../../../uxfs/tests/it/listing.rs"]
 #[expect(dead_code, reason = "shared with the tests of another crate")]

@@ -6,14 +6,17 @@
 //! 3. The first failure stops everything and is what [`Movers::finish`] reports.
 //! 4. Before blocks are freed that data is on its way to, it has to arrive ([`Movers::settle`]):
 //!    later it would overwrite whatever is in them by then.
+//! 5. A volume with a journal asks before it logs what shows data ([`Arrivals`]): what is gathered then
+//!    goes, and arrives. What was handed over by then goes even if the import fails.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use uxfs_core::Segment;
+use uxfs_core::{Arrivals, Fs, Segment};
 use uxfs_disk::{AlignedBuf, BlockDev, DIRECT_ALIGN};
 
 use super::ImportError;
@@ -54,6 +57,11 @@ impl Batch {
     fn range(&self) -> (u64, u64) {
         (self.device, self.device + self.len as u64)
     }
+
+    fn push(&mut self, origin: Origin, len: usize, block: usize) {
+        self.pieces.push(Piece { origin, at: self.len, len });
+        self.len += len.next_multiple_of(block);
+    }
 }
 
 /// Ranges of the device, first byte and end, that batches on their way go to.
@@ -85,54 +93,111 @@ impl Under {
     }
 }
 
-/// The way to the threads that move data.
-pub(crate) struct Movers<'a> {
-    send: SyncSender<Batch>,
-    under: &'a Under,
-    spare: Receiver<AlignedBuf>,
-    /// The one that grew last is at the end.
-    open: Vec<Batch>,
-    failure: &'a Mutex<Option<io::Error>>,
-    /// Can movers read the source's file themselves?
-    pub(crate) can_copy: bool,
+/// What the threads that move data share with those who hand it over, and who wait for it.
+struct Shared {
+    /// `None` when there is no more to come.
+    send: Mutex<Option<SyncSender<Batch>>>,
+    under: Under,
+    /// Runs that grow; the one that grew last is at the end.
+    open: Mutex<Vec<Batch>>,
+    failure: Mutex<Option<io::Error>>,
+    /// Was anything sent since somebody asked?
+    sent: AtomicBool,
 }
 
-/// Runs `body` with movers at work; all is moved when it returns well.
+impl Shared {
+    fn open(&self) -> MutexGuard<'_, Vec<Batch>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self) -> bool {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    fn send(&self, batch: Batch) {
+        let send = self.send.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(send) = send {
+            self.sent.store(true, Ordering::Release);
+            self.under.leave(batch.range());
+            // A mover ends only when the last sender is gone; it cannot fail before.
+            let _ = send.send(batch);
+        }
+    }
+
+    fn flush(&self) {
+        let open = core::mem::take(&mut *self.open());
+        open.into_iter().for_each(|batch| self.send(batch));
+    }
+}
+
+impl Arrivals for Shared {
+    fn wait(&self) -> io::Result<bool> {
+        self.flush();
+        self.under.wait(|_| true);
+        match &*self.failure.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
+            None => Ok(self.sent.swap(false, Ordering::AcqRel)),
+        }
+    }
+}
+
+/// The way to the threads that move data.
+pub(crate) struct Movers {
+    shared: Arc<Shared>,
+    spare: Receiver<AlignedBuf>,
+    /// Bytes of the source's file, if movers can read that themselves.
+    pub(crate) can_copy: Option<u64>,
+}
+
+/// Runs `body` with movers at work; all is moved when it returns well. `fs` is the volume that is filled,
+/// if it has a journal.
 pub(crate) fn with_movers<R>(
     device: &Arc<dyn BlockDev>,
     source: Option<&File>,
-    body: impl FnOnce(&mut Movers<'_>) -> Result<R, ImportError>,
+    fs: Option<&Fs>,
+    body: impl FnOnce(&mut Movers) -> Result<R, ImportError>,
 ) -> Result<R, ImportError> {
-    let failure = Mutex::new(None);
-    let under = Under::default();
+    let can_copy = source.map(|file| file.metadata().map(|meta| meta.len())).transpose();
+    let can_copy = can_copy.map_err(ImportError::Data)?;
     let (send, receive) = sync_channel(QUEUE);
     let (give, spare) = sync_channel(QUEUE + MOVERS);
     let receive = Mutex::new(receive);
+    let shared = Arc::new(Shared {
+        send: Mutex::new(Some(send)),
+        under: Under::default(),
+        open: Mutex::default(),
+        failure: Mutex::default(),
+        sent: AtomicBool::new(false),
+    });
+    if let Some(fs) = fs {
+        fs.set_arrivals(Some(Arc::<Shared>::clone(&shared)));
+    }
     let done = std::thread::scope(|scope| {
         for _ in 0..MOVERS {
-            let (give, receive, failure, under) = (give.clone(), &receive, &failure, &under);
-            scope.spawn(move || move_all(device, source, receive, &give, failure, under));
+            let (give, receive, shared) = (give.clone(), &receive, &*shared);
+            scope.spawn(move || move_all(device, source, receive, &give, shared));
         }
-        let mut movers = Movers {
-            send,
-            under: &under,
-            spare,
-            open: Vec::new(),
-            failure: &failure,
-            can_copy: source.is_some(),
-        };
+        let mut movers = Movers { shared: Arc::clone(&shared), spare, can_copy };
         let done = body(&mut movers);
-        if done.is_ok() {
-            movers.flush();
+        if done.is_ok() || fs.is_some() {
+            shared.flush();
         }
-        // Dropping the sender lets the movers end; the scope waits for them.
-        drop(movers);
+        // Without a sender the movers end; the scope waits for them.
+        drop(shared.send.lock().unwrap_or_else(PoisonError::into_inner).take());
         done
     });
-    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(error) => Err(ImportError::Data(error)),
-        None => done,
+    let failure = shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(error) = failure {
+        // What was committed shows data that is not there.
+        if let Some(fs) = fs {
+            fs.stop(&format!("data of files did not arrive: {error}"));
+        }
+        return Err(ImportError::Data(error));
     }
+    if let Some(fs) = fs {
+        fs.set_arrivals(None);
+    }
+    done
 }
 
 fn move_all(
@@ -140,15 +205,14 @@ fn move_all(
     source: Option<&File>,
     receive: &Mutex<Receiver<Batch>>,
     give: &SyncSender<AlignedBuf>,
-    failure: &Mutex<Option<io::Error>>,
-    under: &Under,
+    shared: &Shared,
 ) {
     let mut own = None;
     loop {
         let next = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut batch) = next else { return };
-        if failed(failure) {
-            under.arrive(batch.range());
+        if shared.failed() {
+            shared.under.arrive(batch.range());
             continue;
         }
         let filled = batch.buf.take();
@@ -157,9 +221,10 @@ fn move_all(
         let moved = fill(source, &batch, &mut buf)
             .and_then(|()| device.write_bulk_at(batch.device, &buf[..batch.len]));
         if let Err(error) = moved {
-            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            let mut failure = shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            failure.get_or_insert(error);
         }
-        under.arrive(batch.range());
+        shared.under.arrive(batch.range());
         if lent {
             // If nobody takes it back, it is simply dropped.
             let _ = give.try_send(buf);
@@ -167,10 +232,6 @@ fn move_all(
             own = Some(buf);
         }
     }
-}
-
-fn failed(failure: &Mutex<Option<io::Error>>) -> bool {
-    failure.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
 /// Reads what a batch's pieces want of the source, and zeroes the gaps between them.
@@ -188,15 +249,16 @@ fn fill(source: Option<&File>, batch: &Batch, buf: &mut AlignedBuf) -> io::Resul
     Ok(())
 }
 
-impl Movers<'_> {
+impl Movers {
     /// Moves `len` bytes at `from` in the source's file to `device`, a multiple of `block` bytes;
     /// the rest of the last block becomes zero.
     pub(crate) fn copy(&mut self, from: u64, device: u64, len: u64, block: usize) {
+        let mut open = self.shared.open();
         let mut done = 0;
         while done < len {
-            let room = self.room(device + done, block, false);
-            let step = (len - done).min(room as u64) as usize;
-            self.push(Origin::File(from + done), step, block);
+            let batch = self.batch(&mut open, device + done, block, false);
+            let step = (len - done).min((BATCH - batch.len) as u64) as usize;
+            batch.push(Origin::File(from + done), step, block);
             done += step as u64;
         }
     }
@@ -209,58 +271,45 @@ impl Movers<'_> {
         block: usize,
         mut read: impl FnMut(&mut [u8]) -> Result<(), ImportError>,
     ) -> Result<(), ImportError> {
+        let mut open = self.shared.open();
         let mut done = 0;
         while done < len {
-            let room = self.room(device + done, block, true);
-            let step = (len - done).min(room as u64) as usize;
-            if let Some(batch) = self.open.last_mut()
-                && let Some(buf) = &mut batch.buf
-            {
-                let at = batch.len;
+            let batch = self.batch(&mut open, device + done, block, true);
+            let at = batch.len;
+            let step = (len - done).min((BATCH - at) as u64) as usize;
+            if let Some(buf) = &mut batch.buf {
                 read(&mut buf[at..at + step])?;
             }
-            self.push(Origin::Here, step, block);
+            batch.push(Origin::Here, step, block);
             done += step as u64;
         }
         Ok(())
     }
 
-    /// Makes sure of a batch that goes on at `device`, and tells how many bytes it still takes.
-    fn room(&mut self, device: u64, block: usize, with_buf: bool) -> usize {
-        let goes_on = self
-            .open
+    /// The batch that goes on at `device`, with room for a block at least.
+    fn batch<'o>(
+        &self,
+        open: &'o mut Vec<Batch>,
+        device: u64,
+        block: usize,
+        with_buf: bool,
+    ) -> &'o mut Batch {
+        let goes_on = open
             .iter()
             .position(|b| b.device + b.len as u64 == device && b.buf.is_some() == with_buf);
-        let last = match goes_on {
-            Some(at) => {
-                let batch = self.open.remove(at);
-                if batch.len + block.max(DIRECT_ALIGN) <= BATCH {
-                    Some(batch)
-                } else {
-                    self.send(batch);
-                    None
-                }
-            }
-            None => None,
-        };
-        let last = last.unwrap_or_else(|| {
-            if self.open.len() >= OPEN {
-                let oldest = self.open.remove(0);
-                self.send(oldest);
-            }
-            let spare = || self.spare.try_recv().unwrap_or_else(|_| AlignedBuf::new(BATCH));
-            Batch { device, pieces: Vec::new(), len: 0, buf: with_buf.then(spare) }
-        });
-        let room = BATCH - last.len;
-        self.open.push(last);
-        room
-    }
-
-    fn push(&mut self, origin: Origin, len: usize, block: usize) {
-        if let Some(batch) = self.open.last_mut() {
-            batch.pieces.push(Piece { origin, at: batch.len, len });
-            batch.len += len.next_multiple_of(block);
+        let mut last = goes_on.map(|at| open.remove(at));
+        if let Some(full) = last.take_if(|batch| batch.len + block.max(DIRECT_ALIGN) > BATCH) {
+            self.shared.send(full);
         }
+        if last.is_none() && open.len() >= OPEN {
+            let oldest = open.remove(0);
+            self.shared.send(oldest);
+        }
+        let spare = || self.spare.try_recv().unwrap_or_else(|_| AlignedBuf::new(BATCH));
+        let new = || Batch { device, pieces: Vec::new(), len: 0, buf: with_buf.then(spare) };
+        open.push(last.unwrap_or_else(new));
+        let at = open.len() - 1;
+        &mut open[at]
     }
 
     /// Waits until all data has arrived that is on its way to these segments, which are about to
@@ -269,22 +318,11 @@ impl Movers<'_> {
         let meant = |(start, end): (u64, u64)| {
             segments.iter().any(|s| s.device.is_some_and(|at| at < end && start < at + s.len))
         };
-        if self.open.iter().any(|batch| meant(batch.range())) {
-            self.flush();
+        let gathered = self.shared.open().iter().any(|batch| meant(batch.range()));
+        if gathered {
+            self.shared.flush();
         }
-        self.under.wait(meant);
-    }
-
-    fn send(&self, batch: Batch) {
-        self.under.leave(batch.range());
-        // A mover ends only when this sender is gone; it cannot fail before.
-        let _ = self.send.send(batch);
-    }
-
-    fn flush(&mut self) {
-        for batch in core::mem::take(&mut self.open) {
-            self.send(batch);
-        }
+        self.shared.under.wait(meant);
     }
 
     /// Sends what is gathered, and fails early if something failed already.
@@ -292,8 +330,8 @@ impl Movers<'_> {
     /// # Errors
     /// The first failure of a mover so far.
     pub(crate) fn finish(&mut self) -> Result<(), ImportError> {
-        self.flush();
-        if failed(self.failure) {
+        self.shared.flush();
+        if self.shared.failed() {
             return Err(ImportError::Data(io::ErrorKind::Other.into()));
         }
         Ok(())

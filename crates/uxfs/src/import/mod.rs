@@ -385,7 +385,8 @@ impl<'a> Filling<'a> {
         source.set_limit(bound(self.summary.size));
         let copy = source.file().map(std::fs::File::try_clone).transpose();
         let copy = copy.map_err(ImportError::Data)?;
-        data::with_movers(self.fs.device(), copy.as_ref(), |movers| {
+        let logged = self.fs.journal_options().is_some().then_some(self.fs);
+        data::with_movers(self.fs.device(), copy.as_ref(), logged, |movers| {
             let mut tree = Tree::new(self.fs, self.layered);
             while let Some(mut entry) = source.next()? {
                 if let Some(warning) = self.adjust.apply(&mut entry) {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
 use uxfs_archive::{Entry, Kind, Meta, Source, Time};
-use uxfs_core::{Content, Error, Fs, NewInode, SetAttr, Times};
+use uxfs_core::{Content, Error, Fs, NewInode, Segment, SetAttr, Times};
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
@@ -62,7 +62,7 @@ impl<'a> Tree<'a> {
         &mut self,
         entry: &Entry,
         source: &mut dyn Source,
-        movers: &mut Movers<'_>,
+        movers: &mut Movers,
     ) -> Result<Added, ImportError> {
         let mut added = Added::default();
         if self.layered && whiteout(entry)? != Whiteout::No {
@@ -101,7 +101,7 @@ impl<'a> Tree<'a> {
         &mut self,
         entry: &Entry,
         source: &mut dyn Source,
-        movers: &mut Movers<'_>,
+        movers: &mut Movers,
         added: &mut Added,
     ) -> Result<(), ImportError> {
         let (parent_path, name) = split(&entry.path);
@@ -132,14 +132,14 @@ impl<'a> Tree<'a> {
                     return Ok(());
                 }
                 // What is replaced may have been the target, or above it.
-                return self.replacing(parent, name, movers, |fs| {
+                return self.replacing(parent, name, movers, |fs, _| {
                     fs.link(fs.resolve(path, false)?, parent, name)
                 });
             }
             Kind::Symlink { target } => {
                 new.mode |= S_IFLNK;
                 let content = Content::Target(target);
-                return self.replacing(parent, name, movers, |fs| {
+                return self.replacing(parent, name, movers, |fs, _| {
                     fs.build(parent, name, &new, &xattrs, content).map(|_| ())
                 });
             }
@@ -154,7 +154,7 @@ impl<'a> Tree<'a> {
             Kind::Fifo => S_IFIFO,
             Kind::Socket => S_IFSOCK,
         };
-        self.replacing(parent, name, movers, |fs| {
+        self.replacing(parent, name, movers, |fs, _| {
             fs.build(parent, name, &new, &xattrs, Content::Empty).map(|_| ())
         })
     }
@@ -165,17 +165,17 @@ impl<'a> Tree<'a> {
         &mut self,
         parent: Ino,
         name: &[u8],
-        movers: &mut Movers<'_>,
-        make: impl Fn(&Fs) -> uxfs_core::Result<R>,
+        movers: &mut Movers,
+        mut make: impl FnMut(&Fs, &mut Movers) -> uxfs_core::Result<R>,
     ) -> Result<R, ImportError> {
-        match make(self.fs) {
+        match make(self.fs, movers) {
             Err(Error::Exists) => {
                 if self.layered {
                     self.remove(parent, name, Some(movers))?;
                 } else {
                     self.unlink(parent, name, Some(movers))?;
                 }
-                Ok(make(self.fs)?)
+                Ok(make(self.fs, movers)?)
             }
             other => Ok(other?),
         }
@@ -186,7 +186,7 @@ impl<'a> Tree<'a> {
         &mut self,
         parent: Ino,
         name: &[u8],
-        movers: Option<&mut Movers<'_>>,
+        movers: Option<&mut Movers>,
     ) -> Result<(), ImportError> {
         let old = self.fs.lookup(parent, name)?;
         match self.fs.stat(old)?.mode & S_IFMT {
@@ -207,7 +207,7 @@ impl<'a> Tree<'a> {
         &mut self,
         parent: Ino,
         name: &[u8],
-        mut movers: Option<&mut Movers<'_>>,
+        mut movers: Option<&mut Movers>,
     ) -> Result<(), ImportError> {
         // A name stays on the stack, marked, while what is in it goes.
         let mut stack = vec![(parent, name.to_vec(), false)];
@@ -275,37 +275,47 @@ impl<'a> Tree<'a> {
         xattrs: &[(Vec<u8>, Vec<u8>)],
         (size, map): (u64, &uxfs_archive::SparseMap),
         source: &mut dyn Source,
-        movers: &mut Movers<'_>,
+        movers: &mut Movers,
     ) -> Result<u64, ImportError> {
         let block = u64::from(self.fs.geo.block_size);
         let segments = map.segments();
         let aligned = segments.iter().all(|(at, len)| {
             at.is_multiple_of(block) && (len.is_multiple_of(block) || at + len == size)
         });
-        // With a journal, data has to be on the device before what shows it is logged; the volume's
-        // own write sees to that, movers do not.
-        if !aligned || self.fs.journal_options().is_some() {
+        if !aligned {
             return self.add_file_slowly(parent, name, new, xattrs, (size, map), source, movers);
         }
         let content = Content::Data { size, segments };
-        let (_, places) = self
-            .replacing(parent, name, movers, |fs| fs.build(parent, name, new, xattrs, content))?;
-        // A tar stream is one file from beginning to end; a directory's files are each their own.
-        let from = if movers.can_copy { source.data_position() } else { None };
-        let mut done = 0;
-        for place in places {
-            let Some(device) = place.device else { continue };
-            match from {
-                Some(from) => movers.copy(from + done, device, place.len, block as usize),
-                None => movers
-                    .stream(device, place.len, block as usize, |buf| read_exact(source, buf))?,
+        let total: u64 = segments.iter().map(|(_, len)| len).sum();
+        self.replacing(parent, name, movers, |fs, movers| {
+            // A tar stream is one file from beginning to end; a directory's files are each their own.
+            // One that ends too early is read here, where that is found out.
+            let whole =
+                |from: &u64| movers.can_copy.is_some_and(|len| total <= len - from.min(&len));
+            let from = source.data_position().filter(whole);
+            let mut failed = None;
+            let mut all = Vec::new();
+            let mut bring = |places: &[Segment]| {
+                all.extend_from_slice(places);
+                let brought = bring_data(movers, source, from, places, block as usize);
+                brought.map_err(|error| {
+                    failed = Some(error);
+                    Error::Invalid("the source failed")
+                })
+            };
+            let made = fs.build_with(parent, name, new, xattrs, content, &mut bring);
+            if made.is_err() {
+                movers.settle(&all);
             }
-            done += place.len;
-        }
-        Ok(done)
+            Ok(match failed {
+                Some(error) => Err(error),
+                None => Ok(made.map(|_| ())?),
+            })
+        })??;
+        Ok(total)
     }
 
-    /// For segments that share blocks, or with a journal: through the volume's own write.
+    /// For segments that share blocks: through the volume's own write.
     #[expect(clippy::too_many_arguments, reason = "one call, from the entry's parts")]
     fn add_file_slowly(
         &mut self,
@@ -315,9 +325,9 @@ impl<'a> Tree<'a> {
         xattrs: &[(Vec<u8>, Vec<u8>)],
         (size, map): (u64, &uxfs_archive::SparseMap),
         source: &mut dyn Source,
-        movers: &mut Movers<'_>,
+        movers: &mut Movers,
     ) -> Result<u64, ImportError> {
-        let (ino, _) = self.replacing(parent, name, movers, |fs| {
+        let (ino, _) = self.replacing(parent, name, movers, |fs, _| {
             fs.build(parent, name, new, xattrs, Content::Empty)
         })?;
         let longest = map.segments().iter().map(|(_, len)| *len).max().unwrap_or(0);
@@ -381,7 +391,7 @@ impl<'a> Tree<'a> {
         name: &[u8],
         new: &NewInode,
         xattrs: &[(Vec<u8>, Vec<u8>)],
-        movers: &mut Movers<'_>,
+        movers: &mut Movers,
     ) -> Result<(), ImportError> {
         let ino = match self.fs.build(parent, name, new, xattrs, Content::Empty) {
             Ok((ino, _)) => ino,
@@ -503,6 +513,26 @@ fn xattrs(entry: &Entry, added: &mut Added) -> Pairs {
         }
     }
     kept
+}
+
+/// Hands a file's data over: from position `from` of the source's file, or as the source delivers it.
+fn bring_data(
+    movers: &mut Movers,
+    source: &mut dyn Source,
+    from: Option<u64>,
+    places: &[Segment],
+    block: usize,
+) -> Result<(), ImportError> {
+    let mut done = 0;
+    for place in places {
+        let Some(device) = place.device else { continue };
+        match from {
+            Some(from) => movers.copy(from + done, device, place.len, block),
+            None => movers.stream(device, place.len, block, |buf| read_exact(source, buf))?,
+        }
+        done += place.len;
+    }
+    Ok(())
 }
 
 fn read_exact(source: &mut dyn Source, mut buf: &mut [u8]) -> Result<(), ImportError> {

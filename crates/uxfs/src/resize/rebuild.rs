@@ -110,7 +110,7 @@ pub(super) fn make(
     open.unfinished = true;
     let new = Fs::open(Arc::clone(&dev), open)?;
     if with_data {
-        with_movers(&dev, old.device().as_file(), |movers| {
+        with_movers(&dev, old.device().as_file(), None, |movers| {
             Ok(copy_tree(old, &new, Some(movers)).map(|()| movers.finish()))
         })???;
     } else {
@@ -136,7 +136,7 @@ struct Pending {
 }
 
 /// Makes every file of `old` again on `new`.
-fn copy_tree(old: &Fs, new: &Fs, mut movers: Option<&mut Movers<'_>>) -> Result<(), ResizeError> {
+fn copy_tree(old: &Fs, new: &Fs, mut movers: Option<&mut Movers>) -> Result<(), ResizeError> {
     let block = 1usize << old.geo.block_log;
     new.replicate_traits(old, old.root(), new.root(), true)?;
     let mut pending = vec![Pending { old: old.root(), new: new.root(), path: Vec::new() }];
