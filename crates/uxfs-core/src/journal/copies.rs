@@ -61,7 +61,7 @@ struct Scratch(Vec<u8>);
 
 impl Regions for Scratch {
     fn region(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(&(bytes.len() as u32).to_ne_bytes());
+        self.0.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
         self.0.extend_from_slice(bytes);
     }
 }
@@ -186,7 +186,7 @@ impl Copies {
         let Some(Copy::Regions { span, len }) = self.copies.get(slot) else { return };
         let mut rest = &self.at(*span)[..*len as usize];
         while let Some((len, more)) = rest.split_first_chunk() {
-            let (region, more) = more.split_at(u32::from_ne_bytes(*len) as usize);
+            let (region, more) = more.split_at(u32::from_le_bytes(*len) as usize);
             records.region(region);
             rest = more;
         }
@@ -218,7 +218,7 @@ mod tests {
         let mut rest = &copies.at(*span)[..*len as usize];
         let mut all = Vec::new();
         while let Some((len, more)) = rest.split_first_chunk() {
-            let (region, more) = more.split_at(u32::from_ne_bytes(*len) as usize);
+            let (region, more) = more.split_at(u32::from_le_bytes(*len) as usize);
             all.push(region.to_vec());
             rest = more;
         }
