@@ -9,7 +9,8 @@
 //!    which saves waking another one, if there is a further thread to answer requests meanwhile; where
 //!    there are several, that would keep a thread from them.
 //! 3. To begin it may mean writing much data: more than [`AT_ONCE`] is written by a thread of its
-//!    own, so that it holds up nobody else's request.
+//!    own, so that it holds up nobody else's request. That thread also writes what is dirty when it
+//!    becomes much, while those who write go on.
 //! 4. Whoever asks for durability is told from others ([`Asker`]): how flushes are shared depends on
 //!    who comes again, and the threads that ask here do so for everybody.
 //! 5. A panic, wherever it happens in what is done for the mount, is met where that works on the
@@ -21,7 +22,7 @@ use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -71,6 +72,8 @@ pub(crate) struct Volume {
     discarder: Mutex<Option<JoinHandle<()>>>,
     /// A fault that was planted in the thread that made this, which those that work for it share.
     fault: Option<Fault>,
+    /// The writer has been asked to make room.
+    relieving: AtomicBool,
     /// Requests that wait for durability.
     parked: Arc<AtomicUsize>,
     /// Who asked for durability last.
@@ -112,6 +115,7 @@ impl Volume {
             writer: Mutex::default(),
             discarder: Mutex::default(),
             fault: fault::in_force(),
+            relieving: AtomicBool::new(false),
             parked: Arc::default(),
             asked: AtomicU64::new(0),
             may_drive: threads > 1,
@@ -252,6 +256,20 @@ impl Volume {
         };
         let work = std::thread::Builder::new().name("uxfs-trim".into());
         work.spawn(move || told(groups())).map(drop)
+    }
+
+    /// Something was written: has the writer bring some of what is dirty to the device, if that is
+    /// much, so that those who write go on meanwhile.
+    pub(crate) fn relieve(&self) {
+        let much = self.with(|fs| Ok(fs.has_writeback_excess()));
+        if much != Ok(true) || self.relieving.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.later(Box::new(|volume| {
+            // A volume that cannot any more says so to those who use it.
+            let _ = volume.with(Fs::writeback_excess);
+            volume.relieving.store(false, Ordering::Release);
+        }));
     }
 
     /// Has a job done by the writer, or does it if there is none any more.

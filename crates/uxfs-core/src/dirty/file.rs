@@ -52,7 +52,7 @@ pub(super) struct Pages {
 /// What is to be written of a file, as it was at one moment.
 pub(super) struct Snapshot {
     /// Dirty blocks in order.
-    pub(super) pages: Vec<(u64, Arc<Content>, Backing)>,
+    pub(super) pages: Vec<(u64, Content, Backing)>,
     pub(super) size: u64,
     /// The first dirty block that found no room.
     pub(super) more: Option<u64>,
@@ -130,11 +130,33 @@ impl Pages {
     }
 
     /// Puts a block among the dirty ones, or in the place of what was there.
-    pub(super) fn insert(&mut self, block: u64, content: Arc<Content>, backing: Backing) {
+    pub(super) fn insert(&mut self, block: u64, content: Content, backing: Backing) {
         self.count(backing, true);
         if let Some(old) = self.map.insert(block, Page { content, backing }) {
             self.count(old.backing, false);
         }
+    }
+
+    /// Puts blocks that follow each other among the dirty ones, of which `content` is made up.
+    pub(super) fn insert_run(
+        &mut self,
+        first: u64,
+        content: &Content,
+        backing: &[Backing],
+        block_size: usize,
+    ) {
+        for ((block, backing), at) in (first..).zip(backing).zip((0..).step_by(block_size)) {
+            self.insert(block, content.part(at..at + block_size), *backing);
+        }
+    }
+
+    /// How many blocks from `first` on, which is clean, are so and lie before `end`.
+    pub(super) fn clean_before(&self, first: u64, end: u64) -> usize {
+        if end <= first {
+            return 0;
+        }
+        let dirty = self.map.range(first..end).next().map_or(end, |(block, _)| *block);
+        (dirty - first) as usize
     }
 
     /// Takes a block out; it may give back a reserved block.

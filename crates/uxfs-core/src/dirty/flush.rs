@@ -58,7 +58,7 @@ struct Piece {
     block: u64,
     /// First byte on the device; `None` if it was written already.
     device: Option<u64>,
-    content: Arc<Content>,
+    content: Content,
     backing: Backing,
 }
 
@@ -85,7 +85,7 @@ impl Loan {
     }
 }
 
-type Dirt = (u64, Arc<Content>, Backing);
+type Dirt = (u64, Content, Backing);
 
 impl Fs {
     /// Writes a file's data to the device, if some of it is in memory only. That makes nothing
@@ -341,7 +341,7 @@ impl Fs {
         let from = part.partition_point(|(block, ..)| *block < extent.offset.0);
         for (block, content, _) in &part[from..from + extent.len as usize] {
             let device = start + ((block - extent.offset.0) << self.geo.block_log);
-            let (device, content) = (on_device.then_some(device), Arc::clone(content));
+            let (device, content) = (on_device.then_some(device), content.clone());
             flight.pieces.push(Piece { block: *block, device, content, backing });
         }
     }
@@ -390,8 +390,16 @@ impl Fs {
         let Some(at) = run.first().and_then(|piece| piece.device) else { return Ok(()) };
         self.check_running()?;
         let daddr = Daddr(at >> 9);
+        // What one write brought is one slice.
+        let mut parts: Vec<Content> = Vec::new();
+        for piece in run {
+            let last = parts.last_mut();
+            if !last.is_some_and(|last| last.join(&piece.content)) {
+                parts.push(piece.content.clone());
+            }
+        }
         let slices: Vec<IoSlice<'_>> =
-            run.iter().map(|piece| IoSlice::new(piece.content.bytes())).collect();
+            parts.iter().map(|part| IoSlice::new(part.bytes())).collect();
         let written = self.dev.write_vectored_at(at, &slices);
         written.map_err(|source| Error::Io { what: "writing data", daddr, source })
     }
@@ -407,7 +415,7 @@ impl Fs {
             let mut pages = file.pages();
             for piece in flight.pieces.iter().filter(|_| shown.is_ok()) {
                 let Some(page) = pages.map.get(&piece.block) else { continue };
-                if Arc::ptr_eq(&page.content, &piece.content) {
+                if page.content.is(&piece.content) {
                     pages.remove(piece.block);
                 } else {
                     pages.set_backing(piece.block, Backing::Own);

@@ -15,6 +15,14 @@ pub struct WritebackOptions {
     pub dirty_writeback_centisecs: u32,
 }
 
+impl WritebackOptions {
+    /// Bytes beyond which data is written back while writers go on: never so many that they would
+    /// have to wait before.
+    pub(super) fn background(&self) -> u64 {
+        self.dirty_background_bytes.min(self.dirty_bytes / 2)
+    }
+}
+
 impl Default for WritebackOptions {
     /// 64 MiB, 16 MiB, 30 s, 5 s.
     fn default() -> Self {

@@ -1,17 +1,27 @@
 //! A block of a file in memory, and the account of all of them.
 //!
-//! 1. Every byte of content is counted from when it is allocated to when it is freed, wherever it
-//!    is referred to from: what is being written while a writer has a newer version counts too.
+//! 1. Every byte of content is counted from when it is allocated to when nobody refers to it any
+//!    more, wherever from: what is being written while a writer has a newer version counts too.
 //! 2. Content that is being written does not change: whoever wants to change it gets a copy.
+//! 3. What one write brings is one allocation, of which its blocks are parts: it is counted, whole,
+//!    until the last of them is gone. Whoever changes such a block gets it as one of its own.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::turns::{Condvar, Mutex};
 
+/// Bytes of the allocations that are kept to be used again, and how many at most: what a large
+/// write brings. Memory that the host has taken back costs as much to get again as copying into it.
+const SPARE_BYTES: usize = 1 << 20;
+const SPARES: usize = 16;
+
 /// The account of memory.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
+    /// Allocations to be used again; none when nothing is dirty.
+    spares: parking_lot::Mutex<Vec<Box<[u8]>>>,
     /// Bytes there are, and bytes promised to writers.
     used: AtomicU64,
     /// Most that there were.
@@ -61,7 +71,18 @@ impl Memory {
     }
 
     fn sub(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Ordering::AcqRel);
+        let before = self.used.fetch_sub(bytes, Ordering::AcqRel);
+        if before == bytes && bytes > 0 {
+            self.spares.lock().clear();
+        }
+    }
+
+    /// Keeps an allocation that nobody refers to any more, if it is worth it.
+    fn keep(&self, data: Box<[u8]>) {
+        let mut spares = self.spares.lock();
+        if data.len() == SPARE_BYTES && spares.len() < SPARES {
+            spares.push(data);
+        }
     }
 
     #[cfg(test)]
@@ -97,18 +118,33 @@ impl Promise {
     }
 
     /// New content.
-    pub(super) fn fill(&mut self, data: Box<[u8]>) -> Arc<Content> {
+    pub(super) fn fill(&mut self, data: Box<[u8]>) -> Content {
         self.spend(data.len());
-        Arc::new(Content { data, memory: Arc::clone(&self.memory) })
+        let range = 0..data.len();
+        let memory = Arc::clone(&self.memory);
+        Content { buffer: Arc::new(Buffer { data, memory }), range }
     }
 
-    /// Content that may be changed: a copy, if somebody else refers to it.
-    pub(super) fn unshare<'a>(&mut self, content: &'a mut Arc<Content>) -> &'a mut [u8] {
-        if Arc::get_mut(content).is_none() {
-            *content = self.fill(content.data.clone());
+    /// New content, a copy of `data`.
+    pub(super) fn fill_from(&mut self, data: &[u8]) -> Content {
+        let spare = (data.len() == SPARE_BYTES).then(|| self.memory.spares.lock().pop()).flatten();
+        self.fill(match spare {
+            Some(mut spare) => {
+                spare.copy_from_slice(data);
+                spare
+            }
+            None => data.into(),
+        })
+    }
+
+    /// Content that may be changed: a copy, if somebody else refers to it, or to what it is a part
+    /// of.
+    pub(super) fn unshare<'a>(&mut self, content: &'a mut Content) -> &'a mut [u8] {
+        if Arc::get_mut(&mut content.buffer).is_none() {
+            *content = self.fill(content.bytes().into());
         }
-        match Arc::get_mut(content) {
-            Some(content) => &mut content.data,
+        match Arc::get_mut(&mut content.buffer) {
+            Some(buffer) => &mut buffer.data[content.range.clone()],
             // Nobody can have got at the copy.
             None => &mut [],
         }
@@ -122,9 +158,16 @@ impl Drop for Promise {
     }
 }
 
-/// Content of a block.
-#[derive(Debug)]
+/// Content of a block, or of several; of clones, all refer to the same bytes.
+#[derive(Clone, Debug)]
 pub(super) struct Content {
+    buffer: Arc<Buffer>,
+    range: Range<usize>,
+}
+
+/// An allocation.
+#[derive(Debug)]
+struct Buffer {
     data: Box<[u8]>,
     memory: Arc<Memory>,
 }
@@ -132,13 +175,37 @@ pub(super) struct Content {
 impl Content {
     /// The bytes.
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.data
+        &self.buffer.data[self.range.clone()]
+    }
+
+    /// A part of it; what lies behind its end is no part of anything.
+    pub(super) fn part(&self, range: Range<usize>) -> Self {
+        let end = self.range.end;
+        let at = |at: usize| self.range.start.saturating_add(at).min(end);
+        Self { buffer: Arc::clone(&self.buffer), range: at(range.start)..at(range.end) }
+    }
+
+    /// Are these the same bytes, not only equal ones?
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.buffer, &other.buffer) && self.range == other.range
+    }
+
+    /// Adds `next`, if it lies behind this one in memory.
+    pub(super) fn join(&mut self, next: &Self) -> bool {
+        let adjacent =
+            Arc::ptr_eq(&self.buffer, &next.buffer) && self.range.end == next.range.start;
+        if adjacent {
+            self.range.end = next.range.end;
+        }
+        adjacent
     }
 }
 
-impl Drop for Content {
+impl Drop for Buffer {
     fn drop(&mut self) {
-        self.memory.sub(self.data.len() as u64);
+        let bytes = self.data.len() as u64;
+        self.memory.keep(core::mem::take(&mut self.data));
+        self.memory.sub(bytes);
     }
 }
 
@@ -157,7 +224,7 @@ pub(super) enum Backing {
 #[derive(Debug)]
 pub(super) struct Page {
     /// What it holds.
-    pub(super) content: Arc<Content>,
+    pub(super) content: Content,
     /// Where it goes.
     pub(super) backing: Backing,
 }
@@ -177,7 +244,7 @@ mod tests {
         assert_eq!(memory.used(), 100);
         drop(promise);
         assert_eq!(memory.used(), 60);
-        let flying = Arc::clone(&content);
+        let flying = content.clone();
         let mut promise = Promise::new(&memory, 60, 200).unwrap();
         promise.unshare(&mut content)[0] = 2;
         drop(promise);
@@ -185,5 +252,30 @@ mod tests {
         drop(flying);
         drop(content);
         assert_eq!((memory.used(), memory.peak()), (0, 300));
+    }
+
+    #[test]
+    fn parts_are_counted_together_and_changed_apart() {
+        let memory = Arc::new(Memory::default());
+        let mut promise = Promise::new(&memory, 100, 100).unwrap();
+        let whole = promise.fill((0..80).collect());
+        let (mut one, two, last) = (whole.part(0..30), whole.part(30..60), whole.part(60..90));
+        assert_eq!((last.bytes().len(), memory.used()), (20, 100));
+        let mut all = one.clone();
+        assert!(!all.join(&last) && all.join(&two) && !all.join(&one));
+        assert_eq!(all.bytes(), &whole.bytes()[..60]);
+        assert!(all.join(&last) && all.is(&whole) && !all.is(&one));
+        drop((whole, all, last));
+        assert_eq!(memory.used(), 100);
+        promise.unshare(&mut one)[0] = 99;
+        assert_eq!(
+            (one.bytes()[..2].to_vec(), two.bytes()[0], memory.used()),
+            (vec![99, 1], 30, 110)
+        );
+        assert!(!one.join(&two));
+        drop(two);
+        promise.unshare(&mut one)[1] = 98;
+        drop(promise);
+        assert_eq!((one.bytes()[..3].to_vec(), memory.used()), (vec![99, 98, 2], 30));
     }
 }

@@ -6,6 +6,7 @@
 use uxfs_format::Ino;
 use uxfs_journal::Time;
 
+use super::Dirty;
 use super::errors::ErrorCursor;
 use super::flush::How;
 use crate::error::{Error, Result};
@@ -155,6 +156,32 @@ impl Fs {
             Err(error @ Error::Shutdown(_)) => Err(error),
             _ => self.balance(),
         }
+    }
+
+    /// Writes back what is oldest, if more is dirty than `dirty_background_bytes`, down to half of that.
+    /// A tick does so too, but whoever has a thread for it need not leave writers to fill the memory
+    /// until then, and to write back themselves.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`]; errors of data are kept for those who sync their file.
+    pub fn writeback_excess(&self) -> Result<()> {
+        let Some(dirty) = self.dirty.as_ref().filter(|_| self.has_writeback_excess()) else {
+            return Ok(());
+        };
+        self.check_running()?;
+        let enough = dirty.options.background() / 2;
+        let files = dirty.oldest(u64::MAX, FILES);
+        let over = dirty.memory.used().saturating_sub(enough);
+        match self.write_back(dirty, &files, How::OTHERS, over) {
+            Err(error @ Error::Shutdown(_)) => Err(error),
+            _ => self.balance(),
+        }
+    }
+
+    /// Is there something for [`Fs::writeback_excess`] to do?
+    pub fn has_writeback_excess(&self) -> bool {
+        let over = |d: &Dirty| d.memory.used() > d.options.background();
+        self.dirty.as_ref().is_some_and(over)
     }
 
     /// When [`Fs::writeback_tick`] is due next; `None` while nothing is dirty. Before the time

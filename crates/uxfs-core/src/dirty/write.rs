@@ -112,7 +112,7 @@ impl Fs {
             if let Some(promise) = Promise::new(&dirty.memory, bytes, dirty.options.dirty_bytes) {
                 return Ok(promise);
             }
-            let least = dirty.options.dirty_background_bytes.min(dirty.options.dirty_bytes / 2);
+            let least = dirty.options.background();
             let most = dirty.memory.used().saturating_sub(least).max(bytes);
             let files = dirty.oldest(u64::MAX, FILES);
             let done = self.write_back(dirty, &files, How::OTHERS, most);
@@ -230,26 +230,35 @@ impl Fs {
             return Taken::NoSpace;
         }
         pages.tree += tree;
-        for (block, backing) in (plan.first..).zip(&plan.backing) {
+        let mut rest = &plan.backing[..];
+        while let [backing, behind @ ..] = rest {
+            let block = plan.first + (plan.backing.len() - rest.len()) as u64;
             let start = block * block_size;
+            let new = start >= at && !pages.map.contains_key(&block);
+            let run = if new { pages.clean_before(block, end / block_size) } else { 0 };
+            if run > 0 {
+                let from = (start - at) as usize;
+                let bytes = run << self.geo.block_log;
+                let content = promise.fill_from(&data[from..from + bytes]);
+                let (these, behind) = rest.split_at(run);
+                pages.insert_run(block, &content, these, block_size as usize);
+                rest = behind;
+                continue;
+            }
             let (low, high) = (at.max(start), end.min(start + block_size));
             let part = &data[(low - at) as usize..(high - at) as usize];
             let range = (low - start) as usize..(high - start) as usize;
+            rest = behind;
             if let Some(page) = pages.map.get_mut(&block) {
                 promise.unshare(&mut page.content)[range].copy_from_slice(part);
                 continue;
             }
-            let content = if part.len() as u64 == block_size {
-                part.into()
-            } else {
-                let old = plan.old.iter().flatten().find(|(known, _)| *known == block);
-                let mut content = match old {
-                    Some((_, old)) => old.clone(),
-                    None => vec![0; block_size as usize].into_boxed_slice(),
-                };
-                content[range].copy_from_slice(part);
-                content
+            let old = plan.old.iter().flatten().find(|(known, _)| *known == block);
+            let mut content = match old {
+                Some((_, old)) => old.clone(),
+                None => vec![0; block_size as usize].into_boxed_slice(),
             };
+            content[range].copy_from_slice(part);
             pages.insert(block, promise.fill(content), *backing);
         }
         pages.size = plan.size.max(end);

@@ -442,6 +442,7 @@ impl Filesystem for Server {
         let who = Who::of(req).told(write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
         let ino = self.ino(node);
         let written = self.volume.with(|fs| data::write(fs, ino, offset, data, who));
+        self.volume.relieve();
         let kind = match flags.0 & (O_DSYNC | O_SYNC_ALONE) {
             _ if self.options.sync => SyncKind::All,
             0 => return reply.answer(written),

@@ -46,6 +46,56 @@ fn memory_stays_below_the_limit() {
 }
 
 #[test]
+fn what_is_in_excess_is_written_back_and_no_more() {
+    let limits = WritebackOptions {
+        dirty_bytes: 64 * MIB,
+        dirty_background_bytes: 8 * MIB,
+        ..WritebackOptions::default()
+    };
+    let v = volume("", limits);
+    let large = v.file("large");
+    for at in 0..8 {
+        v.fs.write_at(large, at * MIB, &vec![at as u8; 1 << 20]).unwrap();
+    }
+    assert!(!v.fs.has_writeback_excess());
+    v.fs.writeback_excess().unwrap();
+    assert_eq!(v.fs.dirty_bytes(), 8 * MIB);
+    v.fs.write_at(large, 8 * MIB, &[8]).unwrap();
+    assert!(v.fs.has_writeback_excess());
+    v.fs.writeback_excess().unwrap();
+    let left = v.fs.dirty_bytes();
+    assert!(left <= 4 * MIB && !v.fs.has_writeback_excess(), "{left} bytes");
+    let all = content(&v.fs, large);
+    assert!(all.chunks(1 << 20).enumerate().all(|(at, part)| part.iter().all(|b| *b == at as u8)));
+    v.fs.sync().unwrap();
+    v.judge();
+}
+
+#[test]
+fn a_part_of_what_one_write_brought_keeps_no_other_part_dirty() {
+    let v = volume("", WritebackOptions::default());
+    let (file, mut expected) = (v.file("f"), vec![7; 2 << 20]);
+    v.fs.write_at(file, 0, &expected).unwrap();
+    v.fs.write_back_file(file).unwrap();
+    assert_eq!(v.fs.dirty_bytes(), 0);
+    // Across what the first write brought, and twice over some of it, in whole blocks and in parts.
+    for (at, len, byte) in [(1 << 20, 1 << 20, 1), (MIB + 8192, 4096, 2), (MIB + 8192, 4096, 3)] {
+        v.fs.write_at(file, at, &vec![byte; len]).unwrap();
+        expected[at as usize..at as usize + len].fill(byte);
+    }
+    v.fs.write_at(file, MIB - 100, &[4; 20_000]).unwrap();
+    expected[(1 << 20) - 100..(1 << 20) + 19_900].fill(4);
+    assert!(content(&v.fs, file) == expected);
+    // What is left of the allocation counts whole, and what was changed besides.
+    let blocks = v.fs.dirty_bytes_of(file);
+    assert!(blocks == MIB + 4096 && v.fs.dirty_bytes() > blocks, "{}", v.fs.dirty_bytes());
+    v.fs.fsync(file).unwrap();
+    assert_eq!(v.fs.dirty_bytes(), 0);
+    assert!(content(&v.fs, file) == expected);
+    v.judge();
+}
+
+#[test]
 fn no_space_is_told_by_the_write() {
     for mkfs in ["-b size=1k -m rmapbt=1", "-d agcount=2", "-m reflink=0,finobt=0,inobtcount=0"] {
         let v = volume_of(mkfs, 40, WritebackOptions::default());
