@@ -26,3 +26,4 @@ mod volume;
 
 pub use options::Options;
 pub use session::{Ender, Mounted, mount};
+pub use volume::Trimming;

@@ -18,7 +18,7 @@ use crate::mounts;
 use crate::options::Options;
 use crate::server::Server;
 use crate::settings;
-use crate::volume::Volume;
+use crate::volume::{Trimming, Volume};
 
 /// A volume that is mounted.
 pub struct Mounted {
@@ -124,6 +124,12 @@ impl Mounted {
     /// Where it is mounted.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Has `tell` told how far a program's FITRIM has come, group by group. It holds up the trimming,
+    /// and nothing else.
+    pub fn tell_trims(&self, tell: impl Fn(Trimming) + Send + Sync + 'static) {
+        self.volume.tell_trims(Box::new(tell));
     }
 
     /// Waits until the mount has ended and closes the volume. Tells what there is to tell.

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuser::{Errno, Request};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -41,6 +41,24 @@ const AT_ONCE: u64 = 1 << 20;
 
 /// How often what was freed is discarded, if it is to be.
 const DISCARD: Duration = Duration::from_secs(2);
+
+/// How far a program's FITRIM has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trimming {
+    /// Allocation groups that were gone through.
+    pub done: u64,
+    /// Allocation groups to go through, all of them.
+    pub groups: u64,
+    /// Bytes discarded.
+    pub bytes: u64,
+    /// Time since it began.
+    pub elapsed: Duration,
+    /// Nothing more comes: it is done, or failed.
+    pub ended: bool,
+}
+
+/// Is told of each step.
+type Teller = Box<dyn Fn(Trimming) + Send + Sync>;
 
 /// Work for the thread that writes back.
 type Job = Box<dyn FnOnce(&Volume) + Send>;
@@ -70,6 +88,8 @@ pub(crate) struct Volume {
     service: Mutex<Option<Service>>,
     writer: Mutex<Option<Writer>>,
     discarder: Mutex<Option<JoinHandle<()>>>,
+    /// Who wants to know how far trimming has come.
+    teller: Mutex<Option<Teller>>,
     /// A fault that was planted in the thread that made this, which those that work for it share.
     fault: Option<Fault>,
     /// The writer has been asked to make room.
@@ -114,6 +134,7 @@ impl Volume {
             service: Mutex::default(),
             writer: Mutex::default(),
             discarder: Mutex::default(),
+            teller: Mutex::default(),
             fault: fault::in_force(),
             relieving: AtomicBool::new(false),
             parked: Arc::default(),
@@ -243,19 +264,41 @@ impl Volume {
         told: impl FnOnce(Result<u64, Errno>) + Send + 'static,
     ) -> io::Result<()> {
         let volume = Arc::clone(self);
-        let groups = move || {
-            let group =
-                volume.with(|fs| Ok(u64::from(fs.geo.block_size) * u64::from(fs.geo.ag_blocks)))?;
-            let (mut at, mut trimmed) = (range.start, 0);
-            while at < range.end {
-                let next = (at / group + 1).saturating_mul(group).min(range.end);
-                trimmed += volume.with(|fs| fs.trim(at..next, least, &mut |_, _| {}))?;
-                at = next;
-            }
-            Ok(trimmed)
-        };
         let work = std::thread::Builder::new().name("uxfs-trim".into());
-        work.spawn(move || told(groups())).map(drop)
+        work.spawn(move || told(volume.trim_groups(range, least))).map(drop)
+    }
+
+    /// Has `teller` told how far trimming has come, whenever it has got further.
+    pub(crate) fn tell_trims(&self, teller: Teller) {
+        *self.teller.lock() = Some(teller);
+    }
+
+    fn trim_groups(&self, range: Range<u64>, least: u64) -> Result<u64, Errno> {
+        let begun = Instant::now();
+        let group =
+            self.with(|fs| Ok(u64::from(fs.geo.block_size) * u64::from(fs.geo.ag_blocks)))?;
+        let groups = range.end.div_ceil(group) - range.start / group;
+        let tell = |done, bytes, ended| {
+            let elapsed = begun.elapsed();
+            if let Some(teller) = &*self.teller.lock() {
+                teller(Trimming { done, groups, bytes, elapsed, ended });
+            }
+        };
+        let (mut at, mut done, mut trimmed) = (range.start, 0, 0);
+        while at < range.end {
+            tell(done, trimmed, false);
+            let next = (at / group + 1).saturating_mul(group).min(range.end);
+            match self.with(|fs| fs.trim(at..next, least, &mut |_, _| {})) {
+                Ok(bytes) => trimmed += bytes,
+                Err(error) => {
+                    tell(done, trimmed, true);
+                    return Err(error);
+                }
+            }
+            (at, done) = (next, done + 1);
+        }
+        tell(done, trimmed, true);
+        Ok(trimmed)
     }
 
     /// Something was written: has the writer bring some of what is dirty to the device, if that is

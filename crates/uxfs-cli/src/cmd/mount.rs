@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal};
+use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uxfs::disk::OpenMode;
 use uxfs::{Devices, Fs, volume};
-use uxfs_fuse::{Ender, mounts};
+use uxfs_fuse::{Ender, Trimming, mounts};
 
 use crate::cli::OPTIONS_ID;
 use crate::image::{Images, further};
@@ -73,7 +73,8 @@ use crate::session::{Failure, Result, Session};
 /// nothing. FUSE over io_uring is not used: the library does not offer it.
 ///
 /// `uxfs status` and `uxfs stats --watch` show what a mount does; fstrim(8) gives free space back to the
-/// host, by root or whose mount it is.
+/// host, by root or whose mount it is. On a terminal, recovery that takes more than a second tells so, and
+/// with -f trimming does, group by group.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs mount disk.img /mnt\n  \
@@ -212,6 +213,13 @@ fn serve(
     if !parsed.read_only && !parsed.fuseblk {
         say("sync(2) and syncfs(2) do not reach a FUSE mount; fsync and `uxfs sync` do");
     }
+    if options.foreground && std::io::stderr().is_terminal() {
+        let name = image.display().to_string();
+        mounted.tell_trims(move |trimming| {
+            // A terminal that is gone is no reason not to trim.
+            let _ = std::io::stderr().write_all(trim_line(&name, &trimming).as_bytes());
+        });
+    }
     let ender = mounted.ender();
     std::thread::spawn(move || {
         for _ in signals.forever() {
@@ -224,6 +232,20 @@ fn serve(
         leave_terminal().map_err(|error| host(&dir, error))?;
     }
     mounted.wait().map_err(|error| host(&image, error))
+}
+
+/// What a terminal is told of trimming that takes more than a second.
+fn trim_line(name: &str, trimming: &Trimming) -> String {
+    let Trimming { done, groups, bytes, elapsed, ended } = trimming;
+    if elapsed.as_secs() < 1 {
+        return String::new();
+    }
+    let end = if *ended { "\n" } else { "" };
+    let (mib, seconds) = (bytes >> 20, elapsed.as_secs());
+    format!(
+        "\ruxfs: mount: {name}: discarding free space, {done} of {groups} groups, {mib} MiB, \
+         {seconds} s{end}"
+    )
 }
 
 /// Tells on a terminal that opening takes long, which it does where a long log is recovered.
@@ -331,6 +353,18 @@ fn leave_terminal() -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn trimming_is_told_when_it_takes_long() {
+        let line = |done, millis, ended| {
+            let elapsed = Duration::from_millis(millis);
+            trim_line("a.img", &Trimming { done, groups: 16, bytes: 5 << 20, elapsed, ended })
+        };
+        assert_eq!((line(3, 900, false), line(16, 900, true)), (String::new(), String::new()));
+        let said = "\ruxfs: mount: a.img: discarding free space, 3 of 16 groups, 5 MiB, 2 s";
+        assert_eq!(line(3, 2100, false), said);
+        assert!(line(16, 2100, true).ends_with(" 2 s\n"));
+    }
 
     #[test]
     fn what_mount_says() {

@@ -268,6 +268,23 @@ fn fstrim_gives_free_space_back_to_the_host() {
 }
 
 #[test]
+fn trimming_tells_how_far_it_has_come() {
+    let volume = Box::new(Ours::new(SIZE, ""));
+    let (steps, told) = std::sync::mpsc::channel();
+    volume.tell_trims(move |trimming| steps.send(trimming).unwrap());
+    run("fstrim", &[volume.dir().as_os_str()]);
+    let told: Vec<_> = told.try_iter().collect();
+    let (last, rest) = told.split_last().unwrap();
+    assert_eq!((last.ended, last.done, rest.len() as u64), (true, last.groups, last.groups));
+    assert!(last.groups > 1 && last.bytes > SIZE / 2, "{last:?}");
+    for (at, step) in rest.iter().enumerate() {
+        assert_eq!((step.ended, step.done, step.groups), (false, at as u64, last.groups));
+        assert!(step.bytes <= last.bytes && step.elapsed <= last.elapsed);
+    }
+    volume.end();
+}
+
+#[test]
 fn with_discard_free_space_goes_back_by_itself() {
     let volume = Box::new(Ours::new(SIZE, "discard"));
     let dir = volume.dir();

@@ -93,6 +93,11 @@ impl Ours {
         Self { image, mounted: Some(mounted) }
     }
 
+    /// Has somebody told of trimming.
+    pub(crate) fn tell_trims(&self, tell: impl Fn(uxfs_fuse::Trimming) + Send + Sync + 'static) {
+        self.mounted.as_ref().unwrap().tell_trims(tell);
+    }
+
     /// Ends the mount, and gives the image back.
     pub(crate) fn unmount(mut self) -> Image {
         let mounted = self.mounted.take().unwrap();
