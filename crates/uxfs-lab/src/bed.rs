@@ -431,8 +431,8 @@ impl Lab {
         }
     }
 
-    /// A change to names.
-    fn name(&self) {
+    /// What a change to names costs.
+    pub(crate) fn name(&self) {
         self.sim.work(us(self.cpu.name_us));
         self.join_log();
     }

@@ -251,6 +251,10 @@ pub struct How {
     pub cuts: u32,
     /// dbench's load, if not the one found or the lab's own.
     pub load: Option<std::path::PathBuf>,
+    /// What `git` and `compile` play, if not the recording that comes with the lab.
+    pub trace: Option<std::path::PathBuf>,
+    /// The archive whose tree `tar-star` extracts, if not the lab's own tree.
+    pub tar: Option<std::path::PathBuf>,
     /// What uxfs is set beside, in real time; nothing for modelled disks in virtual time.
     pub on: Vec<crate::real::Peer>,
     /// Where the files of real time lie.
@@ -266,6 +270,8 @@ impl How {
             only: String::new(),
             cuts: 8,
             load: None,
+            trace: None,
+            tar: None,
             on: Vec::new(),
             dir: ".".into(),
         }

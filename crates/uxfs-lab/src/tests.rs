@@ -1,6 +1,8 @@
 //! The labels attacked: disks, clients and engines that do not keep their word must not get away
 //! with it; and runs that are to be equal are.
 
+use std::sync::Arc;
+
 use uxfs_disk::fault::Fault;
 use uxfs_models::Description;
 
@@ -10,6 +12,8 @@ use crate::experiments;
 use crate::plan::{How, Quiet};
 use crate::sim::Weakness;
 use crate::work::fs_mark::{self, Load, Sync};
+use crate::work::recording::Recording;
+use crate::work::replay::{home, plant, run as replay};
 
 fn setup() -> Setup {
     let mut setup = Setup::new(&Description::named("hdd-7200").unwrap(), 11).mkfs('d', "agcount=4");
@@ -112,6 +116,37 @@ fn equal_runs_are_equal() {
         (serde_json::to_string(&found).unwrap(), found.csv())
     };
     assert_eq!(found(1), found(2));
+}
+
+/// A recording played: what was synced, and all that is left at its end, is worth what is said; an
+/// engine that loses some of it is caught; and each run is like the other.
+#[test]
+fn a_recording_is_played_and_judged() {
+    let text = "uxfs-trace 1\n# a test\np 0 old\np 1 source\np 1 lock\np 1 kept\np 0 sub\np 5 a\n\
+                p 0 moved\np 7 a\nd 1\nf 2 9000\nO 2\nR 2 0 9000\nR 2 0 9000\nw 300\nC 3\nW 3 0 5000\n\
+                W 3 5000 7000\nS 3\nK 3\nN 3 4\nS 4\nD 5\nC 6\nW 6 0 70000\nS 6\nN 5 7\nG 8\nS 8\n\
+                M 6\nU 6\nE 7\nA 4\nO 2\nT 2 0\nW 2 0 4096\nK 2\nL 4 3\nU 3\nY 3 9\n";
+    let recording = Arc::new(Recording::parse(text, "test").unwrap());
+    let played = |fault: Option<Fault>| {
+        let mut setup = setup();
+        setup.fault = fault;
+        let planted = Arc::clone(&recording);
+        setup.prepare =
+            Some(Arc::new(move |fs| (0..3).try_for_each(|n| plant(fs, &planted, &home(n)))));
+        let ran = setup.run(|lab| replay(lab, &recording, 3)).unwrap();
+        let reads = ran.trace.count(crate::sim::Kind::Read);
+        (ran.value.played, reads, judge(&ran, setup.cuts, setup.seed))
+    };
+    let (sum, reads, found) = played(None);
+    // The file under its old name, which the recording asks for no more.
+    assert_eq!((sum.left_out, sum.syncs), (3, 12), "{sum:?}");
+    assert!(!found.failed && found.found == Worth::Stable && found.lost == 0, "{found:?}");
+    assert!(found.acknowledged >= 15 && found.looked_for > 30 && reads > 0, "{found:?}");
+    assert_eq!(format!("{:?}", played(None)), format!("{:?}", (sum, reads, found)));
+    for fault in [Fault::FlushAfterLog, Fault::CommitLost] {
+        let found = played(Some(fault)).2;
+        assert!(found.failed, "{fault:?}: {found:?}");
+    }
 }
 
 #[test]

@@ -37,6 +37,8 @@ enum What {
         uxfs lab run all\n  \
         uxfs lab run tar-star --seed 7 --out lab --only spindle\n  \
         uxfs lab run dbench --load client.txt --cuts 50\n  \
+        uxfs lab run git --trace mine.gz\n  \
+        uxfs lab run tar-star --tar linux-6.12.tar.xz\n  \
         uxfs lab run fs-mark tar-star barriers --on kernel:xfs,kernel:ext4,kernel:btrfs\n  \
         uxfs lab run tar-star --on dir:/srv/data")]
     Run {
@@ -61,8 +63,15 @@ enum What {
         /// dbench's load [default: the packaged one if there is one, else the lab's own]
         #[arg(long, value_name = "FILE")]
         load: Option<PathBuf>,
+        /// What git and compile play, as tools/record-trace makes it [default: the lab's own]
+        #[arg(long, value_name = "FILE")]
+        trace: Option<PathBuf>,
+        /// Archive or directory whose tree tar-star extracts [default: the lab's own, so that digits
+        /// repeat everywhere]
+        #[arg(long, value_name = "FILE")]
+        tar: Option<PathBuf>,
         /// In real time, beside these: kernel:xfs, kernel:ext4, kernel:btrfs (loop devices; root), or
-        /// dir:PATH; for fs-mark, tar-star and barriers
+        /// dir:PATH; for fs-mark, tar-star, barriers, git and compile
         #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
         on: Vec<String>,
         /// With --on: directory for the files of loop devices and of uxfs beside them; its file
@@ -164,14 +173,18 @@ fn table(found: &uxfs_lab::outcome::Experiment) -> String {
 }
 
 fn experiment(what: &What, session: &Session) -> Result<()> {
-    let What::Run { names, seed, out, only, cuts, jobs, load, on, dir, quiet, json, csv } = what
+    let What::Run { names, seed, out, only, cuts, jobs, on, dir, quiet, json, csv, .. } = what
     else {
         return Ok(());
     };
     let mut how = How::new(*seed);
     how.only.clone_from(only);
     how.cuts = *cuts;
-    how.load.clone_from(load);
+    if let What::Run { load, trace, tar, .. } = what {
+        how.load.clone_from(load);
+        how.trace.clone_from(trace);
+        how.tar.clone_from(tar);
+    }
     how.dir.clone_from(dir);
     how.on = on.iter().map(|word| word.parse().map_err(failure)).collect::<Result<_>>()?;
     if let Some(jobs) = jobs {

@@ -1,5 +1,7 @@
 //! seeds/001: many threads that call fsync, and five ways to coordinate them.
 
+use uxfs_models::Description;
+
 use super::{blank, disks, goal, note, shape};
 use crate::Result;
 use crate::bed::Setup;
@@ -25,9 +27,22 @@ const DISKS: [(&str, &str); 4] = [
     ("nvme-plp", "flush of nothing"),
 ];
 const CLIENTS: [u32; 2] = [1, 16];
+/// The seed's `directio`: data goes to the disk as it is written, and fsync finds it there.
+const DIRECT: &str = ", direct I/O";
 
 fn group(disk: &str, about: &str, clients: u32) -> String {
     format!("{disk} ({about}), {clients} thread{}", if clients == 1 { "" } else { "s" })
+}
+
+/// A run on a disk, with a policy and with data written directly or not.
+fn setup(how: &How, disk: &Description, policy: &str, direct: bool) -> Setup {
+    let mut setup = Setup::new(disk, how.seed).mount(&[&format!("fsync_policy={policy}")]);
+    setup.cuts = how.cuts.min(4);
+    if direct {
+        // Nothing gathers: each write is on the disk, or in its cache, when it returns.
+        setup.writeback = None;
+    }
+    setup
 }
 
 fn seed(of: &str, name: &str, key: &str) -> Option<f64> {
@@ -44,13 +59,12 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     let mut jobs = Vec::new();
     for (disk, about) in DISKS {
         let described = disks::named(disk)?;
-        for clients in CLIENTS {
+        for (clients, direct) in [(1, ""), (16, ""), (1, DIRECT), (16, DIRECT)] {
             for (word, name, _) in WAYS {
-                let mut setup =
-                    Setup::new(&described, how.seed).mount(&[&format!("fsync_policy={word}")]);
-                setup.cuts = how.cuts.min(4);
+                let setup = setup(how, &described, word, !direct.is_empty());
                 let load = Load { clients, syncs: 200, settling: 100, think_us: 500 };
-                jobs.push(Job::new(group(disk, about, clients), name, move || {
+                let group = group(disk, about, clients) + direct;
+                jobs.push(Job::new(group, name, move || {
                     let ran = setup.run(|lab| sync(lab, load))?;
                     let mut found = Found::of(&ran, &setup);
                     found.set("rate", ran.value);
@@ -68,8 +82,10 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                  over, with half a millisecond of thought between. The ways are uxfs' \
                  `fsync_policy=`; the first five are those of the seed. In every one of them the \
                  file's inode goes through the log, so two threads' fsyncs can share a checkpoint \
-                 whatever the policy says; what differs is who waits for whom. `policies` looks at \
-                 the policies alone, over many more disks and loads."
+                 whatever the policy says; what differs is who waits for whom. With direct I/O, the \
+                 seed's third switch, each write goes to the disk before it returns, and the fsync \
+                 has the log and the flush left. `policies` looks at the policies alone, over many \
+                 more disks and loads."
         .into();
     out.source = "seeds/001 (2010)".into();
     for (disk, _) in DISKS {
@@ -135,11 +151,15 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
             |x| x <= 0.9,
         ),
     ];
-    for (at, (disk, about)) in DISKS.iter().enumerate() {
-        for clients in CLIENTS {
-            let best = (0..auto).filter_map(|way| ratio(at, clients, auto, way)).reduce(f64::min);
+    for (disk, about) in DISKS {
+        let both = CLIENTS.iter().flat_map(|clients| ["", DIRECT].map(|direct| (*clients, direct)));
+        for (clients, direct) in both {
+            let group = group(disk, about, clients) + direct;
+            let ratio =
+                |way: usize| rows.ratio("rate", (&group, WAYS[auto].1), (&group, WAYS[way].1));
+            let best = (0..auto).filter_map(ratio).reduce(f64::min);
             all.push(goal(
-                &format!("{}: auto does at least 0.97 of the best", group(disk, about, clients)),
+                &format!("{group}: auto does at least 0.97 of the best"),
                 "no way won everywhere",
                 best,
                 " of the best",
@@ -163,4 +183,51 @@ fn charts(rows: &Rows) -> Vec<Chart> {
         drawn: Drawn::Lines,
         series: series.collect(),
     }]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use uxfs::NewInode;
+
+    use super::*;
+    use crate::sim::Kind;
+    use crate::work::{fill, word};
+
+    /// What direct I/O does to the disk: the data is there when the write returns, and the fsync
+    /// writes the log alone; without it, the fsync writes both.
+    #[test]
+    fn direct_data_is_down_before_the_fsync() {
+        let disk = disks::named("nvme").unwrap();
+        let sent = |direct: bool| {
+            let ran = setup(&How::new(3), &disk, "auto", direct)
+                .run(|lab| {
+                    let ino = lab.fs.create(lab.fs.root(), b"file", &NewInode::file(0o644))?;
+                    lab.begin();
+                    lab.write(ino, 0, &fill(word(9), 64 << 10))?;
+                    let written = lab.now();
+                    lab.sim.rest(Duration::from_millis(50));
+                    let begun = lab.now();
+                    lab.fsync(ino)?;
+                    lab.end();
+                    Ok((written, begun))
+                })
+                .unwrap();
+            let (written, begun) = ran.value;
+            let data = |e: &&crate::sim::Event| {
+                e.content.as_ref().is_some_and(|c| c.words().any(|found| found == word(9)))
+            };
+            let writes = || ran.trace.writes().map(|(_, event)| event);
+            let early: u64 =
+                writes().filter(data).filter(|e| e.done <= written).map(|e| e.len).sum();
+            let late: u64 = writes().filter(data).filter(|e| e.asked >= begun).map(|e| e.len).sum();
+            let log = writes().any(|e| e.asked >= begun && ran.log.contains(&e.at));
+            let events = ran.trace.events.iter();
+            let flushed = events.clone().any(|e| e.kind == Kind::Flush && e.asked >= begun);
+            (early, late, log && flushed)
+        };
+        assert_eq!(sent(true), (64 << 10, 0, true));
+        assert_eq!(sent(false), (0, 64 << 10, true));
+    }
 }

@@ -9,9 +9,10 @@ mod delaylog;
 mod disks;
 mod fs_mark;
 mod policies;
+pub(crate) mod recorded;
 mod servers;
 mod spindle;
-mod tar_star;
+pub(crate) mod tar_star;
 
 use crate::outcome::{DiskNote, Experiment, Row, Shape};
 use crate::plan::{How, Progress};
@@ -92,6 +93,16 @@ pub const ALL: &[Known] = &[
         name: "database",
         about: "a database's commits, by who waits for whom, on three disks",
         run: servers::run_database,
+    },
+    Known {
+        name: "git",
+        about: "git as it was recorded: a clone, five commits, gc; delayed and immediate logging",
+        run: recorded::run_git,
+    },
+    Known {
+        name: "compile",
+        about: "a configured build as it was recorded; delayed and immediate logging",
+        run: recorded::run_compile,
     },
 ];
 

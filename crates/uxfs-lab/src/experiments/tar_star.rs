@@ -13,8 +13,8 @@ use crate::work::tree::{Sync, Tree, extract};
 
 /// Files of the tree: a fifth of linux-2.6.32.
 const FILES: u32 = 6_100;
-/// The seed's tree, in this one's.
-const SCALE: f64 = 30_500.0 / 6_100.0;
+/// Files of the seed's tree.
+const SEED_FILES: f64 = 30_500.0;
 
 /// Disk, way; seconds to extract, and to sync then, of XFS in the seed.
 const SEED: [(&str, &str, f64, f64); 6] = [
@@ -53,12 +53,13 @@ const WAYS: [Way; 7] = [
 
 const DISKS: [(&str, &str); 2] = [("spindle", "hdd-7200"), ("fast SSD", "ssd-2010")];
 
-fn seed(group: &str, name: &str, key: &str) -> Option<f64> {
+/// The seed's figures; its seconds as for so many times fewer files.
+fn seed(group: &str, name: &str, key: &str, scale: f64) -> Option<f64> {
     let (.., extract, sync) = SEED.iter().find(|row| group == row.0 && name == row.1)?;
     match key {
-        "total_s" => Some((extract + sync) / SCALE),
-        "extract_s" => Some(extract / SCALE),
-        "sync_s" => Some(sync / SCALE),
+        "total_s" => Some((extract + sync) / scale),
+        "extract_s" => Some(extract / scale),
+        "sync_s" => Some(sync / scale),
         "file_ms" => Some((extract + sync) / 30.5),
         _ => None,
     }
@@ -69,7 +70,9 @@ fn seed(group: &str, name: &str, key: &str) -> Option<f64> {
 /// # Errors
 /// If a row cannot be run.
 pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
-    let tree = Arc::new(Tree::new("linux-2.6.32", FILES, 2012));
+    let (tree, note_of_tree) = tree(how, FILES)?;
+    let tree = Arc::new(tree);
+    let files = tree.files.len() as f64;
     let mut jobs = Vec::new();
     for (group, disk) in DISKS {
         let disk = disks::named(disk)?;
@@ -91,7 +94,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                 found.set("extract_s", took.extract_s);
                 found.set("sync_s", took.sync_s);
                 found.set("total_s", took.extract_s + took.sync_s);
-                found.set("file_ms", (took.extract_s + took.sync_s) * 1e3 / f64::from(FILES));
+                found.set("file_ms", (took.extract_s + took.sync_s) * 1e3 / files);
                 found.set("dirty_mb", took.dirty as f64 / 1e6);
                 found.keep_latencies(&ran);
                 Ok(found)
@@ -122,14 +125,33 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
         Column::new("flushes", "flushes", 0, Best::None),
         Column::new("dirty_mb", "dirty MB", 1, Best::None),
     ];
-    out.rows = rows.table(how, "tar-star", &out.columns, seed);
+    let scale = SEED_FILES / files;
+    out.rows = rows.table(how, "tar-star", &out.columns, |g, n, k| seed(g, n, k, scale));
     out.shapes = shapes(&rows);
     out.charts = charts(&rows);
     out.notes = vec![
-        format!("the seed's seconds are divided by {SCALE}: its tree had 30,500 files"),
+        format!("the seed's seconds are divided by {scale:.2}: its tree had 30,500 files"),
         "what tar without a sync is worth: nothing, until the flusher has been by".into(),
     ];
+    if let Some(note) = note_of_tree {
+        out.title = "tar and star of an archive".into();
+        out.notes.push(note);
+    }
     Ok(out)
+}
+
+/// The tree to extract: the archive's that was named, with a note of it, or the lab's own of so many
+/// files.
+pub(crate) fn tree(how: &How, files: u32) -> Result<(Tree, Option<String>)> {
+    let Some(path) = &how.tar else { return Ok((Tree::new("linux-2.6.32", files, 2012), None)) };
+    let (tree, left_out) = Tree::of_archive(path, "archive")?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let note = format!(
+        "the tree is that of {name}: {} files, {:.1} MB; {left_out} links and special files left out",
+        tree.files.len(),
+        tree.bytes() as f64 / 1e6
+    );
+    Ok((tree, Some(note)))
 }
 
 fn shapes(rows: &Rows) -> Vec<Shape> {

@@ -9,6 +9,7 @@
 //!    is said what their calls promise, and that nobody checked.
 
 mod recorder;
+mod replay;
 #[cfg(test)]
 mod tests;
 mod volume;
@@ -189,8 +190,9 @@ impl Who {
 /// # Errors
 /// If there is none that has peers, a peer cannot be used, or a row cannot be run.
 pub(crate) fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
-    let work = Work::named(name).ok_or_else(|| {
-        let why = "runs on modelled disks only; on real ones do fs-mark, tar-star and barriers";
+    let work = Work::named(name, how)?.ok_or_else(|| {
+        let why = "runs on modelled disks only; on real ones do fs-mark, tar-star, barriers, git and \
+                   compile";
         LabError::new(name, why)
     })?;
     how.on.iter().try_for_each(Peer::ready)?;
@@ -239,7 +241,7 @@ fn outcome<'a>(
             true => Column::new("rate", "files/s", 0, Best::High),
             false => Column::new("total_s", "seconds", 2, Best::Low),
         },
-        Column::new("extract_s", "of it making files", 2, Best::None),
+        Column::new("extract_s", "of it until the sync", 2, Best::None),
         Column::new("p50_ms", "p50 ms", 3, Best::None),
         Column::new("p99_ms", "p99 ms", 3, Best::Low),
         Column::new("flushes", "flushes", 0, Best::None),
@@ -259,6 +261,7 @@ fn outcome<'a>(
     }
     out.shapes = shapes(work, rows);
     out.notes = vec!["real time: another run gives other digits".into()];
+    out.notes.extend(work.note.clone());
     out.notes.extend(places.map(|dir| format!("files lay in {}", dir.display())));
     out.notes.push(
         "for uxfs each write is also kept in memory for the cuts, which its times include".into(),

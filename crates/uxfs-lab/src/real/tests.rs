@@ -38,7 +38,47 @@ fn what_has_no_real_time_says_so() {
     let mut how = How::new(1);
     how.on = vec![Peer::Dir("/nowhere/at/all".into())];
     let error = experiments::run("mail", &how, &Quiet).unwrap_err().to_string();
-    assert!(error.contains("tar-star"), "{error}");
+    assert!(error.contains("tar-star") && error.contains("compile"), "{error}");
     let error = experiments::run("fs-mark", &how, &Quiet).unwrap_err().to_string();
     assert!(error.contains("not a directory"), "{error}");
+}
+
+/// Every workload on a directory, through system calls: on one of memory's, whose sync is its own.
+#[test]
+fn all_of_them_are_done_in_a_directory() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut how = How::new(3);
+    how.on = vec![Peer::Dir(dir.path().into())];
+    how.cuts = 2;
+    let trace = dir.path().join("trace.gz");
+    let text = "uxfs-trace 1\n# a test\np 0 a\np 1 b\np 1 c\nd 1\nf 2 5000\nO 2\nR 2 0 5000\nC 3\n\
+                W 3 0 70000\nS 3\nK 3\nN 3 2\nA 2\nG 2\nM 3\nE 1\nL 2 3\nU 2\nw 5\n";
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    std::io::Write::write_all(&mut packed, text.as_bytes()).unwrap();
+    std::fs::write(&trace, packed.finish().unwrap()).unwrap();
+    how.trace = Some(trace);
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(tree.join("sub")).unwrap();
+    (0..30).for_each(|n| std::fs::write(tree.join(format!("sub/{n}")), vec![7; n * 900]).unwrap());
+    how.tar = Some(tree);
+    for (name, only, rows) in [
+        ("fs-mark", "8 threads, 4 KiB, fsync each", 2),
+        ("tar-star", "", 7),
+        ("barriers", " barrier", 2),
+        ("git", "", 2),
+        ("compile", "", 2),
+    ] {
+        how.only = only.trim().into();
+        let found = experiments::run(name, &how, &Quiet).unwrap();
+        let of_dir = |row: &&crate::outcome::Row| row.name.starts_with("dir:");
+        assert_eq!(found.rows.len(), rows + usize::from(name == "barriers"), "{found}");
+        assert!(found.rows.iter().any(|row| of_dir(&row)), "{found}");
+        for row in found.rows.iter() {
+            assert!(!row.failed && row.cells[0].ours.is_some(), "{found}");
+            let calls = of_dir(&row) && row.checked == "not checked";
+            assert!(calls || row.durability.is_some(), "{found}");
+        }
+    }
+    // What was made was removed again.
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
 }

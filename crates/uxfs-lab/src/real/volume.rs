@@ -64,13 +64,13 @@ pub(super) struct Owed(Option<Ticket>, Ack);
 
 /// uxfs in this process, on a file.
 pub(super) struct Own {
-    fs: Arc<Fs>,
-    dev: Arc<Recorder>,
+    pub(super) fs: Arc<Fs>,
+    pub(super) dev: Arc<Recorder>,
     /// Behind a lock, for it may not be shared between threads.
     service: Mutex<Service>,
     journal: JournalOptions,
     initial: Store,
-    acks: Mutex<Vec<Ack>>,
+    pub(super) acks: Mutex<Vec<Ack>>,
 }
 
 /// Either.

@@ -1,4 +1,4 @@
-//! What is done in real time: the workloads of `fs-mark`, `tar-star` and `barriers`.
+//! What is done in real time: the workloads of `fs-mark`, `tar-star`, `barriers`, `git` and `compile`.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -6,9 +6,12 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::volume::{After, Dir, Made, Volume};
-use crate::plan::Found;
+use crate::experiments::recorded::recording;
+use crate::experiments::tar_star::tree;
+use crate::plan::{Found, How};
 use crate::rng::Rng;
 use crate::work::fs_mark::file_name;
+use crate::work::recording::Recording;
 use crate::work::tree::Tree;
 use crate::work::{fill, word};
 use crate::{LabError, Result};
@@ -57,19 +60,54 @@ pub(super) struct Work {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
     pub(super) about: &'static str,
-    tree: Option<Tree>,
+    /// More of what is done, if it was named.
+    pub(super) note: Option<String>,
+    what: What,
+}
+
+/// What is done.
+enum What {
+    Files,
+    Tree(Tree),
+    Recorded(Recording),
 }
 
 impl Work {
-    pub(super) fn named(name: &str) -> Option<Self> {
-        let tree = || Some(Tree::new("linux-2.6.32", FILES, 2012));
-        Some(match name {
+    /// The work of this name, if there is one.
+    ///
+    /// # Errors
+    /// If the archive or the recording that was named cannot be read.
+    pub(super) fn named(name: &str, how: &How) -> Result<Option<Self>> {
+        let played = |recording: &Recording| {
+            let (about, calls) = (&recording.about, recording.calls());
+            Some(format!("the recording: {about}; {calls} calls, their work left out"))
+        };
+        let (tree, archive) = tree(how, FILES)?;
+        Ok(Some(match name {
+            "git" | "compile" => {
+                let what = recording(name, how)?;
+                let git = name == "git";
+                Self {
+                    name: if git { "git" } else { "compile" },
+                    title: match git {
+                        true => "git as it was recorded: a clone, five commits, gc",
+                        false => "a build as it was recorded: GNU hello configured and made",
+                    },
+                    about: "What programs did to a tree was recorded call by call, and is played again \
+                            by one thread without their work between; then everything is synced. \
+                            Reads of what was read or written before are left to the page cache, and \
+                            are not done by uxfs in this process, which has none.",
+                    note: played(&what),
+                    what: What::Recorded(what),
+                }
+            }
             "fs-mark" => Self {
                 name: "fs-mark",
                 title: "fs_mark: files made by several threads",
                 about: "Threads make files, each in a directory of its own: empty and not synced \
                         (-S 0 -s 0), or of 4 KiB and synced before the next is made (-S 1 -s 4096).",
-                tree: None,
+                note: None,
+                what: What::Files,
             },
             "tar-star" => Self {
                 name: "tar-star",
@@ -77,22 +115,24 @@ impl Work {
                 about: "A tree as of a kernel's sources is extracted, with no sync at all, with one \
                         of the whole file system at the end, and with an fsync of each file before \
                         the next; and by uxfs with an fsync of each that is waited for at the end.",
-                tree: tree(),
+                note: archive,
+                what: What::Tree(tree),
             },
             "barriers" => Self {
                 name: "barriers",
                 title: "a tree of 3,000 files extracted and synced, with barriers and without",
                 about: "A tree as of a kernel's sources is extracted and synced at the end. ext4 and \
                         btrfs can still be mounted without barriers, XFS since Linux 4.19 not.",
-                tree: tree(),
+                note: None,
+                what: What::Tree(Tree::new("linux-2.6.32", FILES, 2012)),
             },
-            _ => return None,
-        })
+            _ => return Ok(None),
+        }))
     }
 
     /// Is it files a second that count?
     pub(super) fn rated(&self) -> bool {
-        self.tree.is_none()
+        matches!(self.what, What::Files)
     }
 
     pub(super) fn variants(&self) -> Vec<Variant> {
@@ -118,6 +158,9 @@ impl Work {
                 Variant::extract("fsync each (star)", After::Each, true),
                 Variant::extract(TICKETS, After::Ticket, true),
             ],
+            "git" | "compile" => {
+                vec![Variant::extract("one thread, synced at its end", After::End, true)]
+            }
             _ => vec![
                 Variant::extract("barrier", After::End, true),
                 Variant::extract("nobarrier", After::End, false),
@@ -128,9 +171,10 @@ impl Work {
     /// Does it. What was measured is told as nanoseconds `begun` and `ended` of the volume's clock.
     pub(super) fn run(&self, volume: &Volume, variant: &Variant, seed: u64) -> Result<Found> {
         let since = Instant::now();
-        match &self.tree {
-            Some(tree) => extract(volume, variant, tree, since),
-            None => fs_mark(volume, variant, seed, since),
+        match &self.what {
+            What::Tree(tree) => extract(volume, variant, tree, since),
+            What::Recorded(recording) => replay(volume, recording, since),
+            What::Files => fs_mark(volume, variant, seed, since),
         }
     }
 }
@@ -181,6 +225,22 @@ fn extract(volume: &Volume, variant: &Variant, tree: &Tree, since: Instant) -> R
     found.set("total_s", total);
     found.set("extract_s", (made - begun) as f64 / 1e9);
     took(&mut found, latencies);
+    Ok(found)
+}
+
+fn replay(volume: &Volume, recording: &Recording, since: Instant) -> Result<Found> {
+    let mut client = volume.client(recording)?;
+    volume.sync()?;
+    let begun = volume.now(since);
+    let took = client.play()?;
+    let made = volume.now(since);
+    volume.sync()?;
+    let mut found = Found::default();
+    let total = span(&mut found, begun, volume.now(since));
+    client.synced();
+    found.set("total_s", total);
+    found.set("extract_s", (made - begun) as f64 / 1e9);
+    found.set("left_out", took.left_out as f64);
     Ok(found)
 }
 

@@ -6,6 +6,8 @@ pub mod database;
 pub mod dbench;
 pub mod fs_mark;
 pub mod mail;
+pub mod recording;
+pub mod replay;
 pub mod syncs;
 pub mod tree;
 

@@ -1,12 +1,16 @@
 //! Trees of files, as large as sources are; extracted as tar and star do it.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use rustc_hash::{FxHashMap, FxHashSet};
+use uxfs::archive::Kind;
 use uxfs::format::Ino;
 use uxfs::format::timestamp::Timestamp;
 use uxfs::{NewInode, Result, SetAttr};
 
 use super::{fill, word};
+use crate::LabError;
 use crate::bed::Lab;
 use crate::durability::Ack;
 use crate::rng::Rng;
@@ -50,6 +54,57 @@ impl Tree {
             }
         }
         tree
+    }
+
+    /// The tree of an archive, or of a directory: its directories and files, in its order, below one of
+    /// this name; and how many entries of other kinds were left out.
+    ///
+    /// # Errors
+    /// If it cannot be read, or a file in it has 4 GiB or more.
+    pub fn of_archive(path: &Path, name: &str) -> core::result::Result<(Self, u32), LabError> {
+        let failed = |e: &dyn core::fmt::Display| LabError::new(path.display().to_string(), e);
+        let mut source = uxfs::archive::open(path).map_err(|e| failed(&e))?;
+        let mut tree = Self { dirs: vec![(0, name.into())], files: Vec::new() };
+        let mut known = FxHashMap::from_iter([(String::new(), 0)]);
+        let mut left_out = 0;
+        while let Some(entry) = source.next().map_err(|e| failed(&e))? {
+            let path = String::from_utf8_lossy(&entry.path).into_owned();
+            match entry.kind {
+                Kind::Dir => {
+                    tree.dir(&path, &mut known);
+                }
+                Kind::File { size, .. } => {
+                    let (above, name) = path.rsplit_once('/').unwrap_or(("", &path));
+                    let size = u32::try_from(size).map_err(|_| {
+                        failed(&format!(
+                            "{path} has {size} bytes: files of 4 GiB and more are not played"
+                        ))
+                    })?;
+                    let dir = tree.dir(above, &mut known);
+                    tree.files.push((dir, name.to_owned(), size));
+                }
+                _ => left_out += 1,
+            }
+        }
+        if tree.files.is_empty() {
+            return Err(failed(&"there is no file in it"));
+        }
+        // A name can be in an archive more than once; what is extracted here is made once.
+        let mut seen = FxHashSet::default();
+        tree.files.retain(|(dir, name, _)| seen.insert((*dir, name.clone())));
+        Ok((tree, left_out))
+    }
+
+    /// The number of a directory of this path, made if it is not there yet.
+    fn dir(&mut self, path: &str, known: &mut FxHashMap<String, usize>) -> usize {
+        if let Some(number) = known.get(path) {
+            return *number;
+        }
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let parent = self.dir(above, known);
+        self.dirs.push((parent, name.to_owned()));
+        known.insert(path.to_owned(), self.dirs.len() - 1);
+        self.dirs.len() - 1
     }
 
     /// Bytes of all files.
@@ -176,4 +231,40 @@ pub fn extract(lab: &Arc<Lab>, tree: &Tree, sync: Sync, numbers: u64) -> Result<
     }
     let s = |from: u64, to: u64| (to - from) as f64 / 1e9;
     Ok(Took { extract_s: s(begun, written), sync_s: s(written, lab.now()), dirty })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A real archive, by a real tar: its names, its sizes, its order.
+    #[test]
+    fn an_archive_is_a_tree() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("top/sub/empty")).unwrap();
+        std::fs::write(at("top/sub/one"), [1; 5000]).unwrap();
+        std::fs::write(at("top/two"), []).unwrap();
+        std::os::unix::fs::symlink("two", at("top/link")).unwrap();
+        let made = std::process::Command::new("tar")
+            .args(["czf", "t.tar.gz", "--sort=name", "top"])
+            .current_dir(dir.path())
+            .status()
+            .unwrap();
+        assert!(made.success());
+        let (tree, left_out) = Tree::of_archive(&at("t.tar.gz"), "all").unwrap();
+        let mut files: Vec<(String, u32)> = tree
+            .files
+            .iter()
+            .map(|(d, name, n)| (format!("{}/{name}", tree.path(*d)), *n))
+            .collect();
+        files.sort();
+        assert_eq!(files, [("all/top/sub/one".to_owned(), 5000), ("all/top/two".to_owned(), 0)]);
+        assert_eq!((tree.dirs.len(), tree.bytes(), left_out), (4, 5000, 1), "{tree:?}");
+        // Parents come before what is in them.
+        assert!(tree.dirs.iter().enumerate().skip(1).all(|(at, dir)| dir.0 < at), "{tree:?}");
+        let error = Tree::of_archive(&at("nothing"), "all").unwrap_err().to_string();
+        assert!(error.contains("nothing"), "{error}");
+        assert!(Tree::of_archive(&at("top/sub/empty"), "all").is_err());
+    }
 }

@@ -1,0 +1,155 @@
+//! What real programs did, recorded and played again: git, and a configured build.
+
+use std::sync::Arc;
+
+use super::{blank, disks, goal, note};
+use crate::Result;
+use crate::bed::Setup;
+use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
+use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::work::recording::Recording;
+use crate::work::replay::{home, plant, run as play};
+
+const DISKS: [&str; 2] = ["hdd-7200", "ssd-2015"];
+const CLIENTS: [u32; 2] = [1, 4];
+const NODELAYLOG: &str = "nodelaylog";
+const DELAYLOG: &str = "delaylog";
+
+fn group(disk: &str, clients: u32) -> String {
+    format!("{disk}, {clients} client{}", if clients == 1 { "" } else { "s" })
+}
+
+/// The recording of an experiment.
+pub(crate) fn recording(name: &str, how: &How) -> Result<Recording> {
+    match &how.trace {
+        Some(path) => Recording::read(path),
+        None => Recording::named(name),
+    }
+}
+
+/// Runs `git`.
+///
+/// # Errors
+/// If a row cannot be run.
+pub(super) fn run_git(how: &How, progress: &dyn Progress) -> Result<Experiment> {
+    let out = blank("git", "git as it was recorded: a clone, five commits, gc", how);
+    run(out, how, progress)
+}
+
+/// Runs `compile`.
+///
+/// # Errors
+/// If a row cannot be run.
+pub(super) fn run_compile(how: &How, progress: &dyn Progress) -> Result<Experiment> {
+    let out = blank("compile", "a build as it was recorded: GNU hello configured and made", how);
+    run(out, how, progress)
+}
+
+fn run(mut out: Experiment, how: &How, progress: &dyn Progress) -> Result<Experiment> {
+    let recording = Arc::new(recording(&out.name, how)?);
+    let mut jobs = Vec::new();
+    for disk in DISKS {
+        let described = disks::named(disk)?;
+        out.disks.push(note(&described));
+        for clients in CLIENTS {
+            for mode in [NODELAYLOG, DELAYLOG] {
+                let mut setup = Setup::new(&described, how.seed).mount(&[mode]);
+                setup.cuts = how.cuts.min(4);
+                let planted = Arc::clone(&recording);
+                setup.prepare = Some(Arc::new(move |fs| {
+                    (0..clients).try_for_each(|number| plant(fs, &planted, &home(number)))
+                }));
+                let recording = Arc::clone(&recording);
+                jobs.push(Job::new(group(disk, clients), mode, move || {
+                    let ran = setup.run(|lab| play(lab, &recording, clients))?;
+                    let mut found = Found::of(&ran, &setup);
+                    let took = ran.value;
+                    found.set("total_s", took.work_s + took.sync_s);
+                    found.set("sync_s", took.sync_s);
+                    found.set("log_mb", found.get("log_bytes").unwrap_or(0.0) / 1e6);
+                    found.set("fsyncs", took.played.syncs as f64);
+                    found.set("left_out", took.played.left_out as f64);
+                    found.keep_flow(&ran, 60);
+                    Ok(found)
+                }));
+            }
+        }
+    }
+    let rows = run_jobs(how, jobs, progress)?;
+    out.about = "What programs did to a tree of files was recorded call by call, with how long they \
+                 worked between, and is played again by each client in a directory of its own: real \
+                 names, real sizes, the order they really came in. Then everything is synced. What \
+                 was read or written before is read from memory, as with a page cache; what the tree \
+                 held before is cold."
+        .into();
+    out.source = "no seed: recorded by tools/record-trace".into();
+    out.cpu = Some(crate::bed::Cpu::default());
+    out.heads = ("disk and clients".into(), "logging".into());
+    out.columns = vec![
+        Column::new("total_s", "seconds", 2, Best::Low),
+        Column::new("sync_s", "of it syncing", 2, Best::None),
+        Column::new("fsyncs", "fsyncs", 0, Best::None),
+        Column::new("requests", "requests", 0, Best::Low),
+        Column::new("log_mb", "log MB", 2, Best::Low),
+        Column::new("cpu", "processors %", 0, Best::None),
+    ];
+    let name = out.name.clone();
+    out.rows = rows.table(how, &name, &out.columns, |_, _, _| None);
+    out.shapes = shapes(&rows);
+    out.charts = charts(&rows);
+    out.notes.push(format!(
+        "the recording: {}; {} calls of each client, {:.1} s of work between them, on the processor \
+         it was recorded on",
+        recording.about,
+        recording.calls(),
+        recording.work_s()
+    ));
+    let left_out = rows.0.iter().filter_map(|row| row.found.get("left_out")).fold(0.0, f64::max);
+    out.notes.push(format!(
+        "{left_out} calls at most were left out, because what they were of was not there any more"
+    ));
+    Ok(out)
+}
+
+fn shapes(rows: &Rows) -> Vec<Shape> {
+    let groups = DISKS.iter().flat_map(|disk| CLIENTS.map(|clients| group(disk, clients)));
+    let of = |group: String| {
+        let ratio = |key| rows.ratio(key, (&group, DELAYLOG), (&group, NODELAYLOG));
+        [
+            goal(
+                &format!("{group}: delayed logging takes no longer than immediate"),
+                "none",
+                ratio("total_s"),
+                "x",
+                |x| x <= 1.01,
+            ),
+            goal(
+                &format!("{group}: it logs at most half as much"),
+                "none",
+                ratio("log_mb"),
+                "x",
+                |x| x <= 0.5,
+            ),
+        ]
+    };
+    groups.flat_map(of).collect()
+}
+
+fn charts(rows: &Rows) -> Vec<Chart> {
+    let of = group(DISKS[0], CLIENTS[1]);
+    let series = rows.0.iter().filter(|row| row.group == of).filter_map(|row| {
+        let points = row.found.points.get("iops")?.clone();
+        Some(Series { name: row.name.clone(), points, seed: false })
+    });
+    let series: Vec<Series> = series.collect();
+    if series.is_empty() {
+        return Vec::new();
+    }
+    vec![Chart {
+        title: format!("Requests a second over time: {of}"),
+        axes: ("seconds".into(), "requests/s".into()),
+        log: (false, false),
+        drawn: Drawn::Lines,
+        series,
+    }]
+}
