@@ -112,7 +112,7 @@ pub struct Chart {
 pub struct Shape {
     /// What is looked for.
     pub claim: String,
-    /// What the seed saw.
+    /// What the seed saw; nothing if there is none.
     pub seed: String,
     /// What was found.
     pub ours: String,
@@ -280,12 +280,12 @@ impl fmt::Display for Experiment {
                 Some(false) => "DOES NOT HOLD",
                 None => "not run",
             };
+            let seed = match shape.seed.as_str() {
+                "" => String::new(),
+                seed => format!("seed: {seed}; "),
+            };
             let goal = if shape.goal { " [goal]" } else { "" };
-            writeln!(
-                f,
-                "  {word}{goal}: {}; seed: {}; here: {}",
-                shape.claim, shape.seed, shape.ours
-            )?;
+            writeln!(f, "  {word}{goal}: {}; {}here: {}", shape.claim, seed, shape.ours)?;
         }
         for note in &self.notes {
             writeln!(f, "  note: {note}")?;

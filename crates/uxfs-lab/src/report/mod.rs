@@ -188,21 +188,23 @@ fn shape_item(out: &mut String, shape: &Shape) -> core::fmt::Result {
         None => ("open", "not run"),
     };
     let goal = if shape.goal { "<span class=\"pill goal\">goal</span>" } else { "" };
+    let seed = match shape.seed.as_str() {
+        "" => String::new(),
+        seed => format!(" <i>(seed: {})</i>", text(seed)),
+    };
     writeln!(
         out,
-        "<li><span class=\"pill {class}\">{word}</span>{goal}<span>{}: <b>{}</b> <i>(seed: {})</i>\
-         </span></li>",
+        "<li><span class=\"pill {class}\">{word}</span>{goal}<span>{}: <b>{}</b>{seed}</span></li>",
         text(&shape.claim),
         text(&shape.ours),
-        text(&shape.seed)
     )
 }
 
 fn table(out: &mut String, e: &Experiment) -> core::fmt::Result {
     write!(
         out,
-        "<div class=\"scroll\"><table><caption>The best of each group is bold; the seed's figure, from \
-         hardware of its day, stands below in italics.</caption><thead><tr><th>{}</th><th>{}</th>",
+        "<div class=\"scroll\"><table><caption><span>The best of each group is bold; the seed's figure, \
+         from hardware of its day, stands below in italics.</span></caption><thead><tr><th>{}</th><th>{}</th>",
         text(&e.heads.0),
         text(&e.heads.1)
     )?;

@@ -20,7 +20,10 @@ use super::recording::{PathNo, Recording, Step};
 use super::word;
 use crate::bed::Lab;
 use crate::durability::Ack;
+use crate::rng::Rng;
 
+/// Clients begin within so many nanoseconds.
+const START_NS: u64 = 200_000_000;
 /// Most bytes of one call.
 const PIECE: u64 = 64 << 10;
 
@@ -595,6 +598,9 @@ pub fn run(lab: &Arc<Lab>, recording: &Arc<Recording>, clients: u32) -> Result<T
     let begun = lab.now();
     let (all, recording) = (Arc::clone(&sum), Arc::clone(recording));
     super::clients(lab, clients, move |lab, number| {
+        // Who begin together keep step, and then one way or another wins by luck.
+        let mut rng = Rng::new(lab.seed ^ u64::from(number) << 20);
+        lab.sim.rest(Duration::from_nanos(rng.below(START_NS)));
         let mut player = Player::new(&**lab, &recording, &home(number), number)?;
         let played = player.play()?;
         let mut all = all.lock();
