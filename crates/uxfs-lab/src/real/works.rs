@@ -82,7 +82,6 @@ impl Work {
             let (about, calls) = (&recording.about, recording.calls());
             Some(format!("the recording: {about}; {calls} calls, their work left out"))
         };
-        let (tree, archive) = tree(how, FILES)?;
         Ok(Some(match name {
             "git" | "compile" => {
                 let what = recording(name, how)?;
@@ -109,15 +108,18 @@ impl Work {
                 note: None,
                 what: What::Files,
             },
-            "tar-star" => Self {
-                name: "tar-star",
-                title: "a tree of 3,000 files extracted, synced or not",
-                about: "A tree as of a kernel's sources is extracted, with no sync at all, with one \
+            "tar-star" => {
+                let (tree, archive) = tree(how, FILES)?;
+                Self {
+                    name: "tar-star",
+                    title: "a tree of 3,000 files extracted, synced or not",
+                    about: "A tree as of a kernel's sources is extracted, with no sync at all, with one \
                         of the whole file system at the end, and with an fsync of each file before \
                         the next; and by uxfs with an fsync of each that is waited for at the end.",
-                note: archive,
-                what: What::Tree(tree),
-            },
+                    note: archive,
+                    what: What::Tree(tree),
+                }
+            }
             "barriers" => Self {
                 name: "barriers",
                 title: "a tree of 3,000 files extracted and synced, with barriers and without",
