@@ -142,6 +142,8 @@ struct FileState {
     /// When the first change began that was not acknowledged.
     changed: Option<u64>,
     names: Vec<PathNo>,
+    /// A directory above it was renamed: its own fsync says nothing of where it is.
+    carried: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -235,7 +237,15 @@ impl<'a, A: Around> Player<'a, A> {
                     let names = vec![*path];
                     // What was planted is in no trace of the disk: nobody is told to look for it.
                     let (word, size) = (0, *size);
-                    new.files.push(FileState { ino, word, size, warm: 0, changed: None, names });
+                    new.files.push(FileState {
+                        ino,
+                        word,
+                        size,
+                        warm: 0,
+                        changed: None,
+                        names,
+                        carried: false,
+                    });
                     Node::File(new.files.len() - 1)
                 }
             });
@@ -346,7 +356,7 @@ impl<'a, A: Around> Player<'a, A> {
         self.around.cost(Cost::Name);
         let ino = self.around.fs().create(dir, name.as_bytes(), &NewInode::file(0o644))?;
         let (word, names) = (self.next_word(), vec![path]);
-        self.files.push(FileState { ino, word, size: 0, warm: 0, changed, names });
+        self.files.push(FileState { ino, word, size: 0, warm: 0, changed, names, carried: false });
         self.nodes[path as usize] = Some(Node::File(self.files.len() - 1));
         Ok(Some(()))
     }
@@ -453,7 +463,7 @@ impl<'a, A: Around> Player<'a, A> {
         self.played.syncs += 1;
         self.around.took(since);
         // fdatasync says nothing of names.
-        if let (Some(file), false) = (file, data) {
+        if let (Some(file), false) = (file.filter(|file| !self.files[*file].carried), data) {
             told(self.around, self.recording, &self.top, &mut self.files[file]);
         }
         Ok(Some(()))
@@ -496,7 +506,12 @@ impl<'a, A: Around> Player<'a, A> {
                     .collect();
                 for (path, name) in below {
                     match self.children.get(&(to, name)).copied() {
-                        Some(new) => self.moved(path, new),
+                        Some(new) => {
+                            self.moved(path, new);
+                            if let Some(file) = self.file(new) {
+                                self.files[file].carried = true;
+                            }
+                        }
                         // Under its new name nobody speaks of it again.
                         None => self.forget(path),
                     }
