@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::bed::{Ran, Setup};
 use crate::durability::{Durability, judge};
-use crate::outcome::{Cell, Column, Row};
+use crate::outcome::{Cell, Column, Row, Series};
 use crate::sim::Kind;
 use crate::{LabError, Result};
 
@@ -193,6 +193,16 @@ impl Rows {
         let under = self.get(under.0, under.1, key)?;
         let over = self.get(over.0, over.1, key)?;
         (under > 0.0).then_some(over / under)
+    }
+
+    /// What a chart draws of a group: the points of this key of each of its rows that has them.
+    pub fn series(&self, group: &str, key: &str) -> Vec<Series> {
+        let of = self.0.iter().filter(|row| row.group == group);
+        of.filter_map(|row| {
+            let points = row.found.points.get(key)?.clone();
+            Some(Series { name: row.name.clone(), points, seed: false })
+        })
+        .collect()
     }
 
     /// As rows of a table.

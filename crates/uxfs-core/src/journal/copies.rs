@@ -183,13 +183,20 @@ impl Copies {
 
     /// Writes what is logged of the object in this place of the list, which is no buffer.
     pub(super) fn write_regions(&self, slot: usize, records: &mut Records) {
-        let Some(Copy::Regions { span, len }) = self.copies.get(slot) else { return };
-        let mut rest = &self.at(*span)[..*len as usize];
-        while let Some((len, more)) = rest.split_first_chunk() {
+        self.regions_of(slot).for_each(|region| records.region(region));
+    }
+
+    fn regions_of(&self, slot: usize) -> impl Iterator<Item = &[u8]> {
+        let mut rest = match self.copies.get(slot) {
+            Some(Copy::Regions { span, len }) => &self.at(*span)[..*len as usize],
+            _ => &[],
+        };
+        core::iter::from_fn(move || {
+            let (len, more) = rest.split_first_chunk()?;
             let (region, more) = more.split_at(u32::from_le_bytes(*len) as usize);
-            records.region(region);
             rest = more;
-        }
+            Some(region)
+        })
     }
 }
 
@@ -212,18 +219,6 @@ fn runs(bitmap: &[u64]) -> impl Iterator<Item = (usize, usize)> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn regions(copies: &Copies, slot: u32) -> Vec<Vec<u8>> {
-        let Copy::Regions { span, len } = &copies.copies[slot as usize] else { return Vec::new() };
-        let mut rest = &copies.at(*span)[..*len as usize];
-        let mut all = Vec::new();
-        while let Some((len, more)) = rest.split_first_chunk() {
-            let (region, more) = more.split_at(u32::from_le_bytes(*len) as usize);
-            all.push(region.to_vec());
-            rest = more;
-        }
-        all
-    }
 
     #[test]
     fn runs_of_chunks() {
@@ -261,9 +256,10 @@ mod tests {
         put(&mut copies, 2, &[b"abcd"]);
         put(&mut copies, 0, &[b"8765", b"4321"]);
         put(&mut copies, 2, &[&[7; 100], &[]]);
-        assert_eq!(regions(&copies, 0), [b"8765", b"4321"]);
+        let regions = |slot| copies.regions_of(slot).collect::<Vec<_>>();
+        assert_eq!(regions(0), [b"8765", b"4321"]);
         assert!(matches!(copies.copies[1], Copy::Nothing));
-        assert_eq!(regions(&copies, 2), [vec![7; 100], Vec::new()]);
+        assert_eq!(regions(2), [&[7; 100][..], &[]]);
         assert_eq!(copies.regions(0, |_| Err("damaged")), Err("damaged"));
         assert!(matches!(copies.copies[0], Copy::Nothing));
         assert_eq!(copies.into_slabs().len(), 2);

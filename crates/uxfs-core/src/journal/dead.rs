@@ -10,10 +10,20 @@ use rustc_hash::FxHashMap;
 use crate::inode::InodeRef;
 use crate::turns::Mutex;
 
-/// The inodes. Those that nobody else follows are forgotten when others come.
+/// Inodes that are always few enough.
+const FEW: usize = 256;
+
+/// The inodes. Those that nobody else follows are forgotten when as many others have come.
 #[derive(Default)]
 pub(crate) struct Dead {
-    cells: Mutex<FxHashMap<usize, InodeRef>>,
+    cells: Mutex<Cells>,
+}
+
+#[derive(Default)]
+struct Cells {
+    map: FxHashMap<usize, InodeRef>,
+    /// Number of inodes at which to look for some to forget.
+    sweep_at: usize,
 }
 
 fn place(cell: &InodeRef) -> usize {
@@ -24,12 +34,15 @@ impl Dead {
     /// The inode's chunk was given back.
     pub(crate) fn add(&self, cell: &InodeRef) {
         let mut cells = self.cells.lock();
-        cells.retain(|_, cell| Arc::strong_count(cell) > 1);
-        cells.insert(place(cell), Arc::clone(cell));
+        if cells.map.len() >= cells.sweep_at.max(FEW) {
+            cells.map.retain(|_, cell| Arc::strong_count(cell) > 1);
+            cells.sweep_at = 2 * cells.map.len();
+        }
+        cells.map.insert(place(cell), Arc::clone(cell));
     }
 
     /// Was its chunk given back?
     pub(crate) fn contains(&self, cell: &InodeRef) -> bool {
-        self.cells.lock().contains_key(&place(cell))
+        self.cells.lock().map.contains_key(&place(cell))
     }
 }

@@ -1,10 +1,11 @@
 //! The journal: what makes every committed change survive, in XFS' own log.
 //!
 //! A committed transaction's objects go into the gathering checkpoint ([`context`]), with copies of
-//! what is to be logged of them ([`copies`], [`items`]). When it is cut, these become log records; once these are on stable storage the
-//! objects are *active* ([`ail`]): they may be written in place ([`home`]), and while any is not,
-//! the log's tail stays before its record. [`uxfs_journal::Pipeline`] decides when; threads that
-//! wait for something carry out what it decides ([`drive`]).
+//! what is to be logged of them ([`copies`], [`items`]). When it is cut, these become log records;
+//! once these are on stable storage the objects are *active* ([`ail`]): they may be written in place
+//! ([`home`]), and while any is not, the log's tail stays before its record.
+//! [`uxfs_journal::Pipeline`] decides when; threads that wait for something carry out what it decides
+//! ([`drive`]).
 //!
 //! 1. An object is written in place only when all that it shows is in durable checkpoints, with the
 //!    LSN of the last of them.
@@ -18,8 +19,8 @@
 //! 5. Inside the gate nobody waits for an inode's lock; outside it only chains keep one, of which
 //!    they leave a copy ([`parked`]). So whoever shuts transactions out waits for none of them.
 //!
-//! Locks: the gate, the gathering checkpoint, an object, the active list, the journal's state; `driver` and `home`
-//! are held across I/O, and taken before all of these.
+//! Locks: the gate, the gathering checkpoint, an object, the active list, the journal's state; `driver`
+//! and `home` are held across I/O, and taken before all of these.
 
 mod ail;
 mod busy;

@@ -58,10 +58,11 @@ impl Fs {
         Ok((ino, all))
     }
 
-    /// As [`Fs::build`]; `bring` hands the data over to whoever brings it to the device, and is called
-    /// once, before the file is there for anybody. With a journal, the checkpoint that shows the file
-    /// waits for it: see [`Fs::set_arrivals`]. If this fails after `bring` was called, the data must not
-    /// arrive later than the caller's next call: the places are free again.
+    /// As [`Fs::build`]; `bring` hands the data over to whoever brings it to the device. It is called
+    /// at most once, before the file is there for anybody and with locks held: it makes no call of this
+    /// volume's. With a journal, the checkpoint that shows the file waits for the data: see
+    /// [`Fs::set_arrivals`]. If this fails after `bring` was called, the data must not arrive later than
+    /// the caller's next call: the places are free again.
     ///
     /// # Errors
     /// As [`Fs::create`], [`Fs::symlink`] and [`Fs::set_xattr`]; those of `bring`. Nothing is made then.
@@ -99,11 +100,13 @@ impl Fs {
         }
         let made = self.with_patience(|| {
             self.try_build((parent, name), &new, xattrs, content, (blocks, data), bring)
-        })?;
+        })??;
         self.balance()?;
         Ok(made)
     }
 
+    /// An error that may be gone at the next attempt, or what came of it after the data was handed
+    /// over, which is done but once.
     fn try_build(
         &self,
         (parent, name): (Ino, &[u8]),
@@ -112,7 +115,7 @@ impl Fs {
         content: Content<'_>,
         (blocks, data): (u64, u64),
         bring: &mut dyn FnMut(&[Segment]) -> Result<()>,
-    ) -> Result<Ino> {
+    ) -> Result<Result<Ino>> {
         let (mut tx, slot) = self.begin_create(parent, name, new, blocks, data)?;
         for (name, value) in xattrs {
             let stored = names::stored(name)?;
@@ -140,9 +143,12 @@ impl Fs {
                 ));
             }
             self.before_data()?;
-            bring(&places)?;
+            if let Err(error) = bring(&places) {
+                return Ok(Err(error));
+            }
+            return Ok(tx.commit().map(|_| ino));
         }
         tx.commit()?;
-        Ok(ino)
+        Ok(Ok(ino))
     }
 }

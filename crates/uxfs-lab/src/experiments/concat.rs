@@ -7,7 +7,7 @@ use uxfs_models::{Description, Model};
 use super::{blank, disks, note, shape};
 use crate::Result;
 use crate::bed::{Ran, Setup};
-use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
+use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::sim::Kind;
 use crate::work::build::{Load, plant, run as build};
@@ -148,15 +148,11 @@ fn shapes(rows: &Rows, four: &str, one: &str) -> Vec<Shape> {
 }
 
 fn charts(rows: &Rows, four: &str) -> Vec<Chart> {
-    let series = rows.0.iter().filter(|row| row.group == four).filter_map(|row| {
-        let points = row.found.points.get("places")?.clone();
-        Some(Series { name: row.name.clone(), points, seed: false })
-    });
     vec![Chart {
         title: "Where the row of disks was asked, and when (each is 1,000 GB)".into(),
         axes: ("seconds".into(), "GB from the start of the first".into()),
         log: (false, false),
         drawn: Drawn::Points,
-        series: series.collect(),
+        series: rows.series(four, "places"),
     }]
 }

@@ -5,7 +5,7 @@ use uxfs_models::Description;
 use super::{blank, disks, goal, note, shape};
 use crate::Result;
 use crate::bed::Setup;
-use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
+use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::work::syncs::{Load, run as sync};
 
@@ -172,16 +172,12 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
 
 fn charts(rows: &Rows) -> Vec<Chart> {
     let of = group(DISKS[0].0, DISKS[0].1, 16);
-    let series = rows.0.iter().filter(|row| row.group == of).filter_map(|row| {
-        let points = row.found.points.get("latency")?.clone();
-        Some(Series { name: row.name.clone(), points, seed: false })
-    });
     vec![Chart {
         title: format!("Which part of the fsyncs took at most so many milliseconds: {of}"),
         axes: ("ms".into(), "% of fsyncs".into()),
         log: (true, false),
         drawn: Drawn::Lines,
-        series: series.collect(),
+        series: rows.series(&of, "latency"),
     }]
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{blank, disks, goal, note};
 use crate::Result;
 use crate::bed::Setup;
-use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
+use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::work::recording::Recording;
 use crate::work::replay::{home, plant, run as play};
@@ -32,8 +32,7 @@ pub(crate) fn recording(name: &str, how: &How) -> Result<Recording> {
 /// # Errors
 /// If a row cannot be run.
 pub(super) fn run_git(how: &How, progress: &dyn Progress) -> Result<Experiment> {
-    let out = blank("git", "git as it was recorded: a clone, five commits, gc", how);
-    run(out, how, progress)
+    run(("git", "git as it was recorded: a clone, five commits, gc"), how, progress)
 }
 
 /// Runs `compile`.
@@ -41,12 +40,16 @@ pub(super) fn run_git(how: &How, progress: &dyn Progress) -> Result<Experiment> 
 /// # Errors
 /// If a row cannot be run.
 pub(super) fn run_compile(how: &How, progress: &dyn Progress) -> Result<Experiment> {
-    let out = blank("compile", "a build as it was recorded: GNU hello configured and made", how);
-    run(out, how, progress)
+    run(("compile", "a build as it was recorded: GNU hello configured and made"), how, progress)
 }
 
-fn run(mut out: Experiment, how: &How, progress: &dyn Progress) -> Result<Experiment> {
-    let recording = Arc::new(recording(&out.name, how)?);
+fn run((name, shipped): (&str, &str), how: &How, progress: &dyn Progress) -> Result<Experiment> {
+    let recording = Arc::new(recording(name, how)?);
+    let title = match how.trace {
+        Some(_) => format!("a recording of one's own: {}", recording.about),
+        None => shipped.to_owned(),
+    };
+    let mut out = blank(name, &title, how);
     let mut jobs = Vec::new();
     for disk in DISKS {
         let described = disks::named(disk)?;
@@ -93,8 +96,7 @@ fn run(mut out: Experiment, how: &How, progress: &dyn Progress) -> Result<Experi
         Column::new("log_mb", "log MB", 2, Best::Low),
         Column::new("cpu", "processors %", 0, Best::None),
     ];
-    let name = out.name.clone();
-    out.rows = rows.table(how, &name, &out.columns, |_, _, _| None);
+    out.rows = rows.table(how, name, &out.columns, |_, _, _| None);
     out.shapes = shapes(&rows);
     out.charts = charts(&rows);
     out.notes.push(format!(
@@ -138,11 +140,7 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
 
 fn charts(rows: &Rows) -> Vec<Chart> {
     let of = group(DISKS[0], CLIENTS[1]);
-    let series = rows.0.iter().filter(|row| row.group == of).filter_map(|row| {
-        let points = row.found.points.get("iops")?.clone();
-        Some(Series { name: row.name.clone(), points, seed: false })
-    });
-    let series: Vec<Series> = series.collect();
+    let series = rows.series(&of, "iops");
     if series.is_empty() {
         return Vec::new();
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{blank, disks, goal, note};
 use crate::Result;
 use crate::bed::{Lab, Setup};
-use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
+use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::work::{database, mail};
 
@@ -146,11 +146,7 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
 
 fn charts(rows: &Rows) -> Vec<Chart> {
     let of = group(DISKS[0], CLIENTS[1]);
-    let series = rows.0.iter().filter(|row| row.group == of).filter_map(|row| {
-        let points = row.found.points.get("latency")?.clone();
-        Some(Series { name: row.name.clone(), points, seed: false })
-    });
-    let series: Vec<Series> = series.collect();
+    let series = rows.series(&of, "latency");
     if series.is_empty() {
         return Vec::new();
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{blank, disks, note, shape};
 use crate::Result;
 use crate::bed::Setup;
-use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
+use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::work::build::{Load, plant, run as build};
 use crate::work::tree::Tree;
@@ -133,18 +133,11 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
 }
 
 fn charts(rows: &Rows) -> Vec<Chart> {
-    let series =
-        rows.0.iter().filter(|row| row.group == "git test, single slow spindle").filter_map(
-            |row| {
-                let points = row.found.points.get("places")?.clone();
-                Some(Series { name: row.name.clone(), points, seed: false })
-            },
-        );
     vec![Chart {
         title: "Where the spindle was asked, and when: git's tests".into(),
         axes: ("seconds".into(), "GB from the start of the disk".into()),
         log: (false, false),
         drawn: Drawn::Points,
-        series: series.collect(),
+        series: rows.series("git test, single slow spindle", "places"),
     }]
 }

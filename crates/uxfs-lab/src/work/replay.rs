@@ -488,42 +488,37 @@ impl<'a, A: Around> Player<'a, A> {
 
     /// A name, and all that is below it, is known by another.
     fn moved(&mut self, from: PathNo, to: PathNo) {
-        let Some(node) = self.nodes[from as usize].take() else { return };
-        self.nodes[to as usize] = Some(node);
-        match node {
-            Node::File(file) => {
-                self.changes(file);
-                for name in &mut self.files[file].names {
-                    *name = if *name == from { to } else { *name };
-                }
-            }
-            Node::Link => {}
-            Node::Dir(_) => {
-                let below = (0..).zip(&self.recording.paths).skip(1);
-                let below: Vec<(PathNo, &str)> = below
-                    .filter(|(_, (parent, _))| *parent == from)
-                    .map(|(path, (_, name))| (path, name.as_str()))
-                    .collect();
-                for (path, name) in below {
-                    match self.children.get(&(to, name)).copied() {
+        let mut moves = vec![(from, Some(to))];
+        while let Some((path, new)) = moves.pop() {
+            let Some(node) = self.nodes[path as usize].take() else { continue };
+            match node {
+                Node::File(file) => {
+                    self.changes(file);
+                    let state = &mut self.files[file];
+                    match new {
                         Some(new) => {
-                            self.moved(path, new);
-                            if let Some(file) = self.file(new) {
-                                self.files[file].carried = true;
+                            for name in &mut state.names {
+                                *name = if *name == path { new } else { *name };
                             }
+                            state.carried |= path != from;
                         }
                         // Under its new name nobody speaks of it again.
-                        None => self.forget(path),
+                        None => state.names.retain(|name| *name != path),
                     }
                 }
+                Node::Link => {}
+                Node::Dir(_) => {
+                    let below = (0..).zip(&self.recording.paths).skip(1);
+                    let below = below.filter(|(_, (parent, _))| *parent == path);
+                    moves.extend(below.map(|(below, (_, name))| {
+                        let known = |new| self.children.get(&(new, name.as_str())).copied();
+                        (below, new.and_then(known))
+                    }));
+                }
             }
-        }
-    }
-
-    fn forget(&mut self, path: PathNo) {
-        if let Some(Node::File(file)) = self.nodes[path as usize].take() {
-            self.changes(file);
-            self.files[file].names.retain(|name| *name != path);
+            if let Some(new) = new {
+                self.nodes[new as usize] = Some(node);
+            }
         }
     }
 

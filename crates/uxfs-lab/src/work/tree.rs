@@ -95,16 +95,24 @@ impl Tree {
         Ok((tree, left_out))
     }
 
-    /// The number of a directory of this path, made if it is not there yet.
+    /// The number of a directory of this path, made with those above it if it is not there yet.
     fn dir(&mut self, path: &str, known: &mut FxHashMap<String, usize>) -> usize {
-        if let Some(number) = known.get(path) {
-            return *number;
+        let mut at = path.len();
+        let mut dir = loop {
+            if let Some(dir) = known.get(&path[..at]) {
+                break *dir;
+            }
+            // The empty path is known.
+            at = path[..at].rfind('/').unwrap_or(0);
+        };
+        while at < path.len() {
+            let name = at + usize::from(path[at..].starts_with('/'));
+            at = path[name..].find('/').map_or(path.len(), |len| name + len);
+            self.dirs.push((dir, path[name..at].to_owned()));
+            dir = self.dirs.len() - 1;
+            known.insert(path[..at].to_owned(), dir);
         }
-        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let parent = self.dir(above, known);
-        self.dirs.push((parent, name.to_owned()));
-        known.insert(path.to_owned(), self.dirs.len() - 1);
-        self.dirs.len() - 1
+        dir
     }
 
     /// Bytes of all files.

@@ -99,11 +99,8 @@ fn judge(path: &Path, newest: bool, at: &str) {
     assert_eq!(report.count(uxfs_check::Severity::Error), 0, "{at}: {report}");
 }
 
-/// Head, tail and the number of items are as `xfs_logprint` tells them.
-fn compare_with_logprint(path: &Path, at: &str) {
-    let program = uxfs_oracle::program("xfs_logprint", "xfsprogs");
-    let out = std::process::Command::new(program).arg("-t").arg(path).output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+/// Calls this with each transaction of the volume's log; its head and tail.
+fn transactions(path: &Path, mut each: impl FnMut(Transaction)) -> (u32, u32) {
     let dev: Arc<dyn BlockDev> = Arc::new(volume::device(path, OpenMode::Read));
     let mut options = OpenOptions::read_only();
     options.norecovery = true;
@@ -111,8 +108,23 @@ fn compare_with_logprint(path: &Path, at: &str) {
     let log = Log::new(&fs.superblock()).unwrap();
     let bounds = log.find(&*dev).unwrap();
     let (head, tail) = (bounds.head.block(), bounds.tail.block());
-    let line = format!("log tail: {tail} head: {head} state: <DIRTY>");
-    assert!(text.contains(&line), "{at}: {line}, but {text:.400}");
+    let mut walk = Walk::new(&log, &*dev, tail.into(), head.into()).unwrap();
+    let mut open = Assembler::default();
+    while let Some(record) = walk.next_record().unwrap() {
+        open.feed(&record, |transaction| {
+            each(transaction);
+            Ok(())
+        })
+        .unwrap();
+    }
+    (head, tail)
+}
+
+/// Head, tail and the number of items are as `xfs_logprint` tells them.
+fn compare_with_logprint(path: &Path, at: &str) {
+    let program = uxfs_oracle::program("xfs_logprint", "xfsprogs");
+    let out = std::process::Command::new(program).arg("-t").arg(path).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let mut counts = [0; 6];
     const KINDS: [(ItemKind, &str); 6] = [
         (ItemKind::Buf, "BUF: "),
@@ -123,18 +135,14 @@ fn compare_with_logprint(path: &Path, at: &str) {
         // This one is printed in two lines of the same beginning.
         (ItemKind::Rui, "RUI: "),
     ];
-    let mut walk = Walk::new(&log, &*dev, tail.into(), head.into()).unwrap();
-    let mut open = Assembler::default();
-    while let Some(record) = walk.next_record().unwrap() {
-        let count = |transaction: Transaction| {
-            for item in transaction.items() {
-                let kind = KINDS.iter().position(|(kind, _)| Ok(*kind) == item.kind());
-                counts[kind.unwrap_or(0)] += usize::from(kind.is_some());
-            }
-            Ok(())
-        };
-        open.feed(&record, count).unwrap();
-    }
+    let (head, tail) = transactions(path, |transaction| {
+        for item in transaction.items() {
+            let kind = KINDS.iter().position(|(kind, _)| Ok(*kind) == item.kind());
+            counts[kind.unwrap_or(0)] += usize::from(kind.is_some());
+        }
+    });
+    let line = format!("log tail: {tail} head: {head} state: <DIRTY>");
+    assert!(text.contains(&line), "{at}: {line}, but {text:.400}");
     for ((kind, start), ours) in KINDS.into_iter().zip(counts) {
         let theirs = text.lines().filter(|line| line.starts_with(start)).count();
         let lines = if kind == ItemKind::Rui { 2 * ours } else { ours };
@@ -145,34 +153,21 @@ fn compare_with_logprint(path: &Path, at: &str) {
 /// Files to which the log owes mappings. Whoever pays them may lay the tree of the file's extents out in
 /// blocks of another number (seen: 508 and 509), and those are counted with the file's.
 fn owed_mappings(path: &Path) -> BTreeSet<u64> {
-    let dev: Arc<dyn BlockDev> = Arc::new(volume::device(path, OpenMode::Read));
-    let mut options = OpenOptions::read_only();
-    options.norecovery = true;
-    let fs = Fs::open(Arc::clone(&dev), options).unwrap();
-    let log = Log::new(&fs.superblock()).unwrap();
-    let bounds = log.find(&*dev).unwrap();
-    let mut owed = BTreeMap::new();
-    let mut walk =
-        Walk::new(&log, &*dev, bounds.tail.block().into(), bounds.head.block().into()).unwrap();
-    let mut open = Assembler::default();
-    while let Some(record) = walk.next_record().unwrap() {
-        let note = |transaction: Transaction| {
-            for item in transaction.items() {
-                match item.parse() {
-                    Ok(Item::Intent(item)) => {
-                        if let Intent::Bmap(steps) = item.intent {
-                            owed.insert(item.id, steps.iter().map(|step| step.ino.0).collect());
-                        }
+    let mut owed: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    transactions(path, |transaction| {
+        for item in transaction.items() {
+            match item.parse() {
+                Ok(Item::Intent(item)) => {
+                    if let Intent::Bmap(steps) = item.intent {
+                        owed.insert(item.id, steps.iter().map(|step| step.ino.0).collect());
                     }
-                    Ok(Item::Done(item)) => drop(owed.remove(&item.id)),
-                    _ => {}
                 }
+                Ok(Item::Done(item)) => drop(owed.remove(&item.id)),
+                _ => {}
             }
-            Ok(())
-        };
-        open.feed(&record, note).unwrap();
-    }
-    owed.into_values().flat_map(|inos: Vec<u64>| inos).collect()
+        }
+    });
+    owed.into_values().flatten().collect()
 }
 
 /// The listing without how many blocks these files take.
