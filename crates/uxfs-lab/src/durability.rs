@@ -127,6 +127,28 @@ impl Durability {
         }
     }
 
+    /// Of two runs: what both were worth.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            promised: self.promised.min(other.promised),
+            found: self.found.min(other.found),
+            exposed_s: self.exposed_s.max(other.exposed_s),
+            within_s: self.within_s.max(other.within_s),
+            open_end: self.open_end || other.open_end,
+            acknowledged: self.acknowledged + other.acknowledged,
+            flushes: self.flushes + other.flushes,
+            forced: self.forced + other.forced,
+            cuts: self.cuts + other.cuts,
+            looked_for: self.looked_for + other.looked_for,
+            lost: self.lost + other.lost,
+            broken: self.broken + other.broken,
+            unsound: self.unsound + other.unsound,
+            failed: self.failed || other.failed,
+            problem: self.problem.or(other.problem),
+        }
+    }
+
     fn exposed(&self) -> String {
         let more = if self.open_end { " and more" } else { "" };
         match self.exposed_s {

@@ -74,6 +74,24 @@ impl Found {
         found
     }
 
+    /// What is to be seen of runs that differ by chance alone: the means of their figures, what all of them
+    /// were worth, and as `low` and `high` the least and the most of one figure. Charts are of the first.
+    pub fn mean(mut all: Vec<Self>, of: &str) -> Self {
+        let range = |most: fn(f64, f64) -> f64| all.iter().filter_map(|f| f.get(of)).reduce(most);
+        let (low, high) = (range(f64::min), range(f64::max));
+        let durability = all.iter_mut().filter_map(|f| f.durability.take()).reduce(Durability::and);
+        let mut mean = all.first().cloned().unwrap_or_default();
+        for (key, value) in &mut mean.figures {
+            let values: Vec<f64> = all.iter().filter_map(|f| f.get(key)).collect();
+            *value = values.iter().sum::<f64>() / values.len() as f64;
+        }
+        mean.durability = durability;
+        for (key, value) in [("low", low), ("high", high)] {
+            value.into_iter().for_each(|value| mean.set(key, value));
+        }
+        mean
+    }
+
     /// Keeps a figure.
     pub fn set(&mut self, key: &str, value: f64) {
         self.figures.insert(key.into(), value);

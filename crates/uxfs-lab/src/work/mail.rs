@@ -32,6 +32,9 @@ pub struct Load {
 const SIZE: (u64, u64) = (2_000, 30_000);
 /// Nanoseconds in which clients begin, one after the other.
 const START: u64 = 200_000_000;
+/// Mails of a connection, and nanoseconds until the next connection, at most. Clients who never paused
+/// would fall in step in one way or another, which lasts, and then a policy would win by luck.
+const CONNECTION: (u32, u64) = (8, 100_000_000);
 /// The spool, in the root.
 const SPOOL: &str = "spool";
 
@@ -90,6 +93,9 @@ impl Client<'_> {
                 if self.number == 0 {
                     self.lab.begin();
                 }
+            }
+            if mail > 0 && mail.is_multiple_of(CONNECTION.0) {
+                self.lab.sim.rest(Duration::from_nanos(rng.below(CONNECTION.1)));
             }
             let half = self.load.think_us * 500;
             self.lab.sim.rest(Duration::from_nanos(half + rng.below(2 * half + 1)));
