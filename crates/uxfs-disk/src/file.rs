@@ -31,7 +31,7 @@ pub struct FileDev {
     read_only: bool,
     regular: bool,
     sector: u32,
-    /// The same file opened for direct I/O, where the host can; opened at the first bulk write.
+    /// The same file opened for direct I/O, where the host can; opened when first it is of use.
     direct: OnceLock<Option<File>>,
     /// Of a sparse file that is written to.
     holes: Option<Holes>,
@@ -103,7 +103,7 @@ impl FileDev {
         let writing = holes.writing();
         write()?;
         drop(writing);
-        holes.written(&self.file, offset, len);
+        holes.written(&self.file, || self.direct(), offset, len);
         Ok(())
     }
 

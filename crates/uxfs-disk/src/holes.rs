@@ -9,6 +9,10 @@
 //! 2. A chunk is filled only after some flushes found it written to, or if the chunk before it is
 //!    full: files that are written once, in order, stay as sparse as they are.
 //! 3. Nobody else writes to the file while a chunk is being filled.
+//!
+//! Zeroes go past the host's page cache: whoever flushes next need not bring them down, and memory that
+//! nobody reads is not taken for them. The small writes themselves do not, since a direct write keeps
+//! others from the file until it is on the disk (measured: a tenth fewer durable files).
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -17,6 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
 use rustix::fs::SeekFrom;
+
+use crate::AlignedBuf;
 
 /// Bytes of a chunk, as a power of two.
 const CHUNK_LOG: u32 = 20;
@@ -72,13 +78,20 @@ impl Holes {
         self.chunks.lock().retain(|chunk, _| !(offset >> CHUNK_LOG..=last).contains(chunk));
     }
 
-    /// `len` bytes were written at `offset`: fills their chunk if that will pay.
-    pub(crate) fn written(&self, file: &File, offset: u64, len: usize) {
+    /// `len` bytes were written at `offset`: fills their chunk if that will pay, through `direct`, which
+    /// gives the file opened for direct I/O, where it can be.
+    pub(crate) fn written<'a>(
+        &self,
+        file: &File,
+        direct: impl FnOnce() -> Option<&'a File>,
+        offset: u64,
+        len: usize,
+    ) {
         let chunk = offset >> CHUNK_LOG;
         if len <= SMALL && self.pays(chunk) {
             let _alone = self.writers.write();
             let start = chunk << CHUNK_LOG;
-            fill(file, start, (start + (1 << CHUNK_LOG)).min(self.len));
+            fill(file, direct(), start, (start + (1 << CHUNK_LOG)).min(self.len));
         }
     }
 
@@ -100,8 +113,9 @@ impl Holes {
     }
 }
 
-/// Writes zeroes into the holes of a range. Where that fails, they stay.
-fn fill(file: &File, start: u64, end: u64) {
+/// Writes zeroes into the holes of a range, past the host's page cache if that can be. Where it fails, they
+/// stay.
+fn fill(file: &File, direct: Option<&File>, start: u64, end: u64) {
     let mut at = start;
     while at < end {
         let Ok(hole) = rustix::fs::seek(file, SeekFrom::Hole(at)) else { return };
@@ -109,8 +123,9 @@ fn fill(file: &File, start: u64, end: u64) {
             return;
         }
         let data = rustix::fs::seek(file, SeekFrom::Data(hole)).unwrap_or(end).min(end);
-        let zeroes = vec![0; usize::try_from(data - hole).unwrap_or(0)];
-        if file.write_all_at(&zeroes, hole).is_err() {
+        let zeroes = AlignedBuf::new(usize::try_from(data - hole).unwrap_or(0));
+        let done = direct.is_some_and(|direct| direct.write_all_at(&zeroes, hole).is_ok());
+        if !done && file.write_all_at(&zeroes, hole).is_err() {
             return;
         }
         at = data;
