@@ -9,7 +9,7 @@ use uxfs_models::Description;
 use crate::bed::{Lie, Setup};
 use crate::durability::{Durability, Worth, judge};
 use crate::experiments;
-use crate::plan::{How, Quiet};
+use crate::plan::{Found, How, Quiet};
 use crate::sim::Weakness;
 use crate::work::fs_mark::{self, Load, Sync};
 use crate::work::recording::Recording;
@@ -102,6 +102,27 @@ fn labels_tell_what_was_found() {
     (lying.cuts, lying.weakness) = (0, Some(Weakness::FlushDropped));
     let found = run(&lying, Sync::Each);
     assert!(found.label().starts_with("FAILED: promised stable storage, worth volatile"));
+}
+
+/// A row of several runs is worth what the worst of them was, and fails with it.
+#[test]
+fn a_run_that_fails_is_not_lost_among_others() {
+    let honest = run(&setup(), Sync::Each);
+    let mut lying = setup();
+    (lying.cuts, lying.weakness) = (0, Some(Weakness::FlushDropped));
+    let weak = run(&lying, Sync::Each);
+    assert!(!honest.failed && honest.cuts > 0 && weak.failed);
+    let found = |durability: &Durability, rate: f64| {
+        let mut found = Found { durability: Some(durability.clone()), ..Found::default() };
+        found.set("rate", rate);
+        found
+    };
+    let all = vec![found(&honest, 2.0), found(&weak, 3.0), found(&honest, 7.0)];
+    let mean = Found::mean(all, "rate");
+    assert_eq!(["low", "rate", "high"].map(|key| mean.get(key)), [Some(2.0), Some(4.0), Some(7.0)]);
+    let durability = mean.durability.unwrap();
+    assert!(durability.label().starts_with("FAILED: promised stable storage, worth volatile"));
+    assert_eq!(durability.cuts, 2 * honest.cuts);
 }
 
 /// The same seed, however many rows are run at a time: the same digits.
