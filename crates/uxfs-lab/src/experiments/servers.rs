@@ -58,9 +58,9 @@ pub(super) fn run_mail(how: &How, progress: &dyn Progress) -> Result<Experiment>
         blank("mail", "a mail server: spooled, synced, renamed, synced, read, removed", how);
     out.about = "Each client takes a mail of 2 to 30 kB, writes and syncs it in a spool directory, renames \
                  it into one of 64 boxes, syncs that, and says that it has it; reads one now and then, \
-                 and removes all but the last dozen; after each eighth it is away for up to 100 ms. Latencies are of \
-                 a delivery. After each cut every mail \
-                 that was acknowledged and not removed must be in its box, whole."
+                 and removes all but the last dozen; after each eighth it is away for up to 100 ms. \
+                 Latencies are of a delivery. After each cut every mail that was acknowledged and not \
+                 removed must be in its box, whole."
         .into();
     run(Server::Mail, out, how, progress)
 }
@@ -135,7 +135,10 @@ fn run(
         "clients begin within 200 ms, at random, and those of mail pause: who begin together and go on \
          for ever keep step, and then one way or another wins by luck"
             .into(),
-        format!("32 clients: means of {RUNS} runs from seeds that follow each other; least and most of them"),
+        format!(
+            "{} clients: means of {RUNS} runs from seeds that follow each other; least and most of them",
+            CLIENTS[1]
+        ),
     ];
     Ok(out)
 }
