@@ -27,12 +27,21 @@ pub(crate) fn recording(name: &str, how: &How) -> Result<Recording> {
     }
 }
 
+/// What an experiment that plays this recording is about.
+pub(crate) fn title(name: &str, how: &How, recording: &Recording) -> String {
+    match (&how.trace, name) {
+        (Some(_), _) => format!("a recording of one's own: {}", recording.about),
+        (None, "git") => "git as it was recorded: a clone, five commits, gc".into(),
+        (None, _) => "a build as it was recorded: GNU hello configured and made".into(),
+    }
+}
+
 /// Runs `git`.
 ///
 /// # Errors
 /// If a row cannot be run.
 pub(super) fn run_git(how: &How, progress: &dyn Progress) -> Result<Experiment> {
-    run(("git", "git as it was recorded: a clone, five commits, gc"), how, progress)
+    run("git", how, progress)
 }
 
 /// Runs `compile`.
@@ -40,16 +49,12 @@ pub(super) fn run_git(how: &How, progress: &dyn Progress) -> Result<Experiment> 
 /// # Errors
 /// If a row cannot be run.
 pub(super) fn run_compile(how: &How, progress: &dyn Progress) -> Result<Experiment> {
-    run(("compile", "a build as it was recorded: GNU hello configured and made"), how, progress)
+    run("compile", how, progress)
 }
 
-fn run((name, shipped): (&str, &str), how: &How, progress: &dyn Progress) -> Result<Experiment> {
+fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
     let recording = Arc::new(recording(name, how)?);
-    let title = match how.trace {
-        Some(_) => format!("a recording of one's own: {}", recording.about),
-        None => shipped.to_owned(),
-    };
-    let mut out = blank(name, &title, how);
+    let mut out = blank(name, &title(name, how, &recording), how);
     let mut jobs = Vec::new();
     for disk in DISKS {
         let described = disks::named(disk)?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::volume::{After, Dir, Made, Volume};
-use crate::experiments::recorded::recording;
+use crate::experiments::recorded::{recording, title};
 use crate::experiments::tar_star::tree;
 use crate::plan::{Found, How};
 use crate::rng::Rng;
@@ -58,7 +58,7 @@ impl Variant {
 /// A workload.
 pub(super) struct Work {
     pub(super) name: &'static str,
-    pub(super) title: &'static str,
+    pub(super) title: String,
     pub(super) about: &'static str,
     /// More of what is done, if it was named.
     pub(super) note: Option<String>,
@@ -85,13 +85,9 @@ impl Work {
         Ok(Some(match name {
             "git" | "compile" => {
                 let what = recording(name, how)?;
-                let git = name == "git";
                 Self {
-                    name: if git { "git" } else { "compile" },
-                    title: match git {
-                        true => "git as it was recorded: a clone, five commits, gc",
-                        false => "a build as it was recorded: GNU hello configured and made",
-                    },
+                    name: if name == "git" { "git" } else { "compile" },
+                    title: title(name, how, &what),
                     about: "What programs did to a tree was recorded call by call, and is played again \
                             by one thread without their work between; then everything is synced. \
                             Reads of what was read or written before are left to the page cache, and \
@@ -102,7 +98,7 @@ impl Work {
             }
             "fs-mark" => Self {
                 name: "fs-mark",
-                title: "fs_mark: files made by several threads",
+                title: "fs_mark: files made by several threads".into(),
                 about: "Threads make files, each in a directory of its own: empty and not synced \
                         (-S 0 -s 0), or of 4 KiB and synced before the next is made (-S 1 -s 4096).",
                 note: None,
@@ -112,7 +108,7 @@ impl Work {
                 let (tree, archive) = tree(how, FILES)?;
                 Self {
                     name: "tar-star",
-                    title: "a tree of 3,000 files extracted, synced or not",
+                    title: "a tree of 3,000 files extracted, synced or not".into(),
                     about: "A tree as of a kernel's sources is extracted, with no sync at all, with one \
                         of the whole file system at the end, and with an fsync of each file before \
                         the next; and by uxfs with an fsync of each that is waited for at the end.",
@@ -122,7 +118,8 @@ impl Work {
             }
             "barriers" => Self {
                 name: "barriers",
-                title: "a tree of 3,000 files extracted and synced, with barriers and without",
+                title: "a tree of 3,000 files extracted and synced, with barriers and without"
+                    .into(),
                 about: "A tree as of a kernel's sources is extracted and synced at the end. ext4 and \
                         btrfs can still be mounted without barriers, XFS since Linux 4.19 not.",
                 note: None,
