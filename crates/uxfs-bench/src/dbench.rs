@@ -19,9 +19,10 @@ use uxfs::format::timestamp::Timestamp;
 use uxfs::{Error, Fs, NewInode, RenameFlags, SetAttr};
 
 use crate::host::{self, Scratch, is_root};
-use crate::kernel::{Kind, Mounted};
+use crate::kernel::Mounted;
 use crate::loadfile::{self, Disposition, Handles, Op};
 use crate::own::{self, Own};
+use crate::settings::{DELAYLOG, KERNEL, SETTINGS, Setting, in_turn};
 use crate::table::{Run, Table};
 use crate::traffic::Promise;
 use crate::{BenchError, Result};
@@ -46,11 +47,6 @@ pub struct Options {
     /// How our own rows log, but for what their names say.
     pub journal: uxfs::journal::JournalOptions,
 }
-
-const DELAYLOG: &str = "uxfs delaylog";
-const NODELAYLOG: &str = "uxfs nodelaylog";
-const KERNEL: &str = "kernel xfs";
-const EXT4: &str = "kernel ext4";
 
 /// Measures throughput in MB/s.
 ///
@@ -80,24 +76,29 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
     for &clients in &options.clients {
         for round in 1..=options.rounds {
             say(&format!("dbench, {clients} clients, round {round} of {}", options.rounds));
-            for (name, word) in [(DELAYLOG, "delaylog"), (NODELAYLOG, "nodelaylog")] {
-                if name.contains(&options.only) {
-                    let journal = own::journal(options.journal, word)?;
-                    let age = journal.pipeline.age_max.as_secs() as u32;
-                    let own = Own::new(&scratch, options.size, journal)?;
-                    let run = in_process(options, clients, &ops, &own);
-                    own.done()?;
-                    table.add(clients, name, Promise::Within(age), run?);
+            for (name, setting) in in_turn(round, SETTINGS) {
+                if !name.contains(&options.only) {
+                    continue;
                 }
-            }
-            for (name, kind) in [(KERNEL, Kind::Xfs), (EXT4, Kind::Ext4)] {
-                if with_kernel && name.contains(&options.only) {
-                    let mounted = Mounted::new(kind, &scratch, options.size)?;
-                    let run = dbench(options, clients, &mounted);
-                    let age = mounted.age();
-                    mounted.done()?;
-                    table.add(clients, name, Promise::Within(age), run?);
-                }
+                let (run, age) = match setting {
+                    Setting::Own(word) => {
+                        let journal = own::journal(options.journal, word)?;
+                        let age = journal.pipeline.age_max.as_secs() as u32;
+                        let own = Own::new(&scratch, options.size, journal)?;
+                        let run = in_process(options, clients, &ops, &own);
+                        own.done()?;
+                        (run?, age)
+                    }
+                    Setting::Kernel(_) if !with_kernel => continue,
+                    Setting::Kernel(kind) => {
+                        let mounted = Mounted::new(kind, &scratch, options.size)?;
+                        let run = dbench(options, clients, &mounted);
+                        let age = mounted.age();
+                        mounted.done()?;
+                        (run?, age)
+                    }
+                };
+                table.add(clients, name, Promise::Within(age), run);
             }
         }
     }

@@ -11,6 +11,7 @@ use uxfs::{Fs, NewInode};
 use crate::host::{self, Scratch, is_root, run};
 use crate::kernel::{Kind, Mounted};
 use crate::own::{self, Own};
+use crate::settings::{DELAYLOG, KERNEL, SETTINGS, Setting, in_turn};
 use crate::table::{Run, Table};
 use crate::traffic::Promise;
 use crate::{BenchError, Result};
@@ -65,10 +66,6 @@ pub struct Options {
     pub journal: uxfs::journal::JournalOptions,
 }
 
-const DELAYLOG: &str = "uxfs delaylog";
-const NODELAYLOG: &str = "uxfs nodelaylog";
-const KERNEL: &str = "kernel xfs";
-const EXT4: &str = "kernel ext4";
 /// Bytes of a durable file.
 const FILE: usize = 4096;
 
@@ -99,19 +96,20 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
     for &threads in &options.threads {
         for round in 1..=options.rounds {
             say(&format!("{pattern}, {threads} threads, round {round} of {}", options.rounds));
-            for (name, words) in [(DELAYLOG, "delaylog"), (NODELAYLOG, "nodelaylog")] {
-                if name.contains(&options.only) {
-                    let journal = own::journal(options.journal, words)?;
-                    let age = journal.pipeline.age_max.as_secs() as u32;
-                    let run = in_process(options, threads, &scratch, journal)?;
-                    table.add(threads, name, options.promise(age), run);
+            for (name, setting) in in_turn(round, SETTINGS) {
+                if !name.contains(&options.only) {
+                    continue;
                 }
-            }
-            for (name, kind) in [(KERNEL, Kind::Xfs), (EXT4, Kind::Ext4)] {
-                if with_kernel && name.contains(&options.only) {
-                    let (run, age) = fs_mark(options, threads, &scratch, kind)?;
-                    table.add(threads, name, options.promise(age), run);
-                }
+                let (run, age) = match setting {
+                    Setting::Own(word) => {
+                        let journal = own::journal(options.journal, word)?;
+                        let age = journal.pipeline.age_max.as_secs() as u32;
+                        (in_process(options, threads, &scratch, journal)?, age)
+                    }
+                    Setting::Kernel(_) if !with_kernel => continue,
+                    Setting::Kernel(kind) => fs_mark(options, threads, &scratch, kind)?,
+                };
+                table.add(threads, name, options.promise(age), run);
             }
         }
     }

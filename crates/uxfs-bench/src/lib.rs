@@ -1,6 +1,7 @@
 //! Benchmarks: uxfs beside what people use today, on the same host file system, in one run.
 //!
-//! 1. Alternatives are measured in turns, round by round, so that a machine's moods fall on all.
+//! 1. Alternatives are measured in turns, round by round and every other round the other way round, so
+//!    that a machine's moods fall on all.
 //! 2. What is reported is the median and the spread, and ratios of medians.
 //! 3. No figure stands without what it was bought at: each row says what a power cut right after it
 //!    would cost.
@@ -19,6 +20,7 @@ pub mod mount;
 mod own;
 pub mod recovery;
 mod report;
+mod settings;
 mod table;
 mod traffic;
 

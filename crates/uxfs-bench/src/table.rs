@@ -37,9 +37,7 @@ pub struct Line {
 
 impl Line {
     fn median(&self, of: impl Fn(&Run) -> f64) -> f64 {
-        let mut all: Vec<f64> = self.runs.iter().map(of).collect();
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied().unwrap_or(0.0)
+        median(self.runs.iter().map(of).collect())
     }
 
     /// The middle one of the rounds' rates.
@@ -66,10 +64,18 @@ impl Line {
     pub fn stake(&self) -> String {
         // The round in the middle speaks for all.
         let rate = self.rate();
-        let middle = self.runs.iter().find(|run| run.rate.total_cmp(&rate).is_eq());
+        let off = |run: &&Run| (run.rate - rate).abs();
+        let middle = self.runs.iter().min_by(|a, b| off(a).total_cmp(&off(b)));
         middle
             .map_or_else(String::new, |run| at_stake(self.promise, run.steps, run.during, run.all))
     }
+}
+
+/// The middle one, or what lies between the middle two.
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    let middle = |at: usize| all.get(at).copied().unwrap_or(0.0);
+    f64::midpoint(middle(all.len() / 2), middle(all.len().saturating_sub(1) / 2))
 }
 
 /// The table.
@@ -101,10 +107,20 @@ impl Table {
         }
     }
 
-    /// Ratio of a line's rate to that of the base at the same number of threads.
+    /// The setting that is compared with, if it was measured; else the first that was.
+    fn base(&self) -> &'static str {
+        let measured = self.lines.iter().any(|line| line.name == self.base);
+        self.lines.first().filter(|_| !measured).map_or(self.base, |line| line.name)
+    }
+
+    /// Ratio of a line's rate to that of the base at the same number of threads: the middle one of the
+    /// rounds' ratios. Of what the machine does by the minute both sides of a round have their part.
     pub fn ratio(&self, line: &Line) -> Option<f64> {
-        let base = self.lines.iter().find(|l| l.threads == line.threads && l.name == self.base)?;
-        (base.rate() > 0.0).then(|| line.rate() / base.rate())
+        let name = self.base();
+        let base = self.lines.iter().find(|l| l.threads == line.threads && l.name == name)?;
+        let pairs = line.runs.iter().zip(&base.runs).filter(|(_, base)| base.rate > 0.0);
+        let ratios: Vec<f64> = pairs.map(|(run, base)| run.rate / base.rate).collect();
+        (!ratios.is_empty()).then(|| median(ratios))
     }
 
     /// The table as JSON.
@@ -139,7 +155,7 @@ impl Table {
             "title": self.title,
             "unit": self.unit,
             "step": self.step,
-            "base": self.base,
+            "base": self.base(),
             "rows": lines,
             "notes": self.notes,
         })
@@ -198,8 +214,9 @@ impl fmt::Display for Table {
         }
         writeln!(
             f,
-            "  (medians of the rounds; ratio to {} with as many {})",
-            self.base, self.axis
+            "  (medians of the rounds and of their ratios to {} with as many {})",
+            self.base(),
+            self.axis
         )?;
         for note in &self.notes {
             writeln!(f, "  note: {note}")?;
@@ -211,6 +228,31 @@ impl fmt::Display for Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_round_does_to_both_sides_is_no_difference() {
+        let during = Traffic::default();
+        let run = |rate| Run { rate, worst_ms: None, seconds: 1.0, steps: 1, during, all: during };
+        let (axis, unit, step) = ("threads", "/s", "create");
+        let mut table = Table {
+            title: "creates".into(),
+            axis,
+            unit,
+            step,
+            lines: vec![],
+            base: "kernel",
+            notes: vec![],
+        };
+        for (ours, theirs) in [(10.0, 5.0), (100.0, 50.0), (12.0, 6.0), (30.0, 10.0), (80.0, 20.0)]
+        {
+            table.add(1, "ours", Promise::Each, run(ours));
+            table.add(1, "theirs", Promise::Each, run(theirs));
+        }
+        // The base was left out: the first is compared with.
+        assert_eq!(table.ratio(&table.lines[1]), Some(0.5));
+        assert_eq!(table.ratio(&table.lines[0]), Some(1.0));
+        assert!(table.to_string().contains("ratios to ours"), "{table}");
+    }
 
     #[test]
     fn lines_are_compared_with_those_of_as_many_threads() {

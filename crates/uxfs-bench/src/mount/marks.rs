@@ -8,12 +8,12 @@ use crate::Result;
 use crate::fs_mark;
 use crate::host::Scratch;
 use crate::kernel::{Kind, Mounted};
+use crate::settings::{KERNEL, in_turn};
 use crate::table::{Run, Table};
 use crate::traffic::{Promise, Traffic};
 
 const MOUNT: &str = "uxfs mount";
 const EMPTY: &str = "empty FUSE server";
-const KERNEL: &str = "kernel xfs";
 
 /// How long a change stays in the mount's memory at most, in seconds.
 const COMMIT: u32 = 1;
@@ -66,10 +66,17 @@ fn measure(
             say(&format!("{pattern}, {threads} threads, round {round} of {}", options.rounds));
             let mark = Mark { threads, files: (files / threads).max(1), durable };
             let promise = |age| if durable { Promise::Each } else { Promise::Within(age) };
-            table.add(threads, MOUNT, promise(COMMIT), mark.ours(options, scratch)?);
-            table.add(threads, EMPTY, Promise::Nothing, mark.empty(options, scratch)?);
-            let (run, age) = mark.kernel(options, scratch)?;
-            table.add(threads, KERNEL, promise(age), run);
+            for name in in_turn(round, [MOUNT, EMPTY, KERNEL]) {
+                let (run, promise) = match name {
+                    MOUNT => (mark.ours(options, scratch)?, promise(COMMIT)),
+                    EMPTY => (mark.empty(options, scratch)?, Promise::Nothing),
+                    _ => {
+                        let (run, age) = mark.kernel(options, scratch)?;
+                        (run, promise(age))
+                    }
+                };
+                table.add(threads, name, promise, run);
+            }
         }
     }
     Ok(table)
