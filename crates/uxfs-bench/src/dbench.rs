@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use uxfs::format::Ino;
 use uxfs::format::timestamp::Timestamp;
-use uxfs::{Error, Fs, NewInode, RenameFlags, SetAttr};
+use uxfs::{Error, Fs, NewInode, RenameFlags, SetAttr, WritebackOptions};
 
 use crate::host::{self, Scratch, is_root};
 use crate::kernel::Mounted;
@@ -58,6 +58,9 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
     let mut notes = vec![
         "log bytes of ext4 are averages that jbd2 tells, its log IOPS are transactions".to_owned(),
         "what a flush (fsync) named is on stable storage in every row; the rest is at stake".into(),
+        "written data gathers in memory everywhere; before what it stands in is logged, it may lie \
+         there for dirty_expire_centisecs (30 s) more"
+            .into(),
     ];
     let tools = ["dbench", "mkfs.xfs", "mkfs.ext4", "findmnt"];
     let with_kernel = is_root() && tools.iter().all(|tool| host::has(tool));
@@ -84,7 +87,9 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
                     Setting::Own(word) => {
                         let journal = own::journal(options.journal, word)?;
                         let age = journal.pipeline.age_max.as_secs() as u32;
-                        let own = Own::new(&scratch, options.size, journal)?;
+                        // As the kernel, whose page cache dbench writes into.
+                        let data = Some(WritebackOptions::default());
+                        let own = Own::new(&scratch, options.size, journal, data)?;
                         let run = in_process(options, clients, &ops, &own);
                         own.done()?;
                         (run?, age)

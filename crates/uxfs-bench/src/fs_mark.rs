@@ -129,7 +129,7 @@ fn in_process(
     journal: uxfs::journal::JournalOptions,
 ) -> Result<Run> {
     let fail = |e: uxfs::Error| BenchError::new("making files", e);
-    let own = Own::new(scratch, options.size, journal)?;
+    let own = Own::new(scratch, options.size, journal, None)?;
     let fs = &own.fs;
     let ready = Barrier::new(threads as usize + 1);
     let (before, start, during) = std::thread::scope(|scope| {

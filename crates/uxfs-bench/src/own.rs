@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uxfs::disk::{FileDev, OpenMode};
 use uxfs::journal::{JournalOptions, Keeping, Service};
-use uxfs::{Fs, OpenOptions, mkfs};
+use uxfs::{Fs, OpenOptions, WritebackOptions, mkfs};
 
 use crate::counted::Counted;
 use crate::host::Scratch;
@@ -28,8 +28,14 @@ pub(crate) fn journal(mut options: JournalOptions, word: &str) -> Result<Journal
 }
 
 impl Own {
-    /// Makes one as the kernel's is made ([`crate::kernel::Mounted::new`]).
-    pub(crate) fn new(scratch: &Scratch, size: u64, journal: JournalOptions) -> Result<Self> {
+    /// Makes one as the kernel's is made ([`crate::kernel::Mounted::new`]). Written data goes down at
+    /// once, or gathers in memory as `data` says.
+    pub(crate) fn new(
+        scratch: &Scratch,
+        size: u64,
+        journal: JournalOptions,
+        data: Option<WritebackOptions>,
+    ) -> Result<Self> {
         let image = scratch.file("own.img");
         let dev = FileDev::open(&image, OpenMode::Create(size))
             .map_err(|e| BenchError::new(image.display().to_string(), e))?;
@@ -42,6 +48,7 @@ impl Own {
         mkfs::write(&layout, &*dev, &mkfs::WriteOptions::default()).map_err(made)?;
         let mut options = OpenOptions::default();
         options.journal = Some(journal);
+        options.writeback = data;
         let device: Arc<dyn uxfs::disk::BlockDev> = Arc::clone(&dev) as _;
         let failed = |e: uxfs::Error| BenchError::new("opening", e);
         let fs = Arc::new(Fs::open(device, options).map_err(failed)?);
