@@ -52,6 +52,11 @@ impl Arm {
         !matches!(self, Self::Same(Fixed::Greedy | Fixed::Overlap(_)))
     }
 
+    /// Can it be had on a disk that works on no more than `good` flushes at a time?
+    fn possible(self, good: u32) -> bool {
+        !matches!(self, Self::Same(Fixed::Overlap(most)) if most > good)
+    }
+
     fn on(self, flush: f64) -> Fixed {
         match self {
             Self::Same(fixed) => fixed,
@@ -255,14 +260,28 @@ impl Auto {
 
     /// A policy has been played to its end.
     fn played(&mut self, now: Time, arm: usize, score: Score) {
-        let part = 1.0 / (self.dreams + 1).min(4) as f64;
+        // Of the first dream, which is short, nothing stays.
+        let part = 1.0 / self.dreams.clamp(1, 4) as f64;
         let mean = &mut self.scores[arm];
         mean.rate += (score.rate - mean.rate) * part;
         mean.p99 += (score.p99 - mean.p99) * part;
-        // Those that are far behind are not played every time.
-        let most = self.scores.iter().map(|score| score.rate).fold(0.0, f64::max);
+        // Those that are far behind are not played every time; and what the disk does not allow is no
+        // measure for the others.
+        let (good, trying) = (self.disk.good(), self.disk.next_level().is_some());
+        let most = |among: &dyn Fn(&Arm) -> bool| {
+            let these = ARMS.iter().zip(&self.scores).filter(|(arm, _)| among(arm));
+            these.map(|(_, score)| score.rate).fold(0.0, f64::max)
+        };
+        let (most, most_hoped) = (most(&|arm| arm.possible(good)), most(&|_| true));
         let every = self.dreams < 2 || self.dreams.is_multiple_of(8);
-        let hopeful = |arm: &usize| every || self.scores[*arm].rate > most * HOPEFUL;
+        let hopeful = |arm: &usize| {
+            let least = match ARMS[*arm].possible(good) {
+                true => most * HOPEFUL,
+                false if trying => most_hoped * HOPEFUL,
+                false => f64::INFINITY,
+            };
+            every || self.scores[*arm].rate > least
+        };
         if let Some(next) = (arm + 1..ARMS.len()).find(hopeful) {
             return self.begin(next);
         }
@@ -287,7 +306,7 @@ impl Auto {
             return;
         }
         let good = self.disk.good();
-        let possible = |arm: &Arm| !matches!(arm, Arm::Same(Fixed::Overlap(most)) if *most > good);
+        let possible = |arm: &Arm| arm.possible(good);
         let (best, score) = self.best(possible);
         let (_, hoped) = self.best(|_| true);
         let present = ARMS.iter().position(|arm| *arm == self.arm && possible(arm));
@@ -399,6 +418,11 @@ impl Auto {
         let found = real > fair * enough;
         self.check.seen[at] |= found;
         self.check.believed |= real > score * enough;
+        // Better than was dreamt it is only as long as it is.
+        if self.check.trust[at] > 1.0 && real < score * self.check.trust[at] * enough {
+            self.check.trust[at] = trust.max(1.0);
+            return self.choose(now);
+        }
         // Who does not wait cannot fall out of step: if those who do were dreamt far too well, this
         // was, too.
         if !self.arm.gathers() {

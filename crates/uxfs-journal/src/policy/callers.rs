@@ -83,6 +83,8 @@ impl Epochs {
 struct Caller {
     who: u64,
     epoch: u64,
+    /// When they came last.
+    came: u64,
     /// When they were told last; [`WAITING`] if they wait, or have not been told.
     told: u64,
     /// Mean nanoseconds from being told to coming again, of so many times.
@@ -92,7 +94,8 @@ struct Caller {
     era: u32,
 }
 
-const VACANT: Caller = Caller { who: NOBODY, epoch: 0, told: WAITING, mean: 0.0, times: 0, era: 0 };
+const VACANT: Caller =
+    Caller { who: NOBODY, epoch: 0, came: 0, told: WAITING, mean: 0.0, times: 0, era: 0 };
 
 /// The callers of a journal.
 #[derive(Clone, Debug)]
@@ -101,10 +104,13 @@ pub(super) struct Callers {
     pub(super) epochs: Epochs,
     shape: [f32; SHAPE],
     shapes: usize,
-    /// Mean of all times between, lately.
+    /// Mean of all times between, lately, each caller counted alike: those who come often no more than
+    /// others, or the mean would depend on the policy.
     pub(super) think: f64,
     /// The same, of the very last.
     pub(super) quick: f64,
+    /// Mean time from coming to coming again.
+    cycle: f64,
     thinks: u64,
     era: u32,
 }
@@ -118,6 +124,7 @@ impl Callers {
             shapes: 0,
             think: 0.0,
             quick: 0.0,
+            cycle: 0.0,
             thinks: 0,
             era: 0,
         }
@@ -148,18 +155,18 @@ impl Callers {
     pub(super) fn came(&mut self, now: Time, who: u64, flush: u64) {
         self.epochs.pass(now.0, flush);
         let Some(at) = self.place(who) else { return };
-        let Caller { epoch, told, .. } = self.table[at];
+        let Caller { epoch, came, told, .. } = self.table[at];
         self.table[at].epoch = self.epochs.active(epoch);
-        self.table[at].told = WAITING;
+        (self.table[at].came, self.table[at].told) = (now.0, WAITING);
         // Who asks for many things at once does not think; who was away for long did something else.
         let took = now.0.saturating_sub(told);
         let long = self.epochs.length().saturating_mul(EPOCHS).max((8.0 * self.quick) as u64);
         if told != WAITING && took < long {
-            self.thought(at, took as f32);
+            self.thought(at, took as f32, now.0.saturating_sub(came) as f64);
         }
     }
 
-    fn thought(&mut self, at: usize, took: f32) {
+    fn thought(&mut self, at: usize, took: f32, cycle: f64) {
         let active = u64::from(self.active());
         let caller = &mut self.table[at];
         if caller.era != self.era {
@@ -174,8 +181,11 @@ impl Callers {
         // Over several rounds of all callers: they may differ.
         self.thinks += 1;
         let over = |most: u64| self.thinks.min(most) as f64;
-        self.think += (all - self.think) / over(4 * active + 64);
-        self.quick += (all - self.quick) / over(active + 24);
+        self.cycle += (cycle - self.cycle) / over(4 * active + 64);
+        let weight = cycle / self.cycle.max(1.0);
+        let mean = |mean: f64, over: f64| mean + (all - mean) * (weight / over).min(1.0);
+        self.think = mean(self.think, over(4 * active + 64));
+        self.quick = mean(self.quick, over(active + 24));
         if let Some(shape) = shape {
             self.shape[self.shapes % SHAPE] = shape;
             self.shapes += 1;

@@ -152,8 +152,15 @@ impl Dream {
         for who in 0..self.callers {
             // They are known.
             self.epoch[who] = self.epochs.active(0);
+            // Who is waited for by nobody comes at any time; to get there from all at once takes long.
+            let cycle = f64::from(self.means[who]) + self.flush;
+            self.now = match fixed {
+                Fixed::Greedy | Fixed::Overlap(_) => (self.unit(who as u64, 0) * cycle) as u64,
+                _ => 0,
+            };
             self.think(who as u16);
         }
+        self.now = 0;
     }
 
     /// Goes on by at most so many events, which are counted down. The score, when the policy has been

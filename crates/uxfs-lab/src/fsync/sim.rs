@@ -183,7 +183,10 @@ impl Sim<'_> {
 
     fn flushed(&mut self, number: u64) {
         self.working -= 1;
-        if let Some(next) = self.row.pop_front() {
+        // A disk that has become one of fewer at a time ends first what it has begun.
+        while self.working < self.stage.device.at_once
+            && let Some(next) = self.row.pop_front()
+        {
             self.work(next);
         }
         let Some(flight) = self.flights.remove(&number) else { return };
