@@ -312,7 +312,7 @@ impl Auto {
         let present = ARMS.iter().position(|arm| *arm == self.arm && possible(arm));
         let present = present.map_or(Score::default(), |at| self.fair(at));
         let worth = hoped.rate > score.rate * WORTH_TRYING
-            || hoped.rate > score.rate && hoped.p99 < score.p99 * QUICKER;
+            || hoped.rate > score.rate * AS_GOOD && hoped.p99 < score.p99 * QUICKER;
         if worth && let Some(level) = self.disk.next_level() {
             self.arm = Arm::Same(Fixed::Overlap(level));
         } else if score.rate > present.rate * BETTER
