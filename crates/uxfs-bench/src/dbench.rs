@@ -22,7 +22,7 @@ use crate::host::{self, Scratch, is_root};
 use crate::kernel::Mounted;
 use crate::loadfile::{self, Disposition, Handles, Op};
 use crate::own::{self, Own};
-use crate::settings::{DELAYLOG, KERNEL, SETTINGS, Setting, in_turn};
+use crate::settings::{DELAYLOG, KERNEL, Setting, of_round};
 use crate::table::{Run, Table};
 use crate::traffic::Promise;
 use crate::{BenchError, Result};
@@ -79,10 +79,7 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
     for &clients in &options.clients {
         for round in 1..=options.rounds {
             say(&format!("dbench, {clients} clients, round {round} of {}", options.rounds));
-            for (name, setting) in in_turn(round, SETTINGS) {
-                if !name.contains(&options.only) {
-                    continue;
-                }
+            for (name, setting) in of_round(round, &options.only, with_kernel) {
                 let (run, age) = match setting {
                     Setting::Own(word) => {
                         let journal = own::journal(options.journal, word)?;
@@ -94,7 +91,6 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
                         own.done()?;
                         (run?, age)
                     }
-                    Setting::Kernel(_) if !with_kernel => continue,
                     Setting::Kernel(kind) => {
                         let mounted = Mounted::new(kind, &scratch, options.size)?;
                         let run = dbench(options, clients, &mounted);

@@ -11,7 +11,7 @@ use uxfs::{Fs, NewInode};
 use crate::host::{self, Scratch, is_root, run};
 use crate::kernel::{Kind, Mounted};
 use crate::own::{self, Own};
-use crate::settings::{DELAYLOG, KERNEL, SETTINGS, Setting, in_turn};
+use crate::settings::{DELAYLOG, KERNEL, Setting, of_round};
 use crate::table::{Run, Table};
 use crate::traffic::Promise;
 use crate::{BenchError, Result};
@@ -96,17 +96,13 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
     for &threads in &options.threads {
         for round in 1..=options.rounds {
             say(&format!("{pattern}, {threads} threads, round {round} of {}", options.rounds));
-            for (name, setting) in in_turn(round, SETTINGS) {
-                if !name.contains(&options.only) {
-                    continue;
-                }
+            for (name, setting) in of_round(round, &options.only, with_kernel) {
                 let (run, age) = match setting {
                     Setting::Own(word) => {
                         let journal = own::journal(options.journal, word)?;
                         let age = journal.pipeline.age_max.as_secs() as u32;
                         (in_process(options, threads, &scratch, journal)?, age)
                     }
-                    Setting::Kernel(_) if !with_kernel => continue,
                     Setting::Kernel(kind) => fs_mark(options, threads, &scratch, kind)?,
                 };
                 table.add(threads, name, options.promise(age), run);

@@ -1,8 +1,9 @@
 //! Benchmarks: uxfs beside what people use today, on the same host file system, in one run.
 //!
-//! 1. Alternatives are measured in turns, round by round and every other round the other way round, so
-//!    that a machine's moods fall on all.
-//! 2. What is reported is the median and the spread, and ratios of medians.
+//! 1. Alternatives are measured in turns, round by round, so that a machine's moods fall on all; where a
+//!    table has several numbers of threads or clients, every other round the other way round.
+//! 2. What is reported is the median and the spread, and ratios: of medians, or in those tables the
+//!    median of the rounds' ratios.
 //! 3. No figure stands without what it was bought at: each row says what a power cut right after it
 //!    would cost.
 //! 4. What needs root (mounting) is left out without it, and the report says so.

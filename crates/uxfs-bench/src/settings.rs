@@ -12,12 +12,12 @@ pub(crate) enum Setting {
 }
 
 pub(crate) const DELAYLOG: &str = "uxfs delaylog";
-pub(crate) const NODELAYLOG: &str = "uxfs nodelaylog";
+const NODELAYLOG: &str = "uxfs nodelaylog";
 pub(crate) const KERNEL: &str = "kernel xfs";
-pub(crate) const EXT4: &str = "kernel ext4";
+const EXT4: &str = "kernel ext4";
 
 /// All of them, by name, in the order that tables have.
-pub(crate) const SETTINGS: [(&str, Setting); 4] = [
+const SETTINGS: [(&str, Setting); 4] = [
     (DELAYLOG, Setting::Own("delaylog")),
     (NODELAYLOG, Setting::Own("nodelaylog")),
     (KERNEL, Setting::Kernel(Kind::Xfs)),
@@ -33,6 +33,19 @@ pub(crate) fn in_turn<T, const N: usize>(round: u32, mut all: [T; N]) -> [T; N] 
     all
 }
 
+/// The settings of a round that are wanted: whose name contains `only`, and of the kernel's if that can
+/// be measured.
+pub(crate) fn of_round(
+    round: u32,
+    only: &str,
+    with_kernel: bool,
+) -> impl Iterator<Item = (&'static str, Setting)> {
+    let wanted = move |(name, setting): &(&'static str, Setting)| {
+        name.contains(only) && (with_kernel || matches!(setting, Setting::Own(_)))
+    };
+    in_turn(round, SETTINGS).into_iter().filter(wanted)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,5 +56,14 @@ mod tests {
             [1, 2, 3].map(|round| in_turn(round, ["a", "b"])),
             [["a", "b"], ["b", "a"], ["a", "b"]]
         );
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_left_out() {
+        let names = |round, only, with_kernel| -> Vec<&str> {
+            of_round(round, only, with_kernel).map(|(name, _)| name).collect()
+        };
+        assert_eq!(names(2, "xfs", true), [KERNEL, NODELAYLOG, DELAYLOG]);
+        assert_eq!(names(1, "", false), [DELAYLOG, NODELAYLOG]);
     }
 }
