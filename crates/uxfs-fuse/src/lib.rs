@@ -23,6 +23,7 @@ mod server;
 mod session;
 pub mod settings;
 mod volume;
+mod worker;
 
 pub use options::Options;
 pub use session::{Ender, Mounted, mount};

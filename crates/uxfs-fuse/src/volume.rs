@@ -10,7 +10,10 @@
 //!    there are several, that would keep a thread from them.
 //! 3. To begin it may mean writing much data: more than [`AT_ONCE`] is written by a thread of its
 //!    own, so that it holds up nobody else's request. That thread also writes what is dirty when it
-//!    becomes much, while those who write go on.
+//!    becomes much, while those who write go on. Little is written by the request's own thread, if no
+//!    other is at that, and else by another thread of its own, one file after the other: threads that
+//!    wait for the device answer nobody, and callers wait for each other's answers (the kernel keeps
+//!    a directory locked while it asks for a name in it).
 //! 4. Whoever asks for durability is told from others ([`Asker`]): how flushes are shared depends on
 //!    who comes again, and the threads that ask here do so for everybody.
 //! 5. A panic, wherever it happens in what is done for the mount, is met where that works on the
@@ -23,7 +26,6 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -35,6 +37,7 @@ use uxfs::journal::{Keeping, Service, Ticket};
 use uxfs::{Error, Fs, SyncKind};
 
 use crate::handles::Cursor;
+use crate::worker::Worker;
 
 /// Most bytes of dirty data that a thread which answers requests writes back itself.
 const AT_ONCE: u64 = 1 << 20;
@@ -60,9 +63,6 @@ pub struct Trimming {
 /// Is told of each step.
 type Teller = Box<dyn Fn(Trimming) + Send + Sync>;
 
-/// Work for the thread that writes back.
-type Job = Box<dyn FnOnce(&Volume) + Send>;
-
 /// Who asks for durability: a thread of a program, or nobody in particular. A number that says
 /// nothing but whether it is the same one again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,12 @@ pub(crate) struct Volume {
     root: Ino,
     fs: RwLock<Option<Arc<Fs>>>,
     service: Mutex<Option<Service>>,
-    writer: Mutex<Option<Writer>>,
+    /// Writes back what is much.
+    writer: Worker<Volume>,
+    /// Brings files down, of which each has little to write.
+    syncer: Worker<Volume>,
+    /// How many are being brought down, or are to be, of those that have little to write.
+    syncing: AtomicUsize,
     discarder: Mutex<Option<JoinHandle<()>>>,
     /// Who wants to know how far trimming has come.
     teller: Mutex<Option<Teller>>,
@@ -114,12 +119,6 @@ impl Drop for Parked {
     }
 }
 
-/// The thread that writes back what is much.
-struct Writer {
-    jobs: Sender<Job>,
-    thread: JoinHandle<()>,
-}
-
 /// What FUSE says of a failure.
 pub(crate) fn errno(error: &Error) -> Errno {
     Errno::from_i32(error.errno())
@@ -132,7 +131,9 @@ impl Volume {
             root: fs.root(),
             fs: RwLock::new(Some(Arc::new(fs))),
             service: Mutex::default(),
-            writer: Mutex::default(),
+            writer: Worker::default(),
+            syncer: Worker::default(),
+            syncing: AtomicUsize::new(0),
             discarder: Mutex::default(),
             teller: Mutex::default(),
             fault: fault::in_force(),
@@ -238,9 +239,18 @@ impl Volume {
             None => fs.begin_fsync(ino, kind, &mut fs.error_cursor(ino)),
         };
         let much = self.with(|fs| Ok(fs.dirty_bytes_of(ino) > AT_ONCE));
-        match much {
-            Ok(true) => self.later(Box::new(move |volume| volume.park(who, false, told, begin))),
-            _ => self.park(who, true, told, begin),
+        if much == Ok(true) {
+            let job = move |volume: &Self| volume.park(who, false, told, begin);
+            return self.writer.hand(self, Box::new(job));
+        }
+        let others = self.syncing.fetch_add(1, Ordering::Relaxed) > 0;
+        let job = move |volume: &Self| {
+            volume.park(who, !others, told, begin);
+            volume.syncing.fetch_sub(1, Ordering::Relaxed);
+        };
+        match others {
+            true => self.syncer.hand(self, Box::new(job)),
+            false => job(self),
         }
     }
 
@@ -249,7 +259,8 @@ impl Volume {
         let much = self.with(|fs| Ok(fs.dirty_bytes() > AT_ONCE));
         match much {
             Ok(true) => {
-                self.later(Box::new(move |volume| volume.park(who, false, told, Fs::begin_sync)));
+                let job = move |volume: &Self| volume.park(who, false, told, Fs::begin_sync);
+                self.writer.hand(self, Box::new(job));
             }
             _ => self.park(who, true, told, Fs::begin_sync),
         }
@@ -308,22 +319,12 @@ impl Volume {
         if much != Ok(true) || self.relieving.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.later(Box::new(|volume| {
+        let job = |volume: &Self| {
             // A volume that cannot any more says so to those who use it.
             let _ = volume.with(Fs::writeback_excess);
             volume.relieving.store(false, Ordering::Release);
-        }));
-    }
-
-    /// Has a job done by the writer, or does it if there is none any more.
-    fn later(&self, job: Job) {
-        let refused = match &*self.writer.lock() {
-            Some(writer) => writer.jobs.send(job).err().map(|refused| refused.0),
-            None => Some(job),
         };
-        if let Some(job) = refused {
-            job(self);
-        }
+        self.writer.hand(self, Box::new(job));
     }
 
     /// Discards what was freed, now and then, until the mount ends.
@@ -353,12 +354,8 @@ impl Volume {
         };
         let served = Service::start(fs, Keeping::default());
         *self.service.lock() = Some(served.map_err(|e| io::Error::other(e.to_string()))?);
-        let (jobs, todo) = channel::<Job>();
-        let volume = Arc::clone(self);
-        let thread = std::thread::Builder::new()
-            .name("uxfs-write".into())
-            .spawn(move || todo.into_iter().for_each(|job| job(&volume)))?;
-        *self.writer.lock() = Some(Writer { jobs, thread });
+        self.writer.start("uxfs-write", Arc::clone(self))?;
+        self.syncer.start("uxfs-sync", Arc::clone(self))?;
         if discard {
             let volume = Arc::clone(self);
             let work = std::thread::Builder::new().name("uxfs-discard".into());
@@ -372,12 +369,8 @@ impl Volume {
     /// # Errors
     /// As [`Fs::close`].
     pub(crate) fn close(&self) -> uxfs::Result<()> {
-        let writer = self.writer.lock().take();
-        if let Some(Writer { jobs, thread }) = writer {
-            drop(jobs);
-            // A panic there was reported where it happened.
-            let _ = thread.join();
-        }
+        self.writer.end();
+        self.syncer.end();
         *self.ending.lock() = true;
         self.ends.notify_all();
         if let Some(thread) = self.discarder.lock().take() {

@@ -1,0 +1,91 @@
+//! A thread that does what it is handed, one job after the other.
+//!
+//! 1. Every job is done: those that were handed over before the end are done before it, and what is
+//!    handed over when there is no thread is done by whoever hands it over.
+//!
+//! Used by [`crate::volume`].
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+/// What is handed over: it gets what the worker works on.
+pub(crate) type Job<T> = Box<dyn FnOnce(&T) + Send>;
+
+/// A worker, at work or not.
+pub(crate) struct Worker<T>(Mutex<Option<Thread<T>>>);
+
+struct Thread<T> {
+    jobs: Sender<Job<T>>,
+    thread: JoinHandle<()>,
+}
+
+impl<T> Default for Worker<T> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<T: Send + Sync + 'static> Worker<T> {
+    /// Starts the thread, with what it works on.
+    ///
+    /// # Errors
+    /// What the host says to a new thread.
+    pub(crate) fn start(&self, name: &str, on: Arc<T>) -> io::Result<()> {
+        let (jobs, todo) = channel::<Job<T>>();
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || todo.into_iter().for_each(|job| job(&on)))?;
+        *self.0.lock() = Some(Thread { jobs, thread });
+        Ok(())
+    }
+
+    /// Has a job done.
+    pub(crate) fn hand(&self, on: &T, job: Job<T>) {
+        let refused = match &*self.0.lock() {
+            Some(thread) => thread.jobs.send(job).err().map(|refused| refused.0),
+            None => Some(job),
+        };
+        if let Some(job) = refused {
+            job(on);
+        }
+    }
+
+    /// Waits until all is done, and ends the thread.
+    pub(crate) fn end(&self) {
+        let thread = self.0.lock().take();
+        if let Some(Thread { jobs, thread }) = thread {
+            drop(jobs);
+            // A panic there was reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_job_is_done() {
+        type Done = Mutex<Vec<(u32, bool)>>;
+        let done = Arc::new(Done::default());
+        let worker = Worker::<Done>::default();
+        let job = |n| -> Job<Done> {
+            let by = std::thread::current().id();
+            Box::new(move |done| done.lock().push((n, by == std::thread::current().id())))
+        };
+        worker.hand(&done, job(0));
+        worker.start("worker", Arc::clone(&done)).unwrap();
+        (1..100).for_each(|n| worker.hand(&done, job(n)));
+        worker.end();
+        worker.end();
+        worker.hand(&done, job(100));
+        // By whoever hands it over, if there is no thread.
+        let expected: Vec<_> = (0..=100).map(|n| (n, n == 0 || n == 100)).collect();
+        assert_eq!(*done.lock(), expected);
+    }
+}
