@@ -10,7 +10,9 @@
 //! 2. What is done is at each moment what one of the policies of [`ARMS`] would do; but once in a
 //!    while, where that pays, everybody is waited for, no longer than eight flushes take.
 //! 3. Another policy is taken only if it is better by [`BETTER`], or as good and quicker.
-//! 4. Flushes that take no time ([`FREE`]) are not shared, and nothing is dreamt of them.
+//! 4. Where dreams are thrown away one after the other because callers and flushes are never as they
+//!    were, differences have to be larger ([`Auto::leeway`]).
+//! 5. Flushes that take no time ([`FREE`]) are not shared, and nothing is dreamt of them.
 
 use core::time::Duration;
 
@@ -110,6 +112,13 @@ const FREE: f64 = 20_000.0;
 /// How far a score is corrected by what is seen.
 const TRUST: core::ops::RangeInclusive<f64> = 0.25..=1.25;
 
+/// Dreams after which a theme was worth them; themes in a row that ended before, from which on it is no
+/// longer the world that changes but what is seen of it that varies, as on a machine with other work; and
+/// how many more of them it takes until differences count for a third of what they are.
+const WORTHY: u64 = 3;
+const RESTLESS: u32 = 12;
+const MORE_RESTLESS: u32 = 16;
+
 /// What a dream was about.
 #[derive(Clone, Copy, Debug, Default)]
 struct Theme {
@@ -119,17 +128,18 @@ struct Theme {
 }
 
 impl Theme {
-    /// Is it something else that would have to be dreamt of?
-    fn differs(self, then: Self) -> bool {
-        far(self.flush, then.flush, 1.25)
-            || other_thinking(self.think, then.think, self.flush, 1.4)
+    /// Is it something else that would have to be dreamt of? `leeway` is how many times the difference
+    /// has to be that it takes where nothing varies much.
+    fn differs(self, then: Self, leeway: f64) -> bool {
+        far(self.flush, then.flush, 1.0 + 0.25 * leeway)
+            || other_thinking(self.think, then.think, self.flush, 1.0 + 0.4 * leeway)
             || far(self.callers + 1.0, then.callers + 1.0, 1.3)
     }
 
     /// Is it so much the same that scores can be averaged? The more callers, the less is by chance.
-    fn is_like(self, then: Self) -> bool {
-        let chance = 1.0 + 2.5 / (4.0 * self.callers + 64.0).sqrt();
-        !other_thinking(self.think, then.think, self.flush, chance)
+    fn is_like(self, then: Self, leeway: f64) -> bool {
+        let chance = 2.5 / (4.0 * self.callers + 64.0).sqrt();
+        !other_thinking(self.think, then.think, self.flush, 1.0 + chance * leeway)
             && !far(self.callers, then.callers, 1.06)
     }
 }
@@ -177,8 +187,9 @@ pub struct Auto {
     dream: Box<Dream>,
     phase: Phase,
     theme: Theme,
-    /// Dreams of this theme.
+    /// Dreams of this theme, and themes in a row that were not worth theirs.
     dreams: u64,
+    restless: u32,
     scores: [Score; ARMS.len()],
     arm: Arm,
     came: u64,
@@ -200,6 +211,7 @@ impl Default for Auto {
             phase: Phase::Awake(0),
             theme: Theme::default(),
             dreams: 0,
+            restless: 0,
             scores: [Score::default(); ARMS.len()],
             arm: ARMS[0],
             came: 0,
@@ -233,8 +245,9 @@ impl Auto {
             Phase::Awake(_) if self.dream.learn(&self.callers, &self.disk) => {
                 let theme = self.theme();
                 // What was dreamt of others is not to be mixed with this.
-                if theme.differs(self.theme) || !theme.is_like(self.theme) {
-                    self.dreams = 0;
+                let leeway = self.leeway();
+                if theme.differs(self.theme, leeway) || !theme.is_like(self.theme, leeway) {
+                    self.ends_theme();
                     self.check = Check::default();
                 }
                 self.theme = theme;
@@ -394,7 +407,7 @@ impl Auto {
         let callers = self.callers.active();
         let came = self.came - self.check.came;
         // What was dreamt is to be of the same callers.
-        if !self.theme().is_like(self.theme) {
+        if !self.theme().is_like(self.theme, self.leeway()) {
             self.check = Check { since: now, came: self.came, ..self.check };
             return;
         }
@@ -477,13 +490,28 @@ impl Auto {
         if other_thinking(self.callers.quick, self.callers.think, now.flush, 1.7) {
             self.callers.anew();
         }
-        if now.differs(self.theme) {
+        if now.differs(self.theme, self.leeway()) {
             self.forget();
         }
     }
 
-    fn forget(&mut self) {
+    /// What was dreamt is of no use for what comes.
+    fn ends_theme(&mut self) {
+        self.restless = match self.dreams {
+            WORTHY.. => self.restless.saturating_sub(2),
+            _ => (self.restless + 1).min(RESTLESS + MORE_RESTLESS),
+        };
         self.dreams = 0;
+    }
+
+    /// How many times a difference has to be what it has to be where nothing varies much.
+    fn leeway(&self) -> f64 {
+        let more = self.restless.saturating_sub(RESTLESS);
+        1.0 + 2.0 * f64::from(more) / f64::from(MORE_RESTLESS)
+    }
+
+    fn forget(&mut self) {
+        self.ends_theme();
         self.rest = 0;
         self.phase = Phase::Awake(self.came + 8);
         self.theme = self.theme();
@@ -524,7 +552,9 @@ impl Policy for Auto {
     }
 
     fn ended(&mut self, view: &View, flush: Ended) {
-        self.budget = (self.budget + self.disk.flush * SHARE / EVENT).min(SAVED);
+        self.disk.leeway = self.leeway();
+        let saved = self.disk.flush * SHARE / EVENT / self.disk.leeway;
+        self.budget = (self.budget + saved).min(SAVED);
         let before = self.disk.levels;
         if self.disk.ended(view.now, flush) {
             // What was right for one flush at a time may be right on this disk too.
@@ -557,5 +587,65 @@ impl Policy for Auto {
         let fixed = if lone { Fixed::Greedy } else { self.follows() };
         let facts = Facts { flush, expected: self.callers.epochs.expected(), other: self.other };
         fixed.decide(view, facts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often dreams were thrown away in each half of 20 s, and the leeway at the end: 32 callers who
+    /// think some 3 ms, and flushes of some half a millisecond, both times one of `factors`, another one
+    /// every 4 ms.
+    fn thrown_away(factors: &[u64]) -> ([u32; 2], f64) {
+        const STEP: u64 = 20_000;
+        const STEPS: u64 = 1_000_000;
+        let mut auto = Auto::default();
+        let mut comes: Vec<u64> = (0..32).map(|who| who * STEP).collect();
+        let (mut waiting, mut since): (Vec<usize>, _) = (Vec::new(), Time(0));
+        let mut flight: Option<(Time, u64, Vec<usize>)> = None;
+        let (mut number, mut thrown, mut chance) = (0, [0; 2], 7_u64);
+        for step in 0..STEPS {
+            let now = Time(step * STEP);
+            if step.is_multiple_of(200) {
+                chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            }
+            let factor = factors[(chance >> 33) as usize % factors.len()];
+            let before = auto.dreams;
+            for (who, comes) in comes.iter_mut().enumerate().filter(|(_, at)| **at <= now.0) {
+                *comes = u64::MAX;
+                since = if waiting.is_empty() { now } else { since };
+                waiting.push(who);
+                let flying = u32::from(flight.is_some());
+                let view = View { now, waiting: waiting.len() as u32, since, flying };
+                auto.came(&view, who as u64);
+            }
+            let mut view = View { now, waiting: waiting.len() as u32, since, flying: 0 };
+            if let Some((begun, _, served)) = flight.take_if(|f| now.0 >= f.0.0 + f.1) {
+                auto.ended(&view, Ended { number, begun });
+                number += 1;
+                for who in served {
+                    auto.told(now, who as u64);
+                    comes[who] = now.0 + STEP * factor * (40 + who as u64);
+                }
+            }
+            view.flying = u32::from(flight.is_some());
+            if auto.decide(&view) == Decision::Flush && flight.is_none() && !waiting.is_empty() {
+                auto.begun(&view);
+                flight = Some((now, 25 * STEP * factor, core::mem::take(&mut waiting)));
+            }
+            thrown[usize::from(step >= STEPS / 2)] += u32::from(auto.dreams < before);
+        }
+        (thrown, auto.leeway())
+    }
+
+    #[test]
+    fn what_varies_all_the_time_is_not_taken_for_a_change_each_time() {
+        let (thrown, leeway) = thrown_away(&[1, 2, 5]);
+        assert!(leeway > 1.0, "{leeway}, {thrown:?}");
+        // Without leeway it would be some two thousand.
+        assert!(thrown[0] + thrown[1] < 500, "{thrown:?}");
+        let (thrown, leeway) = thrown_away(&[2]);
+        assert!(leeway == 1.0 && thrown[1] == 0, "{leeway}, {thrown:?}");
     }
 }

@@ -58,6 +58,8 @@ pub(super) struct Disk {
     lone: u32,
     /// Flushes until a bad level is tried again.
     patience: u64,
+    /// How many times longer or shorter a flush has to be than where nothing varies much, to be odd.
+    pub(super) leeway: f64,
 }
 
 impl Disk {
@@ -75,6 +77,7 @@ impl Disk {
             late: 0.0,
             lone: 0,
             patience: 8192,
+            leeway: 1.0,
         }
     }
 
@@ -131,7 +134,7 @@ impl Disk {
         if flight.others >= self.good() {
             return false;
         }
-        if flight.others > 0 && took > 1.5 * self.flush {
+        if flight.others > 0 && took > (1.0 + 0.5 * self.leeway) * self.flush {
             return self.doubt();
         }
         self.measure(took)
@@ -143,9 +146,10 @@ impl Disk {
             self.flush = took;
             return false;
         }
-        self.odd = if took > 1.5 * self.flush {
+        let much = 1.0 + 0.5 * self.leeway;
+        self.odd = if took > much * self.flush {
             self.odd.max(0) + 1
-        } else if took < self.flush / 1.5 {
+        } else if took < self.flush / much {
             self.odd.min(0) - 1
         } else {
             0
