@@ -71,6 +71,9 @@ impl Arm {
 
 /// How much better another policy must be than the present one.
 const BETTER: f64 = 1.01;
+/// The same of a first dream if flushes are made beside each other: it is short, so that chance alone makes
+/// others better by nearly as much.
+const BETTER_FIRST: f64 = 1.1;
 /// What part of the best one's rate is as good.
 const AS_GOOD: f64 = 0.985;
 /// How much quicker the slowest must be that it is taken for that.
@@ -324,13 +327,18 @@ impl Auto {
         let (_, hoped) = self.best(|_| true);
         let present = ARMS.iter().position(|arm| *arm == self.arm && possible(arm));
         let present = present.map_or(Score::default(), |at| self.fair(at));
+        let overlaps = matches!(self.arm, Arm::Same(Fixed::Overlap(_)));
         let worth = hoped.rate > score.rate * WORTH_TRYING
             || hoped.rate > score.rate * AS_GOOD && hoped.p99 < score.p99 * QUICKER;
         if worth && let Some(level) = self.disk.next_level() {
             self.arm = Arm::Same(Fixed::Overlap(level));
-        } else if score.rate > present.rate * BETTER
-            || score.rate > present.rate * AS_GOOD && score.p99 < present.p99 * QUICKER
-        {
+        } else if match self.dreams {
+            1 if overlaps => score.rate > present.rate * BETTER_FIRST,
+            _ => {
+                score.rate > present.rate * BETTER
+                    || score.rate > present.rate * AS_GOOD && score.p99 < present.p99 * QUICKER
+            }
+        } {
             // Those who did not wait for each other do not come together by themselves.
             if !self.arm.gathers()
                 && best.gathers()

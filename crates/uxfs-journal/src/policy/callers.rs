@@ -162,11 +162,11 @@ impl Callers {
         let took = now.0.saturating_sub(told);
         let long = self.epochs.length().saturating_mul(EPOCHS).max((8.0 * self.quick) as u64);
         if told != WAITING && took < long {
-            self.thought(at, took as f32, now.0.saturating_sub(came) as f64);
+            self.thought(at, took as f32, told.saturating_sub(came) as f64);
         }
     }
 
-    fn thought(&mut self, at: usize, took: f32, cycle: f64) {
+    fn thought(&mut self, at: usize, took: f32, waited: f64) {
         let active = u64::from(self.active());
         let caller = &mut self.table[at];
         if caller.era != self.era {
@@ -178,6 +178,8 @@ impl Callers {
         caller.times = (caller.times + 1).min(TIMES);
         caller.mean += (took - caller.mean) / caller.times as f32;
         let all = f64::from(took);
+        // By the caller's mean: weighed by what they took this time, long times would count twice.
+        let cycle = f64::from(caller.mean) + waited;
         // Over several rounds of all callers: they may differ.
         self.thinks += 1;
         let over = |most: u64| self.thinks.min(most) as f64;
