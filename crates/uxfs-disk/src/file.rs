@@ -11,6 +11,7 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::ReadWriteFlags;
 
 use crate::holes::Holes;
+use crate::lock::Locked;
 use crate::{BlockDev, DIRECT_ALIGN, lock};
 
 /// How to open a file.
@@ -26,7 +27,7 @@ pub enum OpenMode {
 
 /// A volume in a regular file or on a block device.
 pub struct FileDev {
-    file: File,
+    file: Locked,
     len: u64,
     read_only: bool,
     regular: bool,
@@ -57,7 +58,7 @@ impl FileDev {
             .custom_flags(claim)
             .open(path)
             .map_err(|error| lock::explain(error, path))?;
-        lock::lock(&file, write, path)?;
+        let file = Locked::new(file, write, path)?;
         if write {
             lock::refuse_mounted(&file, path)?;
         }
@@ -75,7 +76,7 @@ impl FileDev {
             file.set_len(len)?;
         }
         // A block device's metadata tell no length; its end does.
-        let len = (&file).seek(SeekFrom::End(0))?;
+        let len = (&*file).seek(SeekFrom::End(0))?;
         let direct = OnceLock::new();
         let sector = if device { rustix::fs::ioctl_blksszget(&file).unwrap_or(512) } else { 512 };
         let regular = kind.is_file();
@@ -243,6 +244,10 @@ impl BlockDev for FileDev {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -256,6 +261,28 @@ mod tests {
         let _one = FileDev::open(&path, OpenMode::Read).unwrap();
         let _two = FileDev::open(&path, OpenMode::Read).unwrap();
         assert!(FileDev::open(&path, OpenMode::Write).is_err());
+    }
+
+    #[test]
+    fn what_is_closed_can_be_opened_while_programs_are_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.img");
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    assert!(Command::new("true").status().unwrap().success());
+                }
+            });
+            let opened = (0..500).try_for_each(|_| {
+                let dev = FileDev::open(&path, OpenMode::Create(1 << 20))?;
+                std::thread::sleep(Duration::from_micros(200));
+                drop(dev);
+                io::Result::Ok(())
+            });
+            over.store(true, Ordering::Relaxed);
+            opened.unwrap();
+        });
     }
 
     #[test]

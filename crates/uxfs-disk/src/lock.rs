@@ -2,11 +2,46 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+
+/// A file that is kept to oneself until this goes, and no longer: to close it would not be enough while
+/// a program is being started, which has all of our open files until it runs.
+pub(crate) struct Locked(File);
+
+impl Locked {
+    /// Takes the lock, as [`lock`] does.
+    pub(crate) fn new(file: File, exclusive: bool, path: &Path) -> io::Result<Self> {
+        lock(&file, exclusive, path)?;
+        Ok(Self(file))
+    }
+}
+
+impl Deref for Locked {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl AsFd for Locked {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Where it cannot be given back it was not to be had.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
 
 /// Takes an advisory lock on the file, shared for readers, exclusive for writers.
 pub(crate) fn lock(file: &File, exclusive: bool, path: &Path) -> io::Result<()> {

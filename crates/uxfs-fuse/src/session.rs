@@ -2,13 +2,14 @@
 //!
 //! 1. When [`Mounted::wait`] returns, the volume is closed: everything is home and the log is clean,
 //!    unless it says otherwise.
-//! 2. A mount that is busy when it is to end is detached: whoever still has files open there gets
+//! 2. A mount that is to end and stays busy is detached: whoever still has files open there gets
 //!    errors from then on, and the volume is closed all the same.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use uxfs::Fs;
@@ -19,6 +20,10 @@ use crate::options::Options;
 use crate::server::Server;
 use crate::settings;
 use crate::volume::{Trimming, Volume};
+
+/// How long a mount that is to end may be busy before it is detached, and how often that is looked at.
+const PATIENCE: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// A volume that is mounted.
 pub struct Mounted {
@@ -151,12 +156,13 @@ impl Mounted {
 }
 
 impl Ender {
-    /// Ends the mount. [`Mounted::wait`] returns soon after.
+    /// Ends the mount; one that stays in use for [`PATIENCE`] is detached. [`Mounted::wait`] returns
+    /// soon after.
     ///
     /// # Errors
     /// If it can neither be unmounted nor detached.
     pub fn end(&self) -> io::Result<()> {
-        match mounts::unmount(&self.dir, false) {
+        match self.unmount() {
             Ok(()) => Ok(()),
             Err(_busy) => {
                 mounts::unmount(&self.dir, true)?;
@@ -167,4 +173,23 @@ impl Ender {
             }
         }
     }
+
+    /// Unmounts it, unless it is in use all the time. For a moment it is whenever somebody who had a
+    /// file open there starts a program, which has that file open too until it runs.
+    fn unmount(&self) -> io::Result<()> {
+        let since = Instant::now();
+        loop {
+            match mounts::unmount(&self.dir, false) {
+                Err(error) if may_be_busy(&error) && since.elapsed() < PATIENCE => {
+                    std::thread::sleep(AGAIN);
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Is it that somebody has files open there? `fusermount3` only has words for that.
+fn may_be_busy(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::Other)
 }

@@ -94,20 +94,8 @@ fn open(path: &Path) -> Fs {
     Fs::open(device(path), OpenOptions::default()).unwrap()
 }
 
-/// The volume's device. Another test's child process may hold on to the last one's lock for a
-/// moment, between its birth and its own program.
 fn device(path: &Path) -> Arc<dyn BlockDev> {
-    let mut tries = 0;
-    loop {
-        match FileDev::open(path, OpenMode::Write) {
-            Ok(dev) => return Arc::new(dev),
-            Err(busy) if busy.kind() == std::io::ErrorKind::ResourceBusy && tries < 60_000 => {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-                tries += 1;
-            }
-            Err(error) => panic!("{}: {error}", path.display()),
-        }
-    }
+    Arc::new(FileDev::open(path, OpenMode::Write).unwrap())
 }
 
 /// What a random change is made of.

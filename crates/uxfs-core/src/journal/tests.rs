@@ -93,15 +93,8 @@ fn options(words: &str) -> OpenOptions {
     OpenOptions { journal: Some(journal), seed: Some(1), ..OpenOptions::default() }
 }
 
-/// The image, to be written. A tool that another test is just starting still holds whatever was open
-/// when it was forked, for a moment.
 fn device(path: &Path) -> FileDev {
-    loop {
-        match FileDev::open(path, OpenMode::Write) {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy => std::thread::yield_now(),
-            other => return other.unwrap(),
-        }
-    }
+    FileDev::open(path, OpenMode::Write).unwrap()
 }
 
 fn open(path: &Path, words: &str) -> Fs {

@@ -35,6 +35,20 @@ fn a_busy_mount_ends_all_the_same() {
 }
 
 #[test]
+fn a_mount_that_is_busy_for_a_moment_is_not_detached() {
+    let volume = Ours::new(320 << 20, "");
+    let file = File::create(volume.dir().join("open")).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            drop(file);
+        });
+        // Has nothing to say.
+        volume.unmount().judge();
+    });
+}
+
+#[test]
 fn nothing_changes_a_mount_for_reading() {
     let first = Ours::new(320 << 20, "");
     std::fs::write(first.dir().join("f"), b"content").unwrap();

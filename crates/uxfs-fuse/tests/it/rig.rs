@@ -35,17 +35,8 @@ impl Image {
         self.dir.path().join("mnt")
     }
 
-    /// The image. A program that another test is just starting still holds whatever was open when it
-    /// was forked, for a moment.
     pub(crate) fn device(&self, mode: OpenMode) -> FileDev {
-        loop {
-            match FileDev::open(&self.path(), mode) {
-                Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
-                    std::thread::yield_now();
-                }
-                other => return other.unwrap(),
-            }
-        }
+        FileDev::open(&self.path(), mode).unwrap()
     }
 
     /// Is the volume whole, by all who can say?

@@ -26,3 +26,4 @@ mod stress;
 mod threads;
 mod v4;
 mod volume;
+mod watchdog;

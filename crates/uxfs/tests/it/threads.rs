@@ -1,12 +1,10 @@
 //! Many threads at once in one volume: shared and own directories, all operations.
 //!
-//! A watchdog ends the process if they stand still for minutes: that is a deadlock.
+//! A watchdog ends the process if they stand still for minutes.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFDIR, S_IFMT};
@@ -16,31 +14,9 @@ use uxfs_oracle::{Fields, Kernel, Rng};
 
 use crate::listing;
 use crate::volume::{Volume, setting};
+use crate::watchdog::Watchdog;
 
 const THREADS: u64 = 8;
-
-/// Ends the process when nothing has moved for long.
-struct Watchdog {
-    steps: AtomicU64,
-    over: AtomicBool,
-    seed: u64,
-}
-
-impl Watchdog {
-    fn watch(&self) {
-        let (mut last, mut still) = (0, 0);
-        while !self.over.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(250));
-            let now = self.steps.load(Ordering::Relaxed);
-            still = if now == last { still + 1 } else { 0 };
-            last = now;
-            if still > 4 * 120 {
-                eprintln!("seed {}: {THREADS} threads stand still after {now} steps", self.seed);
-                std::process::abort();
-            }
-        }
-    }
-}
 
 /// What may come of racing with others.
 fn fair(at: &str, result: Result<(), Error>) {
@@ -161,11 +137,7 @@ fn storm(line: &str, cache: usize, seed: u64, steps: u64, journal: Option<Journa
             fs.create(shared[n % 4], name.as_bytes(), &NewInode::file(0o666)).unwrap()
         })
         .collect();
-    let dog = Arc::new(Watchdog { steps: AtomicU64::new(0), over: AtomicBool::new(false), seed });
-    let watcher = {
-        let dog = Arc::clone(&dog);
-        std::thread::spawn(move || dog.watch())
-    };
+    let dog = Watchdog::new(format!("seed {seed} ({line})"));
     std::thread::scope(|scope| {
         for number in 0..THREADS {
             let (fs, shared, kept, dog) = (&fs, &shared, &kept, &dog);
@@ -182,7 +154,7 @@ fn storm(line: &str, cache: usize, seed: u64, steps: u64, journal: Option<Journa
                         28..=38 => worker.own_step(&at),
                         _ => fs.sync().unwrap_or_else(|e| panic!("{at}: sync: {e}")),
                     }
-                    dog.steps.fetch_add(1, Ordering::Relaxed);
+                    dog.step(step);
                 }
                 let mut found = listing::names(fs, own).unwrap();
                 found.sort();
@@ -191,8 +163,7 @@ fn storm(line: &str, cache: usize, seed: u64, steps: u64, journal: Option<Journa
             });
         }
     });
-    dog.over.store(true, Ordering::Relaxed);
-    watcher.join().unwrap();
+    drop(dog);
     assert_eq!(fs.stats().logspace_overruns, 0, "seed {seed} ({line})");
     fs.close().unwrap_or_else(|e| panic!("seed {seed}: closing: {e}"));
     volume.judge(&format!("seed {seed} ({line})"));

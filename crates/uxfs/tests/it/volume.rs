@@ -1,9 +1,7 @@
 //! Volumes to be tested: made by either mkfs, opened, judged.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tempfile::TempDir;
 use uxfs::disk::{BlockDev, FileDev, OpenMode};
@@ -121,16 +119,7 @@ impl Volume {
     }
 }
 
-/// An image as a device. A judge that another test is just starting holds copies of all open
-/// files, and so of locks, for a moment.
+/// An image as a device.
 pub(crate) fn device(path: &Path, mode: OpenMode) -> FileDev {
-    for _ in 0..1000 {
-        match FileDev::open(path, mode) {
-            Err(e) if e.kind() == ErrorKind::ResourceBusy => {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            other => return other.unwrap(),
-        }
-    }
-    panic!("{} stays in use", path.display());
+    FileDev::open(path, mode).unwrap()
 }

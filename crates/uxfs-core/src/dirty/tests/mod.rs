@@ -6,7 +6,7 @@ mod errors;
 mod limits;
 mod model;
 
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -88,15 +88,8 @@ fn options(writeback: WritebackOptions) -> OpenOptions {
 }
 
 fn open(path: &std::path::Path, writeback: WritebackOptions) -> (Arc<Watched>, Fs) {
-    let dev = (0..1000).find_map(|_| match FileDev::open(path, OpenMode::Write) {
-        Err(e) if e.kind() == ErrorKind::ResourceBusy => {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-            None
-        }
-        other => Some(other.unwrap()),
-    });
     let dev = Arc::new(Watched {
-        dev: dev.unwrap(),
+        dev: FileDev::open(path, OpenMode::Write).unwrap(),
         writes: Mutex::default(),
         bad: Mutex::new(None),
         hook: Mutex::new(None),

@@ -7,8 +7,6 @@ mod v4;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use uxfs::disk::{BlockDev, MemDev};
 use uxfs::format::inode::{S_IFIFO, S_IFMT, S_IFREG};
@@ -17,6 +15,7 @@ use uxfs_oracle::Rng;
 
 use crate::edit::{self, Editor};
 use crate::volume::{MIB, setting};
+use crate::watchdog::Watchdog;
 use crate::{listing, names};
 use device::Overlay;
 
@@ -193,28 +192,9 @@ fn edit_root(fs: &Fs, rng: &mut Rng) {
     }
 }
 
-static CASE: AtomicU64 = AtomicU64::new(0);
-
-/// Ends the process if one case takes minutes: that is a walk without end.
-fn watch() {
-    std::thread::spawn(|| {
-        let (mut last, mut still) = (0, 0);
-        loop {
-            std::thread::sleep(Duration::from_secs(1));
-            let now = CASE.load(Ordering::Relaxed);
-            still = if now == last && now != 0 { still + 1 } else { 0 };
-            last = now;
-            if still > 120 {
-                eprintln!("seed {now}: does not come to an end");
-                std::process::abort();
-            }
-        }
-    });
-}
-
 #[test]
 fn damaged_metadata_is_an_error_and_nothing_worse() {
-    watch();
+    let dog = Watchdog::new("damaged metadata".into());
     let base = 1 + setting("UXFS_SEED", 0) * 1_000_000;
     let count = 300 * setting("UXFS_ROUNDS", 1);
     let lines = [
@@ -233,7 +213,7 @@ fn damaged_metadata_is_an_error_and_nothing_worse() {
             if only != seed {
                 continue;
             }
-            CASE.store(seed, Ordering::Relaxed);
+            dog.step(seed);
             let mut rng = Rng::new(seed);
             let dev = Arc::new(Overlay::new(Arc::clone(&image)));
             for _ in 0..1 + rng.below(3) {
@@ -261,6 +241,5 @@ fn damaged_metadata_is_an_error_and_nothing_worse() {
             }
         }
     }
-    CASE.store(0, Ordering::Relaxed);
     assert!(bad.is_empty(), "{} of the damaged volumes: panic: seeds {bad:?}", bad.len());
 }

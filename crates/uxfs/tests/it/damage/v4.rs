@@ -2,16 +2,16 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use uxfs::disk::{BlockDev, OpenMode};
 use uxfs::{Fs, OpenOptions, Result, export};
 use uxfs_oracle::{Kernel, Rng};
 
 use super::device::Overlay;
-use super::{CASE, hurt, visit_all, watch};
+use super::{hurt, visit_all};
 use crate::kernel::age;
 use crate::volume::{Volume, device, setting};
+use crate::watchdog::Watchdog;
 
 /// An image as bytes.
 fn load(volume: &Volume) -> Arc<Vec<u8>> {
@@ -56,7 +56,6 @@ fn use_it(dev: Arc<Overlay>) -> Result<()> {
 
 #[test]
 fn damage_to_version_4_is_an_error_and_nothing_worse() {
-    watch();
     let lines = [
         ("-m crc=0 -b size=1k -n size=4k,ftype=0", 1024, 4096, 256),
         ("-m crc=0 -i size=512", 4096, 4096, 512),
@@ -70,12 +69,13 @@ fn damage_to_version_4_is_an_error_and_nothing_worse() {
         let targets = targets(&image, block, dir_block, inode);
         println!("{line}: {} inodes, {} blocks", targets[0].len(), targets[1].len());
         assert!(targets.iter().all(|some| some.len() > 50), "{line}: too little to hurt");
+        let dog = Watchdog::new(line.into());
         for each in 0..250 * setting("UXFS_ROUNDS", 1) {
             let seed = base + each;
             if setting("UXFS_ONLY", seed) != seed {
                 continue;
             }
-            CASE.store(seed, Ordering::Relaxed);
+            dog.step(seed);
             let mut rng = Rng::new(seed);
             let dev = Arc::new(Overlay::new(Arc::clone(&image)));
             for _ in 0..1 + rng.below(12) {
@@ -92,6 +92,5 @@ fn damage_to_version_4_is_an_error_and_nothing_worse() {
             }
         }
     }
-    CASE.store(0, Ordering::Relaxed);
     assert!(bad.is_empty(), "{} of the damaged volumes: panic: seeds {bad:?}", bad.len());
 }
