@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -95,6 +96,10 @@ impl InodeState {
 }
 
 const SHARDS: usize = 16;
+/// How often an inode is looked at that should be free and that somebody has locked, before it is taken
+/// for one in use, and how long it is let alone in between: five seconds, on a damaged volume only.
+const LOOKS: u32 = 5000;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 struct Slot {
     cell: InodeRef,
@@ -221,7 +226,8 @@ impl Inodes {
         self.shards.iter().map(|shard| shard.lock().slots.len()).sum()
     }
 
-    /// Is the inode in memory, and free there? `false` if it is not in memory.
+    /// Is the inode in memory, and free there? `false` if it is not in memory. The caller has not
+    /// locked it.
     ///
     /// # Errors
     /// If it is in use.
@@ -230,9 +236,16 @@ impl Inodes {
             Some(slot) => Arc::clone(&slot.cell),
             None => return Ok(false),
         };
-        // Nobody can be changing a free inode: whoever frees one holds its group's lock.
-        let free = cell.try_read().is_some_and(|state| state.core.mode == 0);
-        if free {
+        // Nobody can be changing a free inode, since whoever frees one holds its group's lock; but who
+        // still knows its number may lock it, to find that it is gone. They wait for nothing
+        // meanwhile. Who keeps one that is in use may be waiting for what is locked here.
+        let looks = (0..LOOKS).find_map(|look| {
+            if look > 0 {
+                turns::pause(BETWEEN_LOOKS);
+            }
+            cell.try_read()
+        });
+        if looks.is_some_and(|state| state.core.mode == 0) {
             return Ok(true);
         }
         let problem = "is in use, against its chunk's record";

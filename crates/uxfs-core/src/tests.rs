@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
@@ -419,6 +420,51 @@ fn inodes_of_a_chunk_that_was_given_back_are_gone() {
     uxfs_oracle::both(&volume.path).unwrap();
     let (_dev, fs) = open(&volume.path);
     assert!(inos.iter().all(|ino| fs.stat(*ino).unwrap().size == 5000));
+}
+
+/// Somebody who still knows the number of an inode that is gone may have it locked, to find that out,
+/// just when it is given out again.
+#[test]
+fn a_free_inode_that_is_being_looked_at_is_given_out_all_the_same() {
+    let volume = volume(&[]);
+    let fs = &volume.fs;
+    let file = |name: &[u8]| fs.create(fs.root(), name, &NewInode::file(0o600)).unwrap();
+    let [_, gone] = [b"stays", b"going"].map(|name| file(name));
+    let cell = fs.inodes.get(fs, gone).unwrap();
+    fs.unlink(fs.root(), b"going").unwrap();
+    let looks = cell.write();
+    assert_eq!(looks.core.mode, 0);
+    std::thread::scope(|scope| {
+        let made = scope.spawn(|| file(b"new"));
+        // Long enough for it to come so far; if it is not, nothing is seen.
+        std::thread::sleep(Duration::from_millis(100));
+        drop(looks);
+        assert_eq!(made.join().unwrap(), gone);
+    });
+}
+
+/// Inode 128 is the root directory, 131 the first file.
+#[test]
+fn an_inode_in_use_is_not_given_out_whatever_its_record_says() {
+    let wrong = [
+        ("0x7fffffffffffffff", 63, "inode 128 is damaged: is in use by what asks for a new one"),
+        ("0x7ffffffffffffff8", 60, "inode 131 is damaged: is in use, against its chunk's record"),
+    ];
+    for (free, count, problem) in wrong {
+        let Volume { fs, path, _dir, dev } = volume(&["-m", "finobt=0"]);
+        let file = fs.create(fs.root(), b"file", &NewInode::file(0o600)).unwrap();
+        fs.close().unwrap();
+        drop(dev);
+        let (free, count) = (
+            format!("write -d recs[1].free {free}"),
+            format!("write -d recs[1].freecount {count}"),
+        );
+        uxfs_oracle::db_write(&path, &["agi 0", "addr root", &free, &count]);
+        let fs = open(&path).1;
+        fs.stat(file).unwrap();
+        let error = fs.create(fs.root(), b"new", &NewInode::file(0o600)).unwrap_err();
+        assert!(error.to_string().contains(problem), "{error}");
+    }
 }
 
 #[test]

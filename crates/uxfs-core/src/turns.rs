@@ -103,6 +103,14 @@ pub(crate) fn yield_now() {
     }
 }
 
+/// Does nothing for so long.
+pub(crate) fn pause(span: Duration) {
+    match current() {
+        Some(turns) => turns.sleep(Place::of(&span), Some(turns.now() + span)),
+        None => std::thread::sleep(span),
+    }
+}
+
 /// A thread that was started.
 pub(crate) enum Thread {
     /// One of the machine's.

@@ -285,6 +285,11 @@ impl<'fs> Tx<'fs> {
         InodeSlot(self.inodes.len() - 1)
     }
 
+    /// Is this inode one of this transaction's?
+    pub(crate) fn has_inode(&self, ino: Ino) -> bool {
+        self.inodes.iter().any(|held| held.guard.ino == ino)
+    }
+
     /// An inode of this transaction.
     pub fn inode(&self, slot: InodeSlot) -> &InodeState {
         &self.inodes[slot.0].guard

@@ -186,6 +186,10 @@ fn join(tx: &mut Tx<'_>, ino: Ino, core: InodeCore) -> Result<InodeSlot> {
         changecount: 0,
         ..core
     };
+    if tx.has_inode(ino) {
+        let problem = "is in use by what asks for a new one, against its chunk's record";
+        return Err(Error::corrupt("inode", Place::Inode(ino), problem));
+    }
     if fs.inodes.is_free_in_memory(ino)? {
         return Ok(tx.join_new(InodeState::new(ino, core, &fs.geo)));
     }
