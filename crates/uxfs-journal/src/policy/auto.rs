@@ -92,9 +92,10 @@ const EVENT: f64 = 80.0;
 const SHARE: f64 = 1.0 / 16.0;
 const SAVED: f64 = (1 << 20) as f64;
 /// Fsyncs that a policy serves in the first dream, and in later ones; and how many of each caller, if
-/// that is more.
+/// that is more. Those who do not wait for each other take long to come together in groups that stay.
 const FIRST: (u64, u64) = (128, 6);
 const LATER: (u64, u64) = (1024, 16);
+const LATER_APART: (u64, u64) = (1024, 48);
 /// What part of the best score a policy has that is played every time.
 const HOPEFUL: f64 = 0.85;
 /// Fsyncs from the end of a dream to the next, at most.
@@ -289,14 +290,12 @@ impl Auto {
             these.map(|(_, score)| score.rate).fold(0.0, f64::max)
         };
         let (most, most_hoped) = (most(&|arm| arm.possible(good)), most(&|_| true));
-        let every = self.dreams < 2 || self.dreams.is_multiple_of(8);
-        let hopeful = |arm: &usize| {
-            let least = match ARMS[*arm].possible(good) {
-                true => most * HOPEFUL,
-                false if trying => most_hoped * HOPEFUL,
-                false => f64::INFINITY,
-            };
-            every || self.scores[*arm].rate > least
+        let early = self.dreams < 2;
+        let every = early || self.dreams.is_multiple_of(8);
+        let hopeful = |arm: &usize| match ARMS[*arm].possible(good) {
+            true => every || self.scores[*arm].rate > most * HOPEFUL,
+            false if trying => every || self.scores[*arm].rate > most_hoped * HOPEFUL,
+            false => early,
         };
         if let Some(next) = (arm + 1..ARMS.len()).find(hopeful) {
             return self.begin(next);
@@ -312,7 +311,11 @@ impl Auto {
 
     fn begin(&mut self, arm: usize) {
         self.phase = Phase::Asleep(arm);
-        let length = if self.dreams == 0 { FIRST } else { LATER };
+        let length = match ARMS[arm] {
+            _ if self.dreams == 0 => FIRST,
+            Arm::Same(Fixed::Overlap(_)) if self.dreams > 1 => LATER_APART,
+            _ => LATER,
+        };
         self.dream.begin(ARMS[arm].on(self.disk.flush), length, self.dreams);
     }
 
