@@ -156,8 +156,8 @@ impl Mounted {
 }
 
 impl Ender {
-    /// Ends the mount; one that stays in use for [`PATIENCE`] is detached. [`Mounted::wait`] returns
-    /// soon after.
+    /// Ends the mount; one that stays in use for two seconds is detached. [`Mounted::wait`] returns soon
+    /// after.
     ///
     /// # Errors
     /// If it can neither be unmounted nor detached.
