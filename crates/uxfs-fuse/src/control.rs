@@ -100,6 +100,7 @@ impl Control {
         lines.add("process", std::process::id());
         lines.add("uptime_seconds", self.begun.elapsed().as_secs());
         lines.add("mode", if self.options.read_only { "ro" } else { "rw" });
+        lines.add("awake", if self.options.awake { "on" } else { "off" });
         if let Some(why) = fs.stopped_by() {
             lines.add("stopped", why);
         }

@@ -14,6 +14,7 @@
 //! Used by the command (`uxfs mount`).
 
 mod attr;
+pub mod awake;
 mod blk;
 pub mod control;
 mod handles;

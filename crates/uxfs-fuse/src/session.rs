@@ -73,6 +73,9 @@ fn start(
     options: &Options,
 ) -> io::Result<Mounted> {
     let dir = dir.canonicalize()?;
+    if options.awake {
+        volume.keep_awake()?;
+    }
     volume.start(options.discard)?;
     let server = Server::new(Arc::clone(volume), options.clone());
     let config = config(source, options);

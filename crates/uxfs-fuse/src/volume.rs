@@ -24,8 +24,8 @@
 use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,7 @@ use uxfs::format::Ino;
 use uxfs::journal::{Keeping, Service, Ticket};
 use uxfs::{Error, Fs, SyncKind};
 
+use crate::awake::{Awake, DEVICE};
 use crate::handles::Cursor;
 use crate::worker::Worker;
 
@@ -103,6 +104,8 @@ pub(crate) struct Volume {
     parked: Arc<AtomicUsize>,
     /// Who asked for durability last.
     asked: AtomicU64,
+    /// Keeps idle processors from halting, if that is wanted.
+    awake: OnceLock<Awake>,
     /// There are threads enough that one of them may see to durability itself.
     may_drive: bool,
     /// The mount ends.
@@ -140,6 +143,7 @@ impl Volume {
             relieving: AtomicBool::new(false),
             parked: Arc::default(),
             asked: AtomicU64::new(0),
+            awake: OnceLock::new(),
             may_drive: threads > 1,
             ending: Mutex::default(),
             ends: Condvar::new(),
@@ -153,6 +157,9 @@ impl Volume {
 
     /// Works on the volume.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&Fs) -> uxfs::Result<T>) -> Result<T, Errno> {
+        if let Some(awake) = self.awake.get() {
+            awake.stir();
+        }
         match &*self.fs.read() {
             Some(fs) => self.guarded(fs, || f(fs)),
             None => Err(Errno::EIO),
@@ -341,6 +348,20 @@ impl Volume {
                 self.ends.wait_for(&mut ending, DISCARD);
             }
         }
+    }
+
+    /// Keeps idle processors from halting while there are requests.
+    ///
+    /// # Errors
+    /// If it may not, or cannot.
+    pub(crate) fn keep_awake(&self) -> io::Result<()> {
+        let begun = Awake::start().map_err(|error| {
+            let why = format!("option 'awake': {DEVICE}: {error}");
+            io::Error::new(error.kind(), why)
+        })?;
+        // Nobody has begun it before: a volume is mounted once.
+        let _ = self.awake.set(begun);
+        Ok(())
     }
 
     /// Starts the threads; with `discard` one that discards what was freed.

@@ -2,18 +2,22 @@
 
 use std::path::Path;
 
+use uxfs_fuse::awake;
+
 use super::Options;
 use super::served::Served;
-use crate::Result;
 use crate::fs_mark;
 use crate::host::Scratch;
 use crate::kernel::{Kind, Mounted};
 use crate::settings::{KERNEL, in_turn};
 use crate::table::{Run, Table};
 use crate::traffic::{Promise, Traffic};
+use crate::{BenchError, Result};
 
 const MOUNT: &str = "uxfs mount";
 const EMPTY: &str = "empty FUSE server";
+/// The kernel's, with processors kept from halting as the mount keeps them.
+const KERNEL_AWAKE: &str = "kernel xfs, awake";
 
 /// How long a change stays in the mount's memory at most, in seconds.
 const COMMIT: u32 = 1;
@@ -52,13 +56,19 @@ fn measure(
         "fs_mark {pattern} through a mount, {files} files in all, a directory a thread; \
          -l size=128m -d agcount=16"
     );
-    let notes = vec![
+    let awake = uxfs_fuse::Options::parse(&options.options).is_ok_and(|options| options.awake);
+    let mut notes = vec![
         "the empty server keeps names in memory and nothing else: the most that FUSE can do with \
          the same crate and settings"
             .to_owned(),
         "what is in memory only, a mount loses with its process, the kernel with the machine"
             .into(),
     ];
+    if awake {
+        let what = "awake: idle processors do not halt, for the mount, the empty server and that row of the \
+                    kernel's";
+        notes.push(what.into());
+    }
     let (axis, unit, step, lines) = ("threads", "files/s", "file", Vec::new());
     let mut table = Table { title, axis, unit, step, lines, base, notes };
     for &threads in threads {
@@ -66,7 +76,12 @@ fn measure(
             say(&format!("{pattern}, {threads} threads, round {round} of {}", options.rounds));
             let mark = Mark { threads, files: (files / threads).max(1), durable };
             let promise = |age| if durable { Promise::Each } else { Promise::Within(age) };
-            for name in in_turn(round, [MOUNT, EMPTY, KERNEL]) {
+            let rows = in_turn(round, [MOUNT, EMPTY, KERNEL, KERNEL_AWAKE]);
+            for name in rows.into_iter().filter(|name| awake || *name != KERNEL_AWAKE) {
+                let held = match name {
+                    EMPTY | KERNEL_AWAKE if awake => Some(hold()?),
+                    _ => None,
+                };
                 let (run, promise) = match name {
                     MOUNT => (mark.ours(options, scratch)?, promise(COMMIT)),
                     EMPTY => (mark.empty(options, scratch)?, Promise::Nothing),
@@ -75,11 +90,16 @@ fn measure(
                         (run, promise(age))
                     }
                 };
+                drop(held);
                 table.add(threads, name, promise, run);
             }
         }
     }
     Ok(table)
+}
+
+fn hold() -> Result<awake::Held> {
+    awake::Held::new().map_err(|error| BenchError::new(awake::DEVICE, error))
 }
 
 /// A run of fs_mark.
