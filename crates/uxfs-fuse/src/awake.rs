@@ -1,13 +1,15 @@
-//! Keeps idle processors from halting while a mount is in use (`-o awake`).
+//! Keeps idle processors from halting while a mount is busy.
 //!
 //! A call that FUSE serves wakes a thread twice, often on another processor. One that has halted takes
 //! tens of microseconds to come back, on a virtual machine more, and as long as what a server does
 //! for a small request. Linux lets who may open its device of CPU latency ask that idle processors wait
-//! awake: they then burn power, and a virtual machine's host sees them as busy.
+//! awake: they then burn power, and a virtual machine's host sees them as busy. So it is asked for where
+//! halting saves little: when requests come so fast that a processor hardly has the time.
 //!
-//! 1. It is asked for only while there are requests: a pause takes it back.
+//! 1. It is asked for only while there are more than two requests a millisecond; a slower pause
+//!    takes it back ([`PAUSE`]).
 //! 2. The kernel takes it back when the file is closed, so when the process ends, however it does.
-//! 3. A request pays for it with looking at one flag; nobody waits.
+//! 3. A request pays for it with counting itself; nobody waits.
 //!
 //! Used by [`crate::volume`], and by benchmarks for what a mount is compared with.
 
@@ -15,7 +17,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -23,8 +25,15 @@ use std::time::{Duration, Instant};
 /// file is open (`Documentation/power/pm_qos_interface.rst`).
 pub const DEVICE: &str = "/dev/cpu_dma_latency";
 
-/// After so long without a request processors may halt again; twice as long at most.
+/// How long requests are counted before processors may halt again, and how many there are by then, or
+/// more, if they may not.
 const PAUSE: Duration = Duration::from_millis(50);
+const MANY: u32 = 100;
+
+/// How many requests are looked at together, when processors may halt: if they come as fast as that, they no
+/// longer may.
+const FEW: u32 = 64;
+const SOON: Duration = Duration::from_millis(32);
 
 /// While it lives, no idle processor of the machine halts.
 pub struct Held(#[expect(dead_code, reason = "its closing is what ends it")] File);
@@ -49,18 +58,20 @@ fn open(device: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).open(device)
 }
 
-/// Asks for it while there are requests.
+/// Asks for it while there are many requests.
 pub(crate) struct Awake {
     shared: Arc<Shared>,
     keeper: Option<JoinHandle<()>>,
     thread: Thread,
 }
 
-#[derive(Default)]
 struct Shared {
-    /// There was a request since the keeper looked last.
-    stirred: AtomicBool,
-    /// The keeper looks again by itself.
+    /// Requests so far; it may begin again at 0.
+    requests: AtomicU32,
+    /// When the last of each few of them came, in milliseconds since `begun`.
+    last: AtomicU64,
+    begun: Instant,
+    /// The keeper counts by itself.
     held: AtomicBool,
     ending: AtomicBool,
 }
@@ -77,7 +88,13 @@ impl Awake {
     fn with(device: PathBuf) -> io::Result<Self> {
         // Who may not, or cannot, is told so now.
         open(&device)?;
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::new(Shared {
+            requests: AtomicU32::new(0),
+            last: AtomicU64::new(0),
+            begun: Instant::now(),
+            held: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+        });
         let keeper = std::thread::Builder::new().name("uxfs-awake".into()).spawn({
             let shared = Arc::clone(&shared);
             move || shared.keep(&device)
@@ -89,11 +106,13 @@ impl Awake {
     /// There is a request.
     pub(crate) fn stir(&self) {
         let shared = &*self.shared;
-        if !shared.stirred.load(Ordering::Relaxed)
-            && !shared.stirred.swap(true, Ordering::SeqCst)
-            && !shared.held.load(Ordering::SeqCst)
-        {
-            self.thread.unpark();
+        let before = shared.requests.fetch_add(1, Ordering::Relaxed);
+        if before % FEW == FEW - 1 && !shared.held.load(Ordering::Relaxed) {
+            let now = shared.begun.elapsed().as_millis() as u64;
+            let few = now.saturating_sub(shared.last.swap(now, Ordering::Relaxed));
+            if u128::from(few) < SOON.as_millis() {
+                self.thread.unpark();
+            }
         }
     }
 }
@@ -113,7 +132,7 @@ impl Shared {
     /// Lets a pause go by, unless it is to end.
     fn rest(&self) {
         let over = Instant::now() + PAUSE;
-        // It may have been woken by whoever stirred first.
+        // It may have been woken twice.
         while !self.ending.load(Ordering::SeqCst) {
             match over.checked_duration_since(Instant::now()) {
                 Some(left) if !left.is_zero() => std::thread::park_timeout(left),
@@ -123,22 +142,24 @@ impl Shared {
     }
 
     fn keep(&self, device: &Path) {
+        // Whoever ends it wakes this thread after saying so: the word is looked for before it sleeps.
         while !self.ending.load(Ordering::SeqCst) {
-            // Whoever stirs after this finds `held` unset, and wakes this thread.
-            if !self.stirred.swap(false, Ordering::SeqCst) {
-                std::thread::park();
-                continue;
-            }
-            self.held.store(true, Ordering::SeqCst);
+            std::thread::park();
+            self.held.store(true, Ordering::Relaxed);
             // It could be opened when this began. If it cannot be now, requests take longer, no more.
             let held = Held::of(device);
-            while {
-                self.rest();
-                self.stirred.swap(false, Ordering::SeqCst) && !self.ending.load(Ordering::SeqCst)
-            } {}
+            while self.counts_many() {}
             drop(held);
-            self.held.store(false, Ordering::SeqCst);
+            self.held.store(false, Ordering::Relaxed);
         }
+    }
+
+    /// Lets a pause go by: were there many requests, and is it to go on?
+    fn counts_many(&self) -> bool {
+        let before = self.requests.load(Ordering::Relaxed);
+        self.rest();
+        let more = self.requests.load(Ordering::Relaxed).wrapping_sub(before);
+        more >= MANY && !self.ending.load(Ordering::SeqCst)
     }
 }
 
@@ -162,19 +183,24 @@ mod tests {
 
     fn until_held(awake: &Awake, is_held: impl Fn() -> bool) {
         until("held", || {
-            awake.stir();
+            (0..FEW * 2).for_each(|_| awake.stir());
             is_held()
         });
     }
 
     #[test]
-    fn it_is_asked_for_only_while_there_are_requests() {
+    fn it_is_asked_for_only_while_there_are_many_requests() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let device = file.path().canonicalize().unwrap();
         // The test's own.
         let before = opened(&device);
         let awake = Awake::with(device.clone()).unwrap();
-        assert_eq!(opened(&device), before, "nobody has asked for anything");
+        // Now and then one, which is nothing to stay awake for.
+        for _ in 0..2 * FEW {
+            awake.stir();
+            std::thread::sleep(Duration::from_millis(1));
+            assert_eq!(opened(&device), before, "held for next to nothing");
+        }
         for _ in 0..3 {
             until_held(&awake, || opened(&device) == before + 1);
             until("given back", || opened(&device) == before);
@@ -196,7 +222,7 @@ mod tests {
         let (begun, mut last) = (Instant::now(), Instant::now());
         let mut looked = 0;
         while begun.elapsed() < 6 * PAUSE || looked < 6 {
-            awake.stir();
+            (0..MANY).for_each(|_| awake.stir());
             let (held, before) = (is_held(), core::mem::replace(&mut last, Instant::now()));
             // A machine that lets this thread rest for as long as a pause has made one.
             if before.elapsed() < PAUSE {

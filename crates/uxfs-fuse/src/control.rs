@@ -45,6 +45,8 @@ const ROOM: usize = 64 << 10;
 pub(crate) struct Control {
     begun: Instant,
     options: Options,
+    /// Idle processors are kept from halting.
+    awake: bool,
     copies: Mutex<HashMap<u64, Copied>>,
 }
 
@@ -59,8 +61,9 @@ pub struct Copied {
 
 impl Control {
     /// A mount that begins now.
-    pub(crate) fn new(options: &Options) -> Self {
-        Self { begun: Instant::now(), options: options.clone(), copies: Mutex::default() }
+    pub(crate) fn new(options: &Options, awake: bool) -> Self {
+        let (begun, options) = (Instant::now(), options.clone());
+        Self { begun, options, awake, copies: Mutex::default() }
     }
 
     /// Remembers how bytes were copied into a file.
@@ -100,7 +103,7 @@ impl Control {
         lines.add("process", std::process::id());
         lines.add("uptime_seconds", self.begun.elapsed().as_secs());
         lines.add("mode", if self.options.read_only { "ro" } else { "rw" });
-        lines.add("awake", if self.options.awake { "on" } else { "off" });
+        lines.add("awake", if self.awake { "on" } else { "off" });
         if let Some(why) = fs.stopped_by() {
             lines.add("stopped", why);
         }

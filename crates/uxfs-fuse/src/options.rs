@@ -82,9 +82,10 @@ pub struct Options {
     pub writeback: Option<WritebackOptions>,
     /// The mount is one of the type `fuseblk`, to which `sync(2)` and `syncfs(2)` come through; for root.
     pub fuseblk: bool,
-    /// While there are requests, idle processors do not halt, so that they are answered sooner; for who may
-    /// write to [`crate::awake::DEVICE`].
-    pub awake: bool,
+    /// While there are many requests, idle processors do not halt, so that they are answered sooner
+    /// ([`crate::awake`]). `None` for: where that may be asked for; if it must be and may not, that is
+    /// an error.
+    pub awake: Option<bool>,
     /// Threads that answer requests; `None` for as many as there are processors, two at least.
     pub threads: Option<usize>,
     /// About how many bytes of metadata to keep in memory.
@@ -108,7 +109,7 @@ impl Default for Options {
             journal: journal(),
             writeback: Some(writeback()),
             fuseblk: false,
-            awake: false,
+            awake: None,
             threads: None,
             cache_bytes: None,
             kernel: Vec::new(),
@@ -213,8 +214,8 @@ impl Options {
             "allow_other" => self.allow_other = true,
             "strict_open" => self.strict_open = true,
             "fuseblk" => self.fuseblk = true,
-            "awake" => self.awake = true,
-            "noawake" => self.awake = false,
+            "awake" => self.awake = Some(true),
+            "noawake" => self.awake = Some(false),
             "suid" => self.set(Kernel::Suid, Kernel::NoSuid),
             "nosuid" => self.set(Kernel::NoSuid, Kernel::Suid),
             "dev" => self.set(Kernel::Dev, Kernel::NoDev),
@@ -346,7 +347,7 @@ mod tests {
             "ro,norecovery,noatime,logbsize=256k,logbufs=8,x-systemd.automount,nosuid",
         )
         .unwrap();
-        assert!(Options::parse("noawake,awake").unwrap().awake);
+        assert_eq!(Options::parse("noawake,awake").unwrap().awake, Some(true));
         assert!(options.read_only && options.norecovery);
         assert_eq!((options.atime, options.journal.buffer), (Atime::Never, 256 << 10));
         assert_eq!(options.kernel, [MountOption::NoSuid]);

@@ -73,9 +73,7 @@ fn start(
     options: &Options,
 ) -> io::Result<Mounted> {
     let dir = dir.canonicalize()?;
-    if options.awake {
-        volume.keep_awake()?;
-    }
+    volume.keep_awake(options.awake)?;
     volume.start(options.discard)?;
     let server = Server::new(Arc::clone(volume), options.clone());
     let config = config(source, options);

@@ -350,18 +350,30 @@ impl Volume {
         }
     }
 
-    /// Keeps idle processors from halting while there are requests.
+    /// Keeps idle processors from halting while there are many requests, if that is `wanted`, or nothing
+    /// is said and it may.
     ///
     /// # Errors
-    /// If it may not, or cannot.
-    pub(crate) fn keep_awake(&self) -> io::Result<()> {
-        let begun = Awake::start().map_err(|error| {
-            let why = format!("option 'awake': {DEVICE}: {error}");
-            io::Error::new(error.kind(), why)
-        })?;
-        // Nobody has begun it before: a volume is mounted once.
-        let _ = self.awake.set(begun);
+    /// If it is wanted, and may not or cannot be.
+    pub(crate) fn keep_awake(&self, wanted: Option<bool>) -> io::Result<()> {
+        if wanted == Some(false) {
+            return Ok(());
+        }
+        match Awake::start() {
+            // Nobody has begun it before: a volume is mounted once.
+            Ok(begun) => drop(self.awake.set(begun)),
+            Err(error) if wanted == Some(true) => {
+                let why = format!("option 'awake': {DEVICE}: {error}");
+                return Err(io::Error::new(error.kind(), why));
+            }
+            Err(_) => {}
+        }
         Ok(())
+    }
+
+    /// Are idle processors kept from halting?
+    pub(crate) fn is_kept_awake(&self) -> bool {
+        self.awake.get().is_some()
     }
 
     /// Starts the threads; with `discard` one that discards what was freed.

@@ -40,7 +40,7 @@ use crate::session::{Failure, Result, Session};
 /// allow_other, default_permissions (always on). Others of XFS, such as sunit=, allocsize= or uquota,
 /// are refused with the reason. Of uxfs: commit=SECONDS, dirty_bytes=, dirty_background_bytes=,
 /// dirty_expire_centisecs=, dirty_writeback_centisecs=, cache_bytes=, threads=N, strict_open, fuseblk,
-/// awake, fsync_policy=, flush_elision=.
+/// awake, noawake, fsync_policy=, flush_elision=.
 ///
 /// Many that call fsync at once share flushes. How is for fsync_policy= to say: auto (measures disk and
 /// callers, and does what is best for them; the default), greedy, gather, gather:EIGHTHS, overlap:N,
@@ -58,10 +58,10 @@ use crate::session::{Failure, Result, Session};
 /// is written after 3 to 4 seconds in memory (dirty_expire_centisecs, dirty_writeback_centisecs), and
 /// a change of metadata is in the log after 1 second (commit).
 ///
-/// Speed: with -o awake idle processors do not halt while there are requests, up to 0.1 s longer. Who calls alone is
-/// answered two to three times as fast, many at once somewhat faster; the processors burn power
-/// meanwhile, and to a virtual machine's host they look busy. For root, or who else may write to
-/// /dev/cpu_dma_latency.
+/// Speed: while there are more than two requests a millisecond idle processors do not halt (awake): they would have
+/// little time for it, and calls are answered sooner, on a virtual machine two to three times as fast where one
+/// program calls alone. They burn power meanwhile, and to a virtual machine's host they look busy. That is so where
+/// /dev/cpu_dma_latency may be written, which is for root; -o noawake leaves it, -o awake insists on it.
 ///
 /// Memory: written data waits in at most dirty_bytes (64m; 0 writes it at once), metadata is cached in
 /// cache_bytes (64m; while much is changed up to five times that may wait to go home, which it does in the

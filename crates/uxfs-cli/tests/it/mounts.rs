@@ -2,9 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::fs::File;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::bed::Bed;
 
@@ -200,4 +203,71 @@ fn an_ordinary_user_mounts() {
     let text = String::from_utf8_lossy(&out.stdout);
     assert!(out.status.success(), "{text}{}", String::from_utf8_lossy(&out.stderr));
     assert!(text.contains("clean"), "{text}");
+}
+
+/// Asks a mount for names that are not there, until it `is_enough`; `false` if it never is.
+fn asked_much(bed: &Bed, is_enough: impl Fn() -> bool) -> bool {
+    let (enough, begun) = (AtomicBool::new(false), Instant::now());
+    std::thread::scope(|scope| {
+        for asker in 0..2 {
+            let (enough, dir) = (&enough, bed.path("mnt"));
+            scope.spawn(move || {
+                for n in 0.. {
+                    assert!(!dir.join(format!("{asker}-{n}")).exists());
+                    if enough.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+        }
+        let mut is_so = false;
+        while !is_so && begun.elapsed() < Duration::from_secs(60) {
+            is_so = is_enough();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        enough.store(true, Ordering::Relaxed);
+        is_so
+    })
+}
+
+#[test]
+fn processors_are_kept_awake_while_there_are_many_requests() {
+    const DEVICE: &str = "/dev/cpu_dma_latency";
+    let bed = with_dir();
+    let may = File::options().write(true).open(DEVICE).is_ok();
+    let told = |what: &str| {
+        let status = bed.uxfs(&["status", "--json", "mnt"]).good();
+        assert!(status.contains(&format!("\"awake\":\"{what}\"")), "{status}");
+    };
+    let is_held = |server: u32| {
+        let open = std::fs::read_dir(format!("/proc/{server}/fd")).unwrap().flatten();
+        open.filter_map(|fd| std::fs::read_link(fd.path()).ok())
+            .any(|file| file == Path::new(DEVICE))
+    };
+    // Where nobody may, and where nobody wants to.
+    let mut server = serve(&bed, "noawake");
+    told("off");
+    let (pid, begun) = (server.id(), Instant::now());
+    asked_much(&bed, || {
+        assert!(!is_held(pid), "held, with noawake");
+        begun.elapsed() > Duration::from_millis(500)
+    });
+    bed.uxfs(&["umount", "mnt"]).good();
+    assert!(server.wait().unwrap().success());
+    if !may {
+        let refused = bed.uxfs(&["mount", "-o", "awake", "a.img", "mnt"]).bad(1);
+        assert!(refused.contains("'awake'") && refused.contains(DEVICE), "{refused}");
+    }
+    let mut server = serve(&bed, "rw");
+    told(if may { "on" } else { "off" });
+    let pid = server.id();
+    if may {
+        assert!(asked_much(&bed, || is_held(pid)), "never held");
+        while is_held(pid) {
+            // And not for long after that.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    bed.uxfs(&["umount", "mnt"]).good();
+    assert!(server.wait().unwrap().success());
 }

@@ -65,7 +65,7 @@ type Result<T> = std::result::Result<T, Errno>;
 
 impl Server {
     pub(crate) fn new(volume: Arc<Volume>, options: Options) -> Self {
-        let control = Control::new(&options);
+        let control = Control::new(&options, volume.is_kept_awake());
         Self { volume, options, handles: Handles::default(), control }
     }
 

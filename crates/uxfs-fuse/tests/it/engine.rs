@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use uxfs::Fs;
 use uxfs::disk::{BlockDev, FileDev, OpenMode};
-use uxfs_fuse::{Mounted, Options, awake, control, mount, mounts};
+use uxfs_fuse::{Mounted, Options, control, mount, mounts};
 
 use crate::kill::serve;
 use crate::rig::{Image, Ours, Volume, run};
@@ -424,40 +424,5 @@ fn memory_of_metadata_is_bounded() {
         std::fs::remove_file(file).unwrap();
     }
     look("at the end");
-    volume.end();
-}
-
-#[test]
-fn awake_is_asked_of_the_kernel_while_there_are_requests() {
-    let held = || {
-        let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-        open.filter_map(|fd| std::fs::read_link(fd.path()).ok())
-            .any(|file| file == Path::new(awake::DEVICE))
-    };
-    let image = Image::new(SIZE, &[]);
-    let options = Options::parse("awake").unwrap();
-    if let Err(error) = File::options().write(true).open(awake::DEVICE) {
-        // A machine without: the mount says so, and which option it was.
-        let refused =
-            mount(image.open_with(&options), &image.path(), &image.mount_point(), &options);
-        let refused = refused.err().expect("mounted, though it cannot be obeyed");
-        assert_eq!(refused.kind(), error.kind());
-        let said = refused.to_string();
-        assert!(said.contains("'awake'") && said.contains(awake::DEVICE), "{said}");
-        return image.judge();
-    }
-    let volume = Box::new(Ours::of(image, "awake"));
-    let dir = volume.dir();
-    let pairs = control::ask(&dir, control::STATUS).unwrap();
-    assert!(pairs.contains(&("awake".into(), "on".into())), "{pairs:?}");
-    let mut n = 0;
-    while !held() {
-        std::fs::write(dir.join(n.to_string()), b"").unwrap();
-        n += 1;
-    }
-    // And not for longer than that.
-    while held() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
     volume.end();
 }
