@@ -16,7 +16,8 @@ use crate::{BenchError, Result};
 
 const MOUNT: &str = "uxfs mount";
 const EMPTY: &str = "empty FUSE server";
-/// The kernel's, with processors kept from halting as the mount keeps them.
+/// With processors kept from halting, as a busy mount keeps them.
+const EMPTY_AWAKE: &str = "empty FUSE server, awake";
 const KERNEL_AWAKE: &str = "kernel xfs, awake";
 
 /// How long a change stays in the mount's memory at most, in seconds.
@@ -66,8 +67,8 @@ fn measure(
             .into(),
     ];
     if awake {
-        let what = "idle processors do not halt (awake), for the mount, the empty server and that row of the \
-                    kernel's";
+        let what = "idle processors do not halt for the mount, while it is busy, nor in the rows that \
+                    say awake: what more FUSE can do then, and the kernel";
         notes.push(what.into());
     }
     let (axis, unit, step, lines) = ("threads", "files/s", "file", Vec::new());
@@ -77,15 +78,13 @@ fn measure(
             say(&format!("{pattern}, {threads} threads, round {round} of {}", options.rounds));
             let mark = Mark { threads, files: (files / threads).max(1), durable };
             let promise = |age| if durable { Promise::Each } else { Promise::Within(age) };
-            let rows = in_turn(round, [MOUNT, EMPTY, KERNEL, KERNEL_AWAKE]);
-            for name in rows.into_iter().filter(|name| awake || *name != KERNEL_AWAKE) {
-                let held = match name {
-                    EMPTY | KERNEL_AWAKE if awake => Some(hold()?),
-                    _ => None,
-                };
+            let rows = in_turn(round, [MOUNT, EMPTY, EMPTY_AWAKE, KERNEL, KERNEL_AWAKE]);
+            let is_awake = |name| name == EMPTY_AWAKE || name == KERNEL_AWAKE;
+            for name in rows.into_iter().filter(|name| awake || !is_awake(*name)) {
+                let held = if is_awake(name) { Some(hold()?) } else { None };
                 let (run, promise) = match name {
                     MOUNT => (mark.ours(options, scratch)?, promise(COMMIT)),
-                    EMPTY => (mark.empty(options, scratch)?, Promise::Nothing),
+                    EMPTY | EMPTY_AWAKE => (mark.empty(options, scratch)?, Promise::Nothing),
                     _ => {
                         let (run, age) = mark.kernel(options, scratch)?;
                         (run, promise(age))
