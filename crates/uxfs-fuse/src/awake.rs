@@ -9,7 +9,7 @@
 //! 1. It is asked for only while there are more than two requests a millisecond; a slower pause
 //!    takes it back ([`PAUSE`]).
 //! 2. The kernel takes it back when the file is closed, so when the process ends, however it does.
-//! 3. A request pays for it with counting itself; nobody waits.
+//! 3. A request pays for it with counting itself; nobody waits, and nobody but requests counts.
 //!
 //! Used by [`crate::volume`], and by benchmarks for what a mount is compared with.
 
@@ -165,12 +165,40 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempPath;
+
     use super::*;
 
-    /// How often this process has a file open.
-    fn opened(path: &Path) -> usize {
+    /// With a file for the device.
+    struct Bed {
+        device: TempPath,
+        awake: Awake,
+    }
+
+    impl Bed {
+        fn new() -> Self {
+            let device = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+            let awake = Awake::with(device.canonicalize().unwrap()).unwrap();
+            Self { device, awake }
+        }
+
+        fn stir(&self, times: u32) {
+            (0..times).for_each(|_| self.awake.stir());
+        }
+
+        fn until_held(&self) {
+            until("held", || {
+                self.stir(2 * FEW);
+                is_open(&self.device)
+            });
+        }
+    }
+
+    /// Does this process have the file open?
+    fn is_open(path: &Path) -> bool {
+        let path = path.canonicalize().unwrap();
         let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-        links.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == path)).count()
+        links.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|to| to == path)
     }
 
     fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -181,57 +209,42 @@ mod tests {
         }
     }
 
-    fn until_held(awake: &Awake, is_held: impl Fn() -> bool) {
-        until("held", || {
-            (0..FEW * 2).for_each(|_| awake.stir());
-            is_held()
-        });
-    }
-
     #[test]
     fn it_is_asked_for_only_while_there_are_many_requests() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let device = file.path().canonicalize().unwrap();
-        // The test's own.
-        let before = opened(&device);
-        let awake = Awake::with(device.clone()).unwrap();
+        let bed = Bed::new();
         // Now and then one, which is nothing to stay awake for.
         for _ in 0..2 * FEW {
-            awake.stir();
+            bed.stir(1);
             std::thread::sleep(Duration::from_millis(1));
-            assert_eq!(opened(&device), before, "held for next to nothing");
+            assert!(!is_open(&bed.device), "held for next to nothing");
         }
         for _ in 0..3 {
-            until_held(&awake, || opened(&device) == before + 1);
-            until("given back", || opened(&device) == before);
+            bed.until_held();
+            until("given back", || !is_open(&bed.device));
         }
-        assert_eq!(std::fs::read(&device).unwrap(), [0; 4]);
-        until_held(&awake, || opened(&device) == before + 1);
+        assert_eq!(std::fs::read(&bed.device).unwrap(), [0; 4]);
+        bed.until_held();
+        let Bed { device, awake } = bed;
         drop(awake);
-        assert_eq!(opened(&device), before, "it ended while it was held");
+        assert!(!is_open(&device), "it ended while it was held");
     }
 
     #[test]
     fn requests_that_go_on_keep_it() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let device = file.path().canonicalize().unwrap();
-        let before = opened(&device);
-        let awake = Awake::with(device.clone()).unwrap();
-        let is_held = || opened(&device) == before + 1;
-        until_held(&awake, is_held);
-        let (begun, mut last) = (Instant::now(), Instant::now());
-        let mut looked = 0;
+        let bed = Bed::new();
+        bed.until_held();
+        let (begun, mut last, mut looked) = (Instant::now(), Instant::now(), 0);
         while begun.elapsed() < 6 * PAUSE || looked < 6 {
-            (0..MANY).for_each(|_| awake.stir());
-            let (held, before) = (is_held(), core::mem::replace(&mut last, Instant::now()));
-            // A machine that lets this thread rest for as long as a pause has made one.
-            if before.elapsed() < PAUSE {
+            bed.stir(MANY);
+            let held = is_open(&bed.device);
+            // A machine that lets this thread rest for long has made a pause.
+            if last.elapsed() < PAUSE / 2 {
                 assert!(held, "given back in the midst of requests");
                 looked += 1;
             } else {
-                until_held(&awake, is_held);
-                last = Instant::now();
+                bed.until_held();
             }
+            last = Instant::now();
         }
     }
 

@@ -155,11 +155,16 @@ impl Volume {
         self.root
     }
 
-    /// Works on the volume.
+    /// Works on the volume for a request.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&Fs) -> uxfs::Result<T>) -> Result<T, Errno> {
         if let Some(awake) = self.awake.get() {
             awake.stir();
         }
+        self.work(f)
+    }
+
+    /// Works on the volume, for nobody who waits, or for who was counted already.
+    fn work<T>(&self, f: impl FnOnce(&Fs) -> uxfs::Result<T>) -> Result<T, Errno> {
         match &*self.fs.read() {
             Some(fs) => self.guarded(fs, || f(fs)),
             None => Err(Errno::EIO),
@@ -294,7 +299,7 @@ impl Volume {
     fn trim_groups(&self, range: Range<u64>, least: u64) -> Result<u64, Errno> {
         let begun = Instant::now();
         let group =
-            self.with(|fs| Ok(u64::from(fs.geo.block_size) * u64::from(fs.geo.ag_blocks)))?;
+            self.work(|fs| Ok(u64::from(fs.geo.block_size) * u64::from(fs.geo.ag_blocks)))?;
         let groups = range.end.div_ceil(group) - range.start / group;
         let tell = |done, bytes, ended| {
             let elapsed = begun.elapsed();
@@ -306,7 +311,7 @@ impl Volume {
         while at < range.end {
             tell(done, trimmed, false);
             let next = (at / group + 1).saturating_mul(group).min(range.end);
-            match self.with(|fs| fs.trim(at..next, least, &mut |_, _| {})) {
+            match self.work(|fs| fs.trim(at..next, least, &mut |_, _| {})) {
                 Ok(bytes) => trimmed += bytes,
                 Err(error) => {
                     tell(done, trimmed, true);
@@ -322,13 +327,13 @@ impl Volume {
     /// Something was written: has the writer bring some of what is dirty to the device, if that is
     /// much, so that those who write go on meanwhile.
     pub(crate) fn relieve(&self) {
-        let much = self.with(|fs| Ok(fs.has_writeback_excess()));
+        let much = self.work(|fs| Ok(fs.has_writeback_excess()));
         if much != Ok(true) || self.relieving.swap(true, Ordering::AcqRel) {
             return;
         }
         let job = |volume: &Self| {
             // A volume that cannot any more says so to those who use it.
-            let _ = volume.with(Fs::writeback_excess);
+            let _ = volume.work(Fs::writeback_excess);
             volume.relieving.store(false, Ordering::Release);
         };
         self.writer.hand(self, Box::new(job));
@@ -340,7 +345,7 @@ impl Volume {
         while !*ending {
             drop(ending);
             // A volume that cannot any more says so to those who use it.
-            if self.with(Fs::trim_freed).is_err() {
+            if self.work(Fs::trim_freed).is_err() {
                 return;
             }
             ending = self.ending.lock();
