@@ -7,11 +7,11 @@
 //! halting saves little: when requests come so fast that a processor hardly has the time.
 //!
 //! 1. It is asked for only while there are more than two requests a millisecond; a slower pause
-//!    takes it back ([`PAUSE`]).
+//!    takes it back.
 //! 2. The kernel takes it back when the file is closed, so when the process ends, however it does.
 //! 3. A request pays for it with counting itself; nobody waits, and nobody but requests counts.
 //!
-//! Used by [`crate::volume`], and by benchmarks for what a mount is compared with.
+//! Used by `volume`, and by benchmarks for what a mount is compared with.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
