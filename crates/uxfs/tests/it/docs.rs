@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// What stands between backquotes and names a test: a path, `::`, a function.
-fn named(text: &str) -> BTreeSet<(String, String)> {
+pub(crate) fn named(text: &str) -> BTreeSet<(String, String)> {
     let quoted = text.split('`').skip(1).step_by(2);
     let split = quoted.filter_map(|name| name.split_once(".rs::"));
     split.map(|(file, test)| (format!("{file}.rs"), test.to_owned())).collect()
 }
 
 /// Has the source a test function of that name?
-fn has_test(source: &str, test: &str) -> bool {
+pub(crate) fn has_test(source: &str, test: &str) -> bool {
     let head = format!("fn {test}()");
     let mut marked = false;
     for line in source.lines().map(str::trim) {
@@ -23,7 +23,7 @@ fn has_test(source: &str, test: &str) -> bool {
     false
 }
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
