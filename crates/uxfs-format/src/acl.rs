@@ -2,6 +2,8 @@
 //! `SGI_ACL_FILE` and `SGI_ACL_DEFAULT` of namespace `trusted`, and that of Linux' attributes
 //! `system.posix_acl_access` and `system.posix_acl_default`.
 
+use crate::bytes::{be16, be32};
+
 /// XFS' name of the access list, in namespace `trusted`.
 pub const FILE: &[u8] = b"SGI_ACL_FILE";
 /// XFS' name of a directory's default list, in namespace `trusted`.
@@ -69,14 +71,6 @@ pub struct Acl {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an access control list: {0}")]
 pub struct AclError(String);
-
-fn be16(b: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([b[at], b[at + 1]])
-}
-
-fn be32(b: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
-}
 
 fn entry(tag: u32, perm: u16, id: u32) -> Result<AclEntry, AclError> {
     let Some(tag) = Tag::from_raw(tag) else {

@@ -9,6 +9,8 @@
 //! 3. Directory and attribute leaves have the same header and, behind it, entries of the same
 //!    length that start with their hash; [`lower_bound`] searches all of them.
 
+use crate::bytes::{be16, be32};
+
 /// Magic number of a node.
 pub const NODE_MAGIC: u16 = 0x3ebe;
 /// Magic number of an attribute leaf.
@@ -36,18 +38,6 @@ pub const ENTRIES: usize = 64;
 pub const ENTRY_LEN: usize = 8;
 /// Most levels of a tree, its leaves included.
 pub const MAX_DEPTH: usize = 5;
-
-pub(crate) fn be16(b: &[u8], at: usize) -> u16 {
-    b.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]))
-}
-
-pub(crate) fn be32(b: &[u8], at: usize) -> u32 {
-    b.get(at..at + 4).map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
-}
-
-pub(crate) fn be64(b: &[u8], at: usize) -> u64 {
-    u64::from(be32(b, at)) << 32 | u64::from(be32(b, at + 4))
-}
 
 /// Block number of the next block of the level, in file system blocks; 0 if there is none.
 pub fn forw(block: &[u8]) -> u32 {

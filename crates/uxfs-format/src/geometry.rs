@@ -4,7 +4,7 @@
 use crate::features::{Incompat, RoCompat};
 use crate::superblock::{self, Superblock};
 use crate::types::{AgBlock, AgIno, AgNo, Daddr, FileBlock, FsBlock, Ino, Uuid};
-use crate::{agf, agfl, agi, dir, v4};
+use crate::{agf, agfl, agi, dir};
 
 /// Inodes in a chunk, the unit in which inodes are allocated.
 pub const CHUNK_INODES: u32 = 64;
@@ -114,7 +114,7 @@ impl Geometry {
             rt_inos: [Ino(sb.rbmino.get()), Ino(sb.rsumino.get())],
             cluster: match v5 {
                 true => superblock::cluster_blocks(block, inode, align.max(1)),
-                false => v4::cluster_blocks(block, align),
+                false => v4_cluster_blocks(block, align),
             },
         }
     }
@@ -322,7 +322,7 @@ impl Geometry {
 
     /// Bytes of an inode's core.
     pub fn inode_core_len(&self) -> usize {
-        if self.has_crc() { crate::inode::CORE_LEN } else { v4::INODE_CORE_LEN }
+        if self.has_crc() { crate::inode::CORE_LEN } else { crate::inode::V4_CORE_LEN }
     }
 
     /// Bytes of an inode behind its core.
@@ -333,5 +333,23 @@ impl Geometry {
     /// Blocks that `bytes` take, the last one perhaps in part.
     pub fn blocks_for(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.block_size.into())
+    }
+}
+
+/// Blocks in which inodes are read together: 8 KiB, or a block by itself where chunks need not be
+/// aligned to that. `align` is the superblock's, 0 for no alignment.
+fn v4_cluster_blocks(block_size: u32, align: u32) -> u32 {
+    let cluster = (8192 / block_size).max(1);
+    if align > 0 && align.is_multiple_of(cluster) { cluster } else { 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_are_aligned_or_single_blocks() {
+        assert_eq!([512, 1024, 4096, 65536].map(|b| v4_cluster_blocks(b, 16)), [16, 8, 2, 1]);
+        assert_eq!((v4_cluster_blocks(4096, 0), v4_cluster_blocks(4096, 1)), (1, 1));
     }
 }

@@ -1,16 +1,18 @@
 //! The inode: a core of 176 bytes (100 in version 4), then the literal area with the data fork and, behind it, the
 //! attribute fork.
 
+use crate::bytes::{be16, be32, be64};
 use crate::crc;
 use crate::error::{Corrupt, Place};
 use crate::timestamp::Timestamp;
 use crate::types::{AgIno, Ino, Lsn, Uuid};
-use crate::v4;
 
 /// "IN".
 pub const MAGIC: u16 = 0x494e;
 /// Length of a version 3 core.
 pub const CORE_LEN: usize = 176;
+/// Length of an inode's core in version 4 of the format.
+pub const V4_CORE_LEN: usize = 100;
 /// Where the checksum lies.
 pub const CRC_OFFSET: usize = 100;
 /// Where `di_next_unlinked` lies.
@@ -164,16 +166,23 @@ pub struct InodeCore {
     pub crtime: Timestamp,
 }
 
-fn be16(raw: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([raw[at], raw[at + 1]])
-}
-
-fn be32(raw: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]])
-}
-
-fn be64(raw: &[u8], at: usize) -> u64 {
-    u64::from(be32(raw, at)) << 32 | u64::from(be32(raw, at + 4))
+/// The core of an inode in the shape of version 5; `None` if it is of another version than 1 or 2.
+fn lift_v4(raw: &[u8]) -> Option<[u8; CORE_LEN]> {
+    let mut core = [0; CORE_LEN];
+    core[..V4_CORE_LEN].copy_from_slice(raw.get(..V4_CORE_LEN)?);
+    match raw[4] {
+        // The link count is 16 bits long, and there is no project.
+        1 => {
+            core[16..24].fill(0);
+            core[18..20].copy_from_slice(&raw[6..8]);
+        }
+        2 => {}
+        _ => return None,
+    }
+    core[6..8].fill(0);
+    // Padding, and a counter of times that the inode was written.
+    core[24..32].fill(0);
+    Some(core)
 }
 
 impl InodeCore {
@@ -302,16 +311,16 @@ impl InodeCore {
     /// If magic, version or a rule inside the core does not hold.
     pub fn decode_v4(raw: &[u8], ino: Ino) -> Result<Self, Corrupt> {
         let bad = |problem: String| Err(Corrupt::new("inode", Place::Inode(ino), problem));
-        if raw.len() < 2 * v4::INODE_CORE_LEN {
+        if raw.len() < 2 * V4_CORE_LEN {
             return bad(format!("only {} bytes", raw.len()));
         }
         if be16(raw, 0) != MAGIC {
             return bad(format!("magic {:#06x} is not IN", be16(raw, 0)));
         }
-        let Some(core) = v4::lift_inode(raw) else {
+        let Some(core) = lift_v4(raw) else {
             return bad(format!("version {} is neither 1 nor 2", raw[4]));
         };
-        Self::fields(&core, raw.len() - v4::INODE_CORE_LEN, ino)
+        Self::fields(&core, raw.len() - V4_CORE_LEN, ino)
     }
 
     /// Decodes a core in the shape of version 5, before a literal area of `literal` bytes.

@@ -17,6 +17,8 @@ pub mod agfl;
 pub mod agi;
 pub mod attr;
 pub mod btree;
+mod buf_kind;
+pub mod bytes;
 pub mod copies;
 pub mod crc;
 pub mod da;

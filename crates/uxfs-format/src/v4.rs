@@ -12,12 +12,10 @@
 //! 4. What version 4 does not keep reads as 0: a change count, a time of creation.
 
 use crate::btree::{self, TreeKind};
+use crate::buf_kind::BufKind;
+use crate::bytes::{be16, be32};
 use crate::da;
-use crate::inode::CORE_LEN;
-use crate::verify::BufKind;
 
-/// Length of an inode's core.
-pub const INODE_CORE_LEN: usize = 100;
 /// Magic number of an attribute leaf.
 pub const ATTR_LEAF_MAGIC: u16 = 0xfbee;
 /// Length of an attribute leaf's header.
@@ -48,7 +46,7 @@ pub fn identify(block: &[u8], candidates: &[BufKind]) -> Option<BufKind> {
 }
 
 fn has_magic(block: &[u8], kind: BufKind) -> bool {
-    let (start, middle) = (da::be32(block, 0), da::magic(block));
+    let (start, middle) = (be32(block, 0), da::magic(block));
     match kind {
         BufKind::DirBlock => start == DIR_BLOCK_MAGIC,
         BufKind::DirData => start == DIR_DATA_MAGIC,
@@ -58,7 +56,7 @@ fn has_magic(block: &[u8], kind: BufKind) -> bool {
         BufKind::DirLeafN => middle == DIR_LEAFN_MAGIC,
         BufKind::DaNode => middle == DA_NODE_MAGIC,
         BufKind::AttrLeaf => middle == ATTR_LEAF_MAGIC,
-        BufKind::InodeCluster => da::be16(block, 0) == crate::inode::MAGIC,
+        BufKind::InodeCluster => be16(block, 0) == crate::inode::MAGIC,
         // Needed only by whoever writes.
         _ => false,
     }
@@ -93,35 +91,8 @@ pub fn lift(block: Box<[u8]>, kind: BufKind) -> Box<[u8]> {
 const _: () = {
     assert!(DA_HEADER_LEN + GROWTH == da::ENTRIES);
     assert!(BMAP_HEADER_LEN + GROWTH == btree::LONG.len);
-    assert!(ATTR_HEADER_LEN + GROWTH == crate::attr::leaf::HEADER_LEN);
     assert!(btree::LONG.rightsib + 8 == BMAP_HEADER_LEN);
 };
-
-/// The core of an inode in the shape of version 5; `None` if it is of another version than 1 or 2.
-pub(crate) fn lift_inode(raw: &[u8]) -> Option<[u8; CORE_LEN]> {
-    let mut core = [0; CORE_LEN];
-    core[..INODE_CORE_LEN].copy_from_slice(raw.get(..INODE_CORE_LEN)?);
-    match raw[4] {
-        // The link count is 16 bits long, and there is no project.
-        1 => {
-            core[16..24].fill(0);
-            core[18..20].copy_from_slice(&raw[6..8]);
-        }
-        2 => {}
-        _ => return None,
-    }
-    core[6..8].fill(0);
-    // Padding, and a counter of times that the inode was written.
-    core[24..32].fill(0);
-    Some(core)
-}
-
-/// Blocks in which inodes are read together: 8 KiB, or a block by itself where chunks need not be
-/// aligned to that. `align` is the superblock's, 0 for no alignment.
-pub(crate) fn cluster_blocks(block_size: u32, align: u32) -> u32 {
-    let cluster = (8192 / block_size).max(1);
-    if align > 0 && align.is_multiple_of(cluster) { cluster } else { 1 }
-}
 
 #[cfg(test)]
 mod tests {
@@ -187,11 +158,5 @@ mod tests {
                 let _ = lift(block, kind);
             }
         }
-    }
-
-    #[test]
-    fn clusters_are_aligned_or_single_blocks() {
-        assert_eq!([512, 1024, 4096, 65536].map(|b| cluster_blocks(b, 16)), [16, 8, 2, 1]);
-        assert_eq!((cluster_blocks(4096, 0), cluster_blocks(4096, 1)), (1, 1));
     }
 }

@@ -9,7 +9,8 @@
 
 use core::ops::Range;
 
-use super::{AttrFlags, be16, be32};
+use super::entry::{AttrFlags, MAX_NAME};
+use crate::bytes::{be16, be32};
 use crate::v4;
 
 /// Magic number in the block's header.
@@ -27,6 +28,8 @@ pub const ENTRY_LEN: usize = 8;
 const FREE_MAP: usize = 8;
 const LOCAL_OVERHEAD: usize = 3;
 const REMOTE_NAME: usize = 9;
+
+const _: () = assert!(v4::ATTR_HEADER_LEN + v4::GROWTH == HEADER_LEN);
 
 /// Where a block's header tells of the content, by the version that its magic number tells.
 #[inline]
@@ -275,7 +278,7 @@ pub struct Item {
 impl Item {
     /// With its value beside the name.
     pub fn local(hash: u32, namespace: AttrFlags, name: &[u8], value: &[u8]) -> Self {
-        debug_assert!(name.len() <= super::MAX_NAME && value.len() <= usize::from(u16::MAX));
+        debug_assert!(name.len() <= MAX_NAME && value.len() <= usize::from(u16::MAX));
         let mut raw = Vec::with_capacity(local_len(name.len(), value.len()));
         raw.extend_from_slice(&(value.len() as u16).to_be_bytes());
         raw.push(name.len() as u8);
@@ -287,7 +290,7 @@ impl Item {
 
     /// With its value of `len` bytes in blocks from `block` on.
     pub fn remote(hash: u32, namespace: AttrFlags, name: &[u8], block: u32, len: u32) -> Self {
-        debug_assert!(name.len() <= super::MAX_NAME);
+        debug_assert!(name.len() <= MAX_NAME);
         let mut raw = Vec::with_capacity(remote_len(name.len()));
         raw.extend_from_slice(&block.to_be_bytes());
         raw.extend_from_slice(&len.to_be_bytes());

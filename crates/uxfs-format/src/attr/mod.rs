@@ -4,69 +4,9 @@
 //! An attribute is found by its namespace and its name; a parent pointer also by its value, since
 //! two links of one name in two directories differ in the value alone.
 
+mod entry;
 pub mod leaf;
 pub mod remote;
 pub mod sf;
 
-use crate::hash::{name_hash, parent_hash};
-use crate::types::Ino;
-
-/// Longest name in bytes, the namespace's prefix not counted.
-pub const MAX_NAME: usize = 255;
-/// Longest value in bytes.
-pub const MAX_VALUE: usize = 65536;
-/// Length of the value of a parent pointer: inode number and generation.
-pub const PARENT_VALUE_LEN: usize = 12;
-
-bitflags::bitflags! {
-    /// The flags of an entry; at most one of the namespaces is set, none means `user`.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-    pub struct AttrFlags: u8 {
-        /// The value lies beside the name; in leaf entries only.
-        const LOCAL = 0x01;
-        /// Namespace `trusted`.
-        const ROOT = 0x02;
-        /// Namespace `security`.
-        const SECURE = 0x04;
-        /// A parent pointer.
-        const PARENT = 0x08;
-        /// Being set or removed: nobody sees it.
-        const INCOMPLETE = 0x80;
-    }
-}
-
-impl AttrFlags {
-    /// The bits that name the namespace.
-    pub const NAMESPACES: Self = Self::ROOT.union(Self::SECURE).union(Self::PARENT);
-
-    /// The namespace alone.
-    pub const fn namespace(self) -> Self {
-        self.intersection(Self::NAMESPACES)
-    }
-
-    /// Known bits only, and one namespace at most?
-    fn check(self) -> Result<(), String> {
-        if !Self::all().contains(self) || self.namespace().bits().count_ones() > 1 {
-            return Err(format!("entry with flags {:#04x}", self.bits()));
-        }
-        Ok(())
-    }
-}
-
-/// Hash under which an attribute is sorted in leaf blocks.
-pub fn hash(flags: AttrFlags, name: &[u8], value: &[u8]) -> u32 {
-    match value {
-        [a, b, c, d, e, f, g, h, ..] if flags.contains(AttrFlags::PARENT) => {
-            parent_hash(name, Ino(u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h])))
-        }
-        _ => name_hash(name),
-    }
-}
-
-fn be16(b: &[u8], at: usize) -> u16 {
-    b.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]))
-}
-
-fn be32(b: &[u8], at: usize) -> u32 {
-    b.get(at..at + 4).map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]))
-}
+pub use entry::{AttrFlags, MAX_NAME, MAX_VALUE, PARENT_VALUE_LEN, hash};

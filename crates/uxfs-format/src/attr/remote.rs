@@ -6,7 +6,7 @@
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::MAX_VALUE;
+use super::entry::MAX_VALUE;
 
 /// "XARM".
 pub const MAGIC: u32 = 0x5841_524d;

@@ -5,7 +5,8 @@
 //! 2. Entries keep the order in which they were added; a replaced one moves to the end.
 //! 3. What lies behind the total length means nothing; it is kept zero here.
 
-use super::{AttrFlags, MAX_NAME, be16};
+use super::entry::{AttrFlags, MAX_NAME};
+use crate::bytes::be16;
 
 /// Length of the header.
 pub const HEADER_LEN: usize = 4;

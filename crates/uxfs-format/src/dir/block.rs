@@ -8,10 +8,11 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::DATA_START;
 use super::data::{self, DataEntry, Free, Plan};
+use super::entry::DATA_START;
 use super::leaf::{self, Spot};
-use crate::da::{ENTRY_LEN, be32, be64};
+use crate::bytes::{be32, be64};
+use crate::da::ENTRY_LEN;
 use crate::geometry::Geometry;
 use crate::hash::name_hash;
 use crate::types::Ino;

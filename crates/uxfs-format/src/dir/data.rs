@@ -11,8 +11,8 @@
 
 use smallvec::SmallVec;
 
-use super::{DATA_START, Shape, entry_len, entry_problem};
-use crate::da::{be16, be64};
+use super::entry::{DATA_START, Shape, entry_len, entry_problem};
+use crate::bytes::{be16, be64};
 use crate::geometry::Geometry;
 use crate::types::Ino;
 

@@ -5,7 +5,7 @@
 //! 2. `nused` counts the data blocks that exist among its first `nvalid`.
 
 use super::leaf::{NO_BLOCK, check_room};
-use crate::da::{be16, be32};
+use crate::bytes::{be16, be32};
 
 /// "XDF3".
 pub const MAGIC: u32 = 0x5844_4633;

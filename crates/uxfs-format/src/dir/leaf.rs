@@ -10,7 +10,8 @@
 //! [`BufKind::DirLeaf1`]: crate::verify::BufKind::DirLeaf1
 //! [`BufKind::DirLeafN`]: crate::verify::BufKind::DirLeafN
 
-use crate::da::{self, ENTRIES, ENTRY_LEN, be16, be32};
+use crate::bytes::{be16, be32};
+use crate::da::{self, ENTRIES, ENTRY_LEN};
 
 /// Where the count of stale entries lies.
 pub const STALE: usize = 58;

@@ -10,8 +10,8 @@
 
 use smallvec::SmallVec;
 
-use super::{Shape, entry_len, entry_problem};
-use crate::da::{be16, be32, be64};
+use super::entry::{Shape, entry_len, entry_problem};
+use crate::bytes::{be16, be32, be64};
 use crate::types::Ino;
 
 /// The bytes of a short form.

@@ -1,7 +1,7 @@
 //! Intents of changing an extended attribute, parent pointers among them.
 
-use super::item::{BadItem, ItemKind, first_word};
-use super::le;
+use super::kind::{BadItem, ItemKind, first_word};
+use crate::bytes::{le16, le32, le64};
 use crate::types::Ino;
 
 /// Bytes of the format.
@@ -89,24 +89,24 @@ impl AttrIntent {
         if format.len() != LEN {
             return bad(format!("format of {} bytes", format.len()));
         }
-        let Some(op) = AttrOp::from_code(le::u32(format, 24)) else {
-            return bad(format!("operation {:#x}", le::u32(format, 24)));
+        let Some(op) = AttrOp::from_code(le32(format, 24)) else {
+            return bad(format!("operation {:#x}", le32(format, 24)));
         };
-        let filter = le::u32(format, 36);
+        let filter = le32(format, 36);
         if (filter == PARENT) != op.is_parent() || filter & !0xe != 0 {
             return bad(format!("{} with namespace {filter:#x}", op.name()));
         }
-        let value_len = le::u32(format, 32) as usize;
+        let value_len = le32(format, 32) as usize;
         if op.is_parent() && value_len != PARENT_VALUE_LEN || value_len > 64 << 10 {
             return bad(format!("{} with a value of {value_len} bytes", op.name()));
         }
         let lengths = match op {
             AttrOp::ParentReplace => {
-                let (old, new) = (le::u16(format, 28).into(), le::u16(format, 30).into());
+                let (old, new) = (le16(format, 28).into(), le16(format, 30).into());
                 [old, new, value_len, value_len]
             }
-            AttrOp::Remove => [le::u32(format, 28) as usize, 0, 0, 0],
-            _ => [le::u32(format, 28) as usize, 0, value_len, 0],
+            AttrOp::Remove => [le32(format, 28) as usize, 0, 0, 0],
+            _ => [le32(format, 28) as usize, 0, value_len, 0],
         };
         let mut rest = regions[1..].iter();
         let mut parts = [const { Vec::new() }; 4];
@@ -132,7 +132,7 @@ impl AttrIntent {
         if op == AttrOp::ParentReplace && new_name.is_empty() {
             return bad("no new name".into());
         }
-        let (ino, generation) = (Ino(le::u64(format, 16)), le::u32(format, 4));
+        let (ino, generation) = (Ino(le64(format, 16)), le32(format, 4));
         Ok(Self { op, ino, generation, filter, name, new_name, value, new_value })
     }
 

@@ -2,14 +2,17 @@
 
 use smallvec::SmallVec;
 
-use super::item::{BadItem, ItemKind, MAX_REGIONS, first_word};
-use super::le;
+use super::kind::{BadItem, ItemKind, first_word};
 use crate::btree::TreeKind;
+use crate::bytes::{le16, le32, le64};
 use crate::types::{BASIC_BLOCK, Daddr};
 use crate::verify::BufKind;
 
 /// Bytes of a buffer that one bit of an item's map stands for.
 pub const CHUNK: usize = 128;
+
+/// Most regions that an item has.
+pub const MAX_REGIONS: usize = (64 << 10) / CHUNK / 2 + 1;
 /// Bytes of the format before the map.
 const MAP_OFFSET: usize = 20;
 /// Words of the longest map: that of a 64 KiB buffer.
@@ -208,23 +211,23 @@ impl BufItem {
     /// If it is too short, of an unknown type, or its map too long.
     pub fn parse(region: &[u8]) -> Result<Self, BadItem> {
         let bad = |problem: String| Err(BadItem::new(ItemKind::Buf, problem));
-        let words = le::u32(region, 16) as usize;
+        let words = le32(region, 16) as usize;
         if region.len() < MAP_OFFSET || words > MAP_WORDS_MAX {
             return bad(format!("{} bytes of format, map of {words} words", region.len()));
         }
         if region.len() < MAP_OFFSET + 4 * words {
             return bad(format!("map of {words} words in {} bytes", region.len()));
         }
-        let flags = le::u16(region, 4);
+        let flags = le16(region, 4);
         let Some(kind) = BufType::from_code((flags >> TYPE_SHIFT) as u8) else {
             return bad(format!("buffer type {}", flags >> TYPE_SHIFT));
         };
         Ok(Self {
             flags: BufFlags::from_bits_retain(flags & ((1 << TYPE_SHIFT) - 1)),
             kind,
-            blkno: Daddr(le::u64(region, 8)),
-            len: le::u16(region, 6),
-            map: (0..words).map(|word| le::u32(region, MAP_OFFSET + 4 * word)).collect(),
+            blkno: Daddr(le64(region, 8)),
+            len: le16(region, 6),
+            map: (0..words).map(|word| le32(region, MAP_OFFSET + 4 * word)).collect(),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Items of quota records, and of quota being turned off.
 
-use super::item::{BadItem, ItemKind, first_word};
-use super::le;
+use super::kind::{BadItem, ItemKind, first_word};
+use crate::bytes::{le32, le64};
 use crate::types::Daddr;
 
 /// Format of a quota record's item; its second region is the record as on disk.
@@ -30,10 +30,10 @@ impl DquotItem {
             return Err(BadItem::new(ItemKind::Dquot, format!("{} bytes", region.len())));
         }
         Ok(Self {
-            id: le::u32(region, 4),
-            blkno: Daddr(le::u64(region, 8)),
-            len: le::u32(region, 16) as i32,
-            boffset: le::u32(region, 20),
+            id: le32(region, 4),
+            blkno: Daddr(le64(region, 8)),
+            len: le32(region, 16) as i32,
+            boffset: le32(region, 20),
         })
     }
 
@@ -65,7 +65,7 @@ impl QuotaOff {
         if region.len() != QUOTAOFF_LEN {
             return Err(BadItem::new(ItemKind::QuotaOff, format!("{} bytes", region.len())));
         }
-        Ok(Self { flags: le::u32(region, 4) })
+        Ok(Self { flags: le32(region, 4) })
     }
 
     /// The one region.

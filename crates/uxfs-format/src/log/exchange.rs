@@ -1,7 +1,7 @@
 //! Intents of exchanging mappings between two files.
 
-use super::item::{BadItem, ItemKind, first_word};
-use super::le;
+use super::kind::{BadItem, ItemKind, first_word};
+use crate::bytes::{le32, le64};
 use crate::types::{FileBlock, Ino};
 
 bitflags::bitflags! {
@@ -46,16 +46,16 @@ impl ExchangeIntent {
         if region.len() != LEN {
             return bad(format!("{} bytes", region.len()));
         }
-        let flags = ExchangeFlags::from_bits_retain(le::u64(region, 64));
-        if le::u32(region, 4) != 0 || !(flags - ExchangeFlags::all()).is_empty() {
+        let flags = ExchangeFlags::from_bits_retain(le64(region, 64));
+        if le32(region, 4) != 0 || !(flags - ExchangeFlags::all()).is_empty() {
             return bad(format!("flags {:#x}", flags.bits()));
         }
-        let pair = |at: usize| [le::u64(region, at), le::u64(region, at + 8)];
+        let pair = |at: usize| [le64(region, at), le64(region, at + 8)];
         Ok(Self {
             inos: pair(16).map(Ino),
-            generations: [le::u32(region, 32), le::u32(region, 36)],
+            generations: [le32(region, 32), le32(region, 36)],
             starts: pair(40).map(FileBlock),
-            blocks: le::u64(region, 56),
+            blocks: le64(region, 56),
             flags,
             sizes: pair(72),
         })

@@ -1,6 +1,6 @@
 //! Items of new inode chunks: replay initialises the inodes' blocks, which are not logged.
 
-use super::item::{BadItem, ItemKind, first_word};
+use super::kind::{BadItem, ItemKind, first_word};
 use crate::types::{AgBlock, AgNo};
 
 /// New inodes. All but the first word is big-endian, unlike other items.

@@ -6,9 +6,9 @@
 //! 3. A fork region is the whole fork as on disk, padded to 4 bytes; only a btree root is in the
 //!    form that memory has it in: with the header of a block of its own.
 
-use super::item::{BadItem, ItemKind, first_word};
-use super::le;
+use super::kind::{BadItem, ItemKind, first_word};
 use crate::btree::{self, LONG};
+use crate::bytes::{le16, le32, le64};
 use crate::inode::{CORE_LEN, CRC_OFFSET, Flags2, LSN_OFFSET, NEXT_UNLINKED_OFFSET};
 use crate::types::{Daddr, Ino, Lsn, Uuid};
 
@@ -89,15 +89,15 @@ impl InodeItem {
             len => return Err(BadItem::new(ItemKind::Inode, format!("format of {len} bytes"))),
         };
         Ok(Self {
-            regions: le::u16(region, 2),
-            fields: InodeFields::from_bits_retain(le::u32(region, 4)),
-            asize: le::u16(region, 8),
-            dsize: le::u16(region, 10),
-            ino: Ino(le::u64(region, 16 - shift)),
-            rdev: le::u32(region, 24 - shift),
-            blkno: Daddr(le::u64(region, 40 - shift)),
-            len: le::u32(region, 48 - shift) as i32,
-            boffset: le::u32(region, 52 - shift) as i32,
+            regions: le16(region, 2),
+            fields: InodeFields::from_bits_retain(le32(region, 4)),
+            asize: le16(region, 8),
+            dsize: le16(region, 10),
+            ino: Ino(le64(region, 16 - shift)),
+            rdev: le32(region, 24 - shift),
+            blkno: Daddr(le64(region, 40 - shift)),
+            len: le32(region, 48 - shift) as i32,
+            boffset: le32(region, 52 - shift) as i32,
         })
     }
 
@@ -197,7 +197,7 @@ pub fn core_to_disk(
     old: &[u8; LOG_CORE_LEN],
     lsn: Lsn,
 ) -> [u8; LOG_CORE_LEN] {
-    let flags2 = Flags2::from_bits_retain(le::u64(log, 120));
+    let flags2 = Flags2::from_bits_retain(le64(log, 120));
     let mut disk = swap(log, flags2.contains(Flags2::BIGTIME));
     let keep = NEXT_UNLINKED_OFFSET..NEXT_UNLINKED_OFFSET + 4;
     disk[keep.clone()].copy_from_slice(&old[keep]);

@@ -3,8 +3,8 @@
 
 use super::attr::AttrIntent;
 use super::exchange::ExchangeIntent;
-use super::item::{BadItem, ItemKind, first_word};
-use super::le;
+use super::kind::{BadItem, ItemKind, first_word};
+use crate::bytes::{le32, le64};
 use crate::types::{FileBlock, FsBlock, Ino};
 
 /// Kinds of intent; an intent and its done are of one kind.
@@ -194,7 +194,7 @@ fn elements<'a>(
     region: &'a [u8],
     sizes: &[usize],
 ) -> Result<core::slice::ChunksExact<'a, u8>, BadItem> {
-    let count = le::u32(region, 4) as usize;
+    let count = le32(region, 4) as usize;
     let room = region.len().saturating_sub(HEADER);
     for &size in sizes {
         if region.len() >= HEADER && count.checked_mul(size) == Some(room) {
@@ -207,9 +207,7 @@ fn elements<'a>(
 /// Extents of an EFI or EFD, which old 32-bit writers packed.
 fn runs(kind: ItemKind, region: &[u8]) -> Result<Vec<ExtentRun>, BadItem> {
     let elements = elements(kind, region, &[16, 12])?;
-    Ok(elements
-        .map(|raw| ExtentRun { start: FsBlock(le::u64(raw, 0)), len: le::u32(raw, 8) })
-        .collect())
+    Ok(elements.map(|raw| ExtentRun { start: FsBlock(le64(raw, 0)), len: le32(raw, 8) }).collect())
 }
 
 impl Intent {
@@ -241,7 +239,7 @@ impl Intent {
 }
 
 fn rmap_step(raw: &[u8], bad: impl Fn(u32) -> BadItem) -> Result<RmapStep, BadItem> {
-    let flags = le::u32(raw, 28);
+    let flags = le32(raw, 28);
     let op = match flags & TYPE_MASK {
         1 => RmapOp::Map,
         2 => RmapOp::MapShared,
@@ -258,9 +256,9 @@ fn rmap_step(raw: &[u8], bad: impl Fn(u32) -> BadItem) -> Result<RmapStep, BadIt
     }
     Ok(RmapStep {
         op,
-        owner: le::u64(raw, 0),
-        run: ExtentRun { start: FsBlock(le::u64(raw, 8)), len: le::u32(raw, 24) },
-        offset: FileBlock(le::u64(raw, 16)),
+        owner: le64(raw, 0),
+        run: ExtentRun { start: FsBlock(le64(raw, 8)), len: le32(raw, 24) },
+        offset: FileBlock(le64(raw, 16)),
         attr: flags & ATTR_FORK != 0,
         bmbt: flags & RMAP_BMBT != 0,
         unwritten: flags & RMAP_UNWRITTEN != 0,
@@ -268,7 +266,7 @@ fn rmap_step(raw: &[u8], bad: impl Fn(u32) -> BadItem) -> Result<RmapStep, BadIt
 }
 
 fn refcount_step(raw: &[u8], bad: impl Fn(u32) -> BadItem) -> Result<RefcountStep, BadItem> {
-    let flags = le::u32(raw, 12);
+    let flags = le32(raw, 12);
     let op = match flags {
         1 => RefcountOp::Increase,
         2 => RefcountOp::Decrease,
@@ -276,14 +274,11 @@ fn refcount_step(raw: &[u8], bad: impl Fn(u32) -> BadItem) -> Result<RefcountSte
         4 => RefcountOp::FreeCow,
         _ => return Err(bad(flags)),
     };
-    Ok(RefcountStep {
-        op,
-        run: ExtentRun { start: FsBlock(le::u64(raw, 0)), len: le::u32(raw, 8) },
-    })
+    Ok(RefcountStep { op, run: ExtentRun { start: FsBlock(le64(raw, 0)), len: le32(raw, 8) } })
 }
 
 fn bmap_step(raw: &[u8], bad: impl Fn(u32) -> BadItem) -> Result<BmapStep, BadItem> {
-    let flags = le::u32(raw, 28);
+    let flags = le32(raw, 28);
     let op = match flags & TYPE_MASK {
         1 => BmapOp::Map,
         2 => BmapOp::Unmap,
@@ -294,9 +289,9 @@ fn bmap_step(raw: &[u8], bad: impl Fn(u32) -> BadItem) -> Result<BmapStep, BadIt
     }
     Ok(BmapStep {
         op,
-        ino: Ino(le::u64(raw, 0)),
-        run: ExtentRun { start: FsBlock(le::u64(raw, 8)), len: le::u32(raw, 24) },
-        offset: FileBlock(le::u64(raw, 16)),
+        ino: Ino(le64(raw, 0)),
+        run: ExtentRun { start: FsBlock(le64(raw, 8)), len: le32(raw, 24) },
+        offset: FileBlock(le64(raw, 16)),
         attr: flags & ATTR_FORK != 0,
         unwritten: flags & BMAP_UNWRITTEN != 0,
         realtime: flags & BMAP_REALTIME != 0,
@@ -330,7 +325,7 @@ fn push_run(raw: &mut Vec<u8>, run: ExtentRun, last: u32) {
 impl IntentItem {
     pub(super) fn parse(kind: IntentKind, regions: &[&[u8]]) -> Result<Self, BadItem> {
         let intent = Intent::parse(kind, regions)?;
-        Ok(Self { kind, id: le::u64(regions[0], 8), intent })
+        Ok(Self { kind, id: le64(regions[0], 8), intent })
     }
 
     /// The item's regions.
@@ -384,7 +379,7 @@ impl DoneItem {
             _ if region.len() == DONE_LEN => Vec::new(),
             _ => return Err(BadItem::new(item, format!("{} bytes", region.len()))),
         };
-        Ok(Self { kind, id: le::u64(region, 8), extents })
+        Ok(Self { kind, id: le64(region, 8), extents })
     }
 
     /// The item's one region.

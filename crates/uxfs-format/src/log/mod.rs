@@ -25,13 +25,14 @@ mod icreate;
 mod inode;
 mod intent;
 mod item;
+mod kind;
 mod op;
 mod record;
 #[cfg(test)]
 mod tests;
 
 pub use attr::{AttrIntent, AttrOp};
-pub use buf::{BufFlags, BufItem, BufType, CHUNK, Runs};
+pub use buf::{BufFlags, BufItem, BufType, CHUNK, MAX_REGIONS, Runs};
 pub use dquot::{DquotItem, QuotaOff};
 pub use exchange::{ExchangeFlags, ExchangeIntent};
 pub use icreate::Icreate;
@@ -40,25 +41,11 @@ pub use inode::{
 };
 pub use intent::{BmapOp, BmapStep, DoneItem, ExtentRun, IntentItem, IntentKind, RefcountOp};
 pub use intent::{Intent, RefcountStep, RmapOp, RmapStep};
-pub use item::{BadItem, Item, ItemKind, MAX_REGIONS};
+pub use item::Item;
+pub use kind::{BadItem, ItemKind};
 pub use op::{CLIENT_LOG, CLIENT_TRANSACTION, OP_HEADER_LEN, OpFlags, OpHeader, Ops};
 pub use op::{TRANS_HEADER_LEN, TransHeader, UNMOUNT_PAYLOAD};
 pub use record::{
     FORMAT_LINUX_LE, HEADER_SPAN, MAGIC, RECORD_SIZE_MAX, RecordHeader, bump, checksum, cycle_of,
     is_unmount, restore_words, seal,
 };
-
-/// Little-endian numbers at fixed places of a region whose length is known.
-pub(crate) mod le {
-    pub(crate) fn u16(raw: &[u8], at: usize) -> u16 {
-        raw.get(at..at + 2).map_or(0, |b| u16::from_le_bytes([b[0], b[1]]))
-    }
-
-    pub(crate) fn u32(raw: &[u8], at: usize) -> u32 {
-        raw.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-    }
-
-    pub(crate) fn u64(raw: &[u8], at: usize) -> u64 {
-        u64::from(u32(raw, at + 4)) << 32 | u64::from(u32(raw, at))
-    }
-}

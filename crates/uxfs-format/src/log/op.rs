@@ -1,6 +1,6 @@
 //! Operations: the pieces that a record's data is cut into, and the header of a transaction.
 
-use super::le;
+use crate::bytes::le32;
 
 /// Bytes of an operation's header.
 pub const OP_HEADER_LEN: usize = 12;
@@ -134,14 +134,10 @@ impl TransHeader {
 
     /// The header in a region, if it is one.
     pub fn parse(region: &[u8]) -> Option<Self> {
-        if region.len() != TRANS_HEADER_LEN || le::u32(region, 0) != TRANS_MAGIC {
+        if region.len() != TRANS_HEADER_LEN || le32(region, 0) != TRANS_MAGIC {
             return None;
         }
-        Some(Self {
-            kind: le::u32(region, 4),
-            tid: le::u32(region, 8),
-            num_regions: le::u32(region, 12),
-        })
+        Some(Self { kind: le32(region, 4), tid: le32(region, 8), num_regions: le32(region, 12) })
     }
 
     /// The header as it is written.

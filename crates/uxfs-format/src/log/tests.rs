@@ -3,6 +3,7 @@
 use uxfs_oracle::Rng;
 
 use super::*;
+use crate::bytes::le32;
 use crate::inode::InodeCore;
 use crate::types::{AgBlock, AgNo, BASIC_BLOCK, Daddr, FileBlock, FsBlock, Ino, Lsn, Uuid};
 
@@ -288,9 +289,9 @@ fn cores_swap_both_ways() {
         let disk: &[u8; LOG_CORE_LEN] = disk.first_chunk().unwrap();
         let log = core_to_log(disk);
         assert_eq!(log[..2], *b"NI");
-        assert_eq!(le::u32(&log, 92), 77);
+        assert_eq!(le32(&log, 92), 77);
         if !bigtime {
-            assert_eq!((le::u32(&log, 40), le::u32(&log, 44)), (1_700_000_000, 5));
+            assert_eq!((le32(&log, 40), le32(&log, 44)), (1_700_000_000, 5));
         }
         let mut back = core_to_disk(&log, disk, Lsn::new(3, 4));
         assert_eq!(back[112..120], [0, 0, 0, 3, 0, 0, 0, 4]);

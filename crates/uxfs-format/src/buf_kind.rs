@@ -1,0 +1,158 @@
+//! Kinds of metadata buffer: what each is recognised by, and where it keeps what all of them have.
+
+use crate::btree::TreeKind;
+use crate::bytes::{be16, be32};
+use crate::{agf, agfl, agi, inode, superblock, symlink};
+
+/// Kinds of metadata buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names are the format's own")]
+pub enum BufKind {
+    Superblock,
+    Agf,
+    Agi,
+    Agfl,
+    Btree(TreeKind),
+    InodeCluster,
+    Symlink,
+    /// The one block of a directory in block form.
+    DirBlock,
+    /// A data block of a larger directory.
+    DirData,
+    /// The one leaf of a directory in leaf form.
+    DirLeaf1,
+    /// A leaf of a directory in node form.
+    DirLeafN,
+    /// A block of a directory's free index.
+    DirFree,
+    /// A node above directory or attribute leaves.
+    DaNode,
+    AttrLeaf,
+    AttrRemote,
+}
+
+/// Where a kind keeps what every kind has.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// Checksum.
+    pub crc: usize,
+    /// Own address, if kept.
+    pub blkno: Option<usize>,
+    /// Log sequence number.
+    pub lsn: usize,
+    /// UUID.
+    pub uuid: usize,
+    /// Owner.
+    pub owner: OwnerField,
+}
+
+/// Who a buffer says it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerField {
+    /// Nothing kept.
+    None,
+    /// AG number at this offset.
+    Ag(usize),
+    /// Inode number at this offset.
+    Inode(usize),
+}
+
+impl BufKind {
+    /// XFS' name of the structure.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Superblock => "superblock",
+            Self::Agf => "AGF",
+            Self::Agi => "AGI",
+            Self::Agfl => "AGFL",
+            Self::Btree(tree) => tree.block_name(),
+            Self::InodeCluster => "inode cluster",
+            Self::Symlink => "remote symlink",
+            Self::DirBlock => "directory block",
+            Self::DirData => "directory data block",
+            Self::DirLeaf1 | Self::DirLeafN => "directory leaf block",
+            Self::DirFree => "directory free block",
+            Self::DaNode => "da node block",
+            Self::AttrLeaf => "attribute leaf block",
+            Self::AttrRemote => "remote attribute block",
+        }
+    }
+
+    /// Where it keeps checksum, address, owner; `None` for inode clusters, whose inodes each have
+    /// their own.
+    pub const fn layout(self) -> Option<Layout> {
+        let da =
+            Layout { crc: 12, blkno: Some(16), lsn: 24, uuid: 32, owner: OwnerField::Inode(48) };
+        let dir =
+            Layout { crc: 4, blkno: Some(8), lsn: 16, uuid: 24, owner: OwnerField::Inode(40) };
+        let remote =
+            Layout { crc: 12, blkno: Some(40), lsn: 48, uuid: 16, owner: OwnerField::Inode(32) };
+        Some(match self {
+            Self::Superblock => Layout {
+                crc: superblock::CRC_OFFSET,
+                blkno: None,
+                lsn: 240,
+                uuid: 32,
+                owner: OwnerField::None,
+            },
+            Self::Agf => Layout {
+                crc: agf::CRC_OFFSET,
+                blkno: None,
+                lsn: 208,
+                uuid: 64,
+                owner: OwnerField::Ag(8),
+            },
+            Self::Agi => Layout {
+                crc: agi::CRC_OFFSET,
+                blkno: None,
+                lsn: 320,
+                uuid: 296,
+                owner: OwnerField::Ag(8),
+            },
+            Self::Agfl => Layout {
+                crc: agfl::CRC_OFFSET,
+                blkno: None,
+                lsn: 24,
+                uuid: 8,
+                owner: OwnerField::Ag(4),
+            },
+            Self::Btree(tree) => {
+                let h = tree.header();
+                let owner = match tree {
+                    TreeKind::Bmap => OwnerField::Inode(h.owner),
+                    _ => OwnerField::Ag(h.owner),
+                };
+                Layout { crc: h.crc, blkno: Some(h.blkno), lsn: h.lsn, uuid: h.uuid, owner }
+            }
+            Self::InodeCluster => return None,
+            Self::Symlink | Self::AttrRemote => remote,
+            Self::DirBlock | Self::DirData | Self::DirFree => dir,
+            Self::DirLeaf1 | Self::DirLeafN | Self::DaNode | Self::AttrLeaf => da,
+        })
+    }
+
+    pub(crate) fn has_magic(self, b: &[u8]) -> bool {
+        match self {
+            Self::Superblock => be32(b, 0) == superblock::MAGIC,
+            Self::Agf => be32(b, 0) == agf::MAGIC,
+            Self::Agi => be32(b, 0) == agi::MAGIC,
+            Self::Agfl => be32(b, 0) == agfl::MAGIC,
+            Self::Btree(tree) => be32(b, 0) == tree.magic(),
+            Self::InodeCluster => be16(b, 0) == inode::MAGIC,
+            Self::Symlink => be32(b, 0) == symlink::MAGIC,
+            Self::DirBlock => be32(b, 0) == 0x5844_4233,
+            Self::DirData => be32(b, 0) == 0x5844_4433,
+            Self::DirFree => be32(b, 0) == 0x5844_4633,
+            Self::DirLeaf1 => be16(b, 8) == 0x3df1,
+            Self::DirLeafN => be16(b, 8) == 0x3dff,
+            Self::DaNode => be16(b, 8) == 0x3ebe,
+            Self::AttrLeaf => be16(b, 8) == 0x3bee,
+            Self::AttrRemote => be32(b, 0) == 0x5841_524d,
+        }
+    }
+
+    /// Which of `candidates` the buffer says it is, by its magic number.
+    pub fn identify(buffer: &[u8], candidates: &[Self]) -> Option<Self> {
+        candidates.iter().copied().find(|kind| kind.has_magic(buffer))
+    }
+}
