@@ -15,6 +15,7 @@ mod edit;
 mod import;
 mod intents;
 mod kernel;
+mod layers;
 mod listing;
 mod matrix;
 mod model;

@@ -1,0 +1,305 @@
+//! Imports run one way: between crates by a list of what may never be, inside a crate without
+//! circles of more than three files.
+//!
+//! Sources are parsed, not searched: `use` items and paths in code count, what is compiled for tests
+//! only does not. A path is followed through `pub use` to the file that defines the name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use syn::visit::{self, Visit};
+
+use crate::docs::root;
+
+/// The largest circle that may be. Three files that describe one thing are at times clearest so.
+const LARGEST: usize = 3;
+
+/// Circles that are still larger, with their size. A crate leaves this list; none enters it.
+const LARGER: &[(&str, usize)] = &[
+    ("uxfs", 5),
+    ("uxfs-bench", 5),
+    ("uxfs-check", 9),
+    ("uxfs-core", 66),
+    ("uxfs-fuse", 11),
+    ("uxfs-journal", 6),
+    ("uxfs-lab", 16),
+    ("uxfs-oracle", 4),
+];
+
+/// What a crate may use of this workspace, directly. ARCHITECTURE.md draws it.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("uxfs-format", &[]),
+    ("uxfs-disk", &[]),
+    ("uxfs-archive", &[]),
+    ("uxfs-log", &["uxfs-disk", "uxfs-format"]),
+    ("uxfs-journal", &["uxfs-disk", "uxfs-format"]),
+    ("uxfs-mkfs", &["uxfs-disk", "uxfs-format"]),
+    ("uxfs-check", &["uxfs-disk", "uxfs-format", "uxfs-log"]),
+    ("uxfs-core", &["uxfs-disk", "uxfs-format", "uxfs-journal", "uxfs-log"]),
+    ("uxfs-models", &["uxfs-disk", "uxfs-journal"]),
+    ("uxfs", &["uxfs-archive", "uxfs-core", "uxfs-disk", "uxfs-format", "uxfs-log", "uxfs-mkfs"]),
+    ("uxfs-fuse", &["uxfs"]),
+    ("uxfs-bench", &["uxfs", "uxfs-fuse"]),
+    ("uxfs-crash", &["uxfs", "uxfs-check"]),
+    ("uxfs-lab", &["uxfs", "uxfs-bench", "uxfs-check", "uxfs-journal", "uxfs-models"]),
+    ("uxfs-cli", &["uxfs", "uxfs-bench", "uxfs-check", "uxfs-crash", "uxfs-fuse", "uxfs-lab"]),
+    ("uxfs-oracle", &[]),
+];
+
+type Module = Vec<String>;
+
+#[derive(Default)]
+struct Paths {
+    found: Vec<Vec<String>>,
+    exported: Vec<(String, Vec<String>)>,
+}
+
+impl Paths {
+    fn tree(&mut self, tree: &syn::UseTree, before: &[String], public: bool) {
+        let mut path = before.to_vec();
+        match tree {
+            syn::UseTree::Path(at) => {
+                path.push(at.ident.to_string());
+                self.tree(&at.tree, &path, public);
+            }
+            syn::UseTree::Group(group) => {
+                group.items.iter().for_each(|item| self.tree(item, before, public));
+            }
+            syn::UseTree::Name(name) if name.ident == "self" => self.end(path, None, public),
+            syn::UseTree::Name(name) => {
+                path.push(name.ident.to_string());
+                self.end(path, Some(name.ident.to_string()), public);
+            }
+            syn::UseTree::Rename(name) => {
+                path.push(name.ident.to_string());
+                self.end(path, Some(name.rename.to_string()), public);
+            }
+            syn::UseTree::Glob(_) => self.end(path, None, public),
+        }
+    }
+
+    fn end(&mut self, path: Vec<String>, name: Option<String>, public: bool) {
+        if let (true, Some(name)) = (public, name) {
+            self.exported.push((name, path.clone()));
+        }
+        self.found.push(path);
+    }
+}
+
+/// Is it compiled for tests only?
+fn for_tests(attrs: &[syn::Attribute]) -> bool {
+    attrs.iter().any(|attr| {
+        attr.path().is_ident("cfg")
+            && attr.parse_args::<syn::Ident>().is_ok_and(|word| word == "test")
+    })
+}
+
+fn attrs(item: &syn::Item) -> &[syn::Attribute] {
+    match item {
+        syn::Item::Const(i) => &i.attrs,
+        syn::Item::Fn(i) => &i.attrs,
+        syn::Item::Impl(i) => &i.attrs,
+        syn::Item::Mod(i) => &i.attrs,
+        syn::Item::Static(i) => &i.attrs,
+        syn::Item::Struct(i) => &i.attrs,
+        syn::Item::Use(i) => &i.attrs,
+        _ => &[],
+    }
+}
+
+impl<'ast> Visit<'ast> for Paths {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if !for_tests(attrs(item)) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        let public = !matches!(item.vis, syn::Visibility::Inherited);
+        self.tree(&item.tree, &[], public);
+    }
+
+    // `pub(super)` leads nowhere.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names = path.segments.iter().map(|segment| segment.ident.to_string());
+        self.found.push(names.collect());
+        visit::visit_path(self, path);
+    }
+}
+
+/// The modules of a crate, by path, with their sources.
+fn modules(src: &Path) -> BTreeMap<Module, String> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![(src.to_owned(), Module::new())];
+    while let Some((dir, at)) = left.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let mut module = at.clone();
+            if path.is_dir() {
+                module.push(name);
+                left.push((path, module));
+            } else if path.extension().is_some_and(|ext| ext == "rs") && name != "tests" {
+                if !matches!(name.as_str(), "mod" | "lib" | "main") {
+                    module.push(name);
+                }
+                found.insert(module, std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+/// Who imports whom.
+fn edges(modules: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Module>> {
+    let mut paths = BTreeMap::new();
+    let mut exported = BTreeMap::new();
+    for (module, source) in modules {
+        let mut seen = Paths::default();
+        seen.visit_file(&syn::parse_file(source).unwrap());
+        let whole = |path: &[String]| absolute(modules, module, path);
+        for (name, path) in &seen.exported {
+            if let Some(path) = whole(path) {
+                exported.insert([module.as_slice(), &[name.clone()]].concat(), path);
+            }
+        }
+        let found: Vec<Module> = seen.found.iter().filter_map(|path| whole(path)).collect();
+        paths.insert(module.clone(), found);
+    }
+    let resolve = |path: &Module| {
+        let mut path = path.clone();
+        // As many steps as a name is handed on, at most.
+        for _ in 0..8 {
+            match (1..=path.len()).rev().find_map(|n| Some((n, exported.get(&path[..n])?))) {
+                Some((n, to)) if !modules.contains_key(&path[..n]) => {
+                    path = [to.as_slice(), &path[n..]].concat();
+                }
+                _ => break,
+            }
+        }
+        (0..=path.len()).rev().map(|n| path[..n].to_vec()).find(|m| modules.contains_key(m))
+    };
+    let mut edges: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
+    for (module, found) in &paths {
+        let to = found.iter().filter_map(resolve).filter(|to| to != module && !to.is_empty());
+        edges.insert(module.clone(), to.collect());
+    }
+    edges
+}
+
+/// A path from the crate's root, if it leads into this crate.
+fn absolute(
+    modules: &BTreeMap<Module, String>,
+    module: &Module,
+    path: &[String],
+) -> Option<Module> {
+    let first = path.first()?;
+    let (base, rest) = match first.as_str() {
+        "crate" => (Module::new(), &path[1..]),
+        "self" => (module.clone(), &path[1..]),
+        "super" => {
+            let up = path.iter().take_while(|name| *name == "super").count();
+            (module[..module.len().checked_sub(up)?].to_vec(), &path[up..])
+        }
+        _ => {
+            let child = [module.as_slice(), &[first.clone()]].concat();
+            modules.contains_key(&child).then_some((module.clone(), path))?
+        }
+    };
+    Some([base.as_slice(), rest].concat())
+}
+
+/// Sets of modules each of which leads to each other, largest first; single ones left out.
+fn circles(edges: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<BTreeSet<Module>> {
+    let reach = |from: &Module| {
+        let mut seen = BTreeSet::new();
+        let mut left: Vec<&Module> = edges.get(from).into_iter().flatten().collect();
+        while let Some(next) = left.pop() {
+            if seen.insert(next.clone()) {
+                left.extend(edges.get(next).into_iter().flatten());
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<_, _> =
+        edges.keys().map(|module| (module.clone(), reach(module))).collect();
+    let mut found: BTreeSet<BTreeSet<Module>> = BTreeSet::new();
+    for (module, there) in &reached {
+        let back = |other: &&Module| reached.get(*other).is_some_and(|set| set.contains(module));
+        let circle: BTreeSet<Module> = there.iter().filter(back).cloned().collect();
+        if circle.len() > 1 {
+            found.insert(circle);
+        }
+    }
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
+    found
+}
+
+#[test]
+fn no_circle_of_imports_is_larger_than_allowed() {
+    let mut wrong = Vec::new();
+    for entry in std::fs::read_dir(root().join("crates")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let circles = circles(&edges(&modules(&path.join("src"))));
+        let largest = circles.first().map_or(0, BTreeSet::len);
+        let listed = LARGER.iter().find(|(listed, _)| *listed == name).map(|(_, size)| *size);
+        let right = match listed {
+            Some(size) => largest == size,
+            None => largest <= LARGEST,
+        };
+        if !right {
+            let names = circles.first().into_iter().flatten().map(|module| module.join("/"));
+            let names = names.collect::<Vec<_>>().join(", ");
+            wrong.push(format!("{name}: {largest} files, {listed:?} listed: {names}"));
+        }
+    }
+    assert!(wrong.is_empty(), "circles of imports are not as listed here:\n{}", wrong.join("\n"));
+}
+
+/// Crates of this workspace among the dependencies that users build.
+fn uses(manifest: &str) -> BTreeSet<String> {
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let table = manifest.get("dependencies").and_then(toml::Value::as_table);
+    let names = table.into_iter().flat_map(|table| table.keys().cloned());
+    names.filter(|name| name.starts_with("uxfs")).collect()
+}
+
+#[test]
+fn crates_use_only_those_below_them() {
+    for (name, allowed) in MAY_USE {
+        let manifest = root().join("crates").join(name).join("Cargo.toml");
+        let uses = uses(&std::fs::read_to_string(manifest).unwrap());
+        let allowed: BTreeSet<String> = allowed.iter().map(|&name| name.into()).collect();
+        assert_eq!(uses.difference(&allowed).collect::<Vec<_>>(), Vec::<&String>::new(), "{name}");
+    }
+    let count = std::fs::read_dir(root().join("crates")).unwrap().count();
+    assert_eq!(count, MAY_USE.len(), "each crate has a line here");
+}
+
+#[test]
+fn circles_are_found_through_children_and_names_handed_on() {
+    let module =
+        |path: &str| path.split('/').filter(|n| !n.is_empty()).map(str::to_owned).collect();
+    let sources = [
+        ("", "mod a; mod b; mod c; mod d;"),
+        ("a", "mod inner; pub use inner::Thing; fn f(_: crate::b::B) {}"),
+        ("a/inner", "pub struct Thing;"),
+        ("b", "use crate::c; pub struct B;"),
+        ("c", "use super::a::Thing;\n#[cfg(test)]\nmod t { use crate::d::D; }"),
+        ("d", "use crate::{a, b::B}; pub struct D;"),
+    ];
+    let modules: BTreeMap<Module, String> =
+        sources.iter().map(|(path, source)| (module(path), (*source).to_owned())).collect();
+    // c takes what a hands on from its child, which leads nowhere: no circle.
+    assert!(circles(&edges(&modules)).is_empty());
+    let mut closed = modules.clone();
+    closed.insert(module("a/inner"), "pub struct Thing; use crate::d::D;".into());
+    let found = circles(&edges(&closed));
+    assert_eq!(found.len(), 1);
+    let names: Vec<_> = found[0].iter().map(|module| module.join("/")).collect();
+    assert_eq!(names, ["a", "a/inner", "b", "c", "d"]);
+}
