@@ -17,10 +17,11 @@
 use core::time::Duration;
 
 use super::callers::Callers;
+use super::contract::{Decision, Ended, Policy, View};
 use super::disk::{Disk, LEVELS};
 use super::dream::{Dream, Score};
 use super::fixed::Facts;
-use super::{Decision, Ended, Fixed, Policy, View};
+use super::fixed::Fixed;
 use crate::time::Time;
 
 /// A policy that is played: as one of [`Fixed`] on a disk of known flushes.

@@ -4,7 +4,7 @@
 //! took longer than one does alone, or not. Where it did by as much as it would have on a disk that
 //! works on fewer at a time, the level is bad, and tried again only after long.
 
-use super::Ended;
+use super::contract::Ended;
 use crate::time::Time;
 
 /// Numbers of flushes at a time that are tried, one after the other.

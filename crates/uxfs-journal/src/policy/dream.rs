@@ -9,9 +9,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::callers::{Callers, Epochs, SHAPE};
+use super::contract::{Decision, View};
 use super::disk::Disk;
 use super::fixed::Facts;
-use super::{Decision, Fixed, View};
+use super::fixed::Fixed;
 use crate::time::Time;
 
 /// Callers in a dream, at most.

@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use super::callers::Callers;
-use super::{Decision, Ended, Policy, View};
+use super::contract::{Decision, Ended, Policy, View};
 use crate::time::Time;
 
 /// Longest that jbd2's way waits for others.

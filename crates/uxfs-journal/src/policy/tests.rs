@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::fixed::Works;
 use super::*;
+use crate::time::Time;
 
 /// Milliseconds.
 fn ms(count: u64) -> Time {

@@ -4,7 +4,9 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-use super::{Auto, Fixed, Policy};
+use super::auto::Auto;
+use super::contract::Policy;
+use super::fixed::Fixed;
 
 /// A way to coordinate fsyncs, as chosen with `fsync_policy=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

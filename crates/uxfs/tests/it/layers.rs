@@ -21,7 +21,6 @@ const LARGER: &[(&str, usize)] = &[
     ("uxfs-check", 9),
     ("uxfs-core", 66),
     ("uxfs-fuse", 11),
-    ("uxfs-journal", 6),
     ("uxfs-lab", 16),
     ("uxfs-oracle", 4),
 ];
