@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use uxfs::journal::JournalOptions;
 use uxfs::volume::Place;
 
 use crate::cmd;
+use crate::glob;
 use crate::image::Images;
 use crate::number;
 use crate::session::{Failure, Result, Session};
@@ -30,14 +31,14 @@ use crate::session::{Failure, Result, Session};
                   line (ls: 2 for serious trouble)."
 )]
 pub(crate) struct Cli {
-    #[command(flatten)]
-    global: Global,
     #[command(subcommand)]
     command: Verb,
 }
 
+// No doc comments on these: they would take the place of what the command says of itself.
 #[derive(Args)]
-struct Global {
+#[command(next_help_heading = "Volume options")]
+struct Volume {
     /// Read an image whose log is dirty as it lies there, without what the log holds
     #[arg(long, global = true)]
     norecovery: bool,
@@ -54,11 +55,43 @@ struct Global {
     /// The volume is this partition of the image: its number, label or PARTUUID (GPT or MBR)
     #[arg(long, global = true, value_name = "N|LABEL")]
     partition: Option<String>,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Volume options")]
+struct Logging {
     /// How changes are logged, in XFS' words: delaylog, nodelaylog, wsync, logbufs=N, logbsize=SIZE,
     /// barrier, nobarrier; and how fsyncs share flushes: fsync_policy=auto|greedy|gather|…
     #[arg(short = 'o', long = "options", id = OPTIONS_ID, global = true, value_name = "WORD,...",
           value_delimiter = ',')]
-    options: Vec<String>,
+    _words: Vec<String>,
+}
+
+#[derive(Args)]
+struct OnVolume<T: Args> {
+    #[command(flatten)]
+    own: T,
+    #[command(flatten)]
+    volume: Volume,
+    #[command(flatten)]
+    _logging: Logging,
+}
+
+// A command of this kind has a `-o` of its own.
+#[derive(Args)]
+struct OnVolumeOwnO<T: Args> {
+    #[command(flatten)]
+    own: T,
+    #[command(flatten)]
+    volume: Volume,
+}
+
+#[derive(Args)]
+struct Logged<T: Args> {
+    #[command(flatten)]
+    own: T,
+    #[command(flatten)]
+    _logging: Logging,
 }
 
 /// Name of the option of how changes are logged.
@@ -72,17 +105,31 @@ pub(crate) struct LongOptions {
     _words: Vec<String>,
 }
 
-impl Global {
-    fn journal(&self) -> Result<JournalOptions> {
-        let mut journal = JournalOptions::default();
-        for word in &self.options {
-            match journal.apply(word) {
-                Ok(true) => {}
-                Ok(false) => return Err(Failure::bare(format!("-o {word}: not an option"))),
-                Err(error) => return Err(Failure::bare(format!("-o {word}: {error}"))),
-            }
+/// How changes are to be logged, by the words of a command's option.
+fn journal(words: &[String]) -> Result<JournalOptions> {
+    let mut journal = JournalOptions::default();
+    for word in words {
+        match journal.apply(word) {
+            Ok(true) => {}
+            Ok(false) => return Err(Failure::bare(format!("-o {word}: not an option"))),
+            Err(error) => return Err(Failure::bare(format!("-o {word}: {error}"))),
         }
-        Ok(journal)
+    }
+    Ok(journal)
+}
+
+/// The words of that option, if the command has it.
+fn logging_words(matches: &ArgMatches) -> Vec<String> {
+    let command = matches.subcommand().map(|(_, command)| command);
+    let words = command.and_then(|m| m.try_get_many::<String>(OPTIONS_ID).ok().flatten());
+    words.map(|words| words.cloned().collect()).unwrap_or_default()
+}
+
+impl Volume {
+    fn images(&self, journal: JournalOptions) -> Images {
+        Images::new(self.norecovery, self.place())
+            .with_journal(journal)
+            .with_devices(self.logdev.as_deref(), self.rtdev.as_deref())
     }
 
     fn place(&self) -> Place {
@@ -100,37 +147,43 @@ fn parse_offset(text: &str) -> std::result::Result<u64, String> {
 
 #[derive(Subcommand)]
 enum Verb {
-    Mkfs(cmd::mkfs::Options),
-    Import(Box<cmd::import::Options>),
-    Export(cmd::export::Options),
-    Ls(cmd::ls::Options),
-    Stat(cmd::stat::Options),
-    Cat(cmd::cat::Options),
-    Cp(cmd::cp::Options),
-    Find(cmd::find::Options),
-    Mkdir(cmd::mkdir::Options),
-    Rm(cmd::rm::Options),
-    Mv(cmd::mv::Options),
-    Ln(cmd::ln::Options),
-    Chmod(cmd::chmod::Options),
-    Chown(cmd::chown::Options),
-    Truncate(cmd::truncate::Options),
-    Fallocate(cmd::fallocate::Options),
-    Chattr(cmd::chattr::Options),
-    Lsattr(cmd::lsattr::Options),
-    Extsize(cmd::extsize::Options),
-    Cowextsize(cmd::extsize::CowOptions),
-    Xattr(cmd::xattr::Options),
-    Label(cmd::label::Options),
-    Info(cmd::info::Options),
-    Check(cmd::check::Options),
-    Resize(cmd::resize::Options),
-    Log(cmd::log::Options),
-    Stats(cmd::stats::Options),
+    Mkfs(OnVolume<cmd::mkfs::Options>),
+    Import(Box<OnVolume<cmd::import::Options>>),
+    Export(OnVolumeOwnO<cmd::export::Options>),
+    Ls(OnVolumeOwnO<cmd::ls::Options>),
+    Stat(OnVolume<cmd::stat::Options>),
+    Cat(OnVolume<cmd::cat::Options>),
+    Cp(OnVolume<cmd::cp::Options>),
+    Find(OnVolume<cmd::find::Options>),
+    Mkdir(OnVolume<cmd::mkdir::Options>),
+    Rm(OnVolume<cmd::rm::Options>),
+    Mv(OnVolume<cmd::mv::Options>),
+    Ln(OnVolume<cmd::ln::Options>),
+    Chmod(OnVolume<cmd::chmod::Options>),
+    Chown(OnVolume<cmd::chown::Options>),
+    Touch(OnVolume<cmd::touch::Options>),
+    Tee(OnVolume<cmd::tee::Options>),
+    Mknod(OnVolume<cmd::mknod::Options>),
+    Readlink(OnVolume<cmd::readlink::Options>),
+    Du(OnVolume<cmd::du::Options>),
+    Df(OnVolume<cmd::df::Options>),
+    Truncate(OnVolume<cmd::truncate::Options>),
+    Fallocate(OnVolumeOwnO<cmd::fallocate::Options>),
+    Chattr(OnVolume<cmd::chattr::Options>),
+    Lsattr(OnVolume<cmd::lsattr::Options>),
+    Extsize(OnVolume<cmd::extsize::Options>),
+    Cowextsize(OnVolume<cmd::extsize::CowOptions>),
+    Xattr(OnVolume<cmd::xattr::Options>),
+    Label(OnVolume<cmd::label::Options>),
+    Info(OnVolume<cmd::info::Options>),
+    Check(OnVolume<cmd::check::Options>),
+    Resize(OnVolume<cmd::resize::Options>),
+    Log(OnVolume<cmd::log::Options>),
+    Stats(OnVolume<cmd::stats::Options>),
     Status(cmd::status::Options),
     Sync(cmd::sync::Options),
-    Bench(cmd::bench::Options),
-    Mount(cmd::mount::Options),
+    Bench(Logged<cmd::bench::Options>),
+    Mount(OnVolumeOwnO<cmd::mount::Options>),
     Umount(cmd::umount::Options),
     Crash(cmd::crash::Options),
     Lab(cmd::lab::Options),
@@ -138,15 +191,21 @@ enum Verb {
     Man(cmd::man::Options),
 }
 
-/// The definitions, as they are used: `-h` means something to several commands, so help is `--help`
-/// everywhere.
+/// The definitions, as they are used: help is `--help`, and `-h` wherever that letter is free.
 pub(crate) fn definition() -> Command {
-    fn long_help_only(command: Command) -> Command {
-        let help =
-            clap::Arg::new("help").long("help").help("Print help").action(clap::ArgAction::Help);
-        command.disable_help_flag(true).arg(help).mut_subcommands(long_help_only)
+    fn with_help(command: Command) -> Command {
+        let help = clap::Arg::new("help")
+            .long("help")
+            .help("Print help")
+            .action(clap::ArgAction::Help)
+            .help_heading(None::<&str>);
+        let taken = command.get_arguments().any(|arg| {
+            arg.get_short() == Some('h') || arg.is_allow_hyphen_values_set() && arg.is_positional()
+        });
+        let help = if taken { help } else { help.short('h') };
+        command.disable_help_flag(true).arg(help).mut_subcommands(with_help)
     }
-    long_help_only(Cli::command()).disable_help_subcommand(true)
+    with_help(Cli::command()).disable_help_subcommand(true)
 }
 
 /// Runs the command that the arguments ask for; gives the exit code.
@@ -162,11 +221,23 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
         }
     }
     let mkfs = args.get(1).is_some_and(|arg| arg == "mkfs");
-    let parsed =
-        definition().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
+    let parse = |args: &[OsString]| {
+        let matches = definition().try_get_matches_from(args)?;
+        let words = logging_words(&matches);
+        Ok((Cli::from_arg_matches(&matches)?, words))
+    };
+    let mut parsed = parse(&args);
+    // Patterns can be told from paths only in the volume that the other arguments name.
+    if let Ok((cli, _)) = &parsed
+        && let Some(volume) = cli.volume()
+        && let Some(expanded) = glob::expand(&args, &volume.images(JournalOptions::default()))
+    {
+        parsed = parse(&expanded);
+    }
     match parsed {
-        Ok(cli) => cli.run(),
+        Ok((cli, words)) => cli.run(&words),
         Err(error) => {
+            let error: clap::Error = error;
             // Where nobody reads it, there is nobody to tell.
             let _ = error.print();
             match error.exit_code() {
@@ -180,60 +251,110 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
 }
 
 impl Cli {
-    fn run(self) -> u8 {
-        let norecovery = self.global.norecovery;
-        let place = self.global.place();
+    /// The volume options, of a command that has them.
+    fn volume(&self) -> Option<&Volume> {
+        Some(match &self.command {
+            Verb::Mkfs(o) => &o.volume,
+            Verb::Import(o) => &o.volume,
+            Verb::Export(o) => &o.volume,
+            Verb::Ls(o) => &o.volume,
+            Verb::Stat(o) => &o.volume,
+            Verb::Cat(o) => &o.volume,
+            Verb::Cp(o) => &o.volume,
+            Verb::Find(o) => &o.volume,
+            Verb::Mkdir(o) => &o.volume,
+            Verb::Rm(o) => &o.volume,
+            Verb::Mv(o) => &o.volume,
+            Verb::Ln(o) => &o.volume,
+            Verb::Chmod(o) => &o.volume,
+            Verb::Chown(o) => &o.volume,
+            Verb::Touch(o) => &o.volume,
+            Verb::Tee(o) => &o.volume,
+            Verb::Mknod(o) => &o.volume,
+            Verb::Readlink(o) => &o.volume,
+            Verb::Du(o) => &o.volume,
+            Verb::Df(o) => &o.volume,
+            Verb::Truncate(o) => &o.volume,
+            Verb::Fallocate(o) => &o.volume,
+            Verb::Chattr(o) => &o.volume,
+            Verb::Lsattr(o) => &o.volume,
+            Verb::Extsize(o) => &o.volume,
+            Verb::Cowextsize(o) => &o.volume,
+            Verb::Xattr(o) => &o.volume,
+            Verb::Label(o) => &o.volume,
+            Verb::Info(o) => &o.volume,
+            Verb::Check(o) => &o.volume,
+            Verb::Resize(o) => &o.volume,
+            Verb::Log(o) => &o.volume,
+            Verb::Stats(o) => &o.volume,
+            Verb::Mount(o) => &o.volume,
+            _ => return None,
+        })
+    }
+
+    fn run(self, words: &[String]) -> u8 {
         let with = |name: &'static str,
                     json: bool,
                     body: &dyn Fn(&Session, &Images) -> Result<()>|
          -> u8 {
             let session = Session::new(name, json);
-            let Some(journal) = session.ok(self.global.journal()) else {
+            let Some(journal) = session.ok(journal(words)) else {
                 // A wrong command line.
                 session.set_code(2);
                 return session.end();
             };
-            let images = Images::new(norecovery, place.clone())
-                .with_journal(journal)
-                .with_devices(self.global.logdev.as_deref(), self.global.rtdev.as_deref());
+            let images = match self.volume() {
+                Some(volume) => volume.images(journal),
+                None => Images::new(false, Place::whole()).with_journal(journal),
+            };
             session.ok(body(&session, &images));
             session.ok(images.close());
             session.end()
         };
         match &self.command {
-            Verb::Mkfs(o) => with("mkfs", false, &|s, i| cmd::mkfs::run(o, s, i)),
-            Verb::Import(o) => with("import", false, &|s, i| cmd::import::run(o, s, i)),
-            Verb::Export(o) => with("export", false, &|s, i| cmd::export::run(o, s, i)),
-            Verb::Ls(o) => with("ls", o.json, &|s, i| cmd::ls::run(o, s, i)),
-            Verb::Stat(o) => with("stat", o.json, &|s, i| cmd::stat::run(o, s, i)),
-            Verb::Cat(o) => with("cat", false, &|s, i| cmd::cat::run(o, s, i)),
-            Verb::Cp(o) => with("cp", false, &|s, i| cmd::cp::run(o, s, i)),
-            Verb::Find(o) => with("find", o.json, &|s, i| cmd::find::run(o, s, i)),
-            Verb::Mkdir(o) => with("mkdir", false, &|s, i| cmd::mkdir::run(o, s, i)),
-            Verb::Rm(o) => with("rm", false, &|s, i| cmd::rm::run(o, s, i)),
-            Verb::Mv(o) => with("mv", false, &|s, i| cmd::mv::run(o, s, i)),
-            Verb::Ln(o) => with("ln", false, &|s, i| cmd::ln::run(o, s, i)),
-            Verb::Chmod(o) => with("chmod", false, &|s, i| cmd::chmod::run(o, s, i)),
-            Verb::Chown(o) => with("chown", false, &|s, i| cmd::chown::run(o, s, i)),
-            Verb::Truncate(o) => with("truncate", false, &|s, i| cmd::truncate::run(o, s, i)),
-            Verb::Fallocate(o) => with("fallocate", false, &|s, i| cmd::fallocate::run(o, s, i)),
-            Verb::Chattr(o) => with("chattr", false, &|s, i| cmd::chattr::run(o, s, i)),
-            Verb::Lsattr(o) => with("lsattr", false, &|s, i| cmd::lsattr::run(o, s, i)),
-            Verb::Extsize(o) => with("extsize", false, &|s, i| cmd::extsize::run(o, s, i)),
-            Verb::Cowextsize(o) => {
-                with("cowextsize", false, &|s, i| cmd::extsize::run_cow(o, s, i))
+            Verb::Mkfs(o) => with("mkfs", false, &|s, i| cmd::mkfs::run(&o.own, s, i)),
+            Verb::Import(o) => with("import", false, &|s, i| cmd::import::run(&o.own, s, i)),
+            Verb::Export(o) => with("export", false, &|s, i| cmd::export::run(&o.own, s, i)),
+            Verb::Ls(o) => with("ls", o.own.json, &|s, i| cmd::ls::run(&o.own, s, i)),
+            Verb::Stat(o) => with("stat", o.own.json, &|s, i| cmd::stat::run(&o.own, s, i)),
+            Verb::Cat(o) => with("cat", false, &|s, i| cmd::cat::run(&o.own, s, i)),
+            Verb::Cp(o) => with("cp", false, &|s, i| cmd::cp::run(&o.own, s, i)),
+            Verb::Find(o) => with("find", o.own.json, &|s, i| cmd::find::run(&o.own, s, i)),
+            Verb::Mkdir(o) => with("mkdir", false, &|s, i| cmd::mkdir::run(&o.own, s, i)),
+            Verb::Rm(o) => with("rm", false, &|s, i| cmd::rm::run(&o.own, s, i)),
+            Verb::Mv(o) => with("mv", false, &|s, i| cmd::mv::run(&o.own, s, i)),
+            Verb::Ln(o) => with("ln", false, &|s, i| cmd::ln::run(&o.own, s, i)),
+            Verb::Chmod(o) => with("chmod", false, &|s, i| cmd::chmod::run(&o.own, s, i)),
+            Verb::Chown(o) => with("chown", false, &|s, i| cmd::chown::run(&o.own, s, i)),
+            Verb::Truncate(o) => with("truncate", false, &|s, i| cmd::truncate::run(&o.own, s, i)),
+            Verb::Touch(o) => with("touch", false, &|s, i| cmd::touch::run(&o.own, s, i)),
+            Verb::Tee(o) => with("tee", false, &|s, i| cmd::tee::run(&o.own, s, i)),
+            Verb::Mknod(o) => with("mknod", false, &|s, i| cmd::mknod::run(&o.own, s, i)),
+            Verb::Readlink(o) => with("readlink", false, &|s, i| cmd::readlink::run(&o.own, s, i)),
+            Verb::Du(o) => with("du", o.own.json, &|s, i| cmd::du::run(&o.own, s, i)),
+            Verb::Df(o) => with("df", o.own.json, &|s, i| cmd::df::run(&o.own, s, i)),
+            Verb::Fallocate(o) => {
+                with("fallocate", false, &|s, i| cmd::fallocate::run(&o.own, s, i))
             }
-            Verb::Xattr(o) => with("xattr", o.json(), &|s, i| cmd::xattr::run(o, s, i)),
-            Verb::Label(o) => with("label", o.json, &|s, i| cmd::label::run(o, s, i)),
-            Verb::Info(o) => with("info", o.json, &|s, i| cmd::info::run(o, s, i)),
-            Verb::Check(o) => with("check", o.json, &|s, i| cmd::check::run(o, s, i)),
-            Verb::Resize(o) => with("resize", o.json, &|s, i| cmd::resize::run(o, s, i)),
-            Verb::Log(o) => with("log", o.json(), &|s, i| cmd::log::run(o, s, i)),
-            Verb::Stats(o) => with("stats", o.json, &|s, i| cmd::stats::run(o, s, i)),
+            Verb::Chattr(o) => with("chattr", false, &|s, i| cmd::chattr::run(&o.own, s, i)),
+            Verb::Lsattr(o) => with("lsattr", false, &|s, i| cmd::lsattr::run(&o.own, s, i)),
+            Verb::Extsize(o) => with("extsize", false, &|s, i| cmd::extsize::run(&o.own, s, i)),
+            Verb::Cowextsize(o) => {
+                with("cowextsize", false, &|s, i| cmd::extsize::run_cow(&o.own, s, i))
+            }
+            Verb::Xattr(o) => with("xattr", o.own.json(), &|s, i| cmd::xattr::run(&o.own, s, i)),
+            Verb::Label(o) => with("label", o.own.json, &|s, i| cmd::label::run(&o.own, s, i)),
+            Verb::Info(o) => with("info", o.own.json, &|s, i| cmd::info::run(&o.own, s, i)),
+            Verb::Check(o) => with("check", o.own.json, &|s, i| cmd::check::run(&o.own, s, i)),
+            Verb::Resize(o) => with("resize", o.own.json, &|s, i| cmd::resize::run(&o.own, s, i)),
+            Verb::Log(o) => with("log", o.own.json(), &|s, i| cmd::log::run(&o.own, s, i)),
+            Verb::Stats(o) => with("stats", o.own.json, &|s, i| cmd::stats::run(&o.own, s, i)),
             Verb::Status(o) => with("status", o.json, &|s, _| cmd::status::run(o, s)),
             Verb::Sync(o) => with("sync", false, &|s, _| cmd::sync::run(o, s)),
-            Verb::Bench(o) => with("bench", o.json, &|s, i| cmd::bench::run(o, s, i.journal())),
-            Verb::Mount(o) => with("mount", false, &|s, i| cmd::mount::run(o, s, i)),
+            Verb::Bench(o) => {
+                with("bench", o.own.json, &|s, i| cmd::bench::run(&o.own, s, i.journal()))
+            }
+            Verb::Mount(o) => with("mount", false, &|s, i| cmd::mount::run(&o.own, s, i)),
             Verb::Umount(o) => with("umount", false, &|s, _| cmd::umount::run(o, s)),
             Verb::Crash(o) => with("crash", o.json, &|s, _| cmd::crash::run(o, s)),
             Verb::Lab(o) => with("lab", false, &|s, _| cmd::lab::run(o, s)),

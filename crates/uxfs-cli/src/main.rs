@@ -9,6 +9,7 @@ mod cli;
 mod cmd;
 mod edit;
 mod flags;
+mod glob;
 mod image;
 mod json;
 mod mode;

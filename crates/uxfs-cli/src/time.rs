@@ -1,8 +1,13 @@
 //! Times as coreutils print them, in the local zone.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use jiff::tz::TimeZone;
 use jiff::{Timestamp as Moment, Zoned};
 use uxfs::format::timestamp::Timestamp;
+
+use crate::session::Failure;
 
 /// How `ls` shows times.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +105,81 @@ pub(crate) fn seconds(time: Timestamp, digits: usize) -> String {
     format!("{sign}{sec}.{}", &fraction[..digits.min(fraction.len())])
 }
 
+/// A moment from what a user writes: an ISO 8601 date with or without a time and a zone, or `@` and
+/// seconds since 1970. Without a zone it is local time.
+pub(crate) fn parse(text: &str) -> Option<Timestamp> {
+    if let Some(seconds) = text.strip_prefix('@') {
+        return parse_seconds(seconds);
+    }
+    if let Ok(moment) = text.parse::<Moment>() {
+        return Some(timestamp(moment));
+    }
+    let civil = text.parse::<jiff::civil::DateTime>().ok().or_else(|| {
+        let date = text.parse::<jiff::civil::Date>().ok()?;
+        Some(date.to_datetime(jiff::civil::Time::midnight()))
+    })?;
+    Some(timestamp(civil.to_zoned(zone()).ok()?.timestamp()))
+}
+
+/// A moment as `touch -t` has it: `[[CC]YY]MMDDhhmm[.ss]`, in local time.
+pub(crate) fn parse_stamp(text: &str) -> Option<Timestamp> {
+    let (digits, second) = match text.split_once('.') {
+        Some((digits, second)) if second.len() == 2 => (digits, second.parse().ok()?),
+        Some(_) => return None,
+        None => (text, 0),
+    };
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let split = digits.len().checked_sub(8)?;
+    let (year, rest) = digits.split_at(split);
+    let year: i16 = match (year.len(), year.parse::<i16>()) {
+        (0, _) => local(uxfs::clock::Clock::Real.now())?.year(),
+        (2, Ok(year)) => year + if year < 69 { 2000 } else { 1900 },
+        (4, Ok(year)) => year,
+        _ => return None,
+    };
+    let part = |at: usize| rest[at..at + 2].parse::<i8>().ok();
+    let (month, day, hour, minute) = (part(0)?, part(2)?, part(4)?, part(6)?);
+    let civil = jiff::civil::DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
+    Some(timestamp(civil.to_zoned(zone()).ok()?.timestamp()))
+}
+
+fn parse_seconds(text: &str) -> Option<Timestamp> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let sec: i64 = whole.parse().ok()?;
+    if fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let nsec: u32 = format!("{fraction:0<9}").parse().ok()?;
+    // Before 1970 the fraction is written backward and kept forward.
+    Some(match whole.starts_with('-') && nsec > 0 {
+        true => Timestamp { sec: sec.checked_sub(1)?, nsec: 1_000_000_000 - nsec },
+        false => Timestamp { sec, nsec },
+    })
+}
+
+fn timestamp(moment: Moment) -> Timestamp {
+    let (sec, nsec) = (moment.as_second(), moment.subsec_nanosecond());
+    match u32::try_from(nsec) {
+        Ok(nsec) => Timestamp { sec, nsec },
+        // Before 1970 the library counts both backward.
+        Err(_) => Timestamp { sec: sec - 1, nsec: 1_000_000_000 - nsec.unsigned_abs() },
+    }
+}
+
+/// When a file of the host was read last, when its content changed, and when its inode did.
+pub(crate) fn of_host_file(path: &Path, follow: bool) -> Result<[Timestamp; 3], Failure> {
+    let meta = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
+    let meta = meta.map_err(|error| Failure::host(path, &error))?;
+    let time = |sec, nsec: i64| Timestamp { sec, nsec: u32::try_from(nsec).unwrap_or(0) };
+    Ok([
+        time(meta.atime(), meta.atime_nsec()),
+        time(meta.mtime(), meta.mtime_nsec()),
+        time(meta.ctime(), meta.ctime_nsec()),
+    ])
+}
+
 /// What the variable `SOURCE_DATE_EPOCH` says, in seconds since 1970; see
 /// <https://reproducible-builds.org/specs/source-date-epoch/>. Empty is as good as not set.
 pub(crate) fn source_date_epoch() -> Result<Option<i64>, String> {
@@ -125,6 +205,22 @@ mod tests {
         assert_eq!(at(-1, 500_000_000, 9), "-0.500000000");
         assert_eq!(at(-2, 0, 2), "-2.00");
         assert_eq!(at(-2, 7, 0), "-2");
+    }
+
+    #[test]
+    fn moments_that_users_write() {
+        let at = |text| parse(text).map(|time| (time.sec, time.nsec));
+        assert_eq!(at("@12.5"), Some((12, 500_000_000)));
+        assert_eq!(at("@-1.25"), Some((-2, 750_000_000)));
+        assert_eq!(at("1970-01-01T00:00:10Z"), Some((10, 0)));
+        assert_eq!(at("1969-12-31T23:59:59.5Z"), Some((-1, 500_000_000)));
+        assert_eq!(at("2026-11-23T14:05:06+01:00"), Some((1_795_439_106, 0)));
+        assert!(at("2026-11-23").is_some() && at("2026-11-23 14:05").is_some());
+        assert_eq!((at("2026-13-01"), at("@"), at("@1.x"), at("")), (None, None, None, None));
+        assert_eq!(parse_stamp("202611231405.30").map(|t| t.sec % 60), Some(30));
+        assert!(parse_stamp("11231405").is_some() && parse_stamp("2611231405").is_some());
+        let bad = ["1123140", "20261123140561", "1123140x", "13231405", ""];
+        assert!(bad.iter().all(|text| parse_stamp(text).is_none()));
     }
 
     /// Found by fuzzing.

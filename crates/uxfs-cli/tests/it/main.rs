@@ -13,6 +13,7 @@ mod kills;
 mod listings;
 mod mounts;
 mod refusals;
+mod small;
 mod space;
 mod tars;
 mod volumes;

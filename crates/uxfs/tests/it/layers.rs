@@ -161,7 +161,7 @@ fn edges(modules: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Module
         let whole = |path: &[String]| absolute(modules, module, path);
         for (name, path) in &seen.exported {
             if let Some(path) = whole(path) {
-                exported.insert([module.as_slice(), &[name.clone()]].concat(), path);
+                exported.insert([module.as_slice(), std::slice::from_ref(name)].concat(), path);
             }
         }
         let found: Vec<Module> = seen.found.iter().filter_map(|path| whole(path)).collect();
@@ -203,7 +203,7 @@ fn absolute(
             (module[..module.len().checked_sub(up)?].to_vec(), &path[up..])
         }
         _ => {
-            let child = [module.as_slice(), &[first.clone()]].concat();
+            let child = [module.as_slice(), std::slice::from_ref(first)].concat();
             modules.contains_key(&child).then_some((module.clone(), path))?
         }
     };

@@ -5,7 +5,7 @@ use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFMT};
 
 use super::parse::Action;
 use super::questions::{failed, target};
-use super::{Candidate, Finder, printf};
+use super::{Candidate, Finder, exec, printf};
 use crate::mode::letters;
 use crate::session::Result;
 use crate::time::Style;
@@ -35,6 +35,10 @@ impl Finder<'_> {
             Action::Prune => *pruned = true,
             Action::Quit => self.quit = true,
             Action::Delete => return self.delete(candidate),
+            Action::Exec(words) => return exec::run(self.session, words, candidate.met.path),
+            Action::ExecMany(number) => {
+                self.commands[*number].add(self.session, candidate.met.path)?;
+            }
             Action::Document => {
                 let (fs, stat) = (candidate.met.fs, candidate.met.stat);
                 let mut map = Map::new();

@@ -1,6 +1,7 @@
 //! `uxfs find`: walks trees and tests files as GNU `find` does.
 
 mod actions;
+mod exec;
 mod parse;
 mod printf;
 mod questions;
@@ -23,13 +24,16 @@ use parse::{Expression, Parsed};
 ///
 /// Operators: ( ) ! -not -a -and -o -or. Tests: -name -iname -path -ipath -type -size -empty -perm
 /// -user -group -uid -gid -nouser -nogroup -links -inum -mtime -atime -ctime -mmin -amin -cmin
-/// -newer -lname -true -false. Actions: -print -print0 -ls -printf -prune -quit -delete. Options:
-/// -mindepth -maxdepth -depth. All as in find(1).
+/// -newer -newermt and their kin -lname -regex -iregex -true -false. Actions: -print -print0 -ls -printf
+/// -exec -prune -quit -delete. Options: -mindepth -maxdepth -depth. All as in find(1), but: -regex takes
+/// extended expressions; -exec starts a program of this machine with IMAGE:/PATH for {}, while the image
+/// is open for reading, so that a program that changes it is refused (-print0 and xargs -0 do that).
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs find disk.img:/ -name '*.conf' -size +4k\n  \
     uxfs find disk.img:/usr -type f -perm -4000 -ls\n  \
     uxfs find disk.img:/ -printf '%y %m %U %G %s %T@ %n %l %P\\n'\n  \
+    uxfs find disk.img:/etc -name '*.conf' -newermt 2026-01-01 -exec uxfs cat {} \\;\n  \
     uxfs find --json disk.img:/etc -newer disk.img:/etc/passwd")]
 pub(crate) struct Options {
     /// Follow symbolic links
@@ -59,6 +63,8 @@ struct Finder<'a> {
     depth_first: bool,
     mindepth: usize,
     maxdepth: usize,
+    /// Commands that take many files.
+    commands: Vec<exec::Many>,
     /// What was found, for a document.
     documents: Option<Vec<Value>>,
     quit: bool,
@@ -118,6 +124,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         depth_first: settings.depth,
         mindepth: settings.mindepth,
         maxdepth: settings.maxdepth,
+        commands: settings.commands.iter().cloned().map(exec::Many::new).collect(),
         documents: options.json.then(Vec::new),
         quit: false,
     };
@@ -130,6 +137,9 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         if finder.quit || session.unheard() {
             break;
         }
+    }
+    for command in &mut finder.commands {
+        command.finish(session)?;
     }
     if let Some(documents) = finder.documents.take() {
         let mut map = Map::new();

@@ -3,13 +3,14 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use regex::bytes::{Regex, RegexBuilder};
 use uxfs::format::timestamp::Timestamp;
 
 use crate::image::Images;
 use crate::mode::Change;
-use crate::place::Inside;
+use crate::place::Place;
 use crate::session::{Failure, Result};
-use crate::{tree, users};
+use crate::{time, tree, users};
 
 /// What to do with each file.
 pub(super) enum Expression {
@@ -84,8 +85,10 @@ pub(super) enum Test {
     Inum(Range),
     /// Its age in units of so many seconds.
     Age(Which, Range, i64),
-    /// It was changed later.
-    Newer(Timestamp),
+    /// This time of it is later.
+    Newer(Which, Timestamp),
+    /// Its whole path matches.
+    Regex(Box<Regex>),
     /// Always, or never.
     Constant(bool),
 }
@@ -104,6 +107,10 @@ pub(super) enum Action {
     Quit,
     /// Away with it.
     Delete,
+    /// A command of the host, with the file's path for each `{}`.
+    Exec(Vec<OsString>),
+    /// The same for many files at once: the command of this number.
+    ExecMany(usize),
     /// Into the document.
     Document,
 }
@@ -118,6 +125,8 @@ pub(super) struct Settings {
     pub(super) maxdepth: usize,
     /// The image is written.
     pub(super) deletes: bool,
+    /// Commands that take many files, without the `{}` at their end.
+    pub(super) commands: Vec<Vec<OsString>>,
 }
 
 /// The outcome.
@@ -140,7 +149,13 @@ const NESTED_MAX: usize = 200;
 
 /// Parses the words behind the starting points.
 pub(super) fn parse(words: &[OsString], images: &Images, document: bool) -> Result<Parsed> {
-    let settings = Settings { depth: false, mindepth: 0, maxdepth: usize::MAX, deletes: false };
+    let settings = Settings {
+        depth: false,
+        mindepth: 0,
+        maxdepth: usize::MAX,
+        deletes: false,
+        commands: Vec::new(),
+    };
     let words = words.iter().peekable();
     let mut parser = Parser { words, images, settings, acts: false, nested: 0 };
     let given = match parser.words.peek() {
@@ -222,6 +237,7 @@ impl Parser<'_> {
             "-printf" => Action::Printf(self.value(name)?.as_bytes().to_vec()),
             "-prune" => return Ok(Expression::Action(Action::Prune)),
             "-quit" => Action::Quit,
+            "-exec" => self.exec()?,
             "-delete" => {
                 (self.settings.depth, self.settings.deletes) = (true, true);
                 Action::Delete
@@ -300,10 +316,24 @@ impl Parser<'_> {
             "-amin" => Test::Age(Which::Access, self.range(name)?, 60),
             "-mmin" => Test::Age(Which::Modify, self.range(name)?, 60),
             "-cmin" => Test::Age(Which::Change, self.range(name)?, 60),
-            "-newer" => self.newer()?,
+            "-newer" => Test::Newer(Which::Modify, self.time_of(name, Which::Modify)?),
+            "-regex" | "-iregex" => self.regex(name)?,
             "-true" => Test::Constant(true),
             "-false" => Test::Constant(false),
-            _ => return Ok(None),
+            _ => match name.strip_prefix("-newer").map(str::as_bytes) {
+                Some([which, b't']) => {
+                    let which = time_letter(*which).ok_or_else(|| unknown(name))?;
+                    let text = self.text(name)?;
+                    let wrong = || Failure::new(name, format!("invalid date: {text}"));
+                    Test::Newer(which, time::parse(&text).ok_or_else(wrong)?)
+                }
+                Some([which, than]) => {
+                    let letters = time_letter(*which).zip(time_letter(*than));
+                    let (which, than) = letters.ok_or_else(|| unknown(name))?;
+                    Test::Newer(which, self.time_of(name, than)?)
+                }
+                _ => return Ok(None),
+            },
         };
         Ok(Some(test))
     }
@@ -355,12 +385,85 @@ impl Parser<'_> {
         Ok(Test::Perm(how, change.apply(S_IFREG, 0), change.apply(S_IFDIR, 0)))
     }
 
-    fn newer(&mut self) -> Result<Test> {
-        let file = Inside::parse(self.value("-newer")?);
-        let found = tree::find(self.images, &file, false, true)?;
-        Ok(Test::Newer(found.stat.mtime))
+    /// That time of the file that is named next, in an image or on the host.
+    fn time_of(&mut self, name: &str, which: Which) -> Result<Timestamp> {
+        match Place::parse(self.value(name)?) {
+            Place::Image(place) => {
+                Ok(which.of(&tree::find(self.images, &place, false, true)?.stat))
+            }
+            Place::Host(path) => {
+                let [read, changed, inode] = time::of_host_file(&path, true)?;
+                Ok(match which {
+                    Which::Access => read,
+                    Which::Modify => changed,
+                    Which::Change => inode,
+                })
+            }
+        }
+    }
+
+    fn regex(&mut self, name: &str) -> Result<Test> {
+        let text = self.text(name)?;
+        let built = RegexBuilder::new(&format!("^(?:{text})$"))
+            .unicode(false)
+            .dot_matches_new_line(true)
+            .case_insensitive(name == "-iregex")
+            .size_limit(REGEX_BYTES)
+            .build();
+        match built {
+            Ok(regex) => Ok(Test::Regex(Box::new(regex))),
+            Err(_) => Err(Failure::new(name, format!("invalid regular expression: {text}"))),
+        }
+    }
+
+    /// The words up to `;`, or up to `{} +`.
+    fn exec(&mut self) -> Result<Action> {
+        let mut words = Vec::new();
+        loop {
+            let word = self.value("-exec")?.to_owned();
+            let many = word == "+" && words.last().is_some_and(|last| last == "{}");
+            if many && words.len() > 1 {
+                words.pop();
+                self.settings.commands.push(words);
+                return Ok(Action::ExecMany(self.settings.commands.len() - 1));
+            }
+            if word == ";" && !words.is_empty() {
+                return Ok(Action::Exec(words));
+            }
+            if word == ";" || many {
+                return Err(Failure::new("-exec", "missing argument"));
+            }
+            words.push(word);
+        }
     }
 }
+
+impl Which {
+    /// This time of a file.
+    pub(super) fn of(self, stat: &uxfs::Stat) -> Timestamp {
+        match self {
+            Self::Access => stat.atime,
+            Self::Modify => stat.mtime,
+            Self::Change => stat.ctime,
+        }
+    }
+}
+
+fn time_letter(letter: u8) -> Option<Which> {
+    match letter {
+        b'a' => Some(Which::Access),
+        b'm' => Some(Which::Modify),
+        b'c' => Some(Which::Change),
+        _ => None,
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    Failure::new(name, "unknown predicate")
+}
+
+/// Most memory of a regular expression: one that explodes is refused.
+const REGEX_BYTES: usize = 8 << 20;
 
 fn range(text: &str) -> Option<Range> {
     use std::cmp::Ordering::{Equal, Greater, Less};

@@ -46,7 +46,8 @@ pub(super) fn holds(test: &Test, candidate: &Candidate<'_>, now: Timestamp) -> R
         Test::Links(range) => range.holds(stat.nlink.into()),
         Test::Inum(range) => range.holds(stat.ino.0),
         Test::Age(which, range, unit) => aged(stat, *which, *range, *unit, now),
-        Test::Newer(than) => stat.mtime > *than,
+        Test::Newer(which, than) => which.of(stat) > *than,
+        Test::Regex(regex) => regex.is_match(candidate.met.path),
         Test::Constant(value) => *value,
     })
 }

@@ -1,0 +1,132 @@
+//! Patterns in paths inside images, which no shell can expand: `disk.img:/bin/*`.
+//!
+//! 1. A pattern is expanded as a shell expands one: name by name, in the order of the bytes; a name
+//!    that begins with a dot only matches a pattern that begins with one; `\` takes a character's
+//!    meaning away; a pattern that matches nothing stays as it is written.
+//! 2. A path that names a file as it is written is no pattern.
+//! 3. The images are read before the command opens them, and closed again.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use uxfs::Fs;
+
+use crate::image::Images;
+use crate::pattern;
+use crate::place::{Inside, Place};
+use crate::tree;
+
+/// Commands whose arguments are files that are there.
+const COMMANDS: [&str; 19] = [
+    "cat",
+    "chattr",
+    "chmod",
+    "chown",
+    "cowextsize",
+    "cp",
+    "du",
+    "extsize",
+    "fallocate",
+    "ln",
+    "ls",
+    "lsattr",
+    "mv",
+    "readlink",
+    "rm",
+    "stat",
+    "touch",
+    "truncate",
+    "xattr",
+];
+
+/// The arguments with every pattern expanded; `None` if there is none to expand.
+pub(crate) fn expand(args: &[OsString], images: &Images) -> Option<Vec<OsString>> {
+    let verb = args.get(1)?.to_str()?;
+    if !COMMANDS.contains(&verb) || !args[2..].iter().any(|arg| may_be_pattern(arg)) {
+        return None;
+    }
+    let mut expanded = args[..2].to_vec();
+    for arg in &args[2..] {
+        match matches(arg, images) {
+            Some(found) if !found.is_empty() => expanded.extend(found),
+            _ => expanded.push(arg.clone()),
+        }
+    }
+    (expanded != args).then_some(expanded)
+}
+
+fn may_be_pattern(arg: &OsStr) -> bool {
+    let bytes = arg.as_bytes();
+    bytes.windows(2).any(|pair| pair == b":/") && has_meta(bytes)
+}
+
+fn has_meta(text: &[u8]) -> bool {
+    text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
+}
+
+/// What a pattern matches, as arguments; `None` if the argument is no pattern.
+fn matches(arg: &OsStr, images: &Images) -> Option<Vec<OsString>> {
+    if !may_be_pattern(arg) {
+        return None;
+    }
+    let Place::Image(place) = Place::parse(arg) else { return None };
+    let image = has_meta(&place.path).then(|| images.get(&place.image, false).ok())??;
+    if image.fs.resolve(&place.path, false).is_ok() {
+        return None;
+    }
+    let found = glob(&image.fs, &place.path);
+    let argument = |path| Inside { image: place.image.clone(), path }.shown();
+    Some(found.into_iter().map(argument).map(OsString::from_vec).collect())
+}
+
+/// The paths that a pattern matches. What cannot be read matches nothing.
+fn glob(fs: &Fs, pattern: &[u8]) -> Vec<Vec<u8>> {
+    let mut found = vec![Vec::new()];
+    let directory = pattern.ends_with(b"/");
+    let names: Vec<&[u8]> = pattern.split(|b| *b == b'/').filter(|name| !name.is_empty()).collect();
+    for (at, name) in names.iter().enumerate() {
+        let last = at + 1 == names.len() && !directory;
+        let mut next = Vec::new();
+        for base in &found {
+            if !has_meta(name) {
+                next.push([base, b"/".as_slice(), &literal(name)].concat());
+                continue;
+            }
+            let Ok(mut entries) = names_in(fs, base) else { continue };
+            entries.retain(|entry| {
+                (name.starts_with(b".") || !entry.starts_with(b"."))
+                    && pattern::matches(name, entry, false)
+            });
+            entries.sort();
+            next.extend(entries.iter().map(|entry| [base, b"/".as_slice(), entry].concat()));
+        }
+        next.retain(|path| match fs.resolve(path, !last).and_then(|ino| fs.stat(ino)) {
+            Ok(stat) => last || tree::is_dir(&stat),
+            Err(_) => false,
+        });
+        found = next;
+    }
+    if directory {
+        found.iter_mut().for_each(|path| path.push(b'/'));
+    }
+    found
+}
+
+fn names_in(fs: &Fs, dir: &[u8]) -> uxfs::Result<Vec<Vec<u8>>> {
+    let path = if dir.is_empty() { b"/" } else { dir };
+    let names = tree::entries(fs, fs.resolve(path, true)?)?;
+    Ok(names.into_iter().map(|(name, _)| name).collect())
+}
+
+/// The name without the backslashes that take meanings away.
+fn literal(name: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(name.len());
+    let mut bytes = name.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => plain.extend(bytes.next()),
+            _ => plain.push(*byte),
+        }
+    }
+    plain
+}
