@@ -204,7 +204,8 @@ mod tests {
     fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         let begun = Instant::now();
         while !is_so() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "never {what}");
+            // Against hanging only.
+            assert!(begun.elapsed() < Duration::from_secs(600), "never {what}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -233,19 +234,21 @@ mod tests {
     fn requests_that_go_on_keep_it() {
         let bed = Bed::new();
         bed.until_held();
-        let (begun, mut last, mut looked) = (Instant::now(), Instant::now(), 0);
+        let (begun, mut last) = (Instant::now(), Instant::now());
+        let (mut looked, mut rests, mut given_back) = (0, 0, 0);
         while begun.elapsed() < 6 * PAUSE || looked < 6 {
             bed.stir(MANY);
-            let held = is_open(&bed.device);
-            // A machine that lets this thread rest for long has made a pause.
-            if last.elapsed() < PAUSE / 2 {
-                assert!(held, "given back in the midst of requests");
-                looked += 1;
-            } else {
+            // On a busy machine this thread rests for long now and then; each rest may cost one giving back,
+            // which may be seen later.
+            rests += u32::from(last.elapsed() >= PAUSE / 2);
+            last = Instant::now();
+            looked += 1;
+            if !is_open(&bed.device) {
+                given_back += 1;
                 bed.until_held();
             }
-            last = Instant::now();
         }
+        assert!(given_back <= rests, "given back {given_back} times in {rests} rests");
     }
 
     #[test]

@@ -18,6 +18,7 @@
 
 #![expect(clippy::host_endian_bytes, reason = "the kernel talks in the machine's byte order")]
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -224,12 +225,11 @@ fn pass_replies(ours: &UnixDatagram, dev: &File) {
 }
 
 fn mount_device(dev: &File, source: &Path, dir: &Path, options: &Options) -> io::Result<()> {
-    let mut losetup = Command::new("losetup");
-    losetup.args(["--find", "--show"]).arg(source);
+    let mut attach = vec![OsStr::new("--find"), OsStr::new("--show"), source.as_os_str()];
     if options.read_only {
-        losetup.arg("--read-only");
+        attach.push(OsStr::new("--read-only"));
     }
-    let device = said(&mut losetup)?;
+    let device = losetup(&attach)?;
     let others = if options.allow_other { ",allow_other" } else { "" };
     let data = format!(
         "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions{others}",
@@ -238,18 +238,34 @@ fn mount_device(dev: &File, source: &Path, dir: &Path, options: &Options) -> io:
     let data = std::ffi::CString::new(data)?;
     let mounted = rustix::mount::mount(&*device, dir, TYPE, flags(options), data.as_c_str());
     // It is given back when its last user has gone, which is now or when the mount ends.
-    let given_back = said(Command::new("losetup").arg("-d").arg(&device));
-    mounted?;
+    let given_back = losetup(&[OsStr::new("-d"), OsStr::new(&device)]);
+    mounted.map_err(|error| {
+        let error = io::Error::from(error);
+        io::Error::other(format!("option 'fuseblk': mounting {device} on {}: {error}", dir.display()))
+    })?;
     given_back.map(drop)
 }
 
-fn said(command: &mut Command) -> io::Result<String> {
-    let output = command.output()?;
-    if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(io::Error::other(why));
+/// Where losetup is: a system command, for which not every root's `PATH` looks in the right place.
+const LOSETUP: [&str; 3] = ["losetup", "/sbin/losetup", "/usr/sbin/losetup"];
+
+/// Runs losetup; gives what it prints.
+fn losetup(args: &[&OsStr]) -> io::Result<String> {
+    let failed = |why: &dyn core::fmt::Display| {
+        io::Error::other(format!("option 'fuseblk' needs a loop device: {why}"))
+    };
+    for program in LOSETUP {
+        let output = match Command::new(program).args(args).output() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(|error| failed(&format_args!("{program}: {error}")))?,
+        };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        return match output.status.success() {
+            true => Ok(text(&output.stdout)),
+            false => Err(failed(&text(&output.stderr))),
+        };
     }
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    Err(failed(&"losetup is missing (install util-linux or mount)"))
 }
 
 fn flags(options: &Options) -> MountFlags {

@@ -82,10 +82,9 @@ pub struct Options {
     pub writeback: Option<WritebackOptions>,
     /// The mount is one of the type `fuseblk`, to which `sync(2)` and `syncfs(2)` come through; for root.
     pub fuseblk: bool,
-    /// While there are many requests, idle processors do not halt, so that they are answered sooner
-    /// ([`crate::awake`]). `None` for: where that may be asked for; if it must be and may not, that is
-    /// an error.
-    pub awake: Option<bool>,
+    /// While there are many requests, idle processors do not halt, so that requests are answered sooner
+    /// ([`crate::awake`]). Where that may not be asked for the mount fails.
+    pub awake: bool,
     /// Threads that answer requests; `None` for as many as there are processors, two at least.
     pub threads: Option<usize>,
     /// About how many bytes of metadata to keep in memory.
@@ -109,7 +108,7 @@ impl Default for Options {
             journal: journal(),
             writeback: Some(writeback()),
             fuseblk: false,
-            awake: None,
+            awake: false,
             threads: None,
             cache_bytes: None,
             kernel: Vec::new(),
@@ -214,8 +213,8 @@ impl Options {
             "allow_other" => self.allow_other = true,
             "strict_open" => self.strict_open = true,
             "fuseblk" => self.fuseblk = true,
-            "awake" => self.awake = Some(true),
-            "noawake" => self.awake = Some(false),
+            "awake" => self.awake = true,
+            "noawake" => self.awake = false,
             "suid" => self.set(Kernel::Suid, Kernel::NoSuid),
             "nosuid" => self.set(Kernel::NoSuid, Kernel::Suid),
             "dev" => self.set(Kernel::Dev, Kernel::NoDev),
@@ -347,7 +346,9 @@ mod tests {
             "ro,norecovery,noatime,logbsize=256k,logbufs=8,x-systemd.automount,nosuid",
         )
         .unwrap();
-        assert_eq!(Options::parse("noawake,awake").unwrap().awake, Some(true));
+        assert!(Options::parse("noawake,awake").unwrap().awake);
+        assert!(!Options::parse("awake,noawake").unwrap().awake);
+        assert!(!Options::default().awake);
         assert!(options.read_only && options.norecovery);
         assert_eq!((options.atime, options.journal.buffer), (Atime::Never, 256 << 10));
         assert_eq!(options.kernel, [MountOption::NoSuid]);

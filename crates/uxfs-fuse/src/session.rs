@@ -73,9 +73,12 @@ fn start(
     options: &Options,
 ) -> io::Result<Mounted> {
     let dir = dir.canonicalize()?;
-    volume.keep_awake(options.awake)?;
+    if options.awake {
+        volume.keep_awake()?;
+    }
     volume.start(options.discard)?;
     let server = Server::new(Arc::clone(volume), options.clone());
+    let cached = server.cached();
     let config = config(source, options);
     let (session, between) = match options.fuseblk {
         true => {
@@ -84,6 +87,7 @@ fn start(
         }
         false => (Session::new(server, &dir, &config)?, None),
     };
+    cached.connect(session.notifier());
     settings::read_ahead(&dir);
     let (told, events) = channel();
     let ended = told.clone();

@@ -32,8 +32,11 @@ pub fn ask(config: &mut KernelConfig) -> io::Result<()> {
     config.add_capabilities(needed).map_err(|missing| {
         io::Error::other(format!("the kernel's FUSE is too old: it lacks {missing:?}"))
     })?;
+    // Not `FUSE_ASYNC_DIO`: when an asynchronous direct write ends, the kernel drops neither the pages that
+    // were read into its cache meanwhile nor the attributes. Nor can the server have them dropped before
+    // it replies: a direct write and a buffered one that took its place look alike, and the buffered one
+    // holds the pages until it is answered.
     let wanted = [
-        InitFlags::FUSE_ASYNC_DIO,
         InitFlags::FUSE_CACHE_SYMLINKS,
         InitFlags::FUSE_DO_READDIRPLUS,
         InitFlags::FUSE_EXPLICIT_INVAL_DATA,

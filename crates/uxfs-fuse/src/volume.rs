@@ -355,24 +355,17 @@ impl Volume {
         }
     }
 
-    /// Keeps idle processors from halting while there are many requests, if that is `wanted`, or nothing
-    /// is said and it may.
+    /// Keeps idle processors from halting while there are many requests.
     ///
     /// # Errors
-    /// If it is wanted, and may not or cannot be.
-    pub(crate) fn keep_awake(&self, wanted: Option<bool>) -> io::Result<()> {
-        if wanted == Some(false) {
-            return Ok(());
-        }
-        match Awake::start() {
-            // Nobody has begun it before: a volume is mounted once.
-            Ok(begun) => drop(self.awake.set(begun)),
-            Err(error) if wanted == Some(true) => {
-                let why = format!("option 'awake': {DEVICE}: {error}");
-                return Err(io::Error::new(error.kind(), why));
-            }
-            Err(_) => {}
-        }
+    /// If this process may not ask for that, or cannot.
+    pub(crate) fn keep_awake(&self) -> io::Result<()> {
+        let begun = Awake::start().map_err(|error| {
+            let why = format!("option 'awake': {DEVICE}: {error}");
+            io::Error::new(error.kind(), why)
+        })?;
+        // Nobody has begun it before: a volume is mounted once.
+        drop(self.awake.set(begun));
         Ok(())
     }
 

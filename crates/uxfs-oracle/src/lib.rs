@@ -43,6 +43,7 @@ mod escape;
 mod finding;
 pub mod lister;
 mod listing;
+mod patience;
 mod rng;
 pub mod storm;
 mod tools;
@@ -52,6 +53,7 @@ use cache::cache;
 
 pub use finding::Finding;
 pub use listing::{ContentSum, Entry, Fields, Kind, Listing, Space, Time, Value, checksum};
+pub use patience::{Hang, Patience, Watch};
 pub use rng::Rng;
 pub use tools::{
     Xfsprogs, both, both_after_old_kernel, db, db_check, db_value, db_write, mkfs, program, repair,

@@ -56,9 +56,7 @@ fn measure(
         "fs_mark {pattern} through a mount, {files} files in all, a directory a thread; \
          -l size=128m -d agcount=16"
     );
-    let wanted = uxfs_fuse::Options::parse(&options.options).is_ok_and(|o| o.awake != Some(false));
-    // Where it may not be asked for, the mount does without.
-    let awake = wanted && hold().is_ok();
+    let awake = uxfs_fuse::Options::parse(&options.options).is_ok_and(|options| options.awake);
     // Like for like: the most that FUSE can do is what it can with the same processors.
     let base = match (durable, awake) {
         (true, _) => KERNEL,

@@ -2,15 +2,18 @@
 //! as the library, kernels and a crash leave them.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use uxfs::NewInode;
 use uxfs::disk::{BlockDev, MemDev, OpenMode};
 use uxfs::format::verify::BufKind;
 use uxfs::format::{Ino, crc};
-use uxfs_oracle::{Kernel, Rng, Xfsprogs, program, vm};
+use uxfs_oracle::{Kernel, Patience, Rng, Xfsprogs, vm};
 
 use crate::exercise::{examine, exercise};
 use crate::fields::fields;
@@ -63,14 +66,32 @@ pub(crate) fn kind_name(structure: &Structure, bytes: &[u8]) -> String {
     }
 }
 
+/// When `xfs_repair` counts as hanging: damage makes it do so now and then.
+const PATIENCE: Patience =
+    Patience { idle: Duration::from_secs(120), work: Duration::from_secs(60) };
+
 /// What `xfs_repair -n` says, if it finds something wrong and does not itself fail.
 fn repair(path: &Path, tool: &Path) -> Option<Words> {
-    let mut command = Command::new(program("timeout", "coreutils"));
-    command.args(["-s", "KILL", "60"]).arg(tool).arg("-n").arg(path);
-    let out = command.stdin(Stdio::null()).env("LC_ALL", "C").output().unwrap();
+    // Its words go to files: nobody reads while it is watched.
+    let [stdout, stderr] = [(); 2].map(|()| tempfile::tempfile().unwrap());
+    let mut command = Command::new(tool);
+    command.arg("-n").arg(path).stdin(Stdio::null()).env("LC_ALL", "C");
+    command.stdout(stdout.try_clone().unwrap()).stderr(stderr.try_clone().unwrap());
+    let mut child = command.spawn().unwrap();
+    let Ok(status) = PATIENCE.wait(&mut child, || 0).unwrap() else {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        return None;
+    };
+    let said = |mut file: File| {
+        let mut text = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut text).unwrap();
+        text
+    };
     // 1: something is wrong. Anything else is a failure of the tool's own, or a sound volume.
-    (out.status.code() == Some(1)).then(|| {
-        let all = [out.stdout, out.stderr].concat();
+    (status.code() == Some(1)).then(|| {
+        let all = [said(stdout), said(stderr)].concat();
         let progress = |line: &&str| {
             line.starts_with("Phase") || line.starts_with("        -") || line.is_empty()
         };

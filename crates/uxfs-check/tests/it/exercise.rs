@@ -103,7 +103,7 @@ enum Part {
 
 /// How long it takes where nothing else runs: the time that went by, or if that is less, what the
 /// processors worked on it.
-fn timed<R>(time: &mut Duration, f: impl FnOnce() -> R) -> R {
+pub(crate) fn timed<R>(time: &mut Duration, f: impl FnOnce() -> R) -> R {
     let (began, worked) = (Instant::now(), worked());
     let result = f();
     *time = began.elapsed().min(self::worked().saturating_sub(worked));

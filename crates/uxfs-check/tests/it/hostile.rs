@@ -1,12 +1,13 @@
 //! Images that mean harm: whatever is in them, the check ends, and soon.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use uxfs::disk::BlockDev;
 use uxfs::format::crc;
 use uxfs_check::{CheckOptions, check};
 use uxfs_oracle::Rng;
 
+use crate::exercise::timed;
 use crate::structures::find;
 use crate::volume::{Volume, fill, setting};
 
@@ -42,10 +43,11 @@ fn piles_of_damage_end_without_a_panic() {
                 dev.write_at(other.at, &bytes[..bytes.len().min(other.len)]).unwrap();
             }
         }
-        let began = Instant::now();
-        let report = check(&dev, &options, &|_| {});
+        let mut time = Duration::ZERO;
+        let report = timed(&mut time, || check(&dev, &options, &|_| {}));
         assert!(report.is_ok_and(|r| !r.is_clean()), "seed {seed}, round {round}");
-        assert!(began.elapsed() < Duration::from_secs(30), "seed {seed}, round {round}");
+        // Work of processors, some of it of other tests in this process.
+        assert!(time < Duration::from_secs(120), "seed {seed}, round {round}: {time:?}");
     }
 }
 

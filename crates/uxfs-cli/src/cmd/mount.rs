@@ -58,10 +58,11 @@ use crate::session::{Failure, Result, Session};
 /// is written after 3 to 4 seconds in memory (dirty_expire_centisecs, dirty_writeback_centisecs), and
 /// a change of metadata is in the log after 1 second (commit).
 ///
-/// Speed: while there are more than two requests a millisecond idle processors do not halt (awake): they would have
-/// little time for it, and calls are answered sooner, on a virtual machine two to three times as fast where one
-/// program calls alone. They burn power meanwhile, and to a virtual machine's host they look busy. That is so where
-/// /dev/cpu_dma_latency may be written, which is for root; -o noawake leaves it, -o awake insists on it.
+/// Speed: with -o awake the idle processors of the whole machine do not halt while there are more than two
+/// requests a millisecond. Calls are then answered sooner, on a virtual machine two to three times as fast where
+/// one program calls alone. The processors burn power meanwhile, and to a virtual machine's host they look
+/// busy. The option needs write access to /dev/cpu_dma_latency, which root has; the mount fails without it.
+/// Off by default (noawake). `uxfs status` shows it.
 ///
 /// Memory: written data waits in at most dirty_bytes (64m; 0 writes it at once), metadata is cached in
 /// cache_bytes (64m; while much is changed up to five times that may wait to go home, which it does in the
@@ -338,13 +339,24 @@ fn clear_remains(dir: &Path, say: &dyn Fn(&str)) -> Result<()> {
 }
 
 fn explain(error: std::io::Error) -> std::io::Error {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => std::io::Error::other(
-            "there is no FUSE here: /dev/fuse or fusermount3 is missing (modprobe fuse; install \
-             fuse3)",
-        ),
-        _ => error,
+    let missing = match error.kind() {
+        std::io::ErrorKind::NotFound => missing_of_fuse(),
+        _ => None,
+    };
+    match missing {
+        Some(what) => std::io::Error::other(format!("there is no FUSE here: {what}")),
+        None => error,
     }
+}
+
+/// What a mount needs of the system and does not find.
+fn missing_of_fuse() -> Option<&'static str> {
+    if !Path::new("/dev/fuse").exists() {
+        return Some("/dev/fuse is missing (modprobe fuse)");
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|dir| dir.join("fusermount3").exists());
+    (!found).then_some("fusermount3 is missing (install fuse3)")
 }
 
 /// Whoever waits for what this process says waits no longer.

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs::File;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -205,6 +205,9 @@ fn an_ordinary_user_mounts() {
     assert!(text.contains("clean"), "{text}");
 }
 
+/// After how long something counts as never happening: a limit against hanging only.
+const LIMIT: Duration = Duration::from_secs(600);
+
 /// Asks a mount for names that are not there, until it `is_enough`; `false` if it never is.
 fn asked_much(bed: &Bed, is_enough: impl Fn() -> bool) -> bool {
     let (enough, begun) = (AtomicBool::new(false), Instant::now());
@@ -221,7 +224,7 @@ fn asked_much(bed: &Bed, is_enough: impl Fn() -> bool) -> bool {
             });
         }
         let mut is_so = false;
-        while !is_so && begun.elapsed() < Duration::from_secs(60) {
+        while !is_so && begun.elapsed() < LIMIT {
             is_so = is_enough();
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -231,7 +234,7 @@ fn asked_much(bed: &Bed, is_enough: impl Fn() -> bool) -> bool {
 }
 
 #[test]
-fn processors_are_kept_awake_while_there_are_many_requests() {
+fn processors_are_kept_awake_only_where_that_is_asked_for() {
     const DEVICE: &str = "/dev/cpu_dma_latency";
     let bed = with_dir();
     let may = File::options().write(true).open(DEVICE).is_ok();
@@ -244,31 +247,61 @@ fn processors_are_kept_awake_while_there_are_many_requests() {
         open.filter_map(|fd| std::fs::read_link(fd.path()).ok())
             .any(|file| file == Path::new(DEVICE))
     };
-    // Nobody wants it.
-    let mut server = serve(&bed, "noawake");
-    told("off");
-    let (pid, begun) = (server.id(), Instant::now());
-    asked_much(&bed, || {
-        assert!(!is_held(pid), "held, with noawake");
-        begun.elapsed() > Duration::from_millis(500)
-    });
-    bed.uxfs(&["umount", "mnt"]).good();
-    assert!(server.wait().unwrap().success());
+    // Not by default, and not if it is declined.
+    for options in ["rw", "awake,noawake"] {
+        let mut server = serve(&bed, options);
+        told("off");
+        let (pid, begun) = (server.id(), Instant::now());
+        asked_much(&bed, || {
+            assert!(!is_held(pid), "held, with {options}");
+            begun.elapsed() > Duration::from_millis(500)
+        });
+        bed.uxfs(&["umount", "mnt"]).good();
+        assert!(server.wait().unwrap().success());
+    }
     if !may {
         let refused = bed.uxfs(&["mount", "-o", "awake", "a.img", "mnt"]).bad(1);
         assert!(refused.contains("'awake'") && refused.contains(DEVICE), "{refused}");
+        return;
     }
-    let mut server = serve(&bed, "rw");
-    told(if may { "on" } else { "off" });
+    let mut server = serve(&bed, "awake");
+    told("on");
     let pid = server.id();
-    if may {
-        assert!(asked_much(&bed, || is_held(pid)), "never held");
-        let asked = Instant::now();
-        while is_held(pid) {
-            assert!(asked.elapsed() < Duration::from_secs(60), "held, with nobody who asks");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    assert!(asked_much(&bed, || is_held(pid)), "never held");
+    let asked = Instant::now();
+    while is_held(pid) {
+        assert!(asked.elapsed() < LIMIT, "held, with nobody who asks");
+        std::thread::sleep(Duration::from_millis(5));
     }
     bed.uxfs(&["umount", "mnt"]).good();
     assert!(server.wait().unwrap().success());
+}
+
+/// In a mount namespace of its own, with a `PATH` that does not lead to system commands.
+#[test]
+fn fuseblk_works_in_a_namespace_of_its_own_and_names_what_is_missing() {
+    let bed = with_dir();
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+        bed.uxfs(&["mount", "-o", "fuseblk", "a.img", "mnt"]).bad(1);
+        return;
+    }
+    let exe = env!("CARGO_BIN_EXE_uxfs");
+    let path = "export PATH=/usr/bin:/bin";
+    bed.sh(&format!(
+        "unshare -m sh -ec '{path}; {exe} mount -o fuseblk a.img mnt; echo x >mnt/f; \
+         grep -q fuseblk.uxfs /proc/self/mounts; {exe} umount mnt'"
+    ));
+    assert_eq!(bed.uxfs(&["cat", "a.img:/f"]).good(), "x\n");
+    let hidden = |what: &str, option: &str| {
+        bed.sh(&format!(
+            "unshare -m sh -c '{path}; {what}; {exe} mount {option} a.img mnt' 2>said; test $? = 1"
+        ));
+        std::fs::read_to_string(bed.path("said")).unwrap()
+    };
+    let said = hidden("for d in /sbin /usr/sbin; do mount -t tmpfs none $d; done", "-o fuseblk");
+    assert!(said.contains("losetup is missing") && !said.contains("no FUSE"), "{said}");
+    for option in ["-o fuseblk", ""] {
+        let said = hidden("mount -t tmpfs none /dev && mknod /dev/null c 1 3", option);
+        assert!(said.contains("no FUSE here: /dev/fuse is missing"), "{option}: {said}");
+    }
 }

@@ -84,6 +84,11 @@ pub(super) struct Call<'a> {
     pub(super) uid: u32,
 }
 
+/// Does the call change the inode's attributes, its change time at least?
+pub(super) fn changes_inode(cmd: u32) -> bool {
+    matches!(cmd, SETFLAGS | SETFLAGS32 | FSSETXATTR)
+}
+
 /// Carries out a call; gives what it writes back.
 pub(super) fn run(fs: &Fs, ino: Ino, call: &Call<'_>) -> Result<Vec<u8>> {
     let fail = |error: uxfs::Error| errno(&error);

@@ -8,7 +8,10 @@
 //!    mappings and working directories too. So opening a file needs no word with us, and is not
 //!    asked for, unless `strict_open`.
 //! 3. A request that must be durable parks its reply ([`Volume::when_durable`]); no thread waits.
+//! 4. The kernel caches attributes, access lists and data for a day. It drops by itself what most requests
+//!    change. What the others change is invalidated before the reply ([`cached::Cached`]).
 
+mod cached;
 mod data;
 mod dirs;
 mod entries;
@@ -42,6 +45,7 @@ use crate::handles::Handles;
 use crate::options::Options;
 use crate::settings::{self, MAX_WRITE, TTL};
 use crate::volume::{Asker, Volume};
+use cached::Cached;
 use who::Who;
 
 /// `O_DSYNC`; `O_SYNC` has this bit too.
@@ -58,6 +62,7 @@ pub(crate) struct Server {
     options: Options,
     handles: Handles,
     control: Control,
+    cached: Cached,
 }
 
 /// The result of a request.
@@ -66,7 +71,13 @@ type Result<T> = std::result::Result<T, Errno>;
 impl Server {
     pub(crate) fn new(volume: Arc<Volume>, options: Options) -> Self {
         let control = Control::new(&options, volume.is_kept_awake());
-        Self { volume, options, handles: Handles::default(), control }
+        let cached = Cached::default();
+        Self { volume, options, handles: Handles::default(), control, cached }
+    }
+
+    /// What the kernel has cached; to be connected when the session is there.
+    pub(crate) fn cached(&self) -> Cached {
+        self.cached.clone()
     }
 
     /// The inode that the kernel means.
@@ -557,6 +568,9 @@ impl Filesystem for Server {
         let done = self
             .volume
             .with(|fs| xattrs::set(fs, ino_of(fs, node), name.as_bytes(), value, flags, who));
+        if done.is_ok() && xattrs::is_raw_list(name.as_bytes()) {
+            self.cached.invalidate_attributes(node);
+        }
         self.settle(req, done, reply);
     }
 
@@ -576,6 +590,9 @@ impl Filesystem for Server {
 
     fn removexattr(&self, req: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.volume.with(|fs| xattrs::remove(fs, ino_of(fs, node), name.as_bytes()));
+        if done.is_ok() && xattrs::is_raw_list(name.as_bytes()) {
+            self.cached.invalidate_attributes(node);
+        }
         self.settle(req, done, reply);
     }
 
@@ -595,7 +612,12 @@ impl Filesystem for Server {
             return self.trim(&call, reply);
         }
         match self.volume.with(|fs| Ok(ioctl::run(fs, ino_of(fs, node), &call))) {
-            Ok(Ok(answer)) => reply.ioctl(0, &answer),
+            Ok(Ok(answer)) => {
+                if ioctl::changes_inode(cmd) {
+                    self.cached.invalidate_attributes(node);
+                }
+                reply.ioctl(0, &answer);
+            }
             Ok(Err(error)) | Err(error) => reply.error(error),
         }
     }

@@ -91,6 +91,11 @@ pub(super) fn list(fs: &Fs, ino: Ino, privileged: bool) -> uxfs::Result<Vec<u8>>
 const RAW: [(&[u8], &[u8]); 2] =
     [(b"trusted.SGI_ACL_FILE", ACL_ACCESS), (b"trusted.SGI_ACL_DEFAULT", ACL_DEFAULT)];
 
+/// Does a name stand for an access list in XFS' own coding? The kernel does not know that.
+pub(super) fn is_raw_list(name: &[u8]) -> bool {
+    raw_list(name).is_some()
+}
+
 /// The access list that a name of [`RAW`] stands for.
 fn raw_list(name: &[u8]) -> Option<&'static [u8]> {
     RAW.iter().find(|(raw, _)| *raw == name).map(|(_, list)| *list)

@@ -32,7 +32,7 @@ class Sqlite:
     """A row a commit, with a growing blob; what is deleted goes with the commit, too."""
 
     def __init__(self, mode):
-        self.db = sqlite3.connect(f"{mode}.db", isolation_level=None, timeout=60)
+        self.db = sqlite3.connect(f"{mode}.db", isolation_level=None, timeout=3600)
         self.db.execute(f"pragma journal_mode={mode}")
         # Full would leave a journal's removal to chance.
         self.db.execute("pragma synchronous=extra")

@@ -73,7 +73,7 @@ assert os.statvfs(".").f_bavail < 4000
     sh(&dir, "truncate -s 1000 big && rm -r big made/* && rm said");
     sh(
         &dir,
-        "for n in $(seq 100); do fallocate -l 200M again 2> /dev/null && break; sleep 0.05; done
+        "for n in $(seq 12000); do fallocate -l 200M again 2> /dev/null && break; sleep 0.05; done
         test $(stat -c %s again) = 209715200
         sqlite3 kept/db 'insert into t values(zeroblob(2000000)); pragma integrity_check;'",
     );

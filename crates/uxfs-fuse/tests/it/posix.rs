@@ -151,6 +151,8 @@ fn content() {
         "copying",
         "locks",
         "locking",
+        "sharing",
+        "extras",
     ];
     compare("", &topics);
 }
@@ -175,6 +177,11 @@ fn access_times() {
         findings.compare(options, "", &["atimes", "times"]);
     }
     findings.judge();
+}
+
+#[test]
+fn nothing_stale_is_told() {
+    compare("", &["caches"]);
 }
 
 #[test]

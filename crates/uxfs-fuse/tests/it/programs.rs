@@ -97,7 +97,7 @@ fn sqlite() {
             done
             # Several at once, who lock each other out.
             pids=(); for each in 1 2 3; do (for n in 1 2 3 4 5; do
-                sqlite3 -cmd '.timeout 60000' {mode}.db \"begin immediate; insert into t(b) values \
+                sqlite3 -cmd '.timeout 3600000' {mode}.db \"begin immediate; insert into t(b) values \
                 (randomblob(5000)); update t set b = zeroblob(10) where a % 7 = $each; commit;\"
             done) & pids+=($!); done; for pid in ${{pids[@]}}; do wait $pid; done
             sqlite3 {mode}.db 'pragma integrity_check; vacuum; pragma integrity_check; \

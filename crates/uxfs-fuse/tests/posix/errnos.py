@@ -170,10 +170,10 @@ def run():
 user(0, 0, run)
 os.close(held)
 shutil.copy("/bin/sleep", "sleep")
-child = os.spawnv(os.P_NOWAIT, "./sleep", ["sleep", "100"])
+child = os.spawnv(os.P_NOWAIT, "./sleep", ["sleep", "36000"])
 import time
 
-for _ in range(100):
+while True:
     if os.readlink(f"/proc/{child}/exe").endswith("/errnos/sleep"):
         break
     time.sleep(0.02)

@@ -128,7 +128,8 @@ def used():
     os.close(fd)
     # Inodes are freed a little later, and what was set aside meanwhile is given back.
     seen, same = None, 0
-    for _ in range(200):
+    # A limit against hanging only.
+    for _ in range(20000):
         s = os.statvfs(".")
         now = (s.f_blocks - s.f_bfree, s.f_files - s.f_ffree)
         same = same + 1 if now == seen else 0

@@ -136,7 +136,7 @@ if pid == 0:
     fcntl.flock(mine, fcntl.LOCK_EX)
     lock(mine, fcntl.F_SETLK, W, 0, 0)
     os.write(w, b"x")
-    time.sleep(100)
+    time.sleep(36000)
 os.read(r, 1)
 t("held by a child", fcntl.flock, a, fcntl.LOCK_EX | NB)
 t("its range", lambda: lock(a, fcntl.F_SETLK, R, 0, 1) and None)

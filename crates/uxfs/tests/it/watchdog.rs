@@ -4,8 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// For how long nothing may move.
-const PATIENCE: Duration = Duration::from_secs(120);
+use uxfs_oracle::{Patience, Watch};
+
+/// For how long nothing may move: on the clock while the process is idle, else in time of processors, of
+/// which other tests of this process take their share.
+const PATIENCE: Patience =
+    Patience { idle: Duration::from_secs(120), work: Duration::from_secs(1200) };
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Default)]
@@ -42,15 +46,18 @@ impl Drop for Watchdog {
 
 impl State {
     fn watch(&self, what: &str) {
-        let (mut last, mut still) = (0, Duration::ZERO);
+        let mut watch = Watch::new(std::process::id(), PATIENCE);
+        let mut last = 0;
         while !self.over.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
             let steps = self.steps.load(Ordering::Relaxed);
-            still = if steps == last { still + LOOK } else { Duration::ZERO };
-            last = steps;
-            if still > PATIENCE {
+            if steps != last {
+                watch.begin_again();
+                last = steps;
+            }
+            if let Some(hang) = watch.look(|| steps) {
                 let at = self.at.load(Ordering::Relaxed);
-                eprintln!("{what}: stands still after {steps} steps, the last of them {at}");
+                eprintln!("{what}: {hang} after {steps} steps, the last of them {at}");
                 std::process::abort();
             }
         }

@@ -1,0 +1,246 @@
+//! Tells a process that hangs from one that is slow, on a machine that may be busy with anything.
+//!
+//! 1. A process hangs if it neither works nor wants to for minutes ([`Hang::Idle`]), or if it has worked far
+//!    longer than its task can take ([`Hang::Endless`]). How much time passes on the clock alone decides
+//!    nothing.
+//! 2. Waiting for a processor is wanting to work. So a process that gets hardly any time is not idle, and
+//!    one that waits for the host's disk is not either.
+//! 3. Time of work is time of processors, so a busy machine does not use it up.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// How long a process may be idle, and how long it may work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Time on the clock in which it does next to nothing.
+    pub idle: Duration,
+    /// Time of processors.
+    pub work: Duration,
+}
+
+/// Why a process counts as hanging.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hang {
+    /// It has been idle for so long.
+    Idle(Duration),
+    /// It has worked for so long.
+    Endless(Duration),
+}
+
+impl fmt::Display for Hang {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Idle(time) => write!(f, "it hangs: idle for {time:?}"),
+            Self::Endless(time) => write!(f, "it hangs: no end after {time:?} of processor time"),
+        }
+    }
+}
+
+/// Below this share of the time a process is idle: a machine that does nothing still has a clock that ticks.
+const BUSY_PERCENT: u32 = 10;
+/// How often the end is looked for, and how often progress is, at most.
+const LOOK: Duration = Duration::from_millis(20);
+const SAMPLE: Duration = Duration::from_secs(1);
+
+impl Patience {
+    /// Waits for the end of a child; `moved` tells a number that changes with its progress. A child that
+    /// hangs is not ended.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn wait(
+        self,
+        child: &mut Child,
+        mut moved: impl FnMut() -> u64,
+    ) -> io::Result<Result<ExitStatus, Hang>> {
+        let mut watch = Watch::new(child.id(), self);
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(Ok(status));
+            }
+            if let Some(hang) = watch.look(|| moved()) {
+                return Ok(Err(hang));
+            }
+            std::thread::sleep(LOOK.min(self.idle / 4));
+        }
+    }
+}
+
+/// Watches a process.
+#[derive(Debug)]
+pub struct Watch {
+    process: u32,
+    patience: Patience,
+    /// What it had used, and how far it was, when that was looked at last.
+    last: Sample,
+    moved: u64,
+    looked: Instant,
+    /// When it was busy last, and what it had worked when it moved last.
+    busy: Instant,
+    worked: Duration,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sample {
+    /// Time of processors, of threads that have ended too.
+    work: Duration,
+    /// Time in which its threads worked, or waited for a processor.
+    wanted: Duration,
+    /// Bytes read from and written to devices.
+    bytes: u64,
+    /// A thread waits for a device.
+    waits_for_disk: bool,
+}
+
+impl Watch {
+    /// Begins.
+    #[must_use]
+    pub fn new(process: u32, patience: Patience) -> Self {
+        let (last, now) = (Sample::of(process), Instant::now());
+        Self { process, patience, last, moved: 0, looked: now, busy: now, worked: Duration::ZERO }
+    }
+
+    /// Does it hang? `moved` tells a number that changes when the process gets on.
+    pub fn look(&mut self, moved: impl FnOnce() -> u64) -> Option<Hang> {
+        let passed = self.looked.elapsed();
+        if passed < SAMPLE.min(self.patience.idle / 4) {
+            return None;
+        }
+        let (now, moved) = (Sample::of(self.process), moved());
+        let busy = now.busier_than(&self.last, passed) || moved != self.moved;
+        if busy {
+            self.busy = Instant::now();
+        }
+        self.worked += now.work.saturating_sub(self.last.work);
+        (self.last, self.moved, self.looked) = (now, moved, Instant::now());
+        if self.worked > self.patience.work {
+            return Some(Hang::Endless(self.worked));
+        }
+        let idle = self.busy.elapsed();
+        (idle > self.patience.idle).then_some(Hang::Idle(idle))
+    }
+
+    /// The task is another one from now on: what was worked so far no longer counts.
+    pub fn begin_again(&mut self) {
+        (self.busy, self.worked) = (Instant::now(), Duration::ZERO);
+    }
+}
+
+impl Sample {
+    /// What a process has used. Of one that has ended, nothing.
+    fn of(process: u32) -> Self {
+        let mut sample = Self::default();
+        let home = format!("/proc/{process}");
+        let text = |name: &str| fs::read_to_string(format!("{home}/{name}")).unwrap_or_default();
+        // Behind the name, which may hold anything, the 12th and 13th number: hundredths of a second.
+        let stat = text("stat");
+        let numbers = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let ticks = numbers.skip(11).take(2).filter_map(|number| number.parse::<u64>().ok());
+        sample.work = Duration::from_millis(10 * ticks.sum::<u64>());
+        for line in text("io").lines() {
+            if let Some(("read_bytes" | "write_bytes", bytes)) = line.split_once(": ") {
+                sample.bytes = sample.bytes.wrapping_add(bytes.parse().unwrap_or(0));
+            }
+        }
+        for thread in fs::read_dir(format!("{home}/task")).into_iter().flatten().flatten() {
+            let text = |name: &str| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+            let times = text("schedstat");
+            let times = times.split_whitespace().take(2);
+            let times = times.filter_map(|time| time.parse::<u64>().ok());
+            sample.wanted += Duration::from_nanos(times.sum());
+            let stat = text("stat");
+            let state = stat.rsplit(')').next().unwrap_or_default().split_whitespace().next();
+            sample.waits_for_disk |= state == Some("D");
+        }
+        sample
+    }
+
+    /// Was it busy since an earlier one, for so long?
+    fn busier_than(&self, before: &Self, passed: Duration) -> bool {
+        // Threads that have ended take their time with them: the kernel's other count goes on.
+        let wanted = self.wanted.saturating_sub(before.wanted);
+        let used = wanted.max(self.work.saturating_sub(before.work));
+        used * 100 > passed * BUSY_PERCENT || self.bytes != before.bytes || self.waits_for_disk
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// Ends a child with the test.
+    struct Running(Child);
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            // Both fail only if it has ended already.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn shell(script: &str) -> Running {
+        let mut command = Command::new("sh");
+        Running(command.args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn patience(idle_ms: u64, work_ms: u64) -> Patience {
+        let [idle, work] = [idle_ms, work_ms].map(Duration::from_millis);
+        Patience { idle, work }
+    }
+
+    const LONG: u64 = 3_600_000;
+
+    #[test]
+    fn a_process_that_sleeps_for_ever_hangs() {
+        let mut child = shell("exec sleep 36000");
+        let end = patience(1000, LONG).wait(&mut child.0, || 0).unwrap();
+        assert!(matches!(end, Err(Hang::Idle(_))), "{end:?}");
+    }
+
+    #[test]
+    fn a_process_that_computes_does_not() {
+        // It works for far longer than it may be idle; on a busy machine it also waits for processors.
+        let mut child = shell("i=0; while [ $i -lt 3000000 ]; do i=$((i + 1)); done; exit 3");
+        let patience = patience(1000, LONG);
+        let end = patience.wait(&mut child.0, || 0).unwrap();
+        assert_eq!(end.map(|status| status.code()), Ok(Some(3)));
+    }
+
+    #[test]
+    fn a_process_that_computes_for_ever_does() {
+        let mut child = shell("while :; do :; done");
+        let end = patience(LONG, 500).wait(&mut child.0, || 0).unwrap();
+        assert!(matches!(end, Err(Hang::Endless(_))), "{end:?}");
+    }
+
+    #[test]
+    fn a_process_that_sleeps_and_gets_on_does_not() {
+        let mut child = shell("sleep 4");
+        let mut looks = 0;
+        let end = patience(1000, LONG).wait(&mut child.0, || {
+            looks += 1;
+            looks
+        });
+        assert_eq!(end.unwrap().map(|status| status.success()), Ok(true));
+    }
+
+    #[test]
+    fn what_waits_for_a_processor_or_a_disk_is_busy() {
+        let second = Duration::from_secs(1);
+        let before = Sample::default();
+        let busy = |now: Sample| now.busier_than(&before, second);
+        assert!(!busy(before));
+        assert!(!busy(Sample { wanted: second / 20, ..before }));
+        assert!(busy(Sample { wanted: second / 2, ..before }));
+        assert!(busy(Sample { work: second / 2, ..before }));
+        assert!(busy(Sample { bytes: 512, ..before }));
+        assert!(busy(Sample { waits_for_disk: true, ..before }));
+    }
+}
