@@ -241,7 +241,10 @@ fn mount_device(dev: &File, source: &Path, dir: &Path, options: &Options) -> io:
     let given_back = losetup(&[OsStr::new("-d"), OsStr::new(&device)]);
     mounted.map_err(|error| {
         let error = io::Error::from(error);
-        io::Error::other(format!("option 'fuseblk': mounting {device} on {}: {error}", dir.display()))
+        io::Error::other(format!(
+            "option 'fuseblk': mounting {device} on {}: {error}",
+            dir.display()
+        ))
     })?;
     given_back.map(drop)
 }

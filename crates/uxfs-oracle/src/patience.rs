@@ -147,7 +147,8 @@ impl Sample {
             }
         }
         for thread in fs::read_dir(format!("{home}/task")).into_iter().flatten().flatten() {
-            let text = |name: &str| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+            let text =
+                |name: &str| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
             let times = text("schedstat");
             let times = times.split_whitespace().take(2);
             let times = times.filter_map(|time| time.parse::<u64>().ok());

@@ -726,7 +726,7 @@ impl BlockDev for Together {
         }
         while state.1 > 0 {
             // Only so that a failure ends.
-            if self.more.wait_for(&mut state, Duration::from_secs(60)).timed_out() {
+            if self.more.wait_for(&mut state, Duration::from_secs(600)).timed_out() {
                 return Err(ErrorKind::TimedOut.into());
             }
         }

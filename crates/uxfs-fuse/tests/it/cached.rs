@@ -51,7 +51,14 @@ fn stale_after(engine: &str) -> usize {
                 scope.spawn(move || read_pages(path, step, stop));
             }
             let (engine, seed) = (format!("--ioengine={engine}"), format!("--randseed={round}"));
-            let job = ["--name=direct", "--filename=f", "--rw=randwrite", "--bs=1m", "--size=4m", "--direct=1"];
+            let job = [
+                "--name=direct",
+                "--filename=f",
+                "--rw=randwrite",
+                "--bs=1m",
+                "--size=4m",
+                "--direct=1",
+            ];
             let more = ["--iodepth=4", "--io_size=64m", "--thread", "--minimal", &engine, &seed];
             run_in(&volume.dir(), "fio", &[&job[..], &more].concat());
             stop.store(true, Ordering::Relaxed);

@@ -23,7 +23,8 @@ fn a_volume_is_mounted_once_and_shown_elsewhere_by_binding() {
     let volume = Box::new(Ours::new(320 << 20, ""));
     let dir = volume.dir();
     std::fs::write(dir.join("f"), b"content").unwrap();
-    let again = uxfs::disk::FileDev::open(&dir.with_file_name("image"), uxfs::disk::OpenMode::Write);
+    let again =
+        uxfs::disk::FileDev::open(&dir.with_file_name("image"), uxfs::disk::OpenMode::Write);
     assert!(again.is_err(), "opened for a second mount");
     let elsewhere = dir.with_file_name("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();

@@ -153,7 +153,11 @@ fn the_watchdogs_of_the_kernel_are_off() {
         let said = Vm::new(kernel).script(script).run().unwrap().stdout;
         for line in said.lines() {
             let off = if line.starts_with("stalls") { "1" } else { "0" };
-            assert_eq!(line.split_once(' ').map(|(_, value)| value), Some(off), "{kernel:?}: {said}");
+            assert_eq!(
+                line.split_once(' ').map(|(_, value)| value),
+                Some(off),
+                "{kernel:?}: {said}"
+            );
         }
         assert!(said.contains("stalls") && said.lines().count() > 1, "{kernel:?}: {said}");
     }
