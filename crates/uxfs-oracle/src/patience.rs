@@ -62,7 +62,7 @@ impl Patience {
             if let Some(status) = child.try_wait()? {
                 return Ok(Ok(status));
             }
-            if let Some(hang) = watch.look(|| moved()) {
+            if let Some(hang) = watch.look(&mut moved) {
                 return Ok(Err(hang));
             }
             std::thread::sleep(LOOK.min(self.idle / 4));
