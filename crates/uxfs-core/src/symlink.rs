@@ -1,9 +1,9 @@
 //! The targets of symbolic links: in the inode, or in blocks with a header for each extent.
 
-use uxfs_format::FileBlock;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::symlink::{HEADER_LEN, MAGIC, MAX_TARGET, SymlinkHeader};
 use uxfs_format::verify::{BufKind, Owner};
+use uxfs_format::{FileBlock, Geometry};
 
 use crate::bmap;
 use crate::buf::{Piece, Pieces};
@@ -22,6 +22,11 @@ pub(crate) fn check_target(target: &[u8]) -> Result<()> {
         return Err(Error::NameTooLong);
     }
     Ok(())
+}
+
+/// Blocks that a target, written or moved out of the inode, may take.
+pub(crate) fn blocks(geo: &Geometry) -> u64 {
+    geo.blocks_for(MAX_TARGET as u64 + 1) + 4
 }
 
 /// Gives a new link its target.

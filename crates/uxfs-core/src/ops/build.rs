@@ -1,15 +1,21 @@
-//! Making a file whole in one transaction: inode, name, attributes, and room for its data. What an
-//! image builder wants, once for each file.
+//! Making a file whole: inode, name, attributes, and room for its data. What an image builder wants,
+//! once for each file.
+//!
+//! 1. Nobody sees the file before it is whole, after a power cut neither.
+//! 2. That is one transaction, unless the file has more attributes than one can reserve space for
+//!    ([`super::batches`]): then it is made without a name ([`super::nameless`]).
 
 use uxfs_format::Ino;
 use uxfs_format::inode::S_IFLNK;
 
 use super::NewInode;
+use super::batches::Batches;
 use crate::attr::{self, names};
 use crate::error::{Error, Result};
 use crate::file::{SIZE_MAX, Segment};
 use crate::fs::Fs;
 use crate::symlink;
+use crate::tx::{InodeSlot, Tx};
 
 /// What a new file holds.
 #[derive(Clone, Copy, Debug)]
@@ -75,17 +81,15 @@ impl Fs {
         content: Content<'_>,
         bring: &mut dyn FnMut(&[Segment]) -> Result<()>,
     ) -> Result<Ino> {
-        let (mut blocks, mut data) = (0, 0u64);
-        for (_, value) in xattrs {
-            blocks += attr::set_blocks(&self.geo, value.len());
-        }
         let mut new = new.clone();
+        let mut data = 0u64;
+        let mut target = None;
         match content {
             Content::Empty => {}
-            Content::Target(target) => {
-                symlink::check_target(target)?;
+            Content::Target(text) => {
+                symlink::check_target(text)?;
                 new.mode = S_IFLNK | new.mode & 0o7777;
-                blocks += self.geo.blocks_for(1024) + 4;
+                target = Some(text);
             }
             Content::Data { size, segments } => {
                 let beyond =
@@ -98,51 +102,110 @@ impl Fs {
                 }
             }
         }
-        let made = self.with_patience(|| {
-            self.try_build((parent, name), &new, xattrs, content, (blocks, data), bring)
-        })??;
+        let set = |tx: &mut Tx<'_>, slot: InodeSlot, at: usize| {
+            let (name, value) = &xattrs[at];
+            let stored = names::stored(name)?;
+            match stored.coding.encode(value)? {
+                Some(value) => attr::set(tx, slot, stored.namespace, stored.name, &value),
+                None => Ok(()),
+            }
+        };
+        let lens = xattrs.iter().map(|(_, value)| value.len()).collect();
+        let attrs = Batches { lens, set: &set };
+        let file = Build { place: (parent, name), new: &new, attrs, content, target, data };
+        if file.attrs.are_few(&self.geo) {
+            let made = self.with_patience(|| file.at_once(self, bring));
+            // Attributes by themselves reserve less.
+            if file.attrs.lens.len() <= 1 || !matches!(made, Err(Error::NoSpace)) {
+                let made = made??;
+                self.balance()?;
+                return Ok(made);
+            }
+        }
+        let made = file.in_steps(self, bring)?;
         self.balance()?;
         Ok(made)
     }
+}
 
-    /// An error that may be gone at the next attempt, or what came of it after the data was handed
-    /// over, which is done but once.
-    fn try_build(
-        &self,
-        (parent, name): (Ino, &[u8]),
-        new: &NewInode,
-        xattrs: &[(Vec<u8>, Vec<u8>)],
-        content: Content<'_>,
-        (blocks, data): (u64, u64),
-        bring: &mut dyn FnMut(&[Segment]) -> Result<()>,
-    ) -> Result<Result<Ino>> {
-        let (mut tx, slot) = self.begin_create(parent, name, new, blocks, data)?;
-        for (name, value) in xattrs {
-            let stored = names::stored(name)?;
-            if let Some(value) = stored.coding.encode(value)? {
-                attr::set(&mut tx, slot, stored.namespace, stored.name, &value)?;
+/// A file to be made.
+struct Build<'a> {
+    /// Directory and name.
+    place: (Ino, &'a [u8]),
+    new: &'a NewInode,
+    attrs: Batches<'a>,
+    content: Content<'a>,
+    /// The target in `content`.
+    target: Option<&'a [u8]>,
+    /// Most blocks that the data takes.
+    data: u64,
+}
+
+type Bring<'a> = dyn FnMut(&[Segment]) -> Result<()> + 'a;
+
+impl Build<'_> {
+    /// Makes it in one transaction. The outer error may be gone at the next attempt; the inner
+    /// result is what came of it after the data was handed over, which is done but once.
+    fn at_once(&self, fs: &Fs, bring: &mut Bring<'_>) -> Result<Result<Ino>> {
+        let (parent, name) = self.place;
+        let more = self.target.map_or(0, |_| symlink::blocks(&fs.geo));
+        let blocks = self.attrs.blocks(&fs.geo) + more;
+        let (mut tx, slot) = fs.begin_create(parent, name, self.new, blocks, self.data)?;
+        self.attrs.set_all(&mut tx, slot)?;
+        if let Some(target) = self.target {
+            symlink::write(&mut tx, slot, target)?;
+        }
+        self.finish(tx, slot, bring)
+    }
+
+    /// Makes it in several transactions, of which the last shows it.
+    fn in_steps(&self, fs: &Fs, bring: &mut Bring<'_>) -> Result<Ino> {
+        let (parent, name) = self.place;
+        let ino = fs.make_nameless(parent, name, self.new, self.target)?;
+        let named = self.attrs.set_apart(fs, ino).and_then(|()| {
+            fs.with_patience(|| {
+                let (tx, slot) = fs.begin_naming(parent, name, ino, self.data)?;
+                self.finish(tx, slot, bring)
+            })
+        });
+        match named {
+            Ok(Ok(ino)) => Ok(ino),
+            // Its data may still be on the way to blocks that are free again.
+            Ok(Err(error)) => {
+                fs.give_up_nameless_later(ino);
+                Err(error)
+            }
+            Err(error) => {
+                fs.give_up_nameless(ino);
+                Err(error)
             }
         }
+    }
+
+    /// Allocates the blocks of the data, hands it over, and commits.
+    fn finish(
+        &self,
+        mut tx: Tx<'_>,
+        slot: InodeSlot,
+        bring: &mut Bring<'_>,
+    ) -> Result<Result<Ino>> {
+        let fs = tx.fs();
         let mut places = Vec::new();
-        match content {
-            Content::Empty => {}
-            Content::Target(target) => symlink::write(&mut tx, slot, target)?,
-            Content::Data { size, segments } => {
-                for (offset, len) in segments {
-                    places.extend(self.allocate_in(&mut tx, slot, *offset, *len)?);
-                }
-                let core = tx.core_mut(slot);
-                core.size = core.size.max(size);
+        if let Content::Data { size, segments } = self.content {
+            for (offset, len) in segments {
+                places.extend(fs.allocate_in(&mut tx, slot, *offset, *len)?);
             }
+            let core = tx.core_mut(slot);
+            core.size = core.size.max(size);
         }
         let ino = tx.inode(slot).ino;
         if !places.is_empty() {
-            if self.journal.is_some() && self.arrivals.lock().is_none() {
+            if fs.journal.is_some() && fs.arrivals.lock().is_none() {
                 return Err(Error::Invalid(
                     "nobody is known to bring the data of files made whole",
                 ));
             }
-            self.before_data()?;
+            fs.before_data()?;
             if let Err(error) = bring(&places) {
                 return Ok(Err(error));
             }

@@ -96,7 +96,7 @@ impl Fs {
     pub fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: &NewInode) -> Result<Ino> {
         symlink::check_target(target)?;
         let new = NewInode { mode: S_IFLNK | (new.mode & 0o7777), ..new.clone() };
-        let blocks = self.geo.blocks_for(1024) + 4;
+        let blocks = symlink::blocks(&self.geo);
         let ino = self.with_patience(|| {
             let (mut tx, slot) = self.begin_create(parent, name, &new, blocks, 0)?;
             symlink::write(&mut tx, slot, target)?;
@@ -126,6 +126,22 @@ impl Fs {
         let op = Op::Create(blocks);
         let mut tx = Tx::begin_for(self, op, blocks.saturating_add(data_blocks).min(1 << 62))?;
         let dp = tx.lock_inode(parent)?;
+        self.may_enter(&tx, dp, name, kind)?;
+        let core = self.new_core(&tx.inode(dp).core, new)?;
+        let slot = ialloc::alloc(&mut tx, parent, core)?;
+        first_content(&mut tx, slot, parent, new);
+        enter(&mut tx, dp, slot, name)?;
+        Ok((tx, slot))
+    }
+
+    /// May a file of this type get `name` in the locked directory?
+    pub(super) fn may_enter(
+        &self,
+        tx: &Tx<'_>,
+        dp: InodeSlot,
+        name: &[u8],
+        kind: u16,
+    ) -> Result<()> {
         check_dir(tx.inode(dp))?;
         let up = &tx.inode(dp).core;
         if up.nlink == 0 {
@@ -141,26 +157,7 @@ impl Fs {
         if kind == S_IFLNK && up.flags.contains(Flags::NOSYMLINKS) {
             return Err(Error::NotPermitted);
         }
-        let core = self.new_core(up, new)?;
-        let slot = ialloc::alloc(&mut tx, parent, core)?;
-        let ino = tx.inode(slot).ino;
-        match kind {
-            S_IFDIR => dir::init(&mut tx, slot, parent),
-            S_IFCHR | S_IFBLK => {
-                let raw = encode_dev(new.rdev.0, new.rdev.1).to_be_bytes();
-                tx.fork_mut(slot, Fork::Data)[..4].copy_from_slice(&raw);
-            }
-            _ => {}
-        }
-        dir::insert(&mut tx, dp, name, ino, FileType::from_mode(new.mode))?;
-        super::parent::add(&mut tx, slot, dp, name)?;
-        let now = self.now();
-        let up = tx.core_mut(dp);
-        (up.mtime, up.ctime) = (now, now);
-        if kind == S_IFDIR {
-            up.nlink += 1;
-        }
-        Ok((tx, slot))
+        Ok(())
     }
 
     pub(super) fn new_core(&self, parent: &InodeCore, new: &NewInode) -> Result<InodeCore> {
@@ -203,6 +200,31 @@ impl Fs {
             ..InodeCore::default()
         })
     }
+}
+
+/// What a new inode holds by its type: an empty directory, the number of a device.
+pub(super) fn first_content(tx: &mut Tx<'_>, slot: InodeSlot, parent: Ino, new: &NewInode) {
+    match new.mode & uxfs_format::inode::S_IFMT {
+        S_IFDIR => dir::init(tx, slot, parent),
+        S_IFCHR | S_IFBLK => {
+            let raw = encode_dev(new.rdev.0, new.rdev.1).to_be_bytes();
+            tx.fork_mut(slot, Fork::Data)[..4].copy_from_slice(&raw);
+        }
+        _ => {}
+    }
+}
+
+/// Gives an inode its first name.
+pub(super) fn enter(tx: &mut Tx<'_>, dp: InodeSlot, slot: InodeSlot, name: &[u8]) -> Result<()> {
+    let (ino, mode) = (tx.inode(slot).ino, tx.inode(slot).core.mode);
+    dir::insert(tx, dp, name, ino, FileType::from_mode(mode))?;
+    super::parent::add(tx, slot, dp, name)?;
+    let now = tx.fs().now();
+    let is_dir = tx.inode(slot).core.is_dir();
+    let up = tx.core_mut(dp);
+    (up.mtime, up.ctime) = (now, now);
+    up.nlink += u32::from(is_dir);
+    Ok(())
 }
 
 /// The flags that a file of this type gets from its directory.

@@ -2,6 +2,7 @@
 //! transaction, or a chain of them that leaves the volume consistent at each link.
 
 mod access;
+mod batches;
 mod build;
 mod create;
 mod extents;
@@ -11,6 +12,7 @@ mod grow;
 mod guard;
 mod link;
 mod lookup;
+mod nameless;
 mod parent;
 mod remove;
 mod rename;
@@ -19,6 +21,8 @@ mod reserve;
 mod setattr;
 mod share;
 mod stat;
+#[cfg(test)]
+mod tests;
 mod trim;
 mod unshare;
 mod xattr;

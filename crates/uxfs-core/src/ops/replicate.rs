@@ -13,10 +13,11 @@ use core::ops::ControlFlow;
 use uxfs_format::inode::{Flags, Flags2, Fork, S_IFMT};
 use uxfs_format::{FileBlock, Ino};
 
+use super::batches::Batches;
 use super::{NewInode, Times};
 use crate::alloc::Goal;
 use crate::attr::{self, Namespace};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::InodeState;
 use crate::journal::Op;
@@ -39,8 +40,13 @@ const PLACED: Flags = Flags::REALTIME.union(Flags::NEWRTBM).union(Flags::RTINHER
 /// Second flags that are a file's own.
 const OWN2: Flags2 = Flags2::DAX.union(Flags2::COWEXTSIZE);
 
-/// An attribute: namespace, name, value.
-type Attr = (Namespace, Vec<u8>, Vec<u8>);
+/// An attribute of the original.
+struct Attr {
+    namespace: Namespace,
+    name: Vec<u8>,
+    /// Length of its value.
+    len: usize,
+}
 
 impl Fs {
     /// Makes what inode `from` of volume `source` is again as `name` in `parent`. A directory is
@@ -60,42 +66,71 @@ impl Fs {
         source.write_back_file(from)?;
         let original = source.with_inode(from, |inode| Ok(inode.clone()))?;
         let core = &original.core;
-        let attrs = attributes(source, &original)?;
+        let listed = attributes(source, &original)?;
+        let set = |tx: &mut Tx<'_>, slot: InodeSlot, at: usize| {
+            copy_attribute(tx, slot, source, &original, &listed[at])
+        };
+        let attrs = Batches { lens: lengths(&listed), set: &set };
         let extents = if core.is_reg() { extents(source, &original)? } else { Vec::new() };
         let target = core.is_symlink().then(|| symlink::read(source, &original)).transpose()?;
-        let mut blocks: u64 = attrs.iter().map(|a| attr::set_blocks(&self.geo, a.2.len())).sum();
-        let mut data = 0u64;
-        for extent in &extents {
-            data = data.saturating_add(extent.len + 1);
-        }
-        if target.is_some() {
-            blocks += self.geo.blocks_for(1024) + 4;
-        }
+        let data = extents.iter().fold(0u64, |sum, extent| sum.saturating_add(extent.len + 1));
         let mut new = NewInode::new(core.mode);
         (new.uid, new.gid, new.rdev) = (core.uid, core.gid, original.stat().rdev);
         new.times = Some(times(&original));
-        new.attr_bytes = attrs.iter().map(|(_, name, value)| name.len() + value.len()).sum();
-        let (mut tx, slot) = self.begin_create(parent, name, &new, blocks, data)?;
-        for (namespace, name, value) in &attrs {
-            attr::set(&mut tx, slot, *namespace, name, value)?;
-        }
-        if let Some(target) = &target {
-            symlink::write(&mut tx, slot, target)?;
-        }
+        new.attr_bytes = listed.iter().map(|attr| attr.name.len() + attr.len).sum();
+        let at_once = || {
+            let more = target.as_ref().map_or(0, |_| symlink::blocks(&self.geo));
+            let blocks = attrs.blocks(&self.geo) + more;
+            let (mut tx, slot) = self.begin_create(parent, name, &new, blocks, data)?;
+            attrs.set_all(&mut tx, slot)?;
+            if let Some(target) = &target {
+                symlink::write(&mut tx, slot, target)?;
+            }
+            self.finish_replica(tx, slot, source, &original, &extents)
+        };
+        let in_steps = || {
+            let ino = self.make_nameless(parent, name, &new, target.as_deref())?;
+            let named = attrs.set_apart(self, ino).and_then(|()| {
+                let (tx, slot) = self.begin_naming(parent, name, ino, data)?;
+                self.finish_replica(tx, slot, source, &original, &extents)
+            });
+            named.inspect_err(|_| self.give_up_nameless(ino))
+        };
+        let made = match attrs.are_few(&self.geo) {
+            true => match at_once() {
+                // Attributes by themselves reserve less.
+                Err(Error::NoSpace) if attrs.lens.len() > 1 => in_steps(),
+                other => other,
+            },
+            false => in_steps(),
+        }?;
+        self.balance()?;
+        Ok(made)
+    }
+
+    /// Allocates what the original's data takes, and commits.
+    fn finish_replica(
+        &self,
+        mut tx: Tx<'_>,
+        slot: InodeSlot,
+        source: &Fs,
+        original: &InodeState,
+        extents: &[uxfs_format::Extent],
+    ) -> Result<(Ino, Vec<Move>)> {
+        let core = &original.core;
         let mut moves = Vec::new();
         for extent in extents {
-            self.allocate_like(&mut tx, slot, source, &extent, &mut moves)?;
+            self.allocate_like(&mut tx, slot, source, extent, &mut moves)?;
         }
         if core.is_reg() {
             tx.core_mut(slot).size = core.size;
         }
         // Flags may forbid further names, and entries of a directory.
         if !core.is_dir() && core.nlink == 1 {
-            set_traits(&mut tx, slot, &original);
+            set_traits(&mut tx, slot, original);
         }
         let ino = tx.inode(slot).ino;
         tx.commit()?;
-        self.balance()?;
         Ok((ino, moves))
     }
 
@@ -113,13 +148,15 @@ impl Fs {
         with_attributes: bool,
     ) -> Result<()> {
         let original = source.with_inode(from, |inode| Ok(inode.clone()))?;
-        let attrs = if with_attributes { attributes(source, &original)? } else { Vec::new() };
-        let blocks = attrs.iter().map(|a| attr::set_blocks(&self.geo, a.2.len())).sum();
-        let mut tx = Tx::begin_for(self, Op::Attr(blocks), blocks)?;
-        let slot = tx.lock_inode(to)?;
-        for (namespace, name, value) in &attrs {
-            attr::set(&mut tx, slot, *namespace, name, value)?;
+        if with_attributes {
+            let listed = attributes(source, &original)?;
+            let set = |tx: &mut Tx<'_>, slot: InodeSlot, at: usize| {
+                copy_attribute(tx, slot, source, &original, &listed[at])
+            };
+            Batches { lens: lengths(&listed), set: &set }.set_apart(self, to)?;
         }
+        let mut tx = Tx::begin_for(self, Op::Inode, 0)?;
+        let slot = tx.lock_inode(to)?;
         let core = tx.core_mut(slot);
         core.mode = core.mode & S_IFMT | original.core.mode & !S_IFMT;
         (core.uid, core.gid) = (original.core.uid, original.core.gid);
@@ -177,19 +214,32 @@ fn set_traits(tx: &mut Tx<'_>, slot: InodeSlot, original: &InodeState) {
 
 /// All attributes but parent pointers, which the new volume makes of its own.
 fn attributes(fs: &Fs, inode: &InodeState) -> Result<Vec<Attr>> {
-    let mut names = Vec::new();
-    attr::list(fs, inode, &mut |namespace, name, _| {
+    let mut all = Vec::new();
+    attr::list(fs, inode, &mut |namespace, name, len| {
         if namespace != Namespace::Parent {
-            names.push((namespace, name.to_vec()));
+            all.push(Attr { namespace, name: name.to_vec(), len });
         }
         ControlFlow::Continue(())
     })?;
-    let with_value = |(namespace, name): (Namespace, Vec<u8>)| {
-        let value = attr::get(fs, inode, namespace, &name)?;
-        let missing = || inode.corrupt("an attribute is listed and not found");
-        Ok((namespace, name, value.ok_or_else(missing)?))
-    };
-    names.into_iter().map(with_value).collect()
+    Ok(all)
+}
+
+fn lengths(attrs: &[Attr]) -> Vec<usize> {
+    attrs.iter().map(|attr| attr.len).collect()
+}
+
+/// Gives the new inode an attribute of the original.
+fn copy_attribute(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    source: &Fs,
+    original: &InodeState,
+    wanted: &Attr,
+) -> Result<()> {
+    let Attr { namespace, name, .. } = wanted;
+    let value = attr::get(source, original, *namespace, name)?
+        .ok_or_else(|| original.corrupt("an attribute is listed and not found"))?;
+    attr::set(tx, slot, *namespace, name, &value)
 }
 
 /// The extents of a file's data that are kept.

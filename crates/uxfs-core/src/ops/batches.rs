@@ -1,0 +1,90 @@
+//! Setting many attributes: as many in one transaction as its reservations hold.
+//!
+//! 1. An attribute is set whole, in one transaction; which ones share a transaction is decided here.
+//! 2. A transaction reserves blocks for the worst case of one attribute at least. It goes on to the
+//!    next one while what is left covers the worst case of that one too.
+//!
+//! Called by the operations that make files with all their attributes.
+
+use uxfs_format::{Geometry, Ino};
+
+use crate::attr;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::journal::Op;
+use crate::tx::{InodeSlot, Tx};
+
+/// Most blocks that one transaction reserves for attributes, unless a single one needs more.
+const BLOCKS: u64 = 512;
+/// A transaction that left this many steps for its end takes no further attribute.
+const STEPS: usize = 32;
+
+/// Sets the attribute of this number.
+type SetOne<'a> = dyn Fn(&mut Tx<'_>, InodeSlot, usize) -> Result<()> + 'a;
+
+/// Attributes to be set.
+pub(super) struct Batches<'a> {
+    /// The lengths of their values.
+    pub(super) lens: Vec<usize>,
+    pub(super) set: &'a SetOne<'a>,
+}
+
+impl Batches<'_> {
+    /// Blocks that setting all of them may take.
+    pub(super) fn blocks(&self, geo: &Geometry) -> u64 {
+        self.blocks_from(geo, 0)
+    }
+
+    fn blocks_from(&self, geo: &Geometry, first: usize) -> u64 {
+        self.lens[first..].iter().map(|len| attr::set_blocks(geo, *len)).sum()
+    }
+
+    /// Can one transaction reserve space for all of them?
+    pub(super) fn are_few(&self, geo: &Geometry) -> bool {
+        self.lens.len() <= 1 || self.blocks(geo) <= BLOCKS
+    }
+
+    /// Sets all of them in this transaction.
+    pub(super) fn set_all(&self, tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
+        (0..self.lens.len()).try_for_each(|at| (self.set)(tx, slot, at))
+    }
+
+    /// Sets all of them in transactions of their own.
+    ///
+    /// # Errors
+    /// Of beginning a transaction, and of setting an attribute: those before it are set then.
+    pub(super) fn set_apart(&self, fs: &Fs, ino: Ino) -> Result<()> {
+        let mut next = 0;
+        while next < self.lens.len() {
+            next = fs.with_patience(|| self.set_some(fs, ino, next))?;
+            fs.balance()?;
+        }
+        Ok(())
+    }
+
+    /// Sets some from `first` on, one at least; gives the number of the next.
+    fn set_some(&self, fs: &Fs, ino: Ino, first: usize) -> Result<usize> {
+        let need = |at: usize| attr::set_blocks(&fs.geo, self.lens[at]);
+        let begin = |blocks| Tx::begin_for(fs, Op::Attr(blocks), blocks);
+        let wanted = self.blocks_from(&fs.geo, first).min(BLOCKS).max(need(first));
+        let mut tx = match begin(wanted) {
+            Err(Error::NoSpace) if wanted > need(first) => begin(need(first))?,
+            other => other?,
+        };
+        let slot = tx.lock_inode(ino)?;
+        let mut next = first;
+        loop {
+            (self.set)(&mut tx, slot, next)?;
+            next += 1;
+            let goes_on = next < self.lens.len()
+                && need(next) <= tx.blocks_left()
+                && tx.deferred.len() < STEPS
+                && tx.has_room();
+            if !goes_on {
+                break;
+            }
+        }
+        tx.commit()?;
+        Ok(next)
+    }
+}

@@ -1,0 +1,247 @@
+//! Files with more attributes than one transaction can reserve space for: made whole or not at all.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use uxfs_disk::{BlockDev, FileDev, OpenMode};
+use uxfs_format::Ino;
+use uxfs_format::inode::{S_IFBLK, S_IFIFO};
+use uxfs_oracle::Rng;
+
+use super::{Content, NewInode};
+use crate::journal::JournalOptions;
+use crate::{Error, Fs, OpenOptions, XattrMode};
+
+/// A device that refuses writes and flushes after so many; below zero, never.
+struct Ending {
+    dev: FileDev,
+    left: AtomicI64,
+}
+
+impl Ending {
+    fn one(&self) -> io::Result<()> {
+        match self.left.load(Ordering::Relaxed) {
+            0 => Err(ErrorKind::TimedOut.into()),
+            left => {
+                self.left.store(left - 1, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl BlockDev for Ending {
+    fn len(&self) -> u64 {
+        self.dev.len()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.dev.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.one()?;
+        self.dev.write_at(offset, data)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.one()
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+struct Volume {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Volume {
+    fn new(mib: u64, options: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        uxfs_oracle::mkfs(&path, mib << 20, options);
+        Self { _dir: dir, path }
+    }
+
+    /// The volume on a device that ends after `writes`, each transaction durable as it commits if
+    /// there is a journal.
+    fn open(&self, journal: bool, writes: i64) -> (Arc<Ending>, Fs) {
+        let dev = FileDev::open(&self.path, OpenMode::Write).unwrap();
+        let dev = Arc::new(Ending { dev, left: AtomicI64::new(writes) });
+        let mut with = JournalOptions::default();
+        assert!(with.apply("wsync").unwrap());
+        let options = OpenOptions {
+            journal: journal.then_some(with),
+            seed: Some(1),
+            ..OpenOptions::default()
+        };
+        let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options).unwrap();
+        (dev, fs)
+    }
+
+    fn judge(&self, at: &str) {
+        uxfs_oracle::both(&self.path).unwrap_or_else(|f| panic!("{at}: {f}"));
+    }
+}
+
+type Attrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// `small` attributes of a few bytes and `large` of 64 KiB, with names of all lengths.
+fn attributes(small: usize, large: usize) -> Attrs {
+    let mut rng = Rng::new(5);
+    let mut attrs = Vec::new();
+    for at in 0..small + large {
+        let space = if at % 5 == 0 { "trusted" } else { "user" };
+        let long = "n".repeat(if at % 100 == 0 { 240 } else { at % 7 });
+        let len = if at < small { 4 + at % 60 } else { 65536 };
+        let value = (0..len).map(|_| rng.below(256) as u8).collect();
+        attrs.push((format!("{space}.{at:06}{long}").into_bytes(), value));
+    }
+    attrs
+}
+
+fn compare(fs: &Fs, ino: Ino, wanted: &Attrs, at: &str) {
+    let names = fs.list_xattrs(ino).unwrap();
+    assert_eq!(names.len(), wanted.len(), "{at}");
+    let found: BTreeMap<_, _> =
+        names.into_iter().map(|name| (name.clone(), fs.get_xattr(ino, &name).unwrap())).collect();
+    let wanted: BTreeMap<_, _> = wanted.iter().cloned().collect();
+    assert!(found == wanted, "{at}: names or values differ");
+}
+
+/// Every type of file takes thousands of attributes, with a journal and without.
+#[test]
+fn files_of_thousands_of_attributes_are_made_whole() {
+    let attrs = attributes(5000, 40);
+    for (options, journal) in [
+        (&["-m", "rmapbt=1"][..], true),
+        (&["-b", "size=1k", "-m", "reflink=0"][..], true),
+        (&["-m", "rmapbt=1"][..], false),
+        (&["-m", "crc=1,finobt=0,rmapbt=0,reflink=0", "-i", "size=1024"][..], false),
+    ] {
+        let at = format!("{options:?}, journal: {journal}");
+        let volume = Volume::new(320, options);
+        let (dev, fs) = volume.open(journal, -1);
+        let target = [b't'; 1000];
+        let mut block = NewInode::new(S_IFBLK | 0o600);
+        block.rdev = (7, 9);
+        let kinds: [(&[u8], NewInode, Content<'_>); 5] = [
+            (b"file", NewInode::file(0o644), Content::Empty),
+            (b"dir", NewInode::dir(0o755), Content::Empty),
+            (b"link", NewInode::file(0o777), Content::Target(&target)),
+            (b"fifo", NewInode::new(S_IFIFO | 0o600), Content::Empty),
+            (b"block", block, Content::Empty),
+        ];
+        for (name, new, content) in &kinds {
+            let (ino, _) = fs.build(fs.root(), name, new, &attrs, *content).unwrap();
+            assert_eq!(fs.lookup(fs.root(), name).unwrap(), ino);
+            let again = fs.build(fs.root(), name, new, &attrs, *content);
+            assert!(matches!(again, Err(Error::Exists)), "{at}");
+        }
+        let dir = fs.lookup(fs.root(), b"dir").unwrap();
+        fs.create(dir, b"inside", &NewInode::file(0o600)).unwrap();
+        fs.close().unwrap();
+        drop(dev);
+        volume.judge(&at);
+        let (_dev, fs) = volume.open(false, -1);
+        for (name, new, _) in &kinds {
+            let ino = fs.lookup(fs.root(), name).unwrap();
+            compare(&fs, ino, &attrs, &at);
+            let stat = fs.stat(ino).unwrap();
+            assert_eq!(stat.nlink, if name == b"dir" { 2 } else { 1 }, "{at}");
+            assert_eq!(stat.rdev, new.rdev, "{at}");
+        }
+        let link = fs.lookup(fs.root(), b"link").unwrap();
+        assert_eq!(fs.readlink(link).unwrap(), target);
+    }
+}
+
+/// Wherever the power goes, the file is there with all its attributes or not at all.
+#[test]
+fn a_file_of_many_attributes_shows_whole_or_not_at_all() {
+    let attrs = attributes(400, 6);
+    let mut rng = Rng::new(11);
+    let (mut whole, mut absent) = (0, 0);
+    for round in 0..24 {
+        let volume = Volume::new(320, &["-m", "rmapbt=1"]);
+        let (dev, fs) = volume.open(true, -1);
+        fs.create(fs.root(), b"before", &NewInode::file(0o644)).unwrap();
+        fs.sync().unwrap();
+        // The last rounds see the end of it.
+        let writes = if round < 20 { rng.below(160) } else { 2000 };
+        dev.left.store(writes as i64, Ordering::Relaxed);
+        let new = if round % 2 == 0 { NewInode::file(0o644) } else { NewInode::dir(0o755) };
+        let made = fs.build(fs.root(), b"many", &new, &attrs, Content::Empty);
+        drop((fs, dev));
+        let at = format!("round {round}, {writes} writes");
+        let (_dev, fs) = volume.open(true, -1);
+        fs.lookup(fs.root(), b"before").unwrap();
+        match fs.lookup(fs.root(), b"many") {
+            Ok(ino) => {
+                compare(&fs, ino, &attrs, &at);
+                whole += 1;
+            }
+            Err(Error::NotFound) => {
+                assert!(made.is_err(), "{at}: it was said to be there");
+                absent += 1;
+            }
+            Err(other) => panic!("{at}: {other}"),
+        }
+        fs.close().unwrap();
+        volume.judge(&at);
+    }
+    assert!(whole > 0 && absent > 0, "{whole} and {absent}: the cuts are all at one end");
+}
+
+/// On a full volume nothing is left of it, and where it just fits it fits.
+#[test]
+fn attributes_that_do_not_fit_leave_nothing() {
+    for journal in [false, true] {
+        let volume = Volume::new(320, &[]);
+        let (_dev, fs) = volume.open(journal, -1);
+        fs.create(fs.root(), b"small", &NewInode::file(0o644)).unwrap();
+        fs.sync().unwrap();
+        let before = (fs.free_blocks(), fs.inode_counts().0 - fs.inode_counts().1);
+        // 160 MiB of values: the volume has more, and then has not.
+        let left = fs.available_blocks() - 3000;
+        fs.reserve(left).unwrap();
+        let attrs = attributes(300, 1200);
+        let new = NewInode::file(0o644);
+        let made = fs.build(fs.root(), b"many", &new, &attrs, Content::Empty);
+        assert!(matches!(made, Err(Error::NoSpace)), "{made:?}");
+        assert!(matches!(fs.lookup(fs.root(), b"many"), Err(Error::NotFound)));
+        fs.sync().unwrap();
+        assert_eq!((fs.free_blocks(), fs.inode_counts().0 - fs.inode_counts().1), before);
+        let some = attributes(1000, 100);
+        let ino = fs.build(fs.root(), b"some", &new, &some, Content::Empty).unwrap().0;
+        compare(&fs, ino, &some, "where it fits");
+        fs.apply(left, crate::tx::Counters::default(), 0);
+        fs.close().unwrap();
+        volume.judge(&format!("journal: {journal}"));
+    }
+}
+
+/// A copy on another volume keeps them all, and the root's too.
+#[test]
+fn replicas_keep_thousands_of_attributes() {
+    let attrs = attributes(5000, 40);
+    let (old, new) = (Volume::new(320, &[]), Volume::new(320, &["-m", "rmapbt=1"]));
+    let (_dev, from) = old.open(true, -1);
+    let file = from.build(from.root(), b"f", &NewInode::file(0o644), &attrs, Content::Empty);
+    let file = file.unwrap().0;
+    from.write_at(file, 0, &[7; 9000]).unwrap();
+    for (name, value) in &attrs {
+        from.set_xattr(from.root(), name, value, XattrMode::Any).unwrap();
+    }
+    from.sync().unwrap();
+    let (_dev, to) = new.open(false, -1);
+    to.replicate_traits(&from, from.root(), to.root(), true).unwrap();
+    let (copy, moves) = to.replicate(&from, file, to.root(), b"f").unwrap();
+    assert_eq!(moves.iter().map(|piece| piece.len).sum::<u64>(), 12288);
+    compare(&to, copy, &attrs, "the file");
+    compare(&to, to.root(), &attrs, "the root");
+    to.close().unwrap();
+    new.judge("the copy");
+}
