@@ -1,8 +1,8 @@
 //! PAX extended headers: records `LENGTH KEY=VALUE\n`, read and written.
 //!
 //! Invariants:
-//! 1. A header is at most [`HEADER_MAX`] bytes, an attribute's value at most
-//!    [`XATTR_MAX`]: memory is bounded whatever the archive says.
+//! 1. The headers of an entry are at most [`HEADER_MAX`] bytes, an attribute's value at most
+//!    [`XATTR_MAX`]: memory is bounded whatever the archive says, and taken as the bytes arrive.
 //! 2. Values are bytes: attribute values may hold newlines and NULs, names need not be UTF-8.
 //! 3. A key that is not understood is skipped, and reported by the caller.
 //!
@@ -11,8 +11,10 @@
 use crate::acl;
 use crate::entry::{Meta, PATH_MAX, Time, Xattrs, normal_xattrs};
 
-/// Largest PAX header accepted, in bytes.
-pub(crate) const HEADER_MAX: u64 = 8 << 20;
+/// Most bytes of PAX headers accepted for one entry: some 4,000 attributes of the largest size.
+pub(crate) const HEADER_MAX: u64 = 256 << 20;
+/// Largest global PAX header accepted, in bytes.
+pub(crate) const GLOBAL_MAX: u64 = 8 << 20;
 /// Largest extended attribute value that Linux allows, in bytes.
 pub(crate) const XATTR_MAX: usize = 64 << 10;
 /// Longest attribute name that Linux allows, in bytes.
@@ -57,6 +59,8 @@ pub(crate) struct Extended {
     acls: [Option<Vec<u8>>; 2],
     /// Whether any header came since the last entry.
     pub(crate) any: bool,
+    /// Bytes of PAX headers taken in.
+    pub(crate) taken: u64,
 }
 
 /// Splits a PAX header into its records.

@@ -19,12 +19,14 @@ use crate::entry::{Entry, Kind, Meta, SparseMap, Time, normal_path};
 use crate::error::{ArchiveError, Warnings, show};
 use crate::header::{BLOCK, BLOCK_U64, Block, Header, checksum_ok, is_zero};
 use crate::input::Input;
-use crate::pax::{Extended, HEADER_MAX, records};
+use crate::pax::{Extended, GLOBAL_MAX, HEADER_MAX, records};
 use crate::source::Source;
 use crate::sparse;
 
 /// Longest GNU long name accepted, in bytes.
 const LONG_NAME_MAX: u64 = 64 << 10;
+/// Bytes of an extended header that are made room for at a time.
+const BODY_STEP: usize = 1 << 20;
 
 /// Most headers that may stand before an entry's own: real archives have three or four.
 const HEADERS_MAX: u32 = 64;
@@ -162,15 +164,17 @@ impl TarSource {
         }
     }
 
-    /// Reads an extended header's data.
+    /// Reads an extended header's data, which is kept in memory.
     fn body(&mut self, what: &str, size: u64, max: u64) -> Result<Vec<u8>, Fault> {
         let bound = usize::try_from(size).ok().filter(|_| size <= max);
         let Some(length) = bound else {
             return Err(format!("{what} of {size} bytes; at most {max} are accepted").into());
         };
-        let mut data = vec![0; length];
+        let mut data = Vec::new();
         let mut filled = 0;
         while filled < length {
+            // What a header claims is believed as it arrives.
+            data.resize((filled + BODY_STEP).min(length), 0);
             match self.input.read(&mut data[filled..], &mut self.warnings)? {
                 0 => return Err(self.truncated().into()),
                 count => filled += count,
@@ -189,7 +193,8 @@ impl TarSource {
     }
 
     fn pax(&mut self, size: u64, extended: &mut Extended) -> Result<(), Fault> {
-        let data = self.body("PAX header", size, HEADER_MAX)?;
+        let data = self.body("PAX header", size, HEADER_MAX - extended.taken)?;
+        extended.taken += size;
         let warnings = &mut self.warnings;
         records(&data, |key, value| {
             if !extended.apply(key, value)? {
@@ -202,7 +207,7 @@ impl TarSource {
     }
 
     fn pax_global(&mut self, size: u64) -> Result<(), Fault> {
-        let data = self.body("global PAX header", size, HEADER_MAX)?;
+        let data = self.body("global PAX header", size, GLOBAL_MAX)?;
         let (warnings, global) = (&mut self.warnings, &mut self.global);
         records(&data, |key, value| {
             if !global.apply_common(key, value)? {
