@@ -12,7 +12,7 @@ use rustix::io::ReadWriteFlags;
 
 use crate::holes::Holes;
 use crate::lock::Locked;
-use crate::{BlockDev, DIRECT_ALIGN, lock};
+use crate::{BlockDev, DIRECT_ALIGN, lock, storage};
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,26 +49,16 @@ impl FileDev {
         let device = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
         // On a block device this is the kernel's own claim: whoever mounted it, or made it part of
         // another device, has that.
-        let claim = if write && device { OFlags::EXCL.bits() as i32 } else { 0 };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(write)
-            .create(matches!(mode, OpenMode::Create(_)))
-            .truncate(false)
-            .custom_flags(claim)
-            .open(path)
-            .map_err(|error| lock::explain(error, path))?;
+        let claim = if write && device { OFlags::EXCL } else { OFlags::empty() };
+        let mut options = OpenOptions::new();
+        options.read(true).write(write).create(matches!(mode, OpenMode::Create(_))).truncate(false);
+        let file =
+            storage::open(path, &mut options, claim).map_err(|error| lock::explain(error, path))?;
         let file = Locked::new(file, write, path)?;
         if write {
             lock::refuse_mounted(&file, path)?;
         }
         let kind = file.metadata()?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("{} is neither a file nor a block device", path.display()),
-            ));
-        }
         if let OpenMode::Create(len) = mode
             && kind.is_file()
         {

@@ -18,6 +18,7 @@ mod memory;
 pub mod partition;
 mod qcow2;
 mod slice;
+mod storage;
 
 use std::io::{self, IoSlice};
 

@@ -33,6 +33,59 @@ fn usage_is_two_and_failure_is_one() {
     bed.check("a.img");
 }
 
+/// A FIFO that nobody writes to would be waited for without end.
+#[test]
+fn what_is_no_image_is_refused_at_once() {
+    let bed = Bed::with_image(&[]);
+    bed.tree();
+    bed.sh("mkfifo fifo; mkdir dir; tar -C t -cf t.tar .; ln -s fifo link");
+    bed.sh("qemu-img create -q -u -f qcow2 -b fifo -F raw top.qcow2 320M");
+    let exe = env!("CARGO_BIN_EXE_uxfs");
+    // Only a command that hangs is ended so, with 124.
+    let ran = |line: &str| bed.sh(&format!("timeout 300 {exe} {line} 2>&1 || echo code=$?"));
+    for (image, what) in [
+        ("fifo", "is a FIFO"),
+        ("link", "is a FIFO"),
+        ("/dev/tty", "is a character device"),
+        ("dir", "is a directory"),
+        ("top.qcow2", "is a FIFO"),
+    ] {
+        for line in ["ls IMAGE:/", "info IMAGE", "check IMAGE", "mkdir IMAGE:/x", "resize IMAGE 1G"]
+        {
+            let said = ran(&line.replace("IMAGE", image));
+            assert!(said.contains(what) && said.contains("code="), "{line}, {image}: {said}");
+        }
+        let said = ran(&format!("import -q t.tar {image} --size 320M"));
+        assert!(said.contains("code=") && !said.contains("code=124"), "import, {image}: {said}");
+        let said = ran(&format!("mount {image} dir"));
+        assert!(said.contains("code=") && !said.contains("code=124"), "mount, {image}: {said}");
+    }
+    for option in ["--rtdev", "--logdev"] {
+        let said = ran(&format!("ls {option} fifo a.img:/"));
+        assert!(said.contains("is a FIFO"), "{option}: {said}");
+    }
+}
+
+/// Where a stream will do, a FIFO does, as a shell's `<(…)` gives it; read twice it cannot be.
+#[test]
+fn streams_come_from_fifos() {
+    let bed = Bed::new();
+    bed.tree();
+    let exe = env!("CARGO_BIN_EXE_uxfs");
+    bed.sh("mkfifo fifo; tar -C t -cf t.tar .; printf '/ 0 40755 2 0 0 0 0.0 - - -\n' >dump");
+    for (image, source, stream) in
+        [("a.img", "fifo", "t.tar"), ("b.img", "--manifest fifo t", "dump")]
+    {
+        let sized = format!("timeout 300 {exe} import -q {source} {image} --size 320M");
+        bed.sh(&format!("cat {stream} >fifo & {sized}; wait"));
+        bed.check(image);
+        let twice = format!("timeout 300 {exe} import -q {source} new.img");
+        let said = bed.sh(&format!("{twice} 2>&1 || echo code=$?"));
+        assert!(said.contains("read only once: give --size"), "{said}");
+        assert!(said.contains("code=1") && !said.contains("code=124"), "{said}");
+    }
+}
+
 #[test]
 fn the_root_is_not_removed() {
     let bed = Bed::with_image(&[]);

@@ -21,8 +21,9 @@ use std::path::{Path, PathBuf};
 use imago::format::gate::ImplicitOpenGate;
 use imago::qcow2::Qcow2;
 use imago::{FormatAccess, FormatDriverBuilder, StorageOpenOptions};
+use rustix::fs::OFlags;
 
-use crate::{BlockDev, lock};
+use crate::{BlockDev, lock, storage};
 
 type Image = FormatAccess<imago::file::File>;
 
@@ -155,7 +156,11 @@ impl ImplicitOpenGate<imago::file::File> for Gate {
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
         }
-        let file = File::open(&path)?;
+        let backing = |error: io::Error| {
+            io::Error::new(error.kind(), format!("backing file {}: {error}", path.display()))
+        };
+        let mut options = std::fs::OpenOptions::new();
+        let file = storage::open(&path, options.read(true), OFlags::empty()).map_err(backing)?;
         if !file.metadata()?.is_file() {
             let problem = format!("backing file {} is no regular file", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));

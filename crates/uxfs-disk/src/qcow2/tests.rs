@@ -91,6 +91,18 @@ fn backing_files_are_read_and_stay_as_they_are() {
     qemu_img(dir.path(), &["check", "-q", "top.qcow2"]);
 }
 
+/// A FIFO that nobody writes to would be waited for without end.
+#[test]
+fn a_fifo_as_backing_file_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
+    let args = ["create", "-q", "-u", "-f", "qcow2", "-b", "fifo", "-F", "raw", "a.qcow2", "4M"];
+    qemu_img(dir.path(), &args);
+    let error = open(&dir.path().join("a.qcow2"), false).err().unwrap();
+    assert!(error.to_string().contains("fifo: is a FIFO"), "{error}");
+}
+
 #[test]
 fn backing_files_elsewhere_and_endless_chains_are_refused() {
     let dir = tempfile::tempdir().unwrap();

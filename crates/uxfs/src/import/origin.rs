@@ -65,16 +65,24 @@ impl Origin {
             }
         };
         let origin = Self { layers, layered };
-        if layered && origin.has_stdin() {
-            let problem = "a layer is read twice: standard input can not be one";
-            return Err(ImportError::Usage(problem.into()));
+        if let Some(name) = origin.stream().filter(|_| layered) {
+            let problem = format!("a layer is read twice: {name} can not be one");
+            return Err(ImportError::Usage(problem));
         }
         Ok(origin)
     }
 
-    /// Can it be read only once?
-    pub(super) fn has_stdin(&self) -> bool {
-        self.layers.iter().any(|layer| matches!(layer, Layer::Tree(path) if path == Path::new("-")))
+    /// What of it can be read only once, if anything: standard input, a FIFO, a device.
+    pub(super) fn stream(&self) -> Option<String> {
+        self.layers.iter().find_map(|layer| {
+            let (Layer::Tree(path) | Layer::Manifest(path, _)) = layer;
+            if path == Path::new("-") && matches!(layer, Layer::Tree(_)) {
+                return Some("standard input".into());
+            }
+            let kind = std::fs::metadata(path).ok()?.file_type();
+            let stream = !kind.is_file() && !kind.is_dir();
+            stream.then(|| format!("{}, a stream,", path.display()))
+        })
     }
 
     /// How many layers there are.

@@ -42,9 +42,9 @@ pub(super) fn of_image(options: &ImportOptions, origin: &Origin) -> Result<u64, 
         // It is going to be made anew.
         room = room.saturating_add(std::os::unix::fs::MetadataExt::blocks(&meta) * 512);
     }
-    if origin.has_stdin() {
-        let problem = "a stream on standard input can be read only once: give --size";
-        return Err(ImportError::Usage(problem.into()));
+    if let Some(name) = origin.stream() {
+        let problem = format!("{name} can be read only once: give --size");
+        return Err(ImportError::Usage(problem));
     }
     let mut tree = Measure {
         block: u64::from(options.mkfs.block_size.unwrap_or(4096)),
