@@ -71,14 +71,18 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         map.insert("before_bytes".into(), json!(done.before));
         map.insert("after_bytes".into(), json!(done.after));
         map.insert("how".into(), json!(how));
+        if let Some(why) = &done.why {
+            map.insert("why".into(), json!(why));
+        }
         return session.print(json::document("resize", map));
     }
     if options.quiet {
         return Ok(());
     }
     let name = options.image.display();
-    session.print(match done.how {
-        How::Unchanged => format!("{name}: {} bytes as before\n", done.before),
+    session.print(match (done.how, &done.why) {
+        (How::Unchanged, Some(why)) => format!("{name}: {} bytes as before: {why}\n", done.before),
+        (How::Unchanged, None) => format!("{name}: {} bytes as before\n", done.before),
         _ => format!("{name}: {how} from {} to {} bytes\n", done.before, done.after),
     })
 }

@@ -75,7 +75,7 @@ pub enum How {
 }
 
 /// What a resize did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResizeSummary {
     /// Bytes of the volume before.
     pub before: u64,
@@ -83,6 +83,8 @@ pub struct ResizeSummary {
     pub after: u64,
     /// How it came to that.
     pub how: How,
+    /// Why nothing was done, if there was something to try.
+    pub why: Option<String>,
 }
 
 /// Why a resize failed.
@@ -158,15 +160,17 @@ pub fn run(options: &ResizeOptions) -> Result<ResizeSummary, ResizeError> {
     let sb = fs.superblock();
     let block = u64::from(sb.blocksize.get());
     let before = sb.dblocks.get() * block;
-    let summary = |after, how| ResizeSummary { before, after, how };
+    let summary = |after, how| ResizeSummary { before, after, how, why: None };
     let bytes = match options.target {
         Target::Fill => dev.len(),
         Target::Bytes(bytes) => bytes,
         Target::Minimize => {
             let target = Whole::of(options, fixed)?;
             return match smallest::rebuild(&fs, &target, options)? {
-                Some(after) => Ok(summary(after, How::Rebuilt)),
-                None => Ok(summary(before, How::Unchanged)),
+                smallest::Outcome::Rebuilt(after) => Ok(summary(after, How::Rebuilt)),
+                smallest::Outcome::Kept(why) => {
+                    Ok(ResizeSummary { why: Some(why), ..summary(before, How::Unchanged) })
+                }
             };
         }
     };

@@ -21,25 +21,35 @@ const LEAST: u64 = 32 * MIB;
 /// Most tries.
 const TRIES: u32 = 14;
 
+/// What came of it.
+pub(super) enum Outcome {
+    /// The volume was made again, this long.
+    Rebuilt(u64),
+    /// No shorter volume was found, and why.
+    Kept(String),
+}
+
 /// What is known of sizes, in bytes.
 struct Search {
     /// The largest that is known not to do.
     low: u64,
+    /// Why it does not.
+    why: String,
     /// The smallest that is known to do, or the limit.
     high: u64,
 }
 
 /// Makes the volume again in the smallest size that is found, and puts it in the old one's place.
-/// Gives its length; `None` if that would be no smaller than it is.
 pub(super) fn rebuild(
     old: &Fs,
     whole: &Whole,
     options: &ResizeOptions,
-) -> Result<Option<u64>, ResizeError> {
+) -> Result<Outcome, ResizeError> {
     let present = old.geo.dblocks << old.geo.block_log;
     let used = old.geo.dblocks - old.free_blocks().min(old.geo.dblocks);
     let used = used.saturating_sub(old.geo.log_blocks.into()) << old.geo.block_log;
-    let mut search = Search { low: LEAST - MIB, high: present.next_multiple_of(MIB) };
+    let why = format!("no volume is shorter than {LEAST} bytes");
+    let mut search = Search { low: LEAST - MIB, why, high: present.next_multiple_of(MIB) };
     let mut guess = (used + used / 64 + 8 * MIB).max(LEAST);
     for _ in 0..TRIES {
         if search.high - search.low <= search.step() {
@@ -51,27 +61,27 @@ pub(super) fn rebuild(
             break;
         }
         match free_at(old, whole, options, bytes)? {
-            Some(free) => {
+            Ok(free) => {
                 search.high = bytes;
                 // What is free will mostly still be in a smaller volume; not all of it.
                 let less = bytes.saturating_sub(free - free / 16);
                 guess = less.max(search.low + (bytes - search.low) / 4);
             }
-            None => {
-                search.low = bytes;
+            Err(why) => {
+                (search.low, search.why) = (bytes, why);
                 guess = bytes + ((search.high - bytes) / 2).min(bytes / 8);
             }
         }
     }
     search.below_the_jump(old, whole, options)?;
     if search.high >= present {
-        return Ok(None);
+        return Ok(Outcome::Kept(search.why));
     }
     let layout = layout_like(old, search.high, Log::Usual)?;
     let beside = Beside::new(&whole.path).map_err(ResizeError::host(&whole.path))?;
     make(old, &layout, beside.path(), options, true)?;
     beside.replace().map_err(ResizeError::host(&whole.path))?;
-    Ok(Some(layout.size_bytes()))
+    Ok(Outcome::Rebuilt(layout.size_bytes()))
 }
 
 impl Search {
@@ -89,27 +99,41 @@ impl Search {
     ) -> Result<(), ResizeError> {
         let below = MIN_VOLUME_BYTES - MIB;
         let near = (MIN_VOLUME_BYTES..=MIN_VOLUME_BYTES + 80 * MIB).contains(&self.high);
-        if near && free_at(old, whole, options, below)?.is_some() {
+        if near && free_at(old, whole, options, below)?.is_ok() {
             self.high = below;
         }
         Ok(())
     }
 }
 
-/// The bytes that a volume of this size leaves free beyond what the kernel wants; `None` if it does
-/// not hold the files.
+/// The bytes that a volume of this size leaves free beyond what the kernel wants; why not, if it
+/// does not do.
 fn free_at(
     old: &Fs,
     whole: &Whole,
     options: &ResizeOptions,
     bytes: u64,
-) -> Result<Option<u64>, ResizeError> {
+) -> Result<Result<u64, String>, ResizeError> {
     // A size that no volume can have is one that does not do.
-    let Ok(layout) = layout_like(old, bytes, Log::Usual) else { return Ok(None) };
+    let layout = match layout_like(old, bytes, Log::Usual) {
+        Ok(layout) => layout,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
     let beside = Beside::new(&whole.path).map_err(ResizeError::host(&whole.path))?;
     match make(old, &layout, beside.path(), options, false) {
-        Ok(blocks) => Ok(u64::try_from(blocks).ok().map(|left| left << old.geo.block_log)),
-        Err(error) if error.is_no_space() => Ok(None),
+        Ok(blocks) => Ok(match u64::try_from(blocks) {
+            Ok(left) => Ok(left << old.geo.block_log),
+            Err(_) => {
+                let missing = blocks.unsigned_abs() << old.geo.block_log;
+                Err(format!("{bytes} bytes lack {missing} that the kernel wants to find free"))
+            }
+        }),
+        Err(error) if error.is_no_space() => Ok(Err(match error {
+            ResizeError::Entry { path, .. } => {
+                format!("{bytes} bytes do not hold /{}", path.escape_ascii())
+            }
+            _ => format!("{bytes} bytes do not hold the files"),
+        })),
         Err(error) => Err(error),
     }
 }
