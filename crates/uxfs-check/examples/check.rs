@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     };
     match check(&dev, &CheckOptions::default(), &|_| {}) {
         Ok(report) if args.next().is_some() => {
-            println!("{:#}", report.to_json());
+            println!("{:#}", serde_json::Value::Object(report.to_json()));
             ExitCode::from(report.exit_code())
         }
         Ok(report) => {

@@ -34,6 +34,8 @@ codes! {
     SB_REPAIR "sb-needsrepair" Error "The volume is marked as in need of a repair.";
     REALTIME "realtime" Note "The realtime device was not looked at.";
     LOG_DIRTY "log-dirty" Warning "The log holds changes that are not on the volume; what else is found may come from that.";
+    LOG_REPLAYED "log-replayed" Note "The log holds changes that are not on the volume; the volume is judged with them.";
+    LOG_UNFINISHED "log-unfinished" Warning "What the log announced could not be finished; what else is found may come from that.";
     LOG "log" Error "The log is damaged.";
     LOG_EXTERNAL "log-external" Note "The log is on another device and was not looked at.";
     LSN "lsn-ahead" Error "A structure says that it was changed later than the log's last record.";

@@ -110,6 +110,11 @@ impl<'a> Ctx<'a> {
         Lent { ctx: self, bytes: 0 }
     }
 
+    /// Something is left out.
+    pub(crate) fn set_incomplete(&self) {
+        self.incomplete.store(true, Ordering::Relaxed);
+    }
+
     /// Was something left out?
     pub(crate) fn is_incomplete(&self) -> bool {
         self.incomplete.load(Ordering::Relaxed)

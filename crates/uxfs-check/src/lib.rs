@@ -4,8 +4,9 @@
 //! and gives a [`Report`] of [`Finding`]s. It shares no code with what edits volumes beyond the
 //! views and rules of `uxfs-format`, so that it can be held against that.
 //!
-//! 1. Nothing is written, and the log is not replayed: a volume with a dirty log is looked at as
-//!    it is, and said to be so.
+//! 1. Nothing is written, and the log is not replayed here: a caller that wants a volume with a dirty
+//!    log judged as its next mount finds it replays the log in memory, gives the device that shows
+//!    the result, and says so ([`CheckOptions::replay`]).
 //! 2. No input makes it panic, loop or take memory without bound: what is kept for the cross
 //!    checks is counted ([`CheckOptions::memory_limit`]), everything that is followed is followed
 //!    once.
@@ -58,8 +59,8 @@ use uxfs_format::{AgNo, Geometry, Ino};
 pub use code::Code;
 pub use error::CheckError;
 pub use finding::{Finding, Place, Severity};
-pub use options::{CheckOptions, Phase, Progress};
-pub use report::{Report, Totals};
+pub use options::{CheckOptions, Phase, Progress, Replay};
+pub use report::{LogState, Report, Totals, Verdict};
 
 use ctx::Ctx;
 use group::Group;
@@ -93,18 +94,18 @@ pub fn check(
     };
     supported(&sb)?;
     let geo = Geometry::new(&sb);
-    let state =
-        if geo.log_start.0 == 0 { log::State::default() } else { log::check(dev, &geo, &sb) };
+    let state = log::State::of(dev, &geo, &sb, &options.replay);
+    let log = state.in_short();
     let mut ctx = Ctx::new(dev, geo, sb, options);
     ctx.log_head = state.head;
     ctx.primary = damage.is_none();
     if let Some(message) = damage {
         ctx.find(code::SB, Place::ag(AgNo(0)), message);
     }
-    if ctx.geo.log_start.0 == 0 {
-        ctx.find(code::LOG_EXTERNAL, Place::VOLUME, "the log is elsewhere and was not looked at");
-    }
     for (code, message) in state.findings {
+        if code == code::LOG_UNFINISHED {
+            ctx.set_incomplete();
+        }
         ctx.find(code, Place::VOLUME, format!("the log: {message}"));
     }
     if ctx.sb.rblocks.get() != 0 {
@@ -115,24 +116,24 @@ pub fn check(
     if len > u128::from(dev.len()) {
         let message = format!("{len} bytes, but the device has {}", dev.len());
         ctx.find(code::SB_SIZE, Place::VOLUME, message);
-        return Ok(finish(ctx, Totals::default()));
+        return Ok(finish(ctx, log, Totals::default()));
     }
     if u64::from(ctx.geo.ag_blocks) << ctx.geo.block_log < AG_MIN {
         let message = format!("groups of {} blocks, {AG_MIN} bytes at least", ctx.geo.ag_blocks);
         ctx.find(code::SB_FIELD, Place::VOLUME, message);
-        return Ok(finish(ctx, Totals::default()));
+        return Ok(finish(ctx, log, Totals::default()));
     }
     if ctx.primary {
         sb::check_primary(&ctx, &sector[..ctx.geo.sector_size as usize]);
     }
     let totals = phases(&ctx, progress);
-    Ok(finish(ctx, totals))
+    Ok(finish(ctx, log, totals))
 }
 
-fn finish(ctx: Ctx<'_>, totals: Totals) -> Report {
+fn finish(ctx: Ctx<'_>, log: LogState, totals: Totals) -> Report {
     let incomplete = ctx.is_incomplete();
     let (findings, left_out) = ctx.into_findings();
-    Report { findings, left_out, incomplete, totals }
+    Report { findings, left_out, incomplete, log, totals }
 }
 
 fn read_superblock(dev: &dyn BlockDev) -> Result<Vec<u8>, CheckError> {

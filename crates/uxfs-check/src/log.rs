@@ -1,4 +1,5 @@
-//! The log: is it clean, and where is its head? Nothing in it is replayed.
+//! The log: is it clean, and where is its head? Nothing in it is replayed here; the caller may have
+//! done that ([`Replay`]).
 //!
 //! A log is clean if the last record before its head is an unmount record. The head is also the
 //! latest moment that any structure on the volume can tell.
@@ -10,6 +11,8 @@ use uxfs_format::{BASIC_BLOCK, Daddr, Geometry, Lsn, crc};
 
 use crate::bytes::{be32, be64};
 use crate::code::{self, Code};
+use crate::options::Replay;
+use crate::report::LogState;
 
 /// How far before the head the start of the last record is looked for: the longest record there
 /// is, with its headers.
@@ -80,6 +83,52 @@ impl Log<'_> {
     }
 }
 
+impl State {
+    /// Of a volume's log, as the caller left it.
+    pub(crate) fn of(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock, replay: &Replay) -> Self {
+        if geo.log_start.0 == 0 {
+            let message = "it is on another device and was not looked at".to_owned();
+            return Self { head: None, findings: vec![(code::LOG_EXTERNAL, message)] };
+        }
+        match replay {
+            Replay::None => check(dev, geo, sb),
+            Replay::Failed(problem) => {
+                let mut state = check(dev, geo, sb);
+                let message = format!(
+                    "it is dirty and cannot be replayed: {problem}; the volume is judged without it"
+                );
+                state.findings.push((code::LOG, message));
+                state
+            }
+            Replay::Done { head, unfinished } => {
+                let message = "it holds changes that are not on the volume yet; the volume is \
+                               judged as it is with them, and the next mount replays them";
+                let mut findings = vec![(code::LOG_REPLAYED, message.to_owned())];
+                if let Some(problem) = unfinished {
+                    let message = format!(
+                        "it announces changes that could not be finished: {problem}; some of what \
+                         else is found may come from that"
+                    );
+                    findings.push((code::LOG_UNFINISHED, message));
+                }
+                Self { head: Some(*head), findings }
+            }
+        }
+    }
+
+    /// In a word.
+    pub(crate) fn in_short(&self) -> LogState {
+        let has = |code: Code| self.findings.iter().any(|(found, _)| *found == code);
+        match () {
+            () if has(code::LOG) => LogState::Damaged,
+            () if has(code::LOG_EXTERNAL) => LogState::External,
+            () if has(code::LOG_REPLAYED) => LogState::Replayed,
+            () if has(code::LOG_DIRTY) => LogState::Dirty,
+            () => LogState::Clean,
+        }
+    }
+}
+
 impl Log<'_> {
     /// The block behind a record.
     fn end(&self, at: u64, raw: &Block) -> Option<u64> {
@@ -90,7 +139,7 @@ impl Log<'_> {
 }
 
 /// Looks at the internal log.
-pub(crate) fn check(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock) -> State {
+fn check(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock) -> State {
     let mut state = State::default();
     let mut find = |code, message: &str| state.findings.push((code, message.to_owned()));
     let blocks = u64::from(geo.log_blocks) << (geo.block_log - 9);

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::finding::{Finding, Severity};
 
@@ -23,6 +23,57 @@ pub struct Totals {
     pub free_blocks: u64,
 }
 
+/// The volume's log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogState {
+    /// Clean: the volume was unmounted.
+    #[default]
+    Clean,
+    /// Dirty, and replayed in memory for the check.
+    Replayed,
+    /// Dirty, and left alone: the volume was judged as it lies on the device.
+    Dirty,
+    /// Damaged.
+    Damaged,
+    /// On another device, and not looked at.
+    External,
+}
+
+impl LogState {
+    /// Its name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::Replayed => "replayed-in-memory",
+            Self::Dirty => "dirty",
+            Self::Damaged => "damaged",
+            Self::External => "external",
+        }
+    }
+}
+
+/// The outcome in a word. Warnings and notes are not damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Sound, with a log that need not be replayed.
+    Clean,
+    /// Sound; the log holds changes that are not on the volume, and the next mount replays them.
+    LogNotReplayed,
+    /// The volume contradicts itself.
+    Damaged,
+}
+
+impl Verdict {
+    /// Its name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::LogNotReplayed => "log-not-replayed",
+            Self::Damaged => "damaged",
+        }
+    }
+}
+
 /// The outcome of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -32,12 +83,23 @@ pub struct Report {
     pub left_out: u64,
     /// Could part of the volume not be looked at (a read failed, memory ran out)?
     pub incomplete: bool,
+    /// The log.
+    pub log: LogState,
     /// What was looked at.
     pub totals: Totals,
 }
 
 impl Report {
-    /// Is anything wrong, notes aside?
+    /// The outcome in a word. Findings that were left out may be errors, and count as such.
+    pub fn verdict(&self) -> Verdict {
+        match self.log {
+            _ if self.left_out > 0 || self.count(Severity::Error) > 0 => Verdict::Damaged,
+            LogState::Replayed | LogState::Dirty => Verdict::LogNotReplayed,
+            LogState::Clean | LogState::Damaged | LogState::External => Verdict::Clean,
+        }
+    }
+
+    /// Is there nothing to find, notes aside?
     pub fn is_clean(&self) -> bool {
         self.left_out == 0 && self.findings.iter().all(|f| f.severity == Severity::Note)
     }
@@ -52,38 +114,47 @@ impl Report {
         self.findings.iter().any(|f| f.code == code.name)
     }
 
-    /// The exit code as fsck(8) has it: 0 clean, 4 errors left uncorrected; 8, an operational
-    /// error, is added when part of the volume could not be looked at.
+    /// The exit code: 0 sound; 2 sound, but the log is not replayed, as xfs_repair has it; 4 damage
+    /// left uncorrected, as fsck(8) has it. 8, an operational error, is added when part of the
+    /// volume could not be looked at.
     pub fn exit_code(&self) -> u8 {
-        let errors = if self.is_clean() { 0 } else { 4 };
-        errors | if self.incomplete { 8 } else { 0 }
+        let code = match self.verdict() {
+            Verdict::Clean => 0,
+            Verdict::LogNotReplayed => 2,
+            Verdict::Damaged => 4,
+        };
+        code | if self.incomplete { 8 } else { 0 }
     }
 
-    /// As JSON: `clean`, `incomplete`, `left_out`, `totals`, `findings`. Names stay the same in
-    /// every version; more may come.
-    pub fn to_json(&self) -> Value {
+    /// As JSON: `verdict`, `log`, `clean`, `incomplete`, `left_out`, `totals`, `findings`. Names stay
+    /// the same in every version; more may come.
+    pub fn to_json(&self) -> Map<String, Value> {
         let findings: Vec<Value> = self.findings.iter().map(finding_json).collect();
         let t = &self.totals;
-        json!({
-            "clean": self.is_clean(),
-            "incomplete": self.incomplete,
-            "left_out": self.left_out,
-            "totals": {
-                "ags": t.ags,
-                "inodes": t.inodes,
-                "directories": t.directories,
-                "entries": t.entries,
-                "extents": t.extents,
-                "free_blocks": t.free_blocks,
-            },
-            "findings": findings,
-        })
+        let totals = json!({
+            "ags": t.ags,
+            "inodes": t.inodes,
+            "directories": t.directories,
+            "entries": t.entries,
+            "extents": t.extents,
+            "free_blocks": t.free_blocks,
+        });
+        let mut map = Map::new();
+        let mut put = |key: &str, value: Value| map.insert(key.into(), value);
+        put("verdict", self.verdict().name().into());
+        put("log", self.log.name().into());
+        put("clean", self.is_clean().into());
+        put("incomplete", self.incomplete.into());
+        put("left_out", self.left_out.into());
+        put("totals", totals);
+        put("findings", findings.into());
+        map
     }
 }
 
 fn finding_json(finding: &Finding) -> Value {
     let place = &finding.place;
-    let mut at = serde_json::Map::new();
+    let mut at = Map::new();
     if let Some(ag) = place.ag {
         at.insert("ag".into(), ag.0.into());
     }
@@ -116,15 +187,21 @@ impl fmt::Display for Report {
             writeln!(f, "part of the volume could not be looked at")?;
         }
         let t = &self.totals;
+        f.write_str(match self.verdict() {
+            Verdict::Clean if self.is_clean() => "clean",
+            Verdict::Clean => "sound",
+            Verdict::LogNotReplayed => "sound, log not replayed",
+            Verdict::Damaged => "damaged",
+        })?;
+        match self.count(Severity::Warning) {
+            0 => {}
+            1 => f.write_str(", 1 warning")?,
+            more => write!(f, ", {more} warnings")?,
+        }
         write!(
             f,
-            "{}: {} inodes, {} directories, {} entries, {} extents, {} free blocks",
-            if self.is_clean() { "clean" } else { "damaged" },
-            t.inodes,
-            t.directories,
-            t.entries,
-            t.extents,
-            t.free_blocks
+            ": {} inodes, {} directories, {} entries, {} extents, {} free blocks",
+            t.inodes, t.directories, t.entries, t.extents, t.free_blocks
         )
     }
 }

@@ -220,7 +220,8 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
             None => return 0,
         }
     }
-    let mkfs = args.get(1).is_some_and(|arg| arg == "mkfs");
+    let is = |verb: &str| args.get(1).is_some_and(|arg| arg == verb);
+    let (mkfs, check) = (is("mkfs"), is("check"));
     let parse = |args: &[OsString]| {
         let matches = definition().try_get_matches_from(args)?;
         let words = logging_words(&matches);
@@ -244,6 +245,8 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
                 0 => 0,
                 // mkfs.xfs says 1 to a command line it does not understand.
                 _ if mkfs => 1,
+                // As fsck(8); 2 is an answer of this command.
+                _ if check => 16,
                 code => u8::try_from(code).unwrap_or(2),
             }
         }

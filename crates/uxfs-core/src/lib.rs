@@ -54,6 +54,6 @@ pub use ops::{
     Atime, Content, Fallocate, Fsx, Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs,
     Times, XattrMode, Xflags, whole_groups,
 };
-pub use recovery::Recovery;
+pub use recovery::{Recovery, Replayed, replay_in_memory};
 pub use stats::{Histogram, Stats};
 pub use writeback::Cached;

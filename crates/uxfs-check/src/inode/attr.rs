@@ -1,4 +1,9 @@
 //! Extended attributes and parent pointers, in all forms.
+//!
+//! Kernels set, replace and remove an attribute with a value in blocks of its own in several
+//! transactions. A crash between them leaves an entry that is marked as incomplete: it may have the
+//! name of another entry, its blocks may hold no value, and blocks of the fork may belong to no
+//! entry. Everybody ignores such an entry, and the next change of the attribute clears it: a warning.
 
 use rustc_hash::FxHashSet;
 use twox_hash::XxHash3_64;
@@ -34,7 +39,17 @@ struct Attrs<'d, 'p, 'a> {
     /// Account of the memory for both.
     memory: Lent<'d, 'a>,
     /// Blocks of the fork that values take, by offset.
-    values: Vec<(u32, u32, u64)>,
+    values: Vec<Place>,
+    /// Was an attribute left half set?
+    half_set: bool,
+}
+
+/// Where a value lies in the fork.
+struct Place {
+    block: u32,
+    len: u32,
+    /// Is it an access control list?
+    acl: bool,
 }
 
 /// Checks the attributes of an inode.
@@ -43,7 +58,8 @@ pub(crate) fn check(pass: &Pass<'_, '_>, inode: &Inode<'_>, map: &Map) {
         return;
     }
     let memory = pass.ctx.lend();
-    let mut attrs = Attrs { pass, inode, names: FxHashSet::default(), memory, values: Vec::new() };
+    let (names, values) = (FxHashSet::default(), Vec::new());
+    let mut attrs = Attrs { pass, inode, names, memory, values, half_set: false };
     match inode.core.aformat {
         ForkFormat::Local => attrs.short(),
         _ if map.extents().is_empty() => {}
@@ -128,15 +144,17 @@ impl Attrs<'_, '_, '_> {
         let mapped = blocks_from(map, uxfs_format::FileBlock(0), u64::MAX);
         let mut whole = complete;
         let mut taken = 0;
-        for (block, len, acl) in core::mem::take(&mut self.values) {
+        for Place { block, len, acl } in core::mem::take(&mut self.values) {
             taken += remote::blocks(len as usize, ctx.geo.block_size as usize);
             // Values that share blocks would take forever to read.
             if blocks + taken > mapped {
                 break;
             }
-            whole &= self.remote(&mut reader, block, len as usize, acl != 0);
+            whole &= self.remote(&mut reader, block, len as usize, acl);
         }
-        if whole && mapped != blocks + taken {
+        // Of a half set attribute, all blocks may be there, some or none.
+        let right = if self.half_set { mapped >= blocks + taken } else { mapped == blocks + taken };
+        if whole && !right {
             let message = format!("{mapped} blocks, {blocks} of the tree and {taken} of values");
             ctx.find(code::ATTR_EXTRA, inode.place(), message);
         }
@@ -146,7 +164,7 @@ impl Attrs<'_, '_, '_> {
         let ctx = self.pass.ctx;
         let place = ctx.place(fsb).of(self.inode.ino);
         let header = leaf::Header::decode(bytes);
-        if !self.memory.more(header.count * 2 * size_of::<(u32, u32, u64)>()) {
+        if !self.memory.more(header.count * 2 * size_of::<Place>()) {
             return;
         }
         let lowest = leaf::records(bytes).map(|r| r.entry.at).min().unwrap_or(bytes.len());
@@ -163,18 +181,19 @@ impl Attrs<'_, '_, '_> {
                 let message = format!("hash {:#x} of an attribute, not {wanted:#x}", entry.hash);
                 ctx.find(code::ATTR_HASH, place.clone(), message);
             }
-            if entry.flags.contains(AttrFlags::INCOMPLETE) {
+            let half_set = entry.flags.contains(AttrFlags::INCOMPLETE);
+            if half_set && !entry.flags.contains(AttrFlags::PARENT) {
                 let message = "an attribute was left half set";
                 ctx.find(code::ATTR_INCOMPLETE, place.clone(), message);
+                self.half_set = true;
+                continue;
             }
             self.name(entry.flags, name, local);
             match value {
                 Value::Local(value) => self.value(entry.flags, name, value),
                 Value::Remote { block, len } => {
                     let acl = entry.flags.namespace() == AttrFlags::ROOT && ACLS.contains(&name);
-                    if block != 0 || !entry.flags.contains(AttrFlags::INCOMPLETE) {
-                        self.values.push((block, len, acl.into()));
-                    }
+                    self.values.push(Place { block, len, acl });
                 }
             }
         }

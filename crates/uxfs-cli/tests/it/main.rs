@@ -3,10 +3,12 @@
 //! The tests need no root; what only root can put on the host (owners, devices) is made with the
 //! command in the image.
 
+mod attributes;
 mod bed;
 mod builds;
 mod copies;
 mod devices;
+mod dirty;
 mod disks;
 mod edits;
 mod kills;

@@ -11,8 +11,11 @@
 //!    leaves a log from which recovery begins anew and comes to the same end.
 //! 3. The log is left clean only when all is home.
 //! 4. For reading only, all stays in memory, and the device as it is.
+//! 5. A reader that looks at the device itself, such as a checker, gets one that shows the volume as
+//!    recovery would leave it ([`replay_in_memory`]). What the engine cannot finish leaves that as
+//!    the log alone makes it: nothing is half finished.
 //!
-//! Called by [`Fs::open`].
+//! Called by [`Fs::open`], and by such readers.
 
 mod ahead;
 mod finish;
@@ -22,13 +25,14 @@ mod steps;
 use std::sync::Arc;
 
 use uxfs_disk::BlockDev;
-use uxfs_format::Daddr;
 use uxfs_format::superblock::Superblock;
-use uxfs_log::{Bounds, Limits, Log, Overlay, Replay, rest};
+use uxfs_format::{Daddr, Geometry, Lsn};
+use uxfs_log::{Bounds, Limits, Log, Overlay, Replay, State, rest};
 
 use crate::devices::Devices;
 use crate::error::{Error, Result};
 use crate::fs::{Fs, OpenOptions};
+use crate::primary;
 use finish::Finish;
 
 /// What recovery did.
@@ -150,17 +154,84 @@ fn engine(overlay: &Arc<Overlay>) -> Result<Fs> {
 }
 
 fn in_memory(replay: Replay, recovery: &mut Recovery) -> Result<Arc<dyn BlockDev>> {
-    let fs = match engine(&replay.overlay) {
+    let overlay = Arc::clone(&replay.overlay);
+    finish_on(&overlay, replay, recovery)?;
+    Ok(overlay)
+}
+
+/// Finishes what `replay` left to do, on a device in memory that shows the replayed volume.
+fn finish_on(overlay: &Arc<Overlay>, replay: Replay, recovery: &mut Recovery) -> Result<()> {
+    let fs = match engine(overlay) {
         // What the engine cannot write can be read all the same, if it is whole.
-        Err(Error::Unsupported(_)) if replay.intents.is_empty() => return Ok(replay.overlay),
+        Err(Error::Unsupported(_)) if replay.intents.is_empty() => return Ok(()),
         other => other?,
     };
     let mut finish = Finish::new(replay.intents, replay.unlinked);
     while !finish.is_done() {
         finish.some(&fs, recovery)?;
     }
-    fs.sync()?;
-    Ok(replay.overlay)
+    fs.sync()
+}
+
+/// A volume whose log was replayed in memory.
+#[non_exhaustive]
+pub struct Replayed {
+    /// Shows the volume as it is after the replay. The log on it is what it was.
+    pub device: Arc<dyn BlockDev>,
+    /// Where the log's next record would go.
+    pub head: Lsn,
+    /// What was done.
+    pub recovery: Recovery,
+    /// Why what the log announced was not finished, if it was not: then `device` is without it.
+    pub unfinished: Option<Error>,
+}
+
+/// Replays the log of the volume on `dev` in memory. `None` if the log is clean, or on another
+/// device.
+///
+/// # Errors
+/// [`Error::DirtyLog`] if the log is damaged or cannot be replayed; others if there is no volume, or
+/// the device fails.
+pub fn replay_in_memory(dev: &Arc<dyn BlockDev>) -> Result<Option<Replayed>> {
+    let sector = primary::read(&**dev)?;
+    let sb = Superblock::verify(&sector)?;
+    if sb.is_v4() || Geometry::new(sb).log_start.0 == 0 {
+        return Ok(None);
+    }
+    let log = Log::new(sb)?;
+    let bounds = log.find(&**dev)?;
+    if bounds.state != State::Dirty {
+        return Ok(None);
+    }
+    let replay = uxfs_log::replay(dev, &log, &bounds, sb, Limits { bytes: MEMORY })?;
+    let torn = bounds.torn.is_some();
+    let replayed = Arc::clone(&replay.overlay);
+    let mut recovery = Recovery {
+        bounds,
+        replay: replay.report.clone(),
+        intents: 0,
+        unlinked: 0,
+        staged: 0,
+        in_memory: true,
+    };
+    let finished = || {
+        let below: Arc<dyn BlockDev> = Arc::<Overlay>::clone(&replayed);
+        let overlay = Arc::new(Overlay::new(below, MEMORY));
+        if torn {
+            match engine(&overlay) {
+                Err(Error::Unsupported(_)) => {}
+                other => ahead::refuse(&other?, recovery.bounds.head)?,
+            }
+        }
+        finish_on(&overlay, replay, &mut recovery)?;
+        Ok(overlay)
+    };
+    let (device, unfinished): (Arc<dyn BlockDev>, _) = match finished() {
+        Ok(overlay) => (overlay, None),
+        Err(error @ Error::DirtyLog(_)) => return Err(error),
+        Err(error) => (replayed, Some(error)),
+    };
+    Ok(Some(Replayed { device, head: recovery.bounds.head, recovery, unfinished }))
 }
 
 fn at_home(

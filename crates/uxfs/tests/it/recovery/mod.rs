@@ -99,6 +99,19 @@ fn judge(path: &Path, newest: bool, at: &str) {
     assert_eq!(report.count(uxfs_check::Severity::Error), 0, "{at}: {report}");
 }
 
+/// The check of a dirty volume judges what its recovery comes to: nothing is damaged.
+fn sound_when_replayed(path: &Path, at: &str) {
+    let dev: Arc<dyn BlockDev> = Arc::new(volume::device(path, OpenMode::Read));
+    let view = uxfs::replay_in_memory(&dev).unwrap_or_else(|e| panic!("{at}: {e}"));
+    let view = view.unwrap_or_else(|| panic!("{at}: the log is clean"));
+    assert!(view.unfinished.is_none(), "{at}: {:?}", view.unfinished);
+    let mut options = uxfs_check::CheckOptions::default();
+    options.replay = uxfs_check::Replay::Done { head: view.head, unfinished: None };
+    let report = uxfs_check::check(&*view.device, &options, &|_| {}).unwrap();
+    assert_eq!(report.verdict(), uxfs_check::Verdict::LogNotReplayed, "{at}: {report}");
+    assert!(!report.incomplete, "{at}: {report}");
+}
+
 /// Calls this with each transaction of the volume's log; its head and tail.
 fn transactions(path: &Path, mut each: impl FnMut(Transaction)) -> (u32, u32) {
     let dev: Arc<dyn BlockDev> = Arc::new(volume::device(path, OpenMode::Read));
@@ -206,6 +219,7 @@ fn round(made: Kernel, lines: &[(&str, &str)], seed: u64) {
             compare_with_logprint(path, &at);
         }
         let before = sum(path);
+        sound_when_replayed(path, &at);
         let fs = open(path, true);
         assert!(fs.recovery().is_some_and(|recovery| recovery.in_memory), "{at}");
         println!("{at}: {:?}", fs.recovery());
