@@ -32,16 +32,24 @@ pub(super) struct Batches<'a> {
 impl Batches<'_> {
     /// Blocks that setting all of them may take.
     pub(super) fn blocks(&self, geo: &Geometry) -> u64 {
-        self.blocks_from(geo, 0)
+        self.lens.iter().map(|len| attr::set_blocks(geo, *len)).sum()
     }
 
-    fn blocks_from(&self, geo: &Geometry, first: usize) -> u64 {
-        self.lens[first..].iter().map(|len| attr::set_blocks(geo, *len)).sum()
+    /// The same of those from `first` on, but [`BLOCKS`] at most.
+    fn some_blocks(&self, geo: &Geometry, first: usize) -> u64 {
+        let mut blocks = 0;
+        for len in &self.lens[first..] {
+            blocks += attr::set_blocks(geo, *len);
+            if blocks >= BLOCKS {
+                return BLOCKS;
+            }
+        }
+        blocks
     }
 
     /// Can one transaction reserve space for all of them?
     pub(super) fn are_few(&self, geo: &Geometry) -> bool {
-        self.lens.len() <= 1 || self.blocks(geo) <= BLOCKS
+        self.lens.len() <= 1 || self.some_blocks(geo, 0) < BLOCKS
     }
 
     /// Sets all of them in this transaction.
@@ -66,7 +74,7 @@ impl Batches<'_> {
     fn set_some(&self, fs: &Fs, ino: Ino, first: usize) -> Result<usize> {
         let need = |at: usize| attr::set_blocks(&fs.geo, self.lens[at]);
         let begin = |blocks| Tx::begin_for(fs, Op::Attr(blocks), blocks);
-        let wanted = self.blocks_from(&fs.geo, first).min(BLOCKS).max(need(first));
+        let wanted = self.some_blocks(&fs.geo, first).max(need(first));
         let mut tx = match begin(wanted) {
             Err(Error::NoSpace) if wanted > need(first) => begin(need(first))?,
             other => other?,

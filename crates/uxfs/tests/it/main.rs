@@ -12,6 +12,7 @@ mod damage;
 mod devices;
 mod docs;
 mod edit;
+mod extremes;
 mod import;
 mod intents;
 mod kernel;
