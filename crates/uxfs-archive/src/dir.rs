@@ -33,7 +33,7 @@ use crate::source::Source;
 use crate::window::Window;
 
 /// Directories open at a time.
-const OPEN_MAX: usize = 64;
+const OPEN_MAX: usize = 16;
 /// Linux' limit for an attribute's value and for the list of names.
 const XATTR_MAX: usize = 64 << 10;
 

@@ -71,14 +71,18 @@ pub struct DumpSource {
 }
 
 impl DumpSource {
-    /// A source for the manifest at `manifest`, whose payloads lie below `base`.
+    /// A source for the manifest at `manifest` (`-` for standard input), whose payloads lie below
+    /// `base`.
     ///
     /// # Errors
     /// One of them can not be opened.
     pub fn new(manifest: &Path, base: &Path) -> Result<Self, ArchiveError> {
         let name = manifest.display().to_string();
         let failed = |error| ArchiveError::io(format!("opening {name}"), error);
-        let file = File::open(manifest).map_err(failed)?;
+        let file = match manifest == Path::new("-") {
+            true => crate::source::stdin()?,
+            false => File::open(manifest).map_err(failed)?,
+        };
         let meta = file.metadata().map_err(failed)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let base_fd = rustix::fs::open(base, flags, Mode::empty()).map_err(|errno| {

@@ -89,9 +89,7 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, ArchiveError> {
                 what: "is a terminal; give an archive with '<' or a pipe".into(),
             });
         }
-        let owned = stdin.as_fd().try_clone_to_owned();
-        let owned = owned.map_err(|error| ArchiveError::io("opening standard input", error))?;
-        return open_file(File::from(owned), "standard input".into());
+        return open_file(self::stdin()?, "standard input".into());
     }
     let name = path.display().to_string();
     let failed = |error| ArchiveError::io(format!("opening {name}"), error);
@@ -100,6 +98,12 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, ArchiveError> {
         return Ok(Box::new(DirSource::new(path, DirOptions::default())?));
     }
     open_file(file, name)
+}
+
+/// Standard input, past Rust's buffer.
+pub(crate) fn stdin() -> Result<File, ArchiveError> {
+    let owned = io::stdin().as_fd().try_clone_to_owned();
+    owned.map(File::from).map_err(|error| ArchiveError::io("opening standard input", error))
 }
 
 fn open_file(mut file: File, name: String) -> Result<Box<dyn Source>, ArchiveError> {

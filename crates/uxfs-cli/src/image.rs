@@ -113,7 +113,7 @@ impl Images {
     /// The image at `path`, opened for reading or for writing. What is to be written must be asked
     /// for first.
     pub(crate) fn get(&self, path: &Path, write: bool) -> Result<Rc<Image>, Failure> {
-        let host = |error: std::io::Error| Failure::new(path.as_os_str(), text_of(&error));
+        let host = |error: std::io::Error| Failure::host(path, &error);
         let meta = std::fs::metadata(path).map_err(host)?;
         let id = (meta.dev(), meta.ino());
         let mut open = self.open.borrow_mut();
@@ -140,14 +140,16 @@ impl Images {
         Ok(image)
     }
 
-    /// What to tell of an image that does not open: of a disk, its partitions.
+    /// What to tell of an image that does not open: what it holds instead of XFS, and of a disk, its
+    /// partitions.
     pub(crate) fn not_a_volume(&self, path: &Path, error: Error) -> Failure {
-        let whole_disk = matches!(error, Error::NotXfs(_)) && self.place.is_whole();
-        let disk = whole_disk.then(|| volume::open(path, OpenMode::Read, &self.place));
-        match disk.and_then(|disk| volume::partitions_hint(&disk.ok()?)) {
-            Some(hint) => Failure::volume(path.as_os_str(), Error::NotXfs(hint)),
-            None => Failure::volume(path.as_os_str(), error),
-        }
+        let known = match &error {
+            Error::NotXfs(_) => volume::open(path, OpenMode::Read, &self.place).ok(),
+            _ => None,
+        };
+        let what = known.and_then(|disk| volume::describe(&disk, &self.place));
+        let error = what.map_or(error, |what| Error::NotXfs(format!("this is {what}")));
+        Failure::volume(path.as_os_str(), error)
     }
 
     /// Writes everything that was changed, and lets go of the images. Nobody else holds one any
@@ -185,21 +187,5 @@ pub(crate) fn text_of(error: &std::io::Error) -> String {
             first.to_lowercase().chain(letters).collect()
         }
         _ => text.to_owned(),
-    }
-}
-
-/// A kind for `--json` errors: the errno's name would do, but not all have one here.
-pub(crate) fn kind_of(error: &Error) -> &'static str {
-    match error {
-        Error::Corrupt(_) => "corrupt",
-        Error::Io { .. } => "io",
-        Error::Unsupported(_) => "unsupported",
-        Error::NotXfs(_) => "not-xfs",
-        Error::DirtyLog(_) => "dirty-log",
-        Error::ReadOnly => "read-only",
-        Error::NoSpace => "no-space",
-        Error::NotFound => "not-found",
-        Error::Exists => "exists",
-        _ => "failed",
     }
 }

@@ -9,7 +9,9 @@ use std::ffi::OsStr;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::image::{kind_of, text_of};
+use crate::image::text_of;
+use crate::json;
+use crate::kind::Kind;
 
 /// Exit code of a process that SIGPIPE ended, as shells tell it.
 const EXIT_PIPE: u8 = 128 + 13;
@@ -19,14 +21,19 @@ const EXIT_PIPE: u8 = 128 + 13;
 pub(crate) struct Failure {
     place: Option<Vec<u8>>,
     text: String,
-    kind: &'static str,
+    kind: Kind,
 }
 
 impl Failure {
     /// About a place: a path, or an image.
     pub(crate) fn new(place: impl AsRef<OsStr>, text: impl Into<String>) -> Self {
         let place = Some(place.as_ref().as_bytes().to_vec());
-        Self { place, text: text.into(), kind: "failed" }
+        Self { place, text: text.into(), kind: Kind::Failed }
+    }
+
+    /// The same, of this kind.
+    pub(crate) fn of(self, kind: Kind) -> Self {
+        Self { kind, ..self }
     }
 
     /// About a path in bytes.
@@ -36,18 +43,21 @@ impl Failure {
 
     /// About nothing in particular.
     pub(crate) fn bare(text: impl Into<String>) -> Self {
-        Self { place: None, text: text.into(), kind: "failed" }
+        Self { place: None, text: text.into(), kind: Kind::Failed }
     }
 
     /// What the library says about a place.
     pub(crate) fn volume(place: impl AsRef<OsStr>, error: uxfs::Error) -> Self {
-        let kind = kind_of(&error);
-        Self { kind, ..Self::new(place, error.to_string()) }
+        Self::new(place, error.to_string()).of(Kind::of_volume(&error))
     }
 
     /// What the host says about a place.
     pub(crate) fn host(place: impl AsRef<OsStr>, error: &io::Error) -> Self {
-        Self::new(place, text_of(error))
+        let text = text_of(error);
+        // Some messages begin with the place that stands before them anyway.
+        let named = place.as_ref().to_str().and_then(|name| text.strip_prefix(name));
+        let short = named.and_then(|rest| rest.strip_prefix(": ").or(rest.strip_prefix(' ')));
+        Self::new(place.as_ref(), short.unwrap_or(&text)).of(Kind::of_host(error))
     }
 }
 
@@ -55,8 +65,8 @@ impl From<io::Error> for Failure {
     /// Of writing to standard output.
     fn from(error: io::Error) -> Self {
         let broken = error.kind() == io::ErrorKind::BrokenPipe;
-        let kind = if broken { "pipe" } else { "io" };
-        Self { kind, ..Self::new("standard output", text_of(&error)) }
+        let kind = if broken { Kind::Pipe } else { Kind::of_host(&error) };
+        Self::new("standard output", text_of(&error)).of(kind)
     }
 }
 
@@ -105,7 +115,7 @@ impl Session {
 
     /// The same with an exit code of its own.
     pub(crate) fn fail_with(&self, code: u8, failure: Failure) {
-        if failure.kind == "pipe" {
+        if failure.kind == Kind::Pipe {
             self.code.set(EXIT_PIPE);
             return;
         }
@@ -114,10 +124,13 @@ impl Session {
         self.code.set(self.code.get().max(code));
         if self.json {
             let place = failure.place.as_deref().map(|p| String::from_utf8_lossy(p).into_owned());
-            let error = serde_json::json!({
-                "error": { "kind": failure.kind, "message": failure.text, "where": place }
-            });
-            self.say(error.to_string().as_bytes());
+            let kind = failure.kind.name();
+            let mut map = serde_json::Map::new();
+            map.insert("command".into(), self.command.into());
+            let error =
+                serde_json::json!({ "kind": kind, "message": failure.text, "where": place });
+            map.insert("error".into(), error);
+            self.say(json::document("error", map).trim_ascii_end());
             return;
         }
         let mut line = format!("uxfs: {}: ", self.command).into_bytes();

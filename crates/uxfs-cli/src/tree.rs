@@ -69,6 +69,8 @@ pub(crate) struct Slot {
     pub(crate) dir: Ino,
     /// The name in it.
     pub(crate) name: Vec<u8>,
+    /// Was it written with a slash at its end, which asks for a directory?
+    pub(crate) wants_dir: bool,
 }
 
 impl Slot {
@@ -106,7 +108,8 @@ pub(crate) fn slot(images: &Images, place: &Inside) -> Result<Slot> {
     if !is_dir(&up) {
         return Err(at(place, uxfs::Error::NotDir));
     }
-    Ok(Slot { image, place: place.clone(), dir, name })
+    let wants_dir = place.path.ends_with(b"/");
+    Ok(Slot { image, place: place.clone(), dir, name, wants_dir })
 }
 
 /// Names and inodes in a directory, without `.` and `..`, in its order.

@@ -25,7 +25,7 @@ use std::io::{self, IoSlice};
 pub use aligned::AlignedBuf;
 pub use file::{FileDev, OpenMode};
 pub use memory::MemDev;
-pub use qcow2::{Qcow2Dev, is_qcow2};
+pub use qcow2::{Qcow2Dev, create_qcow2, is_qcow2};
 pub use slice::Slice;
 
 /// Alignment, in memory and on the device, at which direct I/O works everywhere.

@@ -103,6 +103,100 @@ pub fn existing(dev: &dyn BlockDev) -> io::Result<Option<&'static str>> {
     Ok(is_dos(&head).then_some("dos"))
 }
 
+/// What a device holds, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// What it is, with an article.
+    pub words: &'static str,
+    /// What to do to get at a volume in it, where that is known.
+    pub advice: Option<&'static str>,
+}
+
+/// Contents that are no file system, by their first bytes.
+const FILES: &[(u64, &[u8], &str, Option<&str>)] = &[
+    (0, b"QFI\xfb", "a qcow2 image inside the image", Some("take it out first")),
+    (0, b"KDMV", "a VMDK image", TO_RAW),
+    (0, b"# Disk DescriptorFile", "a VMDK image", TO_RAW),
+    (0, b"vhdxfile", "a VHDX image", TO_RAW),
+    (0, b"conectix", "a VHD image", TO_RAW),
+    (64, b"\x7f\x10\xda\xbe", "a VDI image", TO_RAW),
+    (0, b"QED\0", "a QED image", TO_RAW),
+    (0, b"\x1f\x8b", "gzip-compressed data", Some("unpack it first (gzip -dc FILE > NEW)")),
+    (0, b"\xfd7zXZ\0", "xz-compressed data", Some("unpack it first (xz -dc FILE > NEW)")),
+    (0, b"\x28\xb5\x2f\xfd", "zstd-compressed data", Some("unpack it first (zstd -dc FILE > NEW)")),
+    (0, b"BZh", "bzip2-compressed data", Some("unpack it first (bzip2 -dc FILE > NEW)")),
+    (0, b"\x04\x22\x4d\x18", "lz4-compressed data", Some("unpack it first (lz4 -dc FILE > NEW)")),
+    (0, b"PK\x03\x04", "a zip archive", Some("unpack it first (unzip)")),
+    (0, b"PK\x05\x06", "an empty zip archive", None),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", Some("unpack it first (7z x)")),
+    (257, b"ustar", "a tar archive", Some("uxfs import makes an image of it")),
+    (0, b"xfs_dump", "an xfsdump", Some("xfsrestore reads it into a mounted volume")),
+    (0, b"XFSM", "a metadump", Some("xfs_mdrestore makes an image of it")),
+    (0, b"XMD2", "a metadump", Some("xfs_mdrestore makes an image of it")),
+    (0, b"\x7fELF", "a program (ELF)", None),
+    (0, b"%PDF", "a PDF document", None),
+];
+
+const TO_RAW: Option<&str> = Some("convert it first (qemu-img convert -O raw FILE NEW)");
+
+/// What the device holds instead of XFS, if it is recognised.
+///
+/// # Errors
+/// If the device cannot be read.
+pub fn content(dev: &dyn BlockDev) -> io::Result<Option<Content>> {
+    if let Some(name) = existing(dev)? {
+        return Ok(Some(in_words(name)));
+    }
+    let mut head = vec![0; dev.len().min(512) as usize];
+    dev.read_at(0, &mut head)?;
+    let found = FILES.iter().find(|(offset, magic, ..)| has(&head, *offset, magic));
+    Ok(found.map(|(_, _, words, advice)| Content { words, advice: *advice }))
+}
+
+/// A name of [`existing`] in words.
+fn in_words(name: &'static str) -> Content {
+    let plain = |words| Content { words, advice: None };
+    let with = |words, advice| Content { words, advice: Some(advice) };
+    let parts = "give --partition N, or --offset BYTES";
+    let mount = "uxfs is for XFS alone; the kernel can mount it";
+    match name {
+        "crypto_LUKS" => {
+            with("a LUKS-encrypted volume", "open it first (cryptsetup open), then use the device")
+        }
+        "BitLocker" => with("a BitLocker-encrypted volume", "open it first (cryptsetup bitlkOpen)"),
+        "LVM2_member" => with(
+            "an LVM physical volume",
+            "activate its group first (vgchange -ay), then use the logical volume's device",
+        ),
+        "linux_raid_member" => {
+            with("a part of a RAID", "assemble it first (mdadm --assemble), then use the device")
+        }
+        "gpt" => with("a disk with a partition table (GPT)", parts),
+        "dos" => with("a disk with a partition table (MBR)", parts),
+        "swap" => plain("swap space"),
+        "bcache" => with("a bcache device", "register it first, then use /dev/bcacheN"),
+        "zfs_member" => plain("a part of a ZFS pool"),
+        "jbd" => plain("an external journal of ext4"),
+        "ext2" => with("an ext2 file system", mount),
+        "ext3" => with("an ext3 file system", mount),
+        "ext4" => with("an ext4 file system", mount),
+        "btrfs" => with("a btrfs file system", mount),
+        "bcachefs" => with("a bcachefs file system", mount),
+        "f2fs" => with("an F2FS file system", mount),
+        "erofs" => with("an EROFS file system", mount),
+        "squashfs" => {
+            with("a squashfs file system", "unpack it first (unsquashfs), then uxfs import")
+        }
+        "iso9660" => with("an ISO 9660 file system (a CD image)", mount),
+        "udf" => with("a UDF file system (a DVD image)", mount),
+        "vfat" => with("a FAT file system", mount),
+        "exfat" => with("an exFAT file system", mount),
+        "ntfs" => with("an NTFS file system", mount),
+        "xfs" => plain("an XFS file system"),
+        other => plain(other),
+    }
+}
+
 fn has(head: &[u8], offset: u64, magic: &[u8]) -> bool {
     let from = offset as usize;
     head.get(from..from + magic.len()).is_some_and(|bytes| bytes == magic)
@@ -202,6 +296,24 @@ mod tests {
         for known in HEAD {
             assert_eq!(with(&[(known.offset, known.magic)]), Some(known.name));
         }
+    }
+
+    #[test]
+    fn contents_are_named_in_words() {
+        let of = |offset: u64, bytes: &[u8]| {
+            let dev = MemDev::new(1 << 20);
+            dev.write_at(offset, bytes).unwrap();
+            content(&dev).unwrap().map(|content| content.words)
+        };
+        assert_eq!(of(0, b""), None);
+        for (offset, magic, words, _) in FILES {
+            assert_eq!(of(*offset, magic), Some(*words));
+        }
+        for known in HEAD {
+            assert!(of(known.offset, known.magic).is_some(), "{}", known.name);
+        }
+        assert_eq!(of(4086, b"SWAPSPACE2"), Some("swap space"));
+        assert_eq!(of(0, b"LUKS\xba\xbe"), Some("a LUKS-encrypted volume"));
     }
 
     #[test]

@@ -98,6 +98,7 @@ pub mod import;
 
 pub mod copy;
 pub mod export;
+pub mod making;
 pub mod posix;
 pub mod resize;
 pub mod space;

@@ -11,8 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use uxfs_disk::partition::Table;
-use uxfs_disk::{BlockDev, FileDev, OpenMode, Qcow2Dev, Slice, is_qcow2};
+use uxfs_disk::{BlockDev, FileDev, OpenMode, Qcow2Dev, Slice, create_qcow2, is_qcow2};
 use uxfs_format::superblock::MAGIC;
+use uxfs_mkfs::signature;
 
 /// Where in a file or on a device a volume lies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,6 +84,45 @@ fn holds_qcow2(path: &Path) -> bool {
     regular && std::fs::File::open(path).and_then(|file| is_qcow2(&file)).unwrap_or(false)
 }
 
+/// Formats of disk images that are made elsewhere, by the endings of their names.
+const FOREIGN: [&str; 7] = ["vmdk", "vhdx", "vhd", "vpc", "vdi", "qcow", "qed"];
+
+/// Before a volume of `len` bytes is made as the whole of `path`: what the name says of the format
+/// shall be true. Where it says qcow2, a file that is empty becomes such an image.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] for a name that says what is not done, with what to do; and those
+/// of writing.
+pub fn prepare(path: &Path, len: u64, place: &Place) -> io::Result<()> {
+    let refused = |problem: String| Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+    let Some(ending) = ending.as_ref().and_then(|ending| ending.to_str()) else { return Ok(()) };
+    let there = std::fs::metadata(path).ok();
+    if !place.is_whole() || there.as_ref().is_some_and(|meta| !meta.is_file()) {
+        return Ok(());
+    }
+    let raw = path.with_extension("img");
+    let (name, raw) = (path.display(), raw.display());
+    if FOREIGN.contains(&ending) {
+        let format = if ending == "vhd" { "vpc" } else { ending };
+        return refused(format!(
+            "is named as a {ending} image, which uxfs does not write: make {raw}, then \
+             'qemu-img convert -O {format} {raw} {name}'"
+        ));
+    }
+    if ending != "qcow2" || holds_qcow2(path) {
+        return Ok(());
+    }
+    if there.is_some_and(|meta| meta.len() > 0) {
+        return refused(
+            "is named as a qcow2 image, and holds none: remove it, or give another name".into(),
+        );
+    }
+    let mut open = std::fs::OpenOptions::new();
+    open.read(true).write(true).create(true).truncate(false);
+    create_qcow2(open.open(path)?, path, len)
+}
+
 /// Bytes of what cannot be made longer or shorter by whoever fills it: a block device, a qcow2
 /// image, or a part of a disk. `None` for a raw regular file as a whole.
 ///
@@ -108,6 +148,21 @@ fn part(disk: Arc<dyn BlockDev>, place: &Place) -> io::Result<Arc<dyn BlockDev>>
             Ok(Arc::new(table.find(wanted)?.open(disk)?))
         }
     }
+}
+
+/// What a device holds instead of a volume, and what to do about it, if it is known.
+pub fn describe(disk: &Arc<dyn BlockDev>, place: &Place) -> Option<String> {
+    if place.is_whole()
+        && let Some(hint) = partitions_hint(disk)
+    {
+        return Some(hint);
+    }
+    let content = signature::content(&**disk).ok()??;
+    let what = match content.advice {
+        Some(advice) => format!("{}: {advice}", content.words),
+        None => content.words.to_owned(),
+    };
+    Some(what)
 }
 
 /// Of a whole disk that is partitioned, says so and names the partitions that hold XFS: what to

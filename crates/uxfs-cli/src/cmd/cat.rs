@@ -1,12 +1,13 @@
 //! `uxfs cat`: the content of files.
 
 use std::ffi::OsString;
+use std::io::{self, Read};
 
 use clap::Args;
 
 use crate::image::Images;
 use crate::place::Inside;
-use crate::session::{Result, Session};
+use crate::session::{Failure, Result, Session};
 use crate::tree;
 
 /// Write the content of files to standard output
@@ -14,7 +15,7 @@ use crate::tree;
 #[command(after_help = "Examples:\n  \
                   uxfs cat disk.img:/etc/passwd\n  uxfs cat disk.img:/a disk.img:/b > both")]
 pub(crate) struct Options {
-    /// The files
+    /// The files; - is standard input
     #[arg(value_name = "IMAGE:/FILE", required = true)]
     files: Vec<OsString>,
 }
@@ -25,12 +26,32 @@ const WINDOW: usize = 1 << 20;
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut window = vec![0; WINDOW];
     for file in &options.files {
-        session.ok(cat(session, images, &Inside::parse(file), &mut window));
+        let done = match file == "-" {
+            true => cat_input(session, &mut window),
+            false => cat(session, images, &Inside::parse(file), &mut window),
+        };
+        session.ok(done);
         if session.unheard() {
             break;
         }
     }
     Ok(())
+}
+
+fn cat_input(session: &Session, window: &mut [u8]) -> Result<()> {
+    let mut input = io::stdin().lock();
+    loop {
+        match input.read(window) {
+            Ok(0) => return Ok(()),
+            Ok(count) => {
+                session.print(&window[..count])?;
+                // Somebody may be watching a stream.
+                session.flush()?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Failure::host("standard input", &error)),
+        }
+    }
 }
 
 fn cat(session: &Session, images: &Images, place: &Inside, window: &mut [u8]) -> Result<()> {

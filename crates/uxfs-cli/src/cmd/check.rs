@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, json};
 use uxfs::disk::OpenMode;
 use uxfs::{Device, Error, volume};
-use uxfs_check::{CheckOptions, Replay, check};
+use uxfs_check::{CheckError, CheckOptions, Replay, check};
 
 use crate::image::Images;
 use crate::json;
@@ -87,9 +87,15 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
             session.print(format!("{report}\n"))
         }
         Err(error) => {
-            let hint = images.place().is_whole().then(|| volume::partitions_hint(&dev)).flatten();
-            let words = hint.unwrap_or_else(|| error.to_string());
-            session.fail_with(error.exit_code(), Failure::new(name, words));
+            let code = error.exit_code();
+            let failure = match error {
+                CheckError::NotXfs(magic) => {
+                    let plain = Error::NotXfs(format!("starts with {magic:#010x}"));
+                    images.not_a_volume(&options.image, plain)
+                }
+                other => Failure::new(name, other.to_string()),
+            };
+            session.fail_with(code, failure);
             Ok(())
         }
     }

@@ -1,19 +1,22 @@
 //! `uxfs cp`: into an image, out of one, and between two.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::Args;
 use uxfs::copy::{
-    Copier, CopyFrom, CopyOptions, CopyTo, Event, Follow, HostSource, HostTarget, ImageSource,
-    ImageTarget, Preserve, Reflink, TargetTree,
+    Copier, CopyError, CopyFrom, CopyOptions, CopyTo, Event, FileInfo, FileKind, Follow,
+    HostSource, HostTarget, ImageSource, ImageTarget, Preserve, Reflink, SourceTree, StreamSource,
+    TargetTree, pour,
 };
 
 use crate::cmd::clone;
 use crate::edit;
 use crate::image::{Image, Images};
+use crate::kind::Kind;
 use crate::place::{Inside, Place, base, trim};
 use crate::session::{Failure, Result, Session};
 use crate::tree;
@@ -21,13 +24,20 @@ use crate::tree;
 /// Copy files into an image, out of one, or between two
 ///
 /// At least one of source and target lies in an image; but `--reflink=always` by itself also copies
-/// regular files inside a volume that uxfs has mounted, where cp(1) cannot ask for that. Holes stay holes. When copying out, nothing
-/// is written outside the target directory, whatever names and links the image holds.
+/// regular files inside a volume that uxfs has mounted, where cp(1) cannot ask for that. Holes stay
+/// holes. When copying out, nothing is written outside the target directory, whatever names and
+/// links the image holds.
+///
+/// Without -r or -a, what a fifo or a device of the host holds is copied; with them, it is made anew
+/// as such. - as a source is standard input, and as the target standard output; a file of that name
+/// is ./-.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs cp -r /usr/include disk.img:/inc\n  \
     uxfs cp -a disk.img:/etc ./etc\n  \
     uxfs cp -a one.img:/home two.img:/\n  \
+    some-command | uxfs cp - disk.img:/result\n  \
+    uxfs cp disk.img:/etc/passwd - | wc -l\n  \
     uxfs cp --reflink=always disk.img:/big disk.img:/clone\n  \
     uxfs cp --reflink=always /mnt/big /mnt/clone")]
 pub(crate) struct Options {
@@ -66,6 +76,9 @@ pub(crate) struct Options {
           default_value = "auto", default_missing_value = "always",
           value_parser = ["auto", "always", "never"])]
     reflink: String,
+    /// With -r, copy what devices and fifos hold
+    #[arg(long)]
+    copy_contents: bool,
     /// Leave files that exist as they are
     #[arg(short, long)]
     no_clobber: bool,
@@ -120,6 +133,7 @@ impl Options {
     fn copying(&self) -> CopyOptions {
         let mut copy = CopyOptions::default();
         copy.recursive = self.recursive || self.archive;
+        copy.copy_contents = self.copy_contents;
         copy.preserve = self.preserve();
         copy.follow = self.follow();
         copy.no_clobber = self.no_clobber;
@@ -154,7 +168,10 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         (None, Some((last, rest))) if !rest.is_empty() => (rest, last),
         _ => return Err(Failure::bare("missing destination file operand")),
     };
-    let target_place = Place::parse(target);
+    let target_place = match target == STREAM {
+        true => Place::Host(PathBuf::from(STREAM)),
+        false => Place::parse(target),
+    };
     let work = Work { options, session, images, copy: options.copying(), sources, written: target };
     match &target_place {
         Place::Image(place) => work.copy_in(place),
@@ -172,6 +189,9 @@ struct Work<'a> {
     written: &'a OsString,
 }
 
+/// Standard input as a source, and standard output as the target.
+const STREAM: &str = "-";
+
 /// A directory of the target, opened, and whether files go into it or to a name in it.
 enum Aim {
     Into,
@@ -186,7 +206,7 @@ impl Work<'_> {
             return Ok(Aim::Into);
         }
         if many {
-            return Err(Failure::new(self.written, "is not a directory"));
+            return Err(Failure::new(self.written, "is not a directory").of(Kind::NotDirectory));
         }
         Ok(Aim::As(name.to_vec()))
     }
@@ -237,8 +257,18 @@ impl Work<'_> {
             }
             return Err(Failure::bare("neither source nor target lies in an image: use cp"));
         }
-        let host = |error: std::io::Error| Failure::host(path, &error);
-        let is_dir = std::fs::metadata(path).is_ok_and(|meta| meta.is_dir());
+        if self.written == STREAM {
+            let mut out = self.session.out.borrow_mut();
+            return self.pour_into(&mut *out, STREAM.as_ref());
+        }
+        let host = |error: io::Error| Failure::host(path, &error);
+        let there = std::fs::metadata(path);
+        let is_dir = there.as_ref().is_ok_and(|meta| meta.is_dir());
+        if there.is_ok_and(|meta| !meta.is_dir() && !meta.is_file()) {
+            // A device or fifo that was named, by a link or not, takes what is copied.
+            let file = std::fs::OpenOptions::new().write(true).open(path).map_err(host)?;
+            return self.pour_into(&mut &file, path);
+        }
         let name = base(path.as_os_str().as_bytes()).to_vec();
         let aim = self.aim(is_dir, &name)?;
         let (dir, aim) = match aim {
@@ -263,6 +293,46 @@ impl Work<'_> {
         self.copy_all(&target, &Rc::new(dir), &aim)
     }
 
+    /// Copies one file to what takes bytes one after another.
+    fn pour_into(&self, out: &mut dyn io::Write, target: &Path) -> Result<()> {
+        let [source] = self.sources else {
+            return Err(Failure::new(target, "takes one file: use uxfs cat for several"));
+        };
+        if self.options.target_directory.is_some() {
+            return Err(Failure::new(target, "is not a directory"));
+        }
+        let poured = match Place::parse(source) {
+            Place::Image(inside) => {
+                let follow = self.copy.follow != Follow::Never;
+                let found = tree::find(self.images, &inside, false, follow)?;
+                let side = ImageSource::new(found.fs(), found.image.volume);
+                let opened = side.open(found.stat.ino);
+                opened.and_then(|(node, info)| pour(&side, &node, &info, out))
+            }
+            Place::Host(_) => {
+                return Err(Failure::bare("neither source nor target lies in an image: use cp"));
+            }
+        };
+        match poured {
+            Ok(_) => Ok(()),
+            // As standard output, whatever it is called: a reader that went away.
+            Err(CopyError::Host(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                Err(error.into())
+            }
+            Err(CopyError::Host(error)) => Err(Failure::host(target, &error)),
+            Err(error) => Err(Failure::new(source, error.to_string())),
+        }
+    }
+
+    /// A target that ends in a slash asks for a directory.
+    fn fits(&self, aim: &Aim, info: &FileInfo) -> Result<()> {
+        let asks = matches!(aim, Aim::As(_)) && self.written.as_bytes().ends_with(b"/");
+        match asks && info.kind != FileKind::Dir {
+            true => Err(Failure::volume(self.written, uxfs::Error::NotDir)),
+            false => Ok(()),
+        }
+    }
+
     fn copy_all<T: TargetTree>(&self, target: &T, dir: &Rc<T::Dir>, aim: &Aim) -> Result<()> {
         let mut copier = Copier::<T>::new(self.copy);
         for source in self.sources {
@@ -282,13 +352,16 @@ impl Work<'_> {
                 let shown = shown.map_err(Clone::clone)?;
                 Ok(CopyTo { tree: target, dir: Rc::clone(dir), name, shown })
             });
-            self.session.ok(to.and_then(|to| self.copy_one(&mut copier, source, to)));
+            self.session.ok(to.and_then(|to| self.copy_one(&mut copier, source, to, aim)));
         }
         Ok(())
     }
 
     /// The name that a source gets in a directory.
     fn name_of(&self, source: &OsString) -> Result<Vec<u8>> {
+        if source == STREAM {
+            return Err(Failure::new(self.written, "is a directory: name the file for standard input"));
+        }
         let name = match Place::parse(source) {
             Place::Image(inside) => inside.base().to_vec(),
             Place::Host(path) => base(path.as_os_str().as_bytes()).to_vec(),
@@ -307,6 +380,7 @@ impl Work<'_> {
         copier: &mut Copier<T>,
         source: &OsString,
         to: CopyTo<'_, T>,
+        aim: &Aim,
     ) -> Result<()> {
         let follow = self.copy.follow != Follow::Never;
         let mut listen = |event: Event<'_>| match event {
@@ -320,21 +394,30 @@ impl Work<'_> {
             }
         };
         let shown = trim(source.as_bytes()).to_vec();
+        if source == STREAM {
+            let side = StreamSource::new(io::stdin().lock());
+            let (info, shown) = (side.info(), b"standard input".to_vec());
+            self.fits(aim, &info)?;
+            copier.copy(CopyFrom { tree: &side, node: (), info, shown }, to, &mut listen);
+            return Ok(());
+        }
         match Place::parse(source) {
             Place::Image(inside) => {
                 let found = tree::find(self.images, &inside, false, follow)?;
                 let side = ImageSource::new(found.fs(), found.image.volume);
                 let (node, info) =
                     side.open(found.stat.ino).map_err(|e| Failure::new(source, e.to_string()))?;
+                self.fits(aim, &info)?;
                 copier.copy(CopyFrom { tree: &side, node, info, shown }, to, &mut listen);
             }
             Place::Host(path) => {
                 let side = HostSource;
                 let opened = side.open(&path, follow);
                 let (node, info) = opened.map_err(|error| match error {
-                    uxfs::copy::CopyError::Host(error) => Failure::host(source, &error),
+                    CopyError::Host(error) => Failure::host(source, &error),
                     other => Failure::new(source, other.to_string()),
                 })?;
+                self.fits(aim, &info)?;
                 copier.copy(CopyFrom { tree: &side, node, info, shown }, to, &mut listen);
             }
         }

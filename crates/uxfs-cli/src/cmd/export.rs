@@ -4,13 +4,15 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use uxfs::archive::ArchiveError;
 use uxfs::export::{ExportError, export};
+use uxfs::making::Making;
 
 use crate::image::Images;
+use crate::interrupt;
 use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
 use crate::tree;
@@ -30,7 +32,7 @@ pub(crate) struct Options {
     /// The image, or a directory in it
     #[arg(value_name = "IMAGE[:/PATH]")]
     image: OsString,
-    /// Write here instead of to standard output
+    /// Write here instead of to standard output, which is -
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -42,8 +44,15 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     if !found.is_dir() {
         return Err(tree::at(&place, uxfs::Error::NotDir));
     }
-    let out = match &options.output {
-        Some(path) => File::create(path).map_err(|error| Failure::host(path, &error))?,
+    let output = options.output.as_deref().filter(|path| *path != Path::new("-"));
+    let mut making = None;
+    let out = match output {
+        Some(path) => {
+            let host = |error: io::Error| Failure::host(path, &error);
+            interrupt::watch("export", path).map_err(host)?;
+            making = Some(Making::begin(path).map_err(host)?);
+            File::create(path).map_err(host)?
+        }
         None if io::stdout().is_terminal() => {
             return Err(Failure::bare("an archive is not for a terminal: use -o FILE or a pipe"));
         }
@@ -62,6 +71,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         other => Failure::bare(other.to_string()),
     })?;
     out.flush()?;
+    making.map(Making::keep);
     let _ = session;
     Ok(())
 }

@@ -117,6 +117,9 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         Ok(ino) => ino,
         Err(uxfs::Error::NotFound) if options.makes() => {
             let slot = tree::slot(images, &place)?;
+            if slot.wants_dir {
+                return Err(slot.failed(uxfs::Error::IsDir));
+            }
             let made =
                 edit::caller().create(slot.fs(), slot.dir, &slot.name, S_IFREG | 0o666, (0, 0));
             made.map_err(|error| slot.failed(error))?

@@ -9,10 +9,13 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use uxfs::archive::Platform;
-use uxfs::import::{self, Headroom, IdMap, ImportOptions, ImportSource, Owners, Progress};
+use uxfs::import::{
+    self, Headroom, IdMap, ImportError, ImportOptions, ImportSource, Owners, Progress,
+};
 
 use super::mkfs::Geometry;
 use crate::image::Images;
+use crate::interrupt;
 use crate::session::{Failure, Result, Session};
 use crate::users::{self, Owner};
 use crate::{number, time};
@@ -22,9 +25,10 @@ use crate::{number, time};
 /// SOURCE is a tar archive (plain, gzip, xz or zstd; - for standard input), a directory, or
 /// oci:DIR[:TAG], an image in an OCI image layout, whose layers are applied in their order. An
 /// image that is not there is made, with the size given or as large as the tree needs; one that
-/// holds XFS is added to. All is on stable storage when the command ends. An import that does not
-/// finish leaves a new image marked unfinished; with --durable, or when it adds to an image, what
-/// was imported by then stays, in a volume that is whole.
+/// holds XFS is added to. One that is named NAME.qcow2 is made as a qcow2 image. All is on stable
+/// storage when the command ends. An import that does not finish, by an error or by Ctrl-C, leaves
+/// no new image behind; with --durable, or when it adds to an image, what was imported by then stays,
+/// in a volume that is whole.
 ///
 /// With SOURCE_DATE_EPOCH in the environment and --uuid, the same input and the same options give
 /// the same image, byte for byte: files younger than that moment get it as their time, access,
@@ -63,11 +67,11 @@ pub(crate) struct Options {
     /// Which image to take from an OCI image layout that has several; this machine's by default
     #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
     platform: Option<Platform>,
-    /// Make the tree that FILE describes, in composefs' dump format (composefs-dump(5)); SOURCE is
-    /// the directory that the payloads lie in
+    /// Make the tree that FILE (- for standard input) describes, in composefs' dump format
+    /// (composefs-dump(5)); SOURCE is the directory that the payloads lie in
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// Let everything belong to USER, and to GROUP if given
+    /// Let everything belong to USER, and to GROUP if given; a new image's root directory too
     #[arg(long, value_name = "USER[:GROUP]", value_parser = users::owner)]
     owner: Option<Owner>,
     /// Let everything belong to GROUP
@@ -195,6 +199,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     wanted.force = options.force;
     wanted.durable = options.durable;
     wanted.open.journal = Some(images.journal());
+    interrupt::watch("import", &options.image).map_err(|e| Failure::bare(e.to_string()))?;
     let bar = (!options.quiet && std::io::stderr().is_terminal()).then(Bar::new);
     let result = import::run(&wanted, &mut |progress| {
         if let Some(bar) = &bar {
@@ -204,7 +209,11 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     if let Some(bar) = bar {
         bar.bar.finish_and_clear();
     }
-    let summary = result.map_err(|error| Failure::bare(error.to_string()))?;
+    let summary = result.map_err(|error| match error {
+        ImportError::Host { path, source } => Failure::host(path, &source),
+        ImportError::Volume(error) => images.not_a_volume(&options.image, error),
+        other => Failure::bare(other.to_string()),
+    })?;
     for warning in &summary.warnings {
         session.say(format!("uxfs: import: {warning}").as_bytes());
     }

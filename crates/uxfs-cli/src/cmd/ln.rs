@@ -7,6 +7,7 @@ use clap::Args;
 
 use crate::edit;
 use crate::image::Images;
+use crate::kind::Kind;
 use crate::place::{Inside, base};
 use crate::session::{Failure, Result, Session};
 use crate::tree;
@@ -55,7 +56,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         found.and_then(|ino| image.fs.stat(ino)).is_ok_and(|stat| tree::is_dir(&stat))
     };
     if !into && (targets.len() > 1 || options.target_directory.is_some()) {
-        return Err(Failure::at(&place.shown(), "is not a directory"));
+        return Err(Failure::at(&place.shown(), "is not a directory").of(Kind::NotDirectory));
     }
     for target in targets {
         let to = if into { place.join(base(target.as_bytes())) } else { place.clone() };
@@ -73,6 +74,9 @@ fn link(
 ) -> Result<()> {
     let slot = tree::slot(images, to)?;
     let fs = slot.fs();
+    if slot.wants_dir && slot.there()?.is_some_and(|there| !tree::is_dir(&there)) {
+        return Err(slot.failed(uxfs::Error::NotDir));
+    }
     let hard = match options.symbolic {
         true => None,
         false => {
@@ -97,6 +101,10 @@ fn link(
             return Err(Failure::new(target, "and the new name are the same file"));
         }
         fs.unlink(slot.dir, &slot.name).map_err(|error| slot.failed(error))?;
+    }
+    if slot.wants_dir {
+        // A link is never a directory: the system calls say so in these words.
+        return Err(slot.failed(uxfs::Error::NotFound));
     }
     let made = match hard {
         Some(ino) => fs.link(ino, slot.dir, &slot.name),

@@ -8,22 +8,28 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use uxfs::disk::OpenMode;
 use uxfs::format::timestamp::Timestamp;
+use uxfs::making::Making;
 use uxfs::mkfs::{self, Layout, MkfsError, Preset, WriteOptions};
 use uxfs::volume::{self, Place};
 
 use crate::image::Images;
+use crate::interrupt;
 use crate::session::{Failure, Result, Session};
 use crate::time;
+use crate::users::{self, Owner};
 
 /// Make an XFS file system in a file or on a block device, with mkfs.xfs' options
 ///
 /// The geometry goes to standard output, as mkfs.xfs prints it. A file that is not there is made,
-/// sparse, if -d size= says how large. With SOURCE_DATE_EPOCH in the environment and -m uuid=, the
+/// sparse, if -d size= says how large; one that is named NAME.qcow2 is made as a qcow2 image. The
+/// root directory belongs to root, as mkfs.xfs makes it, unless --owner says otherwise. With
+/// SOURCE_DATE_EPOCH in the environment and -m uuid=, the
 /// same options give the same volume, byte for byte.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs mkfs -d size=4g disk.img\n  \
     uxfs mkfs -f -m rmapbt=1 -d agcount=16 -l size=128m disk.img\n  \
+    uxfs mkfs --owner $(id -u):$(id -g) -d size=4g disk.img\n  \
     uxfs mkfs --preset lts-6.12 -d size=4g disk.img\n  \
     uxfs mkfs -c options=site.conf -d size=4g disk.img\n  \
     uxfs mkfs -N -d size=1t none.img      (only show the geometry)")]
@@ -36,6 +42,9 @@ pub(crate) struct Options {
     /// Label, at most 12 bytes
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<String>,
+    /// Let the root directory belong to USER, and to GROUP if given: names or numbers
+    #[arg(long, value_name = "USER[:GROUP]", value_parser = users::owner)]
+    owner: Option<Owner>,
     /// Leave the blocks of the device as they are instead of discarding them
     #[arg(short = 'K')]
     keep: bool,
@@ -191,6 +200,9 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     if !options.force && length.is_some() {
         refuse_existing(&path, images.place())?;
     }
+    if !options.no_write {
+        ready(&path, images.place(), length.is_some())?;
+    }
     if !options.quiet || options.no_write {
         session.print(mkfs::table(&layout, &path.display().to_string()))?;
         session.flush()?;
@@ -198,7 +210,25 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     if options.no_write {
         return Ok(());
     }
-    write(options, (&path, images.place()), length, &layout)
+    write(options, (&path, images.place()), length, &layout)?;
+    if options.owner.is_none() && !options.quiet && !rustix::process::geteuid().is_root() {
+        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+        let (uid, gid) = (uid.as_raw(), gid.as_raw());
+        let hint = format!(
+            "uxfs: mkfs: the root directory belongs to root, as mkfs.xfs makes it; with --owner \
+             {uid}:{gid} it is yours when you mount it"
+        );
+        session.say(hint.as_bytes());
+    }
+    Ok(())
+}
+
+/// Before anything is said or changed: can it be written, and is nobody using it?
+fn ready(path: &Path, place: &Place, there: bool) -> Result<()> {
+    if there {
+        volume::open(path, OpenMode::Write, place).map_err(|e| Failure::host(path, &e))?;
+    }
+    Ok(())
 }
 
 /// Bytes of what is there already.
@@ -254,6 +284,11 @@ fn write(
         }
         Some(Length::Device(_)) => (OpenMode::Write, false),
     };
+    interrupt::watch("mkfs", path).map_err(host)?;
+    let making = Making::begin(path).map_err(host)?;
+    if matches!(mode, OpenMode::Create(_)) {
+        volume::prepare(path, size, place).map_err(host)?;
+    }
     let device = volume::open(path, mode, place).map_err(host)?;
     if !options.keep && mode == OpenMode::Write {
         device.discard(0, device.len());
@@ -261,6 +296,10 @@ fn write(
     let epoch = time::source_date_epoch().map_err(Failure::bare)?;
     let mut how = WriteOptions::default();
     how.zero_log = zero;
+    let (uid, gid) = options.owner.unwrap_or_default();
+    how.owner = (uid.unwrap_or(0), gid.unwrap_or(0));
     how.now = epoch.map(|sec| Timestamp { sec, nsec: 0 });
-    mkfs::write(layout, &*device, &how).map_err(|error| Failure::new(path, error.to_string()))
+    mkfs::write(layout, &*device, &how).map_err(|error| Failure::new(path, error.to_string()))?;
+    making.keep();
+    Ok(())
 }

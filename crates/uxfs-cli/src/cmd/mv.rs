@@ -7,6 +7,7 @@ use uxfs::RenameFlags;
 
 use crate::edit;
 use crate::image::Images;
+use crate::kind::Kind;
 use crate::place::{Inside, base};
 use crate::session::{Failure, Result, Session};
 use crate::tree::{self, Slot};
@@ -56,7 +57,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     }
     let into = !options.no_target_directory && is_dir(images, &target)?;
     if !into && (sources.len() > 1 || options.target_directory.is_some()) {
-        return Err(Failure::at(&target.shown(), "is not a directory"));
+        return Err(Failure::at(&target.shown(), "is not a directory").of(Kind::NotDirectory));
     }
     for source in sources {
         let to = if into { target.join(base(&source.path)) } else { target.clone() };
@@ -85,6 +86,11 @@ fn rename(
         return Err(Failure::at(&to.shown(), what));
     }
     let Some(stat) = source.there()? else { return Err(source.failed(uxfs::Error::NotFound)) };
+    for slot in [&source, &target] {
+        if slot.wants_dir && !tree::is_dir(&stat) {
+            return Err(slot.failed(uxfs::Error::NotDir));
+        }
+    }
     if let Some(there) = target.there()? {
         if (source.dir, &source.name) == (target.dir, &target.name) {
             let what = format!("and '{}' are the same file", to.shown().escape_ascii());

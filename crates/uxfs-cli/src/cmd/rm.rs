@@ -60,6 +60,10 @@ fn remove(options: &Options, session: &Session, images: &Images, place: &Inside)
     let Some(stat) = slot.there()? else {
         return if options.force { Ok(()) } else { Err(slot.failed(uxfs::Error::NotFound)) };
     };
+    if slot.wants_dir && !tree::is_dir(&stat) {
+        let gone = options.force;
+        return if gone { Ok(()) } else { Err(slot.failed(uxfs::Error::NotDir)) };
+    }
     if tree::is_dir(&stat) && !options.recursive {
         if !options.dir {
             return Err(slot.failed(uxfs::Error::IsDir));

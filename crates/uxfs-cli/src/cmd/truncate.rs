@@ -92,6 +92,9 @@ fn truncate(
         Err(uxfs::Error::NotFound) if options.no_create => return Ok(()),
         Err(uxfs::Error::NotFound) => {
             let slot = tree::slot(images, place)?;
+            if slot.wants_dir {
+                return Err(slot.failed(uxfs::Error::IsDir));
+            }
             let made =
                 edit::caller().create(slot.fs(), slot.dir, &slot.name, S_IFREG | 0o666, (0, 0));
             made.map_err(|error| slot.failed(error))?

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use imago::format::gate::ImplicitOpenGate;
 use imago::qcow2::Qcow2;
-use imago::{FormatAccess, FormatDriverBuilder, StorageOpenOptions};
+use imago::{FormatAccess, FormatCreateBuilder, FormatDriverBuilder, StorageOpenOptions};
 use rustix::fs::OFlags;
 
 use crate::{BlockDev, lock, storage};
@@ -48,6 +48,17 @@ pub fn is_qcow2(file: &File) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Makes `file`, which was opened as `path` for reading and writing, an empty qcow2 image of a disk
+/// of `len` bytes.
+///
+/// # Errors
+/// Of writing it.
+pub fn create_qcow2(file: File, path: &Path, len: u64) -> io::Result<()> {
+    let options = StorageOpenOptions::new().filename(path).write(true);
+    let storage = imago::file::File::from_open_file(file, options)?;
+    Qcow2::<imago::file::File>::create_builder(storage).size(len).create()
 }
 
 impl Qcow2Dev {

@@ -64,6 +64,7 @@ impl Writer<'_> {
         let hints = self.layout.hints;
         let mut core = self.core(now);
         core.mode = S_IFDIR | 0o755;
+        (core.uid, core.gid) = self.how.owner;
         core.nlink = 2;
         core.size = EMPTY_DIR_LEN as u64;
         core.format = ForkFormat::Local;

@@ -27,6 +27,8 @@ pub struct WriteOptions {
     pub in_progress: bool,
     /// The device is known to read as zeroes: nothing need be zeroed.
     pub zero_log: bool,
+    /// User and group that the root directory belongs to.
+    pub owner: (u32, u32),
     /// The moment that the first inodes carry; now, if not given.
     pub now: Option<Timestamp>,
 }

@@ -1,13 +1,13 @@
 //! The host's file system as source and as target of a copy.
 //!
-//! 1. A directory is open while it is walked; what is in it is reached from its descriptor, one
-//!    name at a time, never through a symbolic link unless the source side was asked to follow.
+//! 1. What is in a directory is reached from its descriptor ([`HostDir`]), one name at a time, never
+//!    through a symbolic link unless the source side was asked to follow.
 //! 2. A file is opened without waiting (a fifo has no writer), and is checked to be what was
-//!    looked at.
+//!    looked at. Only [`SourceTree::stream`] waits, as it was asked to read a fifo.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
 
+pub use super::dirs::HostDir;
 use super::{
     Attributes, CopyError, FileId, FileInfo, FileKind, Result, SourceTree, TargetTree, Xattrs,
     refused,
@@ -29,9 +30,8 @@ use super::{
 
 /// Linux' limit for an attribute's value and for the list of names.
 const XATTR_MAX: usize = 64 << 10;
-const LOOK: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
-const OPEN_DIR: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Opens for reading, for a look.
+pub(super) const LOOK: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
 
 /// Sets an attribute of one file: its name, its value.
 type SetXattr<'a> = &'a dyn Fn(&[u8], &[u8]) -> core::result::Result<(), Errno>;
@@ -43,27 +43,24 @@ pub struct HostSource;
 /// A file of the host.
 pub struct HostNode {
     /// The directory it is in and its name there.
-    dir: Rc<OwnedFd>,
+    dir: Rc<HostDir>,
     name: CString,
     /// Itself, if it is a regular file or a directory.
-    open: Option<Rc<OwnedFd>>,
+    open: Open,
     /// Was a link followed to get to it?
     followed: bool,
 }
 
-/// The host, copied to.
-pub struct HostTarget {
-    /// The directory that nothing is written outside of.
-    top: OwnedFd,
-    /// Does this process act as root, so that a refused owner is a failure?
-    privileged: bool,
+enum Open {
+    File(Rc<OwnedFd>),
+    Dir(Rc<HostDir>),
+    Not,
 }
 
-/// A directory below the target.
-pub struct HostDir {
-    fd: OwnedFd,
-    /// Its path from the target, one name after the other.
-    below: Vec<CString>,
+/// The host, copied to.
+pub struct HostTarget {
+    /// Does this process act as root, so that a refused owner is a failure?
+    privileged: bool,
 }
 
 /// A regular file being written.
@@ -76,12 +73,12 @@ fn c_name(name: &[u8]) -> Result<CString> {
     CString::new(name).map_err(|_| CopyError::Refused("the name holds a NUL".into()))
 }
 
-fn statx(dir: BorrowedFd<'_>, name: &CString, flags: AtFlags) -> Result<Statx> {
+pub(super) fn statx(dir: BorrowedFd<'_>, name: &CString, flags: AtFlags) -> Result<Statx> {
     let mask = StatxFlags::BASIC_STATS;
     Ok(rustix::fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, mask)?)
 }
 
-fn info(stat: &Statx) -> FileInfo {
+pub(super) fn info(stat: &Statx) -> FileInfo {
     let kind = match stat.stx_mode & S_IFMT {
         S_IFREG => FileKind::File,
         S_IFDIR => FileKind::Dir,
@@ -121,17 +118,17 @@ impl HostSource {
     /// It cannot be looked at or opened.
     pub fn open(&self, path: &Path, follow: bool) -> Result<(HostNode, FileInfo)> {
         let cwd = rustix::fs::open(".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        self.look(Rc::new(cwd), c_name(path.as_os_str().as_bytes())?, follow)
+        self.look(HostDir::root(cwd)?, c_name(path.as_os_str().as_bytes())?, follow)
     }
 
-    fn look(&self, dir: Rc<OwnedFd>, name: CString, follow: bool) -> Result<(HostNode, FileInfo)> {
+    fn look(&self, dir: Rc<HostDir>, name: CString, follow: bool) -> Result<(HostNode, FileInfo)> {
         let at = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-        let seen = info(&statx(dir.as_fd(), &name, at)?);
-        let mut node = HostNode { dir, name, open: None, followed: follow };
+        let up = dir.fd()?;
+        let seen = info(&statx(up.as_fd(), &name, at)?);
+        let mut node = HostNode { dir, name, open: Open::Not, followed: follow };
         if matches!(seen.kind, FileKind::File | FileKind::Dir) {
             let flags = if follow { LOOK - OFlags::NOFOLLOW } else { LOOK };
-            let open =
-                |more| rustix::fs::openat(&*node.dir, &node.name, flags | more, Mode::empty());
+            let open = |more| rustix::fs::openat(&up, &node.name, flags | more, Mode::empty());
             // Only the owner may leave the access time alone.
             let fd = match open(OFlags::NOATIME) {
                 Err(Errno::PERM) => open(OFlags::empty()),
@@ -140,39 +137,60 @@ impl HostSource {
             if info(&statx(fd.as_fd(), &CString::default(), AtFlags::EMPTY_PATH)?).id != seen.id {
                 return refused("was replaced while it was looked at");
             }
-            node.open = Some(Rc::new(fd));
+            node.open = match seen.kind {
+                FileKind::Dir => {
+                    Open::Dir(node.dir.child(node.name.clone(), follow, seen.id, fd))
+                }
+                _ => Open::File(Rc::new(fd)),
+            };
         }
         Ok((node, seen))
     }
 }
 
 impl HostNode {
-    fn fd(&self) -> Result<&Rc<OwnedFd>> {
-        self.open
-            .as_ref()
-            .ok_or_else(|| CopyError::Refused("neither a file nor a directory".into()))
-    }
-
-    fn attribute_path(&self) -> PathBuf {
+    fn fd(&self) -> Result<Rc<OwnedFd>> {
         match &self.open {
-            Some(fd) => proc_path(fd.as_fd(), None),
-            None => proc_path(self.dir.as_fd(), Some(&self.name)),
+            Open::File(fd) => Ok(Rc::clone(fd)),
+            Open::Dir(dir) => dir.fd(),
+            Open::Not => refused("neither a file nor a directory"),
         }
     }
 
+    /// What its attributes are asked of.
+    fn attributes(&self) -> Result<Asked> {
+        Ok(match &self.open {
+            Open::Not => {
+                let path = proc_path(self.dir.fd()?.as_fd(), Some(&self.name));
+                if self.followed { Asked::Path(path) } else { Asked::Link(path) }
+            }
+            _ => Asked::Open(self.fd()?),
+        })
+    }
+}
+
+/// What is asked for attributes.
+enum Asked {
+    Open(Rc<OwnedFd>),
+    Path(PathBuf),
+    /// Not what a symbolic link there leads to.
+    Link(PathBuf),
+}
+
+impl Asked {
     fn list(&self, into: &mut [u8]) -> core::result::Result<usize, Errno> {
-        match &self.open {
-            Some(fd) => rustix::fs::flistxattr(fd, into),
-            None if self.followed => rustix::fs::listxattr(self.attribute_path(), into),
-            None => rustix::fs::llistxattr(self.attribute_path(), into),
+        match self {
+            Self::Open(fd) => rustix::fs::flistxattr(fd, into),
+            Self::Path(path) => rustix::fs::listxattr(path, into),
+            Self::Link(path) => rustix::fs::llistxattr(path, into),
         }
     }
 
     fn get(&self, name: &[u8], into: &mut [u8]) -> core::result::Result<usize, Errno> {
-        match &self.open {
-            Some(fd) => rustix::fs::fgetxattr(fd, name, into),
-            None if self.followed => rustix::fs::getxattr(self.attribute_path(), name, into),
-            None => rustix::fs::lgetxattr(self.attribute_path(), name, into),
+        match self {
+            Self::Open(fd) => rustix::fs::fgetxattr(fd, name, into),
+            Self::Path(path) => rustix::fs::getxattr(path, name, into),
+            Self::Link(path) => rustix::fs::lgetxattr(path, name, into),
         }
     }
 }
@@ -181,12 +199,15 @@ impl SourceTree for HostSource {
     type Node = HostNode;
 
     fn child(&self, dir: &HostNode, name: &[u8], follow: bool) -> Result<(HostNode, FileInfo)> {
-        self.look(Rc::clone(dir.fd()?), c_name(name)?, follow)
+        match &dir.open {
+            Open::Dir(dir) => self.look(Rc::clone(dir), c_name(name)?, follow),
+            _ => Err(Errno::NOTDIR.into()),
+        }
     }
 
     fn names(&self, dir: &HostNode) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
-        for item in Dir::read_from(&**dir.fd()?)? {
+        for item in Dir::read_from(&*dir.fd()?)? {
             let item = item?;
             let name = item.file_name().to_bytes();
             if !matches!(name, b"." | b"..") {
@@ -199,17 +220,18 @@ impl SourceTree for HostSource {
     }
 
     fn link_target(&self, node: &HostNode) -> Result<Vec<u8>> {
-        let target = rustix::fs::readlinkat(&*node.dir, &node.name, Vec::new())?;
+        let target = rustix::fs::readlinkat(node.dir.fd()?, &node.name, Vec::new())?;
         Ok(target.into_bytes())
     }
 
     fn xattrs(&self, node: &HostNode) -> Result<Xattrs> {
         // Most files have none: the large buffer is made when it is needed.
         let mut buf = vec![0; 256];
-        let mut listed = node.list(&mut buf);
+        let asked = node.attributes()?;
+        let mut listed = asked.list(&mut buf);
         if matches!(listed, Ok(1..) | Err(Errno::RANGE)) {
             buf.resize(XATTR_MAX, 0);
-            listed = node.list(&mut buf);
+            listed = asked.list(&mut buf);
         }
         let names = match listed {
             Ok(count) => buf[..count].to_vec(),
@@ -222,7 +244,7 @@ impl SourceTree for HostSource {
             if !kept.iter().any(|prefix| name.starts_with(prefix)) {
                 continue;
             }
-            match node.get(name, &mut buf) {
+            match asked.get(name, &mut buf) {
                 Ok(count) => all.push((name.to_vec(), buf[..count].to_vec())),
                 // Removed since it was listed.
                 Err(Errno::NODATA) => {}
@@ -238,14 +260,14 @@ impl SourceTree for HostSource {
         let mut segments = Vec::new();
         let mut at = 0;
         while at < size {
-            let start = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
+            let start = match rustix::fs::seek(&fd, SeekFrom::Data(at)) {
                 Ok(start) => start.min(size),
                 Err(Errno::NXIO) => break,
                 // This file system knows no holes.
                 Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(vec![(0, size)]),
                 Err(errno) => return Err(errno.into()),
             };
-            at = rustix::fs::seek(fd, SeekFrom::Hole(start))?.min(size);
+            at = rustix::fs::seek(&fd, SeekFrom::Hole(start))?.min(size);
             if at <= start {
                 break;
             }
@@ -255,7 +277,20 @@ impl SourceTree for HostSource {
     }
 
     fn read(&self, node: &HostNode, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        Ok(rustix::io::pread(&**node.fd()?, buf, offset)?)
+        Ok(rustix::io::pread(node.fd()?, buf, offset)?)
+    }
+
+    fn stream(&self, node: &HostNode) -> Result<Box<dyn Read + '_>> {
+        let follow = if node.followed { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | follow;
+        let fd = rustix::fs::openat(node.dir.fd()?, &node.name, flags, Mode::empty())?;
+        Ok(Box::new(File::from(fd)))
+    }
+
+    fn leave(&self, dir: &HostNode) {
+        if let Open::Dir(dir) = &dir.open {
+            dir.leave();
+        }
     }
 }
 
@@ -264,12 +299,11 @@ impl HostTarget {
     ///
     /// # Errors
     /// It is no directory or cannot be opened.
-    pub fn open(path: &Path) -> Result<(Self, HostDir)> {
-        let flags = OPEN_DIR - OFlags::NOFOLLOW;
+    pub fn open(path: &Path) -> Result<(Self, Rc<HostDir>)> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
-        let top = fd.try_clone()?;
         let privileged = rustix::process::geteuid().is_root();
-        Ok((Self { top, privileged }, HostDir { fd, below: Vec::new() }))
+        Ok((Self { privileged }, HostDir::root(fd)?))
     }
 
     /// Owner, attributes, permissions and times, in the order in which none undoes another.
@@ -320,37 +354,35 @@ impl HostTarget {
     }
 
     /// The same for what has no descriptor of its own.
-    fn apply_in(&self, dir: &HostDir, name: &CString, want: &Attributes, link: bool) -> Result<()> {
+    fn apply_in(
+        &self,
+        dir: &Rc<HostDir>,
+        name: &CString,
+        want: &Attributes,
+        link: bool,
+    ) -> Result<()> {
         let at = AtFlags::SYMLINK_NOFOLLOW;
+        let dir = dir.fd()?;
         let mut mode = want.mode;
         if let Some((uid, gid)) = want.owner {
             let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-            match rustix::fs::chownat(&dir.fd, name, owner.0, owner.1, at) {
+            match rustix::fs::chownat(&dir, name, owner.0, owner.1, at) {
                 Ok(()) => {}
                 Err(Errno::PERM) if !self.privileged => mode &= !0o6000,
                 Err(errno) => return Err(errno.into()),
             }
         }
-        let path = proc_path(dir.fd.as_fd(), Some(name));
+        let path = proc_path(dir.as_fd(), Some(name));
         self.set_xattrs(want, &|name, value| {
             rustix::fs::lsetxattr(&path, name, value, XattrFlags::empty())
         })?;
         if want.exact && !link {
-            rustix::fs::chmodat(&dir.fd, name, Mode::from_raw_mode(mode.into()), AtFlags::empty())?;
+            rustix::fs::chmodat(&dir, name, Mode::from_raw_mode(mode.into()), AtFlags::empty())?;
         }
         if let Some(times) = times(want) {
-            rustix::fs::utimensat(&dir.fd, name, &times, at)?;
+            rustix::fs::utimensat(&dir, name, &times, at)?;
         }
         Ok(())
-    }
-
-    /// Opens the directory that lies `below` the target, name by name.
-    fn reopen(&self, below: &[CString]) -> Result<OwnedFd> {
-        let mut fd = self.top.try_clone()?;
-        for name in below {
-            fd = rustix::fs::openat(&fd, name, OPEN_DIR, Mode::empty())?;
-        }
-        Ok(fd)
     }
 }
 
@@ -361,43 +393,44 @@ fn times(want: &Attributes) -> Option<Timestamps> {
 }
 
 impl TargetTree for HostTarget {
-    type Dir = HostDir;
+    type Dir = Rc<HostDir>;
     type File = HostFile;
-    type Mark = (Vec<CString>, CString);
+    type Mark = (Rc<HostDir>, CString);
 
-    fn find(&self, dir: &HostDir, name: &[u8]) -> Result<Option<FileInfo>> {
-        match statx(dir.fd.as_fd(), &c_name(name)?, AtFlags::SYMLINK_NOFOLLOW) {
+    fn find(&self, dir: &Rc<HostDir>, name: &[u8]) -> Result<Option<FileInfo>> {
+        match statx(dir.fd()?.as_fd(), &c_name(name)?, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(info(&stat))),
             Err(CopyError::Host(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    fn id(&self, dir: &HostDir) -> Result<FileId> {
-        Ok(info(&statx(dir.fd.as_fd(), &CString::default(), AtFlags::EMPTY_PATH)?).id)
+    fn id(&self, dir: &Rc<HostDir>) -> Result<FileId> {
+        Ok(dir.id())
     }
 
-    fn enter(&self, dir: &HostDir, name: &[u8]) -> Result<HostDir> {
-        let name = c_name(name)?;
-        let fd = rustix::fs::openat(&dir.fd, &name, OPEN_DIR, Mode::empty())?;
-        let below = dir.below.iter().cloned().chain([name]).collect();
-        Ok(HostDir { fd, below })
+    fn enter(&self, dir: &Rc<HostDir>, name: &[u8]) -> Result<Rc<HostDir>> {
+        dir.enter(c_name(name)?)
     }
 
-    fn make_dir(&self, dir: &HostDir, name: &[u8], want: &Attributes) -> Result<HostDir> {
+    fn make_dir(&self, dir: &Rc<HostDir>, name: &[u8], want: &Attributes) -> Result<Rc<HostDir>> {
         let keep = if want.exact { 0o700 } else { want.mode | 0o700 };
         let mode = Mode::from_raw_mode(u32::from(keep & 0o777));
-        rustix::fs::mkdirat(&dir.fd, &c_name(name)?, mode)?;
+        rustix::fs::mkdirat(dir.fd()?, &c_name(name)?, mode)?;
         self.enter(dir, name)
     }
 
-    fn finish_dir(&self, dir: &HostDir, want: &Attributes) -> Result<()> {
-        self.apply(dir.fd.as_fd(), want, want.mode & 0o700 != 0o700)
+    fn finish_dir(&self, dir: &Rc<HostDir>, want: &Attributes) -> Result<()> {
+        self.apply(dir.fd()?.as_fd(), want, want.mode & 0o700 != 0o700)
+    }
+
+    fn leave(&self, dir: &Rc<HostDir>) {
+        HostDir::leave(dir);
     }
 
     fn open_file(
         &self,
-        dir: &HostDir,
+        dir: &Rc<HostDir>,
         name: &[u8],
         want: &Attributes,
         exists: bool,
@@ -407,7 +440,7 @@ impl TargetTree for HostTarget {
         // Nobody else reads what is not finished, if it is to be exact later.
         let mode = if want.owner.is_some() { want.mode & 0o700 } else { want.mode & 0o777 };
         let mode = Mode::from_raw_mode(u32::from(mode | 0o200));
-        let fd = rustix::fs::openat(&dir.fd, &c_name(name)?, flags | how, mode)?;
+        let fd = rustix::fs::openat(dir.fd()?, &c_name(name)?, flags | how, mode)?;
         Ok(HostFile { file: File::from(fd), fresh: !exists })
     }
 
@@ -435,19 +468,19 @@ impl TargetTree for HostTarget {
 
     fn make_symlink(
         &self,
-        dir: &HostDir,
+        dir: &Rc<HostDir>,
         name: &[u8],
         target: &[u8],
         want: &Attributes,
     ) -> Result<()> {
         let name = c_name(name)?;
-        rustix::fs::symlinkat(&c_name(target)?, &dir.fd, &name)?;
+        rustix::fs::symlinkat(&c_name(target)?, dir.fd()?, &name)?;
         self.apply_in(dir, &name, want, true)
     }
 
     fn make_special(
         &self,
-        dir: &HostDir,
+        dir: &Rc<HostDir>,
         name: &[u8],
         info: &FileInfo,
         want: &Attributes,
@@ -462,21 +495,20 @@ impl TargetTree for HostTarget {
         let name = c_name(name)?;
         let mode = Mode::from_raw_mode(u32::from(want.mode & 0o777));
         let device = rustix::fs::makedev(info.rdev.0, info.rdev.1);
-        rustix::fs::mknodat(&dir.fd, &name, kind, mode, device)?;
+        rustix::fs::mknodat(dir.fd()?, &name, kind, mode, device)?;
         self.apply_in(dir, &name, want, false)
     }
 
-    fn mark(&self, dir: &HostDir, name: &[u8]) -> Result<(Vec<CString>, CString)> {
-        Ok((dir.below.clone(), c_name(name)?))
+    fn mark(&self, dir: &Rc<HostDir>, name: &[u8]) -> Result<(Rc<HostDir>, CString)> {
+        Ok((Rc::clone(dir), c_name(name)?))
     }
 
-    fn link(&self, mark: &Self::Mark, dir: &HostDir, name: &[u8]) -> Result<()> {
-        let old = self.reopen(&mark.0)?;
-        rustix::fs::linkat(&old, &mark.1, &dir.fd, &c_name(name)?, AtFlags::empty())?;
+    fn link(&self, mark: &Self::Mark, dir: &Rc<HostDir>, name: &[u8]) -> Result<()> {
+        rustix::fs::linkat(mark.0.fd()?, &mark.1, dir.fd()?, &c_name(name)?, AtFlags::empty())?;
         Ok(())
     }
 
-    fn remove(&self, dir: &HostDir, name: &[u8]) -> Result<()> {
-        Ok(rustix::fs::unlinkat(&dir.fd, &c_name(name)?, AtFlags::empty())?)
+    fn remove(&self, dir: &Rc<HostDir>, name: &[u8]) -> Result<()> {
+        Ok(rustix::fs::unlinkat(dir.fd()?, &c_name(name)?, AtFlags::empty())?)
     }
 }

@@ -1,5 +1,6 @@
 //! A volume as source and as target of a copy.
 
+use std::io::Read;
 use std::ops::ControlFlow;
 
 use uxfs_core::{Fs, NewInode, SetAttr, Stat, Times, XattrMode};
@@ -105,6 +106,10 @@ impl SourceTree for ImageSource<'_> {
 
     fn read(&self, node: &Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         Ok(self.fs.read_at(*node, offset, buf)?)
+    }
+
+    fn stream(&self, _node: &Ino) -> Result<Box<dyn Read + '_>> {
+        refused("is a device, fifo or socket, which holds nothing in an image: -r copies it as such")
     }
 }
 

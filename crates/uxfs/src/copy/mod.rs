@@ -9,22 +9,30 @@
 //! 2. A name from a source is used only if it stands for one entry of one directory.
 //! 3. A directory gets its own permissions and times after all in it is there.
 //! 4. Holes stay holes; files with several names stay one file if [`Preserve::links`] asks for it.
-//! 5. Depth costs heap and descriptors, not stack.
+//! 5. Depth costs one name's memory a level: no stack, and no descriptor beyond a fixed number.
+//! 6. What is read to its end, a fifo or a device, passes through one window of memory. If it
+//!    breaks, what came before stays, and the failure is reported.
+//! 7. A directory that contains itself, by a followed link or by damage, is entered once.
 //!
 //! Called by `uxfs cp`.
 
+mod dirs;
 mod host;
 mod image;
+mod sides;
+mod stream;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::rc::Rc;
 
 use uxfs_core::Error;
 use uxfs_format::timestamp::Timestamp;
 
-pub use host::{HostSource, HostTarget};
+pub use host::{HostDir, HostSource, HostTarget};
 pub use image::{ImageSource, ImageTarget};
+pub use sides::{SourceTree, TargetTree};
+pub use stream::{StreamSource, pour};
 
 use crate::posix::{ACL_ACCESS, ACL_DEFAULT, is_plain_name};
 
@@ -90,8 +98,11 @@ pub enum Reflink {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyOptions {
-    /// Directories with all that is in them.
+    /// Directories with all that is in them; devices, fifos and sockets are made anew. Otherwise
+    /// what they hold is copied.
     pub recursive: bool,
+    /// Copy what devices and fifos hold even if [`Self::recursive`].
+    pub copy_contents: bool,
     /// What to carry over.
     pub preserve: Preserve,
     /// Which links to follow.
@@ -117,6 +128,8 @@ pub enum FileKind {
     Symlink,
     /// Character device, block device, fifo or socket: the type bits of its mode.
     Special(u16),
+    /// Bytes that are read to their end, as standard input.
+    Stream,
 }
 
 /// Names a file uniquely: the volume or device, and the inode.
@@ -208,167 +221,6 @@ fn refused<T>(why: impl Into<String>) -> Result<T> {
     Err(CopyError::Refused(why.into()))
 }
 
-/// Where files come from.
-pub trait SourceTree {
-    /// A file of it, open as far as it needs to be.
-    type Node;
-
-    /// The entry `name` of a directory; the file that a symbolic link leads to if `follow`.
-    ///
-    /// # Errors
-    /// There is none, or it cannot be looked at.
-    fn child(&self, dir: &Self::Node, name: &[u8], follow: bool) -> Result<(Self::Node, FileInfo)>;
-
-    /// The names in a directory, without `.` and `..`.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    fn names(&self, dir: &Self::Node) -> Result<Vec<Vec<u8>>>;
-
-    /// The target of a symbolic link.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    fn link_target(&self, node: &Self::Node) -> Result<Vec<u8>>;
-
-    /// The extended attributes, access lists among them.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    fn xattrs(&self, node: &Self::Node) -> Result<Xattrs>;
-
-    /// Where a regular file has data: offsets and lengths, ascending.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    fn data(&self, node: &Self::Node, size: u64) -> Result<Vec<(u64, u64)>>;
-
-    /// Reads from a regular file; fewer bytes than asked for only at its end.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    fn read(&self, node: &Self::Node, offset: u64, buf: &mut [u8]) -> Result<usize>;
-}
-
-/// Where files go.
-pub trait TargetTree {
-    /// An open directory.
-    type Dir;
-    /// A regular file being written.
-    type File;
-    /// What is remembered of a file to give it a further name.
-    type Mark;
-
-    /// What is there under `name`; a symbolic link is told as such.
-    ///
-    /// # Errors
-    /// It cannot be looked at.
-    fn find(&self, dir: &Self::Dir, name: &[u8]) -> Result<Option<FileInfo>>;
-
-    /// Which directory this is.
-    ///
-    /// # Errors
-    /// It cannot be looked at.
-    fn id(&self, dir: &Self::Dir) -> Result<FileId>;
-
-    /// Opens a directory that exists; never through a symbolic link.
-    ///
-    /// # Errors
-    /// It is none, or cannot be opened.
-    fn enter(&self, dir: &Self::Dir, name: &[u8]) -> Result<Self::Dir>;
-
-    /// Makes a directory, writable for now; [`TargetTree::finish_dir`] follows.
-    ///
-    /// # Errors
-    /// It cannot be made.
-    fn make_dir(&self, dir: &Self::Dir, name: &[u8], want: &Attributes) -> Result<Self::Dir>;
-
-    /// Gives a directory what it is to have.
-    ///
-    /// # Errors
-    /// Something of it is refused.
-    fn finish_dir(&self, dir: &Self::Dir, want: &Attributes) -> Result<()>;
-
-    /// Makes a regular file, or empties the one that `exists`.
-    ///
-    /// # Errors
-    /// It cannot be made or opened.
-    fn open_file(
-        &self,
-        dir: &Self::Dir,
-        name: &[u8],
-        want: &Attributes,
-        exists: bool,
-    ) -> Result<Self::File>;
-
-    /// Can a file share blocks with that file of the source?
-    fn can_share(&self, _source: FileId) -> bool {
-        false
-    }
-
-    /// Makes the file, which is empty, a copy of the source by sharing its blocks.
-    ///
-    /// # Errors
-    /// It cannot be done.
-    fn share(&self, _file: &Self::File, _source: FileId) -> Result<()> {
-        refused("blocks are shared on one volume only")
-    }
-
-    /// Writes into the file.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    fn write(&self, file: &Self::File, offset: u64, data: &[u8]) -> Result<()>;
-
-    /// Gives the file its length and, if it is new or `want` says more than a mode, its attributes.
-    ///
-    /// # Errors
-    /// Something of it is refused.
-    fn finish_file(&self, file: Self::File, size: u64, want: &Attributes) -> Result<()>;
-
-    /// Makes a symbolic link.
-    ///
-    /// # Errors
-    /// It cannot be made.
-    fn make_symlink(
-        &self,
-        dir: &Self::Dir,
-        name: &[u8],
-        target: &[u8],
-        want: &Attributes,
-    ) -> Result<()>;
-
-    /// Makes a device, fifo or socket.
-    ///
-    /// # Errors
-    /// It cannot be made.
-    fn make_special(
-        &self,
-        dir: &Self::Dir,
-        name: &[u8],
-        info: &FileInfo,
-        want: &Attributes,
-    ) -> Result<()>;
-
-    /// What to remember of a file that was made.
-    ///
-    /// # Errors
-    /// It cannot be found again.
-    fn mark(&self, dir: &Self::Dir, name: &[u8]) -> Result<Self::Mark>;
-
-    /// Gives a file that was made another name.
-    ///
-    /// # Errors
-    /// It cannot be linked.
-    fn link(&self, mark: &Self::Mark, dir: &Self::Dir, name: &[u8]) -> Result<()>;
-
-    /// Removes a file that is no directory.
-    ///
-    /// # Errors
-    /// It cannot be removed.
-    fn remove(&self, dir: &Self::Dir, name: &[u8]) -> Result<()>;
-}
-
 /// What the engine tells while it works.
 #[derive(Debug)]
 pub enum Event<'a> {
@@ -415,6 +267,7 @@ pub struct Copier<T: TargetTree> {
 /// A directory on the way down.
 struct Level<N, D> {
     node: N,
+    id: FileId,
     dir: Rc<D>,
     names: std::vec::IntoIter<Vec<u8>>,
     want: Option<Attributes>,
@@ -431,6 +284,8 @@ struct Job<'a, S: SourceTree, T: TargetTree> {
     to: Vec<u8>,
     /// Directories made or entered at the top, which are not copied into themselves.
     top: Option<FileId>,
+    /// The directories of the source that `levels` are in.
+    above: HashSet<FileId>,
 }
 
 impl<T: TargetTree> Copier<T> {
@@ -454,6 +309,7 @@ impl<T: TargetTree> Copier<T> {
             from: from.shown,
             to: to.shown,
             top: None,
+            above: HashSet::new(),
         };
         let mut good = true;
         let mut tell = |job: &Job<'_, S, T>, result: Result<bool>, finishing: bool| match result {
@@ -471,9 +327,12 @@ impl<T: TargetTree> Copier<T> {
             job.from.truncate(level.from_len);
             job.to.truncate(level.to_len);
             let Some(name) = level.names.next() else {
-                if let Some(level) = job.levels.pop()
-                    && let Some(want) = level.want
-                {
+                let Some(level) = job.levels.pop() else { continue };
+                job.above.remove(&level.id);
+                // Before its permissions may shut the way up.
+                job.source.leave(&level.node);
+                job.target.leave(&level.dir);
+                if let Some(want) = level.want {
                     let result = job.target.finish_dir(&level.dir, &want).map(|()| true);
                     tell(&job, result, true);
                 }
@@ -515,6 +374,11 @@ impl<T: TargetTree> Copier<T> {
         if info.kind == FileKind::Dir {
             return self.directory(job, node, &info, dir, name, there);
         }
+        let made_anew = self.options.recursive && !self.options.copy_contents;
+        let kind = match info.kind {
+            FileKind::Special(_) if !made_anew => FileKind::Stream,
+            other => other,
+        };
         if let Some(there) = &there {
             if there.id == info.id {
                 return refused("source and target are the same file");
@@ -526,7 +390,8 @@ impl<T: TargetTree> Copier<T> {
                 return Ok(false);
             }
         }
-        let several = self.options.preserve.links && info.nlink > 1;
+        let several =
+            self.options.preserve.links && info.nlink > 1 && info.kind != FileKind::Stream;
         if several && let Some(mark) = self.links.get(&info.id) {
             if there.is_some() {
                 job.target.remove(dir, name)?;
@@ -535,13 +400,14 @@ impl<T: TargetTree> Copier<T> {
             return Ok(true);
         }
         let want = self.attributes(job.source, &node, &info)?;
-        match info.kind {
+        match kind {
             FileKind::File => self.file(job, &node, &info, dir, name, (&want, there))?,
+            FileKind::Stream => self.stream(job, &node, dir, name, (&want, there))?,
             _ => {
                 if there.is_some() {
                     job.target.remove(dir, name)?;
                 }
-                if info.kind == FileKind::Symlink {
+                if kind == FileKind::Symlink {
                     let target = reading(job.source.link_target(&node))?;
                     job.target.make_symlink(dir, name, &target, &want)?;
                 } else {
@@ -570,6 +436,9 @@ impl<T: TargetTree> Copier<T> {
         if job.top == Some(info.id) {
             return refused("cannot copy a directory into itself");
         }
+        if job.above.contains(&info.id) {
+            return refused("is inside itself (a link that leads upwards, or damage): left out");
+        }
         let want = self.attributes(job.source, &node, info)?;
         let (made, fresh) = match there {
             Some(there) if there.kind == FileKind::Dir => (job.target.enter(dir, name)?, false),
@@ -586,8 +455,10 @@ impl<T: TargetTree> Copier<T> {
         let kept = self.options.preserve;
         let finish = fresh || kept.mode || kept.ownership || kept.timestamps || kept.xattr;
         let names = reading(job.source.names(&node))?;
+        job.above.insert(info.id);
         job.levels.push(Level {
             node,
+            id: info.id,
             dir: Rc::new(made),
             names: names.into_iter(),
             want: finish.then_some(want),
@@ -611,19 +482,13 @@ impl<T: TargetTree> Copier<T> {
         if reflink == Reflink::Always && !share {
             return refused("cannot share blocks: not one volume, or one made without reflink");
         }
-        let mut exists = there.is_some();
-        if there.is_some_and(|t| t.kind == FileKind::Symlink) {
-            job.target.remove(dir, name)?;
-            exists = false;
-        }
-        let data = reading(job.source.data(node, info.size))?;
-        let file = match job.target.open_file(dir, name, want, exists) {
-            Err(_) if exists && self.options.force => {
-                job.target.remove(dir, name)?;
-                job.target.open_file(dir, name, want, false)?
-            }
-            other => other?,
+        // Files of /proc tell no length, and have content.
+        let unknown = info.size == 0;
+        let data = match unknown {
+            true => vec![(0, u64::MAX)],
+            false => reading(job.source.data(node, info.size))?,
         };
+        let file = self.open_file(job, dir, name, (want, there))?;
         if share {
             match job.target.share(&file, info.id) {
                 Ok(()) => return job.target.finish_file(file, info.size, want),
@@ -641,8 +506,8 @@ impl<T: TargetTree> Copier<T> {
                 let window = &mut self.buffer[..usize::try_from(room).unwrap_or(WINDOW)];
                 let count = reading(job.source.read(node, start + done, window))?;
                 if count == 0 {
-                    // It became shorter meanwhile.
-                    size = size.min(start + done);
+                    // Or it became shorter meanwhile.
+                    size = if unknown { done } else { size.min(start + done) };
                     break;
                 }
                 job.target.write(&file, start + done, &window[..count])?;
@@ -650,6 +515,56 @@ impl<T: TargetTree> Copier<T> {
             }
         }
         job.target.finish_file(file, size, want)
+    }
+
+    /// The file to be written, empty. A symbolic link in the way is replaced.
+    fn open_file<S: SourceTree>(
+        &self,
+        job: &Job<'_, S, T>,
+        dir: &T::Dir,
+        name: &[u8],
+        (want, there): (&Attributes, Option<FileInfo>),
+    ) -> Result<T::File> {
+        let mut exists = there.is_some();
+        if there.is_some_and(|t| t.kind == FileKind::Symlink) {
+            job.target.remove(dir, name)?;
+            exists = false;
+        }
+        match job.target.open_file(dir, name, want, exists) {
+            Err(_) if exists && self.options.force => {
+                job.target.remove(dir, name)?;
+                job.target.open_file(dir, name, want, false)
+            }
+            other => other,
+        }
+    }
+
+    fn stream<S: SourceTree>(
+        &mut self,
+        job: &Job<'_, S, T>,
+        node: &S::Node,
+        dir: &T::Dir,
+        name: &[u8],
+        (want, there): (&Attributes, Option<FileInfo>),
+    ) -> Result<()> {
+        if self.options.reflink == Reflink::Always {
+            return refused("cannot share blocks: not a regular file");
+        }
+        // First, so that nothing is emptied for a source that cannot be read.
+        let mut reader = reading(job.source.stream(node))?;
+        let file = self.open_file(job, dir, name, (want, there))?;
+        self.buffer.resize(WINDOW, 0);
+        let mut size = 0;
+        loop {
+            let (count, end) = stream::fill(&mut *reader, &mut self.buffer);
+            job.target.write(&file, size, &self.buffer[..count])?;
+            size += count as u64;
+            match end {
+                stream::End::NotYet => {}
+                stream::End::Reached => return job.target.finish_file(file, size, want),
+                stream::End::Broken(error) => return reading(Err(error.into())),
+            }
+        }
     }
 
     fn attributes<S: SourceTree>(

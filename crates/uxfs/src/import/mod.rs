@@ -1,7 +1,9 @@
 //! Filling a volume from a tree: a tar stream, a directory, layers of them, or a manifest, into a
 //! new image or an existing one.
 //!
-//! 1. A new image is marked unfinished until all of it is on stable storage.
+//! 1. A new image is marked unfinished until all of it is on stable storage. One that cannot be
+//!    finished is removed, if it was made by this import, or emptied; the source is opened before
+//!    anything is made.
 //! 2. Metadata is made by the calling thread, data is moved by others ([`data`]); all data is
 //!    written before the volume is closed.
 //! 3. Memory is bounded whatever the input: batches of data in flight, the caches of the volume,
@@ -26,9 +28,11 @@ use uxfs_archive::{ArchiveError, Source};
 use uxfs_core::clock::Clock;
 use uxfs_core::{Fs, OpenOptions};
 use uxfs_disk::{BlockDev, OpenMode};
+use uxfs_format::superblock::Superblock;
 use uxfs_format::timestamp::Timestamp;
 use uxfs_mkfs as mkfs;
 
+use crate::making::Making;
 use crate::volume::{self, Place};
 
 use adjust::Adjust;
@@ -190,8 +194,8 @@ impl ImportError {
 /// Imports, telling `progress` now and then how far it is.
 ///
 /// # Errors
-/// Whatever stands in the way; a new image is then left marked unfinished, one that is there (or is
-/// made with [`ImportOptions::durable`]) whole, with what was imported by then.
+/// Whatever stands in the way; a new image is then removed, one that is there (or is made with
+/// [`ImportOptions::durable`]) is left whole, with what was imported by then.
 pub fn run(
     options: &ImportOptions,
     progress: &mut dyn FnMut(Progress),
@@ -213,7 +217,8 @@ pub fn run(
     let mut open = options.opening(&identity, options.source_date_epoch.is_some());
     open.journal.get_or_insert_default();
     let fs = Fs::open(device, open)?;
-    let summary = fill_all(&fs, &origin, &options.adjust(), false, progress)?;
+    let first = origin.open(0)?;
+    let summary = fill_all(&fs, (&origin, first), &options.adjust(), false, progress)?;
     fs.close()?;
     Ok(summary)
 }
@@ -226,6 +231,7 @@ fn into_new(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<ImportSummary, ImportError> {
     let origin = Origin::new(&options.source)?;
+    origin.probe()?;
     let size = size::of_image(options, &origin)?;
     let layout = mkfs::Layout::new(&options.mkfs, size)?;
     let repeatable = options.source_date_epoch.is_some() || options.mkfs.uuid.is_some();
@@ -237,14 +243,32 @@ fn into_new(
         open.journal = None;
     }
     let zero = size::fixed(options)?.is_none();
+    // Before anything is made: a name that is mistyped shall cost nothing.
+    let first = origin.open(0)?;
+    let host = || ImportError::host(&options.image);
+    let making = Making::begin(&options.image).map_err(host())?;
+    let there = zero && !making.is_new();
+    let mut emptied = Emptied::new(&options.image, false);
+    volume::prepare(&options.image, size, &options.place).map_err(host())?;
     let device = open_device(options, OpenMode::Create(size))?;
+    emptied.armed = there;
     let mut how = mkfs::WriteOptions::default();
     (how.in_progress, how.zero_log) = (open.unfinished, zero);
     how.now = Some(open.clock.now());
+    how.owner = (options.owners.uid.unwrap_or(0), options.owners.gid.unwrap_or(0));
     mkfs::write(&layout, &*device, &how)?;
     let fs = Fs::open(device, open)?;
-    let mut summary = fill_all(&fs, &origin, &options.adjust(), true, progress)?;
+    let kept = if options.durable {
+        emptied.armed = false;
+        making.keep();
+        None
+    } else {
+        Some(making)
+    };
+    let mut summary = fill_all(&fs, (&origin, first), &options.adjust(), true, progress)?;
     fs.close()?;
+    emptied.armed = false;
+    kept.map(Making::keep);
     summary.created = true;
     Ok(summary)
 }
@@ -270,6 +294,8 @@ fn has_volume(options: &ImportOptions) -> Result<bool, ImportError> {
         return Err(ImportError::Usage(format!("{} is {hint}", path.display())));
     }
     match mkfs::signature::existing(&*device).map_err(ImportError::host(path))? {
+        // An import or a mkfs that was cut off left nothing to add to.
+        Some("xfs") if is_unfinished(&*device).map_err(ImportError::host(path))? => Ok(false),
         Some("xfs") => Ok(true),
         None => Ok(false),
         Some(other) => {
@@ -279,6 +305,39 @@ fn has_volume(options: &ImportOptions) -> Result<bool, ImportError> {
                  Use the -f option to force overwrite."
             );
             Err(ImportError::Usage(problem))
+        }
+    }
+}
+
+/// Is it a volume whose making was not finished?
+fn is_unfinished(device: &dyn BlockDev) -> io::Result<bool> {
+    let mut sector = vec![0; SECTOR];
+    device.read_at(0, &mut sector)?;
+    Ok(Superblock::view(&sector).is_some_and(|sb| sb.inprogress == 1))
+}
+
+/// An image file that was there, and is made anew: if that fails, it is left with its length and
+/// without content.
+struct Emptied<'a> {
+    path: &'a Path,
+    len: u64,
+    armed: bool,
+}
+
+impl<'a> Emptied<'a> {
+    fn new(path: &'a Path, armed: bool) -> Self {
+        let len = std::fs::metadata(path).map_or(0, |meta| meta.len());
+        Self { path, len, armed }
+    }
+}
+
+impl Drop for Emptied<'_> {
+    fn drop(&mut self) {
+        if self.armed
+            && let Ok(file) = std::fs::OpenOptions::new().write(true).open(self.path)
+        {
+            // The failure that led here is the one that is told.
+            let _ = file.set_len(0).and_then(|()| file.set_len(self.len));
         }
     }
 }
@@ -316,19 +375,21 @@ pub fn fill(
 /// Imports layer after layer; `fresh` says that there is nothing in the volume yet.
 fn fill_all(
     fs: &Fs,
-    origin: &Origin,
+    (origin, first): (&Origin, Box<dyn Source>),
     adjust: &Adjust,
     fresh: bool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<ImportSummary, ImportError> {
     let mut filling = Filling::new(fs, adjust, origin.layered, progress);
+    let mut first = Some(first);
+    let mut open = |number| first.take().map_or_else(|| origin.open(number), Ok);
     for number in 0..origin.len() {
         // Whiteouts are about what lies below, wherever in their layer they stand: they go first.
         if origin.layered && !(fresh && number == 0) {
-            filling.hide(origin.open(number)?)?;
+            filling.hide(open(number)?)?;
         }
         filling.single = origin.len() == 1;
-        filling.layer(origin.open(number)?)?;
+        filling.layer(open(number)?)?;
     }
     Ok(filling.summary)
 }

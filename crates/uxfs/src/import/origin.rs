@@ -43,6 +43,18 @@ enum Layer {
     Manifest(PathBuf, PathBuf),
 }
 
+impl Layer {
+    fn stream(&self) -> Option<String> {
+        let (Self::Tree(path) | Self::Manifest(path, _)) = self;
+        if path == Path::new("-") {
+            return Some("standard input".into());
+        }
+        let kind = std::fs::metadata(path).ok()?.file_type();
+        let stream = !kind.is_file() && !kind.is_dir();
+        stream.then(|| format!("{}, a stream,", path.display()))
+    }
+}
+
 /// The layers of a source; most have one.
 pub(super) struct Origin {
     layers: Vec<Layer>,
@@ -74,15 +86,17 @@ impl Origin {
 
     /// What of it can be read only once, if anything: standard input, a FIFO, a device.
     pub(super) fn stream(&self) -> Option<String> {
-        self.layers.iter().find_map(|layer| {
-            let (Layer::Tree(path) | Layer::Manifest(path, _)) = layer;
-            if path == Path::new("-") && matches!(layer, Layer::Tree(_)) {
-                return Some("standard input".into());
+        self.layers.iter().find_map(Layer::stream)
+    }
+
+    /// Is everything there that is to be imported?
+    pub(super) fn probe(&self) -> Result<(), ImportError> {
+        for (number, layer) in self.layers.iter().enumerate() {
+            if layer.stream().is_none() {
+                self.open(number)?;
             }
-            let kind = std::fs::metadata(path).ok()?.file_type();
-            let stream = !kind.is_file() && !kind.is_dir();
-            stream.then(|| format!("{}, a stream,", path.display()))
-        })
+        }
+        Ok(())
     }
 
     /// How many layers there are.

@@ -1,0 +1,195 @@
+//! Kinds of failures, as `--json` tells them: one word for one kind, whichever command meets it and
+//! whether the volume or the host says so.
+//!
+//! The words are listed in docs/JSON.md and never change their meaning.
+
+use std::io;
+
+use uxfs::Error;
+
+/// What kind of failure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// None of the others.
+    Failed,
+    Corrupt,
+    Io,
+    Unsupported,
+    NotXfs,
+    DirtyLog,
+    ReadOnly,
+    NoSpace,
+    Quota,
+    NotFound,
+    Exists,
+    NotDirectory,
+    IsDirectory,
+    NotEmpty,
+    NameTooLong,
+    TooManyLinks,
+    Loop,
+    Invalid,
+    NoAttribute,
+    TooLarge,
+    NotPermitted,
+    CrossDevice,
+    Busy,
+    Shutdown,
+    /// Whoever reads standard output went away; never told.
+    Pipe,
+}
+
+impl Kind {
+    /// The word in JSON documents.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Corrupt => "corrupt",
+            Self::Io => "io",
+            Self::Unsupported => "unsupported",
+            Self::NotXfs => "not-xfs",
+            Self::DirtyLog => "dirty-log",
+            Self::ReadOnly => "read-only",
+            Self::NoSpace => "no-space",
+            Self::Quota => "quota",
+            Self::NotFound => "not-found",
+            Self::Exists => "exists",
+            Self::NotDirectory => "not-a-directory",
+            Self::IsDirectory => "is-a-directory",
+            Self::NotEmpty => "not-empty",
+            Self::NameTooLong => "name-too-long",
+            Self::TooManyLinks => "too-many-links",
+            Self::Loop => "loop",
+            Self::Invalid => "invalid",
+            Self::NoAttribute => "no-attribute",
+            Self::TooLarge => "too-large",
+            Self::NotPermitted => "not-permitted",
+            Self::CrossDevice => "cross-device",
+            Self::Busy => "busy",
+            Self::Shutdown => "shutdown",
+            Self::Pipe => "pipe",
+        }
+    }
+
+    /// What the volume says.
+    pub(crate) fn of_volume(error: &Error) -> Self {
+        match error {
+            Error::Corrupt(_) => Self::Corrupt,
+            Error::Io { source, .. } => Self::of_host(source),
+            Error::Unsupported(_) => Self::Unsupported,
+            Error::NotXfs(_) => Self::NotXfs,
+            Error::DirtyLog(_) => Self::DirtyLog,
+            Error::ReadOnly => Self::ReadOnly,
+            Error::NoSpace => Self::NoSpace,
+            Error::NotFound => Self::NotFound,
+            Error::Exists => Self::Exists,
+            Error::NotDir => Self::NotDirectory,
+            Error::IsDir => Self::IsDirectory,
+            Error::NotEmpty => Self::NotEmpty,
+            Error::NameTooLong => Self::NameTooLong,
+            Error::TooManyLinks => Self::TooManyLinks,
+            Error::Loop => Self::Loop,
+            Error::Invalid(_) => Self::Invalid,
+            Error::NoAttr => Self::NoAttribute,
+            Error::AttrTooBig | Error::FileTooBig => Self::TooLarge,
+            Error::NotPermitted => Self::NotPermitted,
+            Error::OtherProject => Self::CrossDevice,
+            Error::Shutdown(_) => Self::Shutdown,
+            _ => Self::Failed,
+        }
+    }
+
+    /// What the host says.
+    pub(crate) fn of_host(error: &io::Error) -> Self {
+        use io::ErrorKind as Host;
+        // Rust has no name yet for too many symbolic links.
+        if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
+            return Self::Loop;
+        }
+        match error.kind() {
+            Host::NotFound => Self::NotFound,
+            Host::PermissionDenied => Self::NotPermitted,
+            Host::AlreadyExists => Self::Exists,
+            Host::NotADirectory => Self::NotDirectory,
+            Host::IsADirectory => Self::IsDirectory,
+            Host::DirectoryNotEmpty => Self::NotEmpty,
+            Host::InvalidFilename => Self::NameTooLong,
+            Host::TooManyLinks => Self::TooManyLinks,
+            Host::ReadOnlyFilesystem => Self::ReadOnly,
+            Host::StorageFull => Self::NoSpace,
+            Host::QuotaExceeded => Self::Quota,
+            Host::FileTooLarge => Self::TooLarge,
+            Host::ResourceBusy => Self::Busy,
+            Host::CrossesDevices => Self::CrossDevice,
+            Host::Unsupported => Self::Unsupported,
+            Host::InvalidInput => Self::Invalid,
+            Host::InvalidData => Self::Corrupt,
+            _ => Self::Io,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Kind; 24] = [
+        Kind::Failed,
+        Kind::Corrupt,
+        Kind::Io,
+        Kind::Unsupported,
+        Kind::NotXfs,
+        Kind::DirtyLog,
+        Kind::ReadOnly,
+        Kind::NoSpace,
+        Kind::Quota,
+        Kind::NotFound,
+        Kind::Exists,
+        Kind::NotDirectory,
+        Kind::IsDirectory,
+        Kind::NotEmpty,
+        Kind::NameTooLong,
+        Kind::TooManyLinks,
+        Kind::Loop,
+        Kind::Invalid,
+        Kind::NoAttribute,
+        Kind::TooLarge,
+        Kind::NotPermitted,
+        Kind::CrossDevice,
+        Kind::Busy,
+        Kind::Shutdown,
+    ];
+
+    #[test]
+    fn the_page_lists_each_kind_once_and_no_other() {
+        let page = include_str!("../../../docs/JSON.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        let mut listed: Vec<&str> = rows.collect();
+        let mut known: Vec<&str> = ALL.iter().map(|kind| kind.name()).collect();
+        listed.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(listed, known);
+    }
+
+    #[test]
+    fn volume_and_host_say_the_same() {
+        use rustix::io::Errno;
+        for (volume, host) in [
+            (Error::NotFound, Errno::NOENT),
+            (Error::Exists, Errno::EXIST),
+            (Error::NotDir, Errno::NOTDIR),
+            (Error::IsDir, Errno::ISDIR),
+            (Error::NotEmpty, Errno::NOTEMPTY),
+            (Error::NameTooLong, Errno::NAMETOOLONG),
+            (Error::TooManyLinks, Errno::MLINK),
+            (Error::Loop, Errno::LOOP),
+            (Error::NoSpace, Errno::NOSPC),
+            (Error::ReadOnly, Errno::ROFS),
+            (Error::FileTooBig, Errno::FBIG),
+            (Error::NotPermitted, Errno::PERM),
+            (Error::OtherProject, Errno::XDEV),
+        ] {
+            assert_eq!(Kind::of_volume(&volume), Kind::of_host(&host.into()), "{volume}");
+        }
+    }
+}

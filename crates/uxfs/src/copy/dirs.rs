@@ -1,0 +1,198 @@
+//! Directories of the host at any depth, with few descriptors.
+//!
+//! 1. At most [`OPEN_MAX`] directories of a walk are open at a time besides its root, however deep it
+//!    is: the one that was opened longest ago is closed for the next.
+//! 2. A directory that was closed is opened again from the one below it (`..`) or, name by name, from
+//!    the nearest open one above, and must be the same as before. No symbolic link is followed where
+//!    the first opening did not follow it.
+//! 3. A level takes the memory of its own name.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::{Rc, Weak};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use super::host::{LOOK, info, statx};
+use super::{FileId, Result, refused};
+
+/// Directories that are open at a time.
+const OPEN_MAX: usize = 16;
+
+const OPEN_DIR: OFlags = LOOK.union(OFlags::DIRECTORY);
+
+/// The directories that are open, the one that was opened first in front.
+#[derive(Default)]
+struct Pool {
+    open: RefCell<VecDeque<Weak<HostDir>>>,
+}
+
+/// A directory of the host.
+pub struct HostDir {
+    up: Option<Rc<HostDir>>,
+    /// Its name in the one above.
+    name: CString,
+    /// Was a symbolic link followed to get here?
+    follow: bool,
+    id: FileId,
+    /// `None` while it is closed; the root's stays.
+    fd: RefCell<Option<Rc<OwnedFd>>>,
+    pool: Rc<Pool>,
+}
+
+impl HostDir {
+    /// Where a walk starts.
+    pub(super) fn root(fd: OwnedFd) -> Result<Rc<Self>> {
+        let id = id_of(&fd)?;
+        let (fd, pool) = (RefCell::new(Some(Rc::new(fd))), Rc::default());
+        Ok(Rc::new(Self { up: None, name: CString::default(), follow: false, id, fd, pool }))
+    }
+
+    /// An open directory that lies in this one.
+    pub(super) fn child(
+        self: &Rc<Self>,
+        name: CString,
+        follow: bool,
+        id: FileId,
+        fd: OwnedFd,
+    ) -> Rc<Self> {
+        let (up, pool) = (Some(Rc::clone(self)), Rc::clone(&self.pool));
+        let child = Rc::new(Self { up, name, follow, id, fd: RefCell::default(), pool });
+        child.keep(Rc::new(fd));
+        child
+    }
+
+    /// Opens a directory that lies in this one; never through a symbolic link.
+    pub(super) fn enter(self: &Rc<Self>, name: CString) -> Result<Rc<Self>> {
+        let fd = rustix::fs::openat(self.fd()?, &name, OPEN_DIR, Mode::empty())?;
+        let id = id_of(&fd)?;
+        Ok(self.child(name, false, id, fd))
+    }
+
+    /// Which directory this is.
+    pub(super) fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Its descriptor; it is opened again if it was closed.
+    pub(super) fn fd(self: &Rc<Self>) -> Result<Rc<OwnedFd>> {
+        if let Some(fd) = &*self.fd.borrow() {
+            return Ok(Rc::clone(fd));
+        }
+        let mut closed = vec![self];
+        let mut at = loop {
+            let Some(up) = closed.last().and_then(|dir| dir.up.as_ref()) else {
+                return refused("the directory is not open any more");
+            };
+            if let Some(fd) = &*up.fd.borrow() {
+                break Rc::clone(fd);
+            }
+            closed.push(up);
+        };
+        for dir in closed.into_iter().rev() {
+            let flags = if dir.follow { OPEN_DIR - OFlags::NOFOLLOW } else { OPEN_DIR };
+            let fd = rustix::fs::openat(&at, &dir.name, flags, Mode::empty())?;
+            if id_of(&fd)? != dir.id {
+                return refused("the directory was moved or replaced meanwhile");
+            }
+            at = Rc::new(fd);
+        }
+        self.keep(Rc::clone(&at));
+        Ok(at)
+    }
+
+    /// Sees to it that the directory above is open, while the way from here is short.
+    pub(super) fn leave(&self) {
+        let Some(up) = &self.up else { return };
+        if up.fd.borrow().is_some() {
+            return;
+        }
+        let Some(fd) = self.fd.borrow().clone() else { return };
+        // Where this fails, or leads elsewhere, the way from above is left.
+        if let Ok(above) = rustix::fs::openat(&fd, c"..", OPEN_DIR, Mode::empty())
+            && id_of(&above).is_ok_and(|id| id == up.id)
+        {
+            up.keep(Rc::new(above));
+        }
+    }
+
+    fn keep(self: &Rc<Self>, fd: Rc<OwnedFd>) {
+        *self.fd.borrow_mut() = Some(fd);
+        let mut open = self.pool.open.borrow_mut();
+        open.retain(|dir| dir.strong_count() > 0);
+        open.push_back(Rc::downgrade(self));
+        while open.len() > OPEN_MAX {
+            if let Some(dir) = open.pop_front().and_then(|dir| dir.upgrade()) {
+                *dir.fd.borrow_mut() = None;
+            }
+        }
+    }
+}
+
+impl Drop for HostDir {
+    /// Level by level: a deep tree must not cost stack.
+    fn drop(&mut self) {
+        let mut up = self.up.take();
+        while let Some(dir) = up {
+            up = Rc::into_inner(dir).and_then(|mut dir| dir.up.take());
+        }
+    }
+}
+
+fn id_of(fd: &OwnedFd) -> Result<FileId> {
+    Ok(info(&statx(fd.as_fd(), &CString::default(), AtFlags::EMPTY_PATH)?).id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open_in_pool(dir: &HostDir) -> usize {
+        let open = dir.pool.open.borrow();
+        open.iter().filter_map(Weak::upgrade).filter(|dir| dir.fd.borrow().is_some()).count()
+    }
+
+    #[test]
+    fn depth_costs_no_descriptors() {
+        const DEPTH: usize = 300;
+        let temp = tempfile::tempdir().unwrap();
+        let fd = rustix::fs::open(temp.path(), OPEN_DIR, Mode::empty()).unwrap();
+        let root = HostDir::root(fd).unwrap();
+        let mut chain = vec![root];
+        for _ in 0..DEPTH {
+            let up = chain.last().unwrap();
+            rustix::fs::mkdirat(up.fd().unwrap(), c"d", Mode::RWXU).unwrap();
+            let down = up.enter(c"d".into()).unwrap();
+            assert!(open_in_pool(&down) <= OPEN_MAX);
+            chain.push(down);
+        }
+        // From the deepest upwards by `..`, and in between from the top by names.
+        let middle = Rc::clone(&chain[DEPTH / 2]);
+        assert!(middle.fd.borrow().is_none());
+        assert_eq!(id_of(&middle.fd().unwrap()).unwrap(), middle.id());
+        while let Some(dir) = chain.pop() {
+            assert_eq!(id_of(&dir.fd().unwrap()).unwrap(), dir.id());
+            dir.leave();
+            assert!(dir.up.as_ref().is_none_or(|up| up.fd.borrow().is_some()));
+            assert!(open_in_pool(&dir) <= OPEN_MAX);
+        }
+    }
+
+    #[test]
+    fn another_directory_in_its_place_is_noticed() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::create_dir(temp.path().join("d")).unwrap();
+        let fd = rustix::fs::open(temp.path(), OPEN_DIR, Mode::empty()).unwrap();
+        let root = HostDir::root(fd).unwrap();
+        let dir = root.enter(c"d".into()).unwrap();
+        *dir.fd.borrow_mut() = None;
+        std::fs::rename(temp.path().join("d"), temp.path().join("other")).unwrap();
+        std::fs::create_dir(temp.path().join("d")).unwrap();
+        assert!(dir.fd().is_err());
+        std::fs::remove_dir(temp.path().join("d")).unwrap();
+        std::os::unix::fs::symlink("other", temp.path().join("d")).unwrap();
+        assert!(dir.fd().is_err());
+    }
+}
