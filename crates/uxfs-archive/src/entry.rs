@@ -162,13 +162,14 @@ pub struct Entry {
     pub meta: Meta,
 }
 
-/// Longest path accepted, in bytes.
-pub(crate) const PATH_MAX: usize = 64 << 10;
+/// Longest path accepted, in bytes: far longer than system calls take, since trees may be deeper than
+/// any path that is written at once.
+pub(crate) const PATH_MAX: usize = 4 << 20;
 
 /// Brings a path into normal form (invariant 1).
 pub(crate) fn normal_path(raw: &[u8]) -> Result<Vec<u8>, &'static str> {
     if raw.len() > PATH_MAX {
-        return Err("the path is longer than 64 KiB");
+        return Err("the path is longer than 4 MiB");
     }
     if raw.contains(&0) {
         return Err("the path contains a NUL byte");

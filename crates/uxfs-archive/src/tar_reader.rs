@@ -15,7 +15,7 @@
 
 use std::fs::File;
 
-use crate::entry::{Entry, Kind, Meta, SparseMap, Time, normal_path};
+use crate::entry::{Entry, Kind, Meta, PATH_MAX, SparseMap, Time, normal_path};
 use crate::error::{ArchiveError, Warnings, show};
 use crate::header::{BLOCK, BLOCK_U64, Block, Header, checksum_ok, is_zero};
 use crate::input::Input;
@@ -24,9 +24,9 @@ use crate::source::Source;
 use crate::sparse;
 
 /// Longest GNU long name accepted, in bytes.
-const LONG_NAME_MAX: u64 = 64 << 10;
 /// Bytes of an extended header that are made room for at a time.
 const BODY_STEP: usize = 1 << 20;
+const LONG_NAME_MAX: u64 = PATH_MAX as u64;
 
 /// Most headers that may stand before an entry's own: real archives have three or four.
 const HEADERS_MAX: u32 = 64;

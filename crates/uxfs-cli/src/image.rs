@@ -144,7 +144,11 @@ impl Images {
     /// partitions.
     pub(crate) fn not_a_volume(&self, path: &Path, error: Error) -> Failure {
         let known = match &error {
-            Error::NotXfs(_) => volume::open(path, OpenMode::Read, &self.place).ok(),
+            // Another file system may have been made over an old volume, whose copies of the
+            // superblock are still there.
+            Error::NotXfs(_) | Error::Corrupt(_) => {
+                volume::open(path, OpenMode::Read, &self.place).ok()
+            }
             _ => None,
         };
         let what = known.and_then(|disk| volume::describe(&disk, &self.place));

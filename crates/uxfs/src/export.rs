@@ -31,7 +31,7 @@ use crate::posix;
 const BATCHES: usize = 4;
 /// A batch is full with this many entries,
 const BATCH_ENTRIES: usize = 256;
-/// or with this many bytes of data.
+/// or with this many bytes of data and of paths.
 const BATCH_BYTES: u64 = 4 << 20;
 /// Most of one file's data that is read ahead at a time.
 const AHEAD: u64 = 4 << 20;
@@ -261,7 +261,7 @@ impl<'a> Walk<'a> {
         let meta = meta(&stat, xattrs);
         let is_dir = kind == Kind::Dir;
         let entry = Entry { path: self.path.clone(), kind, meta };
-        self.bytes += data.iter().map(|s| s.len).sum::<u64>();
+        self.bytes += data.iter().map(|s| s.len).sum::<u64>() + entry.path.len() as u64;
         self.batch.push(Item { entry, data });
         if self.batch.len() >= BATCH_ENTRIES || self.bytes >= BATCH_BYTES {
             self.send();

@@ -78,8 +78,8 @@ fn id(file: &File) -> io::Result<(u64, u64)> {
 }
 
 fn remove(note: &Note) {
-    let same = std::fs::symlink_metadata(&note.path)
-        .is_ok_and(|meta| (meta.dev(), meta.ino()) == note.id);
+    let same =
+        std::fs::symlink_metadata(&note.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == note.id);
     if same {
         // If it cannot be removed, there is nobody to tell but the next user of the name.
         let _ = std::fs::remove_file(&note.path);

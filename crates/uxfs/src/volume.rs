@@ -87,19 +87,31 @@ fn holds_qcow2(path: &Path) -> bool {
 /// Formats of disk images that are made elsewhere, by the endings of their names.
 const FOREIGN: [&str; 7] = ["vmdk", "vhdx", "vhd", "vpc", "vdi", "qcow", "qed"];
 
-/// Before a volume of `len` bytes is made as the whole of `path`: what the name says of the format
-/// shall be true. Where it says qcow2, a file that is empty becomes such an image.
+/// Before a volume of `len` bytes is made as the whole of `path`: where its name says qcow2, a file
+/// that is empty, or not there, becomes such an image.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] for a name that says what is not done, with what to do; and those
-/// of writing.
+/// As [`wants_qcow2`], and those of writing.
 pub fn prepare(path: &Path, len: u64, place: &Place) -> io::Result<()> {
+    if !wants_qcow2(path, place)? {
+        return Ok(());
+    }
+    let mut open = std::fs::OpenOptions::new();
+    open.read(true).write(true).create(true).truncate(false);
+    create_qcow2(open.open(path)?, path, len)
+}
+
+/// Does the name of what is to be made say that it is a qcow2 image, and it is none yet?
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] for a name that says what is not done, with what to do.
+pub fn wants_qcow2(path: &Path, place: &Place) -> io::Result<bool> {
     let refused = |problem: String| Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
-    let Some(ending) = ending.as_ref().and_then(|ending| ending.to_str()) else { return Ok(()) };
+    let Some(ending) = ending.as_ref().and_then(|ending| ending.to_str()) else { return Ok(false) };
     let there = std::fs::metadata(path).ok();
     if !place.is_whole() || there.as_ref().is_some_and(|meta| !meta.is_file()) {
-        return Ok(());
+        return Ok(false);
     }
     let raw = path.with_extension("img");
     let (name, raw) = (path.display(), raw.display());
@@ -111,16 +123,14 @@ pub fn prepare(path: &Path, len: u64, place: &Place) -> io::Result<()> {
         ));
     }
     if ending != "qcow2" || holds_qcow2(path) {
-        return Ok(());
+        return Ok(false);
     }
     if there.is_some_and(|meta| meta.len() > 0) {
         return refused(
             "is named as a qcow2 image, and holds none: remove it, or give another name".into(),
         );
     }
-    let mut open = std::fs::OpenOptions::new();
-    open.read(true).write(true).create(true).truncate(false);
-    create_qcow2(open.open(path)?, path, len)
+    Ok(true)
 }
 
 /// Bytes of what cannot be made longer or shorter by whoever fills it: a block device, a qcow2
@@ -152,6 +162,9 @@ fn part(disk: Arc<dyn BlockDev>, place: &Place) -> io::Result<Arc<dyn BlockDev>>
 
 /// What a device holds instead of a volume, and what to do about it, if it is known.
 pub fn describe(disk: &Arc<dyn BlockDev>, place: &Place) -> Option<String> {
+    if signature::existing(&**disk).is_ok_and(|name| name == Some("xfs")) {
+        return None;
+    }
     if place.is_whole()
         && let Some(hint) = partitions_hint(disk)
     {

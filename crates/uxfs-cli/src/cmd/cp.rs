@@ -9,8 +9,8 @@ use std::rc::Rc;
 use clap::Args;
 use uxfs::copy::{
     Copier, CopyError, CopyFrom, CopyOptions, CopyTo, Event, FileInfo, FileKind, Follow,
-    HostSource, HostTarget, ImageSource, ImageTarget, Preserve, Reflink, SourceTree, StreamSource,
-    TargetTree, pour,
+    HostSource, HostTarget, ImageSource, ImageTarget, Preserve, Reflink, StreamSource, TargetTree,
+    pour,
 };
 
 use crate::cmd::clone;
@@ -360,7 +360,10 @@ impl Work<'_> {
     /// The name that a source gets in a directory.
     fn name_of(&self, source: &OsString) -> Result<Vec<u8>> {
         if source == STREAM {
-            return Err(Failure::new(self.written, "is a directory: name the file for standard input"));
+            return Err(Failure::new(
+                self.written,
+                "is a directory: name the file for standard input",
+            ));
         }
         let name = match Place::parse(source) {
             Place::Image(inside) => inside.base().to_vec(),

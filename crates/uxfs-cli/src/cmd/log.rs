@@ -130,7 +130,7 @@ fn open(path: &Path, images: &Images) -> core::result::Result<Opened, Failure> {
         .map_err(|error| Failure::host(path.as_os_str(), &error))?;
     let mut options = OpenOptions::read_only();
     options.norecovery = true;
-    let fs = Fs::open(dev, options).map_err(|error| Failure::volume(path.as_os_str(), error))?;
+    let fs = Fs::open(dev, options).map_err(|error| images.not_a_volume(path, error))?;
     let log = Log::new(&fs.superblock()).map_err(|error| failed(path, &error))?;
     let dev = Arc::clone(fs.device());
     let bounds = log.find(&*dev).map_err(|error| failed(path, &error))?;

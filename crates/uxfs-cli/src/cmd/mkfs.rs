@@ -223,11 +223,13 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     Ok(())
 }
 
-/// Before anything is said or changed: can it be written, and is nobody using it?
+/// Before anything is said or changed: is the name right, can it be written, and is nobody using it?
 fn ready(path: &Path, place: &Place, there: bool) -> Result<()> {
+    let host = |error: std::io::Error| Failure::host(path, &error);
     if there {
-        volume::open(path, OpenMode::Write, place).map_err(|e| Failure::host(path, &e))?;
+        volume::open(path, OpenMode::Write, place).map_err(host)?;
     }
+    volume::wants_qcow2(path, place).map_err(host)?;
     Ok(())
 }
 
@@ -259,7 +261,14 @@ fn refuse_existing(path: &Path, place: &Place) -> Result<()> {
              uxfs: mkfs: Use the -f option to force overwrite.",
             path.display()
         ))),
-        None => Ok(()),
+        None => match mkfs::signature::content(&*device).map_err(host)? {
+            None => Ok(()),
+            Some(content) => Err(Failure::bare(format!(
+                "{} holds {}.\nuxfs: mkfs: Use the -f option to force overwrite.",
+                path.display(),
+                content.words
+            ))),
+        },
     }
 }
 

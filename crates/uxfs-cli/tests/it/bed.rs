@@ -104,6 +104,12 @@ impl Bed {
         run(Command::new("sh").args(["-ec", text]), self.dir.path()).good()
     }
 
+    /// Runs bash text in which `uxfs` is the command under test; however it ends.
+    pub(crate) fn bash(&self, text: &str) -> Ran {
+        let text = format!("uxfs() {{ {} \"$@\"; }}\n{text}", env!("CARGO_BIN_EXE_uxfs"));
+        run(Command::new("bash").args(["-c", &text]), self.dir.path())
+    }
+
     /// Are all judges content with the image?
     #[track_caller]
     pub(crate) fn check(&self, image: &str) {

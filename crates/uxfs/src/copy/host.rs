@@ -138,9 +138,7 @@ impl HostSource {
                 return refused("was replaced while it was looked at");
             }
             node.open = match seen.kind {
-                FileKind::Dir => {
-                    Open::Dir(node.dir.child(node.name.clone(), follow, seen.id, fd))
-                }
+                FileKind::Dir => Open::Dir(node.dir.child(node.name.clone(), follow, seen.id, fd)),
                 _ => Open::File(Rc::new(fd)),
             };
         }

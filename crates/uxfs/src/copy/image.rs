@@ -109,7 +109,9 @@ impl SourceTree for ImageSource<'_> {
     }
 
     fn stream(&self, _node: &Ino) -> Result<Box<dyn Read + '_>> {
-        refused("is a device, fifo or socket, which holds nothing in an image: -r copies it as such")
+        refused(
+            "is a device, fifo or socket, which holds nothing in an image: -r copies it as such",
+        )
     }
 }
 

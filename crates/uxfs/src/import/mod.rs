@@ -232,6 +232,8 @@ fn into_new(
 ) -> Result<ImportSummary, ImportError> {
     let origin = Origin::new(&options.source)?;
     origin.probe()?;
+    volume::wants_qcow2(&options.image, &options.place)
+        .map_err(ImportError::host(&options.image))?;
     let size = size::of_image(options, &origin)?;
     let layout = mkfs::Layout::new(&options.mkfs, size)?;
     let repeatable = options.source_date_epoch.is_some() || options.mkfs.uuid.is_some();
@@ -297,7 +299,15 @@ fn has_volume(options: &ImportOptions) -> Result<bool, ImportError> {
         // An import or a mkfs that was cut off left nothing to add to.
         Some("xfs") if is_unfinished(&*device).map_err(ImportError::host(path))? => Ok(false),
         Some("xfs") => Ok(true),
-        None => Ok(false),
+        None => match mkfs::signature::content(&*device).map_err(ImportError::host(path))? {
+            None => Ok(false),
+            Some(content) => {
+                let (path, words) = (path.display(), content.words);
+                let problem =
+                    format!("{path} holds {words}.\nUse the -f option to force overwrite.");
+                Err(ImportError::Usage(problem))
+            }
+        },
         Some(other) => {
             let path = path.display();
             let problem = format!(

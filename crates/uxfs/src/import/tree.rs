@@ -19,8 +19,8 @@ use uxfs_format::timestamp::Timestamp;
 use super::ImportError;
 use super::data::Movers;
 
-/// Directories whose inode is remembered; beyond that they are looked up anew.
-const DIRS_REMEMBERED: usize = 100_000;
+/// Bytes of paths of directories whose inode is remembered; beyond that they are looked up anew.
+const PATHS_REMEMBERED: usize = 16 << 20;
 /// Bytes read at a time where data takes the slow way.
 const SLOW_STEP: usize = 1 << 20;
 
@@ -47,6 +47,8 @@ pub(super) struct Tree<'a> {
     fs: &'a Fs,
     layered: bool,
     dirs: HashMap<Vec<u8>, Ino>,
+    /// Bytes of the paths in `dirs`, and what each takes besides.
+    remembered: usize,
     /// What directories are to look like when everything is in them.
     later: BTreeMap<Ino, SetAttr>,
 }
@@ -54,7 +56,7 @@ pub(super) struct Tree<'a> {
 impl<'a> Tree<'a> {
     pub(super) fn new(fs: &'a Fs, layered: bool) -> Self {
         let dirs = HashMap::from([(Vec::new(), fs.root())]);
-        Self { fs, layered, dirs, later: BTreeMap::new() }
+        Self { fs, layered, dirs, remembered: 0, later: BTreeMap::new() }
     }
 
     /// Adds one entry, with its data.
@@ -247,6 +249,7 @@ impl<'a> Tree<'a> {
     fn forget_dirs(&mut self) {
         if self.dirs.len() > 1 {
             self.dirs = HashMap::from([(Vec::new(), self.fs.root())]);
+            self.remembered = 0;
         }
     }
 
@@ -425,9 +428,11 @@ impl<'a> Tree<'a> {
     }
 
     fn remember(&mut self, path: &[u8], ino: Ino) {
-        if self.dirs.len() >= DIRS_REMEMBERED {
-            self.dirs.clear();
+        const EACH: usize = 64;
+        if self.remembered > PATHS_REMEMBERED {
+            self.forget_dirs();
         }
+        self.remembered += path.len() + EACH;
         self.dirs.insert(path.to_vec(), ino);
     }
 
@@ -437,15 +442,18 @@ impl<'a> Tree<'a> {
         if let Some(ino) = self.dirs.get(path) {
             return Ok(*ino);
         }
-        let ino = match self.fs.resolve(path, true) {
-            Ok(ino) => ino,
-            Err(Error::NotFound) => {
-                let (parent_path, name) = split(path);
-                let parent = self.dir(parent_path)?;
-                self.fs.create(parent, name, &NewInode::dir(0o755))?
-            }
-            Err(other) => return Err(other.into()),
+        let (parent_path, name) = split(path);
+        let (mut ino, rest) = match self.dirs.get(parent_path) {
+            Some(parent) => (*parent, name),
+            None => (self.fs.root(), path),
         };
+        // Name by name, whatever the depth: it is for the archive to say.
+        for name in rest.split(|byte| *byte == b'/') {
+            ino = match self.fs.resolve_at(ino, name, true) {
+                Err(Error::NotFound) => self.fs.create(ino, name, &NewInode::dir(0o755))?,
+                other => other?,
+            };
+        }
         self.remember(path, ino);
         Ok(ino)
     }
