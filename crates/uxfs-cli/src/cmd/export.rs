@@ -71,7 +71,9 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         other => Failure::bare(other.to_string()),
     })?;
     out.flush()?;
-    making.map(Making::keep);
+    if let Some(making) = making {
+        making.keep();
+    }
     let _ = session;
     Ok(())
 }

@@ -10,17 +10,20 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ffi::CString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::{Rc, Weak};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp};
+use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use uxfs_format::timestamp::Timestamp;
 
-use super::host::{LOOK, info, statx};
-use super::{FileId, Result, refused};
+use super::sides::{FileId, FileInfo, FileKind, Result, refused};
 
 /// Directories that are open at a time.
 const OPEN_MAX: usize = 16;
 
+/// Opens for reading, for a look.
+pub(super) const LOOK: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
 const OPEN_DIR: OFlags = LOOK.union(OFlags::DIRECTORY);
 
 /// The directories that are open, the one that was opened first in front.
@@ -138,6 +141,34 @@ impl Drop for HostDir {
         while let Some(dir) = up {
             up = Rc::into_inner(dir).and_then(|mut dir| dir.up.take());
         }
+    }
+}
+
+pub(super) fn statx(dir: BorrowedFd<'_>, name: &CString, flags: AtFlags) -> Result<Statx> {
+    let mask = StatxFlags::BASIC_STATS;
+    Ok(rustix::fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, mask)?)
+}
+
+pub(super) fn info(stat: &Statx) -> FileInfo {
+    let kind = match stat.stx_mode & S_IFMT {
+        S_IFREG => FileKind::File,
+        S_IFDIR => FileKind::Dir,
+        S_IFLNK => FileKind::Symlink,
+        other => FileKind::Special(other),
+    };
+    let time = |t: StatxTimestamp| Timestamp { sec: t.tv_sec, nsec: t.tv_nsec };
+    let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    FileInfo {
+        kind,
+        mode: stat.stx_mode & 0o7777,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        size: stat.stx_size,
+        rdev: (stat.stx_rdev_major, stat.stx_rdev_minor),
+        nlink: stat.stx_nlink,
+        atime: time(stat.stx_atime),
+        mtime: time(stat.stx_mtime),
+        id: (device, stat.stx_ino),
     }
 }
 

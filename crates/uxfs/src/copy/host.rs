@@ -15,24 +15,21 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Statx, StatxFlags, StatxTimestamp,
-    Timespec, Timestamps, Uid, XattrFlags,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
-use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
+use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFIFO, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
 
 pub use super::dirs::HostDir;
-use super::{
+use super::dirs::{LOOK, info, statx};
+use super::sides::{
     Attributes, CopyError, FileId, FileInfo, FileKind, Result, SourceTree, TargetTree, Xattrs,
     refused,
 };
 
 /// Linux' limit for an attribute's value and for the list of names.
 const XATTR_MAX: usize = 64 << 10;
-/// Opens for reading, for a look.
-pub(super) const LOOK: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
-
 /// Sets an attribute of one file: its name, its value.
 type SetXattr<'a> = &'a dyn Fn(&[u8], &[u8]) -> core::result::Result<(), Errno>;
 
@@ -71,34 +68,6 @@ pub struct HostFile {
 
 fn c_name(name: &[u8]) -> Result<CString> {
     CString::new(name).map_err(|_| CopyError::Refused("the name holds a NUL".into()))
-}
-
-pub(super) fn statx(dir: BorrowedFd<'_>, name: &CString, flags: AtFlags) -> Result<Statx> {
-    let mask = StatxFlags::BASIC_STATS;
-    Ok(rustix::fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, mask)?)
-}
-
-pub(super) fn info(stat: &Statx) -> FileInfo {
-    let kind = match stat.stx_mode & S_IFMT {
-        S_IFREG => FileKind::File,
-        S_IFDIR => FileKind::Dir,
-        S_IFLNK => FileKind::Symlink,
-        other => FileKind::Special(other),
-    };
-    let time = |t: StatxTimestamp| Timestamp { sec: t.tv_sec, nsec: t.tv_nsec };
-    let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-    FileInfo {
-        kind,
-        mode: stat.stx_mode & 0o7777,
-        uid: stat.stx_uid,
-        gid: stat.stx_gid,
-        size: stat.stx_size,
-        rdev: (stat.stx_rdev_major, stat.stx_rdev_minor),
-        nlink: stat.stx_nlink,
-        atime: time(stat.stx_atime),
-        mtime: time(stat.stx_mtime),
-        id: (device, stat.stx_ino),
-    }
 }
 
 /// Where the kernel shows the file behind a descriptor, and a name in it: for calls that take no

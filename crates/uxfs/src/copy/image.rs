@@ -7,7 +7,7 @@ use uxfs_core::{Fs, NewInode, SetAttr, Stat, Times, XattrMode};
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
-use super::{
+use super::sides::{
     Attributes, FileId, FileInfo, FileKind, Result, SourceTree, TargetTree, Xattrs, refused,
 };
 use crate::posix::{self, Creator, Plan};

@@ -23,21 +23,17 @@ mod sides;
 mod stream;
 
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::rc::Rc;
-
-use uxfs_core::Error;
-use uxfs_format::timestamp::Timestamp;
 
 pub use host::{HostDir, HostSource, HostTarget};
 pub use image::{ImageSource, ImageTarget};
-pub use sides::{SourceTree, TargetTree};
+pub use sides::{
+    Attributes, CopyError, FileId, FileInfo, FileKind, SourceTree, TargetTree, Xattrs,
+};
+use sides::{Result, WINDOW, reading, refused};
 pub use stream::{StreamSource, pour};
 
 use crate::posix::{ACL_ACCESS, ACL_DEFAULT, is_plain_name};
-
-/// Bytes copied at a time.
-const WINDOW: usize = 4 << 20;
 
 /// What is carried over besides names and content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,110 +111,6 @@ pub struct CopyOptions {
     pub reflink: Reflink,
     /// Permissions that are not given unless [`Preserve::mode`].
     pub umask: u16,
-}
-
-/// What kind of file it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
-    /// Regular.
-    File,
-    /// Directory.
-    Dir,
-    /// Symbolic link.
-    Symlink,
-    /// Character device, block device, fifo or socket: the type bits of its mode.
-    Special(u16),
-    /// Bytes that are read to their end, as standard input.
-    Stream,
-}
-
-/// Names a file uniquely: the volume or device, and the inode.
-pub type FileId = (u64, u64);
-
-/// What is known of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileInfo {
-    /// Its kind.
-    pub kind: FileKind,
-    /// Permissions with set-ID and sticky bits.
-    pub mode: u16,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Length in bytes.
-    pub size: u64,
-    /// Major and minor number of a device.
-    pub rdev: (u32, u32),
-    /// Number of names.
-    pub nlink: u32,
-    /// Last access.
-    pub atime: Timestamp,
-    /// Last change of content.
-    pub mtime: Timestamp,
-    /// Which file it is.
-    pub id: FileId,
-}
-
-/// Extended attributes: names and values as Linux has them.
-pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// What a file is to be given. What is `None` is for the target's rules.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attributes {
-    /// Permissions; exact if `exact`, else the umask or the directory's default list applies.
-    pub mode: u16,
-    /// Are the permissions to be exactly `mode`?
-    pub exact: bool,
-    /// Owner and group.
-    pub owner: Option<(u32, u32)>,
-    /// Times of access and of change.
-    pub times: Option<(Timestamp, Timestamp)>,
-    /// Extended attributes.
-    pub xattrs: Xattrs,
-    /// Is an attribute that the target refuses a failure?
-    pub require_xattr: bool,
-}
-
-/// Why one file was not copied.
-#[derive(Debug, thiserror::Error)]
-pub enum CopyError {
-    /// The volume says so.
-    #[error(transparent)]
-    Volume(#[from] Error),
-    /// The host says so.
-    #[error("{0}")]
-    Host(#[from] io::Error),
-    /// The engine refuses it; said why.
-    #[error("{0}")]
-    Refused(String),
-    /// The same, on the source's side.
-    #[error("{0}")]
-    Source(Box<CopyError>),
-}
-
-impl CopyError {
-    /// Is the trouble with the file that is copied, rather than with what it becomes?
-    fn is_about_source(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::Source(_))
-    }
-}
-
-/// Marks a failure as the source's.
-fn reading<R>(result: Result<R>) -> Result<R> {
-    result.map_err(|error| CopyError::Source(Box::new(error)))
-}
-
-impl From<rustix::io::Errno> for CopyError {
-    fn from(errno: rustix::io::Errno) -> Self {
-        Self::Host(errno.into())
-    }
-}
-
-type Result<T> = core::result::Result<T, CopyError>;
-
-fn refused<T>(why: impl Into<String>) -> Result<T> {
-    Err(CopyError::Refused(why.into()))
 }
 
 /// What the engine tells while it works.

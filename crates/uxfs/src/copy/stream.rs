@@ -7,7 +7,9 @@ use std::io::{self, Read, Write};
 
 use uxfs_format::timestamp::Timestamp;
 
-use super::{CopyError, FileInfo, FileKind, Result, SourceTree, WINDOW, Xattrs, reading, refused};
+use super::sides::{
+    CopyError, FileInfo, FileKind, Result, SourceTree, WINDOW, Xattrs, reading, refused,
+};
 
 /// Why a window was not filled further.
 pub(super) enum End {

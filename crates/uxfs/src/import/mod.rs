@@ -270,7 +270,9 @@ fn into_new(
     let mut summary = fill_all(&fs, (&origin, first), &options.adjust(), true, progress)?;
     fs.close()?;
     emptied.armed = false;
-    kept.map(Making::keep);
+    if let Some(making) = kept {
+        making.keep();
+    }
     summary.created = true;
     Ok(summary)
 }
