@@ -11,7 +11,7 @@ const PEAK: u64 = 256 << 20;
 /// Runs python3 with a program from here.
 #[track_caller]
 fn python(bed: &Bed, program: &str, args: &str) -> String {
-    std::fs::write(bed.path("program.py"), program).unwrap();
+    std::fs::write(bed.path("program.py"), program).expect("a file is written");
     bed.bash(&format!("python3 program.py {args}")).good()
 }
 
@@ -41,8 +41,9 @@ open('end', 'w').write('the end')
 fn bounded(bed: &Bed, line: &str) {
     let args = format!("{} {line}", env!("CARGO_BIN_EXE_uxfs"));
     let out = python(bed, BOUNDED, &args);
-    let mut words = out.split_whitespace().map(|word| word.parse::<u64>().unwrap());
-    let (code, peak) = (words.next().unwrap(), words.next().unwrap() * 1024);
+    let mut words = out.split_whitespace().map(|word| word.parse::<u64>().expect("a number"));
+    let (code, peak) =
+        (words.next().expect("two numbers"), words.next().expect("two numbers") * 1024);
     assert_eq!(code, 0, "{line}");
     println!("{line}: {peak} bytes at most");
     assert!(peak < PEAK, "{line}: {peak} bytes");
@@ -55,7 +56,7 @@ fn names(depth: u64) -> u64 {
 
 /// What `find` found the last time.
 fn found(bed: &Bed) -> u64 {
-    let out = std::fs::read(bed.path("out")).unwrap();
+    let out = std::fs::read(bed.path("out")).expect("an output");
     out.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 

@@ -56,21 +56,21 @@ fn no_room_leaves_no_image() {
 /// Starts an import from a pipe that stays open, sends the signal when it has begun to write, and
 /// gives the exit code and the words.
 fn interrupted(bed: &Bed, args: &[&str], signal: &str) -> (i32, String) {
-    let tar = std::fs::read(bed.path("t.tar")).unwrap();
+    let tar = std::fs::read(bed.path("t.tar")).expect("the child is as it was set up");
     let mut child = Command::new(env!("CARGO_BIN_EXE_uxfs"))
         .args(args)
         .current_dir(bed.path(""))
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
+        .expect("the child is as it was set up");
+    let mut input = child.stdin.take().expect("the child is as it was set up");
     // Without its end: the import waits for more.
-    input.write_all(&tar[..tar.len() / 2]).unwrap();
+    input.write_all(&tar[..tar.len() / 2]).expect("the child is as it was set up");
     // It has begun when it holds the image's lock.
     let (begun, id) = (Instant::now(), child.id().to_string());
     let holds = || {
-        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        let locks = std::fs::read_to_string("/proc/locks").expect("the child is as it was set up");
         locks.lines().any(|line| line.contains("WRITE") && line.split(' ').any(|word| word == id))
     };
     while !holds() {
@@ -78,10 +78,13 @@ fn interrupted(bed: &Bed, args: &[&str], signal: &str) -> (i32, String) {
         std::thread::sleep(Duration::from_millis(5));
     }
     bed.sh(&format!("kill -{signal} {}", child.id()));
-    let out = child.wait_with_output().unwrap();
+    let out = child.wait_with_output().expect("the child is as it was set up");
     drop(input);
-    let code = out.status.code().unwrap_or_else(|| 1000 + out.status.signal().unwrap());
-    (code, String::from_utf8(out.stderr).unwrap())
+    let code = out
+        .status
+        .code()
+        .unwrap_or_else(|| 1000 + out.status.signal().expect("the child is as it was set up"));
+    (code, String::from_utf8(out.stderr).expect("the child is as it was set up"))
 }
 
 #[test]
