@@ -89,12 +89,22 @@ pub enum Error {
 /// XFS' errno for a damaged structure, "structure needs cleaning".
 pub const EFSCORRUPTED: i32 = 117;
 
+/// The errno of what the host said; EIO where it gave none.
+pub(crate) fn errno_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or_else(|| match error.kind() {
+        io::ErrorKind::StorageFull => 28,
+        io::ErrorKind::QuotaExceeded => 122,
+        io::ErrorKind::FileTooLarge => 27,
+        _ => 5,
+    })
+}
+
 impl Error {
     /// The Linux errno that a system call would return.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Corrupt(_) => EFSCORRUPTED,
-            Self::Io { source, .. } => source.raw_os_error().unwrap_or(5),
+            Self::Io { source, .. } => errno_of(source),
             Self::Unsupported(_) => 95,
             Self::NotXfs(_) | Self::Invalid(_) => 22,
             Self::DirtyLog(_) | Self::Shutdown(_) => 5,
@@ -121,6 +131,14 @@ impl Error {
         match self {
             Self::Corrupt(corrupt) => Some(corrupt.place),
             Self::Io { daddr, .. } => Some(Place::Device(*daddr)),
+            _ => None,
+        }
+    }
+
+    /// The address on the device where it happened, if it was at one.
+    pub(crate) fn daddr(&self) -> Option<Daddr> {
+        match self.place() {
+            Some(Place::Device(daddr)) => Some(daddr),
             _ => None,
         }
     }

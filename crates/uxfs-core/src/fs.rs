@@ -21,6 +21,7 @@ use uxfs_log::{Log, State};
 use crate::ag::AgCell;
 use crate::arrivals::Arrivals;
 use crate::buf::Cache;
+use crate::cause::Cause;
 use crate::clock::{Clock, Numbers};
 use crate::devices::{Device, Devices};
 use crate::dirty::{Dirty, WritebackOptions};
@@ -124,7 +125,9 @@ pub struct Fs {
     fdblocks: AtomicI64,
     icount: AtomicI64,
     ifree: AtomicI64,
-    shutdown: Mutex<Option<String>>,
+    shutdown: Mutex<Option<Cause>>,
+    /// What cannot be written for want of room on the host, and is tried again.
+    pub(crate) retrying: Mutex<Option<Cause>>,
     stopped: AtomicBool,
     /// What recovery did when the volume was opened, if its log was dirty.
     pub(crate) recovery: Option<Recovery>,
@@ -254,6 +257,7 @@ impl Fs {
             icount: AtomicI64::new(icount as i64),
             ifree: AtomicI64::new(ifree as i64),
             shutdown: Mutex::new(None),
+            retrying: Mutex::new(None),
             stopped: AtomicBool::new(false),
             recovery: None,
             attr_bit: AtomicBool::new(false),
@@ -480,7 +484,7 @@ impl Fs {
             return Ok(());
         }
         match &*self.shutdown.lock() {
-            Some(why) => Err(Error::Shutdown(why.clone())),
+            Some(cause) => Err(Error::Shutdown(cause.to_string())),
             None => Ok(()),
         }
     }
@@ -490,18 +494,35 @@ impl Fs {
     /// all who wait are told. What was durable stays so; what was not is as after a power cut.
     pub fn stop(&self, why: &str) {
         match &self.journal {
-            Some(journal) => drop(journal.fail(self, why.into())),
+            Some(journal) => drop(journal.fail(self, why)),
             None => self.shut_down(why),
         }
     }
 
     /// Why the volume is stopped, if it is: by [`Fs::stop`], or because something failed.
     pub fn stopped_by(&self) -> Option<String> {
+        self.shutdown_cause().map(|cause| cause.to_string())
+    }
+
+    /// As [`Fs::stopped_by`], with what failed, where, and the errno.
+    pub fn shutdown_cause(&self) -> Option<Cause> {
         self.shutdown.lock().clone()
     }
 
+    /// What cannot be written at present for want of room on the host, and is tried again; `None`
+    /// while all can be written.
+    pub fn retrying(&self) -> Option<Cause> {
+        self.retrying.lock().clone()
+    }
+
+    /// What the user of the volume should know of its device although it works, such as that the
+    /// image has no name any more.
+    pub fn device_warning(&self) -> Option<String> {
+        self.bare_dev.warning()
+    }
+
     /// Stops all further changes and writes: something failed in the midst of a change.
-    pub(crate) fn shut_down(&self, why: impl Into<String>) {
+    pub(crate) fn shut_down(&self, why: impl Into<Cause>) {
         self.shutdown.lock().get_or_insert(why.into());
         self.stopped.store(true, Ordering::Release);
     }

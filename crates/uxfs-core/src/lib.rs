@@ -11,6 +11,7 @@ pub mod attr;
 pub mod bmap;
 pub mod btree;
 pub mod buf;
+mod cause;
 pub mod clock;
 mod contents;
 mod cow;
@@ -42,9 +43,11 @@ mod tests;
 pub mod turns;
 pub mod tx;
 mod unlinked;
+mod unwritten;
 mod writeback;
 
 pub use arrivals::Arrivals;
+pub use cause::Cause;
 pub use devices::{Device, Devices};
 pub use dirty::{ErrorCursor, SyncKind, WritebackOptions};
 pub use error::{EFSCORRUPTED, Error, Result};
@@ -56,4 +59,5 @@ pub use ops::{
 };
 pub use recovery::{Recovery, Replayed, replay_in_memory};
 pub use stats::{Histogram, Stats};
+pub use unwritten::Unwritten;
 pub use writeback::Cached;

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use uxfs_format::Daddr;
 use uxfs_format::features::Incompat;
 
+use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::tx::Tx;
@@ -167,7 +168,7 @@ impl Fs {
         self.mark_in_danger()?;
         let done = self.inodes.flush(self).and_then(|()| self.bufs.write_back());
         if let Err(error) = &done {
-            self.shut_down(format!("writing back: {error}"));
+            self.shut_down(Cause::of("writing back", error));
         }
         self.freed.store(false, Ordering::Release);
         done.map(|()| true)
@@ -209,14 +210,15 @@ impl Fs {
 
     pub(crate) fn write_superblock(&self, sector: &[u8]) -> Result<()> {
         self.home_dev.write_at(0, sector).map_err(|source| {
-            self.shut_down(format!("writing the superblock: {source}"));
-            Error::Io { what: "writing", daddr: Daddr(0), source }
+            let error = Error::Io { what: "writing the superblock", daddr: Daddr(0), source };
+            self.shut_down(Cause::of("writing the superblock", &error));
+            error
         })
     }
 
     pub(crate) fn flush(&self) -> Result<()> {
         self.dev.flush().map_err(|source| {
-            self.shut_down(format!("flushing: {source}"));
+            self.shut_down(Cause::device("flushing the device", &source));
             Error::Io { what: "flushing", daddr: Daddr(0), source }
         })
     }

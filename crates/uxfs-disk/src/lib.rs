@@ -13,6 +13,7 @@ mod aligned;
 pub mod fault;
 mod file;
 mod holes;
+pub mod host;
 mod lock;
 mod memory;
 pub mod partition;
@@ -113,6 +114,29 @@ pub trait BlockDev: Send + Sync {
             done += piece as u64;
         }
         Ok(())
+    }
+
+    /// Sets room aside on the host for a range, so that a write there does not fail for want of it.
+    /// The content stays as it is. Where there is nothing to set aside, as on a block device, or no
+    /// way to do it, this does nothing.
+    ///
+    /// # Errors
+    /// If the host has no room ([`host::is_full`]), or fails.
+    fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Is the device still the one that was opened?
+    ///
+    /// # Errors
+    /// [`host::is_lost`] if it is not.
+    fn check_present(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// What its user should know of the device although it works: its file has no name any more.
+    fn warning(&self) -> Option<String> {
+        None
     }
 
     /// May it be written to?

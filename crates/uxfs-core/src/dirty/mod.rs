@@ -132,6 +132,12 @@ impl Dirty {
         all
     }
 
+    /// Files with data in memory only, and how many blocks of it, in the order of their numbers.
+    pub(crate) fn by_file(&self) -> Vec<(Ino, u64)> {
+        let all = self.all().into_iter().map(|file| (file.ino, file.pages().map.len() as u64));
+        all.filter(|(_, blocks)| *blocks > 0).collect()
+    }
+
     /// Files that have been dirty for longest, at most `most` of them with a turn below `below`, in
     /// the order of their numbers.
     fn oldest(&self, below: u64, most: usize) -> Vec<Arc<File>> {

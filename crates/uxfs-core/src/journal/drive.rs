@@ -24,6 +24,7 @@ use super::immediate::Filling;
 use super::lobby::{Place, Places};
 use super::{Journal, State, Waiter, items};
 use crate::buf::Run;
+use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::turns;
@@ -31,6 +32,10 @@ use crate::turns;
 /// Most bytes of the log that are written without a flush: recovery finds holes among the last
 /// 2 MiB before the head, no further back.
 const PART_MAX: usize = 1 << 20;
+
+/// What fails, in the words of a [`Cause`].
+const WRITING: &str = "writing the log";
+const FLUSHING: &str = "flushing the device";
 
 /// Most slabs of copies that are kept for later checkpoints.
 const SLABS_MAX: usize = 64;
@@ -107,8 +112,9 @@ impl Room for Seat<'_> {
             return state;
         };
         drop(state);
-        let flushed = self.fs.dev.flush().map_err(|e| Failure(e.to_string().into()));
+        let flushed = self.fs.dev.flush().map_err(|e| Cause::device(FLUSHING, &e));
         let failed = flushed.clone().err();
+        let flushed = flushed.map_err(|cause| failure(&cause));
         self.journal.state.lock().pipeline.flushed(self.journal.now(), id, flushed);
         // Whoever waits finds the failure there.
         let _told = self.fs.stop_if(self.journal, failed);
@@ -233,21 +239,23 @@ impl Fs {
             match action {
                 Action::Cut(seq) => {
                     if let Err(error) = self.cut(journal, driver, seq) {
-                        return Err(journal.fail(self, format!("cutting a checkpoint: {error}")));
+                        return Err(journal.fail(self, Cause::of("cutting a checkpoint", &error)));
                     }
                 }
                 Action::Write { part, fua, .. } => {
                     let written = self.write_part(journal, driver, part, fua);
-                    let told = written.map_err(|e| failure(&e));
-                    let failed = told.clone().err();
+                    let written = written.map_err(|error| Cause::of(WRITING, &error));
+                    let failed = written.clone().err();
+                    let told = written.map_err(|cause| failure(&cause));
                     journal.state.lock().pipeline.written(journal.now(), told);
                     self.stop_if(journal, failed)?;
                 }
                 Action::Flush(id) => {
                     let left_out = !driver.flights.is_empty() && planted(Fault::FlushAfterLog);
                     let flushed = if left_out { Ok(()) } else { self.dev.flush() };
-                    let flushed = flushed.map_err(|e| Failure(e.to_string().into()));
+                    let flushed = flushed.map_err(|e| Cause::device(FLUSHING, &e));
                     let failed = flushed.clone().err();
+                    let flushed = flushed.map_err(|cause| failure(&cause));
                     journal.state.lock().pipeline.flushed(journal.now(), id, flushed);
                     self.stop_if(journal, failed)?;
                 }
@@ -260,9 +268,9 @@ impl Fs {
         Ok(())
     }
 
-    fn stop_if(&self, journal: &Journal, failed: Option<Failure>) -> Result<()> {
+    fn stop_if(&self, journal: &Journal, failed: Option<Cause>) -> Result<()> {
         match failed {
-            Some(why) => Err(journal.fail(self, format!("writing the log: {}", why.0))),
+            Some(cause) => Err(journal.fail(self, cause)),
             None => Ok(()),
         }
     }
@@ -385,7 +393,7 @@ impl Fs {
                 true => self.log_dev.write_fua_at(daddr.bytes(), bytes),
                 false => self.log_dev.write_at(daddr.bytes(), bytes),
             };
-            written.map_err(|source| Error::Io { what: "writing the log", daddr, source })?;
+            written.map_err(|source| Error::Io { what: WRITING, daddr, source })?;
         }
         Ok(())
     }
@@ -428,8 +436,8 @@ impl Fs {
     }
 }
 
-fn failure(error: &Error) -> Failure {
-    Failure(error.to_string().into())
+fn failure(cause: &Cause) -> Failure {
+    Failure(cause.message.as_str().into())
 }
 
 impl Journal {

@@ -16,6 +16,7 @@ use uxfs_journal::{Generation, Need, Seq};
 use super::Journal;
 use super::context::Handle;
 use crate::buf::{BufRef, Run};
+use crate::cause::Cause;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::{InodeState, locate, read_cluster};
@@ -56,7 +57,7 @@ impl Fs {
         journal.batches_ended.fetch_add(1, Ordering::AcqRel);
         let going = match done {
             Ok(going) => going,
-            Err(error) => return Err(journal.fail(self, format!("writing back: {error}"))),
+            Err(error) => return Err(journal.fail(self, Cause::of("writing back", &error))),
         };
         let mut data = journal.state.lock().pipeline.home();
         if planted(Fault::HomeUnflushed) {

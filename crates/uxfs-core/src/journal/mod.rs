@@ -60,6 +60,7 @@ pub(crate) use room::{Attempt, Turn};
 pub use service::Service;
 pub use uxfs_journal::{Failure, Keeping, Options as PipelineOptions};
 
+use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::turns::{self, Condvar, Mutex};
@@ -444,10 +445,11 @@ impl Journal {
         state.pipeline.met(need) && self.is_durable(need.seq.0)
     }
 
-    pub(crate) fn fail(&self, fs: &Fs, why: String) -> Error {
-        let now_told = Error::Shutdown(why.clone());
-        self.state.lock().pipeline.fail(Failure(Arc::from(why.as_str())));
-        fs.shut_down(why);
+    pub(crate) fn fail(&self, fs: &Fs, cause: impl Into<Cause>) -> Error {
+        let cause = cause.into();
+        let now_told = Error::Shutdown(cause.to_string());
+        self.state.lock().pipeline.fail(Failure(Arc::from(cause.message.as_str())));
+        fs.shut_down(cause);
         self.lobby.tell_all();
         self.released.notify_all();
         self.crowd.notify_all();

@@ -11,6 +11,7 @@ use uxfs_journal::{Generation, Need, Records, Seq};
 
 use super::drive::Driver;
 use super::{Journal, Op, Single};
+use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 
@@ -77,7 +78,8 @@ impl Fs {
                 && journal.is_idle()
             {
                 let ended = self.end_log(journal, &mut driver);
-                return ended.map_err(|error| journal.fail(self, format!("clean log: {error}")));
+                return ended
+                    .map_err(|error| journal.fail(self, Cause::of("ending the log", &error)));
             }
             drop(_alone);
             crate::turns::yield_now();

@@ -144,8 +144,9 @@ impl Fs {
 
     fn put(&self, daddr: Daddr, sector: &[u8]) -> Result<()> {
         self.home_dev.write_at(daddr.bytes(), sector).map_err(|source| {
-            self.shut_down(format!("resizing: {source}"));
-            Error::Io { what: "writing", daddr, source }
+            let error = Error::Io { what: "writing", daddr, source };
+            self.shut_down(crate::cause::Cause::of("resizing", &error));
+            error
         })
     }
 }

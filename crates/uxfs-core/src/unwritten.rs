@@ -1,0 +1,87 @@
+//! What a volume could not write yet, as a person is told at the end of a mount or a command.
+//!
+//! 1. Data counts by what is in memory and not on the device, metadata by what is not in place. What
+//!    of the metadata is in the log is not lost: the next open brings it back.
+
+use std::fmt;
+
+use uxfs_format::Ino;
+
+use crate::fs::Fs;
+
+/// Most files that are named.
+const NAMED: usize = 8;
+
+/// What is not written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unwritten {
+    /// Files with data that is in memory only.
+    pub files: u64,
+    /// Bytes of that data, in whole blocks.
+    pub bytes: u64,
+    /// Numbers of the first of these files, in ascending order.
+    pub first: Vec<Ino>,
+    /// Objects of metadata that are in the log and not in place: the next open brings them back.
+    pub logged: u64,
+}
+
+impl Unwritten {
+    /// Is all data written?
+    pub fn is_empty(&self) -> bool {
+        self.files == 0
+    }
+}
+
+impl fmt::Display for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.files == 0 {
+            f.write_str("the data of all files is written")?;
+        } else {
+            let word = if self.files == 1 { "file" } else { "files" };
+            write!(f, "{} bytes of {} {word} are not written (inode", self.bytes, self.files)?;
+            for (at, ino) in self.first.iter().enumerate() {
+                write!(f, "{} {}", if at == 0 { "" } else { "," }, ino.0)?;
+            }
+            f.write_str(if self.files > self.first.len() as u64 { ", …)" } else { ")" })?;
+        }
+        if self.logged > 0 {
+            f.write_str("; changes of metadata are in the log, and the next open applies them")?;
+        }
+        Ok(())
+    }
+}
+
+impl Fs {
+    /// What is not written at this moment: on a volume in use, what waits its turn; after an
+    /// [`Fs::settle`] that failed, or on a volume that stopped, what could not be written.
+    pub fn unwritten(&self) -> Unwritten {
+        let mut sum = Unwritten {
+            logged: self.journal.as_ref().map_or(0, |journal| journal.load().1 as u64),
+            ..Unwritten::default()
+        };
+        for (ino, blocks) in self.dirty.iter().flat_map(|dirty| dirty.by_file()) {
+            sum.files += 1;
+            sum.bytes += blocks << self.geo.block_log;
+            if sum.first.len() < NAMED {
+                sum.first.push(ino);
+            }
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_in_words() {
+        assert_eq!(Unwritten::default().to_string(), "the data of all files is written");
+        let one = Unwritten { files: 1, bytes: 4096, first: vec![Ino(131)], logged: 0 };
+        assert_eq!(one.to_string(), "4096 bytes of 1 file are not written (inode 131)");
+        let more = Unwritten { files: 3, bytes: 9, first: vec![Ino(1), Ino(2)], logged: 7 };
+        let said = more.to_string();
+        assert!(said.starts_with("9 bytes of 3 files are not written (inode 1, 2, …); "), "{said}");
+    }
+}
