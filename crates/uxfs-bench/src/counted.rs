@@ -114,6 +114,18 @@ impl BlockDev for Counted {
         self.below.zero(offset, len)
     }
 
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.below.allocate(offset, len)
+    }
+
+    fn check_present(&self) -> io::Result<()> {
+        self.below.check_present()
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.below.warning()
+    }
+
     fn read_only(&self) -> bool {
         self.below.read_only()
     }

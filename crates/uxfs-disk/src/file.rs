@@ -8,11 +8,12 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use rustix::fs::{FallocateFlags, OFlags};
-use rustix::io::ReadWriteFlags;
+use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::holes::Holes;
+use crate::holes::{self, Holes};
 use crate::lock::Locked;
-use crate::{BlockDev, DIRECT_ALIGN, lock, storage};
+use crate::presence::Presence;
+use crate::{BlockDev, DIRECT_ALIGN, host, lock, storage};
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,7 @@ pub struct FileDev {
     direct: OnceLock<Option<File>>,
     /// Of a sparse file that is written to.
     holes: Option<Holes>,
+    presence: Presence,
 }
 
 impl FileDev {
@@ -71,7 +73,8 @@ impl FileDev {
         let sector = if device { rustix::fs::ioctl_blksszget(&file).unwrap_or(512) } else { 512 };
         let regular = kind.is_file();
         let holes = if write && regular { Holes::of(&file, len) } else { None };
-        Ok(Self { file, len, read_only: !write, regular, sector, direct, holes })
+        let presence = Presence::new(regular, len);
+        Ok(Self { file, len, read_only: !write, regular, sector, direct, holes, presence })
     }
 
     fn direct(&self) -> Option<&File> {
@@ -90,6 +93,7 @@ impl FileDev {
         len: usize,
         write: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
+        self.presence.check(&self.file)?;
         let Some(holes) = &self.holes else { return write() };
         let writing = holes.writing();
         write()?;
@@ -108,9 +112,9 @@ impl FileDev {
                     rest = &rest[done..];
                     at += done as u64;
                 }
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 // Hosts without it.
-                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                     self.file.write_all_at(rest, at)?;
                     return self.file.sync_data();
                 }
@@ -153,7 +157,9 @@ impl BlockDev for FileDev {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(buf, offset)
+        self.presence.check_known()?;
+        let read = self.file.read_exact_at(buf, offset);
+        read.map_err(|error| self.presence.explain(&self.file, error))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -192,6 +198,7 @@ impl BlockDev for FileDev {
 
     fn flush(&self) -> io::Result<()> {
         self.file.sync_data()?;
+        self.presence.check(&self.file)?;
         self.holes.iter().for_each(Holes::flushed);
         Ok(())
     }
@@ -204,6 +211,7 @@ impl BlockDev for FileDev {
     }
 
     fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.presence.check(&self.file)?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         self.holes.iter().for_each(|holes| holes.punched(offset, len));
         if self.regular && rustix::fs::fallocate(&self.file, flags, offset, len).is_ok() {
@@ -217,6 +225,32 @@ impl BlockDev for FileDev {
             done += piece as u64;
         }
         Ok(())
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        if !self.regular || len == 0 {
+            return Ok(());
+        }
+        self.presence.check(&self.file)?;
+        loop {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) if host::is_full(&errno.into()) || errno == Errno::IO => {
+                    return Err(errno.into());
+                }
+                // Hosts that cannot: there, zeroes written into the holes take the room.
+                Err(_) => return holes::fill_all(&self.file, offset, offset + len),
+            }
+        }
+    }
+
+    fn check_present(&self) -> io::Result<()> {
+        self.presence.check(&self.file).map(|_| ())
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.presence.warning(&self.file)
     }
 
     fn read_only(&self) -> bool {

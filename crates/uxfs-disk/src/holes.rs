@@ -15,6 +15,7 @@
 //! others from the file until it is on the disk (measured: a tenth fewer durable files).
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -91,7 +92,8 @@ impl Holes {
         if len <= SMALL && self.pays(chunk) {
             let _alone = self.writers.write();
             let start = chunk << CHUNK_LOG;
-            fill(file, direct(), start, (start + (1 << CHUNK_LOG)).min(self.len));
+            // Where it fails the holes stay.
+            let _ = fill(file, direct(), start, (start + (1 << CHUNK_LOG)).min(self.len));
         }
     }
 
@@ -113,23 +115,37 @@ impl Holes {
     }
 }
 
-/// Writes zeroes into the holes of a range, past the host's page cache if that can be. Where it fails, they
-/// stay.
-fn fill(file: &File, direct: Option<&File>, start: u64, end: u64) {
+/// Writes zeroes into all holes of a range. Hosts that tell of no holes have none there.
+///
+/// # Errors
+/// Of writing them.
+pub(crate) fn fill_all(file: &File, start: u64, end: u64) -> io::Result<()> {
     let mut at = start;
     while at < end {
-        let Ok(hole) = rustix::fs::seek(file, SeekFrom::Hole(at)) else { return };
+        let next = (at + (1 << CHUNK_LOG)).min(end);
+        fill(file, None, at, next)?;
+        at = next;
+    }
+    Ok(())
+}
+
+/// Writes zeroes into the holes of a range, past the host's page cache if that can be.
+fn fill(file: &File, direct: Option<&File>, start: u64, end: u64) -> io::Result<()> {
+    let mut at = start;
+    while at < end {
+        let Ok(hole) = rustix::fs::seek(file, SeekFrom::Hole(at)) else { return Ok(()) };
         if hole >= end {
-            return;
+            return Ok(());
         }
         let data = rustix::fs::seek(file, SeekFrom::Data(hole)).unwrap_or(end).min(end);
         let zeroes = AlignedBuf::new(usize::try_from(data - hole).unwrap_or(0));
         let done = direct.is_some_and(|direct| direct.write_all_at(&zeroes, hole).is_ok());
-        if !done && file.write_all_at(&zeroes, hole).is_err() {
-            return;
+        if !done {
+            file.write_all_at(&zeroes, hole)?;
         }
         at = data;
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@
 //! 1. [`BlockDev::flush`] is the only promise of durability; a finished write alone promises that
 //!    later reads see it.
 //! 2. Reads and writes are whole: they transfer all bytes or fail.
-//! 3. A device is `Sync`; calls from many threads may overlap, and overlapping writes to the same
+//! 3. A device that was cut short or replaced fails, and goes on failing ([`host::is_lost`]); it never
+//!    reads as zeroes for that.
+//! 4. A device is `Sync`; calls from many threads may overlap, and overlapping writes to the same
 //!    bytes leave either.
 
 mod aligned;
@@ -17,6 +19,7 @@ pub mod host;
 mod lock;
 mod memory;
 pub mod partition;
+mod presence;
 mod qcow2;
 mod slice;
 mod storage;

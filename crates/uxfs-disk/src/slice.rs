@@ -102,6 +102,18 @@ impl BlockDev for Slice {
         self.dev.zero(self.place(offset, len)?, len)
     }
 
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.dev.allocate(self.place(offset, len)?, len)
+    }
+
+    fn check_present(&self) -> io::Result<()> {
+        self.dev.check_present()
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.dev.warning()
+    }
+
     fn read_only(&self) -> bool {
         self.dev.read_only()
     }

@@ -77,6 +77,18 @@ impl<D: BlockDev> BlockDev for VirtualDev<D> {
         Ok(())
     }
 
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.dev.allocate(offset, len)
+    }
+
+    fn check_present(&self) -> io::Result<()> {
+        self.dev.check_present()
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.dev.warning()
+    }
+
     fn read_only(&self) -> bool {
         self.dev.read_only()
     }
@@ -170,6 +182,18 @@ impl<D: BlockDev> BlockDev for SleptDev<D> {
     fn flush(&self) -> io::Result<()> {
         self.sleep(Request::flush());
         Ok(())
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.dev.allocate(offset, len)
+    }
+
+    fn check_present(&self) -> io::Result<()> {
+        self.dev.check_present()
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.dev.warning()
     }
 
     fn read_only(&self) -> bool {

@@ -21,9 +21,11 @@ use std::path::{Path, PathBuf};
 use imago::format::gate::ImplicitOpenGate;
 use imago::qcow2::Qcow2;
 use imago::{FormatAccess, FormatCreateBuilder, FormatDriverBuilder, StorageOpenOptions};
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
 
-use crate::{BlockDev, lock, storage};
+use crate::presence::Presence;
+use crate::{BlockDev, host, lock, storage};
 
 type Image = FormatAccess<imago::file::File>;
 
@@ -33,6 +35,9 @@ const DEPTH_MAX: u32 = 16;
 /// A volume or disk in a qcow2 image.
 pub struct Qcow2Dev {
     image: Image,
+    /// The file that holds it, by which its length is watched.
+    file: File,
+    presence: Presence,
     len: u64,
     read_only: bool,
 }
@@ -77,7 +82,16 @@ impl Qcow2Dev {
         let image = Qcow2::<imago::file::File>::builder(storage).write(write).open(gate)?;
         let image = Image::new(image);
         let len = image.size();
-        Ok(Self { image, len, read_only: !write })
+        let file = file.try_clone()?;
+        let presence = Presence::new(true, file.metadata()?.len());
+        Ok(Self { image, file, presence, len, read_only: !write })
+    }
+
+    /// The image's file grows as it is filled; it must not become shorter.
+    fn check_file(&self) -> io::Result<()> {
+        let len = self.presence.check(&self.file)?;
+        self.presence.grew(len);
+        Ok(())
     }
 
     fn check(&self, offset: u64, len: usize) -> io::Result<()> {
@@ -95,17 +109,51 @@ impl BlockDev for Qcow2Dev {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.check(offset, buf.len())?;
+        // What lies behind the end of the file would read as zeroes.
+        self.check_file()?;
         self.image.read(buf, offset)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check(offset, data.len())?;
+        self.check_file()?;
         self.image.write(data, offset)
     }
 
     fn flush(&self) -> io::Result<()> {
+        self.check_file()?;
         self.image.flush()?;
-        self.image.sync()
+        self.image.sync()?;
+        self.check_file()
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check(offset, usize::try_from(len).unwrap_or(usize::MAX))?;
+        self.check_file()?;
+        let mut at = offset;
+        while at < offset + len {
+            let (_, start, mapped) =
+                self.image.ensure_data_mapping(at, offset + len - at, false)?;
+            // A cluster of an image that lies in a sparse file may be a hole there.
+            let flags = FallocateFlags::KEEP_SIZE;
+            match rustix::fs::fallocate(&self.file, flags, start, mapped) {
+                Err(errno) if host::is_full(&errno.into()) || errno == Errno::IO => {
+                    return Err(errno.into());
+                }
+                // Hosts that cannot do this are left as they are.
+                _ => {}
+            }
+            at += mapped;
+        }
+        Ok(())
+    }
+
+    fn check_present(&self) -> io::Result<()> {
+        self.check_file()
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.presence.warning(&self.file)
     }
 
     fn zero(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -211,3 +211,44 @@ fn reference_counts_must_cover_the_images_own_tables() {
         std::fs::remove_file(&path).unwrap();
     }
 }
+
+#[test]
+fn allocated_clusters_keep_their_content_and_take_room() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let base = pattern(5, 3 << 20);
+    std::fs::write(dir.path().join("base.raw"), &base).unwrap();
+    let over = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", "base.raw", "a.qcow2", "64M"];
+    qemu_img(dir.path(), &over);
+    let path = dir.path().join("a.qcow2");
+    let dev = open(&path, true).unwrap();
+    dev.write_at(9 * MIB + 5, b"there").unwrap();
+    dev.allocate(2 * MIB, 30 * MIB).unwrap();
+    dev.flush().unwrap();
+    let stored = std::fs::metadata(&path).unwrap().blocks() * 512;
+    assert!(stored >= 30 * MIB, "{stored}");
+    let mut model = vec![0; 64 << 20];
+    model[..base.len()].copy_from_slice(&base);
+    model[(9 << 20) + 5..][..5].copy_from_slice(b"there");
+    let mut back = vec![1; model.len()];
+    dev.read_at(0, &mut back).unwrap();
+    assert!(back == model);
+    drop(dev);
+    qemu_img(dir.path(), &["check", "-q", "a.qcow2"]);
+}
+
+#[test]
+fn an_image_whose_file_was_cut_short_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "a.qcow2", "64M"]);
+    let path = dir.path().join("a.qcow2");
+    let dev = open(&path, true).unwrap();
+    dev.write_at(0, &pattern(1, 4 << 20)).unwrap();
+    dev.flush().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(MIB).unwrap();
+    let error = dev.read_at(3 * MIB, &mut [0; 512]).unwrap_err();
+    assert!(crate::host::is_lost(&error), "{error}");
+    assert!(crate::host::is_lost(&dev.write_at(0, &[1]).unwrap_err()));
+    assert!(crate::host::is_lost(&dev.flush().unwrap_err()));
+}

@@ -1,4 +1,4 @@
-//! The empty log: one unmount record, then zeroes.
+//! The empty log: one unmount record, then zeroes, for which the host sets room aside.
 
 use uxfs_format::BASIC_BLOCK;
 
@@ -20,9 +20,12 @@ impl Writer<'_> {
         let log = self.layout.log;
         let block = u64::from(self.layout.units.block);
         let start = self.geo.ag_daddr(log.ag, log.start).bytes();
+        let len = u64::from(log.blocks) * block;
         if !self.how.zero_log {
-            self.dev.zero(start, u64::from(log.blocks) * block).map_err(MkfsError::io("log"))?;
+            self.dev.zero(start, len).map_err(MkfsError::io("log"))?;
         }
+        // A log that finds no room on the host would stop the volume.
+        self.dev.allocate(start, len).map_err(MkfsError::io("log"))?;
         self.put("log", start, &self.unmount_record())
     }
 
