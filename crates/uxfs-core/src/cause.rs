@@ -5,10 +5,12 @@
 
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use uxfs_format::Daddr;
 
-use crate::error::{Error, errno_of};
+use crate::error::{Error, Result, errno_of};
+use crate::turns::Mutex;
 
 /// A failure that stopped the volume, or that is being retried.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,37 @@ impl From<&str> for Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+/// Whether a volume is stopped, and by what.
+#[derive(Default)]
+pub(crate) struct Stop {
+    stopped: AtomicBool,
+    cause: Mutex<Option<Cause>>,
+}
+
+impl Stop {
+    /// Stops it, unless it is stopped.
+    pub(crate) fn stop(&self, cause: impl Into<Cause>) {
+        self.cause.lock().get_or_insert(cause.into());
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    /// What stopped it.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        self.cause.lock().clone()
+    }
+
+    /// Fails if it is stopped.
+    pub(crate) fn check(&self) -> Result<()> {
+        if !self.stopped.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match &*self.cause.lock() {
+            Some(cause) => Err(Error::Shutdown(cause.to_string())),
+            None => Ok(()),
+        }
     }
 }
 

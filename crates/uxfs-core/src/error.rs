@@ -4,6 +4,8 @@ use std::io;
 
 use uxfs_format::{Corrupt, Daddr, Place};
 
+use crate::unwritten::Unwritten;
+
 /// The engine's result.
 pub type Result<T> = core::result::Result<T, Error>;
 
@@ -84,6 +86,15 @@ pub enum Error {
     /// An earlier failure in the midst of a change has shut the volume down.
     #[error("the file system was shut down after an error: {0}")]
     Shutdown(String),
+    /// The volume could not be closed clean. What the log holds is not lost: the next open brings it
+    /// back.
+    #[error("{source}; {unwritten}; the log stays dirty")]
+    Unwritten {
+        /// What is not written.
+        unwritten: Box<Unwritten>,
+        /// Why.
+        source: Box<Error>,
+    },
 }
 
 /// XFS' errno for a damaged structure, "structure needs cleaning".
@@ -91,6 +102,9 @@ pub const EFSCORRUPTED: i32 = 117;
 
 /// The errno of what the host said; EIO where it gave none.
 pub(crate) fn errno_of(error: &io::Error) -> i32 {
+    if uxfs_disk::host::is_lost(error) {
+        return 5;
+    }
     error.raw_os_error().unwrap_or_else(|| match error.kind() {
         io::ErrorKind::StorageFull => 28,
         io::ErrorKind::QuotaExceeded => 122,
@@ -108,6 +122,7 @@ impl Error {
             Self::Unsupported(_) => 95,
             Self::NotXfs(_) | Self::Invalid(_) => 22,
             Self::DirtyLog(_) | Self::Shutdown(_) => 5,
+            Self::Unwritten { source, .. } => source.errno(),
             Self::ReadOnly => 30,
             Self::NoSpace => 28,
             Self::NotFound => 2,
@@ -131,6 +146,7 @@ impl Error {
         match self {
             Self::Corrupt(corrupt) => Some(corrupt.place),
             Self::Io { daddr, .. } => Some(Place::Device(*daddr)),
+            Self::Unwritten { source, .. } => source.place(),
             _ => None,
         }
     }

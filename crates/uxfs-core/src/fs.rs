@@ -5,7 +5,8 @@
 //!    on another device and realtime data are for reading only.
 //! 2. `available` is what may still be reserved; `fdblocks` is what is free. Reservations that are
 //!    open make the first smaller than the second.
-//! 3. After [`Fs::shut_down`] nothing is written any more, and whatever needs an inode fails.
+//! 3. The log's blocks are allocated on the host before a volume that is open for writing is changed.
+//! 4. After [`Fs::shut_down`] nothing is written any more, and whatever needs an inode fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -21,11 +22,12 @@ use uxfs_log::{Log, State};
 use crate::ag::AgCell;
 use crate::arrivals::Arrivals;
 use crate::buf::Cache;
-use crate::cause::Cause;
+use crate::cause::{Cause, Stop};
 use crate::clock::{Clock, Numbers};
 use crate::devices::{Device, Devices};
 use crate::dirty::{Dirty, WritebackOptions};
 use crate::error::{Error, Result};
+use crate::full::Full;
 use crate::inode::Inodes;
 use crate::journal::{Journal, JournalOptions, LogPlace};
 use crate::log_state;
@@ -125,10 +127,8 @@ pub struct Fs {
     fdblocks: AtomicI64,
     icount: AtomicI64,
     ifree: AtomicI64,
-    shutdown: Mutex<Option<Cause>>,
-    /// What cannot be written for want of room on the host, and is tried again.
-    pub(crate) retrying: Mutex<Option<Cause>>,
-    stopped: AtomicBool,
+    stop: Arc<Stop>,
+    pub(crate) full: Full,
     /// What recovery did when the volume was opened, if its log was dirty.
     pub(crate) recovery: Option<Recovery>,
     /// Some inode got its first attribute: the superblock's version has to say so.
@@ -185,6 +185,13 @@ impl Fs {
             let problem = format!("{blocks} blocks of {size} on a device of {} bytes", dev.len());
             return Err(Error::corrupt("superblock", Place::Volume, problem));
         }
+        if !read_only && !options.unfinished && options.recovered == 0 && geo.log_start.0 != 0 {
+            // Before anything is changed: a log that finds no room would stop the volume later.
+            let (daddr, len) = (geo.fsb_daddr(geo.log_start), u64::from(geo.log_blocks));
+            let what = "setting aside room for the log on the host";
+            let allocated = dev.allocate(daddr.bytes(), len << geo.block_log);
+            allocated.map_err(|source| Error::Io { what, daddr, source })?;
+        }
         let mut place = None;
         if !options.norecovery && !options.unfinished {
             if sb.is_v4() || geo.log_start.0 == 0 {
@@ -237,7 +244,8 @@ impl Fs {
         };
         let barrier = options.journal.is_none_or(|journal| journal.barrier);
         let counts = Arc::new(Counts::default());
-        let metered = |what| Metered::over(&dev, &counts, what, barrier);
+        let stop = Arc::new(Stop::default());
+        let metered = |what| Metered::over(&dev, &counts, &stop, what, barrier);
         let home_dev = metered(Use::Home);
         let dirty = options.writeback.filter(|_| journal.is_some()).map(Dirty::new);
         let fs = Self {
@@ -256,9 +264,8 @@ impl Fs {
             fdblocks: AtomicI64::new(fdblocks as i64),
             icount: AtomicI64::new(icount as i64),
             ifree: AtomicI64::new(ifree as i64),
-            shutdown: Mutex::new(None),
-            retrying: Mutex::new(None),
-            stopped: AtomicBool::new(false),
+            stop: Arc::clone(&stop),
+            full: Full::default(),
             recovery: None,
             attr_bit: AtomicBool::new(false),
             marked: Mutex::new(options.resuming),
@@ -480,13 +487,22 @@ impl Fs {
     }
 
     pub(crate) fn check_running(&self) -> Result<()> {
-        if !self.stopped.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        match &*self.shutdown.lock() {
-            Some(cause) => Err(Error::Shutdown(cause.to_string())),
-            None => Ok(()),
-        }
+        self.stop.check()
+    }
+
+    /// Fails if the volume is stopped, or if its device is no longer the one that was opened; that
+    /// stops it.
+    pub(crate) fn check_device(&self) -> Result<()> {
+        self.check_running()?;
+        let Err(source) = self.dev.check_present() else { return Ok(()) };
+        let cause = Cause::device("looking at the device", &source);
+        Err(match &self.journal {
+            Some(journal) => journal.fail(self, cause),
+            None => {
+                self.shut_down(cause.clone());
+                Error::Shutdown(cause.to_string())
+            }
+        })
     }
 
     /// Stops the volume for good, for those who find that something is wrong of which it cannot know
@@ -506,13 +522,7 @@ impl Fs {
 
     /// As [`Fs::stopped_by`], with what failed, where, and the errno.
     pub fn shutdown_cause(&self) -> Option<Cause> {
-        self.shutdown.lock().clone()
-    }
-
-    /// What cannot be written at present for want of room on the host, and is tried again; `None`
-    /// while all can be written.
-    pub fn retrying(&self) -> Option<Cause> {
-        self.retrying.lock().clone()
+        self.stop.cause()
     }
 
     /// What the user of the volume should know of its device although it works, such as that the
@@ -523,8 +533,7 @@ impl Fs {
 
     /// Stops all further changes and writes: something failed in the midst of a change.
     pub(crate) fn shut_down(&self, why: impl Into<Cause>) {
-        self.shutdown.lock().get_or_insert(why.into());
-        self.stopped.store(true, Ordering::Release);
+        self.stop.stop(why);
     }
 }
 

@@ -24,6 +24,7 @@ mod dirty;
 mod error;
 pub mod file;
 pub mod fs;
+mod full;
 mod handles;
 mod hints;
 mod ialloc;

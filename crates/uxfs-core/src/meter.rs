@@ -2,14 +2,16 @@
 //!
 //! 1. Every write, flush and forced write of an open volume passes here.
 //! 2. Without barriers a flush does nothing, and is counted as left out.
+//! 3. An error that says that the device is lost stops the volume.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use uxfs_disk::BlockDev;
+use uxfs_disk::{BlockDev, host};
 use uxfs_format::BASIC_BLOCK;
 
+use crate::cause::{Cause, Stop};
 use crate::stats::Counts;
 use crate::turns;
 
@@ -28,6 +30,7 @@ pub(crate) enum Use {
 pub(crate) struct Metered {
     dev: Arc<dyn BlockDev>,
     counts: Arc<Counts>,
+    stop: Arc<Stop>,
     what: Use,
     barrier: bool,
 }
@@ -37,10 +40,30 @@ impl Metered {
     pub(crate) fn over(
         dev: &Arc<dyn BlockDev>,
         counts: &Arc<Counts>,
+        stop: &Arc<Stop>,
         what: Use,
         barrier: bool,
     ) -> Arc<dyn BlockDev> {
-        Arc::new(Self { dev: Arc::clone(dev), counts: Arc::clone(counts), what, barrier })
+        let (dev, counts, stop) = (Arc::clone(dev), Arc::clone(counts), Arc::clone(stop));
+        Arc::new(Self { dev, counts, stop, what, barrier })
+    }
+
+    /// Stops the volume if the device is lost. Gives `result`.
+    fn heed(&self, what: &str, result: io::Result<()>) -> io::Result<()> {
+        if let Err(error) = &result
+            && host::is_lost(error)
+        {
+            self.stop.stop(Cause::device(what, error));
+        }
+        result
+    }
+
+    fn writing(&self) -> &'static str {
+        match self.what {
+            Use::Log => "writing the log",
+            Use::Home => "writing metadata in place",
+            Use::Data => "writing data",
+        }
     }
 
     fn count(&self, bytes: u64) {
@@ -64,22 +87,22 @@ impl BlockDev for Metered {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.dev.read_at(offset, buf)
+        self.heed("reading", self.dev.read_at(offset, buf))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.count(data.len() as u64);
-        self.dev.write_at(offset, data)
+        self.heed(self.writing(), self.dev.write_at(offset, data))
     }
 
     fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         self.count(pieces.iter().map(|p| p.len() as u64).sum());
-        self.dev.write_vectored_at(offset, pieces)
+        self.heed(self.writing(), self.dev.write_vectored_at(offset, pieces))
     }
 
     fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.count(data.len() as u64);
-        self.dev.write_bulk_at(offset, data)
+        self.heed(self.writing(), self.dev.write_bulk_at(offset, data))
     }
 
     fn has_fua(&self) -> bool {
@@ -96,7 +119,7 @@ impl BlockDev for Metered {
         let begun = turns::now();
         let written = self.dev.write_fua_at(offset, data);
         self.counts.flush_time.add(turns::since(begun));
-        written
+        self.heed(self.writing(), written)
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -108,7 +131,7 @@ impl BlockDev for Metered {
         let begun = turns::now();
         let flushed = self.dev.flush();
         self.counts.flush_time.add(turns::since(begun));
-        flushed
+        self.heed("flushing the device", flushed)
     }
 
     fn discard(&self, offset: u64, len: u64) {
@@ -116,7 +139,7 @@ impl BlockDev for Metered {
     }
 
     fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.dev.zero(offset, len)
+        self.heed(self.writing(), self.dev.zero(offset, len))
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {

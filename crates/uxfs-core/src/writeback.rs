@@ -17,6 +17,7 @@ use uxfs_format::features::Incompat;
 use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::full::Stuck;
 use crate::tx::Tx;
 
 /// What there is room for in the smallest cache, in bytes: below that, nothing but writing would be
@@ -52,6 +53,7 @@ impl Fs {
         if self.options.read_only {
             return Ok(());
         }
+        self.check_device()?;
         if self.journal.is_some() {
             let written = self.write_back_all();
             return self.wait(self.ticket()).and(written);
@@ -74,13 +76,26 @@ impl Fs {
     /// Syncs, and on a volume that is being made removes the mark that it is unfinished.
     ///
     /// # Errors
-    /// As [`Fs::sync`].
+    /// As [`Fs::sync`]; [`Error::Unwritten`] tells what is not written, if that is known.
     pub fn close(self) -> Result<()> {
         if self.options.read_only {
             return Ok(());
         }
-        self.check_running()?;
-        self.release_all()?;
+        self.finish().map_err(|source| {
+            let unwritten = self.unwritten();
+            if unwritten.is_empty() && !source.is_host_full() {
+                return source;
+            }
+            Error::Unwritten { unwritten: Box::new(unwritten), source: Box::new(source) }
+        })
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.check_device()?;
+        if let Err(error) = self.release_all() {
+            // What has no name is freed by recovery: so the log stays dirty, with all else in it.
+            return self.sync().and(Err(error));
+        }
         if let Some(journal) = &self.journal {
             let written = self.write_back_all();
             // Who changed nothing leaves the device alone.
@@ -123,11 +138,23 @@ impl Fs {
         if load.due && !load.served {
             self.drive_on(journal)?;
         }
+        if self.stuck_lately(Stuck::Home) {
+            return Ok(());
+        }
         let much = match load.served {
             true => self.much_dirty(SERVED) || load.live > journal.comfortable() / 4 * 7,
             false => self.much_dirty(1) || load.live > journal.comfortable(),
         };
-        if much { self.settle_journal(journal) } else { Ok(()) }
+        match if much { self.settle_journal(journal) } else { Ok(()) } {
+            // The operation is done. Those that would begin are told (`refuse_if_stuck`).
+            Err(error) if error.is_host_full() => Ok(()),
+            settled => settled,
+        }
+    }
+
+    /// Is so much metadata not in place that no more may come while it cannot be written?
+    pub(crate) fn is_crowded(&self, journal: &crate::journal::Journal) -> bool {
+        journal.load().0 > journal.shape().length / 2 || self.much_dirty(SERVED)
     }
 
     /// Writes the superblock where it lies.
@@ -211,7 +238,9 @@ impl Fs {
     pub(crate) fn write_superblock(&self, sector: &[u8]) -> Result<()> {
         self.home_dev.write_at(0, sector).map_err(|source| {
             let error = Error::Io { what: "writing the superblock", daddr: Daddr(0), source };
-            self.shut_down(Cause::of("writing the superblock", &error));
+            if self.journal.is_none() || !error.is_host_full() {
+                self.shut_down(Cause::of("writing the superblock", &error));
+            }
             error
         })
     }

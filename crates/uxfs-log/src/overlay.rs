@@ -167,6 +167,14 @@ impl BlockDev for Overlay {
         Ok(())
     }
 
+    fn check_present(&self) -> io::Result<()> {
+        self.below.check_present()
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.below.warning()
+    }
+
     fn read_only(&self) -> bool {
         false
     }

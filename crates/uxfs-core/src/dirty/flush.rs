@@ -23,6 +23,7 @@ use crate::cow::Grain;
 use crate::error::{Error, Result};
 use crate::file::EXTENTS_A_STEP;
 use crate::fs::Fs;
+use crate::full::Stuck;
 use crate::tx::{InodeSlot, Tx};
 
 /// Bytes of a batch: what is on its way at a time.
@@ -120,6 +121,7 @@ impl Fs {
     ) -> Result<usize> {
         let (mut done, mut total) = (0, 0);
         let mut first_error = None;
+        let mut full = false;
         let mut rest = files.iter().peekable();
         let mut from = 0;
         while rest.peek().is_some() && total < most {
@@ -149,10 +151,14 @@ impl Fs {
             self.fly(&mut flights);
             for flight in flights {
                 if let Err(error) = self.land(dirty, flight, how) {
+                    full |= self.note_stuck(Stuck::Data, &error);
                     first_error.get_or_insert(error);
                 }
             }
             total += bytes;
+        }
+        if !full {
+            self.unstick(Stuck::Data);
         }
         first_error.map_or(Ok(done), Err)
     }

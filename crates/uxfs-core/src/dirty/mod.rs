@@ -18,7 +18,7 @@
 //! 4. Nothing depends on a thread or a clock of its own; one thread alone makes a run that can be
 //!    repeated exactly.
 //! 5. Data that could not be written stays dirty and is tried again; the error is told once to each
-//!    who asks ([`errors`]).
+//!    who asks ([`errors`]). While the host has no room for it, writers get the error ([`crate::full`]).
 //! 6. Operations on what space a file takes ([`Fs::calm`]) write its data back first, and hold it
 //!    while they last.
 

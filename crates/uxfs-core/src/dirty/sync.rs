@@ -84,7 +84,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::sync`].
     pub fn begin_sync(&self) -> Result<Ticket> {
-        self.check_running()?;
+        self.check_device()?;
         if self.journal.is_none() {
             self.sync()?;
         }
@@ -111,7 +111,7 @@ impl Fs {
 
     /// Writes a file back; what then has to become durable.
     fn write_for_sync(&self, ino: Ino, kind: SyncKind) -> Result<Ticket> {
-        self.check_running()?;
+        self.check_device()?;
         if self.journal.is_none() {
             self.sync()?;
             return Ok(self.ticket());

@@ -18,6 +18,7 @@ use crate::bmap;
 use crate::error::{Error, Result};
 use crate::file::{check_file, refuse_realtime};
 use crate::fs::Fs;
+use crate::full::Stuck;
 use crate::inode::{InodeRef, InodeState};
 
 /// Most bytes taken in at a time.
@@ -55,6 +56,9 @@ impl Fs {
         data: &[u8],
     ) -> Result<()> {
         self.check_writable()?;
+        if self.is_stuck(Stuck::Data) {
+            self.retry_data(dirty)?;
+        }
         let block_size = u64::from(self.geo.block_size);
         let step = (dirty.options.dirty_bytes / 4).clamp(block_size, STEP.max(block_size));
         let step = step - step % block_size;
@@ -103,6 +107,19 @@ impl Fs {
             dirty.take_turn(&file, &mut file.pages());
         }
         Ok(())
+    }
+
+    /// Tries to write what is oldest, since the host had no room.
+    ///
+    /// # Errors
+    /// If it has none yet.
+    pub(crate) fn retry_data(&self, dirty: &Dirty) -> Result<()> {
+        let files = dirty.oldest(u64::MAX, FILES);
+        match self.write_back(dirty, &files, How::OTHERS, STEP) {
+            Err(error) if error.is_host_full() => Err(error),
+            // Others are told by their own file.
+            _ => Ok(()),
+        }
     }
 
     /// Waits until there is memory for so many bytes, writing back what is oldest.

@@ -6,7 +6,8 @@
 //!
 //! 1. One thread drives at a time; it holds no other lock while it writes or flushes. Where the policy
 //!    of fsync lets flushes overlap, those who would sleep carry out the others ([`Seat`]).
-//! 2. A failed write or flush stops the journal and the volume for good.
+//! 2. A failed write or flush stops the journal and the volume for good; but what the host has no room
+//!    for is tried again first ([`crate::full`]).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -243,7 +244,8 @@ impl Fs {
                     }
                 }
                 Action::Write { part, fua, .. } => {
-                    let written = self.write_part(journal, driver, part, fua);
+                    let write = || self.write_part(journal, driver, part, fua);
+                    let written = self.write_with_patience(journal.options.patience, write);
                     let written = written.map_err(|error| Cause::of(WRITING, &error));
                     let failed = written.clone().err();
                     let told = written.map_err(|cause| failure(&cause));
@@ -279,7 +281,8 @@ impl Fs {
     fn cut(&self, journal: &Journal, driver: &mut Driver, seq: Seq) -> Result<()> {
         let (context, records) = self.take(journal, driver, seq)?;
         let mut data = !context.values.is_empty() && !planted(Fault::ValueUnflushed);
-        self.write_values(&context, journal.immediate())?;
+        let write = || self.write_values(&context, journal.immediate());
+        self.write_with_patience(journal.options.patience, write)?;
         data |= self.await_arrivals()? && !planted(Fault::DataUnflushed);
         let (head, tail) = {
             let state = journal.state.lock();

@@ -3,7 +3,8 @@
 //! 1. Only objects all of whose changes are durable are written, as they are then; one that a
 //!    transaction is changing, or that gathers anew, waits for another time.
 //! 2. What is written carries the LSN of the checkpoint that logged it last.
-//! 3. An object leaves the active list only after a flush, and only if it has not changed since.
+//! 3. What the host has no room for stays active ([`crate::full`]); every other failure stops the volume.
+//! 4. An object leaves the active list only after a flush, and only if it has not changed since.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -19,6 +20,7 @@ use crate::buf::{BufRef, Run};
 use crate::cause::Cause;
 use crate::error::Result;
 use crate::fs::Fs;
+use crate::full::Stuck;
 use crate::inode::{InodeState, locate, read_cluster};
 
 /// Most bytes of buffers that are kept in memory because they are on their way home.
@@ -49,14 +51,20 @@ impl Fs {
         // Intents have no home; they go when what they announce is done.
         targets.retain(|(_, handle)| !matches!(handle, Handle::Intent(_)));
         if targets.is_empty() {
+            // What found no room may be no more.
+            if until == u64::MAX {
+                self.unstick(Stuck::Home);
+            }
             return Ok(());
         }
         self.counts.push_ail.one();
         journal.batches_begun.fetch_add(1, Ordering::AcqRel);
-        let done = self.write_home(journal, targets);
+        let done = self.tried(Stuck::Home, self.write_home(journal, targets));
         journal.batches_ended.fetch_add(1, Ordering::AcqRel);
         let going = match done {
             Ok(going) => going,
+            // All of it is still in the log, and is tried again.
+            Err(error) if error.is_host_full() => return Err(error),
             Err(error) => return Err(journal.fail(self, Cause::of("writing back", &error))),
         };
         let mut data = journal.state.lock().pipeline.home();
@@ -256,6 +264,11 @@ impl Fs {
             self.move_tail(&mut state, head);
         }
         journal.happened(&mut state);
+    }
+
+    /// Writes all active objects in place.
+    pub(crate) fn push_home(&self, journal: &Journal) -> Result<()> {
+        self.go_home(journal, u64::MAX)
     }
 
     /// Brings home about half of what is not, so that memory becomes free; says whether that helped.

@@ -210,6 +210,11 @@ impl Journal {
         self.options.mode == LogMode::Immediate
     }
 
+    /// How long a host without room is waited for, before the volume stops.
+    pub(crate) fn patience(&self) -> std::time::Duration {
+        self.options.patience
+    }
+
     /// Is every change to be durable before its call returns?
     pub(crate) fn wsync(&self) -> bool {
         self.options.wsync

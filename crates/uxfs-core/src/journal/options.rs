@@ -3,6 +3,8 @@
 //! 1. A word is either refused by name, or it is not an option of the log, or it changes what it
 //!    says: none is taken and ignored.
 
+use std::time::Duration;
+
 use uxfs_journal::Options;
 use uxfs_journal::policy::FSYNC_POLICIES;
 
@@ -42,6 +44,9 @@ pub struct JournalOptions {
     pub pipeline: Options,
     /// When a checkpoint may be cut inside a chain of transactions.
     pub chains: Chains,
+    /// How long the log, and what waits for log space in the midst of a change, is tried again while
+    /// the host has no room, before the volume stops.
+    pub patience: Duration,
 }
 
 impl Default for JournalOptions {
@@ -54,6 +59,7 @@ impl Default for JournalOptions {
             buffer: 0,
             pipeline: Options::default(),
             chains: Chains::default(),
+            patience: Duration::from_secs(30),
         }
     }
 }

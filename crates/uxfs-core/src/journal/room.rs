@@ -15,6 +15,9 @@
 //! checkpoints that hold nothing else: the log is all but empty, what is promised is that little
 //! which chains keep, and the first in the queue gets its link, which is a fraction of the log
 //! ([`super::reserve`]). A chain has finitely many links, so transactions get their turn.
+//!
+//! A host that is full keeps the tail where it is. Then transactions fail before they begin, and a chain
+//! waits until its patience ends ([`crate::full`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -136,7 +139,7 @@ impl Fs {
     /// Promises log space for a transaction of this kind, waiting for it if need be. The bytes promised.
     ///
     /// # Errors
-    /// [`Error::Shutdown`].
+    /// [`Error::Shutdown`]; [`Error::Io`] if the host has no room for what is to make room in the log.
     pub(crate) fn promise_log(&self, op: Op) -> Result<u64> {
         let Some(journal) = &self.journal else { return Ok(0) };
         self.promise_bytes(journal.reserve.link(op))
@@ -145,12 +148,13 @@ impl Fs {
     /// As [`Fs::promise_log`], of so many bytes.
     ///
     /// # Errors
-    /// [`Error::Shutdown`].
+    /// As [`Fs::promise_log`].
     pub(crate) fn promise_bytes(&self, bytes: u64) -> Result<u64> {
         let Some(journal) = &self.journal else { return Ok(0) };
         self.counts.try_logspace.one();
         journal.await_release();
         self.await_buffers(journal)?;
+        self.refuse_if_stuck(journal)?;
         loop {
             match journal.try_promise(None, bytes)? {
                 Attempt::Granted => return Ok(bytes),

@@ -21,8 +21,10 @@ use uxfs_journal::{Chore, Keeper, Keeping, Seen, Time};
 
 use super::Journal;
 use super::ail::Ail;
+use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::full::{RETRY, Stuck};
 use crate::turns::Thread;
 
 /// The thread; it ends when this is dropped.
@@ -91,9 +93,14 @@ fn serve(fs: &Fs, keeping: Keeping, stop: &AtomicBool) {
     let Some(journal) = &fs.journal else { return };
     let mut keeper = Keeper::new(keeping);
     while !stop.load(Ordering::Acquire) {
-        // A failure has shut the volume down, and whoever uses it is told.
-        if step(fs, journal, &mut keeper, stop).is_err() {
-            return;
+        match step(fs, journal, &mut keeper, stop) {
+            Ok(()) => {}
+            Err(error) if error.is_host_full() => journal.rest(stop),
+            Err(error) => {
+                // Nobody else may be left to tell those who wait.
+                journal.fail(fs, Cause::of("serving the journal", &error));
+                return;
+            }
         }
     }
 }
@@ -107,7 +114,8 @@ fn step(fs: &Fs, journal: &Journal, keeper: &mut Keeper, stop: &AtomicBool) -> R
     if fs.writeback_alarm().is_some_and(|due| due <= now) {
         return fs.writeback_tick(now);
     }
-    if fs.much_dirty(1) && fs.lighten(journal)? {
+    fs.retry_stuck(journal)?;
+    if fs.much_dirty(1) && !fs.stuck_lately(Stuck::Home) && fs.lighten(journal)? {
         return Ok(());
     }
     match keeper.next(now, &seen) {
@@ -124,7 +132,8 @@ fn step(fs: &Fs, journal: &Journal, keeper: &mut Keeper, stop: &AtomicBool) -> R
         Chore::Sleep(until) => {
             // Nobody nudges when data gathers: that is looked at now and then.
             let look = fs.writeback_interval().map(|span| now + span);
-            let until = until.into_iter().chain(look).min();
+            let retry = fs.is_anything_stuck().then(|| now + RETRY);
+            let until = until.into_iter().chain(look).chain(retry).min();
             let ail = journal.ail.lock();
             let mut state = journal.state.lock();
             let undriven = state.pipeline.has_actions() && journal.driver.try_lock().is_some();
@@ -172,6 +181,16 @@ impl Journal {
     /// Is something to be done that nobody is doing?
     fn left_undriven(&self) -> bool {
         self.state.lock().pipeline.has_actions() && self.driver.try_lock().is_some()
+    }
+
+    /// Sleeps a while, since the host has no room, unless there is something to do.
+    fn rest(&self, stop: &AtomicBool) {
+        let mut state = self.state.lock();
+        if !stop.load(Ordering::Acquire) && !state.pipeline.has_actions() {
+            state.sleeps_until = self.now() + RETRY;
+            self.nudge.wait_for(&mut state, RETRY);
+            state.sleeps_until = Time(0);
+        }
     }
 
     fn seen(&self) -> Seen {

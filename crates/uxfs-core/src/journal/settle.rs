@@ -62,7 +62,7 @@ impl Fs {
     /// As [`Fs::sync`].
     pub fn settle(&self) -> Result<()> {
         let Some(journal) = &self.journal else { return self.sync() };
-        self.check_running()?;
+        self.check_device()?;
         // Data that could not be written keeps its metadata from nothing.
         let written = self.write_back_all();
         self.settle_log(journal).and(written)
@@ -78,8 +78,10 @@ impl Fs {
                 && journal.is_idle()
             {
                 let ended = self.end_log(journal, &mut driver);
-                return ended
-                    .map_err(|error| journal.fail(self, Cause::of("ending the log", &error)));
+                return ended.map_err(|error| match error.is_host_full() {
+                    true => error,
+                    false => journal.fail(self, Cause::of("ending the log", &error)),
+                });
             }
             drop(_alone);
             crate::turns::yield_now();

@@ -7,11 +7,17 @@
 //! 3. Each link has its own promise of log space, of the same size as the first.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::Tx;
+use crate::cause::Cause;
 use crate::defer::Deferred;
 use crate::error::Result;
 use crate::journal::{self, Attempt, Chains, Journal, Single, Turn, reserve};
+use crate::turns;
+
+/// Between two attempts to get log space from a host that is full.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// A step that is owed.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +144,7 @@ impl<'fs> Tx<'fs> {
     }
 
     fn await_turn(&mut self, journal: &Journal, turn: &Turn) -> Result<()> {
+        let begun = turns::now();
         loop {
             let more = self.link.saturating_sub(self.promised);
             match journal.try_promise(Some(turn), more)? {
@@ -147,7 +154,17 @@ impl<'fs> Tx<'fs> {
                 }
                 Attempt::Wait(events) => {
                     self.announce_again(journal);
-                    self.fs.await_log_room(journal, events)?;
+                    match self.fs.await_log_room(journal, events) {
+                        // What was begun must be finished: the host may have room in a while.
+                        Err(error) if error.is_host_full() => {
+                            if turns::since(begun) >= journal.patience() {
+                                let cause = Cause::of("waiting for log space", &error);
+                                return Err(journal.fail(self.fs, cause));
+                            }
+                            turns::pause(MOMENT);
+                        }
+                        other => other?,
+                    }
                 }
             }
         }
