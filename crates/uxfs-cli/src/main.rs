@@ -26,6 +26,7 @@ mod tree;
 mod users;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 fn main() -> ExitCode {
     // Trees may be deeper than the descriptors a process gets by default; where the limit cannot
@@ -33,5 +34,8 @@ fn main() -> ExitCode {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let all = rustix::process::Rlimit { current: limit.maximum, ..limit };
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, all);
+    // A limit on the size of files (ulimit -f) is an error of the write, not the end of the process.
+    // Where the signal cannot be caught it ends the process, as it would any other.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     ExitCode::from(cli::run(std::env::args_os().collect()))
 }

@@ -20,8 +20,8 @@
 //! 6. **Order.** Records follow one another without a gap, with their cycle, LSN and checksum; a
 //!    checkpoint is not begun inside another one; tails do not go back; nothing behind the last
 //!    durable tail is overwritten.
-//! 7. **Stopped.** After a write or flush of log or metadata has failed, nothing goes to the device
-//!    from the thread that was told; nor from any other once the volume's owner knows
+//! 7. **Stopped.** After a flush has failed, or a write of log or metadata for another reason than a full
+//!    host, nothing goes to the device from the thread that was told; nor from any other once the volume's owner knows
 //!    ([`RuledDev::stopped`]).
 //!
 //! What is not checked: the superblock's counters and label, its copies, and the number of bytes of a
@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
 use parking_lot::Mutex;
-use uxfs::disk::BlockDev;
+use uxfs::disk::{BlockDev, host};
 
 use model::Model;
 
@@ -219,6 +219,14 @@ impl RuledDev {
             (Some(model), Ok(())) => {
                 // A flush that began meanwhile may have come too early for it.
                 model.written(data.len() as u64, begun, ended, fua, state.clock.flushed);
+            }
+            // What finds no room is tried again: in place it counts as not written; of the log it is
+            // not known what it holds now.
+            (Some(model), Err(error)) if host::is_full(error) => {
+                if !model.refused(begun) {
+                    state.model = None;
+                    state.log_touched = true;
+                }
             }
             (Some(model), Err(_)) => {
                 if !model.is_data(begun) {

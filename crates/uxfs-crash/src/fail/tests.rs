@@ -3,7 +3,7 @@
 //!
 //! 1. Whoever made the call is told, with an errno; nothing panics.
 //! 2. After a failed write or flush of log or metadata every later change fails, and nothing more
-//!    reaches the device.
+//!    reaches the device; unless a host had no room, where the volume may live on.
 //! 3. The next open of the image, whether the writes that were not flushed reached it or not, recovers
 //!    to a moment of the history, not before the last that was acknowledged.
 //! 4. Whoever waits for something is told, once: that it is durable, or that it cannot be.
@@ -56,6 +56,8 @@ fn options() -> OpenOptions {
     options.cache_bytes = 1 << 16;
     let mut journal = JournalOptions::default();
     journal.pipeline.size_max = 16 << 10;
+    // A host that has no room has none later: nobody waits for it.
+    journal.patience = std::time::Duration::ZERO;
     options.journal = Some(journal);
     options
 }

@@ -175,6 +175,11 @@ impl Model {
         }
     }
 
+    /// The write that began as event `begun` found no room. Was it one in place?
+    pub(super) fn refused(&mut self, begun: u64) -> bool {
+        matches!(self.begun.remove(&begun), Some(Begun::InPlace { .. }))
+    }
+
     /// Writes up to this event are safe.
     pub(super) fn flushed(&mut self, flushed: u64) {
         for number in self.log.flushed(flushed) {

@@ -3,6 +3,7 @@
 
 mod cuts;
 mod errors;
+mod host;
 mod limits;
 mod model;
 
@@ -10,6 +11,7 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 
 use parking_lot::Mutex;
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
@@ -25,6 +27,11 @@ struct Watched {
     dev: FileDev,
     writes: Mutex<Vec<(u64, usize)>>,
     bad: Mutex<Option<Range<u64>>>,
+    /// With which errno they fail, and flushes too if `flushes`.
+    errno: AtomicI32,
+    flushes: AtomicBool,
+    /// So many writes fail, then none; below zero, all.
+    times: AtomicI64,
     /// To be called before data is written next.
     hook: Mutex<Option<Hook>>,
 }
@@ -36,11 +43,44 @@ impl Watched {
         self.writes.lock().push((offset, len));
         let end = offset + len as u64;
         match &*self.bad.lock() {
-            Some(bad) if bad.start < end && offset < bad.end => {
-                Err(io::Error::from_raw_os_error(5))
-            }
+            Some(bad) if bad.start < end && offset < bad.end => self.refuse(),
             _ => Ok(()),
         }
+    }
+}
+
+impl Watched {
+    fn new(dev: FileDev) -> Self {
+        Self {
+            dev,
+            writes: Mutex::default(),
+            bad: Mutex::new(None),
+            errno: AtomicI32::new(5),
+            flushes: AtomicBool::new(false),
+            times: AtomicI64::new(-1),
+            hook: Mutex::new(None),
+        }
+    }
+
+    fn refuse(&self) -> io::Result<()> {
+        let left = self.times.load(Ordering::Relaxed);
+        if left == 0 {
+            return Ok(());
+        }
+        self.times.store(left - i64::from(left > 0), Ordering::Relaxed);
+        Err(io::Error::from_raw_os_error(self.errno.load(Ordering::Relaxed)))
+    }
+
+    /// From now on writes into `range` find no room, with this errno.
+    fn fill(&self, range: Range<u64>, errno: i32) {
+        self.errno.store(errno, Ordering::Relaxed);
+        self.times.store(-1, Ordering::Relaxed);
+        *self.bad.lock() = Some(range);
+    }
+
+    /// There is room for all.
+    fn empty(&self) {
+        *self.bad.lock() = None;
     }
 }
 
@@ -64,7 +104,21 @@ impl BlockDev for Watched {
         self.dev.write_vectored_at(offset, pieces)
     }
     fn flush(&self) -> io::Result<()> {
-        self.dev.flush()
+        match self.flushes.load(Ordering::Relaxed) {
+            true => self.refuse(),
+            false => self.dev.flush(),
+        }
+    }
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.note(offset, len as usize)?;
+        self.writes.lock().pop();
+        self.dev.allocate(offset, len)
+    }
+    fn check_present(&self) -> io::Result<()> {
+        self.dev.check_present()
+    }
+    fn warning(&self) -> Option<String> {
+        self.dev.warning()
     }
     fn read_only(&self) -> bool {
         false
@@ -88,12 +142,7 @@ fn options(writeback: WritebackOptions) -> OpenOptions {
 }
 
 fn open(path: &std::path::Path, writeback: WritebackOptions) -> (Arc<Watched>, Fs) {
-    let dev = Arc::new(Watched {
-        dev: FileDev::open(path, OpenMode::Write).unwrap(),
-        writes: Mutex::default(),
-        bad: Mutex::new(None),
-        hook: Mutex::new(None),
-    });
+    let dev = Arc::new(Watched::new(FileDev::open(path, OpenMode::Write).unwrap()));
     let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options(writeback)).unwrap();
     (dev, fs)
 }
