@@ -170,6 +170,7 @@ fn changes_fail_before_they_begin_while_the_log_cannot_be_emptied() {
         assert!(load.live * 4 < load.bytes * 3, "{load:?}");
         dev.empty();
         create(&fs, "there is room").unwrap();
+        fs.sync().unwrap();
         drop(service);
         let fs = Arc::into_inner(fs).unwrap();
         let v = Volume { _dir, path, dev, fs }.cut();
