@@ -31,15 +31,13 @@ use uxfs_disk::host;
 use uxfs_journal::Time;
 
 use crate::cause::Cause;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
-use crate::journal::Journal;
+use crate::error::Error;
 use crate::turns::{self, Mutex};
 
 /// How long at least until the service tries again, and until operations that have ended do.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
-/// Between two attempts to write the log.
-const BETWEEN_LOG_WRITES: Duration = Duration::from_millis(100);
+/// Between two attempts to write what is needed to go on.
+pub(crate) const BETWEEN: Duration = Duration::from_millis(100);
 
 /// What finds no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,13 +79,25 @@ impl Error {
 }
 
 impl Full {
-    fn note(&self, stuck: Stuck, error: &Error) {
+    /// Is anything stuck?
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// The first of what is stuck.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        self.last.lock().iter().flatten().next().map(|(_, cause)| cause.clone())
+    }
+
+    /// Such a write found no room.
+    pub(crate) fn note(&self, stuck: Stuck, error: &Error) {
         let mut last = self.last.lock();
         last[stuck as usize] = Some((turns::now(), Cause::of(stuck.words(), error)));
         self.any.store(true, Ordering::Release);
     }
 
-    fn over(&self, stuck: Stuck) {
+    /// Such writes find room.
+    pub(crate) fn over(&self, stuck: Stuck) {
         if self.any.load(Ordering::Acquire) {
             let mut last = self.last.lock();
             last[stuck as usize] = None;
@@ -95,101 +105,17 @@ impl Full {
         }
     }
 
-    fn is(&self, stuck: Stuck) -> bool {
+    /// Does such a write find no room?
+    pub(crate) fn is(&self, stuck: Stuck) -> bool {
         self.any.load(Ordering::Acquire) && self.last.lock()[stuck as usize].is_some()
     }
 
     /// Was it tried within [`RETRY`]?
-    fn lately(&self, stuck: Stuck) -> bool {
+    pub(crate) fn lately(&self, stuck: Stuck) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
         }
         let tried = self.last.lock()[stuck as usize].as_ref().map(|(tried, _)| *tried);
         tried.is_some_and(|tried| turns::since(tried) < RETRY)
-    }
-}
-
-impl Fs {
-    /// What cannot be written at present for want of room on the host, and is tried again; `None`
-    /// while all can be written.
-    pub fn retrying(&self) -> Option<Cause> {
-        self.full.last.lock().iter().flatten().next().map(|(_, cause)| cause.clone())
-    }
-
-    /// A write ended with `result`: notes whether its kind is stuck. Gives `result`.
-    pub(crate) fn tried<T>(&self, stuck: Stuck, result: Result<T>) -> Result<T> {
-        match &result {
-            Ok(_) => self.unstick(stuck),
-            Err(error) => drop(self.note_stuck(stuck, error)),
-        }
-        result
-    }
-
-    /// Notes that such a write found no room, if that is what the error says; does it?
-    pub(crate) fn note_stuck(&self, stuck: Stuck, error: &Error) -> bool {
-        let full = error.is_host_full();
-        if full {
-            self.full.note(stuck, error);
-        }
-        full
-    }
-
-    /// Such writes find room.
-    pub(crate) fn unstick(&self, stuck: Stuck) {
-        self.full.over(stuck);
-    }
-
-    /// Does such a write find no room?
-    pub(crate) fn is_stuck(&self, stuck: Stuck) -> bool {
-        self.full.is(stuck)
-    }
-
-    /// Did such a write find no room a moment ago?
-    pub(crate) fn stuck_lately(&self, stuck: Stuck) -> bool {
-        self.full.lately(stuck)
-    }
-
-    /// Is anything stuck?
-    pub(crate) fn is_anything_stuck(&self) -> bool {
-        self.full.any.load(Ordering::Acquire)
-    }
-
-    /// Tries again what was not tried for a while.
-    pub(crate) fn retry_stuck(&self, journal: &Journal) -> Result<()> {
-        if self.is_stuck(Stuck::Home) && !self.stuck_lately(Stuck::Home) {
-            self.push_home(journal)?;
-        }
-        if self.is_stuck(Stuck::Data) && !self.stuck_lately(Stuck::Data) {
-            if let Some(dirty) = &self.dirty {
-                self.retry_data(dirty)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Fails before a change begins, if metadata is stuck and there is much of it.
-    pub(crate) fn refuse_if_stuck(&self, journal: &Journal) -> Result<()> {
-        if self.is_stuck(Stuck::Home) && self.is_crowded(journal) {
-            return self.push_home(journal);
-        }
-        Ok(())
-    }
-
-    /// Does `write`, which is needed to go on, again and again while the host has no room, until it
-    /// succeeds or patience ends.
-    pub(crate) fn write_with_patience(
-        &self,
-        patience: Duration,
-        mut write: impl FnMut() -> Result<()>,
-    ) -> Result<()> {
-        let begun = turns::now();
-        loop {
-            let done = self.tried(Stuck::Log, write());
-            let full = done.as_ref().is_err_and(Error::is_host_full);
-            if !full || turns::since(begun) >= patience || self.check_running().is_err() {
-                return done;
-            }
-            turns::pause(BETWEEN_LOG_WRITES);
-        }
     }
 }

@@ -7,10 +7,8 @@ use std::fmt;
 
 use uxfs_format::Ino;
 
-use crate::fs::Fs;
-
 /// Most files that are named.
-const NAMED: usize = 8;
+pub(crate) const NAMED: usize = 8;
 
 /// What is not written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,25 +47,6 @@ impl fmt::Display for Unwritten {
             f.write_str("; changes of metadata are in the log, and the next open applies them")?;
         }
         Ok(())
-    }
-}
-
-impl Fs {
-    /// What is not written at this moment: on a volume in use, what waits its turn; after an
-    /// [`Fs::settle`] that failed, or on a volume that stopped, what could not be written.
-    pub fn unwritten(&self) -> Unwritten {
-        let mut sum = Unwritten {
-            logged: self.journal.as_ref().map_or(0, |journal| journal.load().1 as u64),
-            ..Unwritten::default()
-        };
-        for (ino, blocks) in self.dirty.iter().flat_map(|dirty| dirty.by_file()) {
-            sum.files += 1;
-            sum.bytes += blocks << self.geo.block_log;
-            if sum.first.len() < NAMED {
-                sum.first.push(ino);
-            }
-        }
-        sum
     }
 }
 

@@ -10,6 +10,7 @@
 //!    down, and stays marked.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use uxfs_format::Daddr;
 use uxfs_format::features::Incompat;
@@ -17,8 +18,11 @@ use uxfs_format::features::Incompat;
 use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::full::Stuck;
+use crate::full::{BETWEEN, Stuck};
+use crate::journal::Journal;
+use crate::turns;
 use crate::tx::Tx;
+use crate::unwritten::{NAMED, Unwritten};
 
 /// What there is room for in the smallest cache, in bytes: below that, nothing but writing would be
 /// done.
@@ -130,7 +134,7 @@ impl Fs {
 
     /// Drives the journal if something is due, and sends objects home if too much is not. Both is
     /// left to the service if there is one, as long as it keeps up.
-    fn balance_journal(&self, journal: &crate::journal::Journal) -> Result<()> {
+    fn balance_journal(&self, journal: &Journal) -> Result<()> {
         if journal.wsync() {
             self.wait(self.ticket())?;
         }
@@ -153,7 +157,7 @@ impl Fs {
     }
 
     /// Is so much metadata not in place that no more may come while it cannot be written?
-    pub(crate) fn is_crowded(&self, journal: &crate::journal::Journal) -> bool {
+    pub(crate) fn is_crowded(&self, journal: &Journal) -> bool {
         journal.load().0 > journal.shape().length / 2 || self.much_dirty(SERVED)
     }
 
@@ -299,5 +303,107 @@ impl Fs {
             self.home_dev.write_at(daddr.bytes(), &sector).map_err(io("writing"))?;
         }
         Ok(())
+    }
+}
+
+impl Fs {
+    /// What cannot be written at present for want of room on the host, and is tried again; `None`
+    /// while all can be written.
+    pub fn retrying(&self) -> Option<Cause> {
+        self.full.cause()
+    }
+
+    /// A write ended with `result`: notes whether its kind is stuck. Gives `result`.
+    pub(crate) fn tried<T>(&self, stuck: Stuck, result: Result<T>) -> Result<T> {
+        match &result {
+            Ok(_) => self.unstick(stuck),
+            Err(error) => drop(self.note_stuck(stuck, error)),
+        }
+        result
+    }
+
+    /// Notes that such a write found no room, if that is what the error says; does it?
+    pub(crate) fn note_stuck(&self, stuck: Stuck, error: &Error) -> bool {
+        let full = error.is_host_full();
+        if full {
+            self.full.note(stuck, error);
+        }
+        full
+    }
+
+    /// Such writes find room.
+    pub(crate) fn unstick(&self, stuck: Stuck) {
+        self.full.over(stuck);
+    }
+
+    /// Does such a write find no room?
+    pub(crate) fn is_stuck(&self, stuck: Stuck) -> bool {
+        self.full.is(stuck)
+    }
+
+    /// Did such a write find no room a moment ago?
+    pub(crate) fn stuck_lately(&self, stuck: Stuck) -> bool {
+        self.full.lately(stuck)
+    }
+
+    /// Is anything stuck?
+    pub(crate) fn is_anything_stuck(&self) -> bool {
+        self.full.any()
+    }
+
+    /// Tries again what was not tried for a while.
+    pub(crate) fn retry_stuck(&self, journal: &Journal) -> Result<()> {
+        if self.is_stuck(Stuck::Home) && !self.stuck_lately(Stuck::Home) {
+            self.push_home(journal)?;
+        }
+        if self.is_stuck(Stuck::Data) && !self.stuck_lately(Stuck::Data) {
+            if let Some(dirty) = &self.dirty {
+                self.retry_data(dirty)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails before a change begins, if metadata is stuck and there is much of it.
+    pub(crate) fn refuse_if_stuck(&self, journal: &Journal) -> Result<()> {
+        if self.is_stuck(Stuck::Home) && self.is_crowded(journal) {
+            return self.push_home(journal);
+        }
+        Ok(())
+    }
+
+    /// Does `write`, which is needed to go on, again and again while the host has no room, until it
+    /// succeeds or patience ends.
+    pub(crate) fn write_with_patience(
+        &self,
+        patience: Duration,
+        mut write: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let begun = turns::now();
+        loop {
+            let done = self.tried(Stuck::Log, write());
+            let full = done.as_ref().is_err_and(Error::is_host_full);
+            if !full || turns::since(begun) >= patience || self.check_running().is_err() {
+                return done;
+            }
+            turns::pause(BETWEEN);
+        }
+    }
+
+    /// What is not written at this moment: on a volume in use, what waits its turn; after an
+    /// [`Fs::settle`] that failed, or on a volume that stopped, what could not be written.
+    pub fn unwritten(&self) -> Unwritten {
+        let mut sum = Unwritten {
+            logged: self.journal.as_ref().map_or(0, |journal| journal.load().1 as u64),
+            ..Unwritten::default()
+        };
+        for (ino, blocks) in self.dirty.iter().flat_map(|dirty| dirty.by_file()) {
+            sum.files += 1;
+            sum.bytes += blocks << self.geo.block_log;
+            if sum.first.len() < NAMED {
+                sum.first.push(ino);
+            }
+        }
+        sum
     }
 }
