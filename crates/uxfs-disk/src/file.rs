@@ -232,6 +232,7 @@ impl BlockDev for FileDev {
             return Ok(());
         }
         self.presence.check(&self.file)?;
+        host::check_limit(offset + len)?;
         loop {
             match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len) {
                 Ok(()) => return Ok(()),

@@ -42,6 +42,15 @@ pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
+/// Fails if this process may not write up to `end` of a regular file. Setting room aside does not
+/// ask for that limit, writing does.
+pub(crate) fn check_limit(end: u64) -> io::Result<()> {
+    match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
+        Some(limit) if limit < end => Err(Errno::FBIG.into()),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -134,6 +134,7 @@ impl BlockDev for Qcow2Dev {
         while at < offset + len {
             let (_, start, mapped) =
                 self.image.ensure_data_mapping(at, offset + len - at, false)?;
+            host::check_limit(start + mapped)?;
             // A cluster of an image that lies in a sparse file may be a hole there.
             let flags = FallocateFlags::KEEP_SIZE;
             match rustix::fs::fallocate(&self.file, flags, start, mapped) {
