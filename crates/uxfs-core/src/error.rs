@@ -86,9 +86,9 @@ pub enum Error {
     /// An earlier failure in the midst of a change has shut the volume down.
     #[error("the file system was shut down after an error: {0}")]
     Shutdown(String),
-    /// The volume could not be closed clean. What the log holds is not lost: the next open brings it
-    /// back.
-    #[error("{source}; {unwritten}; the log stays dirty")]
+    /// The volume is closed, but not all of it is written. What the log holds is not lost: the next
+    /// open applies it.
+    #[error("{source}; {unwritten}")]
     Unwritten {
         /// What is not written.
         unwritten: Box<Unwritten>,

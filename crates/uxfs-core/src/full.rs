@@ -19,8 +19,8 @@
 //!    writes it could not keep.
 //! 5. The [`crate::journal::Service`] tries again at intervals of [`RETRY`] and more; so do each sync,
 //!    fsync and close.
-//! 6. A close that cannot write returns the error with what is not written, and leaves the log dirty:
-//!    the next open brings back all that the log holds.
+//! 6. A close that cannot write returns the error with what is not written. If that is metadata, the log
+//!    stays dirty, and the next open applies it.
 //! 7. Without a journal, as while a volume is made, the first such failure stops the volume: what is
 //!    being made is not kept.
 

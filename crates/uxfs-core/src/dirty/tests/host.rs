@@ -104,7 +104,7 @@ fn a_close_without_room_tells_what_is_not_written_and_loses_nothing_acknowledged
         assert_eq!(unwritten.first, [lost]);
         let said = error.to_string();
         assert!(
-            said.contains("8192 bytes of 1 file") && said.contains("log stays dirty"),
+            said.contains("8192 bytes of 1 file") && said.contains("the next open applies them"),
             "{said}"
         );
         drop(dev);
@@ -113,6 +113,47 @@ fn a_close_without_room_tells_what_is_not_written_and_loses_nothing_acknowledged
         assert_eq!(content(&fs, safe), [1; 300_000]);
         fs.lookup(fs.root(), b"logged").unwrap();
         Volume { _dir, path, dev, fs }.judge();
+    }
+}
+
+/// Every errno, every exit: who is told, and that what was acknowledged is there.
+#[test]
+fn no_refusal_loses_what_was_acknowledged_by_any_exit() {
+    type Exit = fn(Fs) -> crate::Result<()>;
+    let exits: [(&str, bool, Exit); 5] = [
+        ("close", true, Fs::close),
+        ("drop", false, |fs| {
+            drop(fs);
+            Ok(())
+        }),
+        ("sync", true, |fs| fs.sync()),
+        ("settle", true, |fs| fs.settle()),
+        ("sync and close", true, |fs| fs.sync().and(fs.close())),
+    ];
+    for errno in [NOSPC, 122, 27, 5] {
+        for (what, told, exit) in exits {
+            let at = format!("errno {errno}, {what}");
+            let v = volume("", WritebackOptions::default());
+            let safe = v.file("safe");
+            v.fs.write_at(safe, 0, &[1; 100_000]).unwrap();
+            v.fs.fsync(safe).unwrap();
+            v.dev.fill(data_of(&v.fs), errno);
+            let waits = v.file("waits");
+            v.fs.wait(v.fs.ticket()).unwrap();
+            v.fs.write_at(waits, 0, &[2; 100_000]).unwrap();
+            let Volume { _dir, path, dev, fs } = v;
+            let ended = exit(fs);
+            assert_eq!(ended.map_err(|error| error.errno()).err(), told.then_some(errno), "{at}");
+            drop(dev);
+            let (dev, fs) = open(&path, WritebackOptions::default());
+            assert_eq!(content(&fs, safe), [1; 100_000], "{at}");
+            assert_eq!(fs.lookup(fs.root(), b"waits").unwrap(), waits, "{at}");
+            // Of data that nobody acknowledged all that is seen is zeroes.
+            assert!(content(&fs, waits).iter().all(|byte| *byte == 0), "{at}");
+            fs.close().unwrap();
+            drop(dev);
+            uxfs_oracle::both(&path).unwrap_or_else(|finding| panic!("{at}: {finding}"));
+        }
     }
 }
 
