@@ -356,10 +356,11 @@ impl Fs {
         if self.is_stuck(Stuck::Home) && !self.stuck_lately(Stuck::Home) {
             self.push_home(journal)?;
         }
-        if self.is_stuck(Stuck::Data) && !self.stuck_lately(Stuck::Data) {
-            if let Some(dirty) = &self.dirty {
-                self.retry_data(dirty)?;
-            }
+        if self.is_stuck(Stuck::Data)
+            && !self.stuck_lately(Stuck::Data)
+            && let Some(dirty) = &self.dirty
+        {
+            self.retry_data(dirty)?;
         }
         Ok(())
     }
