@@ -180,7 +180,7 @@ impl Requests {
 
     fn close(&self) {
         if let Err(error) = self.volume.close() {
-            *self.end.failed.lock() = Some(error.to_string());
+            *self.end.failed.lock() = Some(error);
         }
     }
 

@@ -26,6 +26,8 @@ use uxfs::{Fs, Histogram};
 
 use crate::mounts;
 use crate::options::Options;
+use crate::record::Process;
+use crate::volume::Volume;
 
 /// The state of the mount.
 pub const STATUS: &[u8] = b"uxfs.status";
@@ -86,27 +88,35 @@ impl Control {
     }
 
     /// The value of a name of a file; `None` for a name that is not ours.
-    pub(crate) fn value(&self, fs: &Fs, ino: Ino, name: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn value(&self, volume: &Volume, fs: &Fs, ino: Ino, name: &[u8]) -> Option<Vec<u8>> {
         match name {
             COPIED => Some(self.copied(ino)),
-            STATUS => Some(self.status(fs)),
+            STATUS => Some(self.status(volume, fs)),
             STATS => Some(stats(fs)),
             _ => None,
         }
     }
 
-    fn status(&self, fs: &Fs) -> Vec<u8> {
+    fn status(&self, volume: &Volume, fs: &Fs) -> Vec<u8> {
         let mut lines = Lines::default();
         let space = fs.statfs();
+        let stopped = fs.stopped_by();
+        lines.add("state", if stopped.is_some() { "stopped" } else { "mounted" });
+        if let Some(why) = stopped {
+            lines.add("stopped", why);
+        }
         lines.add("label", String::from_utf8_lossy(&space.label));
         lines.add("uuid", space.uuid);
-        lines.add("process", std::process::id());
+        let Process { id, started, namespace } = Process::own();
+        lines.add("process", id);
+        lines.add("process_started", started);
+        lines.add("process_namespace", namespace);
+        if let Some(file) = volume.recorder().and_then(|recorder| recorder.file()) {
+            lines.add("record", file.display());
+        }
         lines.add("uptime_seconds", self.begun.elapsed().as_secs());
         lines.add("mode", if self.options.read_only { "ro" } else { "rw" });
         lines.add("awake", if self.awake { "on" } else { "off" });
-        if let Some(why) = fs.stopped_by() {
-            lines.add("stopped", why);
-        }
         lines.add("block_size", space.block_size);
         lines.add("blocks", space.blocks);
         lines.add("blocks_free", space.free_blocks);
@@ -129,6 +139,9 @@ impl Control {
             let limit = self.options.writeback.map_or(0, |limits| limits.dirty_bytes);
             lines.add("dirty_bytes_limit", limit);
         }
+        if let Some(why) = volume.sync_error() {
+            lines.add("sync_error", why);
+        }
         if let Some(recovery) = fs.recovery() {
             lines.add("recovered_transactions", recovery.replay.transactions);
             lines.add("recovered_steps", recovery.intents);
@@ -140,6 +153,9 @@ impl Control {
 
 fn stats(fs: &Fs) -> Vec<u8> {
     let mut lines = Lines::default();
+    if let Some(why) = fs.stopped_by() {
+        lines.add("stopped", why);
+    }
     let stats = fs.stats();
     for (name, count) in stats.counters() {
         lines.add(name, count);

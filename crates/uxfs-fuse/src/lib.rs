@@ -18,14 +18,22 @@ pub mod awake;
 mod blk;
 pub mod control;
 mod handles;
+pub mod holders;
 pub mod mounts;
 mod options;
+pub mod record;
 mod server;
 mod session;
 pub mod settings;
+mod syslog;
 mod volume;
 mod worker;
 
 pub use options::Options;
 pub use session::{Ender, Mounted, mount};
 pub use volume::Trimming;
+
+/// Is this what the kernel says of a mount whose server is gone?
+pub fn dead(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
+}

@@ -18,8 +18,13 @@ pub struct Mount {
     pub dir: PathBuf,
     /// The image, or the device that stands for it.
     pub source: PathBuf,
-    /// By what the kernel knows it: two numbers and a colon.
+    /// By what the kernel knows it: two numbers and a colon. A mount that is bound to further
+    /// directories has the same device there.
     pub device: String,
+    /// The number of this entry of the list.
+    pub id: u64,
+    /// Its flags, as the list shows them.
+    pub flags: String,
 }
 
 /// All volumes that are mounted through uxfs, in the order of mounting.
@@ -27,26 +32,43 @@ pub struct Mount {
 /// # Errors
 /// If the list of mounts cannot be read.
 pub fn list() -> io::Result<Vec<Mount>> {
-    let text = std::fs::read("/proc/self/mountinfo")?;
+    list_of("self")
+}
+
+/// The same as a process sees them, given by its number.
+pub(crate) fn list_of(process: &str) -> io::Result<Vec<Mount>> {
+    let text = std::fs::read(format!("/proc/{process}/mountinfo"))?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse).collect())
+}
+
+/// The mount on a directory that may be dead, so that it can be named but not looked at.
+///
+/// # Errors
+/// As [`list`]; that the directory cannot be named.
+pub fn on(dir: &Path) -> io::Result<Option<Mount>> {
+    let known = std::fs::canonicalize(dir).or_else(|_| std::path::absolute(dir))?;
+    Ok(list()?.into_iter().rev().find(|mount| mount.dir == known))
 }
 
 /// A line of the list, if it is about a volume of ours.
 fn parse(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let device = String::from_utf8_lossy(fields.nth(2)?).into_owned();
+    let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
+    let id = text(fields.next()?).parse().ok()?;
+    let device = text(fields.nth(1)?);
     let dir = fields.nth(1)?;
+    let flags = text(fields.next()?);
     // Some optional fields, up to a dash.
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = rest.next()?;
     if kind != TYPE.as_bytes() && kind != crate::blk::TYPE.as_bytes() {
         return None;
     }
-    Some(Mount { dir: unescaped(dir), source: unescaped(rest.next()?), device })
+    Some(Mount { dir: unescaped(dir), source: unescaped(rest.next()?), device, id, flags })
 }
 
 /// Spaces and the like are written as octal numbers.
-fn unescaped(field: &[u8]) -> PathBuf {
+pub(crate) fn unescaped(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, behind)) = rest.split_first() {
@@ -66,6 +88,19 @@ fn unescaped(field: &[u8]) -> PathBuf {
         }
     }
     OsStr::from_bytes(&bytes).into()
+}
+
+/// Writes newlines and backslashes as octal numbers.
+pub(crate) fn escaped(field: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(field.len());
+    for byte in field {
+        match byte {
+            b'\n' => text.extend_from_slice(b"\\012"),
+            b'\\' => text.extend_from_slice(b"\\134"),
+            other => text.push(*other),
+        }
+    }
+    text
 }
 
 /// Takes a mount away; with `detach` even if it is in use, for those who look for it from then on.
@@ -103,7 +138,7 @@ mod tests {
         let mount = parse(line).unwrap();
         assert_eq!(mount.dir, Path::new("/mnt/a b"));
         assert_eq!(mount.source, Path::new("/img,x"));
-        assert_eq!(mount.device, "0:40");
+        assert_eq!((&*mount.device, mount.id, &*mount.flags), ("0:40", 36, "rw,nosuid"));
         assert_eq!(parse(b"36 35 0:40 / /mnt rw - ext4 /dev/sda rw"), None);
         assert_eq!(parse(b""), None);
     }

@@ -1,25 +1,30 @@
 //! A mount from its beginning to its end.
 //!
-//! 1. When [`Mounted::wait`] returns, the volume is closed: everything is home and the log is clean,
-//!    unless it says otherwise.
-//! 2. A mount that is to end and stays busy is detached: whoever still has files open there gets
-//!    errors from then on, and the volume is closed all the same.
+//! 1. When [`mount`] returns, the server answers requests: all its threads run, and one request was
+//!    answered.
+//! 2. When [`Mounted::wait`] returns, the volume is closed: everything is written in place and the log
+//!    is clean, unless it says otherwise. The record of the mount ([`crate::record`]) says the same.
+//! 3. A mount that is to end and stays busy is detached: files that are open there give errors from
+//!    then on, and the volume is closed all the same. So is one that is left in other namespaces of
+//!    mounts only.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session, SessionACL};
 use uxfs::Fs;
 
-use crate::blk;
-use crate::mounts;
+use crate::holders::{self, Named};
+use crate::mounts::{self, Mount};
 use crate::options::Options;
+use crate::record::Recorder;
 use crate::server::Server;
-use crate::settings;
+use crate::syslog::Severity;
 use crate::volume::{Trimming, Volume};
+use crate::{blk, control, settings};
 
 /// How long a mount that is to end may be busy before it is detached, and how often that is looked at.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -29,6 +34,7 @@ const AGAIN: Duration = Duration::from_millis(10);
 pub struct Mounted {
     volume: Arc<Volume>,
     dir: PathBuf,
+    device: String,
     events: Receiver<Event>,
     told: Sender<Event>,
 }
@@ -37,6 +43,9 @@ pub struct Mounted {
 #[derive(Clone)]
 pub struct Ender {
     dir: PathBuf,
+    /// By which the list of mounts knows it; it may have been moved or covered.
+    device: String,
+    volume: Arc<Volume>,
     told: Arc<Mutex<Sender<Event>>>,
 }
 
@@ -45,21 +54,22 @@ pub struct Ender {
 enum Event {
     /// It was unmounted, or its connection failed.
     Ended(Result<(), String>),
-    /// It was in use and had to be taken away.
-    Detached,
+    /// It was in use and had to be taken away: from whom.
+    Detached(String),
 }
 
-/// Mounts a volume on a directory. `source` is what the list of mounts shows as what is mounted.
+/// Mounts a volume on a directory. `source` is the image; the list of mounts shows it.
 ///
 /// # Errors
-/// What the kernel or `fusermount3` says. The volume is closed then.
+/// ENOTDIR if `dir` is not a directory; what the kernel or `fusermount3` says. The volume is closed
+/// then, and nothing is left mounted.
 pub fn mount(fs: Fs, source: &Path, dir: &Path, options: &Options) -> io::Result<Mounted> {
     let volume = Volume::new(fs, settings::threads(options.threads));
     let started = start(&volume, source, dir, options);
     match started {
         Ok(mounted) => Ok(mounted),
         Err(error) => {
-            // Whoever asked hears of the first failure.
+            // The first failure is the one to be told.
             let _ = volume.close();
             Err(error)
         }
@@ -73,6 +83,9 @@ fn start(
     options: &Options,
 ) -> io::Result<Mounted> {
     let dir = dir.canonicalize()?;
+    if !dir.is_dir() {
+        return Err(rustix::io::Errno::NOTDIR.into());
+    }
     if options.awake {
         volume.keep_awake()?;
     }
@@ -88,10 +101,9 @@ fn start(
         false => (Session::new(server, &dir, &config)?, None),
     };
     cached.connect(session.notifier());
-    settings::read_ahead(&dir);
     let (told, events) = channel();
     let ended = told.clone();
-    std::thread::Builder::new().name("uxfs-mount".into()).spawn(move || {
+    let thread = std::thread::Builder::new().name("uxfs-mount".into()).spawn(move || {
         let result = match (session.run(), &between) {
             (said, Some(between)) => between.result(said),
             (said, None) => said,
@@ -99,8 +111,49 @@ fn start(
         let result = result.map_err(|error| error.to_string());
         // Nobody listens any more if the mount was detached.
         let _ = ended.send(Event::Ended(result));
-    })?;
-    Ok(Mounted { volume: Arc::clone(volume), dir, events, told })
+    });
+    let threads = settings::threads(options.threads);
+    let ready = thread.and_then(|_| until_it_serves(&dir, threads, &events));
+    if let Err(error) = ready {
+        // It may be gone already.
+        let _ = mounts::unmount(&dir, true);
+        return Err(error);
+    }
+    settings::read_ahead(&dir);
+    let mount = mounts::on(&dir).ok().flatten();
+    let device = mount.map(|mount| mount.device).unwrap_or_default();
+    volume.set_recorder(Recorder::begin(source, &dir));
+    Ok(Mounted { volume: Arc::clone(volume), dir, device, events, told })
+}
+
+/// Waits until all threads that answer requests wait for one, each with the memory it needs, and a
+/// request was answered.
+fn until_it_serves(dir: &Path, threads: usize, events: &Receiver<Event>) -> io::Result<()> {
+    loop {
+        match events.try_recv() {
+            Ok(Event::Ended(Err(error))) => return Err(io::Error::other(error)),
+            Ok(_) | Err(TryRecvError::Disconnected) => {
+                return Err(io::Error::other("the mount ended before it was used"));
+            }
+            Err(TryRecvError::Empty) => {}
+        }
+        // Without /proc the request below has to do.
+        if idle_threads().is_none_or(|idle| idle >= threads) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    control::ask(dir, control::STATUS).map(drop)
+}
+
+/// How many of the FUSE library's threads are asleep, which is how they wait for requests.
+fn idle_threads() -> Option<usize> {
+    let tasks = std::fs::read_dir("/proc/self/task").ok()?.flatten();
+    let is_idle = |task: &std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.contains("(fuser-") && stat.contains(") S ")
+    };
+    Some(tasks.filter(is_idle).count())
 }
 
 fn config(source: &Path, options: &Options) -> Config {
@@ -128,7 +181,12 @@ fn config(source: &Path, options: &Options) -> Config {
 impl Mounted {
     /// What ends it.
     pub fn ender(&self) -> Ender {
-        Ender { dir: self.dir.clone(), told: Arc::new(Mutex::new(self.told.clone())) }
+        Ender {
+            dir: self.dir.clone(),
+            device: self.device.clone(),
+            volume: Arc::clone(&self.volume),
+            told: Arc::new(Mutex::new(self.told.clone())),
+        }
     }
 
     /// Where it is mounted.
@@ -142,21 +200,40 @@ impl Mounted {
         self.volume.tell_trims(Box::new(tell));
     }
 
-    /// Waits until the mount has ended and closes the volume. Tells what there is to tell.
+    /// From now on nobody reads the standard error: what there is to say goes to the system's log.
+    pub fn to_background(&self) {
+        if let Some(recorder) = self.volume.recorder() {
+            recorder.to_background();
+        }
+    }
+
+    /// Waits until the mount has ended and closes the volume. Returns what there is to tell.
     ///
     /// # Errors
-    /// If the connection to the kernel failed, or not everything could be brought home.
+    /// If the connection to the kernel failed, or not everything could be written.
     pub fn wait(self) -> io::Result<Option<String>> {
         let event = self.events.recv().map_err(io::Error::other)?;
-        self.volume.close().map_err(|error| io::Error::other(error.to_string()))?;
-        match event {
+        let recorder = self.volume.recorder();
+        if let Some(recorder) = recorder {
+            recorder.closing();
+        }
+        let closed = self.volume.close();
+        let ended = match event {
             Event::Ended(Ok(())) => Ok(None),
-            Event::Ended(Err(error)) => Err(io::Error::other(error)),
-            Event::Detached => Ok(Some(format!(
-                "{} was in use: it is gone all the same, and files open there give errors",
+            Event::Ended(Err(error)) => Err(error),
+            Event::Detached(from) => Ok(Some(format!(
+                "{} was in use{from}: it is gone all the same, and files open there give errors",
                 self.dir.display()
             ))),
+        };
+        let ended = closed.and(ended);
+        if let Some(recorder) = recorder {
+            if let Ok(Some(line)) = &ended {
+                recorder.note(line);
+            }
+            recorder.end(&ended.as_ref().map(drop).map_err(Clone::clone));
         }
+        ended.map_err(io::Error::other)
     }
 }
 
@@ -167,24 +244,55 @@ impl Ender {
     /// # Errors
     /// If it can neither be unmounted nor detached.
     pub fn end(&self) -> io::Result<()> {
-        match self.unmount() {
-            Ok(()) => Ok(()),
-            Err(_busy) => {
-                mounts::unmount(&self.dir, true)?;
-                let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-                // If nobody listens it has ended already.
-                let _ = told.send(Event::Detached);
-                Ok(())
-            }
+        let ended = self.unmount();
+        if let Err(error) = &ended {
+            self.volume.say(Severity::Warning, &format!("cannot unmount: {error}"));
         }
+        ended
     }
 
-    /// Unmounts it, unless it is in use all the time. For a moment it is whenever somebody who had a
-    /// file open there starts a program, which has that file open too until it runs.
     fn unmount(&self) -> io::Result<()> {
+        // A mount may be bound to several directories.
+        while let Some(mount) = self.find()? {
+            if self.unmount_one(&mount.dir).is_err() {
+                let users = holders::users(&mount);
+                mounts::unmount(&mount.dir, true)?;
+                let by = match users.is_empty() {
+                    true => String::new(),
+                    false => format!(" by {}", Named(&users)),
+                };
+                self.detached(by);
+            }
+        }
+        // If it was mounted nowhere else it has ended by this.
+        let elsewhere = holders::elsewhere(&self.device);
+        if !elsewhere.is_empty() {
+            self.detached(format!(" in another namespace, by {}", Named(&elsewhere)));
+        }
+        Ok(())
+    }
+
+    /// An entry of the list of mounts that is this mount.
+    fn find(&self) -> io::Result<Option<Mount>> {
+        let ours = |mount: &Mount| match self.device.is_empty() {
+            true => mount.dir == self.dir,
+            false => mount.device == self.device,
+        };
+        Ok(mounts::list()?.into_iter().rev().find(ours))
+    }
+
+    fn detached(&self, from: String) {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        // If nobody listens it has ended already.
+        let _ = told.send(Event::Detached(from));
+    }
+
+    /// Unmounts it, unless it is in use all the time. For a moment it is whenever a program that has
+    /// a file open there starts another one, which has that file open too until it runs.
+    fn unmount_one(&self, dir: &Path) -> io::Result<()> {
         let since = Instant::now();
         loop {
-            match mounts::unmount(&self.dir, false) {
+            match mounts::unmount(dir, false) {
                 Err(error) if may_be_busy(&error) && since.elapsed() < PATIENCE => {
                     std::thread::sleep(AGAIN);
                 }
@@ -194,7 +302,7 @@ impl Ender {
     }
 }
 
-/// Is it that somebody has files open there? `fusermount3` only has words for that.
+/// Is it that files are open there? `fusermount3` only has words for that.
 fn may_be_busy(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::Other)
 }

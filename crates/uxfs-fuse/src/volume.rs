@@ -19,7 +19,9 @@
 //! 5. A panic, wherever it happens in what is done for the mount, is met where that works on the
 //!    volume ([`Volume::guarded`]): the volume is stopped, so that nothing half done is written, who
 //!    asked is answered with EIO, and so is everybody after that.
-//! 6. The volume is closed after the service has ended and every reply has been sent.
+//! 6. The volume is closed after the service has ended and every reply has been sent. How that went is
+//!    kept: whoever closes it again is told the same.
+//! 7. That the volume has stopped is said once, by the first request that finds it so.
 
 use std::io;
 use std::ops::Range;
@@ -38,6 +40,8 @@ use uxfs::{Error, Fs, SyncKind};
 
 use crate::awake::{Awake, DEVICE};
 use crate::handles::Cursor;
+use crate::record::Recorder;
+use crate::syslog::Severity;
 use crate::worker::Worker;
 
 /// Most bytes of dirty data that a thread which answers requests writes back itself.
@@ -111,6 +115,14 @@ pub(crate) struct Volume {
     /// The mount ends.
     ending: Mutex<bool>,
     ends: Condvar,
+    /// How closing went.
+    closed: Mutex<Option<Result<(), String>>>,
+    /// Where is said what a server has to say.
+    recorder: OnceLock<Recorder>,
+    /// It was said that the volume has stopped.
+    said_stopped: AtomicBool,
+    /// Why the last sync failed, if it did.
+    sync_error: Mutex<Option<String>>,
 }
 
 /// A request that waits for durability, and does not when this is dropped.
@@ -147,12 +159,40 @@ impl Volume {
             may_drive: threads > 1,
             ending: Mutex::default(),
             ends: Condvar::new(),
+            closed: Mutex::default(),
+            recorder: OnceLock::new(),
+            said_stopped: AtomicBool::new(false),
+            sync_error: Mutex::default(),
         })
     }
 
     /// Its root directory.
     pub(crate) fn root(&self) -> Ino {
         self.root
+    }
+
+    /// From now on what there is to say goes there.
+    pub(crate) fn set_recorder(&self, recorder: Recorder) {
+        // A volume is mounted once.
+        let _ = self.recorder.set(recorder);
+    }
+
+    /// Where is said what there is to say.
+    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.get()
+    }
+
+    /// Says something to those who look after the mount.
+    pub(crate) fn say(&self, severity: Severity, text: &str) {
+        match self.recorder.get() {
+            Some(recorder) => recorder.say(severity, text),
+            None => eprintln!("uxfs: mount: {text}"),
+        }
+    }
+
+    /// Why the last sync of everything failed, if it did.
+    pub(crate) fn sync_error(&self) -> Option<String> {
+        self.sync_error.lock().clone()
     }
 
     /// Works on the volume for a request.
@@ -178,18 +218,31 @@ impl Volume {
         }
         // What the panic left behind is looked at by nobody: the volume lets nobody in any more.
         let panic = match catch_unwind(AssertUnwindSafe(work)) {
-            Ok(result) => return result.map_err(|error| errno(&error)),
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(error)) => {
+                self.notice(fs);
+                return Err(errno(&error));
+            }
             Err(panic) => panic,
         };
         let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
         let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        eprintln!(
-            "uxfs: a request panicked ({said}): the volume is stopped, and nothing more is written; \
-             what was synced is on it: unmount it, and mount it again"
-        );
         // Who is told by this may panic too.
         let _ = catch_unwind(AssertUnwindSafe(|| fs.stop(&format!("a request panicked: {said}"))));
+        self.notice(fs);
         Err(Errno::EIO)
+    }
+
+    /// Says that the volume has stopped, if it has and nobody said so.
+    fn notice(&self, fs: &Fs) {
+        let Some(why) = fs.stopped_by() else { return };
+        if !self.said_stopped.swap(true, Ordering::AcqRel) {
+            let text = format!(
+                "the volume is stopped, and nothing more is written: {why}; what was synced is on \
+                 it: unmount it, and mount it again"
+            );
+            self.say(Severity::Error, &text);
+        }
     }
 
     /// Calls `told` when everything done so far, but for data still to be written back, is on
@@ -271,11 +324,21 @@ impl Volume {
         let much = self.with(|fs| Ok(fs.dirty_bytes() > AT_ONCE));
         match much {
             Ok(true) => {
-                let job = move |volume: &Self| volume.park(who, false, told, Fs::begin_sync);
+                let job = move |volume: &Self| {
+                    volume.park(who, false, told, |fs| volume.begin_sync(fs));
+                };
                 self.writer.hand(self, Box::new(job));
             }
-            _ => self.park(who, true, told, Fs::begin_sync),
+            _ => self.park(who, true, told, |fs| self.begin_sync(fs)),
         }
+    }
+
+    /// Begins to bring everything down, and remembers why that failed: the kernel passes on no more
+    /// than a number.
+    fn begin_sync(&self, fs: &Fs) -> uxfs::Result<Ticket> {
+        let begun = fs.begin_sync();
+        *self.sync_error.lock() = begun.as_ref().err().map(ToString::to_string);
+        begun
     }
 
     /// Discards free space, as [`Fs::trim`] does, in a thread of its own, and calls `told` with how
@@ -395,11 +458,11 @@ impl Volume {
         Ok(())
     }
 
-    /// Ends the use of the volume: brings everything home and leaves a clean log.
+    /// Ends the use of the volume: writes everything in place and leaves a clean log.
     ///
     /// # Errors
-    /// As [`Fs::close`].
-    pub(crate) fn close(&self) -> uxfs::Result<()> {
+    /// What could not be written and why, what is lost by that, and what to do.
+    pub(crate) fn close(&self) -> Result<(), String> {
         self.writer.end();
         self.syncer.end();
         *self.ending.lock() = true;
@@ -407,17 +470,41 @@ impl Volume {
         if let Some(thread) = self.discarder.lock().take() {
             let _ = thread.join();
         }
+        let mut closed = self.closed.lock();
+        closed.get_or_insert_with(|| self.close_once()).clone()
+    }
+
+    fn close_once(&self) -> Result<(), String> {
         let taken = self.fs.write().take();
         // Nobody works on the volume any more; the service's share of it ends with the service.
         drop(self.service.lock().take());
         let Some(fs) = taken else { return Ok(()) };
         match Arc::try_unwrap(fs) {
             Ok(fs) => {
+                let stopped = fs.stopped_by();
                 // Replies that are parked are sent by this, which also tells why they cannot be.
                 let synced = fs.sync();
-                synced.and(fs.close())
+                let missing = if synced.is_err() { fs.dirty_bytes() } else { 0 };
+                let closed = synced.and(fs.close());
+                closed.map_err(|error| not_closed(&error, stopped, missing))
             }
-            Err(_shared) => Err(Error::Invalid("the volume is still in use")),
+            Err(_shared) => Err(Error::Invalid("the volume is still in use").to_string()),
         }
     }
+}
+
+/// What to tell of a volume that could not be closed.
+fn not_closed(error: &Error, stopped: Option<String>, missing: u64) -> String {
+    let why = match stopped {
+        Some(why) => format!("the volume had stopped ({why})"),
+        None => format!("not everything could be written: {error}"),
+    };
+    let lost = match missing {
+        0 => "all file data is written".to_owned(),
+        bytes => format!("{bytes} bytes of file data that were not synced are lost"),
+    };
+    format!(
+        "{why}; {lost}; what was synced is on the image: once the host has space and the device \
+         works, `uxfs mount` or `uxfs log settle` recovers it from the log"
+    )
 }

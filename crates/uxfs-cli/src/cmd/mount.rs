@@ -1,13 +1,13 @@
 //! `uxfs mount`: a volume mounted through FUSE.
 //!
 //! 1. In the background, the command runs itself once more, which says on its standard output when
-//!    the mount is there; only then, or when that one has failed, does the command return.
+//!    the mount answers requests; only then, or when that one has failed, does the command return.
 //! 2. However the mount ends, by umount or a signal, the volume is closed before the process ends.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -15,11 +15,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clap::Args;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uxfs::disk::OpenMode;
 use uxfs::{Devices, Fs, volume};
-use uxfs_fuse::{Ender, Trimming, mounts};
+use uxfs_fuse::{Trimming, dead, mounts};
 
 use crate::cli::OPTIONS_ID;
 use crate::image::{Images, further};
@@ -171,10 +171,21 @@ fn in_background(options: &Options, session: &Session, images: &Images) -> Resul
     if line.trim_end() == READY {
         return Ok(());
     }
-    // It has said why itself.
     let status = child.wait().map_err(host)?;
-    session.set_code(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1).max(1));
-    Ok(())
+    let Some(signal) = status.signal() else {
+        // It has said why itself.
+        session.set_code(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1).max(1));
+        return Ok(());
+    };
+    if let Ok(Some(mount)) = mounts::on(&options.dir)
+        && std::fs::metadata(&mount.dir).is_err_and(|error| dead(&error))
+    {
+        // It is dead: what is left of it can be taken away, or not.
+        let _ = mounts::unmount(&mount.dir, true);
+    }
+    let hint = if signal == SIGABRT { " (for want of memory, or by a bug)" } else { "" };
+    let text = format!("the server was ended by signal {signal}{hint} before it served requests");
+    Err(Failure::new(&options.dir, text))
 }
 
 /// Mounts, and serves the mount until it ends.
@@ -189,6 +200,9 @@ fn serve(
     let image = options.image.canonicalize().map_err(|error| host(&options.image, error))?;
     clear_remains(&options.dir, &say)?;
     let dir = options.dir.canonicalize().map_err(|error| host(&options.dir, error))?;
+    if !dir.is_dir() {
+        return Err(host(&options.dir, rustix::io::Errno::NOTDIR.into()));
+    }
     // From here on a signal ends the mount, and not the process.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| host(&dir, error))?;
     if options.background {
@@ -216,8 +230,10 @@ fn serve(
     }
     let mounted =
         uxfs_fuse::mount(fs, &image, &dir, &parsed).map_err(|error| host(&dir, explain(error)))?;
-    if !parsed.read_only && !parsed.fuseblk {
-        say("sync(2) and syncfs(2) do not reach a FUSE mount; fsync and `uxfs sync` do");
+    if !parsed.read_only
+        && let Some(hint) = owner_hint(&dir, &options.image)
+    {
+        say(&hint);
     }
     if options.foreground && std::io::stderr().is_terminal() {
         let name = image.display().to_string();
@@ -229,12 +245,14 @@ fn serve(
     let ender = mounted.ender();
     std::thread::spawn(move || {
         for _ in signals.forever() {
-            end(&ender);
+            // It says itself if the mount goes on.
+            let _ = ender.end();
         }
     });
     if options.background {
         session.print(format!("{READY}\n"))?;
         session.flush()?;
+        mounted.to_background();
         leave_terminal().map_err(|error| host(&dir, error))?;
     }
     mounted.wait().map_err(|error| host(&image, error))
@@ -288,11 +306,18 @@ impl Drop for Opening {
     }
 }
 
-fn end(ender: &Ender) {
-    if let Err(error) = ender.end() {
-        // The mount goes on; whoever sent the signal can look here.
-        eprintln!("uxfs: mount: cannot unmount: {error}");
+/// What to say to a user who can make nothing in the volume: a new one belongs to root.
+fn owner_hint(dir: &Path, image: &Path) -> Option<String> {
+    let user = rustix::process::geteuid();
+    if user.is_root() || rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok() {
+        return None;
     }
+    let (uid, gid) = (user.as_raw(), rustix::process::getegid().as_raw());
+    let image = image.display();
+    Some(format!(
+        "you may not write to the volume's root directory; to change that, unmount it and run \
+         `uxfs chown {uid}:{gid} {image}:/` (for a new volume: `uxfs mkfs --owner {uid}:{gid}`)"
+    ))
 }
 
 /// Opens the volume as the options ask. An image that may not be written is mounted for reading.
@@ -326,11 +351,7 @@ fn is_write_protected(error: &std::io::Error) -> bool {
 
 /// A process that was killed leaves its mount behind, which answers nothing any more.
 fn clear_remains(dir: &Path, say: &dyn Fn(&str)) -> Result<()> {
-    const ENOTCONN: i32 = 107;
-    let dead = |dir: &Path| {
-        std::fs::metadata(dir).is_err_and(|error| error.raw_os_error() == Some(ENOTCONN))
-    };
-    if dead(dir) {
+    if std::fs::metadata(dir).is_err_and(|error| dead(&error)) {
         say(&format!("{}: taking away a mount whose process is gone", dir.display()));
         let dir = std::path::absolute(dir).map_err(|error| Failure::host(dir, &error))?;
         mounts::unmount(&dir, true).map_err(|error| Failure::host(&dir, &error))?;

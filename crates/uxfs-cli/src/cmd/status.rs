@@ -1,56 +1,152 @@
-//! `uxfs status`: what mounts tell of themselves.
+//! `uxfs status`: what mounts say of themselves, and how those ended that are gone.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use uxfs_fuse::{control, mounts};
+use uxfs::format::timestamp::Timestamp;
+use uxfs_fuse::record::{self, Record, State};
+use uxfs_fuse::{control, dead, mounts};
 
 use crate::json;
 use crate::session::{Failure, Result, Session};
+use crate::time;
 
 /// Show the state of mounts: space, log, what is in memory only, what was recovered
 ///
-/// Needs no more than the right to read the mounted directory.
+/// Needs no more than the right to read the mounted directory. Of a mount that is gone it shows how
+/// that ended, by the directory or by the image: whether everything was written, and what the server
+/// had to say. `state` is mounted, stopped (by an error, which stands there), dead (the server died and
+/// left the mount behind), ended, failed (not everything was written) or died.
+///
+/// Exit status: 0 if all that was asked for is mounted and works, 3 if something is not mounted and
+/// ended well, 1 for everything else.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  uxfs status\n  uxfs status --json /mnt | jq .dirty_bytes")]
+#[command(after_help = "Examples:\n  uxfs status\n  uxfs status --json /mnt | jq .dirty_bytes\n  \
+                  uxfs status disk.img")]
 pub(crate) struct Options {
     /// As a JSON document, one a line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where they are mounted, or anything there; without, all that are mounted
-    #[arg(value_name = "DIR")]
+    /// Where they are mounted, or anything there, or the images; without, all that are mounted
+    #[arg(value_name = "DIR|IMAGE")]
     dirs: Vec<PathBuf>,
 }
 
+/// Exit code for a mount that has ended as it should, as service managers have it.
+const NOT_MOUNTED: u8 = 3;
+
+type Pairs = Vec<(String, String)>;
+
 /// Shows it.
 pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
-    let mut dirs = options.dirs.clone();
-    if dirs.is_empty() {
+    let mut shown = false;
+    let mut show = |dir: &Path, pairs: Pairs| {
+        let before = std::mem::replace(&mut shown, true);
+        show(dir, pairs, options.json, before, session)
+    };
+    if options.dirs.is_empty() {
         let all = mounts::list().map_err(|error| Failure::bare(error.to_string()))?;
-        dirs.extend(all.into_iter().map(|mount| mount.dir));
+        for mount in all {
+            match control::ask(&mount.dir, control::STATUS) {
+                Ok(pairs) => show(&mount.dir, pairs)?,
+                Err(error) if dead(&error) => show(&mount.dir, of_dead(&mount.dir))?,
+                // One that ended meanwhile is no mount any more.
+                Err(error) if mounts::on(&mount.dir).is_ok_and(|mount| mount.is_some()) => {
+                    session.fail(Failure::host(&mount.dir, &error));
+                }
+                Err(_) => {}
+            }
+        }
+        return Ok(());
     }
-    for (at, dir) in dirs.iter().enumerate() {
-        let Some(pairs) = session.ok(ask(dir, control::STATUS)) else { continue };
-        if options.json {
-            let mut map = Map::new();
-            map.insert("dir".into(), json!(dir.display().to_string()));
-            map.extend(pairs.into_iter().map(|(name, value)| (name, typed(&value))));
-            session.print(json::document("status", map))?;
-            continue;
+    for dir in &options.dirs {
+        if let Some((dir, pairs)) = session.ok(look(dir)) {
+            show(&dir, pairs)?;
         }
-        let mut text = if at > 0 { "\n".to_owned() } else { String::new() };
-        text.push_str(&format!("{}\n", dir.display()));
-        for (name, value) in pairs {
-            text.push_str(&format!("  {name:<22} {value}\n"));
-        }
-        session.print(text)?;
     }
     Ok(())
 }
 
-/// What a mount tells under a name.
-pub(crate) fn ask(dir: &Path, name: &[u8]) -> Result<Vec<(String, String)>> {
+fn show(dir: &Path, pairs: Pairs, as_json: bool, gap: bool, session: &Session) -> Result<()> {
+    let state = pairs.iter().find(|(name, _)| name == "state").map(|(_, state)| &**state);
+    session.set_code(match state {
+        Some("mounted") => 0,
+        Some("ended") => NOT_MOUNTED,
+        _ => 1,
+    });
+    if as_json {
+        let mut map = Map::new();
+        map.insert("dir".into(), json!(dir.display().to_string()));
+        for (name, value) in pairs {
+            match (name.as_str(), map.get_mut("said")) {
+                ("said", Some(Value::Array(said))) => said.push(json!(value)),
+                ("said", _) => drop(map.insert(name, json!([value]))),
+                _ => drop(map.insert(name, typed(&value))),
+            }
+        }
+        return session.print(json::document("status", map));
+    }
+    let mut text = if gap { "\n".to_owned() } else { String::new() };
+    text.push_str(&format!("{}\n", dir.display()));
+    for (name, value) in pairs {
+        let value = crate::quote::message(value.as_bytes());
+        text.push_str(&format!("  {name:<22} {}\n", String::from_utf8_lossy(&value)));
+    }
+    session.print(text)
+}
+
+/// What there is to show of a directory or an image.
+fn look(path: &Path) -> Result<(PathBuf, Pairs)> {
+    let failure = match control::ask(path, control::STATUS) {
+        Ok(pairs) => return Ok((path.to_owned(), pairs)),
+        Err(error) if dead(&error) => return Ok((path.to_owned(), of_dead(path))),
+        Err(error) => Failure::host(path, &error),
+    };
+    let known = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
+    let Some(record) = record::of_image(path).or_else(|| record::of_dir(&known.ok()?)) else {
+        return Err(failure);
+    };
+    if matches!(record.state, State::Mounted | State::Closing)
+        && let Ok(pairs) = control::ask(&record.dir, control::STATUS)
+        && pairs.contains(&("process".into(), record.process.id.to_string()))
+    {
+        return Ok((record.dir, pairs));
+    }
+    let state = if record.died() { "died" } else { record.state.word() };
+    Ok((record.dir.clone(), of_record(&record, state)))
+}
+
+fn of_dead(dir: &Path) -> Pairs {
+    let known = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let mut pairs = match record::of_dir(&known) {
+        Some(record) => of_record(&record, "dead"),
+        None => vec![("state".into(), "dead".into())],
+    };
+    let advice = "the server died; uxfs umount takes the mount away, and the next mount recovers";
+    pairs.push(("advice".into(), advice.into()));
+    pairs
+}
+
+fn of_record(record: &Record, state: &str) -> Pairs {
+    let style = time::Style::Format("%Y-%m-%d %H:%M:%S %z".into(), None);
+    let moment = |seconds: u64| {
+        let time = Timestamp { sec: i64::try_from(seconds).unwrap_or(0), nsec: 0 };
+        style.show(time, time)
+    };
+    let mut pairs: Pairs = vec![
+        ("state".into(), state.into()),
+        ("image".into(), record.image.display().to_string()),
+        ("process".into(), record.process.id.to_string()),
+        ("mounted_at".into(), moment(record.since)),
+        ("changed_at".into(), moment(record.changed)),
+    ];
+    pairs.extend(record.words.iter().map(|line| ("said".to_owned(), line.clone())));
+    pairs
+}
+
+/// What a mount says under a name.
+pub(crate) fn ask(dir: &Path, name: &[u8]) -> Result<Pairs> {
     control::ask(dir, name).map_err(|error| Failure::host(dir, &error))
 }
 

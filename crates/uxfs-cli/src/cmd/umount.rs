@@ -1,60 +1,245 @@
 //! `uxfs umount`: ends a mount, and waits until its volume is whole on the device.
+//!
+//! 1. Everything is written before the mount goes. If that fails the mount stays, with the data in
+//!    memory, unless `--force` or `--lazy` is given.
+//! 2. Success means that the server has closed the volume: it says so in the mount's record
+//!    ([`uxfs_fuse::record`]). The record is found by what the server says of itself, not by the
+//!    image's path, which may have changed.
 
-use std::io::ErrorKind;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use uxfs::disk::{FileDev, OpenMode};
-use uxfs_fuse::mounts;
+use uxfs_fuse::holders::{self, Named};
+use uxfs_fuse::mounts::{self, Mount};
+use uxfs_fuse::record::{self, Liveness, Process, Record, State};
+use uxfs_fuse::{control, dead};
 
 use crate::session::{Failure, Result, Session};
 
 /// Unmount a volume that uxfs has mounted, and wait until everything is written
 ///
-/// umount(8) and fusermount3 -u return before that.
+/// Writes everything first. If that fails, because the host's file system is full for example, the
+/// command says what is missing and leaves the mount as it is: make space and unmount again, or give
+/// --force to lose what cannot be written. Exit status 1 if the volume could not be unmounted, or if
+/// it was and not everything is written.
+///
+/// Where another namespace of mounts (a container) still has the mount, the volume stays open. The
+/// command then says which process keeps it, and gives up after --timeout.
+///
+/// umount(8) and fusermount3 -u return before everything is written, and cannot say that it failed:
+/// `uxfs status IMAGE` and the system's log do.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  uxfs umount /mnt\n  uxfs umount --lazy /mnt")]
+#[command(after_help = "Examples:\n  uxfs umount /mnt\n  uxfs umount --lazy /mnt\n  \
+                  uxfs umount --timeout 10 /mnt")]
 pub(crate) struct Options {
     /// Even if it is in use: it goes from sight now, and ends when nobody uses it any more
     #[arg(short, long)]
     lazy: bool,
+    /// Even if not everything can be written: what cannot is lost
+    #[arg(short, long)]
+    force: bool,
+    /// Longest time to wait for the end of the mount after unmounting; without, 30 seconds while
+    /// another namespace keeps it, and as long as it takes while the server writes
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
     /// Where it is mounted
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
 }
 
+/// How long a copy of the mount in another namespace is waited for.
+const ELSEWHERE: Duration = Duration::from_secs(30);
+/// When to say what is waited for.
+const SOON: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_millis(10);
+
 /// Unmounts.
 pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     for dir in &options.dirs {
-        session.ok(unmount(dir, options.lazy));
+        session.ok(unmount(dir, options, session));
     }
     Ok(())
 }
 
-fn unmount(dir: &Path, lazy: bool) -> Result<()> {
+fn unmount(dir: &Path, options: &Options, session: &Session) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(dir, &error);
-    // What is dead can be named, but not looked at.
-    let known = std::fs::canonicalize(dir).or_else(|_| std::path::absolute(dir)).map_err(host)?;
-    let list = mounts::list().map_err(host)?;
-    let Some(mount) = list.iter().rev().find(|mount| mount.dir == known) else {
+    let Some(mount) = mounts::on(dir).map_err(host)? else {
         return Err(Failure::new(dir, "no volume is mounted here by uxfs"));
     };
-    mounts::unmount(&mount.dir, lazy).map_err(host)?;
-    if !lazy {
-        wait_for(&mount.source);
+    let server = match control::ask(&mount.dir, control::STATUS) {
+        Ok(pairs) => Server::new(pairs),
+        Err(error) if dead(&error) => return take_away(dir, &mount),
+        // Root may not look into the mounts of others.
+        Err(_) => Server::from_record(&mount),
+    };
+    let stopped = server.stopped.clone();
+    if !options.lazy
+        && !options.force
+        && stopped.is_none()
+        && let Err(error) = control::sync(&mount.dir)
+        && !matches!(error.kind(), std::io::ErrorKind::PermissionDenied)
+    {
+        return Err(not_written(dir, &mount, &error));
     }
-    Ok(())
+    mounts::unmount(&mount.dir, options.lazy).map_err(|error| busy(dir, &mount, &error))?;
+    if options.lazy {
+        return Ok(());
+    }
+    if mounts::list().map_err(host)?.iter().any(|other| other.device == mount.device) {
+        // It is bound to another directory: that is no end.
+        return Ok(());
+    }
+    server.wait(dir, &mount, options.timeout, session)
 }
 
-/// Waits until the process that had the volume has closed it: until then it holds its lock.
-fn wait_for(image: &Path) {
-    let busy = || {
-        let open = FileDev::open(image, OpenMode::Read);
-        open.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)
-    };
-    let again = || mounts::list().is_ok_and(|all| all.iter().any(|mount| mount.source == image));
-    while busy() && !again() {
-        std::thread::sleep(Duration::from_millis(10));
+/// Why a mount stays that is in use.
+fn busy(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
+    let users = holders::users(mount);
+    if users.is_empty() {
+        return Failure::host(dir, error);
     }
+    Failure::new(dir, format!("in use by {}", Named(&users)))
+}
+
+/// What to say when not everything could be written.
+fn not_written(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
+    let pairs = control::ask(&mount.dir, control::STATUS).unwrap_or_default();
+    let value = |wanted: &str| pairs.iter().find(|(name, _)| name == wanted).map(|(_, v)| &**v);
+    let why = value("stopped").or(value("sync_error")).map(str::to_owned);
+    let why = why.unwrap_or_else(|| crate::image::text_of(error));
+    let bytes = value("dirty_bytes").unwrap_or("0");
+    Failure::new(
+        dir,
+        format!(
+            "not everything could be written: {why}; still mounted, with {bytes} bytes of file data \
+             in memory only; make space for {} and unmount again, or lose that data with --force",
+            mount.source.display()
+        ),
+    )
+}
+
+/// Takes away a mount whose server is gone.
+fn take_away(dir: &Path, mount: &Mount) -> Result<()> {
+    mounts::unmount(&mount.dir, true).map_err(|error| Failure::host(dir, &error))?;
+    let said = record::of_dir(&mount.dir).and_then(|record| record.words.last().cloned());
+    let said = said.map_or_else(String::new, |said| format!(" (it said: {said})"));
+    Err(Failure::new(
+        dir,
+        format!(
+            "unmounted, but its server had died{said}: what was not synced is lost; the next mount \
+             of {} recovers what was",
+            mount.source.display()
+        ),
+    ))
+}
+
+/// What serves a mount.
+struct Server {
+    process: Option<Process>,
+    record: Option<PathBuf>,
+    stopped: Option<String>,
+}
+
+impl Server {
+    fn new(pairs: Vec<(String, String)>) -> Self {
+        let mut pairs: HashMap<String, String> = pairs.into_iter().collect();
+        let number = |name: &str| pairs.get(name).and_then(|value| value.parse::<u64>().ok());
+        let process = (|| {
+            let id = u32::try_from(number("process")?).ok()?;
+            let (started, namespace) = (number("process_started")?, number("process_namespace")?);
+            Some(Process { id, started, namespace })
+        })();
+        let record = pairs.remove("record").map(PathBuf::from);
+        Self { process, record, stopped: pairs.remove("stopped") }
+    }
+
+    /// As far as the mount's record says.
+    fn from_record(mount: &Mount) -> Self {
+        let record = record::of_dir(&mount.dir).filter(|record| record.image == mount.source);
+        let process = record.map(|record| record.process);
+        Self { process, record: None, stopped: None }
+    }
+
+    /// The record of this mount, not that of a later one.
+    fn record(&self, mount: &Mount) -> Option<Record> {
+        let record = match &self.record {
+            Some(file) => record::read(file).ok(),
+            None => record::of_dir(&mount.dir),
+        };
+        record.filter(|record| Some(record.process) == self.process)
+    }
+
+    /// Waits until the server has closed the volume.
+    fn wait(
+        &self,
+        dir: &Path,
+        mount: &Mount,
+        timeout: Option<u64>,
+        session: &Session,
+    ) -> Result<()> {
+        let (begun, mut said) = (Instant::now(), false);
+        loop {
+            // In this order: what it leaves last is read after its end.
+            let liveness = self.process.map_or(Liveness::Dead, |process| process.liveness());
+            let record = self.record(mount);
+            match record.as_ref().map(|record| record.state) {
+                Some(State::Ended) => return Ok(()),
+                Some(State::Failed) => return Err(unmounted_but(dir, record.as_ref())),
+                _ if liveness == Liveness::Dead => return Err(unmounted_but(dir, record.as_ref())),
+                // A later mount of the image has the record.
+                None if liveness == Liveness::Unknown => return Ok(()),
+                _ => {}
+            }
+            let waited = begun.elapsed();
+            if waited >= SOON {
+                let keepers = holders::elsewhere(&mount.device);
+                let closing = record.is_some_and(|record| record.state == State::Closing);
+                let limit = match timeout {
+                    Some(seconds) => Some(Duration::from_secs(seconds)),
+                    None if closing || keepers.is_empty() => None,
+                    None => Some(ELSEWHERE),
+                };
+                let what = match keepers.is_empty() || closing {
+                    true => "the server is still writing".to_owned(),
+                    false => {
+                        format!("another namespace still has it mounted: {}", Named(&keepers))
+                    }
+                };
+                if limit.is_some_and(|limit| waited >= limit) {
+                    let seconds = waited.as_secs();
+                    let text = format!(
+                        "unmounted here, but not ended after {seconds} s: {what}; the image stays \
+                         in use until then"
+                    );
+                    return Err(Failure::new(dir, text));
+                }
+                if !said {
+                    let line = format!("uxfs: umount: {}: waiting: {what}", dir.display());
+                    session.say(line.as_bytes());
+                    said = true;
+                }
+            } else if timeout == Some(0) {
+                return Err(Failure::new(dir, "unmounted here; not waiting for its end"));
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+}
+
+/// What to say of a mount that ended badly.
+fn unmounted_but(dir: &Path, record: Option<&Record>) -> Failure {
+    let said = record.and_then(|record| record.words.last());
+    let text = match record.map(|record| record.state) {
+        Some(State::Failed) => {
+            format!("unmounted, but {}", said.map_or("the volume could not be closed", |s| s))
+        }
+        _ => {
+            "unmounted, but its server ended without having closed the volume: what was not synced \
+              may be lost; the next mount recovers what was"
+                .into()
+        }
+    };
+    Failure::new(dir, text)
 }

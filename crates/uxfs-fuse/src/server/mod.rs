@@ -576,9 +576,11 @@ impl Filesystem for Server {
 
     fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.as_bytes();
-        let value = self.volume.with(|fs| match self.control.value(fs, self.ino(node), name) {
-            Some(value) => Ok(value),
-            None => xattrs::get(fs, self.ino(node), name),
+        let value = self.volume.with(|fs| {
+            match self.control.value(&self.volume, fs, self.ino(node), name) {
+                Some(value) => Ok(value),
+                None => xattrs::get(fs, self.ino(node), name),
+            }
         });
         xattrs::answer(value, size, reply);
     }

@@ -1,0 +1,104 @@
+//! Who keeps a mount: processes that use it, and namespaces of mounts that have a copy of it.
+//!
+//! The kernel says "busy" and no more, and a copy of a mount in another namespace (a container that
+//! was started meanwhile) keeps the server running without a word. `/proc` knows who it is, as far as
+//! whoever asks may look.
+//!
+//! Used by `session` and by `uxfs umount`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::mounts::{self, Mount};
+
+/// Most holders that are named.
+const NAMED: usize = 4;
+
+/// A process that keeps a mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number.
+    pub process: u32,
+    /// Its command's name.
+    pub command: String,
+}
+
+/// Several of them, as a text that names them.
+pub struct Named<'a>(pub &'a [Holder]);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, holder) in self.0.iter().take(NAMED).enumerate() {
+            let comma = if at > 0 { ", " } else { "" };
+            write!(f, "{comma}{} (process {})", holder.command, holder.process)?;
+        }
+        match self.0.len().saturating_sub(NAMED) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn holder(process: u32) -> Holder {
+    let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    let name = name.trim_end();
+    let command = if name.is_empty() { "a command" } else { name }.to_owned();
+    Holder { process, command }
+}
+
+/// A process of each other namespace of mounts in which a mount with this device is left.
+pub fn elsewhere(device: &str) -> Vec<Holder> {
+    let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let mut seen: BTreeSet<PathBuf> = space("self").into_iter().collect();
+    let mut found = Vec::new();
+    for process in processes() {
+        let Some(space) = space(&process.to_string()) else { continue };
+        if seen.contains(&space) {
+            continue;
+        }
+        let Ok(list) = mounts::list_of(&process.to_string()) else { continue };
+        seen.insert(space);
+        if list.iter().any(|mount| mount.device == device) {
+            found.push(holder(process));
+        }
+    }
+    found
+}
+
+/// The processes that have files of a mount open, or their working directory there.
+pub fn users(mount: &Mount) -> Vec<Holder> {
+    let wanted = format!("mnt_id:\t{}", mount.id);
+    let uses = |process: u32| {
+        let of = |name: &str| PathBuf::from(format!("/proc/{process}/{name}"));
+        let within = |name: &str| {
+            fs::read_link(of(name)).is_ok_and(|path: PathBuf| path.starts_with(&mount.dir))
+        };
+        let has = |file: &Path| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            text.lines().any(|line| line == wanted)
+        };
+        let open = || fs::read_dir(of("fdinfo")).into_iter().flatten().flatten();
+        ["cwd", "root", "exe"].into_iter().any(within) || open().any(|entry| has(&entry.path()))
+    };
+    processes().filter(|process| uses(*process)).map(holder).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holders_are_named() {
+        let holder = |process| Holder { process, command: "sh".into() };
+        let all: Vec<_> = (1..=6).map(holder).collect();
+        assert_eq!(Named(&all[..2]).to_string(), "sh (process 1), sh (process 2)");
+        assert!(Named(&all).to_string().ends_with("sh (process 4) and 2 more"));
+    }
+}
