@@ -215,7 +215,7 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
         args.splice(..1, ["uxfs".into(), "mkfs".into()]);
     }
     if name.is_some_and(|name| name == "mount.fuse.uxfs") {
-        match cmd::mount::helper_args(&args) {
+        match cmd::mount::helper_args(&args, rustix::process::geteuid().is_root()) {
             Some(line) => args = line,
             None => return 0,
         }

@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
+use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::os::unix::ffi::OsStrExt;
 
@@ -58,6 +59,15 @@ impl Failure {
         let named = place.as_ref().to_str().and_then(|name| text.strip_prefix(name));
         let short = named.and_then(|rest| rest.strip_prefix(": ").or(rest.strip_prefix(' ')));
         Self::new(place.as_ref(), short.unwrap_or(&text)).of(Kind::of_host(error))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = &self.place {
+            write!(f, "{}: ", String::from_utf8_lossy(&crate::quote::message(place)))?;
+        }
+        f.write_str(&self.text)
     }
 }
 

@@ -54,6 +54,23 @@ impl Fs {
         held.count = held.count.saturating_add(1);
     }
 
+    /// As [`Fs::hold`], so many times.
+    pub fn hold_times(&self, ino: Ino, count: u32) {
+        let mut shard = self.handles.shard(ino).lock();
+        let held = shard.entry(ino.0).or_default();
+        held.count = held.count.saturating_add(count);
+    }
+
+    /// The files that are held, and how many times: for [`Fs::hold_times`] of the same volume opened
+    /// anew.
+    pub fn held(&self) -> Vec<(Ino, u32)> {
+        let of = |shard: &Mutex<FxHashMap<u64, Held>>| {
+            let shard = shard.lock();
+            shard.iter().map(|(ino, held)| (Ino(*ino), held.count)).collect::<Vec<_>>()
+        };
+        self.handles.0.iter().flat_map(of).collect()
+    }
+
     /// Undoes [`Fs::hold`] `count` times. The last one frees a file that has no name any more.
     ///
     /// # Errors

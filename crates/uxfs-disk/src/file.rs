@@ -54,11 +54,10 @@ impl FileDev {
         let claim = if write && device { OFlags::EXCL } else { OFlags::empty() };
         let mut options = OpenOptions::new();
         options.read(true).write(write).create(matches!(mode, OpenMode::Create(_))).truncate(false);
-        let file =
-            storage::open(path, &mut options, claim).map_err(|error| lock::explain(error, path))?;
+        let file = lock::open(path, || storage::open(path, &mut options, claim))?;
         let file = Locked::new(file, write, path)?;
         if write {
-            lock::refuse_mounted(&file, path)?;
+            lock::refuse_mounted(&file)?;
         }
         let kind = file.metadata()?.file_type();
         if let OpenMode::Create(len) = mode

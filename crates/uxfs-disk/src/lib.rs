@@ -14,6 +14,7 @@ mod aligned;
 #[doc(hidden)]
 pub mod fault;
 mod file;
+mod holder;
 mod holes;
 pub mod host;
 mod lock;

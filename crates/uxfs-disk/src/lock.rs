@@ -1,4 +1,8 @@
 //! Keeping a device to oneself: two writers, or a writer beside a kernel mount, destroy a volume.
+//!
+//! 1. A lock whose holder is about to let go ([`Holder`]) is waited for, for [`PATIENCE`] at most; any
+//!    other one is refused at once, with the holder's name. The text does not name the image: those
+//!    who tell it do.
 
 use std::fs::File;
 use std::io;
@@ -6,9 +10,18 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+
+use crate::holder::Holder;
+
+/// How long a holder that is about to let go is waited for, and how often it is looked at.
+const PATIENCE: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(20);
+/// How often a lock is tried whose holder is not to be seen: it may be gone by now.
+const UNSEEN: u32 = 3;
 
 /// A file that is kept to oneself until this goes, and no longer: to close it would not be enough while
 /// a program is being started, which has all of our open files until it runs.
@@ -50,44 +63,87 @@ pub(crate) fn lock(file: &File, exclusive: bool, path: &Path) -> io::Result<()> 
     } else {
         FlockOperation::NonBlockingLockShared
     };
-    flock(file, operation).or_else(|errno| match errno {
-        // Media that know no locks cannot be written by anybody else either, or are read at one's
-        // own risk, as by any other program.
-        Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS if !exclusive => Ok(()),
-        Errno::WOULDBLOCK => Err(io::Error::new(
-            io::ErrorKind::ResourceBusy,
-            format!("{} is in use by another process", path.display()),
-        )),
-        other => Err(other.into()),
-    })
+    let mut patience = Patience::new();
+    loop {
+        match flock(file, operation) {
+            Ok(()) => return Ok(()),
+            // Media that know no locks cannot be written by anybody else either, or are read at one's
+            // own risk, as by any other program.
+            Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) if !exclusive => return Ok(()),
+            Err(Errno::WOULDBLOCK) => patience.wait(path)?,
+            Err(other) => return Err(other.into()),
+        }
+    }
+}
+
+/// Opens a file, and waits for a holder of a block device that is about to let go.
+pub(crate) fn open(path: &Path, mut open: impl FnMut() -> io::Result<File>) -> io::Result<File> {
+    let mut patience = Patience::new();
+    loop {
+        match open() {
+            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+                // What the kernel itself has in use has no holder.
+                if Holder::of(path).is_none() && patience.tries >= UNSEEN {
+                    return Err(explain(path));
+                }
+                patience.wait(path)?;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// How long something was waited for.
+struct Patience {
+    begun: Instant,
+    tries: u32,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self { begun: Instant::now(), tries: 0 }
+    }
+
+    /// Waits for a moment.
+    ///
+    /// # Errors
+    /// That the image is in use, by a holder that stays.
+    fn wait(&mut self, path: &Path) -> io::Result<()> {
+        self.tries += 1;
+        let holder = Holder::of(path);
+        let ending = match &holder {
+            Some(holder) => holder.ending && self.begun.elapsed() < PATIENCE,
+            None => self.tries <= UNSEEN,
+        };
+        if !ending {
+            let text = format!("in use by {}", holder.unwrap_or_default());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
+        }
+        std::thread::sleep(AGAIN);
+        Ok(())
+    }
 }
 
 /// Says what the kernel means when it refuses the claim of a block device.
-pub(crate) fn explain(error: io::Error, path: &Path) -> io::Error {
-    if error.raw_os_error() != Some(Errno::BUSY.raw_os_error()) {
-        return error;
-    }
+fn explain(path: &Path) -> io::Error {
     let how = std::fs::metadata(path)
         .ok()
         .and_then(|meta| mount_of(rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev())));
     let text = match how {
-        Some(at) => format!("{} is mounted (on {at}); unmount it first", path.display()),
-        None => format!(
-            "{} is in use by the kernel: it or a part of it is mounted, or belongs to another \
-             device",
-            path.display()
-        ),
+        Some(at) => format!("in use: mounted by the kernel on {at}; unmount it first"),
+        None => "in use by the kernel: it or a part of it is mounted, or belongs to another device"
+            .into(),
     };
     io::Error::new(io::ErrorKind::ResourceBusy, text)
 }
 
 /// Refuses a file or device that the kernel has mounted, directly or through a loop device.
-pub(crate) fn refuse_mounted(file: &File, path: &Path) -> io::Result<()> {
+pub(crate) fn refuse_mounted(file: &File) -> io::Result<()> {
     let meta = file.metadata()?;
     let busy = |how: &str| {
         Err(io::Error::new(
             io::ErrorKind::ResourceBusy,
-            format!("{} is mounted ({how}); unmount it first", path.display()),
+            format!("in use: mounted by the kernel {how}; unmount it first"),
         ))
     };
     if meta.file_type().is_block_device() {

@@ -33,6 +33,7 @@ use fuser::{Config, Errno, MountOption, Session, SessionACL};
 use parking_lot::Mutex;
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use crate::mounts::BLOCK_TYPE;
 use crate::options::Options;
 use crate::server::Server;
 use crate::volume::{Asker, Volume};
@@ -48,9 +49,6 @@ const FUSE_SYNCFS: u32 = 50;
 /// What reading says when the mount is gone, and when a request was taken back.
 const ENODEV: i32 = 19;
 const ENOENT: i32 = 2;
-
-/// The type that the list of mounts shows.
-pub(crate) const TYPE: &str = "fuseblk.uxfs";
 
 /// What stands between the kernel and the library.
 pub(crate) struct Between {
@@ -236,7 +234,7 @@ fn mount_device(dev: &File, source: &Path, dir: &Path, options: &Options) -> io:
         dev.as_raw_fd()
     );
     let data = std::ffi::CString::new(data)?;
-    let mounted = rustix::mount::mount(&*device, dir, TYPE, flags(options), data.as_c_str());
+    let mounted = rustix::mount::mount(&*device, dir, BLOCK_TYPE, flags(options), data.as_c_str());
     // It is given back when its last user has gone, which is now or when the mount ends.
     let given_back = losetup(&[OsStr::new("-d"), OsStr::new(&device)]);
     mounted.map_err(|error| {
@@ -279,6 +277,7 @@ fn flags(options: &Options) -> MountFlags {
             MountOption::Suid => flags.remove(MountFlags::NOSUID),
             MountOption::Dev => flags.remove(MountFlags::NODEV),
             MountOption::NoExec => flags.insert(MountFlags::NOEXEC),
+            MountOption::NoAtime => flags.insert(MountFlags::NOATIME),
             _ => {}
         }
     }

@@ -10,7 +10,7 @@
 //! is asked afterwards ([`COPIED`]).
 //!
 //! 1. A value is lines of a name, a space and the rest; a name comes once.
-//! 2. Telling changes nothing and waits for nothing.
+//! 2. Telling changes nothing and waits for nothing, but for [`remount`].
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -18,14 +18,15 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use uxfs::format::Ino;
 use uxfs::{Fs, Histogram};
 
+use crate::live::Live;
 use crate::mounts;
-use crate::options::Options;
 use crate::record::Process;
 use crate::volume::Volume;
 
@@ -34,11 +35,18 @@ pub const STATUS: &[u8] = b"uxfs.status";
 /// What the engine counted since the mount was made.
 pub const STATS: &[u8] = b"uxfs.stats";
 
+/// Before the options that are to change: asking for this value changes them. A value that is asked for
+/// is the only request that reaches the server of a mount that is read-only.
+pub(crate) const REMOUNT: &[u8] = b"uxfs.remount=";
+
 /// How much of what was copied into a file by `copy_file_range` is shared, since this was asked last.
 pub const COPIED: &[u8] = b"uxfs.copied";
 
 /// Files of which it is remembered how they were copied into: who wants to know asks soon.
 const COPIES: usize = 1024;
+
+const ERANGE: i32 = 34;
+const NAME_MAX: usize = 255;
 
 /// Most bytes of a value.
 const ROOM: usize = 64 << 10;
@@ -46,7 +54,7 @@ const ROOM: usize = 64 << 10;
 /// What a mount knows of itself besides its volume.
 pub(crate) struct Control {
     begun: Instant,
-    options: Options,
+    options: Arc<Live>,
     /// Idle processors are kept from halting.
     awake: bool,
     copies: Mutex<HashMap<u64, Copied>>,
@@ -63,9 +71,8 @@ pub struct Copied {
 
 impl Control {
     /// A mount that begins now.
-    pub(crate) fn new(options: &Options, awake: bool) -> Self {
-        let (begun, options) = (Instant::now(), options.clone());
-        Self { begun, options, awake, copies: Mutex::default() }
+    pub(crate) fn new(options: Arc<Live>, awake: bool) -> Self {
+        Self { begun: Instant::now(), options, awake, copies: Mutex::default() }
     }
 
     /// Remembers how bytes were copied into a file.
@@ -99,7 +106,7 @@ impl Control {
 
     fn status(&self, volume: &Volume, fs: &Fs) -> Vec<u8> {
         let mut lines = Lines::default();
-        let space = fs.statfs();
+        let (space, options) = (fs.statfs(), self.options.all());
         let stopped = fs.stopped_by();
         lines.add("state", if stopped.is_some() { "stopped" } else { "mounted" });
         if let Some(why) = stopped {
@@ -115,7 +122,7 @@ impl Control {
             lines.add("record", file.display());
         }
         lines.add("uptime_seconds", self.begun.elapsed().as_secs());
-        lines.add("mode", if self.options.read_only { "ro" } else { "rw" });
+        lines.add("mode", if options.read_only { "ro" } else { "rw" });
         lines.add("awake", if self.awake { "on" } else { "off" });
         lines.add("block_size", space.block_size);
         lines.add("blocks", space.blocks);
@@ -136,7 +143,7 @@ impl Control {
             lines.add("commit_seconds", journal.pipeline.age_max.as_secs());
             lines.add("fsync_policy", journal.pipeline.fsync);
             lines.add("dirty_bytes", fs.dirty_bytes());
-            let limit = self.options.writeback.map_or(0, |limits| limits.dirty_bytes);
+            let limit = options.writeback.map_or(0, |limits| limits.dirty_bytes);
             lines.add("dirty_bytes_limit", limit);
         }
         if let Some(why) = volume.sync_error() {
@@ -202,6 +209,35 @@ fn tell(path: &Path, name: &[u8]) -> io::Result<Vec<(String, String)>> {
     let text = String::from_utf8_lossy(&room[..len.min(room.len())]).into_owned();
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
     Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+/// What a remount answers.
+pub(crate) fn remounted(result: Result<(), String>) -> Vec<u8> {
+    let mut lines = Lines::default();
+    match result {
+        Ok(()) => lines.add("remounted", "yes"),
+        Err(why) => lines.add("refused", why),
+    }
+    lines.0.into_bytes()
+}
+
+/// Changes options of a mount: `words` as after `-o`. `path` as for [`ask`]. What the kernel looks after
+/// (`nosuid` and the like, and that nobody writes to a mount that is read-only) is for the caller
+/// to see to.
+///
+/// # Errors
+/// As [`ask`]; which option cannot change, and what stands in the way.
+pub fn remount(path: &Path, words: &str) -> io::Result<()> {
+    let name = [REMOUNT, words.as_bytes()].concat();
+    let pairs = ask(path, &name).map_err(|error| match error.raw_os_error() {
+        // The most bytes that a name may have.
+        Some(ERANGE) if name.len() > NAME_MAX => io::Error::other("too many options at once"),
+        _ => error,
+    })?;
+    match pairs.into_iter().find(|(name, _)| name == "refused") {
+        Some((_, why)) => Err(io::Error::other(why)),
+        None => Ok(()),
+    }
 }
 
 /// Brings everything that was done on a mount to stable storage; `path` as for [`ask`]. How long it

@@ -10,6 +10,8 @@ use rustix::mount::UnmountFlags;
 
 /// The type that the list of mounts shows.
 pub const TYPE: &str = "fuse.uxfs";
+/// The same of a mount that takes a block device.
+pub(crate) const BLOCK_TYPE: &str = "fuseblk.uxfs";
 
 /// A volume that is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +63,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     // Some optional fields, up to a dash.
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = rest.next()?;
-    if kind != TYPE.as_bytes() && kind != crate::blk::TYPE.as_bytes() {
+    if kind != TYPE.as_bytes() && kind != BLOCK_TYPE.as_bytes() {
         return None;
     }
     Some(Mount { dir: unescaped(dir), source: unescaped(rest.next()?), device, id, flags })

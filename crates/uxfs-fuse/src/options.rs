@@ -151,6 +151,45 @@ impl Options {
     /// What is wrong, and with which option.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut options = Self::default();
+        options.apply(text)?;
+        Ok(options)
+    }
+
+    /// What holds after remounting with the options in `text`: those that it does not name stay.
+    ///
+    /// # Errors
+    /// What is wrong, or cannot change while the volume is mounted, and with which option.
+    pub fn remount(&self, text: &str) -> Result<Self, String> {
+        let mut options = self.clone();
+        // What mount(8) finds in the list of mounts and passes on.
+        let theirs = ["remount", "user_id=", "group_id=", "max_read=", "blksize="];
+        let ours = |word: &&str| !theirs.iter().any(|name| word.starts_with(name));
+        let words: Vec<&str> = text.split(',').filter(ours).collect();
+        options.apply(&words.join(","))?;
+        let fixed = [
+            ("threads", options.threads != self.threads),
+            ("strict_open", options.strict_open != self.strict_open),
+            ("allow_other", options.allow_other != self.allow_other),
+            ("fuseblk", options.fuseblk != self.fuseblk),
+            ("awake", options.awake != self.awake),
+            ("norecovery", options.norecovery != self.norecovery),
+        ];
+        match fixed.into_iter().find(|(_, changed)| *changed) {
+            Some((name, _)) => Err(format!(
+                "option '{name}' cannot change while the volume is mounted: unmount it first"
+            )),
+            None => Ok(options),
+        }
+    }
+
+    /// Does it take a new opening of the volume to go from these options to the other ones?
+    pub(crate) fn opens_otherwise(&self, other: &Self) -> bool {
+        let of = |o: &Self| (o.read_only, o.journal, o.writeback, o.cache_bytes);
+        of(self) != of(other)
+    }
+
+    fn apply(&mut self, text: &str) -> Result<(), String> {
+        let options = self;
         for option in text.split(',').filter(|option| !option.is_empty()) {
             let (name, value) = match option.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
@@ -172,7 +211,7 @@ impl Options {
             let most = writeback.dirty_bytes / 2;
             writeback.dirty_background_bytes = writeback.dirty_background_bytes.min(most);
         }
-        Ok(options)
+        Ok(())
     }
 
     /// How the volume is to be opened that is mounted so.
@@ -199,17 +238,27 @@ impl Options {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
             "norecovery" => self.norecovery = true,
-            "noatime" => (self.atime, self.dir_atime) = (Atime::Never, Atime::Never),
+            // The kernel is told of it for the list of mounts alone.
+            "noatime" => {
+                (self.atime, self.dir_atime) = (Atime::Never, Atime::Never);
+                self.set(Kernel::NoAtime, Kernel::Atime);
+            }
             "atime" | "relatime" => {
                 (self.atime, self.dir_atime) = (Atime::Relative, Atime::Relative);
+                self.kernel.retain(|flag| *flag != Kernel::NoAtime);
             }
-            "strictatime" => (self.atime, self.dir_atime) = (Atime::Strict, Atime::Strict),
+            "strictatime" => {
+                (self.atime, self.dir_atime) = (Atime::Strict, Atime::Strict);
+                self.kernel.retain(|flag| *flag != Kernel::NoAtime);
+            }
             "nodiratime" => self.dir_atime = Atime::Never,
             "diratime" => self.dir_atime = self.atime,
             "wsync" | "dirsync" => self.wsync = true,
             "sync" => (self.wsync, self.sync) = (true, true),
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
+            // What remounting takes back.
+            "nosync" | "nowsync" => (self.wsync, self.sync) = (false, false),
             "allow_other" => self.allow_other = true,
             "strict_open" => self.strict_open = true,
             "fuseblk" => self.fuseblk = true,
@@ -351,7 +400,7 @@ mod tests {
         assert!(!Options::default().awake);
         assert!(options.read_only && options.norecovery);
         assert_eq!((options.atime, options.journal.buffer), (Atime::Never, 256 << 10));
-        assert_eq!(options.kernel, [MountOption::NoSuid]);
+        assert_eq!(options.kernel, [MountOption::NoAtime, MountOption::NoSuid]);
         assert_eq!(Options::parse("").unwrap(), Options::default());
         assert_eq!(Options::parse("noatime,relatime").unwrap(), Options::default());
     }
@@ -376,6 +425,23 @@ mod tests {
         ] {
             let notes = Options::parse(text).unwrap().notes();
             assert!(notes.len() == 1 && notes[0].contains(told), "{text}: {notes:?}");
+        }
+    }
+
+    #[test]
+    fn remounting_changes_what_is_named() {
+        let old = Options::parse("noatime,commit=5,threads=3,allow_other").unwrap();
+        let new = old.remount("remount,ro,user_id=0,group_id=0,default_permissions,allow_other");
+        assert_eq!(new, Ok(Options { read_only: true, ..old.clone() }));
+        assert!(old.opens_otherwise(&new.unwrap()));
+        let new = old.remount("relatime,sync,discard").unwrap();
+        assert!(!old.opens_otherwise(&new) && new.sync && new.discard);
+        assert_eq!(new.remount("async,noatime,nosync,nodiscard"), Ok(old.clone()));
+        for (text, named) in
+            [("threads=4", "threads"), ("strict_open", "strict_open"), ("nosuch", "nosuch")]
+        {
+            let error = old.remount(text).unwrap_err();
+            assert!(error.contains(named), "{text}: {error}");
         }
     }
 

@@ -374,19 +374,26 @@ impl Recorder {
 
     /// Tells something that whoever uses the mount ought to know.
     pub(crate) fn say(&self, severity: Severity, text: &str) {
-        let name = self.record.lock().as_ref().map(|record| record.image.display().to_string());
-        let line = name.map_or_else(|| text.to_owned(), |name| format!("{name}: {text}"));
+        if !self.background.load(Ordering::Relaxed) {
+            let _ = writeln!(io::stderr(), "uxfs: mount: {}", self.named(text));
+        }
+        self.note(severity, text);
+    }
+
+    /// The same for what the caller says where there is a terminal.
+    pub(crate) fn note(&self, severity: Severity, text: &str) {
         if self.background.load(Ordering::Relaxed) {
-            syslog::send(severity, &line);
-        } else {
-            let _ = writeln!(io::stderr(), "uxfs: mount: {line}");
+            syslog::send(severity, &self.named(text));
         }
         self.update(|record| record.add(text));
     }
 
-    /// Leaves a line for those who ask how the mount ended.
-    pub(crate) fn note(&self, text: &str) {
-        self.update(|record| record.add(text));
+    /// A line with the image's name before it.
+    fn named(&self, text: &str) -> String {
+        match &*self.record.lock() {
+            Some(record) => format!("{}: {text}", record.image.display()),
+            None => text.to_owned(),
+        }
     }
 
     /// The mount has gone; the volume is closed now.
@@ -396,19 +403,14 @@ impl Recorder {
 
     /// The mount ended so.
     pub(crate) fn end(&self, result: &Result<(), String>) {
-        if let Err(why) = result
-            && self.background.load(Ordering::Relaxed)
-        {
-            let name = self.record.lock().as_ref().map(|r| r.image.display().to_string());
-            syslog::send(Severity::Error, &format!("{}: {why}", name.unwrap_or_default()));
-        }
-        self.update(|record| match result {
-            Ok(()) => record.state = State::Ended,
+        let state = match result {
+            Ok(()) => State::Ended,
             Err(why) => {
-                record.state = State::Failed;
-                record.add(why);
+                self.note(Severity::Error, why);
+                State::Failed
             }
-        });
+        };
+        self.update(|record| record.state = state);
     }
 }
 

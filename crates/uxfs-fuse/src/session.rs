@@ -64,7 +64,7 @@ enum Event {
 /// ENOTDIR if `dir` is not a directory; what the kernel or `fusermount3` says. The volume is closed
 /// then, and nothing is left mounted.
 pub fn mount(fs: Fs, source: &Path, dir: &Path, options: &Options) -> io::Result<Mounted> {
-    let volume = Volume::new(fs, settings::threads(options.threads));
+    let volume = Volume::new(fs, options);
     let started = start(&volume, source, dir, options);
     match started {
         Ok(mounted) => Ok(mounted),
@@ -89,7 +89,7 @@ fn start(
     if options.awake {
         volume.keep_awake()?;
     }
-    volume.start(options.discard)?;
+    volume.start()?;
     let server = Server::new(Arc::clone(volume), options.clone());
     let cached = server.cached();
     let config = config(source, options);
@@ -200,6 +200,16 @@ impl Mounted {
         self.volume.tell_trims(Box::new(tell));
     }
 
+    /// Makes it possible to change options that hold from the opening of the volume on: `open` opens it
+    /// anew.
+    pub fn reopen_with(
+        &self,
+        open: impl Fn(&Options) -> Result<Fs, String> + Send + Sync + 'static,
+    ) {
+        // The first one stays.
+        let _ = self.volume.opener.set(Box::new(open));
+    }
+
     /// From now on nobody reads the standard error: what there is to say goes to the system's log.
     pub fn to_background(&self) {
         if let Some(recorder) = self.volume.recorder() {
@@ -229,7 +239,7 @@ impl Mounted {
         let ended = closed.and(ended);
         if let Some(recorder) = recorder {
             if let Ok(Some(line)) = &ended {
-                recorder.note(line);
+                recorder.note(Severity::Warning, line);
             }
             recorder.end(&ended.as_ref().map(drop).map_err(Clone::clone));
         }

@@ -31,16 +31,20 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fuser::{Errno, Request};
+use fuser::{Errno, FileAttr, Request};
 use parking_lot::{Condvar, Mutex, RwLock};
 use uxfs::disk::fault::{self, Fault};
 use uxfs::format::Ino;
 use uxfs::journal::{Keeping, Service, Ticket};
 use uxfs::{Error, Fs, SyncKind};
 
+use crate::attr::attr_of;
 use crate::awake::{Awake, DEVICE};
 use crate::handles::Cursor;
+use crate::live::Live;
+use crate::options::Options;
 use crate::record::Recorder;
+use crate::settings;
 use crate::syslog::Severity;
 use crate::worker::Worker;
 
@@ -64,6 +68,9 @@ pub struct Trimming {
     /// Nothing more comes: it is done, or failed.
     pub ended: bool,
 }
+
+/// Opens the volume with other options.
+pub(crate) type Opener = Box<dyn Fn(&Options) -> Result<Fs, String> + Send + Sync>;
 
 /// Is told of each step.
 type Teller = Box<dyn Fn(Trimming) + Send + Sync>;
@@ -89,12 +96,12 @@ impl Asker {
 /// An open volume that is mounted.
 pub(crate) struct Volume {
     root: Ino,
-    fs: RwLock<Option<Arc<Fs>>>,
-    service: Mutex<Option<Service>>,
+    pub(crate) fs: RwLock<Option<Arc<Fs>>>,
+    pub(crate) service: Mutex<Option<Service>>,
     /// Writes back what is much.
-    writer: Worker<Volume>,
+    pub(crate) writer: Worker<Volume>,
     /// Brings files down, of which each has little to write.
-    syncer: Worker<Volume>,
+    pub(crate) syncer: Worker<Volume>,
     /// How many are being brought down, or are to be, of those that have little to write.
     syncing: AtomicUsize,
     discarder: Mutex<Option<JoinHandle<()>>>,
@@ -115,8 +122,14 @@ pub(crate) struct Volume {
     /// The mount ends.
     ending: Mutex<bool>,
     ends: Condvar,
+    /// How it is mounted at present.
+    live: Arc<Live>,
+    /// Opens it anew, with other options.
+    pub(crate) opener: OnceLock<Opener>,
+    /// What is freed is discarded.
+    discarding: AtomicBool,
     /// How closing went.
-    closed: Mutex<Option<Result<(), String>>>,
+    pub(crate) closed: Mutex<Option<Result<(), String>>>,
     /// Where is said what a server has to say.
     recorder: OnceLock<Recorder>,
     /// It was said that the volume has stopped.
@@ -140,8 +153,9 @@ pub(crate) fn errno(error: &Error) -> Errno {
 }
 
 impl Volume {
-    /// A volume to be served by so many threads.
-    pub(crate) fn new(fs: Fs, threads: usize) -> Arc<Self> {
+    /// A volume to be served with these options.
+    pub(crate) fn new(fs: Fs, options: &Options) -> Arc<Self> {
+        let threads = settings::threads(options.threads);
         Arc::new(Self {
             root: fs.root(),
             fs: RwLock::new(Some(Arc::new(fs))),
@@ -159,6 +173,9 @@ impl Volume {
             may_drive: threads > 1,
             ending: Mutex::default(),
             ends: Condvar::new(),
+            live: Arc::new(Live::new(options)),
+            opener: OnceLock::new(),
+            discarding: AtomicBool::new(false),
             closed: Mutex::default(),
             recorder: OnceLock::new(),
             said_stopped: AtomicBool::new(false),
@@ -169,6 +186,21 @@ impl Volume {
     /// Its root directory.
     pub(crate) fn root(&self) -> Ino {
         self.root
+    }
+
+    /// How it is mounted at present.
+    pub(crate) fn live(&self) -> Arc<Live> {
+        Arc::clone(&self.live)
+    }
+
+    /// The attributes of its root.
+    pub(crate) fn root_attr(&self) -> Option<FileAttr> {
+        self.work(|fs| Ok(attr_of(fs, &fs.stat(self.root)?))).ok()
+    }
+
+    /// Has it stopped, or is it closed?
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.fs.read().as_ref().is_none_or(|fs| fs.stopped_by().is_some())
     }
 
     /// From now on what there is to say goes there.
@@ -405,7 +437,7 @@ impl Volume {
     /// Discards what was freed, now and then, until the mount ends.
     fn discard_loop(&self) {
         let mut ending = self.ending.lock();
-        while !*ending {
+        while !*ending && self.discarding.load(Ordering::Acquire) {
             drop(ending);
             // A volume that cannot any more says so to those who use it.
             if self.work(Fs::trim_freed).is_err() {
@@ -437,25 +469,53 @@ impl Volume {
         self.awake.get().is_some()
     }
 
-    /// Starts the threads; with `discard` one that discards what was freed.
+    /// Starts the threads, and one that discards what was freed if that is wanted.
     ///
     /// # Errors
     /// What the host says to new threads.
-    pub(crate) fn start(self: &Arc<Self>, discard: bool) -> io::Result<()> {
+    pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
         let guard = self.fs.read();
         let Some(fs) = guard.as_ref().filter(|fs| fs.journal_options().is_some()) else {
             return Ok(());
         };
+        self.serve(fs)?;
+        self.discard(self.live.all().discard)
+    }
+
+    /// Starts the threads that write.
+    pub(crate) fn serve(self: &Arc<Self>, fs: &Arc<Fs>) -> io::Result<()> {
         let served = Service::start(fs, Keeping::default());
         *self.service.lock() = Some(served.map_err(|e| io::Error::other(e.to_string()))?);
         self.writer.start("uxfs-write", Arc::clone(self))?;
-        self.syncer.start("uxfs-sync", Arc::clone(self))?;
-        if discard {
-            let volume = Arc::clone(self);
-            let work = std::thread::Builder::new().name("uxfs-discard".into());
-            *self.discarder.lock() = Some(work.spawn(move || volume.discard_loop())?);
+        self.syncer.start("uxfs-sync", Arc::clone(self))
+    }
+
+    /// From now on what is freed is discarded, or is not.
+    ///
+    /// # Errors
+    /// What the host says to a new thread.
+    pub(crate) fn discard(self: &Arc<Self>, wanted: bool) -> io::Result<()> {
+        if self.discarding.swap(wanted, Ordering::AcqRel) == wanted {
+            return Ok(());
         }
+        if !wanted {
+            self.end_discarding();
+            return Ok(());
+        }
+        let volume = Arc::clone(self);
+        let work = std::thread::Builder::new().name("uxfs-discard".into());
+        *self.discarder.lock() = Some(work.spawn(move || volume.discard_loop())?);
         Ok(())
+    }
+
+    fn end_discarding(&self) {
+        // Under the lock, so that the thread cannot miss it.
+        drop(self.ending.lock());
+        self.ends.notify_all();
+        if let Some(thread) = self.discarder.lock().take() {
+            // A panic there was reported where it happened.
+            let _ = thread.join();
+        }
     }
 
     /// Ends the use of the volume: writes everything in place and leaves a clean log.
@@ -466,10 +526,7 @@ impl Volume {
         self.writer.end();
         self.syncer.end();
         *self.ending.lock() = true;
-        self.ends.notify_all();
-        if let Some(thread) = self.discarder.lock().take() {
-            let _ = thread.join();
-        }
+        self.end_discarding();
         let mut closed = self.closed.lock();
         closed.get_or_insert_with(|| self.close_once()).clone()
     }
@@ -494,7 +551,7 @@ impl Volume {
 }
 
 /// What to tell of a volume that could not be closed.
-fn not_closed(error: &Error, stopped: Option<String>, missing: u64) -> String {
+pub(crate) fn not_closed(error: &Error, stopped: Option<String>, missing: u64) -> String {
     let why = match stopped {
         Some(why) => format!("the volume had stopped ({why})"),
         None => format!("not everything could be written: {error}"),

@@ -31,6 +31,7 @@ pub(crate) mod mknod;
 pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod readlink;
+mod remount;
 pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod stat;

@@ -19,20 +19,30 @@ use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uxfs::disk::OpenMode;
 use uxfs::{Devices, Fs, volume};
+use uxfs_fuse::record::ImageId;
 use uxfs_fuse::{Trimming, dead, mounts};
 
 use crate::cli::OPTIONS_ID;
+use crate::cmd::remount;
 use crate::image::{Images, further};
 use crate::session::{Failure, Result, Session};
 
 /// Mount a volume through FUSE, without root
 ///
 /// Needs /dev/fuse and, for ordinary users, fusermount3 (Debian's package fuse3). The command
-/// returns when the mount is there; the mount ends with `uxfs umount`, umount(8), fusermount3 -u or
-/// a SIGTERM to its process, with everything written and the log clean. If the process is killed
-/// instead, the next mount recovers: what fsync had confirmed is there.
+/// returns when the mount answers requests; the mount ends with `uxfs umount`, umount(8), fusermount3 -u
+/// or a SIGTERM to its process, with everything written and the log clean. If the process is killed
+/// instead, the next mount recovers: what fsync had confirmed is there. A server in the background
+/// writes what it has to say to the system's log; `uxfs status` shows it too, also after the end.
 ///
-/// As `mount.fuse.uxfs` in /sbin (a link to uxfs) it serves `mount -t fuse.uxfs` and /etc/fstab.
+/// As `mount.fuse.uxfs` in /sbin (a link to uxfs) it serves `mount -t fuse.uxfs` and /etc/fstab. For root
+/// such a mount is suid,dev unless the options say otherwise, as with mount(8); `uxfs mount` itself makes
+/// mounts nosuid,nodev.
+///
+/// `uxfs mount -o remount,OPTIONS DIR`, or mount(8), changes options of a mount: ro and rw (root), commit=,
+/// dirty_*=, cache_bytes=, discard, sync (back with nosync), the access times and how fsyncs share
+/// flushes. threads=, strict_open, allow_other, fuseblk and awake cannot change. ro needs that no file is open
+/// for writing.
 ///
 /// Options, as for XFS and mount(8): ro, rw, norecovery (with ro), noatime, relatime, strictatime,
 /// nodiratime, lazytime, discard, nodiscard, delaylog, nodelaylog, logbufs=2..8, logbsize=16k..256k,
@@ -100,12 +110,18 @@ pub(crate) struct Options {
     /// The second process of a mount in the background
     #[arg(long, hide = true, conflicts_with = "foreground")]
     background: bool,
-    /// The image
+    /// Mount read-only, as -o ro does
+    #[arg(short = 'r', long)]
+    read_only: bool,
+    /// Called by mount(8)
+    #[arg(long, hide = true)]
+    helper: bool,
+    /// The image; with -o remount it may be left out
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// Where to mount it
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "options")]
+    dir: Option<PathBuf>,
 }
 
 /// What the second process says when the mount is there.
@@ -113,8 +129,12 @@ const READY: &str = "mounted";
 
 /// The command line that mount(8) means when it calls `mount.fuse.uxfs SOURCE DIR [-sfnv]
 /// [-o OPTIONS] [-N NAMESPACE] [-t TYPE]`. `None` if there is nothing to do (`-f`).
-pub(crate) fn helper_args(args: &[OsString]) -> Option<Vec<OsString>> {
-    let mut line: Vec<OsString> = vec!["uxfs".into(), "mount".into()];
+pub(crate) fn helper_args(args: &[OsString], root: bool) -> Option<Vec<OsString>> {
+    let mut line: Vec<OsString> = vec!["uxfs".into(), "mount".into(), "--helper".into()];
+    if root {
+        // mount(8) takes these for granted and does not pass them on; what it passes on comes later.
+        line.extend(["-o".into(), "suid,dev".into()]);
+    }
     let mut rest = args.iter().skip(1);
     while let Some(arg) = rest.next() {
         match arg.to_str() {
@@ -139,14 +159,27 @@ pub(crate) fn helper_args(args: &[OsString]) -> Option<Vec<OsString>> {
 /// Mounts.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut text = options.options.join(",");
+    if options.read_only {
+        text.push_str(",ro");
+    }
     if images.norecovery() {
         text.push_str(",norecovery");
     }
+    if remount::is_asked_for(&text) {
+        let dir = options.dir.as_ref().unwrap_or(&options.image);
+        // What mount(8) takes for granted is no change that somebody asked for.
+        let text = text.strip_prefix("suid,dev,").filter(|_| options.helper).unwrap_or(&text);
+        return remount::run(dir, text, options.helper);
+    }
+    let Some(dir) = &options.dir else {
+        session.set_code(2);
+        return Err(Failure::bare("DIR is missing: uxfs mount [OPTIONS] IMAGE DIR"));
+    };
     let parsed = uxfs_fuse::Options::parse(&text).map_err(Failure::bare)?;
     if !options.foreground && !options.background {
-        return in_background(options, session, images);
+        return in_background(options, dir, session, images);
     }
-    let ended = serve(options, &parsed, session, images)?;
+    let ended = serve(options, dir, &parsed, session, images)?;
     if let Some(line) = ended {
         session.say(format!("uxfs: mount: {line}").as_bytes());
     }
@@ -154,14 +187,17 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
 }
 
 /// Runs this command again in a process of its own, and waits until that has mounted.
-fn in_background(options: &Options, session: &Session, images: &Images) -> Result<()> {
-    let host = |error: std::io::Error| Failure::host(options.dir.as_os_str(), &error);
+fn in_background(options: &Options, dir: &Path, session: &Session, images: &Images) -> Result<()> {
+    let host = |error: std::io::Error| Failure::host(dir, &error);
     let mut command = Command::new("/proc/self/exe");
     command.arg0("uxfs").arg("mount").arg("--background").args(images.global_args());
     for given in &options.options {
         command.arg("-o").arg(given);
     }
-    command.arg("--").arg(&options.image).arg(&options.dir);
+    if options.read_only {
+        command.arg("-r");
+    }
+    command.arg("--").arg(&options.image).arg(dir);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(host)?;
     let mut line = String::new();
@@ -177,7 +213,7 @@ fn in_background(options: &Options, session: &Session, images: &Images) -> Resul
         session.set_code(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1).max(1));
         return Ok(());
     };
-    if let Ok(Some(mount)) = mounts::on(&options.dir)
+    if let Ok(Some(mount)) = mounts::on(dir)
         && std::fs::metadata(&mount.dir).is_err_and(|error| dead(&error))
     {
         // It is dead: what is left of it can be taken away, or not.
@@ -185,12 +221,13 @@ fn in_background(options: &Options, session: &Session, images: &Images) -> Resul
     }
     let hint = if signal == SIGABRT { " (for want of memory, or by a bug)" } else { "" };
     let text = format!("the server was ended by signal {signal}{hint} before it served requests");
-    Err(Failure::new(&options.dir, text))
+    Err(Failure::new(dir, text))
 }
 
 /// Mounts, and serves the mount until it ends.
 fn serve(
     options: &Options,
+    given: &Path,
     parsed: &uxfs_fuse::Options,
     session: &Session,
     images: &Images,
@@ -198,10 +235,10 @@ fn serve(
     let say = |line: &str| session.say(format!("uxfs: mount: {line}").as_bytes());
     let host = |path: &Path, error: std::io::Error| Failure::host(path, &error);
     let image = options.image.canonicalize().map_err(|error| host(&options.image, error))?;
-    clear_remains(&options.dir, &say)?;
-    let dir = options.dir.canonicalize().map_err(|error| host(&options.dir, error))?;
+    clear_remains(given, &say)?;
+    let dir = given.canonicalize().map_err(|error| host(given, error))?;
     if !dir.is_dir() {
-        return Err(host(&options.dir, rustix::io::Errno::NOTDIR.into()));
+        return Err(host(given, rustix::io::Errno::NOTDIR.into()));
     }
     // From here on a signal ends the mount, and not the process.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| host(&dir, error))?;
@@ -242,6 +279,7 @@ fn serve(
             let _ = std::io::stderr().write_all(trim_line(&name, &trimming).as_bytes());
         });
     }
+    mounted.reopen_with(opener(&image, images)?);
     let ender = mounted.ender();
     std::thread::spawn(move || {
         for _ in signals.forever() {
@@ -344,6 +382,31 @@ fn open(
         .map_err(|error| images.not_a_volume(image, error))
 }
 
+/// What opens the same image anew, for a remount.
+fn opener(
+    image: &Path,
+    images: &Images,
+) -> Result<impl Fn(&uxfs_fuse::Options) -> std::result::Result<Fs, String> + Send + Sync + 'static>
+{
+    let id = ImageId::of(image).map_err(|error| Failure::host(image, &error))?;
+    let (image, place) = (image.to_owned(), images.place().clone());
+    let logdev = images.logdev().map(Path::to_owned);
+    let rtdev = images.rtdev().map(Path::to_owned);
+    Ok(move |options: &uxfs_fuse::Options| {
+        if ImageId::of(&image).ok() != Some(id) {
+            return Err(format!("the image is no longer at {}", image.display()));
+        }
+        let mode = if options.read_only { OpenMode::Read } else { OpenMode::Write };
+        let name = image.display();
+        let opened =
+            volume::open(&image, mode, &place).map_err(|error| format!("{name}: {error}"))?;
+        let mut devices = Devices::new(opened);
+        devices.log = further(logdev.as_deref()).map_err(|failure| failure.to_string())?;
+        devices.realtime = further(rtdev.as_deref()).map_err(|failure| failure.to_string())?;
+        Fs::open_devices(devices, options.open_options()).map_err(|error| error.to_string())
+    })
+}
+
 fn is_write_protected(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
@@ -408,8 +471,11 @@ mod tests {
     fn what_mount_says() {
         let args = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
         let helped =
-            helper_args(&args("mount.fuse.uxfs /a.img /mnt -n -o rw,noatime -t fuse.uxfs"));
-        assert_eq!(helped, Some(args("uxfs mount /a.img /mnt -o rw,noatime")));
-        assert_eq!(helper_args(&args("mount.fuse.uxfs /a.img /mnt -fv")), None);
+            helper_args(&args("mount.fuse.uxfs /a.img /mnt -n -o rw,noatime -t fuse.uxfs"), false);
+        assert_eq!(helped, Some(args("uxfs mount --helper /a.img /mnt -o rw,noatime")));
+        let helped = helper_args(&args("mount.fuse.uxfs /a.img /mnt -o rw,nodev"), true);
+        let line = "uxfs mount --helper -o suid,dev /a.img /mnt -o rw,nodev";
+        assert_eq!(helped, Some(args(line)));
+        assert_eq!(helper_args(&args("mount.fuse.uxfs /a.img /mnt -fv"), true), None);
     }
 }

@@ -225,7 +225,9 @@ impl ImplicitOpenGate<imago::file::File> for Gate {
             let problem = format!("backing file {} is no regular file", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
-        lock::lock(&file, false, &path)?;
+        lock::lock(&file, false, &path).map_err(|error| {
+            io::Error::new(error.kind(), format!("backing file {}: {error}", path.display()))
+        })?;
         if is_qcow2(&file)? {
             header::check(&file, false)?;
         }

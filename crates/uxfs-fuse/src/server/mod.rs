@@ -26,7 +26,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags,
@@ -34,14 +34,16 @@ use fuser::{
     ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use parking_lot::Mutex;
 use uxfs::format::Ino;
 use uxfs::posix::Creator;
 use uxfs::{Fs, SyncKind};
 
 use crate::attr::{attr_of, ino_of};
 use crate::blk;
-use crate::control::Control;
+use crate::control::{self, Control};
 use crate::handles::Handles;
+use crate::live::Live;
 use crate::options::Options;
 use crate::settings::{self, MAX_WRITE, TTL};
 use crate::volume::{Asker, Volume};
@@ -60,9 +62,13 @@ const O_SYNC_ALONE: i32 = 0o4000000;
 pub(crate) struct Server {
     volume: Arc<Volume>,
     options: Options,
+    live: Arc<Live>,
     handles: Handles,
     control: Control,
     cached: Cached,
+    /// Attributes of the root, as they were told last: a volume that has stopped still has a root, so
+    /// that it can be asked why.
+    root: Mutex<Option<FileAttr>>,
 }
 
 /// The result of a request.
@@ -70,9 +76,11 @@ type Result<T> = std::result::Result<T, Errno>;
 
 impl Server {
     pub(crate) fn new(volume: Arc<Volume>, options: Options) -> Self {
-        let control = Control::new(&options, volume.is_kept_awake());
+        let live = volume.live();
+        let control = Control::new(Arc::clone(&live), volume.is_kept_awake());
+        let root = Mutex::new(volume.root_attr());
         let cached = Cached::default();
-        Self { volume, options, handles: Handles::default(), control, cached }
+        Self { volume, options, live, handles: Handles::default(), control, cached, root }
     }
 
     /// What the kernel has cached; to be connected when the session is there.
@@ -100,9 +108,24 @@ impl Server {
         });
     }
 
+    /// Changes the options of the mount, in a thread of its own: requests go on meanwhile, as far as
+    /// they need not wait for the volume.
+    fn remount(&self, req: &Request, words: &[u8], size: u32, reply: ReplyXattr) {
+        let owner = rustix::process::geteuid().as_raw();
+        if req.uid() != 0 && req.uid() != owner {
+            return reply.error(Errno::EPERM);
+        }
+        let (volume, words) = (Arc::clone(&self.volume), String::from_utf8_lossy(words).into());
+        let work = std::thread::Builder::new().name("uxfs-remount".into());
+        // Without a thread the reply goes with the call, and says so.
+        let _ = work.spawn(move || {
+            xattrs::answer(Ok(control::remounted(volume.remount(words))), size, reply);
+        });
+    }
+
     /// A directory was listed.
     fn listed(&self, fs: &Fs, ino: Ino, handle: FileHandle) -> uxfs::Result<()> {
-        if handle == UNSEEN { Ok(()) } else { fs.accessed(ino, self.options.dir_atime) }
+        if handle == UNSEEN { Ok(()) } else { fs.accessed(ino, self.live.hot().dir_atime) }
     }
 
     /// Sends what a change of metadata answers: now, or when it is durable.
@@ -113,7 +136,7 @@ impl Server {
         reply: impl Reply<T> + Send + 'static,
     ) {
         match result {
-            Ok(value) if self.options.wsync => {
+            Ok(value) if self.live.hot().wsync => {
                 let told = move |durable: Result<()>| reply.answer(durable.map(|()| value));
                 self.volume.when_durable(Asker::of(req), told);
             }
@@ -219,7 +242,20 @@ impl Filesystem for Server {
     }
 
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.answer(self.volume.with(|fs| Ok(attr_of(fs, &fs.stat(ino_of(fs, node))?))));
+        let attr = self.volume.with(|fs| Ok(attr_of(fs, &fs.stat(ino_of(fs, node))?)));
+        if node != INodeNo::ROOT {
+            return reply.answer(attr);
+        }
+        match (attr, &mut *self.root.lock()) {
+            (Ok(attr), root) => {
+                *root = Some(attr);
+                reply.answer(Ok(attr));
+            }
+            (Err(_), Some(attr)) if self.volume.is_stopped() => {
+                reply.attr(&Duration::ZERO, attr);
+            }
+            (failed, _) => reply.answer(failed),
+        }
     }
 
     fn setattr(
@@ -258,7 +294,7 @@ impl Filesystem for Server {
         let target = self.volume.with(|fs| {
             let ino = ino_of(fs, node);
             let target = fs.readlink(ino)?;
-            fs.accessed(ino, self.options.atime)?;
+            fs.accessed(ino, self.live.hot().atime)?;
             Ok(target)
         });
         match target {
@@ -427,7 +463,7 @@ impl Filesystem for Server {
                 let ino = ino_of(fs, node);
                 let got = fs.read_at(ino, offset, &mut buffer[..size])?;
                 if flags.0 & O_NOATIME == 0 {
-                    fs.accessed(ino, self.options.atime)?;
+                    fs.accessed(ino, self.live.hot().atime)?;
                 }
                 Ok(got)
             });
@@ -455,7 +491,7 @@ impl Filesystem for Server {
         let written = self.volume.with(|fs| data::write(fs, ino, offset, data, who));
         self.volume.relieve();
         let kind = match flags.0 & (O_DSYNC | O_SYNC_ALONE) {
-            _ if self.options.sync => SyncKind::All,
+            _ if self.live.hot().sync => SyncKind::All,
             0 => return reply.answer(written),
             O_DSYNC => SyncKind::Data,
             _ => SyncKind::All,
@@ -574,8 +610,11 @@ impl Filesystem for Server {
         self.settle(req, done, reply);
     }
 
-    fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.as_bytes();
+        if let Some(words) = name.strip_prefix(control::REMOUNT) {
+            return self.remount(req, words, size, reply);
+        }
         let value = self.volume.with(|fs| {
             match self.control.value(&self.volume, fs, self.ino(node), name) {
                 Some(value) => Ok(value),

@@ -1,0 +1,269 @@
+//! How a mount ends, and who is told: umount, a signal, a killed server, another namespace that keeps
+//! the mount, a server that cannot begin.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::bed::{Bed, Ran};
+
+/// An image in a directory of its own, and a directory to mount it on.
+fn bed() -> Bed {
+    let bed = Bed::new();
+    bed.sh("mkdir host mnt");
+    bed.image("host/a.img", &[]);
+    bed
+}
+
+fn mounted() -> Bed {
+    let bed = bed();
+    bed.uxfs(&["mount", "host/a.img", "mnt"]).good();
+    bed
+}
+
+/// The server's number.
+fn server(bed: &Bed) -> u32 {
+    let status = bed.uxfs(&["status", "mnt"]).good();
+    let line = status.lines().find(|line| line.trim_start().starts_with("process "));
+    line.unwrap().split_whitespace().last().unwrap().parse().unwrap()
+}
+
+/// Waits for something that is sure to come: the limit catches a hang.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(300), "never {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn signal(process: u32, name: &str) {
+    let sent = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status();
+    assert!(sent.unwrap().success());
+}
+
+fn kill_server(bed: &Bed) {
+    let process = server(bed);
+    signal(process, "KILL");
+    until("dead", || !bed.uxfs(&["ls", "host/a.img:/"]).err.contains("in use"));
+}
+
+/// Ends with its owner, and ends the process.
+struct Held(Child);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A process in a namespace of mounts of its own, in which all mounts stay.
+fn other_namespace() -> Held {
+    let mut command = Command::new("unshare");
+    command.args(["-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 1000"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut byte = [0];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
+    Held(child)
+}
+
+#[test]
+fn an_ended_mount_tells_how_it_ended() {
+    let bed = mounted();
+    bed.sh("echo content >mnt/file");
+    bed.uxfs(&["umount", "mnt"]).good();
+    for name in ["mnt", "host/a.img"] {
+        let told = bed.uxfs(&["status", name]);
+        assert!(told.code == 3 && told.out.contains("state                  ended"), "{told:?}");
+    }
+    let told = bed.uxfs(&["status", "--json", "host/a.img"]).out;
+    assert!(told.contains("\"state\":\"ended\""), "{told}");
+    // A mount that works takes the place of what was said.
+    bed.uxfs(&["mount", "host/a.img", "mnt"]).good();
+    let told = bed.uxfs(&["status", "host/a.img"]).good();
+    assert!(told.contains("state                  mounted"), "{told}");
+    bed.uxfs(&["umount", "mnt"]).good();
+}
+
+#[test]
+fn a_killed_server_is_told_of() {
+    let bed = mounted();
+    bed.sh("echo content >mnt/file; sync mnt/file");
+    kill_server(&bed);
+    for name in ["mnt", "host/a.img"] {
+        let told = bed.uxfs(&["status", name]);
+        let state = if name == "mnt" { "dead" } else { "died" };
+        assert!(told.code == 1 && told.out.contains(state), "{name}: {told:?}");
+    }
+    let said = bed.uxfs(&["umount", "mnt"]).bad(1);
+    assert!(said.contains("its server had died") && said.contains("recovers"), "{said}");
+    let none = bed.uxfs(&["umount", "mnt"]).bad(1);
+    assert!(none.contains("no volume is mounted here"), "{none}");
+    let told = bed.uxfs(&["status", "host/a.img"]);
+    assert!(told.code == 1 && told.out.contains("died"), "{told:?}");
+}
+
+#[test]
+fn a_dead_mount_does_not_hide_the_others() {
+    let (dead, lives) = (mounted(), mounted());
+    kill_server(&dead);
+    let told = lives.uxfs(&["status"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    let part = |bed: &Bed| {
+        let dir = bed.path("mnt").display().to_string();
+        let at = told.out.lines().position(|line| line == dir);
+        told.out.lines().skip(at.unwrap()).take(3).collect::<Vec<_>>().join("\n")
+    };
+    assert!(part(&dead).contains("dead"), "{}", told.out);
+    assert!(part(&lives).contains("state                  mounted"), "{}", told.out);
+    lives.uxfs(&["status", "mnt"]).good();
+    dead.uxfs(&["umount", "mnt"]).bad(1);
+    lives.uxfs(&["umount", "mnt"]).good();
+}
+
+#[test]
+fn umount_names_the_namespace_that_keeps_a_mount() {
+    let bed = mounted();
+    bed.sh("echo content >mnt/file");
+    let server = server(&bed);
+    let other = other_namespace();
+    // The way to the image is not what the end is found by.
+    bed.sh("mv host elsewhere");
+    let said = bed.uxfs(&["umount", "--timeout", "2", "mnt"]).bad(1);
+    let keeper = format!("(process {})", other.0.id());
+    assert!(said.contains("another namespace") && said.contains(&keeper), "{said}");
+    assert!(said.lines().count() == 2 && said.contains("waiting"), "said before it ends: {said}");
+    let busy = bed.uxfs(&["mkdir", "elsewhere/a.img:/d"]).bad(1);
+    assert!(busy.contains(&format!("in use by uxfs mount (process {server})")), "{busy}");
+    // A signal ends it all the same.
+    signal(server, "TERM");
+    until("ended", || bed.uxfs(&["status", "elsewhere/a.img"]).code == 3);
+    let told = bed.uxfs(&["status", "elsewhere/a.img"]).out;
+    assert!(told.contains("in another namespace") && !told.contains("Invalid"), "{told}");
+    assert!(bed.uxfs(&["log", "status", "elsewhere/a.img"]).good().contains("clean"));
+    assert_eq!(bed.uxfs(&["cat", "elsewhere/a.img:/file"]).good(), "content\n");
+}
+
+#[test]
+fn umount_waits_until_the_namespace_has_gone() {
+    let bed = mounted();
+    let other = other_namespace();
+    let waits = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| bed.uxfs(&["umount", "--timeout", "600", "mnt"]));
+        until("unmounted", || bed.sh("mountpoint -q mnt || echo gone") == "gone\n");
+        drop(other);
+        waits.join().unwrap()
+    });
+    assert_eq!(waits.code, 0, "{waits:?}");
+    assert_eq!(bed.uxfs(&["status", "host/a.img"]).code, 3);
+}
+
+#[test]
+fn umount_names_who_uses_a_mount() {
+    let bed = mounted();
+    let user = Command::new("sleep").arg("1000").current_dir(bed.path("mnt")).spawn().unwrap();
+    let user = Held(user);
+    let said = bed.uxfs(&["umount", "mnt"]).bad(1);
+    assert!(said.contains(&format!("in use by sleep (process {})", user.0.id())), "{said}");
+    bed.uxfs(&["status", "mnt"]).good();
+    drop(user);
+    bed.uxfs(&["umount", "mnt"]).good();
+}
+
+#[test]
+fn only_a_directory_is_a_mount_point() {
+    let bed = bed();
+    bed.sh("echo text >file");
+    for place in ["file", "host/a.img"] {
+        let said = bed.uxfs(&["mount", "host/a.img", place]).bad(1);
+        assert!(said.contains("not a directory"), "{said}");
+        bed.uxfs(&["mkdir", &format!("host/a.img:/{}", place.len())]).good();
+    }
+    assert_eq!(bed.sh("cat file"), "text\n");
+}
+
+#[test]
+fn a_server_without_memory_is_an_error_of_mount() {
+    let bed = bed();
+    let uxfs = env!("CARGO_BIN_EXE_uxfs");
+    let script = format!(
+        "ulimit -v 300000; {uxfs} mount -o threads=16 host/a.img mnt 2>said && echo good; \
+         grep -c 'uxfs: mount' said"
+    );
+    assert_eq!(bed.sh(&script), "1\n", "{}", bed.sh("cat said"));
+    bed.sh("! mountpoint -q mnt; ls mnt");
+    bed.uxfs(&["mkdir", "host/a.img:/free"]).good();
+}
+
+#[test]
+fn a_command_waits_for_a_server_that_closes_the_image() {
+    let bed = bed();
+    for round in 0..5 {
+        bed.uxfs(&["mount", "host/a.img", "mnt"]).good();
+        bed.sh(&format!("head -c 20000000 /dev/urandom >mnt/{round}; fusermount3 -u mnt"));
+        bed.uxfs(&["mkdir", &format!("host/a.img:/d{round}")]).good();
+    }
+    bed.check("host/a.img");
+}
+
+#[test]
+fn the_holder_of_an_image_is_named() {
+    let bed = mounted();
+    let (dir, server) = (bed.path("mnt"), server(&bed));
+    let expected = format!(
+        "host/a.img: in use by uxfs mount (process {server}), mounted on {}",
+        dir.display()
+    );
+    let told = |ran: Ran| assert!(ran.err.contains(&expected) && ran.code != 0, "{ran:?}");
+    told(bed.uxfs(&["ls", "host/a.img:/"]));
+    told(bed.uxfs(&["mount", "host/a.img", "host"]));
+    told(bed.uxfs(&["check", "host/a.img"]));
+    bed.uxfs(&["umount", "mnt"]).good();
+}
+
+#[test]
+fn a_user_who_may_write_nothing_gets_a_hint() {
+    let bed = bed();
+    let uxfs = bed.path("uxfs");
+    std::fs::copy(env!("CARGO_BIN_EXE_uxfs"), &uxfs).unwrap();
+    bed.sh("chown -R 1000:1000 .; chmod 755 .");
+    let as_user = |script: &str| {
+        let user = "setpriv --reuid=1000 --regid=1000 --clear-groups";
+        bed.sh(&format!("{user} sh -ec '{script}' 2>&1"))
+    };
+    let said = as_user("./uxfs mount host/a.img mnt; ./uxfs umount mnt");
+    assert!(said.contains("uxfs chown 1000:1000") && said.contains("--owner 1000:1000"), "{said}");
+    bed.uxfs(&["chown", "1000:1000", "host/a.img:/"]).good();
+    let said = as_user("./uxfs mount host/a.img mnt; touch mnt/file; ./uxfs umount mnt");
+    assert_eq!(said, "");
+}
+
+#[test]
+fn a_server_in_the_background_writes_to_the_system_log() {
+    let bed = bed();
+    let log = UnixDatagram::bind(bed.path("log")).unwrap();
+    log.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+    let uxfs = env!("CARGO_BIN_EXE_uxfs");
+    let (dir, log_path) = (bed.path("."), bed.path("log"));
+    // With a /dev of its own, where the test listens.
+    let script = format!(
+        "cd {}; mount -t tmpfs none /dev; mknod /dev/fuse c 10 229; mknod /dev/null c 1 3; \
+         ln -s {} /dev/log; {uxfs} mount host/a.img mnt; \
+         pid=$({uxfs} status mnt | sed -n 's/^  process  *//p'); sleep 1000 >mnt/file & user=$!; \
+         while ! [ -e mnt/file ]; do sleep 0.01; done; kill -TERM $pid; \
+         while {uxfs} status host/a.img >/dev/null; [ $? != 3 ]; do sleep 0.01; done; kill $user",
+        dir.display(),
+        log_path.display()
+    );
+    let status = Command::new("unshare").args(["-m", "sh", "-c", &script]).status().unwrap();
+    assert!(status.success());
+    let mut text = [0; 2000];
+    let len = log.recv(&mut text).unwrap();
+    let text = String::from_utf8_lossy(&text[..len]).into_owned();
+    let named = bed.path("host/a.img").display().to_string();
+    assert!(text.starts_with("<28>uxfs[") && text.contains(&named), "{text}");
+    assert!(text.contains("was in use by sleep"), "{text}");
+}

@@ -1,0 +1,55 @@
+//! The options of a mount as they are now: remounting changes them.
+//!
+//! 1. What a request looks at is read without waiting for a remount that is under way; it holds from
+//!    the moment on that the remount is done.
+//!
+//! Used by `server`, `control` and `volume`.
+
+use parking_lot::RwLock;
+use uxfs::Atime;
+
+use crate::options::Options;
+
+/// What requests look at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hot {
+    pub(crate) atime: Atime,
+    pub(crate) dir_atime: Atime,
+    pub(crate) wsync: bool,
+    pub(crate) sync: bool,
+}
+
+impl Hot {
+    fn of(options: &Options) -> Self {
+        let Options { atime, dir_atime, wsync, sync, .. } = *options;
+        Self { atime, dir_atime, wsync, sync }
+    }
+}
+
+/// The options of a mount.
+pub(crate) struct Live {
+    hot: RwLock<Hot>,
+    all: RwLock<Options>,
+}
+
+impl Live {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self { hot: RwLock::new(Hot::of(options)), all: RwLock::new(options.clone()) }
+    }
+
+    /// What requests look at.
+    pub(crate) fn hot(&self) -> Hot {
+        *self.hot.read()
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Options {
+        self.all.read().clone()
+    }
+
+    /// From now on these hold.
+    pub(crate) fn set(&self, options: Options) {
+        *self.hot.write() = Hot::of(&options);
+        *self.all.write() = options;
+    }
+}

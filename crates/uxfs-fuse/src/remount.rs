@@ -1,0 +1,100 @@
+//! Changing the options of a mount while it is used.
+//!
+//! 1. Options that requests look at change at once. Those that hold from the opening of a volume on
+//!    (`ro`, `rw`, `commit=`, the log's, write-back's) are changed by closing the volume and opening it
+//!    anew while requests wait: nothing is lost, and the kernel keeps all that it knows of files.
+//! 2. What is refused changes nothing: everything is written before the volume is closed, and files
+//!    without a name, which closing would free, stand in the way.
+//! 3. If the volume can be opened neither with the new options nor with the old ones it is closed for
+//!    good, whole, and says so.
+//!
+//! Used by `server`.
+
+use std::sync::Arc;
+
+use uxfs::Fs;
+
+use crate::options::Options;
+use crate::syslog::Severity;
+use crate::volume::{Volume, not_closed};
+
+impl Volume {
+    /// Changes options: `words` as after `-o`.
+    ///
+    /// # Errors
+    /// Which option cannot change, and what stands in the way.
+    pub(crate) fn remount(self: &Arc<Self>, words: String) -> Result<(), String> {
+        let live = self.live();
+        let old = live.all();
+        let new = old.remount(&words)?;
+        if old.opens_otherwise(&new) {
+            self.reopen(&old, &new)?;
+        }
+        live.set(new.clone());
+        self.discard(new.discard && !new.read_only).map_err(|error| error.to_string())
+    }
+
+    fn reopen(self: &Arc<Self>, old: &Options, new: &Options) -> Result<(), String> {
+        let opener = self.opener.get().ok_or("this server cannot open its volume anew")?;
+        // Everything big is written while requests go on.
+        if let Some(fs) = &*self.fs.read() {
+            fs.sync().map_err(|error| format!("not everything could be written: {error}"))?;
+        }
+        // Their jobs work on the volume: they are ended before requests are shut out.
+        self.discard(false).map_err(|error| error.to_string())?;
+        self.writer.end();
+        self.syncer.end();
+        let mut guard = self.fs.write();
+        let fs = guard.as_ref().ok_or("the volume is closed")?;
+        let ready = match (fs.stopped_by(), fs.nameless()) {
+            (Some(why), _) => Err(format!("the volume is stopped: {why}")),
+            (None, 1..) => Err("busy: files are open whose last name was removed".to_owned()),
+            (None, 0) => fs.sync().map_err(|e| format!("not everything could be written: {e}")),
+        };
+        drop(self.service.lock().take());
+        if let Err(why) = ready {
+            let fs = Arc::clone(fs);
+            drop(guard);
+            self.serve_again(&fs)?;
+            return Err(why);
+        }
+        let held = fs.held();
+        let Some(fs) = guard.take().and_then(|fs| Arc::try_unwrap(fs).ok()) else {
+            return Err(self.lost("it was still in use when it was to be opened anew".into()));
+        };
+        if let Err(error) = fs.close() {
+            let why = not_closed(&error, None, 0);
+            *self.closed.lock() = Some(Err(why.clone()));
+            return Err(self.lost(why));
+        }
+        let (fs, result) = match opener(new) {
+            Ok(fs) => (fs, Ok(())),
+            Err(why) => match opener(old) {
+                Ok(fs) => (fs, Err(why)),
+                Err(again) => return Err(self.lost(format!("{why}; and then: {again}"))),
+            },
+        };
+        for (ino, count) in held {
+            fs.hold_times(ino, count);
+        }
+        let fs = Arc::new(fs);
+        *guard = Some(Arc::clone(&fs));
+        drop(guard);
+        self.serve_again(&fs)?;
+        result
+    }
+
+    fn serve_again(self: &Arc<Self>, fs: &Arc<Fs>) -> Result<(), String> {
+        match fs.journal_options() {
+            Some(_) => self.serve(fs).map_err(|error| self.lost(error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// The volume is not open any more.
+    fn lost(&self, why: String) -> String {
+        let text = format!("remounting ended the volume: {why}; unmount it");
+        self.say(Severity::Error, &text);
+        text
+    }
+}
