@@ -83,7 +83,7 @@ pub(crate) fn open(path: &Path, mut open: impl FnMut() -> io::Result<File>) -> i
         match open() {
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
                 // What the kernel itself has in use has no holder.
-                if Holder::of(path).is_none() && patience.tries >= UNSEEN {
+                if patience.unseen >= UNSEEN && Holder::of(path).is_none() {
                     return Err(explain(path));
                 }
                 patience.wait(path)?;
@@ -96,12 +96,13 @@ pub(crate) fn open(path: &Path, mut open: impl FnMut() -> io::Result<File>) -> i
 /// How long something was waited for.
 struct Patience {
     begun: Instant,
-    tries: u32,
+    /// How often in a row no holder was to be seen.
+    unseen: u32,
 }
 
 impl Patience {
     fn new() -> Self {
-        Self { begun: Instant::now(), tries: 0 }
+        Self { begun: Instant::now(), unseen: 0 }
     }
 
     /// Waits for a moment.
@@ -109,11 +110,11 @@ impl Patience {
     /// # Errors
     /// That the image is in use, by a holder that stays.
     fn wait(&mut self, path: &Path) -> io::Result<()> {
-        self.tries += 1;
         let holder = Holder::of(path);
+        self.unseen = if holder.is_some() { 0 } else { self.unseen + 1 };
         let ending = match &holder {
             Some(holder) => holder.ending && self.begun.elapsed() < PATIENCE,
-            None => self.tries <= UNSEEN,
+            None => self.unseen <= UNSEEN,
         };
         if !ending {
             let text = format!("in use by {}", holder.unwrap_or_default());
