@@ -107,6 +107,7 @@ impl Control {
     fn status(&self, volume: &Volume, fs: &Fs) -> Vec<u8> {
         let mut lines = Lines::default();
         let (space, options) = (fs.statfs(), self.options.all());
+        volume.notice(fs);
         let stopped = fs.stopped_by();
         lines.add("state", if stopped.is_some() { "stopped" } else { "mounted" });
         if let Some(why) = stopped {
@@ -145,9 +146,16 @@ impl Control {
             lines.add("dirty_bytes", fs.dirty_bytes());
             let limit = options.writeback.map_or(0, |limits| limits.dirty_bytes);
             lines.add("dirty_bytes_limit", limit);
+            lines.add("dirty_files", fs.unwritten().files);
         }
         if let Some(why) = volume.sync_error() {
             lines.add("sync_error", why);
+        }
+        if let Some(cause) = fs.retrying() {
+            lines.add("retrying", cause);
+        }
+        if let Some(warning) = fs.device_warning() {
+            lines.add("warning", warning);
         }
         if let Some(recovery) = fs.recovery() {
             lines.add("recovered_transactions", recovery.replay.transactions);

@@ -62,8 +62,9 @@ impl Volume {
         let Some(fs) = guard.take().and_then(|fs| Arc::try_unwrap(fs).ok()) else {
             return Err(self.lost("it was still in use when it was to be opened anew".into()));
         };
+        let unwritten = fs.unwritten();
         if let Err(error) = fs.close() {
-            let why = not_closed(&error, None, 0);
+            let why = not_closed(&error, None, &unwritten);
             *self.closed.lock() = Some(Err(why.clone()));
             return Err(self.lost(why));
         }

@@ -36,7 +36,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use uxfs::disk::fault::{self, Fault};
 use uxfs::format::Ino;
 use uxfs::journal::{Keeping, Service, Ticket};
-use uxfs::{Error, Fs, SyncKind};
+use uxfs::{Error, Fs, SyncKind, Unwritten};
 
 use crate::attr::attr_of;
 use crate::awake::{Awake, DEVICE};
@@ -134,6 +134,8 @@ pub(crate) struct Volume {
     recorder: OnceLock<Recorder>,
     /// It was said that the volume has stopped.
     said_stopped: AtomicBool,
+    /// It was said that something cannot be written at present.
+    said_retrying: AtomicBool,
     /// Why the last sync failed, if it did.
     sync_error: Mutex<Option<String>>,
 }
@@ -179,6 +181,7 @@ impl Volume {
             closed: Mutex::default(),
             recorder: OnceLock::new(),
             said_stopped: AtomicBool::new(false),
+            said_retrying: AtomicBool::new(false),
             sync_error: Mutex::default(),
         })
     }
@@ -265,8 +268,16 @@ impl Volume {
         Err(Errno::EIO)
     }
 
-    /// Says that the volume has stopped, if it has and nobody said so.
-    fn notice(&self, fs: &Fs) {
+    /// Says that the volume has stopped or cannot write, if that is so and was not said.
+    pub(crate) fn notice(&self, fs: &Fs) {
+        let retrying = fs.retrying();
+        if self.said_retrying.swap(retrying.is_some(), Ordering::AcqRel) != retrying.is_some() {
+            let text = match &retrying {
+                Some(cause) => format!("{cause}; it is tried again: make room for the image"),
+                None => "everything can be written again".into(),
+            };
+            self.say(Severity::Warning, &text);
+        }
         let Some(why) = fs.stopped_by() else { return };
         if !self.said_stopped.swap(true, Ordering::AcqRel) {
             let text = format!(
@@ -370,6 +381,7 @@ impl Volume {
     fn begin_sync(&self, fs: &Fs) -> uxfs::Result<Ticket> {
         let begun = fs.begin_sync();
         *self.sync_error.lock() = begun.as_ref().err().map(ToString::to_string);
+        self.notice(fs);
         begun
     }
 
@@ -539,11 +551,11 @@ impl Volume {
         match Arc::try_unwrap(fs) {
             Ok(fs) => {
                 let stopped = fs.stopped_by();
-                // Replies that are parked are sent by this, which also tells why they cannot be.
-                let synced = fs.sync();
-                let missing = if synced.is_err() { fs.dirty_bytes() } else { 0 };
-                let closed = synced.and(fs.close());
-                closed.map_err(|error| not_closed(&error, stopped, missing))
+                // Replies that are parked are sent by this. If it fails closing does too, or finds that
+                // there is room again.
+                let _ = fs.sync();
+                let unwritten = fs.unwritten();
+                fs.close().map_err(|error| not_closed(&error, stopped, &unwritten))
             }
             Err(_shared) => Err(Error::Invalid("the volume is still in use").to_string()),
         }
@@ -551,17 +563,15 @@ impl Volume {
 }
 
 /// What to tell of a volume that could not be closed.
-pub(crate) fn not_closed(error: &Error, stopped: Option<String>, missing: u64) -> String {
-    let why = match stopped {
-        Some(why) => format!("the volume had stopped ({why})"),
-        None => format!("not everything could be written: {error}"),
+pub(crate) fn not_closed(error: &Error, stopped: Option<String>, unwritten: &Unwritten) -> String {
+    let what = match (stopped, error) {
+        (Some(why), _) => format!("the volume had stopped ({why}); {unwritten}"),
+        (None, Error::Unwritten { .. }) => error.to_string(),
+        (None, _) => format!("not everything could be written ({error}); {unwritten}"),
     };
-    let lost = match missing {
-        0 => "all file data is written".to_owned(),
-        bytes => format!("{bytes} bytes of file data that were not synced are lost"),
-    };
+    let lost = if unwritten.is_empty() { "" } else { "data that was not synced is lost; " };
     format!(
-        "{why}; {lost}; what was synced is on the image: once the host has space and the device \
+        "{what}; {lost}what was synced is on the image: once the host has room and the device \
          works, `uxfs mount` or `uxfs log settle` recovers it from the log"
     )
 }

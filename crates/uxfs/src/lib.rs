@@ -107,9 +107,9 @@ pub mod volume;
 pub use uxfs_archive as archive;
 pub use uxfs_core::Atime;
 pub use uxfs_core::{
-    Cached, Content, Device, Devices, Error, ErrorCursor, Fallocate, Fs, Fsx, Histogram, NAME_MAX,
-    NewInode, OpenOptions, Recovery, RenameFlags, Replayed, Result, Segment, SetAttr, Stat, StatFs,
-    Stats, SyncKind, Times, WritebackOptions, XattrMode, Xflags, clock, dir, journal,
+    Cached, Cause, Content, Device, Devices, Error, ErrorCursor, Fallocate, Fs, Fsx, Histogram,
+    NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Replayed, Result, Segment, SetAttr, Stat,
+    StatFs, Stats, SyncKind, Times, Unwritten, WritebackOptions, XattrMode, Xflags, clock, dir, journal,
     replay_in_memory, turns,
 };
 pub use uxfs_disk as disk;

@@ -107,14 +107,15 @@ fn busy(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
 fn not_written(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
     let pairs = control::ask(&mount.dir, control::STATUS).unwrap_or_default();
     let value = |wanted: &str| pairs.iter().find(|(name, _)| name == wanted).map(|(_, v)| &**v);
-    let why = value("stopped").or(value("sync_error")).map(str::to_owned);
+    let why = value("stopped").or(value("retrying")).or(value("sync_error")).map(str::to_owned);
     let why = why.unwrap_or_else(|| crate::image::text_of(error));
-    let bytes = value("dirty_bytes").unwrap_or("0");
+    let number = |name: &str| value(name).unwrap_or("0").to_owned();
+    let (bytes, files) = (number("dirty_bytes"), number("dirty_files"));
     Failure::new(
         dir,
         format!(
-            "not everything could be written: {why}; still mounted, with {bytes} bytes of file data \
-             in memory only; make space for {} and unmount again, or lose that data with --force",
+            "not everything could be written: {why}; still mounted, with {bytes} bytes of {files} \
+             files in memory only; make room for {} and unmount again, or lose that data with --force",
             mount.source.display()
         ),
     )

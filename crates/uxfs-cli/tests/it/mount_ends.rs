@@ -70,6 +70,112 @@ fn other_namespace() -> Held {
     Held(child)
 }
 
+/// A file system in memory of so many MiB, in which an image lies; for root.
+struct SmallHost(Bed);
+
+impl SmallHost {
+    fn new(mib: u32) -> Self {
+        let bed = Bed::new();
+        bed.sh(&format!("mkdir host mnt; mount -t tmpfs -o size={mib}M none host"));
+        let host = Self(bed);
+        host.0.image("host/a.img", &[]);
+        host
+    }
+}
+
+impl Drop for SmallHost {
+    fn drop(&mut self) {
+        for dir in ["mnt", "host"] {
+            // If a test failed in between.
+            let _ = Command::new("umount").arg("-lq").arg(self.0.path(dir)).status();
+        }
+    }
+}
+
+/// With 20 MB of data in memory that find no room on the host.
+fn full() -> SmallHost {
+    let host = SmallHost::new(120);
+    let bed = &host.0;
+    // It writes back when it is asked to, and not before.
+    let options = "dirty_writeback_centisecs=0,commit=300";
+    assert_eq!(bed.uxfs(&["mount", "-o", options, "host/a.img", "mnt"]).code, 0);
+    bed.sh("head -c 20000000 /dev/urandom >data; echo small >mnt/small");
+    bed.uxfs(&["sync", "mnt"]).good();
+    bed.sh("dd if=/dev/zero of=host/filler bs=64k 2>/dev/null || true; cp data mnt/data");
+    host
+}
+
+#[test]
+fn umount_keeps_the_mount_when_write_back_failed() {
+    let host = full();
+    let bed = &host.0;
+    let said = bed.uxfs(&["umount", "mnt"]).bad(1);
+    assert!(said.contains("No space left on device"), "{said}");
+    assert!(said.contains("still mounted") && said.contains(" of 1 files in memory only"), "{said}");
+    assert!(said.contains("--force"), "{said}");
+    bed.sh("cmp data mnt/data");
+    let told = bed.uxfs(&["status", "mnt"]).good();
+    assert!(told.contains("sync_error") && told.contains("No space left"), "{told}");
+    bed.sh("rm host/filler");
+    bed.uxfs(&["umount", "mnt"]).good();
+    bed.uxfs(&["cp", "host/a.img:/data", "back"]).good();
+    bed.sh("cmp data back");
+    bed.check("host/a.img");
+}
+
+#[test]
+fn umount_by_force_says_what_is_lost() {
+    let host = full();
+    let bed = &host.0;
+    let said = bed.uxfs(&["umount", "--force", "mnt"]).bad(1);
+    assert!(said.contains("unmounted, but") && said.contains("No space left on device"), "{said}");
+    assert!(said.contains("bytes of 1 file are not written"), "{said}");
+    assert!(said.contains("uxfs log settle"), "{said}");
+    for name in ["mnt", "host/a.img"] {
+        let told = bed.uxfs(&["status", name]);
+        assert!(told.code == 1 && told.out.contains("failed"), "{told:?}");
+        assert!(told.out.contains("not written"), "{told:?}");
+    }
+    bed.sh("rm host/filler");
+    bed.uxfs(&["log", "settle", "host/a.img"]).good();
+    assert_eq!(bed.uxfs(&["cat", "host/a.img:/small"]).good(), "small\n");
+    bed.check("host/a.img");
+}
+
+#[test]
+fn a_signal_to_a_server_that_cannot_write_is_an_exit_code() {
+    let host = SmallHost::new(120);
+    let bed = &host.0;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uxfs"));
+    command.args(["mount", "-f", "-o", "dirty_writeback_centisecs=0", "host/a.img", "mnt"]);
+    let server = command.current_dir(bed.path(".")).stderr(Stdio::piped()).spawn().unwrap();
+    until("mounted", || bed.uxfs(&["status", "mnt"]).code == 0);
+    bed.sh("dd if=/dev/zero of=host/filler bs=64k 2>/dev/null || true");
+    bed.sh("head -c 20000000 /dev/urandom >mnt/data");
+    signal(server.id(), "TERM");
+    let ended = server.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("No space left on device") && said.contains("not written"), "{said}");
+}
+
+#[test]
+fn a_stopped_volume_says_why() {
+    let bed = mounted();
+    bed.sh("head -c 3000000 /dev/urandom >mnt/file; mkdir mnt/dir");
+    bed.uxfs(&["sync", "mnt"]).good();
+    bed.sh("truncate -s 1M host/a.img; echo more >mnt/dir/new || true; ! sync mnt/dir");
+    let told = bed.uxfs(&["status", "mnt"]);
+    assert!(told.code == 1 && told.out.contains("state                  stopped"), "{told:?}");
+    let why = told.out.lines().find_map(|line| line.strip_prefix("  stopped ")).unwrap().trim();
+    let stats = bed.uxfs(&["stats", "mnt"]).good();
+    assert!(stats.contains(&format!("stopped {why}")), "{stats}");
+    let said = bed.uxfs(&["umount", "mnt"]).bad(1);
+    assert!(said.contains("unmounted, but the volume had stopped"), "{said}");
+    let told = bed.uxfs(&["status", "mnt"]);
+    assert!(told.code == 1 && told.out.contains("failed"), "{told:?}");
+}
+
 #[test]
 fn an_ended_mount_tells_how_it_ended() {
     let bed = mounted();
