@@ -183,13 +183,17 @@ pub(crate) fn further(path: Option<&Path>) -> Result<Option<Device>, Failure> {
 /// An I/O error without the number that Rust adds.
 pub(crate) fn text_of(error: &std::io::Error) -> String {
     let text = error.to_string();
-    let text = text.split(" (os error ").next().unwrap_or_default();
+    let mut parts = text.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    // What is told may go on behind a number.
+    let rest = parts.map(|part| part.split_once(')').map_or("", |(_, rest)| rest));
+    let text = rest.fold(first, |text, rest| text + rest);
     let mut letters = text.chars();
     match letters.next() {
         // As the library's own messages are.
         Some(first) if text.chars().nth(1).is_some_and(|c| c.is_lowercase()) => {
             first.to_lowercase().chain(letters).collect()
         }
-        _ => text.to_owned(),
+        _ => text,
     }
 }

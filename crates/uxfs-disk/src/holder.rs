@@ -21,9 +21,24 @@ pub(crate) struct Holder {
     command: String,
     /// Where it has the image mounted.
     mounts: Vec<PathBuf>,
-    /// It is about to let go.
-    pub(crate) ending: bool,
+    /// Whether it is about to let go.
+    pub(crate) ending: Ending,
 }
+
+/// Is a holder about to let go?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Not that anything is known.
+    #[default]
+    No,
+    /// It seems so: the process is gone, or its mount.
+    Soon,
+    /// It says so: it is writing what is left.
+    Closing,
+}
+
+/// What a mount's server calls itself while it closes the volume.
+const CLOSING: &str = "uxfs-closing";
 
 impl Holder {
     /// The one that holds a lock on the file at `path`, if there is one; `None` if none is to be seen.
@@ -40,15 +55,19 @@ impl Holder {
         let stat = String::from_utf8_lossy(&of("stat")).into_owned();
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         if matches!(state, None | Some('Z' | 'X')) && Path::new("/proc/self/stat").exists() {
-            return Self { process: Some(process), ending: true, ..Self::default() };
+            return Self { process: Some(process), ending: Ending::Soon, ..Self::default() };
         }
         let line = of("cmdline");
-        let comm = of("comm");
-        let command = command(&line, String::from_utf8_lossy(&comm).trim_end());
+        let comm = String::from_utf8_lossy(&of("comm")).trim_end().to_owned();
+        let command = command(&line, &comm);
         let mounts = of("mountinfo");
         let mounts: Vec<_> =
             mounts.split(|b| *b == b'\n').filter_map(|l| mount(l, image)).collect();
-        let ending = command == "uxfs mount" && mounts.is_empty();
+        let ending = match command == "uxfs mount" && mounts.is_empty() {
+            true if comm == CLOSING => Ending::Closing,
+            true => Ending::Soon,
+            false => Ending::No,
+        };
         Self { process: Some(process), command, mounts, ending }
     }
 }
@@ -196,7 +215,7 @@ mod tests {
         assert_eq!(Holder::of(file.path()), None);
         rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
         let holder = Holder::of(file.path()).unwrap();
-        assert_eq!((holder.process, holder.ending), (Some(std::process::id()), false));
+        assert_eq!((holder.process, holder.ending), (Some(std::process::id()), Ending::No));
         let mounted = Holder { mounts: vec!["/mnt".into(), "/b".into()], ..holder };
         let end = format!("(process {}), mounted on /mnt and /b", std::process::id());
         assert!(mounted.to_string().ends_with(&end), "{mounted}");

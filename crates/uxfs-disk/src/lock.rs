@@ -1,8 +1,8 @@
 //! Keeping a device to oneself: two writers, or a writer beside a kernel mount, destroy a volume.
 //!
-//! 1. A lock whose holder is about to let go ([`Holder`]) is waited for, for [`PATIENCE`] at most; any
-//!    other one is refused at once, with the holder's name. The text does not name the image: those
-//!    who tell it do.
+//! 1. A lock whose holder is about to let go ([`Holder`]) is waited for: for [`SOON`] or, while a
+//!    server says that it is closing the volume, for [`CLOSING`]. Any other one is refused at once,
+//!    with the holder's name. The text does not name the image: those who tell it do.
 
 use std::fs::File;
 use std::io;
@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::holder::Holder;
+use crate::holder::{Ending, Holder};
 
-/// How long a holder that is about to let go is waited for, and how often it is looked at.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a holder is waited for that seems about to let go, one that says that it is, and how often
+/// it is looked at.
+const SOON: Duration = Duration::from_secs(5);
+const CLOSING: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_millis(20);
 /// How often a lock is tried whose holder is not to be seen: it may be gone by now.
 const UNSEEN: u32 = 3;
@@ -112,8 +114,10 @@ impl Patience {
     fn wait(&mut self, path: &Path) -> io::Result<()> {
         let holder = Holder::of(path);
         self.unseen = if holder.is_some() { 0 } else { self.unseen + 1 };
-        let ending = match &holder {
-            Some(holder) => holder.ending && self.begun.elapsed() < PATIENCE,
+        let ending = match holder.as_ref().map(|holder| holder.ending) {
+            Some(Ending::No) => false,
+            Some(Ending::Soon) => self.begun.elapsed() < SOON,
+            Some(Ending::Closing) => self.begun.elapsed() < CLOSING,
             None => self.unseen <= UNSEEN,
         };
         if !ending {

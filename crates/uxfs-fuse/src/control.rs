@@ -27,7 +27,7 @@ use uxfs::{Fs, Histogram};
 
 use crate::live::Live;
 use crate::mounts;
-use crate::record::Process;
+use crate::record::{Process, plain};
 use crate::volume::Volume;
 
 /// The state of the mount.
@@ -189,7 +189,7 @@ struct Lines(String);
 impl Lines {
     fn add(&mut self, name: &str, value: impl core::fmt::Display) {
         // A label may hold anything.
-        let value = value.to_string().replace('\n', "?");
+        let value = plain(&value.to_string()).replace('\n', "?");
         self.0.push_str(&format!("{name} {value}\n"));
     }
 

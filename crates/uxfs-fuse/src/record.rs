@@ -382,6 +382,7 @@ impl Recorder {
 
     /// The same for what the caller says where there is a terminal.
     pub(crate) fn note(&self, severity: Severity, text: &str) {
+        let text = &plain(text);
         if self.background.load(Ordering::Relaxed) {
             syslog::send(severity, &self.named(text));
         }
@@ -423,6 +424,14 @@ impl Record {
         let end = (0..=LINE.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
         self.words.push(text[..end.unwrap_or(0)].to_owned());
     }
+}
+
+/// A text without the numbers that Rust adds to errors of the host.
+pub(crate) fn plain(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let rest = parts.map(|part| part.split_once(')').map_or("", |(_, rest)| rest));
+    rest.fold(first, |text, rest| text + rest)
 }
 
 fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
@@ -470,6 +479,12 @@ mod tests {
         let record = record();
         assert_eq!(Record::parse(&record.text()), Some(record));
         assert_eq!(Record::parse(b"image /a\nnonsense\n"), None);
+    }
+
+    #[test]
+    fn errors_of_the_host_are_told_without_numbers() {
+        let text = plain("writing: No space left (os error 28); tried (again): I/O (os error 5)");
+        assert_eq!(text, "writing: No space left; tried (again): I/O");
     }
 
     #[test]

@@ -30,6 +30,9 @@ use crate::{blk, control, settings};
 const PATIENCE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(10);
 
+/// The name of a server's main thread while it closes the volume; `uxfs-disk` looks for it.
+const CLOSING: &std::ffi::CStr = c"uxfs-closing";
+
 /// A volume that is mounted.
 pub struct Mounted {
     volume: Arc<Volume>,
@@ -227,6 +230,9 @@ impl Mounted {
         if let Some(recorder) = recorder {
             recorder.closing();
         }
+        // Those who find the image in use see by it that it will not be for long. It is a help, and no
+        // more: where the name cannot be set they wait less.
+        let _ = rustix::thread::set_name(CLOSING);
         let closed = self.volume.close();
         let ended = match event {
             Event::Ended(Ok(())) => Ok(None),

@@ -1,5 +1,7 @@
 //! `uxfs status`: what mounts say of themselves, and how those ended that are gone.
 
+use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,6 +10,7 @@ use uxfs::format::timestamp::Timestamp;
 use uxfs_fuse::record::{self, Record, State};
 use uxfs_fuse::{control, dead, mounts};
 
+use crate::image::text_of;
 use crate::json;
 use crate::session::{Failure, Result, Session};
 use crate::time;
@@ -48,14 +51,23 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     if options.dirs.is_empty() {
         let all = mounts::list().map_err(|error| Failure::bare(error.to_string()))?;
         for mount in all {
-            match control::ask(&mount.dir, control::STATUS) {
-                Ok(pairs) => show(&mount.dir, pairs)?,
-                Err(error) if dead(&error) => show(&mount.dir, of_dead(&mount.dir))?,
-                // One that ended meanwhile is no mount any more.
-                Err(error) if mounts::on(&mount.dir).is_ok_and(|mount| mount.is_some()) => {
-                    session.fail(Failure::host(&mount.dir, &error));
+            let error = match control::ask(&mount.dir, control::STATUS) {
+                Ok(pairs) => {
+                    show(&mount.dir, pairs)?;
+                    continue;
                 }
-                Err(_) => {}
+                Err(error) => error,
+            };
+            // Root may not look into the mounts of others.
+            let closed = error.kind() == ErrorKind::PermissionDenied;
+            let record = if closed { record::of_dir(&mount.dir) } else { None };
+            if dead(&error) {
+                show(&mount.dir, of_dead(&mount.dir))?;
+            } else if let Some(record) = record {
+                show(&mount.dir, of_record(&record, record.state.word()))?;
+            } else if mounts::on(&mount.dir).is_ok_and(|mount| mount.is_some()) {
+                // Else it ended meanwhile, and is no mount any more.
+                session.fail(Failure::host(&mount.dir, &error));
             }
         }
         return Ok(());
@@ -143,6 +155,15 @@ fn of_record(record: &Record, state: &str) -> Pairs {
     ];
     pairs.extend(record.words.iter().map(|line| ("said".to_owned(), line.clone())));
     pairs
+}
+
+/// Why something failed on a mount: more than the number that the kernel passes on, if the server
+/// knows more. And the rest of what it says.
+pub(crate) fn why(dir: &Path, error: &std::io::Error) -> (String, HashMap<String, String>) {
+    let pairs = control::ask(dir, control::STATUS).unwrap_or_default();
+    let pairs: HashMap<String, String> = pairs.into_iter().collect();
+    let known = ["stopped", "retrying", "sync_error"].iter().find_map(|name| pairs.get(*name));
+    (known.cloned().unwrap_or_else(|| text_of(error)), pairs)
 }
 
 /// What a mount says under a name.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use uxfs_fuse::control;
 
+use crate::cmd::status;
 use crate::session::{Failure, Result, Session};
 
 /// Bring everything that was done on a mount to stable storage
@@ -22,7 +23,8 @@ pub(crate) struct Options {
 /// Syncs.
 pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     for dir in &options.dirs {
-        session.ok(control::sync(dir).map_err(|error| Failure::host(dir, &error)));
+        session
+            .ok(control::sync(dir).map_err(|error| Failure::new(dir, status::why(dir, &error).0)));
     }
     Ok(())
 }

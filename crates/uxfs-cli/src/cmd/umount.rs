@@ -16,6 +16,7 @@ use uxfs_fuse::mounts::{self, Mount};
 use uxfs_fuse::record::{self, Liveness, Process, Record, State};
 use uxfs_fuse::{control, dead};
 
+use crate::cmd::status;
 use crate::session::{Failure, Result, Session};
 
 /// Unmount a volume that uxfs has mounted, and wait until everything is written
@@ -105,17 +106,15 @@ fn busy(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
 
 /// What to say when not everything could be written.
 fn not_written(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
-    let pairs = control::ask(&mount.dir, control::STATUS).unwrap_or_default();
-    let value = |wanted: &str| pairs.iter().find(|(name, _)| name == wanted).map(|(_, v)| &**v);
-    let why = value("stopped").or(value("retrying")).or(value("sync_error")).map(str::to_owned);
-    let why = why.unwrap_or_else(|| crate::image::text_of(error));
-    let number = |name: &str| value(name).unwrap_or("0").to_owned();
+    let (why, pairs) = status::why(&mount.dir, error);
+    let number = |name: &str| pairs.get(name).cloned().unwrap_or_else(|| "0".into());
     let (bytes, files) = (number("dirty_bytes"), number("dirty_files"));
+    let word = if files == "1" { "file" } else { "files" };
     Failure::new(
         dir,
         format!(
             "not everything could be written: {why}; still mounted, with {bytes} bytes of {files} \
-             files in memory only; make room for {} and unmount again, or lose that data with --force",
+             {word} in memory only; make room for {} and unmount again, or lose that data with --force",
             mount.source.display()
         ),
     )
@@ -183,7 +182,7 @@ impl Server {
         let (begun, mut said) = (Instant::now(), false);
         loop {
             // In this order: what it leaves last is read after its end.
-            let liveness = self.process.map_or(Liveness::Dead, |process| process.liveness());
+            let liveness = self.process.map_or(Liveness::Unknown, |process| process.liveness());
             let record = self.record(mount);
             match record.as_ref().map(|record| record.state) {
                 Some(State::Ended) => return Ok(()),
