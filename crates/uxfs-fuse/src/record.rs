@@ -2,12 +2,12 @@
 //! it ended.
 //!
 //! A server in the background has no terminal, and umount(8) does not wait for it. So the server
-//! writes what it has to say into this file, and to the system's log ([`crate::syslog`]); `uxfs umount`
+//! writes what it has to say into this file, and to the system's log; `uxfs umount`
 //! and `uxfs status` read the file.
 //!
 //! 1. An image has one record. The next mount of the image replaces it.
-//! 2. A record is replaced as a whole, by a rename, and is at most [`MOST`] bytes long.
-//! 3. A directory keeps at most [`KEPT`] records of mounts that have ended; the oldest go first.
+//! 2. A record is replaced as a whole, by a rename, and is at most 16 KiB long.
+//! 3. A directory keeps at most 64 records of mounts that have ended; the oldest go first.
 //! 4. A record whose state is [`State::Mounted`] or [`State::Closing`] and whose process is gone is
 //!    that of a server that died ([`Record::liveness`]).
 //! 5. A mount works without a record, where there is no directory for it.

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::bed::{Bed, Ran};
+use crate::bed::{Bed, Ran, leave_mounts};
 
 /// An image in a directory of its own, and a directory to mount it on.
 fn bed() -> Bed {
@@ -60,10 +60,11 @@ impl Drop for Held {
     }
 }
 
-/// A process in a namespace of mounts of its own, in which all mounts stay.
-fn other_namespace() -> Held {
+/// A process in a namespace of mounts of its own, in which the mount stays.
+fn other_namespace(bed: &Bed) -> Held {
+    let script = leave_mounts(&bed.path("mnt")) + "echo; exec sleep 1000";
     let mut command = Command::new("unshare");
-    command.args(["-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 1000"]);
+    command.args(["-m", "--propagation", "private", "sh", "-c", &script]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut byte = [0];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
@@ -238,7 +239,7 @@ fn umount_names_the_namespace_that_keeps_a_mount() {
     let bed = mounted();
     bed.sh("echo content >mnt/file");
     let server = server(&bed);
-    let other = other_namespace();
+    let other = other_namespace(&bed);
     // The way to the image is not what the end is found by.
     bed.sh("mv host elsewhere");
     let said = bed.uxfs(&["umount", "--timeout", "2", "mnt"]).bad(1);
@@ -259,7 +260,7 @@ fn umount_names_the_namespace_that_keeps_a_mount() {
 #[test]
 fn umount_waits_until_the_namespace_has_gone() {
     let bed = mounted();
-    let other = other_namespace();
+    let other = other_namespace(&bed);
     let waits = std::thread::scope(|scope| {
         let waits = scope.spawn(|| bed.uxfs(&["umount", "--timeout", "600", "mnt"]));
         until("unmounted", || bed.sh("mountpoint -q mnt || echo gone") == "gone\n");
@@ -358,8 +359,9 @@ fn a_server_in_the_background_writes_to_the_system_log() {
     let uxfs = env!("CARGO_BIN_EXE_uxfs");
     let (dir, log_path) = (bed.path("."), bed.path("log"));
     // With a /dev of its own, where the test listens.
+    let script = leave_mounts(&dir);
     let script = format!(
-        "cd {}; mount -t tmpfs none /dev; mknod /dev/fuse c 10 229; mknod /dev/null c 1 3; \
+        "{script}cd {}; mount -t tmpfs none /dev; mknod /dev/fuse c 10 229; mknod /dev/null c 1 3; \
          ln -s {} /dev/log; {uxfs} mount host/a.img mnt; \
          pid=$({uxfs} status mnt | sed -n 's/^  process  *//p'); sleep 1000 >mnt/file & user=$!; \
          while ! [ -e mnt/file ]; do sleep 0.01; done; kill -TERM $pid; \

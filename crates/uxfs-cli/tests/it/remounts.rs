@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, leave_mounts};
 
 fn mounted(options: &str) -> Bed {
     let bed = Bed::with_image(&[]);
@@ -110,8 +110,9 @@ fn other_options_change_or_are_refused_by_name() {
 /// Runs a script where mount(8) finds the helper.
 fn with_helper(bed: &Bed, script: &str) -> String {
     bed.sh(&format!(
-        "unshare -m sh -ec 'mount -t tmpfs none /sbin; \
+        "unshare -m sh -ec '{}mount -t tmpfs none /sbin; \
          ln -s {} /sbin/mount.fuse.uxfs; {script}' 2>&1",
+        leave_mounts(&bed.path("mnt")),
         env!("CARGO_BIN_EXE_uxfs")
     ))
 }
