@@ -5,13 +5,14 @@
 //!    on another device and realtime data are for reading only.
 //! 2. `available` is what may still be reserved; `fdblocks` is what is free. Reservations that are
 //!    open make the first smaller than the second.
-//! 3. The log's blocks are allocated on the host before a volume that is open for writing is changed.
+//! 3. The log's blocks are allocated on the host before a volume that is open for writing is changed. A
+//!    host without room for them is warned of ([`Fs::device_warning`]).
 //! 4. After [`Fs::shut_down`] nothing is written any more, and whatever needs an inode fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use uxfs_disk::BlockDev;
+use uxfs_disk::{BlockDev, host};
 use uxfs_format::features::{Incompat, LogIncompat, RoCompat, Version, describe};
 use uxfs_format::superblock::{self, Superblock};
 use uxfs_format::timestamp::Timestamp;
@@ -129,6 +130,8 @@ pub struct Fs {
     ifree: AtomicI64,
     stop: Arc<Stop>,
     pub(crate) full: Full,
+    /// The host had no room for the whole log when the volume was opened.
+    log_without_room: bool,
     /// What recovery did when the volume was opened, if its log was dirty.
     pub(crate) recovery: Option<Recovery>,
     /// Some inode got its first attribute: the superblock's version has to say so.
@@ -185,12 +188,17 @@ impl Fs {
             let problem = format!("{blocks} blocks of {size} on a device of {} bytes", dev.len());
             return Err(Error::corrupt("superblock", Place::Volume, problem));
         }
+        let mut log_without_room = false;
         if !read_only && !options.unfinished && options.recovered == 0 && geo.log_start.0 != 0 {
-            // Before anything is changed: a log that finds no room would stop the volume later.
+            // Before anything is changed. A host without room now may have some when it is needed;
+            // until then writes of the log are tried again ([`crate::full`]).
             let (daddr, len) = (geo.fsb_daddr(geo.log_start), u64::from(geo.log_blocks));
             let what = "setting aside room for the log on the host";
             let allocated = dev.allocate(daddr.bytes(), len << geo.block_log);
-            allocated.map_err(|source| Error::Io { what, daddr, source })?;
+            match allocated {
+                Err(error) if host::is_full_for_now(&error) => log_without_room = true,
+                other => other.map_err(|source| Error::Io { what, daddr, source })?,
+            }
         }
         let mut place = None;
         if !options.norecovery && !options.unfinished {
@@ -266,6 +274,7 @@ impl Fs {
             ifree: AtomicI64::new(ifree as i64),
             stop: Arc::clone(&stop),
             full: Full::default(),
+            log_without_room,
             recovery: None,
             attr_bit: AtomicBool::new(false),
             marked: Mutex::new(options.resuming),
@@ -528,7 +537,14 @@ impl Fs {
     /// What the user of the volume should know of its device although it works, such as that the
     /// image has no name any more.
     pub fn device_warning(&self) -> Option<String> {
-        self.bare_dev.warning()
+        let room = || {
+            let size = u64::from(self.geo.log_blocks) << self.geo.block_log;
+            format!(
+                "the host has no room for the log, {} MiB: make some, or changes may have to wait for it",
+                size >> 20
+            )
+        };
+        self.bare_dev.warning().or_else(|| self.log_without_room.then(room))
     }
 
     /// Stops all further changes and writes: something failed in the midst of a change.

@@ -42,6 +42,12 @@ pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
+/// Does the error say that the host has no room now, but may have it when others give some back? A
+/// limit on the size of files stays for as long as the process lives.
+pub fn is_full_for_now(error: &io::Error) -> bool {
+    is_full(error) && error.kind() != io::ErrorKind::FileTooLarge
+}
+
 /// Fails if this process may not write up to `end` of a regular file. Setting room aside does not
 /// ask for that limit, writing does.
 pub(crate) fn check_limit(end: u64) -> io::Result<()> {
@@ -68,6 +74,7 @@ mod tests {
         ] {
             let error = io::Error::from(errno);
             assert_eq!((is_full(&error), is_lost(&error)), (full, gone), "{errno:?}");
+            assert_eq!(is_full_for_now(&error), full && errno != Errno::FBIG, "{errno:?}");
         }
         let error = lost("cut short");
         assert!(is_lost(&error) && !is_full(&error));

@@ -108,9 +108,9 @@ pub use uxfs_archive as archive;
 pub use uxfs_core::Atime;
 pub use uxfs_core::{
     Cached, Cause, Content, Device, Devices, Error, ErrorCursor, Fallocate, Fs, Fsx, Histogram,
-    NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Replayed, Result, Segment, SetAttr, Stat,
-    StatFs, Stats, SyncKind, Times, Unwritten, WritebackOptions, XattrMode, Xflags, clock, dir, journal,
-    replay_in_memory, turns,
+    NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Replayed, Result, Segment, SetAttr,
+    Stat, StatFs, Stats, SyncKind, Times, Unwritten, WritebackOptions, XattrMode, Xflags, clock,
+    dir, journal, replay_in_memory, turns,
 };
 pub use uxfs_disk as disk;
 pub use uxfs_format as format;

@@ -251,6 +251,9 @@ fn serve(
     let opening = Opening::begin(&image);
     let fs = open(&image, &mut parsed, images, &say)?;
     drop(opening);
+    if let Some(warning) = fs.device_warning() {
+        say(&format!("{}: {warning}", image.display()));
+    }
     if let Some(recovery) = fs.recovery() {
         let what = if recovery.in_memory { "replayed in memory" } else { "recovered" };
         say(&format!(

@@ -1,5 +1,6 @@
 //! The empty log: one unmount record, then zeroes, for which the host sets room aside.
 
+use uxfs_disk::host;
 use uxfs_format::BASIC_BLOCK;
 
 use super::Writer;
@@ -24,8 +25,11 @@ impl Writer<'_> {
         if !self.how.zero_log {
             self.dev.zero(start, len).map_err(MkfsError::io("log"))?;
         }
-        // A log that finds no room on the host would stop the volume.
-        self.dev.allocate(start, len).map_err(MkfsError::io("log"))?;
+        // Where the host has no room now, whoever opens the volume tries again, and is warned.
+        match self.dev.allocate(start, len) {
+            Err(error) if host::is_full_for_now(&error) => {}
+            other => other.map_err(MkfsError::io("log"))?,
+        }
         self.put("log", start, &self.unmount_record())
     }
 

@@ -17,6 +17,7 @@ use crate::ops::NewInode;
 use crate::{Error, Fs, WritebackOptions};
 
 const NOSPC: i32 = 28;
+const FBIG: i32 = 27;
 const FULL: [i32; 3] = [NOSPC, 122, 27];
 
 /// First byte of the log, and the first behind it.
@@ -397,17 +398,24 @@ fn the_log_has_its_room_when_a_volume_is_made_and_when_it_is_opened_for_writing(
     let dev = FileDev::open(&path, OpenMode::Read).unwrap();
     drop(Fs::open(Arc::new(dev), crate::OpenOptions::read_only()).unwrap());
     assert!(stored(&path) < room);
-    // A host without room: nothing is changed.
+    // A host that never will have room: nothing is changed.
     let before = std::fs::read(&path).unwrap();
     let dev = Arc::new(Watched::new(FileDev::open(&path, OpenMode::Write).unwrap()));
-    dev.fill(log..end, NOSPC);
+    dev.fill(log..end, FBIG);
     let words = options(WritebackOptions::default());
-    let error = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, words).err().unwrap();
-    assert_eq!(error.errno(), NOSPC);
+    let error = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, words.clone()).err().unwrap();
+    assert_eq!(error.errno(), FBIG);
     assert!(error.to_string().contains("room for the log"), "{error}");
     drop(dev);
     assert!(before == std::fs::read(&path).unwrap());
+    // One that has none now is warned of.
+    let dev = Arc::new(Watched::new(FileDev::open(&path, OpenMode::Write).unwrap()));
+    dev.fill(log..end, NOSPC);
+    let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, words).unwrap();
+    assert!(fs.device_warning().unwrap().contains("no room for the log"));
+    drop((fs, dev));
     let (dev, fs) = open(&path, WritebackOptions::default());
+    assert_eq!(fs.device_warning(), None);
     assert!(stored(&path) >= room);
     Volume { _dir, path, dev, fs }.judge();
 }
