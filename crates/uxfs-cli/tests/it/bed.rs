@@ -10,7 +10,7 @@ pub(crate) struct Bed {
 }
 
 /// How a command ended, and what it said.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ran {
     /// Exit code; -1 for a signal.
     pub(crate) code: i32,
@@ -96,6 +96,11 @@ impl Bed {
     /// Runs the command under test.
     pub(crate) fn uxfs(&self, args: &[&str]) -> Ran {
         run(Command::new(env!("CARGO_BIN_EXE_uxfs")).args(args), self.dir.path())
+    }
+
+    /// Runs a program.
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        run(Command::new(args[0]).args(&args[1..]), self.dir.path())
     }
 
     /// Runs shell text.

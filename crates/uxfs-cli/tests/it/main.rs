@@ -13,6 +13,7 @@ mod devices;
 mod dirty;
 mod disks;
 mod edits;
+mod errors;
 mod hosts;
 mod kills;
 mod leftovers;
