@@ -185,7 +185,11 @@ impl Fs {
         let geo = Arc::new(Geometry::new(sb));
         if dev.len() >> geo.block_log < geo.dblocks {
             let (blocks, size) = (geo.dblocks, geo.block_size);
-            let problem = format!("{blocks} blocks of {size} on a device of {} bytes", dev.len());
+            let (needed, there) = (blocks.saturating_mul(size.into()), dev.len());
+            let problem = format!(
+                "the volume has {needed} bytes and its device only {there}: an image that was cut \
+                 short, or not all of it was copied"
+            );
             return Err(Error::corrupt("superblock", Place::Volume, problem));
         }
         let mut log_without_room = false;

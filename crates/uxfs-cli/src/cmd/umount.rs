@@ -82,7 +82,11 @@ fn unmount(dir: &Path, options: &Options, session: &Session) -> Result<()> {
         && let Err(error) = control::sync(&mount.dir)
         && !matches!(error.kind(), std::io::ErrorKind::PermissionDenied)
     {
-        return Err(not_written(dir, &mount, &error));
+        // The server can die in the midst of it.
+        return match dead(&error) || error.kind() == std::io::ErrorKind::ConnectionAborted {
+            true => take_away(dir, &mount),
+            false => Err(not_written(dir, &mount, &error)),
+        };
     }
     mounts::unmount(&mount.dir, options.lazy).map_err(|error| busy(dir, &mount, &error))?;
     if options.lazy {
@@ -104,18 +108,34 @@ fn busy(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
     Failure::new(dir, format!("in use by {}", Named(&users)))
 }
 
-/// What to say when not everything could be written.
+/// What to say when not everything could be written, and what to do about it.
 fn not_written(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let (why, pairs) = status::why(&mount.dir, error);
+    let image = mount.source.display();
+    if pairs.contains_key("stopped") {
+        let text = format!(
+            "the volume has stopped: {why}; what was not synced is lost. Unmount again to end it; the \
+             next mount of {image} recovers what was synced"
+        );
+        return Failure::new(dir, text);
+    }
     let number = |name: &str| pairs.get(name).cloned().unwrap_or_else(|| "0".into());
     let (bytes, files) = (number("dirty_bytes"), number("dirty_files"));
     let word = if files == "1" { "file" } else { "files" };
+    let advice = match error.kind() {
+        StorageFull | QuotaExceeded => format!("make room for {image}"),
+        FileTooLarge => format!(
+            "raise the server's limit on the size of files (prlimit --fsize=unlimited --pid {})",
+            number("process")
+        ),
+        _ => format!("see to what holds {image}"),
+    };
     Failure::new(
         dir,
         format!(
             "not everything could be written: {why}; still mounted, with {bytes} bytes of {files} \
-             {word} in memory only; make room for {} and unmount again, or lose that data with --force",
-            mount.source.display()
+             {word} in memory only; {advice} and unmount again, or lose that data with --force"
         ),
     )
 }
