@@ -20,7 +20,7 @@ const LARGER: &[(&str, usize)] = &[
     ("uxfs-bench", 5),
     ("uxfs-check", 9),
     ("uxfs-core", 66),
-    ("uxfs-fuse", 11),
+    ("uxfs-fuse", 8),
     ("uxfs-lab", 16),
     ("uxfs-oracle", 4),
 ];
