@@ -101,7 +101,8 @@ pub(crate) const OPTIONS_ID: &str = "log_options";
 #[derive(Args)]
 pub(crate) struct LongOptions {
     /// How changes are logged, in XFS' words, as -o is elsewhere
-    #[arg(long = "options", id = OPTIONS_ID, value_name = "WORD,...", value_delimiter = ',')]
+    #[arg(long = "options", id = OPTIONS_ID, value_name = "WORD,...", value_delimiter = ',',
+          help_heading = "Volume options")]
     _words: Vec<String>,
 }
 
@@ -147,7 +148,7 @@ fn parse_offset(text: &str) -> std::result::Result<u64, String> {
 
 #[derive(Subcommand)]
 enum Verb {
-    Mkfs(OnVolume<cmd::mkfs::Options>),
+    Mkfs(Box<OnVolume<cmd::mkfs::Options>>),
     Import(Box<OnVolume<cmd::import::Options>>),
     Export(OnVolumeOwnO<cmd::export::Options>),
     Ls(OnVolumeOwnO<cmd::ls::Options>),
@@ -157,6 +158,7 @@ enum Verb {
     Find(OnVolume<cmd::find::Options>),
     Mkdir(OnVolume<cmd::mkdir::Options>),
     Rm(OnVolume<cmd::rm::Options>),
+    Rmdir(OnVolume<cmd::rmdir::Options>),
     Mv(OnVolume<cmd::mv::Options>),
     Ln(OnVolume<cmd::ln::Options>),
     Chmod(OnVolume<cmd::chmod::Options>),
@@ -167,7 +169,7 @@ enum Verb {
     Readlink(OnVolume<cmd::readlink::Options>),
     Du(OnVolume<cmd::du::Options>),
     Df(OnVolume<cmd::df::Options>),
-    Truncate(OnVolume<cmd::truncate::Options>),
+    Truncate(OnVolumeOwnO<cmd::truncate::Options>),
     Fallocate(OnVolumeOwnO<cmd::fallocate::Options>),
     Chattr(OnVolume<cmd::chattr::Options>),
     Lsattr(OnVolume<cmd::lsattr::Options>),
@@ -221,7 +223,11 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
         }
     }
     let is = |verb: &str| args.get(1).is_some_and(|arg| arg == verb);
-    let (mkfs, check) = (is("mkfs"), is("check"));
+    let (mkfs, check, find) = (is("mkfs"), is("check"), is("find"));
+    // The words of find are its own to read.
+    if find && args.get(2).is_some_and(|arg| arg == "-h") {
+        args[2] = "--help".into();
+    }
     let parse = |args: &[OsString]| {
         let matches = definition().try_get_matches_from(args)?;
         let words = logging_words(&matches);
@@ -267,6 +273,7 @@ impl Cli {
             Verb::Find(o) => &o.volume,
             Verb::Mkdir(o) => &o.volume,
             Verb::Rm(o) => &o.volume,
+            Verb::Rmdir(o) => &o.volume,
             Verb::Mv(o) => &o.volume,
             Verb::Ln(o) => &o.volume,
             Verb::Chmod(o) => &o.volume,
@@ -325,6 +332,7 @@ impl Cli {
             Verb::Find(o) => with("find", o.own.json, &|s, i| cmd::find::run(&o.own, s, i)),
             Verb::Mkdir(o) => with("mkdir", false, &|s, i| cmd::mkdir::run(&o.own, s, i)),
             Verb::Rm(o) => with("rm", false, &|s, i| cmd::rm::run(&o.own, s, i)),
+            Verb::Rmdir(o) => with("rmdir", false, &|s, i| cmd::rmdir::run(&o.own, s, i)),
             Verb::Mv(o) => with("mv", false, &|s, i| cmd::mv::run(&o.own, s, i)),
             Verb::Ln(o) => with("ln", false, &|s, i| cmd::ln::run(&o.own, s, i)),
             Verb::Chmod(o) => with("chmod", false, &|s, i| cmd::chmod::run(&o.own, s, i)),

@@ -11,13 +11,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use uxfs::Fs;
 
+use crate::cmd::find;
 use crate::image::Images;
 use crate::pattern;
 use crate::place::{Inside, Place};
 use crate::tree;
 
 /// Commands whose arguments are files that are there.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 22] = [
     "cat",
     "chattr",
     "chmod",
@@ -27,13 +28,16 @@ const COMMANDS: [&str; 19] = [
     "du",
     "extsize",
     "fallocate",
+    "find",
     "ln",
     "ls",
     "lsattr",
     "mv",
     "readlink",
     "rm",
+    "rmdir",
     "stat",
+    "tee",
     "touch",
     "truncate",
     "xattr",
@@ -45,14 +49,28 @@ pub(crate) fn expand(args: &[OsString], images: &Images) -> Option<Vec<OsString>
     if !COMMANDS.contains(&verb) || !args[2..].iter().any(|arg| may_be_pattern(arg)) {
         return None;
     }
+    // Behind the starting points of find, patterns are find's own.
+    let files = match verb {
+        "find" => starting_points(args),
+        _ => args.len(),
+    };
     let mut expanded = args[..2].to_vec();
-    for arg in &args[2..] {
+    for arg in &args[2..files] {
         match matches(arg, images) {
             Some(found) if !found.is_empty() => expanded.extend(found),
             _ => expanded.push(arg.clone()),
         }
     }
+    expanded.extend_from_slice(&args[files..]);
     (expanded != args).then_some(expanded)
+}
+
+/// Where the expression of find begins: behind the first path, at the first word of one.
+fn starting_points(args: &[OsString]) -> usize {
+    let path = |arg: &OsString| arg.as_bytes().windows(2).any(|pair| pair == b":/");
+    let first = args.iter().position(path).unwrap_or(args.len());
+    let words = args[first..].iter().position(|arg| find::is_expression(arg));
+    words.map_or(args.len(), |at| first + at)
 }
 
 fn may_be_pattern(arg: &OsStr) -> bool {
@@ -94,7 +112,7 @@ fn glob(fs: &Fs, pattern: &[u8]) -> Vec<Vec<u8>> {
             }
             let Ok(mut entries) = names_in(fs, base) else { continue };
             entries.retain(|entry| {
-                (name.starts_with(b".") || !entry.starts_with(b"."))
+                (names_dot(name) || !entry.starts_with(b"."))
                     && pattern::matches(name, entry, false)
             });
             entries.sort();
@@ -110,6 +128,11 @@ fn glob(fs: &Fs, pattern: &[u8]) -> Vec<Vec<u8>> {
         found.iter_mut().for_each(|path| path.push(b'/'));
     }
     found
+}
+
+/// Does the pattern begin with a dot that is written out?
+fn names_dot(pattern: &[u8]) -> bool {
+    pattern.starts_with(b".") || pattern.starts_with(b"\\.")
 }
 
 fn names_in(fs: &Fs, dir: &[u8]) -> uxfs::Result<Vec<Vec<u8>>> {

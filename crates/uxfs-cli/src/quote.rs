@@ -72,6 +72,22 @@ pub(crate) fn escaped(name: &[u8]) -> Vec<u8> {
     out
 }
 
+/// As `ls -Q` shows names: a string of C.
+pub(crate) fn c_string(name: &[u8]) -> Vec<u8> {
+    let mut out = vec![b'"'];
+    for (text, good) in pieces(name) {
+        for byte in text {
+            match byte {
+                b'"' | b'\\' => out.extend_from_slice(&[b'\\', *byte]),
+                _ if good => out.push(*byte),
+                _ => out.extend_from_slice(&c_escape(*byte)),
+            }
+        }
+    }
+    out.push(b'"');
+    out
+}
+
 /// As GNU's tools show names on a terminal where they do not quote: `?` for what cannot be printed.
 pub(crate) fn masked(name: &[u8]) -> Vec<u8> {
     pieces(name).flat_map(|(text, good)| if good { text.to_vec() } else { vec![b'?'] }).collect()

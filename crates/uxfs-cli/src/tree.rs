@@ -112,6 +112,70 @@ pub(crate) fn slot(images: &Images, place: &Inside) -> Result<Slot> {
     Ok(Slot { image, place: place.clone(), dir, name, wants_dir })
 }
 
+/// The slot that a path leads to whose last name may be a symbolic link to what is to be made.
+pub(crate) fn slot_beyond_links(images: &Images, place: &Inside) -> Result<Slot> {
+    let there = images.get(&place.image, true)?.fs.resolve(&place.path, false);
+    match there {
+        Ok(_) => slot(images, &canonical(images, place, false)?),
+        Err(_) => slot(images, place),
+    }
+}
+
+/// As many links as the kernel follows.
+const LINKS_MAX: usize = 40;
+
+/// The path with every link followed. All of it must be there if `existing`, else all but the last
+/// name.
+pub(crate) fn canonical(images: &Images, place: &Inside, existing: bool) -> Result<Inside> {
+    let image = images.get(&place.image, false)?;
+    let fs = &image.fs;
+    let failed = |error| at(place, error);
+    let names = |path: &[u8]| -> Vec<Vec<u8>> {
+        path.split(|b| *b == b'/').rev().filter(|n| !n.is_empty()).map(<[u8]>::to_vec).collect()
+    };
+    let mut left = names(&place.path);
+    let (mut path, mut links) = (Vec::new(), 0);
+    while let Some(name) = left.pop() {
+        match name.as_slice() {
+            b"." => continue,
+            b".." => {
+                let end = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
+                path.truncate(end);
+                continue;
+            }
+            _ => {}
+        }
+        let next = [&path, b"/".as_slice(), &name].concat();
+        let stat = match fs.resolve(&next, false).and_then(|ino| fs.stat(ino)) {
+            Ok(stat) => stat,
+            Err(uxfs::Error::NotFound) if !existing && left.is_empty() => {
+                path = next;
+                break;
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        if is_link(&stat) {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(failed(uxfs::Error::Loop));
+            }
+            let target = fs.readlink(stat.ino).map_err(failed)?;
+            if target.starts_with(b"/") {
+                path.clear();
+            }
+            left.extend(names(&target));
+        } else if !left.is_empty() && !is_dir(&stat) {
+            return Err(failed(uxfs::Error::NotDir));
+        } else {
+            path = next;
+        }
+    }
+    if path.is_empty() {
+        path.push(b'/');
+    }
+    Ok(Inside { image: place.image.clone(), path })
+}
+
 /// Names and inodes in a directory, without `.` and `..`, in its order.
 pub(crate) fn entries(fs: &Fs, dir: Ino) -> uxfs::Result<Vec<(Vec<u8>, Ino)>> {
     let mut names = Vec::new();

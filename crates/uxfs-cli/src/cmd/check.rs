@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// As a JSON document
     #[arg(long)]
     pub(crate) json: bool,
+    /// Change nothing, as xfs_repair -n: this command never does
+    #[arg(short = 'n', id = "no_modify")]
+    _no_modify: bool,
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,

@@ -36,6 +36,7 @@ use crate::tree;
     uxfs cp -r /usr/include disk.img:/inc\n  \
     uxfs cp -a disk.img:/etc ./etc\n  \
     uxfs cp -a one.img:/home two.img:/\n  \
+    uxfs cp -ru src disk.img:/src\n  \
     some-command | uxfs cp - disk.img:/result\n  \
     uxfs cp disk.img:/etc/passwd - | wc -l\n  \
     uxfs cp --reflink=always disk.img:/big disk.img:/clone\n  \
@@ -80,8 +81,14 @@ pub(crate) struct Options {
     #[arg(long)]
     copy_contents: bool,
     /// Leave files that exist as they are
-    #[arg(short, long)]
+    #[arg(short, long, overrides_with = "interactive")]
     no_clobber: bool,
+    /// Ask before overwriting a file
+    #[arg(short, long, overrides_with = "no_clobber")]
+    interactive: bool,
+    /// Leave files that exist as they are unless the source's content changed later
+    #[arg(short, long)]
+    update: bool,
     /// Replace a file that cannot be written
     #[arg(short, long)]
     force: bool,
@@ -126,7 +133,8 @@ impl Options {
 
     /// Is nothing asked for but that blocks be shared?
     fn clones(&self) -> bool {
-        let plain = !self.recursive && !self.archive && !self.keep && !self.no_clobber;
+        let may_skip = self.no_clobber || self.interactive || self.update;
+        let plain = !self.recursive && !self.archive && !self.keep && !may_skip;
         plain && self.preserve.is_empty() && self.reflink == "always"
     }
 
@@ -137,6 +145,7 @@ impl Options {
         copy.preserve = self.preserve();
         copy.follow = self.follow();
         copy.no_clobber = self.no_clobber;
+        copy.update = self.update;
         copy.force = self.force;
         copy.reflink = match self.reflink.as_str() {
             "always" => Reflink::Always,
@@ -335,6 +344,10 @@ impl Work<'_> {
 
     fn copy_all<T: TargetTree>(&self, target: &T, dir: &Rc<T::Dir>, aim: &Aim) -> Result<()> {
         let mut copier = Copier::<T>::new(self.copy);
+        if self.options.interactive {
+            let question = |path: &[u8]| [b"uxfs: cp: overwrite '", path, b"'"].concat();
+            copier = copier.confirming(Box::new(move |path| edit::confirm(&question(path))));
+        }
         for source in self.sources {
             let name = match aim {
                 Aim::Into => self.name_of(source),
@@ -380,7 +393,7 @@ impl Work<'_> {
 
     fn copy_one<T: TargetTree>(
         &self,
-        copier: &mut Copier<T>,
+        copier: &mut Copier<'_, T>,
         source: &OsString,
         to: CopyTo<'_, T>,
         aim: &Aim,

@@ -18,13 +18,13 @@ use crate::{json, number, quote};
 #[command(after_help = "Examples:\n  uxfs df -h disk.img\n  uxfs df -i a.img b.img")]
 pub(crate) struct Options {
     /// Sizes such as 1.5G
-    #[arg(short = 'h', long)]
+    #[arg(short = 'h', long, overrides_with = "kibibytes")]
     human_readable: bool,
     /// Inodes instead of blocks
     #[arg(short, long)]
     inodes: bool,
     /// Blocks of 1024 bytes, as without it
-    #[arg(short = 'k', conflicts_with = "human_readable")]
+    #[arg(short = 'k', id = "kibibytes", overrides_with = "human_readable")]
     _kibibytes: bool,
     /// As a JSON document
     #[arg(long, conflicts_with_all = ["human_readable", "inodes"])]

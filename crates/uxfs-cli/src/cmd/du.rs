@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use uxfs::format::Ino;
+use uxfs::format::inode::{S_IFLNK, S_IFMT, S_IFREG};
 
 use crate::image::Images;
 use crate::place::Inside;
@@ -17,7 +18,7 @@ use crate::{json, number};
 /// Show how much space trees take
 ///
 /// Without options in units of 1024 bytes, as du(1). A file with several names counts once. Blocks that
-/// files share are counted for each of them.
+/// files share are counted for each of them. Lengths are those of regular files and symbolic links.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs du -sh disk.img:/usr disk.img:/var\n  uxfs du -d 1 disk.img")]
@@ -29,7 +30,7 @@ pub(crate) struct Options {
     #[arg(long)]
     apparent_size: bool,
     /// Lengths in bytes
-    #[arg(short, long, conflicts_with_all = ["kibibytes", "mebibytes", "human_readable"])]
+    #[arg(short, long, overrides_with_all = ["kibibytes", "mebibytes", "human_readable"])]
     bytes: bool,
     /// A total of all at the end
     #[arg(short = 'c', long)]
@@ -38,29 +39,50 @@ pub(crate) struct Options {
     #[arg(short = 'd', long, value_name = "N", conflicts_with = "summarize")]
     max_depth: Option<usize>,
     /// Sizes such as 1.5G
-    #[arg(short = 'h', long)]
+    #[arg(short = 'h', long, overrides_with_all = ["bytes", "kibibytes", "mebibytes"])]
     human_readable: bool,
     /// In KiB, as without it
-    #[arg(short = 'k', id = "kibibytes")]
+    #[arg(short = 'k', id = "kibibytes", overrides_with_all = ["bytes", "human_readable", "mebibytes"])]
     _kibibytes: bool,
     /// Each name of a file with several counts
     #[arg(short = 'l', long)]
     count_links: bool,
     /// In MiB
-    #[arg(short = 'm', id = "mebibytes", conflicts_with = "human_readable")]
+    #[arg(short = 'm', id = "mebibytes", overrides_with_all = ["bytes", "human_readable", "kibibytes"])]
     mebibytes: bool,
+    /// Directories without those below
+    #[arg(short = 'S', long)]
+    separate_dirs: bool,
     /// Only a sum for each argument
     #[arg(short, long)]
     summarize: bool,
     /// End lines with a zero byte instead of a newline
     #[arg(short = '0', long)]
     null: bool,
+    /// Only one file system: an image holds no more
+    #[arg(short = 'x', long = "one-file-system", id = "one_file_system")]
+    _one_file_system: bool,
     /// As a JSON document
     #[arg(long, conflicts_with_all = ["human_readable", "mebibytes", "null"])]
     pub(crate) json: bool,
     /// The trees
     #[arg(value_name = "IMAGE[:/PATH]", required = true)]
     files: Vec<OsString>,
+}
+
+/// Bytes of a directory with its files, and of the directories below it.
+struct Sum {
+    own: u64,
+    below: u64,
+}
+
+/// Adds the innermost open directory to the one above, or to the whole.
+fn close(open: &mut Vec<Sum>, whole: &mut u64) {
+    let bytes = open.pop().map_or(0, |sum| sum.own + sum.below);
+    match open.last_mut() {
+        Some(up) => up.below += bytes,
+        None => *whole = bytes,
+    }
 }
 
 /// What was found so far.
@@ -98,46 +120,59 @@ impl Counter<'_> {
         let found = tree::find(images, place, false, false)?;
         let start = (tree::shown(place), found.stat.clone());
         let (volume, session) = (found.image.volume, self.session);
-        // Sums of the directories that are open, outermost first.
-        let mut sums: Vec<u64> = Vec::new();
+        // The directories that are open, outermost first.
+        let mut open: Vec<Sum> = Vec::new();
         let mut whole = 0;
         let mut visit = |met: Met<'_>| {
+            // A directory that could not be read is not left: it ends where the walk goes on above.
+            let above = met.depth + usize::from(met.leaving);
+            while open.len() > above {
+                close(&mut open, &mut whole);
+            }
+            if met.leaving {
+                let sum = open.last().map_or(0, |sum| match self.options.separate_dirs {
+                    true => sum.own,
+                    false => sum.own + sum.below,
+                });
+                close(&mut open, &mut whole);
+                self.show(&met, sum)?;
+                return Ok(Next::Enter);
+            }
             let directory = tree::is_dir(met.stat);
-            if !met.leaving {
-                let again = !directory && met.stat.nlink > 1 && !self.options.count_links;
-                if again && !self.seen.insert((volume, met.stat.ino)) {
-                    return Ok(Next::Skip);
-                }
-                let bytes = self.bytes_of(&met);
-                if directory {
-                    sums.push(bytes);
-                    return Ok(Next::Enter);
-                }
-                sums.last_mut().map_or_else(|| whole = bytes, |sum| *sum += bytes);
-                if self.options.all || met.depth == 0 {
-                    self.show(&met, bytes)?;
-                }
+            let again = !directory && met.stat.nlink > 1 && !self.options.count_links;
+            if again && !self.seen.insert((volume, met.stat.ino)) {
                 return Ok(Next::Skip);
             }
-            let bytes = sums.pop().unwrap_or(0);
-            sums.last_mut().map_or_else(|| whole = bytes, |sum| *sum += bytes);
-            self.show(&met, bytes)?;
-            Ok(Next::Enter)
+            let bytes = self.bytes_of(&met);
+            if directory {
+                open.push(Sum { own: bytes, below: 0 });
+                return Ok(Next::Enter);
+            }
+            open.last_mut().map_or_else(|| whole = bytes, |sum| sum.own += bytes);
+            if self.options.all || met.depth == 0 {
+                self.show(&met, bytes)?;
+            }
+            Ok(Next::Skip)
         };
         let mut trouble = |path: &[u8], error| {
             session.fail(Failure::volume(OsStr::from_bytes(path), error));
         };
         let way = Way { both: true, follow: false };
         tree::walk(found.fs(), start, way, &mut visit, &mut trouble)?;
-        // A directory that could not be read is not left.
-        Ok(sums.iter().fold(whole, |sum, bytes| sum + bytes))
+        while !open.is_empty() {
+            close(&mut open, &mut whole);
+        }
+        Ok(whole)
     }
 
     fn bytes_of(&self, met: &Met<'_>) -> u64 {
         let lengths = self.options.apparent_size || self.options.bytes;
         match lengths {
-            // As in coreutils, of what has a length.
-            true => met.stat.size,
+            // As in coreutils 9.2 and later: what lengths other files have is the file system's own.
+            true => match met.stat.mode & S_IFMT {
+                S_IFREG | S_IFLNK => met.stat.size,
+                _ => 0,
+            },
             false => met.stat.blocks << met.fs.geo.block_log,
         }
     }

@@ -26,13 +26,16 @@ use crate::users::{self, Owner};
 /// SOURCE_DATE_EPOCH in the environment and -m uuid=, the
 /// same options give the same volume, byte for byte.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    version,
+    after_help = "Examples:\n  \
     uxfs mkfs -d size=4g disk.img\n  \
     uxfs mkfs -f -m rmapbt=1 -d agcount=16 -l size=128m disk.img\n  \
     uxfs mkfs --owner $(id -u):$(id -g) -d size=4g disk.img\n  \
     uxfs mkfs --preset lts-6.12 -d size=4g disk.img\n  \
     uxfs mkfs -c options=site.conf -d size=4g disk.img\n  \
-    uxfs mkfs -N -d size=1t none.img      (only show the geometry)")]
+    uxfs mkfs -N -d size=1t none.img      (only show the geometry)"
+)]
 pub(crate) struct Options {
     #[command(flatten)]
     geometry: Geometry,
@@ -54,6 +57,9 @@ pub(crate) struct Options {
     /// Do not show the geometry
     #[arg(short)]
     quiet: bool,
+    /// Realtime section: refused, as volumes with one cannot be made
+    #[arg(short = 'r', value_name = "OPTIONS")]
+    realtime: Vec<String>,
     /// Allow volumes below 300 MiB and other geometry that is not worth having
     #[arg(long)]
     unsupported: bool,
@@ -170,6 +176,12 @@ fn read_config(path: &str) -> std::result::Result<String, MkfsError> {
 /// Makes the volume.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let refused = |error: MkfsError| Failure::bare(error.to_string());
+    if let Some(text) = options.realtime.first() {
+        return Err(Failure::bare(format!(
+            "-r {text}: volumes with a realtime section can be read, but not made: leave -r out, or \
+             make the volume with mkfs.xfs"
+        )));
+    }
     let mut wanted = options.geometry.options().map_err(refused)?;
     wanted.unsupported = options.unsupported;
     if let Some(label) = &options.label {

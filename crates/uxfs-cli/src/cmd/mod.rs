@@ -34,6 +34,7 @@ pub(crate) mod readlink;
 mod remount;
 pub(crate) mod resize;
 pub(crate) mod rm;
+pub(crate) mod rmdir;
 pub(crate) mod stat;
 pub(crate) mod stats;
 pub(crate) mod status;

@@ -18,8 +18,11 @@ use crate::tree;
 /// multiple).
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-                  uxfs truncate -s 1G disk.img:/sparse\n  uxfs truncate -s %4K disk.img:/a")]
+                  uxfs truncate -s 1G disk.img:/sparse\n  uxfs truncate -s %4K disk.img:/a\n  \
+                  uxfs truncate -o -s 10 disk.img:/ten-blocks")]
 pub(crate) struct Options {
+    #[command(flatten)]
+    _log: crate::cli::LongOptions,
     /// Do not make files
     #[arg(short = 'c', long)]
     no_create: bool,
@@ -27,6 +30,9 @@ pub(crate) struct Options {
     #[arg(short, long, value_name = "SIZE", allow_hyphen_values = true, value_parser = parse,
           required_unless_present = "reference")]
     size: Option<Length>,
+    /// SIZE is a number of blocks of the file system
+    #[arg(short = 'o', long)]
+    io_blocks: bool,
     /// Reckon from the length of this file
     #[arg(short, long, value_name = "IMAGE:/FILE")]
     reference: Option<OsString>,
@@ -91,7 +97,7 @@ fn truncate(
         Ok(ino) => ino,
         Err(uxfs::Error::NotFound) if options.no_create => return Ok(()),
         Err(uxfs::Error::NotFound) => {
-            let slot = tree::slot(images, place)?;
+            let slot = tree::slot_beyond_links(images, place)?;
             if slot.wants_dir {
                 return Err(slot.failed(uxfs::Error::IsDir));
             }
@@ -103,7 +109,13 @@ fn truncate(
     };
     let old = image.fs.stat(ino).map_err(|error| tree::at(place, error))?.size;
     let base = reference.unwrap_or(old);
-    let size = options.size.map_or(Some(base), |size| size.of(base));
+    let unit = if options.io_blocks { u64::from(image.fs.geo.block_size) } else { 1 };
+    let size = match options.size {
+        Some(Length { operator, bytes }) => {
+            bytes.checked_mul(unit).and_then(|bytes| Length { operator, bytes }.of(base))
+        }
+        None => Some(base),
+    };
     let size = size.ok_or_else(|| Failure::at(&place.shown(), "file too large"))?;
     image.fs.truncate(ino, size).map_err(|error| tree::at(place, error))
 }

@@ -105,6 +105,8 @@ pub struct CopyOptions {
     pub follow: Follow,
     /// Leave files that exist as they are.
     pub no_clobber: bool,
+    /// Leave files alone whose content changed when the source's did, or later.
+    pub update: bool,
     /// Replace a file that cannot be written by a new one.
     pub force: bool,
     /// Do copies share blocks?
@@ -124,6 +126,9 @@ pub enum Event<'a> {
 
 /// Listens to the engine.
 pub type Listener<'a> = &'a mut dyn FnMut(Event<'_>);
+
+/// Says whether the file at a path of the target, as messages have it, may be overwritten.
+pub type Confirm<'a> = Box<dyn FnMut(&[u8]) -> bool + 'a>;
 
 /// A file to be copied, and how messages call it.
 pub struct CopyFrom<'a, S: SourceTree> {
@@ -150,8 +155,9 @@ pub struct CopyTo<'a, T: TargetTree> {
 }
 
 /// Copies with one set of options; remembers files with several names from call to call.
-pub struct Copier<T: TargetTree> {
+pub struct Copier<'a, T: TargetTree> {
     options: CopyOptions,
+    confirm: Option<Confirm<'a>>,
     links: HashMap<FileId, T::Mark>,
     buffer: Vec<u8>,
 }
@@ -180,10 +186,15 @@ struct Job<'a, S: SourceTree, T: TargetTree> {
     above: HashSet<FileId>,
 }
 
-impl<T: TargetTree> Copier<T> {
+impl<'a, T: TargetTree> Copier<'a, T> {
     /// A copier with these options.
     pub fn new(options: CopyOptions) -> Self {
-        Self { options, links: HashMap::new(), buffer: Vec::new() }
+        Self { options, confirm: None, links: HashMap::new(), buffer: Vec::new() }
+    }
+
+    /// A copier that asks before it overwrites a file.
+    pub fn confirming(self, confirm: Confirm<'a>) -> Self {
+        Self { confirm: Some(confirm), ..self }
     }
 
     /// Copies a file, or a tree if [`CopyOptions::recursive`]. Says whether all went well; what
@@ -278,7 +289,11 @@ impl<T: TargetTree> Copier<T> {
             if there.kind == FileKind::Dir {
                 return refused("cannot overwrite a directory with what is none");
             }
-            if self.options.no_clobber {
+            let current = self.options.update && there.mtime >= info.mtime;
+            if self.options.no_clobber || current {
+                return Ok(false);
+            }
+            if self.confirm.as_mut().is_some_and(|confirm| !confirm(&job.to)) {
                 return Ok(false);
             }
         }

@@ -24,9 +24,10 @@ use parse::{Expression, Parsed};
 ///
 /// Operators: ( ) ! -not -a -and -o -or. Tests: -name -iname -path -ipath -type -size -empty -perm
 /// -user -group -uid -gid -nouser -nogroup -links -inum -mtime -atime -ctime -mmin -amin -cmin
-/// -newer -newermt and their kin -lname -regex -iregex -true -false. Actions: -print -print0 -ls -printf
-/// -exec -prune -quit -delete. Options: -mindepth -maxdepth -depth. All as in find(1), but: -regex takes
-/// extended expressions; -exec starts a program of this machine with IMAGE:/PATH for {}, while the image
+/// -newer -anewer -cnewer -newermt and their kin -lname -regex -iregex -true -false. Actions: -print
+/// -print0 -ls -printf -exec -prune -quit -delete. Options: -mindepth -maxdepth -depth. All as in
+/// find(1), but: -regex takes
+/// extended expressions, as -regextype posix-extended; -exec starts a program of this machine with IMAGE:/PATH for {}, while the image
 /// is open for reading, so that a program that changes it is refused (-print0 and xargs -0 do that).
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -37,11 +38,14 @@ use parse::{Expression, Parsed};
     uxfs find --json disk.img:/etc -newer disk.img:/etc/passwd")]
 pub(crate) struct Options {
     /// Follow symbolic links
-    #[arg(short = 'L')]
+    #[arg(short = 'L', overrides_with = "follow_named")]
     follow: bool,
     /// Never follow symbolic links
-    #[arg(short = 'P', overrides_with = "follow")]
+    #[arg(short = 'P', overrides_with_all = ["follow", "follow_named"])]
     no_follow: bool,
+    /// Follow symbolic links that are starting points
+    #[arg(short = 'H', overrides_with = "follow")]
+    follow_named: bool,
     /// What was found as a JSON document, instead of -print
     #[arg(long)]
     pub(crate) json: bool,
@@ -105,13 +109,16 @@ impl Candidate<'_> {
     }
 }
 
+/// Is this the first word of an expression, and not a starting point?
+pub(crate) fn is_expression(word: &OsStr) -> bool {
+    let bytes = word.as_bytes();
+    bytes.starts_with(b"-") && bytes.len() > 1 || bytes == b"(" || bytes == b"!"
+}
+
 /// Searches.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
-    let is_expression = |word: &OsString| {
-        let bytes = word.as_bytes();
-        bytes.starts_with(b"-") && bytes.len() > 1 || bytes == b"(" || bytes == b"!"
-    };
-    let split = options.words.iter().position(is_expression).unwrap_or(options.words.len());
+    let split = options.words.iter().position(|word| is_expression(word));
+    let split = split.unwrap_or(options.words.len());
     let (starts, words) = options.words.split_at(split);
     if starts.is_empty() {
         return Err(Failure::bare("no image to search was named"));
@@ -132,7 +139,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         session.ok(finder.search(
             images,
             &Inside::parse(start),
-            (options.follow, settings.deletes),
+            (options.follow, options.follow_named, settings.deletes),
         ));
         if finder.quit || session.unheard() {
             break;
@@ -154,9 +161,14 @@ impl Finder<'_> {
         &mut self,
         images: &Images,
         place: &Inside,
-        (follow, write): (bool, bool),
+        (follow, follow_named, write): (bool, bool, bool),
     ) -> Result<()> {
-        let found = tree::find(images, place, write, follow)?;
+        // As find(1), which takes a link that leads nowhere for itself.
+        let found = match follow || follow_named {
+            true => tree::find(images, place, write, true)
+                .or_else(|_| tree::find(images, place, write, false)),
+            false => tree::find(images, place, write, false),
+        }?;
         // As it was written, but for slashes at its end; the root keeps its own.
         let start = tree::shown(place);
         let way = Way { both: self.depth_first, follow };

@@ -255,6 +255,21 @@ impl Parser<'_> {
             "-depth" | "-d" => self.settings.depth = true,
             // An image holds one file system, and nobody else's mounts.
             "-xdev" | "-mount" | "-noleaf" | "-ignore_readdir_race" => {}
+            "-regextype" => {
+                let text = self.text("-regextype")?;
+                if !EXTENDED.contains(&text.as_str()) {
+                    let what = format!("{text}: expressions are extended ones, as posix-extended");
+                    return Err(Failure::new("-regextype", what));
+                }
+            }
+            name @ ("-execdir" | "-okdir") => {
+                return Err(Failure::new(
+                    name,
+                    "a program cannot start inside an image: use -exec",
+                ));
+            }
+            "-ok" => return Err(Failure::new("-ok", "not supported: use -exec")),
+            "-follow" => return Err(Failure::new("-follow", "not supported: use -L")),
             _ => return Err(Failure::new(word, "unknown predicate")),
         }
         Ok(Expression::Test(Test::Constant(true)))
@@ -316,6 +331,8 @@ impl Parser<'_> {
             "-amin" => Test::Age(Which::Access, self.range(name)?, 60),
             "-mmin" => Test::Age(Which::Modify, self.range(name)?, 60),
             "-cmin" => Test::Age(Which::Change, self.range(name)?, 60),
+            "-anewer" => Test::Newer(Which::Access, self.time_of(name, Which::Modify)?),
+            "-cnewer" => Test::Newer(Which::Change, self.time_of(name, Which::Modify)?),
             "-newer" => Test::Newer(Which::Modify, self.time_of(name, Which::Modify)?),
             "-regex" | "-iregex" => self.regex(name)?,
             "-true" => Test::Constant(true),
@@ -461,6 +478,9 @@ fn time_letter(letter: u8) -> Option<Which> {
 fn unknown(name: &str) -> Failure {
     Failure::new(name, "unknown predicate")
 }
+
+/// Names that find(1) has for extended regular expressions.
+const EXTENDED: [&str; 4] = ["posix-extended", "egrep", "posix-egrep", "awk"];
 
 /// Most memory of a regular expression: one that explodes is refused.
 const REGEX_BYTES: usize = 8 << 20;

@@ -5,6 +5,7 @@ use uxfs::posix::{ACL_ACCESS, ACL_DEFAULT};
 
 use super::{Item, Lister, taken};
 use crate::mode::letters;
+use crate::time::Style;
 use crate::{number, quote, users};
 
 /// The cells of a line.
@@ -35,7 +36,11 @@ impl Lister<'_> {
         let (inode, blocks) = (widest(&|l| &l.inode), widest(&|l| &l.blocks));
         let (mode, links) = (widest(&|l| &l.mode), widest(&|l| &l.links));
         let (owner, group) = (widest(&|l| &l.owner), widest(&|l| &l.group));
-        let time = widest(&|l| &l.time);
+        // As coreutils: what a format of the user's makes stands as it is.
+        let time = match self.style {
+            Style::Format(..) => 0,
+            _ => widest(&|l| &l.time),
+        };
         let device = |which: usize| {
             lines.iter().filter_map(move |line| match (&line.size, which) {
                 (Size::Device(major, _), 0) => Some(major.len()),

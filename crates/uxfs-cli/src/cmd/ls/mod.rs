@@ -18,7 +18,7 @@ use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
 use crate::time::Style;
 use crate::tree::{self, Found};
-use crate::{json, number};
+use crate::{json, number, pattern};
 
 /// List directories and files
 ///
@@ -42,6 +42,12 @@ pub(crate) struct Options {
     /// The same without . and ..
     #[arg(short = 'A', long)]
     almost_all: bool,
+    /// No names that end in ~
+    #[arg(short = 'B', long)]
+    ignore_backups: bool,
+    /// No names that match this shell pattern, unless they are arguments
+    #[arg(short = 'I', long, value_name = "PATTERN")]
+    ignore: Vec<OsString>,
     /// Directories themselves, not what is in them
     #[arg(short, long)]
     directory: bool,
@@ -87,9 +93,21 @@ pub(crate) struct Options {
     /// Largest first
     #[arg(short = 'S', id = "by-size")]
     by_size: bool,
+    /// By what stands behind the last dot
+    #[arg(short = 'X', id = "by-extension")]
+    by_extension: bool,
     /// In the directory's own order
     #[arg(short = 'U', id = "unsorted")]
     unsorted: bool,
+    /// In the directory's own order, and all: as -a -U
+    #[arg(short = 'f', id = "raw")]
+    raw: bool,
+    /// Sort by WORD: name, none (-U), size (-S), time (-t), extension (-X)
+    #[arg(long, value_name = "WORD")]
+    sort: Option<Key>,
+    /// The time to show and to sort by: atime (-u), ctime (-c), mtime
+    #[arg(long, value_name = "WORD")]
+    time: Option<Stamp>,
     /// The other way round
     #[arg(short, long)]
     reverse: bool,
@@ -114,6 +132,12 @@ pub(crate) struct Options {
     /// Names as they are, on a terminal too
     #[arg(short = 'N', long)]
     literal: bool,
+    /// Names in double quotes, what cannot be printed escaped
+    #[arg(short = 'Q', long, overrides_with = "literal")]
+    quote_name: bool,
+    /// The width of a line; 0 for no end
+    #[arg(short = 'w', long, value_name = "COLUMNS")]
+    width: Option<usize>,
     /// How times look: full-iso, long-iso, iso, locale or +FORMAT
     #[arg(long, value_name = "STYLE")]
     time_style: Option<String>,
@@ -137,6 +161,27 @@ enum When {
     Always,
     Auto,
     Never,
+}
+
+/// What a listing is sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Key {
+    Name,
+    None,
+    Size,
+    Time,
+    Extension,
+}
+
+/// A time of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Stamp {
+    #[value(alias = "access", alias = "use")]
+    Atime,
+    #[value(alias = "status")]
+    Ctime,
+    #[value(alias = "modification")]
+    Mtime,
 }
 
 /// A file in a listing.
@@ -166,32 +211,49 @@ impl Options {
         self.long || self.numeric_uid_gid || self.no_owner || self.no_group_long || self.full_time
     }
 
+    fn stamp(&self) -> Stamp {
+        match self.time {
+            Some(stamp) => stamp,
+            None if self.use_ctime => Stamp::Ctime,
+            None if self.use_atime => Stamp::Atime,
+            None => Stamp::Mtime,
+        }
+    }
+
     fn time(&self, stat: &Stat) -> Timestamp {
-        if self.use_ctime {
-            stat.ctime
-        } else if self.use_atime {
-            stat.atime
-        } else {
-            stat.mtime
+        match self.stamp() {
+            Stamp::Atime => stat.atime,
+            Stamp::Ctime => stat.ctime,
+            Stamp::Mtime => stat.mtime,
+        }
+    }
+
+    fn key(&self) -> Key {
+        match self.sort {
+            Some(key) => key,
+            None if self.unsorted || self.raw => Key::None,
+            None if self.by_size => Key::Size,
+            None if self.by_time => Key::Time,
+            None if self.by_extension => Key::Extension,
+            None if !self.is_long() && self.stamp() != Stamp::Mtime => Key::Time,
+            None => Key::Name,
         }
     }
 
     fn compare(&self, a: &Item, b: &Item) -> Ordering {
-        let by_time = self.by_time || !self.is_long() && (self.use_atime || self.use_ctime);
         let (one, other) = (&a.found.stat, &b.found.stat);
-        let order = if self.by_size {
-            other.size.cmp(&one.size)
-        } else if by_time {
-            self.time(other).cmp(&self.time(one))
-        } else {
-            Ordering::Equal
+        let order = match self.key() {
+            Key::Size => other.size.cmp(&one.size),
+            Key::Time => self.time(other).cmp(&self.time(one)),
+            Key::Extension => extension(&a.name).cmp(extension(&b.name)),
+            Key::Name | Key::None => Ordering::Equal,
         };
         let order = order.then_with(|| a.name.cmp(&b.name));
         if self.reverse { order.reverse() } else { order }
     }
 
     fn sort(&self, items: &mut [Item]) {
-        if !self.unsorted {
+        if self.key() != Key::None {
             items.sort_by(|a, b| self.compare(a, b));
         }
         if self.group_directories_first {
@@ -200,7 +262,15 @@ impl Options {
     }
 
     fn hides(&self, name: &[u8]) -> bool {
-        name.starts_with(b".") && !self.all && !self.almost_all
+        let shows_dots = self.all || self.raw || self.almost_all;
+        let ignored = |pattern: &OsString| {
+            // A leading dot wants to be written out, as in a shell.
+            let dots = pattern.as_bytes().starts_with(b".") || !name.starts_with(b".");
+            dots && pattern::matches(pattern.as_bytes(), name, false)
+        };
+        name.starts_with(b".") && !shows_dots
+            || self.ignore_backups && name.ends_with(b"~")
+            || self.ignore.iter().any(ignored)
     }
 }
 
@@ -315,7 +385,8 @@ impl Lister<'_> {
         let fs = dir.fs();
         let mut names = Vec::new();
         let listed = fs.read_dir(dir.stat.ino, 0, &mut |entry| {
-            if !(entry.is_dot() && !self.options.all || self.options.hides(entry.name)) {
+            let dots = self.options.all || self.options.raw;
+            if !(entry.is_dot() && !dots || self.options.hides(entry.name)) {
                 names.push((entry.name.to_vec(), entry.ino));
             }
             std::ops::ControlFlow::Continue(())
@@ -370,11 +441,14 @@ impl Lister<'_> {
 
     /// Are names quoted where a shell would need it?
     fn quotes(&self) -> bool {
-        self.session.terminal && !self.options.literal
+        self.session.terminal && !self.options.literal && !self.options.quote_name
     }
 
     /// A name without colour: quoted on a terminal.
     fn plain(&self, name: &[u8]) -> Vec<u8> {
+        if self.options.quote_name {
+            return crate::quote::c_string(name);
+        }
         match self.quotes() {
             // With -F, a name that ends as a link is marked must be told from one.
             true if self.options.classify && name.contains(&b'@') => {
@@ -396,6 +470,11 @@ impl Lister<'_> {
             false => bytes.div_ceil(1024).to_string(),
         }
     }
+}
+
+/// From the last dot on; empty if there is none.
+fn extension(name: &[u8]) -> &[u8] {
+    name.iter().rposition(|b| *b == b'.').map_or(&[], |at| &name[at..])
 }
 
 /// Bytes that a file takes.

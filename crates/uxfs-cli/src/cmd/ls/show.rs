@@ -20,7 +20,10 @@ struct Cell {
     width: usize,
 }
 
-fn line_width() -> usize {
+fn line_width(wanted: Option<usize>) -> usize {
+    if let Some(width) = wanted {
+        return if width == 0 { usize::MAX } else { width };
+    }
     let asked = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
     let told = || {
         let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
@@ -37,7 +40,7 @@ impl Lister<'_> {
         let pad = columns && !options.commas && self.some_quoted(items);
         let cells = self.cells(items, pad);
         if options.commas {
-            return commas(&cells, out);
+            return commas(&cells, line_width(options.width), out);
         }
         if !columns {
             for cell in cells {
@@ -46,7 +49,7 @@ impl Lister<'_> {
             }
             return;
         }
-        columned(&cells, options.across, out);
+        columned(&cells, options.across, line_width(options.width), out);
     }
 
     /// Is any name in quotes, so that others are indented by a blank to stand in line?
@@ -128,8 +131,7 @@ impl Lister<'_> {
     }
 }
 
-fn commas(cells: &[Cell], out: &mut Vec<u8>) {
-    let line = line_width();
+fn commas(cells: &[Cell], line: usize, out: &mut Vec<u8>) {
     let mut at = 0;
     for (index, cell) in cells.iter().enumerate() {
         if index > 0 {
@@ -151,8 +153,7 @@ fn commas(cells: &[Cell], out: &mut Vec<u8>) {
 }
 
 /// In as many columns as fit on a line.
-fn columned(cells: &[Cell], across: bool, out: &mut Vec<u8>) {
-    let line = line_width();
+fn columned(cells: &[Cell], across: bool, line: usize, out: &mut Vec<u8>) {
     let (rows, widths) = fit(cells, across, line);
     for row in 0..rows {
         // Where the line has got to, and where the next column begins.

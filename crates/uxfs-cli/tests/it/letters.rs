@@ -1,0 +1,221 @@
+//! One letter means one thing: what it means in the program that a command is modelled on, or, where
+//! there is no model, the same in every command.
+
+use std::collections::BTreeMap;
+
+use crate::bed::Bed;
+
+/// A letter's long name; empty if it has none.
+type Letters = BTreeMap<char, String>;
+
+/// Commands and the programs whose letters they take over. A command that is not here has no model.
+const MODELS: [(&str, &str); 34] = [
+    ("mkfs", "mkfs.xfs --help"),
+    ("import", "mkfs.xfs --help"),
+    ("ls", "ls --help"),
+    ("stat", "stat --help"),
+    ("cat", "cat --help"),
+    ("cp", "cp --help"),
+    ("find", "find --help"),
+    ("mkdir", "mkdir --help"),
+    ("rm", "rm --help"),
+    ("rmdir", "rmdir --help"),
+    ("mv", "mv --help"),
+    ("ln", "ln --help"),
+    ("chmod", "chmod --help"),
+    ("chown", "chown --help"),
+    ("touch", "touch --help"),
+    ("tee", "tee --help"),
+    ("mknod", "mknod --help"),
+    ("readlink", "readlink --help"),
+    ("du", "du --help"),
+    ("df", "df --help"),
+    ("truncate", "truncate --help"),
+    ("fallocate", "fallocate --help"),
+    ("sync", "sync --help"),
+    ("chattr", "chattr --help"),
+    ("lsattr", "lsattr --help"),
+    ("extsize", "xfs_io -c 'help extsize' -c quit /dev/null"),
+    ("cowextsize", "xfs_io -c 'help cowextsize' -c quit /dev/null"),
+    ("xattr get", "getfattr --help"),
+    ("xattr set", "setfattr --help"),
+    ("xattr list", "getfattr --help"),
+    ("xattr remove", "setfattr --help"),
+    ("mount", "mount --help"),
+    ("umount", "umount --help"),
+    ("check", "xfs_repair --help"),
+];
+
+/// Letters that mean the same in every command whose model leaves them free.
+const OWN: [(char, &str); 4] = [('h', "help"), ('o', "options"), ('q', "quiet"), ('v', "verbose")];
+
+/// Letters that mean something else than in the model or in [`OWN`], and why.
+const EXCEPTIONS: [(&str, char, &str); 5] = [
+    (
+        "mount",
+        'f',
+        "servers of FUSE stay in the foreground with -f, as sshfs; --fake is no use here",
+    ),
+    (
+        "export",
+        'o',
+        "a file to write is -o FILE to everybody; the volume's options have no letter here",
+    ),
+    ("fallocate", 'u', "util-linux has no way to unshare; xfs_io's is the command funshare"),
+    ("extsize", 's', "xfs_io takes the size as an operand; truncate's letter"),
+    ("cowextsize", 's', "xfs_io takes the size as an operand; truncate's letter"),
+];
+
+/// The letters that a help text describes, each with the long name beside it. Usage lines such as
+/// `[-RVadlpv]` count too, without long names.
+fn letters(help: &str) -> Letters {
+    let mut found = Letters::new();
+    for line in help.lines() {
+        let mut short = Vec::new();
+        let mut long = String::new();
+        let words = line.trim_start().split([' ', '\t']).filter(|word| !word.is_empty());
+        for word in words.map(|word| word.trim_end_matches(',')) {
+            let mut chars = word.chars();
+            match (chars.next(), chars.next(), chars.next()) {
+                (Some('-'), Some('-'), Some(_)) => {
+                    let name = word[2..].split(['=', '[', '<']).next().unwrap_or_default();
+                    if long.is_empty() {
+                        long = name.to_owned();
+                    }
+                }
+                (Some('-'), Some(letter), None) if letter.is_ascii_alphanumeric() => {
+                    short.push(letter);
+                }
+                // `-c=OPTION` and the like.
+                (Some('-'), Some(letter), Some('=')) => short.push(letter),
+                _ => break,
+            }
+        }
+        for letter in short {
+            found.insert(letter, long.clone());
+        }
+        for usage in line.split(['[', '{']).skip(1).filter_map(|part| part.strip_prefix('-')) {
+            let run = usage.split([' ', ']', '|', '}']).next().unwrap_or_default();
+            if run.chars().all(|c| c.is_ascii_alphanumeric()) {
+                for letter in run.chars() {
+                    found.entry(letter).or_default();
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The commands below a command, from its help.
+fn below(help: &str) -> Vec<String> {
+    let list = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest);
+    let lines = list.lines().take_while(|line| line.starts_with("  "));
+    let names = lines.filter(|line| !line.starts_with("   "));
+    names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+/// Every command with its letters.
+fn commands(bed: &Bed) -> Vec<(String, Letters)> {
+    let mut found = Vec::new();
+    let mut open = vec![String::new()];
+    while let Some(command) = open.pop() {
+        let words: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
+        let help = bed.uxfs(&words).good();
+        let names = below(&help);
+        if names.is_empty() {
+            let options = help.split_once("Options:").map_or("", |(_, rest)| rest);
+            let options = options.split("Examples:").next().unwrap_or_default();
+            found.push((command, letters(options)));
+        } else {
+            open.extend(names.iter().map(|name| format!("{command} {name}").trim().to_owned()));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_letter_means_what_it_means_in_the_model() {
+    let bed = Bed::new();
+    let commands = commands(&bed);
+    assert!(commands.len() > 40, "{commands:?}");
+    let mut table: BTreeMap<char, BTreeMap<String, Vec<String>>> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    let mut excused = Vec::new();
+    for (command, letters_of_ours) in &commands {
+        let model = MODELS.iter().find(|(name, _)| name == command).map(|(_, line)| {
+            let told = bed.sh(&format!("{line} 2>&1 || true"));
+            let found = letters(&told);
+            assert!(!found.is_empty(), "{line}: {told}");
+            found
+        });
+        for (letter, ours) in letters_of_ours {
+            let meaning = if ours.is_empty() { "(no long name)" } else { ours };
+            table
+                .entry(*letter)
+                .or_default()
+                .entry(meaning.to_owned())
+                .or_default()
+                .push(command.clone());
+            let theirs = model.as_ref().and_then(|model| model.get(letter));
+            let own = OWN.iter().any(|(own, name)| own == letter && name == ours);
+            let good = match theirs {
+                Some(theirs) => ours == theirs || ours.is_empty() || theirs.is_empty(),
+                None => own,
+            };
+            if good {
+                continue;
+            }
+            match EXCEPTIONS.iter().find(|(name, own, _)| name == command && own == letter) {
+                Some(exception) => excused.push(exception.0),
+                None => wrong.push(format!("{command} -{letter}, --{ours}; the model: {theirs:?}")),
+            }
+        }
+    }
+    println!("letter  meaning              commands");
+    for (letter, meanings) in &table {
+        for (meaning, commands) in meanings {
+            println!("{letter:>6}  {meaning:<20} {}", commands.join(", "));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // What is excused is there.
+    assert_eq!(excused.len(), EXCEPTIONS.len(), "{excused:?}");
+}
+
+/// The reader of helps is itself put to the test.
+#[test]
+fn letters_are_read_from_helps() {
+    let found = letters(
+        "  -a, --all   all\n  -R, -r, --recursive\n  -1  one\nUsage: x [-H] [-pq] [-n name|-d]\n\
+         \x20     --only-long\n  -t STAMP  use it -z\n  -c, --format=FORMAT",
+    );
+    let long = |letter| found.get(&letter).map(String::as_str);
+    assert_eq!(
+        (long('a'), long('R'), long('r')),
+        (Some("all"), Some("recursive"), Some("recursive"))
+    );
+    assert_eq!(
+        (long('1'), long('H'), long('q'), long('n')),
+        (Some(""), Some(""), Some(""), Some(""))
+    );
+    assert_eq!((long('t'), long('z'), long('c')), (Some(""), None, Some("format")));
+}
+
+#[test]
+fn every_command_has_a_page_and_examples() {
+    let bed = Bed::new();
+    bed.uxfs(&["man", "pages"]).good();
+    let pages = bed.sh("ls pages");
+    for (command, _) in commands(&bed) {
+        let page = format!("uxfs-{}.1\n", command.replace(' ', "-"));
+        assert!(pages.contains(&page) || command == "man", "{page}: {pages}");
+        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let help = bed.uxfs(&words).good();
+        assert!(help.contains("Examples:") || command.contains(' '), "{command}: {help}");
+        let (first, _) = command.split_once(' ').unwrap_or((&command, ""));
+        for shell in ["bash", "zsh", "fish"] {
+            assert!(bed.uxfs(&["completions", shell]).good().contains(first), "{shell}: {first}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What users of coreutils try next: options and odd cases, against coreutils on the same tree.
+
+use std::process::{Command, Stdio};
+
+use crate::bed::Bed;
+
+const UXFS: &str = env!("CARGO_BIN_EXE_uxfs");
+
+#[test]
+fn cp_updates_what_is_older_and_asks_as_coreutils_do() {
+    let bed = Bed::with_image(&[]);
+    bed.sh("mkdir s d h; for n in old same new; do echo from-$n >s/$n; echo to-$n >d/$n; done; \
+            echo from-none >s/none; touch -d @1500 s/*; \
+            touch -d @1000 d/old; touch -d @1500 d/same; touch -d @2000 d/new; cp -a d h/d");
+    bed.uxfs(&["cp", "-a", "d", "a.img:/d"]).good();
+    let ours = |args: &str| bed.sh(&format!("{UXFS} cp {args}"));
+    let theirs = |args: &str| bed.sh(&format!("cp {args}"));
+    let same = || {
+        assert_eq!(
+            bed.uxfs(&["cat", "a.img:/d/new", "a.img:/d/none", "a.img:/d/old", "a.img:/d/same"])
+                .good(),
+            bed.sh("cat h/d/new h/d/none h/d/old h/d/same")
+        );
+    };
+    assert_eq!(
+        ours("-uv s/new s/none s/old s/same a.img:/d").replace("a.img:/", ""),
+        theirs("-uv s/new s/none s/old s/same h/d").replace("h/", "")
+    );
+    same();
+    // Asked, and refused; asked, and agreed. The last of -i and -n holds.
+    for (answer, options) in [("n", "-i"), ("y", "-i"), ("y", "-n -i"), ("n", "-f -i")] {
+        bed.sh("rm -rf h/d; cp -a d h/d; touch h/d/none");
+        bed.uxfs(&["rm", "-r", "a.img:/d"]).good();
+        bed.uxfs(&["cp", "-a", "h/d", "a.img:/d"]).good();
+        let ask = |program: &str, target: &str| {
+            bed.sh(&format!(
+                "echo {answer} | {program} {options} s/new {target} 2>asked || true; cat asked"
+            ))
+        };
+        let asked = ask(&format!("{UXFS} cp"), "a.img:/d/new");
+        assert!(asked.contains("overwrite 'a.img:/d/new'?"), "{asked}");
+        ask("cp", "h/d/new");
+        same();
+    }
+    let never = bed.sh(&format!("echo y | {UXFS} cp -i -n s/new a.img:/d/same 2>&1"));
+    assert_eq!(never, "");
+    same();
+    // Out of an image, too.
+    bed.sh("rm -rf h/d; cp -a d h/d; touch -d @3000 h/d/old");
+    ours("-rut h a.img:/d");
+    assert_eq!(bed.sh("cat h/d/old"), "to-old\n");
+    bed.check("a.img");
+}
+
+#[test]
+fn rmdir_removes_as_coreutils_do() {
+    let bed = Bed::with_image(&[]);
+    bed.sh("mkdir -p t/a/b/c t/full/x t/one; touch t/file; cp -a t h");
+    bed.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
+    for (args, code) in [
+        ("T/one", 0),
+        ("T/none", 1),
+        ("T/file", 1),
+        ("T/full", 1),
+        ("--ignore-fail-on-non-empty T/full", 0),
+        ("T/a/b/c/", 0),
+        ("-p --ignore-fail-on-non-empty T/a/b", 0),
+        ("-v T/full/x T/full", 0),
+    ] {
+        let ran = |program: &str, tree: &str| {
+            let line = format!("{program} {}", args.replace('T', tree));
+            let told = format!("{line} >out 2>err && code=0 || code=$?; cat out; echo code=$code");
+            bed.sh(&told).replace("rmdir: ", "")
+        };
+        let theirs = ran("rmdir", "h");
+        assert!(theirs.ends_with(&format!("code={code}\n")), "{args}: {theirs}");
+        assert_eq!(
+            ran(&format!("{UXFS} rmdir"), "a.img:/t").replace("a.img:/t", "h"),
+            theirs,
+            "{args}"
+        );
+        let list = |text: String| {
+            text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
+        };
+        let here = list(bed.sh("find h -mindepth 1 -printf '%P\\n'"));
+        let there = bed.uxfs(&["find", "a.img:/t", "-mindepth", "1", "-printf", "%P\\n"]).good();
+        assert_eq!(list(there), here, "{args}");
+    }
+    assert!(bed.uxfs(&["rmdir", "a.img:/"]).bad(1).contains("root"));
+    bed.uxfs(&["mkdir", "a.img:/t/d1", "a.img:/t/d2"]).good();
+    bed.uxfs(&["rmdir", "a.img:/t/d?"]).good();
+    bed.check("a.img");
+}
+
+#[test]
+fn mkfs_names_its_version_and_refuses_realtime_sections() {
+    let bed = Bed::new();
+    assert!(bed.uxfs(&["mkfs", "-V"]).good().contains(env!("CARGO_PKG_VERSION")));
+    let said = bed.uxfs(&["mkfs", "-d", "size=320m", "-r", "rtdev=/dev/x", "a.img"]).bad(1);
+    assert!(said.contains("-r rtdev=/dev/x") && said.contains("realtime"), "{said}");
+    assert!(!bed.path("a.img").exists());
+}
+
+#[test]
+fn check_takes_the_letter_of_xfs_repair() {
+    let bed = Bed::with_image(&[]);
+    assert_eq!(bed.uxfs(&["check", "-n", "a.img"]).code, 0);
+}
+
+/// A link that leads to what is not there yet: the file is made where it leads.
+#[test]
+fn what_is_made_is_made_where_a_link_leads() {
+    let bed = Bed::with_image(&[]);
+    bed.sh(
+        "mkdir -p h/d; ln -s d/one h/l1; ln -s l1 h/l2; ln -s no/where h/bad; ln -s loop h/loop",
+    );
+    for (program, makes) in [("touch", "touch"), ("truncate -s 5", "truncate -s 5"), ("tee", "tee")]
+    {
+        bed.uxfs(&["cp", "-a", "h", "a.img:/h"]).good();
+        bed.sh("cp -a h k");
+        for name in ["l2", "bad", "loop", "l2"] {
+            let here =
+                bed.sh(&format!("echo x | {program} k/{name} 2>err && echo good || echo bad"));
+            let there = bed.sh(&format!(
+                "echo x | {UXFS} {makes} a.img:/h/{name} 2>err && echo good || echo bad"
+            ));
+            assert_eq!(there, here, "{program} {name}");
+        }
+        let format = "%y %s %P %l\n";
+        let here = bed.sh("find k -mindepth 2 -printf '%y %s %P %l\\n'");
+        let there = bed.uxfs(&["find", "a.img:/h", "-mindepth", "2", "-printf", format]).good();
+        assert_eq!(there, here, "{program}");
+        assert!(here.contains("d/one"), "{here}");
+        bed.uxfs(&["rm", "-r", "a.img:/h"]).good();
+        bed.sh("rm -r k");
+    }
+    bed.check("a.img");
+}
+
+#[test]
+fn du_sums_what_it_lists() {
+    let bed = Bed::with_image(&[]);
+    bed.sh("mkdir -p t/a/b t/c; head -c 10000 /dev/zero >t/a/1; head -c 5000 /dev/zero >t/a/b/2; \
+            echo x >t/c/3; ln t/a/1 t/c/again; ln -s 12345 t/l");
+    bed.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
+    let du = |options: &[&str]| bed.uxfs(&[&["du"], options, &["a.img:/t"]].concat()).good();
+    // Lengths are those of files and links, as in coreutils since 9.2, each file once.
+    assert!(du(&["-sb"]).starts_with("15007\t"), "{}", du(&["-sb"]));
+    assert!(du(&["-sbl"]).starts_with("25007\t"));
+    let sorted = |text: String| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let own = sorted(du(&["-Sb"]));
+    assert!(own.contains(&"5\ta.img:/t".to_owned()), "{own:?}");
+    assert!(own.contains(&"5000\ta.img:/t/a/b".to_owned()), "{own:?}");
+    let sum: u64 = own.iter().filter_map(|line| line.split('\t').next()?.parse::<u64>().ok()).sum();
+    assert_eq!(sum, 15007);
+    assert_eq!(du(&["-x", "-sb"]), du(&["-sb"]));
+    // The last unit holds, as in coreutils.
+    assert_eq!(du(&["-h", "-k", "-s"]), du(&["-s"]));
+    assert_eq!(du(&["-k", "-h", "-s"]), du(&["-hs"]));
+    assert_eq!(du(&["-m", "-b", "-s"]), du(&["-sb"]));
+    assert!(bed.uxfs(&["df", "-h", "-k", "a.img"]).good().contains("1K-blocks"));
+}
+
+#[test]
+fn ls_sorts_and_hides_as_coreutils_do() {
+    let bed = Bed::with_image(&[]);
+    bed.sh("mkdir t; cd t; printf 1 >b.c; printf 333 >a.txt; printf 22 >c; echo >x~; echo >.dot; \
+            printf 55555 >'q\"uo te.c'; mkdir d.d; touch -d @1000 -a b.c; touch -d @3000 -a a.txt; \
+            touch -d @2000 -a c; touch -a -d @500 x~ 'q\"uo te.c' d.d; touch -m -d @100 c; \
+            touch -m -d @300 b.c; touch -m -d @200 a.txt; touch -m -d @50 x~ 'q\"uo te.c'; touch -m -d @40 d.d");
+    bed.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
+    for options in [
+        "-X",
+        "-Xr",
+        "--sort=size",
+        "--sort=time",
+        "--sort=extension",
+        "--time=atime --sort=time",
+        "-t --time=access",
+        "-B",
+        "-I '*.c'",
+        "-a -I '.d*' -I x~",
+        "-Q",
+        "-Q -l --time-style=+%s -go -I d.d",
+        "-C -w 20",
+        "-x -w 30",
+        "-m -w 0",
+        "-C -w 0",
+        "-A -B -X",
+    ] {
+        let ours = bed.sh(&format!("TZ=UTC {UXFS} ls {options} a.img:/t"));
+        let theirs = bed.sh(&format!("TZ=UTC LC_ALL=C ls {options} t"));
+        let blind = |text: String| -> Vec<String> {
+            // Blocks depend on the file system.
+            text.lines().filter(|line| !line.starts_with("total")).map(str::to_owned).collect()
+        };
+        assert_eq!(blind(ours), blind(theirs), "{options}");
+    }
+    let raw = bed.uxfs(&["ls", "-f", "a.img:/t"]).good();
+    assert!(raw.contains(".dot\n") && raw.contains("..\n"), "{raw}");
+    assert_eq!(raw, bed.uxfs(&["ls", "--sort=none", "-a", "a.img:/t"]).good());
+}
+
+#[test]
+fn find_takes_more_of_its_model() {
+    let bed = Bed::with_image(&[]);
+    bed.sh("mkdir -p t/d; touch t/d/f; ln -s d t/l; touch -a -d @1000 t/d/f; touch -m -d @900 ref");
+    bed.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
+    for (ours, theirs) in [
+        ("-H a.img:/t/l -mindepth 1", "-H t/l -mindepth 1"),
+        ("-P a.img:/t/l", "-P t/l"),
+        ("a.img:/t -anewer ref -type f", "t -anewer ref -type f"),
+        ("a.img:/t -cnewer ref -type f", "t -cnewer ref -type f"),
+        (
+            "a.img:/t -regextype posix-extended -regex '.*/(f|l)'",
+            "t -regextype posix-extended -regex '.*/(f|l)'",
+        ),
+    ] {
+        let found = bed.sh(&format!("{UXFS} find {ours} | sort")).replace("a.img:/", "");
+        assert_eq!(found, bed.sh(&format!("find {theirs} | sort")), "{ours}");
+        assert!(!found.is_empty(), "{ours}");
+    }
+    // Starting points are patterns; words of the expression are find's own.
+    assert_eq!(bed.uxfs(&["find", "-H", "a.img:/t/[d]", "-name", "f*"]).good(), "a.img:/t/d/f\n");
+    assert_eq!(bed.uxfs(&["find", "a.img:/t", "-path", "a.img:/t/d/*"]).good(), "a.img:/t/d/f\n");
+    assert!(bed.uxfs(&["find", "-h"]).good().contains("Usage:"));
+    for (words, why) in [
+        (&["-execdir", "true", ";"][..], "-exec"),
+        (&["-regextype", "emacs", "-regex", "x"], "extended"),
+        (&["-follow"], "-L"),
+    ] {
+        let said = bed.uxfs(&[&["find", "a.img:/t"], words].concat()).bad(1);
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn patterns_name_leading_dots_and_files_to_write() {
+    let bed = Bed::with_image(&[]);
+    bed.sh("mkdir -p t; touch t/.one t/.two t/three; mkdir e");
+    bed.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
+    let ls = |pattern: &str| bed.uxfs(&["ls", "-d", &format!("a.img:/t/{pattern}")]).good();
+    assert_eq!(ls("\\.o*"), "a.img:/t/.one\n");
+    assert_eq!(ls("*"), "a.img:/t/three\n");
+    // A set never matches a leading dot.
+    assert!(bed.uxfs(&["ls", "-d", "a.img:/t/[.]*"]).bad(2).contains("[.]*"));
+    bed.sh(&format!("echo hi | {UXFS} tee 'a.img:/t/thr*' >/dev/null"));
+    assert_eq!(bed.uxfs(&["cat", "a.img:/t/three"]).good(), "hi\n");
+    bed.check("a.img");
+}
+
+/// A reader that goes away ends nothing else.
+#[test]
+fn tee_writes_on_when_nobody_reads() {
+    let bed = Bed::with_image(&[]);
+    let made = Command::new("sh")
+        .args(["-c", &format!("head -c 3000000 /dev/zero | {UXFS} tee a.img:/z | true")])
+        .current_dir(bed.path("."))
+        .stderr(Stdio::null())
+        .status();
+    assert!(made.is_ok_and(|status| status.success()));
+    assert_eq!(bed.uxfs(&["stat", "-c", "%s", "a.img:/z"]).good(), "3000000\n");
+    bed.check("a.img");
+}
