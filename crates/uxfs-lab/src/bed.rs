@@ -41,7 +41,7 @@ pub struct Cpu {
 }
 
 impl Default for Cpu {
-    /// Of the order of 2010, when seeds/000 was written: one of its clients alone made 19,000 files
+    /// Of the order of 2010, when Dave Chinner posted that one client alone made 19,000 files
     /// a second in memory, 53 µs each.
     fn default() -> Self {
         Self {
@@ -270,9 +270,10 @@ pub fn is_volatile(model: &Model) -> bool {
         Model::Spindle(spec) => spec.write_cache && spec.cache_mib > 0.0,
         Model::Flash(spec) => spec.cache_mib > 0.0 && !spec.protected,
         Model::Cloud(_) | Model::Battery { .. } => false,
-        Model::Mirror { disk, .. } | Model::Concat { disk, .. } | Model::Stripe { disk, .. } => {
-            is_volatile(disk)
-        }
+        Model::Sata { disk }
+        | Model::Mirror { disk, .. }
+        | Model::Concat { disk, .. }
+        | Model::Stripe { disk, .. } => is_volatile(disk),
     }
 }
 

@@ -67,10 +67,15 @@ pub struct Ack {
     pub dir: Arc<str>,
     /// Its name.
     pub name: String,
-    /// Bytes that it has at least.
+    /// The first byte that the word fills.
+    pub from: u64,
+    /// Bytes that it has at least; the word fills it up to here.
     pub size: u64,
     /// The word that fills it; 0 if that is not known.
     pub word: u64,
+    /// It takes a record of the log to find it after a power cut. What was overwritten in place is
+    /// found without.
+    pub logged: bool,
 }
 
 /// What an acknowledged operation was worth.
@@ -215,10 +220,13 @@ fn derive<R>(ran: &Ran<R>) -> Durability {
     let (mut exposed, mut open) = (0, false);
     for ack in ran.acks.iter().filter(|ack| ack.synced == any_synced) {
         let first = log.partition_point(|(asked, ..)| *asked < ack.began);
-        let (_, written, kept) = log.get(first).copied().unwrap_or((0, u64::MAX, u64::MAX));
+        let (_, written, kept) = match ack.logged {
+            true => log.get(first).copied().unwrap_or((0, u64::MAX, u64::MAX)),
+            false => (0, 0, 0),
+        };
         let (data_written, data_kept) = match ack.word {
             0 => (0, 0),
-            _ if ack.size == 0 => (0, 0),
+            _ if ack.size == ack.from => (0, 0),
             word => data.get(&word).copied().unwrap_or((u64::MAX, u64::MAX)),
         };
         let (written, kept) = (written.max(data_written), kept.max(data_kept));
@@ -343,7 +351,7 @@ fn sample<'a, R>(ran: &'a Ran<R>, moment: u64, rng: &mut Rng) -> Vec<&'a Ack> {
     // Only the last word on each path counts.
     let mut seen = FxHashSet::default();
     all.sort_by_key(|ack| core::cmp::Reverse(ack.at));
-    all.retain(|ack| seen.insert((&*ack.dir, ack.name.as_str())));
+    all.retain(|ack| seen.insert((&*ack.dir, ack.name.as_str(), ack.from)));
     if all.len() > LOOKED_FOR {
         let young = LOOKED_FOR / 2;
         for place in young..LOOKED_FOR {
@@ -371,12 +379,12 @@ fn find(fs: &Fs, ack: &Ack, dirs: &mut FxHashMap<Arc<str>, Ino>) -> Result<(), S
     if stat.size < ack.size {
         return Err(format!("{} bytes of {}", stat.size, ack.size));
     }
-    if ack.word == 0 || ack.size == 0 {
+    if ack.word == 0 || ack.size == ack.from {
         return Ok(());
     }
     let word = ack.word.to_le_bytes();
     let mut buf = vec![0; 64 << 10];
-    let mut at = 0;
+    let mut at = ack.from;
     while at < ack.size {
         let len = (buf.len() as u64).min(ack.size - at) as usize;
         let got = fs.read_at(ino, at, &mut buf[..len]).map_err(|e| e.to_string())?;

@@ -8,10 +8,12 @@ pub mod experiments;
 pub mod fsync;
 pub mod outcome;
 pub mod plan;
+pub mod posts;
 pub mod real;
 pub mod report;
 pub mod rng;
 pub mod sim;
+pub mod verdict;
 pub mod work;
 
 /// Why an experiment could not be done.

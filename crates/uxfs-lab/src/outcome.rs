@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bed::Cpu;
 use crate::durability::Durability;
+pub use crate::verdict::Shape;
 
 /// Which figure of a column is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,13 +40,13 @@ impl Column {
     }
 }
 
-/// A figure, and the seed's beside it.
+/// A figure, and the post's beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// Ours.
     pub ours: Option<f64>,
-    /// What the seed saw, on hardware of its day.
-    pub seed: Option<f64>,
+    /// What the post saw, on hardware of its day.
+    pub post: Option<f64>,
 }
 
 /// A row.
@@ -88,8 +89,10 @@ pub struct Series {
     pub name: String,
     /// Where they are.
     pub points: Vec<(f64, f64)>,
-    /// They are the seed's.
-    pub seed: bool,
+    /// They are the post's.
+    pub post: bool,
+    /// What they were bought at; nothing if that is not known.
+    pub worth: String,
 }
 
 /// A chart.
@@ -107,21 +110,6 @@ pub struct Chart {
     pub series: Vec<Series>,
 }
 
-/// Something that the seed's figures show, looked for in ours.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Shape {
-    /// What is looked for.
-    pub claim: String,
-    /// What the seed saw; nothing if there is none.
-    pub seed: String,
-    /// What was found.
-    pub ours: String,
-    /// Whether it holds; `None` if what it takes was not run.
-    pub holds: Option<bool>,
-    /// It is a goal of this project besides.
-    pub goal: bool,
-}
-
 /// A disk of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiskNote {
@@ -130,6 +118,9 @@ pub struct DiskNote {
     /// What it is.
     pub about: String,
 }
+
+/// The schema of outcomes, and its version.
+pub const SCHEMA: (&str, u32) = ("uxfs-lab", 2);
 
 /// What an experiment found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -144,9 +135,9 @@ pub struct Experiment {
     pub title: String,
     /// What it is about, and what it does not show.
     pub about: String,
-    /// Which seed it answers.
+    /// Which post it answers, cited; or that it answers none.
     pub source: String,
-    /// What it is a function of.
+    /// The random seed, which it is a function of.
     pub seed: u64,
     /// Disks.
     pub disks: Vec<DiskNote>,
@@ -197,7 +188,7 @@ impl Experiment {
         }
     }
 
-    /// Does any row not keep its promise, or any goal not hold?
+    /// Does any row not keep its promise?
     pub fn failed(&self) -> bool {
         self.rows.iter().any(|row| row.failed)
     }
@@ -210,7 +201,7 @@ impl Experiment {
         };
         let mut out = format!("{},{}", quote(&self.heads.0), quote(&self.heads.1));
         for column in &self.columns {
-            out += &format!(",{0},{0}_seed", column.key);
+            out += &format!(",{0},{0}_post", column.key);
         }
         out += ",worth,promised,exposed_s,acknowledged,flushes,forced,cuts,looked_for,lost,unsound,failed\n";
         for row in &self.rows {
@@ -219,7 +210,7 @@ impl Experiment {
                 let text = |value: Option<f64>| {
                     value.map_or_else(String::new, |v| format!("{v:.0$}", column.digits))
                 };
-                out += &format!(",{},{}", text(cell.ours), text(cell.seed));
+                out += &format!(",{},{}", text(cell.ours), text(cell.post));
             }
             match &row.durability {
                 Some(d) => {
@@ -247,7 +238,7 @@ impl Experiment {
 
 impl fmt::Display for Experiment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", self.name, self.title)?;
+        writeln!(f, "{}: {} (random seed {})", self.name, self.title, self.seed)?;
         let wide = |of: fn(&Row) -> &str, head: &str| {
             let widths = self.rows.iter().map(|row| of(row).chars().count());
             widths.chain([head.chars().count()]).max().unwrap_or(0)
@@ -266,26 +257,19 @@ impl fmt::Display for Experiment {
                 let ours = cell.ours.map_or_else(|| "-".into(), |v| figure(v, column.digits));
                 let star =
                     if cell.ours.is_some() && cell.ours == self.best(row, at) { "*" } else { "" };
-                let seed = cell
-                    .seed
+                let post = cell
+                    .post
                     .map_or_else(String::new, |v| format!(" ({})", figure(v, column.digits)));
-                write!(f, "  {:>16}", format!("{star}{ours}{seed}"))?;
+                write!(f, "  {:>16}", format!("{star}{ours}{post}"))?;
             }
             writeln!(f, "  {}; {}", row.worth, row.checked)?;
         }
-        writeln!(f, "  (* best of its group; the seed's figure in brackets)")?;
+        writeln!(f, "  (* best of its group; the post's figure in brackets)")?;
+        if !self.source.is_empty() {
+            writeln!(f, "  answers {}", self.source)?;
+        }
         for shape in &self.shapes {
-            let word = match shape.holds {
-                Some(true) => "holds",
-                Some(false) => "DOES NOT HOLD",
-                None => "not run",
-            };
-            let seed = match shape.seed.as_str() {
-                "" => String::new(),
-                seed => format!("seed: {seed}; "),
-            };
-            let goal = if shape.goal { " [goal]" } else { "" };
-            writeln!(f, "  {word}{goal}: {}; {}here: {}", shape.claim, seed, shape.ours)?;
+            writeln!(f, "  {shape}")?;
         }
         for note in &self.notes {
             writeln!(f, "  note: {note}")?;

@@ -218,9 +218,20 @@ impl Rows {
         let of = self.0.iter().filter(|row| row.group == group);
         of.filter_map(|row| {
             let points = row.found.points.get(key)?.clone();
-            Some(Series { name: row.name.clone(), points, seed: false })
+            let worth = self.worth(|other| other.group == group && other.name == row.name);
+            Some(Series { name: row.name.clone(), points, post: false, worth })
         })
         .collect()
+    }
+
+    /// What some rows together were bought at: the least of them.
+    pub fn worth(&self, wanted: impl Fn(&Done) -> bool) -> String {
+        let rows = || self.0.iter().filter(|row| wanted(row));
+        let derived = rows().filter_map(|row| row.found.durability.clone());
+        match derived.reduce(Durability::and) {
+            Some(all) => all.label(),
+            None => rows().find_map(|row| row.found.worth.clone()).unwrap_or_default(),
+        }
     }
 
     /// As rows of a table.
@@ -229,12 +240,12 @@ impl Rows {
         how: &How,
         experiment: &str,
         columns: &[Column],
-        seed: impl Fn(&str, &str, &str) -> Option<f64>,
+        post: impl Fn(&str, &str, &str) -> Option<f64>,
     ) -> Vec<Row> {
         let row = |done: &Done| {
             let cell = |column: &Column| Cell {
                 ours: done.found.get(&column.key).map(|value| round_to(value, column.digits)),
-                seed: seed(&done.group, &done.name, &column.key),
+                post: post(&done.group, &done.name, &column.key),
             };
             let durability = done.found.durability.clone();
             Row {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::{
-    Battery, BatterySpec, Cloud, CloudSpec, Concat, Disk, Flash, FlashSpec, Mirror, Spindle,
+    Battery, BatterySpec, Cloud, CloudSpec, Concat, Disk, Flash, FlashSpec, Mirror, Sata, Spindle,
     SpindleSpec, Stripe,
 };
 
@@ -57,6 +57,11 @@ pub enum Model {
         /// The controller.
         controller: BatterySpec,
         /// The disk behind it.
+        disk: Box<Model>,
+    },
+    /// A disk behind a SATA port, whose flushes are not queued.
+    Sata {
+        /// The disk.
         disk: Box<Model>,
     },
     /// Disks that hold the same.
@@ -233,6 +238,7 @@ impl Model {
                 not_negative(what, &[("command_us", c.command_us)])?;
                 disk.check(depth + 1)
             }
+            Self::Sata { disk } => disk.check(depth + 1),
             Self::Mirror { count, disk } | Self::Concat { count, disk } => {
                 check_count(*count)?;
                 disk.check(depth + 1)
@@ -256,6 +262,7 @@ impl Model {
             Self::Battery { controller, disk } => {
                 Box::new(Battery::new(controller.clone(), disk.build(seed)))
             }
+            Self::Sata { disk } => Box::new(Sata::new(disk.build(seed))),
             Self::Mirror { count, disk } => Box::new(Mirror::new(several(*count, disk))),
             Self::Concat { count, disk } => Box::new(Concat::new(several(*count, disk))),
             Self::Stripe { count, chunk_kib, disk } => {

@@ -29,6 +29,7 @@ mod describe;
 mod dev;
 mod flash;
 mod rng;
+mod sata;
 mod spindle;
 
 use uxfs_journal::Time;
@@ -39,6 +40,7 @@ pub use cloud::{Cloud, CloudSpec};
 pub use describe::{Description, Model, NAMES, Problem};
 pub use dev::{SleptDev, VirtualClock, VirtualDev};
 pub use flash::{Flash, FlashSpec};
+pub use sata::Sata;
 pub use spindle::{Scheduler, Spindle, SpindleSpec};
 
 /// What is asked of a disk.

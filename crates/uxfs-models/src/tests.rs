@@ -316,3 +316,55 @@ fn devices_made_of_models() {
     dev.read_at(79 * 4096, &mut back).unwrap();
     assert_eq!(back, [3; 4096]);
 }
+
+/// Of a disk behind a SATA port: when each of these requests is done, all of them sent at once.
+fn behind_a_port(requests: &[Request]) -> Vec<u64> {
+    let text = r#"
+        name = "port"
+        about = "a flash drive behind a SATA port"
+        [disk]
+        kind = "sata"
+        [disk.disk]
+        kind = "flash"
+        capacity_gb = 10
+        dies = 8
+        read_us = 100
+        program_us = 200
+        read_mb_s = 500
+        write_mb_s = 500
+        command_us = 5
+        issue_us = 1
+        queue = 32
+        cache_mib = 16
+        protected = false
+        flush_us = 3000
+    "#;
+    let mut disk = Description::parse(text).unwrap().build(1).unwrap();
+    let mut ends = vec![0; requests.len()];
+    for (number, request) in requests.iter().enumerate() {
+        disk.submit(Time(0), Tag(number as u64), *request);
+    }
+    let mut done = Vec::new();
+    while let Some(next) = disk.next_event() {
+        disk.advance(next, &mut done);
+        done.drain(..).for_each(|d: Done| ends[d.tag.0 as usize] = d.at.0);
+    }
+    ends
+}
+
+/// Flushes are not queued: what comes while one is under way waits for its end, and it waits for
+/// what was sent before.
+#[test]
+fn a_flush_has_the_sata_port_for_itself() {
+    let write = |at| Request::write(at << 20, 4096);
+    let ends = behind_a_port(&[write(1), Request::flush(), write(2), Request::flush(), write(3)]);
+    assert!(ends.iter().all(|end| *end > 0), "{ends:?}");
+    assert!(ends.is_sorted(), "{ends:?}");
+    let ms = |of: usize| ends[of] / 1_000_000;
+    assert_eq!((ms(0), ms(1), ms(2), ms(3), ms(4)), (0, 3, 3, 6, 6), "{ends:?}");
+    assert!(ends[2] - ends[1] >= 5_000, "the second write was sent before the flush ended");
+    // Commands that are none are queued as without a port.
+    let reads: Vec<Request> = (0..8).map(|n| Request::read(n * 4096, 4096)).collect();
+    let ends = behind_a_port(&reads);
+    assert!(ends.iter().all(|end| *end < 250_000), "{ends:?}");
+}

@@ -1,4 +1,4 @@
-//! seeds/002: even behaviour over a file system's life.
+//! Even behaviour over a file system's life: [`posts::SPINDLE`].
 
 use std::sync::Arc;
 
@@ -7,11 +7,13 @@ use uxfs::Fs;
 use uxfs_models::Description;
 
 use super::concat::flat;
-use super::{blank, disks, note, shape};
+use super::{blank, disks, note};
 use crate::Result;
 use crate::bed::{Prepare, Setup};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, rounded, run as run_jobs};
+use crate::posts;
+use crate::verdict::{at_least, at_most, like};
 use crate::work::age::{Life, Old, live};
 use crate::work::build::{Load, plant, run as build};
 use crate::work::tree::Tree;
@@ -177,7 +179,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                  everything, which keeps XFS in as few groups as will do: it stands for what fills a disk \
                  from its start, other file systems are not modelled."
         .into();
-    out.source = "seeds/002 (2015)".into();
+    out.source = posts::SPINDLE.to_string();
     out.disks = vec![note(&disk)];
     out.cpu = Some(crate::bed::Cpu::default());
     out.heads = ("age".into(), "placement".into());
@@ -204,33 +206,37 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
     let slower = |name: &str| rows.ratio("seconds", (&last, name), (&new, name));
     let both = slower(PACKED).zip(slower(SPREAD));
     vec![
-        shape(
+        Shape::new(
             "spread: after six months it is about as fast as when it was new",
             "\"roughly the same performance as when the filesystem is empty\"",
             slower(SPREAD),
             "x the time",
-            |x| x <= 1.25,
+            at_most(1.25),
+            None,
         ),
-        shape(
+        Shape::new(
             "packed loses more by age than spread does",
             "\"all the other filesystem will have degraded to be much worse\"",
             both.map(|(packed, spread)| packed / spread),
             "x as much",
-            |x| x >= 1.05,
+            at_least(1.05),
+            None,
         ),
-        shape(
+        Shape::new(
             "new, packed is faster than spread",
             "2.9x (ext4 to XFS)",
             rows.ratio("seconds", (&new, SPREAD), (&new, PACKED)),
             "x",
-            |x| x >= 1.02,
+            at_least(1.02),
+            Some(like(2.86)),
         ),
-        shape(
+        Shape::new(
             "after six months, free space is in more pieces where all is packed",
             "\"hence doesn't fragment free space nearly as badly\"",
             rows.ratio("gaps", (&last, PACKED), (&last, SPREAD)),
             "x as many",
-            |x| x >= 1.05,
+            at_least(1.05),
+            None,
         ),
     ]
 }
@@ -240,7 +246,9 @@ fn charts(rows: &Rows) -> Vec<Chart> {
         let point = |months: &u32| {
             Some((f64::from(*months), rounded(rows.get(&group(*months), name, "seconds")?)))
         };
-        Series { name: name.into(), points: MONTHS.iter().filter_map(point).collect(), seed: false }
+        let worth = rows.worth(|row| row.name == name);
+        let points = MONTHS.iter().filter_map(point).collect();
+        Series { name: name.into(), points, post: false, worth }
     };
     let mut all = vec![Chart {
         title: "Seconds for the same work, over the volume's life".into(),
@@ -256,7 +264,8 @@ fn charts(rows: &Rows) -> Vec<Chart> {
         };
         let owned = |owner: &&str| {
             let points = row.found.points.get(&format!("map {owner}"))?.clone();
-            Some(Series { name: (*owner).into(), points, seed: false })
+            let worth = rows.worth(|other| other.group == last && other.name == name);
+            Some(Series { name: (*owner).into(), points, post: false, worth })
         };
         all.push(Chart {
             title: format!("Whose the volume is, {last}: {name}"),

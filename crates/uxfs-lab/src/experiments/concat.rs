@@ -1,15 +1,17 @@
-//! seeds/002: all the disks of a concat kept busy.
+//! All the disks of a concat kept busy: [`posts::SPINDLE`].
 
 use std::sync::Arc;
 
 use uxfs_models::{Description, Model};
 
-use super::{blank, disks, note, shape};
+use super::{blank, disks, note};
 use crate::Result;
 use crate::bed::{Ran, Setup};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::posts;
 use crate::sim::Kind;
+use crate::verdict::{at_least, at_most, like};
 use crate::work::build::{Load, plant, run as build};
 use crate::work::tree::Tree;
 
@@ -89,7 +91,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                  disk at work, whatever hangs behind it. Packed is played with one directory for \
                  everything, which is what keeps XFS in one group."
             .into();
-    out.source = "seeds/002 (2015)".into();
+    out.source = posts::SPINDLE.to_string();
     out.disks = vec![note(&concat(&one, COUNT))];
     out.cpu = Some(crate::bed::Cpu::default());
     out.heads = ("disks".into(), "placement".into());
@@ -116,33 +118,37 @@ pub(super) fn flat(tree: &Tree) -> Tree {
 
 fn shapes(rows: &Rows, four: &str, one: &str) -> Vec<Shape> {
     vec![
-        shape(
+        Shape::new(
             "spread, all disks of the row are in use",
             "\"lots of disks busy\"",
             rows.get(four, SPREAD, "busy"),
             " disks",
-            |x| x >= f64::from(COUNT),
+            at_least(f64::from(COUNT)),
+            None,
         ),
-        shape(
+        Shape::new(
             "packed, only one is",
             "\"only hit the first disk\"",
             rows.get(four, PACKED, "busy"),
             " disks",
-            |x| x <= 1.0,
+            at_most(1.0),
+            None,
         ),
-        shape(
+        Shape::new(
             "four disks spread are faster than four packed",
             "not measured",
             rows.ratio("seconds", (four, PACKED), (four, SPREAD)),
             "x",
-            |x| x >= 1.1,
+            at_least(1.1),
+            None,
         ),
-        shape(
+        Shape::new(
             "four disks are faster than one, spread",
             "\"by the number of disks\"",
             rows.ratio("seconds", (one, SPREAD), (four, SPREAD)),
             "x",
-            |x| x >= 2.0,
+            at_least(1.05),
+            Some(like(f64::from(COUNT))),
         ),
     ]
 }

@@ -1,15 +1,17 @@
-//! seeds/001: many threads that call fsync, and five ways to coordinate them.
+//! Many threads that call fsync, and five ways to coordinate them: [`posts::FSYNC_COORDINATION`].
 
 use uxfs_models::Description;
 
-use super::{blank, disks, goal, note, shape};
+use super::{blank, disks, note};
 use crate::Result;
 use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::posts;
+use crate::verdict::{at_least, at_most, like};
 use crate::work::syncs::{Load, run as sync};
 
-/// Ways, and what the seed calls them; transactions a second on its host elm3a4, where it showed
+/// Ways, and what the post calls them; transactions a second on its host elm3a4, where it showed
 /// them.
 const WAYS: [(&str, &str, Option<f64>); 7] = [
     ("own", "own (\"old\")", Some(145.84)),
@@ -27,7 +29,7 @@ const DISKS: [(&str, &str); 4] = [
     ("nvme-plp", "flush of nothing"),
 ];
 const CLIENTS: [u32; 2] = [1, 16];
-/// The seed's `directio`: data goes to the disk as it is written, and fsync finds it there.
+/// The post's `directio`: data goes to the disk as it is written, and fsync finds it there.
 const DIRECT: &str = ", direct I/O";
 
 fn group(disk: &str, about: &str, clients: u32) -> String {
@@ -45,7 +47,7 @@ fn setup(how: &How, disk: &Description, policy: &str, direct: bool) -> Setup {
     setup
 }
 
-fn seed(of: &str, name: &str, key: &str) -> Option<f64> {
+fn post(of: &str, name: &str, key: &str) -> Option<f64> {
     let host = of == group(DISKS[0].0, DISKS[0].1, 16);
     let way = WAYS.iter().find(|way| way.1 == name)?;
     way.2.filter(|_| host && key == "rate")
@@ -80,14 +82,14 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     let mut out = blank("fsync-coordination", "threads that call fsync, coordinated or not", how);
     out.about = "Each thread writes 4 KiB at the end of a file of its own and syncs it, over and \
                  over, with half a millisecond of thought between. The ways are uxfs' \
-                 `fsync_policy=`; the first five are those of the seed. In every one of them the \
+                 `fsync_policy=`; the first five are those of the post. In every one of them the \
                  file's inode goes through the log, so two threads' fsyncs can share a checkpoint \
                  whatever the policy says; what differs is who waits for whom. With direct I/O, the \
-                 seed's third switch, each write goes to the disk before it returns, and the fsync \
+                 post's third switch, each write goes to the disk before it returns, and the fsync \
                  has the log and the flush left. `policies` looks at the policies alone, over many \
                  more disks and loads."
         .into();
-    out.source = "seeds/001 (2010)".into();
+    out.source = posts::FSYNC_COORDINATION.to_string();
     for (disk, _) in DISKS {
         out.disks.push(note(&disks::named(disk)?));
     }
@@ -99,7 +101,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
         Column::new("p99_ms", "p99 ms", 3, Best::Low),
         Column::new("flushes_sync", "flushes/fsync", 2, Best::None),
     ];
-    out.rows = rows.table(how, "fsync-coordination", &out.columns, seed);
+    out.rows = rows.table(how, "fsync-coordination", &out.columns, post);
     out.shapes = shapes(&rows);
     out.charts = charts(&rows);
     out.notes = vec![
@@ -115,40 +117,45 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
     };
     let (own, journal, average, auto) = (0, 1, 2, 6);
     let mut all = vec![
-        shape(
+        Shape::new(
             "8 ms a flush: going through the journal together wins",
             "1.26x own",
             ratio(0, 16, journal, own),
             "x own",
-            |x| x >= 1.05,
+            at_least(1.05),
+            Some(like(1.26)),
         ),
-        shape(
+        Shape::new(
             "8 ms a flush: waiting the average wins too",
             "1.25x own",
             ratio(0, 16, average, own),
             "x own",
-            |x| x >= 1.05,
+            at_least(1.05),
+            Some(like(1.25)),
         ),
-        shape(
+        Shape::new(
             "1 ms a flush: waiting the average wins less than at 8 ms",
             "it loses",
             ratio(2, 16, average, own),
             "x own",
-            |x| ratio(0, 16, average, own).is_none_or(|slow| x < slow),
+            at_most(ratio(0, 16, average, own).unwrap_or(1.0)),
+            None,
         ),
-        shape(
+        Shape::new(
             "no flush to speak of: waiting the average gains nothing",
             "it loses",
             ratio(3, 16, average, own),
             "x own",
-            |x| x <= 1.02,
+            at_most(1.02),
+            None,
         ),
-        shape(
+        Shape::new(
             "a thread alone pays for waiting the average",
             "\"highest count is old\"",
             ratio(0, 1, average, own),
             "x own",
-            |x| x <= 0.9,
+            at_most(0.9),
+            None,
         ),
     ];
     for (disk, about) in DISKS {
@@ -158,12 +165,12 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
             let ratio =
                 |way: usize| rows.ratio("rate", (&group, WAYS[auto].1), (&group, WAYS[way].1));
             let best = (0..auto).filter_map(ratio).reduce(f64::min);
-            all.push(goal(
-                &format!("{group}: auto does at least 0.97 of the best"),
+            all.push(Shape::goal(
+                format!("{group}: auto does at least 0.97 of the best"),
                 "no way won everywhere",
                 best,
                 " of the best",
-                |x| x >= 0.97,
+                at_least(0.97),
             ));
         }
     }

@@ -1,14 +1,17 @@
-//! seeds/000: dbench at 1 to 200 clients; and what the first log force of delayed logging did to it.
+//! dbench at 1 to 200 clients; and what the first log force of delayed logging did to it:
+//! [`posts::DELAYED_LOGGING`].
 
 use std::path::Path;
 use std::sync::Arc;
 
 use uxfs_bench::loadfile::{self, Op};
 
-use super::{blank, disks, goal, note, shape};
+use super::{blank, disks, note};
 use crate::bed::{Force, Setup};
-use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series};
+use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, rounded, run as run_jobs};
+use crate::posts;
+use crate::verdict::{at_least, at_most, between, like};
 use crate::work::dbench::{PREPARES, STEP, own_load, run as play, without_filler};
 use crate::{LabError, Result};
 
@@ -16,7 +19,7 @@ const NODELAYLOG: &str = "nodelaylog";
 const DELAYLOG: &str = "delaylog";
 const NAIVE: &str = "delaylog, naive force";
 /// Clients; MB/s and longest latency in ms without and with delayed logging.
-const SEED: [(u32, [f64; 2], [f64; 2]); 6] = [
+const POST: [(u32, [f64; 2], [f64; 2]); 6] = [
     (1, [153.011, 157.036], [45.450, 59.685]),
     (2, [319.534, 330.062], [18.096, 41.458]),
     (10, [1350.31, 726.075], [46.631, 303.434]),
@@ -32,9 +35,9 @@ fn steps(clients: u32) -> usize {
 /// Where Debian's dbench has its load.
 const PACKAGED: &str = "/usr/share/dbench/client.txt";
 
-fn seed(group: &str, name: &str, key: &str) -> Option<f64> {
-    let (_, rate, worst) = SEED.iter().find(|row| group == row.0.to_string())?;
-    // The seed's delayed logging had the naive force.
+fn post(group: &str, name: &str, key: &str) -> Option<f64> {
+    let (_, rate, worst) = POST.iter().find(|row| group == row.0.to_string())?;
+    // The post's delayed logging had the naive force.
     let mode = [NODELAYLOG, NAIVE].iter().position(|mode| *mode == name)?;
     match key {
         "rate" => Some(rate[mode]),
@@ -110,7 +113,7 @@ fn of(
     }
     let rows = run_jobs(how, jobs, progress)?;
     let mut out = blank(name, "dbench: clients of a file server", how);
-    out.source = "seeds/000 (2010)".into();
+    out.source = posts::DELAYED_LOGGING.to_string();
     out.disks = vec![note(&disks::named("array-2010")?)];
     out.cpu = Some(crate::bed::Cpu::default());
     out.heads = ("clients".into(), "logging".into());
@@ -122,7 +125,7 @@ fn of(
         Column::new("log_mb_s", "log MB/s", 1, Best::Low),
         Column::new("cpu", "processors %", 0, Best::None),
     ];
-    out.rows = rows.table(how, name, &out.columns, seed);
+    out.rows = rows.table(how, name, &out.columns, post);
     out.notes = vec![
         format!("the load: {words}"),
         format!(
@@ -141,21 +144,22 @@ fn of(
 }
 
 fn chart(rows: &Rows, clients: &[u32], modes: &[&str]) -> Chart {
-    let line = |mode: &str, of_seed: bool| Series {
-        name: if of_seed { format!("{mode} (seed)") } else { mode.into() },
+    let line = |mode: &str, of_post: bool| Series {
+        name: if of_post { format!("{mode} (post)") } else { mode.into() },
         points: clients
             .iter()
             .filter_map(|count| {
                 let group = count.to_string();
-                let value = if of_seed {
-                    seed(&group, mode, "rate")
+                let value = if of_post {
+                    post(&group, mode, "rate")
                 } else {
                     rows.get(&group, mode, "rate")
                 };
                 Some((f64::from(*count), rounded(value?)))
             })
             .collect(),
-        seed: of_seed,
+        post: of_post,
+        worth: if of_post { String::new() } else { rows.worth(|row| row.name == mode) },
     };
     Chart {
         title: "Throughput over clients".into(),
@@ -190,24 +194,25 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     let modes = [NODELAYLOG, DELAYLOG];
     let (rows, mut out) = of(how, progress, "dbench", &CLIENTS, &modes)?;
     out.about = "Clients play a file server's load, each in a directory of its own: most of it is \
-                 reading and writing in memory; a flush is an fsync. The seed found that delayed \
+                 reading and writing in memory; a flush is an fsync. The post found that delayed \
                  logging lost more than 60 % above two clients, because each fsync forced the log \
                  with everybody else shut out; `log-force` shows that loss and what became of it."
         .into();
     out.shapes = vec![
-        goal(
+        Shape::goal(
             "delayed logging loses nothing at any number of clients, within dbench's margin of 5 %",
             "down to 0.34x (100 clients)",
             least(&rows, &CLIENTS, DELAYLOG, NODELAYLOG),
             "x at worst",
-            |x| x >= 0.95,
+            at_least(0.95),
         ),
-        shape(
+        Shape::new(
             "ten clients move more than two",
             "4.2x (immediate)",
             rows.ratio("rate", ("10", NODELAYLOG), ("2", NODELAYLOG)),
             "x",
-            |x| x >= 1.5,
+            at_least(1.05),
+            Some(like(4.2)),
         ),
     ];
     Ok(out)
@@ -222,31 +227,33 @@ pub(super) fn run_force(how: &How, progress: &dyn Progress) -> Result<Experiment
     let modes = [NODELAYLOG, DELAYLOG, NAIVE];
     let (rows, mut out) = of(how, progress, "log-force", &FEW, &modes)?;
     out.title = "dbench, with the log forced as in 2010 and as here".into();
-    out.about = "The naive force is played as the seed tells of it: whoever forces the log shuts \
+    out.about = "The naive force is played as the post tells of it: whoever forces the log shuts \
                  out every commit until the log is down, one after the other. Here nobody but who \
                  asked waits, and who asks for what is on its way already asks for nothing new."
         .into();
     out.shapes = vec![
-        shape(
+        Shape::new(
             "with the naive force, delayed logging loses above two clients",
             "0.54x (10), 0.34x (100)",
             least(&rows, &[10, 100], NAIVE, NODELAYLOG),
             "x at worst",
-            |x| x <= 0.7,
+            at_most(0.95),
+            Some(like(0.34)),
         ),
-        shape(
+        Shape::new(
             "up to two clients it loses little",
             "1.03x",
             least(&rows, &[1, 2], NAIVE, NODELAYLOG),
             "x at worst",
-            |x| x >= 0.8,
+            at_least(0.8),
+            Some(between(0.95, 1.1)),
         ),
-        goal(
+        Shape::goal(
             "with ours it loses nothing",
             "fixed in Linux 2.6.36",
             least(&rows, &FEW, DELAYLOG, NODELAYLOG),
             "x at worst",
-            |x| x >= 0.95,
+            at_least(0.95),
         ),
     ];
     Ok(out)

@@ -1,15 +1,18 @@
-//! seeds/000: what is logged, and what the disk is asked for, of work on names alone.
+//! What is logged, and what the disk is asked for, of work on names alone:
+//! [`posts::DELAYED_LOGGING`].
 
 use std::sync::Arc;
 
 use uxfs::NewInode;
 
-use super::{blank, disks, goal, note, shape};
+use super::{blank, disks, note};
 use crate::Result;
 use crate::bed::{Lab, Setup};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, rounded, run as run_jobs};
+use crate::posts;
 use crate::rng::Rng;
+use crate::verdict::at_least;
 use crate::work::clients;
 use crate::work::fs_mark::file_name;
 
@@ -96,7 +99,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                  often the same thing changes, the more of it delayed logging never writes. \
                  Immediate logging writes every transaction, whatever comes after it."
         .into();
-    out.source = "seeds/000 (2010)".into();
+    out.source = posts::DELAYED_LOGGING.to_string();
     out.disks = vec![note(&disk)];
     out.cpu = Some(crate::bed::Cpu::default());
     out.heads = ("work".into(), "logging".into());
@@ -117,26 +120,28 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
 fn shapes(rows: &Rows) -> Vec<Shape> {
     let less = |kind: &str| rows.ratio("log_b", (kind, MODES[0]), (kind, MODES[1]));
     vec![
-        goal(
+        Shape::goal(
             "a file made takes at most 1/3.5 of the log",
             "8x less (12.3 and 1.5 kB)",
             less(KINDS[0]),
             "x less",
-            |x| x >= 3.5,
+            at_least(3.5),
         ),
-        shape(
+        Shape::new(
             "files made and removed again take less still",
             "not measured",
             less(KINDS[1]),
             "x less",
-            |x| less(KINDS[0]).is_none_or(|made| x > made),
+            at_least(less(KINDS[0]).unwrap_or(1.0)),
+            None,
         ),
-        shape(
+        Shape::new(
             "what changes over and over all but vanishes",
             "not measured",
             less(KINDS[2]),
             "x less",
-            |x| x >= 50.0,
+            at_least(50.0),
+            None,
         ),
     ]
 }
@@ -144,7 +149,9 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
 fn chart(rows: &Rows, key: &str, up: &str) -> Chart {
     let series = rows.0.iter().filter(|row| row.group == KINDS[0]).filter_map(|row| {
         let points = row.found.points.get(key)?.iter().map(|p| (rounded(p.0), p.1)).collect();
-        Some(Series { name: format!("{}: {}", row.group, row.name), points, seed: false })
+        let worth = rows.worth(|other| other.group == row.group && other.name == row.name);
+        let name = format!("{}: {}", row.group, row.name);
+        Some(Series { name, points, post: false, worth })
     });
     Chart {
         title: format!("{up} of the disk over time"),

@@ -4,11 +4,11 @@ use uxfs_models::{Description, Model};
 
 use crate::{LabError, Result};
 
-/// The disk of seeds/000: it served 9,800 requests and 520 MB/s at most, and its log writes were as
+/// The disk of Dave Chinner's post of May 2010: it served 9,800 requests and 520 MB/s at most, and its log writes were as
 /// good as done when they were in its controller's memory.
 const ARRAY_2010: &str = r#"
 name = "array-2010"
-about = "twelve 15,000 rpm SAS disks, striped, behind a controller with 512 MiB that a battery keeps and 520 MB/s to the host: as much as the disks of seeds/000 were seen to do"
+about = "twelve 15,000 rpm SAS disks, striped, behind a controller with 512 MiB that a battery keeps and 520 MB/s to the host: as much as the disks of Dave Chinner's post (May 2010) were seen to do"
 [disk]
 kind = "battery"
 [disk.controller]
@@ -42,7 +42,7 @@ queue = 64
 scheduler = "elevator"
 "#;
 
-/// A disk that comes with the models, or the array of seeds/000 (`array-2010`).
+/// A disk that comes with the models, or `array-2010`.
 ///
 /// # Errors
 /// If there is none of that name.
@@ -62,6 +62,7 @@ pub(super) fn with_cache(disk: &Description, on: bool) -> Description {
             Model::Flash(spec) if !on => spec.cache_mib = 0.0,
             Model::Flash(_) | Model::Cloud(_) => {}
             Model::Battery { disk, .. }
+            | Model::Sata { disk }
             | Model::Mirror { disk, .. }
             | Model::Concat { disk, .. }
             | Model::Stripe { disk, .. } => set(disk, on),

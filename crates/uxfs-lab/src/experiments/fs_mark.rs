@@ -1,10 +1,12 @@
-//! seeds/000: creates in memory, delayed and immediate logging, 1 to 8 clients.
+//! Creates in memory, delayed and immediate logging, 1 to 8 clients: [`posts::DELAYED_LOGGING`].
 
-use super::{blank, disks, goal, note, shape};
+use super::{blank, disks, note};
 use crate::Result;
 use crate::bed::Setup;
-use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series};
+use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::posts;
+use crate::verdict::{at_least, at_most, between, like};
 use crate::work::fs_mark::{self, Load, Sync};
 
 const THREADS: [u32; 4] = [1, 2, 4, 8];
@@ -12,15 +14,15 @@ const MODES: [&str; 2] = ["nodelaylog", "delaylog"];
 type Seen = (u32, [f64; 2], [(f64, f64); 2]);
 /// Threads; creates a second without and with delayed logging; requests and megabytes a second
 /// without, and with.
-const SEED: [Seen; 4] = [
+const POST: [Seen; 4] = [
     (1, [17e3, 19e3], [(1000.0, 280.0), (50.0, 10.0)]),
     (2, [30e3, 35e3], [(2000.0, 460.0), (100.0, 20.0)]),
     (4, [42e3, 63e3], [(2500.0, 520.0), (300.0, 50.0)]),
     (8, [39e3, 97e3], [(3700.0, 480.0), (900.0, 150.0)]),
 ];
 
-fn seed(group: &str, name: &str, key: &str) -> Option<f64> {
-    let (_, rates, io) = SEED.iter().find(|row| group == row.0.to_string())?;
+fn post(group: &str, name: &str, key: &str) -> Option<f64> {
+    let (_, rates, io) = POST.iter().find(|row| group == row.0.to_string())?;
     let mode = MODES.iter().position(|mode| *mode == name)?;
     match key {
         "rate" => Some(rates[mode]),
@@ -79,7 +81,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                  once. Processors are stated, not measured, so this says nothing of how fast the \
                  engine itself is: that is `uxfs bench fs-mark`."
             .into();
-    out.source = "seeds/000 (2010)".into();
+    out.source = posts::DELAYED_LOGGING.to_string();
     out.disks = vec![note(&disks::named("array-2010")?)];
     out.cpu = Some(crate::bed::Cpu::default());
     out.heads = ("threads".into(), "logging".into());
@@ -90,55 +92,58 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
         Column::new("log_b", "log B/file", 0, Best::Low),
         Column::new("cpu", "processors %", 0, Best::None),
     ];
-    out.rows = rows.table(how, "fs-mark", &out.columns, seed);
+    out.rows = rows.table(how, "fs-mark", &out.columns, post);
     out.charts = charts(&rows);
     out.shapes = shapes(&rows);
     out.notes = vec![
         "log B/file and log MB/s count what a sync behind the run adds: all that the files took".into(),
-        "the seed ran 100,000 files a thread; here it is 12,000 with delayed and 2,000 with immediate \
+        "the post's runs were of 100,000 files a thread; here they are of 12,000 with delayed and 2,000 with immediate \
          logging"
             .into(),
     ];
     Ok(out)
 }
 
-fn shapes(rows: &Rows) -> Vec<crate::outcome::Shape> {
+fn shapes(rows: &Rows) -> Vec<Shape> {
     let (eight_d, eight_n) = (("8", "delaylog"), ("8", "nodelaylog"));
     vec![
-        goal(
+        Shape::goal(
             "with 8 clients delayed logging makes at least 2.5 times as many files",
             "2.5x",
             rows.ratio("rate", eight_d, eight_n),
             "x",
-            |x| x >= 2.5,
+            at_least(2.5),
         ),
-        goal(
+        Shape::goal(
             "… at no more than 1/3.5 of the log's throughput",
             "3.2x less (480 and 150 MB/s)",
             rows.ratio("log_mb_s", eight_n, eight_d),
             "x less",
-            |x| x >= 3.5,
+            at_least(3.5),
         ),
-        shape(
+        Shape::new(
             "immediate logging turns over: 8 clients make no more than the best of fewer",
             "39k after 42k: 0.93x",
             turned(rows),
             "x",
-            |x| x <= 1.0,
+            at_most(1.0),
+            Some(like(0.93)),
         ),
-        shape(
-            "delayed logging goes on: 8 clients make half as many again as 4",
+        Shape::new(
+            "delayed logging goes on: 8 clients make more than 4",
             "1.54x",
             rows.ratio("rate", eight_d, ("4", "delaylog")),
             "x",
-            |x| x >= 1.4,
+            at_least(1.05),
+            Some(like(1.54)),
         ),
-        shape(
+        Shape::new(
             "with 1 client the difference is small",
             "1.12x",
             rows.ratio("rate", ("1", "delaylog"), ("1", "nodelaylog")),
             "x",
-            |x| (0.95..1.5).contains(&x),
+            between(0.95, 1.5),
+            Some(like(1.12)),
         ),
     ]
 }
@@ -151,18 +156,19 @@ fn turned(rows: &Rows) -> Option<f64> {
 }
 
 fn charts(rows: &Rows) -> Vec<Chart> {
-    let line = |mode: &str, key: &str, of_seed: bool| Series {
-        name: if of_seed { format!("{mode} (seed)") } else { mode.into() },
+    let line = |mode: &str, key: &str, of_post: bool| Series {
+        name: if of_post { format!("{mode} (post)") } else { mode.into() },
         points: THREADS
             .iter()
             .filter_map(|threads| {
                 let group = threads.to_string();
                 let value =
-                    if of_seed { seed(&group, mode, key) } else { rows.get(&group, mode, key) };
+                    if of_post { post(&group, mode, key) } else { rows.get(&group, mode, key) };
                 Some((f64::from(*threads), crate::plan::rounded(value?)))
             })
             .collect(),
-        seed: of_seed,
+        post: of_post,
+        worth: if of_post { String::new() } else { rows.worth(|row| row.name == mode) },
     };
     let chart = |title: &str, up: &str, key: &str, log| Chart {
         title: title.into(),
@@ -182,7 +188,8 @@ fn charts(rows: &Rows) -> Vec<Chart> {
         MODES.iter().filter_map(move |mode| {
             let row = rows.0.iter().find(|row| row.group == "8" && row.name == *mode)?;
             let points = row.found.points.get(key)?.clone();
-            Some(Series { name: (*mode).into(), points, seed: false })
+            let worth = rows.worth(|other| other.group == "8" && other.name == *mode);
+            Some(Series { name: (*mode).into(), points, post: false, worth })
         })
     };
     for (key, up) in [("iops", "requests/s"), ("mb_s", "MB/s")] {

@@ -1,4 +1,4 @@
-//! The experiments: each answers one of the measurements that the seeds argue from.
+//! The experiments: most repeat a measurement that a post argues from.
 
 mod aging;
 mod barriers;
@@ -8,14 +8,16 @@ mod dbench;
 mod delaylog;
 mod disks;
 mod fs_mark;
+mod overwrites;
 mod policies;
 pub(crate) mod recorded;
 mod servers;
 mod spindle;
 pub(crate) mod tar_star;
 
-use crate::outcome::{DiskNote, Experiment, Row, Shape};
+use crate::outcome::{DiskNote, Experiment, Row, SCHEMA};
 use crate::plan::{How, Progress};
+use crate::posts::{self, Post};
 use crate::{LabError, Result};
 
 /// An experiment that can be run.
@@ -24,6 +26,8 @@ pub struct Known {
     pub name: &'static str,
     /// What it is about, in a line.
     pub about: &'static str,
+    /// The post whose measurement it repeats.
+    pub post: Option<&'static Post>,
     run: fn(&How, &dyn Progress) -> Result<Experiment>,
 }
 
@@ -31,77 +35,98 @@ pub struct Known {
 pub const ALL: &[Known] = &[
     Known {
         name: "fs-mark",
-        about: "creates in memory by 1 to 8 clients, delayed and immediate logging (seeds/000)",
+        about: "creates in memory by 1 to 8 clients, delayed and immediate logging",
+        post: Some(&posts::DELAYED_LOGGING),
         run: fs_mark::run,
     },
     Known {
         name: "dbench",
-        about: "a file server's load at 1 to 200 clients, delayed and immediate logging (seeds/000)",
+        about: "a file server's load at 1 to 200 clients, delayed and immediate logging",
+        post: Some(&posts::DELAYED_LOGGING),
         run: dbench::run,
     },
     Known {
         name: "log-force",
-        about: "the same with the log forced as in 2010, and as here (seeds/000)",
+        about: "the same with the log forced as in 2010, and as here",
+        post: Some(&posts::DELAYED_LOGGING),
         run: dbench::run_force,
     },
     Known {
         name: "delaylog",
-        about: "what work on names takes of the log, delayed and immediate (seeds/000)",
+        about: "what work on names takes of the log, delayed and immediate",
+        post: Some(&posts::DELAYED_LOGGING),
         run: delaylog::run,
     },
     Known {
         name: "fsync-coordination",
-        about: "many threads that call fsync, by who waits for whom (seeds/001)",
+        about: "many threads that call fsync, by who waits for whom",
+        post: Some(&posts::FSYNC_COORDINATION),
         run: coordination::run,
     },
     Known {
+        name: "fsync-overwrite",
+        about: "many threads that overwrite and sync, each with a flush of its own",
+        post: Some(&posts::FSYNC_COORDINATION),
+        run: overwrites::run,
+    },
+    Known {
         name: "policies",
-        about: "each policy of fsync_policy= alone, on many disks, 1 to 1,000 threads (seeds/001)",
+        about: "each policy of fsync_policy= alone, on many disks, 1 to 1,000 threads",
+        post: Some(&posts::FSYNC_COORDINATION),
         run: policies::run,
     },
     Known {
         name: "spindle",
-        about: "builds and tests on one slow spindle and on an SSD, by allocation groups (seeds/002)",
+        about: "builds and tests on one slow spindle and on an SSD, by allocation groups",
+        post: Some(&posts::SPINDLE),
         run: spindle::run,
     },
     Known {
         name: "concat",
-        about: "a row of disks kept busy, or only its first (seeds/002)",
+        about: "a row of disks kept busy, or only its first",
+        post: Some(&posts::SPINDLE),
         run: concat::run,
     },
     Known {
         name: "aging",
-        about: "work on a tree on a volume that is new or has lived for months (seeds/002)",
+        about: "work on a tree on a volume that is new or has lived for months",
+        post: Some(&posts::SPINDLE),
         run: aging::run,
     },
     Known {
         name: "barriers",
-        about: "a tree extracted on a mirror of 2008, barriers and write cache on or off (seeds/003)",
+        about: "a tree extracted on a mirror of 2008, barriers and write cache on or off",
+        post: Some(&posts::BARRIERS),
         run: barriers::run,
     },
     Known {
         name: "tar-star",
-        about: "a tree extracted with an fsync for no file, each, or all at once (seeds/004)",
+        about: "a tree extracted with an fsync for no file, each, or all at once",
+        post: Some(&posts::TAR_STAR),
         run: tar_star::run,
     },
     Known {
         name: "mail",
         about: "a mail server's deliveries, by who waits for whom, on three disks",
+        post: None,
         run: servers::run_mail,
     },
     Known {
         name: "database",
         about: "a database's commits, by who waits for whom, on three disks",
+        post: None,
         run: servers::run_database,
     },
     Known {
         name: "git",
         about: "git as it was recorded: a clone, five commits, gc; delayed and immediate logging",
+        post: None,
         run: recorded::run_git,
     },
     Known {
         name: "compile",
         about: "a configured build as it was recorded; delayed and immediate logging",
+        post: None,
         run: recorded::run_compile,
     },
 ];
@@ -129,8 +154,8 @@ pub fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment>
 /// An experiment without anything found yet.
 pub(crate) fn blank(name: &str, title: &str, how: &How) -> Experiment {
     Experiment {
-        schema: "uxfs-lab".into(),
-        version: 1,
+        schema: SCHEMA.0.into(),
+        version: SCHEMA.1,
         name: name.into(),
         title: title.into(),
         about: String::new(),
@@ -149,32 +174,4 @@ pub(crate) fn blank(name: &str, title: &str, how: &How) -> Experiment {
 
 fn note(disk: &uxfs_models::Description) -> DiskNote {
     DiskNote { name: disk.name.clone(), about: disk.about.clone() }
-}
-
-/// A shape that compares a figure with a bound.
-fn shape(
-    claim: &str,
-    seed: &str,
-    ours: Option<f64>,
-    unit: &str,
-    holds: impl Fn(f64) -> bool,
-) -> Shape {
-    Shape {
-        claim: claim.into(),
-        seed: seed.into(),
-        ours: ours.map_or_else(|| "not run".into(), |v| format!("{v:.2}{unit}")),
-        holds: ours.map(holds),
-        goal: false,
-    }
-}
-
-/// The same, a goal of this project.
-pub(crate) fn goal(
-    claim: &str,
-    seed: &str,
-    ours: Option<f64>,
-    unit: &str,
-    holds: impl Fn(f64) -> bool,
-) -> Shape {
-    Shape { goal: true, ..shape(claim, seed, ours, unit, holds) }
 }

@@ -1,4 +1,4 @@
-//! seeds/001, its question: which way to coordinate fsyncs is right for the disk at hand? Every
+//! The question of [`posts::FSYNC_COORDINATION`]: which way to coordinate fsyncs is right for the disk at hand? Every
 //! policy, alone, on many disks and loads.
 
 use super::blank;
@@ -6,6 +6,8 @@ use crate::Result;
 use crate::fsync::{Case, POLICIES, Row as Measured, cases};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape, figure};
 use crate::plan::{Done, Found, How, Job, Progress, Rows, rounded, run as run_jobs};
+use crate::posts;
+use crate::verdict::{at_least, at_most};
 
 /// Callers, each a column.
 const CALLERS: [u32; 9] = [1, 2, 3, 4, 8, 16, 64, 256, 1000];
@@ -82,7 +84,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                  hindsight. docs/FSYNC.md tells what each policy does, and why a bound is missed \
                  where it is."
         .into();
-    out.source = "seeds/001 (2010)".into();
+    out.source = posts::FSYNC_COORDINATION.to_string();
     out.heads = ("disk".into(), "fsync_policy=".into());
     for callers in CALLERS {
         let (label, key) = (format!("{callers} threads, %"), format!("at {callers}"));
@@ -225,13 +227,8 @@ impl Bound {
                 format!("{count}; {word} {worst:.3}")
             },
         );
-        Shape {
-            claim: self.claim.into(),
-            seed: "no way won everywhere".into(),
-            ours,
-            holds: worst.map(|_| missed.is_empty()),
-            goal: true,
-        }
+        let bounds = if self.least { at_least(self.bound) } else { at_most(self.bound) };
+        Shape { ours, ..Shape::goal(self.claim, "no way won everywhere", worst, "", bounds) }
     }
 }
 
@@ -243,12 +240,12 @@ fn shapes(measured: &Rows) -> Vec<Shape> {
     };
     all.insert(
         1,
-        super::goal(
+        Shape::goal(
             "auto serves at least 0.99 of the best in hindsight, in the mean of all cases",
             "no way won everywhere",
             mean(&shares(AUTO)),
             " of the best",
-            |x| x >= 0.99,
+            at_least(0.99),
         ),
     );
     let worst = |policy: &str| shares(policy).into_iter().reduce(f64::min);
@@ -262,11 +259,11 @@ fn shapes(measured: &Rows) -> Vec<Shape> {
         }
         None => "none of the 13 fixed ways wins everywhere".into(),
     };
-    let seed = "waiting won on slow disks and lost on fast ones";
+    let post = "waiting won on slow disks and lost on fast ones";
     let whole =
         measured.0.iter().map(|done| &done.group).collect::<std::collections::BTreeSet<_>>();
     let ours = best.map(|best| best.1).filter(|_| whole.len() > 1);
-    all.push(super::shape(&claim, seed, ours, " of the best", |x| x < 0.9));
+    all.push(Shape::new(claim, post, ours, " of the best", at_most(0.9), None));
     all
 }
 
@@ -285,7 +282,8 @@ fn charts(rows: &Rows) -> Vec<Chart> {
                     Some((f64::from(*callers), rounded(value)))
                 })
                 .collect(),
-            seed: false,
+            post: false,
+            worth: WORTH.into(),
         });
         Chart {
             title: format!("What a policy serves, of the best: {group}"),

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{blank, disks, goal, note};
+use super::{blank, disks, note};
 use crate::Result;
 use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::verdict::at_most;
 use crate::work::recording::Recording;
 use crate::work::replay::{home, plant, run as play};
 
@@ -90,7 +91,7 @@ fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
                  was read or written before is read from memory, as with a page cache; what the tree \
                  held before is cold."
         .into();
-    out.source = "no seed: recorded by tools/record-trace".into();
+    out.source = "no post: recorded by tools/record-trace".into();
     out.cpu = Some(crate::bed::Cpu::default());
     out.heads = ("disk and clients".into(), "logging".into());
     out.columns = vec![
@@ -124,19 +125,19 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
     let of = |group: String| {
         let ratio = |key| rows.ratio(key, (&group, DELAYLOG), (&group, NODELAYLOG));
         [
-            goal(
-                &format!("{group}: delayed logging takes no longer than immediate"),
+            Shape::goal(
+                format!("{group}: delayed logging takes no longer than immediate"),
                 "",
                 ratio("total_s"),
                 "x",
-                |x| x <= 1.01,
+                at_most(1.01),
             ),
-            goal(
-                &format!("{group}: it logs at most half as much"),
+            Shape::goal(
+                format!("{group}: it logs at most half as much"),
                 "",
                 ratio("log_mb"),
                 "x",
-                |x| x <= 0.5,
+                at_most(0.5),
             ),
         ]
     };

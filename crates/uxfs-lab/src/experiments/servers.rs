@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{blank, disks, goal, note};
+use super::{blank, disks, note};
 use crate::Result;
 use crate::bed::{Lab, Setup};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::verdict::at_least;
 use crate::work::{database, mail};
 
 const DISKS: [&str; 3] = ["hdd-7200", "ssd-2015", "nvme"];
@@ -114,7 +115,7 @@ fn run(
         }
     }
     let rows = run_jobs(how, jobs, progress)?;
-    out.source = "no seed: what fsync is for".into();
+    out.source = "no post: what fsync is for".into();
     out.cpu = Some(crate::bed::Cpu::default());
     out.heads = ("disk and clients".into(), "fsync_policy=".into());
     out.columns = vec![
@@ -148,12 +149,12 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
     let of = |group: String| {
         let ratio = |way: &&str| rows.ratio("rate", (&group, "auto"), (&group, way));
         let best = WAYS[..2].iter().filter_map(ratio).reduce(f64::min);
-        goal(
-            &format!("{group}: auto does at least 0.97 of the better of greedy and gather"),
+        Shape::goal(
+            format!("{group}: auto does at least 0.97 of the better of greedy and gather"),
             "no way won everywhere",
             best,
             " of the better",
-            |x| x >= 0.97,
+            at_least(0.97),
         )
     };
     groups.map(of).collect()

@@ -1,12 +1,14 @@
-//! seeds/002: an empty file system on one slow spindle, and on an SSD.
+//! An empty file system on one slow spindle, and on an SSD: [`posts::SPINDLE`].
 
 use std::sync::Arc;
 
-use super::{blank, disks, note, shape};
+use super::{blank, disks, note};
 use crate::Result;
 use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::posts;
+use crate::verdict::{at_least, between, like};
 use crate::work::build::{Load, plant, run as build};
 use crate::work::tree::Tree;
 
@@ -26,7 +28,7 @@ const LOADS: [(&str, Load); 2] = [
 ];
 
 /// Seconds of XFS, which had its default of groups.
-fn seed(group: &str, name: &str, key: &str) -> Option<f64> {
+fn post(group: &str, name: &str, key: &str) -> Option<f64> {
     (key == "seconds" && name == GROUPS[1].1).then_some(())?;
     match group {
         "git test, single slow spindle" => Some(401.887),
@@ -71,7 +73,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                  packs everything at its start; other file systems are not modelled. What spreading buys is shown by \
                  `concat`."
         .into();
-    out.source = "seeds/002 (2015)".into();
+    out.source = posts::SPINDLE.to_string();
     for (_, disk) in DISKS {
         out.disks.push(note(&disks::named(disk)?));
     }
@@ -84,11 +86,11 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
         Column::new("requests", "requests", 0, Best::None),
         Column::new("cpu", "processors %", 0, Best::None),
     ];
-    out.rows = rows.table(how, "spindle", &out.columns, seed);
+    out.rows = rows.table(how, "spindle", &out.columns, post);
     out.shapes = shapes(&rows);
     out.charts = charts(&rows);
     out.notes = vec![
-        "the seed's seconds are of the whole of git's tests, and of a whole kernel: only how rows \
+        "the post's seconds are of the whole of git's tests, and of a whole kernel: only how rows \
          compare says something"
             .into(),
     ];
@@ -101,24 +103,31 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
         rows.ratio("seconds", (&group, GROUPS[1].1), (&group, GROUPS[0].1))
     };
     vec![
-        shape(
+        Shape::new(
             "one slow spindle: spread over groups, git's tests take longer than packed",
             "2.9x (XFS to ext4)",
             slower("git test", DISKS[0].0),
             "x",
-            |x| x >= 1.1,
+            at_least(1.1),
+            Some(like(2.86)),
         ),
-        shape("an SSD: no difference", "0.99x", slower("git test", DISKS[1].0), "x", |x| {
-            (0.95..1.05).contains(&x)
-        }),
-        shape(
+        Shape::new(
+            "an SSD: no difference",
+            "0.99x",
+            slower("git test", DISKS[1].0),
+            "x",
+            between(0.95, 1.05),
+            Some(between(0.95, 1.05)),
+        ),
+        Shape::new(
             "a build that works much, on an SSD: no difference",
             "0.98x",
             slower("kernel make", DISKS[1].0),
             "x",
-            |x| (0.97..1.03).contains(&x),
+            between(0.97, 1.03),
+            Some(between(0.97, 1.03)),
         ),
-        shape(
+        Shape::new(
             "the SSD is faster than the spindle at git's tests",
             "2.05x (XFS)",
             rows.ratio(
@@ -127,7 +136,8 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
                 ("git test, SATA SSD", GROUPS[1].1),
             ),
             "x",
-            |x| x >= 1.5,
+            at_least(1.1),
+            Some(like(2.05)),
         ),
     ]
 }

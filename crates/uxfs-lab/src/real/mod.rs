@@ -277,11 +277,11 @@ fn shapes(work: &Work, rows: &Rows) -> Vec<Shape> {
     let (tickets, end) = ("uxfs, waiting at the end", "uxfs, in process");
     let of = |group: &str, name: &str| rows.get(group, name, "total_s");
     let ratio = of(works::TICKETS, tickets).zip(of(works::END, end)).map(|(a, b)| a / b);
-    vec![crate::experiments::goal(
+    vec![Shape::goal(
         "uxfs: waiting for all at the end costs at most 3 times tar, with every file on stable storage",
         "35x to 1,300x for an fsync each",
         ratio,
         "x",
-        |x| x <= 3.0,
+        crate::verdict::at_most(3.0),
     )]
 }

@@ -143,8 +143,10 @@ impl Own {
             synced: after != After::Nothing,
             dir: Arc::clone(&dir.name),
             name: file.name.to_owned(),
+            from: 0,
             size: file.content.len() as u64,
             word: if file.content.is_empty() { 0 } else { file.word },
+            logged: true,
         };
         if file.dated {
             let time = Some(Timestamp { sec: TIME, nsec: 0 });

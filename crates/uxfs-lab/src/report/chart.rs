@@ -1,4 +1,7 @@
-//! Charts, drawn as SVG.
+//! Charts of the report, drawn as SVG in its page.
+//!
+//! 1. Where a chart has few places to the right, its ticks are there: 1, 2, 4, 8 clients.
+//! 2. Below each chart stands what its figures were bought at.
 
 use core::fmt::Write;
 
@@ -12,15 +15,20 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
 
+/// Most places that each get a tick of their own.
+const PLACES: usize = 10;
+/// The least part of an axis between two ticks.
+const APART: f64 = 0.035;
+
 /// An axis: what goes from where to where.
-struct Axis {
+pub(super) struct Axis {
     low: f64,
     high: f64,
     log: bool,
 }
 
 impl Axis {
-    fn of(values: impl Iterator<Item = f64> + Clone, log: bool) -> Self {
+    pub(super) fn of(values: impl Iterator<Item = f64> + Clone, log: bool) -> Self {
         let values = values.filter(|v| v.is_finite() && (!log || *v > 0.0));
         let high = values.clone().fold(f64::NEG_INFINITY, f64::max);
         let low = values.fold(f64::INFINITY, f64::min);
@@ -36,14 +44,34 @@ impl Axis {
     }
 
     /// Where a value is, from 0 to 1.
-    fn place(&self, value: f64) -> f64 {
+    pub(super) fn place(&self, value: f64) -> f64 {
         match self.log {
             true => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
             false => (value - self.low) / (self.high - self.low),
         }
     }
 
-    fn ticks(&self) -> Vec<f64> {
+    /// Ticks where the values are, if these are few; else at round numbers.
+    pub(super) fn ticks_at(&self, values: impl Iterator<Item = f64>) -> Vec<f64> {
+        let mut all: Vec<f64> = values.filter(|v| v.is_finite()).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        all.dedup();
+        if all.is_empty() || all.len() > PLACES {
+            return self.ticks();
+        }
+        let mut last = f64::NEG_INFINITY;
+        all.retain(|value| {
+            let place = self.place(*value);
+            let apart = place - last >= APART;
+            if apart {
+                last = place;
+            }
+            apart
+        });
+        all
+    }
+
+    pub(super) fn ticks(&self) -> Vec<f64> {
         if self.log {
             let mut all = Vec::new();
             let mut decade = 10f64.powf(self.low.log10().floor());
@@ -67,7 +95,7 @@ impl Axis {
     }
 }
 
-fn label(value: f64) -> String {
+pub(super) fn label(value: f64) -> String {
     match value.abs() {
         v if v >= 1e6 => format!("{}M", trimmed(value / 1e6)),
         v if v >= 1e4 => format!("{}k", trimmed(value / 1e3)),
@@ -89,28 +117,59 @@ pub(super) fn draw(out: &mut String, chart: &Chart) -> core::fmt::Result {
     let y = Axis::of(points().map(|p| p.1).chain(tops.iter().copied()), chart.log.1);
     writeln!(
         out,
-        "<figure><figcaption>{}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
+        "<figure><figcaption>{}</figcaption>{}<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
          aria-label=\"{0}\">",
-        text(&chart.title)
+        text(&chart.title),
+        bought(chart)
     )?;
     frame(out, chart, &x, &y)?;
+    let common = common_worth(chart).is_some();
     let mut colour = 0;
     let mut legend = String::new();
     let mut below = vec![0.0; tops.len()];
     for series in &chart.series {
-        // The seed's line has the colour of ours before it.
-        if !series.seed {
+        // The post's line has the colour of ours before it.
+        if !series.post {
             colour += 1;
         }
         let class =
-            format!("c{}{}", (colour - 1).max(0) % 8, if series.seed { " seed" } else { "" });
+            format!("c{}{}", (colour - 1).max(0) % 8, if series.post { " post" } else { "" });
         match chart.drawn {
             Drawn::Shares => draw_shares(out, series, &mut below, &class, &x, &y)?,
             drawn => draw_series(out, series, drawn, &class, &x, &y)?,
         }
-        write!(legend, "<li class=\"{class}\"><span></span>{}</li>", text(&series.name))?;
+        let worth = match common {
+            true => String::new(),
+            false => format!(" <small>({})</small>", text(worth_of(series))),
+        };
+        write!(legend, "<li class=\"{class}\"><span></span>{}{worth}</li>", text(&series.name))?;
     }
     writeln!(out, "</svg><ul class=\"legend\">{legend}</ul></figure>")
+}
+
+/// What a series was bought at.
+fn worth_of(series: &Series) -> &str {
+    match (series.post, series.worth.as_str()) {
+        (true, _) => "the post's; at what durability, nobody checked",
+        (false, "") => "not checked",
+        (false, worth) => worth,
+    }
+}
+
+/// What all of ours were bought at, if that is one and the same.
+fn common_worth(chart: &Chart) -> Option<&str> {
+    let mut ours = chart.series.iter().filter(|series| !series.post).map(worth_of);
+    let first = ours.next()?;
+    ours.all(|worth| worth == first).then_some(first)
+}
+
+fn bought(chart: &Chart) -> String {
+    let Some(worth) = common_worth(chart) else { return String::new() };
+    let post = match chart.series.iter().any(|series| series.post) {
+        true => "; dashed: the post's, at what durability nobody checked",
+        false => "",
+    };
+    format!("<p class=\"small\">What was acknowledged was on: {}{post}</p>", text(worth))
 }
 
 fn to_x(x: &Axis, value: f64) -> f64 {
@@ -134,7 +193,8 @@ fn frame(out: &mut String, chart: &Chart, x: &Axis, y: &Axis) -> core::fmt::Resu
             label(tick)
         )?;
     }
-    for tick in x.ticks() {
+    let places = chart.series.iter().flat_map(|series| series.points.iter().map(|point| point.0));
+    for tick in x.ticks_at(places) {
         let at = to_x(x, tick);
         writeln!(
             out,

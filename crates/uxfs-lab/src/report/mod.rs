@@ -10,7 +10,8 @@ mod machine;
 use core::fmt::Write;
 use std::path::Path;
 
-use crate::outcome::{Experiment, Row, Shape, figure};
+use crate::outcome::{Experiment, Row, SCHEMA, Shape, figure};
+use crate::verdict::Verdict;
 use crate::{LabError, Result};
 
 const STYLE: &str = include_str!("style.css");
@@ -53,7 +54,7 @@ fn prose(plain: &str) -> String {
 /// If it cannot be read, or holds none.
 pub fn load(dir: &Path) -> Result<Vec<Experiment>> {
     let failed = |e: std::io::Error| LabError::new(dir.display().to_string(), e);
-    let mut found = Vec::new();
+    let mut found: Vec<Experiment> = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         if path.extension().is_none_or(|end| end != "json") {
@@ -62,11 +63,19 @@ pub fn load(dir: &Path) -> Result<Vec<Experiment>> {
         let bytes = std::fs::read(&path);
         let bytes = bytes.map_err(|e| LabError::new(path.display().to_string(), e))?;
         // Other people's JSON may lie here too.
-        if let Ok(experiment) = serde_json::from_slice::<Experiment>(&bytes)
-            && experiment.schema == "uxfs-lab"
-        {
-            found.push(experiment);
+        let Ok(json) = serde_json::from_slice::<serde_json::Value>(&bytes) else { continue };
+        if json["schema"] != SCHEMA.0 {
+            continue;
         }
+        let of = |e: &dyn core::fmt::Display| LabError::new(path.display().to_string(), e);
+        if json["version"] != SCHEMA.1 {
+            let again = format!(
+                "is of version {} of the lab's outcomes, this is version {}: run the experiment again",
+                json["version"], SCHEMA.1
+            );
+            return Err(of(&again));
+        }
+        found.push(serde_json::from_value(json).map_err(|e| of(&e))?);
     }
     if found.is_empty() {
         let why = "holds no outcome of an experiment: `uxfs lab run all --out` there first";
@@ -101,8 +110,11 @@ fn write(out: &mut String, experiments: &[Experiment]) -> core::fmt::Result {
          done again on disks whose every parameter is stated, in virtual time, with what an \
          acknowledged operation was worth beside every figure: derived from the flushes and forced \
          writes that went down, and checked by cutting the power and recovering.</p>\
-         <p class=\"small\">Seed {}. The same seed gives the same digits on any machine, but for \
-         what was measured in real time, which says so.</p></header>",
+         <p class=\"small\">Random seed {}. The same random seed gives the same digits on any Linux \
+         machine, but for what was measured in real time, which says so. A claim that a post makes \
+         <b>holds in size</b> if what is gained here is half to twice what was gained there, and \
+         <b>in direction only</b> if it goes the same way by less or more; the bounds stand beside \
+         each verdict.</p></header>",
         text(seed)
     )?;
     contents(out, experiments)?;
@@ -117,18 +129,14 @@ fn write(out: &mut String, experiments: &[Experiment]) -> core::fmt::Result {
 fn contents(out: &mut String, experiments: &[Experiment]) -> core::fmt::Result {
     out.push_str(
         "<section><h2>At a glance</h2><div class=\"scroll\"><table><thead><tr><th>experiment</th>\
-         <th>answers</th><th class=\"n\">rows</th><th class=\"n\">shapes that hold</th>\
+         <th>answers</th><th class=\"n\">rows</th><th>claims that hold</th>\
          <th class=\"n\">goals reached</th><th>durability</th></tr></thead><tbody>\n",
     );
     for e in experiments {
-        let of = |goal: bool| {
-            let all = e.shapes.iter().filter(|s| s.goal == goal && s.holds.is_some());
-            let held = all.clone().filter(|s| s.holds == Some(true)).count();
-            let count = all.count();
-            match count {
-                0 => "–".to_owned(),
-                _ => format!("{held} of {count}"),
-            }
+        let goals = e.shapes.iter().filter(|s| s.goal).filter_map(Shape::holds);
+        let goals = match goals.clone().count() {
+            0 => "–".to_owned(),
+            count => format!("{} of {count}", goals.filter(|held| *held).count()),
         };
         let failed = e.rows.iter().filter(|row| row.failed).count();
         let cuts: u32 = e.rows.iter().filter_map(|r| Some(r.durability.as_ref()?.cuts)).sum();
@@ -140,28 +148,46 @@ fn contents(out: &mut String, experiments: &[Experiment]) -> core::fmt::Result {
         writeln!(
             out,
             "<tr><td><a href=\"#{0}\">{0}</a></td><td>{1}</td><td class=\"n\">{2}</td>\
-             <td class=\"n\">{3}</td><td class=\"n\">{4}</td><td>{kept}</td></tr>",
+             <td>{3}</td><td class=\"n\">{4}</td><td>{kept}</td></tr>",
             text(&e.name),
             text(&e.source),
             e.rows.len(),
-            of(false),
-            of(true)
+            claims(e),
+            goals
         )?;
     }
     out.push_str("</tbody></table></div></section>\n");
     Ok(())
 }
 
+/// How many of the claims that posts make hold, and how.
+fn claims(e: &Experiment) -> String {
+    let all = e.shapes.iter().filter(|shape| !shape.goal && shape.verdict.is_some());
+    let count = |verdict| all.clone().filter(|shape| shape.verdict == Some(verdict)).count();
+    let counts = [
+        (count(Verdict::Size), "in size"),
+        (count(Verdict::Direction), "in direction"),
+        (count(Verdict::No), "not"),
+    ];
+    let words = counts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}"));
+    match words.collect::<Vec<_>>() {
+        none if none.is_empty() => "–".into(),
+        words => words.join(", "),
+    }
+}
+
 fn section(out: &mut String, e: &Experiment) -> core::fmt::Result {
     writeln!(
         out,
-        "<section id=\"{0}\"><h2>{0}</h2><p class=\"title\">{1}</p><p>{2}</p>",
+        "<section id=\"{0}\"><h2>{0}</h2><p class=\"title\">{1}</p><p class=\"small\">Answers {3}</p>\
+         <p>{2}</p>",
         text(&e.name),
         text(&e.title),
-        prose(&e.about)
+        prose(&e.about),
+        text(&e.source)
     )?;
     if !e.shapes.is_empty() {
-        out.push_str("<h3>Shapes</h3><ul class=\"shapes\">\n");
+        out.push_str("<h3>Claims and goals</h3><ul class=\"shapes\">\n");
         e.shapes.iter().try_for_each(|shape| shape_item(out, shape))?;
         out.push_str("</ul>\n");
     }
@@ -182,28 +208,32 @@ fn section(out: &mut String, e: &Experiment) -> core::fmt::Result {
 }
 
 fn shape_item(out: &mut String, shape: &Shape) -> core::fmt::Result {
-    let (class, word) = match shape.holds {
-        Some(true) => ("good", "holds"),
-        Some(false) => ("bad", "does not hold"),
-        None => ("open", "not run"),
+    let class = match shape.verdict {
+        Some(Verdict::Direction) if !shape.goal && shape.size.is_some() => "half",
+        Some(Verdict::Size | Verdict::Direction) => "good",
+        Some(Verdict::No) => "bad",
+        None => "open",
     };
     let goal = if shape.goal { "<span class=\"pill goal\">goal</span>" } else { "" };
-    let seed = match shape.seed.as_str() {
+    let post = match shape.post.as_str() {
         "" => String::new(),
-        seed => format!(" <i>(seed: {})</i>", text(seed)),
+        post => format!(" <i>(the post: {})</i>", text(post)),
     };
     writeln!(
         out,
-        "<li><span class=\"pill {class}\">{word}</span>{goal}<span>{}: <b>{}</b>{seed}</span></li>",
+        "<li><span class=\"pill {class}\">{}</span>{goal}<span>{}: <b>{}</b> \
+         <small class=\"bounds\">[{}]</small>{post}</span></li>",
+        shape.words(),
         text(&shape.claim),
         text(&shape.ours),
+        text(&shape.bounds()),
     )
 }
 
 fn table(out: &mut String, e: &Experiment) -> core::fmt::Result {
     write!(
         out,
-        "<div class=\"scroll\"><table><caption><span>The best of each group is bold; the seed's figure, \
+        "<div class=\"scroll\"><table><caption><span>The best of each group is bold; the post's figure, \
          from hardware of its day, stands below in italics.</span></caption><thead><tr><th>{}</th><th>{}</th>",
         text(&e.heads.0),
         text(&e.heads.1)
@@ -233,10 +263,10 @@ fn table_row(out: &mut String, e: &Experiment, row: &Row, first: bool) -> core::
         let ours = cell.ours.map_or_else(|| "–".into(), |v| figure(v, column.digits));
         let best = cell.ours.is_some() && cell.ours == e.best(row, at);
         let ours = if best { format!("<b>{ours}</b>") } else { ours };
-        let seed = cell
-            .seed
+        let post = cell
+            .post
             .map_or_else(String::new, |v| format!("<br><i>{}</i>", figure(v, column.digits)));
-        write!(out, "<td class=\"n\">{ours}{seed}</td>")?;
+        write!(out, "<td class=\"n\">{ours}{post}</td>")?;
     }
     let problem = row.durability.as_ref().filter(|d| d.failed).and_then(|d| d.problem.as_deref());
     let problem = problem.map_or_else(String::new, |p| format!("<br>{}", text(p)));

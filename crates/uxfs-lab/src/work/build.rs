@@ -117,8 +117,10 @@ fn client(lab: &Arc<Lab>, tree: &Tree, load: Load, number: u32) -> Result<()> {
                 synced: false,
                 dir: Arc::clone(&path),
                 name: file,
+                from: 0,
                 size,
                 word,
+                logged: true,
             });
         }
         // Every other job's is removed again, as tests do.

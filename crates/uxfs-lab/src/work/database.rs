@@ -86,7 +86,18 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
             // Its words are found on the disk before and after: the log says what was committed.
             lab.touch(&dir, "log");
             let (at, until, dir, name) = (lab.now(), u64::MAX, Arc::clone(&dir), "log".into());
-            lab.ack(Ack { began, at, until, synced: true, dir, name, size, word: 0 });
+            lab.ack(Ack {
+                began,
+                at,
+                until,
+                synced: true,
+                dir,
+                name,
+                from: 0,
+                size,
+                word: 0,
+                logged: true,
+            });
             if commit % EVERY == EVERY - 1 {
                 pages(lab, table, &mut rng)?;
             }

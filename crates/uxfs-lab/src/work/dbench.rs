@@ -321,8 +321,10 @@ impl Client {
                 synced: true,
                 dir,
                 name,
+                from: 0,
                 size: 0,
                 word: 0,
+                logged: true,
             });
         }
         Ok(())

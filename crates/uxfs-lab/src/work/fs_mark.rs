@@ -79,8 +79,10 @@ fn client(lab: &Arc<Lab>, load: Load, thread: u32) -> Result<()> {
             synced,
             dir: Arc::clone(&dir_name),
             name: name.to_owned(),
+            from: 0,
             size: load.size.into(),
             word: if load.size > 0 { word } else { 0 },
+            logged: true,
         });
     };
     for number in 0..load.files {

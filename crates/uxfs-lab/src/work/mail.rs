@@ -141,8 +141,10 @@ impl Client<'_> {
             synced: true,
             dir: Arc::clone(&place.path),
             name: name.clone(),
+            from: 0,
             size,
             word,
+            logged: true,
         });
         self.old.push((at, name, ino));
         Ok(())

@@ -181,7 +181,18 @@ fn told<A: Around>(around: &A, recording: &Recording, top: &str, file: &mut File
         // A word that is not whole on any page is not found there.
         let word = if file.size < 8 { 0 } else { file.word };
         let (at, until, size) = (around.now(), u64::MAX, file.size);
-        around.ack(Ack { began, at, until, synced: true, dir, name, size, word });
+        around.ack(Ack {
+            began,
+            at,
+            until,
+            synced: true,
+            dir,
+            name,
+            from: 0,
+            size,
+            word,
+            logged: true,
+        });
     }
 }
 

@@ -70,7 +70,18 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
                 (lab.now(), u64::MAX, Arc::clone(&dir), number.to_string());
             // Its word is found on the disk before and after: only the log tells one from another.
             lab.touch(&dir, &name);
-            lab.ack(Ack { began, at, until, synced: true, dir, name, size, word: 0 });
+            lab.ack(Ack {
+                began,
+                at,
+                until,
+                synced: true,
+                dir,
+                name,
+                from: 0,
+                size,
+                word: 0,
+                logged: true,
+            });
         }
         *all.lock() += f64::from(load.syncs) / ((lab.now() - begun) as f64 / 1e9);
         Ok(())

@@ -207,8 +207,10 @@ pub fn extract(lab: &Arc<Lab>, tree: &Tree, sync: Sync, numbers: u64) -> Result<
             synced: true,
             dir: Arc::clone(&paths[*dir]),
             name: name.clone(),
+            from: 0,
             size: u64::from(*size),
             word,
+            logged: true,
         };
         match sync {
             Sync::Each => {
