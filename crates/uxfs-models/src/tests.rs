@@ -356,7 +356,7 @@ fn behind_a_port(requests: &[Request]) -> Vec<u64> {
 /// what was sent before.
 #[test]
 fn a_flush_has_the_sata_port_for_itself() {
-    let write = |at| Request::write(at << 20, 4096);
+    let write = |at: u64| Request::write(at << 20, 4096);
     let ends = behind_a_port(&[write(1), Request::flush(), write(2), Request::flush(), write(3)]);
     assert!(ends.iter().all(|end| *end > 0), "{ends:?}");
     assert!(ends.is_sorted(), "{ends:?}");
