@@ -222,6 +222,7 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
             None => return 0,
         }
     }
+    behind_the_verb(&mut args);
     let is = |verb: &str| args.get(1).is_some_and(|arg| arg == verb);
     let (mkfs, check, find) = (is("mkfs"), is("check"), is("find"));
     // The words of find are its own to read.
@@ -257,6 +258,27 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
             }
         }
     }
+}
+
+/// Moves volume options that stand before the command's name behind it.
+fn behind_the_verb(args: &mut [OsString]) {
+    const WITH_VALUE: [&str; 6] =
+        ["-o", "--options", "--offset", "--partition", "--rtdev", "--logdev"];
+    let mut at = 1;
+    while let Some(word) = args.get(at).and_then(|arg| arg.to_str()) {
+        let name = word.split('=').next().unwrap_or(word);
+        at += match (WITH_VALUE.contains(&name), name) {
+            (true, _) if name == word => 2,
+            (true, _) | (false, "--norecovery") => 1,
+            _ => break,
+        };
+    }
+    if at == 1 || at >= args.len() {
+        return;
+    }
+    args[1..=at].rotate_right(1);
+    // The letter may mean something else to the command.
+    args[2..=at].iter_mut().filter(|arg| *arg == "-o").for_each(|arg| *arg = "--options".into());
 }
 
 impl Cli {
