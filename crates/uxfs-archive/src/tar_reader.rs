@@ -23,9 +23,10 @@ use crate::pax::{Extended, GLOBAL_MAX, HEADER_MAX, records};
 use crate::source::Source;
 use crate::sparse;
 
-/// Longest GNU long name accepted, in bytes.
 /// Bytes of an extended header that are made room for at a time.
 const BODY_STEP: usize = 1 << 20;
+
+/// Longest GNU long name accepted, in bytes.
 const LONG_NAME_MAX: u64 = PATH_MAX as u64;
 
 /// Most headers that may stand before an entry's own: real archives have three or four.

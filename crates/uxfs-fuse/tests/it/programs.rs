@@ -8,7 +8,7 @@ use crate::rig::{Image, Ours, Volume, run, run_in};
 pub(crate) fn sh(dir: &Path, script: &str) -> String {
     // What is negated by `!` does not end a script.
     let script = format!("not() {{ ! \"$@\"; }}\n{script}");
-    run_in(dir, "bash", &["-euo", "pipefail", "-c", &script])
+    run_in(dir, "bash", &["-euxo", "pipefail", "-c", &script])
 }
 
 /// Runs scripts on a mount of their own, and judges what is left.
