@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use uxfs::disk::{FileDev, OpenMode};
-use uxfs::journal::{JournalOptions, Keeping, Service};
+use uxfs::journal::{JournalOptions, LogWorkOptions, LogWorker};
 use uxfs::{Fs, OpenOptions, WritebackOptions, mkfs};
 
 use crate::counted::Counted;
@@ -14,7 +14,7 @@ use crate::{BenchError, Result};
 /// The volume.
 pub(crate) struct Own {
     pub(crate) fs: Arc<Fs>,
-    service: Service,
+    service: LogWorker,
     pub(crate) dev: Arc<Counted>,
     image: PathBuf,
 }
@@ -54,7 +54,7 @@ impl Own {
         let fs = Arc::new(Fs::open(device, options).map_err(failed)?);
         dev.watch_log(&fs);
         // As the kernel has threads of its own for the log.
-        let service = Service::start(&fs, Keeping::default()).map_err(failed)?;
+        let service = LogWorker::start(&fs, LogWorkOptions::default()).map_err(failed)?;
         Ok(Self { fs, service, dev, image })
     }
 

@@ -1,13 +1,12 @@
 //! Times as coreutils print them, in the local zone.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp as Moment, Zoned};
 use uxfs::format::timestamp::Timestamp;
-
-use crate::session::Failure;
 
 /// How `ls` shows times.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,9 +168,8 @@ fn timestamp(moment: Moment) -> Timestamp {
 }
 
 /// When a file of the host was read last, when its content changed, and when its inode did.
-pub(crate) fn of_host_file(path: &Path, follow: bool) -> Result<[Timestamp; 3], Failure> {
-    let meta = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
-    let meta = meta.map_err(|error| Failure::host(path, &error))?;
+pub(crate) fn of_host_file(path: &Path, follow: bool) -> io::Result<[Timestamp; 3]> {
+    let meta = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) }?;
     let time = |sec, nsec: i64| Timestamp { sec, nsec: u32::try_from(nsec).unwrap_or(0) };
     Ok([
         time(meta.atime(), meta.atime_nsec()),

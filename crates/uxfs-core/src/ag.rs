@@ -7,7 +7,7 @@ use crate::buf::BufRef;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::journal::Busy;
-use crate::turns::Mutex;
+use crate::sync::Mutex;
 
 /// The lock of an allocation group, and what it protects: everything in the group but inodes in
 /// use and their blocks.

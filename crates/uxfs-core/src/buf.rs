@@ -24,7 +24,7 @@ use uxfs_format::verify::{self, BufKind, Owner};
 use uxfs_format::{Corrupt, Daddr, Geometry, Place, v4};
 
 use crate::error::{Error, Result};
-use crate::turns::{Mutex, RwLock};
+use crate::sync::{Mutex, RwLock};
 
 /// A shared handle on a buffer.
 pub type BufRef = Arc<Buf>;

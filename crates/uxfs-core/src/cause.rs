@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use uxfs_format::Daddr;
 
 use crate::error::{Error, Result, errno_of};
-use crate::turns::Mutex;
+use crate::sync::Mutex;
 
 /// A failure that stopped the volume, or that is being retried.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use uxfs_format::timestamp::Timestamp;
 
-use crate::turns;
+use crate::sync;
 
 /// Where the time comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -23,9 +23,9 @@ impl Clock {
         match self {
             Self::Fixed(moment) => moment,
             // A simulation has a time of its own.
-            Self::Real => match turns::current() {
-                Some(turns) => {
-                    let (date, now) = (turns.date(), turns.now().0);
+            Self::Real => match sync::current() {
+                Some(scheduler) => {
+                    let (date, now) = (scheduler.date(), scheduler.now().0);
                     let nsec = u32::try_from(now % 1_000_000_000).unwrap_or(0);
                     let sec = i64::try_from(now / 1_000_000_000).unwrap_or(0);
                     Timestamp { sec: date + sec, nsec }

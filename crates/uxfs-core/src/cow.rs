@@ -24,14 +24,14 @@ pub(crate) struct Place {
 
 /// Sizes that a file's space is to come in, in blocks; 1 for any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grain {
+pub(crate) struct AllocUnit {
     /// New blocks.
     pub(crate) fresh: u64,
     /// Blocks that take the place of shared ones.
     pub(crate) cow: u64,
 }
 
-impl Grain {
+impl AllocUnit {
     /// No matter.
     pub(crate) const ANY: Self = Self { fresh: 1, cow: 1 };
 
@@ -58,7 +58,7 @@ impl Fs {
         tx: &mut Tx<'_>,
         slot: InodeSlot,
         extent: Extent,
-        grain: Grain,
+        unit: AllocUnit,
         goal: Goal,
     ) -> Result<Place> {
         let mine = Place { extent, fresh: extent.unwritten, old: None };
@@ -75,7 +75,7 @@ impl Fs {
             return Ok(Place { extent: Extent { len, ..extent }, ..mine });
         }
         let old = Extent { len: len.into(), ..extent };
-        let old = if grain.cow > 1 { self.widened(tx, slot, &old, grain.cow)? } else { old };
+        let old = if unit.cow > 1 { self.widened(tx, slot, &old, unit.cow)? } else { old };
         bmap::unmap(tx, slot, Fork::Data, old.offset, old.len, u64::MAX)?;
         let (mut place, mut at) = (None, 0);
         while at < old.len {
@@ -92,9 +92,9 @@ impl Fs {
         place.ok_or_else(|| tx.inode(slot).corrupt("blocks vanished while they were copied"))
     }
 
-    /// The multiple of `grain` blocks of the file around `part`, as far as it is mapped and shared
+    /// The multiple of `unit` blocks of the file around `part`, as far as it is mapped and shared
     /// as its first block is.
-    fn widened(&self, tx: &Tx<'_>, slot: InodeSlot, part: &Extent, grain: u64) -> Result<Extent> {
+    fn widened(&self, tx: &Tx<'_>, slot: InodeSlot, part: &Extent, unit: u64) -> Result<Extent> {
         let Some(whole) = bmap::lookup(self, tx.inode(slot), Fork::Data, part.offset)? else {
             return Ok(*part);
         };
@@ -104,8 +104,8 @@ impl Fs {
         let end = start.0 + len;
         // Of all, offsets from the start of the extent in the file.
         let shared = u64::from(start.0.saturating_sub(base.0))..u64::from(end - base.0);
-        let low = part.offset.0 - part.offset.0 % grain;
-        let high = part.end().0.next_multiple_of(grain);
+        let low = part.offset.0 - part.offset.0 % unit;
+        let high = part.end().0.next_multiple_of(unit);
         let low = low.saturating_sub(whole.offset.0).max(shared.start);
         let high = (high - whole.offset.0).min(whole.len).min(shared.end);
         let from = whole.offset.plus(low);

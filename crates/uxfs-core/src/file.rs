@@ -12,7 +12,7 @@ use uxfs_format::{Extent, FileBlock, Ino};
 
 use crate::alloc::Goal;
 use crate::bmap::{self, Run};
-use crate::cow::{Grain, Place};
+use crate::cow::{AllocUnit, Place};
 use crate::devices::Device;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -60,7 +60,7 @@ impl Fs {
     /// [`Error::IsDir`], [`Error::Invalid`] for other files without content, or a damaged
     /// structure or an unreadable place on the way.
     pub fn read_at(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let _content = self.contents.read(ino);
+        let _content = self.iolocks.read(ino);
         self.with_file(ino, |inode| {
             let delayed = self.delayed(ino);
             let size = delayed.as_ref().map_or(inode.core.size, |f| f.size(inode.core.size));
@@ -157,7 +157,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::read_at`].
     pub fn segments(&self, ino: Ino) -> Result<Vec<Segment>> {
-        let _content = self.contents.read(ino);
+        let _content = self.iolocks.read(ino);
         self.write_back_file(ino)?;
         self.with_file(ino, |inode| {
             let mut all: Vec<Segment> = Vec::new();
@@ -186,16 +186,16 @@ impl Fs {
         if end > SIZE_MAX {
             return Err(Error::FileTooBig);
         }
-        if let Some(dirty) = &self.dirty {
+        if let Some(dirty) = &self.delalloc {
             self.write_delayed(dirty, ino, offset, data)?;
             return self.balance();
         }
-        let _content = self.contents.change(ino);
+        let _content = self.iolocks.change(ino);
         let mut done = 0;
         while done < data.len() as u64 {
             let step = (data.len() as u64 - done).min(WRITE_STEP);
             let part = &data[done as usize..(done + step) as usize];
-            done += self.with_patience(|| self.write_some(ino, offset + done, part))?;
+            done += self.retry_enospc(|| self.write_some(ino, offset + done, part))?;
         }
         self.balance()
     }
@@ -220,18 +220,19 @@ impl Fs {
         let in_place = next.is_some_and(|e| e.offset <= first && !e.unwritten)
             && !core.flags2.contains(Flags2::REFLINK);
         // What is only overwritten can be on a full volume too.
-        let mut grain = Grain::of(&self.geo, core);
+        let mut unit = AllocUnit::of(&self.geo, core);
         if !in_place
-            && (grain == Grain::ANY || tx.reserve_more(want + grain.more() + TREE_BLOCKS).is_err())
+            && (unit == AllocUnit::ANY
+                || tx.reserve_more(want + unit.more() + TREE_BLOCKS).is_err())
         {
             // Where space is short, hints are only hints.
-            grain = Grain::ANY;
+            unit = AllocUnit::ANY;
             tx.reserve_more(want + TREE_BLOCKS)?;
         }
         if offset > old_size {
             self.zero_behind(tx.inode(slot), old_size, offset)?;
         }
-        let place = self.place(&mut tx, slot, (first, want), next, grain)?;
+        let place = self.place(&mut tx, slot, (first, want), next, unit)?;
         let start = self.geo.fsb_daddr(place.extent.start).bytes();
         let skip = (first.0 - place.extent.offset.0) * block_size;
         let room = place.extent.len * block_size - skip - offset % block_size;
@@ -261,7 +262,7 @@ impl Fs {
         slot: InodeSlot,
         (first, want): (FileBlock, u64),
         next: Option<Extent>,
-        grain: Grain,
+        unit: AllocUnit,
     ) -> Result<Place> {
         let goal = Goal::Stream(self.geo.ino_ag(tx.inode(slot).ino));
         match next {
@@ -273,9 +274,9 @@ impl Fs {
                     len: (extent.len - skip).min(want),
                     unwritten: extent.unwritten,
                 };
-                self.own(tx, slot, extent, grain, goal)
+                self.own(tx, slot, extent, unit, goal)
             }
-            _ if grain.fresh > 1 => self.place_in_hole(tx, slot, (first, want), grain, goal),
+            _ if unit.fresh > 1 => self.place_in_hole(tx, slot, (first, want), unit, goal),
             _ => {
                 let hole = next.map_or(u64::MAX, |e| e.offset.0 - first.0);
                 let len = want.min(hole);
@@ -291,13 +292,13 @@ impl Fs {
         tx: &mut Tx<'_>,
         slot: InodeSlot,
         (first, want): (FileBlock, u64),
-        grain: Grain,
+        unit: AllocUnit,
         goal: Goal,
     ) -> Result<Place> {
-        let hole = self.grains(tx.inode(slot), (first, first.plus(want)), grain)?;
+        let hole = self.grains(tx.inode(slot), (first, first.plus(want)), unit)?;
         let mut at = hole.start;
         loop {
-            let run = Run { at, min: grain.fresh, want: hole.end.0 - at.0, unwritten: true };
+            let run = Run { at, min: unit.fresh, want: hole.end.0 - at.0, unwritten: true };
             let new = bmap::alloc_run(tx, slot, Fork::Data, &run, goal)?;
             if new.end() > first {
                 let extent = bmap::slice(&new, first, new.end());
@@ -313,12 +314,12 @@ impl Fs {
         &self,
         inode: &InodeState,
         (from, to): (FileBlock, FileBlock),
-        grain: Grain,
+        unit: AllocUnit,
     ) -> Result<core::ops::Range<FileBlock>> {
         let left = bmap::last_before(self, inode, Fork::Data, from)?;
         let right = bmap::at_or_after(self, inode, Fork::Data, from)?;
-        let start = FileBlock(from.0 - from.0 % grain.fresh).max(left);
-        let end = FileBlock(to.0.next_multiple_of(grain.fresh));
+        let start = FileBlock(from.0 - from.0 % unit.fresh).max(left);
+        let end = FileBlock(to.0.next_multiple_of(unit.fresh));
         Ok(start..right.map_or(end, |right| end.min(right.offset)))
     }
 
@@ -384,7 +385,7 @@ impl Fs {
         if size > SIZE_MAX {
             return Err(Error::FileTooBig);
         }
-        let _content = self.contents.change(ino);
+        let _content = self.iolocks.change(ino);
         self.check_writable()?;
         self.with_inode(ino, |inode| check_file(inode).and_then(|()| check_mutable(inode)))?;
         let cut = self.cut_delayed(ino, size)?;
@@ -426,7 +427,7 @@ impl Fs {
             unwritten: extent.unwritten,
         };
         let goal = Goal::Stream(self.geo.ino_ag(tx.inode(slot).ino));
-        let place = self.own(tx, slot, one, Grain::ANY, goal)?;
+        let place = self.own(tx, slot, one, AllocUnit::ANY, goal)?;
         match place.old {
             Some(old) => self.copy_blocks(old.start, place.extent.start, 1),
             None => Ok(()),

@@ -17,26 +17,26 @@ use uxfs_format::features::{Incompat, LogIncompat, RoCompat, Version, describe};
 use uxfs_format::superblock::{self, Superblock};
 use uxfs_format::timestamp::Timestamp;
 use uxfs_format::{AgNo, Geometry, Place};
-use uxfs_journal::Shape;
+use uxfs_journal::LogGeometry;
 use uxfs_log::{Log, State};
 
 use crate::ag::AgCell;
-use crate::arrivals::Arrivals;
 use crate::buf::Cache;
 use crate::cause::{Cause, Stop};
+use crate::clean_log;
 use crate::clock::{Clock, Numbers};
+use crate::delalloc::{Delalloc, WritebackOptions};
 use crate::devices::{Device, Devices};
-use crate::dirty::{Dirty, WritebackOptions};
 use crate::error::{Error, Result};
 use crate::full::Full;
 use crate::inode::Inodes;
+use crate::instrumented::{DevRole, InstrumentedDev};
 use crate::journal::{Journal, JournalOptions, LogPlace};
-use crate::log_state;
-use crate::meter::{Metered, Use};
-use crate::primary;
+use crate::pending_data::PendingData;
 use crate::recovery::{self, Recovery};
+use crate::sb;
 use crate::stats::{Counts, Stats};
-use crate::turns::{Mutex, RwLock};
+use crate::sync::{Mutex, RwLock};
 use crate::tx::Counters;
 
 /// How to open a volume.
@@ -102,7 +102,7 @@ pub struct Fs {
     /// The device, by which file data is read and written.
     pub(crate) dev: Arc<dyn BlockDev>,
     /// The same device, by which metadata goes home.
-    pub(crate) home_dev: Arc<dyn BlockDev>,
+    pub(crate) meta_dev: Arc<dyn BlockDev>,
     /// The same, by which the log is written.
     pub(crate) log_dev: Arc<dyn BlockDev>,
     /// The same, not counted.
@@ -119,9 +119,9 @@ pub struct Fs {
     pub(crate) options: OpenOptions,
     pub(crate) journal: Option<Journal>,
     /// Data that is not on the device yet.
-    pub(crate) dirty: Option<Dirty>,
+    pub(crate) delalloc: Option<Delalloc>,
     /// Who else brings data to the device.
-    pub(crate) arrivals: Mutex<Option<Arc<dyn Arrivals>>>,
+    pub(crate) pending_data: Mutex<Option<Arc<dyn PendingData>>>,
     ags: Vec<AgCell>,
     superblock: Mutex<Vec<u8>>,
     available: AtomicI64,
@@ -145,13 +145,13 @@ pub struct Fs {
     /// Blocks of each group that are kept for reference counts of transactions under way.
     kept: Box<[AtomicU32]>,
     /// What stood between operations and free space.
-    pub(crate) hindrances: crate::patience::Hindrances,
+    pub(crate) enospc_causes: crate::enospc::EnospcCauses,
     /// Held while an inode is taken off its list of unlinked ones.
     pub(crate) inactivation: Mutex<()>,
     /// Locks of the content of files.
-    pub(crate) contents: crate::contents::Contents,
+    pub(crate) iolocks: crate::iolock::IoLocks,
     /// Files that outlive their last name.
-    pub(crate) handles: crate::handles::Handles,
+    pub(crate) open_refs: crate::open_refs::OpenRefs,
     /// Held while a file moves between directories.
     pub(crate) moves: Mutex<()>,
     /// The group that gets the next new directory.
@@ -177,7 +177,7 @@ impl Fs {
             return Err(Error::Invalid("data is written back later only with the journal"));
         }
         let dev = Arc::clone(&devices.data);
-        let sector = primary::read(&*dev)?;
+        let sector = sb::read(&*dev)?;
         let sb = Superblock::verify(&sector)?;
         let read_only = options.read_only || dev.read_only();
         let options = OpenOptions { read_only, ..options };
@@ -207,7 +207,7 @@ impl Fs {
         let mut place = None;
         if !options.norecovery && !options.unfinished {
             if sb.is_v4() || geo.log_start.0 == 0 {
-                log_state::require_clean(&devices, &geo, sb)?;
+                clean_log::require_clean(&devices, &geo, sb)?;
             } else {
                 let log = Log::new(sb)?;
                 let bounds = log.find(&*dev)?;
@@ -243,7 +243,7 @@ impl Fs {
         let cache_bytes = options.cache_bytes;
         let journal = match (place, options.journal) {
             (Some(place), Some(journal)) if !read_only => {
-                let shape = Shape {
+                let shape = LogGeometry {
                     length: u64::from(geo.log_blocks) << geo.block_log,
                     unit: sb.logsunit.get().max(1),
                     buffer: journal.buffer_for(sb.logsunit.get())?,
@@ -257,15 +257,15 @@ impl Fs {
         let barrier = options.journal.is_none_or(|journal| journal.barrier);
         let counts = Arc::new(Counts::default());
         let stop = Arc::new(Stop::default());
-        let metered = |what| Metered::over(&dev, &counts, &stop, what, barrier);
-        let home_dev = metered(Use::Home);
-        let dirty = options.writeback.filter(|_| journal.is_some()).map(Dirty::new);
+        let metered = |what| InstrumentedDev::over(&dev, &counts, &stop, what, barrier);
+        let meta_dev = metered(DevRole::Metadata);
+        let dirty = options.writeback.filter(|_| journal.is_some()).map(Delalloc::new);
         let fs = Self {
             journal,
-            dirty,
-            arrivals: Mutex::default(),
+            delalloc: dirty,
+            pending_data: Mutex::default(),
             superblock_changed: AtomicBool::new(false),
-            bufs: Cache::new(Arc::clone(&home_dev), Arc::clone(&geo), cache_bytes),
+            bufs: Cache::new(Arc::clone(&meta_dev), Arc::clone(&geo), cache_bytes),
             inodes: Inodes::new(cache_bytes / 4096),
             gate: RwLock::new(()),
             next_tx: AtomicU64::new(1),
@@ -284,23 +284,23 @@ impl Fs {
             marked: Mutex::new(options.resuming),
             freed: AtomicBool::new(false),
             kept: (0..geo.ag_count).map(|_| AtomicU32::new(0)).collect(),
-            hindrances: crate::patience::Hindrances::default(),
+            enospc_causes: crate::enospc::EnospcCauses::default(),
             inactivation: Mutex::new(()),
-            contents: crate::contents::Contents::default(),
-            handles: crate::handles::Handles::default(),
+            iolocks: crate::iolock::IoLocks::default(),
+            open_refs: crate::open_refs::OpenRefs::default(),
             moves: Mutex::new(()),
             next_dir_ag: AtomicU64::new(0),
             superblock: Mutex::new(sector),
             options,
             geo,
-            dev: metered(Use::Data),
-            log_dev: metered(Use::Log),
-            home_dev,
+            dev: metered(DevRole::Data),
+            log_dev: metered(DevRole::Log),
+            meta_dev,
             bare_dev: dev,
             counts,
             realtime,
         };
-        if let Some(dirty) = &fs.dirty {
+        if let Some(dirty) = &fs.delalloc {
             fs.fill_pool(dirty);
         }
         Ok(fs)
@@ -420,7 +420,7 @@ impl Fs {
     pub(crate) fn reserve(&self, blocks: u64) -> Result<()> {
         let want = blocks as i64;
         let before = self.available.fetch_sub(want, Ordering::AcqRel);
-        let floor = self.dirty.as_ref().map_or(0, Dirty::floor);
+        let floor = self.delalloc.as_ref().map_or(0, Delalloc::floor);
         if want > 0 && (before < want || before - want < floor) {
             self.available.fetch_add(want, Ordering::AcqRel);
             return Err(Error::NoSpace);

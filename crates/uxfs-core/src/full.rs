@@ -17,7 +17,7 @@
 //!    depends on that write.
 //! 4. A **flush** that fails stops the volume, whatever the errno: the host has forgotten by then which
 //!    writes it could not keep.
-//! 5. The [`crate::journal::Service`] tries again at intervals of [`RETRY`] and more; so do each sync,
+//! 5. The [`crate::journal::LogWorker`] tries again at intervals of [`RETRY`] and more; so do each sync,
 //!    fsync and close.
 //! 6. A close that cannot write returns the error with what is not written. If that is metadata, the log
 //!    stays dirty, and the next open applies it.
@@ -32,7 +32,7 @@ use uxfs_journal::Time;
 
 use crate::cause::Cause;
 use crate::error::Error;
-use crate::turns::{self, Mutex};
+use crate::sync::{self, Mutex};
 
 /// How long at least until the service tries again, and until operations that have ended do.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ pub(crate) enum Stuck {
     /// File data.
     Data,
     /// Metadata in place.
-    Home,
+    Metadata,
     /// Records of the log.
     Log,
 }
@@ -54,7 +54,7 @@ impl Stuck {
     fn words(self) -> &'static str {
         match self {
             Self::Data => "writing data",
-            Self::Home => "writing metadata in place",
+            Self::Metadata => "writing metadata in place",
             Self::Log => "writing the log",
         }
     }
@@ -92,7 +92,7 @@ impl Full {
     /// Such a write found no room.
     pub(crate) fn note(&self, stuck: Stuck, error: &Error) {
         let mut last = self.last.lock();
-        last[stuck as usize] = Some((turns::now(), Cause::of(stuck.words(), error)));
+        last[stuck as usize] = Some((sync::now(), Cause::of(stuck.words(), error)));
         self.any.store(true, Ordering::Release);
     }
 
@@ -116,6 +116,6 @@ impl Full {
             return false;
         }
         let tried = self.last.lock()[stuck as usize].as_ref().map(|(tried, _)| *tried);
-        tried.is_some_and(|tried| turns::since(tried) < RETRY)
+        tried.is_some_and(|tried| sync::since(tried) < RETRY)
     }
 }

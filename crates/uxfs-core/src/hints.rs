@@ -9,7 +9,7 @@
 use rustc_hash::FxHashMap;
 use uxfs_format::{Daddr, FileBlock, Geometry};
 
-use crate::turns::Mutex;
+use crate::sync::Mutex;
 
 /// What is remembered of a directory.
 #[derive(Clone, Default)]

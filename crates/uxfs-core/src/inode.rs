@@ -22,7 +22,7 @@ use crate::buf::BufRef;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::hints::Hints;
-use crate::turns::{self, Mutex};
+use crate::sync::{self, Mutex};
 use crate::tx::Changed;
 
 /// A shared handle on an inode in memory.
@@ -241,7 +241,7 @@ impl Inodes {
         // meanwhile. Who keeps one that is in use may be waiting for what is locked here.
         let looks = (0..LOOKS).find_map(|look| {
             if look > 0 {
-                turns::pause(BETWEEN_LOOKS);
+                sync::pause(BETWEEN_LOOKS);
             }
             cell.try_read()
         });
@@ -289,7 +289,7 @@ impl Inodes {
     }
 
     /// A dirty inode was written, and has not changed since.
-    pub(crate) fn came_home(&self, state: &mut InodeState) {
+    pub(crate) fn written_back(&self, state: &mut InodeState) {
         if core::mem::take(&mut state.dirty) {
             self.epoch.fetch_add(1, Ordering::AcqRel);
             if self.dirty.lock().remove(&state.ino.0).is_some() {
@@ -315,7 +315,7 @@ impl Inodes {
         let mut cluster: Option<BufRef> = None;
         for (ino, cell) in dirty {
             let ino = Ino(ino);
-            let mut state = turns::write(&cell);
+            let mut state = sync::write(&cell);
             let (daddr, offset) = locate(&fs.geo, ino);
             let buf = match cluster.take() {
                 Some(buf) if buf.daddr() == daddr => buf,

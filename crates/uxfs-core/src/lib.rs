@@ -6,51 +6,50 @@
 
 pub mod ag;
 pub mod alloc;
-mod arrivals;
 pub mod attr;
 pub mod bmap;
 pub mod btree;
 pub mod buf;
 mod cause;
+mod clean_log;
 pub mod clock;
-mod contents;
 mod cow;
 pub mod da;
 pub mod dabuf;
 mod defer;
+mod delalloc;
 mod devices;
 pub mod dir;
-mod dirty;
+mod enospc;
 mod error;
 pub mod file;
 pub mod fs;
 mod full;
-mod handles;
 mod hints;
 mod ialloc;
 pub mod inode;
+mod instrumented;
+mod iolock;
 pub mod journal;
-mod log_state;
-mod meter;
+mod open_refs;
 pub mod ops;
-mod patience;
-mod primary;
+mod pending_data;
 mod recovery;
+mod sb;
 mod stats;
 pub mod symlink;
+#[doc(hidden)]
+pub mod sync;
 #[cfg(test)]
 mod tests;
-#[doc(hidden)]
-pub mod turns;
 pub mod tx;
 mod unlinked;
 mod unwritten;
 mod writeback;
 
-pub use arrivals::Arrivals;
 pub use cause::Cause;
+pub use delalloc::{ErrorCursor, SyncKind, WritebackOptions};
 pub use devices::{Device, Devices};
-pub use dirty::{ErrorCursor, SyncKind, WritebackOptions};
 pub use error::{EFSCORRUPTED, Error, Result};
 pub use file::Segment;
 pub use fs::{Fs, OpenOptions};
@@ -58,6 +57,7 @@ pub use ops::{
     Atime, Content, Fallocate, Fsx, Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs,
     Times, XattrMode, Xflags, whole_groups,
 };
+pub use pending_data::PendingData;
 pub use recovery::{Recovery, Replayed, replay_in_memory};
 pub use stats::{Histogram, Stats};
 pub use unwritten::Unwritten;

@@ -174,9 +174,9 @@ counters! {
     /// How often the log's tail moved on.
     tail_pushes,
     /// Writes of metadata in place.
-    home_writes,
+    metadata_writes,
     /// Bytes of metadata written in place.
-    home_bytes,
+    metadata_bytes,
     /// Writes of file data and of remote attribute values.
     data_writes,
     /// Bytes of them.

@@ -18,7 +18,7 @@ use uxfs_oracle::Rng;
 use crate::alloc::{self, Owner, Want};
 use crate::buf::{Piece, Pieces};
 use crate::inode::InodeState;
-use crate::journal::{Chains, JournalOptions, Op};
+use crate::journal::{JournalOptions, Op, RollPolicy};
 use crate::ops::{Content, Fallocate, NewInode};
 use crate::tx::{Changed, Tx};
 use crate::{Error, Fs, OpenOptions, bmap};
@@ -145,7 +145,7 @@ fn blocks_that_leave_the_free_list_are_busy() {
     let mut tx = Tx::begin(fs, 0).unwrap();
     tx.lock_ag(ag).unwrap();
     let before = trees(&tx);
-    tx.settle_busy(ag);
+    tx.expire_busy(ag);
     assert_eq!(tx.ag(ag).busy.blocks(), 0);
     drop(tx);
     // Holes that join leave the trees small, and their blocks free.
@@ -630,7 +630,8 @@ fn a_chain_that_waits_announces_again() {
     uxfs_oracle::mkfs(&path, 512 << 20, &["-m", "rmapbt=1"]);
     let dev = FileDev::open(&path, OpenMode::Write).unwrap();
     let dev = Arc::new(Greedy { dev, fs: Mutex::default(), held: AtomicU64::new(0) });
-    let mut journal = JournalOptions { chains: Chains::Apart, ..JournalOptions::default() };
+    let mut journal =
+        JournalOptions { roll_policy: RollPolicy::Always, ..JournalOptions::default() };
     journal.pipeline.size_max = 8 << 20;
     let options = OpenOptions { journal: Some(journal), seed: Some(1), ..OpenOptions::default() };
     let fs = Arc::new(Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options).unwrap());

@@ -16,8 +16,8 @@
 //!
 //! Called by everything that changes metadata; commits into [`crate::writeback`].
 
-mod chain;
 mod locks;
+mod roll;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,8 +39,8 @@ use crate::defer::Deferred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{InodeRef, InodeState};
-use crate::journal::{Context, Journal, Op, Single};
-use chain::Chain;
+use crate::journal::{Cil, ImmediateWriter, Journal, Op};
+use roll::Rolling;
 
 /// Granularity at which changes to buffers are recorded: that of XFS' log.
 pub const CHUNK: usize = 128;
@@ -136,7 +136,7 @@ pub struct Tx<'fs> {
     undo_chunks: Vec<UndoChunk>,
     undo_bytes: Vec<u8>,
     pub(crate) deferred: Vec<Deferred>,
-    chain: Chain,
+    rolling: Rolling,
     reserved: u64,
     counters: Counters,
     gone: Vec<(Ino, u32)>,
@@ -149,7 +149,7 @@ pub struct Tx<'fs> {
     /// Blocks of groups that it keeps for reference counts.
     kept: SmallVec<[(AgNo, u32); 1]>,
     /// Bytes of the log that are promised to it.
-    promised: u64,
+    granted: u64,
     /// Bytes that each link of its chain begins with.
     link: u64,
     done: bool,
@@ -185,11 +185,11 @@ impl<'fs> Tx<'fs> {
     }
 
     fn begin_with(fs: &'fs Fs, op: Op, blocks: u64) -> Result<Self> {
-        let promised = fs.promise_log(op)?;
+        let granted = fs.reserve_log(op)?;
         let gate = fs.gate.read();
         if let Err(error) = fs.reserve(blocks) {
             if let Some(journal) = &fs.journal {
-                journal.release(promised);
+                journal.release(granted);
             }
             return Err(error);
         }
@@ -203,7 +203,7 @@ impl<'fs> Tx<'fs> {
             undo_chunks: scratch.undo_chunks,
             undo_bytes: scratch.undo_bytes,
             deferred: Vec::new(),
-            chain: Chain::default(),
+            rolling: Rolling::default(),
             reserved: blocks,
             counters: Counters::default(),
             gone: Vec::new(),
@@ -212,8 +212,8 @@ impl<'fs> Tx<'fs> {
             forgotten: SmallVec::new(),
             chunks_made: SmallVec::new(),
             kept: SmallVec::new(),
-            promised,
-            link: promised,
+            granted,
+            link: granted,
             done: false,
             rolled: false,
             saw_busy: false,
@@ -252,7 +252,7 @@ impl<'fs> Tx<'fs> {
     /// Takes in an inode that this transaction has just allocated, in its first state.
     pub(crate) fn join_new(&mut self, state: InodeState) -> InodeSlot {
         let (cell, left) = self.fs.inodes.insert(state);
-        let mut guard = crate::turns::write_arc(&cell);
+        let mut guard = crate::sync::write_arc(&cell);
         // A free inode that is still in memory comes back if the transaction is cancelled.
         let before = left.map(|state| {
             let state = InodeState { dirty: guard.dirty, log: guard.log, ..state };
@@ -585,7 +585,7 @@ impl<'fs> Tx<'fs> {
     /// If a deferred step fails; everything is then put back.
     pub fn commit(mut self) -> Result<()> {
         crate::defer::finish(&mut self)?;
-        self.settle(false);
+        self.commit_items(false);
         self.done = true;
         Ok(())
     }
@@ -597,7 +597,7 @@ impl<'fs> Tx<'fs> {
     /// As [`Tx::commit`].
     pub(crate) fn commit_keeping(mut self, most: u64) -> Result<u64> {
         crate::defer::finish(&mut self)?;
-        self.settle(false);
+        self.commit_items(false);
         self.done = true;
         let kept = self.reserved.min(most);
         self.reserved -= kept;
@@ -605,7 +605,7 @@ impl<'fs> Tx<'fs> {
     }
 
     /// Hands over what was changed; `goes_on` if the chain has steps to do after it.
-    fn settle(&mut self, goes_on: bool) {
+    fn commit_items(&mut self, goes_on: bool) {
         for entry in self.inodes.iter_mut().filter(|entry| !entry.changed.is_empty()) {
             entry.guard.core.changecount = entry.guard.core.changecount.wrapping_add(1);
         }
@@ -649,23 +649,23 @@ impl<'fs> Tx<'fs> {
     fn log(&mut self, journal: &Journal, goes_on: bool) {
         let empty = self.bufs.is_empty() && self.inodes.iter().all(|i| i.changed.is_empty());
         self.fs.counts.transaction(empty, journal.wsync());
-        let mut gathering = journal.context();
-        let context = &mut *gathering;
+        let mut gathering = journal.cil();
+        let cil = &mut *gathering;
         for (daddr, len) in self.forgotten.drain(..) {
-            context.cancel_place(daddr, len);
+            cil.cancel_place(daddr, len);
         }
         for entry in &self.bufs {
             if entry.stale {
-                context.cancel(&entry.buf);
+                cil.cancel(&entry.buf);
             } else if entry.chunks.iter().any(|word| *word != 0) {
-                context.buffer(&entry.buf, &entry.chunks, entry.fresh);
+                cil.buffer(&entry.buf, &entry.chunks, entry.fresh);
             }
         }
         for entry in self.inodes.iter_mut().filter(|entry| !entry.changed.is_empty()) {
             let (mut parts, mut unlinked) = (entry.changed, false);
             entry.guard.log.unlogged = None;
             if !entry.only_times() {
-                entry.guard.log.needed = context.seq.0;
+                entry.guard.log.needed = cil.seq.0;
             }
             if let Some(before) = &entry.before {
                 let (old, new) = (&before.core, &entry.guard.core);
@@ -674,43 +674,44 @@ impl<'fs> Tx<'fs> {
                     parts |= Changed::DATA | Changed::ATTR;
                 }
             }
-            context.inode(self.fs, &entry.cell, &mut entry.guard, parts, unlinked);
+            cil.inode(self.fs, &entry.cell, &mut entry.guard, parts, unlinked);
         }
         for (first, count) in &self.gone {
             for (ino, cell) in self.fs.inodes.in_memory(*first, *count) {
-                journal.dead.add(&cell);
-                context.inode_gone(ino, cell);
+                journal.freed_inodes.add(&cell);
+                cil.inode_gone(ino, cell);
             }
         }
         for chunk in self.chunks_made.drain(..) {
-            context.chunk(chunk);
+            cil.chunk(chunk);
         }
         if self.fs.take_superblock_change() {
-            context.superblock(self.fs);
+            cil.superblock(self.fs);
         }
-        self.tell_steps(context, goes_on);
-        self.log_single(journal, context);
-        let seq = context.seq.0;
+        self.tell_steps(cil, goes_on);
+        self.log_single(journal, cil);
+        let seq = cil.seq.0;
         for (ag, start, len) in self.freed.drain(..) {
             if let Some((_, state)) = self.ags.iter_mut().find(|(held, _)| *held == ag) {
                 state.busy.add(journal, seq, start, len);
             }
         }
-        let added = journal.taken_in(context, &mut self.promised);
+        let added = journal.taken_in(cil, &mut self.granted);
         drop(gathering);
-        let left = if goes_on { 0 } else { core::mem::take(&mut self.promised) };
+        let left = if goes_on { 0 } else { core::mem::take(&mut self.granted) };
         if !journal.committed(added, left) {
             self.fs.counts.logspace_overruns.one();
         }
     }
 
     /// Where each transaction is logged by itself, writes what this one changed.
-    fn log_single(&self, journal: &Journal, context: &mut Context) {
-        let Some(mut single) = Single::begin(self.fs, journal, context) else { return };
+    fn log_single(&self, journal: &Journal, cil: &mut Cil) {
+        let Some(mut single) = ImmediateWriter::begin(self.fs, journal, cil) else { return };
         let changed = |entry: &&TxBuf| !entry.stale && entry.chunks.iter().any(|word| *word != 0);
         self.bufs.iter().filter(changed).for_each(|entry| single.buffer(&entry.buf));
-        let lives =
-            |entry: &&TxInode| !entry.changed.is_empty() && !journal.dead.contains(&entry.cell);
+        let lives = |entry: &&TxInode| {
+            !entry.changed.is_empty() && !journal.freed_inodes.contains(&entry.cell)
+        };
         self.inodes.iter().filter(lives).for_each(|entry| single.inode(&entry.guard));
         single.end();
     }
@@ -719,23 +720,23 @@ impl<'fs> Tx<'fs> {
     pub(crate) fn note_freed(&mut self, ag: AgNo, start: uxfs_format::AgBlock, len: u32) {
         if let Some(journal) = &self.fs.journal {
             self.freed.push((ag, start, len));
-            // This transaction itself may not write data there either ([`Self::settle_busy`]).
-            let seq = journal.gathering();
+            // This transaction itself may not write data there either ([`Self::expire_busy`]).
+            let seq = journal.open_seq();
             self.ag_mut(ag).busy.add(journal, seq, start, len);
         }
     }
 
     /// Forgets which blocks of a held group are not busy any more.
-    pub(crate) fn settle_busy(&mut self, ag: AgNo) {
+    pub(crate) fn expire_busy(&mut self, ag: AgNo) {
         if let Some(journal) = &self.fs.journal {
             // What this transaction itself freed is in no checkpoint yet, whichever gathered then.
             if let Some((_, state)) = self.ags.iter_mut().find(|(held, _)| *held == ag) {
                 for (_, start, len) in self.freed.iter().filter(|(freed, ..)| *freed == ag) {
-                    state.busy.add(journal, journal.gathering(), *start, *len);
+                    state.busy.add(journal, journal.open_seq(), *start, *len);
                 }
             }
             let busy = &mut self.ag_mut(ag).busy;
-            busy.settle(journal);
+            busy.expire(journal);
             let left = !busy.is_empty();
             self.saw_busy |= left;
         }
@@ -774,7 +775,7 @@ impl Drop for Tx<'_> {
             self.fs.shut_down("a thread panicked in the midst of a change");
         }
         if let Some(journal) = &self.fs.journal {
-            journal.release(core::mem::take(&mut self.promised));
+            journal.release(core::mem::take(&mut self.granted));
         }
         for (ag, blocks) in self.kept.drain(..) {
             self.fs.keep(ag, blocks, true);
@@ -784,7 +785,7 @@ impl Drop for Tx<'_> {
             self.fs.apply(self.reserved, Counters::default(), 0);
             return;
         }
-        self.fs.hindrances.note(self.saw_busy, self.saw_taken);
+        self.fs.enospc_causes.note(self.saw_busy, self.saw_taken);
         for (at, undo) in self.undo_chunks.iter().enumerate().rev() {
             let entry = &self.bufs[undo.slot as usize];
             let mut content = entry.buf.content.write();

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::full::{BETWEEN, Stuck};
 use crate::journal::Journal;
-use crate::turns;
+use crate::sync;
 use crate::tx::Tx;
 use crate::unwritten::{NAMED, Unwritten};
 
@@ -103,7 +103,7 @@ impl Fs {
         if let Some(journal) = &self.journal {
             let written = self.write_back_all();
             // Who changed nothing leaves the device alone.
-            return if journal.is_untouched() { written } else { self.settle().and(written) };
+            return if journal.is_untouched() { written } else { self.quiesce().and(written) };
         }
         self.sync()?;
         if self.options.unfinished {
@@ -142,27 +142,27 @@ impl Fs {
         if load.due && !load.served {
             self.drive_on(journal)?;
         }
-        if self.stuck_lately(Stuck::Home) {
+        if self.stuck_lately(Stuck::Metadata) {
             return Ok(());
         }
         let much = match load.served {
             true => self.much_dirty(SERVED) || load.live > journal.comfortable() / 4 * 7,
             false => self.much_dirty(1) || load.live > journal.comfortable(),
         };
-        match if much { self.settle_journal(journal) } else { Ok(()) } {
+        match if much { self.push_whole_ail(journal) } else { Ok(()) } {
             // The operation is done. Those that would begin are told (`refuse_if_stuck`).
             Err(error) if error.is_host_full() => Ok(()),
-            settled => settled,
+            done => done,
         }
     }
 
     /// Is so much metadata not in place that no more may come while it cannot be written?
-    pub(crate) fn is_crowded(&self, journal: &Journal) -> bool {
-        journal.load().0 > journal.shape().length / 2 || self.much_dirty(SERVED)
+    pub(crate) fn has_too_much_dirty_metadata(&self, journal: &Journal) -> bool {
+        journal.load().0 > journal.geometry().length / 2 || self.much_dirty(SERVED)
     }
 
     /// Writes the superblock where it lies.
-    pub(crate) fn put_superblock_home(&self) -> Result<()> {
+    pub(crate) fn write_superblock_in_place(&self) -> Result<()> {
         self.put_superblock(false)
     }
 
@@ -192,8 +192,8 @@ impl Fs {
     /// Writes all that is dirty, and says whether anything was.
     pub(crate) fn write_all(&self) -> Result<bool> {
         self.check_running()?;
-        let home = self.bufs.dirty_bytes() == 0 && self.inodes.dirty_count() == 0;
-        if home {
+        let clean = self.bufs.dirty_bytes() == 0 && self.inodes.dirty_count() == 0;
+        if clean {
             return Ok(false);
         }
         self.mark_in_danger()?;
@@ -240,7 +240,7 @@ impl Fs {
     }
 
     pub(crate) fn write_superblock(&self, sector: &[u8]) -> Result<()> {
-        self.home_dev.write_at(0, sector).map_err(|source| {
+        self.meta_dev.write_at(0, sector).map_err(|source| {
             let error = Error::Io { what: "writing the superblock", daddr: Daddr(0), source };
             if self.journal.is_none() || !error.is_host_full() {
                 self.shut_down(Cause::of("writing the superblock", &error));
@@ -300,7 +300,7 @@ impl Fs {
             }
             change(sb);
             uxfs_format::crc::stamp(&mut sector, CRC_OFFSET);
-            self.home_dev.write_at(daddr.bytes(), &sector).map_err(io("writing"))?;
+            self.meta_dev.write_at(daddr.bytes(), &sector).map_err(io("writing"))?;
         }
         Ok(())
     }
@@ -353,12 +353,12 @@ impl Fs {
 
     /// Tries again what was not tried for a while.
     pub(crate) fn retry_stuck(&self, journal: &Journal) -> Result<()> {
-        if self.is_stuck(Stuck::Home) && !self.stuck_lately(Stuck::Home) {
-            self.push_home(journal)?;
+        if self.is_stuck(Stuck::Metadata) && !self.stuck_lately(Stuck::Metadata) {
+            self.push_ail_below(journal)?;
         }
         if self.is_stuck(Stuck::Data)
             && !self.stuck_lately(Stuck::Data)
-            && let Some(dirty) = &self.dirty
+            && let Some(dirty) = &self.delalloc
         {
             self.retry_data(dirty)?;
         }
@@ -367,8 +367,8 @@ impl Fs {
 
     /// Fails before a change begins, if metadata is stuck and there is much of it.
     pub(crate) fn refuse_if_stuck(&self, journal: &Journal) -> Result<()> {
-        if self.is_stuck(Stuck::Home) && self.is_crowded(journal) {
-            return self.push_home(journal);
+        if self.is_stuck(Stuck::Metadata) && self.has_too_much_dirty_metadata(journal) {
+            return self.push_ail_below(journal);
         }
         Ok(())
     }
@@ -380,14 +380,14 @@ impl Fs {
         patience: Duration,
         mut write: impl FnMut() -> Result<()>,
     ) -> Result<()> {
-        let begun = turns::now();
+        let begun = sync::now();
         loop {
             let done = self.tried(Stuck::Log, write());
             let full = done.as_ref().is_err_and(Error::is_host_full);
-            if !full || turns::since(begun) >= patience || self.check_running().is_err() {
+            if !full || sync::since(begun) >= patience || self.check_running().is_err() {
                 return done;
             }
-            turns::pause(BETWEEN);
+            sync::pause(BETWEEN);
         }
     }
 
@@ -398,7 +398,7 @@ impl Fs {
             logged: self.journal.as_ref().map_or(0, |journal| journal.load().1 as u64),
             ..Unwritten::default()
         };
-        for (ino, blocks) in self.dirty.iter().flat_map(|dirty| dirty.by_file()) {
+        for (ino, blocks) in self.delalloc.iter().flat_map(|dirty| dirty.by_file()) {
             sum.files += 1;
             sum.bytes += blocks << self.geo.block_log;
             if sum.first.len() < NAMED {

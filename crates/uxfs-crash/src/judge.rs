@@ -7,7 +7,7 @@ use uxfs::clock::Clock;
 use uxfs::disk::BlockDev;
 use uxfs::disk::fault::{Fault, planted};
 use uxfs::format::timestamp::Timestamp;
-use uxfs::journal::{Chains, JournalOptions, LogMode};
+use uxfs::journal::{JournalOptions, LogMode, RollPolicy};
 use uxfs::{Fs, NewInode, OpenOptions, WritebackOptions};
 use uxfs_check::{CheckOptions, Severity};
 
@@ -54,7 +54,8 @@ fn options(volume: &str, rng: &mut Rng, delayed: bool) -> OpenOptions {
     }
     journal.buffers = 2 + rng.below(7) as u32;
     journal.pipeline.size_max = [4 << 10, 32 << 10, 256 << 10][rng.below(3) as usize];
-    journal.chains = [Chains::Together, Chains::Apart, Chains::Cut][rng.below(3) as usize];
+    journal.roll_policy = [RollPolicy::WhenFull, RollPolicy::Always, RollPolicy::AlwaysDurable]
+        [rng.below(3) as usize];
     if rng.one_in(3) {
         journal.mode = LogMode::Immediate;
         journal.wsync = rng.one_in(3);

@@ -129,7 +129,7 @@ impl Control {
         lines.add("blocks", space.blocks);
         lines.add("blocks_free", space.free_blocks);
         lines.add("files", space.files - space.free_files);
-        lines.add("files_without_name", fs.nameless());
+        lines.add("files_without_name", fs.unlinked());
         let cached = fs.cached();
         lines.add("cached_buffer_bytes", cached.buffer_bytes);
         lines.add("cached_buffer_bytes_not_home", cached.dirty_buffer_bytes);

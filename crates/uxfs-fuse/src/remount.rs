@@ -46,7 +46,7 @@ impl Volume {
         self.syncer.end();
         let mut guard = self.fs.write();
         let fs = guard.as_ref().ok_or("the volume is closed")?;
-        let ready = match (fs.stopped_by(), fs.nameless()) {
+        let ready = match (fs.stopped_by(), fs.unlinked()) {
             (Some(why), _) => Err(format!("the volume is stopped: {why}")),
             (None, 1..) => Err("busy: files are open whose last name was removed".to_owned()),
             (None, 0) => fs.sync().map_err(|e| format!("not everything could be written: {e}")),

@@ -35,7 +35,7 @@ use fuser::{Errno, FileAttr, Request};
 use parking_lot::{Condvar, Mutex, RwLock};
 use uxfs::disk::fault::{self, Fault};
 use uxfs::format::Ino;
-use uxfs::journal::{Keeping, Service, Ticket};
+use uxfs::journal::{LogWorkOptions, LogWorker, Ticket};
 use uxfs::{Error, Fs, SyncKind, Unwritten};
 
 use crate::attr::attr_of;
@@ -97,7 +97,7 @@ impl Asker {
 pub(crate) struct Volume {
     root: Ino,
     pub(crate) fs: RwLock<Option<Arc<Fs>>>,
-    pub(crate) service: Mutex<Option<Service>>,
+    pub(crate) service: Mutex<Option<LogWorker>>,
     /// Writes back what is much.
     pub(crate) writer: Worker<Volume>,
     /// Brings files down, of which each has little to write.
@@ -496,7 +496,7 @@ impl Volume {
 
     /// Starts the threads that write.
     pub(crate) fn serve(self: &Arc<Self>, fs: &Arc<Fs>) -> io::Result<()> {
-        let served = Service::start(fs, Keeping::default());
+        let served = LogWorker::start(fs, LogWorkOptions::default());
         *self.service.lock() = Some(served.map_err(|e| io::Error::other(e.to_string()))?);
         self.writer.start("uxfs-write", Arc::clone(self))?;
         self.syncer.start("uxfs-sync", Arc::clone(self))

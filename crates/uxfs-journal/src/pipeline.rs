@@ -17,8 +17,8 @@
 //! 5. A flush counts for what was written before it *began*.
 //! 6. After a failure nobody is woken with success, and nothing more is written.
 //! 7. While anyone waits, something is under way whose end will be reported, or there is a moment at
-//!    which the time is to be told ([`Pipeline::patience`]).
-//! 8. Whether somebody who asks for durability is let wait for others who ask is for the [`Policy`] to
+//!    which the time is to be told ([`Pipeline::next_decision`]).
+//! 8. Whether somebody who asks for durability is let wait for others who ask is for the [`policy::Policy`](crate::policy::Policy) to
 //!    say ([`crate::policy`]); it can let something begin later, never end earlier. What does not wait
 //!    for durability's sake (the log runs short, something goes home) is not its affair.
 //! 9. Flushes may overlap, if the policy begins one while another is under way; each counts by itself.
@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::crowd::{Crowd, Round};
+use crate::group_commit::{GroupCommit, Round};
 use crate::policy::{Decision, FsyncPolicy};
 use crate::time::Time;
 
@@ -130,7 +130,7 @@ enum Stage {
 /// Somebody who waits, and who it is.
 #[derive(Debug)]
 struct Waiting<W> {
-    who: Option<u64>,
+    caller: Option<u64>,
     waiter: W,
 }
 
@@ -142,7 +142,7 @@ struct Flushing {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Flight {
+struct CutCheckpoint {
     seq: Seq,
     parts: u32,
     stage: Stage,
@@ -152,15 +152,15 @@ struct Flight {
 #[derive(Debug)]
 pub struct Pipeline<W> {
     options: Options,
-    gathering: Seq,
-    gathered: u64,
+    open_seq: Seq,
+    open_bytes: u64,
     /// When the oldest commit that gathers was made; `None` if there is none.
     since: Option<Time>,
     /// Somebody wants all up to this checkpoint to be durable.
     wanted: Seq,
-    flight: Option<Flight>,
+    checkpoint: Option<CutCheckpoint>,
     /// The checkpoint behind it, if it is cut already.
-    next: Option<Flight>,
+    next: Option<CutCheckpoint>,
     durable: Seq,
     written: Generation,
     /// The last write of them that commits depend on.
@@ -173,7 +173,7 @@ pub struct Pipeline<W> {
     urgent: Generation,
     waiters: BTreeMap<(Seq, u64), (Generation, Waiting<W>)>,
     data_waiters: BTreeMap<(Generation, u64), Waiting<W>>,
-    crowd: Crowd,
+    group_commit: GroupCommit,
     next_waiter: u64,
     failed: Option<Failure>,
     actions: VecDeque<Action<W>>,
@@ -184,11 +184,11 @@ impl<W> Pipeline<W> {
     pub fn new(options: Options) -> Self {
         Self {
             options,
-            gathering: Seq(1),
-            gathered: 0,
+            open_seq: Seq(1),
+            open_bytes: 0,
             since: None,
             wanted: Seq(0),
-            flight: None,
+            checkpoint: None,
             next: None,
             durable: Seq(0),
             written: Generation(0),
@@ -197,7 +197,7 @@ impl<W> Pipeline<W> {
             flushing: VecDeque::new(),
             next_flush: 0,
             urgent: Generation(0),
-            crowd: Crowd::new(options.fsync),
+            group_commit: GroupCommit::new(options.fsync),
             waiters: BTreeMap::new(),
             data_waiters: BTreeMap::new(),
             next_waiter: 0,
@@ -233,9 +233,9 @@ impl<W> Pipeline<W> {
     }
 
     /// Is something under way that somebody will report, or is there a moment to be awaited
-    /// ([`Pipeline::patience`])? Else whoever finds nothing to do has nothing to wait for.
+    /// ([`Pipeline::next_decision`])? Else whoever finds nothing to do has nothing to wait for.
     pub fn is_under_way(&self) -> bool {
-        !self.flushing.is_empty() || self.patience().is_some()
+        !self.flushing.is_empty() || self.next_decision().is_some()
     }
 
     /// Is there something to do?
@@ -246,25 +246,25 @@ impl<W> Pipeline<W> {
     /// Does nothing gather, and is nothing on its way?
     pub fn is_quiet(&self) -> bool {
         self.since.is_none()
-            && self.flight.is_none()
+            && self.checkpoint.is_none()
             && self.flushing.is_empty()
-            && self.crowd.is_empty()
+            && self.group_commit.is_empty()
             && self.actions.is_empty()
     }
 
     /// The checkpoint that gathers.
-    pub fn gathering(&self) -> Seq {
-        self.gathering
+    pub fn open_seq(&self) -> Seq {
+        self.open_seq
     }
 
     /// The last checkpoint with anything in it: what must be durable for everything to be.
     pub fn last(&self) -> Seq {
-        if self.since.is_some() { self.gathering } else { Seq(self.gathering.0 - 1) }
+        if self.since.is_some() { self.open_seq } else { Seq(self.open_seq.0 - 1) }
     }
 
     /// Bytes in the checkpoint that gathers, at most.
-    pub fn gathered(&self) -> u64 {
-        self.gathered
+    pub fn open_bytes(&self) -> u64 {
+        self.open_bytes
     }
 
     /// The last durable checkpoint.
@@ -302,14 +302,14 @@ impl<W> Pipeline<W> {
         if self.failed.is_some() {
             return None;
         }
-        let old = self.since.filter(|_| self.flight.is_none());
+        let old = self.since.filter(|_| self.checkpoint.is_none());
         let old = old.map(|since| since + self.options.age_max);
-        old.into_iter().chain(self.patience()).min()
+        old.into_iter().chain(self.next_decision()).min()
     }
 
     /// Until when those who wait are let wait for others, though something could be done for them.
-    pub fn patience(&self) -> Option<Time> {
-        self.crowd.patience()
+    pub fn next_decision(&self) -> Option<Time> {
+        self.group_commit.next_decision()
     }
 
     /// What somebody has to wait for who needs `need`: more than that where flushes are not to be
@@ -320,15 +320,15 @@ impl<W> Pipeline<W> {
         if !covered || self.options.elide_covered || self.options.elide_clean && clean {
             return need;
         }
-        Need { data: self.home(), ..need }
+        Need { data: self.metadata_written(), ..need }
     }
 
     /// A transaction was committed, which adds at most `bytes` to the gathering checkpoint. The
     /// number of the checkpoint that it is in.
     pub fn commit(&mut self, now: Time, bytes: u64) -> Seq {
-        let seq = self.gathering;
+        let seq = self.open_seq;
         self.since.get_or_insert(now);
-        self.gathered += bytes;
+        self.open_bytes += bytes;
         self.advance(now);
         seq
     }
@@ -342,35 +342,35 @@ impl<W> Pipeline<W> {
 
     /// Metadata has been written in place, on which no commit depends. A flush from now on covers
     /// it; what its being home allows waits for that.
-    pub fn home(&mut self) -> Generation {
+    pub fn metadata_written(&mut self) -> Generation {
         self.written.0 += 1;
         self.written
     }
 
-    /// Somebody waits until what `need` names is durable. `who` tells those apart whom the policy may
+    /// Somebody waits until what `need` names is durable. `caller` tells those apart whom the policy may
     /// let wait for each other; `None` for somebody whom it may not.
-    pub fn force(&mut self, now: Time, need: Need, who: Option<u64>, waiter: W) {
-        debug_assert!(need.seq <= self.gathering && need.data <= self.written);
+    pub fn force(&mut self, now: Time, need: Need, caller: Option<u64>, waiter: W) {
+        debug_assert!(need.seq <= self.open_seq && need.data <= self.written);
         if let Some(failure) = &self.failed {
             return self.actions.push_back(Action::Wake(waiter, Err(failure.clone())));
         }
         let order = self.next_waiter;
         self.next_waiter += 1;
-        let waiting = Waiting { who, waiter };
+        let waiting = Waiting { caller, waiter };
         if self.durable < need.seq {
             self.waiters.insert((need.seq, order), (need.data, waiting));
-            match who {
+            match caller {
                 // What is on its way is not begun again for those who come now.
-                Some(who) if need.seq < self.gathering => self.crowd.joins(now, who),
-                Some(who) => self.crowd.comes(now, who, true),
+                Some(caller) if need.seq < self.open_seq => self.group_commit.join(now, caller),
+                Some(caller) => self.group_commit.enqueue(now, caller, true),
                 None => self.wanted = self.wanted.max(need.seq),
             }
         } else if self.flushed < need.data {
             self.data_waiters.insert((need.data, order), waiting);
             let covered = self.flushing.iter().any(|flush| flush.covers >= need.data);
-            match who {
-                Some(who) if covered => self.crowd.joins(now, who),
-                Some(who) => self.crowd.comes(now, who, false),
+            match caller {
+                Some(caller) if covered => self.group_commit.join(now, caller),
+                Some(caller) => self.group_commit.enqueue(now, caller, false),
                 None => self.urgent = self.urgent.max(need.data),
             }
         } else {
@@ -394,13 +394,14 @@ impl<W> Pipeline<W> {
     /// The driver has taken what gathered in the checkpoint being cut, and made `parts` parts of
     /// it; 0 if there was nothing in it after all.
     pub fn cut(&mut self, now: Time, parts: u32) {
-        let mut flights = self.flight.iter_mut().chain(&mut self.next);
-        let Some(flight) = flights.find(|flight| flight.stage == Stage::Cutting) else {
+        let mut checkpoint = self.checkpoint.iter_mut().chain(&mut self.next);
+        let Some(checkpoint) = checkpoint.find(|checkpoint| checkpoint.stage == Stage::Cutting)
+        else {
             debug_assert!(self.failed.is_some(), "no checkpoint is being cut");
             return;
         };
-        flight.parts = parts;
-        flight.stage = Stage::Barrier { until: self.data, part: 0 };
+        checkpoint.parts = parts;
+        checkpoint.stage = Stage::Barrier { until: self.data, part: 0 };
         self.advance(now);
     }
 
@@ -410,20 +411,20 @@ impl<W> Pipeline<W> {
             return self.fail(failure);
         }
         let fua = self.options.fua;
-        let Some(flight) = &mut self.flight else {
+        let Some(checkpoint) = &mut self.checkpoint else {
             debug_assert!(self.failed.is_some(), "nothing is being written");
             return;
         };
-        let Stage::Writing { part } = flight.stage else {
+        let Stage::Writing { part } = checkpoint.stage else {
             debug_assert!(self.failed.is_some(), "nothing is being written");
             return;
         };
         let part = part + 1;
-        if part == flight.parts && fua {
-            flight.stage = Stage::Barrier { until: Generation(0), part };
+        if part == checkpoint.parts && fua {
+            checkpoint.stage = Stage::Barrier { until: Generation(0), part };
         } else {
             self.written.0 += 1;
-            flight.stage = Stage::Barrier { until: self.written, part };
+            checkpoint.stage = Stage::Barrier { until: self.written, part };
         }
         self.advance(now);
     }
@@ -439,7 +440,7 @@ impl<W> Pipeline<W> {
         };
         let covers = self.flushing.remove(at).map_or(Generation(0), |flush| flush.covers);
         self.flushed = self.flushed.max(covers);
-        self.crowd.ended(now, Round::Flush(id));
+        self.group_commit.end(now, Round::Flush(id));
         while let Some(entry) = self.data_waiters.first_entry() {
             if entry.key().0 > self.flushed {
                 break;
@@ -452,8 +453,8 @@ impl<W> Pipeline<W> {
 
     /// Somebody has what they waited for.
     fn wake(&mut self, now: Time, waiting: Waiting<W>) {
-        if let Some(who) = waiting.who {
-            self.crowd.told(now, who);
+        if let Some(caller) = waiting.caller {
+            self.group_commit.completed(now, caller);
         }
         self.actions.push_back(Action::Wake(waiting.waiter, Ok(())));
     }
@@ -461,9 +462,9 @@ impl<W> Pipeline<W> {
     /// Something failed for good: everybody who waits is told, and nothing more is written.
     pub fn fail(&mut self, failure: Failure) {
         let failure = self.failed.get_or_insert(failure).clone();
-        (self.flight, self.next) = (None, None);
+        (self.checkpoint, self.next) = (None, None);
         self.flushing.clear();
-        self.crowd.clear();
+        self.group_commit.clear();
         self.actions.retain(|action| matches!(action, Action::Wake(..)));
         let waiting = core::mem::take(&mut self.waiters).into_values().map(|(_, w)| w);
         let waiting = waiting.chain(core::mem::take(&mut self.data_waiters).into_values());
@@ -474,8 +475,8 @@ impl<W> Pipeline<W> {
 
     fn must_cut(&self, now: Time) -> bool {
         let Some(since) = self.since else { return false };
-        self.wanted >= self.gathering
-            || self.gathered >= self.options.size_max
+        self.wanted >= self.open_seq
+            || self.open_bytes >= self.options.size_max
             || now >= since + self.options.age_max
     }
 
@@ -485,15 +486,15 @@ impl<W> Pipeline<W> {
             return;
         }
         loop {
-            let Some(flight) = self.flight else {
+            let Some(checkpoint) = self.checkpoint else {
                 if !self.cut_next(now) {
                     break;
                 }
                 continue;
             };
-            match flight.stage {
+            match checkpoint.stage {
                 Stage::Barrier { until, part } if self.flushed >= until => {
-                    self.pass(now, flight, part);
+                    self.pass(now, checkpoint, part);
                 }
                 _ if self.coordinate(now) => {}
                 _ => break,
@@ -505,7 +506,7 @@ impl<W> Pipeline<W> {
     /// Begins the next checkpoint if it is time for that, or what else the policy wants; true if that is
     /// something.
     fn cut_next(&mut self, now: Time) -> bool {
-        if self.flight.is_none() && self.must_cut(now) {
+        if self.checkpoint.is_none() && self.must_cut(now) {
             self.begin_cut(now);
             return true;
         }
@@ -516,15 +517,15 @@ impl<W> Pipeline<W> {
     /// cannot while one is on its way: it is asked about again when that is durable.
     fn coordinate(&mut self, now: Time) -> bool {
         let flushing = self.flushing.len();
-        if self.crowd.decide(now, flushing) != Decision::Flush {
+        if self.group_commit.decide(now, flushing) != Decision::Flush {
             return false;
         }
         let mut begun = false;
-        if self.crowd.waits_for_data() {
+        if self.group_commit.waits_for_data() {
             self.begin_flush(now);
             begun = true;
         }
-        if self.crowd.waits_for_checkpoint() && self.flight.is_none() {
+        if self.group_commit.waits_for_checkpoint() && self.checkpoint.is_none() {
             self.begin_cut(now);
             begun = true;
         }
@@ -532,9 +533,9 @@ impl<W> Pipeline<W> {
     }
 
     fn begin_cut(&mut self, now: Time) {
-        let seq = self.cut_gathering();
-        self.crowd.begins(now, self.flushing.len(), Round::Checkpoint(seq));
-        self.flight = Some(Flight { seq, parts: 0, stage: Stage::Cutting });
+        let seq = self.cut_open();
+        self.group_commit.begin(now, self.flushing.len(), Round::Checkpoint(seq));
+        self.checkpoint = Some(CutCheckpoint { seq, parts: 0, stage: Stage::Cutting });
     }
 
     /// Cuts the checkpoint behind the one on its way, if a flush is spared by that: it depends on data
@@ -543,19 +544,19 @@ impl<W> Pipeline<W> {
         if self.next.is_some() || self.flushed >= self.data {
             return false;
         }
-        if !self.must_cut(now) && !self.crowd.would_go(now) {
+        if !self.must_cut(now) && !self.group_commit.would_flush(now) {
             return false;
         }
-        let seq = self.cut_gathering();
-        self.crowd.rides();
-        self.next = Some(Flight { seq, parts: 0, stage: Stage::Cutting });
+        let seq = self.cut_open();
+        self.group_commit.cut_early();
+        self.next = Some(CutCheckpoint { seq, parts: 0, stage: Stage::Cutting });
         true
     }
 
-    fn cut_gathering(&mut self) -> Seq {
-        let seq = self.gathering;
-        self.gathering.0 += 1;
-        self.gathered = 0;
+    fn cut_open(&mut self) -> Seq {
+        let seq = self.open_seq;
+        self.open_seq.0 += 1;
+        self.open_bytes = 0;
         self.since = None;
         self.actions.push_back(Action::Cut(seq));
         seq
@@ -565,31 +566,31 @@ impl<W> Pipeline<W> {
     fn begin_flush(&mut self, now: Time) {
         let id = FlushId(self.next_flush);
         self.next_flush += 1;
-        self.crowd.begins(now, self.flushing.len(), Round::Flush(id));
+        self.group_commit.begin(now, self.flushing.len(), Round::Flush(id));
         self.flushing.push_back(Flushing { id, covers: self.written });
         self.actions.push_back(Action::Flush(id));
     }
 
     /// A barrier was passed, before `part` or behind the last one.
-    fn pass(&mut self, now: Time, flight: Flight, part: u32) {
-        let Flight { seq, parts, .. } = flight;
+    fn pass(&mut self, now: Time, checkpoint: CutCheckpoint, part: u32) {
+        let CutCheckpoint { seq, parts, .. } = checkpoint;
         if part < parts {
             if part == 0 {
-                self.crowd.under_way(now, Round::Checkpoint(seq));
+                self.group_commit.under_way(now, Round::Checkpoint(seq));
             }
-            self.flight = Some(Flight { stage: Stage::Writing { part }, ..flight });
+            self.checkpoint = Some(CutCheckpoint { stage: Stage::Writing { part }, ..checkpoint });
             let fua = self.options.fua && part + 1 == parts;
             return self.actions.push_back(Action::Write { seq, part, fua });
         }
-        self.flight = self.next.take();
+        self.checkpoint = self.next.take();
         debug_assert_eq!(seq.0, self.durable.0 + 1, "checkpoints become durable in order");
         self.durable = seq;
         self.actions.push_back(Action::Durable(seq));
-        self.crowd.ended(now, Round::Checkpoint(seq));
-        if let Some(next) = self.flight {
-            self.crowd.sets_off(now, self.flushing.len(), Round::Checkpoint(next.seq));
+        self.group_commit.end(now, Round::Checkpoint(seq));
+        if let Some(next) = self.checkpoint {
+            self.group_commit.submit(now, self.flushing.len(), Round::Checkpoint(next.seq));
         }
-        if self.gathered <= CUT_FIRST {
+        if self.open_bytes <= CUT_FIRST {
             self.cut_next(now);
         }
         while let Some(entry) = self.waiters.first_entry() {
@@ -609,8 +610,8 @@ impl<W> Pipeline<W> {
     /// Flushes for the checkpoint on its way, and for what is urgent: one flush at a time, unless one
     /// that covers it is under way.
     fn flush_if_needed(&mut self, now: Time) {
-        let (barrier, last) = match self.flight {
-            Some(Flight { stage: Stage::Barrier { until, part }, parts, .. }) => {
+        let (barrier, last) = match self.checkpoint {
+            Some(CutCheckpoint { stage: Stage::Barrier { until, part }, parts, .. }) => {
                 (until, part == parts)
             }
             _ => (Generation(0), false),

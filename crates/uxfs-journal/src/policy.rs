@@ -18,13 +18,13 @@ mod auto;
 mod callers;
 mod contract;
 mod disk;
-mod dream;
 mod fixed;
+mod name;
+mod simulation;
 #[cfg(test)]
 mod tests;
-mod word;
 
 pub use auto::Auto;
 pub use contract::{Decision, Ended, Policy, View};
 pub use fixed::Fixed;
-pub use word::{FSYNC_POLICIES, FsyncPolicy, UnknownPolicy};
+pub use name::{FSYNC_POLICIES, FsyncPolicy, UnknownPolicy};

@@ -4,7 +4,7 @@
 //! 1. A region is split over records only where it must be; each part but the last is a multiple of
 //!    4 bytes, and the first holds at least the first word of its item.
 //! 2. Every record is padded with zeroes to the log's stripe unit.
-//! 3. A batch has at most as many bytes as [`Shape::most_bytes`] says for what went into it.
+//! 3. A batch has at most as many bytes as [`LogGeometry::most_bytes`] says for what went into it.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ const SEEN_BYTES: usize = 2 << 20;
 
 /// What all records of a mount have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct LogGeometry {
     /// Bytes of the log.
     pub length: u64,
     /// Bytes to whose multiples records are padded.
@@ -32,7 +32,7 @@ pub struct Shape {
     pub uuid: [u8; 16],
 }
 
-impl Shape {
+impl LogGeometry {
     fn header_len(&self) -> usize {
         (self.buffer.div_ceil(HEADER_SPAN).max(1) as usize) * BASIC_BLOCK
     }
@@ -74,7 +74,7 @@ struct Record {
 
 /// Records that are being put together.
 pub struct Records {
-    shape: Shape,
+    geometry: LogGeometry,
     bytes: Vec<u8>,
     done: Vec<Record>,
     /// Where the record that is being filled starts.
@@ -88,27 +88,27 @@ pub struct Records {
 
 impl Records {
     /// Nothing yet; memory comes from `buffer`, which is emptied.
-    pub fn new(shape: Shape, mut buffer: Vec<u8>) -> Self {
+    pub fn new(geometry: LogGeometry, mut buffer: Vec<u8>) -> Self {
         buffer.clear();
         let done = Vec::new();
         let mut records =
-            Self { shape, bytes: buffer, done, start: 0, ops: 0, tid: 0, header: 0, regions: 0 };
+            Self { geometry, bytes: buffer, done, start: 0, ops: 0, tid: 0, header: 0, regions: 0 };
         records.open();
         records
     }
 
     fn open(&mut self) {
         self.start = self.bytes.len();
-        self.bytes.resize(self.start + self.shape.header_len(), 0);
+        self.bytes.resize(self.start + self.geometry.header_len(), 0);
         self.ops = 0;
     }
 
     fn room(&self) -> usize {
-        self.shape.header_len() + self.shape.data_max() - (self.bytes.len() - self.start)
+        self.geometry.header_len() + self.geometry.data_max() - (self.bytes.len() - self.start)
     }
 
     fn close(&mut self) {
-        let unit = self.shape.unit.max(BASIC_BLOCK as u32) as usize;
+        let unit = self.geometry.unit.max(BASIC_BLOCK as u32) as usize;
         let len = (self.bytes.len() - self.start).next_multiple_of(unit);
         self.bytes.resize(self.start + len, 0);
         self.done.push(Record { bytes: self.start..self.start + len, ops: self.ops });
@@ -174,7 +174,7 @@ impl Records {
         if self.ops == 0 {
             return self.start as u64;
         }
-        let unit = self.shape.unit.max(BASIC_BLOCK as u32) as usize;
+        let unit = self.geometry.unit.max(BASIC_BLOCK as u32) as usize;
         (self.start + (self.bytes.len() - self.start).next_multiple_of(unit)) as u64
     }
 
@@ -193,17 +193,17 @@ impl Records {
         } else {
             self.bytes.truncate(self.start);
         }
-        let shape = self.shape;
-        let tail = shape.lsn(tail);
-        let mut before = before.map_or(u32::MAX, |position| shape.lsn(position).block());
+        let geometry = self.geometry;
+        let tail = geometry.lsn(tail);
+        let mut before = before.map_or(u32::MAX, |position| geometry.lsn(position).block());
         let mut last = head;
         for Record { bytes, ops } in &self.done {
             last = head + bytes.start as u64;
-            let lsn = shape.lsn(last);
-            let mut header = RecordHeader::new(lsn, tail, shape.uuid, shape.buffer);
+            let lsn = geometry.lsn(last);
+            let mut header = RecordHeader::new(lsn, tail, geometry.uuid, geometry.buffer);
             header.num_ops = *ops;
             header.prev_block = before;
-            let to_end = (shape.length - last % shape.length) / BASIC_BLOCK as u64;
+            let to_end = (geometry.length - last % geometry.length) / BASIC_BLOCK as u64;
             seal(&mut self.bytes[bytes.clone()], &header, to_end);
             before = lsn.block();
         }
@@ -255,8 +255,8 @@ mod tests {
 
     use super::*;
 
-    fn shape(buffer: u32, unit: u32) -> Shape {
-        Shape { length: 8 << 20, unit, buffer, uuid: [7; 16] }
+    fn geometry(buffer: u32, unit: u32) -> LogGeometry {
+        LogGeometry { length: 8 << 20, unit, buffer, uuid: [7; 16] }
     }
 
     /// Everything that went in comes out, over record ends and the end of the log, within the bound.
@@ -268,8 +268,8 @@ mod tests {
             (256 << 10, 4096, (8 << 20) - 8192),
             (64 << 10, 512, (16 << 20) - 1024),
         ] {
-            let shape = shape(buffer, unit);
-            let mut records = Records::new(shape, Vec::new());
+            let geometry = geometry(buffer, unit);
+            let mut records = Records::new(geometry, Vec::new());
             let mut regions = Vec::new();
             let mut bytes = 0;
             records.begin(77);
@@ -284,7 +284,7 @@ mod tests {
             let expected = records.sealed_len();
             let sealed = records.seal(head, head, None);
             assert_eq!(sealed.bytes.len() as u64, expected);
-            assert!(sealed.bytes.len() as u64 <= shape.most_bytes(1, 300, bytes));
+            assert!(sealed.bytes.len() as u64 <= geometry.most_bytes(1, 300, bytes));
             let mut found: Vec<Vec<u8>> = Vec::new();
             let mut flags = Vec::new();
             for Record { bytes, .. } in &sealed.records {
@@ -292,8 +292,8 @@ mod tests {
                 assert!(record.len() <= buffer as usize);
                 assert!(record.len().is_multiple_of(unit.max(512) as usize));
                 let header = RecordHeader::parse(record.first_chunk().unwrap()).unwrap();
-                assert_eq!(shape.position(header.lsn), head + bytes.start as u64);
-                let (headers, data) = record.split_at_mut(shape.header_len());
+                assert_eq!(geometry.position(header.lsn), head + bytes.start as u64);
+                let (headers, data) = record.split_at_mut(geometry.header_len());
                 restore_words(headers, data);
                 for op in Ops::new(data, header.num_ops) {
                     let (op, body) = op.unwrap();

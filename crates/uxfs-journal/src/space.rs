@@ -14,17 +14,17 @@ const GAP: u64 = 64 << 10;
 
 /// The account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct LogSpace {
     length: u64,
     head: u64,
     tail: u64,
-    promised: u64,
+    granted: u64,
 }
 
-impl Space {
+impl LogSpace {
     /// The account of an empty log of `length` bytes whose next record goes to position `head`.
     pub fn new(length: u64, head: u64) -> Self {
-        Self { length, head, tail: head, promised: 0 }
+        Self { length, head, tail: head, granted: 0 }
     }
 
     /// Length of the log in bytes.
@@ -49,7 +49,7 @@ impl Space {
 
     /// Bytes that may be promised now.
     pub fn free(&self) -> u64 {
-        self.length.saturating_sub(self.live() + self.promised + GAP.min(self.length / 16))
+        self.length.saturating_sub(self.live() + self.granted + GAP.min(self.length / 16))
     }
 
     /// Bytes that may ever be promised at once.
@@ -59,32 +59,32 @@ impl Space {
 
     /// Promises `bytes`, if they are free.
     #[must_use = "nothing was promised if this is false"]
-    pub fn promise(&mut self, bytes: u64) -> bool {
+    pub fn grant(&mut self, bytes: u64) -> bool {
         let free = self.free() >= bytes;
         if free {
-            self.promised += bytes;
+            self.granted += bytes;
         }
         free
     }
 
     /// Promises `bytes` that are taken already, whether or not they are free.
     pub fn overrun(&mut self, bytes: u64) {
-        self.promised += bytes;
+        self.granted += bytes;
     }
 
     /// Takes back part of what was promised.
     pub fn release(&mut self, bytes: u64) {
-        debug_assert!(bytes <= self.promised, "{bytes} of {} promised", self.promised);
-        self.promised = self.promised.saturating_sub(bytes);
+        debug_assert!(bytes <= self.granted, "{bytes} of {} promised", self.granted);
+        self.granted = self.granted.saturating_sub(bytes);
     }
 
-    /// Moves the head over `written` bytes, for which `promised` had been.
+    /// Moves the head over `written` bytes, for which `granted` had been.
     ///
     /// # Panics
     /// If it runs over the tail: what was written had not been promised.
-    pub fn write(&mut self, written: u64, promised: u64) {
-        debug_assert!(written <= promised, "{written} bytes written of {promised} promised");
-        self.release(promised);
+    pub fn write(&mut self, written: u64, granted: u64) {
+        debug_assert!(written <= granted, "{written} bytes written of {granted} granted");
+        self.release(granted);
         self.head += written;
         assert!(self.live() <= self.length, "the head of the log runs over its tail");
     }
@@ -110,10 +110,10 @@ mod tests {
 
     #[test]
     fn what_is_promised_can_be_written() {
-        let mut space = Space::new(1 << 20, 5 << 20);
+        let mut space = LogSpace::new(1 << 20, 5 << 20);
         assert_eq!(space.free(), (1 << 20) - (64 << 10));
-        assert!(space.promise(900 << 10));
-        assert!(!space.promise(100 << 10));
+        assert!(space.grant(900 << 10));
+        assert!(!space.grant(100 << 10));
         space.write(800 << 10, 900 << 10);
         assert_eq!((space.live(), space.free()), (800 << 10, (1 << 20) - (864 << 10)));
         space.move_tail((5 << 20) + (800 << 10));
@@ -126,7 +126,7 @@ mod tests {
     #[should_panic(expected = "runs over its tail")]
     #[cfg(not(debug_assertions))]
     fn the_head_stops_at_the_tail() {
-        let mut space = Space::new(1 << 20, 0);
+        let mut space = LogSpace::new(1 << 20, 0);
         space.write(2 << 20, 2 << 20);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use uxfs::turns::{Place, Turns};
+use uxfs::sync::{Scheduler, WaitKey};
 
 use crate::sim::Sim;
 
@@ -26,8 +26,8 @@ pub(crate) struct Held {
     sim: Arc<Sim>,
 }
 
-fn place(state: &Arc<Mutex<State>>) -> Place {
-    Place(Arc::as_ptr(state).addr())
+fn place(state: &Arc<Mutex<State>>) -> WaitKey {
+    WaitKey(Arc::as_ptr(state).addr())
 }
 
 impl Baton {
@@ -64,6 +64,6 @@ impl Baton {
 impl Drop for Held {
     fn drop(&mut self) {
         self.state.lock().held = false;
-        self.sim.tell(place(&self.state), true);
+        self.sim.wake(place(&self.state), true);
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use uxfs::disk::fault::Fault;
 use uxfs::format::Ino;
 use uxfs::format::timestamp::Timestamp;
-use uxfs::journal::{JournalOptions, Keeping, Service};
+use uxfs::journal::{JournalOptions, LogWorkOptions, LogWorker};
 use uxfs::{Fs, NewInode, OpenOptions, RenameFlags, WritebackOptions, clock, mkfs};
 use uxfs_models::{Description, Model};
 
@@ -214,7 +214,7 @@ impl Setup {
             let dev: Arc<dyn uxfs::disk::BlockDev> = Arc::new(dev);
             let failed = |e: uxfs::Error| LabError::new("the run", e);
             let fs = Arc::new(Fs::open(dev, options).map_err(failed)?);
-            let service = Service::start(&fs, Keeping::default()).map_err(failed)?;
+            let service = LogWorker::start(&fs, LogWorkOptions::default()).map_err(failed)?;
             let lab = Arc::new(Lab::new(sim, &fs, self));
             lab.begin();
             let value = body(&lab).map_err(failed)?;

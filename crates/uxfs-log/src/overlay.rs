@@ -13,7 +13,7 @@ use uxfs_disk::BlockDev;
 const PAGE: usize = 4096;
 
 /// A device over another: reads see what was written here, or else what lies below; nothing is
-/// ever written below, but by [`Overlay::write_home`].
+/// ever written below, but by [`Overlay::write_back`].
 pub struct Overlay {
     below: Arc<dyn BlockDev>,
     pages: RwLock<FxHashMap<u64, Box<[u8; PAGE]>>>,
@@ -64,7 +64,7 @@ impl Overlay {
     ///
     /// # Errors
     /// Of the device below.
-    pub fn write_home(&self) -> io::Result<()> {
+    pub fn write_back(&self) -> io::Result<()> {
         let mut run: (u64, Vec<u8>) = (0, Vec::new());
         let put = |run: &mut (u64, Vec<u8>)| {
             let done = if run.1.is_empty() { Ok(()) } else { self.below.write_at(run.0, &run.1) };
@@ -186,7 +186,7 @@ mod tests {
     use uxfs_disk::MemDev;
 
     #[test]
-    fn writes_stay_here_until_they_are_sent_home() {
+    fn writes_stay_here_until_they_are_written_back() {
         let below = Arc::new(MemDev::new(40_000));
         below.write_at(0, &[1; 40_000]).unwrap();
         let overlay = Overlay::new(Arc::<MemDev>::clone(&below), 1 << 20);
@@ -200,7 +200,7 @@ mod tests {
         let mut untouched = vec![0; 40_000];
         below.read_at(0, &mut untouched).unwrap();
         assert!(untouched.iter().all(|b| *b == 1));
-        overlay.write_home().unwrap();
+        overlay.write_back().unwrap();
         below.read_at(0, &mut untouched).unwrap();
         assert_eq!(untouched, all);
     }

@@ -107,14 +107,14 @@ pub struct SleptDev<D> {
     dev: D,
     begun: Instant,
     state: Mutex<Slept>,
-    told: Condvar,
+    completed: Condvar,
 }
 
 impl<D: BlockDev> SleptDev<D> {
     /// `dev` holds the bytes, `model` tells how long to sleep.
     pub fn new(dev: D, model: Box<dyn Disk>) -> Self {
         let state = Slept { model, next: 0, done: HashMap::new(), found: Vec::new() };
-        Self { dev, begun: Instant::now(), state: Mutex::new(state), told: Condvar::new() }
+        Self { dev, begun: Instant::now(), state: Mutex::new(state), completed: Condvar::new() }
     }
 
     fn now(&self) -> Time {
@@ -136,7 +136,7 @@ impl<D: BlockDev> SleptDev<D> {
             }
             let next = state.model.next_event().unwrap_or(Time(u64::MAX));
             let left = Duration::from_nanos(next.0.saturating_sub(self.now().0));
-            self.told.wait_for(&mut state, left);
+            self.completed.wait_for(&mut state, left);
         }
     }
 
@@ -151,7 +151,7 @@ impl<D: BlockDev> SleptDev<D> {
         let found: Vec<Done> = state.found.drain(..).collect();
         state.done.extend(found.into_iter().map(|done| (done.tag, done.at)));
         if any {
-            self.told.notify_all();
+            self.completed.notify_all();
         }
     }
 }

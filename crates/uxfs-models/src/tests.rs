@@ -209,7 +209,7 @@ fn random_run(name: &str, seed: u64) -> Vec<Done> {
     let mut disk = disk(name);
     let mut rng = Rng::new(seed);
     let capacity = disk.capacity();
-    let mut came: BTreeMap<Tag, Time> = BTreeMap::new();
+    let mut arrived: BTreeMap<Tag, Time> = BTreeMap::new();
     let (mut all, mut done) = (Vec::new(), Vec::new());
     let mut now = Time(0);
     for tag in 0..400 {
@@ -224,7 +224,7 @@ fn random_run(name: &str, seed: u64) -> Vec<Done> {
             2..5 => Request::write(at, len),
             _ => Request::read(at, len),
         };
-        came.insert(Tag(tag), now);
+        arrived.insert(Tag(tag), now);
         disk.submit(now, Tag(tag), request);
     }
     while let Some(next) = disk.next_event() {
@@ -232,14 +232,14 @@ fn random_run(name: &str, seed: u64) -> Vec<Done> {
         disk.advance(next, &mut done);
         assert!(done[before..].iter().all(|d| d.at <= next), "{name}: told too early");
         all.append(&mut done);
-        if all.len() == came.len() && next.0 > now.0 + 600_000_000_000 {
+        if all.len() == arrived.len() && next.0 > now.0 + 600_000_000_000 {
             panic!("{name}: never comes to rest");
         }
     }
-    let told: BTreeMap<Tag, Time> = all.iter().map(|d| (d.tag, d.at)).collect();
-    assert_eq!((told.len(), all.len()), (400, 400), "{name}, seed {seed}: each is told once");
-    for (tag, at) in told {
-        assert!(at >= came[&tag], "{name}, seed {seed}: {tag:?} was done before it came");
+    let completed: BTreeMap<Tag, Time> = all.iter().map(|d| (d.tag, d.at)).collect();
+    assert_eq!((completed.len(), all.len()), (400, 400), "{name}, seed {seed}: each is told once");
+    for (tag, at) in completed {
+        assert!(at >= arrived[&tag], "{name}, seed {seed}: {tag:?} was done before it came");
     }
     all
 }

@@ -110,7 +110,7 @@ pub use uxfs_core::{
     Cached, Cause, Content, Device, Devices, Error, ErrorCursor, Fallocate, Fs, Fsx, Histogram,
     NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Replayed, Result, Segment, SetAttr,
     Stat, StatFs, Stats, SyncKind, Times, Unwritten, WritebackOptions, XattrMode, Xflags, clock,
-    dir, journal, replay_in_memory, turns,
+    dir, journal, replay_in_memory, sync,
 };
 pub use uxfs_disk as disk;
 pub use uxfs_format as format;

@@ -82,8 +82,8 @@ impl Served {
             found.and_then(|(_, value)| value.parse::<u64>().ok()).unwrap_or(0)
         };
         Ok(Traffic {
-            writes: count("log_writes") + count("home_writes") + count("data_writes"),
-            bytes: count("log_bytes") + count("home_bytes") + count("data_bytes"),
+            writes: count("log_writes") + count("metadata_writes") + count("data_writes"),
+            bytes: count("log_bytes") + count("metadata_bytes") + count("data_bytes"),
             log_writes: count("log_writes"),
             log_bytes: count("log_bytes"),
             flushes: count("flushes"),

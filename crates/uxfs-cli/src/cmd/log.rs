@@ -73,7 +73,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
 
 fn settle(options: &Image, session: &Session, images: &Images) -> Result<()> {
     let image = images.get(&options.image, true)?;
-    let settled = image.fs.settle();
+    let settled = image.fs.quiesce();
     settled.map_err(|error| Failure::volume(options.image.as_os_str(), error))?;
     let replayed = image.fs.recovery().map(|recovery| recovery.replay.transactions);
     if !options.json {

@@ -86,7 +86,8 @@ fn reference(
 ) -> Result<(Timestamp, Timestamp)> {
     match Place::parse(file) {
         Place::Host(path) => {
-            let [atime, mtime, _] = time::of_host_file(&path, !options.no_dereference)?;
+            let [atime, mtime, _] = time::of_host_file(&path, !options.no_dereference)
+                .map_err(|error| Failure::host(&path, &error))?;
             Ok((atime, mtime))
         }
         Place::Image(place) => {

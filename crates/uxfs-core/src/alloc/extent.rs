@@ -81,7 +81,7 @@ pub(crate) fn take(tx: &mut Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<(AgB
         return Ok(None);
     }
     let want = Want { max: want.max.min(spare), ..*want };
-    tx.settle_busy(ag);
+    tx.expire_busy(ag);
     let Some((free, start, len)) = find(tx, ag, &want)? else { return Ok(None) };
     carve(tx, ag, free, start, len)?;
     Ok(Some((start, len)))

@@ -11,7 +11,7 @@
 
 mod extent;
 pub mod freelist;
-pub(crate) mod redo;
+pub(crate) mod recover;
 mod refcount;
 mod rmap;
 

@@ -531,7 +531,7 @@ fn turns_with_kernels() {
     let tastes: [(&[&str], u64); 4] =
         [(&[], 12), (&[], 90), (&["-b", "size=1k"], 700), (&["-m", "rmapbt=1"], 6000)];
     let mut rng = Rng::new(3);
-    let mut turns = Vec::new();
+    let mut scheduler = Vec::new();
     for (options, of) in tastes {
         let volume = Volume::new(options);
         let (fs, mut model) = (volume.open(), Model::new());
@@ -542,12 +542,12 @@ fn turns_with_kernels() {
             }
         }
         close(fs);
-        turns.push((volume, model, taste));
+        scheduler.push((volume, model, taste));
     }
     for kernel in Kernel::ALL {
         let mut machine = vm::Vm::new(kernel);
         let mut script = "set -e\n".to_owned();
-        for (number, (volume, ..)) in turns.iter().enumerate() {
+        for (number, (volume, ..)) in scheduler.iter().enumerate() {
             machine = machine.drive(&volume.path, true);
             script += &format!(
                 "mount -t xfs /drive/{number} /mnt\ncd /mnt/dir\nls -A > /out/before{number}\n\
@@ -557,7 +557,7 @@ fn turns_with_kernels() {
             );
         }
         let out = machine.script(&script).run().unwrap_or_else(|f| panic!("{f}"));
-        for (number, (volume, model, taste)) in turns.iter_mut().enumerate() {
+        for (number, (volume, model, taste)) in scheduler.iter_mut().enumerate() {
             let names = |file: String| -> Vec<Vec<u8>> {
                 let mut list: Vec<_> =
                     out.files[&file].split(|b| *b == b'\n').map(<[u8]>::to_vec).collect();

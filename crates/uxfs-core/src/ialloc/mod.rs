@@ -31,8 +31,8 @@ pub(crate) fn blocks(fs: &Fs) -> u64 {
 pub(crate) fn alloc(tx: &mut Tx<'_>, parent: Ino, core: InodeCore) -> Result<InodeSlot> {
     let fs = tx.fs();
     let count = fs.geo.ag_count;
-    let home = fs.geo.ino_ag(parent);
-    let first = if core.is_dir() { AgNo(fs.next_dir_group()) } else { home };
+    let own = fs.geo.ino_ag(parent);
+    let first = if core.is_dir() { AgNo(fs.next_dir_group()) } else { own };
     // First groups with room for the inode's data too, then any.
     for may_be_tight in [false, true] {
         for step in 0..count {

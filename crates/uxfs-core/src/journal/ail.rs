@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::context::{Handle, Key};
+use super::cil::{Handle, Key};
 
 /// Objects that a checkpoint logged.
 struct Logged {

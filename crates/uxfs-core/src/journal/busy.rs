@@ -29,7 +29,7 @@ struct Range {
 pub(crate) struct Busy {
     ranges: BTreeMap<u32, Range>,
     /// What is not busy any more, for whoever discards it; `None` if nobody does.
-    settled: Option<Vec<core::ops::Range<u32>>>,
+    expired: Option<Vec<core::ops::Range<u32>>>,
 }
 
 /// Ranges remembered for whoever discards them. That is a hint: what there is no room for is left.
@@ -68,16 +68,16 @@ impl Busy {
     }
 
     /// Forgets what is not busy any more.
-    pub(crate) fn settle(&mut self, journal: &Journal) {
+    pub(crate) fn expire(&mut self, journal: &Journal) {
         if !self.ranges.is_empty() {
             let ended = journal.batches_ended.load(Ordering::Acquire);
-            let settled = &mut self.settled;
+            let expired = &mut self.expired;
             self.ranges.retain(|start, range| {
                 let busy = !journal.is_durable(range.seq) || ended < range.batch;
-                if let Some(settled) = settled.as_mut().filter(|all| all.len() < SETTLED_MAX)
+                if let Some(expired) = expired.as_mut().filter(|all| all.len() < SETTLED_MAX)
                     && !busy
                 {
-                    settled.push(*start..*start + range.len);
+                    expired.push(*start..*start + range.len);
                 }
                 busy
             });
@@ -106,8 +106,8 @@ impl Busy {
 
 impl Busy {
     /// What has settled since this was called last; from the first call on it is remembered.
-    pub(crate) fn take_settled(&mut self) -> Vec<core::ops::Range<u32>> {
-        self.settled.replace(Vec::new()).unwrap_or_default()
+    pub(crate) fn take_expired(&mut self) -> Vec<core::ops::Range<u32>> {
+        self.expired.replace(Vec::new()).unwrap_or_default()
     }
 
     /// The parts of a range of blocks that are not busy.
@@ -135,7 +135,7 @@ mod tests {
     fn busy(ranges: &[(u32, u32)]) -> Busy {
         let range = |len| Range { len, seq: 1, batch: 0 };
         let ranges = ranges.iter().map(|(at, len)| (*at, range(*len))).collect();
-        Busy { ranges, settled: None }
+        Busy { ranges, expired: None }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! 3. A copy is replaced where it lies if there is room for it. Memory comes in slabs, which later
 //!    checkpoints use again.
 //!
-//! Called by [`super::context`] and, once the checkpoint is cut, by [`super::items`].
+//! Called by [`super::cil`] and, once the checkpoint is cut, by [`super::items`].
 
 use smallvec::SmallVec;
 use uxfs_format::log::{BufType, CHUNK};
@@ -49,7 +49,7 @@ pub(crate) struct Copies {
     copies: Vec<Copy>,
     slabs: Vec<Vec<u8>>,
     /// The slab that fills, and how far.
-    filling: usize,
+    iclog: usize,
     filled: usize,
     /// Regions that are being put together.
     scratch: Scratch,
@@ -78,14 +78,14 @@ impl Copies {
     }
 
     fn room(&mut self, len: usize) -> Span {
-        while self.slabs.get(self.filling).is_some_and(|slab| slab.len() - self.filled < len) {
-            self.filling += 1;
+        while self.slabs.get(self.iclog).is_some_and(|slab| slab.len() - self.filled < len) {
+            self.iclog += 1;
             self.filled = 0;
         }
-        if self.filling == self.slabs.len() {
+        if self.iclog == self.slabs.len() {
             self.slabs.push(vec![0; len.max(SLAB)]);
         }
-        let span = Span { slab: self.filling as u32, at: self.filled as u32, room: len as u32 };
+        let span = Span { slab: self.iclog as u32, at: self.filled as u32, room: len as u32 };
         self.filled += len;
         span
     }

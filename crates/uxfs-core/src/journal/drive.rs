@@ -5,7 +5,7 @@
 //! and one of them takes over when it leaves.
 //!
 //! 1. One thread drives at a time; it holds no other lock while it writes or flushes. Where the policy
-//!    of fsync lets flushes overlap, those who would sleep carry out the others ([`Seat`]).
+//!    of fsync lets flushes overlap, those who would sleep carry out the others ([`JournalWait`]).
 //! 2. A failed write or flush stops the journal and the volume for good; but what the host has no room
 //!    for is tried again first ([`crate::full`]).
 
@@ -17,18 +17,18 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::verify::{self, BufKind};
-use uxfs_journal::hand_over::{self, Room};
+use uxfs_journal::leader::{self, LeaderElection};
 use uxfs_journal::{Action, Failure, Need, Records, Sealed, Seq};
 
-use super::context::{Context, Handle};
-use super::immediate::Filling;
-use super::lobby::{Place, Places};
+use super::cil::{Cil, Handle};
+use super::immediate::Iclog;
+use super::waiters::{WaitSlot, WaitSlots};
 use super::{Journal, State, Waiter, items};
 use crate::buf::Run;
 use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::turns;
+use crate::sync;
 
 /// Most bytes of the log that are written without a flush: recovery finds holes among the last
 /// 2 MiB before the head, no further back.
@@ -45,7 +45,7 @@ const SLABS_MAX: usize = 64;
 #[derive(Default)]
 pub(crate) struct Driver {
     /// The checkpoint on its way, and the one behind it if that is cut already.
-    flights: VecDeque<Flight>,
+    checkpoints: VecDeque<CutCheckpoint>,
     /// Memory of earlier checkpoints, for later ones.
     spares: Vec<Vec<u8>>,
     /// Likewise, of their copies.
@@ -67,7 +67,7 @@ impl Driver {
 }
 
 /// A checkpoint that is cut.
-struct Flight {
+struct CutCheckpoint {
     seq: Seq,
     objects: Vec<Handle>,
     gone: Vec<Handle>,
@@ -81,13 +81,13 @@ struct Flight {
 }
 
 /// Where a thread waits for the journal of a volume.
-struct Seat<'a> {
+struct JournalWait<'a> {
     fs: &'a Fs,
     journal: &'a Journal,
-    place: Place,
+    place: WaitSlot,
 }
 
-impl Room for Seat<'_> {
+impl LeaderElection for JournalWait<'_> {
     type State = State;
     type Driver = Driver;
     type StateGuard<'b>
@@ -109,7 +109,7 @@ impl Room for Seat<'_> {
 
     fn sleep<'b>(&'b self, mut state: MutexGuard<'b, State>) -> MutexGuard<'b, State> {
         let Some(id) = state.pipeline.take_flush() else {
-            self.journal.lobby.at(self.place).wait(&mut state);
+            self.journal.waiters.at(self.place).wait(&mut state);
             return state;
         };
         drop(state);
@@ -120,17 +120,17 @@ impl Room for Seat<'_> {
         // Whoever waits finds the failure there.
         let _told = self.fs.stop_if(self.journal, failed);
         let state = self.journal.state.lock();
-        self.journal.crowd.notify_all();
-        self.tell();
+        self.journal.group_commit_wakeup.notify_all();
+        self.wake_one();
         state
     }
 
-    fn tell(&self) {
-        self.journal.lobby.tell_some();
+    fn wake_one(&self) {
+        self.journal.waiters.wake_one_each();
         self.journal.nudge.notify_one();
     }
 
-    fn is_left(&self, state: &State) -> bool {
+    fn has_work(&self, state: &State) -> bool {
         let left = state.pipeline.has_actions() || state.pipeline.is_under_way();
         left && self.journal.driver.try_lock().is_some()
     }
@@ -144,8 +144,8 @@ pub(super) fn caller() -> u64 {
             NEXT.fetch_add(1, Ordering::Relaxed)
         };
     }
-    match turns::current() {
-        Some(turns) => turns.me(),
+    match sync::current() {
+        Some(scheduler) => scheduler.thread(),
         None => CALLER.with(|caller| *caller),
     }
 }
@@ -172,16 +172,16 @@ impl Fs {
         need: Need,
         who: Option<u64>,
     ) -> Result<()> {
-        let begun = turns::now();
+        let begun = sync::now();
         self.counts.log_force.one();
         if state.pipeline.failure().is_none() && !journal.met(&state, need) {
-            let place = Place::of(need, state.pipeline.durable());
+            let place = WaitSlot::of(need, state.pipeline.durable());
             state.pipeline.force(journal.now(), need, who, Waiter::Thread(place));
-            journal.crowd.notify_one();
+            journal.group_commit_wakeup.notify_one();
             drop(state);
             let waited = self.sleep_for(journal, need, place);
             self.counts.log_force_sleep.one();
-            self.counts.force_wait.add(turns::since(begun));
+            self.counts.force_wait.add(sync::since(begun));
             return waited;
         }
         match state.pipeline.failure() {
@@ -190,7 +190,7 @@ impl Fs {
         }
     }
 
-    fn sleep_for(&self, journal: &Journal, need: Need, place: Place) -> Result<()> {
+    fn sleep_for(&self, journal: &Journal, need: Need, place: WaitSlot) -> Result<()> {
         let done = |state: &State| match state.pipeline.failure() {
             Some(failure) => Some(Err(Error::Shutdown(failure.0.to_string()))),
             None => journal.met(state, need).then_some(Ok(())),
@@ -199,7 +199,7 @@ impl Fs {
             let state = journal.state.lock();
             journal.met(&state, need) || state.pipeline.failure().is_some()
         };
-        let seat = Seat { fs: self, journal, place };
+        let wait = JournalWait { fs: self, journal, place };
         let drive = |driver: &mut Driver| -> Result<()> {
             self.drive(journal, driver, enough)?;
             while !enough(journal) && journal.await_others() {
@@ -207,13 +207,13 @@ impl Fs {
             }
             Ok(())
         };
-        hand_over::wait_for(&seat, done, drive)?
+        leader::wait_for(&wait, done, drive)?
     }
 
     /// Carries out what is due, if nobody else does.
     pub(crate) fn drive_on(&self, journal: &Journal) -> Result<()> {
-        let seat = Seat { fs: self, journal, place: Place::DATA };
-        hand_over::drive_on(&seat, |driver| self.drive(journal, driver, |_| false))
+        let wait = JournalWait { fs: self, journal, place: WaitSlot::DATA };
+        leader::drive_on(&wait, |driver| self.drive(journal, driver, |_| false))
     }
 
     /// Carries out actions until `enough`, or until there are none; whoever is to be told by then is
@@ -226,7 +226,7 @@ impl Fs {
     ) -> Result<()> {
         // Threads that wait are woken together, and before anything that takes long: each time costs
         // as many switches as there are threads.
-        let mut told = Places::default();
+        let mut told = WaitSlots::default();
         loop {
             let enough = enough(journal);
             let action = {
@@ -235,7 +235,7 @@ impl Fs {
             };
             let Some(action) = action else { break };
             if !matches!(action, Action::Wake(Waiter::Thread(_), _)) {
-                journal.lobby.tell(&mut told);
+                journal.waiters.wake(&mut told);
             }
             match action {
                 Action::Cut(seq) => {
@@ -253,7 +253,7 @@ impl Fs {
                     self.stop_if(journal, failed)?;
                 }
                 Action::Flush(id) => {
-                    let left_out = !driver.flights.is_empty() && planted(Fault::FlushAfterLog);
+                    let left_out = !driver.checkpoints.is_empty() && planted(Fault::FlushAfterLog);
                     let flushed = if left_out { Ok(()) } else { self.dev.flush() };
                     let flushed = flushed.map_err(|e| Cause::device(FLUSHING, &e));
                     let failed = flushed.clone().err();
@@ -266,7 +266,7 @@ impl Fs {
                 Action::Wake(Waiter::Call(told), result) => told(result),
             }
         }
-        journal.lobby.tell(&mut told);
+        journal.waiters.wake(&mut told);
         Ok(())
     }
 
@@ -279,72 +279,72 @@ impl Fs {
 
     /// Takes what gathered and makes log records of it.
     fn cut(&self, journal: &Journal, driver: &mut Driver, seq: Seq) -> Result<()> {
-        let (context, records) = self.take(journal, driver, seq)?;
-        let mut data = !context.values.is_empty() && !planted(Fault::ValueUnflushed);
-        let write = || self.write_values(&context, journal.immediate());
+        let (cil, records) = self.take(journal, driver, seq)?;
+        let mut data = !cil.values.is_empty() && !planted(Fault::ValueUnflushed);
+        let write = || self.write_values(&cil, journal.immediate());
         self.write_with_patience(journal.options.patience, write)?;
-        data |= self.await_arrivals()? && !planted(Fault::DataUnflushed);
+        data |= self.await_pending_data()? && !planted(Fault::DataUnflushed);
         let (head, tail) = {
             let state = journal.state.lock();
             (state.space.head(), state.space.tail())
         };
         let sealed = records.seal(head, tail, driver.last);
         let single = u64::from(sealed.count() > 0);
-        let (count, items) = match &context.filling {
-            Some(filling) => (filling.count, filling.items),
-            None => (single, context.objects.len() as u64),
+        let (count, items) = match &cil.iclog {
+            Some(iclog) => (iclog.count, iclog.items),
+            None => (single, cil.objects.len() as u64),
         };
         self.counts.checkpoints.add(count);
         self.counts.items.add(items);
-        self.counts.items_relogged.add(context.relogged.0);
-        self.counts.bytes_relogged.add(context.relogged.1);
+        self.counts.items_relogged.add(cil.relogged.0);
+        self.counts.bytes_relogged.add(cil.relogged.1);
         let parts = sealed.parts(journal.options.buffers, PART_MAX);
         driver.last = (sealed.count() > 0).then_some(sealed.last).or(driver.last);
         let mut state = journal.state.lock();
-        state.space.write(sealed.bytes.len() as u64, context.promised);
+        state.space.write(sealed.bytes.len() as u64, cil.granted);
         if data {
             state.pipeline.data();
         }
         state.pipeline.cut(journal.now(), parts.len() as u32);
         drop(state);
-        let Context { objects, gone, intents, dones, told, .. } = context;
+        let Cil { objects, gone, intents, dones, told, .. } = cil;
         let intents = told.0.into_iter().chain(intents.into_keys()).collect();
         let dones = told.1.into_iter().chain(dones.into_iter().map(|done| done.id)).collect();
         let sealed = Some(sealed);
-        let flight = Flight { seq, objects, gone, intents, dones, sealed, parts, head };
-        driver.flights.push_back(flight);
+        let checkpoint = CutCheckpoint { seq, objects, gone, intents, dones, sealed, parts, head };
+        driver.checkpoints.push_back(checkpoint);
         Ok(())
     }
 
     /// Takes what gathered, and the records of it.
-    fn take(&self, journal: &Journal, driver: &mut Driver, seq: Seq) -> Result<(Context, Records)> {
+    fn take(&self, journal: &Journal, driver: &mut Driver, seq: Seq) -> Result<(Cil, Records)> {
         let mut spare = driver.spares.pop().unwrap_or_default();
-        let mut filling = || Filling::new(journal.shape, core::mem::take(&mut spare));
-        let filling = journal.immediate().then(&mut filling);
-        let next = Context::new(Seq(seq.0 + 1), filling, core::mem::take(&mut driver.slabs));
-        let mut context = core::mem::replace(&mut *journal.context.lock(), next);
-        debug_assert_eq!(context.seq, seq, "the pipeline and the engine count alike");
-        if let Some(error) = context.failed.take() {
+        let mut iclog = || Iclog::new(journal.geometry, core::mem::take(&mut spare));
+        let iclog = journal.immediate().then(&mut iclog);
+        let next = Cil::new(Seq(seq.0 + 1), iclog, core::mem::take(&mut driver.slabs));
+        let mut cil = core::mem::replace(&mut *journal.cil.lock(), next);
+        debug_assert_eq!(cil.seq, seq, "the pipeline and the engine count alike");
+        if let Some(error) = cil.failed.take() {
             return Err(error);
         }
-        let mut records = Records::new(journal.shape, spare);
-        if let Some(filling) = &mut context.filling {
-            core::mem::swap(&mut filling.records, &mut records);
-        } else if !context.is_empty() {
-            items::write(&context, &mut records, journal.tid());
+        let mut records = Records::new(journal.geometry, spare);
+        if let Some(iclog) = &mut cil.iclog {
+            core::mem::swap(&mut iclog.records, &mut records);
+        } else if !cil.is_empty() {
+            items::write(&cil, &mut records, journal.tid());
         }
-        driver.slabs = core::mem::take(&mut context.copies).into_slabs();
+        driver.slabs = core::mem::take(&mut cil.copies).into_slabs();
         driver.slabs.truncate(SLABS_MAX);
-        Ok((context, records))
+        Ok((cil, records))
     }
 
     /// Remote attribute values go home before the checkpoint that shows them is written.
-    fn write_values(&self, context: &Context, dead_too: bool) -> Result<()> {
+    fn write_values(&self, cil: &Cil, dead_too: bool) -> Result<()> {
         let mut run = Run::default();
-        for buf in &context.values {
+        for buf in &cil.values {
             let mut content = buf.content.write();
             // One that died meanwhile, in a later checkpoint, is still what this one shows.
-            let shown = content.log.died == 0 || content.log.died > context.seq.0;
+            let shown = content.log.died == 0 || content.log.died > cil.seq.0;
             if content.kind == BufKind::AttrRemote && (dead_too || shown) {
                 let kind = content.kind;
                 verify::check(&content.bytes, kind, buf.daddr(), &self.geo)?;
@@ -358,19 +358,19 @@ impl Fs {
             }
         }
         run.put(&*self.dev)?;
-        context.values.iter().for_each(|buf| self.bufs.clean(buf));
+        cil.values.iter().for_each(|buf| self.bufs.clean(buf));
         Ok(())
     }
 
     /// Writes a part of the checkpoint's records.
     fn write_part(&self, journal: &Journal, driver: &Driver, part: u32, fua: bool) -> Result<()> {
-        let Some((flight, sealed)) =
-            driver.flights.front().and_then(|f| Some((f, f.sealed.as_ref()?)))
+        let Some((checkpoint, sealed)) =
+            driver.checkpoints.front().and_then(|f| Some((f, f.sealed.as_ref()?)))
         else {
             return Err(Error::Invalid("no checkpoint is on its way"));
         };
-        let range = flight.parts[part as usize].clone();
-        let at = flight.head + range.start as u64;
+        let range = checkpoint.parts[part as usize].clone();
+        let at = checkpoint.head + range.start as u64;
         let bytes = &sealed.bytes[range];
         let lost = if planted(Fault::CommitLost) { 512 } else { 0 };
         self.write_log(journal, at, &bytes[..bytes.len() - lost], fua)
@@ -384,8 +384,8 @@ impl Fs {
         bytes: &[u8],
         fua: bool,
     ) -> Result<()> {
-        let at = position % journal.shape.length;
-        let to_end = usize::try_from(journal.shape.length - at).unwrap_or(usize::MAX);
+        let at = position % journal.geometry.length;
+        let to_end = usize::try_from(journal.geometry.length - at).unwrap_or(usize::MAX);
         let (first, rest) = bytes.split_at(bytes.len().min(to_end));
         for (at, bytes) in [(at, first), (0, rest)] {
             if bytes.is_empty() {
@@ -403,33 +403,33 @@ impl Fs {
 
     /// The checkpoint is durable: its objects may go home.
     fn activate(&self, journal: &Journal, driver: &mut Driver, seq: Seq) {
-        let Some(mut flight) = driver.flights.pop_front() else { return };
-        debug_assert_eq!(flight.seq, seq);
-        if let Some(sealed) = flight.sealed.take() {
+        let Some(mut checkpoint) = driver.checkpoints.pop_front() else { return };
+        debug_assert_eq!(checkpoint.seq, seq);
+        if let Some(sealed) = checkpoint.sealed.take() {
             driver.spares.push(sealed.bytes);
         }
         let mut ail = journal.ail.lock();
         // What died is taken out again; what took its place came after it.
-        for object in flight.objects {
-            ail.insert(flight.head, object);
+        for object in checkpoint.objects {
+            ail.insert(checkpoint.head, object);
         }
-        for object in &flight.gone {
+        for object in &checkpoint.gone {
             ail.remove(object);
         }
-        for id in flight.intents {
-            ail.insert(flight.head, Handle::Intent(id));
+        for id in checkpoint.intents {
+            ail.insert(checkpoint.head, Handle::Intent(id));
         }
-        for id in flight.dones {
+        for id in checkpoint.dones {
             ail.remove(&Handle::Intent(id));
         }
         let lowest = ail.lowest().filter(|_| !planted(Fault::TailEarly));
-        let next = driver.flights.front().map(|flight| flight.head);
+        let next = driver.checkpoints.front().map(|checkpoint| checkpoint.head);
         let mut state = journal.state.lock();
         let tail = lowest.or(next).unwrap_or(state.space.head());
         self.move_tail(&mut state, tail);
         // Under both locks: who finds nothing active knows from this whether anything is on its way.
         journal.durable.store(seq.0, Ordering::Release);
-        journal.happened(&mut state);
+        journal.note_event(&mut state);
     }
 
     /// Everything before `position` is home.
@@ -455,12 +455,12 @@ impl Journal {
         if !state.pipeline.is_under_way() {
             return false;
         }
-        match state.pipeline.patience() {
+        match state.pipeline.next_decision() {
             Some(until) => {
                 let span = Duration::from_nanos(until.0.saturating_sub(self.now().0));
-                self.crowd.wait_for(&mut state, span);
+                self.group_commit_wakeup.wait_for(&mut state, span);
             }
-            None => self.crowd.wait(&mut state),
+            None => self.group_commit_wakeup.wait(&mut state),
         }
         state.pipeline.tick(self.now());
         true

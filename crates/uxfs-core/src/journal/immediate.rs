@@ -17,9 +17,9 @@
 //!    it freed the value: a prefix may still show it.
 
 use uxfs_format::verify::BufKind;
-use uxfs_journal::{Records, Shape};
+use uxfs_journal::{LogGeometry, Records};
 
-use super::context::Context;
+use super::cil::Cil;
 use super::{Journal, items};
 use crate::buf::BufRef;
 use crate::error::Result;
@@ -35,7 +35,7 @@ pub(super) fn half(buffers: u32, buffer: u32) -> u64 {
 }
 
 /// Log buffers that fill with transactions.
-pub(crate) struct Filling {
+pub(crate) struct Iclog {
     pub(super) records: Records,
     /// Transactions in them.
     pub(super) count: u64,
@@ -43,27 +43,27 @@ pub(crate) struct Filling {
     pub(super) items: u64,
 }
 
-impl Filling {
+impl Iclog {
     /// Nothing yet; memory comes from `spare`.
-    pub(super) fn new(shape: Shape, spare: Vec<u8>) -> Self {
-        Self { records: Records::new(shape, spare), count: 0, items: 0 }
+    pub(super) fn new(geometry: LogGeometry, spare: Vec<u8>) -> Self {
+        Self { records: Records::new(geometry, spare), count: 0, items: 0 }
     }
 }
 
 /// A transaction that is being written into the log buffers.
-pub(crate) struct Single<'c> {
+pub(crate) struct ImmediateWriter<'c> {
     fs: &'c Fs,
-    context: &'c mut Context,
+    cil: &'c mut Cil,
     tid: u32,
     begun: bool,
 }
 
-impl<'c> Single<'c> {
-    /// Begins the transaction that was just taken into `context`; `None` with delayed logging.
-    pub(crate) fn begin(fs: &'c Fs, journal: &Journal, context: &'c mut Context) -> Option<Self> {
-        context.filling.as_ref()?;
-        let mut single = Self { fs, context, tid: journal.tid(), begun: false };
-        for chunk in core::mem::take(&mut single.context.chunks) {
+impl<'c> ImmediateWriter<'c> {
+    /// Begins the transaction that was just taken into `cil`; `None` with delayed logging.
+    pub(crate) fn begin(fs: &'c Fs, journal: &Journal, cil: &'c mut Cil) -> Option<Self> {
+        cil.iclog.as_ref()?;
+        let mut single = Self { fs, cil, tid: journal.tid(), begun: false };
+        for chunk in core::mem::take(&mut single.cil.chunks) {
             single.put(|_, records| {
                 records.region(&chunk.encode());
                 Ok(())
@@ -73,20 +73,20 @@ impl<'c> Single<'c> {
     }
 
     fn put(&mut self, put: impl FnOnce(&Fs, &mut Records) -> Result<()>) {
-        let Some(filling) = &mut self.context.filling else { return };
+        let Some(iclog) = &mut self.cil.iclog else { return };
         if !core::mem::replace(&mut self.begun, true) {
-            filling.records.begin(self.tid);
-            filling.count += 1;
+            iclog.records.begin(self.tid);
+            iclog.count += 1;
         }
-        if let Err(error) = put(self.fs, &mut filling.records) {
-            self.context.failed.get_or_insert(error);
+        if let Err(error) = put(self.fs, &mut iclog.records) {
+            self.cil.failed.get_or_insert(error);
         }
     }
 
     fn object(&mut self, put: impl FnOnce(&Fs, &mut Records) -> Result<()>) {
         self.put(put);
-        if let Some(filling) = &mut self.context.filling {
-            filling.items += 1;
+        if let Some(iclog) = &mut self.cil.iclog {
+            iclog.items += 1;
         }
     }
 
@@ -108,35 +108,35 @@ impl<'c> Single<'c> {
 
     /// Ends it.
     pub(crate) fn end(mut self) {
-        if core::mem::take(&mut self.context.superblock_now) {
+        if core::mem::take(&mut self.cil.superblock_now) {
             self.object(|fs, records| {
                 items::superblock(fs, records);
                 Ok(())
             });
         }
-        for (id, intent) in core::mem::take(&mut self.context.intents) {
-            self.context.told.0.push(id);
+        for (id, intent) in core::mem::take(&mut self.cil.intents) {
+            self.cil.told.0.push(id);
             self.put(|_, records| {
                 intent.encode().iter().for_each(|region| records.region(region));
                 Ok(())
             });
         }
-        for done in core::mem::take(&mut self.context.dones) {
-            self.context.told.1.push(done.id);
+        for done in core::mem::take(&mut self.cil.dones) {
+            self.cil.told.1.push(done.id);
             self.put(|_, records| {
                 records.region(&done.encode());
                 Ok(())
             });
         }
-        for (daddr, len) in core::mem::take(&mut self.context.cancelled).into_keys() {
+        for (daddr, len) in core::mem::take(&mut self.cil.cancelled).into_keys() {
             self.put(|_, records| {
                 items::cancel(daddr, len, records);
                 Ok(())
             });
         }
-        if let Some(filling) = self.context.filling.as_mut().filter(|_| self.begun) {
-            filling.records.commit();
+        if let Some(iclog) = self.cil.iclog.as_mut().filter(|_| self.begun) {
+            iclog.records.commit();
         }
-        self.context.formatted();
+        self.cil.formatted();
     }
 }

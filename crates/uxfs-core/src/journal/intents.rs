@@ -25,14 +25,14 @@ use crate::defer::Deferred;
 /// When an operation that takes several steps becomes a chain of transactions, between which a
 /// checkpoint may be cut. After a power cut a volume is as whole with one as with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Chains {
+pub enum RollPolicy {
     /// Where its next step cannot be done in the same transaction.
     #[default]
-    Together,
+    WhenFull,
     /// After each step.
-    Apart,
+    Always,
     /// After each step, and a checkpoint is cut there.
-    Cut,
+    AlwaysDurable,
 }
 
 /// The intent that announces a step.

@@ -16,7 +16,7 @@ use uxfs_format::verify::BufKind;
 use uxfs_format::{BASIC_BLOCK, Daddr, Place};
 use uxfs_journal::Records;
 
-use super::context::{Context, Handle};
+use super::cil::{Cil, Handle};
 use crate::buf::{BufRef, Piece};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -39,31 +39,31 @@ impl Regions for Records {
 }
 
 /// Writes a checkpoint's transaction into `records`.
-pub(super) fn write(context: &Context, records: &mut Records, tid: u32) {
+pub(super) fn write(cil: &Cil, records: &mut Records, tid: u32) {
     records.begin(tid);
-    for chunk in &context.chunks {
+    for chunk in &cil.chunks {
         records.region(&chunk.encode());
     }
     let gone = |handle: &Handle| match handle {
         Handle::Inode(_, cell) => Some(Arc::as_ptr(cell)),
         _ => None,
     };
-    let gone: FxHashSet<_> = context.gone.iter().filter_map(gone).collect();
-    for (slot, object) in context.objects.iter().enumerate() {
+    let gone: FxHashSet<_> = cil.gone.iter().filter_map(gone).collect();
+    for (slot, object) in cil.objects.iter().enumerate() {
         match object {
-            Handle::Buf(buf) => context.copies.write_buffer(slot, buf, records),
+            Handle::Buf(buf) => cil.copies.write_buffer(slot, buf, records),
             Handle::Inode(_, cell) if gone.contains(&Arc::as_ptr(cell)) => {}
-            Handle::Inode(..) | Handle::Superblock => context.copies.write_regions(slot, records),
+            Handle::Inode(..) | Handle::Superblock => cil.copies.write_regions(slot, records),
             Handle::Intent(_) => {}
         }
     }
-    for intent in context.intents.values() {
+    for intent in cil.intents.values() {
         intent.encode().iter().for_each(|region| records.region(region));
     }
-    for done in &context.dones {
+    for done in &cil.dones {
         records.region(&done.encode());
     }
-    for (daddr, len) in context.cancelled.keys() {
+    for (daddr, len) in cil.cancelled.keys() {
         cancel(*daddr, *len, records);
     }
     records.commit();

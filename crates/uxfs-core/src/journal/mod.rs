@@ -1,9 +1,9 @@
 //! The journal: what makes every committed change survive, in XFS' own log.
 //!
-//! A committed transaction's objects go into the gathering checkpoint ([`context`]), with copies of
+//! A committed transaction's objects go into the gathering checkpoint ([`cil`]), with copies of
 //! what is to be logged of them ([`copies`], [`items`]). When it is cut, these become log records;
 //! once these are on stable storage the objects are *active* ([`ail`]): they may be written in place
-//! ([`home`]), and while any is not, the log's tail stays before its record.
+//! ([`push_lock`]), and while any is not, the log's tail stays before its record.
 //! [`uxfs_journal::Pipeline`] decides when; threads that wait for something carry out what it decides
 //! ([`drive`]).
 //!
@@ -17,61 +17,61 @@
 //! 4. Log space is promised before a transaction enters the gate, and before a chain enters it again
 //!    ([`room`]): inside, nobody waits for log space.
 //! 5. Inside the gate nobody waits for an inode's lock; outside it only chains keep one, of which
-//!    they leave a copy ([`parked`]). So whoever shuts transactions out waits for none of them.
+//!    they leave a copy ([`rolled_inodes`]). So whoever shuts transactions out waits for none of them.
 //!
 //! Locks: the gate, the gathering checkpoint, an object, the active list, the journal's state; `driver`
-//! and `home` are held across I/O, and taken before all of these.
+//! and `push_lock` are held across I/O, and taken before all of these.
 
 mod ail;
 mod busy;
-mod context;
+mod cil;
 mod copies;
-mod dead;
 mod drive;
-mod home;
+mod freed_inodes;
+mod grant;
 mod immediate;
 mod intents;
 mod items;
-mod lobby;
+mod log_worker;
 mod options;
-mod parked;
+mod push;
+mod quiesce;
 pub(crate) mod reserve;
-mod room;
-mod service;
-mod settle;
+mod rolled_inodes;
 #[cfg(test)]
 mod tests;
+mod waiters;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::{Daddr, Geometry};
-use uxfs_journal::{Action, Generation, Need, Options, Pipeline, Seq, Shape, Space, Time};
+use uxfs_journal::{Action, Generation, LogGeometry, LogSpace, Need, Options, Pipeline, Seq, Time};
 
 pub(crate) use busy::Busy;
-pub(crate) use context::Context;
-pub(crate) use immediate::Single;
-pub use intents::Chains;
+pub(crate) use cil::Cil;
+pub(crate) use grant::{Grant, GrantTicket};
+pub(crate) use immediate::ImmediateWriter;
+pub use intents::RollPolicy;
 pub(crate) use intents::{done, intent};
+pub use log_worker::LogWorker;
 pub use options::{JournalOptions, LogMode};
 pub(crate) use reserve::Op;
-pub(crate) use room::{Attempt, Turn};
-pub use service::Service;
-pub use uxfs_journal::{Failure, Keeping, Options as PipelineOptions};
+pub use uxfs_journal::{Failure, LogWorkOptions, Options as PipelineOptions};
 
 use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::turns::{self, Condvar, Mutex};
+use crate::sync::{self, Condvar, Mutex};
 use ail::Ail;
-use dead::Dead;
 use drive::Driver;
-use immediate::Filling;
-use lobby::{Lobby, Place};
-use parked::Parked;
+use freed_inodes::FreedInodes;
+use grant::GrantQueue;
+use immediate::Iclog;
 use reserve::Reserve;
-use room::Queue;
+use rolled_inodes::RolledInodes;
+use waiters::{WaitSlot, Waiters};
 
 /// Durability of everything up to some moment, to be waited for or asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,15 +80,15 @@ pub struct Ticket(Need);
 /// Who is told when something is durable.
 pub(crate) enum Waiter {
     /// Threads that sleep here, and look for themselves.
-    Thread(Place),
+    Thread(WaitSlot),
     /// This is called.
     Call(Box<dyn FnOnce(core::result::Result<(), Failure>) + Send>),
 }
 
 pub(crate) struct State {
     pipeline: Pipeline<Waiter>,
-    space: Space,
-    queue: Queue,
+    space: LogSpace,
+    queue: GrantQueue,
     /// Somebody wants no transaction to begin.
     held_back: u32,
     /// When the service looks what there is to do though nobody tells it; the beginning of time while
@@ -117,36 +117,36 @@ pub(crate) struct Added {
 
 /// The journal of an open volume.
 pub(crate) struct Journal {
-    shape: Shape,
+    geometry: LogGeometry,
     options: JournalOptions,
     /// Bytes that may gather, where log buffers are limited, until those on their way are down.
-    filling_max: u64,
+    iclog_max: u64,
     start: Daddr,
     begun: Time,
-    context: Mutex<Context>,
+    cil: Mutex<Cil>,
     ail: Mutex<Ail>,
     state: Mutex<State>,
-    lobby: Lobby,
+    waiters: Waiters,
     /// Where those wait who would begin a transaction while that is not wanted.
     released: Condvar,
     /// Wakes the driver, when it lets those who wait wait for others.
-    crowd: Condvar,
+    group_commit_wakeup: Condvar,
     /// Wakes the service.
     nudge: Condvar,
     /// Is there a service?
     served: AtomicBool,
     driver: Mutex<Driver>,
-    home: Mutex<()>,
+    push_lock: Mutex<()>,
     durable: AtomicU64,
     batches_begun: AtomicU64,
     batches_ended: AtomicU64,
     next_tid: AtomicU64,
     next_intent: AtomicU64,
-    chains: Chains,
+    roll_policy: RollPolicy,
     pub(crate) reserve: Reserve,
-    room: Condvar,
-    pub(crate) parked: Parked,
-    pub(crate) dead: Dead,
+    grant_event: Condvar,
+    pub(crate) rolled_inodes: RolledInodes,
+    pub(crate) freed_inodes: FreedInodes,
 }
 
 impl Journal {
@@ -154,7 +154,7 @@ impl Journal {
     pub(crate) fn new(
         geo: &Geometry,
         place: LogPlace,
-        shape: Shape,
+        geometry: LogGeometry,
         options: JournalOptions,
         seed: u64,
     ) -> Self {
@@ -162,46 +162,46 @@ impl Journal {
         // is on its way and those transactions that are open.
         let immediate = options.mode == LogMode::Immediate;
         let wanted = match immediate {
-            true => immediate::half(options.buffers, shape.buffer),
+            true => immediate::half(options.buffers, geometry.buffer),
             false => options.pipeline.size_max,
         };
-        let size_max = wanted.min(shape.length / 8);
+        let size_max = wanted.min(geometry.length / 8);
         let pipeline = Pipeline::new(Options { size_max, ..options.pipeline });
-        let filling = immediate.then(|| Filling::new(shape, Vec::new()));
-        let head = u64::from(place.cycle) * shape.length + u64::from(place.block) * 512;
-        let space = Space::new(shape.length, head);
+        let iclog = immediate.then(|| Iclog::new(geometry, Vec::new()));
+        let head = u64::from(place.cycle) * geometry.length + u64::from(place.block) * 512;
+        let space = LogSpace::new(geometry.length, head);
         Self {
-            context: Mutex::new(Context::new(pipeline.gathering(), filling, Vec::new())),
+            cil: Mutex::new(Cil::new(pipeline.open_seq(), iclog, Vec::new())),
             ail: Mutex::default(),
             state: Mutex::new(State {
                 pipeline,
                 space,
-                queue: Queue::default(),
+                queue: GrantQueue::default(),
                 held_back: 0,
                 sleeps_until: Time(0),
             }),
-            lobby: Lobby::default(),
+            waiters: Waiters::default(),
             released: Condvar::new(),
-            crowd: Condvar::new(),
+            group_commit_wakeup: Condvar::new(),
             nudge: Condvar::new(),
             served: AtomicBool::new(false),
             driver: Mutex::default(),
-            home: Mutex::default(),
+            push_lock: Mutex::default(),
             durable: AtomicU64::new(0),
             batches_begun: AtomicU64::new(0),
             batches_ended: AtomicU64::new(0),
             next_tid: AtomicU64::new(seed | 1),
             next_intent: AtomicU64::new(seed | 1),
-            chains: options.chains,
-            reserve: Reserve::new(geo, shape),
-            room: Condvar::new(),
-            parked: Parked::default(),
-            dead: Dead::default(),
-            begun: turns::now(),
+            roll_policy: options.roll_policy,
+            reserve: Reserve::new(geo, geometry),
+            grant_event: Condvar::new(),
+            rolled_inodes: RolledInodes::default(),
+            freed_inodes: FreedInodes::default(),
+            begun: sync::now(),
             start: place.start,
-            shape,
+            geometry,
             options,
-            filling_max: 2 * size_max,
+            iclog_max: 2 * size_max,
         }
     }
 
@@ -226,17 +226,17 @@ impl Journal {
     }
 
     fn now(&self) -> Time {
-        Time(turns::now().0.saturating_sub(self.begun.0))
+        Time(sync::now().0.saturating_sub(self.begun.0))
     }
 
     /// When chains are cut apart.
-    pub(crate) fn chains(&self) -> Chains {
-        self.chains
+    pub(crate) fn roll_policy(&self) -> RollPolicy {
+        self.roll_policy
     }
 
     /// What all records have in common.
-    pub(crate) fn shape(&self) -> &Shape {
-        &self.shape
+    pub(crate) fn geometry(&self) -> &LogGeometry {
+        &self.geometry
     }
 
     /// Number of a new intent.
@@ -245,24 +245,24 @@ impl Journal {
     }
 
     /// The gathering checkpoint, to take in what a transaction changed.
-    pub(crate) fn context(&self) -> parking_lot::MutexGuard<'_, Context> {
-        self.context.lock()
+    pub(crate) fn cil(&self) -> parking_lot::MutexGuard<'_, Cil> {
+        self.cil.lock()
     }
 
-    /// A transaction's objects were taken into `context`, for which `promised` bytes of the log had
+    /// A transaction's objects were taken into `cil`, for which `granted` bytes of the log had
     /// been promised before; what is left of that is left in it.
-    pub(crate) fn taken_in(&self, context: &mut Context, promised: &mut u64) -> Added {
-        let needed = context.most_bytes(&self.shape);
-        let added = needed.saturating_sub(context.promised);
-        debug_assert!(added <= *promised, "{added} bytes logged of {promised} promised");
-        let enough = added <= *promised;
+    pub(crate) fn taken_in(&self, cil: &mut Cil, granted: &mut u64) -> Added {
+        let needed = cil.most_bytes(&self.geometry);
+        let added = needed.saturating_sub(cil.granted);
+        debug_assert!(added <= *granted, "{added} bytes logged of {granted} granted");
+        let enough = added <= *granted;
         if !enough {
             // The account must not fall short: what is written must have been promised.
-            self.state.lock().space.overrun(added - *promised);
-            *promised = added;
+            self.state.lock().space.overrun(added - *granted);
+            *granted = added;
         }
-        *promised -= added;
-        context.promised += added;
+        *granted -= added;
+        cil.granted += added;
         Added { bytes: added, enough }
     }
 
@@ -277,14 +277,14 @@ impl Journal {
         state.pipeline.commit(now, added.bytes);
         state.space.release(left);
         let (nudged, due) = (self.has_chores(&state, first), state.pipeline.has_actions());
-        self.happened(&mut state);
+        self.note_event(&mut state);
         drop(state);
         // Who is woken may take the processor at once.
         if nudged {
             self.nudge.notify_one();
         }
         if due {
-            self.crowd.notify_one();
+            self.group_commit_wakeup.notify_one();
         }
         added.enough
     }
@@ -316,7 +316,7 @@ impl Fs {
     pub fn log_load(&self) -> LogLoad {
         self.journal.as_ref().map_or_else(LogLoad::default, |journal| {
             let (live, objects) = journal.load();
-            LogLoad { bytes: journal.shape.length, live, objects: objects as u64 }
+            LogLoad { bytes: journal.geometry.length, live, objects: objects as u64 }
         })
     }
 
@@ -355,7 +355,7 @@ impl Fs {
     }
 
     /// Calls `told` once everything that the ticket stands for is on stable storage, or cannot be
-    /// any more: by this call if that is known already, else by the [`Service`], or by a thread that
+    /// any more: by this call if that is known already, else by the [`LogWorker`], or by a thread that
     /// waits for something itself. It must not wait.
     pub fn when_durable(
         &self,
@@ -379,7 +379,7 @@ impl Fs {
     }
 
     /// As [`Fs::when_durable_for`]; but what there is to do for it is done by this call, unless another
-    /// thread does it: for who has nothing else to do, and need not wake the [`Service`] for it. What is
+    /// thread does it: for who has nothing else to do, and need not wake the [`LogWorker`] for it. What is
     /// left when it returns is the service's.
     pub fn make_durable_for(
         &self,
@@ -418,7 +418,7 @@ impl Fs {
         }
         let waiter = Waiter::Call(Box::new(told));
         state.pipeline.force(journal.now(), need, Some(who), waiter);
-        journal.crowd.notify_one();
+        journal.group_commit_wakeup.notify_one();
         Some(journal)
     }
 
@@ -440,8 +440,8 @@ impl Journal {
     /// Bytes of the log in which a writer may run ahead before it sends objects home itself.
     pub(crate) fn comfortable(&self) -> u64 {
         match self.served.load(Ordering::Relaxed) {
-            true => self.shape.length / 4 * 3,
-            false => self.shape.length / 2,
+            true => self.geometry.length / 4 * 3,
+            false => self.geometry.length / 2,
         }
     }
 
@@ -455,10 +455,10 @@ impl Journal {
         let now_told = Error::Shutdown(cause.to_string());
         self.state.lock().pipeline.fail(Failure(Arc::from(cause.message.as_str())));
         fs.shut_down(cause);
-        self.lobby.tell_all();
+        self.waiters.wake_all();
         self.released.notify_all();
-        self.crowd.notify_all();
-        self.happened(&mut self.state.lock());
+        self.group_commit_wakeup.notify_all();
+        self.note_event(&mut self.state.lock());
         self.nudge.notify_all();
         // There may be nobody any more who would drive.
         loop {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use uxfs_journal::Options;
 use uxfs_journal::policy::FSYNC_POLICIES;
 
-use super::Chains;
+use super::RollPolicy;
 use crate::error::{Error, Result};
 
 /// Bytes of a log buffer if nobody says otherwise, and the stripe unit is not more.
@@ -43,7 +43,7 @@ pub struct JournalOptions {
     /// (`fsync_policy=`), and what flushes are spared (`flush_elision=`).
     pub pipeline: Options,
     /// When a checkpoint may be cut inside a chain of transactions.
-    pub chains: Chains,
+    pub roll_policy: RollPolicy,
     /// How long the log, and what waits for log space in the midst of a change, is tried again while
     /// the host has no room, before the volume stops.
     pub patience: Duration,
@@ -58,7 +58,7 @@ impl Default for JournalOptions {
             buffers: 8,
             buffer: 0,
             pipeline: Options::default(),
-            chains: Chains::default(),
+            roll_policy: RollPolicy::default(),
             patience: Duration::from_secs(30),
         }
     }

@@ -14,15 +14,15 @@
 //!
 //! One thing the table does not hold: how many places of the free-space trees the free list of a
 //! group may have to be filled from. It assumes [`EXTENTS`]; a group of single free blocks far from
-//! each other takes more, which is what the gap that [`uxfs_journal::Space`] keeps free is for.
+//! each other takes more, which is what the gap that [`uxfs_journal::LogSpace`] keeps free is for.
 
 use uxfs_format::btree::TreeKind;
 use uxfs_format::da::MAX_DEPTH;
 use uxfs_format::log::CHUNK;
 use uxfs_format::{Geometry, inode};
-use uxfs_journal::Shape;
+use uxfs_journal::LogGeometry;
 
-use super::context;
+use super::cil;
 
 /// Bytes of an operation's header in the log.
 const OP: u64 = 12;
@@ -76,12 +76,12 @@ pub(crate) fn buffer(len: u64) -> u64 {
 /// Log space of an inode, with its place in a list of unlinked ones.
 pub(crate) fn inode(geo: &Geometry) -> u64 {
     let literal = u64::from(geo.inode_size) - inode::CORE_LEN as u64;
-    context::INODE_REGIONS * OP + context::INODE_BYTES + literal
+    cil::INODE_REGIONS * OP + cil::INODE_BYTES + literal
 }
 
 /// Log space of announcing `steps` steps again.
-pub(crate) fn intents(shape: &Shape, steps: u64) -> u64 {
-    shape.most_bytes(1, 2 * steps, steps * (context::INTENT_BYTES + context::DONE_BYTES))
+pub(crate) fn intents(geometry: &LogGeometry, steps: u64) -> u64 {
+    geometry.most_bytes(1, 2 * steps, steps * (cil::INTENT_BYTES + cil::DONE_BYTES))
 }
 
 /// Blocks of a tree that one record put in or taken out changes: on each level one, the neighbour
@@ -162,7 +162,7 @@ impl Sums {
 /// Log space of links and steps on a volume.
 pub(crate) struct Reserve {
     sums: Sums,
-    shape: Shape,
+    geometry: LogGeometry,
     inode: u64,
     sector: u64,
     block: u64,
@@ -171,10 +171,10 @@ pub(crate) struct Reserve {
 
 impl Reserve {
     /// For a volume of this geometry.
-    pub(crate) fn new(geo: &Geometry, shape: Shape) -> Self {
+    pub(crate) fn new(geo: &Geometry, geometry: LogGeometry) -> Self {
         let (sums, inode) = (Sums::new(geo), inode(geo));
         let (sector, block) = (buffer(geo.sector_size.into()), buffer(geo.block_size.into()));
-        let mut reserve = Self { sums, shape, inode, sector, block, step: 0 };
+        let mut reserve = Self { sums, geometry, inode, sector, block, step: 0 };
         reserve.step = reserve.bytes(reserve.sums.step());
         reserve
     }
@@ -191,11 +191,9 @@ impl Reserve {
 
     /// Most bytes of a link of an operation; each link may be a deferred step, too.
     pub(crate) fn link(&self, op: Op) -> u64 {
-        let steps = STEPS * (context::INTENT_BYTES + context::DONE_BYTES + 2 * OP);
-        let most = self.bytes(self.sums.bound(op)).max(self.step)
-            + context::SUPERBLOCK_BYTES
-            + 2 * OP
-            + steps;
-        self.shape.most_bytes(1, 0, most).min(self.shape.length / 4)
+        let steps = STEPS * (cil::INTENT_BYTES + cil::DONE_BYTES + 2 * OP);
+        let most =
+            self.bytes(self.sums.bound(op)).max(self.step) + cil::SUPERBLOCK_BYTES + 2 * OP + steps;
+        self.geometry.most_bytes(1, 0, most).min(self.geometry.length / 4)
     }
 }

@@ -12,7 +12,7 @@ use uxfs_log::{Log, State};
 use uxfs_oracle::Rng;
 use uxfs_oracle::vm::{self, Kernel};
 
-use super::{JournalOptions, Keeping, Service};
+use super::{JournalOptions, LogWorkOptions, LogWorker};
 use crate::ops::NewInode;
 use crate::{Error, Fallocate, Fs, OpenOptions, Result};
 
@@ -159,7 +159,7 @@ fn names(fs: &Fs) -> Vec<Vec<u8>> {
     out
 }
 
-fn log_state(path: &Path) -> State {
+fn clean_log(path: &Path) -> State {
     let dev = FileDev::open(path, OpenMode::Read).unwrap();
     let dev: Arc<dyn BlockDev> = Arc::new(dev);
     let norecovery = OpenOptions { norecovery: true, ..OpenOptions::read_only() };
@@ -189,7 +189,7 @@ fn kernels_recover_each_way_of_logging() {
         expected.push(names(&fs));
         copies.push(volume.cut("dirty"));
         drop(fs);
-        assert_eq!(log_state(copies.last().unwrap()), State::Dirty, "{words}");
+        assert_eq!(clean_log(copies.last().unwrap()), State::Dirty, "{words}");
         let out = std::process::Command::new(uxfs_oracle::program("xfs_logprint", "xfsprogs"))
             .arg("-t")
             .arg(copies.last().unwrap())
@@ -337,13 +337,13 @@ fn the_service_looks_after_the_log() {
             journal.pipeline.age_max = Duration::from_millis(20);
         }
         let fs = Arc::new(Fs::open(Arc::new(dev), opening).unwrap());
-        let keeping = Keeping {
+        let log_work = LogWorkOptions {
             old: Duration::from_millis(20),
             idle: Duration::from_millis(20),
-            ..Keeping::default()
+            ..LogWorkOptions::default()
         };
-        let service = Service::start(&fs, keeping).unwrap();
-        assert!(Service::start(&fs, keeping).is_err());
+        let service = LogWorker::start(&fs, log_work).unwrap();
+        assert!(LogWorker::start(&fs, log_work).is_err());
         fs.create(fs.root(), b"nobody waits", &NewInode::file(0o600)).unwrap();
         while fs.stats().covers < 2 {
             std::thread::sleep(Duration::from_millis(5));
@@ -372,7 +372,7 @@ fn the_service_looks_after_the_log() {
 fn the_service_pushes_the_tail() {
     let volume = Volume::new(&["-l", "size=64m"]);
     let fs = Arc::new(volume.open("nodelaylog,logbsize=256k"));
-    let service = Service::start(&fs, Keeping::default()).unwrap();
+    let service = LogWorker::start(&fs, LogWorkOptions::default()).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let fs = &fs;
@@ -396,9 +396,9 @@ fn settled_in_the_midst_of_use() {
         let fs = volume.open(words);
         work(&fs, 11, 300).unwrap();
         let before = names(&fs);
-        fs.settle().unwrap();
+        fs.quiesce().unwrap();
         let copy = volume.cut("settled");
-        assert_eq!(log_state(&copy), State::Clean, "{words}");
+        assert_eq!(clean_log(&copy), State::Clean, "{words}");
         uxfs_oracle::repair(&copy).unwrap();
         let dev = FileDev::open(&copy, OpenMode::Read).unwrap();
         let norecovery = OpenOptions { norecovery: true, ..OpenOptions::read_only() };
@@ -409,7 +409,7 @@ fn settled_in_the_midst_of_use() {
                 scope.spawn(move || work(fs, thread, 200).unwrap());
             }
             for _ in 0..10 {
-                fs.settle().unwrap();
+                fs.quiesce().unwrap();
             }
         });
         fs.sync().unwrap();
@@ -441,7 +441,7 @@ fn a_failing_device_shuts_the_volume_down() {
         let mut failed = None;
         for seed in 2..200 {
             let done = work(&fs, seed, 5).and_then(|()| match seed % 3 {
-                0 => fs.settle(),
+                0 => fs.quiesce(),
                 _ => fs.sync(),
             });
             if let Err(error) = done {
@@ -459,7 +459,7 @@ fn a_failing_device_shuts_the_volume_down() {
             eio(fs.create(fs.root(), b"late", &NewInode::file(0o600)).unwrap_err());
             eio(fs.lookup(fs.root(), b"s1-1").unwrap_err());
             eio(fs.sync().unwrap_err());
-            eio(fs.settle().unwrap_err());
+            eio(fs.quiesce().unwrap_err());
             eio(fs.wait(fs.ticket()).unwrap_err());
             let (told, hears) = mpsc::channel();
             fs.when_durable(fs.ticket(), move |result| told.send(result).unwrap());
@@ -486,7 +486,7 @@ fn a_panic_in_the_service_leaves_nobody_waiting() {
     work(&fs, 1, 20).unwrap();
     fs.sync().unwrap();
     let safe = names(&fs);
-    let service = Service::start(&fs, Keeping::default()).unwrap();
+    let service = LogWorker::start(&fs, LogWorkOptions::default()).unwrap();
     fs.create(fs.root(), b"new", &NewInode::file(0o600)).unwrap();
     fs.when_durable(fs.ticket(), |_| panic!("meant"));
     while fs.stopped_by().is_none() {
@@ -530,8 +530,8 @@ fn the_length_changes_with_the_journal_on() {
 /// A record that a power cut tore ends the log; one that had been whole, whose changes went home,
 /// and that was damaged afterwards, is no torn one: going on would mix old with new.
 #[test]
-fn a_damaged_record_that_went_home_is_not_taken_for_a_torn_one() {
-    for (went_home, of_an_inode) in [(false, false), (true, false), (true, true)] {
+fn a_damaged_record_that_written_back_is_not_taken_for_a_torn_one() {
+    for (written_back, of_an_inode) in [(false, false), (true, false), (true, true)] {
         let volume = Volume::new(&[]);
         let fs = volume.open("logbsize=32k");
         let one = fs.create(fs.root(), b"one", &NewInode::file(0o644)).unwrap();
@@ -545,11 +545,11 @@ fn a_damaged_record_that_went_home_is_not_taken_for_a_torn_one() {
         }
         fs.sync().unwrap();
         assert!(journal.state.lock().space.head() > head);
-        if went_home {
-            fs.settle_journal(journal).unwrap();
+        if written_back {
+            fs.push_whole_ail(journal).unwrap();
         }
         // Behind the record's header.
-        let at = journal.start.bytes() + head % journal.shape.length + 512 + 40;
+        let at = journal.start.bytes() + head % journal.geometry.length + 512 + 40;
         let copy = volume.cut("cut");
         drop(fs);
         let dev = device(&copy);
@@ -558,7 +558,7 @@ fn a_damaged_record_that_went_home_is_not_taken_for_a_torn_one() {
         dev.write_at(at, &[byte[0] ^ 1]).unwrap();
         drop(dev);
         let opened = Fs::open(Arc::new(device(&copy)), options(""));
-        if !went_home {
+        if !written_back {
             let fs = opened.unwrap();
             assert_eq!(names(&fs), [b"/one".to_vec()]);
             fs.close().unwrap();
@@ -660,7 +660,8 @@ fn every_policy_brings_down_what_is_asked_for() {
         let words = format!("fsync_policy={word},flush_elision={elision}");
         let fs = Arc::new(volume.open(&words));
         // Where nobody waits, the service brings it down.
-        let service = (number % 2 == 0).then(|| Service::start(&fs, Keeping::default()).unwrap());
+        let service =
+            (number % 2 == 0).then(|| LogWorker::start(&fs, LogWorkOptions::default()).unwrap());
         let (send, receive) = mpsc::channel();
         std::thread::scope(|scope| {
             for thread in 0..4 {

@@ -64,7 +64,7 @@ impl Batches<'_> {
     pub(super) fn set_apart(&self, fs: &Fs, ino: Ino) -> Result<()> {
         let mut next = 0;
         while next < self.lens.len() {
-            next = fs.with_patience(|| self.set_some(fs, ino, next))?;
+            next = fs.retry_enospc(|| self.set_some(fs, ino, next))?;
             fs.balance()?;
         }
         Ok(())

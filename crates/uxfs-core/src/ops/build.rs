@@ -3,7 +3,7 @@
 //!
 //! 1. Nobody sees the file before it is whole, after a power cut neither.
 //! 2. That is one transaction, unless the file has more attributes than one can reserve space for
-//!    ([`super::batches`]): then it is made without a name ([`super::nameless`]).
+//!    ([`super::batches`]): then it is made without a name ([`super::unlinked`]).
 
 use uxfs_format::Ino;
 use uxfs_format::inode::S_IFLNK;
@@ -67,7 +67,7 @@ impl Fs {
     /// As [`Fs::build`]; `bring` hands the data over to whoever brings it to the device. It is called
     /// at most once, before the file is there for anybody and with locks held: it makes no call of this
     /// volume's. With a journal, the checkpoint that shows the file waits for the data: see
-    /// [`Fs::set_arrivals`]. If this fails after `bring` was called, the data must not arrive later than
+    /// [`Fs::set_pending_data`]. If this fails after `bring` was called, the data must not arrive later than
     /// the caller's next call: the places are free again.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Fs {
         let attrs = Batches { lens, set: &set };
         let file = Build { place: (parent, name), new: &new, attrs, content, target, data };
         if file.attrs.are_few(&self.geo) {
-            let made = self.with_patience(|| file.at_once(self, bring));
+            let made = self.retry_enospc(|| file.at_once(self, bring));
             // Attributes by themselves reserve less.
             if file.attrs.lens.len() <= 1 || !matches!(made, Err(Error::NoSpace)) {
                 let made = made??;
@@ -161,10 +161,10 @@ impl Build<'_> {
     /// Makes it in several transactions, of which the last shows it.
     fn in_steps(&self, fs: &Fs, bring: &mut Bring<'_>) -> Result<Ino> {
         let (parent, name) = self.place;
-        let ino = fs.make_nameless(parent, name, self.new, self.target)?;
+        let ino = fs.create_unlinked(parent, name, self.new, self.target)?;
         let named = self.attrs.set_apart(fs, ino).and_then(|()| {
-            fs.with_patience(|| {
-                let (tx, slot) = fs.begin_naming(parent, name, ino, self.data)?;
+            fs.retry_enospc(|| {
+                let (tx, slot) = fs.begin_link(parent, name, ino, self.data)?;
                 self.finish(tx, slot, bring)
             })
         });
@@ -172,11 +172,11 @@ impl Build<'_> {
             Ok(Ok(ino)) => Ok(ino),
             // Its data may still be on the way to blocks that are free again.
             Ok(Err(error)) => {
-                fs.give_up_nameless_later(ino);
+                fs.abandon_later(ino);
                 Err(error)
             }
             Err(error) => {
-                fs.give_up_nameless(ino);
+                fs.abandon(ino);
                 Err(error)
             }
         }
@@ -200,7 +200,7 @@ impl Build<'_> {
         }
         let ino = tx.inode(slot).ino;
         if !places.is_empty() {
-            if fs.journal.is_some() && fs.arrivals.lock().is_none() {
+            if fs.journal.is_some() && fs.pending_data.lock().is_none() {
                 return Err(Error::Invalid(
                     "nobody is known to bring the data of files made whole",
                 ));

@@ -79,7 +79,7 @@ impl Fs {
         if new.mode & uxfs_format::inode::S_IFMT == S_IFLNK {
             return Err(Error::Invalid("a symbolic link is made with its target"));
         }
-        let ino = self.with_patience(|| {
+        let ino = self.retry_enospc(|| {
             let (tx, slot) = self.begin_create(parent, name, new, 0, 0)?;
             let ino = tx.inode(slot).ino;
             tx.commit()?;
@@ -97,7 +97,7 @@ impl Fs {
         symlink::check_target(target)?;
         let new = NewInode { mode: S_IFLNK | (new.mode & 0o7777), ..new.clone() };
         let blocks = symlink::blocks(&self.geo);
-        let ino = self.with_patience(|| {
+        let ino = self.retry_enospc(|| {
             let (mut tx, slot) = self.begin_create(parent, name, &new, blocks, 0)?;
             symlink::write(&mut tx, slot, target)?;
             let ino = tx.inode(slot).ino;

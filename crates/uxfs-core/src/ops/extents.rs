@@ -14,7 +14,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::read_at`].
     pub fn extents(&self, ino: Ino) -> Result<Vec<Extent>> {
-        let _content = self.contents.read(ino);
+        let _content = self.iolocks.read(ino);
         self.write_back_file(ino)?;
         self.with_inode(ino, |inode| {
             check_file(inode)?;

@@ -10,7 +10,7 @@ use uxfs_format::{FileBlock, Ino};
 
 use crate::alloc::Goal;
 use crate::bmap::{self, Run};
-use crate::cow::Grain;
+use crate::cow::AllocUnit;
 use crate::error::{Error, Result};
 use crate::file::{EXTENTS_A_STEP, SIZE_MAX, TREE_BLOCKS, check_file, refuse_realtime};
 use crate::fs::Fs;
@@ -67,8 +67,8 @@ impl Fs {
     /// structure on the way. After a failure a part may be done.
     pub fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.check_writable()?;
-        let _content = self.contents.change(ino);
-        let _calm = self.calm(ino)?;
+        let _content = self.iolocks.change(ino);
+        let _calm = self.flush_and_block(ino)?;
         let (flags, size) = self.with_inode(ino, |inode| {
             if len == 0 {
                 return Err(Error::Invalid("a length of 0"));
@@ -126,7 +126,7 @@ impl Fs {
     fn allocate_blocks(&self, ino: Ino, from: FileBlock, to: FileBlock) -> Result<()> {
         let mut at = from;
         while at < to {
-            at = self.with_patience(|| self.allocate_next(ino, at, to))?;
+            at = self.retry_enospc(|| self.allocate_next(ino, at, to))?;
             self.balance()?;
         }
         Ok(())
@@ -162,14 +162,14 @@ impl Fs {
     ) -> Result<FileBlock> {
         let inode = tx.inode(slot);
         let goal = Goal::Stream(self.geo.ino_ag(inode.ino));
-        let grain = Grain::of(&self.geo, &inode.core);
-        let hole = self.grains(inode, (from, to), grain)?;
+        let unit = AllocUnit::of(&self.geo, &inode.core);
+        let hole = self.grains(inode, (from, to), unit)?;
         let most = uxfs_format::extent::MAX_EXTENT_LEN;
-        let end = hole.end.min(hole.start.plus(most - most % grain.fresh));
+        let end = hole.end.min(hole.start.plus(most - most % unit.fresh));
         tx.reserve_more(end.0 - hole.start.0 + 2 * TREE_BLOCKS)?;
         let mut at = hole.start;
         for _ in 0..EXTENTS_A_STEP {
-            let run = Run { at, min: grain.fresh, want: end.0 - at.0, unwritten: true };
+            let run = Run { at, min: unit.fresh, want: end.0 - at.0, unwritten: true };
             at = bmap::alloc_run(tx, slot, Fork::Data, &run, goal)?.end();
             if at >= end || !tx.has_room() {
                 break;
@@ -228,7 +228,7 @@ impl Fs {
                 Some(_) => {
                     // A range is less than a block.
                     let zeroes = vec![0; next.len.min(u64::from(self.geo.block_size)) as usize];
-                    self.with_patience(|| self.write_some(ino, at, &zeroes))?
+                    self.retry_enospc(|| self.write_some(ino, at, &zeroes))?
                 }
                 None => next.len,
             };

@@ -42,7 +42,7 @@ impl Fs {
     /// repair is needed stands for the journal while the length changes.
     fn without_journal(mut self) -> Result<Self> {
         if self.journal.is_some() {
-            self.settle()?;
+            self.quiesce()?;
             self.journal = None;
             self.options.journal = None;
         }
@@ -143,7 +143,7 @@ impl Fs {
     }
 
     fn put(&self, daddr: Daddr, sector: &[u8]) -> Result<()> {
-        self.home_dev.write_at(daddr.bytes(), sector).map_err(|source| {
+        self.meta_dev.write_at(daddr.bytes(), sector).map_err(|source| {
             let error = Error::Io { what: "writing", daddr, source };
             self.shut_down(crate::cause::Cause::of("resizing", &error));
             error

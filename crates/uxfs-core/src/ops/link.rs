@@ -19,7 +19,7 @@ impl Fs {
     /// [`Error::NoSpace`], or a damaged structure on the way.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
         check_name(name)?;
-        self.with_patience(|| self.try_link(ino, parent, name))?;
+        self.retry_enospc(|| self.try_link(ino, parent, name))?;
         self.balance()
     }
 

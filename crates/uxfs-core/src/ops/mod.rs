@@ -12,7 +12,6 @@ mod grow;
 mod guard;
 mod link;
 mod lookup;
-mod nameless;
 mod parent;
 mod remove;
 mod rename;
@@ -24,6 +23,7 @@ mod stat;
 #[cfg(test)]
 mod tests;
 mod trim;
+mod unlinked;
 mod unshare;
 mod xattr;
 

@@ -60,7 +60,7 @@ impl Fs {
         }
         tx.commit()?;
         if gone {
-            self.let_go(ino)?;
+            self.drop_last_name(ino)?;
         }
         self.balance()
     }
@@ -93,7 +93,7 @@ impl Fs {
     /// found it earlier may put something into it between the steps, which goes too.
     pub(crate) fn inactivate(&self, ino: Ino) -> Result<()> {
         // Whoever comes to write after this finds no file.
-        let _content = self.contents.change(ino);
+        let _content = self.iolocks.change(ino);
         self.discard_delayed(ino);
         loop {
             let mut tx = Tx::begin_freeing_for(self, Op::Free, 8)?;
@@ -131,7 +131,7 @@ impl Fs {
                 return Ok(true);
             }
             drop(tx);
-            crate::turns::yield_now();
+            crate::sync::yield_now();
         }
     }
 }

@@ -80,11 +80,11 @@ impl Fs {
         let _one = (from != to).then(|| self.moves.lock());
         loop {
             let moved = self
-                .with_patience(|| self.try_rename((from, name), (to, new_name), flags, whiteout));
+                .retry_enospc(|| self.try_rename((from, name), (to, new_name), flags, whiteout));
             match moved? {
                 Outcome::Again => continue,
                 Outcome::Done => {}
-                Outcome::Gone(ino) => self.let_go(ino)?,
+                Outcome::Gone(ino) => self.drop_last_name(ino)?,
             }
             return self.balance();
         }

@@ -89,12 +89,12 @@ impl Fs {
             self.finish_replica(tx, slot, source, &original, &extents)
         };
         let in_steps = || {
-            let ino = self.make_nameless(parent, name, &new, target.as_deref())?;
+            let ino = self.create_unlinked(parent, name, &new, target.as_deref())?;
             let named = attrs.set_apart(self, ino).and_then(|()| {
-                let (tx, slot) = self.begin_naming(parent, name, ino, data)?;
+                let (tx, slot) = self.begin_link(parent, name, ino, data)?;
                 self.finish_replica(tx, slot, source, &original, &extents)
             });
-            named.inspect_err(|_| self.give_up_nameless(ino))
+            named.inspect_err(|_| self.abandon(ino))
         };
         let made = match attrs.are_few(&self.geo) {
             true => match at_once() {

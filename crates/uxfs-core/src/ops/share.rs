@@ -44,15 +44,15 @@ impl Fs {
     /// stays.
     pub fn share(&self, from: Ino, from_at: u64, to: Ino, to_at: u64, len: u64) -> Result<()> {
         self.check_writable()?;
-        let _contents = self.contents.change_two(from, to);
-        let _calm = self.calm_two(from, to)?;
+        let _contents = self.iolocks.change_two(from, to);
+        let _calm = self.flush_and_block_two(from, to)?;
         let Some(job) = self.plan_share((from, from_at), (to, to_at), len)? else {
             return Ok(());
         };
         self.begin_share(&job, to_at)?;
         let mut done = 0;
         while done < job.blocks {
-            done += self.with_patience(|| self.share_piece(&job, done))?;
+            done += self.retry_enospc(|| self.share_piece(&job, done))?;
             self.balance()?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use uxfs_format::{Ino, Uuid};
 
 use uxfs_format::inode::Fork;
 
-use crate::dirty::Dirty;
+use crate::delalloc::Delalloc;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::InodeState;
@@ -101,7 +101,7 @@ impl Fs {
         f: impl FnOnce(&InodeState) -> Result<R>,
     ) -> Result<R> {
         let cell = self.inodes.get(self, ino)?;
-        let state = crate::turns::read(&cell);
+        let state = crate::sync::read(&cell);
         if state.core.mode == 0 {
             return Err(Error::NotFound);
         }
@@ -125,7 +125,7 @@ impl Fs {
         let sb = self.superblock();
         let (icount, ifree) = self.inode_counts();
         // What is kept for trees of files on their way is nobody's.
-        let free = self.available_blocks() + self.dirty.as_ref().map_or(0, Dirty::pooled);
+        let free = self.available_blocks() + self.delalloc.as_ref().map_or(0, Delalloc::pooled);
         let possible = icount.saturating_add(free << self.geo.inopb_log);
         let percent = u64::from(self.geo.imax_pct);
         let most = (self.geo.dblocks / 100).saturating_mul(percent) << self.geo.inopb_log;

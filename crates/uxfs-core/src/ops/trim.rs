@@ -61,8 +61,8 @@ impl Fs {
             let freed = {
                 let mut tx = Tx::begin(self, 0)?;
                 tx.lock_ag(ag)?;
-                tx.settle_busy(ag);
-                tx.ag_mut(ag).busy.take_settled()
+                tx.expire_busy(ag);
+                tx.ag_mut(ag).busy.take_expired()
             };
             for range in freed {
                 done += self.trim_group(ag, range, 1)?;
@@ -78,7 +78,7 @@ impl Fs {
         while from < range.end {
             let mut tx = Tx::begin(self, 0)?;
             tx.lock_ag(ag)?;
-            tx.settle_busy(ag);
+            tx.expire_busy(ag);
             let (idle, next) = idle_extents(&tx, ag, from..range.end, least)?;
             for extent in &idle {
                 let at = self.geo.ag_daddr(ag, AgBlock(extent.start)).bytes();

@@ -5,7 +5,7 @@ use uxfs_format::{Extent, FileBlock, Ino};
 
 use crate::alloc::{self, Goal};
 use crate::bmap;
-use crate::cow::Grain;
+use crate::cow::AllocUnit;
 use crate::error::Result;
 use crate::file::TREE_BLOCKS;
 use crate::fs::Fs;
@@ -27,7 +27,7 @@ impl Fs {
             let Some(shared) = self.next_shared(&mut tx, slot, at, to)? else { break };
             // The search has left the groups behind; now the copy locks what it needs.
             drop(tx);
-            at = self.with_patience(|| self.own_copy(ino, shared))?;
+            at = self.retry_enospc(|| self.own_copy(ino, shared))?;
             self.balance()?;
         }
         self.clear_reflink(ino)
@@ -38,7 +38,7 @@ impl Fs {
         let mut tx = Tx::begin(self, shared.len + TREE_BLOCKS)?;
         let slot = tx.lock_inode(ino)?;
         let goal = Goal::Stream(self.geo.ino_ag(ino));
-        let place = self.own(&mut tx, slot, shared, Grain::ANY, goal)?;
+        let place = self.own(&mut tx, slot, shared, AllocUnit::ANY, goal)?;
         let end = place.extent.end();
         if let Some(old) = place.old {
             self.copy_blocks(old.start, place.extent.start, old.len)?;

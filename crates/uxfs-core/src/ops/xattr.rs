@@ -56,7 +56,7 @@ impl Fs {
         let Some(value) = stored.coding.encode(value)? else {
             return self.remove_xattr(ino, name);
         };
-        self.with_patience(|| self.try_set(ino, &stored, &value, mode))?;
+        self.retry_enospc(|| self.try_set(ino, &stored, &value, mode))?;
         self.balance()
     }
 

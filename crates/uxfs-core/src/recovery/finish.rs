@@ -86,7 +86,7 @@ fn free_staged(fs: &Fs) -> Result<u64> {
         loop {
             let mut tx = Tx::begin_freeing(fs, 8)?;
             tx.lock_ag(ag)?;
-            let Some(len) = alloc::redo::free_staged(&mut tx, ag)? else { break };
+            let Some(len) = alloc::recover::free_staged(&mut tx, ag)? else { break };
             tx.commit()?;
             freed += u64::from(len);
         }
@@ -102,5 +102,5 @@ fn clear_log_features(fs: &Fs) -> Result<()> {
     let sector = fs.edit_superblock(|sb| sb.features_log_incompat.set(0));
     let daddr = uxfs_format::Daddr(0);
     let io = |source| crate::Error::Io { what: "writing", daddr, source };
-    fs.home_dev.write_at(0, &sector).map_err(io)
+    fs.meta_dev.write_at(0, &sector).map_err(io)
 }

@@ -7,7 +7,7 @@
 //! 1. Nothing is written before the whole of the log was read, replayed in memory and verified.
 //! 2. For writing: the replayed blocks go home first and are flushed; the log still holds what they
 //!    were replayed from, and replaying it again changes nothing. What the engine finishes then is
-//!    written to the log as one transaction ([`redo`]) before it goes home. So a cut at any moment
+//!    written to the log as one transaction ([`recover`]) before it goes home. So a cut at any moment
 //!    leaves a log from which recovery begins anew and comes to the same end.
 //! 3. The log is left clean only when all is home.
 //! 4. For reading only, all stays in memory, and the device as it is.
@@ -17,9 +17,9 @@
 //!
 //! Called by [`Fs::open`], and by such readers.
 
-mod ahead;
 mod finish;
-mod redo;
+mod lsn_ahead;
+mod recover;
 mod steps;
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use uxfs_log::{Bounds, Limits, Log, Overlay, Replay, State, rest};
 use crate::devices::Devices;
 use crate::error::{Error, Result};
 use crate::fs::{Fs, OpenOptions};
-use crate::primary;
+use crate::sb;
 use finish::Finish;
 
 /// What recovery did.
@@ -85,7 +85,7 @@ pub(crate) fn open(
         match engine(&replay.overlay) {
             // What the engine cannot write it does not look into either.
             Err(Error::Unsupported(_)) => {}
-            other => ahead::refuse(&other?, bounds.head)?,
+            other => lsn_ahead::refuse(&other?, bounds.head)?,
         }
     }
     let mut recovery = Recovery {
@@ -98,7 +98,7 @@ pub(crate) fn open(
     };
     let dev = match options.read_only {
         true => in_memory(replay, &mut recovery)?,
-        false => at_home(dev, log, replay, &mut recovery)?,
+        false => mark_clean(dev, log, replay, &mut recovery)?,
     };
     let devices = Devices { data: dev, ..devices.clone() };
     reopen(devices, options, recovery)
@@ -193,7 +193,7 @@ pub struct Replayed {
 /// [`Error::DirtyLog`] if the log is damaged or cannot be replayed; others if there is no volume, or
 /// the device fails.
 pub fn replay_in_memory(dev: &Arc<dyn BlockDev>) -> Result<Option<Replayed>> {
-    let sector = primary::read(&**dev)?;
+    let sector = sb::read(&**dev)?;
     let sb = Superblock::verify(&sector)?;
     if sb.is_v4() || Geometry::new(sb).log_start.0 == 0 {
         return Ok(None);
@@ -220,7 +220,7 @@ pub fn replay_in_memory(dev: &Arc<dyn BlockDev>) -> Result<Option<Replayed>> {
         if torn {
             match engine(&overlay) {
                 Err(Error::Unsupported(_)) => {}
-                other => ahead::refuse(&other?, recovery.bounds.head)?,
+                other => lsn_ahead::refuse(&other?, recovery.bounds.head)?,
             }
         }
         finish_on(&overlay, replay, &mut recovery)?;
@@ -234,16 +234,16 @@ pub fn replay_in_memory(dev: &Arc<dyn BlockDev>) -> Result<Option<Replayed>> {
     Ok(Some(Replayed { device, head: recovery.bounds.head, recovery, unfinished }))
 }
 
-fn at_home(
+fn mark_clean(
     dev: &Arc<dyn BlockDev>,
     log: &Log,
     replay: Replay,
     recovery: &mut Recovery,
 ) -> Result<Arc<dyn BlockDev>> {
-    let home = |source| Error::Io { what: "writing", daddr: Daddr(0), source };
+    let io_error = |source| Error::Io { what: "writing", daddr: Daddr(0), source };
     let mut bounds = recovery.bounds;
     rest::clear_stale(log, &**dev, &bounds)?;
-    replay.overlay.write_home().map_err(home)?;
+    replay.overlay.write_back().map_err(io_error)?;
     drop(replay.overlay);
     let mut finish = Finish::new(replay.intents, replay.unlinked);
     while !finish.is_done() {
@@ -251,13 +251,13 @@ fn at_home(
         let fs = engine(&overlay)?;
         finish.some(&fs, recovery)?;
         fs.sync()?;
-        let changes = redo::collect(&fs, &overlay, bounds.head)?;
+        let changes = recover::collect(&fs, &overlay, bounds.head)?;
         // Blocks that only what follows makes part of something.
         changes.write_data(dev)?;
         if !changes.items.is_empty() {
             bounds = rest::write_redo(log, &**dev, &bounds, &changes.items)?;
         }
-        overlay.write_home().map_err(home)?;
+        overlay.write_back().map_err(io_error)?;
     }
     rest::write_unmount(log, &**dev, &bounds)?;
     Ok(Arc::clone(dev))

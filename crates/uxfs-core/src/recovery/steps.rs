@@ -26,7 +26,7 @@ pub(super) fn finish(fs: &Fs, intent: &Intent, kind: IntentKind) -> Result<()> {
     }
     match intent {
         Intent::Free(runs) => {
-            runs.iter().try_for_each(|run| in_group(fs, *run, alloc::redo::free_of_anyone))
+            runs.iter().try_for_each(|run| in_group(fs, *run, alloc::recover::free_of_anyone))
         }
         Intent::Rmap(steps) => steps.iter().try_for_each(|step| rmap(fs, step)),
         Intent::Refcount(steps) => steps.iter().try_for_each(|step| refcount(fs, step)),
@@ -72,12 +72,14 @@ fn rmap(fs: &Fs, step: &RmapStep) -> Result<()> {
             bmbt: step.bmbt,
             unwritten: step.unwritten,
         };
-        alloc::redo::rmap(tx, ag, step.op, &rmap)
+        alloc::recover::rmap(tx, ag, step.op, &rmap)
     })
 }
 
 fn refcount(fs: &Fs, step: &RefcountStep) -> Result<()> {
-    in_group(fs, step.run, |tx, ag, start, len| alloc::redo::refcount(tx, ag, step.op, start, len))
+    in_group(fs, step.run, |tx, ag, start, len| {
+        alloc::recover::refcount(tx, ag, step.op, start, len)
+    })
 }
 
 /// Begins a transaction on an inode, which may have no name any more.
@@ -117,7 +119,7 @@ fn map(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, extent: Extent) -> Result<(
     tx.count_blocks(slot, extent.len)?;
     bmap::map(tx, slot, fork, extent)?;
     let ino = tx.inode(slot).ino;
-    alloc::redo::map_fork(tx, ino, fork, &extent)
+    alloc::recover::map_fork(tx, ino, fork, &extent)
 }
 
 /// Unmaps blocks, which stay allocated; gives what was mapped.
@@ -131,7 +133,7 @@ fn unmap(
     let gone = bmap::unmap_only(tx, slot, fork, at, len)?;
     let ino = tx.inode(slot).ino;
     for extent in &gone {
-        alloc::redo::unmap_fork(tx, ino, fork, extent)?;
+        alloc::recover::unmap_fork(tx, ino, fork, extent)?;
     }
     Ok(gone)
 }

@@ -11,7 +11,7 @@ use uxfs_format::Ino;
 use super::{InodeSlot, Tx};
 use crate::error::{Error, Result};
 use crate::inode::{InodeRef, InodeState};
-use crate::journal::Attempt;
+use crate::journal::Grant;
 
 /// An inode that was locked.
 type Locked = (InodeRef, ArcRwLockWriteGuard<RawRwLock, InodeState>);
@@ -79,14 +79,14 @@ impl Tx<'_> {
     fn wait_for_inode(&mut self, ino: Ino) -> Result<Option<Locked>> {
         let cell = self.fs.inodes.get(self.fs, ino)?;
         let Some(journal) = &self.fs.journal else {
-            let guard = crate::turns::write_arc(&cell);
+            let guard = crate::sync::write_arc(&cell);
             return Ok(Some((cell, guard)));
         };
         self.gate = None;
-        journal.release(core::mem::take(&mut self.promised));
-        let guard = crate::turns::write_arc(&cell);
-        if let Attempt::Granted = journal.try_promise(None, self.link)? {
-            self.promised = self.link;
+        journal.release(core::mem::take(&mut self.granted));
+        let guard = crate::sync::write_arc(&cell);
+        if let Grant::Granted = journal.try_grant(None, self.link)? {
+            self.granted = self.link;
             self.gate = self.fs.gate.try_read_recursive();
             if self.gate.is_some() {
                 return Ok(Some((cell, guard)));
@@ -95,8 +95,8 @@ impl Tx<'_> {
         // Who is shutting transactions out may want to look at the inode, and who waits for room in
         // the log may want to bring it home.
         drop(guard);
-        if self.promised == 0 {
-            self.promised = self.fs.promise_bytes(self.link)?;
+        if self.granted == 0 {
+            self.granted = self.fs.reserve_log_bytes(self.link)?;
         }
         self.gate = Some(self.fs.gate.read());
         Ok(None)

@@ -189,7 +189,7 @@ impl Sim {
                 self.pipe.fail(Failure("from outside".into()));
             }
             10 => {
-                let seq = Seq(self.rng.below(self.pipe.gathering().0 + 1));
+                let seq = Seq(self.rng.below(self.pipe.open_seq().0 + 1));
                 self.pipe.want(self.now, seq);
             }
             0..3 => {
@@ -203,7 +203,7 @@ impl Sim {
                 self.note_generations();
             }
             4 => {
-                self.pipe.home();
+                self.pipe.metadata_written();
                 self.note_generations();
             }
             5..7 => {
@@ -229,7 +229,7 @@ impl Sim {
         }
         self.take_actions();
         assert!(
-            self.waiting.is_empty() || !self.busy.is_empty() || self.pipe.patience().is_some(),
+            self.waiting.is_empty() || !self.busy.is_empty() || self.pipe.next_decision().is_some(),
             "someone waits, and nothing is under way"
         );
     }
@@ -247,7 +247,7 @@ fn run(seed: u64) -> (u64, u64, bool) {
         if !sim.busy.is_empty() {
             sim.now = Time(sim.now.0 + 10);
             sim.finish(0);
-        } else if let Some(until) = sim.pipe.patience() {
+        } else if let Some(until) = sim.pipe.next_decision() {
             sim.now = sim.now.max(until);
             sim.pipe.tick(sim.now);
         } else {

@@ -2,16 +2,16 @@
 //!
 //! How long callers take to come again does not depend on the policy, and how long a flush takes is
 //! seen all the time. So the policies need not be tried on those who wait: `auto` plays them in its
-//! head ([`Dream`]) and does what the best of them would do. What has to be tried is how many flushes
+//! head ([`Simulation`]) and does what the best of them would do. What has to be tried is how many flushes
 //! the disk works on at a time ([`Disk`]); and it is tried only where it would pay if the answer were
 //! the best one.
 //!
 //! 1. A lone caller never waits for anybody.
-//! 2. What is done is at each moment what one of the policies of [`ARMS`] would do; but once in a
+//! 2. What is done is at each moment what one of the policies of [`CANDIDATES`] would do; but once in a
 //!    while, where that pays, everybody is waited for, no longer than eight flushes take.
 //! 3. Another policy is taken only if it is better by [`BETTER`], or as good and quicker.
 //! 4. Where dreams are thrown away one after the other because callers and flushes are never as they
-//!    were, differences have to be larger ([`Auto::leeway`]).
+//!    were, differences have to be larger ([`Auto::tolerance`]).
 //! 5. Flushes that take no time ([`FREE`]) are not shared, and nothing is dreamt of them.
 
 use core::time::Duration;
@@ -19,37 +19,37 @@ use core::time::Duration;
 use super::callers::Callers;
 use super::contract::{Decision, Ended, Policy, View};
 use super::disk::{Disk, LEVELS};
-use super::dream::{Dream, Score};
 use super::fixed::Facts;
 use super::fixed::Fixed;
+use super::simulation::{Score, Simulation};
 use crate::time::Time;
 
 /// A policy that is played: as one of [`Fixed`] on a disk of known flushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Arm {
+enum Candidate {
     Same(Fixed),
     /// The first of a group waits for so many sixty-fourths of a flush.
     Linger(u32),
 }
 
 /// The policies that are played.
-const ARMS: [Arm; 13] = [
-    Arm::Same(Fixed::Greedy),
-    Arm::Same(Fixed::Gather(8)),
-    Arm::Same(Fixed::Gather(16)),
-    Arm::Same(Fixed::Gather(32)),
-    Arm::Same(Fixed::Gather(4)),
-    Arm::Same(Fixed::Journal),
-    Arm::Linger(4),
-    Arm::Linger(16),
-    Arm::Linger(32),
-    Arm::Same(Fixed::Overlap(LEVELS[0])),
-    Arm::Same(Fixed::Overlap(LEVELS[1])),
-    Arm::Same(Fixed::Overlap(LEVELS[2])),
-    Arm::Same(Fixed::Overlap(LEVELS[3])),
+const CANDIDATES: [Candidate; 13] = [
+    Candidate::Same(Fixed::Greedy),
+    Candidate::Same(Fixed::Gather(8)),
+    Candidate::Same(Fixed::Gather(16)),
+    Candidate::Same(Fixed::Gather(32)),
+    Candidate::Same(Fixed::Gather(4)),
+    Candidate::Same(Fixed::Journal),
+    Candidate::Linger(4),
+    Candidate::Linger(16),
+    Candidate::Linger(32),
+    Candidate::Same(Fixed::Overlap(LEVELS[0])),
+    Candidate::Same(Fixed::Overlap(LEVELS[1])),
+    Candidate::Same(Fixed::Overlap(LEVELS[2])),
+    Candidate::Same(Fixed::Overlap(LEVELS[3])),
 ];
 
-impl Arm {
+impl Candidate {
     /// Does it wait?
     fn gathers(self) -> bool {
         !matches!(self, Self::Same(Fixed::Greedy | Fixed::Overlap(_)))
@@ -126,25 +126,25 @@ const MORE_RESTLESS: u32 = 16;
 
 /// What a dream was about.
 #[derive(Clone, Copy, Debug, Default)]
-struct Theme {
+struct Conditions {
     flush: f64,
     callers: f64,
     think: f64,
 }
 
-impl Theme {
-    /// Is it something else that would have to be dreamt of? `leeway` is how many times the difference
+impl Conditions {
+    /// Is it something else that would have to be dreamt of? `tolerance` is how many times the difference
     /// has to be that it takes where nothing varies much.
-    fn differs(self, then: Self, leeway: f64) -> bool {
-        far(self.flush, then.flush, 1.0 + 0.25 * leeway)
-            || other_thinking(self.think, then.think, self.flush, 1.0 + 0.4 * leeway)
+    fn differs(self, then: Self, tolerance: f64) -> bool {
+        far(self.flush, then.flush, 1.0 + 0.25 * tolerance)
+            || other_thinking(self.think, then.think, self.flush, 1.0 + 0.4 * tolerance)
             || far(self.callers + 1.0, then.callers + 1.0, 1.3)
     }
 
     /// Is it so much the same that scores can be averaged? The more callers, the less is by chance.
-    fn is_like(self, then: Self, leeway: f64) -> bool {
+    fn is_like(self, then: Self, tolerance: f64) -> bool {
         let chance = 2.5 / (4.0 * self.callers + 64.0).sqrt();
-        !other_thinking(self.think, then.think, self.flush, 1.0 + chance * leeway)
+        !other_thinking(self.think, then.think, self.flush, 1.0 + chance * tolerance)
             && !far(self.callers, then.callers, 1.06)
     }
 }
@@ -161,26 +161,35 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Check {
     /// The policy that was followed since this moment, when so many had come.
-    arm: Arm,
+    candidate: Candidate,
     since: Time,
-    came: u64,
+    arrived: u64,
     /// Everybody is waited for until this moment.
     lining_up: Option<Time>,
     /// How often that was done for nothing.
     lined_up: u32,
     /// What part of its score each policy deserved, and whether that was seen.
-    trust: [f64; ARMS.len()],
-    seen: [bool; ARMS.len()],
+    trust: [f64; CANDIDATES.len()],
+    seen: [bool; CANDIDATES.len()],
     /// Any of them served what was dreamt: who serves less has fallen out of step.
     believed: bool,
 }
 
 impl Default for Check {
     fn default() -> Self {
-        let trust = [1.0; ARMS.len()];
-        let seen = [false; ARMS.len()];
-        let (arm, since) = (ARMS[0], Time(0));
-        Self { arm, since, came: 0, lining_up: None, lined_up: 0, trust, seen, believed: false }
+        let trust = [1.0; CANDIDATES.len()];
+        let seen = [false; CANDIDATES.len()];
+        let (candidate, since) = (CANDIDATES[0], Time(0));
+        Self {
+            candidate,
+            since,
+            arrived: 0,
+            lining_up: None,
+            lined_up: 0,
+            trust,
+            seen,
+            believed: false,
+        }
     }
 }
 
@@ -189,15 +198,15 @@ impl Default for Check {
 pub struct Auto {
     disk: Disk,
     callers: Callers,
-    dream: Box<Dream>,
+    simulation: Box<Simulation>,
     phase: Phase,
-    theme: Theme,
+    conditions: Conditions,
     /// Dreams of this theme, and themes in a row that were not worth theirs.
     dreams: u64,
     restless: u32,
-    scores: [Score; ARMS.len()],
-    arm: Arm,
-    came: u64,
+    scores: [Score; CANDIDATES.len()],
+    candidate: Candidate,
+    arrived: u64,
     rest: u64,
     /// Events that may be dreamt.
     budget: f64,
@@ -212,14 +221,14 @@ impl Default for Auto {
         Self {
             disk: Disk::new(),
             callers: Callers::new(),
-            dream: Box::new(Dream::new()),
+            simulation: Box::new(Simulation::new()),
             phase: Phase::Awake(0),
-            theme: Theme::default(),
+            conditions: Conditions::default(),
             dreams: 0,
             restless: 0,
-            scores: [Score::default(); ARMS.len()],
-            arm: ARMS[0],
-            came: 0,
+            scores: [Score::default(); CANDIDATES.len()],
+            candidate: CANDIDATES[0],
+            arrived: 0,
             rest: 0,
             budget: SAVED,
             last: None,
@@ -232,11 +241,11 @@ impl Default for Auto {
 impl Auto {
     /// The policy that is followed now.
     pub fn follows(&self) -> Fixed {
-        if self.disk.flush < FREE { Fixed::Greedy } else { self.arm.on(self.disk.flush) }
+        if self.disk.flush < FREE { Fixed::Greedy } else { self.candidate.on(self.disk.flush) }
     }
 
-    fn theme(&self) -> Theme {
-        Theme {
+    fn conditions(&self) -> Conditions {
+        Conditions {
             flush: self.disk.flush,
             callers: self.callers.active().into(),
             think: self.callers.think,
@@ -244,21 +253,23 @@ impl Auto {
     }
 
     /// Goes on dreaming.
-    fn dream(&mut self, now: Time) {
+    fn simulate(&mut self, now: Time) {
         match self.phase {
-            Phase::Awake(until) if self.came < until => {}
-            Phase::Awake(_) if self.dream.learn(&self.callers, &self.disk) => {
-                let theme = self.theme();
+            Phase::Awake(until) if self.arrived < until => {}
+            Phase::Awake(_) if self.simulation.learn(&self.callers, &self.disk) => {
+                let conditions = self.conditions();
                 // What was dreamt of others is not to be mixed with this.
-                let leeway = self.leeway();
-                if theme.differs(self.theme, leeway) || !theme.is_like(self.theme, leeway) {
-                    self.ends_theme();
+                let tolerance = self.tolerance();
+                if conditions.differs(self.conditions, tolerance)
+                    || !conditions.is_like(self.conditions, tolerance)
+                {
+                    self.conditions_changed();
                     self.check = Check::default();
                 }
-                self.theme = theme;
+                self.conditions = conditions;
                 self.begin(0);
             }
-            Phase::Awake(_) => self.phase = Phase::Awake(self.came + 4),
+            Phase::Awake(_) => self.phase = Phase::Awake(self.arrived + 4),
             Phase::Asleep(_) => {
                 let step = match self.dreams {
                     0 => STEP_FIRST,
@@ -267,38 +278,39 @@ impl Auto {
                 };
                 let mut events = step.min(self.budget as u32);
                 self.budget -= f64::from(events);
-                while let Phase::Asleep(arm) = self.phase
-                    && let Some(score) = self.dream.go_on(&mut events)
+                while let Phase::Asleep(candidate) = self.phase
+                    && let Some(score) = self.simulation.go_on(&mut events)
                 {
-                    self.played(now, arm, score);
+                    self.played(now, candidate, score);
                 }
             }
         }
     }
 
     /// A policy has been played to its end.
-    fn played(&mut self, now: Time, arm: usize, score: Score) {
+    fn played(&mut self, now: Time, candidate: usize, score: Score) {
         // Of the first dream, which is short, nothing stays.
         let part = 1.0 / self.dreams.clamp(1, 4) as f64;
-        let mean = &mut self.scores[arm];
+        let mean = &mut self.scores[candidate];
         mean.rate += (score.rate - mean.rate) * part;
         mean.p99 += (score.p99 - mean.p99) * part;
         // Those that are far behind are not played every time; and what the disk does not allow is no
         // measure for the others.
         let (good, trying) = (self.disk.good(), self.disk.next_level().is_some());
-        let most = |among: &dyn Fn(&Arm) -> bool| {
-            let these = ARMS.iter().zip(&self.scores).filter(|(arm, _)| among(arm));
+        let most = |among: &dyn Fn(&Candidate) -> bool| {
+            let these =
+                CANDIDATES.iter().zip(&self.scores).filter(|(candidate, _)| among(candidate));
             these.map(|(_, score)| score.rate).fold(0.0, f64::max)
         };
-        let (most, most_hoped) = (most(&|arm| arm.possible(good)), most(&|_| true));
+        let (most, most_hoped) = (most(&|candidate| candidate.possible(good)), most(&|_| true));
         let early = self.dreams < 2;
         let every = early || self.dreams.is_multiple_of(8);
-        let hopeful = |arm: &usize| match ARMS[*arm].possible(good) {
-            true => every || self.scores[*arm].rate > most * HOPEFUL,
-            false if trying => every || self.scores[*arm].rate > most_hoped * HOPEFUL,
+        let hopeful = |candidate: &usize| match CANDIDATES[*candidate].possible(good) {
+            true => every || self.scores[*candidate].rate > most * HOPEFUL,
+            false if trying => every || self.scores[*candidate].rate > most_hoped * HOPEFUL,
             false => early,
         };
-        if let Some(next) = (arm + 1..ARMS.len()).find(hopeful) {
+        if let Some(next) = (candidate + 1..CANDIDATES.len()).find(hopeful) {
             return self.begin(next);
         }
         self.dreams += 1;
@@ -306,18 +318,18 @@ impl Auto {
             *trust += (1.0 - *trust) / 64.0;
         }
         self.rest = (self.rest * 2).clamp(64, REST_MAX);
-        self.phase = Phase::Awake(self.came + self.rest);
+        self.phase = Phase::Awake(self.arrived + self.rest);
         self.choose(now);
     }
 
-    fn begin(&mut self, arm: usize) {
-        self.phase = Phase::Asleep(arm);
-        let length = match ARMS[arm] {
+    fn begin(&mut self, candidate: usize) {
+        self.phase = Phase::Asleep(candidate);
+        let length = match CANDIDATES[candidate] {
             _ if self.dreams == 0 => FIRST,
-            Arm::Same(Fixed::Overlap(_)) if self.dreams > 1 => LATER_APART,
+            Candidate::Same(Fixed::Overlap(_)) if self.dreams > 1 => LATER_APART,
             _ => LATER,
         };
-        self.dream.begin(ARMS[arm].on(self.disk.flush), length, self.dreams);
+        self.simulation.begin(CANDIDATES[candidate].on(self.disk.flush), length, self.dreams);
     }
 
     /// Takes the best policy that the disk allows, or one that finds out what it allows.
@@ -326,12 +338,14 @@ impl Auto {
             return;
         }
         let good = self.disk.good();
-        let possible = |arm: &Arm| arm.possible(good);
+        let possible = |candidate: &Candidate| candidate.possible(good);
         let (best, score) = self.best(possible);
         let (_, hoped) = self.best(|_| true);
-        let present = ARMS.iter().position(|arm| *arm == self.arm && possible(arm));
+        let present = CANDIDATES
+            .iter()
+            .position(|candidate| *candidate == self.candidate && possible(candidate));
         let present = present.map_or(Score::default(), |at| self.fair(at));
-        let overlaps = matches!(self.arm, Arm::Same(Fixed::Overlap(_)));
+        let overlaps = matches!(self.candidate, Candidate::Same(Fixed::Overlap(_)));
         let worth = hoped.rate > score.rate * WORTH_TRYING
             || hoped.rate > score.rate * AS_GOOD && hoped.p99 < score.p99 * QUICKER;
         let better = match self.dreams {
@@ -342,22 +356,22 @@ impl Auto {
             }
         };
         if worth && let Some(level) = self.disk.next_level() {
-            self.arm = Arm::Same(Fixed::Overlap(level));
+            self.candidate = Candidate::Same(Fixed::Overlap(level));
         } else if better {
             // Those who did not wait for each other do not come together by themselves.
-            if !self.arm.gathers()
+            if !self.candidate.gathers()
                 && best.gathers()
                 && score.rate > self.scores[0].rate * WORTH_LINING_UP
             {
                 self.check.lining_up = Some(now + self.long_enough());
             }
-            self.arm = best;
+            self.candidate = best;
         }
     }
 
     /// Is it being found out how many flushes the disk works on at a time?
     fn tries(&self) -> bool {
-        matches!(self.arm, Arm::Same(Fixed::Overlap(most)) if most > self.disk.good())
+        matches!(self.candidate, Candidate::Same(Fixed::Overlap(most)) if most > self.disk.good())
     }
 
     /// A policy's score as far as it is to be trusted. As long as nothing that was seen served what was
@@ -366,13 +380,14 @@ impl Auto {
     fn fair(&self, at: usize) -> Score {
         let Check { trust, seen, .. } = &self.check;
         let most = |kind: Option<bool>| {
-            let of =
-                |other: &usize| seen[*other] && kind.is_none_or(|k| ARMS[*other].gathers() == k);
-            (0..ARMS.len()).filter(of).map(|other| trust[other]).reduce(f64::max)
+            let of = |other: &usize| {
+                seen[*other] && kind.is_none_or(|k| CANDIDATES[*other].gathers() == k)
+            };
+            (0..CANDIDATES.len()).filter(of).map(|other| trust[other]).reduce(f64::max)
         };
         let guessed = || {
             // How flushes go beside each other is found out by trying.
-            let gathers = ARMS[at].gathers();
+            let gathers = CANDIDATES[at].gathers();
             let part =
                 if gathers || at == 0 { most(Some(gathers)).or_else(|| most(None)) } else { None };
             part.filter(|part| *part < DREAMY)
@@ -394,14 +409,14 @@ impl Auto {
 
     /// The policy that serves most among these; of those that serve about as much, the one whose
     /// slowest are quickest.
-    fn best(&self, among: impl Fn(&Arm) -> bool) -> (Arm, Score) {
-        let all = || (0..ARMS.len()).map(|at| (&ARMS[at], self.fair(at)));
-        let these = || all().filter(|(arm, _)| among(arm));
+    fn best(&self, among: impl Fn(&Candidate) -> bool) -> (Candidate, Score) {
+        let all = || (0..CANDIDATES.len()).map(|at| (&CANDIDATES[at], self.fair(at)));
+        let these = || all().filter(|(candidate, _)| among(candidate));
         let most = these().map(|(_, score)| score.rate).fold(0.0, f64::max);
-        let mut best = (ARMS[0], Score { rate: 0.0, p99: f64::INFINITY });
-        for (arm, score) in these().filter(|(_, score)| score.rate >= most * AS_GOOD) {
+        let mut best = (CANDIDATES[0], Score { rate: 0.0, p99: f64::INFINITY });
+        for (candidate, score) in these().filter(|(_, score)| score.rate >= most * AS_GOOD) {
             if score.p99 < best.1.p99 || score.p99 == best.1.p99 && score.rate > best.1.rate {
-                best = (*arm, score);
+                best = (*candidate, score);
             }
         }
         best
@@ -411,33 +426,38 @@ impl Auto {
     /// than one way in which they come to follow each other, and a dream begins with all of them
     /// together; so that is how the real ones are made to begin, where it pays.
     fn check(&mut self, now: Time) {
-        let at = ARMS.iter().position(|arm| *arm == self.arm);
-        let known = self.check.arm == self.arm && self.dreams > 0 && !self.tries();
+        let at = CANDIDATES.iter().position(|candidate| *candidate == self.candidate);
+        let known = self.check.candidate == self.candidate && self.dreams > 0 && !self.tries();
         let Some(at) = at.filter(|_| known) else {
-            self.check = Check { arm: self.arm, since: now, came: self.came, ..self.check };
+            self.check = Check {
+                candidate: self.candidate,
+                since: now,
+                arrived: self.arrived,
+                ..self.check
+            };
             return;
         };
         let callers = self.callers.active();
-        let came = self.came - self.check.came;
+        let arrived = self.arrived - self.check.arrived;
         // What was dreamt is to be of the same callers.
-        if !self.theme().is_like(self.theme, self.leeway()) {
-            self.check = Check { since: now, came: self.came, ..self.check };
+        if !self.conditions().is_like(self.conditions, self.tolerance()) {
+            self.check = Check { since: now, arrived: self.arrived, ..self.check };
             return;
         }
-        if came < u64::from(16 * callers).max(CHECK) {
+        if arrived < u64::from(16 * callers).max(CHECK) {
             return;
         }
         let span = now.0.saturating_sub(self.check.since.0).max(1) as f64;
-        let part = f64::from(callers) / self.dream.callers().max(1) as f64;
+        let part = f64::from(callers) / self.simulation.callers().max(1) as f64;
         let score = self.scores[at].rate * part;
-        let real = came as f64 * self.disk.flush / span;
+        let real = arrived as f64 * self.disk.flush / span;
         let trust = (real / score.max(f64::MIN_POSITIVE)).clamp(*TRUST.start(), *TRUST.end());
-        self.check = Check { since: now, came: self.came, ..self.check };
+        self.check = Check { since: now, arrived: self.arrived, ..self.check };
         // If it is the dream that is wrong, as much as it promised is not asked for again and again.
         let wrong = self.check.seen[at] && !self.check.believed;
         let fair = if wrong { score * self.check.trust[at] } else { score };
         // Chance is the smaller the more have come.
-        let enough = 0.99 - 1.0 / (came as f64).sqrt();
+        let enough = 0.99 - 1.0 / (arrived as f64).sqrt();
         if real * enough > fair {
             self.check.trust[at] = trust;
         }
@@ -451,10 +471,10 @@ impl Auto {
         }
         // Who does not wait cannot fall out of step: if those who do were dreamt far too well, this
         // was, too.
-        if !self.arm.gathers() {
+        if !self.candidate.gathers() {
             let Check { trust: of, seen, believed, .. } = &self.check;
-            let doubted =
-                (0..ARMS.len()).any(|at| ARMS[at].gathers() && seen[at] && of[at] < DREAMY);
+            let doubted = (0..CANDIDATES.len())
+                .any(|at| CANDIDATES[at].gathers() && seen[at] && of[at] < DREAMY);
             if at == 0 && doubted && !believed && real < fair * DREAMY {
                 self.distrust(now, at, trust);
             }
@@ -482,7 +502,7 @@ impl Auto {
     /// Waits for everybody.
     fn line_up(&mut self, view: &View, until: Time) -> Decision {
         let all = self.callers.active();
-        if view.flying > 0 || view.waiting == 0 {
+        if view.in_flight > 0 || view.waiting == 0 {
             return Decision::Rest;
         }
         if view.waiting < all && view.now < until {
@@ -490,7 +510,7 @@ impl Auto {
         }
         self.check.lining_up = None;
         self.check.since = view.now;
-        self.check.came = self.came;
+        self.check.arrived = self.arrived;
         Decision::Flush
     }
 
@@ -499,17 +519,17 @@ impl Auto {
         if self.dreams == 0 && matches!(self.phase, Phase::Awake(_)) {
             return;
         }
-        let now = self.theme();
+        let now = self.conditions();
         if other_thinking(self.callers.quick, self.callers.think, now.flush, 1.7) {
             self.callers.anew();
         }
-        if now.differs(self.theme, self.leeway()) {
+        if now.differs(self.conditions, self.tolerance()) {
             self.forget();
         }
     }
 
     /// What was dreamt is of no use for what comes.
-    fn ends_theme(&mut self) {
+    fn conditions_changed(&mut self) {
         self.restless = match self.dreams {
             WORTHY.. => self.restless.saturating_sub(2),
             _ => (self.restless + 1).min(RESTLESS + MORE_RESTLESS),
@@ -518,16 +538,16 @@ impl Auto {
     }
 
     /// How many times a difference has to be what it has to be where nothing varies much.
-    fn leeway(&self) -> f64 {
+    fn tolerance(&self) -> f64 {
         let more = self.restless.saturating_sub(RESTLESS);
         1.0 + 2.0 * f64::from(more) / f64::from(MORE_RESTLESS)
     }
 
     fn forget(&mut self) {
-        self.ends_theme();
+        self.conditions_changed();
         self.rest = 0;
-        self.phase = Phase::Awake(self.came + 8);
-        self.theme = self.theme();
+        self.phase = Phase::Awake(self.arrived + 8);
+        self.conditions = self.conditions();
         self.check = Check::default();
     }
 }
@@ -544,15 +564,15 @@ fn other_thinking(one: f64, other: f64, flush: f64, by: f64) -> bool {
 }
 
 impl Policy for Auto {
-    fn came(&mut self, view: &View, who: u64) {
-        self.came += 1;
+    fn arrived(&mut self, view: &View, caller: u64) {
+        self.arrived += 1;
         if view.waiting == 1 {
-            self.other = self.last.is_some_and(|last| last != who);
+            self.other = self.last.is_some_and(|last| last != caller);
         }
-        self.last = Some(who);
-        self.callers.came(view.now, who, self.disk.flush as u64);
+        self.last = Some(caller);
+        self.callers.arrived(view.now, caller, self.disk.flush as u64);
         if self.disk.flush >= FREE {
-            self.dream(view.now);
+            self.simulate(view.now);
         }
     }
 
@@ -560,24 +580,24 @@ impl Policy for Auto {
         self.disk.begun(view.now);
     }
 
-    fn told(&mut self, now: Time, who: u64) {
-        self.callers.told(now, who);
+    fn completed(&mut self, now: Time, caller: u64) {
+        self.callers.completed(now, caller);
     }
 
     fn ended(&mut self, view: &View, flush: Ended) {
-        self.disk.leeway = self.leeway();
-        let saved = self.disk.flush * SHARE / EVENT / self.disk.leeway;
+        self.disk.tolerance = self.tolerance();
+        let saved = self.disk.flush * SHARE / EVENT / self.disk.tolerance;
         self.budget = (self.budget + saved).min(SAVED);
         let before = self.disk.levels;
         if self.disk.ended(view.now, flush) {
             // What was right for one flush at a time may be right on this disk too.
-            if matches!(self.arm, Arm::Same(Fixed::Overlap(_))) {
-                self.arm = ARMS[0];
+            if matches!(self.candidate, Candidate::Same(Fixed::Overlap(_))) {
+                self.candidate = CANDIDATES[0];
             }
             self.forget();
         } else {
             // Somebody waited though another flush was wanted beside this one.
-            if self.tries() && view.waiting > 0 && view.flying == 0 {
+            if self.tries() && view.waiting > 0 && view.in_flight == 0 {
                 self.disk.refused();
             }
             if self.disk.levels != before {
@@ -614,7 +634,7 @@ mod tests {
         const STEP: u64 = 20_000;
         const STEPS: u64 = 1_000_000;
         let mut auto = Auto::default();
-        let mut comes: Vec<u64> = (0..32).map(|who| who * STEP).collect();
+        let mut comes: Vec<u64> = (0..32).map(|caller| caller * STEP).collect();
         let (mut waiting, mut since): (Vec<usize>, _) = (Vec::new(), Time(0));
         let mut flight: Option<(Time, u64, Vec<usize>)> = None;
         let (mut number, mut thrown, mut chance) = (0, [0; 2], 7_u64);
@@ -625,40 +645,40 @@ mod tests {
             }
             let factor = factors[(chance >> 33) as usize % factors.len()];
             let before = auto.dreams;
-            for (who, comes) in comes.iter_mut().enumerate().filter(|(_, at)| **at <= now.0) {
+            for (caller, comes) in comes.iter_mut().enumerate().filter(|(_, at)| **at <= now.0) {
                 *comes = u64::MAX;
                 since = if waiting.is_empty() { now } else { since };
-                waiting.push(who);
-                let flying = u32::from(flight.is_some());
-                let view = View { now, waiting: waiting.len() as u32, since, flying };
-                auto.came(&view, who as u64);
+                waiting.push(caller);
+                let in_flight = u32::from(flight.is_some());
+                let view = View { now, waiting: waiting.len() as u32, since, in_flight };
+                auto.arrived(&view, caller as u64);
             }
-            let mut view = View { now, waiting: waiting.len() as u32, since, flying: 0 };
+            let mut view = View { now, waiting: waiting.len() as u32, since, in_flight: 0 };
             if let Some((begun, _, served)) = flight.take_if(|f| now.0 >= f.0.0 + f.1) {
                 auto.ended(&view, Ended { number, begun });
                 number += 1;
-                for who in served {
-                    auto.told(now, who as u64);
-                    comes[who] = now.0 + STEP * factor * (40 + who as u64);
+                for caller in served {
+                    auto.completed(now, caller as u64);
+                    comes[caller] = now.0 + STEP * factor * (40 + caller as u64);
                 }
             }
-            view.flying = u32::from(flight.is_some());
+            view.in_flight = u32::from(flight.is_some());
             if auto.decide(&view) == Decision::Flush && flight.is_none() && !waiting.is_empty() {
                 auto.begun(&view);
                 flight = Some((now, 25 * STEP * factor, core::mem::take(&mut waiting)));
             }
             thrown[usize::from(step >= STEPS / 2)] += u32::from(auto.dreams < before);
         }
-        (thrown, auto.leeway())
+        (thrown, auto.tolerance())
     }
 
     #[test]
     fn what_varies_all_the_time_is_not_taken_for_a_change_each_time() {
-        let (thrown, leeway) = thrown_away(&[1, 2, 5]);
-        assert!(leeway > 1.0, "{leeway}, {thrown:?}");
+        let (thrown, tolerance) = thrown_away(&[1, 2, 5]);
+        assert!(tolerance > 1.0, "{tolerance}, {thrown:?}");
         // Without leeway it is 999 in the first half alone.
         assert!(thrown[0] + thrown[1] < 500, "{thrown:?}");
-        let (thrown, leeway) = thrown_away(&[2]);
-        assert!(leeway == 1.0 && thrown[1] == 0, "{leeway}, {thrown:?}");
+        let (thrown, tolerance) = thrown_away(&[2]);
+        assert!(tolerance == 1.0 && thrown[1] == 0, "{tolerance}, {thrown:?}");
     }
 }

@@ -81,12 +81,12 @@ impl Epochs {
 
 #[derive(Clone, Copy, Debug)]
 struct Caller {
-    who: u64,
+    caller: u64,
     epoch: u64,
     /// When they came last.
-    came: u64,
+    arrived: u64,
     /// When they were told last; [`WAITING`] if they wait, or have not been told.
-    told: u64,
+    completed: u64,
     /// Mean nanoseconds from being told to coming again, of so many times.
     mean: f32,
     times: u32,
@@ -94,8 +94,15 @@ struct Caller {
     era: u32,
 }
 
-const VACANT: Caller =
-    Caller { who: NOBODY, epoch: 0, came: 0, told: WAITING, mean: 0.0, times: 0, era: 0 };
+const VACANT: Caller = Caller {
+    caller: NOBODY,
+    epoch: 0,
+    arrived: 0,
+    completed: WAITING,
+    mean: 0.0,
+    times: 0,
+    era: 0,
+};
 
 /// The callers of a journal.
 #[derive(Clone, Debug)]
@@ -131,38 +138,38 @@ impl Callers {
     }
 
     /// Where a caller may stand.
-    fn places(who: u64) -> impl Iterator<Item = usize> {
-        let first = (who.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
+    fn places(caller: u64) -> impl Iterator<Item = usize> {
+        let first = (caller.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
         (0..REACH).map(move |step| (first + step) % PLACES)
     }
 
-    fn find(&self, who: u64) -> Option<usize> {
-        Self::places(who).find(|at| self.table[*at].who == who)
+    fn find(&self, caller: u64) -> Option<usize> {
+        Self::places(caller).find(|at| self.table[*at].caller == caller)
     }
 
     /// The place of a caller, taken for them if there is one.
-    fn place(&mut self, who: u64) -> Option<usize> {
-        if let Some(at) = self.find(who) {
+    fn place(&mut self, caller: u64) -> Option<usize> {
+        if let Some(at) = self.find(caller) {
             return Some(at);
         }
         let now = self.epochs.now;
-        let at = Self::places(who).find(|at| self.table[*at].epoch + EPOCHS <= now)?;
-        self.table[at] = Caller { who, ..VACANT };
+        let at = Self::places(caller).find(|at| self.table[*at].epoch + EPOCHS <= now)?;
+        self.table[at] = Caller { caller, ..VACANT };
         Some(at)
     }
 
     /// Somebody came.
-    pub(super) fn came(&mut self, now: Time, who: u64, flush: u64) {
+    pub(super) fn arrived(&mut self, now: Time, caller: u64, flush: u64) {
         self.epochs.pass(now.0, flush);
-        let Some(at) = self.place(who) else { return };
-        let Caller { epoch, came, told, .. } = self.table[at];
+        let Some(at) = self.place(caller) else { return };
+        let Caller { epoch, arrived, completed, .. } = self.table[at];
         self.table[at].epoch = self.epochs.active(epoch);
-        (self.table[at].came, self.table[at].told) = (now.0, WAITING);
+        (self.table[at].arrived, self.table[at].completed) = (now.0, WAITING);
         // Who asks for many things at once does not think; who was away for long did something else.
-        let took = now.0.saturating_sub(told);
+        let took = now.0.saturating_sub(completed);
         let long = self.epochs.length().saturating_mul(EPOCHS).max((8.0 * self.quick) as u64);
-        if told != WAITING && took < long {
-            self.thought(at, took as f32, told.saturating_sub(came) as f64);
+        if completed != WAITING && took < long {
+            self.thought(at, took as f32, completed.saturating_sub(arrived) as f64);
         }
     }
 
@@ -195,9 +202,9 @@ impl Callers {
     }
 
     /// Somebody is told.
-    pub(super) fn told(&mut self, now: Time, who: u64) {
-        if let Some(at) = self.find(who) {
-            self.table[at].told = now.0;
+    pub(super) fn completed(&mut self, now: Time, caller: u64) {
+        if let Some(at) = self.find(caller) {
+            self.table[at].completed = now.0;
         }
     }
 

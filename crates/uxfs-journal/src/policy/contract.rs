@@ -12,7 +12,7 @@ pub struct View {
     /// When the first of them came; now, if nobody waits.
     pub since: Time,
     /// Flushes under way.
-    pub flying: u32,
+    pub in_flight: u32,
 }
 
 /// What a policy wants.
@@ -37,15 +37,15 @@ pub struct Ended {
 
 /// A way to coordinate.
 pub trait Policy: Send + core::fmt::Debug {
-    /// Somebody came; `view` counts them. `who` tells callers apart.
-    fn came(&mut self, view: &View, who: u64);
+    /// Somebody came; `view` counts them. `caller` tells callers apart.
+    fn arrived(&mut self, view: &View, caller: u64);
 
     /// A flush begins for all who wait, because the policy wanted it or for another reason; `view` is
     /// as it was before.
     fn begun(&mut self, view: &View);
 
     /// Somebody who came is told, by the end of a flush or of something else.
-    fn told(&mut self, now: Time, who: u64);
+    fn completed(&mut self, now: Time, caller: u64);
 
     /// A flush has ended; whom it served is told next.
     fn ended(&mut self, view: &View, flush: Ended);

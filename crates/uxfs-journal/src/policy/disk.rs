@@ -28,7 +28,7 @@ pub(super) enum Level {
 /// A flush under way: when it began, and how many others were; when it would end, and by how much later
 /// than alone, if the disk works on no more at a time than is known.
 #[derive(Clone, Copy, Debug, Default)]
-struct Flight {
+struct InFlight {
     number: u64,
     begun: u64,
     others: u32,
@@ -48,8 +48,8 @@ pub(super) struct Disk {
     odd: i32,
     pub(super) levels: [Level; LEVELS.len()],
     /// The flushes under way, oldest first.
-    flights: [Flight; WATCHED],
-    flying: usize,
+    flights: [InFlight; WATCHED],
+    in_flight: usize,
     next: u64,
     /// How much longer flushes took that were not alone; and how much they must on a lesser disk.
     longer: f64,
@@ -59,7 +59,7 @@ pub(super) struct Disk {
     /// Flushes until a bad level is tried again.
     patience: u64,
     /// How many times longer or shorter a flush has to be than where nothing varies much, to be odd.
-    pub(super) leeway: f64,
+    pub(super) tolerance: f64,
 }
 
 impl Disk {
@@ -70,14 +70,14 @@ impl Disk {
             flushes: 0,
             odd: 0,
             levels: [Level::Unknown; LEVELS.len()],
-            flights: [Flight::default(); WATCHED],
-            flying: 0,
+            flights: [InFlight::default(); WATCHED],
+            in_flight: 0,
             next: 0,
             longer: 0.0,
             late: 0.0,
             lone: 0,
             patience: 8192,
-            leeway: 1.0,
+            tolerance: 1.0,
         }
     }
 
@@ -100,27 +100,27 @@ impl Disk {
     pub(super) fn begun(&mut self, now: Time) {
         let number = self.next;
         self.next += 1;
-        if self.flying == WATCHED {
+        if self.in_flight == WATCHED {
             return;
         }
-        let late = match self.flying.checked_sub(self.good() as usize) {
+        let late = match self.in_flight.checked_sub(self.good() as usize) {
             Some(at) => (self.flights[at].end - now.0 as f64).max(0.0),
             None => 0.0,
         };
-        let (others, end) = (self.flying as u32, now.0 as f64 + late + self.flush);
-        self.flights[self.flying] = Flight { number, begun: now.0, others, end, late };
-        self.flying += 1;
+        let (others, end) = (self.in_flight as u32, now.0 as f64 + late + self.flush);
+        self.flights[self.in_flight] = InFlight { number, begun: now.0, others, end, late };
+        self.in_flight += 1;
     }
 
     /// A flush has ended. True if what was known of the disk holds no more.
     pub(super) fn ended(&mut self, now: Time, flush: Ended) -> bool {
-        let Some(at) = self.flights[..self.flying].iter().position(|f| f.number == flush.number)
+        let Some(at) = self.flights[..self.in_flight].iter().position(|f| f.number == flush.number)
         else {
             return false;
         };
         let flight = self.flights[at];
-        self.flights.copy_within(at + 1..self.flying, at);
-        self.flying -= 1;
+        self.flights.copy_within(at + 1..self.in_flight, at);
+        self.in_flight -= 1;
         self.flushes += 1;
         let took = now.0.saturating_sub(flight.begun.max(flush.begun.0)) as f64;
         if flight.late > 0.0 {
@@ -134,7 +134,7 @@ impl Disk {
         if flight.others >= self.good() {
             return false;
         }
-        if flight.others > 0 && took > (1.0 + 0.5 * self.leeway) * self.flush {
+        if flight.others > 0 && took > (1.0 + 0.5 * self.tolerance) * self.flush {
             return self.doubt();
         }
         self.measure(took)
@@ -146,7 +146,7 @@ impl Disk {
             self.flush = took;
             return false;
         }
-        let much = 1.0 + 0.5 * self.leeway;
+        let much = 1.0 + 0.5 * self.tolerance;
         self.odd = if took > much * self.flush {
             self.odd.max(0) + 1
         } else if took < self.flush / much {

@@ -59,7 +59,7 @@ impl Fixed {
             Self::Overlap(most) => most,
             _ => 1,
         };
-        if view.waiting == 0 || view.flying >= most {
+        if view.waiting == 0 || view.in_flight >= most {
             return Decision::Rest;
         }
         let span = match self {
@@ -90,21 +90,21 @@ pub struct Works {
 }
 
 impl Policy for Works {
-    fn came(&mut self, view: &View, who: u64) {
+    fn arrived(&mut self, view: &View, caller: u64) {
         if view.waiting == 1 {
-            self.other = self.before.is_some_and(|before| before != who);
+            self.other = self.before.is_some_and(|before| before != caller);
         }
-        self.before = Some(who);
+        self.before = Some(caller);
         if let Some(callers) = &mut self.callers {
-            callers.came(view.now, who, self.flush as u64);
+            callers.arrived(view.now, caller, self.flush as u64);
         }
     }
 
     fn begun(&mut self, _: &View) {}
 
-    fn told(&mut self, now: Time, who: u64) {
+    fn completed(&mut self, now: Time, caller: u64) {
         if let Some(callers) = &mut self.callers {
-            callers.told(now, who);
+            callers.completed(now, caller);
         }
     }
 

@@ -11,8 +11,8 @@ fn ms(count: u64) -> Time {
     Time(count * 1_000_000)
 }
 
-fn view(now: Time, waiting: u32, since: Time, flying: u32) -> View {
-    View { now, waiting, since, flying }
+fn view(now: Time, waiting: u32, since: Time, in_flight: u32) -> View {
+    View { now, waiting, since, in_flight }
 }
 
 /// The policy, on a disk whose flushes took 8 ms so far; `callers` came and were told in turn.
@@ -20,22 +20,22 @@ fn seasoned(fixed: Fixed, callers: u64) -> Works {
     let mut policy = fixed.start();
     for number in 0..20 {
         let now = ms(number * 10);
-        for who in 0..callers {
-            policy.came(&view(now, who as u32 + 1, now, 0), who);
+        for caller in 0..callers {
+            policy.arrived(&view(now, caller as u32 + 1, now, 0), caller);
         }
         policy.begun(&view(now, callers as u32, now, 0));
         let end = ms(number * 10 + 8);
         policy.ended(&view(end, 0, end, 0), Ended { number, begun: now });
-        (0..callers).for_each(|who| policy.told(end, who));
+        (0..callers).for_each(|caller| policy.completed(end, caller));
     }
     policy
 }
 
 /// What it decides about a caller who has just come, the only one.
-fn about_one(policy: &mut Works, who: u64, flying: u32) -> Decision {
+fn about_one(policy: &mut Works, caller: u64, in_flight: u32) -> Decision {
     let now = ms(200);
-    policy.came(&view(now, 1, now, flying), who);
-    policy.decide(&view(now, 1, now, flying))
+    policy.arrived(&view(now, 1, now, in_flight), caller);
+    policy.decide(&view(now, 1, now, in_flight))
 }
 
 #[test]
@@ -49,8 +49,8 @@ fn nobody_waits_nothing_is_done() {
 #[test]
 fn own_flushes_for_each_at_once() {
     let mut policy = seasoned(Fixed::Own, 4);
-    for flying in [0, 1, 100] {
-        assert_eq!(about_one(&mut policy, 0, flying), Decision::Flush);
+    for in_flight in [0, 1, 100] {
+        assert_eq!(about_one(&mut policy, 0, in_flight), Decision::Flush);
     }
 }
 
@@ -64,8 +64,8 @@ fn greedy_flushes_whenever_it_is_idle() {
 #[test]
 fn overlap_flushes_while_fewer_are_under_way() {
     let mut policy = seasoned(Fixed::Overlap(4), 4);
-    for flying in 0..4 {
-        assert_eq!(about_one(&mut policy, 0, flying), Decision::Flush);
+    for in_flight in 0..4 {
+        assert_eq!(about_one(&mut policy, 0, in_flight), Decision::Flush);
     }
     assert_eq!(about_one(&mut policy, 0, 4), Decision::Rest);
 }
@@ -99,11 +99,11 @@ fn journal_waits_15_ms_at_most() {
     let mut policy = Fixed::Journal.start();
     for number in 0..20 {
         let (begun, end) = (ms(number * 100), ms(number * 100 + 90));
-        policy.came(&view(begun, 1, begun, 0), number % 2);
+        policy.arrived(&view(begun, 1, begun, 0), number % 2);
         policy.ended(&view(end, 0, end, 0), Ended { number, begun });
     }
     let now = ms(5000);
-    policy.came(&view(now, 1, now, 0), 8);
+    policy.arrived(&view(now, 1, now, 0), 8);
     assert_eq!(policy.decide(&view(now, 1, now, 0)), Decision::Until(ms(5015)));
 }
 
@@ -111,15 +111,15 @@ fn journal_waits_15_ms_at_most() {
 fn gather_waits_for_those_who_come_again() {
     let mut policy = seasoned(Fixed::Gather(8), 3);
     let now = ms(200);
-    for who in 0..3 {
-        policy.came(&view(now, who + 1, now, 0), who.into());
-        let expected = if who < 2 { Decision::Until(ms(208)) } else { Decision::Flush };
-        assert_eq!(policy.decide(&view(now, who + 1, now, 0)), expected, "{} came", who + 1);
+    for caller in 0..3 {
+        policy.arrived(&view(now, caller + 1, now, 0), caller.into());
+        let expected = if caller < 2 { Decision::Until(ms(208)) } else { Decision::Flush };
+        assert_eq!(policy.decide(&view(now, caller + 1, now, 0)), expected, "{} came", caller + 1);
     }
     // Who does not come is waited for no longer than a flush takes; and not at all, later.
     assert_eq!(policy.decide(&view(ms(208), 1, now, 0)), Decision::Flush);
     let later = ms(500);
-    policy.came(&view(later, 1, later, 0), 0);
+    policy.arrived(&view(later, 1, later, 0), 0);
     assert_eq!(policy.decide(&view(later, 1, later, 0)), Decision::Flush);
 }
 
@@ -179,7 +179,7 @@ fn words_come_back() {
 /// longest anybody waited, and how many flushes there were.
 fn circle(policy: &mut dyn Policy, callers: u32, think: u64, until: Time) -> (u64, u64, u64) {
     const FLUSH: u64 = 1_000_000;
-    let mut comes: Vec<Time> = (0..callers).map(|who| Time(u64::from(who) * 1000)).collect();
+    let mut comes: Vec<Time> = (0..callers).map(|caller| Time(u64::from(caller) * 1000)).collect();
     let mut waiting: Vec<usize> = Vec::new();
     let mut flight: Option<(Time, Vec<usize>)> = None;
     let (mut now, mut alarm) = (Time(0), None);
@@ -187,9 +187,9 @@ fn circle(policy: &mut dyn Policy, callers: u32, think: u64, until: Time) -> (u6
     while now < until {
         let next = (0..comes.len()).filter(|w| !waiting.contains(w));
         let next = next.filter(|w| flight.as_ref().is_none_or(|f| !f.1.contains(w)));
-        let next = next.min_by_key(|who| comes[*who]);
+        let next = next.min_by_key(|caller| comes[*caller]);
         let end = flight.as_ref().map(|(begun, _)| Time(begun.0 + FLUSH));
-        let moments = [next.map(|who| comes[who]), end, alarm];
+        let moments = [next.map(|caller| comes[caller]), end, alarm];
         now = moments.into_iter().flatten().min().unwrap();
         if end == Some(now) {
             let (begun, group) = flight.take().unwrap();
@@ -197,15 +197,15 @@ fn circle(policy: &mut dyn Policy, callers: u32, think: u64, until: Time) -> (u6
                 &seen_now(&waiting, &comes, false, now),
                 Ended { number: flushes - 1, begun },
             );
-            for who in group {
-                policy.told(now, who as u64);
-                longest = longest.max(now.0 - comes[who].0);
-                comes[who] = Time(now.0 + think);
+            for caller in group {
+                policy.completed(now, caller as u64);
+                longest = longest.max(now.0 - comes[caller].0);
+                comes[caller] = Time(now.0 + think);
                 served += 1;
             }
-        } else if let Some(who) = next.filter(|who| comes[*who] == now) {
-            waiting.push(who);
-            policy.came(&seen_now(&waiting, &comes, flight.is_some(), now), who as u64);
+        } else if let Some(caller) = next.filter(|caller| comes[*caller] == now) {
+            waiting.push(caller);
+            policy.arrived(&seen_now(&waiting, &comes, flight.is_some(), now), caller as u64);
         }
         alarm = None;
         let view = seen_now(&waiting, &comes, flight.is_some(), now);
@@ -222,12 +222,12 @@ fn circle(policy: &mut dyn Policy, callers: u32, think: u64, until: Time) -> (u6
     (served, longest, flushes)
 }
 
-fn seen_now(waiting: &[usize], comes: &[Time], flying: bool, now: Time) -> View {
+fn seen_now(waiting: &[usize], comes: &[Time], in_flight: bool, now: Time) -> View {
     View {
         now,
         waiting: waiting.len() as u32,
-        since: waiting.first().map_or(now, |who| comes[*who]),
-        flying: flying.into(),
+        since: waiting.first().map_or(now, |caller| comes[*caller]),
+        in_flight: in_flight.into(),
     }
 }
 
@@ -262,29 +262,29 @@ fn the_same_calls_the_same_answers() {
 fn auto_gives_up_what_cannot_be_had() {
     const STEP: u64 = 100_000;
     let mut auto = Auto::default();
-    let mut comes: Vec<u64> = (0..32).map(|who| who * STEP).collect();
+    let mut comes: Vec<u64> = (0..32).map(|caller| caller * STEP).collect();
     let mut waiting: Vec<usize> = Vec::new();
     let (mut since, mut number) = (Time(0), 0);
     let mut flight: Option<(Time, u64, Vec<usize>)> = None;
     let mut tried = false;
     for now in (0..40_000).map(|step| Time(step * STEP)) {
-        for (who, comes) in comes.iter_mut().enumerate() {
+        for (caller, comes) in comes.iter_mut().enumerate() {
             if *comes <= now.0 {
                 *comes = u64::MAX;
                 if waiting.is_empty() {
                     since = now;
                 }
-                waiting.push(who);
-                let flying = u32::from(flight.is_some());
-                auto.came(&view(now, waiting.len() as u32, since, flying), who as u64);
+                waiting.push(caller);
+                let in_flight = u32::from(flight.is_some());
+                auto.arrived(&view(now, waiting.len() as u32, since, in_flight), caller as u64);
             }
         }
         if let Some((begun, _, served)) = flight.take_if(|f| now.0 >= f.0.0 + f.1) {
             auto.ended(&view(now, waiting.len() as u32, since, 0), Ended { number, begun });
             number += 1;
-            for who in served {
-                auto.told(now, who as u64);
-                comes[who] = now.0 + STEP * (5 + who as u64 % 30);
+            for caller in served {
+                auto.completed(now, caller as u64);
+                comes[caller] = now.0 + STEP * (5 + caller as u64 % 30);
             }
         }
         let here = view(now, waiting.len() as u32, since, u32::from(flight.is_some()));

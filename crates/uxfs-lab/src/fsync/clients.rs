@@ -26,12 +26,12 @@ pub struct Load {
 }
 
 impl Load {
-    /// How long caller `who` thinks this time.
-    pub(super) fn think(&self, who: u32, rng: &mut Rng) -> u64 {
+    /// How long caller `caller` thinks this time.
+    pub(super) fn think(&self, caller: u32, rng: &mut Rng) -> u64 {
         let part = match self.spread {
             Think::Even => 0.9 + 0.2 * rng.unit(),
             Think::Random => -(1.0 - rng.unit()).ln(),
-            Think::Two if who.is_multiple_of(2) => 0.1 * (0.9 + 0.2 * rng.unit()),
+            Think::Two if caller.is_multiple_of(2) => 0.1 * (0.9 + 0.2 * rng.unit()),
             Think::Two => 1.9 * (0.9 + 0.2 * rng.unit()),
         };
         (self.think * part) as u64

@@ -59,7 +59,7 @@ enum Event {
     Alarm,
 }
 
-struct Flight {
+struct InFlight {
     begun: Time,
     served: Vec<(u32, Time)>,
 }
@@ -75,7 +75,7 @@ struct Sim<'a> {
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     order: u64,
     waiting: Vec<(u32, Time)>,
-    flights: BTreeMap<u64, Flight>,
+    flights: BTreeMap<u64, InFlight>,
     begun: u64,
     /// Flushes that the device has not begun.
     row: VecDeque<u64>,
@@ -120,17 +120,18 @@ pub fn run(
         sim.now = stage.from;
         sim.stage = *stage;
         let back = std::mem::take(&mut sim.away);
-        let (back, away) = back.into_iter().partition(|who| *who < stage.load.callers);
+        let (back, away) = back.into_iter().partition(|caller| *caller < stage.load.callers);
         sim.away = away;
         let new = callers..stage.load.callers.max(callers);
         callers = new.end;
-        sim.chances.extend(new.clone().map(|who| Rng::new(seed ^ (u64::from(who) + 1) << 32)));
-        for who in Vec::into_iter(back).chain(new) {
+        sim.chances
+            .extend(new.clone().map(|caller| Rng::new(seed ^ (u64::from(caller) + 1) << 32)));
+        for caller in Vec::into_iter(back).chain(new) {
             // They do not all begin at the same moment.
-            let Some(chance) = sim.chances.get_mut(who as usize) else { continue };
+            let Some(chance) = sim.chances.get_mut(caller as usize) else { continue };
             let cycle = stage.load.think + stage.device.flush;
             let at = Time(stage.from.0 + (chance.unit() * cycle) as u64);
-            sim.add(at, Event::Comes(who));
+            sim.add(at, Event::Comes(caller));
         }
         sim.go(stages.get(index + 1).map_or(until, |next| next.from));
     }
@@ -143,10 +144,10 @@ impl Sim<'_> {
         self.events.push(Reverse((at, self.order, event)));
     }
 
-    fn think(&mut self, who: u32) {
-        let Some(chance) = self.chances.get_mut(who as usize) else { return };
-        let at = Time(self.now.0 + self.stage.load.think(who, chance));
-        self.add(at, Event::Comes(who));
+    fn think(&mut self, caller: u32) {
+        let Some(chance) = self.chances.get_mut(caller as usize) else { return };
+        let at = Time(self.now.0 + self.stage.load.think(caller, chance));
+        self.add(at, Event::Comes(caller));
     }
 
     fn view(&self) -> View {
@@ -154,7 +155,7 @@ impl Sim<'_> {
             now: self.now,
             waiting: self.waiting.len() as u32,
             since: self.waiting.first().map_or(self.now, |w| w.1),
-            flying: self.flights.len() as u32,
+            in_flight: self.flights.len() as u32,
         }
     }
 
@@ -166,11 +167,11 @@ impl Sim<'_> {
             let Some(Reverse((at, _, event))) = self.events.pop() else { break };
             self.now = at;
             match event {
-                Event::Comes(who) if who >= self.stage.load.callers => self.away.push(who),
-                Event::Comes(who) => {
-                    self.waiting.push((who, at));
+                Event::Comes(caller) if caller >= self.stage.load.callers => self.away.push(caller),
+                Event::Comes(caller) => {
+                    self.waiting.push((caller, at));
                     let view = self.view();
-                    self.policy.came(&view, who.into());
+                    self.policy.arrived(&view, caller.into());
                 }
                 Event::Flushed(number) => self.flushed(number),
                 Event::Alarm if self.alarm != Some(at) => continue,
@@ -192,16 +193,16 @@ impl Sim<'_> {
         let Some(flight) = self.flights.remove(&number) else { return };
         let counted = self.now >= self.from;
         self.flushes += u64::from(counted);
-        for (who, came) in &flight.served {
+        for (caller, arrived) in &flight.served {
             if counted {
-                self.took.push(self.now.0 - came.0);
+                self.took.push(self.now.0 - arrived.0);
             }
-            self.think(*who);
+            self.think(*caller);
         }
         let view = self.view();
         self.policy.ended(&view, Ended { number, begun: flight.begun });
-        for (who, _) in flight.served {
-            self.policy.told(self.now, who.into());
+        for (caller, _) in flight.served {
+            self.policy.completed(self.now, caller.into());
         }
     }
 
@@ -222,7 +223,7 @@ impl Sim<'_> {
                     let number = self.begun;
                     self.begun += 1;
                     let served = std::mem::take(&mut self.waiting);
-                    self.flights.insert(number, Flight { begun: self.now, served });
+                    self.flights.insert(number, InFlight { begun: self.now, served });
                     if self.working < self.stage.device.at_once {
                         self.work(number);
                     } else {

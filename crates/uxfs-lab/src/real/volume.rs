@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use uxfs::disk::{BlockDev, FileDev, OpenMode};
 use uxfs::format::Ino;
 use uxfs::format::timestamp::Timestamp;
-use uxfs::journal::{JournalOptions, Keeping, Service, Ticket};
+use uxfs::journal::{JournalOptions, LogWorkOptions, LogWorker, Ticket};
 use uxfs::{Fs, NewInode, OpenOptions, SetAttr, SyncKind, WritebackOptions, mkfs};
 use uxfs_bench::{Scratch, sync_fs};
 
@@ -67,7 +67,7 @@ pub(super) struct Own {
     pub(super) fs: Arc<Fs>,
     pub(super) dev: Arc<Recorder>,
     /// Behind a lock, for it may not be shared between threads.
-    service: Mutex<Service>,
+    service: Mutex<LogWorker>,
     journal: JournalOptions,
     initial: Store,
     pub(super) acks: Mutex<Vec<Ack>>,
@@ -115,7 +115,8 @@ impl Own {
         options.writeback = Some(WritebackOptions::default());
         let device: Arc<dyn BlockDev> = Arc::clone(&dev) as _;
         let fs = Arc::new(Fs::open(device, options).map_err(failed("opening"))?);
-        let service = Service::start(&fs, Keeping::default()).map_err(failed("the service"))?;
+        let service =
+            LogWorker::start(&fs, LogWorkOptions::default()).map_err(failed("the service"))?;
         let service = Mutex::new(service);
         let (initial, acks) = (memory.store(), Mutex::default());
         Ok(Self { fs, dev, service, journal, initial, acks })

@@ -27,7 +27,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use uxfs::disk::fault::{Fault, plant};
-use uxfs::turns::{self, Body, Join, Place, Turns};
+use uxfs::sync::{self, Body, Join, Scheduler, WaitKey};
 use uxfs_journal::Time;
 use uxfs_models::{Disk, Done, Request, Tag};
 
@@ -70,7 +70,7 @@ struct Slot {
 
 /// Those who wait for one lock.
 struct Line {
-    place: Place,
+    place: WaitKey,
     waiting: VecDeque<usize>,
     /// The first was asked since anything changed.
     tried: bool,
@@ -89,10 +89,10 @@ struct Inner {
     /// Who is due when: thread and number of its wait, in order.
     due: BTreeMap<(u64, u64), (usize, u64)>,
     slots: Vec<Slot>,
-    sleepers: FxHashMap<Place, VecDeque<(usize, u64)>>,
+    sleepers: FxHashMap<WaitKey, VecDeque<(usize, u64)>>,
     lines: Vec<Line>,
     /// The thread with the turn was asked whether it can have this lock now.
-    asked: Option<Place>,
+    asked: Option<WaitKey>,
     drives: Vec<Drive>,
     /// When each processor is free.
     processors: Vec<u64>,
@@ -143,9 +143,9 @@ impl Sim {
             fault,
         });
         plant(fault);
-        turns::take_part(Some(sim.clone()));
+        sync::set_scheduler(Some(sim.clone()));
         let result = catch_unwind(AssertUnwindSafe(|| body(&sim)));
-        turns::take_part(None);
+        sync::set_scheduler(None);
         plant(None);
         if let Err(panic) = &result {
             sim.fail(Stuck::Panic(words(&**panic)));
@@ -206,34 +206,34 @@ impl Sim {
     /// Asks a disk for something and waits until it is done.
     fn ask(&self, disk: usize, request: Request, content: Option<Content>) {
         let mut inner = self.inner.lock();
-        let me = self.running.load(Ordering::Relaxed);
+        let thread = self.running.load(Ordering::Relaxed);
         let now = inner.now;
         inner.advance(disk);
-        inner.slots[me].wait += 1;
-        let wait = inner.slots[me].wait;
+        inner.slots[thread].wait += 1;
+        let wait = inner.slots[thread].wait;
         let drive = &mut inner.drives[disk];
         let tag = Tag(drive.next);
         drive.next += 1;
         let event = drive.trace.begin(now, request, content);
-        drive.waiting.insert(tag, (me, wait, event));
+        drive.waiting.insert(tag, (thread, wait, event));
         drive.model.submit(Time(now), tag, request);
-        self.give(inner, me);
+        self.give(inner, thread);
     }
 
     fn wait_until(&self, mut inner: MutexGuard<'_, Inner>, until: u64) {
-        let me = self.running.load(Ordering::Relaxed);
-        let wait = inner.begin_wait(me);
-        inner.set_due(until, me, wait);
-        self.give(inner, me);
+        let thread = self.running.load(Ordering::Relaxed);
+        let wait = inner.begin_wait(thread);
+        inner.set_due(until, thread, wait);
+        self.give(inner, thread);
     }
 
     /// Gives the turn away, and comes back with it. Something may have changed.
-    fn give(&self, mut inner: MutexGuard<'_, Inner>, me: usize) {
+    fn give(&self, mut inner: MutexGuard<'_, Inner>, thread: usize) {
         inner.changed(None);
-        self.hand_on(inner, me);
+        self.hand_on(inner, thread);
     }
 
-    fn hand_on(&self, mut inner: MutexGuard<'_, Inner>, me: usize) {
+    fn hand_on(&self, mut inner: MutexGuard<'_, Inner>, thread: usize) {
         let next = inner.next();
         let Some(next) = next else {
             let stuck = Stuck::Nobody(Time(inner.now));
@@ -241,20 +241,20 @@ impl Sim {
             self.fail(stuck);
             return self.stop();
         };
-        if next == me {
+        if next == thread {
             return;
         }
-        let thread = inner.slots[next].thread.clone();
+        let handle = inner.slots[next].thread.clone();
         self.running.store(next, Ordering::Release);
         drop(inner);
-        if let Some(thread) = thread {
-            thread.unpark();
+        if let Some(handle) = handle {
+            handle.unpark();
         }
-        self.await_turn(me);
+        self.await_turn(thread);
     }
 
-    fn await_turn(&self, me: usize) {
-        while self.running.load(Ordering::Acquire) != me {
+    fn await_turn(&self, thread: usize) {
+        while self.running.load(Ordering::Acquire) != thread {
             if self.failed.load(Ordering::Acquire) {
                 return self.stop();
             }
@@ -296,9 +296,9 @@ impl Sim {
         let spawned = std::thread::Builder::new().stack_size(STACK).spawn(move || {
             sim.await_turn_first(number);
             plant(sim.fault);
-            turns::take_part(Some(sim.clone()));
+            sync::set_scheduler(Some(sim.clone()));
             let ended = catch_unwind(AssertUnwindSafe(body));
-            turns::take_part(None);
+            sync::set_scheduler(None);
             sim.ended(number, ended);
         });
         let now = inner.now;
@@ -319,20 +319,20 @@ impl Sim {
     }
 
     /// As a thread's first turn: a failure before it only keeps it from beginning.
-    fn await_turn_first(&self, me: usize) {
-        while self.running.load(Ordering::Acquire) != me && !self.is_failed() {
+    fn await_turn_first(&self, thread: usize) {
+        while self.running.load(Ordering::Acquire) != thread && !self.is_failed() {
             std::thread::park();
         }
     }
 
-    fn join_place(&self, number: usize) -> Place {
+    fn join_place(&self, number: usize) -> WaitKey {
         // Below all addresses.
-        Place(number)
+        WaitKey(number)
     }
 
     fn join(&self, number: usize) {
         while !self.is_failed() && !self.inner.lock().slots[number].ended {
-            Turns::sleep(self, self.join_place(number), None);
+            Scheduler::sleep(self, self.join_place(number), None);
         }
     }
 
@@ -347,7 +347,7 @@ impl Sim {
         if self.is_failed() {
             return;
         }
-        inner.tell(self.join_place(number), true);
+        inner.wake(self.join_place(number), true);
         inner.changed(None);
         match inner.next() {
             Some(next) => {
@@ -386,7 +386,7 @@ impl Inner {
         self.due.insert((at.max(self.now), self.order), (thread, wait));
     }
 
-    fn tell(&mut self, place: Place, all: bool) {
+    fn wake(&mut self, place: WaitKey, all: bool) {
         let now = self.now;
         let Some(mut sleepers) = self.sleepers.remove(&place) else { return };
         while let Some((thread, wait)) = sleepers.pop_front() {
@@ -419,7 +419,7 @@ impl Inner {
     }
 
     /// Locks may have been let go of, but not this one.
-    fn changed(&mut self, but: Option<Place>) {
+    fn changed(&mut self, but: Option<WaitKey>) {
         for line in &mut self.lines {
             line.tried = Some(line.place) == but;
         }
@@ -466,8 +466,8 @@ impl Inner {
     }
 }
 
-impl Turns for Sim {
-    fn me(&self) -> u64 {
+impl Scheduler for Sim {
+    fn thread(&self) -> u64 {
         self.running.load(Ordering::Relaxed) as u64
     }
 
@@ -479,20 +479,20 @@ impl Turns for Sim {
         Self::now(self)
     }
 
-    fn contended(&self, place: Place) {
+    fn contended(&self, place: WaitKey) {
         if self.is_failed() {
             std::thread::yield_now();
             return self.stop();
         }
         let mut inner = self.inner.lock();
-        let me = self.running.load(Ordering::Relaxed);
-        inner.begin_wait(me);
+        let thread = self.running.load(Ordering::Relaxed);
+        inner.begin_wait(thread);
         let again = inner.asked == Some(place);
         match inner.lines.iter_mut().find(|line| line.place == place) {
-            Some(line) if again => line.waiting.push_front(me),
-            Some(line) => line.waiting.push_back(me),
+            Some(line) if again => line.waiting.push_front(thread),
+            Some(line) => line.waiting.push_back(thread),
             None => {
-                let waiting = VecDeque::from([me]);
+                let waiting = VecDeque::from([thread]);
                 inner.lines.push(Line { place, waiting, tried: true });
             }
         }
@@ -500,28 +500,28 @@ impl Turns for Sim {
             // This turn may have let go of other locks.
             inner.changed(Some(place));
         }
-        self.hand_on(inner, me);
+        self.hand_on(inner, thread);
     }
 
-    fn sleep(&self, place: Place, until: Option<Time>) {
+    fn sleep(&self, place: WaitKey, until: Option<Time>) {
         if self.is_failed() {
             return self.stop();
         }
         let mut inner = self.inner.lock();
-        let me = self.running.load(Ordering::Relaxed);
-        let wait = inner.begin_wait(me);
-        inner.sleepers.entry(place).or_default().push_back((me, wait));
+        let thread = self.running.load(Ordering::Relaxed);
+        let wait = inner.begin_wait(thread);
+        inner.sleepers.entry(place).or_default().push_back((thread, wait));
         if let Some(until) = until {
-            inner.set_due(until.0, me, wait);
+            inner.set_due(until.0, thread, wait);
         }
-        self.give(inner, me);
+        self.give(inner, thread);
     }
 
-    fn tell(&self, place: Place, all: bool) {
-        self.inner.lock().tell(place, all);
+    fn wake(&self, place: WaitKey, all: bool) {
+        self.inner.lock().wake(place, all);
     }
 
-    fn pass(&self) {
+    fn yield_now(&self) {
         if self.is_failed() {
             return self.stop();
         }

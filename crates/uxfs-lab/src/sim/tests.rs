@@ -32,7 +32,7 @@ fn runs_are_equal() {
 
 #[test]
 fn who_waits_for_nobody_is_told() {
-    let stuck = Sim::run(1, vec![], None, |sim| Turns::sleep(&**sim, Place(99), None));
+    let stuck = Sim::run(1, vec![], None, |sim| Scheduler::sleep(&**sim, WaitKey(99), None));
     assert!(matches!(stuck, Err(Stuck::Nobody(_))));
     let panicked = Sim::run(1, vec![], None, |sim| {
         let join = sim.start(|| panic!("on purpose"));

@@ -88,7 +88,7 @@ struct Waiting {
     write: bool,
     from: u64,
     to: u64,
-    came: u64,
+    arrived: u64,
     /// When the electronics have understood it.
     ready: u64,
 }
@@ -275,7 +275,7 @@ impl Spindle {
     fn next_of_host(&self, at: u64) -> Option<(usize, u64)> {
         let first = self.queue.first()?;
         let time = |w: &Waiting| self.reach(at.max(w.ready), w.from, w.write);
-        if self.spec.scheduler == Scheduler::Fifo || at.saturating_sub(first.came) > PATIENCE {
+        if self.spec.scheduler == Scheduler::Fifo || at.saturating_sub(first.arrived) > PATIENCE {
             return Some((0, time(first)));
         }
         let visible = self.queue.iter().take(self.spec.queue.max(1) as usize).enumerate();
@@ -399,7 +399,7 @@ impl Disk for Spindle {
         let (from, to) = (request.at / SECTOR, request.end().div_ceil(SECTOR));
         let to = to.clamp(from + 1, self.geometry.sectors.max(from + 1));
         let write = matches!(request.op, Op::Write { .. });
-        let waiting = Waiting { tag, write, from, to, came: now.0, ready };
+        let waiting = Waiting { tag, write, from, to, arrived: now.0, ready };
         match request.op {
             Op::Flush => {
                 self.flushes.push_back(Flush { tag, age: self.writes });

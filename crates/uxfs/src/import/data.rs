@@ -3,10 +3,10 @@
 //! 1. Pieces that follow each other on the device travel together: many small files are one write.
 //!    Several such runs grow side by side, as files go to several allocation groups.
 //! 2. What a file leaves of its last block is written as zeroes.
-//! 3. The first failure stops everything and is what [`Movers::finish`] reports.
-//! 4. Before blocks are freed that data is on its way to, it has to arrive ([`Movers::settle`]):
+//! 3. The first failure stops everything and is what [`DataWriters::finish`] reports.
+//! 4. Before blocks are freed that data is on its way to, it has to arrive ([`DataWriters::settle`]):
 //!    later it would overwrite whatever is in them by then.
-//! 5. A volume with a journal asks before it logs what shows data ([`Arrivals`]): what is gathered then
+//! 5. A volume with a journal asks before it logs what shows data ([`PendingData`]): what is gathered then
 //!    goes, and arrives. What was handed over by then goes even if the import fails.
 
 use std::fs::File;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use uxfs_core::{Arrivals, Fs, Segment};
+use uxfs_core::{Fs, PendingData, Segment};
 use uxfs_disk::{AlignedBuf, BlockDev, DIRECT_ALIGN};
 
 use super::ImportError;
@@ -130,7 +130,7 @@ impl Shared {
     }
 }
 
-impl Arrivals for Shared {
+impl PendingData for Shared {
     fn wait(&self) -> io::Result<bool> {
         self.flush();
         self.under.wait(|_| true);
@@ -142,7 +142,7 @@ impl Arrivals for Shared {
 }
 
 /// The way to the threads that move data.
-pub(crate) struct Movers {
+pub(crate) struct DataWriters {
     shared: Arc<Shared>,
     spare: Receiver<AlignedBuf>,
     /// Bytes of the source's file, if movers can read that themselves.
@@ -155,7 +155,7 @@ pub(crate) fn with_movers<R>(
     device: &Arc<dyn BlockDev>,
     source: Option<&File>,
     fs: Option<&Fs>,
-    body: impl FnOnce(&mut Movers) -> Result<R, ImportError>,
+    body: impl FnOnce(&mut DataWriters) -> Result<R, ImportError>,
 ) -> Result<R, ImportError> {
     let can_copy = source.map(|file| file.metadata().map(|meta| meta.len())).transpose();
     let can_copy = can_copy.map_err(ImportError::Data)?;
@@ -170,14 +170,14 @@ pub(crate) fn with_movers<R>(
         sent: AtomicBool::new(false),
     });
     if let Some(fs) = fs {
-        fs.set_arrivals(Some(Arc::<Shared>::clone(&shared)));
+        fs.set_pending_data(Some(Arc::<Shared>::clone(&shared)));
     }
     let done = std::thread::scope(|scope| {
         for _ in 0..MOVERS {
             let (give, receive, shared) = (give.clone(), &receive, &*shared);
             scope.spawn(move || move_all(device, source, receive, &give, shared));
         }
-        let mut movers = Movers { shared: Arc::clone(&shared), spare, can_copy };
+        let mut movers = DataWriters { shared: Arc::clone(&shared), spare, can_copy };
         let done = body(&mut movers);
         if done.is_ok() || fs.is_some() {
             shared.flush();
@@ -195,7 +195,7 @@ pub(crate) fn with_movers<R>(
         return Err(ImportError::Data(error));
     }
     if let Some(fs) = fs {
-        fs.set_arrivals(None);
+        fs.set_pending_data(None);
     }
     done
 }
@@ -249,7 +249,7 @@ fn fill(source: Option<&File>, batch: &Batch, buf: &mut AlignedBuf) -> io::Resul
     Ok(())
 }
 
-impl Movers {
+impl DataWriters {
     /// Moves `len` bytes at `from` in the source's file to `device`, a multiple of `block` bytes;
     /// the rest of the last block becomes zero.
     pub(crate) fn copy(&mut self, from: u64, device: u64, len: u64, block: usize) {

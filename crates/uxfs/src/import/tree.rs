@@ -17,7 +17,7 @@ use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_
 use uxfs_format::timestamp::Timestamp;
 
 use super::ImportError;
-use super::data::Movers;
+use super::data::DataWriters;
 
 /// Bytes of paths of directories whose inode is remembered; beyond that they are looked up anew.
 const PATHS_REMEMBERED: usize = 16 << 20;
@@ -64,7 +64,7 @@ impl<'a> Tree<'a> {
         &mut self,
         entry: &Entry,
         source: &mut dyn Source,
-        movers: &mut Movers,
+        movers: &mut DataWriters,
     ) -> Result<Added, ImportError> {
         let mut added = Added::default();
         if self.layered && whiteout(entry)? != Whiteout::No {
@@ -103,7 +103,7 @@ impl<'a> Tree<'a> {
         &mut self,
         entry: &Entry,
         source: &mut dyn Source,
-        movers: &mut Movers,
+        movers: &mut DataWriters,
         added: &mut Added,
     ) -> Result<(), ImportError> {
         let (parent_path, name) = split(&entry.path);
@@ -167,8 +167,8 @@ impl<'a> Tree<'a> {
         &mut self,
         parent: Ino,
         name: &[u8],
-        movers: &mut Movers,
-        mut make: impl FnMut(&Fs, &mut Movers) -> uxfs_core::Result<R>,
+        movers: &mut DataWriters,
+        mut make: impl FnMut(&Fs, &mut DataWriters) -> uxfs_core::Result<R>,
     ) -> Result<R, ImportError> {
         match make(self.fs, movers) {
             Err(Error::Exists) => {
@@ -188,7 +188,7 @@ impl<'a> Tree<'a> {
         &mut self,
         parent: Ino,
         name: &[u8],
-        movers: Option<&mut Movers>,
+        movers: Option<&mut DataWriters>,
     ) -> Result<(), ImportError> {
         let old = self.fs.lookup(parent, name)?;
         match self.fs.stat(old)?.mode & S_IFMT {
@@ -209,7 +209,7 @@ impl<'a> Tree<'a> {
         &mut self,
         parent: Ino,
         name: &[u8],
-        mut movers: Option<&mut Movers>,
+        mut movers: Option<&mut DataWriters>,
     ) -> Result<(), ImportError> {
         // A name stays on the stack, marked, while what is in it goes.
         let mut stack = vec![(parent, name.to_vec(), false)];
@@ -278,7 +278,7 @@ impl<'a> Tree<'a> {
         xattrs: &[(Vec<u8>, Vec<u8>)],
         (size, map): (u64, &uxfs_archive::SparseMap),
         source: &mut dyn Source,
-        movers: &mut Movers,
+        movers: &mut DataWriters,
     ) -> Result<u64, ImportError> {
         let block = u64::from(self.fs.geo.block_size);
         let segments = map.segments();
@@ -328,7 +328,7 @@ impl<'a> Tree<'a> {
         xattrs: &[(Vec<u8>, Vec<u8>)],
         (size, map): (u64, &uxfs_archive::SparseMap),
         source: &mut dyn Source,
-        movers: &mut Movers,
+        movers: &mut DataWriters,
     ) -> Result<u64, ImportError> {
         let (ino, _) = self.replacing(parent, name, movers, |fs, _| {
             fs.build(parent, name, new, xattrs, Content::Empty)
@@ -394,7 +394,7 @@ impl<'a> Tree<'a> {
         name: &[u8],
         new: &NewInode,
         xattrs: &[(Vec<u8>, Vec<u8>)],
-        movers: &mut Movers,
+        movers: &mut DataWriters,
     ) -> Result<(), ImportError> {
         let ino = match self.fs.build(parent, name, new, xattrs, Content::Empty) {
             Ok((ino, _)) => ino,
@@ -525,7 +525,7 @@ fn xattrs(entry: &Entry, added: &mut Added) -> Pairs {
 
 /// Hands a file's data over: from position `from` of the source's file, or as the source delivers it.
 fn bring_data(
-    movers: &mut Movers,
+    movers: &mut DataWriters,
     source: &mut dyn Source,
     from: Option<u64>,
     places: &[Segment],

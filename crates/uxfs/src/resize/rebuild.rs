@@ -22,7 +22,7 @@ use uxfs_mkfs::{self as mkfs, Layout, Size};
 
 use super::replace::Beside;
 use super::{ResizeError, ResizeOptions, Whole};
-use crate::import::data::{Movers, with_movers};
+use crate::import::data::{DataWriters, with_movers};
 
 /// Makes the volume again, at most `bytes` long, and puts it in the old one's place. Gives its
 /// length.
@@ -136,7 +136,7 @@ struct Pending {
 }
 
 /// Makes every file of `old` again on `new`.
-fn copy_tree(old: &Fs, new: &Fs, mut movers: Option<&mut Movers>) -> Result<(), ResizeError> {
+fn copy_tree(old: &Fs, new: &Fs, mut movers: Option<&mut DataWriters>) -> Result<(), ResizeError> {
     let block = 1usize << old.geo.block_log;
     new.replicate_traits(old, old.root(), new.root(), true)?;
     let mut pending = vec![Pending { old: old.root(), new: new.root(), path: Vec::new() }];

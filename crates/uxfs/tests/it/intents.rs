@@ -10,7 +10,7 @@ use uxfs::clock::Clock;
 use uxfs::disk::{BlockDev, FileDev, MemDev, OpenMode};
 use uxfs::format::Ino;
 use uxfs::format::timestamp::Timestamp;
-use uxfs::journal::{Chains, JournalOptions};
+use uxfs::journal::{JournalOptions, RollPolicy};
 use uxfs::{Error, Fallocate, Fs, NewInode, OpenOptions, XattrMode};
 use uxfs_oracle::{Fields, Kernel, Rng, vm};
 
@@ -103,7 +103,8 @@ fn cut_after(image: &[u8], seed: u64, writes: i64) -> (MemDev, i64) {
     let mut options = OpenOptions::default();
     options.clock = Clock::Fixed(Timestamp { sec: 1_700_000_000, nsec: 1 });
     options.seed = Some(seed);
-    let mut journal = JournalOptions { chains: Chains::Cut, ..JournalOptions::default() };
+    let mut journal =
+        JournalOptions { roll_policy: RollPolicy::AlwaysDurable, ..JournalOptions::default() };
     journal.pipeline.size_max = 16 << 10;
     options.journal = Some(journal);
     let fs = Fs::open(Arc::<Cut>::clone(&cut) as Arc<dyn BlockDev>, options).unwrap();

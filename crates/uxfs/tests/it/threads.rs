@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFDIR, S_IFMT};
-use uxfs::journal::{Chains, JournalOptions};
+use uxfs::journal::{JournalOptions, RollPolicy};
 use uxfs::{Error, Fs, NewInode, OpenOptions, RenameFlags, XattrMode};
 use uxfs_oracle::{Fields, Kernel, Rng};
 
@@ -208,8 +208,9 @@ fn the_smallest_log_is_enough() {
     ];
     for round in 0..setting("UXFS_ROUNDS", 1) {
         for (at, line) in lines.iter().enumerate() {
-            let chains = [Chains::Apart, Chains::Together, Chains::Cut][(at + round as usize) % 3];
-            let journal = JournalOptions { chains, ..JournalOptions::default() };
+            let roll_policy = [RollPolicy::Always, RollPolicy::WhenFull, RollPolicy::AlwaysDurable]
+                [(at + round as usize) % 3];
+            let journal = JournalOptions { roll_policy, ..JournalOptions::default() };
             storm(line, 64 << 20, base + 64 * round + 16 + at as u64, 500, Some(journal));
         }
     }

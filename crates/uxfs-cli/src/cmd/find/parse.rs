@@ -409,7 +409,8 @@ impl Parser<'_> {
                 Ok(which.of(&tree::find(self.images, &place, false, true)?.stat))
             }
             Place::Host(path) => {
-                let [read, changed, inode] = time::of_host_file(&path, true)?;
+                let [read, changed, inode] = time::of_host_file(&path, true)
+                    .map_err(|error| Failure::host(&path, &error))?;
                 Ok(match which {
                     Which::Access => read,
                     Which::Modify => changed,

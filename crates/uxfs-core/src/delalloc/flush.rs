@@ -1,0 +1,559 @@
+//! Writing back: blocks are chosen, data written, and what was written shown.
+//!
+//! 1. While data is written, no lock of an inode, a group or the journal's gate is held; only the
+//!    [`WritebackBlock`] of the files concerned, which keeps their blocks from being given away. (Copies of
+//!    shared blocks are written inside their transaction: they take the place of what is there, of
+//!    which a power cut must leave one or the other.)
+//! 2. Holds are waited for in ascending order of inode numbers.
+//! 3. The length on disk moves no further than what is down, as it was when it was picked.
+//! 4. Data whose writing fails stays dirty.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use uxfs_format::inode::{Flags2, Fork};
+use uxfs_format::{Daddr, Extent, FileBlock, Ino};
+
+use super::Delalloc;
+use super::file::{File, Snapshot, WritebackBlock, tidy};
+use super::page::{Backing, Content};
+use crate::alloc::Goal;
+use crate::bmap;
+use crate::cow::AllocUnit;
+use crate::error::{Error, Result};
+use crate::file::EXTENTS_A_STEP;
+use crate::fs::Fs;
+use crate::full::Stuck;
+use crate::tx::{InodeSlot, Tx};
+
+/// Bytes of a batch: what is on its way at a time.
+const BATCH: u64 = 16 << 20;
+/// Files of a batch.
+const FILES: usize = 512;
+/// Most bytes, and pieces, in one write.
+const WRITE_BYTES: usize = 1 << 20;
+const WRITE_PIECES: usize = 512;
+
+/// How files are written back.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    /// Wait for files that others write back.
+    wait: bool,
+    /// Log times that changed in memory only, too.
+    times: bool,
+}
+
+impl How {
+    /// Everything, and the times.
+    pub(super) const FULL: Self = Self { wait: true, times: true };
+    /// Data, and what it takes to find it.
+    pub(super) const PLAIN: Self = Self { wait: true, times: false };
+    /// Data that nobody else is at.
+    pub(super) const PLAIN_OTHERS: Self = Self { wait: false, times: false };
+    /// What nobody else is at, and the times.
+    pub(super) const OTHERS: Self = Self { wait: false, times: true };
+}
+
+/// A dirty block and where it goes.
+struct Piece {
+    block: u64,
+    /// First byte on the device; `None` if it was written already.
+    device: Option<u64>,
+    content: Content,
+    backing: Backing,
+}
+
+/// A file that is being written back.
+struct WritebackBatch {
+    file: Arc<File>,
+    _hold: WritebackBlock,
+    pieces: Vec<Piece>,
+    size: u64,
+    failed: Option<Error>,
+}
+
+/// Reserved blocks that a file lends to a transaction.
+#[derive(Clone, Copy, Default)]
+struct LentBlocks {
+    data: u64,
+    tree: u64,
+    pool: u64,
+}
+
+impl LentBlocks {
+    fn total(&self) -> u64 {
+        self.data + self.tree + self.pool
+    }
+}
+
+type DirtyBlock = (u64, Content, Backing);
+
+impl Fs {
+    /// Writes a file's data to the device, if some of it is in memory only. That makes nothing
+    /// durable yet: it is what sync_file_range(2) does for a whole file.
+    ///
+    /// # Errors
+    /// Of writing the data, and those of choosing its place.
+    pub fn write_back_file(&self, ino: Ino) -> Result<()> {
+        self.write_back_one(ino, How::PLAIN)
+    }
+
+    pub(super) fn write_back_one(&self, ino: Ino, how: How) -> Result<()> {
+        let (Some(dirty), Some(file)) = (&self.delalloc, self.delayed(ino)) else { return Ok(()) };
+        self.write_back(dirty, &[file], how, u64::MAX).map(|_| ())
+    }
+
+    /// Writes back everything.
+    pub(super) fn write_back_all_of(&self, dirty: &Delalloc, how: How) -> Result<()> {
+        let files = dirty.all();
+        self.write_back(dirty, &files, how, u64::MAX).map(|_| ())
+    }
+
+    /// Writes back files, given in ascending order, until about `most` bytes are written. How many
+    /// files were looked at. What fails is remembered with its file; the others are written all
+    /// the same.
+    pub(super) fn write_back(
+        &self,
+        dirty: &Delalloc,
+        files: &[Arc<File>],
+        how: How,
+        most: u64,
+    ) -> Result<usize> {
+        let (mut done, mut total) = (0, 0);
+        let mut first_error = None;
+        let mut full = false;
+        let mut rest = files.iter().peekable();
+        let mut from = 0;
+        while rest.peek().is_some() && total < most {
+            let mut batches = Vec::new();
+            let mut bytes = 0;
+            while bytes < BATCH
+                && batches.len() < FILES
+                && total + bytes < most
+                && let Some(file) = rest.peek()
+            {
+                let hold = if how.wait { Some(file.hold()) } else { file.try_hold() };
+                let Some(hold) = hold else {
+                    rest.next();
+                    continue;
+                };
+                let (batch, more) = self.prepare(dirty, file, hold, from, BATCH - bytes);
+                bytes += (batch.pieces.len() as u64) << self.geo.block_log;
+                batches.push(batch);
+                done += 1;
+                if let Some(block) = more {
+                    from = block;
+                    break;
+                }
+                from = 0;
+                rest.next();
+            }
+            self.submit(&mut batches);
+            for batch in batches {
+                if let Err(error) = self.complete(dirty, batch, how) {
+                    full |= self.note_stuck(Stuck::Data, &error);
+                    first_error.get_or_insert(error);
+                }
+            }
+            total += bytes;
+        }
+        if !full {
+            self.unstick(Stuck::Data);
+        }
+        first_error.map_or(Ok(done), Err)
+    }
+
+    /// Picks what is dirty of a file from block `from` on, and finds a place for it. Gives the
+    /// first block that was left, too.
+    fn prepare(
+        &self,
+        dirty: &Delalloc,
+        file: &Arc<File>,
+        hold: WritebackBlock,
+        from: u64,
+        room: u64,
+    ) -> (WritebackBatch, Option<u64>) {
+        let most = (room >> self.geo.block_log).max(1) as usize;
+        let Snapshot { pages, size, more } = {
+            let mut pages = file.pages();
+            dirty.leave_turn(&mut pages);
+            pages.snapshot(from, most)
+        };
+        let file = Arc::clone(file);
+        let mut batch =
+            WritebackBatch { file, _hold: hold, pieces: Vec::new(), size, failed: None };
+        if let Err(error) = self.find_places(dirty, &mut batch, &pages) {
+            batch.failed = Some(error);
+            return (batch, None);
+        }
+        (batch, more)
+    }
+
+    fn find_places(
+        &self,
+        dirty: &Delalloc,
+        batch: &mut WritebackBatch,
+        pages: &[DirtyBlock],
+    ) -> Result<()> {
+        let mut at = 0;
+        while let Some(rest) = pages.get(at..).filter(|rest| !rest.is_empty()) {
+            // What there is may be busy until its freeing is durable.
+            at += self.retry_enospc(|| self.place_some(dirty, batch, rest))?;
+        }
+        Ok(())
+    }
+
+    /// Finds places for the first blocks of `part`, in one transaction; how many.
+    fn place_some(
+        &self,
+        dirty: &Delalloc,
+        batch: &mut WritebackBatch,
+        part: &[DirtyBlock],
+    ) -> Result<usize> {
+        self.fill_pool(dirty);
+        let mut tx = Tx::begin(self, 0)?;
+        let slot = tx.lock_inode(batch.file.ino)?;
+        let reserved = |part: &[DirtyBlock]| {
+            part.iter().filter(|(_, _, backing)| *backing == Backing::Reserved).count() as u64
+        };
+        let data = reserved(part);
+        let lent = match data {
+            0 => LentBlocks::default(),
+            data => dirty.lend(&batch.file, data),
+        };
+        tx.adopt(lent.total());
+        let before = batch.pieces.len();
+        let placed = self.place_in(&mut tx, slot, batch, part);
+        let kept = match placed {
+            Ok(false) => {
+                drop(tx);
+                self.take_back(lent.total());
+                Ok(lent.total())
+            }
+            Ok(true) => tx.commit_keeping(lent.total()),
+            Err(error) => {
+                drop(tx);
+                Err(error)
+            }
+        };
+        let kept = match kept {
+            Ok(kept) => kept,
+            Err(error) => {
+                batch.pieces.truncate(before);
+                self.take_back(lent.total());
+                dirty.give_back(self, &batch.file, lent.total(), lent);
+                return Err(error);
+            }
+        };
+        let done = batch.pieces.len() - before;
+        {
+            let mut pages = batch.file.pages();
+            for piece in &batch.pieces[before..] {
+                pages.set_backing(piece.block, piece.backing);
+            }
+        }
+        let left = LentBlocks { data: reserved(&part[done..]), ..lent };
+        dirty.give_back(self, &batch.file, kept, left);
+        Ok(done)
+    }
+
+    /// The same inside its transaction; says whether that has changed anything.
+    fn place_in(
+        &self,
+        tx: &mut Tx<'_>,
+        slot: InodeSlot,
+        batch: &mut WritebackBatch,
+        part: &[DirtyBlock],
+    ) -> Result<bool> {
+        let goal = Goal::Stream(self.geo.ino_ag(batch.file.ino));
+        let shares = tx.inode(slot).core.flags2.contains(Flags2::REFLINK);
+        let (mut done, mut made) = (0, 0);
+        while done < part.len() {
+            let block = FileBlock(part[done].0);
+            let run = run_len(&part[done..]);
+            let next = bmap::at_or_after(self, tx.inode(slot), Fork::Data, block)?;
+            let extent = match next {
+                Some(extent) if extent.offset <= block => {
+                    let extent = bmap::slice(&extent, block, block.plus(run));
+                    if shares && !extent.unwritten {
+                        // Whether it is shared its group tells, which can be waited for while no
+                        // other is held.
+                        if done > 0 {
+                            break;
+                        }
+                        return self.place_shared(tx, slot, batch, part, extent);
+                    }
+                    extent
+                }
+                _ if made >= EXTENTS_A_STEP || made > 0 && !tx.has_room() => break,
+                next => {
+                    made += 1;
+                    let hole = next.map_or(u64::MAX, |extent| extent.offset.0 - block.0);
+                    self.place_in_free(tx, slot, (block, run.min(hole)), goal)?
+                }
+            };
+            done += extent.len as usize;
+            self.add_pieces(batch, part, &extent, true);
+        }
+        Ok(made > 0)
+    }
+
+    /// Allocates unwritten blocks in a hole.
+    fn place_in_free(
+        &self,
+        tx: &mut Tx<'_>,
+        slot: InodeSlot,
+        (block, want): (FileBlock, u64),
+        goal: Goal,
+    ) -> Result<Extent> {
+        let unit = AllocUnit::of(&self.geo, &tx.inode(slot).core);
+        if unit.fresh > 1 && tx.reserve_more(unit.more()).is_ok() {
+            let place = self.place_in_hole(tx, slot, (block, want), unit, goal)?;
+            return Ok(bmap::slice(&place.extent, block, block.plus(want)));
+        }
+        bmap::alloc_some(tx, slot, Fork::Data, block, want, true, goal)
+    }
+
+    /// Finds a place for blocks that may be shared with other files. If they are, they are copied:
+    /// written at once, so that what they take the place of is there until they are.
+    fn place_shared(
+        &self,
+        tx: &mut Tx<'_>,
+        slot: InodeSlot,
+        batch: &mut WritebackBatch,
+        part: &[DirtyBlock],
+        extent: Extent,
+    ) -> Result<bool> {
+        let goal = Goal::Stream(self.geo.ino_ag(batch.file.ino));
+        let mut unit = AllocUnit::of(&self.geo, &tx.inode(slot).core);
+        if unit.cow > 1 && tx.reserve_more(unit.more()).is_err() {
+            unit = AllocUnit::ANY;
+        }
+        let place = self.own(tx, slot, extent, unit, goal)?;
+        let Some(old) = place.old else {
+            self.add_pieces(batch, part, &place.extent, true);
+            return Ok(false);
+        };
+        let before = batch.pieces.len();
+        let mine = bmap::slice(&place.extent, extent.offset, extent.end());
+        let (first, last) = (mine.offset.0 - place.extent.offset.0, mine.end());
+        self.copy_blocks(old.start, place.extent.start, first)?;
+        let behind = place.extent.end().0 - last.0;
+        let skip = last.0 - place.extent.offset.0;
+        self.copy_blocks(old.start.plus(skip), place.extent.start.plus(skip), behind)?;
+        self.add_pieces(batch, part, &mine, true);
+        let pieces: Vec<&Piece> = batch.pieces[before..].iter().collect();
+        for run in runs(&pieces, self.geo.block_size.into()) {
+            self.write_run(run)?;
+        }
+        self.note_data();
+        batch.pieces[before..].iter_mut().for_each(|piece| piece.device = None);
+        Ok(true)
+    }
+
+    /// Notes that the first blocks of `part` that are not placed yet go to `extent`.
+    fn add_pieces(
+        &self,
+        batch: &mut WritebackBatch,
+        part: &[DirtyBlock],
+        extent: &Extent,
+        on_device: bool,
+    ) {
+        let start = self.geo.fsb_daddr(extent.start).bytes();
+        let backing = if extent.unwritten { Backing::Unwritten } else { Backing::Own };
+        let from = part.partition_point(|(block, ..)| *block < extent.offset.0);
+        for (block, content, _) in &part[from..from + extent.len as usize] {
+            let device = start + ((block - extent.offset.0) << self.geo.block_log);
+            let (device, content) = (on_device.then_some(device), content.clone());
+            batch.pieces.push(Piece { block: *block, device, content, backing });
+        }
+    }
+
+    /// Writes the data of all flights, what is adjacent in one go.
+    fn submit(&self, batches: &mut [WritebackBatch]) {
+        let mut failed: Vec<Option<Error>> = batches.iter().map(|_| None).collect();
+        let mut all: Vec<(usize, &Piece)> = Vec::new();
+        for (index, batch) in batches.iter().enumerate() {
+            let pieces = batch.pieces.iter().filter(|piece| piece.device.is_some());
+            all.extend(pieces.map(|piece| (index, piece)));
+        }
+        if all.is_empty() {
+            return;
+        }
+        all.sort_unstable_by_key(|(_, piece)| piece.device);
+        let (owners, pieces): (Vec<usize>, Vec<&Piece>) = all.into_iter().unzip();
+        let mut at = 0;
+        for run in runs(&pieces, self.geo.block_size.into()) {
+            let owners = &owners[at..at + run.len()];
+            at += run.len();
+            if self.write_run(run).is_ok() {
+                continue;
+            }
+            // Whose data is it that cannot be written?
+            for (owner, piece) in owners.iter().zip(run) {
+                if let Err(error) = self.write_run(&[*piece]) {
+                    failed[*owner].get_or_insert(error);
+                }
+            }
+        }
+        self.note_data();
+        for (batch, error) in batches.iter_mut().zip(failed) {
+            batch.failed = batch.failed.take().or(error);
+        }
+    }
+
+    fn note_data(&self) {
+        if let Some(journal) = &self.journal {
+            journal.data_written();
+        }
+    }
+
+    /// Writes pieces that are adjacent on the device.
+    fn write_run(&self, run: &[&Piece]) -> Result<()> {
+        let Some(at) = run.first().and_then(|piece| piece.device) else { return Ok(()) };
+        self.check_running()?;
+        let daddr = Daddr(at >> 9);
+        // What one write brought is one slice.
+        let mut parts: Vec<Content> = Vec::new();
+        for piece in run {
+            let last = parts.last_mut();
+            if !last.is_some_and(|last| last.join(&piece.content)) {
+                parts.push(piece.content.clone());
+            }
+        }
+        let slices: Vec<IoSlice<'_>> =
+            parts.iter().map(|part| IoSlice::new(part.bytes())).collect();
+        let written = self.dev.write_vectored_at(at, &slices);
+        written.map_err(|source| Error::Io { what: "writing data", daddr, source })
+    }
+
+    /// Shows what was written of a file, or remembers that it was not.
+    fn complete(&self, dirty: &Delalloc, mut batch: WritebackBatch, how: How) -> Result<()> {
+        let shown = match batch.failed.take() {
+            Some(error) => Err(error),
+            None => self.show(dirty, &batch, how),
+        };
+        let file = &batch.file;
+        let freed = {
+            let mut pages = file.pages();
+            for piece in batch.pieces.iter().filter(|_| shown.is_ok()) {
+                let Some(page) = pages.map.get(&piece.block) else { continue };
+                if page.content.is(&piece.content) {
+                    pages.remove(piece.block);
+                } else {
+                    pages.set_backing(piece.block, Backing::Own);
+                }
+            }
+            tidy(&mut pages)
+        };
+        self.unreserve(freed);
+        if let Err(error) = &shown {
+            dirty.errors.lock().record(file.ino, error);
+        }
+        dirty.settle_pool(file);
+        shown
+    }
+
+    /// Marks what was written as such, and moves the length on disk.
+    fn show(&self, dirty: &Delalloc, batch: &WritebackBatch, how: How) -> Result<()> {
+        let file = &batch.file;
+        let (size, gone, times) = {
+            let inode = crate::sync::read(&file.cell);
+            (inode.core.size, inode.core.mode == 0, inode.log.unlogged.is_some())
+        };
+        let block_size = u64::from(self.geo.block_size);
+        let down = batch.pieces.last().map_or(0, |last| (last.block + 1) * block_size);
+        let end = down.min(batch.size);
+        let unwritten = unwritten_runs(&batch.pieces);
+        if gone || unwritten.is_empty() && end <= size && !(how.times && times) {
+            return Ok(());
+        }
+        let mut rest = &unwritten[..];
+        loop {
+            self.fill_pool(dirty);
+            let mut tx = Tx::begin(self, 0)?;
+            let slot = tx.lock_inode(file.ino)?;
+            let lent = dirty.lend(file, 0);
+            tx.adopt(lent.total());
+            let mut marked = Ok(());
+            while let [(block, len), behind @ ..] = rest
+                && marked.is_ok()
+            {
+                marked = bmap::mark_written(&mut tx, slot, FileBlock(*block), *len);
+                rest = behind;
+                // On a volume that is all but full a transaction stays within one link: what fails
+                // then is undone.
+                if !tx.has_room() || dirty.floor() > 0 {
+                    break;
+                }
+            }
+            let last = rest.is_empty();
+            let core = tx.core_mut(slot);
+            if last {
+                core.size = core.size.max(end);
+            }
+            let kept = match marked {
+                Ok(()) => tx.commit_keeping(lent.total()),
+                Err(error) => {
+                    drop(tx);
+                    Err(error)
+                }
+            };
+            match kept {
+                Ok(kept) => dirty.give_back(self, file, kept, lent),
+                Err(error) => {
+                    self.take_back(lent.total());
+                    dirty.give_back(self, file, lent.total(), lent);
+                    return Err(error);
+                }
+            }
+            if last {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Delalloc {
+    /// Lends a transaction what a file has reserved for its tree, and what there is for all.
+    fn lend(&self, file: &File, data: u64) -> LentBlocks {
+        let tree = core::mem::take(&mut file.pages().tree);
+        let pool = core::mem::take(&mut *self.pool.lock());
+        LentBlocks { data, tree, pool }
+    }
+
+    /// Takes `kept` reserved blocks back, of which `lent` tells what is still wanted: data first,
+    /// then the tree, then the pool. What is left over is free.
+    fn give_back(&self, fs: &Fs, file: &File, kept: u64, lent: LentBlocks) {
+        let rest = kept.saturating_sub(lent.data);
+        let tree = rest.min(lent.tree);
+        file.pages().tree += tree;
+        let free = self.refill(rest - tree);
+        fs.unreserve(free);
+    }
+}
+
+/// How many blocks from the first on follow each other.
+fn run_len(part: &[DirtyBlock]) -> u64 {
+    let follows = |pair: &&[DirtyBlock]| pair[0].0 + 1 == pair[1].0;
+    part.windows(2).take_while(follows).count() as u64 + 1
+}
+
+/// Runs of blocks that were unwritten.
+fn unwritten_runs(pieces: &[Piece]) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for piece in pieces.iter().filter(|piece| piece.backing == Backing::Unwritten) {
+        match runs.last_mut() {
+            Some((block, len)) if *block + *len == piece.block => *len += 1,
+            _ => runs.push((piece.block, 1)),
+        }
+    }
+    runs
+}
+
+/// Pieces, in the order of their places, cut into what one write takes.
+fn runs<'a, 'b>(pieces: &'a [&'b Piece], block_size: u64) -> Vec<&'a [&'b Piece]> {
+    let most = (WRITE_BYTES / block_size as usize).clamp(1, WRITE_PIECES);
+    let adjacent = |a: &&Piece, b: &&Piece| a.device.map(|at| at + block_size) == b.device;
+    pieces.chunk_by(adjacent).flat_map(|run| run.chunks(most)).collect()
+}

@@ -1,0 +1,73 @@
+//! Devices that do not take data.
+
+use super::{content, volume};
+use crate::{Error, SyncKind, WritebackOptions};
+
+#[test]
+fn an_error_is_told_once_to_each_handle_and_the_data_is_not_lost() {
+    let v = volume("", WritebackOptions::default());
+    let (bad, good) = (v.file("bad"), v.file("good"));
+    v.fs.write_at(bad, 0, &[1; 10_000]).unwrap();
+    v.fs.write_at(good, 0, &[1; 10_000]).unwrap();
+    v.fs.sync().unwrap();
+    let mut handles = [v.fs.error_cursor(bad), v.fs.error_cursor(bad)];
+    let at = v.fs.segments(bad).unwrap()[0].device.unwrap();
+    *v.dev.bad.lock() = Some(at..at + 10_000);
+    for file in [bad, good] {
+        v.fs.write_at(file, 100, &[2; 50]).unwrap();
+        v.fs.write_at(file, 20_000, &[2; 50]).unwrap();
+    }
+    // The tick keeps it for those who sync.
+    v.fs.writeback_tick(uxfs_journal::Time(0)).unwrap();
+    v.fs.writeback_tick(uxfs_journal::Time(1 << 40)).unwrap();
+    v.fs.writeback_tick(uxfs_journal::Time(1 << 41)).unwrap();
+    assert!(matches!(v.fs.sync(), Err(Error::Io { .. })));
+    *v.dev.bad.lock() = None;
+    for handle in &mut handles {
+        let wakeup = v.fs.begin_fsync(bad, SyncKind::All, handle).unwrap_err();
+        assert_eq!(wakeup.errno(), 5);
+        let ticket = v.fs.begin_fsync(bad, SyncKind::All, handle).unwrap();
+        v.fs.wait(ticket).unwrap();
+        v.fs.check_data_errors(bad, handle).unwrap();
+    }
+    assert_eq!(v.fs.fsync(bad).unwrap_err().errno(), 5);
+    v.fs.fsync(bad).unwrap();
+    v.fs.fsync(good).unwrap();
+    let mut expected = vec![0; 20_050];
+    expected[..10_000].fill(1);
+    expected[100..150].fill(2);
+    expected[20_000..].fill(2);
+    let v = v.cut();
+    assert_eq!(content(&v.fs, bad), expected);
+    assert_eq!(content(&v.fs, good), expected);
+    v.judge();
+}
+
+#[test]
+fn a_file_whose_data_cannot_be_written_can_still_go() {
+    let limit = WritebackOptions { dirty_bytes: 1 << 20, ..WritebackOptions::default() };
+    let v = volume("", limit);
+    let available = v.fs.available_blocks();
+    let (bad, cut) = (v.file("bad"), v.file("cut"));
+    v.fs.wait(v.fs.ticket()).unwrap();
+    let log = v.fs.geo.fsb_daddr(v.fs.geo.log_start).bytes();
+    // Where data goes, but not the first inodes and directories.
+    let data = u64::from(v.fs.geo.ag_blocks / 16) << v.fs.geo.block_log;
+    *v.dev.bad.lock() = Some(data..log);
+    v.fs.write_at(bad, 0, &[1; 300_000]).unwrap();
+    v.fs.write_at(cut, 0, &[1; 300_000]).unwrap();
+    assert_eq!(v.fs.fsync(bad).unwrap_err().errno(), 5);
+    assert_eq!(v.fs.stat(bad).unwrap().size, 300_000);
+    // A writer that needs memory is told, and does not wait for ever.
+    let full = (0..10).find_map(|at| v.fs.write_at(cut, at << 18, &[1; 1 << 18]).err());
+    assert_eq!(full.unwrap().errno(), 5);
+    v.fs.truncate(cut, 0).unwrap();
+    v.fs.unlink(v.fs.root(), b"bad").unwrap();
+    assert_eq!(v.fs.dirty_bytes(), 0);
+    *v.dev.bad.lock() = None;
+    v.fs.sync().unwrap();
+    v.fs.unlink(v.fs.root(), b"cut").unwrap();
+    v.fs.sync().unwrap();
+    assert_eq!(v.fs.available_blocks(), available);
+    v.judge();
+}

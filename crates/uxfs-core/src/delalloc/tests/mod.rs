@@ -1,0 +1,387 @@
+//! Delayed allocation on real images: what is seen, where it lands, what it costs, and what
+//! happens when the device fails.
+
+mod cuts;
+mod errors;
+mod host;
+mod limits;
+mod model;
+
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
+
+use parking_lot::Mutex;
+use uxfs_disk::{BlockDev, FileDev, OpenMode};
+use uxfs_format::Ino;
+
+use super::WritebackOptions;
+use crate::journal::JournalOptions;
+use crate::ops::NewInode;
+use crate::{Fs, OpenOptions, SyncKind};
+
+/// A device that notes its writes, and fails those into some range.
+struct Watched {
+    dev: FileDev,
+    writes: Mutex<Vec<(u64, usize)>>,
+    bad: Mutex<Option<Range<u64>>>,
+    /// With which errno they fail, and flushes too if `flushes`.
+    errno: AtomicI32,
+    flushes: AtomicBool,
+    /// So many writes fail, then none; below zero, all.
+    times: AtomicI64,
+    /// To be called before data is written next.
+    hook: Mutex<Option<Hook>>,
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+impl Watched {
+    fn note(&self, offset: u64, len: usize) -> io::Result<()> {
+        self.writes.lock().push((offset, len));
+        let end = offset + len as u64;
+        match &*self.bad.lock() {
+            Some(bad) if bad.start < end && offset < bad.end => self.refuse(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Watched {
+    fn new(dev: FileDev) -> Self {
+        Self {
+            dev,
+            writes: Mutex::default(),
+            bad: Mutex::new(None),
+            errno: AtomicI32::new(5),
+            flushes: AtomicBool::new(false),
+            times: AtomicI64::new(-1),
+            hook: Mutex::new(None),
+        }
+    }
+
+    fn refuse(&self) -> io::Result<()> {
+        let left = self.times.load(Ordering::Relaxed);
+        if left == 0 {
+            return Ok(());
+        }
+        self.times.store(left - i64::from(left > 0), Ordering::Relaxed);
+        Err(io::Error::from_raw_os_error(self.errno.load(Ordering::Relaxed)))
+    }
+
+    /// From now on writes into `range` find no room, with this errno.
+    fn fill(&self, range: Range<u64>, errno: i32) {
+        self.errno.store(errno, Ordering::Relaxed);
+        self.times.store(-1, Ordering::Relaxed);
+        *self.bad.lock() = Some(range);
+    }
+
+    /// There is room for all.
+    fn empty(&self) {
+        *self.bad.lock() = None;
+    }
+}
+
+impl BlockDev for Watched {
+    fn len(&self) -> u64 {
+        self.dev.len()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.dev.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.note(offset, data.len())?;
+        self.dev.write_at(offset, data)
+    }
+    fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+        let hook = self.hook.lock().take();
+        if let Some(hook) = hook {
+            hook();
+        }
+        self.note(offset, pieces.iter().map(|p| p.len()).sum())?;
+        self.dev.write_vectored_at(offset, pieces)
+    }
+    fn flush(&self) -> io::Result<()> {
+        match self.flushes.load(Ordering::Relaxed) {
+            true => self.refuse(),
+            false => self.dev.flush(),
+        }
+    }
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.note(offset, len as usize)?;
+        self.writes.lock().pop();
+        self.dev.allocate(offset, len)
+    }
+    fn check_present(&self) -> io::Result<()> {
+        self.dev.check_present()
+    }
+    fn warning(&self) -> Option<String> {
+        self.dev.warning()
+    }
+    fn read_only(&self) -> bool {
+        false
+    }
+}
+
+struct Volume {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+    dev: Arc<Watched>,
+    fs: Fs,
+}
+
+fn options(writeback: WritebackOptions) -> OpenOptions {
+    OpenOptions {
+        seed: Some(1),
+        journal: Some(JournalOptions::default()),
+        writeback: Some(writeback),
+        ..OpenOptions::default()
+    }
+}
+
+fn open(path: &std::path::Path, writeback: WritebackOptions) -> (Arc<Watched>, Fs) {
+    let dev = Arc::new(Watched::new(FileDev::open(path, OpenMode::Write).unwrap()));
+    let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options(writeback)).unwrap();
+    (dev, fs)
+}
+
+fn volume(mkfs: &str, writeback: WritebackOptions) -> Volume {
+    volume_of(mkfs, 512, writeback)
+}
+
+fn volume_of(mkfs: &str, mib: u64, writeback: WritebackOptions) -> Volume {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let mut options = uxfs_mkfs::Options::default();
+    options.unsupported = true;
+    let words: Vec<&str> = mkfs.split_whitespace().collect();
+    for pair in words.chunks(2) {
+        options.apply(pair[0].chars().nth(1).unwrap(), pair[1]).unwrap();
+    }
+    let layout = uxfs_mkfs::Layout::new(&options, mib << 20).unwrap();
+    let dev = FileDev::open(&path, OpenMode::Create(mib << 20)).unwrap();
+    uxfs_mkfs::write(&layout, &dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
+    drop(dev);
+    let (dev, fs) = open(&path, writeback);
+    Volume { _dir: dir, path, dev, fs }
+}
+
+impl Volume {
+    fn file(&self, name: &str) -> Ino {
+        self.fs.create(self.fs.root(), name.as_bytes(), &NewInode::file(0o644)).unwrap()
+    }
+
+    /// Writes of data since this was last asked.
+    fn data_writes(&self) -> Vec<(u64, usize)> {
+        let log = self.fs.geo.fsb_daddr(self.fs.geo.log_start).bytes();
+        let end = log + (u64::from(self.fs.geo.log_blocks) << self.fs.geo.block_log);
+        let all = core::mem::take(&mut *self.dev.writes.lock());
+        all.into_iter().filter(|(at, _)| *at < log || *at >= end).collect()
+    }
+
+    /// Goes on after a power cut at this moment that left all that was written.
+    fn cut(self) -> Self {
+        let Self { _dir, path, dev, fs } = self;
+        drop((dev, fs));
+        let (dev, fs) = open(&path, WritebackOptions::default());
+        Self { _dir, path, dev, fs }
+    }
+
+    /// Closes it, and lets xfsprogs judge.
+    fn judge(self) {
+        let Self { _dir, path, dev, fs } = self;
+        fs.close().unwrap();
+        drop(dev);
+        uxfs_oracle::both(&path).unwrap_or_else(|finding| panic!("{finding}"));
+    }
+}
+
+fn content(fs: &Fs, ino: Ino) -> Vec<u8> {
+    let mut all = vec![0; fs.stat(ino).unwrap().size as usize];
+    assert_eq!(fs.read_at(ino, 0, &mut all).unwrap(), all.len());
+    all
+}
+
+#[test]
+fn what_is_written_is_seen_before_it_is_anywhere() {
+    let v = volume("-m rmapbt=1", WritebackOptions::default());
+    let (file, available) = (v.file("a"), v.fs.available_blocks());
+    v.data_writes();
+    v.fs.write_at(file, 5000, b"hello").unwrap();
+    v.fs.write_at(file, 10_000, &[7; 9000]).unwrap();
+    v.fs.write_at(file, 5002, b"LL").unwrap();
+    assert_eq!(v.data_writes(), []);
+    let mut expected = vec![0; 19_000];
+    expected[5000..5005].copy_from_slice(b"heLLo");
+    expected[10_000..].fill(7);
+    assert_eq!(content(&v.fs, file), expected);
+    let stat = v.fs.stat(file).unwrap();
+    assert_eq!((stat.size, stat.blocks), (19_000, 4));
+    assert!(v.fs.available_blocks() <= available - 4);
+    // A power cut now leaves nothing of it, and nothing else in its place.
+    v.fs.wait(v.fs.ticket()).unwrap();
+    let v = v.cut();
+    assert_eq!(content(&v.fs, file), []);
+    v.fs.write_at(file, 0, &expected).unwrap();
+    v.fs.fsync(file).unwrap();
+    let v = v.cut();
+    assert_eq!(content(&v.fs, file), expected);
+    v.judge();
+}
+
+#[test]
+fn small_files_lie_one_behind_the_other() {
+    let v = volume("", WritebackOptions::default());
+    let dir = v.fs.create(v.fs.root(), b"dir", &NewInode::dir(0o755)).unwrap();
+    let mut files = Vec::new();
+    for number in 0..1000 {
+        let name = format!("file{number}");
+        let file = v.fs.create(dir, name.as_bytes(), &NewInode::file(0o644)).unwrap();
+        let len = 1 + number * 7 % 8000;
+        v.fs.write_at(file, 0, &vec![number as u8; len]).unwrap();
+        files.push(file);
+    }
+    v.data_writes();
+    v.fs.sync().unwrap();
+    let writes = v.data_writes();
+    let mut seeks = 0;
+    let mut end = None;
+    for (number, file) in files.iter().enumerate() {
+        let extents = v.fs.extents(*file).unwrap();
+        assert_eq!(extents.len(), 1);
+        assert!(!extents[0].unwritten);
+        seeks += u32::from(end.is_some_and(|end| end != extents[0].start));
+        end = Some(extents[0].start.plus(extents[0].len));
+        assert_eq!(content(&v.fs, *file), vec![number as u8; 1 + number * 7 % 8000]);
+    }
+    assert!(seeks <= 2, "{seeks} seeks");
+    assert!(writes.len() <= 16, "{} writes", writes.len());
+    v.judge();
+}
+
+#[test]
+fn what_goes_is_never_written() {
+    let v = volume("", WritebackOptions::default());
+    let file = v.file("a");
+    v.fs.sync().unwrap();
+    let available = v.fs.available_blocks();
+    v.data_writes();
+    v.fs.write_at(file, 0, &[1; 100_000]).unwrap();
+    v.fs.truncate(file, 5000).unwrap();
+    assert_eq!(v.fs.stat(file).unwrap().size, 5000);
+    v.fs.write_at(file, 200_000, &[1; 100_000]).unwrap();
+    v.fs.truncate(file, 0).unwrap();
+    assert_eq!(v.fs.available_blocks(), available);
+    v.fs.write_at(file, 0, &[1; 100_000]).unwrap();
+    v.fs.unlink(v.fs.root(), b"a").unwrap();
+    // What was left after the first cut went down, to be covered by the new length, and its end was
+    // zeroed when the file grew and was cut again.
+    let bytes: usize = v.data_writes().iter().map(|(_, len)| len).sum();
+    assert!(bytes < 4 * 4096, "{bytes} bytes");
+    v.fs.sync().unwrap();
+    assert_eq!((v.fs.available_blocks(), v.fs.dirty_bytes()), (available, 0));
+    v.judge();
+}
+
+#[test]
+fn fdatasync_leaves_the_log_alone_when_only_times_changed() {
+    let v = volume("", WritebackOptions::default());
+    let file = v.file("a");
+    v.fs.write_at(file, 0, &[1; 100_000]).unwrap();
+    v.fs.fsync(file).unwrap();
+    v.dev.writes.lock().clear();
+    v.fs.write_at(file, 4096, &[2; 8192]).unwrap();
+    v.fs.fdatasync(file).unwrap();
+    let all = core::mem::take(&mut *v.dev.writes.lock());
+    assert_eq!(all.iter().map(|(_, len)| *len).collect::<Vec<_>>(), [8192]);
+    let wakeup = v.fs.stat(file).unwrap().mtime;
+    v.fs.fsync(file).unwrap();
+    assert!(!v.dev.writes.lock().is_empty(), "the times are logged by fsync");
+    let v = v.cut();
+    assert_eq!(v.fs.stat(file).unwrap().mtime, wakeup);
+    assert_eq!(content(&v.fs, file)[4000..4200], [[1; 96].as_slice(), &[2; 104]].concat());
+    // But what it takes to find the data is logged.
+    v.fs.write_at(file, 100_000, &[3; 10]).unwrap();
+    v.fs.fdatasync(file).unwrap();
+    let v = v.cut();
+    assert_eq!(v.fs.stat(file).unwrap().size, 100_010);
+    v.judge();
+}
+
+#[test]
+fn writes_that_are_to_be_durable_are() {
+    let v = volume("", WritebackOptions::default());
+    let (one, two) = (v.file("a"), v.file("b"));
+    let tickets = [
+        v.fs.write_sync(one, 0, &[1; 5000], SyncKind::All).unwrap(),
+        v.fs.write_sync(two, 10_000, &[2; 5000], SyncKind::Data).unwrap(),
+    ];
+    assert!(tickets.iter().all(|ticket| !v.fs.is_durable(*ticket)));
+    for ticket in tickets {
+        v.fs.wait(ticket).unwrap();
+    }
+    let v = v.cut();
+    assert_eq!(content(&v.fs, one), [1; 5000]);
+    assert_eq!(content(&v.fs, two)[9000..], [[0; 1000].as_slice(), &[2; 5000]].concat());
+    let three = v.file("c");
+    v.fs.write_at(three, 0, b"three").unwrap();
+    let ticket = v.fs.begin_sync().unwrap();
+    v.fs.wait(ticket).unwrap();
+    let v = v.cut();
+    assert_eq!(content(&v.fs, three), b"three");
+    v.judge();
+}
+
+#[test]
+fn a_file_changes_while_it_is_written() {
+    let Volume { _dir, path, dev, fs } = volume("", WritebackOptions::default());
+    let fs = Arc::new(fs);
+    let file = fs.create(fs.root(), b"a", &NewInode::file(0o644)).unwrap();
+    fs.write_at(file, 0, &[1; 5000]).unwrap();
+    let writer = Arc::clone(&fs);
+    *dev.hook.lock() = Some(Box::new(move || {
+        // Everything can be done with the file now but unmap its blocks.
+        writer.write_at(file, 4000, &[2; 3000]).unwrap();
+        writer.write_at(file, 20_000, &[2; 10]).unwrap();
+        let mut some = [0; 2];
+        writer.read_at(file, 3999, &mut some).unwrap();
+        assert_eq!((some, writer.stat(file).unwrap().size), ([1, 2], 20_010));
+        let other = writer.create(writer.root(), b"b", &NewInode::file(0o644)).unwrap();
+        writer.write_at(other, 0, &[3; 5000]).unwrap();
+        writer.wait(writer.ticket()).unwrap();
+    }));
+    fs.write_back_file(file).unwrap();
+    fs.wait(fs.ticket()).unwrap();
+    assert_eq!(fs.stat(file).unwrap().size, 20_010);
+    let fs = Arc::into_inner(fs).unwrap();
+    // What was picked went down, and the length covers no more.
+    let v = Volume { _dir, path, dev, fs }.cut();
+    assert_eq!(content(&v.fs, file), [1; 5000]);
+    v.fs.write_at(file, 4000, &[2; 3000]).unwrap();
+    v.fs.sync().unwrap();
+    let v = v.cut();
+    assert_eq!(content(&v.fs, file), [[1; 4000].as_slice(), &[2; 3000]].concat());
+    v.judge();
+}
+
+#[test]
+fn shared_blocks_are_copied_when_they_are_written_back() {
+    let v = volume("-m rmapbt=1", WritebackOptions::default());
+    let (one, two) = (v.file("a"), v.file("b"));
+    v.fs.write_at(one, 0, &[1; 100_000]).unwrap();
+    v.fs.clone_file(one, two).unwrap();
+    v.fs.write_at(two, 10_000, &[2; 30_000]).unwrap();
+    v.fs.write_at(one, 90_000, &[3; 30_000]).unwrap();
+    let mut expected = [vec![1; 100_000], vec![1; 120_000]];
+    expected[0][10_000..40_000].fill(2);
+    expected[1][90_000..].fill(3);
+    assert_eq!(content(&v.fs, two), expected[0]);
+    assert_eq!(content(&v.fs, one), expected[1]);
+    v.fs.sync().unwrap();
+    let v = v.cut();
+    assert_eq!(content(&v.fs, two), expected[0]);
+    assert_eq!(content(&v.fs, one), expected[1]);
+    v.judge();
+}

@@ -1,0 +1,288 @@
+//! Writing into memory.
+//!
+//! 1. A write holds the content's lock from first to last, and no lock of the inode while it reads
+//!    or waits for anything but the device.
+//! 2. Files may be written back meanwhile. That only ever turns holes into blocks and dirty blocks
+//!    into clean ones: what a write reserved may be too much then, never too little.
+
+use std::sync::Arc;
+
+use uxfs_format::inode::{Flags, Flags2, Fork};
+use uxfs_format::{FileBlock, Ino};
+
+use super::Delalloc;
+use super::file::{File, tree_blocks};
+use super::flush::How;
+use super::page::{Backing, MemoryReservation};
+use crate::bmap;
+use crate::error::{Error, Result};
+use crate::file::{check_file, refuse_realtime};
+use crate::fs::Fs;
+use crate::full::Stuck;
+use crate::inode::{InodeRef, InodeState};
+
+/// Most bytes taken in at a time.
+const STEP: u64 = 1 << 20;
+/// Files looked at when a writer needs memory.
+const FILES: usize = 1024;
+
+/// A write that is about to be taken in.
+struct Plan {
+    file: Arc<File>,
+    /// The file's length.
+    size: u64,
+    /// First block, and what there is for each on the device.
+    first: u64,
+    backing: Vec<Backing>,
+    /// Content of blocks that are overwritten in part.
+    old: [Option<(u64, Box<[u8]>)>; 2],
+}
+
+/// How taking in a write went.
+enum Taken {
+    Done,
+    /// What it was based on has changed.
+    Again,
+    NoSpace,
+}
+
+impl Fs {
+    /// Takes `data` in as a part of a file, to be written back later.
+    pub(crate) fn write_delayed(
+        &self,
+        dirty: &Delalloc,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        self.check_writable()?;
+        if self.is_stuck(Stuck::Data) {
+            self.retry_data(dirty)?;
+        }
+        let block_size = u64::from(self.geo.block_size);
+        let step = (dirty.options.dirty_bytes / 4).clamp(block_size, STEP.max(block_size));
+        let step = step - step % block_size;
+        let _content = self.iolocks.change(ino);
+        let mut done = 0;
+        while done < data.len() as u64 {
+            let at = offset + done;
+            let len = (step - at % step).min(data.len() as u64 - done);
+            self.write_step(dirty, ino, at, &data[done as usize..(done + len) as usize])?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn write_step(&self, dirty: &Delalloc, ino: Ino, at: u64, data: &[u8]) -> Result<()> {
+        let block_size = u64::from(self.geo.block_size);
+        let blocks = self.geo.blocks_for(at % block_size + data.len() as u64);
+        let mut reservation = self.admit(dirty, blocks * block_size)?;
+        let cell = self.inodes.get(self, ino)?;
+        let need = blocks + tree_blocks(blocks);
+        self.watch_space(dirty, need)?;
+        let mut pressed = false;
+        loop {
+            let plan = self.plan_write(dirty, &cell, at, data.len() as u64)?;
+            match self.take_in(dirty, &mut reservation, &plan, at, data) {
+                Taken::Done => break,
+                Taken::Again => {}
+                Taken::NoSpace if !pressed => {
+                    pressed = true;
+                    self.relieve(need, true)?;
+                }
+                Taken::NoSpace => {
+                    dirty.settle_pool(&plan.file);
+                    return Err(Error::NoSpace);
+                }
+            }
+        }
+        let mut inode = crate::sync::write(&cell);
+        let now = self.now();
+        let times = (inode.core.mtime, inode.core.ctime);
+        if times != (now, now) {
+            inode.log.unlogged.get_or_insert(times);
+            (inode.core.mtime, inode.core.ctime) = (now, now);
+            // The data may have been written back already; the times keep the inode in memory.
+            let file = dirty.file_or_new(&cell, &inode);
+            dirty.take_turn(&file, &mut file.pages());
+        }
+        Ok(())
+    }
+
+    /// Tries to write what is oldest, since the host had no room.
+    ///
+    /// # Errors
+    /// If it has none yet.
+    pub(crate) fn retry_data(&self, dirty: &Delalloc) -> Result<()> {
+        let files = dirty.oldest(u64::MAX, FILES);
+        match self.write_back(dirty, &files, How::OTHERS, STEP) {
+            Err(error) if error.is_host_full() => Err(error),
+            // Others are told by their own file.
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until there is memory for so many bytes, writing back what is oldest.
+    fn admit(&self, dirty: &Delalloc, bytes: u64) -> Result<MemoryReservation> {
+        loop {
+            let completions = dirty.memory.completions.count();
+            if let Some(reservation) =
+                MemoryReservation::new(&dirty.memory, bytes, dirty.options.dirty_bytes)
+            {
+                return Ok(reservation);
+            }
+            let least = dirty.options.background();
+            let most = dirty.memory.used().saturating_sub(least).max(bytes);
+            let files = dirty.oldest(u64::MAX, FILES);
+            let done = self.write_back(dirty, &files, How::OTHERS, most);
+            if done.is_err() {
+                // Data that cannot be written may be others'; if it is all there is, it is in the
+                // way.
+                let reservation =
+                    MemoryReservation::new(&dirty.memory, bytes, dirty.options.dirty_bytes);
+                return reservation.map_or_else(|| Err(done.err().unwrap_or(Error::NoSpace)), Ok);
+            }
+            if done.is_ok_and(|done| done == 0) {
+                // All of it is on its way already.
+                dirty.memory.completions.wait_beyond(completions);
+            }
+        }
+    }
+
+    /// Looks at what a write meets.
+    fn plan_write(&self, dirty: &Delalloc, cell: &InodeRef, at: u64, len: u64) -> Result<Plan> {
+        let inode = crate::sync::read(cell);
+        if inode.core.mode == 0 {
+            return Err(Error::NotFound);
+        }
+        check_file(&inode)?;
+        refuse_realtime(&inode)?;
+        let known = dirty.file(inode.ino);
+        let size = known.as_ref().map_or(inode.core.size, |file| file.size(inode.core.size));
+        let append = inode.core.flags.contains(Flags::APPEND);
+        if inode.core.flags.contains(Flags::IMMUTABLE) || append && at != size {
+            return Err(Error::NotPermitted);
+        }
+        if at > size {
+            self.zero_behind(&inode, size, at)?;
+        }
+        let file = known.unwrap_or_else(|| dirty.file_or_new(cell, &inode));
+        let first = at >> self.geo.block_log;
+        let last = (at + len - 1) >> self.geo.block_log;
+        let backing = self.backing(&inode, first, last)?;
+        let mut old = [None, None];
+        let ends = if first == last { 1 } else { 2 };
+        for (old, block) in old.iter_mut().zip([first, last]).take(ends) {
+            let start = block << self.geo.block_log;
+            let end = (start + u64::from(self.geo.block_size)).min(size);
+            let partly = start < at && start < size || at + len < end;
+            if partly && !file.pages().map.contains_key(&block) {
+                *old = Some((block, self.old_content(&inode, block)?));
+            }
+        }
+        Ok(Plan { file, size, first, backing, old })
+    }
+
+    /// What there is on the device for each block of a range.
+    fn backing(&self, inode: &InodeState, first: u64, last: u64) -> Result<Vec<Backing>> {
+        let shares = inode.core.flags2.contains(Flags2::REFLINK);
+        let mut all = Vec::with_capacity((last - first + 1) as usize);
+        let mut at = first;
+        while at <= last {
+            let found = bmap::at_or_after(self, inode, Fork::Data, FileBlock(at))?;
+            let (end, backing) = match found {
+                None => (last + 1, Backing::Reserved),
+                Some(extent) if extent.offset.0 > at => (extent.offset.0, Backing::Reserved),
+                Some(extent) if extent.unwritten => (extent.end().0, Backing::Unwritten),
+                // A copy may be due.
+                Some(extent) if shares => (extent.end().0, Backing::Reserved),
+                Some(extent) => (extent.end().0, Backing::Own),
+            };
+            let end = end.min(last + 1);
+            all.resize((end - first) as usize, backing);
+            at = end;
+        }
+        Ok(all)
+    }
+
+    /// What a block that is not dirty holds, zeroes behind the file's end on disk.
+    fn old_content(&self, inode: &InodeState, block: u64) -> Result<Box<[u8]>> {
+        let mut content = vec![0; self.geo.block_size as usize].into_boxed_slice();
+        let start = block << self.geo.block_log;
+        let live = inode.core.size.saturating_sub(start).min(content.len() as u64) as usize;
+        self.read_mapped(inode, start, &mut content[..live])?;
+        Ok(content)
+    }
+
+    /// Takes the bytes in, if there is space for them on the volume.
+    fn take_in(
+        &self,
+        dirty: &Delalloc,
+        reservation: &mut MemoryReservation,
+        plan: &Plan,
+        at: u64,
+        data: &[u8],
+    ) -> Taken {
+        let mut pages = plan.file.pages();
+        if pages.gone {
+            return Taken::Again;
+        }
+        let block_size = u64::from(self.geo.block_size);
+        let end = at + data.len() as u64;
+        let (mut reserved, mut changes) = (0, 0);
+        for (block, backing) in (plan.first..).zip(&plan.backing) {
+            if pages.map.contains_key(&block) {
+                continue;
+            }
+            reserved += u64::from(*backing == Backing::Reserved);
+            changes += u64::from(*backing != Backing::Own);
+            let start = block * block_size;
+            let known = plan.old.iter().flatten().any(|(known, _)| *known == block);
+            let partly =
+                start < at && start < plan.size || end < (start + block_size).min(plan.size);
+            if partly && !known {
+                // It was written back in between.
+                return Taken::Again;
+            }
+        }
+        let tree = tree_blocks(pages.changes + changes).saturating_sub(pages.tree);
+        if reserved + tree > 0 && self.reserve(reserved + tree).is_err() {
+            return Taken::NoSpace;
+        }
+        pages.tree += tree;
+        let mut rest = &plan.backing[..];
+        while let [backing, behind @ ..] = rest {
+            let block = plan.first + (plan.backing.len() - rest.len()) as u64;
+            let start = block * block_size;
+            let new = start >= at && !pages.map.contains_key(&block);
+            let run = if new { pages.clean_before(block, end / block_size) } else { 0 };
+            if run > 0 {
+                let from = (start - at) as usize;
+                let bytes = run << self.geo.block_log;
+                let content = reservation.fill_from(&data[from..from + bytes]);
+                let (these, behind) = rest.split_at(run);
+                pages.insert_run(block, &content, these, block_size as usize);
+                rest = behind;
+                continue;
+            }
+            let (low, high) = (at.max(start), end.min(start + block_size));
+            let part = &data[(low - at) as usize..(high - at) as usize];
+            let range = (low - start) as usize..(high - start) as usize;
+            rest = behind;
+            if let Some(page) = pages.map.get_mut(&block) {
+                reservation.unshare(&mut page.content)[range].copy_from_slice(part);
+                continue;
+            }
+            let old = plan.old.iter().flatten().find(|(known, _)| *known == block);
+            let mut content = match old {
+                Some((_, old)) => old.clone(),
+                None => vec![0; block_size as usize].into_boxed_slice(),
+            };
+            content[range].copy_from_slice(part);
+            pages.insert(block, reservation.fill(content), *backing);
+        }
+        pages.size = plan.size.max(end);
+        dirty.take_turn(&plan.file, &mut pages);
+        Taken::Done
+    }
+}

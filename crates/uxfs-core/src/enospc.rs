@@ -1,0 +1,85 @@
+//! Space that is there but cannot be had at once: an operation that fails for want of it gives
+//! everything back, sees to it that it can be had, and tries again.
+//!
+//! 1. What it waits for it waits for with nothing locked, outside of transactions.
+//! 2. Two things stand between an operation and free space: blocks whose freeing is not durable
+//!    ([`crate::journal`]), which a forced log ends; and groups that others hold and that may not be
+//!    waited for, which are free a moment later.
+//! 3. It gives up after a number of attempts: then others have taken, each time, what was there.
+//!
+//! Called by every operation that takes blocks, around each of its transactions.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+
+/// Attempts with busy blocks in the way: each forces the log.
+const FORCES: u32 = 8;
+/// Attempts with groups in the way.
+const ATTEMPTS: u32 = 64;
+
+/// How often transactions that were given up had something in their way.
+#[derive(Default)]
+pub(crate) struct EnospcCauses {
+    busy: AtomicU64,
+    taken: AtomicU64,
+}
+
+impl EnospcCauses {
+    /// A transaction that saw busy blocks, or groups that were taken, is given up.
+    pub(crate) fn note(&self, busy: bool, taken: bool) {
+        self.busy.fetch_add(busy.into(), Ordering::Relaxed);
+        self.taken.fetch_add(taken.into(), Ordering::Relaxed);
+    }
+
+    fn seen(&self) -> (u64, u64) {
+        (self.busy.load(Ordering::Relaxed), self.taken.load(Ordering::Relaxed))
+    }
+}
+
+impl Fs {
+    /// Does `change`, which begins and ends a transaction of its own, again and again while it fails
+    /// for want of space that is only not to be had at once.
+    ///
+    /// # Errors
+    /// Those of `change`, or of a forced log.
+    pub(crate) fn retry_enospc<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
+        let (mut forces, mut attempts) = (0, 0);
+        loop {
+            let before = self.enospc_causes.seen();
+            match change() {
+                Err(Error::NoSpace) => {}
+                other => return other,
+            }
+            // Others' hindrances may be among them: then it is tried once too often.
+            let now = self.enospc_causes.seen();
+            if now.1 != before.1 && attempts < ATTEMPTS {
+                attempts += 1;
+                self.await_groups()?;
+            } else if now.0 != before.0 && forces < FORCES {
+                forces += 1;
+                self.end_busy()?;
+            } else {
+                return Err(Error::NoSpace);
+            }
+        }
+    }
+
+    /// Waits until whoever holds a group now has let go of it.
+    fn await_groups(&self) -> Result<()> {
+        for ag in 0..self.geo.ag_count {
+            drop(self.ag(uxfs_format::AgNo(ag))?.lock());
+        }
+        Ok(())
+    }
+
+    /// Waits until what is busy now is so no more.
+    fn end_busy(&self) -> Result<()> {
+        self.wait(self.ticket())?;
+        if let Some(journal) = &self.journal {
+            journal.await_pushes();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! The device as the engine sees it: counted, and with barriers left out if that was asked for.
+//!
+//! 1. Every write, flush and forced write of an open volume passes here.
+//! 2. Without barriers a flush does nothing, and is counted as left out.
+//! 3. An error that says that the device is lost stops the volume.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use uxfs_disk::{BlockDev, host};
+use uxfs_format::BASIC_BLOCK;
+
+use crate::cause::{Cause, Stop};
+use crate::stats::Counts;
+use crate::sync;
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DevRole {
+    /// Records of the log.
+    Log,
+    /// Metadata in place.
+    Metadata,
+    /// File data.
+    Data,
+}
+
+/// The device, counted.
+pub(crate) struct InstrumentedDev {
+    dev: Arc<dyn BlockDev>,
+    counts: Arc<Counts>,
+    stop: Arc<Stop>,
+    what: DevRole,
+    barrier: bool,
+}
+
+impl InstrumentedDev {
+    /// A way to `dev` by which `what` is written.
+    pub(crate) fn over(
+        dev: &Arc<dyn BlockDev>,
+        counts: &Arc<Counts>,
+        stop: &Arc<Stop>,
+        what: DevRole,
+        barrier: bool,
+    ) -> Arc<dyn BlockDev> {
+        let (dev, counts, stop) = (Arc::clone(dev), Arc::clone(counts), Arc::clone(stop));
+        Arc::new(Self { dev, counts, stop, what, barrier })
+    }
+
+    /// Stops the volume if the device is lost. Gives `result`.
+    fn heed(&self, what: &str, result: io::Result<()>) -> io::Result<()> {
+        if let Err(error) = &result
+            && host::is_lost(error)
+        {
+            self.stop.stop(Cause::device(what, error));
+        }
+        result
+    }
+
+    fn writing(&self) -> &'static str {
+        match self.what {
+            DevRole::Log => "writing the log",
+            DevRole::Metadata => "writing metadata in place",
+            DevRole::Data => "writing data",
+        }
+    }
+
+    fn count(&self, bytes: u64) {
+        let counts = &self.counts;
+        let (writes, sum) = match self.what {
+            DevRole::Log => (&counts.log_writes, &counts.log_bytes),
+            DevRole::Metadata => (&counts.metadata_writes, &counts.metadata_bytes),
+            DevRole::Data => (&counts.data_writes, &counts.data_bytes),
+        };
+        writes.one();
+        sum.add(bytes);
+        if self.what == DevRole::Log {
+            counts.log_blocks.add(bytes.div_ceil(BASIC_BLOCK as u64));
+        }
+    }
+}
+
+impl BlockDev for InstrumentedDev {
+    fn len(&self) -> u64 {
+        self.dev.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.heed("reading", self.dev.read_at(offset, buf))
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.count(data.len() as u64);
+        self.heed(self.writing(), self.dev.write_at(offset, data))
+    }
+
+    fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+        self.count(pieces.iter().map(|p| p.len() as u64).sum());
+        self.heed(self.writing(), self.dev.write_vectored_at(offset, pieces))
+    }
+
+    fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.count(data.len() as u64);
+        self.heed(self.writing(), self.dev.write_bulk_at(offset, data))
+    }
+
+    fn has_fua(&self) -> bool {
+        self.dev.has_fua()
+    }
+
+    fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if !self.barrier {
+            self.counts.flushes_left_out.one();
+            return self.write_at(offset, data);
+        }
+        self.count(data.len() as u64);
+        self.counts.fua_writes.one();
+        let begun = sync::now();
+        let written = self.dev.write_fua_at(offset, data);
+        self.counts.flush_time.add(sync::since(begun));
+        self.heed(self.writing(), written)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        if !self.barrier {
+            self.counts.flushes_left_out.one();
+            return Ok(());
+        }
+        self.counts.flushes.one();
+        let begun = sync::now();
+        let flushed = self.dev.flush();
+        self.counts.flush_time.add(sync::since(begun));
+        self.heed("flushing the device", flushed)
+    }
+
+    fn discard(&self, offset: u64, len: u64) {
+        self.dev.discard(offset, len);
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.heed(self.writing(), self.dev.zero(offset, len))
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.dev.allocate(offset, len)
+    }
+
+    fn check_present(&self) -> io::Result<()> {
+        self.dev.check_present()
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.dev.warning()
+    }
+
+    fn read_only(&self) -> bool {
+        self.dev.read_only()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.dev.sector_size()
+    }
+
+    fn as_file(&self) -> Option<&File> {
+        self.dev.as_file()
+    }
+}

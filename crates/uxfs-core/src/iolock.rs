@@ -1,0 +1,44 @@
+//! Locks of the content of files: a change of content that takes several transactions is one to
+//! everybody else.
+//!
+//! 1. They are taken before all other locks, and two of them in the order of their places.
+//! 2. Files may share a lock: whoever holds one asks for no other, but by [`IoLocks::change_two`].
+
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+use uxfs_format::Ino;
+
+use crate::sync::RwLock;
+
+const SHARDS: usize = 256;
+
+/// The locks.
+pub(crate) struct IoLocks([RwLock<()>; SHARDS]);
+
+impl Default for IoLocks {
+    fn default() -> Self {
+        Self(core::array::from_fn(|_| RwLock::default()))
+    }
+}
+
+fn shard(ino: Ino) -> usize {
+    (ino.0 % SHARDS as u64) as usize
+}
+
+impl IoLocks {
+    /// For looking at a file's content.
+    pub(crate) fn read(&self, ino: Ino) -> RwLockReadGuard<'_, ()> {
+        self.0[shard(ino)].read()
+    }
+
+    /// For changing a file's content.
+    pub(crate) fn change(&self, ino: Ino) -> RwLockWriteGuard<'_, ()> {
+        self.0[shard(ino)].write()
+    }
+
+    /// For changing what two files hold.
+    pub(crate) fn change_two(&self, one: Ino, other: Ino) -> [Option<RwLockWriteGuard<'_, ()>>; 2] {
+        let (low, high) = (shard(one).min(shard(other)), shard(one).max(shard(other)));
+        let first = self.0[low].write();
+        [Some(first), (low != high).then(|| self.0[high].write())]
+    }
+}

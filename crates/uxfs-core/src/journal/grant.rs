@@ -1,0 +1,213 @@
+//! Log space: promised to a transaction before it begins, and to a chain before each of its links.
+//!
+//! 1. Nobody waits for log space inside the gate, or with the lock of an inode of which there is no
+//!    copy ([`super::rolled_inodes`]), or with a group's lock. So nothing that waits here keeps anybody
+//!    from shutting transactions out, or an object from going home.
+//! 2. What becomes free goes to chains first, in the order in which they came; no transaction begins
+//!    while a chain waits.
+//! 3. A chain that waits keeps no more of its promise than it takes to announce again what it owes.
+//!    It does that when the log is more than a little full and its intents are in a checkpoint that
+//!    was cut.
+//!
+//! So there is no deadlock. Whoever is inside the gate has what it needs and comes out (1). When all
+//! others wait, the first chain among them brings down what gathers and brings home what is active;
+//! what then still holds the tail are intents of chains that wait. These move to the head (3), in
+//! checkpoints that hold nothing else: the log is all but empty, what is promised is that little
+//! which chains keep, and the first in the queue gets its link, which is a fraction of the log
+//! ([`super::reserve`]). A chain has finitely many links, so transactions get their turn.
+//!
+//! A host that is full keeps the tail where it is. Then transactions fail before they begin, and a chain
+//! waits until its patience ends ([`crate::full`]).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use uxfs_journal::{Generation, Need};
+
+use super::{Journal, Op, State};
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+
+/// How long a thread sleeps that nobody wakes.
+const MOMENT: Duration = Duration::from_millis(10);
+
+/// Who waits for log space.
+#[derive(Default)]
+pub(super) struct GrantQueue {
+    /// Chains, in the order in which they came.
+    rolling: VecDeque<u64>,
+    next: u64,
+    /// Threads that sleep until something happens.
+    asleep: usize,
+    /// Counts whatever may have made room, or may let it be made.
+    events: u64,
+}
+
+/// A chain's place in the queue.
+pub(crate) struct GrantTicket(u64);
+
+/// How an attempt to get log space ended.
+pub(crate) enum Grant {
+    /// It was promised.
+    Granted,
+    /// It is not there yet. The number of events so far.
+    Wait(u64),
+}
+
+impl Journal {
+    /// Something happened that may have made room in the log, or may let it be made.
+    pub(super) fn note_event(&self, state: &mut State) {
+        state.queue.events += 1;
+        if state.queue.asleep > 0 {
+            self.grant_event.notify_all();
+        }
+    }
+
+    /// Takes back what was promised and is not needed.
+    pub(crate) fn release(&self, granted: u64) {
+        if granted > 0 {
+            let mut state = self.state.lock();
+            state.space.release(granted);
+            self.note_event(&mut state);
+        }
+    }
+
+    /// Takes a place in the queue.
+    pub(crate) fn enqueue(&self) -> GrantTicket {
+        let mut state = self.state.lock();
+        let ticket = state.queue.next;
+        state.queue.next += 1;
+        state.queue.rolling.push_back(ticket);
+        GrantTicket(ticket)
+    }
+
+    /// Gives it up.
+    pub(crate) fn dequeue(&self, ticket: &GrantTicket) {
+        let mut state = self.state.lock();
+        state.queue.rolling.retain(|other| *other != ticket.0);
+        self.note_event(&mut state);
+    }
+
+    /// Promises `bytes` of the log if they are there, and if it is the chain's turn: a transaction
+    /// has one if no chain waits.
+    pub(crate) fn try_grant(&self, ticket: Option<&GrantTicket>, bytes: u64) -> Result<Grant> {
+        let mut state = self.state.lock();
+        if let Some(failure) = state.pipeline.failure() {
+            return Err(Error::Shutdown(failure.0.to_string()));
+        }
+        let mine = state.queue.rolling.front().copied() == ticket.map(|ticket| ticket.0);
+        if mine && state.space.grant(bytes) {
+            return Ok(Grant::Granted);
+        }
+        Ok(Grant::Wait(state.queue.events))
+    }
+
+    /// Promises `bytes` of the log if they are there, whoever else waits: so few that nobody else
+    /// is kept waiting by it.
+    pub(crate) fn grant_small(&self, bytes: u64) -> bool {
+        self.state.lock().space.grant(bytes)
+    }
+
+    /// Sleeps until something happens, unless it has since there were `events`, or for a moment:
+    /// an inode that was being read when it came home makes no room, and nobody tells when it would.
+    fn sleep(&self, events: u64) {
+        let mut state = self.state.lock();
+        if state.queue.events == events && state.pipeline.failure().is_none() {
+            state.queue.asleep += 1;
+            self.grant_event.wait_for(&mut state, MOMENT);
+            state.queue.asleep -= 1;
+        }
+    }
+
+    /// Waits until writes in place that are under way have ended.
+    pub(crate) fn await_pushes(&self) {
+        drop(self.push_lock.lock());
+    }
+
+    /// Is so little between the log's tail and its head that it makes no difference to who waits?
+    pub(crate) fn is_all_but_empty(&self) -> bool {
+        self.load().0 <= self.geometry.length / 64
+    }
+
+    /// The checkpoint that gathers.
+    pub(crate) fn open_seq(&self) -> u64 {
+        self.cil().seq.0
+    }
+}
+
+impl Fs {
+    /// Promises log space for a transaction of this kind, waiting for it if need be. The bytes promised.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`]; [`Error::Io`] if the host has no room for what is to make room in the log.
+    pub(crate) fn reserve_log(&self, op: Op) -> Result<u64> {
+        let Some(journal) = &self.journal else { return Ok(0) };
+        self.reserve_log_bytes(journal.reserve.link(op))
+    }
+
+    /// As [`Fs::reserve_log`], of so many bytes.
+    ///
+    /// # Errors
+    /// As [`Fs::reserve_log`].
+    pub(crate) fn reserve_log_bytes(&self, bytes: u64) -> Result<u64> {
+        let Some(journal) = &self.journal else { return Ok(0) };
+        self.counts.try_logspace.one();
+        journal.await_release();
+        self.await_buffers(journal)?;
+        self.refuse_if_stuck(journal)?;
+        loop {
+            match journal.try_grant(None, bytes)? {
+                Grant::Granted => return Ok(bytes),
+                Grant::Wait(events) => self.await_log_room(journal, events)?,
+            }
+        }
+    }
+
+    /// With immediate logging, waits until a log buffer is free.
+    fn await_buffers(&self, journal: &Journal) -> Result<()> {
+        if !journal.immediate() {
+            return Ok(());
+        }
+        let last = {
+            let state = journal.state.lock();
+            if state.pipeline.open_bytes() < journal.iclog_max {
+                return Ok(());
+            }
+            state.pipeline.last()
+        };
+        self.counts.log_noiclogs.one();
+        self.wait_for(journal, Need { seq: last, data: Generation(0) })
+    }
+
+    /// Brings down what gathers and home what is oldest; if that changed nothing since there were
+    /// `events`, sleeps until something happens.
+    pub(crate) fn await_log_room(&self, journal: &Journal, events: u64) -> Result<()> {
+        self.counts.sleep_logspace.one();
+        let last = journal.state.lock().pipeline.last();
+        self.wait_for(journal, Need { seq: last, data: Generation(0) })?;
+        let until = {
+            let state = journal.state.lock();
+            state.space.tail() + state.space.length() / 2
+        };
+        self.push_ail(journal, until)?;
+        // What could not go home is in the hands of others.
+        crate::sync::yield_now();
+        journal.sleep(events);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Journal {
+    /// Takes all that could be promised; gives how much.
+    pub(crate) fn hog(&self) -> u64 {
+        let mut state = self.state.lock();
+        let free = state.space.free();
+        if state.space.grant(free) { free } else { 0 }
+    }
+
+    /// Intents that were announced so far, on top of where their numbers begin.
+    pub(crate) fn announced(&self) -> u64 {
+        self.next_intent.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}

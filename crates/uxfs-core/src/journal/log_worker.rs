@@ -1,0 +1,219 @@
+//! A thread that looks after the journal of an open volume: commits do not stay in memory beyond
+//! their age, objects go home before the log is full, an idle log is covered, written data goes to
+//! the device when it has waited long enough.
+//!
+//! The volume works without it: then whoever waits for something does what is due, and a commit
+//! that nobody waits for stays in memory until something else is done.
+//!
+//! 1. What is done when is [`LogWorkPlanner`]'s to say; this only carries it out.
+//! 2. It ends when it is told to, or when the volume is shut down; who stops it finds everything
+//!    that it had begun done.
+//! 3. No call of the volume waits for it.
+//! 4. If it panics the volume is stopped: whoever counts on it is told.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use uxfs_journal::{LogView, LogWork, LogWorkOptions, LogWorkPlanner, Time};
+
+use super::Journal;
+use super::ail::Ail;
+use crate::cause::Cause;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::full::{RETRY, Stuck};
+use crate::sync::Thread;
+
+/// The thread; it ends when this is dropped.
+#[must_use = "the service ends when this is dropped"]
+pub struct LogWorker {
+    fs: Arc<Fs>,
+    stop: Arc<AtomicBool>,
+    thread: Option<Thread>,
+}
+
+impl LogWorker {
+    /// Starts the thread for a volume with a journal.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it has none, or is served already; what the host says to a new thread.
+    pub fn start(fs: &Arc<Fs>, log_work: LogWorkOptions) -> Result<Self> {
+        let Some(journal) = &fs.journal else {
+            return Err(Error::Invalid("a volume without a journal has nothing to be served"));
+        };
+        if journal.served.swap(true, Ordering::AcqRel) {
+            return Err(Error::Invalid("the volume's journal is served already"));
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let (inner, told) = (Arc::clone(fs), Arc::clone(&stop));
+        let thread = Thread::start("uxfs-journal", move || {
+            let served = catch_unwind(AssertUnwindSafe(|| serve(&inner, log_work, &told)));
+            if served.is_err() {
+                inner.stop("the thread that serves the journal panicked");
+            }
+        });
+        match thread {
+            Ok(thread) => Ok(Self { fs: Arc::clone(fs), stop, thread: Some(thread) }),
+            Err(error) => {
+                journal.served.store(false, Ordering::Release);
+                Err(no_thread(error))
+            }
+        }
+    }
+
+    /// Ends the thread and waits for its end.
+    pub fn stop(self) {}
+}
+
+impl Drop for LogWorker {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(journal) = &self.fs.journal {
+            // Under the lock, so that it is not missed by a thread about to sleep.
+            let _state = journal.state.lock();
+            journal.nudge.notify_all();
+        }
+        if let Some(thread) = self.thread.take() {
+            thread.join();
+        }
+        if let Some(journal) = &self.fs.journal {
+            journal.served.store(false, Ordering::Release);
+        }
+    }
+}
+
+fn no_thread(source: io::Error) -> Error {
+    Error::Io { what: "starting a thread", daddr: uxfs_format::Daddr(0), source }
+}
+
+fn serve(fs: &Fs, log_work: LogWorkOptions, stop: &AtomicBool) {
+    let Some(journal) = &fs.journal else { return };
+    let mut planner = LogWorkPlanner::new(log_work);
+    while !stop.load(Ordering::Acquire) {
+        match step(fs, journal, &mut planner, stop) {
+            Ok(()) => {}
+            Err(error) if error.is_host_full() => journal.rest(stop),
+            Err(error) => {
+                // Nobody else may be left to tell those who wait.
+                journal.fail(fs, Cause::of("serving the journal", &error));
+                return;
+            }
+        }
+    }
+}
+
+fn step(fs: &Fs, journal: &Journal, planner: &mut LogWorkPlanner, stop: &AtomicBool) -> Result<()> {
+    fs.check_running()?;
+    if journal.left_undriven() {
+        return fs.drive_on(journal);
+    }
+    let (now, seen) = (journal.now(), journal.seen());
+    if fs.writeback_alarm().is_some_and(|due| due <= now) {
+        return fs.writeback_tick(now);
+    }
+    fs.retry_stuck(journal)?;
+    if fs.much_dirty(1) && !fs.stuck_lately(Stuck::Metadata) && fs.lighten(journal)? {
+        return Ok(());
+    }
+    match planner.next(now, &seen) {
+        LogWork::Tick => {
+            journal.state.lock().pipeline.tick(now);
+            fs.drive_on(journal)
+        }
+        LogWork::Push(until) => fs.push_ail(journal, until),
+        LogWork::Cover => {
+            fs.cover(journal)?;
+            planner.covered(journal.now(), journal.state.lock().space.head());
+            Ok(())
+        }
+        LogWork::Sleep(until) => {
+            // Nobody nudges when data gathers: that is looked at now and then.
+            let look = fs.writeback_interval().map(|span| now + span);
+            let retry = fs.is_anything_stuck().then(|| now + RETRY);
+            let until = until.into_iter().chain(look).chain(retry).min();
+            let ail = journal.ail.lock();
+            let mut state = journal.state.lock();
+            let undriven = state.pipeline.has_actions() && journal.driver.try_lock().is_some();
+            if undriven || journal.see(&ail, &state) != seen || stop.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            drop(ail);
+            state.sleeps_until = until.unwrap_or(Time(u64::MAX));
+            match until {
+                Some(until) => {
+                    let span = Duration::from_nanos(until.0.saturating_sub(journal.now().0));
+                    journal.nudge.wait_for(&mut state, span);
+                }
+                None => journal.nudge.wait(&mut state),
+            }
+            state.sleeps_until = Time(0);
+            Ok(())
+        }
+    }
+}
+
+/// The journal as an operation finds it at its end.
+pub(crate) struct Load {
+    /// Something is to be done.
+    pub(crate) due: bool,
+    /// Bytes of the log between tail and head.
+    pub(crate) live: u64,
+    /// There is a service that does it.
+    pub(crate) served: bool,
+}
+
+impl Journal {
+    /// What whoever ends an operation has to know; tells the service if something is due, or if so
+    /// `much` is dirty that some of it is to go home.
+    pub(crate) fn look(&self, much: bool) -> Load {
+        let served = self.served.load(Ordering::Acquire);
+        let state = self.state.lock();
+        let (due, live) = (state.pipeline.has_actions(), state.space.live());
+        if served && (due || much) {
+            self.nudge.notify_one();
+        }
+        Load { due, live, served }
+    }
+
+    /// Is something to be done that nobody is doing?
+    fn left_undriven(&self) -> bool {
+        self.state.lock().pipeline.has_actions() && self.driver.try_lock().is_some()
+    }
+
+    /// Sleeps a while, since the host has no room, unless there is something to do.
+    fn rest(&self, stop: &AtomicBool) {
+        let mut state = self.state.lock();
+        if !stop.load(Ordering::Acquire) && !state.pipeline.has_actions() {
+            state.sleeps_until = self.now() + RETRY;
+            self.nudge.wait_for(&mut state, RETRY);
+            state.sleeps_until = Time(0);
+        }
+    }
+
+    fn seen(&self) -> LogView {
+        let ail = self.ail.lock();
+        self.see(&ail, &self.state.lock())
+    }
+
+    fn see(&self, ail: &Ail, state: &super::State) -> LogView {
+        LogView {
+            length: state.space.length(),
+            head: state.space.head(),
+            tail: state.space.tail(),
+            active: ail.lowest(),
+            quiet: state.pipeline.is_quiet(),
+            alarm: state.pipeline.alarm(),
+        }
+    }
+
+    /// May there be something for the service: the `first` change of a checkpoint, which may not grow
+    /// too old, unless the service looks here by then anyway? It need not be woken each time somebody
+    /// changes something and makes that durable.
+    pub(super) fn has_chores(&self, state: &super::State, first: bool) -> bool {
+        let oversleeps = || state.pipeline.alarm().is_some_and(|due| due < state.sleeps_until);
+        first && oversleeps() || state.space.live() > self.geometry.length / 2
+    }
+}

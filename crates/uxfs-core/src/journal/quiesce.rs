@@ -1,0 +1,158 @@
+//! Everything home and the log clean: at the close, and on a volume that goes on being used, for
+//! readers that do not replay (boot loaders).
+//!
+//! 1. The record that ends a mount is written when nothing gathers, is on its way, or is active,
+//!    with transactions shut out; everything before it is home and flushed.
+//! 2. Transactions that would begin meanwhile wait before they lock anything, so that those that
+//!    were begun come to their end, and this does too.
+//! 3. What is logged afterwards follows that record, and begins where it ends.
+
+use uxfs_journal::{Generation, Need, Records, Seq};
+
+use super::drive::Driver;
+use super::{ImmediateWriter, Journal, Op};
+use crate::cause::Cause;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+
+/// While it lives, no transaction begins.
+struct HeldBack<'a>(&'a Journal);
+
+impl<'a> HeldBack<'a> {
+    fn new(journal: &'a Journal) -> Self {
+        journal.state.lock().held_back += 1;
+        Self(journal)
+    }
+}
+
+impl Drop for HeldBack<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().held_back -= 1;
+        self.0.released.notify_all();
+    }
+}
+
+impl Journal {
+    /// Waits while transactions are held back.
+    pub(super) fn await_release(&self) {
+        let mut state = self.state.lock();
+        while state.held_back > 0 && state.pipeline.failure().is_none() {
+            self.released.wait(&mut state);
+        }
+    }
+
+    /// Has nothing been done since the volume was opened?
+    pub(crate) fn is_untouched(&self) -> bool {
+        let state = self.state.lock();
+        state.pipeline.last() == Seq(0) && state.pipeline.data_written() == Generation(0)
+    }
+
+    /// Does nothing gather, is nothing on its way, and is everything home?
+    fn is_idle(&self) -> bool {
+        let active = self.ail.lock().len();
+        active == 0 && self.state.lock().pipeline.is_quiet()
+    }
+}
+
+impl Fs {
+    /// Brings everything home and leaves a clean log, while the volume goes on being used: who reads
+    /// the device without replaying its log finds all that was done before this call.
+    ///
+    /// # Errors
+    /// As [`Fs::sync`].
+    pub fn quiesce(&self) -> Result<()> {
+        let Some(journal) = &self.journal else { return self.sync() };
+        self.check_device()?;
+        // Data that could not be written keeps its metadata from nothing.
+        let written = self.write_back_all();
+        self.quiesce_log(journal).and(written)
+    }
+
+    fn quiesce_log(&self, journal: &Journal) -> Result<()> {
+        let _held_back = HeldBack::new(journal);
+        loop {
+            self.check_running()?;
+            self.push_all(journal)?;
+            let _alone = self.gate.write();
+            if let Some(mut driver) = journal.driver.try_lock()
+                && journal.is_idle()
+            {
+                let ended = self.end_log(journal, &mut driver);
+                return ended.map_err(|error| match error.is_host_full() {
+                    true => error,
+                    false => journal.fail(self, Cause::of("ending the log", &error)),
+                });
+            }
+            drop(_alone);
+            crate::sync::yield_now();
+        }
+    }
+
+    /// Brings down what gathers and home what is active.
+    fn push_all(&self, journal: &Journal) -> Result<()> {
+        loop {
+            let last = {
+                let state = journal.state.lock();
+                Need { seq: state.pipeline.last(), data: state.pipeline.data_written() }
+            };
+            self.wait_for(journal, last)?;
+            if journal.load().1 == 0 {
+                // Whoever was told last may have left others to be told.
+                return self.drive_on(journal);
+            }
+            self.push_ail(journal, u64::MAX)?;
+            crate::sync::yield_now();
+        }
+    }
+
+    /// Writes the record that ends a mount.
+    fn end_log(&self, journal: &Journal, driver: &mut Driver) -> Result<()> {
+        self.write_superblock_in_place()?;
+        self.flush_device()?;
+        let head = journal.state.lock().space.head();
+        let mut records = Records::new(journal.geometry, Vec::new());
+        records.unmount(journal.tid());
+        let sealed = records.seal(head, head, driver.last());
+        self.write_log(journal, head, &sealed.bytes, false)?;
+        driver.wrote(sealed.last);
+        {
+            let mut state = journal.state.lock();
+            state.space.move_tail(head);
+            state.space.finish(sealed.bytes.len() as u64);
+        }
+        self.flush_device()?;
+        if journal.options.barrier {
+            return Ok(());
+        }
+        // Without barriers this is the one moment at which all is brought down.
+        self.bare_dev.flush().map_err(|source| Error::Io {
+            what: "flushing",
+            daddr: uxfs_format::Daddr(0),
+            source,
+        })
+    }
+
+    /// Writes a dummy transaction into an idle log, so that its last record names itself as the
+    /// tail, and sends it home.
+    pub(super) fn cover(&self, journal: &Journal) -> Result<()> {
+        let mut granted = self.reserve_log(Op::Inode)?;
+        {
+            let _open = self.gate.read();
+            let mut cil = journal.cil();
+            cil.superblock(self);
+            if let Some(single) = ImmediateWriter::begin(self, journal, &mut cil) {
+                single.end();
+            }
+            let added = journal.taken_in(&mut cil, &mut granted);
+            drop(cil);
+            if !journal.committed(added, granted) {
+                self.counts.logspace_overruns.one();
+            }
+        }
+        let last = journal.state.lock().pipeline.last();
+        self.wait_for(journal, Need { seq: last, data: Generation(0) })?;
+        self.push_ail(journal, u64::MAX)?;
+        self.counts.covers.one();
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! Files that somebody holds: they outlive their last name, as open files do.
+//!
+//! 1. A file that loses its last name is freed at once if nobody holds it, and by the last
+//!    [`Fs::release`] otherwise. Until then it is on its group's list of unlinked inodes, so that
+//!    recovery frees it if the process ends before.
+//! 2. The count of a file and the mark that its last name is gone are changed under one lock: one
+//!    of [`Fs::drop_last_name`] and the last [`Fs::release`] frees it, never both.
+//! 3. Closing the volume frees what is still held.
+//!
+//! Called by whoever hands out files that others keep, such as a mount, and by the operations that
+//! take names away.
+
+use rustc_hash::FxHashMap;
+use uxfs_format::Ino;
+
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::sync::Mutex;
+
+const SHARDS: usize = 64;
+
+/// A file that is held.
+#[derive(Default)]
+struct OpenRef {
+    /// Where it cannot be counted any more it stays so, and the file is held until the end.
+    count: u32,
+    /// Its last name is gone.
+    unlinked: bool,
+}
+
+/// The files that are held.
+pub(crate) struct OpenRefs([Mutex<FxHashMap<u64, OpenRef>>; SHARDS]);
+
+impl Default for OpenRefs {
+    fn default() -> Self {
+        Self(core::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl OpenRefs {
+    fn shard(&self, ino: Ino) -> &Mutex<FxHashMap<u64, OpenRef>> {
+        &self.0[(ino.0 % SHARDS as u64) as usize]
+    }
+}
+
+impl Fs {
+    /// Holds a file: it stays, with all that it holds, after its last name is gone. To be undone by
+    /// [`Fs::release`].
+    ///
+    /// Whoever holds a file found by name looks at it afterwards: it may have been freed in between.
+    pub fn hold(&self, ino: Ino) {
+        let mut shard = self.open_refs.shard(ino).lock();
+        let held = shard.entry(ino.0).or_default();
+        held.count = held.count.saturating_add(1);
+    }
+
+    /// As [`Fs::hold`], so many times.
+    pub fn hold_times(&self, ino: Ino, count: u32) {
+        let mut shard = self.open_refs.shard(ino).lock();
+        let held = shard.entry(ino.0).or_default();
+        held.count = held.count.saturating_add(count);
+    }
+
+    /// The files that are held, and how many times: for [`Fs::hold_times`] of the same volume opened
+    /// anew.
+    pub fn held(&self) -> Vec<(Ino, u32)> {
+        let of = |shard: &Mutex<FxHashMap<u64, OpenRef>>| {
+            let shard = shard.lock();
+            shard.iter().map(|(ino, held)| (Ino(*ino), held.count)).collect::<Vec<_>>()
+        };
+        self.open_refs.0.iter().flat_map(of).collect()
+    }
+
+    /// Undoes [`Fs::hold`] `count` times. The last one frees a file that has no name any more.
+    ///
+    /// # Errors
+    /// Of freeing it: what the device says, or a damaged structure on the way. It is not held any
+    /// more then either; recovery will free it.
+    pub fn release(&self, ino: Ino, count: u64) -> Result<()> {
+        let mut shard = self.open_refs.shard(ino).lock();
+        let Some(held) = shard.get_mut(&ino.0) else { return Ok(()) };
+        if held.count == u32::MAX {
+            return Ok(());
+        }
+        held.count = held.count.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+        if held.count > 0 {
+            return Ok(());
+        }
+        let unlinked = shard.remove(&ino.0).is_some_and(|held| held.unlinked);
+        drop(shard);
+        if !unlinked {
+            return Ok(());
+        }
+        self.inactivate(ino)?;
+        self.balance()
+    }
+
+    /// Number of files that have no name and are there because they are held.
+    pub fn unlinked(&self) -> usize {
+        let unlinked = |shard: &Mutex<FxHashMap<_, OpenRef>>| {
+            shard.lock().values().filter(|h| h.unlinked).count()
+        };
+        self.open_refs.0.iter().map(unlinked).sum()
+    }
+
+    /// The last name of a file is gone: it is freed, now or when nobody holds it any more.
+    pub(crate) fn drop_last_name(&self, ino: Ino) -> Result<()> {
+        if let Some(held) = self.open_refs.shard(ino).lock().get_mut(&ino.0) {
+            held.unlinked = true;
+            return Ok(());
+        }
+        self.inactivate(ino)
+    }
+
+    /// Frees what is held without a name: nobody will come back for it.
+    pub(crate) fn release_all(&self) -> Result<()> {
+        for shard in &self.open_refs.0 {
+            let held = core::mem::take(&mut *shard.lock());
+            for (ino, _) in held.into_iter().filter(|(_, held)| held.unlinked) {
+                self.inactivate(Ino(ino))?;
+            }
+        }
+        Ok(())
+    }
+}

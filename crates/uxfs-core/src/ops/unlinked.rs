@@ -1,0 +1,96 @@
+//! Files that take several transactions to make: those with more attributes than one transaction
+//! can reserve space for.
+//!
+//! 1. Such a file has no name before it is whole. Until then it is on its group's list of unlinked
+//!    inodes, so that recovery frees it after a power cut.
+//! 2. It leaves that list, gets its name and its link count in one transaction.
+//! 3. If a step fails the file is freed before the error is returned; if the device may still be
+//!    receiving its data, when the volume is closed.
+
+use uxfs_format::Ino;
+use uxfs_format::inode::{InodeCore, S_IFDIR, S_IFMT};
+
+use super::create::{enter, first_content};
+use super::{NewInode, check_name};
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::journal::Op;
+use crate::tx::{InodeSlot, Tx};
+use crate::{dir, ialloc, symlink, unlinked};
+
+impl Fs {
+    /// Makes an inode without a name, which is to be `name` in `parent` once it is whole. A symbolic
+    /// link has its target from the beginning: one without is damage.
+    ///
+    /// # Errors
+    /// As [`Fs::create`] and [`Fs::symlink`].
+    pub(super) fn create_unlinked(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode,
+        target: Option<&[u8]>,
+    ) -> Result<Ino> {
+        check_name(name)?;
+        let blocks = ialloc::blocks(self) + target.map_or(0, |_| symlink::blocks(&self.geo));
+        let ino = self.retry_enospc(|| {
+            let mut tx = Tx::begin_for(self, Op::Create(blocks), blocks)?;
+            let dp = tx.lock_inode(parent)?;
+            self.may_enter(&tx, dp, name, new.mode & S_IFMT)?;
+            let core = self.new_core(&tx.inode(dp).core, new)?;
+            let slot = ialloc::alloc(&mut tx, parent, InodeCore { nlink: 0, ..core })?;
+            first_content(&mut tx, slot, parent, new);
+            unlinked::add(&mut tx, slot)?;
+            if let Some(target) = target {
+                symlink::write(&mut tx, slot, target)?;
+            }
+            let ino = tx.inode(slot).ino;
+            tx.commit()?;
+            Ok(ino)
+        })?;
+        self.balance()?;
+        Ok(ino)
+    }
+
+    /// Begins the transaction that makes `ino` the entry `name` of `parent`.
+    ///
+    /// # Errors
+    /// As [`Fs::create`].
+    pub(super) fn begin_link(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        ino: Ino,
+        data_blocks: u64,
+    ) -> Result<(Tx<'_>, InodeSlot)> {
+        let blocks = dir::insert_blocks(&self.geo) + self.parent_blocks();
+        let total = blocks.saturating_add(data_blocks).min(1 << 62);
+        loop {
+            let mut tx = Tx::begin_for(self, Op::Create(blocks), total)?;
+            let [dp, slot] = tx.lock_inodes([parent, ino])?;
+            let kind = tx.inode(slot).core.mode & S_IFMT;
+            self.may_enter(&tx, dp, name, kind)?;
+            tx.lock_ag(self.geo.ino_ag(ino))?;
+            if unlinked::remove(&mut tx, slot)? {
+                tx.core_mut(slot).nlink = if kind == S_IFDIR { 2 } else { 1 };
+                enter(&mut tx, dp, slot, name)?;
+                return Ok((tx, slot));
+            }
+            // Another thread has the inode before it on the list.
+            drop(tx);
+            crate::sync::yield_now();
+        }
+    }
+
+    /// Frees a file that did not become whole. What fails here recovery does.
+    pub(super) fn abandon(&self, ino: Ino) {
+        let _ = self.inactivate(ino);
+    }
+
+    /// The same, when the volume is closed.
+    pub(super) fn abandon_later(&self, ino: Ino) {
+        self.hold(ino);
+        // It is held: nothing happens now.
+        let _ = self.drop_last_name(ino);
+    }
+}

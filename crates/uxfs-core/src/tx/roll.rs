@@ -1,0 +1,224 @@
+//! A transaction that goes on as another: the chain that deferred steps make of it.
+//!
+//! 1. Between two links a chain is outside the gate and holds no group: a checkpoint may be cut
+//!    there, and others may work in the groups. Its inodes stay locked; copies of them are left
+//!    ([`crate::journal`], invariant 5).
+//! 2. What it owes then is announced in the checkpoint of the link before, or an earlier one.
+//! 3. Each link has its own promise of log space, of the same size as the first.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Tx;
+use crate::cause::Cause;
+use crate::defer::Deferred;
+use crate::error::Result;
+use crate::journal::{self, Grant, GrantTicket, ImmediateWriter, Journal, RollPolicy, reserve};
+use crate::sync;
+
+/// Between two attempts to get log space from a host that is full.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// A step that is owed.
+#[derive(Clone, Copy, Debug)]
+struct Owed {
+    step: Deferred,
+    /// Number of the intent that announces it.
+    intent: Option<u64>,
+}
+
+/// What a transaction owes.
+#[derive(Default)]
+pub(super) struct Rolling {
+    owed: VecDeque<Owed>,
+    /// Announced steps that this link did.
+    done: Vec<(Deferred, u64)>,
+    /// The last checkpoint that may gather while what is owed is announced well enough: its intents
+    /// hold the log's tail, and little lies between them and the head.
+    fresh: u64,
+}
+
+impl Rolling {
+    /// Is there anything to tell the journal?
+    fn is_told(&self) -> bool {
+        self.done.is_empty() && self.owed.iter().all(|owed| owed.intent.is_some())
+    }
+}
+
+impl<'fs> Tx<'fs> {
+    /// The next step, once all that was deferred before it is done.
+    pub(crate) fn next_step(&mut self) -> Option<Deferred> {
+        self.take_steps();
+        self.rolling.owed.front().map(|owed| owed.step)
+    }
+
+    fn take_steps(&mut self) {
+        let steps = self.deferred.drain(..).map(|step| Owed { step, intent: None });
+        self.rolling.owed.extend(steps);
+    }
+
+    /// The first step is done, but for `rest`.
+    pub(crate) fn step_done(&mut self, rest: Option<Deferred>) {
+        if let Some(Owed { step, intent: Some(id) }) = self.rolling.owed.pop_front() {
+            self.rolling.done.push((step, id));
+        }
+        if let Some(step) = rest {
+            self.rolling.owed.push_front(Owed { step, intent: None });
+        }
+        self.take_steps();
+    }
+
+    /// Is there a reason to settle what was done before the next step?
+    pub(crate) fn should_roll(&self) -> bool {
+        let Some(journal) = &self.fs.journal else { return false };
+        if self.bufs.is_empty() && self.rolling.is_told() {
+            return false;
+        }
+        journal.roll_policy() != RollPolicy::WhenFull || !self.has_room()
+    }
+
+    /// Is there room in what was promised for something of the size of a deferred step more?
+    pub(crate) fn has_room(&self) -> bool {
+        let Some(journal) = &self.fs.journal else { return true };
+        self.logged_most() + journal.reserve.step() <= self.granted
+    }
+
+    /// Most log space of what this link changed so far.
+    fn logged_most(&self) -> u64 {
+        let Some(journal) = &self.fs.journal else { return 0 };
+        let bufs: u64 = self.bufs.iter().map(|entry| reserve::buffer(entry.buf.len() as u64)).sum();
+        let changed = self.inodes.iter().filter(|entry| !entry.changed.is_empty()).count();
+        let inodes = changed as u64 * reserve::inode(&self.fs.geo);
+        let steps = (self.rolling.owed.len() + self.rolling.done.len()) as u64;
+        bufs + inodes + reserve::intents(journal.geometry(), steps)
+    }
+
+    /// Makes what was changed so far part of the volume, and goes on as the next transaction of the
+    /// chain: without groups, with the inodes still locked, after others had a chance to cut a
+    /// checkpoint. What was settled is not put back by a later cancel, which then shuts the volume
+    /// down.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shutdown`].
+    pub(crate) fn roll(&mut self) -> Result<()> {
+        self.commit_items(true);
+        self.ags.clear();
+        self.rolled = true;
+        let Some(journal) = &self.fs.journal else { return Ok(()) };
+        for entry in &self.inodes {
+            journal.rolled_inodes.put(&entry.cell, &entry.guard);
+        }
+        self.gate = None;
+        let ready = self.between_links(journal);
+        // Past whoever waits to shut transactions out: they may wait for one that waits for an
+        // inode of this chain.
+        self.gate = Some(self.fs.gate.read_recursive());
+        for entry in &mut self.inodes {
+            journal.rolled_inodes.take(self.fs, &mut entry.guard);
+        }
+        ready
+    }
+
+    fn between_links(&mut self, journal: &Journal) -> Result<()> {
+        match journal.roll_policy() {
+            RollPolicy::WhenFull => {}
+            RollPolicy::Always => self.fs.drive_on(journal)?,
+            RollPolicy::AlwaysDurable => self.fs.wait(self.fs.ticket())?,
+        }
+        let more = self.link.saturating_sub(self.granted);
+        if more == 0 {
+            return Ok(());
+        }
+        if let Grant::Granted = journal.try_grant(None, more)? {
+            self.granted += more;
+            return Ok(());
+        }
+        // What is not needed for announcing again may be what others wait for.
+        let keep = reserve::intents(journal.geometry(), self.rolling.owed.len() as u64);
+        journal.release(self.granted.saturating_sub(keep));
+        self.granted = self.granted.min(keep);
+        let ticket = journal.enqueue();
+        let granted = self.await_grant(journal, &ticket);
+        journal.dequeue(&ticket);
+        granted
+    }
+
+    fn await_grant(&mut self, journal: &Journal, ticket: &GrantTicket) -> Result<()> {
+        let begun = sync::now();
+        loop {
+            let more = self.link.saturating_sub(self.granted);
+            match journal.try_grant(Some(ticket), more)? {
+                Grant::Granted => {
+                    self.granted += more;
+                    return Ok(());
+                }
+                Grant::Wait(events) => {
+                    self.announce_again(journal);
+                    match self.fs.await_log_room(journal, events) {
+                        // What was begun must be finished: the host may have room in a while.
+                        Err(error) if error.is_host_full() => {
+                            if sync::since(begun) >= journal.patience() {
+                                let cause = Cause::of("waiting for log space", &error);
+                                return Err(journal.fail(self.fs, cause));
+                            }
+                            sync::pause(MOMENT);
+                        }
+                        other => other?,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells the checkpoint that gathers what this link did of what was announced, and, if the
+    /// chain goes on, what it owes.
+    pub(super) fn tell_steps(&mut self, cil: &mut journal::Cil, goes_on: bool) {
+        let geo = &self.fs.geo;
+        for (step, id) in self.rolling.done.drain(..) {
+            cil.done(journal::done(geo, &step, id));
+        }
+        let Some(journal) = self.fs.journal.as_ref().filter(|_| goes_on) else { return };
+        if self.rolling.owed.iter().all(|owed| owed.intent.is_none()) {
+            self.rolling.fresh = cil.seq.0;
+        }
+        for owed in self.rolling.owed.iter_mut().filter(|owed| owed.intent.is_none()) {
+            let id = journal.new_intent();
+            cil.announce(journal::intent(geo, &owed.step, id));
+            owed.intent = Some(id);
+        }
+    }
+
+    /// Announces what is owed in the checkpoint that gathers, if its intents are in one that was cut
+    /// and the log is not all but empty: then they leave the log's tail.
+    fn announce_again(&mut self, journal: &Journal) {
+        if self.rolling.fresh >= journal.open_seq() || journal.is_all_but_empty() {
+            return;
+        }
+        let steps = self.rolling.owed.len() as u64;
+        let needed = reserve::intents(journal.geometry(), steps);
+        if self.granted < needed {
+            if !journal.grant_small(needed - self.granted) {
+                return;
+            }
+            self.granted = needed;
+        }
+        let _inside = self.fs.gate.read_recursive();
+        let mut cil = journal.cil();
+        for owed in &mut self.rolling.owed {
+            if let Some(id) = owed.intent.take() {
+                cil.done(journal::done(&self.fs.geo, &owed.step, id));
+            }
+        }
+        self.tell_steps(&mut cil, true);
+        // There is nothing but intents in that one, unless others add to it.
+        self.rolling.fresh = cil.seq.0 + 1;
+        if let Some(single) = ImmediateWriter::begin(self.fs, journal, &mut cil) {
+            single.end();
+        }
+        let added = journal.taken_in(&mut cil, &mut self.granted);
+        drop(cil);
+        if !journal.committed(added, 0) {
+            self.fs.counts.logspace_overruns.one();
+        }
+    }
+}
