@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use uxfs::LogWorker;
 use uxfs::disk::{FileDev, OpenMode};
-use uxfs::journal::{JournalOptions, LogWorkOptions, LogWorker};
+use uxfs::journal::{JournalOptions, LogWorkOptions};
 use uxfs::{Fs, OpenOptions, WritebackOptions, mkfs};
 
 use crate::counted::Counted;

@@ -4,9 +4,9 @@ use uxfs_format::verify::{BufKind, Owner};
 use uxfs_format::{AgBlock, AgIno, AgNo};
 
 use crate::buf::BufRef;
+use crate::busy::Busy;
 use crate::error::Result;
-use crate::fs::Fs;
-use crate::journal::Busy;
+use crate::mount::Mount;
 use crate::sync::Mutex;
 
 /// The lock of an allocation group, and what it protects: everything in the group but inodes in
@@ -40,7 +40,7 @@ impl AgState {
     ///
     /// # Errors
     /// If one cannot be read or is damaged.
-    pub(crate) fn load(&mut self, fs: &Fs, ag: AgNo) -> Result<()> {
+    pub(crate) fn load(&mut self, fs: &Mount, ag: AgNo) -> Result<()> {
         if self.headers.is_some() {
             return Ok(());
         }

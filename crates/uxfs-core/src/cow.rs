@@ -8,8 +8,8 @@ use uxfs_format::{Extent, FsBlock, Geometry};
 
 use crate::alloc::{self, Goal};
 use crate::bmap;
+use crate::engine::Engine;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::tx::{InodeSlot, Tx};
 
 /// Blocks that a write goes to.
@@ -50,7 +50,7 @@ impl AllocUnit {
     }
 }
 
-impl Fs {
+impl Engine {
     /// If the blocks of an extent are shared with other files, gives the file new ones, at least
     /// for its first block. The transaction holds no group yet, so the extent's can be waited for.
     pub(crate) fn own(

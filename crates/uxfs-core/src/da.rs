@@ -24,8 +24,8 @@ use uxfs_format::{FileBlock, Geometry};
 use crate::buf::BufRef;
 use crate::dabuf;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::InodeState;
+use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
 /// Which tree of an inode.
@@ -104,7 +104,7 @@ pub struct Path {
 ///
 /// # Errors
 /// If a block of the tree is missing or damaged.
-pub fn find_leaf(fs: &Fs, inode: &InodeState, tree: Tree, hash: u32) -> Result<Path> {
+pub fn find_leaf(fs: &Mount, inode: &InodeState, tree: Tree, hash: u32) -> Result<Path> {
     let at = tree.base(&fs.geo);
     let root = dabuf::read(fs, inode, tree.fork(), at, &[BufKind::DaNode, tree.leaf_kind()])?;
     find_leaf_from(fs, inode, tree, root, hash)
@@ -112,7 +112,7 @@ pub fn find_leaf(fs: &Fs, inode: &InodeState, tree: Tree, hash: u32) -> Result<P
 
 /// As [`find_leaf`], with the root at hand.
 pub(crate) fn find_leaf_from(
-    fs: &Fs,
+    fs: &Mount,
     inode: &InodeState,
     tree: Tree,
     root: BufRef,
@@ -127,7 +127,7 @@ pub(crate) fn find_leaf_from(
 /// Goes on from `start`, which is the child of the last of `nodes`, down to a leaf; `choose` picks
 /// the entry of each node.
 fn descend(
-    fs: &Fs,
+    fs: &Mount,
     inode: &InodeState,
     tree: Tree,
     mut nodes: SmallVec<[Step; MAX_DEPTH]>,
@@ -159,7 +159,7 @@ fn descend(
     }
 }
 
-fn read_child(fs: &Fs, inode: &InodeState, tree: Tree, at: FileBlock) -> Result<BufRef> {
+fn read_child(fs: &Mount, inode: &InodeState, tree: Tree, at: FileBlock) -> Result<BufRef> {
     let (base, step) = (tree.base(&fs.geo).0, dabuf::fsbs(fs, tree.fork()));
     if at.0 <= base || at.0 >= tree.end(&fs.geo) || !(at.0 - base).is_multiple_of(step) {
         return Err(inode.corrupt(format!("{tree:?} tree leads to block {at}")));
@@ -171,7 +171,7 @@ fn read_child(fs: &Fs, inode: &InodeState, tree: Tree, at: FileBlock) -> Result<
 ///
 /// # Errors
 /// If a block of the tree is missing or damaged, or the leaves' chain disagrees with the nodes.
-pub fn next_leaf(fs: &Fs, inode: &InodeState, tree: Tree, path: &mut Path) -> Result<bool> {
+pub fn next_leaf(fs: &Mount, inode: &InodeState, tree: Tree, path: &mut Path) -> Result<bool> {
     let forw = da::forw(&path.leaf.read());
     let more = |step: &Step| step.index + 1 < da::count(&step.buf.read());
     let Some(turn) = path.nodes.iter().rposition(more) else {

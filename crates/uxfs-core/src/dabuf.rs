@@ -3,17 +3,18 @@
 
 use uxfs_format::FileBlock;
 use uxfs_format::inode::{Fork, ForkFormat};
-use uxfs_format::verify::{BufKind, Owner, OwnerField};
+use uxfs_format::verify::{BufKind, Owner};
 
 use crate::bmap;
 use crate::buf::{BufRef, Piece, Pieces};
 use crate::error::Result;
-use crate::fs::Fs;
+use crate::inode::Changed;
 use crate::inode::InodeState;
-use crate::tx::{Changed, InodeSlot, Tx};
+use crate::mount::Mount;
+use crate::tx::{InodeSlot, Tx};
 
 /// File system blocks of one da block: a directory block's for the data fork, 1 for attributes.
-pub fn fsbs(fs: &Fs, fork: Fork) -> u64 {
+pub fn fsbs(fs: &Mount, fork: Fork) -> u64 {
     match fork {
         Fork::Data => fs.geo.dir_block_fsbs(),
         Fork::Attr => 1,
@@ -26,7 +27,7 @@ pub fn fsbs(fs: &Fs, fork: Fork) -> u64 {
 /// # Errors
 /// If it is mapped in part only, cannot be read, or is damaged.
 pub fn read_opt(
-    fs: &Fs,
+    fs: &Mount,
     inode: &InodeState,
     fork: Fork,
     at: FileBlock,
@@ -41,7 +42,7 @@ pub fn read_opt(
 /// # Errors
 /// As [`read_opt`], and if nothing is mapped.
 pub fn read(
-    fs: &Fs,
+    fs: &Mount,
     inode: &InodeState,
     fork: Fork,
     at: FileBlock,
@@ -54,7 +55,12 @@ pub fn read(
 }
 
 /// As [`pieces`]; what was looked up in a directory's btree is remembered.
-fn pieces_known(fs: &Fs, inode: &InodeState, fork: Fork, at: FileBlock) -> Result<Option<Pieces>> {
+fn pieces_known(
+    fs: &Mount,
+    inode: &InodeState,
+    fork: Fork,
+    at: FileBlock,
+) -> Result<Option<Pieces>> {
     if fork != Fork::Data || inode.core.format != ForkFormat::Btree {
         return pieces(fs, inode, fork, at);
     }
@@ -94,7 +100,7 @@ pub fn first_unused(
     Ok(at)
 }
 
-fn pieces(fs: &Fs, inode: &InodeState, fork: Fork, at: FileBlock) -> Result<Option<Pieces>> {
+fn pieces(fs: &Mount, inode: &InodeState, fork: Fork, at: FileBlock) -> Result<Option<Pieces>> {
     let (mut at, end) = (at, at.plus(fsbs(fs, fork)));
     let mut pieces = Pieces::new();
     while at < end {
@@ -144,25 +150,8 @@ pub fn grow(
     };
     let ino = inode.ino;
     let buf = tx.make_buf(pieces, kind);
-    label(tx, &buf, kind, ino.0);
+    crate::tx::label(tx, &buf, kind, ino.0);
     Ok(buf)
-}
-
-/// Writes into a fresh buffer what every kind of block has: own address, UUID, owner.
-pub(crate) fn label(tx: &mut Tx<'_>, buf: &BufRef, kind: BufKind, owner: u64) {
-    let Some(layout) = kind.layout() else { return };
-    let uuid = tx.fs().geo.meta_uuid.0;
-    let daddr = buf.daddr().0;
-    let mut bytes = tx.edit_all(buf);
-    bytes[layout.uuid..layout.uuid + 16].copy_from_slice(&uuid);
-    if let Some(at) = layout.blkno {
-        bytes[at..at + 8].copy_from_slice(&daddr.to_be_bytes());
-    }
-    match layout.owner {
-        OwnerField::Inode(at) => bytes[at..at + 8].copy_from_slice(&owner.to_be_bytes()),
-        OwnerField::Ag(at) => bytes[at..at + 4].copy_from_slice(&(owner as u32).to_be_bytes()),
-        OwnerField::None => {}
-    }
 }
 
 /// Unmaps and frees the da block at offset `at`, whose buffer is `buf`.

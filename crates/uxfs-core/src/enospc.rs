@@ -9,36 +9,15 @@
 //!
 //! Called by every operation that takes blocks, around each of its transactions.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 
 /// Attempts with busy blocks in the way: each forces the log.
 const FORCES: u32 = 8;
 /// Attempts with groups in the way.
 const ATTEMPTS: u32 = 64;
 
-/// How often transactions that were given up had something in their way.
-#[derive(Default)]
-pub(crate) struct EnospcCauses {
-    busy: AtomicU64,
-    taken: AtomicU64,
-}
-
-impl EnospcCauses {
-    /// A transaction that saw busy blocks, or groups that were taken, is given up.
-    pub(crate) fn note(&self, busy: bool, taken: bool) {
-        self.busy.fetch_add(busy.into(), Ordering::Relaxed);
-        self.taken.fetch_add(taken.into(), Ordering::Relaxed);
-    }
-
-    fn seen(&self) -> (u64, u64) {
-        (self.busy.load(Ordering::Relaxed), self.taken.load(Ordering::Relaxed))
-    }
-}
-
-impl Fs {
+impl Engine {
     /// Does `change`, which begins and ends a transaction of its own, again and again while it fails
     /// for want of space that is only not to be had at once.
     ///

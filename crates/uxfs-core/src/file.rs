@@ -6,7 +6,6 @@
 //! 3. Blocks that other files share are never overwritten ([`crate::cow`]).
 //! 4. Whoever changes content holds its lock ([`crate::contents`]) from first to last.
 
-use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{Flags, Flags2, Fork};
 use uxfs_format::{Extent, FileBlock, Ino};
 
@@ -17,12 +16,9 @@ use crate::devices::Device;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::InodeState;
+use crate::limits::{EXTENTS_A_STEP, TREE_BLOCKS};
 use crate::tx::{InodeSlot, Tx};
 
-/// Extents freed in one transaction when a file is cut.
-pub(crate) const EXTENTS_A_STEP: u64 = 32;
-/// Blocks that a fork's tree may grow by in one step.
-pub(crate) const TREE_BLOCKS: u64 = 10;
 /// Longest file in bytes: what fits a signed offset.
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 /// Most bytes written in one transaction.
@@ -96,12 +92,6 @@ impl Fs {
         Ok(())
     }
 
-    pub(crate) fn read_device(&self, at: u64, buf: &mut [u8]) -> Result<()> {
-        let daddr = uxfs_format::Daddr(at >> 9);
-        let read = self.dev.read_at(at, buf);
-        read.map_err(|source| Error::Io { what: "reading data", daddr, source })
-    }
-
     fn read_realtime(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         let Some(device) = &self.realtime else { return Err(no_realtime()) };
         let daddr = uxfs_format::Daddr(at >> 9);
@@ -113,19 +103,6 @@ impl Fs {
     /// The device that holds the data of a segment.
     pub fn device_of(&self, segment: &Segment) -> &Device {
         self.realtime.as_ref().filter(|_| segment.realtime).unwrap_or(&self.dev)
-    }
-
-    pub(crate) fn write_device(&self, at: u64, data: &[u8]) -> Result<()> {
-        self.before_data()?;
-        let daddr = uxfs_format::Daddr(at >> 9);
-        let written = self.dev.write_at(at, data);
-        written.map_err(|source| Error::Io { what: "writing data", daddr, source })?;
-        if let Some(journal) = &self.journal
-            && !planted(Fault::DataUnflushed)
-        {
-            journal.data_written();
-        }
-        Ok(())
     }
 
     /// The segment of a file that starts at byte `at`, ending before `end`.
@@ -205,7 +182,7 @@ impl Fs {
         let block_size = u64::from(self.geo.block_size);
         let first = FileBlock(offset >> self.geo.block_log);
         let want = self.geo.blocks_for(offset % block_size + data.len() as u64);
-        let mut tx = Tx::begin(self, 0)?;
+        let mut tx = self.begin_tx(0)?;
         let slot = tx.lock_inode(ino)?;
         check_file(tx.inode(slot))?;
         refuse_realtime(tx.inode(slot))?;
@@ -389,7 +366,7 @@ impl Fs {
         self.check_writable()?;
         self.with_inode(ino, |inode| check_file(inode).and_then(|()| check_mutable(inode)))?;
         let cut = self.cut_delayed(ino, size)?;
-        let mut tx = Tx::begin_freeing(self, TREE_BLOCKS + 1)?;
+        let mut tx = self.begin_freeing_tx(TREE_BLOCKS + 1)?;
         let slot = tx.lock_inode(ino)?;
         check_file(tx.inode(slot))?;
         check_mutable(tx.inode(slot))?;
@@ -436,7 +413,7 @@ impl Fs {
 
     pub(crate) fn free_beyond(&self, ino: Ino, size: u64) -> Result<()> {
         loop {
-            let mut tx = Tx::begin_freeing(self, TREE_BLOCKS)?;
+            let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
             let slot = tx.lock_inode(ino)?;
             let from = FileBlock(self.geo.blocks_for(tx.inode(slot).core.size.max(size)));
             let all = (1 << 54) - from.0;

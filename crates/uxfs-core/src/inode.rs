@@ -20,10 +20,22 @@ use uxfs_format::{Geometry, Ino, Place, inode};
 
 use crate::buf::BufRef;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::hints::Hints;
+use crate::mount::Mount;
 use crate::sync::{self, Mutex};
-use crate::tx::Changed;
+
+bitflags::bitflags! {
+    /// Which parts of an inode a transaction changed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Changed: u8 {
+        /// The core.
+        const CORE = 1;
+        /// The data fork.
+        const DATA = 2;
+        /// The attribute fork.
+        const ATTR = 4;
+    }
+}
 
 /// A shared handle on an inode in memory.
 pub type InodeRef = Arc<RwLock<InodeState>>;
@@ -166,7 +178,7 @@ impl Inodes {
     ///
     /// # Errors
     /// If there can be no such inode, or it cannot be read or is damaged; [`Error::Shutdown`].
-    pub fn get(&self, fs: &Fs, ino: Ino) -> Result<InodeRef> {
+    pub fn get(&self, fs: &Mount, ino: Ino) -> Result<InodeRef> {
         fs.check_running()?;
         loop {
             if let Some(slot) = self.shard(ino).lock().slots.get_mut(&ino.0) {
@@ -309,7 +321,7 @@ impl Inodes {
     }
 
     /// Writes all dirty inodes into their cluster buffers. The caller has shut out transactions.
-    pub(crate) fn flush(&self, fs: &Fs) -> Result<()> {
+    pub(crate) fn flush(&self, fs: &Mount) -> Result<()> {
         let dirty = core::mem::take(&mut *self.dirty.lock());
         self.dirty_count.fetch_sub(dirty.len(), Ordering::Relaxed);
         let mut cluster: Option<BufRef> = None;
@@ -348,14 +360,14 @@ pub(crate) fn locate(geo: &Geometry, ino: Ino) -> (uxfs_format::Daddr, usize) {
 }
 
 /// The cluster buffer of an inode, and the inode's offset in it.
-pub(crate) fn read_cluster(fs: &Fs, ino: Ino) -> Result<(BufRef, usize)> {
+pub(crate) fn read_cluster(fs: &Mount, ino: Ino) -> Result<(BufRef, usize)> {
     let (daddr, offset) = locate(&fs.geo, ino);
     let len = fs.geo.cluster_blocks() << fs.geo.block_log;
     let buf = fs.bufs.get(daddr, len, &[BufKind::InodeCluster], Owner::Volume)?;
     Ok((buf, offset))
 }
 
-fn read(fs: &Fs, ino: Ino) -> Result<InodeState> {
+fn read(fs: &Mount, ino: Ino) -> Result<InodeState> {
     if !fs.geo.ino_valid(ino) {
         return Err(Error::corrupt("inode", Place::Inode(ino), "lies outside the volume"));
     }

@@ -7,10 +7,9 @@ use uxfs_format::{FileBlock, Geometry};
 
 use crate::bmap;
 use crate::buf::{Piece, Pieces};
-use crate::dabuf;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::InodeState;
+use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
 /// Is this a target a link can have?
@@ -67,7 +66,7 @@ fn write_remote(tx: &mut Tx<'_>, slot: InodeSlot, target: &[u8]) -> Result<()> {
         let bytes = (len - HEADER_LEN).min(target.len() - done);
         let piece = Piece { daddr: fs.geo.fsb_daddr(extent.start), len: len as u32 };
         let buf = tx.make_buf(Pieces::from_buf([piece]), BufKind::Symlink);
-        dabuf::label(tx, &buf, BufKind::Symlink, tx.inode(slot).ino.0);
+        crate::tx::label(tx, &buf, BufKind::Symlink, tx.inode(slot).ino.0);
         let mut raw = tx.edit_all(&buf);
         let header = SymlinkHeader::view_mut(&mut raw);
         header.magic.set(MAGIC);
@@ -83,7 +82,7 @@ fn write_remote(tx: &mut Tx<'_>, slot: InodeSlot, target: &[u8]) -> Result<()> {
 const MISSING: &str = "a link's target is missing in part";
 
 /// The target of a link on a volume of version 4: its bytes and nothing else.
-fn read_bare(fs: &Fs, inode: &InodeState, len: usize) -> Result<Vec<u8>> {
+fn read_bare(fs: &Mount, inode: &InodeState, len: usize) -> Result<Vec<u8>> {
     let mut target = vec![0; len];
     let (mut done, mut at) = (0, FileBlock(0));
     while done < len {
@@ -101,7 +100,7 @@ fn read_bare(fs: &Fs, inode: &InodeState, len: usize) -> Result<Vec<u8>> {
 }
 
 /// The target of a link.
-pub(crate) fn read(fs: &Fs, inode: &InodeState) -> Result<Vec<u8>> {
+pub(crate) fn read(fs: &Mount, inode: &InodeState) -> Result<Vec<u8>> {
     let len = inode.core.size as usize;
     if len > MAX_TARGET + 1 {
         return Err(inode.corrupt(format!("a link's target of {len} bytes")));

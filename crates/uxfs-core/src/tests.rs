@@ -17,10 +17,11 @@ use uxfs_oracle::Rng;
 
 use crate::alloc::{self, Owner, Want};
 use crate::buf::{Piece, Pieces};
+use crate::inode::Changed;
 use crate::inode::InodeState;
 use crate::journal::{JournalOptions, Op, RollPolicy};
 use crate::ops::{Content, Fallocate, NewInode};
-use crate::tx::{Changed, Tx};
+use crate::tx::Tx;
 use crate::{Error, Fs, OpenOptions, bmap};
 
 /// A device whose flushes fail when told to, and one of whose reads takes long when told to.
@@ -257,7 +258,7 @@ fn on_a_full_volume_files_are_overwritten_and_removed() {
     assert!(matches!(fs.create(root, b"other", &NewInode::file(0o644)), Err(Error::NoSpace)));
     fs.truncate(file, 5000).unwrap();
     fs.unlink(root, b"file").unwrap();
-    fs.apply(left, crate::tx::Counters::default(), 0);
+    fs.apply(left, crate::mount::Counters::default(), 0);
     volume.fs.close().unwrap();
     drop(volume.dev);
     uxfs_oracle::both(&volume.path).unwrap();

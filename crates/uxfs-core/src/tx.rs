@@ -16,8 +16,11 @@
 //!
 //! Called by everything that changes metadata; commits into [`crate::writeback`].
 
+mod label;
 mod locks;
+mod owed;
 mod roll;
+pub(crate) mod scratch;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,12 +38,15 @@ use uxfs_format::{AgNo, Ino};
 
 use crate::ag::AgState;
 use crate::buf::{BufRef, Pieces};
-use crate::defer::Deferred;
+use crate::deferred::Deferred;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
-use crate::inode::{InodeRef, InodeState};
+use crate::inode::{Changed, InodeRef, InodeState};
 use crate::journal::{Cil, ImmediateWriter, Journal, Op};
-use roll::Rolling;
+use crate::mount::Counters;
+pub(crate) use label::label;
+use owed::Rolling;
+use scratch::{Scratch, TxBuf, UndoChunk};
 
 /// Granularity at which changes to buffers are recorded: that of XFS' log.
 pub const CHUNK: usize = 128;
@@ -48,19 +54,6 @@ pub const CHUNK: usize = 128;
 /// An inode that a transaction has locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeSlot(usize);
-
-bitflags::bitflags! {
-    /// Which parts of an inode a transaction changed.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-    pub struct Changed: u8 {
-        /// The core.
-        const CORE = 1;
-        /// The data fork.
-        const DATA = 2;
-        /// The attribute fork.
-        const ATTR = 4;
-    }
-}
 
 struct TxInode {
     cell: InodeRef,
@@ -85,50 +78,12 @@ impl TxInode {
     }
 }
 
-struct TxBuf {
-    buf: BufRef,
-    /// One bit for every chunk that was changed.
-    chunks: SmallVec<[u64; 1]>,
-    /// Made in this transaction: there is no old content.
-    fresh: bool,
-    /// Its block was freed: after commit it is forgotten.
-    stale: bool,
-    /// Kind before this transaction.
-    kind_before: BufKind,
-    /// The buffer of another shape that it took the place of.
-    replaced: Option<BufRef>,
-}
-
-/// Memory that transactions use one after the other, so that a small one allocates nothing.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    bufs: Vec<TxBuf>,
-    undo_chunks: Vec<UndoChunk>,
-    undo_bytes: Vec<u8>,
-}
-
 /// A transaction that needed more than this for its undo keeps it to itself.
 const SCRATCH_MAX: usize = 1 << 20;
 
-struct UndoChunk {
-    slot: u32,
-    chunk: u32,
-}
-
-/// Changes to the counters of the superblock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Free blocks.
-    pub fdblocks: i64,
-    /// Allocated inodes.
-    pub icount: i64,
-    /// Free inodes among them.
-    pub ifree: i64,
-}
-
 /// An open transaction.
 pub struct Tx<'fs> {
-    fs: &'fs Fs,
+    fs: &'fs Engine,
     id: u64,
     inodes: SmallVec<[TxInode; 4]>,
     ags: SmallVec<[(AgNo, MutexGuard<'fs, AgState>); 4]>,
@@ -167,7 +122,7 @@ impl<'fs> Tx<'fs> {
     ///
     /// # Errors
     /// [`Error::NoSpace`] if they are not there, [`Error::ReadOnly`], [`Error::Shutdown`].
-    pub fn begin(fs: &'fs Fs, blocks: u64) -> Result<Self> {
+    pub fn begin(fs: &'fs Engine, blocks: u64) -> Result<Self> {
         Self::begin_for(fs, Op::Extents, blocks)
     }
 
@@ -175,16 +130,8 @@ impl<'fs> Tx<'fs> {
     ///
     /// # Errors
     /// As [`Tx::begin`].
-    pub(crate) fn begin_for(fs: &'fs Fs, op: Op, blocks: u64) -> Result<Self> {
+    pub(crate) fn begin_for(fs: &'fs Engine, op: Op, blocks: u64) -> Result<Self> {
         fs.check_writable()?;
-        match Self::begin_with(fs, op, blocks) {
-            // Data that is not written back yet holds more than it will take.
-            Err(Error::NoSpace) if fs.relieve(blocks, false)? => Self::begin_with(fs, op, blocks),
-            other => other,
-        }
-    }
-
-    fn begin_with(fs: &'fs Fs, op: Op, blocks: u64) -> Result<Self> {
         let granted = fs.reserve_log(op)?;
         let gate = fs.gate.read();
         if let Err(error) = fs.reserve(blocks) {
@@ -227,7 +174,7 @@ impl<'fs> Tx<'fs> {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::Shutdown`].
-    pub(crate) fn begin_freeing(fs: &'fs Fs, blocks: u64) -> Result<Self> {
+    pub(crate) fn begin_freeing(fs: &'fs Engine, blocks: u64) -> Result<Self> {
         Self::begin_freeing_for(fs, Op::Extents, blocks)
     }
 
@@ -235,7 +182,7 @@ impl<'fs> Tx<'fs> {
     ///
     /// # Errors
     /// As [`Tx::begin_freeing`].
-    pub(crate) fn begin_freeing_for(fs: &'fs Fs, op: Op, blocks: u64) -> Result<Self> {
+    pub(crate) fn begin_freeing_for(fs: &'fs Engine, op: Op, blocks: u64) -> Result<Self> {
         match Self::begin_for(fs, op, blocks) {
             Err(Error::NoSpace) => Self::begin_for(fs, op, 0),
             other => other,
@@ -243,7 +190,7 @@ impl<'fs> Tx<'fs> {
     }
 
     /// The file system.
-    pub fn fs(&self) -> &'fs Fs {
+    pub fn fs(&self) -> &'fs Engine {
         self.fs
     }
 
@@ -584,7 +531,7 @@ impl<'fs> Tx<'fs> {
     /// # Errors
     /// If a deferred step fails; everything is then put back.
     pub fn commit(mut self) -> Result<()> {
-        crate::defer::finish(&mut self)?;
+        (self.fs.finish_deferred)(&mut self)?;
         self.commit_items(false);
         self.done = true;
         Ok(())
@@ -596,7 +543,7 @@ impl<'fs> Tx<'fs> {
     /// # Errors
     /// As [`Tx::commit`].
     pub(crate) fn commit_keeping(mut self, most: u64) -> Result<u64> {
-        crate::defer::finish(&mut self)?;
+        (self.fs.finish_deferred)(&mut self)?;
         self.commit_items(false);
         self.done = true;
         let kept = self.reserved.min(most);
@@ -693,7 +640,7 @@ impl<'fs> Tx<'fs> {
         let seq = cil.seq.0;
         for (ag, start, len) in self.freed.drain(..) {
             if let Some((_, state)) = self.ags.iter_mut().find(|(held, _)| *held == ag) {
-                state.busy.add(journal, seq, start, len);
+                state.busy.add(seq, journal.batches_begun(), start, len);
             }
         }
         let added = journal.taken_in(cil, &mut self.granted);
@@ -722,7 +669,7 @@ impl<'fs> Tx<'fs> {
             self.freed.push((ag, start, len));
             // This transaction itself may not write data there either ([`Self::expire_busy`]).
             let seq = journal.open_seq();
-            self.ag_mut(ag).busy.add(journal, seq, start, len);
+            self.ag_mut(ag).busy.add(seq, journal.batches_begun(), start, len);
         }
     }
 
@@ -732,11 +679,12 @@ impl<'fs> Tx<'fs> {
             // What this transaction itself freed is in no checkpoint yet, whichever gathered then.
             if let Some((_, state)) = self.ags.iter_mut().find(|(held, _)| *held == ag) {
                 for (_, start, len) in self.freed.iter().filter(|(freed, ..)| *freed == ag) {
-                    state.busy.add(journal, journal.open_seq(), *start, *len);
+                    let (seq, batch) = (journal.open_seq(), journal.batches_begun());
+                    state.busy.add(seq, batch, *start, *len);
                 }
             }
             let busy = &mut self.ag_mut(ag).busy;
-            busy.expire(journal);
+            busy.expire(journal.durable(), journal.batches_ended());
             let left = !busy.is_empty();
             self.saw_busy |= left;
         }

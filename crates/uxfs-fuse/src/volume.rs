@@ -33,9 +33,10 @@ use std::time::{Duration, Instant};
 
 use fuser::{Errno, FileAttr, Request};
 use parking_lot::{Condvar, Mutex, RwLock};
+use uxfs::LogWorker;
 use uxfs::disk::fault::{self, Fault};
 use uxfs::format::Ino;
-use uxfs::journal::{LogWorkOptions, LogWorker, Ticket};
+use uxfs::journal::{LogWorkOptions, Ticket};
 use uxfs::{Error, Fs, SyncKind, Unwritten};
 
 use crate::attr::attr_of;

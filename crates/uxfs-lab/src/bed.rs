@@ -10,10 +10,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
+use uxfs::LogWorker;
 use uxfs::disk::fault::Fault;
 use uxfs::format::Ino;
 use uxfs::format::timestamp::Timestamp;
-use uxfs::journal::{JournalOptions, LogWorkOptions, LogWorker};
+use uxfs::journal::{JournalOptions, LogWorkOptions};
 use uxfs::{Fs, NewInode, OpenOptions, RenameFlags, WritebackOptions, clock, mkfs};
 use uxfs_models::{Description, Model};
 

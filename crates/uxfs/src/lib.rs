@@ -107,10 +107,10 @@ pub mod volume;
 pub use uxfs_archive as archive;
 pub use uxfs_core::Atime;
 pub use uxfs_core::{
-    Cached, Cause, Content, Device, Devices, Error, ErrorCursor, Fallocate, Fs, Fsx, Histogram,
-    NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Replayed, Result, Segment, SetAttr,
-    Stat, StatFs, Stats, SyncKind, Times, Unwritten, WritebackOptions, XattrMode, Xflags, clock,
-    dir, journal, replay_in_memory, sync,
+    Cached, Cause, Content, Device, Devices, Engine, Error, ErrorCursor, Fallocate, Fs, Fsx,
+    Histogram, LogWorker, Mount, NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Replayed,
+    Result, Segment, SetAttr, Stat, StatFs, Stats, SyncKind, Times, Unwritten, WritebackOptions,
+    XattrMode, Xflags, clock, dir, journal, replay_in_memory, sync,
 };
 pub use uxfs_disk as disk;
 pub use uxfs_format as format;

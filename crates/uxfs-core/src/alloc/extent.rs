@@ -9,8 +9,8 @@ use uxfs_format::{AgBlock, AgNo};
 use super::freelist;
 use crate::btree::Bno;
 use crate::btree::{BnoTree, Cnt, CntTree, Cursor, Env};
+use crate::busy::Busy;
 use crate::error::Result;
-use crate::journal::Busy;
 use crate::tx::Tx;
 
 /// What is wanted of a group.

@@ -11,7 +11,8 @@ use super::refcount::{self, Change};
 use super::{Owner, free_extent, freelist, rmap};
 use crate::btree::{Cursor, Env, RefcountTree, RmapKey, RmapTree, Tree};
 use crate::error::Result;
-use crate::tx::{Counters, Tx};
+use crate::mount::Counters;
+use crate::tx::Tx;
 
 fn give_back(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
     freelist::fix(tx, ag)?;

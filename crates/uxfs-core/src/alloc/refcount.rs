@@ -8,8 +8,9 @@
 use uxfs_format::btree::Refcount;
 use uxfs_format::{AgBlock, AgNo};
 
+use super::blocks::{alloc_block, free_later};
 use super::freelist;
-use crate::btree::{Cursor, Env, RefcountTree, Tree};
+use crate::btree::{AgKind, BlockSource, Cursor, Env, RefcountKind, RefcountTree, Tree};
 use crate::error::Result;
 use crate::tx::Tx;
 
@@ -17,6 +18,17 @@ use crate::tx::Tx;
 const PINNED: u32 = u32::MAX;
 /// Most records looked at in one step.
 const RECORDS_A_STEP: usize = 64;
+
+impl BlockSource for RefcountKind {
+    fn take(tx: &mut Tx<'_>, ag: AgNo, near: AgBlock) -> Result<AgBlock> {
+        alloc_block(tx, ag, near, Self::OWNER)
+    }
+
+    fn give(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock) -> Result<()> {
+        free_later(tx, ag, block, 1, Some(Self::OWNER));
+        Ok(())
+    }
+}
 
 /// What happens to the number of owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

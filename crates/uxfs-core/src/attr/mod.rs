@@ -31,8 +31,8 @@ use uxfs_format::{FileBlock, Geometry, Ino};
 use crate::buf::BufRef;
 use crate::dabuf;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::InodeState;
+use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
 pub use room::default_forkoff;
@@ -148,7 +148,7 @@ fn form(inode: &InodeState) -> Result<Form> {
 /// [`Error::Invalid`] or [`Error::NameTooLong`] for an impossible name, or a damaged structure on
 /// the way. Parent pointers are not found by name alone: see [`has_parent`].
 pub fn get(
-    fs: &Fs,
+    fs: &Mount,
     inode: &InodeState,
     namespace: Namespace,
     name: &[u8],
@@ -168,7 +168,7 @@ pub fn get(
 ///
 /// # Errors
 /// A damaged structure on the way.
-pub fn list(fs: &Fs, inode: &InodeState, show: &mut Show<'_>) -> Result<()> {
+pub fn list(fs: &Mount, inode: &InodeState, show: &mut Show<'_>) -> Result<()> {
     match form(inode)? {
         Form::Empty => Ok(()),
         Form::Short => {
@@ -242,7 +242,7 @@ fn parent_value(parent: Ino, generation: u32) -> [u8; PARENT_VALUE_LEN] {
 /// # Errors
 /// As [`get`].
 pub fn has_parent(
-    fs: &Fs,
+    fs: &Mount,
     inode: &InodeState,
     name: &[u8],
     parent: Ino,
@@ -313,7 +313,7 @@ pub fn set_blocks(geo: &Geometry, value_len: usize) -> u64 {
 }
 
 /// Is the block at the head of the fork a leaf, the whole tree?
-fn single_leaf(fs: &Fs, inode: &InodeState) -> Result<Option<BufRef>> {
+fn single_leaf(fs: &Mount, inode: &InodeState) -> Result<Option<BufRef>> {
     let kinds = [BufKind::AttrLeaf, BufKind::DaNode];
     let buf = dabuf::read(fs, inode, Fork::Attr, FileBlock(0), &kinds)?;
     let is_leaf = buf.kind() == BufKind::AttrLeaf;

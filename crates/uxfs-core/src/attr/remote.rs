@@ -8,18 +8,18 @@ use uxfs_format::inode::Fork;
 use uxfs_format::verify::{BufKind, Owner};
 use uxfs_format::{Daddr, Extent, FileBlock};
 
+use crate::bmap;
 use crate::buf::{Piece, Pieces};
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::InodeState;
+use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
-use crate::{bmap, dabuf};
 
 /// First block that is not part of the fork's address space.
 const END: u64 = 1 << 32;
 
 /// Addresses of blocks `at..at + count` of the attribute fork, those that are mapped.
-fn addresses(fs: &Fs, inode: &InodeState, at: FileBlock, count: u64) -> Result<Vec<Daddr>> {
+fn addresses(fs: &Mount, inode: &InodeState, at: FileBlock, count: u64) -> Result<Vec<Daddr>> {
     let mut addresses = Vec::new();
     let mut known: Option<Extent> = None;
     for block in at.0..at.0 + count {
@@ -35,7 +35,7 @@ fn addresses(fs: &Fs, inode: &InodeState, at: FileBlock, count: u64) -> Result<V
 }
 
 /// Reads a value of `len` bytes from block `block` on.
-pub(super) fn read(fs: &Fs, inode: &InodeState, block: u32, len: usize) -> Result<Vec<u8>> {
+pub(super) fn read(fs: &Mount, inode: &InodeState, block: u32, len: usize) -> Result<Vec<u8>> {
     let size = fs.geo.block_size;
     let bare = !fs.geo.has_crc();
     let count = match bare {
@@ -70,7 +70,7 @@ pub(super) fn read(fs: &Fs, inode: &InodeState, block: u32, len: usize) -> Resul
 
 /// Reads a value of `len` bytes on a volume of version 4, whose blocks hold its bytes and nothing
 /// else.
-fn read_bare(fs: &Fs, addresses: &[Daddr], len: usize) -> Result<Vec<u8>> {
+fn read_bare(fs: &Mount, addresses: &[Daddr], len: usize) -> Result<Vec<u8>> {
     let mut value = vec![0; len];
     for (part, daddr) in value.chunks_mut(fs.geo.block_size as usize).zip(addresses) {
         fs.read_device(daddr.bytes(), part)?;
@@ -95,7 +95,7 @@ pub(super) fn write(tx: &mut Tx<'_>, slot: InodeSlot, value: &[u8]) -> Result<u3
     for (part, daddr) in value.chunks(layout::payload(size)).zip(addresses) {
         let piece = Piece { daddr, len: fs.geo.block_size };
         let buf = tx.make_buf(Pieces::from_buf([piece]), BufKind::AttrRemote);
-        dabuf::label(tx, &buf, BufKind::AttrRemote, ino.0);
+        crate::tx::label(tx, &buf, BufKind::AttrRemote, ino.0);
         let mut bytes = tx.edit_all(&buf);
         let header = RemoteHeader::view_mut(&mut bytes);
         header.magic.set(layout::MAGIC);

@@ -11,8 +11,9 @@ use uxfs_format::inode::{Fork, ForkFormat, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
 use crate::bmap;
 use crate::error::Result;
+use crate::inode::Changed;
 use crate::inode::InodeState;
-use crate::tx::{Changed, InodeSlot, Tx};
+use crate::tx::{InodeSlot, Tx};
 
 /// What the kernel gives new files and directories, in units of 8 bytes.
 const USUAL: usize = 24;

@@ -11,9 +11,9 @@ use uxfs_format::FileBlock;
 use uxfs_oracle::{Kernel, Rng, Value, Xfsprogs, vm};
 
 use super::*;
-use crate::OpenOptions;
 use crate::bmap;
 use crate::tx::Tx;
+use crate::{Fs, OpenOptions};
 
 /// Namespace, name, and for parent pointers the value.
 type Key3 = (Namespace, Vec<u8>, Vec<u8>);

@@ -16,8 +16,8 @@ use super::{Form, Key, Namespace, Show, form, make_item, remote, room, short};
 use crate::buf::BufRef;
 use crate::da::{self, Path, Tree};
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::inode::InodeState;
+use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 use crate::{bmap, dabuf};
 
@@ -33,7 +33,12 @@ pub(super) struct Found {
 }
 
 /// Finds an attribute; one that is not complete only if `any`.
-pub(super) fn find(fs: &Fs, inode: &InodeState, key: &Key<'_>, any: bool) -> Result<Option<Found>> {
+pub(super) fn find(
+    fs: &Mount,
+    inode: &InodeState,
+    key: &Key<'_>,
+    any: bool,
+) -> Result<Option<Found>> {
     let mut path = da::find_leaf(fs, inode, Tree::Attr, key.hash)?;
     loop {
         let seen = search(&path.leaf.read(), key, any);
@@ -83,7 +88,7 @@ fn search(block: &[u8], key: &Key<'_>, any: bool) -> Search {
 }
 
 /// The value of an attribute that was found.
-pub(super) fn value(fs: &Fs, inode: &InodeState, found: &Found) -> Result<Vec<u8>> {
+pub(super) fn value(fs: &Mount, inode: &InodeState, found: &Found) -> Result<Vec<u8>> {
     let block = found.path.leaf.read();
     let stored = leaf::record(&block, found.index).map(|r| r.value);
     let (at, len) = match stored {
@@ -99,7 +104,7 @@ pub(super) fn value(fs: &Fs, inode: &InodeState, found: &Found) -> Result<Vec<u8
 }
 
 /// Shows every attribute, in order of their hashes.
-pub(super) fn list(fs: &Fs, inode: &InodeState, show: &mut Show<'_>) -> Result<()> {
+pub(super) fn list(fs: &Mount, inode: &InodeState, show: &mut Show<'_>) -> Result<()> {
     let mut path = da::find_leaf(fs, inode, Tree::Attr, 0)?;
     loop {
         // Taken out first: what is shown may be looked up at once.

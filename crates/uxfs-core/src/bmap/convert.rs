@@ -6,11 +6,11 @@ use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::{BufKind, Owner};
 use uxfs_format::{Extent, FsBlock};
 
+use super::btree::Bmbt;
 use super::records::List;
 use crate::alloc::{self, Goal};
-use crate::btree::{Bmbt, Cursor, Env, ROOT_HEADER, Tree, root_max};
+use crate::btree::{Cursor, Env, ROOT_HEADER, Tree, root_max};
 use crate::buf::{BufRef, Piece, Pieces};
-use crate::dabuf;
 use crate::error::Result;
 use crate::tx::{InodeSlot, Tx};
 
@@ -96,7 +96,7 @@ fn new_block(
     let piece = Piece { daddr: geo.fsb_daddr(fsb), len: geo.block_size };
     let kind = BufKind::Btree(TreeKind::Bmap);
     let buf = tx.make_buf(Pieces::from_buf([piece]), kind);
-    dabuf::label(tx, &buf, kind, ino.0);
+    crate::tx::label(tx, &buf, kind, ino.0);
     let header = TreeKind::Bmap.header();
     let mut bytes = tx.edit(&buf, 0..header.len);
     bytes[..4].copy_from_slice(&TreeKind::Bmap.magic().to_be_bytes());

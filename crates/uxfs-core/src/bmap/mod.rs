@@ -6,6 +6,7 @@
 //! 3. The inode's counts of extents and blocks agree with the map after each call.
 //! 4. Every extent that is used was found to lie inside one allocation group of the volume.
 
+mod btree;
 mod convert;
 mod records;
 mod remap;
@@ -15,6 +16,7 @@ use uxfs_format::extent::MAX_EXTENT_LEN;
 use uxfs_format::inode::Fork;
 use uxfs_format::{Extent, FileBlock, FsBlock};
 
+pub use btree::Bmbt;
 pub use convert::fit;
 pub use records::{at_or_after, before};
 use records::{delete_rec, insert_rec, update_rec};
@@ -23,15 +25,15 @@ pub(crate) use shift::{shift_down, shift_up};
 
 use crate::alloc::{self, Goal, Owner};
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::InodeState;
+use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
 /// The extent that maps block `at` of a fork, if one does.
 ///
 /// # Errors
 /// A damaged structure on the way.
-pub fn lookup(fs: &Fs, inode: &InodeState, fork: Fork, at: FileBlock) -> Result<Option<Extent>> {
+pub fn lookup(fs: &Mount, inode: &InodeState, fork: Fork, at: FileBlock) -> Result<Option<Extent>> {
     Ok(at_or_after(fs, inode, fork, at)?.filter(|e| e.offset <= at))
 }
 
@@ -40,7 +42,7 @@ pub fn lookup(fs: &Fs, inode: &InodeState, fork: Fork, at: FileBlock) -> Result<
 /// # Errors
 /// A damaged structure on the way.
 pub fn first_unused(
-    fs: &Fs,
+    fs: &Mount,
     inode: &InodeState,
     fork: Fork,
     len: u64,
@@ -60,7 +62,12 @@ pub fn first_unused(
 ///
 /// # Errors
 /// A damaged structure on the way.
-pub fn last_before(fs: &Fs, inode: &InodeState, fork: Fork, below: FileBlock) -> Result<FileBlock> {
+pub fn last_before(
+    fs: &Mount,
+    inode: &InodeState,
+    fork: Fork,
+    below: FileBlock,
+) -> Result<FileBlock> {
     let last = before(fs, inode, fork, below)?;
     Ok(last.map_or(FileBlock(0), |e| e.end().min(below)))
 }
@@ -100,7 +107,7 @@ pub(crate) fn map(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, new: Extent) -> 
 }
 
 /// Do two extents continue each other, in one allocation group?
-fn joins(fs: &Fs, left: &Extent, right: &Extent) -> bool {
+fn joins(fs: &Mount, left: &Extent, right: &Extent) -> bool {
     left.joins(right) && fs.geo.fsb_ag(left.start) == fs.geo.fsb_ag(right.start)
 }
 

@@ -4,11 +4,12 @@ use uxfs_format::extent::RECORD_LEN;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::{Extent, FileBlock};
 
+use super::btree::Bmbt;
 use super::convert;
-use crate::btree::{Bmbt, Cursor, Env};
+use crate::btree::{Cursor, Env};
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::InodeState;
+use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
 /// The extents of a fork in extents form.
@@ -51,7 +52,7 @@ impl<'a> List<'a> {
 /// # Errors
 /// A damaged structure on the way.
 pub fn at_or_after(
-    fs: &Fs,
+    fs: &Mount,
     inode: &InodeState,
     fork: Fork,
     at: FileBlock,
@@ -90,7 +91,7 @@ pub fn at_or_after(
 ///
 /// # Errors
 /// A damaged structure on the way.
-pub fn before(fs: &Fs, inode: &InodeState, fork: Fork, at: FileBlock) -> Result<Option<Extent>> {
+pub fn before(fs: &Mount, inode: &InodeState, fork: Fork, at: FileBlock) -> Result<Option<Extent>> {
     let Some(last) = at.0.checked_sub(1) else { return Ok(None) };
     let found = match inode.core.fork_format(fork) {
         ForkFormat::Extents => {
@@ -125,7 +126,7 @@ fn check_root(inode: &InodeState, fork: Fork) -> Result<()> {
 }
 
 /// Does an extent lie inside one group, or if it holds realtime data, on the realtime device?
-fn lies_inside(fs: &Fs, inode: &InodeState, fork: Fork, extent: &Extent) -> bool {
+fn lies_inside(fs: &Mount, inode: &InodeState, fork: Fork, extent: &Extent) -> bool {
     if fork == Fork::Data && inode.core.is_realtime() {
         return extent.start.0.checked_add(extent.len).is_some_and(|end| end <= fs.geo.rt_blocks);
     }
@@ -134,7 +135,7 @@ fn lies_inside(fs: &Fs, inode: &InodeState, fork: Fork, extent: &Extent) -> bool
 
 /// Passes on an extent that lies where extents may lie.
 fn checked(
-    fs: &Fs,
+    fs: &Mount,
     inode: &InodeState,
     fork: Fork,
     extent: Option<Extent>,

@@ -5,9 +5,8 @@ use uxfs_format::verify::{BufKind, Owner};
 
 use super::cursor::{Cursor, Level, damaged, read_block};
 use super::node::{ENTRY_MAX, Entry, Node};
-use super::{Env, Tree, ag_of};
+use super::tree::{Env, Tree, ag_of};
 use crate::buf::{BufRef, Piece, Pieces};
-use crate::dabuf;
 use crate::error::Result;
 use crate::tx::Tx;
 
@@ -499,7 +498,7 @@ pub(super) fn new_block<T: Tree>(
         Owner::Inode(ino) => ino.0,
         owner => ag_of(owner).0.into(),
     };
-    dabuf::label(tx, &buf, kind, owner);
+    crate::tx::label(tx, &buf, kind, owner);
     let header = T::KIND.header();
     let mut bytes = tx.edit(&buf, 0..header.len);
     bytes[MAGIC_OFFSET..4].copy_from_slice(&T::KIND.magic().to_be_bytes());

@@ -7,7 +7,7 @@ use uxfs_format::btree::MAX_LEVELS;
 use uxfs_format::verify::BufKind;
 
 use super::node::{Node, level_of};
-use super::{Env, Root, Tree};
+use super::tree::{Env, Root, Tree};
 use crate::error::Result;
 
 pub(super) struct Level {

@@ -16,128 +16,18 @@
 //!
 //! The AG's lock (or the inode's, for extents) is held by whoever calls.
 
-mod bmbt;
 mod change;
 mod cursor;
 mod node;
 mod short;
 #[cfg(test)]
 mod tests;
+mod tree;
 
-use uxfs_format::btree::TreeKind;
-use uxfs_format::inode::Fork;
-use uxfs_format::verify::Owner;
-use uxfs_format::{AgNo, Daddr};
-
-pub use bmbt::Bmbt;
-pub(crate) use bmbt::{ROOT_HEADER, root_max};
 pub use cursor::Cursor;
 pub use short::{
-    AgKind, AgTree, Bno, BnoTree, Cnt, CntTree, FinoTree, InoTree, RefcountTree, RmapKey, RmapTree,
+    AgKind, AgTree, BlockSource, Bno, BnoTree, Cnt, CntTree, FinoKind, FinoTree, InoKind, InoTree,
+    RefcountKind, RefcountTree, RmapKey, RmapKind, RmapTree,
 };
-
-use crate::buf::BufRef;
-use crate::error::Result;
-use crate::fs::Fs;
-use crate::inode::InodeState;
-use crate::tx::{InodeSlot, Tx};
-
-/// What a tree is read through: an open transaction, or (extent trees only) an inode at rest.
-#[derive(Clone, Copy)]
-pub enum Env<'a, 'fs> {
-    /// Inside a transaction that holds the AG or inode.
-    Tx(&'a Tx<'fs>),
-    /// An inode whose lock the caller holds.
-    Inode(&'a Fs, &'a InodeState),
-}
-
-impl<'a> Env<'a, '_> {
-    /// The file system.
-    pub fn fs(self) -> &'a Fs {
-        match self {
-            Self::Tx(tx) => tx.fs(),
-            Self::Inode(fs, _) => fs,
-        }
-    }
-
-    /// The inode whose fork holds the root.
-    pub(crate) fn inode(self, slot: Option<InodeSlot>) -> &'a InodeState {
-        match (self, slot) {
-            (Self::Inode(_, inode), _) => inode,
-            (Self::Tx(tx), Some(slot)) => tx.inode(slot),
-            (Self::Tx(_), None) => unreachable!("a tree inside a transaction knows its inode"),
-        }
-    }
-}
-
-/// Where a tree's root is.
-#[derive(Clone, Copy, Debug)]
-pub enum Root {
-    /// In a block of its own; the number of levels follows.
-    Block(u64, usize),
-    /// In a fork of an inode, at this level.
-    Fork(Fork, usize),
-}
-
-/// What one kind of tree is, for the engine.
-pub trait Tree {
-    /// A record.
-    type Rec: Copy + core::fmt::Debug;
-    /// What records are ordered by.
-    type Key: Copy + Ord + core::fmt::Debug;
-    /// Which tree.
-    const KIND: TreeKind;
-    /// Do nodes also hold the highest key below each child?
-    const OVERLAPPING: bool = false;
-
-    /// Decodes a record.
-    fn read_rec(raw: &[u8]) -> Self::Rec;
-    /// Encodes a record.
-    fn write_rec(rec: &Self::Rec, raw: &mut [u8]);
-    /// Key of a record.
-    fn key(rec: &Self::Rec) -> Self::Key;
-    /// Highest key a record covers; only asked of overlapping trees.
-    fn high_key(rec: &Self::Rec) -> Self::Key {
-        Self::key(rec)
-    }
-    /// Decodes a key.
-    fn read_key(raw: &[u8]) -> Self::Key;
-    /// Encodes a key.
-    fn write_key(key: &Self::Key, raw: &mut [u8]);
-
-    /// Where the root is.
-    fn root(&self, env: Env<'_, '_>) -> Root;
-    /// Makes another block the root, of a tree of that many levels.
-    fn set_root(&self, tx: &mut Tx<'_>, block: u64, levels: usize);
-    /// Address of a block of the tree.
-    ///
-    /// # Errors
-    /// If it lies outside the AG or volume.
-    fn daddr(&self, fs: &Fs, block: u64) -> Result<Daddr>;
-    /// Number of the block that lies at an address.
-    fn block_at(&self, fs: &Fs, daddr: Daddr) -> u64;
-    /// Whom its blocks belong to.
-    fn owner(&self, env: Env<'_, '_>) -> Owner;
-    /// Takes a block for the tree to grow into, near `near`.
-    ///
-    /// # Errors
-    /// [`crate::Error::NoSpace`], or a damaged structure on the way.
-    fn alloc(&self, tx: &mut Tx<'_>, near: u64) -> Result<u64>;
-    /// Gives back a block.
-    ///
-    /// # Errors
-    /// A damaged structure on the way.
-    fn free(&self, tx: &mut Tx<'_>, buf: &BufRef) -> Result<()>;
-    /// The inode and fork that hold the root, for extent trees.
-    fn fork(&self) -> Option<(Option<InodeSlot>, Fork)> {
-        None
-    }
-}
-
-/// The AG of a tree that lies in one.
-pub(crate) fn ag_of(owner: Owner) -> AgNo {
-    match owner {
-        Owner::Ag(ag) => ag,
-        _ => AgNo::NULL,
-    }
-}
+pub use tree::{Env, Root, Tree};
+pub(crate) use tree::{ROOT_HEADER, root_max};

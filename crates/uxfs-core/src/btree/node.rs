@@ -4,8 +4,8 @@ use core::ops::Range;
 
 use uxfs_format::btree::{LEVEL_OFFSET, NUMRECS_OFFSET};
 
-use super::bmbt::{ROOT_HEADER, root_max};
-use super::{Env, Tree};
+use super::tree::{Env, Tree};
+use super::tree::{ROOT_HEADER, root_max};
 use crate::buf::BufRef;
 use crate::tx::Tx;
 

@@ -9,11 +9,10 @@ use uxfs_format::btree::{
 use uxfs_format::verify::{BufKind, Owner};
 use uxfs_format::{AgBlock, AgIno, AgNo, Daddr, Place};
 
-use super::{Env, Root, Tree};
-use crate::alloc;
+use super::tree::{Env, Root, Tree};
 use crate::buf::BufRef;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::mount::Mount;
 use crate::tx::Tx;
 
 /// A tree of allocation group `ag`, of the kind `K`.
@@ -315,7 +314,22 @@ impl AgKind for RefcountKind {
     }
 }
 
-impl<K: AgKind> Tree for AgTree<K> {
+/// Where a tree's blocks come from, and where they go. The module that owns the tree says so.
+pub trait BlockSource {
+    /// Takes a block of the group, near another.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], or a damaged structure on the way.
+    fn take(tx: &mut Tx<'_>, ag: AgNo, near: AgBlock) -> Result<AgBlock>;
+
+    /// Gives a block of the group back.
+    ///
+    /// # Errors
+    /// A damaged structure on the way.
+    fn give(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock) -> Result<()>;
+}
+
+impl<K: AgKind + BlockSource> Tree for AgTree<K> {
     type Rec = K::Rec;
     type Key = K::Key;
     const KIND: TreeKind = K::KIND;
@@ -388,7 +402,7 @@ impl<K: AgKind> Tree for AgTree<K> {
         }
     }
 
-    fn daddr(&self, fs: &Fs, block: u64) -> Result<Daddr> {
+    fn daddr(&self, fs: &Mount, block: u64) -> Result<Daddr> {
         let block = AgBlock(block as u32);
         if !fs.geo.agblock_valid(self.ag, block) {
             let place = Place::Ag(self.ag, block);
@@ -397,7 +411,7 @@ impl<K: AgKind> Tree for AgTree<K> {
         Ok(fs.geo.ag_daddr(self.ag, block))
     }
 
-    fn block_at(&self, fs: &Fs, daddr: Daddr) -> u64 {
+    fn block_at(&self, fs: &Mount, daddr: Daddr) -> u64 {
         fs.geo.daddr_ag(daddr).1.0.into()
     }
 
@@ -406,16 +420,8 @@ impl<K: AgKind> Tree for AgTree<K> {
     }
 
     fn alloc(&self, tx: &mut Tx<'_>, near: u64) -> Result<u64> {
-        let block = match K::KIND {
-            TreeKind::Bno | TreeKind::Cnt | TreeKind::Rmap => {
-                alloc::freelist::take(tx, self.ag, K::KIND == TreeKind::Rmap)?
-            }
-            _ => {
-                let block = alloc::alloc_block(tx, self.ag, AgBlock(near as u32), K::OWNER)?;
-                count_block(tx, self.ag, K::KIND, 1);
-                block
-            }
-        };
+        let block = K::take(tx, self.ag, AgBlock(near as u32))?;
+        count_block(tx, self.ag, K::KIND, 1);
         Ok(block.0.into())
     }
 
@@ -423,16 +429,8 @@ impl<K: AgKind> Tree for AgTree<K> {
         debug_assert_eq!(buf.kind(), BufKind::Btree(K::KIND));
         let (ag, block) = tx.fs().geo.daddr_ag(buf.daddr());
         tx.invalidate(buf);
-        match K::KIND {
-            TreeKind::Bno | TreeKind::Cnt | TreeKind::Rmap => {
-                alloc::freelist::give(tx, ag, block, K::KIND == TreeKind::Rmap)
-            }
-            _ => {
-                count_block(tx, ag, K::KIND, -1);
-                alloc::free_later(tx, ag, block, 1, Some(K::OWNER));
-                Ok(())
-            }
-        }
+        count_block(tx, ag, K::KIND, -1);
+        K::give(tx, ag, block)
     }
 }
 

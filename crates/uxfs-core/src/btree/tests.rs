@@ -13,12 +13,22 @@ use uxfs_format::inode::ForkFormat;
 use uxfs_format::{AgBlock, FileBlock, FsBlock, Ino};
 use uxfs_oracle::Rng;
 
+use super::change;
 use super::cursor::read_block;
 use super::node::Node;
 use super::short::RmapKind;
-use super::*;
-use crate::tx::Changed;
-use crate::{OpenOptions, alloc};
+use super::tree::{ROOT_HEADER, root_max};
+use super::{AgKind, AgTree, BlockSource, Cursor, Env, RmapKey, Root, Tree};
+use crate::bmap::Bmbt;
+use crate::buf::BufRef;
+use crate::error::Result;
+use crate::inode::Changed;
+use crate::tx::Tx;
+use crate::{Fs, OpenOptions, alloc};
+use uxfs_format::btree::TreeKind;
+use uxfs_format::inode::Fork;
+use uxfs_format::verify::Owner;
+use uxfs_format::{AgNo, Daddr};
 
 /// A tree beside those of the volume: laid out as one of kind `K`, its blocks taken from free
 /// space.
@@ -28,7 +38,7 @@ struct Beside<K> {
     given_back: RefCell<Vec<u64>>,
 }
 
-impl<K: AgKind> Beside<K> {
+impl<K: AgKind + BlockSource> Beside<K> {
     fn new(tx: &mut Tx<'_>) -> Self {
         let tree = Self {
             ag: AgTree::new(AgNo(0)),
@@ -41,7 +51,7 @@ impl<K: AgKind> Beside<K> {
     }
 }
 
-impl<K: AgKind> Tree for Beside<K> {
+impl<K: AgKind + BlockSource> Tree for Beside<K> {
     type Rec = K::Rec;
     type Key = K::Key;
     const KIND: TreeKind = K::KIND;
@@ -71,10 +81,10 @@ impl<K: AgKind> Tree for Beside<K> {
     fn set_root(&self, _: &mut Tx<'_>, block: u64, levels: usize) {
         self.root.set((block, levels));
     }
-    fn daddr(&self, fs: &Fs, block: u64) -> Result<Daddr> {
+    fn daddr(&self, fs: &crate::Mount, block: u64) -> Result<Daddr> {
         self.ag.daddr(fs, block)
     }
-    fn block_at(&self, fs: &Fs, daddr: Daddr) -> u64 {
+    fn block_at(&self, fs: &crate::Mount, daddr: Daddr) -> u64 {
         self.ag.block_at(fs, daddr)
     }
     fn owner(&self, env: Env<'_, '_>) -> Owner {

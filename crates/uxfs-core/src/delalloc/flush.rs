@@ -14,16 +14,16 @@ use std::sync::Arc;
 use uxfs_format::inode::{Flags2, Fork};
 use uxfs_format::{Daddr, Extent, FileBlock, Ino};
 
-use super::Delalloc;
 use super::file::{File, Snapshot, WritebackBlock, tidy};
 use super::page::{Backing, Content};
+use super::register::Delalloc;
 use crate::alloc::Goal;
 use crate::bmap;
 use crate::cow::AllocUnit;
 use crate::error::{Error, Result};
-use crate::file::EXTENTS_A_STEP;
 use crate::fs::Fs;
 use crate::full::Stuck;
+use crate::limits::EXTENTS_A_STEP;
 use crate::tx::{InodeSlot, Tx};
 
 /// Bytes of a batch: what is on its way at a time.
@@ -211,7 +211,7 @@ impl Fs {
         part: &[DirtyBlock],
     ) -> Result<usize> {
         self.fill_pool(dirty);
-        let mut tx = Tx::begin(self, 0)?;
+        let mut tx = self.begin_tx(0)?;
         let slot = tx.lock_inode(batch.file.ino)?;
         let reserved = |part: &[DirtyBlock]| {
             part.iter().filter(|(_, _, backing)| *backing == Backing::Reserved).count() as u64
@@ -471,7 +471,7 @@ impl Fs {
         let mut rest = &unwritten[..];
         loop {
             self.fill_pool(dirty);
-            let mut tx = Tx::begin(self, 0)?;
+            let mut tx = self.begin_tx(0)?;
             let slot = tx.lock_inode(file.ino)?;
             let lent = dirty.lend(file, 0);
             tx.adopt(lent.total());
@@ -483,7 +483,7 @@ impl Fs {
                 rest = behind;
                 // On a volume that is all but full a transaction stays within one link: what fails
                 // then is undone.
-                if !tx.has_room() || dirty.floor() > 0 {
+                if !tx.has_room() || dirty.floor.blocks() > 0 {
                     break;
                 }
             }

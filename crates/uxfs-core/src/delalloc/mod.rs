@@ -29,180 +29,27 @@ mod options;
 mod page;
 mod policy;
 mod read;
+mod register;
 mod space;
 mod sync;
 #[cfg(test)]
 mod tests;
 mod write;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustc_hash::FxHashMap;
 use uxfs_format::Ino;
 
 pub use errors::ErrorCursor;
 pub(crate) use file::{File, WritebackBlock};
 pub use options::WritebackOptions;
+pub(crate) use register::Delalloc;
+use register::POOL;
 pub use sync::SyncKind;
 
 use crate::error::Result;
-use crate::file::TREE_BLOCKS;
 use crate::fs::Fs;
-use crate::inode::{InodeRef, InodeState};
-use crate::sync::Mutex;
-use errors::Errors;
 use file::Pages;
-use page::Memory;
-use policy::Policy;
-use space::Floor;
-
-const SHARDS: usize = 16;
-/// Blocks kept reserved for the trees of files being written back, beyond what each of them has.
-const POOL: u64 = 2 * TREE_BLOCKS;
-
-/// Files in the order in which they became dirty.
-#[derive(Default)]
-struct Order {
-    next: u64,
-    files: BTreeMap<u64, Ino>,
-}
-
-/// What is dirty on an open volume.
-pub(crate) struct Delalloc {
-    options: WritebackOptions,
-    shards: [Mutex<FxHashMap<u64, Arc<File>>>; SHARDS],
-    /// Files on the register: while there are none, nobody need look.
-    count: AtomicUsize,
-    order: Mutex<Order>,
-    memory: Arc<Memory>,
-    /// Blocks of [`POOL`] that are there.
-    pool: Mutex<u64>,
-    floor: Floor,
-    errors: Mutex<Errors>,
-    policy: Mutex<Policy>,
-}
-
-impl Delalloc {
-    /// Nothing is dirty.
-    pub(crate) fn new(options: WritebackOptions) -> Self {
-        Self {
-            options,
-            shards: core::array::from_fn(|_| Mutex::default()),
-            count: AtomicUsize::new(0),
-            order: Mutex::default(),
-            memory: Arc::default(),
-            pool: Mutex::new(0),
-            floor: Floor::default(),
-            errors: Mutex::default(),
-            policy: Mutex::new(Policy::new(options)),
-        }
-    }
-
-    fn shard(&self, ino: Ino) -> &Mutex<FxHashMap<u64, Arc<File>>> {
-        &self.shards[(ino.0 as usize / 2) % SHARDS]
-    }
-
-    /// The changes of a file, if it has any.
-    pub(crate) fn file(&self, ino: Ino) -> Option<Arc<File>> {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        self.shard(ino).lock().get(&ino.0).cloned()
-    }
-
-    /// The changes of a file, none to begin with.
-    fn file_or_new(&self, cell: &InodeRef, inode: &InodeState) -> Arc<File> {
-        let mut shard = self.shard(inode.ino).lock();
-        let made = || {
-            self.count.fetch_add(1, Ordering::AcqRel);
-            Arc::new(File::new(inode.ino, Arc::clone(cell), &self.memory))
-        };
-        Arc::clone(shard.entry(inode.ino.0).or_insert_with(made))
-    }
-
-    /// All files on the register, in the order of their numbers.
-    fn all(&self) -> Vec<Arc<File>> {
-        let mut all = Vec::with_capacity(self.count.load(Ordering::Relaxed));
-        for shard in &self.shards {
-            all.extend(shard.lock().values().cloned());
-        }
-        all.sort_unstable_by_key(|file| file.ino);
-        all
-    }
-
-    /// Files with data in memory only, and how many blocks of it, in the order of their numbers.
-    pub(crate) fn by_file(&self) -> Vec<(Ino, u64)> {
-        let all = self.all().into_iter().map(|file| (file.ino, file.pages().map.len() as u64));
-        all.filter(|(_, blocks)| *blocks > 0).collect()
-    }
-
-    /// Files that have been dirty for longest, at most `most` of them with a turn below `below`, in
-    /// the order of their numbers.
-    fn oldest(&self, below: u64, most: usize) -> Vec<Arc<File>> {
-        let inos: Vec<Ino> = {
-            let order = self.order.lock();
-            order.files.range(..below).take(most).map(|(_, ino)| *ino).collect()
-        };
-        let mut files: Vec<_> = inos.into_iter().filter_map(|ino| self.file(ino)).collect();
-        files.sort_unstable_by_key(|file| file.ino);
-        files
-    }
-
-    /// Something of a file is dirty: it gets a turn, if it has none.
-    fn take_turn(&self, file: &File, pages: &mut Pages) {
-        if pages.turn.is_none() && !pages.gone {
-            let mut order = self.order.lock();
-            let turn = order.next;
-            order.next += 1;
-            order.files.insert(turn, file.ino);
-            pages.turn = Some(turn);
-        }
-    }
-
-    /// Nothing of a file is dirty, or what is is about to be written.
-    fn leave_turn(&self, pages: &mut Pages) {
-        if let Some(turn) = pages.turn.take() {
-            self.order.lock().files.remove(&turn);
-        }
-    }
-
-    /// Takes a file off the register if nothing of it is dirty; else sees to it that it has a turn.
-    fn settle_pool(&self, file: &File) {
-        let inode = crate::sync::read(&file.cell);
-        let mut shard = self.shard(file.ino).lock();
-        let mut pages = file.pages();
-        if pages.gone {
-            return;
-        }
-        if !pages.map.is_empty() || inode.log.unlogged.is_some() {
-            return self.take_turn(file, &mut pages);
-        }
-        self.unregister(&mut shard, file, &mut pages);
-    }
-
-    fn unregister(&self, shard: &mut FxHashMap<u64, Arc<File>>, file: &File, pages: &mut Pages) {
-        self.leave_turn(pages);
-        pages.gone = true;
-        shard.remove(&file.ino.0);
-        self.count.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Blocks that are set aside for trees, and in none.
-    pub(crate) fn pooled(&self) -> u64 {
-        *self.pool.lock()
-    }
-
-    /// Puts blocks that were reserved for trees back: into the pool, and what it does not take is
-    /// given.
-    fn refill(&self, blocks: u64) -> u64 {
-        let mut pool = self.pool.lock();
-        let taken = blocks.min(POOL.saturating_sub(*pool));
-        *pool += taken;
-        blocks - taken
-    }
-}
 
 impl Fs {
     /// Sets blocks aside for the trees of files being written back, as far as there are any.

@@ -8,44 +8,18 @@
 //! The floor is looked up group by group when space is short, and again when a quarter of what it
 //! left has been used.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 
 use uxfs_format::AgNo;
 
-use super::Delalloc;
 use super::flush::How;
+use super::register::Delalloc;
 use crate::alloc;
 use crate::error::Result;
 use crate::fs::Fs;
-use crate::tx::Tx;
 
 /// Blocks of each group that its trees may grow by while data is written back.
 const GROWTH: u64 = 8;
-
-/// What is known of the space that is of no use.
-#[derive(Debug)]
-pub(super) struct Floor {
-    /// Available blocks that are of no use, 0 while there are plenty.
-    floor: AtomicI64,
-    /// Available blocks below which to look again.
-    look_at: AtomicI64,
-}
-
-impl Default for Floor {
-    fn default() -> Self {
-        Self { floor: AtomicI64::new(0), look_at: AtomicI64::new(i64::MAX) }
-    }
-}
-
-impl Delalloc {
-    /// Available blocks that nobody may reserve.
-    pub(crate) fn floor(&self) -> i64 {
-        match self.count.load(Ordering::Acquire) {
-            0 => 0,
-            _ => self.floor.floor.load(Ordering::Acquire),
-        }
-    }
-}
 
 fn signed(blocks: u64) -> i64 {
     i64::try_from(blocks).unwrap_or(i64::MAX)
@@ -71,7 +45,7 @@ impl Fs {
         }
         let mut spare = 0;
         for ag in (0..self.geo.ag_count).map(AgNo) {
-            let mut tx = Tx::begin(self, 0)?;
+            let mut tx = self.begin_tx(0)?;
             tx.lock_ag(ag)?;
             spare += alloc::spare(&tx, ag);
         }
@@ -92,7 +66,7 @@ impl Fs {
     /// of content, and waits for what others write back only if it holds no file.
     pub(crate) fn relieve(&self, need: u64, wait: bool) -> Result<bool> {
         let Some(dirty) = &self.delalloc else { return Ok(false) };
-        if dirty.count.load(Ordering::Acquire) == 0 {
+        if dirty.floor.files.load(Ordering::Acquire) == 0 {
             return Ok(false);
         }
         // What fails is kept for those who sync.

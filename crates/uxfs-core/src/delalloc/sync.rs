@@ -6,9 +6,9 @@
 use uxfs_format::Ino;
 use uxfs_journal::Time;
 
-use super::Delalloc;
 use super::errors::ErrorCursor;
 use super::flush::How;
+use super::register::Delalloc;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::journal::Ticket;

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use uxfs_format::inode::{Flags, Flags2, Fork};
 use uxfs_format::{FileBlock, Ino};
 
-use super::Delalloc;
 use super::file::{File, tree_blocks};
 use super::flush::How;
 use super::page::{Backing, MemoryReservation};
+use super::register::Delalloc;
 use crate::bmap;
 use crate::error::{Error, Result};
 use crate::file::{check_file, refuse_realtime};

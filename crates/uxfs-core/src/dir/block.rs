@@ -9,7 +9,8 @@ use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
 use uxfs_format::{FileBlock, Ino, da};
 
-use super::{Hit, New, Slots, data, put, short};
+use super::form::{Hit, New, Slots, put};
+use super::{data, short};
 use crate::buf::BufRef;
 use crate::dabuf;
 use crate::error::Result;
@@ -137,7 +138,7 @@ pub(super) fn to_leaf(tx: &mut Tx<'_>, slot: InodeSlot, buf: &BufRef) -> Result<
         let best = leaf_format::best_at(len, 1, 0);
         raw[best..best + 2].copy_from_slice(&plan.room().to_be_bytes());
     }
-    super::set_counts(tx, &leaf, tail.count, tail.stale);
+    super::form::set_counts(tx, &leaf, tail.count, tail.stale);
     Ok(())
 }
 

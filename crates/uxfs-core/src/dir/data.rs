@@ -6,11 +6,11 @@ use uxfs_format::inode::Fork;
 use uxfs_format::verify::BufKind;
 use uxfs_format::{FileBlock, Geometry};
 
-use super::{Hit, New, put};
+use super::form::{Hit, New, put};
 use crate::buf::BufRef;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::InodeState;
+use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 use crate::{bmap, dabuf};
 
@@ -20,14 +20,14 @@ pub(super) fn file_block(geo: &Geometry, db: u64) -> FileBlock {
 }
 
 /// Reads data block `db` of a directory in leaf or node form.
-pub(super) fn read(fs: &Fs, inode: &InodeState, db: u64) -> Result<BufRef> {
+pub(super) fn read(fs: &Mount, inode: &InodeState, db: u64) -> Result<BufRef> {
     dabuf::read(fs, inode, Fork::Data, file_block(&fs.geo, db), &[BufKind::DirData])
 }
 
 /// The entry at `address`, if its name is the one sought. `index` is the number of the leaf entry
 /// of `leaf` that leads there.
 pub(super) fn probe(
-    fs: &Fs,
+    fs: &Mount,
     inode: &InodeState,
     leaf: &BufRef,
     address: u32,

@@ -6,7 +6,8 @@ use uxfs_format::dir::{self, entry_len, free};
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::BufKind;
 
-use super::{Hit, New, Slots, block, data, put, set_counts};
+use super::form::{Hit, New, Slots, put, set_counts};
+use super::{block, data};
 use crate::buf::BufRef;
 use crate::dabuf;
 use crate::error::Result;

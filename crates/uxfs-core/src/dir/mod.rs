@@ -13,124 +13,35 @@
 
 mod block;
 mod data;
+mod form;
 mod leaf;
 mod node;
 mod read;
+mod search;
 mod short;
 
-use smallvec::SmallVec;
 use uxfs_format::dir::{self as format, FileType};
 use uxfs_format::hash::name_hash;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
 use uxfs_format::{FileBlock, Geometry, Ino, da};
 
+use form::{Form, Hit, New, form};
 pub use read::{DirEntry, is_empty, read_dir};
+
+use search::search;
 
 use crate::buf::BufRef;
 use crate::da::Path;
 use crate::dabuf;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::InodeState;
+use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
-
-/// The form of a directory, with the block that tells it.
-enum Form {
-    Short,
-    /// The one block.
-    Block(BufRef),
-    /// The one leaf.
-    Leaf(BufRef),
-    /// The root of the tree over the leaves.
-    Node(BufRef),
-}
-
-fn form(fs: &Fs, inode: &InodeState) -> Result<Form> {
-    if !inode.core.is_dir() {
-        return Err(Error::NotDir);
-    }
-    if inode.core.format == ForkFormat::Local {
-        return Ok(Form::Short);
-    }
-    let size = data_size(fs, inode)?;
-    if size == u64::from(fs.geo.dir_block_size()) {
-        let kinds = [BufKind::DirBlock, BufKind::DirData];
-        let buf = dabuf::read(fs, inode, Fork::Data, FileBlock(0), &kinds)?;
-        if buf.kind() == BufKind::DirBlock {
-            return Ok(Form::Block(buf));
-        }
-    }
-    let kinds = [BufKind::DaNode, BufKind::DirLeafN, BufKind::DirLeaf1];
-    let buf = dabuf::read(fs, inode, Fork::Data, fs.geo.dir_leaf_start(), &kinds)?;
-    Ok(if buf.kind() == BufKind::DirLeaf1 { Form::Leaf(buf) } else { Form::Node(buf) })
-}
-
-/// Bytes of the data space of a directory that is not short: its size, checked.
-fn data_size(fs: &Fs, inode: &InodeState) -> Result<u64> {
-    let (size, block) = (inode.core.size, u64::from(fs.geo.dir_block_size()));
-    if size == 0 || !size.is_multiple_of(block) || size > uxfs_format::geometry::DIR_LEAF_OFFSET {
-        return Err(inode.corrupt(format!("directory of {size} bytes, in blocks of {block}")));
-    }
-    Ok(size)
-}
-
-/// An entry that was found in a form with blocks.
-struct Hit {
-    ino: Ino,
-    ftype: FileType,
-    /// Number of its data block.
-    db: u64,
-    /// That block.
-    data: BufRef,
-    /// Where in it the entry starts.
-    at: usize,
-    /// Its leaf entry, numbered in the leaf; the leaf is known to the caller.
-    index: usize,
-}
-
-/// Where the leaf entries lie in a block.
-#[derive(Clone, Copy)]
-struct Slots {
-    /// Offset of the first.
-    start: usize,
-    /// Their number.
-    count: usize,
-}
-
-/// Looks for a name among the leaf entries of a block. Says too whether entries of that hash may
-/// go on in a next leaf.
-fn search(
-    fs: &Fs,
-    inode: &InodeState,
-    leaf: &BufRef,
-    slots: Slots,
-    name: &[u8],
-    hash: u32,
-) -> Result<(Option<Hit>, bool)> {
-    let mut index = da::lower_bound(&leaf.read()[slots.start..], slots.count, hash);
-    while index < slots.count {
-        let address = {
-            let block = leaf.read();
-            let entries = &block[slots.start..];
-            if format::leaf::hash(entries, index) != hash {
-                return Ok((None, false));
-            }
-            format::leaf::address(entries, index)
-        };
-        if address != 0
-            && let Some(hit) = data::probe(fs, inode, leaf, address, name, index)?
-        {
-            return Ok((Some(hit), false));
-        }
-        index += 1;
-    }
-    Ok((None, true))
-}
 
 /// Finds a name in a form with blocks; in node form the way to its leaf too.
 fn find(
-    fs: &Fs,
+    fs: &Mount,
     inode: &InodeState,
     form: &Form,
     name: &[u8],
@@ -156,7 +67,7 @@ fn find(
 ///
 /// # Errors
 /// [`Error::NotDir`], [`Error::NameTooLong`], or a damaged structure on the way.
-pub fn lookup(fs: &Fs, inode: &InodeState, name: &[u8]) -> Result<Option<(Ino, FileType)>> {
+pub fn lookup(fs: &Mount, inode: &InodeState, name: &[u8]) -> Result<Option<(Ino, FileType)>> {
     if name.len() > format::MAX_NAME {
         return Err(Error::NameTooLong);
     }
@@ -171,7 +82,7 @@ pub fn lookup(fs: &Fs, inode: &InodeState, name: &[u8]) -> Result<Option<(Ino, F
 ///
 /// # Errors
 /// [`Error::NotDir`], or a damaged structure on the way.
-pub fn parent(fs: &Fs, inode: &InodeState) -> Result<Ino> {
+pub fn parent(fs: &Mount, inode: &InodeState) -> Result<Ino> {
     if !inode.core.is_dir() {
         return Err(Error::NotDir);
     }
@@ -202,15 +113,6 @@ fn check_new_name(name: &[u8]) -> Result<()> {
         Some(problem) => Err(Error::Invalid(problem)),
         None => Ok(()),
     }
-}
-
-/// A name and where it is to lead.
-#[derive(Clone, Copy)]
-struct New<'a> {
-    name: &'a [u8],
-    hash: u32,
-    ino: Ino,
-    ftype: FileType,
 }
 
 /// Enters a name, which the caller has found not to be there. The transaction has
@@ -336,20 +238,6 @@ pub fn insert_blocks(geo: &Geometry) -> u64 {
 /// an extent.
 pub fn remove_blocks(_geo: &Geometry) -> u64 {
     2 * MAP_LEVELS
-}
-
-/// Bytes that are put together before they are written.
-type Scratch = SmallVec<[u8; 512]>;
-
-/// Writes `bytes` at `at` of a buffer.
-fn put(tx: &mut Tx<'_>, buf: &BufRef, at: usize, bytes: &[u8]) {
-    tx.edit(buf, at..at + bytes.len()).copy_from_slice(bytes);
-}
-
-/// Sets count and stale count of a leaf.
-fn set_counts(tx: &mut Tx<'_>, leaf: &BufRef, count: usize, stale: usize) {
-    let (count, stale) = ((count as u16).to_be_bytes(), (stale as u16).to_be_bytes());
-    put(tx, leaf, da::COUNT, &[count[0], count[1], stale[0], stale[1]]);
 }
 
 #[cfg(test)]

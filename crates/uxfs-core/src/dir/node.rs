@@ -6,18 +6,21 @@ use uxfs_format::inode::Fork;
 use uxfs_format::verify::BufKind;
 use uxfs_format::{FileBlock, Geometry, da};
 
-use super::{Hit, New, data, leaf, put, search, set_counts};
+use super::form::{Hit, New, put, set_counts};
+use super::search::search;
+use super::{data, leaf};
 use crate::buf::BufRef;
 use crate::da::{self as tree, Path, Tree};
 use crate::dabuf;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::inode::Changed;
 use crate::inode::InodeState;
-use crate::tx::{Changed, InodeSlot, Tx};
+use crate::mount::Mount;
+use crate::tx::{InodeSlot, Tx};
 
 /// Finds a name, and the way to its leaf.
 pub(super) fn find(
-    fs: &Fs,
+    fs: &Mount,
     inode: &InodeState,
     root: &BufRef,
     name: &[u8],
@@ -107,7 +110,7 @@ fn index_of(geo: &Geometry, db: u64) -> (u64, usize) {
     (db / capacity, (db % capacity) as usize)
 }
 
-fn read_index(fs: &Fs, inode: &InodeState, number: u64) -> Result<Option<BufRef>> {
+fn read_index(fs: &Mount, inode: &InodeState, number: u64) -> Result<Option<BufRef>> {
     let at = index_block(&fs.geo, number);
     let kinds = [BufKind::DirFree];
     let Some(buf) = dabuf::read_opt(fs, inode, Fork::Data, at, &kinds)? else { return Ok(None) };
@@ -121,7 +124,7 @@ fn read_index(fs: &Fs, inode: &InodeState, number: u64) -> Result<Option<BufRef>
 /// Finds a data block with room for `len` bytes: the one that had room last time, if it still has,
 /// else the next one behind it, all around. Where every block is as full as the last, the search is
 /// paid for by the entries that then go into a new block.
-fn find_room(fs: &Fs, inode: &InodeState, len: usize) -> Result<Option<Room>> {
+fn find_room(fs: &Mount, inode: &InodeState, len: usize) -> Result<Option<Room>> {
     let size = fs.geo.dir_block_size() as usize;
     let capacity = free::capacity(size);
     let blocks = inode.core.size.div_ceil(size as u64);

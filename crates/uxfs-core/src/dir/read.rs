@@ -8,10 +8,11 @@ use uxfs_format::inode::Fork;
 use uxfs_format::verify::BufKind;
 use uxfs_format::{Ino, geometry};
 
-use super::{Form, form, short};
+use super::form::{Form, form};
+use super::short;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::inode::InodeState;
+use crate::mount::Mount;
 use crate::{bmap, dabuf};
 
 /// An entry of a directory.
@@ -22,7 +23,7 @@ pub struct DirEntry<'a> {
     /// The inode it leads to.
     pub ino: Ino,
     /// Type of file, as the entry tells it. On volumes of version 4 whose entries do not, it is
-    /// unknown here, and [`Fs::read_dir`] takes it from the inode.
+    /// unknown here, and [`Mount::read_dir`] takes it from the inode.
     pub ftype: FileType,
     /// Where to go on behind this entry: the cookie for [`read_dir`].
     pub next: u64,
@@ -41,7 +42,7 @@ impl DirEntry<'_> {
 /// # Errors
 /// [`crate::Error::NotDir`], or a damaged structure on the way.
 pub fn read_dir(
-    fs: &Fs,
+    fs: &Mount,
     inode: &InodeState,
     from: u64,
     each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
@@ -93,7 +94,7 @@ pub fn read_dir(
 }
 
 fn read_short(
-    fs: &Fs,
+    fs: &Mount,
     inode: &InodeState,
     from: u64,
     each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
@@ -124,7 +125,7 @@ fn read_short(
 ///
 /// # Errors
 /// [`crate::Error::NotDir`], or a damaged structure on the way.
-pub fn is_empty(fs: &Fs, inode: &InodeState) -> Result<bool> {
+pub fn is_empty(fs: &Mount, inode: &InodeState) -> Result<bool> {
     let mut empty = true;
     read_dir(fs, inode, 0, &mut |entry| {
         if entry.is_dot() {

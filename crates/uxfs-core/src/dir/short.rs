@@ -7,15 +7,15 @@ use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
 use uxfs_format::{FileBlock, Ino};
 
-use super::{New, Scratch};
+use super::form::{New, Scratch};
 use crate::dabuf;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::inode::InodeState;
+use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
 /// Takes the short form of an inode and checks it.
-pub(super) fn parse<'a>(fs: &Fs, inode: &'a InodeState) -> Result<Shortform<'a>> {
+pub(super) fn parse<'a>(fs: &Mount, inode: &'a InodeState) -> Result<Shortform<'a>> {
     let fork = inode.fork(Fork::Data);
     let bytes = usize::try_from(inode.core.size).ok().and_then(|size| fork.get(..size));
     let Some(bytes) = bytes else {
@@ -34,7 +34,11 @@ pub(super) fn parse<'a>(fs: &Fs, inode: &'a InodeState) -> Result<Shortform<'a>>
     Ok(dir)
 }
 
-pub(super) fn lookup(fs: &Fs, inode: &InodeState, name: &[u8]) -> Result<Option<(Ino, FileType)>> {
+pub(super) fn lookup(
+    fs: &Mount,
+    inode: &InodeState,
+    name: &[u8],
+) -> Result<Option<(Ino, FileType)>> {
     let dir = parse(fs, inode)?;
     Ok(match name {
         b"." => Some((inode.ino, FileType::Directory)),

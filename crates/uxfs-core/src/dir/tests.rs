@@ -11,7 +11,7 @@ use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_oracle::Rng;
 
 use super::*;
-use crate::OpenOptions;
+use crate::{Fs, OpenOptions};
 
 /// Names and where they lead.
 type Model = BTreeMap<Vec<u8>, Ino>;

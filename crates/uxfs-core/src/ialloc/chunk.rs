@@ -13,7 +13,8 @@ use crate::alloc::{self, Owner, Want};
 use crate::btree::{Cursor, Env, FinoTree, InoTree};
 use crate::buf::{Piece, Pieces};
 use crate::error::Result;
-use crate::tx::{Counters, Tx};
+use crate::mount::Counters;
+use crate::tx::Tx;
 
 /// Makes a chunk in a held group, as near as can be to `near`: a whole one, or with sparse inodes
 /// as much as there is room for. `None` if there is no room, or inodes take their share already.

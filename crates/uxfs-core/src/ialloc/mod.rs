@@ -6,6 +6,7 @@
 //! 3. An inode that is given out is free both by its chunk's record and by its own bytes.
 
 mod chunk;
+mod trees;
 
 use uxfs_format::btree::InodeChunk;
 use uxfs_format::geometry::CHUNK_INODES;
@@ -14,12 +15,13 @@ use uxfs_format::{AgIno, AgNo, Ino, Place, inode};
 
 use crate::btree::{Cursor, Env, FinoTree, InoTree};
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::{self as icache, InodeState};
-use crate::tx::{Counters, InodeSlot, Tx};
+use crate::mount::Counters;
+use crate::mount::Mount;
+use crate::tx::{InodeSlot, Tx};
 
 /// Blocks that allocating an inode may take: a chunk, and the inode trees growing.
-pub(crate) fn blocks(fs: &Fs) -> u64 {
+pub(crate) fn blocks(fs: &Mount) -> u64 {
     u64::from(fs.geo.chunk_blocks()) + 2 * 5
 }
 

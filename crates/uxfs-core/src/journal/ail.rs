@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::cil::{Handle, Key};
+use super::item::{Handle, Key};
 
 /// Objects that a checkpoint logged.
 struct Logged {

@@ -9,87 +9,31 @@
 //!    done.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::CORE_LEN;
 use uxfs_format::log::{BufType, CHUNK, DoneItem, Icreate, IntentItem};
 use uxfs_format::verify::BufKind;
 use uxfs_format::{Daddr, Ino, dir};
-use uxfs_journal::{LogGeometry, Seq};
+use uxfs_journal::{LogGeometry, Records, Seq};
 
 use super::copies::Copies;
-use super::immediate::Iclog;
+use super::iclog::Iclog;
+use super::item::{DONE_BYTES, Handle, INTENT_BYTES, SUPERBLOCK_BYTES};
 use super::items;
 use crate::buf::BufRef;
 use crate::error::Error;
-use crate::fs::Fs;
+use crate::inode::Changed;
 use crate::inode::{InodeRef, InodeState};
-use crate::tx::Changed;
+use crate::mount::Mount;
 
-/// Regions of an inode's item, and of that of its place in a list of unlinked ones.
-pub(super) const INODE_REGIONS: u64 = 4 + 2;
-/// Bytes of an inode's item besides its forks.
-pub(super) const INODE_BYTES: u64 = 56 + 176 + 2 * 72 + 8 + 36 + CHUNK as u64;
 /// Bytes of the item that cancels a buffer.
 const CANCEL_BYTES: u64 = 84;
 /// Bytes of the item that makes a chunk.
 const ICREATE_BYTES: u64 = 28;
-/// Bytes of an intent of one step, at most.
-pub(super) const INTENT_BYTES: u64 = 16 + 32;
-/// Bytes of a done, at most.
-pub(super) const DONE_BYTES: u64 = 16 + 16;
-/// Bytes of the superblock's item.
-pub(super) const SUPERBLOCK_BYTES: u64 = 24 + 384;
-
-/// Something that the journal follows until it is home.
-#[derive(Clone)]
-pub(crate) enum Handle {
-    /// A metadata buffer.
-    Buf(BufRef),
-    /// An inode.
-    Inode(Ino, InodeRef),
-    /// The primary superblock.
-    Superblock,
-    /// An intent that is not done, by its number: nothing to write, but the tail stays before it.
-    Intent(u64),
-}
-
-/// By what the journal knows an object: its kind, and its address or number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Key {
-    /// The primary superblock.
-    Superblock,
-    /// A buffer, by its address.
-    Buf(u64),
-    /// An inode, by its number.
-    Inode(u64),
-    /// An intent, by its number.
-    Intent(u64),
-}
-
-impl Handle {
-    /// The object's key.
-    pub(crate) fn key(&self) -> Key {
-        match self {
-            Self::Buf(buf) => Key::Buf(buf.daddr().0),
-            Self::Inode(ino, _) => Key::Inode(ino.0),
-            Self::Superblock => Key::Superblock,
-            Self::Intent(id) => Key::Intent(*id),
-        }
-    }
-
-    /// Are they the same object in memory?
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Buf(a), Self::Buf(b)) => std::sync::Arc::ptr_eq(a, b),
-            (Self::Inode(_, a), Self::Inode(_, b)) => std::sync::Arc::ptr_eq(a, b),
-            (Self::Superblock, Self::Superblock) => true,
-            (Self::Intent(a), Self::Intent(b)) => a == b,
-            _ => false,
-        }
-    }
-}
 
 /// Where the part of a new block begins in which nobody looks at a chunk of zeroes: it lies behind the
 /// last record, or within unused space, while no record is all zero. Such chunks need not be logged:
@@ -303,7 +247,7 @@ impl Cil {
     /// An inode changed in these parts.
     pub(crate) fn inode(
         &mut self,
-        fs: &Fs,
+        fs: &Mount,
         cell: &InodeRef,
         state: &mut InodeState,
         parts: Changed,
@@ -368,7 +312,7 @@ impl Cil {
     }
 
     /// The superblock changed in more than its counters.
-    pub(crate) fn superblock(&mut self, fs: &Fs) {
+    pub(crate) fn superblock(&mut self, fs: &Mount) {
         self.superblock_now = true;
         let slot = match self.superblock {
             Some(slot) => slot,
@@ -386,6 +330,37 @@ impl Cil {
             });
             self.failed = self.failed.take().or(copied.err());
         }
+    }
+
+    /// Writes a checkpoint's transaction into `records`.
+    pub(super) fn write(&self, records: &mut Records, tid: u32) {
+        records.begin(tid);
+        for chunk in &self.chunks {
+            records.region(&chunk.encode());
+        }
+        let gone = |handle: &Handle| match handle {
+            Handle::Inode(_, cell) => Some(Arc::as_ptr(cell)),
+            _ => None,
+        };
+        let gone: FxHashSet<_> = self.gone.iter().filter_map(gone).collect();
+        for (slot, object) in self.objects.iter().enumerate() {
+            match object {
+                Handle::Buf(buf) => self.copies.write_buffer(slot, buf, records),
+                Handle::Inode(_, cell) if gone.contains(&Arc::as_ptr(cell)) => {}
+                Handle::Inode(..) | Handle::Superblock => self.copies.write_regions(slot, records),
+                Handle::Intent(_) => {}
+            }
+        }
+        for intent in self.intents.values() {
+            intent.encode().iter().for_each(|region| records.region(region));
+        }
+        for done in &self.dones {
+            records.region(&done.encode());
+        }
+        for (daddr, len) in self.cancelled.keys() {
+            items::cancel(*daddr, *len, records);
+        }
+        records.commit();
     }
 
     /// What was taken in has been formatted.

@@ -9,25 +9,26 @@
 //! 2. A failed write or flush stops the journal and the volume for good; but what the host has no room
 //!    for is tried again first ([`crate::full`]).
 
-use std::collections::VecDeque;
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::verify::{self, BufKind};
 use uxfs_journal::leader::{self, LeaderElection};
-use uxfs_journal::{Action, Failure, Need, Records, Sealed, Seq};
+use uxfs_journal::{Action, Failure, Need, Records, Seq};
 
-use super::cil::{Cil, Handle};
-use super::immediate::Iclog;
+use super::caller::caller;
+use super::checkpoint::{CutCheckpoint, Driver};
+use super::cil::Cil;
+use super::iclog::Iclog;
+use super::item::Handle;
+use super::state::{Journal, State, Ticket, Waiter};
 use super::waiters::{WaitSlot, WaitSlots};
-use super::{Journal, State, Waiter, items};
 use crate::buf::Run;
 use crate::cause::Cause;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::mount::Mount;
 use crate::sync;
 
 /// Most bytes of the log that are written without a flush: recovery finds holes among the last
@@ -41,48 +42,9 @@ const FLUSHING: &str = "flushing the device";
 /// Most slabs of copies that are kept for later checkpoints.
 const SLABS_MAX: usize = 64;
 
-/// What only the driving thread needs.
-#[derive(Default)]
-pub(crate) struct Driver {
-    /// The checkpoint on its way, and the one behind it if that is cut already.
-    checkpoints: VecDeque<CutCheckpoint>,
-    /// Memory of earlier checkpoints, for later ones.
-    spares: Vec<Vec<u8>>,
-    /// Likewise, of their copies.
-    slabs: Vec<Vec<u8>>,
-    /// Position of the last record written.
-    last: Option<u64>,
-}
-
-impl Driver {
-    /// Position of the last record written.
-    pub(super) fn last(&self) -> Option<u64> {
-        self.last
-    }
-
-    /// A record was written at this position.
-    pub(super) fn wrote(&mut self, position: u64) {
-        self.last = Some(position);
-    }
-}
-
-/// A checkpoint that is cut.
-struct CutCheckpoint {
-    seq: Seq,
-    objects: Vec<Handle>,
-    gone: Vec<Handle>,
-    /// Numbers of the intents in it, and of those that it says are done.
-    intents: Vec<u64>,
-    dones: Vec<u64>,
-    sealed: Option<Sealed>,
-    parts: Vec<Range<usize>>,
-    /// Position of its first record.
-    head: u64,
-}
-
 /// Where a thread waits for the journal of a volume.
 struct JournalWait<'a> {
-    fs: &'a Fs,
+    fs: &'a Mount,
     journal: &'a Journal,
     place: WaitSlot,
 }
@@ -136,21 +98,7 @@ impl LeaderElection for JournalWait<'_> {
     }
 }
 
-/// Tells the calling thread from others, to the policy of fsync.
-pub(super) fn caller() -> u64 {
-    thread_local! {
-        static CALLER: u64 = {
-            static NEXT: AtomicU64 = AtomicU64::new(0);
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        };
-    }
-    match sync::current() {
-        Some(scheduler) => scheduler.thread(),
-        None => CALLER.with(|caller| *caller),
-    }
-}
-
-impl Fs {
+impl Mount {
     /// Waits until what `need` names is durable, driving the pipeline if nobody else does.
     pub(crate) fn wait_for(&self, journal: &Journal, need: Need) -> Result<()> {
         let state = journal.state.lock();
@@ -159,9 +107,9 @@ impl Fs {
 
     /// The same for somebody who asked for it and for nothing else: the policy of fsync may let them
     /// wait for others who do.
-    pub(crate) fn wait_with_others(&self, journal: &Journal, need: Need) -> Result<()> {
+    pub(crate) fn wait_with_others(&self, journal: &Journal, ticket: Ticket) -> Result<()> {
         let mut state = journal.state.lock();
-        let need = state.pipeline.due(need);
+        let need = state.pipeline.due(ticket.0);
         self.wait_in(journal, state, need, Some(caller()))
     }
 
@@ -331,7 +279,7 @@ impl Fs {
         if let Some(iclog) = &mut cil.iclog {
             core::mem::swap(&mut iclog.records, &mut records);
         } else if !cil.is_empty() {
-            items::write(&cil, &mut records, journal.tid());
+            cil.write(&mut records, journal.tid());
         }
         driver.slabs = core::mem::take(&mut cil.copies).into_slabs();
         driver.slabs.truncate(SLABS_MAX);

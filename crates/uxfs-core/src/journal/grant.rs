@@ -19,40 +19,17 @@
 //! A host that is full keeps the tail where it is. Then transactions fail before they begin, and a chain
 //! waits until its patience ends ([`crate::full`]).
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use uxfs_journal::{Generation, Need};
 
-use super::{Journal, Op, State};
+use super::grant_queue::{Grant, GrantTicket};
+use super::state::{Journal, State};
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::mount::Mount;
 
 /// How long a thread sleeps that nobody wakes.
 const MOMENT: Duration = Duration::from_millis(10);
-
-/// Who waits for log space.
-#[derive(Default)]
-pub(super) struct GrantQueue {
-    /// Chains, in the order in which they came.
-    rolling: VecDeque<u64>,
-    next: u64,
-    /// Threads that sleep until something happens.
-    asleep: usize,
-    /// Counts whatever may have made room, or may let it be made.
-    events: u64,
-}
-
-/// A chain's place in the queue.
-pub(crate) struct GrantTicket(u64);
-
-/// How an attempt to get log space ended.
-pub(crate) enum Grant {
-    /// It was promised.
-    Granted,
-    /// It is not there yet. The number of events so far.
-    Wait(u64),
-}
 
 impl Journal {
     /// Something happened that may have made room in the log, or may let it be made.
@@ -135,22 +112,12 @@ impl Journal {
     }
 }
 
-impl Fs {
-    /// Promises log space for a transaction of this kind, waiting for it if need be. The bytes promised.
+impl Mount {
+    /// Reserves so many bytes of log space, waiting for them if need be.
     ///
     /// # Errors
     /// [`Error::Shutdown`]; [`Error::Io`] if the host has no room for what is to make room in the log.
-    pub(crate) fn reserve_log(&self, op: Op) -> Result<u64> {
-        let Some(journal) = &self.journal else { return Ok(0) };
-        self.reserve_log_bytes(journal.reserve.link(op))
-    }
-
-    /// As [`Fs::reserve_log`], of so many bytes.
-    ///
-    /// # Errors
-    /// As [`Fs::reserve_log`].
-    pub(crate) fn reserve_log_bytes(&self, bytes: u64) -> Result<u64> {
-        let Some(journal) = &self.journal else { return Ok(0) };
+    pub(crate) fn reserve_log_bytes(&self, journal: &Journal, bytes: u64) -> Result<u64> {
         self.counts.try_logspace.one();
         journal.await_release();
         self.await_buffers(journal)?;

@@ -17,42 +17,19 @@
 //!    it freed the value: a prefix may still show it.
 
 use uxfs_format::verify::BufKind;
-use uxfs_journal::{LogGeometry, Records};
+use uxfs_journal::Records;
 
 use super::cil::Cil;
-use super::{Journal, items};
+use super::items;
+use super::state::Journal;
 use crate::buf::BufRef;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::inode::InodeState;
-
-/// Most bytes that are on their way at once.
-const HALF_MAX: u64 = 1 << 20;
-
-/// Bytes that fill half of the log buffers.
-pub(super) fn half(buffers: u32, buffer: u32) -> u64 {
-    (u64::from(buffers / 2) * u64::from(buffer)).clamp(16 << 10, HALF_MAX)
-}
-
-/// Log buffers that fill with transactions.
-pub(crate) struct Iclog {
-    pub(super) records: Records,
-    /// Transactions in them.
-    pub(super) count: u64,
-    /// Objects in those.
-    pub(super) items: u64,
-}
-
-impl Iclog {
-    /// Nothing yet; memory comes from `spare`.
-    pub(super) fn new(geometry: LogGeometry, spare: Vec<u8>) -> Self {
-        Self { records: Records::new(geometry, spare), count: 0, items: 0 }
-    }
-}
+use crate::mount::Mount;
 
 /// A transaction that is being written into the log buffers.
 pub(crate) struct ImmediateWriter<'c> {
-    fs: &'c Fs,
+    fs: &'c Mount,
     cil: &'c mut Cil,
     tid: u32,
     begun: bool,
@@ -60,7 +37,7 @@ pub(crate) struct ImmediateWriter<'c> {
 
 impl<'c> ImmediateWriter<'c> {
     /// Begins the transaction that was just taken into `cil`; `None` with delayed logging.
-    pub(crate) fn begin(fs: &'c Fs, journal: &Journal, cil: &'c mut Cil) -> Option<Self> {
+    pub(crate) fn begin(fs: &'c Mount, journal: &Journal, cil: &'c mut Cil) -> Option<Self> {
         cil.iclog.as_ref()?;
         let mut single = Self { fs, cil, tid: journal.tid(), begun: false };
         for chunk in core::mem::take(&mut single.cil.chunks) {
@@ -72,7 +49,7 @@ impl<'c> ImmediateWriter<'c> {
         Some(single)
     }
 
-    fn put(&mut self, put: impl FnOnce(&Fs, &mut Records) -> Result<()>) {
+    fn put(&mut self, put: impl FnOnce(&Mount, &mut Records) -> Result<()>) {
         let Some(iclog) = &mut self.cil.iclog else { return };
         if !core::mem::replace(&mut self.begun, true) {
             iclog.records.begin(self.tid);
@@ -83,7 +60,7 @@ impl<'c> ImmediateWriter<'c> {
         }
     }
 
-    fn object(&mut self, put: impl FnOnce(&Fs, &mut Records) -> Result<()>) {
+    fn object(&mut self, put: impl FnOnce(&Mount, &mut Records) -> Result<()>) {
         self.put(put);
         if let Some(iclog) = &mut self.cil.iclog {
             iclog.items += 1;

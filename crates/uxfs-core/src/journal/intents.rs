@@ -20,20 +20,7 @@ use uxfs_format::log::{
 };
 use uxfs_format::{AgBlock, AgNo, FileBlock, Geometry};
 
-use crate::defer::Deferred;
-
-/// When an operation that takes several steps becomes a chain of transactions, between which a
-/// checkpoint may be cut. After a power cut a volume is as whole with one as with another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum RollPolicy {
-    /// Where its next step cannot be done in the same transaction.
-    #[default]
-    WhenFull,
-    /// After each step.
-    Always,
-    /// After each step, and a checkpoint is cut there.
-    AlwaysDurable,
-}
+use crate::deferred::Deferred;
 
 /// The intent that announces a step.
 pub(crate) fn intent(geo: &Geometry, step: &Deferred, id: u64) -> IntentItem {

@@ -4,9 +4,7 @@
 //! copy ([`super::copies`]), else into the log buffers themselves ([`super::immediate`]).
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use rustc_hash::FxHashSet;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{CORE_LEN, Fork, ForkFormat, NEXT_UNLINKED_OFFSET};
 use uxfs_format::log::{
@@ -16,12 +14,11 @@ use uxfs_format::verify::BufKind;
 use uxfs_format::{BASIC_BLOCK, Daddr, Place};
 use uxfs_journal::Records;
 
-use super::cil::{Cil, Handle};
 use crate::buf::{BufRef, Piece};
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::inode::Changed;
 use crate::inode::{self, InodeState};
-use crate::tx::Changed;
+use crate::mount::Mount;
 
 /// Bytes of the superblock that are logged: all that it has, in whole chunks.
 const SUPERBLOCK_LOGGED: usize = 384;
@@ -36,37 +33,6 @@ impl Regions for Records {
     fn region(&mut self, bytes: &[u8]) {
         Records::region(self, bytes);
     }
-}
-
-/// Writes a checkpoint's transaction into `records`.
-pub(super) fn write(cil: &Cil, records: &mut Records, tid: u32) {
-    records.begin(tid);
-    for chunk in &cil.chunks {
-        records.region(&chunk.encode());
-    }
-    let gone = |handle: &Handle| match handle {
-        Handle::Inode(_, cell) => Some(Arc::as_ptr(cell)),
-        _ => None,
-    };
-    let gone: FxHashSet<_> = cil.gone.iter().filter_map(gone).collect();
-    for (slot, object) in cil.objects.iter().enumerate() {
-        match object {
-            Handle::Buf(buf) => cil.copies.write_buffer(slot, buf, records),
-            Handle::Inode(_, cell) if gone.contains(&Arc::as_ptr(cell)) => {}
-            Handle::Inode(..) | Handle::Superblock => cil.copies.write_regions(slot, records),
-            Handle::Intent(_) => {}
-        }
-    }
-    for intent in cil.intents.values() {
-        intent.encode().iter().for_each(|region| records.region(region));
-    }
-    for done in &cil.dones {
-        records.region(&done.encode());
-    }
-    for (daddr, len) in cil.cancelled.keys() {
-        cancel(*daddr, *len, records);
-    }
-    records.commit();
 }
 
 /// The item that cancels a buffer.
@@ -112,7 +78,7 @@ pub(super) fn chunks(
 }
 
 /// The superblock's item.
-pub(super) fn superblock(fs: &Fs, records: &mut dyn Regions) {
+pub(super) fn superblock(fs: &Mount, records: &mut dyn Regions) {
     let sector = fs.edit_superblock(|_| {});
     let mut item = BufItem::new(BufType::Superblock, Daddr(0), sector.len());
     (0..SUPERBLOCK_LOGGED / CHUNK).for_each(|chunk| item.set_chunk(chunk));
@@ -121,7 +87,7 @@ pub(super) fn superblock(fs: &Fs, records: &mut dyn Regions) {
 }
 
 /// An inode's item, and that of its place in a list of unlinked ones.
-pub(super) fn inode(fs: &Fs, state: &InodeState, records: &mut dyn Regions) -> Result<()> {
+pub(super) fn inode(fs: &Mount, state: &InodeState, records: &mut dyn Regions) -> Result<()> {
     let core_only = !state.log.parts.intersects(Changed::DATA | Changed::ATTR);
     if core_only && planted(Fault::CoreNotLogged) {
         return Ok(());
@@ -214,7 +180,7 @@ struct Region<'a> {
 }
 
 /// What is logged of a fork, if it changed and there is anything in it.
-fn region<'a>(fs: &Fs, state: &'a InodeState, fork: Fork) -> Result<Option<Region<'a>>> {
+fn region<'a>(fs: &Mount, state: &'a InodeState, fork: Fork) -> Result<Option<Region<'a>>> {
     let core = &state.core;
     let (part, format) = match fork {
         Fork::Data => (Changed::DATA, core.format),

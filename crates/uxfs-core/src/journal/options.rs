@@ -8,8 +8,20 @@ use std::time::Duration;
 use uxfs_journal::Options;
 use uxfs_journal::policy::FSYNC_POLICIES;
 
-use super::RollPolicy;
 use crate::error::{Error, Result};
+
+/// When an operation that takes several steps becomes a chain of transactions, between which a
+/// checkpoint may be cut. After a power cut a volume is as whole with one as with another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum RollPolicy {
+    /// Where its next step cannot be done in the same transaction.
+    #[default]
+    WhenFull,
+    /// After each step.
+    Always,
+    /// After each step, and a checkpoint is cut there.
+    AlwaysDurable,
+}
 
 /// Bytes of a log buffer if nobody says otherwise, and the stripe unit is not more.
 const BUFFER: u32 = 32 << 10;

@@ -14,14 +14,15 @@ use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{Lsn, inode as disk_inode};
 use uxfs_journal::{Generation, Need, Seq};
 
-use super::Journal;
-use super::cil::Handle;
+use super::item::Handle;
+use super::state::Journal;
 use crate::buf::{BufRef, Run};
 use crate::cause::Cause;
 use crate::error::Result;
-use crate::fs::Fs;
 use crate::full::Stuck;
 use crate::inode::{InodeState, locate, read_cluster};
+use crate::mount::Mount;
+use crate::write_in_place::SERVED;
 
 /// Most bytes of buffers that are kept in memory because they are on their way home.
 const KEPT_MAX: usize = 4 << 20;
@@ -41,10 +42,10 @@ struct Target {
     going: Vec<Going>,
 }
 
-impl Fs {
+impl Mount {
     /// Writes active objects below the log position `until` in place, in ascending order, and moves
     /// the tail.
-    pub(super) fn push_ail(&self, journal: &Journal, until: u64) -> Result<()> {
+    pub(crate) fn push_ail(&self, journal: &Journal, until: u64) -> Result<()> {
         let _one = journal.push_lock.lock();
         self.check_running()?;
         let mut targets = journal.ail.lock().below(until);
@@ -273,7 +274,7 @@ impl Fs {
 
     /// Brings home about half of what is not, so that memory becomes free; says whether that helped.
     /// What gathers comes down first if it is most of it.
-    pub(super) fn lighten(&self, journal: &Journal) -> Result<bool> {
+    pub(crate) fn lighten(&self, journal: &Journal) -> Result<bool> {
         let blocks = self.bufs.dirty_bytes() / self.geo.block_size as usize;
         let dirty = self.inodes.dirty_count() + blocks;
         let (last, active, lowest, until) = {
@@ -290,6 +291,19 @@ impl Fs {
         }
         self.push_ail(journal, until)?;
         Ok(journal.ail.lock().lowest() != lowest)
+    }
+
+    /// Is so much metadata not in place that no more may come while it cannot be written?
+    pub(crate) fn has_too_much_dirty_metadata(&self, journal: &Journal) -> bool {
+        journal.load().0 > journal.geometry().length / 2 || self.much_dirty(SERVED)
+    }
+
+    /// Fails before a change begins, if metadata is stuck and there is much of it.
+    pub(crate) fn refuse_if_stuck(&self, journal: &Journal) -> Result<()> {
+        if self.is_stuck(Stuck::Metadata) && self.has_too_much_dirty_metadata(journal) {
+            return self.push_ail_below(journal);
+        }
+        Ok(())
     }
 
     /// Waits until nothing is left to do but what new transactions bring: all is home.

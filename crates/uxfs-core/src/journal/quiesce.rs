@@ -9,11 +9,13 @@
 
 use uxfs_journal::{Generation, Need, Records, Seq};
 
-use super::drive::Driver;
-use super::{ImmediateWriter, Journal, Op};
+use super::checkpoint::Driver;
+use super::immediate::ImmediateWriter;
+use super::reserve::Op;
+use super::state::Journal;
 use crate::cause::Cause;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::mount::Mount;
 
 /// While it lives, no transaction begins.
 struct HeldBack<'a>(&'a Journal);
@@ -54,21 +56,9 @@ impl Journal {
     }
 }
 
-impl Fs {
-    /// Brings everything home and leaves a clean log, while the volume goes on being used: who reads
-    /// the device without replaying its log finds all that was done before this call.
-    ///
-    /// # Errors
-    /// As [`Fs::sync`].
-    pub fn quiesce(&self) -> Result<()> {
-        let Some(journal) = &self.journal else { return self.sync() };
-        self.check_device()?;
-        // Data that could not be written keeps its metadata from nothing.
-        let written = self.write_back_all();
-        self.quiesce_log(journal).and(written)
-    }
-
-    fn quiesce_log(&self, journal: &Journal) -> Result<()> {
+impl Mount {
+    /// Writes everything in place and ends the log with an unmount record.
+    pub(crate) fn quiesce_log(&self, journal: &Journal) -> Result<()> {
         let _held_back = HeldBack::new(journal);
         loop {
             self.check_running()?;
@@ -134,8 +124,8 @@ impl Fs {
 
     /// Writes a dummy transaction into an idle log, so that its last record names itself as the
     /// tail, and sends it home.
-    pub(super) fn cover(&self, journal: &Journal) -> Result<()> {
-        let mut granted = self.reserve_log(Op::Inode)?;
+    pub(crate) fn cover(&self, journal: &Journal) -> Result<()> {
+        let mut granted = self.reserve_log_bytes(journal, journal.reserve.link(Op::Inode))?;
         {
             let _open = self.gate.read();
             let mut cil = journal.cil();

@@ -22,7 +22,7 @@ use uxfs_format::log::CHUNK;
 use uxfs_format::{Geometry, inode};
 use uxfs_journal::LogGeometry;
 
-use super::cil;
+use super::item;
 
 /// Bytes of an operation's header in the log.
 const OP: u64 = 12;
@@ -32,7 +32,7 @@ const MAP_LEVELS: u64 = 5;
 const EXTENTS: u64 = 4;
 
 /// Steps that a transaction may leave for its end.
-const STEPS: u64 = 3 * crate::file::EXTENTS_A_STEP;
+const STEPS: u64 = 3 * crate::limits::EXTENTS_A_STEP;
 
 /// What a transaction does, as far as its log space goes. The number is that of blocks of metadata
 /// that it may add.
@@ -76,12 +76,12 @@ pub(crate) fn buffer(len: u64) -> u64 {
 /// Log space of an inode, with its place in a list of unlinked ones.
 pub(crate) fn inode(geo: &Geometry) -> u64 {
     let literal = u64::from(geo.inode_size) - inode::CORE_LEN as u64;
-    cil::INODE_REGIONS * OP + cil::INODE_BYTES + literal
+    item::INODE_REGIONS * OP + item::INODE_BYTES + literal
 }
 
 /// Log space of announcing `steps` steps again.
 pub(crate) fn intents(geometry: &LogGeometry, steps: u64) -> u64 {
-    geometry.most_bytes(1, 2 * steps, steps * (cil::INTENT_BYTES + cil::DONE_BYTES))
+    geometry.most_bytes(1, 2 * steps, steps * (item::INTENT_BYTES + item::DONE_BYTES))
 }
 
 /// Blocks of a tree that one record put in or taken out changes: on each level one, the neighbour
@@ -191,9 +191,11 @@ impl Reserve {
 
     /// Most bytes of a link of an operation; each link may be a deferred step, too.
     pub(crate) fn link(&self, op: Op) -> u64 {
-        let steps = STEPS * (cil::INTENT_BYTES + cil::DONE_BYTES + 2 * OP);
-        let most =
-            self.bytes(self.sums.bound(op)).max(self.step) + cil::SUPERBLOCK_BYTES + 2 * OP + steps;
+        let steps = STEPS * (item::INTENT_BYTES + item::DONE_BYTES + 2 * OP);
+        let most = self.bytes(self.sums.bound(op)).max(self.step)
+            + item::SUPERBLOCK_BYTES
+            + 2 * OP
+            + steps;
         self.geometry.most_bytes(1, 0, most).min(self.geometry.length / 4)
     }
 }

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use uxfs_format::Ino;
 
-use crate::fs::Fs;
 use crate::hints::Hints;
+use crate::inode::Changed;
 use crate::inode::{InodeRef, InodeState};
+use crate::mount::Mount;
 use crate::sync::Mutex;
-use crate::tx::Changed;
 
 struct Copy {
     cell: InodeRef,
@@ -48,7 +48,7 @@ impl RolledInodes {
     }
 
     /// A chain is inside again.
-    pub(crate) fn take(&self, fs: &Fs, state: &mut InodeState) {
+    pub(crate) fn take(&self, fs: &Mount, state: &mut InodeState) {
         let copy = self.copies.lock().remove(&state.ino.0);
         if copy.is_some_and(|copy| copy.push_lock) {
             mark_clean(fs, state);
@@ -76,7 +76,7 @@ impl RolledInodes {
 }
 
 /// Nothing of an inode is left to be written.
-pub(super) fn mark_clean(fs: &Fs, state: &mut InodeState) {
+pub(super) fn mark_clean(fs: &Mount, state: &mut InodeState) {
     state.log.parts = Changed::empty();
     state.log.unlinked = false;
     fs.inodes.written_back(state);

@@ -12,9 +12,9 @@ use uxfs_log::{Log, State};
 use uxfs_oracle::Rng;
 use uxfs_oracle::vm::{self, Kernel};
 
-use super::{JournalOptions, LogWorkOptions, LogWorker};
+use super::{JournalOptions, LogWorkOptions};
 use crate::ops::NewInode;
-use crate::{Error, Fallocate, Fs, OpenOptions, Result};
+use crate::{Error, Fallocate, Fs, LogWorker, OpenOptions, Result};
 
 /// A device that refuses writes and flushes after so many, and keeps refusing; below zero, never.
 struct Failing {
@@ -758,7 +758,7 @@ fn flushes_overlap_where_the_policy_lets_them() {
                 scope.spawn(|| {
                     let data = journal.data_written();
                     let need = uxfs_journal::Need { seq: uxfs_journal::Seq(0), data };
-                    fs.wait_with_others(journal, need).unwrap();
+                    fs.wait_with_others(journal, super::Ticket(need)).unwrap();
                 });
             }
         });

@@ -6,7 +6,6 @@ use uxfs_format::timestamp::Timestamp;
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::tx::Tx;
 
 /// A day in seconds.
 const DAY: i64 = 86400;
@@ -54,7 +53,7 @@ impl Fs {
             Err(Error::ReadOnly) => return Ok(()),
             other => other?,
         }
-        let mut tx = Tx::begin(self, 0)?;
+        let mut tx = self.begin_tx(0)?;
         let slot = tx.lock_inode(ino)?;
         if !how.is_due(&tx.inode(slot).core, now) {
             return Ok(());

@@ -73,7 +73,7 @@ impl Batches<'_> {
     /// Sets some from `first` on, one at least; gives the number of the next.
     fn set_some(&self, fs: &Fs, ino: Ino, first: usize) -> Result<usize> {
         let need = |at: usize| attr::set_blocks(&fs.geo, self.lens[at]);
-        let begin = |blocks| Tx::begin_for(fs, Op::Attr(blocks), blocks);
+        let begin = |blocks| fs.begin_tx_for(Op::Attr(blocks), blocks);
         let wanted = self.some_blocks(&fs.geo, first).max(need(first));
         let mut tx = match begin(wanted) {
             Err(Error::NoSpace) if wanted > need(first) => begin(need(first))?,

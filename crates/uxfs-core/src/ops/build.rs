@@ -8,8 +8,8 @@
 use uxfs_format::Ino;
 use uxfs_format::inode::S_IFLNK;
 
-use super::NewInode;
 use super::batches::Batches;
+use super::create::NewInode;
 use crate::attr::{self, names};
 use crate::error::{Error, Result};
 use crate::file::{SIZE_MAX, Segment};
@@ -155,7 +155,7 @@ impl Build<'_> {
         if let Some(target) = self.target {
             symlink::write(&mut tx, slot, target)?;
         }
-        self.finish(tx, slot, bring)
+        self.finish(fs, tx, slot, bring)
     }
 
     /// Makes it in several transactions, of which the last shows it.
@@ -165,7 +165,7 @@ impl Build<'_> {
         let named = self.attrs.set_apart(fs, ino).and_then(|()| {
             fs.retry_enospc(|| {
                 let (tx, slot) = fs.begin_link(parent, name, ino, self.data)?;
-                self.finish(tx, slot, bring)
+                self.finish(fs, tx, slot, bring)
             })
         });
         match named {
@@ -185,11 +185,11 @@ impl Build<'_> {
     /// Allocates the blocks of the data, hands it over, and commits.
     fn finish(
         &self,
+        fs: &Fs,
         mut tx: Tx<'_>,
         slot: InodeSlot,
         bring: &mut Bring<'_>,
     ) -> Result<Result<Ino>> {
-        let fs = tx.fs();
         let mut places = Vec::new();
         if let Content::Data { size, segments } = self.content {
             for (offset, len) in segments {

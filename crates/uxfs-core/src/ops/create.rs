@@ -7,7 +7,8 @@ use uxfs_format::inode::{
 use uxfs_format::timestamp::Timestamp;
 use uxfs_format::{AgIno, Ino, dir::FileType};
 
-use super::{check_dir, check_name, guard};
+use super::guard;
+use super::names::{check_dir, check_name};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::journal::Op;
@@ -124,7 +125,7 @@ impl Fs {
             + meta_blocks
             + self.parent_blocks();
         let op = Op::Create(blocks);
-        let mut tx = Tx::begin_for(self, op, blocks.saturating_add(data_blocks).min(1 << 62))?;
+        let mut tx = self.begin_tx_for(op, blocks.saturating_add(data_blocks).min(1 << 62))?;
         let dp = tx.lock_inode(parent)?;
         self.may_enter(&tx, dp, name, kind)?;
         let core = self.new_core(&tx.inode(dp).core, new)?;

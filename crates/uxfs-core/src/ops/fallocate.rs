@@ -12,8 +12,9 @@ use crate::alloc::Goal;
 use crate::bmap::{self, Run};
 use crate::cow::AllocUnit;
 use crate::error::{Error, Result};
-use crate::file::{EXTENTS_A_STEP, SIZE_MAX, TREE_BLOCKS, check_file, refuse_realtime};
+use crate::file::{SIZE_MAX, check_file, refuse_realtime};
 use crate::fs::Fs;
+use crate::limits::{EXTENTS_A_STEP, TREE_BLOCKS};
 use crate::tx::Tx;
 
 /// What [`Fs::fallocate`] is to do with a range of a file.
@@ -109,7 +110,7 @@ impl Fs {
 
     /// Sets a length that is not below the present one, and the times.
     fn set_size(&self, ino: Ino, size: u64) -> Result<()> {
-        let mut tx = Tx::begin(self, 0)?;
+        let mut tx = self.begin_tx(0)?;
         let slot = tx.lock_inode(ino)?;
         let old = tx.inode(slot).core.size;
         if size > old {
@@ -136,7 +137,7 @@ impl Fs {
     /// it ended.
     fn allocate_next(&self, ino: Ino, from: FileBlock, to: FileBlock) -> Result<FileBlock> {
         let mut at = from;
-        let mut tx = Tx::begin(self, 0)?;
+        let mut tx = self.begin_tx(0)?;
         let slot = tx.lock_inode(ino)?;
         tx.core_mut(slot).flags.insert(Flags::PREALLOC);
         while at < to
@@ -199,7 +200,7 @@ impl Fs {
         let (first, last) = (FileBlock(self.geo.blocks_for(from)), self.block_of(to));
         let mut left = last.0.saturating_sub(first.0);
         while left > 0 {
-            let mut tx = Tx::begin_freeing(self, TREE_BLOCKS)?;
+            let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
             let slot = tx.lock_inode(ino)?;
             left = bmap::unmap(&mut tx, slot, Fork::Data, first, left, EXTENTS_A_STEP)?;
             tx.commit()?;
@@ -245,13 +246,13 @@ impl Fs {
         let by = to - from;
         let mut next = Some(self.block_of(to));
         while let Some(at) = next {
-            let mut tx = Tx::begin_freeing(self, TREE_BLOCKS)?;
+            let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
             let slot = tx.lock_inode(ino)?;
             let blocks = self.block_of(by).0;
             next = bmap::shift_down(&mut tx, slot, at, blocks, EXTENTS_A_STEP)?;
             tx.commit()?;
         }
-        let mut tx = Tx::begin_freeing(self, TREE_BLOCKS)?;
+        let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
         let slot = tx.lock_inode(ino)?;
         let now = self.now();
         let core = tx.core_mut(slot);
@@ -279,7 +280,7 @@ impl Fs {
         // The file grows first: what moves must not lie behind its end.
         let mut next = Some(end);
         while let Some(below) = next {
-            let mut tx = Tx::begin(self, 2 * TREE_BLOCKS)?;
+            let mut tx = self.begin_tx(2 * TREE_BLOCKS)?;
             let slot = tx.lock_inode(ino)?;
             let now = self.now();
             let core = tx.core_mut(slot);

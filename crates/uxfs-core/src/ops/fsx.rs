@@ -7,7 +7,6 @@ use uxfs_format::inode::{Flags, Flags2, InodeCore};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::journal::Op;
-use crate::tx::Tx;
 
 bitflags::bitflags! {
     /// Flags of a file, with the values of Linux' `FS_XFLAG_*`.
@@ -117,7 +116,7 @@ impl Fs {
     pub fn set_fsx(&self, ino: Ino, want: &Fsx) -> Result<()> {
         // The hint of a file with data stays.
         self.write_back_file(ino)?;
-        let mut tx = Tx::begin_for(self, Op::Inode, 0)?;
+        let mut tx = self.begin_tx_for(Op::Inode, 0)?;
         let slot = tx.lock_inode(ino)?;
         let core = &tx.inode(slot).core;
         let xflags = self.check_fsx(core, want)?;

@@ -20,9 +20,11 @@ use uxfs_format::{AgBlock, AgNo, Daddr, Geometry};
 
 use crate::alloc::{self, Want, freelist};
 use crate::error::{Error, Result};
-use crate::fs::{Fs, OpenOptions};
+use crate::fs::Fs;
 use crate::journal::Op;
-use crate::tx::{Counters, Tx};
+use crate::mount::Counters;
+use crate::options::OpenOptions;
+use crate::tx::Tx;
 
 impl Fs {
     /// Makes the volume `dblocks` blocks long, which is more than it has. The caller has put a
@@ -43,8 +45,7 @@ impl Fs {
     fn without_journal(mut self) -> Result<Self> {
         if self.journal.is_some() {
             self.quiesce()?;
-            self.journal = None;
-            self.options.journal = None;
+            self.drop_journal();
         }
         Ok(self)
     }
@@ -107,7 +108,7 @@ impl Fs {
     }
 
     fn shrink_alone(self, new: &Geometry) -> Result<bool> {
-        let mut tx = Tx::begin_freeing_for(&self, Op::Inode, 0)?;
+        let mut tx = self.begin_freeing_tx_for(Op::Inode, 0)?;
         if !take_tail(&mut tx, new)? {
             return Ok(false);
         }

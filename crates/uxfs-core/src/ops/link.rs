@@ -3,12 +3,12 @@
 use uxfs_format::Ino;
 use uxfs_format::dir::FileType;
 
-use super::{check_dir, check_name, guard};
+use super::guard;
+use super::names::{check_dir, check_name};
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::journal::Op;
-use crate::tx::Tx;
 
 impl Fs {
     /// Gives a file, which must not be a directory, another name.
@@ -25,7 +25,7 @@ impl Fs {
 
     fn try_link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
         let blocks = dir::insert_blocks(&self.geo) + self.parent_blocks();
-        let mut tx = Tx::begin_for(self, Op::Link(blocks), blocks)?;
+        let mut tx = self.begin_tx_for(Op::Link(blocks), blocks)?;
         if ino == parent {
             return Err(Error::NotPermitted);
         }

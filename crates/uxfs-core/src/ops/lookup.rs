@@ -5,7 +5,7 @@ use core::ops::ControlFlow;
 use uxfs_format::Ino;
 use uxfs_format::dir::FileType;
 
-use super::check_dir;
+use super::names::check_dir;
 use crate::dir;
 use crate::error::{Error, Result};
 use crate::fs::Fs;

@@ -3,6 +3,7 @@
 
 mod access;
 mod batches;
+mod begin;
 mod build;
 mod create;
 mod extents;
@@ -12,6 +13,7 @@ mod grow;
 mod guard;
 mod link;
 mod lookup;
+mod names;
 mod parent;
 mod remove;
 mod rename;
@@ -33,32 +35,9 @@ pub use create::{NewInode, Times};
 pub use fallocate::Fallocate;
 pub use fsx::{Fsx, Xflags};
 pub use grow::whole_groups;
+pub use names::NAME_MAX;
 pub use rename::RenameFlags;
 pub use replicate::Move;
 pub use setattr::SetAttr;
 pub use stat::{Stat, StatFs};
 pub use xattr::XattrMode;
-
-use crate::error::{Error, Result};
-use crate::inode::InodeState;
-
-/// Longest name in a directory, in bytes.
-pub const NAME_MAX: usize = 255;
-
-/// Is this a name that a directory can hold?
-pub(crate) fn check_name(name: &[u8]) -> Result<()> {
-    if name.len() > NAME_MAX {
-        return Err(Error::NameTooLong);
-    }
-    if name.is_empty() || name == b"." || name == b".." {
-        return Err(Error::Invalid("not a name for a new entry"));
-    }
-    if name.iter().any(|b| *b == 0 || *b == b'/') {
-        return Err(Error::Invalid("a name cannot hold a slash or a NUL"));
-    }
-    Ok(())
-}
-
-pub(crate) fn check_dir(inode: &InodeState) -> Result<()> {
-    if inode.core.is_dir() { Ok(()) } else { Err(Error::NotDir) }
-}

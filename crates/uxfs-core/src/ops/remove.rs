@@ -4,7 +4,8 @@ use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::{FileBlock, Ino};
 
-use super::{check_dir, check_name, guard};
+use super::guard;
+use super::names::{check_dir, check_name};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::journal::Op;
@@ -77,7 +78,7 @@ impl Fs {
                 ));
             }
             let blocks = dir::remove_blocks(&self.geo) + self.parent_blocks();
-            let mut tx = Tx::begin_freeing_for(self, Op::Remove(blocks), blocks)?;
+            let mut tx = self.begin_freeing_tx_for(Op::Remove(blocks), blocks)?;
             let [dp, ip] = tx.lock_inodes([parent, ino])?;
             check_dir(tx.inode(dp))?;
             // Between the look-up and the locks the name may have come to mean another file.
@@ -96,7 +97,7 @@ impl Fs {
         let _content = self.iolocks.change(ino);
         self.discard_delayed(ino);
         loop {
-            let mut tx = Tx::begin_freeing_for(self, Op::Free, 8)?;
+            let mut tx = self.begin_freeing_tx_for(Op::Free, 8)?;
             let slot = tx.lock_inode(ino)?;
             if tx.inode(slot).core.nlink != 0 {
                 return Ok(());
@@ -119,7 +120,7 @@ impl Fs {
         // One at a time: taking an inode off its list may lock the one before it there.
         let _one = self.inactivation.lock();
         loop {
-            let mut tx = Tx::begin_freeing_for(self, Op::Free, 8)?;
+            let mut tx = self.begin_freeing_tx_for(Op::Free, 8)?;
             let slot = tx.lock_inode(ino)?;
             if tx.inode(slot).core.nblocks != 0 {
                 return Ok(false);

@@ -4,8 +4,10 @@ use uxfs_format::Ino;
 use uxfs_format::dir::FileType;
 use uxfs_format::inode::{Fork, S_IFCHR, encode_dev};
 
+use super::create::NewInode;
+use super::names::{check_dir, check_name};
 use super::remove::drop_link;
-use super::{NewInode, check_dir, check_name, guard, parent};
+use super::{guard, parent};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::journal::Op;
@@ -158,7 +160,7 @@ impl Fs {
             + if whiteout.is_some() { ialloc::blocks(self) } else { 0 }
             + 4 * self.parent_blocks();
         let op = if whiteout.is_some() { Op::Whiteout(blocks) } else { Op::Rename(blocks) };
-        let mut tx = Tx::begin_for(self, op, blocks)?;
+        let mut tx = self.begin_tx_for(op, blocks)?;
         let [dp, tp, ip, vp] = tx.lock_inodes([from, to, ino, target.unwrap_or(ino)])?;
         check_dir(tx.inode(dp))?;
         check_dir(tx.inode(tp))?;
@@ -243,7 +245,7 @@ impl Fs {
         let blocks = dir::insert_blocks(&self.geo)
             + dir::remove_blocks(&self.geo)
             + 3 * self.parent_blocks();
-        let mut tx = Tx::begin_for(self, Op::Rename(blocks), blocks)?;
+        let mut tx = self.begin_tx_for(Op::Rename(blocks), blocks)?;
         let [dp, tp, ip, op] = tx.lock_inodes([from, to, ino, other])?;
         check_dir(tx.inode(dp))?;
         check_dir(tx.inode(tp))?;

@@ -14,7 +14,7 @@ use uxfs_format::inode::{Flags, Flags2, Fork, S_IFMT};
 use uxfs_format::{FileBlock, Ino};
 
 use super::batches::Batches;
-use super::{NewInode, Times};
+use super::create::{NewInode, Times};
 use crate::alloc::Goal;
 use crate::attr::{self, Namespace};
 use crate::error::{Error, Result};
@@ -155,7 +155,7 @@ impl Fs {
             };
             Batches { lens: lengths(&listed), set: &set }.set_apart(self, to)?;
         }
-        let mut tx = Tx::begin_for(self, Op::Inode, 0)?;
+        let mut tx = self.begin_tx_for(Op::Inode, 0)?;
         let slot = tx.lock_inode(to)?;
         let core = tx.core_mut(slot);
         core.mode = core.mode & S_IFMT | original.core.mode & !S_IFMT;

@@ -12,7 +12,6 @@ use uxfs_format::geometry::CHUNK_INODES;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::journal::Op;
-use crate::tx::Tx;
 
 /// Blocks that nobody may reserve in any group: for the free-space trees and the free list.
 const GROUP_ASIDE: u64 = 12;
@@ -25,7 +24,7 @@ impl Fs {
     pub fn kernel_reserve(&self) -> Result<u64> {
         let mut total = 0;
         for ag in (0..self.geo.ag_count).map(AgNo) {
-            let mut tx = Tx::begin_freeing_for(self, Op::Inode, 0)?;
+            let mut tx = self.begin_freeing_tx_for(Op::Inode, 0)?;
             tx.lock_ag(ag)?;
             let (agf, agi) = (tx.agf(ag), tx.agi(ag));
             let mut ask = 0;

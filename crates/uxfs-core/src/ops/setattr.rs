@@ -8,7 +8,6 @@ use super::guard;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::journal::Op;
-use crate::tx::Tx;
 
 /// Changes to a file; what is `None` stays. The length is changed by [`Fs::truncate`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +39,7 @@ impl Fs {
     /// [`crate::Error::NotFound`], [`crate::Error::NotPermitted`] for a file that is immutable or may
     /// only grow (of such, only the project changes), or a damaged structure on the way.
     pub fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<()> {
-        let mut tx = Tx::begin_for(self, Op::Inode, 0)?;
+        let mut tx = self.begin_tx_for(Op::Inode, 0)?;
         let slot = tx.lock_inode(ino)?;
         let times = [change.atime, change.mtime, change.ctime, change.crtime];
         let owner = [change.uid, change.gid];

@@ -9,8 +9,9 @@ use uxfs_format::inode::{Flags2, Fork};
 use uxfs_format::{Extent, FileBlock, Ino};
 
 use crate::error::{Error, Result};
-use crate::file::{SIZE_MAX, TREE_BLOCKS, check_file, check_mutable, refuse_realtime};
+use crate::file::{SIZE_MAX, check_file, check_mutable, refuse_realtime};
 use crate::fs::Fs;
+use crate::limits::TREE_BLOCKS;
 use crate::tx::{InodeSlot, Tx};
 use crate::{alloc, bmap};
 
@@ -154,7 +155,7 @@ impl Fs {
 
     /// Marks both files as sharing; clears what the target holds behind its end.
     fn begin_share(&self, job: &Job, to_at: u64) -> Result<()> {
-        let mut tx = Tx::begin(self, 0)?;
+        let mut tx = self.begin_tx(0)?;
         let [from, to] = tx.lock_inodes([job.from, job.to])?;
         for slot in [from, to] {
             if !tx.inode(slot).core.flags2.contains(Flags2::REFLINK) {
@@ -178,7 +179,7 @@ impl Fs {
 
     /// Shares the piece that starts `done` blocks into the range; gives its length.
     fn share_piece(&self, job: &Job, done: u64) -> Result<u64> {
-        let mut tx = Tx::begin(self, 2 * TREE_BLOCKS)?;
+        let mut tx = self.begin_tx(2 * TREE_BLOCKS)?;
         let [from, to] = tx.lock_inodes([job.from, job.to])?;
         check_mutable(tx.inode(to))?;
         let left = job.blocks - done;

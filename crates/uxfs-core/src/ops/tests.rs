@@ -11,7 +11,8 @@ use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFIFO};
 use uxfs_oracle::Rng;
 
-use super::{Content, NewInode};
+use super::build::Content;
+use super::create::NewInode;
 use crate::journal::JournalOptions;
 use crate::{Error, Fs, OpenOptions, XattrMode};
 
@@ -217,7 +218,7 @@ fn attributes_that_do_not_fit_leave_nothing() {
         let some = attributes(1000, 100);
         let ino = fs.build(fs.root(), b"some", &new, &some, Content::Empty).unwrap().0;
         compare(&fs, ino, &some, "where it fits");
-        fs.apply(left, crate::tx::Counters::default(), 0);
+        fs.apply(left, crate::mount::Counters::default(), 0);
         fs.close().unwrap();
         volume.judge(&format!("journal: {journal}"));
     }

@@ -59,7 +59,7 @@ impl Fs {
         let mut done = 0;
         for ag in (0..self.geo.ag_count).map(AgNo) {
             let freed = {
-                let mut tx = Tx::begin(self, 0)?;
+                let mut tx = self.begin_tx(0)?;
                 tx.lock_ag(ag)?;
                 tx.expire_busy(ag);
                 tx.ag_mut(ag).busy.take_expired()
@@ -76,7 +76,7 @@ impl Fs {
         let mut done = 0;
         let mut from = range.start;
         while from < range.end {
-            let mut tx = Tx::begin(self, 0)?;
+            let mut tx = self.begin_tx(0)?;
             tx.lock_ag(ag)?;
             tx.expire_busy(ag);
             let (idle, next) = idle_extents(&tx, ag, from..range.end, least)?;

@@ -10,8 +10,9 @@
 use uxfs_format::Ino;
 use uxfs_format::inode::{InodeCore, S_IFDIR, S_IFMT};
 
+use super::create::NewInode;
 use super::create::{enter, first_content};
-use super::{NewInode, check_name};
+use super::names::check_name;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::journal::Op;
@@ -34,7 +35,7 @@ impl Fs {
         check_name(name)?;
         let blocks = ialloc::blocks(self) + target.map_or(0, |_| symlink::blocks(&self.geo));
         let ino = self.retry_enospc(|| {
-            let mut tx = Tx::begin_for(self, Op::Create(blocks), blocks)?;
+            let mut tx = self.begin_tx_for(Op::Create(blocks), blocks)?;
             let dp = tx.lock_inode(parent)?;
             self.may_enter(&tx, dp, name, new.mode & S_IFMT)?;
             let core = self.new_core(&tx.inode(dp).core, new)?;
@@ -66,7 +67,7 @@ impl Fs {
         let blocks = dir::insert_blocks(&self.geo) + self.parent_blocks();
         let total = blocks.saturating_add(data_blocks).min(1 << 62);
         loop {
-            let mut tx = Tx::begin_for(self, Op::Create(blocks), total)?;
+            let mut tx = self.begin_tx_for(Op::Create(blocks), total)?;
             let [dp, slot] = tx.lock_inodes([parent, ino])?;
             let kind = tx.inode(slot).core.mode & S_IFMT;
             self.may_enter(&tx, dp, name, kind)?;

@@ -7,8 +7,8 @@ use crate::alloc::{self, Goal};
 use crate::bmap;
 use crate::cow::AllocUnit;
 use crate::error::Result;
-use crate::file::TREE_BLOCKS;
 use crate::fs::Fs;
+use crate::limits::TREE_BLOCKS;
 use crate::tx::{InodeSlot, Tx};
 
 /// Most blocks copied in one transaction.
@@ -19,7 +19,7 @@ impl Fs {
     pub(super) fn unshare_blocks(&self, ino: Ino, from: FileBlock, to: FileBlock) -> Result<()> {
         let mut at = from;
         while at < to {
-            let mut tx = Tx::begin(self, 0)?;
+            let mut tx = self.begin_tx(0)?;
             let slot = tx.lock_inode(ino)?;
             if !tx.inode(slot).core.flags2.contains(Flags2::REFLINK) {
                 return Ok(());
@@ -35,7 +35,7 @@ impl Fs {
 
     /// Gives the file blocks of its own for an extent, if it still is what it was.
     fn own_copy(&self, ino: Ino, shared: Extent) -> Result<FileBlock> {
-        let mut tx = Tx::begin(self, shared.len + TREE_BLOCKS)?;
+        let mut tx = self.begin_tx(shared.len + TREE_BLOCKS)?;
         let slot = tx.lock_inode(ino)?;
         let goal = Goal::Stream(self.geo.ino_ag(ino));
         let place = self.own(&mut tx, slot, shared, AllocUnit::ANY, goal)?;
@@ -85,7 +85,7 @@ impl Fs {
 
     /// Takes the flag of files that may share from a file that shares nothing.
     fn clear_reflink(&self, ino: Ino) -> Result<()> {
-        let mut tx = Tx::begin(self, 0)?;
+        let mut tx = self.begin_tx(0)?;
         let slot = tx.lock_inode(ino)?;
         let all = FileBlock(1 << 54);
         if self.next_shared(&mut tx, slot, FileBlock(0), all)?.is_none() {

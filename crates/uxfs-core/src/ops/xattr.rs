@@ -10,7 +10,6 @@ use crate::attr::{self, names};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::journal::Op;
-use crate::tx::Tx;
 
 /// Longest value in bytes.
 pub(crate) const VALUE_MAX: usize = 65536;
@@ -68,7 +67,7 @@ impl Fs {
         mode: XattrMode,
     ) -> Result<()> {
         let blocks = attr::set_blocks(&self.geo, value.len());
-        let mut tx = Tx::begin_for(self, Op::Attr(blocks), blocks)?;
+        let mut tx = self.begin_tx_for(Op::Attr(blocks), blocks)?;
         let slot = tx.lock_inode(ino)?;
         guard::may_change(&tx.inode(slot).core)?;
         if mode != XattrMode::Any {
@@ -92,7 +91,7 @@ impl Fs {
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let stored = names::stored(name)?;
         let blocks = attr::set_blocks(&self.geo, 0);
-        let mut tx = Tx::begin_freeing_for(self, Op::Attr(blocks), blocks)?;
+        let mut tx = self.begin_freeing_tx_for(Op::Attr(blocks), blocks)?;
         let slot = tx.lock_inode(ino)?;
         guard::may_change(&tx.inode(slot).core)?;
         if !attr::remove(&mut tx, slot, stored.namespace, stored.name)? {

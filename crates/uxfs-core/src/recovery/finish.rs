@@ -10,11 +10,11 @@ use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::log::IntentItem;
 use uxfs_format::{AgIno, AgNo, Lsn};
 
-use super::{Recovery, steps};
+use super::report::Recovery;
+use super::steps;
 use crate::alloc;
 use crate::error::Result;
 use crate::fs::Fs;
-use crate::tx::Tx;
 
 /// Inodes that are freed before what was done is made safe.
 const INODES_A_ROUND: u64 = 256;
@@ -70,7 +70,7 @@ impl Finish {
 
 /// The first inode of a list of unlinked ones.
 fn head(fs: &Fs, ag: AgNo, bucket: u32) -> Result<AgIno> {
-    let mut tx = Tx::begin(fs, 0)?;
+    let mut tx = fs.begin_tx(0)?;
     tx.lock_ag(ag)?;
     let heads = tx.agi(ag).unlinked;
     Ok(heads.get(bucket as usize).map_or(AgIno::NULL, |head| AgIno(head.get())))
@@ -84,7 +84,7 @@ fn free_staged(fs: &Fs) -> Result<u64> {
     }
     for ag in (0..fs.geo.ag_count).map(AgNo) {
         loop {
-            let mut tx = Tx::begin_freeing(fs, 8)?;
+            let mut tx = fs.begin_freeing_tx(8)?;
             tx.lock_ag(ag)?;
             let Some(len) = alloc::recover::free_staged(&mut tx, ag)? else { break };
             tx.commit()?;

@@ -23,7 +23,7 @@ use crate::tx::Tx;
 /// Naming it; or a damaged structure on the way.
 pub(super) fn refuse(fs: &Fs, head: Lsn) -> Result<()> {
     for ag in (0..fs.geo.ag_count).map(AgNo) {
-        let mut tx = Tx::begin_freeing_for(fs, Op::Inode, 0)?;
+        let mut tx = fs.begin_freeing_tx_for(Op::Inode, 0)?;
         tx.lock_ag(ag)?;
         let headers = tx.ag(ag).headers();
         for buf in [&headers.agf, &headers.agi, &headers.agfl] {

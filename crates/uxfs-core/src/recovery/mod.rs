@@ -7,7 +7,7 @@
 //! 1. Nothing is written before the whole of the log was read, replayed in memory and verified.
 //! 2. For writing: the replayed blocks go home first and are flushed; the log still holds what they
 //!    were replayed from, and replaying it again changes nothing. What the engine finishes then is
-//!    written to the log as one transaction ([`recover`]) before it goes home. So a cut at any moment
+//!    written to the log as one transaction ([`checkpoint`]) before it goes home. So a cut at any moment
 //!    leaves a log from which recovery begins anew and comes to the same end.
 //! 3. The log is left clean only when all is home.
 //! 4. For reading only, all stays in memory, and the device as it is.
@@ -17,9 +17,10 @@
 //!
 //! Called by [`Fs::open`], and by such readers.
 
+mod checkpoint;
 mod finish;
 mod lsn_ahead;
-mod recover;
+mod report;
 mod steps;
 
 use std::sync::Arc;
@@ -31,27 +32,11 @@ use uxfs_log::{Bounds, Limits, Log, Overlay, Replay, State, rest};
 
 use crate::devices::Devices;
 use crate::error::{Error, Result};
-use crate::fs::{Fs, OpenOptions};
+use crate::fs::Fs;
+use crate::options::OpenOptions;
 use crate::sb;
 use finish::Finish;
-
-/// What recovery did.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Recovery {
-    /// The log's ends, as they were found.
-    pub bounds: Bounds,
-    /// What replay did.
-    pub replay: uxfs_log::Report,
-    /// What was announced and not done, and is done now.
-    pub intents: u64,
-    /// Inodes without a name that were freed.
-    pub unlinked: u64,
-    /// Blocks staged for copy on write that nobody used, freed.
-    pub staged: u64,
-    /// Did all of it stay in memory?
-    pub in_memory: bool,
-}
+pub use report::Recovery;
 
 /// Most bytes of changes to hold in memory.
 const MEMORY: usize = 1 << 30;
@@ -68,17 +53,18 @@ impl From<uxfs_log::Error> for Error {
     }
 }
 
-/// Opens a volume whose log is dirty, after recovery. `sb` is its verified superblock.
+/// Recovers a volume whose log is dirty; gives the devices to open it on. `sb` is its verified
+/// superblock.
 ///
 /// # Errors
 /// If the log cannot be replayed, or what it leaves to be done cannot be done.
-pub(crate) fn open(
+pub(crate) fn recover(
     devices: &Devices,
     sb: &Superblock,
-    options: OpenOptions,
+    options: &OpenOptions,
     log: &Log,
     bounds: Bounds,
-) -> Result<Fs> {
+) -> Result<(Devices, Recovery)> {
     let dev = &devices.data;
     let replay = uxfs_log::replay(dev, log, &bounds, sb, Limits { bytes: MEMORY })?;
     if bounds.torn.is_some() {
@@ -100,19 +86,7 @@ pub(crate) fn open(
         true => in_memory(replay, &mut recovery)?,
         false => mark_clean(dev, log, replay, &mut recovery)?,
     };
-    let devices = Devices { data: dev, ..devices.clone() };
-    reopen(devices, options, recovery)
-}
-
-/// Opens the volume once more: as it is after recovery.
-fn reopen(devices: Devices, options: OpenOptions, recovery: Recovery) -> Result<Fs> {
-    let norecovery = options.norecovery || options.read_only;
-    let recovered = options.recovered + 1;
-    let again = OpenOptions { norecovery, recovered, ..options.clone() };
-    let mut fs = Fs::open_devices(devices, again)?;
-    fs.options = options;
-    fs.recovery = Some(recovery);
-    Ok(fs)
+    Ok((Devices { data: dev, ..devices.clone() }, recovery))
 }
 
 /// Behind the record of a clean unmount lie only remains of a record that was never whole.
@@ -123,22 +97,21 @@ pub(crate) fn torn_at_start(
     devices: &Devices,
     log: &Log,
     bounds: Bounds,
-    options: OpenOptions,
-) -> Result<Fs> {
+    options: &OpenOptions,
+) -> Result<Recovery> {
     if !options.read_only {
         let dev = &*devices.data;
         rest::clear_stale(log, dev, &bounds)?;
         rest::write_unmount(log, dev, &bounds)?;
     }
-    let recovery = Recovery {
+    Ok(Recovery {
         bounds,
         replay: uxfs_log::Report::default(),
         intents: 0,
         unlinked: 0,
         staged: 0,
         in_memory: options.read_only,
-    };
-    reopen(devices.clone(), options, recovery)
+    })
 }
 
 /// The engine on top of a replayed volume: nobody looks at what it writes before it is finished.
@@ -150,7 +123,7 @@ fn engine(overlay: &Arc<Overlay>) -> Result<Fs> {
         ..OpenOptions::default()
     };
     let dev: Arc<dyn BlockDev> = Arc::<Overlay>::clone(overlay);
-    Fs::open(dev, options)
+    Fs::open_unfinished(dev, options)
 }
 
 fn in_memory(replay: Replay, recovery: &mut Recovery) -> Result<Arc<dyn BlockDev>> {
@@ -251,7 +224,7 @@ fn mark_clean(
         let fs = engine(&overlay)?;
         finish.some(&fs, recovery)?;
         fs.sync()?;
-        let changes = recover::collect(&fs, &overlay, bounds.head)?;
+        let changes = checkpoint::collect(&fs, &overlay, bounds.head)?;
         // Blocks that only what follows makes part of something.
         changes.write_data(dev)?;
         if !changes.items.is_empty() {

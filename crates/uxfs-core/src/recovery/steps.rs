@@ -11,15 +11,15 @@ use uxfs_format::{AgBlock, AgNo, Extent, FileBlock, Ino, Place};
 use crate::alloc;
 use crate::attr::{self, Namespace};
 use crate::bmap;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::tx::{InodeSlot, Tx};
 
 /// Blocks that a step's trees may grow by.
 const BLOCKS: u64 = 16;
 
 /// Does what an intent announced.
-pub(super) fn finish(fs: &Fs, intent: &Intent, kind: IntentKind) -> Result<()> {
+pub(super) fn finish(fs: &Engine, intent: &Intent, kind: IntentKind) -> Result<()> {
     if matches!(kind, IntentKind::FreeRt | IntentKind::RmapRt | IntentKind::RefcountRt) {
         let name = kind.items().0.name();
         return Err(Error::Unsupported(format!("{name} items in the log are not supported")));
@@ -41,7 +41,7 @@ fn bad(what: &'static str, problem: String) -> Error {
 }
 
 /// Where a run of blocks lies.
-fn place(fs: &Fs, run: ExtentRun) -> Result<(AgNo, AgBlock, u32)> {
+fn place(fs: &Engine, run: ExtentRun) -> Result<(AgNo, AgBlock, u32)> {
     if run.len == 0 || !fs.geo.fsb_valid(run.start, run.len.into()) {
         return Err(bad("intent in the log", format!("blocks {}+{}", run.start, run.len)));
     }
@@ -50,7 +50,7 @@ fn place(fs: &Fs, run: ExtentRun) -> Result<(AgNo, AgBlock, u32)> {
 
 /// One step in the group of `run`, as a transaction.
 fn in_group(
-    fs: &Fs,
+    fs: &Engine,
     run: ExtentRun,
     step: impl FnOnce(&mut Tx<'_>, AgNo, AgBlock, u32) -> Result<()>,
 ) -> Result<()> {
@@ -61,7 +61,7 @@ fn in_group(
     tx.commit()
 }
 
-fn rmap(fs: &Fs, step: &RmapStep) -> Result<()> {
+fn rmap(fs: &Engine, step: &RmapStep) -> Result<()> {
     in_group(fs, step.run, |tx, ag, start, len| {
         let rmap = Rmap {
             start,
@@ -76,14 +76,14 @@ fn rmap(fs: &Fs, step: &RmapStep) -> Result<()> {
     })
 }
 
-fn refcount(fs: &Fs, step: &RefcountStep) -> Result<()> {
+fn refcount(fs: &Engine, step: &RefcountStep) -> Result<()> {
     in_group(fs, step.run, |tx, ag, start, len| {
         alloc::recover::refcount(tx, ag, step.op, start, len)
     })
 }
 
 /// Begins a transaction on an inode, which may have no name any more.
-fn on_inode(fs: &Fs, ino: Ino, blocks: u64) -> Result<(Tx<'_>, InodeSlot)> {
+fn on_inode(fs: &Engine, ino: Ino, blocks: u64) -> Result<(Tx<'_>, InodeSlot)> {
     if !fs.geo.ino_valid(ino) {
         return Err(bad("intent in the log", format!("inode {ino}")));
     }
@@ -92,7 +92,7 @@ fn on_inode(fs: &Fs, ino: Ino, blocks: u64) -> Result<(Tx<'_>, InodeSlot)> {
     Ok((tx, slot))
 }
 
-fn mapping(fs: &Fs, step: &BmapStep) -> Result<()> {
+fn mapping(fs: &Engine, step: &BmapStep) -> Result<()> {
     if step.realtime {
         return Err(Error::Unsupported("realtime mappings in the log are not supported".into()));
     }
@@ -138,7 +138,7 @@ fn unmap(
     Ok(gone)
 }
 
-fn attribute(fs: &Fs, intent: &AttrIntent) -> Result<()> {
+fn attribute(fs: &Engine, intent: &AttrIntent) -> Result<()> {
     let blocks = 2 * attr::set_blocks(&fs.geo, intent.value.len()) + BLOCKS;
     let (mut tx, slot) = on_inode(fs, intent.ino, blocks)?;
     if intent.op.is_parent() && tx.inode(slot).core.generation != intent.generation {
@@ -173,7 +173,7 @@ fn attribute(fs: &Fs, intent: &AttrIntent) -> Result<()> {
 }
 
 /// Exchanges what remains of two files' mappings.
-fn exchange(fs: &Fs, intent: &ExchangeIntent) -> Result<()> {
+fn exchange(fs: &Engine, intent: &ExchangeIntent) -> Result<()> {
     let [one, two] = intent.inos;
     if intent.flags.contains(ExchangeFlags::ATTR_FORK) || one == two {
         let what = "exchanges of attribute forks in the log are not supported";
@@ -201,7 +201,7 @@ fn exchange(fs: &Fs, intent: &ExchangeIntent) -> Result<()> {
     tx.commit()
 }
 
-fn on_both<'fs>(fs: &'fs Fs, intent: &ExchangeIntent) -> Result<(Tx<'fs>, [InodeSlot; 2])> {
+fn on_both<'fs>(fs: &'fs Engine, intent: &ExchangeIntent) -> Result<(Tx<'fs>, [InodeSlot; 2])> {
     if intent.inos.iter().any(|ino| !fs.geo.ino_valid(*ino)) {
         return Err(bad("intent in the log", format!("inodes {:?}", intent.inos)));
     }

@@ -96,7 +96,7 @@ impl Tx<'_> {
         // the log may want to bring it home.
         drop(guard);
         if self.granted == 0 {
-            self.granted = self.fs.reserve_log_bytes(self.link)?;
+            self.granted = self.fs.reserve_log_bytes(journal, self.link)?;
         }
         self.gate = Some(self.fs.gate.read());
         Ok(None)

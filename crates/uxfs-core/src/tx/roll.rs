@@ -6,44 +6,18 @@
 //! 2. What it owes then is announced in the checkpoint of the link before, or an earlier one.
 //! 3. Each link has its own promise of log space, of the same size as the first.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Tx;
+use super::owed::Owed;
 use crate::cause::Cause;
-use crate::defer::Deferred;
+use crate::deferred::Deferred;
 use crate::error::Result;
 use crate::journal::{self, Grant, GrantTicket, ImmediateWriter, Journal, RollPolicy, reserve};
 use crate::sync;
 
 /// Between two attempts to get log space from a host that is full.
 const MOMENT: Duration = Duration::from_millis(100);
-
-/// A step that is owed.
-#[derive(Clone, Copy, Debug)]
-struct Owed {
-    step: Deferred,
-    /// Number of the intent that announces it.
-    intent: Option<u64>,
-}
-
-/// What a transaction owes.
-#[derive(Default)]
-pub(super) struct Rolling {
-    owed: VecDeque<Owed>,
-    /// Announced steps that this link did.
-    done: Vec<(Deferred, u64)>,
-    /// The last checkpoint that may gather while what is owed is announced well enough: its intents
-    /// hold the log's tail, and little lies between them and the head.
-    fresh: u64,
-}
-
-impl Rolling {
-    /// Is there anything to tell the journal?
-    fn is_told(&self) -> bool {
-        self.done.is_empty() && self.owed.iter().all(|owed| owed.intent.is_some())
-    }
-}
 
 impl<'fs> Tx<'fs> {
     /// The next step, once all that was deferred before it is done.

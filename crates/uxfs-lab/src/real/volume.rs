@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use uxfs::LogWorker;
 use uxfs::disk::{BlockDev, FileDev, OpenMode};
 use uxfs::format::Ino;
 use uxfs::format::timestamp::Timestamp;
-use uxfs::journal::{JournalOptions, LogWorkOptions, LogWorker, Ticket};
+use uxfs::journal::{JournalOptions, LogWorkOptions, Ticket};
 use uxfs::{Fs, NewInode, OpenOptions, SetAttr, SyncKind, WritebackOptions, mkfs};
 use uxfs_bench::{Scratch, sync_fs};
 

@@ -19,7 +19,6 @@ const LARGER: &[(&str, usize)] = &[
     ("uxfs", 5),
     ("uxfs-bench", 5),
     ("uxfs-check", 9),
-    ("uxfs-core", 66),
     ("uxfs-fuse", 8),
     ("uxfs-lab", 16),
     ("uxfs-oracle", 4),

@@ -12,9 +12,9 @@ use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_format::Ino;
 
 use super::{Volume, Watched, content, open, options, volume, volume_of};
-use crate::journal::{LogWorkOptions, LogWorker};
+use crate::journal::LogWorkOptions;
 use crate::ops::NewInode;
-use crate::{Error, Fs, WritebackOptions};
+use crate::{Error, Fs, LogWorker, WritebackOptions};
 
 const NOSPC: i32 = 28;
 const FBIG: i32 = 27;

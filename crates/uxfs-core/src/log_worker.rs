@@ -15,16 +15,14 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use uxfs_journal::{LogView, LogWork, LogWorkOptions, LogWorkPlanner, Time};
+use uxfs_journal::{LogWork, LogWorkOptions, LogWorkPlanner};
 
-use super::Journal;
-use super::ail::Ail;
 use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::full::{RETRY, Stuck};
+use crate::journal::Journal;
 use crate::sync::Thread;
 
 /// The thread; it ends when this is dropped.
@@ -44,7 +42,7 @@ impl LogWorker {
         let Some(journal) = &fs.journal else {
             return Err(Error::Invalid("a volume without a journal has nothing to be served"));
         };
-        if journal.served.swap(true, Ordering::AcqRel) {
+        if !journal.take_worker_place() {
             return Err(Error::Invalid("the volume's journal is served already"));
         }
         let stop = Arc::new(AtomicBool::new(false));
@@ -58,7 +56,7 @@ impl LogWorker {
         match thread {
             Ok(thread) => Ok(Self { fs: Arc::clone(fs), stop, thread: Some(thread) }),
             Err(error) => {
-                journal.served.store(false, Ordering::Release);
+                journal.leave_worker_place();
                 Err(no_thread(error))
             }
         }
@@ -72,15 +70,13 @@ impl Drop for LogWorker {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(journal) = &self.fs.journal {
-            // Under the lock, so that it is not missed by a thread about to sleep.
-            let _state = journal.state.lock();
-            journal.nudge.notify_all();
+            journal.wake_worker_to_stop();
         }
         if let Some(thread) = self.thread.take() {
             thread.join();
         }
         if let Some(journal) = &self.fs.journal {
-            journal.served.store(false, Ordering::Release);
+            journal.leave_worker_place();
         }
     }
 }
@@ -120,13 +116,13 @@ fn step(fs: &Fs, journal: &Journal, planner: &mut LogWorkPlanner, stop: &AtomicB
     }
     match planner.next(now, &seen) {
         LogWork::Tick => {
-            journal.state.lock().pipeline.tick(now);
+            journal.tick();
             fs.drive_on(journal)
         }
         LogWork::Push(until) => fs.push_ail(journal, until),
         LogWork::Cover => {
             fs.cover(journal)?;
-            planner.covered(journal.now(), journal.state.lock().space.head());
+            planner.covered(journal.now(), journal.head());
             Ok(())
         }
         LogWork::Sleep(until) => {
@@ -134,86 +130,8 @@ fn step(fs: &Fs, journal: &Journal, planner: &mut LogWorkPlanner, stop: &AtomicB
             let look = fs.writeback_interval().map(|span| now + span);
             let retry = fs.is_anything_stuck().then(|| now + RETRY);
             let until = until.into_iter().chain(look).chain(retry).min();
-            let ail = journal.ail.lock();
-            let mut state = journal.state.lock();
-            let undriven = state.pipeline.has_actions() && journal.driver.try_lock().is_some();
-            if undriven || journal.see(&ail, &state) != seen || stop.load(Ordering::Acquire) {
-                return Ok(());
-            }
-            drop(ail);
-            state.sleeps_until = until.unwrap_or(Time(u64::MAX));
-            match until {
-                Some(until) => {
-                    let span = Duration::from_nanos(until.0.saturating_sub(journal.now().0));
-                    journal.nudge.wait_for(&mut state, span);
-                }
-                None => journal.nudge.wait(&mut state),
-            }
-            state.sleeps_until = Time(0);
+            journal.sleep_until(until, &seen, stop);
             Ok(())
         }
-    }
-}
-
-/// The journal as an operation finds it at its end.
-pub(crate) struct Load {
-    /// Something is to be done.
-    pub(crate) due: bool,
-    /// Bytes of the log between tail and head.
-    pub(crate) live: u64,
-    /// There is a service that does it.
-    pub(crate) served: bool,
-}
-
-impl Journal {
-    /// What whoever ends an operation has to know; tells the service if something is due, or if so
-    /// `much` is dirty that some of it is to go home.
-    pub(crate) fn look(&self, much: bool) -> Load {
-        let served = self.served.load(Ordering::Acquire);
-        let state = self.state.lock();
-        let (due, live) = (state.pipeline.has_actions(), state.space.live());
-        if served && (due || much) {
-            self.nudge.notify_one();
-        }
-        Load { due, live, served }
-    }
-
-    /// Is something to be done that nobody is doing?
-    fn left_undriven(&self) -> bool {
-        self.state.lock().pipeline.has_actions() && self.driver.try_lock().is_some()
-    }
-
-    /// Sleeps a while, since the host has no room, unless there is something to do.
-    fn rest(&self, stop: &AtomicBool) {
-        let mut state = self.state.lock();
-        if !stop.load(Ordering::Acquire) && !state.pipeline.has_actions() {
-            state.sleeps_until = self.now() + RETRY;
-            self.nudge.wait_for(&mut state, RETRY);
-            state.sleeps_until = Time(0);
-        }
-    }
-
-    fn seen(&self) -> LogView {
-        let ail = self.ail.lock();
-        self.see(&ail, &self.state.lock())
-    }
-
-    fn see(&self, ail: &Ail, state: &super::State) -> LogView {
-        LogView {
-            length: state.space.length(),
-            head: state.space.head(),
-            tail: state.space.tail(),
-            active: ail.lowest(),
-            quiet: state.pipeline.is_quiet(),
-            alarm: state.pipeline.alarm(),
-        }
-    }
-
-    /// May there be something for the service: the `first` change of a checkpoint, which may not grow
-    /// too old, unless the service looks here by then anyway? It need not be woken each time somebody
-    /// changes something and makes that durable.
-    pub(super) fn has_chores(&self, state: &super::State, first: bool) -> bool {
-        let oversleeps = || state.pipeline.alarm().is_some_and(|due| due < state.sleeps_until);
-        first && oversleeps() || state.space.live() > self.geometry.length / 2
     }
 }

@@ -6,20 +6,12 @@ use uxfs_format::inode::Fork;
 use uxfs_format::verify::Owner;
 use uxfs_format::{Daddr, FsBlock, Place};
 
-use super::{Env, Root, Tree};
 use crate::alloc;
+use crate::btree::{Env, Root, Tree};
 use crate::buf::BufRef;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
-
-/// Length of the header of a root in an inode: level and number of records.
-pub(crate) const ROOT_HEADER: usize = 4;
-
-/// Most entries of a root in a fork of `len` bytes.
-pub(crate) fn root_max(len: usize) -> usize {
-    TreeKind::max_bmap_root(len)
-}
 
 /// The extent tree of a fork.
 #[derive(Clone, Copy)]
@@ -81,7 +73,7 @@ impl Tree for Bmbt {
         }
     }
 
-    fn daddr(&self, fs: &Fs, block: u64) -> Result<Daddr> {
+    fn daddr(&self, fs: &Mount, block: u64) -> Result<Daddr> {
         let fsb = FsBlock(block);
         if !fs.geo.fsb_valid(fsb, 1) {
             let problem = format!("child at block {fsb}, outside the volume");
@@ -90,7 +82,7 @@ impl Tree for Bmbt {
         Ok(fs.geo.fsb_daddr(fsb))
     }
 
-    fn block_at(&self, fs: &Fs, daddr: Daddr) -> u64 {
+    fn block_at(&self, fs: &Mount, daddr: Daddr) -> u64 {
         let (ag, block) = fs.geo.daddr_ag(daddr);
         fs.geo.fsb(ag, block).0
     }

@@ -8,12 +8,9 @@
 //! which is not earlier than the one that freed them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::AgBlock;
-
-use super::Journal;
 
 #[derive(Clone, Copy, Debug)]
 struct Range {
@@ -36,12 +33,11 @@ pub(crate) struct Busy {
 const SETTLED_MAX: usize = 4096;
 
 impl Busy {
-    /// Blocks were freed in checkpoint `seq`.
-    pub(crate) fn add(&mut self, journal: &Journal, seq: u64, start: AgBlock, len: u32) {
+    /// Blocks were freed in checkpoint `seq`, when `batch` batches of writes in place had begun.
+    pub(crate) fn add(&mut self, seq: u64, batch: u64, start: AgBlock, len: u32) {
         if planted(Fault::ReusedEarly) {
             return;
         }
-        let batch = journal.batches_begun.load(Ordering::Acquire);
         // Blocks freed again were taken for metadata in between; the later free counts for all.
         let mut from = start.0;
         let mut end = start.0 + len;
@@ -67,13 +63,13 @@ impl Busy {
         self.ranges.is_empty()
     }
 
-    /// Forgets what is not busy any more.
-    pub(crate) fn expire(&mut self, journal: &Journal) {
+    /// Forgets what is not busy any more: freed in a checkpoint up to `durable`, before the batches of
+    /// writes in place that have `ended`.
+    pub(crate) fn expire(&mut self, durable: u64, ended: u64) {
         if !self.ranges.is_empty() {
-            let ended = journal.batches_ended.load(Ordering::Acquire);
             let expired = &mut self.expired;
             self.ranges.retain(|start, range| {
-                let busy = !journal.is_durable(range.seq) || ended < range.batch;
+                let busy = durable < range.seq || ended < range.batch;
                 if let Some(expired) = expired.as_mut().filter(|all| all.len() < SETTLED_MAX)
                     && !busy
                 {

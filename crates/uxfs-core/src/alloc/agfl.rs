@@ -1,0 +1,104 @@
+//! The list of free blocks of a group (AGFL): blocks for the trees of free space and reverse mappings.
+//!
+//! These trees take blocks only from here, because allocating is what changes them. The list is kept
+//! long enough by [`super::freelist`].
+
+use std::sync::Arc;
+
+use uxfs_format::agfl;
+use uxfs_format::{AgBlock, AgNo};
+
+use crate::btree::{BlockSource, Bno, Cnt, RmapKind};
+use crate::error::{Error, Result};
+use crate::tx::Tx;
+
+/// Takes a block for a tree to grow into.
+pub(crate) fn take(tx: &mut Tx<'_>, ag: AgNo, for_rmap: bool) -> Result<AgBlock> {
+    let block = pop(tx, ag)?;
+    tx.edit_agf(ag, |agf| {
+        agf.btreeblks.set(agf.btreeblks.get() + 1);
+        if for_rmap {
+            agf.rmap_blocks.set(agf.rmap_blocks.get() + 1);
+        }
+    });
+    Ok(block)
+}
+
+/// Puts a block that a tree gave up on the list.
+pub(crate) fn give(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock, of_rmap: bool) -> Result<()> {
+    push(tx, ag, block)?;
+    tx.edit_agf(ag, |agf| {
+        agf.btreeblks.set(agf.btreeblks.get().saturating_sub(1));
+        if of_rmap {
+            agf.rmap_blocks.set(agf.rmap_blocks.get().saturating_sub(1));
+        }
+    });
+    Ok(())
+}
+
+pub(super) fn pop(tx: &mut Tx<'_>, ag: AgNo) -> Result<AgBlock> {
+    let agf = tx.agf(ag);
+    let list = Arc::clone(&tx.ag(ag).headers().agfl);
+    if agf.flcount.get() == 0 {
+        // A group that is full to the last block could not fill it.
+        return Err(Error::NoSpace);
+    }
+    let first = agf.flfirst.get();
+    let block = agfl::slot(&list.read(), first);
+    if !tx.fs().geo.agblock_valid(ag, block) {
+        return Err(list.corrupt(format!("slot {first} holds block {block}")));
+    }
+    let slots = agfl::slots(list.len());
+    tx.edit_agf(ag, |agf| {
+        agf.flfirst.set((first + 1) % slots);
+        agf.flcount.set(agf.flcount.get() - 1);
+    });
+    Ok(block)
+}
+
+pub(super) fn push(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock) -> Result<()> {
+    let agf = tx.agf(ag);
+    let list = Arc::clone(&tx.ag(ag).headers().agfl);
+    let slots = agfl::slots(list.len());
+    if agf.flcount.get() >= slots {
+        return Err(list.corrupt("the free list is full"));
+    }
+    let slot = (agf.fllast.get() + 1) % slots;
+    let at = agfl::slot_offset(slot);
+    tx.edit(&list, at..at + 4).copy_from_slice(&block.0.to_be_bytes());
+    tx.edit_agf(ag, |agf| {
+        agf.fllast.set(slot);
+        agf.flcount.set(agf.flcount.get() + 1);
+    });
+    Ok(())
+}
+
+impl BlockSource for Bno {
+    fn take(tx: &mut Tx<'_>, ag: AgNo, _near: AgBlock) -> Result<AgBlock> {
+        take(tx, ag, false)
+    }
+
+    fn give(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock) -> Result<()> {
+        give(tx, ag, block, false)
+    }
+}
+
+impl BlockSource for Cnt {
+    fn take(tx: &mut Tx<'_>, ag: AgNo, _near: AgBlock) -> Result<AgBlock> {
+        take(tx, ag, false)
+    }
+
+    fn give(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock) -> Result<()> {
+        give(tx, ag, block, false)
+    }
+}
+
+impl BlockSource for RmapKind {
+    fn take(tx: &mut Tx<'_>, ag: AgNo, _near: AgBlock) -> Result<AgBlock> {
+        take(tx, ag, true)
+    }
+
+    fn give(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock) -> Result<()> {
+        give(tx, ag, block, true)
+    }
+}

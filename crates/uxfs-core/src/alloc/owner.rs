@@ -1,0 +1,50 @@
+//! Whom allocated blocks belong to.
+
+use uxfs_format::btree::{Rmap, RmapOwner};
+use uxfs_format::inode::Fork;
+use uxfs_format::{AgBlock, FileBlock, Ino};
+
+/// Whom blocks are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The volume's own structures.
+    Special(RmapOwner),
+    /// A fork's mapped blocks, from this offset on.
+    Fork {
+        /// The inode.
+        ino: Ino,
+        /// Which of its forks.
+        fork: Fork,
+        /// Offset of the first block.
+        offset: FileBlock,
+        /// Allocated but not written.
+        unwritten: bool,
+    },
+    /// A block of a fork's extent tree.
+    Bmbt {
+        /// The inode.
+        ino: Ino,
+        /// Which of its forks.
+        fork: Fork,
+    },
+}
+
+impl Owner {
+    /// The reverse mapping of blocks of this owner.
+    pub(crate) fn rmap(&self, start: AgBlock, len: u32) -> Rmap {
+        let base = Rmap { start, len, ..Rmap::default() };
+        match *self {
+            Self::Special(owner) => Rmap { owner, ..base },
+            Self::Fork { ino, fork, offset, unwritten } => Rmap {
+                owner: RmapOwner(ino.0),
+                offset: offset.0,
+                attr: fork == Fork::Attr,
+                unwritten,
+                ..base
+            },
+            Self::Bmbt { ino, fork } => {
+                Rmap { owner: RmapOwner(ino.0), attr: fork == Fork::Attr, bmbt: true, ..base }
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Which features a volume may have to be opened, and to be opened for writing.
+
+use uxfs_format::features::{Incompat, LogIncompat, RoCompat, Version, describe};
+use uxfs_format::superblock::Superblock;
+
+use crate::error::{Error, Result};
+use crate::options::OpenOptions;
+
+/// Incompatible features that are read and written.
+const INCOMPAT_KNOWN: Incompat = Incompat::FTYPE
+    .union(Incompat::SPINODES)
+    .union(Incompat::META_UUID)
+    .union(Incompat::BIGTIME)
+    .union(Incompat::NREXT64)
+    .union(Incompat::EXCHRANGE)
+    .union(Incompat::PARENT);
+
+/// Version 4 has no words for features that may be ignored: an unknown one forbids opening.
+fn check_v4(sb: &Superblock) -> Result<()> {
+    let unknown = sb.version_flags().bits() & !Version::all().bits();
+    if unknown != 0 {
+        return Err(Error::Unsupported(format!("version 4 feature unknown: {unknown:#x}")));
+    }
+    if !sb.version_flags().contains(Version::EXTFLG) {
+        let why = "extents without a state (version 4, before EXTFLG) are not supported";
+        return Err(Error::Unsupported(why.into()));
+    }
+    Ok(())
+}
+
+pub(crate) fn check(sb: &Superblock, options: &OpenOptions) -> Result<()> {
+    let refuse = |what: String| Err(Error::Unsupported(what));
+    let incompat = sb.incompat();
+    if incompat.contains(Incompat::NEEDSREPAIR) && !options.resuming {
+        return refuse(
+            "the volume needs a repair (an earlier change did not finish): run \
+                       xfs_repair on it first"
+                .into(),
+        );
+    }
+    let unknown = incompat - INCOMPAT_KNOWN - Incompat::NEEDSREPAIR;
+    if !unknown.is_empty() {
+        return refuse(format!("incompatible feature not supported: {}", describe(unknown)));
+    }
+    if sb.inprogress != 0 && !options.unfinished {
+        return refuse("the volume is unfinished (its making or import was interrupted)".into());
+    }
+    let flags = sb.version_flags();
+    if sb.is_v4() {
+        check_v4(sb)?;
+    }
+    if flags.contains(Version::BORG) {
+        return refuse("names without case (ascii-ci) not supported".into());
+    }
+    if options.read_only {
+        return Ok(());
+    }
+    if sb.is_v4() {
+        return refuse(
+            "writing XFS version 4 (v4, made with crc=0) is not supported; it can be read".into(),
+        );
+    }
+    if sb.logstart.get() == 0 {
+        return refuse("writing a volume with an external log is not supported".into());
+    }
+    let ro = sb.ro_compat() - RoCompat::all();
+    if !ro.is_empty() {
+        return refuse(format!(
+            "read-only compatible feature unknown: {}; the volume can be read only",
+            describe(ro)
+        ));
+    }
+    let log = sb.log_incompat() - LogIncompat::all();
+    if !log.is_empty() {
+        return refuse(format!("log feature unknown: {}", describe(log)));
+    }
+    if sb.rblocks.get() != 0 {
+        return refuse("writing a volume with a realtime section is not supported".into());
+    }
+    if flags.contains(Version::QUOTA) && sb.qflags.get() != 0 {
+        return refuse("writing a volume with quota accounting not supported".into());
+    }
+    Ok(())
+}

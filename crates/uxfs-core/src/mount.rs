@@ -1,0 +1,375 @@
+//! The mount: a volume's geometry, devices, caches and counters. Everything in the engine stands on it.
+//!
+//! 1. `available` is what may still be reserved; `fdblocks` is what is free. Reservations that are
+//!    open make the first smaller than the second.
+//! 2. After [`Mount::shut_down`] nothing is written any more, and whatever needs an inode fails.
+//! 3. The superblock in memory is the truth; [`Mount::edit_superblock`] gives its sector as it is to
+//!    be written, with counters and checksum up to date.
+//!
+//! It knows no transaction and no journal: [`crate::engine::Engine`] adds these.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use uxfs_disk::BlockDev;
+use uxfs_format::features::Version;
+use uxfs_format::superblock::{self, Superblock};
+use uxfs_format::timestamp::Timestamp;
+use uxfs_format::{AgNo, Geometry, Place};
+
+use crate::ag::AgCell;
+use crate::buf::Cache;
+use crate::cause::{Cause, Stop};
+use crate::clock::Numbers;
+use crate::devices::Device;
+use crate::error::{Error, Result};
+use crate::full::Full;
+use crate::inode::Inodes;
+use crate::instrumented::{DevRole, InstrumentedDev};
+use crate::options::OpenOptions;
+use crate::pending_data::PendingData;
+use crate::reserve_floor::ReserveFloor;
+use crate::stats::{Counts, Stats};
+use crate::sync::{Mutex, RwLock};
+
+/// Changes to the counters of the superblock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Free blocks.
+    pub fdblocks: i64,
+    /// Allocated inodes.
+    pub icount: i64,
+    /// Free inodes among them.
+    pub ifree: i64,
+}
+
+/// A volume's geometry, devices, caches and counters.
+pub struct Mount {
+    /// Its shape.
+    pub geo: Arc<Geometry>,
+    /// The device, by which file data is read and written.
+    pub(crate) dev: Arc<dyn BlockDev>,
+    /// The same device, by which metadata is written in place.
+    pub(crate) meta_dev: Arc<dyn BlockDev>,
+    /// The same, by which the log is written.
+    pub(crate) log_dev: Arc<dyn BlockDev>,
+    /// The same, not counted.
+    pub(crate) bare_dev: Arc<dyn BlockDev>,
+    pub(crate) counts: Arc<Counts>,
+    /// The realtime device, if the volume has one and it was given.
+    pub(crate) realtime: Option<Device>,
+    pub(crate) bufs: Cache,
+    pub(crate) inodes: Inodes,
+    /// Transactions hold it for reading; the owner of the write side shuts them out.
+    pub(crate) gate: RwLock<()>,
+    pub(crate) numbers: Numbers,
+    pub(crate) options: OpenOptions,
+    /// Changes are logged: a write in place that fails for want of room can be tried again.
+    pub(crate) logged: bool,
+    /// File data that another writer has not written yet.
+    pub(crate) pending_data: Mutex<Option<Arc<dyn PendingData>>>,
+    ags: Vec<AgCell>,
+    superblock: Mutex<Vec<u8>>,
+    available: AtomicI64,
+    fdblocks: AtomicI64,
+    icount: AtomicI64,
+    ifree: AtomicI64,
+    /// Available blocks that no reservation may take while data is dirty.
+    pub(crate) reserve_floor: Arc<ReserveFloor>,
+    stop: Arc<Stop>,
+    pub(crate) full: Full,
+    /// The host had no room for the whole log when the volume was opened.
+    log_without_room: bool,
+    /// Some inode got its first attribute: the superblock's version has to say so.
+    attr_bit: AtomicBool,
+    /// The superblock changed in more than its counters, and that is not logged yet.
+    superblock_changed: AtomicBool,
+    /// Is the volume marked as needing repair, or being overwritten?
+    pub(crate) marked: Mutex<bool>,
+    /// Blocks were freed that still belong to something on the device.
+    pub(crate) freed: AtomicBool,
+    /// Blocks of each group that are kept for reference counts of transactions under way.
+    kept: Box<[AtomicU32]>,
+    /// The group that gets the next new directory.
+    pub(crate) next_dir_ag: AtomicU64,
+}
+
+/// What [`Mount::new`] starts from.
+pub(crate) struct Parts {
+    pub(crate) geo: Arc<Geometry>,
+    pub(crate) dev: Arc<dyn BlockDev>,
+    pub(crate) realtime: Option<Device>,
+    /// The primary superblock's sector, verified.
+    pub(crate) sector: Vec<u8>,
+    pub(crate) options: OpenOptions,
+    pub(crate) seed: u64,
+    pub(crate) logged: bool,
+    pub(crate) log_without_room: bool,
+}
+
+impl Mount {
+    /// A mount of the volume whose superblock is given.
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { geo, dev, realtime, sector, options, seed, logged, log_without_room } = parts;
+        let sb = Superblock::view(&sector).expect("verified by the caller");
+        let (fdblocks, icount, ifree) = (sb.fdblocks.get(), sb.icount.get(), sb.ifree.get());
+        let aside = aside(&geo);
+        let cache_bytes = options.cache_bytes;
+        let barrier = options.journal.is_none_or(|journal| journal.barrier);
+        let counts = Arc::new(Counts::default());
+        let stop = Arc::new(Stop::default());
+        let instrumented = |role| InstrumentedDev::over(&dev, &counts, &stop, role, barrier);
+        let meta_dev = instrumented(DevRole::Metadata);
+        Self {
+            bufs: Cache::new(Arc::clone(&meta_dev), Arc::clone(&geo), cache_bytes),
+            inodes: Inodes::new(cache_bytes / 4096),
+            gate: RwLock::new(()),
+            numbers: Numbers::new(seed),
+            logged,
+            pending_data: Mutex::default(),
+            ags: (0..geo.ag_count).map(|_| AgCell::default()).collect(),
+            superblock: Mutex::new(sector),
+            available: AtomicI64::new(fdblocks.saturating_sub(aside) as i64),
+            fdblocks: AtomicI64::new(fdblocks as i64),
+            icount: AtomicI64::new(icount as i64),
+            ifree: AtomicI64::new(ifree as i64),
+            reserve_floor: Arc::default(),
+            full: Full::default(),
+            log_without_room,
+            attr_bit: AtomicBool::new(false),
+            superblock_changed: AtomicBool::new(false),
+            marked: Mutex::new(options.resuming),
+            freed: AtomicBool::new(false),
+            kept: (0..geo.ag_count).map(|_| AtomicU32::new(0)).collect(),
+            next_dir_ag: AtomicU64::new(0),
+            options,
+            dev: instrumented(DevRole::Data),
+            log_dev: instrumented(DevRole::Log),
+            stop: Arc::clone(&stop),
+            geo,
+            meta_dev,
+            bare_dev: dev,
+            counts,
+            realtime,
+        }
+    }
+
+    /// What was done since the volume was opened.
+    pub fn stats(&self) -> Stats {
+        self.counts.read()
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn BlockDev> {
+        &self.dev
+    }
+
+    /// A copy of the superblock's sector as it was read, with label and counters brought up to
+    /// date.
+    pub fn superblock(&self) -> Superblock {
+        let mut sb = *Superblock::view(&self.superblock.lock()).expect("checked when opened");
+        self.fill_counters(&mut sb);
+        sb
+    }
+
+    pub(crate) fn fill_counters(&self, sb: &mut Superblock) {
+        sb.fdblocks.set(self.fdblocks.load(Ordering::Relaxed).max(0) as u64);
+        sb.icount.set(self.icount.load(Ordering::Relaxed).max(0) as u64);
+        sb.ifree.set(self.ifree.load(Ordering::Relaxed).max(0) as u64);
+    }
+
+    pub(crate) fn edit_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Vec<u8> {
+        let mut sector = self.superblock.lock();
+        let sb = Superblock::view_mut(&mut sector).expect("checked when opened");
+        self.fill_counters(sb);
+        if self.attr_bit.load(Ordering::Relaxed) {
+            sb.versionnum.set(sb.versionnum.get() | Version::ATTR.bits());
+        }
+        change(sb);
+        uxfs_format::crc::stamp(&mut sector, superblock::CRC_OFFSET);
+        sector.clone()
+    }
+
+    pub(crate) fn ag(&self, ag: AgNo) -> Result<&AgCell> {
+        self.ags.get(ag.0 as usize).ok_or_else(|| {
+            Error::corrupt("AG number", Place::Volume, format!("{ag} of {}", self.ags.len()))
+        })
+    }
+
+    /// The group whose turn it is to take a new directory.
+    pub(crate) fn next_dir_group(&self) -> u32 {
+        let turn = self.next_dir_ag.fetch_add(1, Ordering::Relaxed);
+        (turn % u64::from(self.geo.ag_count)) as u32
+    }
+
+    /// May this many more inodes be allocated, by the volume's limit on their share of it?
+    pub(crate) fn inodes_allowed(&self, more: u64) -> bool {
+        let percent = u64::from(self.geo.imax_pct);
+        if percent == 0 {
+            return true;
+        }
+        let blocks = u128::from(self.geo.dblocks) * u128::from(percent) / 100;
+        let most = blocks << self.geo.inopb_log;
+        u128::from(self.inode_counts().0 + more) <= most
+    }
+
+    /// Where blocks of an inode lie best: near the inode itself.
+    pub(crate) fn inode_goal(&self, ino: uxfs_format::Ino) -> uxfs_format::FsBlock {
+        let agino = self.geo.ino_agino(ino);
+        self.geo.fsb(self.geo.ino_ag(ino), self.geo.agino_block(agino))
+    }
+
+    /// The present moment by this volume's clock.
+    pub fn now(&self) -> Timestamp {
+        self.options.clock.now()
+    }
+
+    /// Free blocks, those reserved by running operations included.
+    pub fn free_blocks(&self) -> u64 {
+        self.fdblocks.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Blocks that can still be reserved.
+    pub fn available_blocks(&self) -> u64 {
+        self.available.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Allocated inodes and free ones among them.
+    pub fn inode_counts(&self) -> (u64, u64) {
+        let get = |n: &AtomicI64| n.load(Ordering::Relaxed).max(0) as u64;
+        (get(&self.icount), get(&self.ifree))
+    }
+
+    /// Blocks of a group that are kept for reference counts of transactions under way.
+    pub(crate) fn kept(&self, ag: AgNo) -> u32 {
+        self.kept.get(ag.0 as usize).map_or(0, |kept| kept.load(Ordering::Relaxed))
+    }
+
+    /// Keeps more of them, whose group's lock the caller has, or gives them up.
+    pub(crate) fn keep(&self, ag: AgNo, blocks: u32, give_up: bool) {
+        if let Some(kept) = self.kept.get(ag.0 as usize) {
+            match give_up {
+                false => kept.fetch_add(blocks, Ordering::Relaxed),
+                true => kept.fetch_sub(blocks, Ordering::Relaxed),
+            };
+        }
+    }
+
+    pub(crate) fn reserve(&self, blocks: u64) -> Result<()> {
+        let want = blocks as i64;
+        let before = self.available.fetch_sub(want, Ordering::AcqRel);
+        let floor = self.reserve_floor.blocks();
+        if want > 0 && (before < want || before - want < floor) {
+            self.available.fetch_add(want, Ordering::AcqRel);
+            return Err(Error::NoSpace);
+        }
+        Ok(())
+    }
+
+    /// Blocks that can still be reserved; fewer than none when some were taken back.
+    pub(crate) fn available(&self) -> i64 {
+        self.available.load(Ordering::Acquire)
+    }
+
+    /// Blocks that nobody may reserve: the trees' own growth may need them.
+    pub(crate) fn aside(&self) -> u64 {
+        aside(&self.geo)
+    }
+
+    /// Gives up reserved blocks.
+    pub(crate) fn unreserve(&self, blocks: u64) {
+        if blocks > 0 {
+            self.available.fetch_add(blocks as i64, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes blocks that a transaction gave up back into the reservation that they came from.
+    pub(crate) fn take_back(&self, blocks: u64) {
+        self.available.fetch_sub(blocks as i64, Ordering::AcqRel);
+    }
+
+    /// Ends a reservation of `reserved` blocks that changed the counters by `change`, `kept` of it
+    /// going on.
+    pub(crate) fn apply(&self, reserved: u64, change: Counters, kept: u64) {
+        self.available.fetch_add(reserved as i64 - kept as i64 + change.fdblocks, Ordering::AcqRel);
+        self.fdblocks.fetch_add(change.fdblocks, Ordering::AcqRel);
+        self.icount.fetch_add(change.icount, Ordering::AcqRel);
+        self.ifree.fetch_add(change.ifree, Ordering::AcqRel);
+    }
+
+    /// Counts blocks of groups that were just added.
+    pub(crate) fn add_free(&self, blocks: u64) {
+        let blocks = i64::try_from(blocks).unwrap_or(i64::MAX);
+        self.available.fetch_add(blocks, Ordering::AcqRel);
+        self.fdblocks.fetch_add(blocks, Ordering::AcqRel);
+    }
+
+    /// Tells that there are extended attributes on the volume now.
+    pub(crate) fn note_attr(&self) {
+        let bit = Version::ATTR.bits();
+        let known = || {
+            let sector = self.superblock.lock();
+            Superblock::view(&sector).is_some_and(|sb| sb.versionnum.get() & bit != 0)
+        };
+        if !self.attr_bit.load(Ordering::Relaxed) && !known() {
+            self.superblock_changed.store(true, Ordering::Release);
+        }
+        self.attr_bit.store(true, Ordering::Relaxed);
+    }
+
+    /// Changes the superblock in more than its counters; the next transaction logs it.
+    pub(crate) fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
+        self.edit_superblock(change);
+        self.superblock_changed.store(true, Ordering::Release);
+    }
+
+    /// Did the superblock change since this was last asked?
+    pub(crate) fn take_superblock_change(&self) -> bool {
+        self.superblock_changed.load(Ordering::Acquire)
+            && self.superblock_changed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Fails if the volume may not be changed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.check_running()
+    }
+
+    pub(crate) fn check_running(&self) -> Result<()> {
+        self.stop.check()
+    }
+
+    /// Why the volume is stopped, if it is: by [`Fs::stop`], or because something failed.
+    pub fn stopped_by(&self) -> Option<String> {
+        self.shutdown_cause().map(|cause| cause.to_string())
+    }
+
+    /// As [`Fs::stopped_by`], with what failed, where, and the errno.
+    pub fn shutdown_cause(&self) -> Option<Cause> {
+        self.stop.cause()
+    }
+
+    /// What the user of the volume should know of its device although it works, such as that the
+    /// image has no name any more.
+    pub fn device_warning(&self) -> Option<String> {
+        let room = || {
+            let size = u64::from(self.geo.log_blocks) << self.geo.block_log;
+            format!(
+                "the host has no room for the log, {} MiB: make some, or changes may have to wait for it",
+                size >> 20
+            )
+        };
+        self.bare_dev.warning().or_else(|| self.log_without_room.then(room))
+    }
+
+    /// Stops all further changes and writes: something failed in the midst of a change.
+    pub(crate) fn shut_down(&self, why: impl Into<Cause>) {
+        self.stop.stop(why);
+    }
+}
+
+fn aside(geo: &Geometry) -> u64 {
+    u64::from(geo.ag_count) * 12
+}

@@ -1,0 +1,49 @@
+//! Beginning a transaction for an operation on files.
+//!
+//! Data that is not written back yet holds more space than it will take. So an operation that finds no
+//! space writes it back and tries once more.
+
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::journal::Op;
+use crate::tx::Tx;
+
+impl Fs {
+    /// As [`Tx::begin`].
+    ///
+    /// # Errors
+    /// As [`Tx::begin`]; those of writing back.
+    pub(crate) fn begin_tx(&self, blocks: u64) -> Result<Tx<'_>> {
+        self.begin_tx_for(Op::Extents, blocks)
+    }
+
+    /// As [`Tx::begin_for`].
+    ///
+    /// # Errors
+    /// As [`Fs::begin_tx`].
+    pub(crate) fn begin_tx_for(&self, op: Op, blocks: u64) -> Result<Tx<'_>> {
+        match Tx::begin_for(self, op, blocks) {
+            Err(Error::NoSpace) if self.relieve(blocks, false)? => Tx::begin_for(self, op, blocks),
+            other => other,
+        }
+    }
+
+    /// As [`Tx::begin_freeing`].
+    ///
+    /// # Errors
+    /// As [`Tx::begin_freeing`]; those of writing back.
+    pub(crate) fn begin_freeing_tx(&self, blocks: u64) -> Result<Tx<'_>> {
+        self.begin_freeing_tx_for(Op::Extents, blocks)
+    }
+
+    /// As [`Tx::begin_freeing_for`].
+    ///
+    /// # Errors
+    /// As [`Fs::begin_freeing_tx`].
+    pub(crate) fn begin_freeing_tx_for(&self, op: Op, blocks: u64) -> Result<Tx<'_>> {
+        match self.begin_tx_for(op, blocks) {
+            Err(Error::NoSpace) => self.begin_tx_for(op, 0),
+            other => other,
+        }
+    }
+}
