@@ -1,4 +1,4 @@
-//! File data on the device.
+//! File data written at once, and data that another writer brings.
 
 use std::sync::Arc;
 
@@ -7,23 +7,7 @@ use uxfs_format::Daddr;
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::mount::Mount;
 use crate::pending_data::PendingData;
-
-impl Mount {
-    /// Waits for data that others bring and that what was committed so far shows. Was there any?
-    pub(crate) fn await_pending_data(&self) -> Result<bool> {
-        let Some(pending_data) = self.pending_data.lock().clone() else { return Ok(false) };
-        let daddr = Daddr(0);
-        pending_data.wait().map_err(|source| Error::Io { what: "writing data", daddr, source })
-    }
-
-    pub(crate) fn read_device(&self, at: u64, buf: &mut [u8]) -> Result<()> {
-        let daddr = Daddr(at >> 9);
-        let read = self.dev.read_at(at, buf);
-        read.map_err(|source| Error::Io { what: "reading data", daddr, source })
-    }
-}
 
 impl Engine {
     pub(crate) fn write_device(&self, at: u64, data: &[u8]) -> Result<()> {
@@ -39,7 +23,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Says who brings the data of files made by [`Mount::build_with`]; with a journal they are made only
+    /// Says who brings the data of files made by [`crate::Fs::build_with`]; with a journal they are made only
     /// while that is known. `None` when all of it has arrived.
     pub fn set_pending_data(&self, pending_data: Option<Arc<dyn PendingData>>) {
         let before = core::mem::replace(&mut *self.pending_data.lock(), pending_data);

@@ -9,12 +9,12 @@
 //! 3. After a failed write or flush nobody can tell what is on the device: the volume is shut
 //!    down, and stays marked.
 
+use crate::device_io::SERVED;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::full::Stuck;
 use crate::journal::{Journal, Ticket};
 use crate::unwritten::{NAMED, Unwritten};
-use crate::write_in_place::SERVED;
 
 impl Fs {
     /// Does what `call` does, and gives a ticket for it besides its result.

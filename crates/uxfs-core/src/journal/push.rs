@@ -18,11 +18,11 @@ use super::item::Handle;
 use super::state::Journal;
 use crate::buf::{BufRef, Run};
 use crate::cause::Cause;
+use crate::device_io::SERVED;
 use crate::error::Result;
 use crate::full::Stuck;
 use crate::inode::{InodeState, locate, read_cluster};
 use crate::mount::Mount;
-use crate::write_in_place::SERVED;
 
 /// Most bytes of buffers that are kept in memory because they are on their way home.
 const KEPT_MAX: usize = 4 << 20;

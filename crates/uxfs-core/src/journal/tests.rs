@@ -530,7 +530,7 @@ fn the_length_changes_with_the_journal_on() {
 /// A record that a power cut tore ends the log; one that had been whole, whose changes went home,
 /// and that was damaged afterwards, is no torn one: going on would mix old with new.
 #[test]
-fn a_damaged_record_that_written_back_is_not_taken_for_a_torn_one() {
+fn a_damaged_record_that_was_written_back_is_not_taken_for_a_torn_one() {
     for (written_back, of_an_inode) in [(false, false), (true, false), (true, true)] {
         let volume = Volume::new(&[]);
         let fs = volume.open("logbsize=32k");

@@ -136,7 +136,9 @@ fn modules(src: &Path) -> BTreeMap<Module, String> {
             let path = entry.unwrap().path();
             let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
             let mut module = at.clone();
-            if path.is_dir() {
+            if path.is_dir() && name == "tests" {
+                // Not what users build.
+            } else if path.is_dir() {
                 module.push(name);
                 left.push((path, module));
             } else if path.extension().is_some_and(|ext| ext == "rs") && name != "tests" {
@@ -300,4 +302,67 @@ fn circles_are_found_through_children_and_names_handed_on() {
     assert_eq!(found.len(), 1);
     let names: Vec<_> = found[0].iter().map(|module| module.join("/")).collect();
     assert_eq!(names, ["a", "a/inner", "b", "c", "d"]);
+}
+
+/// The lines of the engine's table in ARCHITECTURE.md, from the bottom up: the modules of each.
+fn lines_of_the_map(page: &str) -> Vec<Vec<Module>> {
+    let section = page.split("## Inside the engine").nth(1).expect("the section is there");
+    let rows = section.lines().skip_while(|line| !line.starts_with("|---"));
+    let rows = rows.skip(1).take_while(|line| line.starts_with('|'));
+    let modules = |row: &str| {
+        let cell = row.split('|').nth(1).unwrap_or_default();
+        let names = cell.split('`').skip(1).step_by(2);
+        names.map(|name| name.split('/').map(str::to_owned).collect()).collect()
+    };
+    rows.map(modules).collect()
+}
+
+/// Imports that lead upwards, and modules that have no line.
+fn against_the_map(
+    lines: &[Vec<Module>],
+    edges: &BTreeMap<Module, BTreeSet<Module>>,
+) -> Vec<String> {
+    // The longest name that leads to a module counts.
+    let line_of = |module: &Module| {
+        let all = lines.iter().enumerate().flat_map(|(at, line)| line.iter().map(move |m| (at, m)));
+        let named = all.filter(|(_, name)| module.starts_with(name));
+        named.max_by_key(|(_, name)| name.len()).map(|(at, _)| at)
+    };
+    let mut wrong = Vec::new();
+    for (module, uses) in edges.iter().filter(|(module, _)| !module.is_empty()) {
+        let Some(line) = line_of(module) else {
+            wrong.push(format!("{} has no line", module.join("/")));
+            continue;
+        };
+        for used in uses {
+            if line_of(used).is_some_and(|other| other > line) {
+                wrong.push(format!("{} uses {}", module.join("/"), used.join("/")));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn the_engine_is_as_its_map_says() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let lines = lines_of_the_map(&page);
+    let modules = modules(&root().join("crates/uxfs-core/src"));
+    for name in lines.iter().flatten() {
+        assert!(modules.keys().any(|module| module.starts_with(name)), "no {}", name.join("/"));
+    }
+    let wrong = against_the_map(&lines, &edges(&modules));
+    assert!(wrong.is_empty(), "against ARCHITECTURE.md:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn an_import_against_the_map_is_found() {
+    let name = |path: &str| path.split('/').map(str::to_owned).collect::<Module>();
+    let page =
+        "## Inside the engine\n| module | noun |\n|---|---|\n| `a`, `b/low` | x |\n| `b` | y |\n";
+    let lines = lines_of_the_map(page);
+    let edge = |from: &str, to: &str| (name(from), BTreeSet::from([name(to)]));
+    assert!(against_the_map(&lines, &BTreeMap::from([edge("b/high", "b/low")])).is_empty());
+    let wrong = against_the_map(&lines, &BTreeMap::from([edge("b/low", "b/high"), edge("c", "a")]));
+    assert_eq!(wrong, ["b/low uses b/high", "c has no line"]);
 }

@@ -1,5 +1,4 @@
-//! Writes of metadata in place, by the mount alone: the superblock, all dirty buffers, flushes, and
-//! what the host has no room for.
+//! I/O of a mount: reads of data, metadata written in place, flushes, and what the host has no room for.
 //!
 //! 1. Without a journal a write-back that is cut off leaves a mixture; so a volume that was whole is
 //!    marked as needing repair before the first block of it is overwritten
@@ -42,6 +41,19 @@ pub struct Cached {
 }
 
 impl Mount {
+    /// Waits for data that others bring and that what was committed so far shows. Was there any?
+    pub(crate) fn await_pending_data(&self) -> Result<bool> {
+        let Some(pending_data) = self.pending_data.lock().clone() else { return Ok(false) };
+        let daddr = Daddr(0);
+        pending_data.wait().map_err(|source| Error::Io { what: "writing data", daddr, source })
+    }
+
+    pub(crate) fn read_device(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        let daddr = Daddr(at >> 9);
+        let read = self.dev.read_at(at, buf);
+        read.map_err(|source| Error::Io { what: "reading data", daddr, source })
+    }
+
     /// Writes the superblock where it lies.
     pub(crate) fn write_superblock_in_place(&self) -> Result<()> {
         self.put_superblock(false)
