@@ -28,8 +28,9 @@ pub struct OpenOptions {
     pub(crate) resuming: bool,
     /// How often recovery was done: a log that is not clean after the second time will not become so.
     pub(crate) recovered: u8,
-    /// Log changes in the volume's journal, so that they survive a power cut; `None` brings them
-    /// home all at once instead, and marks the volume as needing repair meanwhile.
+    /// How changes are logged, so that they survive a power cut: the default. With `None` they are in
+    /// memory until a sync writes all of them in place, and the volume is marked as needing repair
+    /// meanwhile. Without effect on volumes that are `unfinished`.
     pub journal: Option<JournalOptions>,
     /// Let written data gather in memory, and choose blocks for it when it is written back; needs
     /// the journal. `None` writes data to the device at once.
@@ -47,7 +48,7 @@ impl Default for OpenOptions {
             cache_bytes: 64 << 20,
             resuming: false,
             recovered: 0,
-            journal: None,
+            journal: Some(JournalOptions::default()),
             writeback: None,
         }
     }

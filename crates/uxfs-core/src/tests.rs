@@ -67,8 +67,13 @@ struct Volume {
     fs: Fs,
 }
 
+/// Without the log: what is changed is in memory until a sync writes it in place.
+fn unlogged() -> OpenOptions {
+    OpenOptions { journal: None, ..OpenOptions::default() }
+}
+
 fn open(path: &std::path::Path) -> (Arc<Fragile>, Fs) {
-    open_with(path, OpenOptions::default())
+    open_with(path, unlogged())
 }
 
 fn open_with(path: &std::path::Path, options: OpenOptions) -> (Arc<Fragile>, Fs) {
@@ -86,7 +91,7 @@ fn open_with(path: &std::path::Path, options: OpenOptions) -> (Arc<Fragile>, Fs)
 }
 
 fn volume(options: &[&str]) -> Volume {
-    volume_with(options, OpenOptions::default())
+    volume_with(options, unlogged())
 }
 
 fn volume_with(options: &[&str], open: OpenOptions) -> Volume {
@@ -498,7 +503,7 @@ fn a_slow_reader_does_not_bring_back_what_was() {
 fn readers_and_a_writer_see_one_buffer() {
     let volume = volume(&[]);
     // Next to no cache: buffers and inodes come and go all the time.
-    let options = OpenOptions { cache_bytes: 1 << 12, ..OpenOptions::default() };
+    let options = OpenOptions { cache_bytes: 1 << 12, ..unlogged() };
     let dev = Arc::clone(&volume.dev) as Arc<dyn BlockDev>;
     drop(volume.fs);
     let fs = Fs::open(dev, options).unwrap();
@@ -547,7 +552,7 @@ fn in_memory() -> Fs {
     let dev: Arc<dyn BlockDev> = Arc::new(uxfs_disk::MemDev::new(400 << 20));
     let layout = uxfs_mkfs::Layout::new(&uxfs_mkfs::Options::default(), dev.len()).unwrap();
     uxfs_mkfs::write(&layout, &*dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
-    Fs::open(dev, OpenOptions::default()).unwrap()
+    Fs::open(dev, unlogged()).unwrap()
 }
 
 /// Found by fuzzing.

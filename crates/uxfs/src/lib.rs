@@ -91,8 +91,10 @@
 //!
 //! # What lasts
 //!
-//! Changes are in memory until [`Fs::sync`] or [`Fs::close`]. While they are brought home an existing
-//! volume is marked as needing repair; after a cut in the midst of that, `xfs_repair` is due.
+//! Changes go through the volume's log ([`OpenOptions::journal`]). They are durable after [`Fs::sync`],
+//! [`Fs::fsync`], [`Fs::wait`] for a [`journal::Ticket`], or [`Fs::close`]; after a power cut the volume
+//! is as it was at some moment since, and the next open, here or in the kernel, replays the log. A
+//! volume that is dropped without a close keeps what was durable.
 
 pub mod import;
 

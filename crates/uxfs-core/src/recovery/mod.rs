@@ -118,6 +118,7 @@ pub(crate) fn torn_at_start(
 fn engine(overlay: &Arc<Overlay>) -> Result<Fs> {
     let options = OpenOptions {
         unfinished: true,
+        journal: None,
         // Whatever was changed is still there in the end, for its log items.
         cache_bytes: usize::MAX / 4,
         ..OpenOptions::default()
