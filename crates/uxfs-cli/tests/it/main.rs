@@ -21,6 +21,7 @@ mod letters;
 mod listings;
 mod mount_ends;
 mod mounts;
+mod readme;
 mod refusals;
 mod remounts;
 mod slashes;

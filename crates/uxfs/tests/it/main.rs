@@ -17,6 +17,7 @@ mod import;
 mod intents;
 mod kernel;
 mod layers;
+mod links;
 mod listing;
 mod matrix;
 mod model;
