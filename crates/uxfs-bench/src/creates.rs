@@ -62,9 +62,9 @@ fn in_process(options: &Options, scratch: &Scratch) -> Result<f64> {
         .map_err(|e| BenchError::new("mkfs", e))?;
     mkfs::write(&layout, &*dev, &mkfs::WriteOptions::default())
         .map_err(|e| BenchError::new("mkfs", e))?;
-    let mut options = OpenOptions::default();
-    options.journal = None;
-    let fs = Fs::open(dev, options).map_err(fail)?;
+    let mut unjournaled = OpenOptions::default();
+    unjournaled.journal = None;
+    let fs = Fs::open(dev, unjournaled).map_err(fail)?;
     let start = Instant::now();
     let root = fs.root();
     // fs_mark fills one directory unless told otherwise; names of its length.
