@@ -47,11 +47,11 @@ struct Cell {
 
 const HEAD: &str = "<!-- Made from compared.toml by `UXFS_WRITE_DOCS=1 cargo test -p uxfs --test it compared`. -->
 
-# Beside others
+# uxfs beside other tools
 
-What can be done with an XFS volume by which tool. The column of uxfs agrees with
-[FORMAT.md](FORMAT.md), which names the tests. The other columns follow the tools' own documents; the
-numbers name them. Where a document says nothing, the cell says so.
+This page compares what uxfs and other tools can do with an XFS volume. The column of uxfs agrees with
+[FORMAT.md](FORMAT.md), which names the tests. The other columns follow the tools' own documents, listed
+as numbered sources below. *Not said* marks what a document does not mention.
 
 ";
 
