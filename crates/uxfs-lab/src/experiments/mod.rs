@@ -8,6 +8,7 @@ mod dbench;
 mod delaylog;
 mod disks;
 mod fs_mark;
+mod overwrites;
 mod policies;
 pub(crate) mod recorded;
 mod servers;
@@ -61,6 +62,12 @@ pub const ALL: &[Known] = &[
         about: "many threads that call fsync, by who waits for whom",
         post: Some(&posts::FSYNC_COORDINATION),
         run: coordination::run,
+    },
+    Known {
+        name: "fsync-overwrite",
+        about: "many threads that overwrite and sync, each with a flush of its own",
+        post: Some(&posts::FSYNC_COORDINATION),
+        run: overwrites::run,
     },
     Known {
         name: "policies",

@@ -6,6 +6,7 @@ pub mod database;
 pub mod dbench;
 pub mod fs_mark;
 pub mod mail;
+pub mod overwrites;
 pub mod recording;
 pub mod replay;
 pub mod syncs;
