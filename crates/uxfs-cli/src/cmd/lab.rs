@@ -15,7 +15,7 @@ use crate::session::{Failure, Result, Session};
 /// Repeat measurements that file systems were argued over, on disks that are only described
 ///
 /// Simulated clients work on the real engine, on a modelled disk in virtual time: the same seed gives
-/// the same digits on any machine. Beside every figure stands what an acknowledged operation was
+/// the same digits on any Linux machine. Beside every figure stands what an acknowledged operation was
 /// worth, derived from what went down to the disk, and checked by cutting the power.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -92,6 +92,7 @@ enum What {
     #[command(after_help = "Examples:\n  \
         uxfs lab report\n  \
         uxfs lab report lab --out page.html\n  \
+        uxfs lab report lab --charts pictures\n  \
         uxfs lab report lab --json")]
     Report {
         /// Where outcomes are kept [default: where the page goes, or lab]
@@ -100,6 +101,9 @@ enum What {
         /// The page [default: report.html in the directory]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+        /// Also write the first chart of each experiment: NAME.svg, and its data, NAME.chart.json
+        #[arg(long, value_name = "DIR", conflicts_with_all = ["json", "csv"])]
+        charts: Option<PathBuf>,
         /// All outcomes as one JSON document on standard output, and no page
         #[arg(long, conflicts_with_all = ["csv", "out"])]
         json: bool,
@@ -147,7 +151,7 @@ fn failure(error: LabError) -> Failure {
 pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     match &options.what {
         What::Run { .. } => experiment(&options.what, session),
-        What::Report { dir, out, json, csv } => {
+        What::Report { dir, out, charts, json, csv } => {
             let beside =
                 out.as_deref().and_then(Path::parent).filter(|p| !p.as_os_str().is_empty());
             let dir = dir.as_deref().or(beside).unwrap_or(Path::new("lab"));
@@ -160,12 +164,31 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
             }
             let path = out.clone().unwrap_or_else(|| dir.join("report.html"));
             std::fs::write(&path, report::page(&found)).map_err(|e| Failure::host(&path, &e))?;
-            session.print(format!("{}\n", path.display()))
+            session.print(format!("{}\n", path.display()))?;
+            charts.as_deref().map_or(Ok(()), |charts| pictures(charts, &found, session))
         }
         What::List => experiments::ALL
             .iter()
             .try_for_each(|known| session.print(format!("{:20} {}\n", known.name, known.about))),
     }
+}
+
+/// Writes the picture of each experiment, and its data.
+fn pictures(
+    dir: &Path,
+    found: &[uxfs_lab::outcome::Experiment],
+    session: &Session,
+) -> Result<()> {
+    std::fs::create_dir_all(dir).map_err(|e| Failure::host(dir, &e))?;
+    for picture in found.iter().filter_map(report::Picture::of) {
+        let data = format!("{}\n", serde_json::json!(picture));
+        for (end, content) in [("chart.json", data), ("svg", picture.svg())] {
+            let path = dir.join(format!("{}.{end}", picture.name));
+            std::fs::write(&path, content).map_err(|e| Failure::host(&path, &e))?;
+            session.print(format!("{}\n", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn table(found: &uxfs_lab::outcome::Experiment) -> String {

@@ -8,8 +8,8 @@ use core::fmt::Write;
 use super::text;
 use crate::outcome::{Chart, Drawn, Series};
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 340.0;
+pub(super) const WIDTH: f64 = 640.0;
+pub(super) const HEIGHT: f64 = 340.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
@@ -109,23 +109,51 @@ fn trimmed(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Draws a chart, with a title above and what is what below.
+/// A series as the legend names it.
+pub(super) struct Entry {
+    /// The class that gives its colour.
+    pub(super) class: String,
+    /// Its name.
+    pub(super) name: String,
+    /// Its durability, where series differ in it.
+    pub(super) worth: Option<String>,
+    /// It is the post's.
+    pub(super) post: bool,
+}
+
+/// Draws a chart, with a title above and the legend below.
 pub(super) fn draw(out: &mut String, chart: &Chart) -> core::fmt::Result {
-    let points = || chart.series.iter().flat_map(|s| s.points.iter());
-    let x = Axis::of(points().map(|p| p.0), chart.log.0);
-    let tops = if chart.drawn == Drawn::Shares { tops(&chart.series) } else { Vec::new() };
-    let y = Axis::of(points().map(|p| p.1).chain(tops.iter().copied()), chart.log.1);
     writeln!(
         out,
         "<figure><figcaption>{}</figcaption>{}<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
          aria-label=\"{0}\">",
         text(&chart.title),
-        bought(chart)
+        bought(chart).map_or_else(String::new, |words| {
+            format!("<p class=\"small\">{}</p>", text(&words))
+        })
     )?;
+    let mut legend = String::new();
+    for Entry { class, name, worth, .. } in plot(out, chart)? {
+        let worth =
+            worth.map_or_else(String::new, |worth| format!(" <small>({})</small>", text(&worth)));
+        write!(legend, "<li class=\"{class}\"><span></span>{}{worth}</li>", text(&name))?;
+    }
+    writeln!(out, "</svg><ul class=\"legend\">{legend}</ul></figure>")
+}
+
+/// Draws axes and series in a box of [`WIDTH`] by [`HEIGHT`]; gives the legend.
+pub(super) fn plot(
+    out: &mut String,
+    chart: &Chart,
+) -> core::result::Result<Vec<Entry>, core::fmt::Error> {
+    let points = || chart.series.iter().flat_map(|s| s.points.iter());
+    let x = Axis::of(points().map(|p| p.0), chart.log.0);
+    let tops = if chart.drawn == Drawn::Shares { tops(&chart.series) } else { Vec::new() };
+    let y = Axis::of(points().map(|p| p.1).chain(tops.iter().copied()), chart.log.1);
     frame(out, chart, &x, &y)?;
     let common = common_worth(chart).is_some();
     let mut colour = 0;
-    let mut legend = String::new();
+    let mut legend = Vec::new();
     let mut below = vec![0.0; tops.len()];
     for series in &chart.series {
         // The post's line has the colour of ours before it.
@@ -138,13 +166,10 @@ pub(super) fn draw(out: &mut String, chart: &Chart) -> core::fmt::Result {
             Drawn::Shares => draw_shares(out, series, &mut below, &class, &x, &y)?,
             drawn => draw_series(out, series, drawn, &class, &x, &y)?,
         }
-        let worth = match common {
-            true => String::new(),
-            false => format!(" <small>({})</small>", text(worth_of(series))),
-        };
-        write!(legend, "<li class=\"{class}\"><span></span>{}{worth}</li>", text(&series.name))?;
+        let worth = (!common).then(|| worth_of(series).to_owned());
+        legend.push(Entry { class, name: series.name.clone(), worth, post: series.post });
     }
-    writeln!(out, "</svg><ul class=\"legend\">{legend}</ul></figure>")
+    Ok(legend)
 }
 
 /// What a series was bought at.
@@ -163,13 +188,14 @@ fn common_worth(chart: &Chart) -> Option<&str> {
     ours.all(|worth| worth == first).then_some(first)
 }
 
-fn bought(chart: &Chart) -> String {
-    let Some(worth) = common_worth(chart) else { return String::new() };
+/// The durability of all series, if it is one and the same.
+pub(super) fn bought(chart: &Chart) -> Option<String> {
+    let worth = common_worth(chart)?;
     let post = match chart.series.iter().any(|series| series.post) {
         true => "; dashed: the post's, at what durability nobody checked",
         false => "",
     };
-    format!("<p class=\"small\">What was acknowledged was on: {}{post}</p>", text(worth))
+    Some(format!("What was acknowledged was on: {worth}{post}"))
 }
 
 fn to_x(x: &Axis, value: f64) -> f64 {

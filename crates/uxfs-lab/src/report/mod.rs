@@ -6,6 +6,7 @@
 
 mod chart;
 mod machine;
+mod picture;
 
 use core::fmt::Write;
 use std::path::Path;
@@ -13,6 +14,8 @@ use std::path::Path;
 use crate::outcome::{Experiment, Row, SCHEMA, Shape, figure};
 use crate::verdict::Verdict;
 use crate::{LabError, Result};
+
+pub use picture::Picture;
 
 const STYLE: &str = include_str!("style.css");
 
