@@ -174,11 +174,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
 }
 
 /// Writes the picture of each experiment, and its data.
-fn pictures(
-    dir: &Path,
-    found: &[uxfs_lab::outcome::Experiment],
-    session: &Session,
-) -> Result<()> {
+fn pictures(dir: &Path, found: &[uxfs_lab::outcome::Experiment], session: &Session) -> Result<()> {
     std::fs::create_dir_all(dir).map_err(|e| Failure::host(dir, &e))?;
     for picture in found.iter().filter_map(report::Picture::of) {
         let data = format!("{}\n", serde_json::json!(picture));

@@ -122,7 +122,9 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                  else has ended (FLUSH CACHE is no queued command); without a port, the same disk \
                  takes flushes and writes side by side. With direct I/O each block is on the disk, \
                  or in its cache, before the fdatasync. The post's figures are of its host elm3a4, \
-                 whose disk it does not describe."
+                 whose disk it does not describe. A flush that finds the cache of a modelled hard disk \
+                 empty ends at once, so `own` there does not pay 16 full flushes for 16 threads; a \
+                 modelled SSD takes its full time for each."
         .into();
     out.source = posts::FSYNC_COORDINATION.to_string();
     for place in &PLACES {
@@ -235,7 +237,7 @@ fn charts(rows: &Rows) -> Vec<Chart> {
     let chart = |place: &Place| {
         let of = place.group(16, false);
         Chart {
-            title: format!("Which part of the fsyncs took at most so many milliseconds: {of}"),
+            title: format!("Fsyncs that ended within so many milliseconds: {of}"),
             axes: ("ms".into(), "% of fsyncs".into()),
             log: (true, false),
             drawn: Drawn::Lines,

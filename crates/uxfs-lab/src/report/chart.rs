@@ -260,12 +260,15 @@ fn draw_series(
     }
     let size = match drawn {
         Drawn::Shares => 0.0,
-        Drawn::Points if places.len() > 60 => 1.4,
         Drawn::Points => 4.5,
         Drawn::Lines if places.len() > 24 => 0.0,
         Drawn::Lines => 3.2,
     };
-    if size > 0.0 {
+    // Many points are one path of round dots: a tenth of the bytes.
+    if places.len() > 60 && drawn == Drawn::Points {
+        let dots: String = places.iter().map(|(x, y)| format!("M{x:.1} {y:.1}h0")).collect();
+        write!(out, "<path class=\"dots\" d=\"{dots}\"/>")?;
+    } else if size > 0.0 {
         for (x, y) in places {
             write!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{size}\"/>")?;
         }

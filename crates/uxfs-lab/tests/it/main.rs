@@ -1,3 +1,4 @@
 //! The lab's experiments, in the small.
 
 mod fsync;
+mod pictures;

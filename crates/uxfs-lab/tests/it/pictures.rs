@@ -1,0 +1,70 @@
+//! The pictures in docs/lab are drawn by today's code from data that lie beside them, and one
+//! experiment's data are what it finds today.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use uxfs_lab::experiments;
+use uxfs_lab::plan::{How, Quiet};
+use uxfs_lab::report::{Picture, page};
+
+/// How to make the pictures again.
+const AGAIN: &str = "uxfs lab run all --seed 7 --out lab && uxfs lab report lab --charts docs/lab";
+const SEED: u64 = 7;
+
+fn dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab")
+}
+
+fn data(name: &str) -> String {
+    std::fs::read_to_string(dir().join(format!("{name}.chart.json"))).unwrap()
+}
+
+/// Every file in docs/lab is a picture or its data; each picture is what is drawn from its data
+/// today. It does not say that the data are today's: the next test does, for one experiment.
+#[test]
+fn committed_pictures_are_drawn_by_todays_code() {
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(dir()).unwrap() {
+        let file = entry.unwrap().file_name().into_string().unwrap();
+        let name = file.strip_suffix(".svg").or_else(|| file.strip_suffix(".chart.json"));
+        names.insert(name.unwrap_or_else(|| panic!("docs/lab/{file}: not a picture")).to_owned());
+    }
+    assert!(names.len() >= 5, "{names:?}");
+    for name in names {
+        let picture: Picture = serde_json::from_str(&data(&name)).unwrap();
+        assert_eq!((&picture.name, picture.seed), (&name, SEED));
+        let there = std::fs::read_to_string(dir().join(format!("{name}.svg"))).unwrap();
+        assert!(there == picture.svg(), "docs/lab/{name}.svg is not today's: {AGAIN}");
+        // Every series says what its figures were bought at, and the source is cited.
+        assert!(there.contains("What was acknowledged was on:") || there.contains(" storage)"));
+        assert!(there.contains("prefers-color-scheme: dark"));
+        assert!(there.contains(&format!("uxfs lab run {name} --seed {SEED}")));
+    }
+}
+
+/// Today's engine, models and seed give the digits of a committed picture. Each other experiment's
+/// digits are as old as its last run.
+#[test]
+fn a_committed_pictures_digits_are_those_of_a_run() {
+    let name = "fs-mark";
+    let found = experiments::run(name, &How::new(SEED), &Quiet).unwrap();
+    let today = serde_json::json!(Picture::of(&found).unwrap());
+    assert!(
+        format!("{today}\n") == data(name),
+        "docs/lab/{name}.chart.json is not today's: {AGAIN}"
+    );
+}
+
+/// No table can be wider than a phone's screen: each has a container that scrolls.
+#[test]
+fn each_table_of_the_page_is_in_a_container_that_scrolls() {
+    let mut how = How::new(SEED);
+    how.only = "1 thread / own".into();
+    let found = experiments::run("fsync-overwrite", &how, &Quiet).unwrap();
+    let page = page(&[found]);
+    let tables = page.matches("<table").count();
+    assert!(tables >= 2);
+    assert_eq!(page.matches("<div class=\"scroll\"><table").count(), tables);
+    assert!(page.contains(".scroll { overflow-x: auto;"));
+}
