@@ -117,8 +117,6 @@ pub(super) struct Entry {
     pub(super) name: String,
     /// Its durability, where series differ in it.
     pub(super) worth: Option<String>,
-    /// It is the post's.
-    pub(super) post: bool,
 }
 
 /// Draws a chart, with a title above and the legend below.
@@ -133,7 +131,7 @@ pub(super) fn draw(out: &mut String, chart: &Chart) -> core::fmt::Result {
         })
     )?;
     let mut legend = String::new();
-    for Entry { class, name, worth, .. } in plot(out, chart)? {
+    for Entry { class, name, worth } in plot(out, chart)? {
         let worth =
             worth.map_or_else(String::new, |worth| format!(" <small>({})</small>", text(&worth)));
         write!(legend, "<li class=\"{class}\"><span></span>{}{worth}</li>", text(&name))?;
@@ -167,7 +165,7 @@ pub(super) fn plot(
             drawn => draw_series(out, series, drawn, &class, &x, &y)?,
         }
         let worth = (!common).then(|| worth_of(series).to_owned());
-        legend.push(Entry { class, name: series.name.clone(), worth, post: series.post });
+        legend.push(Entry { class, name: series.name.clone(), worth });
     }
     Ok(legend)
 }

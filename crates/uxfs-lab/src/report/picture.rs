@@ -139,10 +139,9 @@ fn legend(out: &mut String, y: &mut f64, entries: &[Entry]) -> core::fmt::Result
     const KEY: f64 = 32.0;
     let mut x = EDGE;
     *y += SIZE * 1.4;
-    for Entry { class, name, worth, post } in entries {
+    for Entry { class, name, worth } in entries {
         let words = match worth {
             Some(worth) => format!("{name} ({worth})"),
-            None if *post => format!("{name} (the post's)"),
             None => name.clone(),
         };
         let wide = KEY + words.chars().count() as f64 * SIZE * CHARACTER + 18.0;
