@@ -17,7 +17,7 @@ fn dir() -> PathBuf {
 }
 
 fn data(name: &str) -> String {
-    std::fs::read_to_string(dir().join(format!("{name}.chart.json"))).unwrap()
+    std::fs::read_to_string(dir().join(format!("{name}.chart.json"))).expect("a picture has data")
 }
 
 /// Every file in docs/lab is a picture or its data; each picture is what is drawn from its data
