@@ -1,15 +1,15 @@
 //! The buffer cache: every metadata block that was read or made, once.
 //!
-//! 1. A buffer's content is verified before anyone sees it, and again before it is written.
+//! 1. A buffer's content is verified before it is used, and again before it is written.
 //! 2. Content changes only through [`crate::tx::Tx::edit`] and its kin, which record what changed.
-//! 3. A buffer that an open transaction has changed is *held* (`holder` is its number) and is
-//!    neither written nor evicted; one transaction at a time holds it, which the locks of
-//!    allocation groups and inodes ensure.
-//! 4. A buffer that is dirty is in the dirty set, is never evicted, and is written in ascending
-//!    order of address.
-//! 5. Clean buffers that nobody uses are evicted when the cache is over its limit.
+//! 3. A buffer that an open transaction has changed is *held* (`holder` is the transaction's number) and is
+//!    neither written nor evicted. One transaction at a time holds it; the locks of allocation groups and
+//!    inodes ensure that.
+//! 4. A dirty buffer is in the dirty set and is never evicted. Dirty buffers are written in ascending order
+//!    of address.
+//! 5. Clean buffers that are not in use are evicted when the cache is over its limit.
 //!
-//! Locks: a shard of the index, then a buffer's content. The content lock is held for moments, not
+//! Order of locks: a shard of the index, then a buffer's content. The content lock is held for moments, not
 //! for the length of a transaction.
 
 use std::collections::BTreeMap;

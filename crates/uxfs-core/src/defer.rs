@@ -1,15 +1,15 @@
-//! Deferred steps: what a transaction still owes when its caller is through.
+//! Deferred steps: the work that a transaction leaves for its commit.
 //!
-//! Freeing and sharing blocks can touch any allocation group, in any order; locking groups in any
-//! order can deadlock. So these steps wait until the end, where the transaction may let go of the
-//! groups it holds first ([`Tx::roll`]). With a journal, each step that is still owed is announced by
-//! an intent then: each kind of step is one kind of intent.
+//! Freeing and sharing blocks can touch any allocation group, and locking groups in any order can deadlock.
+//! So these steps wait for the end of the transaction, where it may give up the groups that it holds first
+//! ([`Tx::roll`]). With a journal, each step that is still owed then is announced by an intent; each kind of
+//! step has one kind of intent.
 //!
-//! 1. Steps are done in the order in which they were asked for; what a step leaves of its own work
-//!    comes right after it, what it brings about comes last.
-//! 2. A step that fails before anything was settled undoes the whole transaction; one that fails
-//!    later shuts the volume down.
-//! 3. A step changes a bounded number of records: one with more to do leaves the rest to another.
+//! 1. Steps are done in the order in which they were added. What a step leaves of its own work comes right
+//!    after it; what it causes comes last.
+//! 2. A step that fails before the first roll undoes the whole transaction. One that fails later shuts the
+//!    volume down.
+//! 3. A step changes a bounded number of records; one with more to do leaves the rest to another step.
 
 use crate::alloc;
 use crate::deferred::Deferred;

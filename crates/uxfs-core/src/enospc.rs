@@ -1,11 +1,11 @@
-//! Space that is there but cannot be had at once: an operation that fails for want of it gives
-//! everything back, sees to it that it can be had, and tries again.
+//! Trying again when space is there but not available at once. The operation fails with
+//! [`Error::NoSpace`] and undoes everything; then the space is made available, and it runs again.
 //!
-//! 1. What it waits for it waits for with nothing locked, outside of transactions.
+//! 1. The wait happens with nothing locked, outside of transactions.
 //! 2. Two things stand between an operation and free space: blocks whose freeing is not durable
-//!    ([`crate::journal`]), which a forced log ends; and groups that others hold and that may not be
-//!    waited for, which are free a moment later.
-//! 3. It gives up after a number of attempts: then others have taken, each time, what was there.
+//!    ([`crate::busy`]), which a log force ends; and groups that other transactions hold and that may not
+//!    be waited for, which are free a moment later.
+//! 3. It gives up after a number of attempts: each time, others have taken the space.
 //!
 //! Called by every operation that takes blocks, around each of its transactions.
 

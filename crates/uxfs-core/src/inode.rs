@@ -1,8 +1,8 @@
 //! Inodes in memory, and the cache of them.
 //!
-//! 1. There is at most one [`InodeState`] for an inode number; whoever wants the inode shares it.
-//! 2. The state is the truth; the inode's bytes in its cluster buffer lag behind until
-//!    [`Inodes::flush`] brings them up to date.
+//! 1. There is at most one [`InodeState`] for an inode number; all users share it.
+//! 2. The state is the truth. The inode's bytes in its cluster buffer are out of date until
+//!    [`Inodes::flush`], or an AIL push, writes the state there.
 //! 3. A dirty inode is never evicted.
 //! 4. Forks are kept as they are on disk, so that writing, logging and undoing are copies.
 

@@ -1,8 +1,8 @@
-//! Locks of the content of files: a change of content that takes several transactions is one to
-//! everybody else.
+//! Locks of the content of files (XFS' iolock): a change of content that takes several transactions is
+//! atomic to all other users of the content.
 //!
-//! 1. They are taken before all other locks, and two of them in the order of their places.
-//! 2. Files may share a lock: whoever holds one asks for no other, but by [`IoLocks::change_two`].
+//! 1. They are taken before all other locks; two of them in the order of their shards.
+//! 2. Files may share a lock: a holder of one takes no other, except by [`IoLocks::change_two`].
 
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use uxfs_format::Ino;

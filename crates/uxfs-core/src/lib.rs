@@ -1,8 +1,9 @@
-//! The XFS engine of uxfs.
+//! The XFS engine of uxfs: volumes read and changed through buffers, transactions and the log.
 //!
-//! Layers, each importing only those before it: buffers ([`buf`]) and inodes in memory ([`inode`]),
-//! transactions ([`tx`]), btrees and allocation inside a group, extent maps ([`bmap`]), blocks of
-//! directories and attributes ([`dabuf`]), directories, attributes, and on top the operations.
+//! Three types stand on each other. [`Mount`] holds a volume's geometry, devices, caches and counters.
+//! [`Engine`] adds the journal, and is what transactions ([`tx::Tx`]) run on. [`Fs`] adds files: its
+//! methods are the operations, one file each under [`ops`]. ARCHITECTURE.md has the table of all modules,
+//! from the bottom up, and a test holds the imports to it.
 
 pub mod ag;
 pub mod alloc;

@@ -1,15 +1,14 @@
-//! A thread that looks after the journal of an open volume: commits do not stay in memory beyond
-//! their age, objects go home before the log is full, an idle log is covered, written data goes to
-//! the device when it has waited long enough.
+//! The log worker: a thread that does what is due in the journal of an open volume. It commits what has
+//! waited long enough, pushes the AIL before the log is full, covers an idle log, and writes back old data.
 //!
-//! The volume works without it: then whoever waits for something does what is due, and a commit
-//! that nobody waits for stays in memory until something else is done.
+//! A volume works without it. Then a thread that waits for something does what is due, and a commit that
+//! nobody waits for stays in memory until something else is done.
 //!
-//! 1. What is done when is [`LogWorkPlanner`]'s to say; this only carries it out.
-//! 2. It ends when it is told to, or when the volume is shut down; who stops it finds everything
-//!    that it had begun done.
+//! 1. [`LogWorkPlanner`] decides what is due; this carries it out.
+//! 2. The thread ends when it is stopped, or when the volume is shut down. [`LogWorker::stop`] returns when
+//!    everything that it had begun is done.
 //! 3. No call of the volume waits for it.
-//! 4. If it panics the volume is stopped: whoever counts on it is told.
+//! 4. If it panics, the volume is stopped, and everyone who waits for it gets the error.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,14 +1,13 @@
-//! Files that somebody holds: they outlive their last name, as open files do.
+//! Open references: files that outlive their last name, as open files do.
 //!
-//! 1. A file that loses its last name is freed at once if nobody holds it, and by the last
-//!    [`Fs::release`] otherwise. Until then it is on its group's list of unlinked inodes, so that
-//!    recovery frees it if the process ends before.
-//! 2. The count of a file and the mark that its last name is gone are changed under one lock: one
-//!    of [`Fs::drop_last_name`] and the last [`Fs::release`] frees it, never both.
-//! 3. Closing the volume frees what is still held.
+//! 1. A file that loses its last name is freed at once if it has no open reference, else by the last
+//!    [`Fs::release`]. Until then it is on its group's list of unlinked inodes, so that recovery frees it
+//!    if the process ends before.
+//! 2. The count of a file and the mark that its last name is gone change under one lock: either
+//!    [`Fs::drop_last_name`] or the last [`Fs::release`] frees the file, never both.
+//! 3. Closing the volume frees what still has references.
 //!
-//! Called by whoever hands out files that others keep, such as a mount, and by the operations that
-//! take names away.
+//! Called by a mount, whose files stay open, and by the operations that remove names.
 
 use rustc_hash::FxHashMap;
 use uxfs_format::Ino;

@@ -1,9 +1,10 @@
-//! Data that somebody else brings to the device: that of files made whole ([`Mount::build_with`]).
+//! File data that another writer has not written yet: that of files made whole
+//! ([`crate::Fs::build_with`]).
 //!
-//! 1. It is handed over before the commit that shows it.
-//! 2. A checkpoint is written only when all has arrived that was handed over before it was cut.
+//! 1. The data is handed to the writer before the commit that shows it.
+//! 2. A checkpoint is written only when all data that was handed over before its cut has been written.
 //!
-//! Asked where a checkpoint is cut ([`crate::journal`]).
+//! Called where a checkpoint is cut ([`crate::journal`]).
 
 use std::io;
 

@@ -1,20 +1,21 @@
-//! The transaction: every change to metadata goes through one.
+//! The transaction: every change to metadata is made in one.
 //!
-//! A transaction locks what it works on (inodes, then allocation groups), records which 128-byte
-//! chunks of which buffers and which parts of which inodes it changes, and ends in a commit or a
-//! cancel, of all or of nothing.
+//! A transaction locks what it works on (inodes, then allocation groups), records which 128-byte chunks of
+//! which buffers and which parts of which inodes it changes, and ends in a commit or a cancel, of everything
+//! or of nothing.
 //!
-//! 1. Locks are taken inodes first, in ascending order, then allocation groups; a group below one
-//!    that is held already is only tried for, never waited for.
-//! 2. Whatever it changes it keeps the old content of, until it ends: dropping a transaction
-//!    without commit puts everything back.
+//! 1. It locks inodes first, in ascending order, then allocation groups. A group below one that it holds
+//!    already is only tried, never waited for.
+//! 2. It keeps the old content of everything that it changes until it ends: dropping a transaction without
+//!    a commit puts everything back.
 //! 3. Space is reserved before anything changes, so that what was begun can be finished.
-//! 4. Freed extents, reverse mappings and reference counts are deferred: they are done, in the
-//!    order they were asked for, after the caller's own changes and before the commit
-//!    ([`crate::defer`]), by the same transaction or by more of them in a [`chain`].
-//! 5. Inside the gate it waits for no inode: where it has to, it holds nothing.
+//! 4. Freed extents, reverse mappings and reference counts are deferred: they change in the order in which
+//!    they were added, after the caller's own changes and before the commit ([`crate::defer`]), in the same
+//!    transaction or in further ones after a [`roll`].
+//! 5. Inside the gate it never waits for an inode; to wait, it gives up everything that it holds.
 //!
-//! Called by everything that changes metadata; commits into [`crate::writeback`].
+//! Called by everything that changes metadata. It commits into the journal's open checkpoint
+//! ([`crate::journal`]), or, without a journal, into the dirty sets of buffers and inodes.
 
 mod label;
 mod locks;

@@ -1,13 +1,12 @@
-//! Bringing changes home: from memory to the device, at a sync, at the close, and when too much
-//! has gathered.
+//! Sync, close, and writing back what is dirty: by a call, and when too much is dirty.
 //!
-//! 1. What is written is a state between two operations: transactions are shut out meanwhile.
-//! 2. Without a journal a write-back that is cut off leaves a mixture; so a volume that was whole
-//!    is marked as needing repair before the first block of it is overwritten, be it by new data
-//!    in a block that is freed in memory only, and unmarked when all is home and flushed. (A
-//!    volume being made is marked unfinished all along.)
-//! 3. After a failed write or flush nobody can tell what is on the device: the volume is shut
-//!    down, and stays marked.
+//! 1. What is written is the state between two operations: transactions are shut out meanwhile.
+//! 2. Without a journal, a write-back that is cut off leaves a mixture. So a whole volume is marked as
+//!    needing repair before its first block is overwritten, also by new data in a block that is freed in
+//!    memory only, and unmarked when everything is written and flushed. A volume that is being made is
+//!    marked unfinished all along.
+//! 3. After a failed write or flush the state of the device is unknown: the volume is shut down, and stays
+//!    marked.
 
 use crate::device_io::SERVED;
 use crate::error::{Error, Result};

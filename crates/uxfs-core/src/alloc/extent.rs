@@ -1,4 +1,4 @@
-//! Taking an extent out of a group's free space, and putting one back.
+//! Allocating an extent from a group's free space, and freeing one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,9 +1,9 @@
-//! The AG free list: blocks kept aside so that the free-space and reverse-mapping trees can grow
-//! while free space itself is being changed.
+//! The length of the AGFL ([`super::agfl`]): blocks set aside so that the trees of free space and reverse
+//! mappings can grow while free space itself changes.
 //!
-//! 1. Only those trees take blocks from it and give blocks to it.
-//! 2. Before each change in a group, [`fix`] brings it to the length at which each of the trees can
-//!    split all the way up once.
+//! 1. Only those trees take blocks from the list and return blocks to it.
+//! 2. Before each change in a group, [`fix`] brings the list to the length at which each of the trees can
+//!    split once on every level.
 
 use uxfs_format::btree::{RmapOwner, TreeKind};
 use uxfs_format::{AgBlock, AgNo};

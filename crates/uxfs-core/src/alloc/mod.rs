@@ -1,13 +1,12 @@
-//! Free space: taking blocks and giving them back, with the reverse mappings and reference counts
-//! that go with it.
+//! Free space: allocating and freeing blocks, with their reverse mappings and reference counts.
 //!
-//! 1. Both free-space trees hold the same extents, merged; the AGF's totals agree.
-//! 2. Before anything in a group changes, its free list is long enough for every tree to grow by a
-//!    level ([`freelist::fix`]); what an allocation leaves must still allow that.
-//! 3. With reverse mapping on, every block taken has its owner recorded at once, and every block
-//!    given back loses it.
-//! 4. Freeing is deferred to the end of a transaction ([`crate::defer`]), so that groups can be
-//!    locked one after the other in any order.
+//! 1. Both free-space trees hold the same extents, merged; the AGF's totals agree with them.
+//! 2. Before anything in a group changes, its AGFL is long enough for every tree to grow by a level
+//!    ([`freelist::fix`]). What an allocation leaves free must still allow that.
+//! 3. With reverse mapping, the owner of every block is recorded as it is allocated, and removed as it is
+//!    freed.
+//! 4. Freeing is deferred to the end of a transaction ([`crate::defer`]), so that groups can be locked one
+//!    after the other in any order.
 
 pub(crate) mod agfl;
 mod blocks;

@@ -1,10 +1,10 @@
-//! Errors of writing data back: remembered with the file, told once to each who asks.
+//! Errors of write-back: kept with the file, reported once to each open handle.
 //!
-//! 1. Each error gets a stamp, higher than all before it. Whoever asks holds a cursor, the stamp of
-//!    the last error that it was told of: a file's error is told if its stamp is higher.
-//! 2. A cursor that is made while nobody has been told of the file's last error will be told of it:
-//!    an error that happens while no one has the file open is not lost.
-//! 3. An error is forgotten with its file only.
+//! 1. Each error gets a stamp, higher than all before it. A handle has a cursor: the stamp of the last error
+//!    that was reported to it. A file's error is reported if its stamp is higher.
+//! 2. A cursor that is made before the file's last error was reported to anyone will get that error: an
+//!    error that happens while no handle is open is not lost.
+//! 3. An error is forgotten only with its file.
 
 use std::collections::BTreeMap;
 use std::io;

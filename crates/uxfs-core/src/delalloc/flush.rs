@@ -1,12 +1,12 @@
-//! Writing back: blocks are chosen, data written, and what was written shown.
+//! Writing back: choosing blocks, writing the data, and marking the blocks as written.
 //!
-//! 1. While data is written, no lock of an inode, a group or the journal's gate is held; only the
-//!    [`WritebackBlock`] of the files concerned, which keeps their blocks from being given away. (Copies of
-//!    shared blocks are written inside their transaction: they take the place of what is there, of
-//!    which a power cut must leave one or the other.)
-//! 2. Holds are waited for in ascending order of inode numbers.
-//! 3. The length on disk moves no further than what is down, as it was when it was picked.
-//! 4. Data whose writing fails stays dirty.
+//! 1. While data is written, no lock of an inode, a group or the gate is held, only the
+//!    [`WritebackBlock`] of the files, which keeps their blocks from being freed. Copies of shared blocks are
+//!    the exception: they are written inside their transaction, because they replace existing blocks, and a
+//!    power cut must leave one or the other.
+//! 2. Write-back locks are waited for in ascending order of inode numbers.
+//! 3. The length on disk moves no further than the written data, as it was when it was picked.
+//! 4. Data that could not be written stays dirty.
 
 use std::io::IoSlice;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
-//! When data is written back though nobody asks: a state machine without clock, thread or I/O.
+//! When data is written back without a sync: a state machine without clock, thread or I/O.
 //!
-//! It is told how many bytes are dirty and what time it is, and answers what is due. Files get a
-//! *turn* when they become dirty, in ascending order. A tick notes which turns had been given by
-//! then: after the expiry age has passed since that tick, all of these are due.
+//! Its caller gives it the number of dirty bytes and the time; it answers which files are due. A file gets a
+//! *turn* when it becomes dirty, in ascending order. A tick notes which turns had been given by then: when
+//! the expiry age has passed since that tick, all of them are due.
 //!
-//! 1. A turn is due no earlier than the expiry age after it was given, and no later than that plus
-//!    the time between ticks, if ticks come when [`Policy::alarm`] asks for them.
-//! 2. What it remembers is bounded by the expiry age over the time between ticks.
+//! 1. A turn is due no earlier than the expiry age after it was given, and no later than that plus the time
+//!    between ticks, if ticks come when [`Policy::alarm`] asks for them.
+//! 2. Its memory is bounded by the expiry age over the time between ticks.
 
 use std::collections::VecDeque;
 use std::time::Duration;

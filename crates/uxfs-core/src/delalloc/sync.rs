@@ -1,7 +1,7 @@
-//! Durability on demand: fsync and its kin, and ticks.
+//! Durability on demand: fsync and its kin, and write-back ticks.
 //!
-//! Each comes in two forms. One begins: it writes the data back and gives the [`Ticket`] of what
-//! shows it, to be waited for, asked about or called back by. The other waits, too.
+//! Each call has two forms. One begins: it writes the data back and returns the [`Ticket`] of the change
+//! that shows it. The other also waits for the ticket.
 
 use uxfs_format::Ino;
 use uxfs_journal::Time;

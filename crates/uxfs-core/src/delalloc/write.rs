@@ -1,9 +1,9 @@
 //! Writing into memory.
 //!
-//! 1. A write holds the content's lock from first to last, and no lock of the inode while it reads
-//!    or waits for anything but the device.
-//! 2. Files may be written back meanwhile. That only ever turns holes into blocks and dirty blocks
-//!    into clean ones: what a write reserved may be too much then, never too little.
+//! 1. A write holds the content lock from start to end. While it reads, or waits for anything but the
+//!    device, it holds no lock of the inode.
+//! 2. Files may be written back meanwhile. That only turns holes into blocks and dirty blocks into clean
+//!    ones: what a write reserved may then be too much, never too little.
 
 use std::sync::Arc;
 

@@ -1,14 +1,13 @@
-//! The active item list: every object that is logged and not home yet, by the position of the
-//! checkpoint that logged it last.
+//! The active item list (AIL): every object that is logged and not yet written in place, by the position of
+//! the checkpoint that logged it last.
 //!
-//! 1. An object's position only moves forward, until it is home; checkpoints come in the order of
-//!    their positions.
+//! 1. An object's position only moves forward until the object is written in place; checkpoints are added
+//!    in the order of their positions.
 //! 2. The log's tail is not beyond the lowest position here.
-//! 3. A checkpoint is listed while an object's last copy is in it: the first one's position is the
-//!    lowest.
+//! 3. A checkpoint stays listed while an object's last copy is in it: the first listed one has the lowest
+//!    position.
 //!
-//! Those whose fsync a checkpoint ends wait while its objects are taken in, so that is a matter of one
-//! look into a table for each.
+//! The waiters of a checkpoint wait while its objects are added, so adding one costs a single lookup.
 
 use std::collections::VecDeque;
 

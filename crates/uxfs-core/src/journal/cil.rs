@@ -1,12 +1,11 @@
-//! What the gathering checkpoint holds: the committed item list.
+//! The committed item list: what the open checkpoint holds.
 //!
-//! 1. An object is in it once, however often it changes; what is logged of it is all that changed
-//!    since it was last home, so that the log's tail can pass its earlier copies.
-//! 2. Objects are taken in while their transaction still holds them, with a copy of what is to be logged
-//!    of them ([`super::copies`]): the checkpoint can be cut at any moment between two commits.
-//! 3. What is promised of the log for it is never less than it will take.
-//! 4. An intent that is done in the checkpoint that would announce it is not logged, nor is its
-//!    done.
+//! 1. An object is in it once, however often it changes. What is logged of the object is all that changed
+//!    since it was last written in place, so the log's tail can pass its earlier copies.
+//! 2. A commit adds objects while its transaction still holds them, with a copy of what is logged of them
+//!    ([`super::copies`]). So the checkpoint can be cut between any two commits.
+//! 3. The log space granted to it is never less than it will take.
+//! 4. An intent whose done item is in the same checkpoint is not logged, nor is the done item.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
-//! What a gathering checkpoint logs of its objects: copies, as they were when last committed.
+//! Copies of what the open checkpoint logs of its objects, as they were at their last commit.
 //!
-//! 1. A copy is made or changed by a commit, while its transaction still holds the object; a cut takes
-//!    all of them along. So a checkpoint is cut while transactions are open, and holds nothing of those.
-//! 2. Of a buffer a copy holds the chunks that are logged, at their places; of all else the regions of
-//!    its log items.
-//! 3. A copy is replaced where it lies if there is room for it. Memory comes in slabs, which later
-//!    checkpoints use again.
+//! 1. A commit makes or changes a copy while its transaction still holds the object. A cut takes all copies
+//!    with it. So a checkpoint can be cut while transactions are open, and holds nothing of those.
+//! 2. The copy of a buffer holds the chunks that are logged, at their places. The copy of any other object
+//!    holds the regions of its log items.
+//! 3. A copy is replaced in place if there is room for it. Memory comes in slabs, which later checkpoints
+//!    use again.
 //!
-//! Called by [`super::cil`] and, once the checkpoint is cut, by [`super::items`].
+//! Called by [`super::cil`].
 
 use smallvec::SmallVec;
 use uxfs_format::log::{BufType, CHUNK};

@@ -1,12 +1,12 @@
 //! Carrying out what the commit pipeline decides.
 //!
-//! There need be no thread of the journal's own: whoever waits for durability, or has no room to
-//! go on, drives the pipeline until it has what it wants; others who wait meanwhile are told by it,
-//! and one of them takes over when it leaves.
+//! The journal needs no thread of its own. A thread that waits for durability, or for log space, drives the
+//! pipeline until it has what it wants. It wakes the waiters whose checkpoints become durable meanwhile, and
+//! one of the others takes over when it leaves ([`uxfs_journal::leader`]).
 //!
-//! 1. One thread drives at a time; it holds no other lock while it writes or flushes. Where the policy
-//!    of fsync lets flushes overlap, those who would sleep carry out the others ([`JournalWait`]).
-//! 2. A failed write or flush stops the journal and the volume for good; but what the host has no room
+//! 1. One thread drives at a time. It holds no other lock while it writes or flushes. Where the policy of
+//!    fsync lets flushes overlap, threads that would sleep carry out the other flushes ([`JournalWait`]).
+//! 2. A failed write or flush stops the journal and the volume for good. A write that the host has no room
 //!    for is tried again first ([`crate::full`]).
 
 use std::sync::atomic::Ordering;

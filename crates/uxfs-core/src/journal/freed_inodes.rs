@@ -1,7 +1,7 @@
-//! Inodes in memory whose chunk was given back: they are not logged and not written any more.
+//! Inodes in memory whose chunk was freed: they are not logged and not written any more.
 //!
-//! Told by their place in memory, because whoever gives a chunk back may not wait for the locks of
-//! its inodes: one of them may be that of a chain between two links.
+//! They are known by their address in memory, because the thread that frees a chunk may not wait for the
+//! locks of its inodes: a rolling transaction may hold one.
 
 use std::sync::Arc;
 

@@ -1,23 +1,23 @@
-//! Log space: promised to a transaction before it begins, and to a chain before each of its links.
+//! Log space: granted to a transaction before it begins, and to a rolling transaction before each roll.
 //!
-//! 1. Nobody waits for log space inside the gate, or with the lock of an inode of which there is no
-//!    copy ([`super::rolled_inodes`]), or with a group's lock. So nothing that waits here keeps anybody
-//!    from shutting transactions out, or an object from going home.
-//! 2. What becomes free goes to chains first, in the order in which they came; no transaction begins
-//!    while a chain waits.
-//! 3. A chain that waits keeps no more of its promise than it takes to announce again what it owes.
-//!    It does that when the log is more than a little full and its intents are in a checkpoint that
+//! 1. Nothing waits for log space inside the gate, or with a group locked, or with an inode locked of which
+//!    there is no copy ([`super::rolled_inodes`]). So a waiter here keeps nothing from closing the gate,
+//!    and no object from being written in place.
+//! 2. Free space goes to rolling transactions first, in the order in which they asked. No transaction
+//!    begins while a rolling one waits.
+//! 3. A rolling transaction that waits keeps only as much of its grant as it takes to log its intents
+//!    again. It does that when the log is more than a little full and its intents are in a checkpoint that
 //!    was cut.
 //!
-//! So there is no deadlock. Whoever is inside the gate has what it needs and comes out (1). When all
-//! others wait, the first chain among them brings down what gathers and brings home what is active;
-//! what then still holds the tail are intents of chains that wait. These move to the head (3), in
-//! checkpoints that hold nothing else: the log is all but empty, what is promised is that little
-//! which chains keep, and the first in the queue gets its link, which is a fraction of the log
-//! ([`super::reserve`]). A chain has finitely many links, so transactions get their turn.
+//! This cannot deadlock. A transaction inside the gate has what it needs and comes out (1). When all others
+//! wait, the first rolling transaction among them forces the open checkpoint and pushes the AIL; what then
+//! still holds the tail are intents of rolling transactions that wait. These move to the head of the log (3),
+//! in checkpoints that hold nothing else: the log is almost empty, only the small grants of (3) are
+//! outstanding, and the first in the queue gets the space for its next roll, which is a fraction of the log
+//! ([`super::reserve`]). A transaction rolls finitely often, so each waiter gets its turn.
 //!
-//! A host that is full keeps the tail where it is. Then transactions fail before they begin, and a chain
-//! waits until its patience ends ([`crate::full`]).
+//! A full host keeps the tail where it is. Then new transactions fail before they begin, and a rolling one
+//! waits until [`super::JournalOptions::patience`] is over ([`crate::full`]).
 
 use std::time::Duration;
 

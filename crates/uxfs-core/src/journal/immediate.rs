@@ -1,20 +1,19 @@
-//! Immediate logging (`nodelaylog`): each committed transaction is a transaction of the log by
-//! itself, formatted while it still holds what it changed.
+//! Immediate logging (`nodelaylog`): each transaction is formatted as a log transaction of its own as it
+//! commits, while it still holds what it changed.
 //!
-//! The gathering checkpoint then holds, instead of a list of objects to be formatted later, the log
-//! buffers that fill with transactions. Half of them fill while the other half is on its way: what
-//! is written and flushed together is called a checkpoint here too.
+//! The open checkpoint then holds no list of objects to be formatted later, but the log buffers that fill
+//! with transactions ([`super::iclog`]). Half of the buffers fill while the other half is in flight; what is
+//! written and flushed together is called a checkpoint here too.
 //!
-//! 1. What is logged of an object is all that changed since it was last home, as with delayed
-//!    logging: the tail may pass what earlier transactions logged of it. That is what makes
-//!    immediate logging dear.
-//! 2. Transactions lie in the buffers in the order in which they were committed, so a cut anywhere
-//!    leaves a prefix of them. What a chain of them owes is announced with each link, though what
-//!    is announced and done in one checkpoint would not be with delayed logging.
-//! 3. The objects of all transactions of a checkpoint are active under the position of its first
-//!    record: not later than any of them was logged.
-//! 4. A remote attribute value is written before the checkpoint is, even if a later transaction of
-//!    it freed the value: a prefix may still show it.
+//! 1. What is logged of an object is all that changed since it was last written in place, as with delayed
+//!    logging, so the tail may pass what earlier transactions logged of it. That is the cost of immediate
+//!    logging.
+//! 2. Transactions lie in the buffers in commit order, so a cut anywhere leaves a prefix of them. Intents of
+//!    rolling transactions are logged at each roll, also where delayed logging would leave them out.
+//! 3. All objects of a checkpoint are active under the position of its first record, which is not later
+//!    than any of them was logged.
+//! 4. A remote attribute value is written before the checkpoint, even if a later transaction in it freed
+//!    the value: a prefix may still show it.
 
 use uxfs_format::verify::BufKind;
 use uxfs_journal::Records;

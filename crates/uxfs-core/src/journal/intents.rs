@@ -1,18 +1,18 @@
-//! Intents: what a chain of transactions still owes, as recovery is to find it.
+//! Intents: what a rolling transaction still owes, in the form in which recovery finds it.
 //!
-//! Each deferred step ([`crate::defer`]) is one intent of one element: blocks freed (EFI), a
-//! reference count changed (CUI), a reverse mapping changed (RUI).
+//! Each deferred step ([`crate::deferred`]) is one intent of one element: blocks freed (EFI), a reference
+//! count changed (CUI), a reverse mapping changed (RUI).
 //!
-//! 1. When a link is settled, every step that is then still owed is announced in the checkpoint that
-//!    gathers, with it.
-//! 2. The link that does a step says so, and announces what the step left or brought about, in the
-//!    same checkpoint.
-//! 3. An intent keeps the log's tail before it until its done is durable. A chain that waits for log
-//!    space announces again what it owes, so that its own intents do not keep that from it.
+//! 1. When a transaction rolls, every step that is then still owed is announced by an intent in the open
+//!    checkpoint, with the changes made so far.
+//! 2. The transaction that does a step logs the done item, and announces what the step left over or caused,
+//!    in the same checkpoint.
+//! 3. An intent keeps the log's tail before it until its done item is durable. A rolling transaction that
+//!    waits for log space logs its intents again, so its own intents do not block it.
 //!
-//! A remap is no step of its own here: a file's mappings change in the first link, with the inode.
-//! Attributes and parent pointers change in one transaction, and ranges are not exchanged. So BUI,
-//! ATTRI and XMI are not written, and no bit of the superblock has to allow what is.
+//! Changes of a file's mappings are no step of their own: they are made in the first transaction, with the
+//! inode. Attributes and parent pointers change in one transaction, and ranges are not exchanged. So BUI,
+//! ATTRI and XMI are not written, and the superblock needs no bit for them.
 
 use uxfs_format::btree::Rmap;
 use uxfs_format::log::{

@@ -1,7 +1,7 @@
 //! Log items: what is logged of each object of a checkpoint.
 //!
-//! Formatted when a transaction commits, while it still holds the object: with delayed logging into a
-//! copy ([`super::copies`]), else into the log buffers themselves ([`super::immediate`]).
+//! They are formatted when a transaction commits, while it still holds the object: with delayed logging into
+//! a copy ([`super::copies`]), else into the log buffers ([`super::immediate`]).
 
 use std::borrow::Cow;
 

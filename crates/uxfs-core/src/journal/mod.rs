@@ -1,26 +1,29 @@
-//! The journal: what makes every committed change survive, in XFS' own log.
+//! The journal: XFS' log, written so that every committed change survives.
 //!
-//! A committed transaction's objects go into the gathering checkpoint ([`cil`]), with copies of
-//! what is to be logged of them ([`copies`], [`items`]). When it is cut, these become log records;
-//! once these are on stable storage the objects are *active* ([`ail`]): they may be written in place
-//! ([`push_lock`]), and while any is not, the log's tail stays before its record.
-//! [`uxfs_journal::Pipeline`] decides when; threads that wait for something carry out what it decides
-//! ([`drive`]).
+//! A commit adds the objects that it changed to the open checkpoint ([`cil`]), with copies of what is
+//! logged of them ([`copies`], [`items`]). When the checkpoint is cut, the copies become log records. Once
+//! the records are on stable storage, the objects are *active* ([`ail`]): they may be written in place
+//! ([`push`]), and as long as one of them is not, the log's tail stays before its record.
+//! [`uxfs_journal::Pipeline`] decides when each step is due; the threads that wait for something carry it
+//! out ([`drive`]).
 //!
-//! 1. An object is written in place only when all that it shows is in durable checkpoints, with the
-//!    LSN of the last of them.
-//! 2. A checkpoint holds whole transactions, of which nothing changes between its last commit and its
-//!    being written: it holds copies. Of a chain that it cuts apart it holds an intent for every step
-//!    still owed ([`intents`]).
-//! 3. File data, and remote attribute values, are written before the checkpoint that shows them is,
-//!    into blocks whose last owner's loss of them is durable ([`crate::busy`]).
-//! 4. Log space is promised before a transaction enters the gate, and before a chain enters it again
-//!    ([`room`]): inside, nobody waits for log space.
-//! 5. Inside the gate nobody waits for an inode's lock; outside it only chains keep one, of which
-//!    they leave a copy ([`rolled_inodes`]). So whoever shuts transactions out waits for none of them.
+//! 1. An object is written in place only when all its changes are in durable checkpoints, and with the LSN
+//!    of the last of them.
+//! 2. A checkpoint holds whole transactions. Nothing in it changes between its last commit and its write,
+//!    because it holds copies. If it is cut between two transactions of a rolling one, it holds an intent
+//!    for every step that is still owed ([`intents`]).
+//! 3. File data and remote attribute values are written before the checkpoint that shows them, into blocks
+//!    whose previous owner has lost them durably ([`crate::busy`]).
+//! 4. Log space is granted before a transaction enters the gate, and again before a rolling transaction
+//!    re-enters it ([`grant`]). Inside the gate nothing waits for log space.
+//! 5. Inside the gate nothing waits for an inode's lock. Outside the gate only rolling transactions keep
+//!    inodes locked, and they leave copies of them ([`rolled_inodes`]). So closing the gate never waits for
+//!    a thread that waits for an inode.
 //!
-//! Locks: the gate, the gathering checkpoint, an object, the active list, the journal's state; `driver`
-//! and `push_lock` are held across I/O, and taken before all of these.
+//! Order of locks: the gate, the open checkpoint, an object, the AIL, the journal's state. `driver` and
+//! `push_lock` are held across I/O, and are taken before all of these.
+//!
+//! Called by [`crate::engine::Engine`], transactions, and the log worker.
 
 mod ail;
 mod caller;

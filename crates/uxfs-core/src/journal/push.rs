@@ -1,10 +1,11 @@
-//! Writing objects in place, so that the log's tail can move on.
+//! AIL push: writing active objects in place, so that the log's tail can move on.
 //!
-//! 1. Only objects all of whose changes are durable are written, as they are then; one that a
-//!    transaction is changing, or that gathers anew, waits for another time.
-//! 2. What is written carries the LSN of the checkpoint that logged it last.
-//! 3. What the host has no room for stays active ([`crate::full`]); every other failure stops the volume.
-//! 4. An object leaves the active list only after a flush, and only if it has not changed since.
+//! 1. Only objects all of whose changes are durable are written, in their present state. An object that a
+//!    transaction is changing, or that is in the open checkpoint again, is left for a later push.
+//! 2. An object is written with the LSN of the checkpoint that logged it last.
+//! 3. An object that the host has no room for stays active ([`crate::full`]); any other failure stops the
+//!    volume.
+//! 4. An object leaves the AIL only after a flush, and only if it has not changed since it was written.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

@@ -1,11 +1,11 @@
-//! Everything home and the log clean: at the close, and on a volume that goes on being used, for
-//! readers that do not replay (boot loaders).
+//! Quiescing the log: every object written in place, and an unmount record at the head. At the close, and
+//! on a volume in use for readers that do not replay the log (boot loaders).
 //!
-//! 1. The record that ends a mount is written when nothing gathers, is on its way, or is active,
-//!    with transactions shut out; everything before it is home and flushed.
-//! 2. Transactions that would begin meanwhile wait before they lock anything, so that those that
-//!    were begun come to their end, and this does too.
-//! 3. What is logged afterwards follows that record, and begins where it ends.
+//! 1. The unmount record is written when the open checkpoint is empty, none is in flight, and the AIL is
+//!    empty, with transactions shut out. Everything before the record is in place and flushed.
+//! 2. Transactions that would begin meanwhile wait before they lock anything. So those that have begun can
+//!    end, and quiescing can too.
+//! 3. What is logged afterwards follows the unmount record.
 
 use uxfs_journal::{Generation, Need, Records, Seq};
 

@@ -1,20 +1,20 @@
-//! The most log space that one link of an operation takes.
+//! Log reservations: the most log space that an operation takes between two rolls.
 //!
-//! A sum over what the operation may change, each object logged whole in as many regions as it can
-//! be: a table of operations ([`Op`]), in the volume's own sizes and tree heights.
+//! Each is a sum over what the operation may change, every object logged whole in as many regions as
+//! possible: a table of operations ([`Op`]), in the volume's own sizes and tree heights.
 //!
-//! 1. A link logs no more than was promised for it: in debug builds that is asserted, in others
-//!    counted (`logspace_overruns`).
-//! 2. An operation whose work has no bound of its own (files of many extents, steps of many
-//!    records) asks on the way whether there is room for more ([`crate::tx::Tx::has_room`]), and
-//!    goes on in another link or transaction.
-//! 3. No link is promised more than a quarter of the log, so that others can be under way. That is
-//!    more than one takes, in the smallest log too: such a log holds three of the kernel's largest
-//!    transactions with all their links.
+//! 1. A transaction logs no more than was granted for it. Debug builds assert that; others count overruns
+//!    (`logspace_overruns`).
+//! 2. An operation whose work has no bound of its own (files of many extents, steps of many records) checks
+//!    on the way whether there is room for more ([`crate::tx::Tx::has_room`]), and goes on after a roll or in
+//!    another transaction.
+//! 3. No reservation is more than a quarter of the log, so that several transactions can be open. That is
+//!    enough also in the smallest log, which holds three of the kernel's largest transactions with all their
+//!    rolls.
 //!
-//! One thing the table does not hold: how many places of the free-space trees the free list of a
-//! group may have to be filled from. It assumes [`EXTENTS`]; a group of single free blocks far from
-//! each other takes more, which is what the gap that [`uxfs_journal::LogSpace`] keeps free is for.
+//! One thing is not in the table: from how many places of the free-space trees the AGFL may have to be filled.
+//! It assumes [`EXTENTS`]. A group of single free blocks far from each other takes more; the gap that
+//! [`uxfs_journal::LogSpace`] keeps free is for that.
 
 use uxfs_format::btree::TreeKind;
 use uxfs_format::da::MAX_DEPTH;

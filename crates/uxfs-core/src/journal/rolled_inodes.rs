@@ -1,14 +1,13 @@
-//! Inodes that a chain of transactions keeps locked between two of its links.
+//! Copies of the inodes of rolling transactions, for the AIL push.
 //!
-//! Between its links a chain is outside the gate, so that others may shut transactions out, and it may
-//! wait for log space. Its inodes stay locked, for others must not see them while steps that belong
-//! to their change are owed. So that their way home has not to wait for that lock, the chain leaves
-//! copies.
+//! Between two rolls a transaction is outside the gate. Its inodes stay locked, because others must not see
+//! them while steps that belong to their change are owed. So that a push need not wait for these locks, the
+//! transaction leaves copies.
 //!
-//! 1. A copy is the inode as it was settled: the chain changes nothing while it is outside the gate.
-//! 2. Copies come and go inside the gate only: while it is held alone, what is here stays.
-//! 3. Whoever holds an inode's lock outside the gate has a copy of it here, or takes it only if that
-//!    is to be had without waiting ([`crate::tx::Tx::lock_inodes`]).
+//! 1. A copy is the inode as it was committed: the transaction changes nothing while it is outside the gate.
+//! 2. Copies are added and removed inside the gate only: while the gate is closed, the set does not change.
+//! 3. A thread that holds an inode's lock outside the gate has a copy of it here, or took the lock without
+//!    waiting ([`crate::tx::Tx::lock_inodes`]).
 
 use std::sync::Arc;
 

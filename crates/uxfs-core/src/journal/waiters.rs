@@ -1,7 +1,7 @@
-//! Where threads sleep until something is durable: apart by what they wait for, so that who is told
-//! is told of what it waits for.
+//! Where threads sleep until something is durable: one condition variable per checkpoint, so a wakeup
+//! reaches only its waiters.
 //!
-//! 1. A thread sleeps at the place that it gave the pipeline when it began to wait.
+//! 1. A thread sleeps at the slot that it gave the pipeline when it began to wait.
 
 use uxfs_journal::{Need, Seq};
 

@@ -1,5 +1,5 @@
-//! The operations: what a caller does with a volume. One file each; every change is one
-//! transaction, or a chain of them that leaves the volume consistent at each link.
+//! The operations on a volume, one file each. Each change is one transaction, or a rolling one that leaves
+//! the volume consistent at each roll.
 
 mod access;
 mod batches;

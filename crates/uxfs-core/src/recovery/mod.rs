@@ -1,19 +1,19 @@
 //! Recovery: opening a volume whose log is dirty.
 //!
-//! `uxfs-log` replays what was committed, into memory. What the log announced and did not finish,
-//! and inodes that lost their last name without being freed, are for the engine: it is opened on
-//! top of the replayed volume, still in memory, and does the rest by its own operations.
+//! `uxfs-log` replays what was committed, into memory. The engine does the rest: it is opened on the
+//! replayed volume, still in memory, and finishes by its own operations the steps that intents announced,
+//! and frees the unlinked inodes.
 //!
-//! 1. Nothing is written before the whole of the log was read, replayed in memory and verified.
-//! 2. For writing: the replayed blocks go home first and are flushed; the log still holds what they
-//!    were replayed from, and replaying it again changes nothing. What the engine finishes then is
-//!    written to the log as one transaction ([`checkpoint`]) before it goes home. So a cut at any moment
-//!    leaves a log from which recovery begins anew and comes to the same end.
-//! 3. The log is left clean only when all is home.
-//! 4. For reading only, all stays in memory, and the device as it is.
-//! 5. A reader that looks at the device itself, such as a checker, gets one that shows the volume as
-//!    recovery would leave it ([`replay_in_memory`]). What the engine cannot finish leaves that as
-//!    the log alone makes it: nothing is half finished.
+//! 1. Nothing is written before the whole log was read, replayed in memory and verified.
+//! 2. For writing: the replayed blocks are written in place first and flushed; the log still holds what they
+//!    came from, and replaying it again changes nothing. What the engine then changes is written to the log
+//!    as one transaction ([`checkpoint`]) before it is written in place. So a cut at any moment leaves a log
+//!    from which recovery starts again and comes to the same end.
+//! 3. The log is left clean only when everything is in place.
+//! 4. For reading only, everything stays in memory, and the device does not change.
+//! 5. A reader that looks at the device itself, such as a checker, gets a device that shows the volume as
+//!    recovery would leave it ([`replay_in_memory`]). If the engine cannot finish, that device shows what the
+//!    log alone makes of the volume: nothing is half finished.
 //!
 //! Called by [`Fs::open`], and by such readers.
 

@@ -1,10 +1,10 @@
-//! A transaction that goes on as another: the chain that deferred steps make of it.
+//! Rolling a transaction: committing what it did so far, and going on with the steps that it still owes.
 //!
-//! 1. Between two links a chain is outside the gate and holds no group: a checkpoint may be cut
-//!    there, and others may work in the groups. Its inodes stay locked; copies of them are left
+//! 1. Between two rolls a transaction is outside the gate and holds no group: a checkpoint may be cut there,
+//!    and other transactions may use the groups. Its inodes stay locked; it leaves copies of them
 //!    ([`crate::journal`], invariant 5).
-//! 2. What it owes then is announced in the checkpoint of the link before, or an earlier one.
-//! 3. Each link has its own promise of log space, of the same size as the first.
+//! 2. What it owes then is announced by intents in the checkpoint of its last commit, or an earlier one.
+//! 3. After each roll it has a log grant of the same size as the first.
 
 use std::time::Duration;
 

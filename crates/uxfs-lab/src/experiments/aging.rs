@@ -6,8 +6,9 @@ use parking_lot::Mutex;
 use uxfs::Fs;
 use uxfs_models::Description;
 
+use super::blank::{blank, note};
 use super::concat::flat;
-use super::{blank, disks, note};
+use super::disks;
 use crate::Result;
 use crate::bed::{Prepare, Setup};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};

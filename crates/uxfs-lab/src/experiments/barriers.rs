@@ -1,7 +1,8 @@
 //! A tree extracted on a mirror of two disks, barriers and write cache on or off:
 //! [`posts::BARRIERS`].
 
-use super::{blank, disks, note};
+use super::blank::{blank, note};
+use super::disks;
 use crate::Result;
 use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use uxfs_bench::loadfile::{self, Op};
 
-use super::{blank, disks, note};
+use super::blank::{blank, note};
+use super::disks;
 use crate::bed::{Force, Setup};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, rounded, run as run_jobs};

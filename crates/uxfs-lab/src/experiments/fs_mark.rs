@@ -1,6 +1,7 @@
 //! Creates in memory, delayed and immediate logging, 1 to 8 clients: [`posts::DELAYED_LOGGING`].
 
-use super::{blank, disks, note};
+use super::blank::{blank, note};
+use super::disks;
 use crate::Result;
 use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};

@@ -2,6 +2,7 @@
 
 mod aging;
 mod barriers;
+pub(crate) mod blank;
 mod concat;
 mod coordination;
 mod dbench;
@@ -15,7 +16,7 @@ mod servers;
 mod spindle;
 pub(crate) mod tar_star;
 
-use crate::outcome::{DiskNote, Experiment, Row, SCHEMA};
+use crate::outcome::Experiment;
 use crate::plan::{How, Progress};
 use crate::posts::{self, Post};
 use crate::{LabError, Result};
@@ -149,29 +150,4 @@ pub fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment>
     }
     found.notes.push(format!("only rows with \"{}\" in them were run", how.only));
     Ok(found)
-}
-
-/// An experiment without anything found yet.
-pub(crate) fn blank(name: &str, title: &str, how: &How) -> Experiment {
-    Experiment {
-        schema: SCHEMA.0.into(),
-        version: SCHEMA.1,
-        name: name.into(),
-        title: title.into(),
-        about: String::new(),
-        source: String::new(),
-        seed: how.seed,
-        disks: Vec::new(),
-        cpu: None,
-        heads: (String::new(), String::new()),
-        columns: Vec::new(),
-        rows: Vec::<Row>::new(),
-        charts: Vec::new(),
-        shapes: Vec::new(),
-        notes: Vec::new(),
-    }
-}
-
-fn note(disk: &uxfs_models::Description) -> DiskNote {
-    DiskNote { name: disk.name.clone(), about: disk.about.clone() }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use uxfs_models::{Description, Model};
 
-use super::{blank, disks, note};
+use super::blank::{blank, note};
+use super::disks;
 use crate::Result;
 use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};

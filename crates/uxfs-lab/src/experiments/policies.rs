@@ -1,7 +1,7 @@
 //! The question of [`posts::FSYNC_COORDINATION`]: which way to coordinate fsyncs is right for the disk at hand? Every
 //! policy, alone, on many disks and loads.
 
-use super::blank;
+use super::blank::blank;
 use crate::Result;
 use crate::fsync::{Case, POLICIES, Row as Measured, cases};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape, figure};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{blank, disks, note};
+use super::blank::{blank, note};
+use super::disks;
 use crate::Result;
 use crate::bed::{Lab, Setup};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};

@@ -20,7 +20,7 @@ const LARGER: &[(&str, usize)] = &[
     ("uxfs-bench", 5),
     ("uxfs-check", 9),
     ("uxfs-fuse", 8),
-    ("uxfs-lab", 16),
+    ("uxfs-lab", 5),
     ("uxfs-oracle", 4),
 ];
 
