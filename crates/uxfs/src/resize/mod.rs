@@ -56,7 +56,10 @@ pub struct ResizeOptions {
 impl ResizeOptions {
     /// Resizes the volume in `image`, with everything else by default.
     pub fn new(image: impl Into<PathBuf>, target: Target) -> Self {
-        let (place, open) = (Place::whole(), OpenOptions::default());
+        let mut open = OpenOptions::default();
+        // The mark that a repair is needed stands for the log while the length changes.
+        open.journal = None;
+        let place = Place::whole();
         Self { image: image.into(), place, target, open }
     }
 }
