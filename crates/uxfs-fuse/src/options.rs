@@ -220,10 +220,8 @@ impl Options {
         open.read_only = self.read_only;
         open.norecovery = self.norecovery;
         open.cache_bytes = self.cache_bytes.unwrap_or(open.cache_bytes);
-        if !self.read_only {
-            open.journal = Some(self.journal);
-            open.writeback = self.writeback;
-        }
+        open.journal = (!self.read_only).then_some(self.journal);
+        open.writeback = if self.read_only { None } else { self.writeback };
         open
     }
 
