@@ -1,8 +1,8 @@
-//! Memory for direct I/O.
+//! Memory buffers with the alignment that direct I/O needs.
 
 use crate::DIRECT_ALIGN;
 
-/// Bytes that start at a multiple of [`DIRECT_ALIGN`] in memory.
+/// A byte buffer whose address is a multiple of [`DIRECT_ALIGN`].
 pub struct AlignedBuf {
     raw: Vec<u8>,
     start: usize,
@@ -10,7 +10,7 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// `len` zero bytes.
+    /// A buffer of `len` zero bytes.
     pub fn new(len: usize) -> Self {
         let raw = vec![0; len + DIRECT_ALIGN];
         let misplaced = raw.as_ptr().addr() % DIRECT_ALIGN;
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn starts_where_it_says() {
+    fn a_buffer_starts_at_an_aligned_address() {
         for len in [0, 1, 4096, 10_000] {
             let buf = AlignedBuf::new(len);
             assert_eq!(buf.len(), len);

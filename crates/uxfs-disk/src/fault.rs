@@ -1,62 +1,62 @@
-//! Faults planted on purpose, to see whether those who look for faults find them. Only where the
-//! feature `faults` is on, which nothing that is shipped turns on; elsewhere [`planted`] is always
-//! false, and the compiler drops what hangs on it.
+//! Deliberate faults, to test that the crash tests and checks find them. They exist only with the
+//! feature `faults`, which no release enables. Without it [`planted`] is always false, and the
+//! compiler removes the code that depends on it.
 //!
-//! 1. A fault is planted in a thread, and met by what this thread does.
+//! 1. A fault is planted in one thread and affects only the work of that thread.
 
-/// What goes wrong.
+/// What goes wrong. Each variant describes the wrong behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The device forgets to flush.
+    /// The device ignores flush requests.
     FlushDropped,
     /// The flushes of a checkpoint are left out.
     FlushAfterLog,
-    /// The last block of a checkpoint's records, with its commit, is never written.
+    /// The last block of a checkpoint's records, which holds the commit operation, is not written.
     CommitLost,
-    /// Somebody who asks is told of a checkpoint as durable before it is.
+    /// A waiter is notified that a checkpoint is durable before it is.
     WokenEarly,
-    /// The log's tail moves past what is not home.
+    /// The log's tail moves past metadata that is not written in place yet.
     TailEarly,
-    /// What is written home counts as home before it is flushed.
+    /// Metadata written in place counts as durable before the device is flushed.
     HomeUnflushed,
-    /// Of an object that is logged again only what changed since is logged.
+    /// When an object is logged again, only the changes since its last logging are logged.
     NotRelogged,
-    /// Blocks are given away before their being freed is durable.
+    /// Blocks are reused before their freeing is durable.
     ReusedEarly,
-    /// Metadata goes home with changes that are not durable.
+    /// Metadata is written in place before its changes are durable in the log.
     HomeEarly,
-    /// What goes home bears an LSN that is not its own.
+    /// Metadata is written in place with a wrong LSN.
     WrongLsn,
-    /// Buffers whose blocks are freed are not cancelled.
+    /// Freed buffers are not cancelled in the log.
     CancelMissing,
-    /// An inode of which only the core changed is not logged.
+    /// An inode whose core alone changed is not logged.
     CoreNotLogged,
     /// The last changed chunk of a buffer is not logged.
     ChunkLost,
-    /// A new chunk of inodes is not logged.
+    /// A new inode chunk is not logged.
     IcreateMissing,
-    /// An inode's place in a list of unlinked ones is not logged.
+    /// An inode's pointer in an unlinked list is not logged.
     UnlinkedNotLogged,
-    /// Data is not flushed before the checkpoint that shows it.
+    /// Data is not flushed before the checkpoint that maps it.
     DataUnflushed,
-    /// Nor are remote attribute values.
+    /// Remote attribute values are not flushed before the checkpoint that maps them.
     ValueUnflushed,
-    /// Recovery does not free inodes that lost their last name.
+    /// Recovery does not free unlinked inodes.
     UnlinkedIgnored,
-    /// Recovery does not finish what was announced.
+    /// Recovery does not finish pending intents.
     IntentDropped,
-    /// Recovery takes records whose checksum does not match.
+    /// Recovery replays records whose checksum does not match.
     TornAccepted,
-    /// Recovery replays over newer metadata.
+    /// Recovery overwrites metadata that is newer than the log item.
     LsnIgnored,
-    /// Recovery does not obey cancelled buffers.
+    /// Recovery ignores cancelled buffers.
     CancelIgnored,
-    /// Who takes a name away panics in the midst of it.
+    /// The thread that removes a name panics in the middle of the removal.
     RemovalPanics,
 }
 
 impl Fault {
-    /// All that have to be found in what is on the device: all but [`Fault::RemovalPanics`].
+    /// All faults that must be visible on the device: all except [`Fault::RemovalPanics`].
     pub const ALL: [Self; 22] = [
         Self::FlushDropped,
         Self::FlushAfterLog,
@@ -88,8 +88,7 @@ thread_local! {
     static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants a fault in this thread, or takes the one that is there away. Without the feature nothing
-/// happens.
+/// Plants a fault in this thread; `None` removes it. Does nothing without the feature `faults`.
 pub fn plant(fault: Option<Fault>) {
     #[cfg(feature = "faults")]
     PLANTED.set(fault);
@@ -97,7 +96,7 @@ pub fn plant(fault: Option<Fault>) {
     let _ = fault;
 }
 
-/// The fault that is planted in this thread: for threads that work on its behalf.
+/// The fault planted in this thread, to plant it in threads that work on its behalf.
 pub fn in_force() -> Option<Fault> {
     #[cfg(feature = "faults")]
     return PLANTED.get();

@@ -18,11 +18,12 @@ use crate::{BlockDev, DIRECT_ALIGN, host, lock, storage};
 /// How to open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// Reading only; other readers are let in, writers not.
+    /// Read only. Other readers may open the volume, writers may not.
     Read,
-    /// Reading and writing, with everyone else shut out.
+    /// Read and write. Nobody else may open the volume.
     Write,
-    /// As `Write`, made anew with this length (or cut to it); a block device keeps its own.
+    /// Like `Write`, but the file is created, or truncated, with this length in bytes. A block
+    /// device keeps its own length.
     Create(u64),
 }
 
@@ -33,24 +34,24 @@ pub struct FileDev {
     read_only: bool,
     regular: bool,
     sector: u32,
-    /// The same file opened for direct I/O, where the host can; opened when first it is of use.
+    /// The same file opened for direct I/O, if the host supports it; opened at first use.
     direct: OnceLock<Option<File>>,
-    /// Of a sparse file that is written to.
+    /// The holes of a sparse file that is open for writing.
     holes: Option<Holes>,
     presence: Presence,
 }
 
 impl FileDev {
-    /// Opens `path` and takes its lock.
+    /// Opens `path` and locks it.
     ///
     /// # Errors
-    /// Those of opening; [`io::ErrorKind::ResourceBusy`] if another process has it, or if it is to
-    /// be written and the kernel has it mounted or otherwise in use.
+    /// The errors of opening; [`io::ErrorKind::ResourceBusy`] if another process has the volume
+    /// open, or if it is opened for writing while the kernel has it mounted or otherwise in use.
     pub fn open(path: &Path, mode: OpenMode) -> io::Result<Self> {
         let write = mode != OpenMode::Read;
         let device = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
-        // On a block device this is the kernel's own claim: whoever mounted it, or made it part of
-        // another device, has that.
+        // On a block device O_EXCL is the kernel's own claim. A mount, or a device that contains
+        // this one, holds the claim.
         let claim = if write && device { OFlags::EXCL } else { OFlags::empty() };
         let mut options = OpenOptions::new();
         options.read(true).write(write).create(matches!(mode, OpenMode::Create(_))).truncate(false);
@@ -66,7 +67,7 @@ impl FileDev {
             file.set_len(0)?;
             file.set_len(len)?;
         }
-        // A block device's metadata tell no length; its end does.
+        // The metadata of a block device does not include its length; the seek position does.
         let len = (&*file).seek(SeekFrom::End(0))?;
         let direct = OnceLock::new();
         let sector = if device { rustix::fs::ioctl_blksszget(&file).unwrap_or(512) } else { 512 };
@@ -85,7 +86,7 @@ impl FileDev {
         self.direct.get_or_init(open).as_ref()
     }
 
-    /// Writes with `write`, and looks whether the place is worth filling.
+    /// Writes with `write`, then fills the hole around the written range if that pays.
     fn write_with(
         &self,
         offset: u64,
@@ -112,7 +113,7 @@ impl FileDev {
                     at += done as u64;
                 }
                 Err(Errno::INTR) => {}
-                // Hosts without it.
+                // The host does not support RWF_DSYNC.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                     self.file.write_all_at(rest, at)?;
                     return self.file.sync_data();
@@ -180,7 +181,7 @@ impl BlockDev for FileDev {
         {
             return Ok(());
         }
-        // Whatever direct I/O did not like about it, the ordinary way tells for good.
+        // Direct I/O failed; an ordinary write reports the definitive result.
         self.write_at(offset, data)
     }
 
@@ -189,7 +190,7 @@ impl BlockDev for FileDev {
     }
 
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        // The host writes only these bytes through, not all that waits in its page cache.
+        // The host forces out only these bytes, not all dirty pages in its page cache.
         self.write_with(offset, data.len(), || self.write_through(offset, data))?;
         self.holes.iter().for_each(Holes::flushed);
         Ok(())
@@ -205,7 +206,7 @@ impl BlockDev for FileDev {
     fn discard(&self, offset: u64, len: u64) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         self.holes.iter().for_each(|holes| holes.punched(offset, len));
-        // Only a hint: where holes cannot be punched, nothing is lost.
+        // Only a hint: if the host cannot punch holes, nothing is lost.
         let _ = rustix::fs::fallocate(&self.file, flags, offset, len);
     }
 
@@ -239,7 +240,7 @@ impl BlockDev for FileDev {
                 Err(errno) if host::is_full(&errno.into()) || errno == Errno::IO => {
                     return Err(errno.into());
                 }
-                // Hosts that cannot: there, zeroes written into the holes take the room.
+                // The host has no fallocate: allocate by writing zeroes into the holes.
                 Err(_) => return holes::fill_all(&self.file, offset, offset + len),
             }
         }
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_closed_can_be_opened_while_programs_are_started() {
+    fn a_closed_file_can_be_reopened_while_programs_are_started() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.img");
         let over = AtomicBool::new(false);
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn vectored_writes_land_one_behind_the_other() {
+    fn vectored_writes_are_contiguous() {
         let dir = tempfile::tempdir().unwrap();
         let dev = FileDev::open(&dir.path().join("v.img"), OpenMode::Create(1 << 16)).unwrap();
         let pieces: Vec<Vec<u8>> = (0..1000).map(|i| vec![i as u8; 1 + i % 50]).collect();

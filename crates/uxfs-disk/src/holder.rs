@@ -1,10 +1,8 @@
-//! Who has an image in use: the process that holds its lock, as `/proc` tells.
+//! Finds the process that holds the lock of an image, by reading `/proc`. Used by `lock`.
 //!
-//! 1. A holder that is about to let go is told from one that stays: a mount's server whose mount is
-//!    gone is closing the volume, and a process that is gone holds nothing for long.
-//! 2. What `/proc` does not show to this process is left out of the answer, and is no error.
-//!
-//! Used by `lock`.
+//! 1. The code distinguishes a holder that is about to release the image from one that keeps it. A
+//!    mount's server without a mount is closing the volume; a process that exited releases it soon.
+//! 2. Information that `/proc` hides from this process is left out of the answer; this is no error.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,35 +11,35 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The process that has an image in use, as far as it can be seen.
+/// The process that has an image in use, as far as `/proc` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Holder {
     process: Option<u32>,
-    /// What it runs, such as `uxfs mount`.
+    /// The command that the process runs, for example `uxfs mount`.
     command: String,
-    /// Where it has the image mounted.
+    /// Where the process has the image mounted.
     mounts: Vec<PathBuf>,
-    /// Whether it is about to let go.
+    /// Is the process about to release the image?
     pub(crate) ending: Ending,
 }
 
-/// Is a holder about to let go?
+/// Is a holder about to release the image?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Not that anything is known.
+    /// There is no sign that it will.
     #[default]
     No,
-    /// It seems so: the process is gone, or its mount.
+    /// Probably: the process exited, or its mount is gone.
     Soon,
-    /// It says so: it is writing what is left.
+    /// Yes: the process reports that it is writing back and closing the volume.
     Closing,
 }
 
-/// What a mount's server calls itself while it closes the volume.
+/// Process name of a mount's server while it closes the volume.
 const CLOSING: &str = "uxfs-closing";
 
 impl Holder {
-    /// The one that holds a lock on the file at `path`, if there is one; `None` if none is to be seen.
+    /// The process that holds a lock on the file at `path`; `None` if `/proc` shows none.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let meta = fs::metadata(path).ok()?;
         let locks = fs::read_to_string("/proc/locks").ok()?;
@@ -86,7 +84,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A line of `/proc/locks` about a lock of flock(2).
+/// A line of `/proc/locks` about a flock(2) lock.
 #[derive(Debug, PartialEq, Eq)]
 struct Lock {
     process: u32,
@@ -96,7 +94,7 @@ struct Lock {
 
 fn lock(line: &str) -> Option<Lock> {
     let mut fields = line.split_whitespace().skip(1);
-    // A process that waits has an arrow here.
+    // A waiting process has an arrow in this field.
     if fields.next()? != "FLOCK" {
         return None;
     }
@@ -113,7 +111,7 @@ impl Lock {
             return false;
         }
         let device = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
-        // Some file systems show another device here than in `stat`.
+        // Some file systems report another device here than stat(2) does.
         self.device == device || has_open(self.process, meta)
     }
 }
@@ -127,7 +125,7 @@ fn has_open(process: u32, meta: &fs::Metadata) -> bool {
     files.into_iter().any(|file| same(&file))
 }
 
-/// What a process runs: a command of ours with its first word.
+/// The command that a process runs; for uxfs, including the subcommand.
 fn command(line: &[u8], comm: &str) -> String {
     let mut words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     let program = words.next().unwrap_or_default();
@@ -139,7 +137,7 @@ fn command(line: &[u8], comm: &str) -> String {
     }
 }
 
-/// Where a line of the list of mounts has the image mounted by uxfs.
+/// The mount point in a line of `mountinfo`, if uxfs mounted the image there.
 fn mount(line: &[u8], image: &Path) -> Option<PathBuf> {
     let mut fields = line.split(|byte| *byte == b' ');
     let dir = fields.nth(4)?;
@@ -153,7 +151,7 @@ fn mount(line: &[u8], image: &Path) -> Option<PathBuf> {
     is_it.then(|| unescaped(dir))
 }
 
-/// Is this the loop device of that image?
+/// Is `device` a loop device of `image`?
 fn stands_for(device: &Path, image: &Path) -> bool {
     let Some(name) = device.file_name() else { return false };
     let meta = fs::metadata(device);
@@ -164,7 +162,7 @@ fn stands_for(device: &Path, image: &Path) -> bool {
     fs::read(file).is_ok_and(|text| Path::new(OsStr::from_bytes(text.trim_ascii_end())) == image)
 }
 
-/// Spaces and the like are written as octal numbers there.
+/// Decodes the octal escapes of `mountinfo`, for example of spaces.
 fn unescaped(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut at = 0;
@@ -190,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_locks() {
+    fn lock_lines_are_parsed() {
         let found = lock("1: FLOCK  ADVISORY  WRITE 14966 fe:00:10018852 0 EOF");
         let expected = Lock { process: 14966, device: (0xfe, 0), inode: 10_018_852 };
         assert_eq!(found, Some(expected));
@@ -200,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_and_mounts() {
+    fn commands_and_mount_lines_are_parsed() {
         assert_eq!(command(b"uxfs\0mount\0--background\0", "x"), "uxfs mount");
         assert_eq!(command(b"/usr/bin/uxfs\0--norecovery\0cp\0", "x"), "uxfs cp");
         assert_eq!(command(b"qemu\0-drive\0", "qemu-system-x86"), "qemu-system-x86");

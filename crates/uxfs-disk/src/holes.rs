@@ -1,18 +1,18 @@
-//! Holes of a sparse host file, filled where small writes and flushes take turns.
+//! Fills holes of a sparse host file where small writes alternate with flushes.
 //!
-//! A write into a hole makes the host allocate, and the next flush then has to commit the host's own
-//! metadata besides the bytes: about three times what it costs where the file was written before.
-//! Whoever flushes after every few kilobytes pays that each time. So where that happens, a whole
-//! chunk is written with the zeroes that it reads as anyway.
+//! A write into a hole makes the host file system allocate. The next flush must then commit the
+//! host's metadata in addition to the data, which costs about three times as much as a flush
+//! without an allocation. A workload that flushes after every few kilobytes pays this cost each
+//! time. For such a workload, a whole chunk is filled with zeroes at once.
 //!
-//! 1. What the file reads as never changes by it.
-//! 2. A chunk is filled only after some flushes found it written to, or if the chunk before it is
-//!    full: files that are written once, in order, stay as sparse as they are.
-//! 3. Nobody else writes to the file while a chunk is being filled.
+//! 1. The content of the file does not change.
+//! 2. A chunk is filled only after several flushes found it written, or if the previous chunk is
+//!    full. A file that is written once, in order, stays sparse.
+//! 3. No other thread writes to the file while a chunk is filled.
 //!
-//! Zeroes go past the host's page cache: whoever flushes next need not bring them down, and memory that
-//! nobody reads is not taken for them. The small writes themselves do not, since a direct write keeps
-//! others from the file until it is on the disk (measured: a tenth fewer durable files).
+//! Zeroes bypass the host's page cache: the next flush need not write them, and they do not use
+//! memory. The small writes themselves use the page cache, because a direct write blocks other
+//! writers of the file until it is on disk (measured: 10 % fewer durable files).
 
 use std::fs::File;
 use std::io;
@@ -25,17 +25,17 @@ use rustix::fs::SeekFrom;
 
 use crate::AlignedBuf;
 
-/// Bytes of a chunk, as a power of two.
+/// Size of a chunk in bytes, as a base-2 logarithm.
 const CHUNK_LOG: u32 = 20;
-/// Longest write that counts as a small one.
+/// Maximum size of a small write in bytes.
 const SMALL: usize = 128 << 10;
-/// Flushes that found a chunk written to before it is filled.
+/// Number of flushes that must find a chunk written before it is filled.
 const VISITS: u8 = 4;
 
-/// What is known of a chunk.
+/// State of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunk {
-    /// So many flushes found it written to; the last write came after this many in all.
+    /// `times` flushes found the chunk written; `flushes` is the flush count at the last write.
     Visited {
         times: u8,
         flushes: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Holes {
 }
 
 impl Holes {
-    /// The holes of a file of `len` bytes; `None` if it has none.
+    /// Tracks the holes of a file of `len` bytes; `None` if the file has no holes.
     pub(crate) fn of(file: &File, len: u64) -> Option<Self> {
         let stored = file.metadata().ok()?.blocks().saturating_mul(512);
         (stored < len).then(|| Self {
@@ -63,24 +63,24 @@ impl Holes {
         })
     }
 
-    /// To be held while the file is written to.
+    /// Lock to hold while writing to the file; it excludes the filling of chunks.
     pub(crate) fn writing(&self) -> RwLockReadGuard<'_, ()> {
         self.writers.read()
     }
 
-    /// The file was flushed.
+    /// Records that the file was flushed.
     pub(crate) fn flushed(&self) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Parts of the file have become a hole.
+    /// Records that a range of the file became a hole.
     pub(crate) fn punched(&self, offset: u64, len: u64) {
         let last = offset.saturating_add(len) >> CHUNK_LOG;
         self.chunks.lock().retain(|chunk, _| !(offset >> CHUNK_LOG..=last).contains(chunk));
     }
 
-    /// `len` bytes were written at `offset`: fills their chunk if that will pay, through `direct`, which
-    /// gives the file opened for direct I/O, where it can be.
+    /// Records a write of `len` bytes at `offset` and fills the chunk if that pays. `direct`
+    /// returns the file opened for direct I/O, if the host supports it.
     pub(crate) fn written<'a>(
         &self,
         file: &File,
@@ -92,12 +92,12 @@ impl Holes {
         if len <= SMALL && self.pays(chunk) {
             let _alone = self.writers.write();
             let start = chunk << CHUNK_LOG;
-            // Where it fails the holes stay.
+            // If the filling fails, the holes remain.
             let _ = fill(file, direct(), start, (start + (1 << CHUNK_LOG)).min(self.len));
         }
     }
 
-    /// Is a chunk that was just written to, to be filled now?
+    /// Should a chunk that was just written be filled now?
     fn pays(&self, chunk: u64) -> bool {
         let flushes = self.flushes.load(Ordering::Relaxed);
         let mut chunks = self.chunks.lock();
@@ -115,10 +115,10 @@ impl Holes {
     }
 }
 
-/// Writes zeroes into all holes of a range. Hosts that tell of no holes have none there.
+/// Writes zeroes into all holes of a range. A host that cannot report holes counts as having none.
 ///
 /// # Errors
-/// Of writing them.
+/// The errors of the writes.
 pub(crate) fn fill_all(file: &File, start: u64, end: u64) -> io::Result<()> {
     let mut at = start;
     while at < end {
@@ -129,7 +129,7 @@ pub(crate) fn fill_all(file: &File, start: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes zeroes into the holes of a range, past the host's page cache if that can be.
+/// Writes zeroes into the holes of a range, bypassing the host's page cache if possible.
 fn fill(file: &File, direct: Option<&File>, start: u64, end: u64) -> io::Result<()> {
     let mut at = start;
     while at < end {
@@ -165,7 +165,7 @@ mod tests {
         let path = dir.path().join("sparse.img");
         let dev = FileDev::open(&path, OpenMode::Create(16 << 20)).unwrap();
         let chunk = 1 << CHUNK_LOG;
-        // Without flushes, nothing is filled.
+        // Without flushes, no chunk is filled.
         for page in 0..20 {
             dev.write_at(page * 4096, &[1; 4096]).unwrap();
         }
@@ -176,7 +176,7 @@ mod tests {
             dev.flush().unwrap();
         }
         assert!((chunk..2 * chunk).contains(&stored(&path)), "{}", stored(&path));
-        // The next is filled at once, those far away are not.
+        // The next chunk is filled at once; distant chunks are not.
         dev.write_at(chunk + 5, b"next").unwrap();
         dev.write_at(9 * chunk, b"far").unwrap();
         dev.flush().unwrap();
@@ -189,7 +189,7 @@ mod tests {
             _ => 0,
         };
         assert!(back.iter().enumerate().all(|(at, byte)| *byte == right(at)));
-        // What is punched is a hole again, and fills again.
+        // A punched range is a hole again and is filled again.
         dev.zero(0, chunk).unwrap();
         assert!(stored(&path) < 2 * chunk);
         for page in 0..6 {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_others_write_meanwhile_is_lost() {
+    fn concurrent_writes_survive_the_filling() {
         let dir = tempfile::tempdir().unwrap();
         let dev = FileDev::open(&dir.path().join("s.img"), OpenMode::Create(8 << 20)).unwrap();
         let done = AtomicBool::new(false);

@@ -1,17 +1,17 @@
-//! What a host says when it refuses, told apart by what can be done about it.
+//! Classifies the host's I/O errors by what can be done about them.
 //!
-//! 1. *Full*: the host has no room for the bytes now (ENOSPC, EDQUOT, EFBIG). Nothing is lost; the
+//! 1. *Full*: the host has no space for the bytes now (ENOSPC, EDQUOT, EFBIG). Nothing is lost; the
 //!    same write can succeed later.
-//! 2. *Lost*: the device is no longer the one that was opened: its file was cut short, or it
-//!    vanished. Nothing that is read from it or written to it later counts.
-//! 3. Everything else is an error of this one access.
+//! 2. *Lost*: the device is no longer the one that was opened: its file was truncated, or the
+//!    device vanished. Later reads and writes are meaningless.
+//! 3. Every other error concerns the one access that reported it.
 
 use std::fmt;
 use std::io;
 
 use rustix::io::Errno;
 
-/// The device is not the one that was opened any more.
+/// The device is no longer the one that was opened; the text says why.
 #[derive(Debug)]
 struct Lost(String);
 
@@ -23,12 +23,12 @@ impl fmt::Display for Lost {
 
 impl std::error::Error for Lost {}
 
-/// An error that says why the device is lost.
+/// Makes an error that reports the device as lost, with the reason.
 pub fn lost(why: impl Into<String>) -> io::Error {
     io::Error::other(Lost(why.into()))
 }
 
-/// Does the error say that the device is lost?
+/// Does the error report that the device is lost?
 pub fn is_lost(error: &io::Error) -> bool {
     let vanished = [Errno::NXIO, Errno::NODEV, Errno::STALE];
     let raw = error.raw_os_error();
@@ -36,20 +36,20 @@ pub fn is_lost(error: &io::Error) -> bool {
         || error.get_ref().is_some_and(|inner| inner.is::<Lost>())
 }
 
-/// Does the error say that the host has no room now?
+/// Does the error report that the host has no space now?
 pub fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
-/// Does the error say that the host has no room now, but may have it when others give some back? A
-/// limit on the size of files stays for as long as the process lives.
+/// Does the error report that the host has no space now, but may have it after other files are
+/// deleted? EFBIG does not qualify: the limit on file size lasts as long as the process.
 pub fn is_full_for_now(error: &io::Error) -> bool {
     is_full(error) && error.kind() != io::ErrorKind::FileTooLarge
 }
 
-/// Fails if this process may not write up to `end` of a regular file. Setting room aside does not
-/// ask for that limit, writing does.
+/// Fails if the process's file size limit forbids a write up to `end` of a regular file. Reserving
+/// space does not check this limit; writing does.
 pub(crate) fn check_limit(end: u64) -> io::Result<()> {
     match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
         Some(limit) if limit < end => Err(Errno::FBIG.into()),
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_told_apart() {
+    fn errors_are_classified() {
         for (errno, full, gone) in [
             (Errno::NOSPC, true, false),
             (Errno::DQUOT, true, false),

@@ -1,14 +1,15 @@
-//! Devices that hold a volume: files, block devices and memory, behind one trait.
+//! Devices that hold a volume: files, block devices, qcow2 images and memory, behind the trait
+//! [`BlockDev`].
 //!
-//! This crate is the one door to I/O. What its callers may rely on:
+//! All I/O to volumes goes through this crate. Callers may rely on these rules:
 //!
-//! 1. [`BlockDev::flush`] is the only promise of durability; a finished write alone promises that
-//!    later reads see it.
+//! 1. Only [`BlockDev::flush`] (or [`BlockDev::write_fua_at`]) makes a write durable. A completed
+//!    write alone is only visible to later reads.
 //! 2. Reads and writes are whole: they transfer all bytes or fail.
-//! 3. A device that was cut short or replaced fails, and goes on failing ([`host::is_lost`]); it never
-//!    reads as zeroes for that.
-//! 4. A device is `Sync`; calls from many threads may overlap, and overlapping writes to the same
-//!    bytes leave either.
+//! 3. An access to a device that was truncated or replaced fails, and so do all later ones
+//!    ([`host::is_lost`]). Missing bytes never read as zeroes.
+//! 4. A device is `Sync`. Calls from several threads may overlap; overlapping writes to the same
+//!    bytes leave the data of either.
 
 mod aligned;
 #[doc(hidden)]
@@ -33,7 +34,7 @@ pub use memory::MemDev;
 pub use qcow2::{Qcow2Dev, create_qcow2, is_qcow2};
 pub use slice::Slice;
 
-/// Alignment, in memory and on the device, at which direct I/O works everywhere.
+/// Alignment in bytes, in memory and on the device, that direct I/O accepts on all hosts.
 pub const DIRECT_ALIGN: usize = 4096;
 
 /// A device that holds a volume, addressed by bytes.
@@ -41,7 +42,7 @@ pub trait BlockDev: Send + Sync {
     /// Length in bytes.
     fn len(&self) -> u64;
 
-    /// Is it of length 0?
+    /// Is the length 0?
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -49,16 +50,16 @@ pub trait BlockDev: Send + Sync {
     /// Reads `buf.len()` bytes at `offset`.
     ///
     /// # Errors
-    /// Whatever the device reports; reading past the end is [`io::ErrorKind::UnexpectedEof`].
+    /// The device's errors; a read past the end is [`io::ErrorKind::UnexpectedEof`].
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 
     /// Writes all of `data` at `offset`.
     ///
     /// # Errors
-    /// Whatever the device reports.
+    /// The device's errors.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
-    /// Writes several pieces one behind the other, in one go where the device can.
+    /// Writes several pieces contiguously from `offset` on, in one request if the device can.
     ///
     /// # Errors
     /// As [`BlockDev::write_at`].
@@ -71,8 +72,8 @@ pub trait BlockDev: Send + Sync {
         Ok(())
     }
 
-    /// Writes a large piece of data that nobody will read soon: past the host's page cache where
-    /// the device can and `data` and `offset` are multiples of [`DIRECT_ALIGN`].
+    /// Writes a large piece of data that will not be read soon. Bypasses the host's page cache if
+    /// the device can and if `data` and `offset` are multiples of [`DIRECT_ALIGN`].
     ///
     /// # Errors
     /// As [`BlockDev::write_at`].
@@ -85,8 +86,8 @@ pub trait BlockDev: Send + Sync {
         false
     }
 
-    /// Writes `data` and returns once it is on stable storage, by force-unit-access where the
-    /// device has it. Says nothing about what was written before.
+    /// Writes `data` and returns when it is on stable storage, with force unit access (FUA) if the
+    /// device has it. Does not make earlier writes durable.
     ///
     /// # Errors
     /// As [`BlockDev::write_at`] and [`BlockDev::flush`].
@@ -95,17 +96,17 @@ pub trait BlockDev: Send + Sync {
         self.flush()
     }
 
-    /// Brings everything written before this call to stable storage.
+    /// Makes all writes that completed before this call durable.
     ///
     /// # Errors
-    /// Whatever the device reports; what was written before may then be lost.
+    /// The device's errors; earlier writes may then be lost.
     fn flush(&self) -> io::Result<()>;
 
-    /// Tells the device that a range is not in use; it reads as anything afterwards, but where
-    /// [`BlockDev::zero`] is wanted that must be called. A hint.
+    /// Tells the device that a range is unused. The content of the range is undefined afterwards;
+    /// use [`BlockDev::zero`] to get zeroes. A hint: the device may ignore it.
     fn discard(&self, _offset: u64, _len: u64) {}
 
-    /// Makes a range read as zeroes, without writing them where the device can.
+    /// Makes a range read as zeroes; avoids writing them if the device can.
     ///
     /// # Errors
     /// As [`BlockDev::write_at`].
@@ -120,38 +121,38 @@ pub trait BlockDev: Send + Sync {
         Ok(())
     }
 
-    /// Sets room aside on the host for a range, so that a write there does not fail for want of it.
-    /// The content stays as it is. Where there is nothing to set aside, as on a block device, or no
-    /// way to do it, this does nothing.
+    /// Reserves space on the host for a range, so that a later write there does not fail for lack
+    /// of space. The content does not change. Does nothing where there is nothing to reserve (a
+    /// block device) or no way to do it.
     ///
     /// # Errors
-    /// If the host has no room ([`host::is_full`]), or fails.
+    /// If the host has no space ([`host::is_full`]), or fails.
     fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
         Ok(())
     }
 
-    /// Is the device still the one that was opened?
+    /// Checks that the device is still the one that was opened.
     ///
     /// # Errors
-    /// [`host::is_lost`] if it is not.
+    /// An error for which [`host::is_lost`] is true, if it is not.
     fn check_present(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// What its user should know of the device although it works: its file has no name any more.
+    /// A warning about a device that still works, for example that its file was deleted.
     fn warning(&self) -> Option<String> {
         None
     }
 
-    /// May it be written to?
+    /// Is the device opened for reading only?
     fn read_only(&self) -> bool;
 
-    /// Bytes in a sector, in which an MBR counts.
+    /// Bytes in a sector; the unit of addresses in a partition table.
     fn sector_size(&self) -> u32 {
         512
     }
 
-    /// The file below, if there is one, for copying without passing through user space.
+    /// The underlying file, if there is one. It allows copies that bypass user space.
     fn as_file(&self) -> Option<&std::fs::File> {
         None
     }

@@ -1,8 +1,9 @@
-//! Keeping a device to oneself: two writers, or a writer beside a kernel mount, destroy a volume.
+//! Locks a device: two writers, or a writer beside a kernel mount, destroy a volume.
 //!
-//! 1. A lock whose holder is about to let go ([`Holder`]) is waited for: for [`SOON`] or, while a
-//!    server says that it is closing the volume, for [`CLOSING`]. Any other one is refused at once,
-//!    with the holder's name. The text does not name the image: those who tell it do.
+//! 1. If the holder of a lock is about to release it ([`Holder`]), the lock is awaited for
+//!    [`SOON`], or for [`CLOSING`] while a server reports that it is closing the volume. Any other
+//!    held lock is refused at once with the holder's name. The error text does not name the image;
+//!    the caller adds its name.
 
 use std::fs::File;
 use std::io;
@@ -17,20 +18,20 @@ use rustix::io::Errno;
 
 use crate::holder::{Ending, Holder};
 
-/// How long a holder is waited for that seems about to let go, one that says that it is, and how often
-/// it is looked at.
+/// Maximum wait for a holder that seems about to release the lock, maximum wait for one that
+/// reports that it is closing the volume, and the interval between attempts.
 const SOON: Duration = Duration::from_secs(5);
 const CLOSING: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_millis(20);
-/// How often a lock is tried whose holder is not to be seen: it may be gone by now.
+/// Number of attempts if no holder is visible: it may have exited already.
 const UNSEEN: u32 = 3;
 
-/// A file that is kept to oneself until this goes, and no longer: to close it would not be enough while
-/// a program is being started, which has all of our open files until it runs.
+/// A locked file. Dropping it unlocks the file explicitly: closing alone is not enough, because a
+/// child process that is being started holds copies of all open files until it calls exec.
 pub(crate) struct Locked(File);
 
 impl Locked {
-    /// Takes the lock, as [`lock`] does.
+    /// Locks `file`, see [`lock`].
     pub(crate) fn new(file: File, exclusive: bool, path: &Path) -> io::Result<Self> {
         lock(&file, exclusive, path)?;
         Ok(Self(file))
@@ -53,7 +54,7 @@ impl AsFd for Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // Where it cannot be given back it was not to be had.
+        // If unlocking fails, the file system has no locks.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -65,53 +66,53 @@ pub(crate) fn lock(file: &File, exclusive: bool, path: &Path) -> io::Result<()> 
     } else {
         FlockOperation::NonBlockingLockShared
     };
-    let mut patience = Patience::new();
+    let mut wait = HolderWait::new();
     loop {
         match flock(file, operation) {
             Ok(()) => return Ok(()),
-            // Media that know no locks cannot be written by anybody else either, or are read at one's
-            // own risk, as by any other program.
+            // On a file system without locks, no other process can lock the file either. Reading is
+            // then at the user's own risk, as with any other program.
             Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) if !exclusive => return Ok(()),
-            Err(Errno::WOULDBLOCK) => patience.wait(path)?,
+            Err(Errno::WOULDBLOCK) => wait.retry(path)?,
             Err(other) => return Err(other.into()),
         }
     }
 }
 
-/// Opens a file, and waits for a holder of a block device that is about to let go.
+/// Opens a file; if it is a busy block device, waits for a holder that is about to release it.
 pub(crate) fn open(path: &Path, mut open: impl FnMut() -> io::Result<File>) -> io::Result<File> {
-    let mut patience = Patience::new();
+    let mut wait = HolderWait::new();
     loop {
         match open() {
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-                // What the kernel itself has in use has no holder.
-                if patience.unseen >= UNSEEN && Holder::of(path).is_none() {
+                // The kernel's own claims have no holder in /proc.
+                if wait.unseen >= UNSEEN && Holder::of(path).is_none() {
                     return Err(explain(path));
                 }
-                patience.wait(path)?;
+                wait.retry(path)?;
             }
             other => return other,
         }
     }
 }
 
-/// How long something was waited for.
-struct Patience {
+/// State of waiting for a lock's holder.
+struct HolderWait {
     begun: Instant,
-    /// How often in a row no holder was to be seen.
+    /// Number of successive attempts for which no holder was visible.
     unseen: u32,
 }
 
-impl Patience {
+impl HolderWait {
     fn new() -> Self {
         Self { begun: Instant::now(), unseen: 0 }
     }
 
-    /// Waits for a moment.
+    /// Sleeps until the next attempt.
     ///
     /// # Errors
-    /// That the image is in use, by a holder that stays.
-    fn wait(&mut self, path: &Path) -> io::Result<()> {
+    /// [`io::ErrorKind::ResourceBusy`] if the holder keeps the image.
+    fn retry(&mut self, path: &Path) -> io::Result<()> {
         let holder = Holder::of(path);
         self.unseen = if holder.is_some() { 0 } else { self.unseen + 1 };
         let ending = match holder.as_ref().map(|holder| holder.ending) {
@@ -129,7 +130,7 @@ impl Patience {
     }
 }
 
-/// Says what the kernel means when it refuses the claim of a block device.
+/// Explains why the kernel refused the exclusive claim on a block device.
 fn explain(path: &Path) -> io::Error {
     let how = std::fs::metadata(path)
         .ok()
@@ -142,7 +143,7 @@ fn explain(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, text)
 }
 
-/// Refuses a file or device that the kernel has mounted, directly or through a loop device.
+/// Fails for a file or device that the kernel has mounted, directly or through a loop device.
 pub(crate) fn refuse_mounted(file: &File) -> io::Result<()> {
     let meta = file.metadata()?;
     let busy = |how: &str| {
@@ -178,7 +179,7 @@ pub(crate) fn refuse_mounted(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Where a device is mounted, if it is.
+/// The mount point of a device, if it is mounted.
 fn mount_of(major: u32, minor: u32) -> Option<String> {
     let wanted = format!("{major}:{minor}");
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;

@@ -8,7 +8,7 @@ use crate::BlockDev;
 
 const PAGE: usize = 64 << 10;
 
-/// A sparse device in memory: pages that were never written take no room.
+/// A sparse device in memory; pages that were never written use no memory.
 pub struct MemDev {
     len: u64,
     pages: RwLock<Vec<Option<Box<[u8]>>>>,
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_back_across_pages_and_zeroes_elsewhere() {
+    fn data_reads_back_across_pages_and_the_rest_is_zero() {
         let dev = MemDev::new(200_000);
         let data: Vec<u8> = (0..100_000).map(|i| (i % 251) as u8).collect();
         dev.write_at(60_000, &data).unwrap();

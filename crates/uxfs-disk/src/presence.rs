@@ -1,14 +1,14 @@
-//! Is the file of an open device still the one that was opened?
+//! Checks that the file of an open device is still the one that was opened.
 //!
-//! A file that was cut short reads as nothing behind its new end, and a write behind that end makes it
-//! long again, with zeroes in between that look like content. So its length is compared before each
-//! write, at each flush, and when a read comes back short.
+//! A truncated file has no data behind its new end. A write behind that end would extend the file
+//! again, and the gap would read as zeroes that look like content. The file's length is therefore
+//! checked before each write, at each flush, and when a read is short.
 //!
-//! 1. A device that was found lost stays lost, even if its file gets its length back: what was cut off
-//!    is gone.
-//! 2. Whoever cuts the file between the comparison and the write that follows it is found out by the
-//!    next comparison, unless that one write brought back the full length.
-//! 3. A file without a name works; that is a warning and no error.
+//! 1. A device that was found lost stays lost, even if the file gets its length back: the truncated
+//!    content is gone.
+//! 2. A truncation between the check and the write that follows is found by the next check, unless
+//!    that one write restored the full length.
+//! 3. A deleted file still works. This is reported as a warning, not as an error.
 
 use std::fs::File;
 use std::io;
@@ -17,27 +17,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::host;
 
-/// What is known of a file.
+/// State of a device's file.
 pub(crate) struct Presence {
-    /// A regular file has a length that others can change.
+    /// Is the file a regular one? Only the length of a regular file can change.
     regular: bool,
-    /// The length below which it must not fall.
+    /// Minimum length in bytes; a shorter file was truncated.
     least: AtomicU64,
     lost: OnceLock<String>,
 }
 
 impl Presence {
-    /// Of a file that is to keep at least `least` bytes, if it is a `regular` one.
+    /// Watches a file; if it is `regular`, it must keep at least `least` bytes.
     pub(crate) fn new(regular: bool, least: u64) -> Self {
         Self { regular, least: AtomicU64::new(least), lost: OnceLock::new() }
     }
 
-    /// Fails if the file was found lost before.
+    /// Fails if an earlier check found the file lost.
     pub(crate) fn check_known(&self) -> io::Result<()> {
         self.lost.get().map_or(Ok(()), |why| Err(host::lost(why.as_str())))
     }
 
-    /// Looks at the file's length; gives it. 0 for what is no regular file.
+    /// Checks the file's length and returns it; 0 if the file is not a regular one.
     pub(crate) fn check(&self, file: &File) -> io::Result<u64> {
         self.check_known()?;
         if !self.regular {
@@ -49,17 +49,17 @@ impl Presence {
             return Ok(size);
         }
         let why = format!(
-            "the image file was cut short while it was in use: it has {size} bytes, not {least}"
+            "the image file was cut short while it was in use: it has {size} bytes instead of {least}"
         );
         Err(host::lost(self.lost.get_or_init(|| why).as_str()))
     }
 
-    /// The file has grown to `len` bytes, below which it must not fall now.
+    /// Records that the file grew to `len` bytes, which is now its minimum length.
     pub(crate) fn grew(&self, len: u64) {
         self.least.fetch_max(len, Ordering::Relaxed);
     }
 
-    /// The error of a read that came back short: the file's, if it was cut.
+    /// The error of a failed read: the file is lost, if the read was short because of a truncation.
     pub(crate) fn explain(&self, file: &File, error: io::Error) -> io::Error {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => self.check(file).err().unwrap_or(error),
@@ -67,15 +67,15 @@ impl Presence {
         }
     }
 
-    /// What its user should know of the file.
+    /// A warning for the user: the file is lost or deleted.
     pub(crate) fn warning(&self, file: &File) -> Option<String> {
         if let Some(why) = self.lost.get() {
             return Some(why.clone());
         }
         let links = rustix::fs::fstat(file).ok()?.st_nlink;
         (self.regular && links == 0).then(|| {
-            "the image file was deleted while it is in use: it has no name any more, and all that is \
-             in it is gone when it is closed"
+            "the image file was deleted while in use: its content is lost when the last process \
+             closes it; copy what you need out of it first"
                 .into()
         })
     }
@@ -114,7 +114,7 @@ mod tests {
             let error = access(&dev).expect_err(what);
             assert!(host::is_lost(&error), "{what}: {error}");
             assert!(error.to_string().contains("2097152 bytes, not 4194304"), "{what}: {error}");
-            // Its length comes back, what was cut off does not.
+            // The file's length is restored; the truncated content is not.
             file.set_len(4 * MIB).unwrap();
             for (later, access) in accesses {
                 assert!(host::is_lost(&access(&dev).expect_err(later)), "{what}, {later}");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_file_works_and_is_told_of() {
+    fn a_deleted_file_works_with_a_warning() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("gone.img");
         let dev = FileDev::open(&path, OpenMode::Create(MIB)).unwrap();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn allocated_room_is_the_files_and_its_content_stays() {
+    fn allocate_reserves_space_and_keeps_the_content() {
         let dir = tempfile::tempdir().unwrap();
         let stored = |path: &std::path::Path| std::fs::metadata(path).unwrap().blocks() * 512;
         for zeroes in [false, true] {
@@ -147,16 +147,16 @@ mod tests {
             assert!(stored(&path) < MIB);
             match zeroes {
                 false => dev.allocate(2 * MIB, 4 * MIB).unwrap(),
-                // What is done on hosts without fallocate.
+                // The fallback on hosts without fallocate.
                 true => crate::holes::fill_all(dev.as_file().unwrap(), 2 * MIB, 6 * MIB).unwrap(),
             }
             assert!((4 * MIB..5 * MIB).contains(&stored(&path)), "{}", stored(&path));
             assert_eq!(std::fs::metadata(&path).unwrap().len(), 8 * MIB);
             let mut all = vec![9; 8 << 20];
             dev.read_at(0, &mut all).unwrap();
-            let place = 3 << 20..(3 << 20) + 5000;
-            assert!(all[place.clone()].iter().all(|b| *b == 7));
-            assert_eq!(all.iter().filter(|b| **b != 0).count(), place.len());
+            let written = 3 << 20..(3 << 20) + 5000;
+            assert!(all[written.clone()].iter().all(|b| *b == 7));
+            assert_eq!(all.iter().filter(|b| **b != 0).count(), written.len());
         }
     }
 }

@@ -1,11 +1,11 @@
-//! A part of a device that acts as a device of its own: a partition, or what lies behind an offset.
+//! A part of a device that acts as a device of its own: a partition, or the range behind an offset.
 //!
-//! 1. Nothing outside the part is ever touched: every transfer is checked against its end before it
-//!    reaches the device, and fails as a whole.
-//! 2. The lock is that of the device below, whole: two parts of one disk are not written at once by
-//!    two processes.
-//! 3. Alignment is judged by the device below, in its own addresses: a part that starts at an odd
-//!    sector is written through the page cache instead of past it.
+//! 1. A slice never accesses bytes outside its range. Every transfer is checked against the end
+//!    before it reaches the device, and fails as a whole.
+//! 2. The lock is the lock of the whole underlying device: two processes cannot write two parts of
+//!    one disk at the same time.
+//! 3. The underlying device judges alignment by its own addresses. Bulk writes to a slice that
+//!    starts at an unaligned sector go through the page cache.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The `len` bytes of `dev` from byte `start` on.
+    /// The range of `len` bytes of `dev` from byte `start` on.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] if the device is shorter than that.
+    /// [`io::ErrorKind::InvalidInput`] if the range extends beyond the device.
     pub fn new(dev: Arc<dyn BlockDev>, start: u64, len: u64) -> io::Result<Self> {
         let end = start.checked_add(len);
         if end.is_none_or(|end| end > dev.len()) {
@@ -36,19 +36,19 @@ impl Slice {
         Ok(Self { dev, start, len })
     }
 
-    /// Everything of `dev` from byte `start` on.
+    /// The range of `dev` from byte `start` to its end.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] if the device ends before.
+    /// [`io::ErrorKind::InvalidInput`] if `start` lies beyond the device's end.
     pub fn from(dev: Arc<dyn BlockDev>, start: u64) -> io::Result<Self> {
         let len = dev.len().saturating_sub(start);
         Self::new(dev, start, len)
     }
 
-    /// Where a transfer lies on the device below.
-    fn place(&self, offset: u64, len: u64) -> io::Result<u64> {
+    /// Converts a transfer's offset to an offset of the underlying device.
+    fn device_offset(&self, offset: u64, len: u64) -> io::Result<u64> {
         match offset.checked_add(len) {
-            // Cannot overflow: the slice's end is on the device.
+            // Cannot overflow: the slice ends inside the device.
             Some(end) if end <= self.len => Ok(self.start + offset),
             _ => Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
@@ -64,20 +64,20 @@ impl BlockDev for Slice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.dev.read_at(self.place(offset, buf.len() as u64)?, buf)
+        self.dev.read_at(self.device_offset(offset, buf.len() as u64)?, buf)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.dev.write_at(self.place(offset, data.len() as u64)?, data)
+        self.dev.write_at(self.device_offset(offset, data.len() as u64)?, data)
     }
 
     fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        self.dev.write_vectored_at(self.place(offset, len)?, pieces)
+        self.dev.write_vectored_at(self.device_offset(offset, len)?, pieces)
     }
 
     fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.dev.write_bulk_at(self.place(offset, data.len() as u64)?, data)
+        self.dev.write_bulk_at(self.device_offset(offset, data.len() as u64)?, data)
     }
 
     fn has_fua(&self) -> bool {
@@ -85,7 +85,7 @@ impl BlockDev for Slice {
     }
 
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.dev.write_fua_at(self.place(offset, data.len() as u64)?, data)
+        self.dev.write_fua_at(self.device_offset(offset, data.len() as u64)?, data)
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -93,17 +93,17 @@ impl BlockDev for Slice {
     }
 
     fn discard(&self, offset: u64, len: u64) {
-        if let Ok(at) = self.place(offset, len) {
+        if let Ok(at) = self.device_offset(offset, len) {
             self.dev.discard(at, len);
         }
     }
 
     fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.dev.zero(self.place(offset, len)?, len)
+        self.dev.zero(self.device_offset(offset, len)?, len)
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.dev.allocate(self.place(offset, len)?, len)
+        self.dev.allocate(self.device_offset(offset, len)?, len)
     }
 
     fn check_present(&self) -> io::Result<()> {
@@ -129,7 +129,7 @@ mod tests {
     use crate::{AlignedBuf, DIRECT_ALIGN, FileDev, MemDev, OpenMode};
 
     #[test]
-    fn nothing_outside_is_touched() {
+    fn transfers_stay_inside_the_slice() {
         let dev: Arc<dyn BlockDev> = Arc::new(MemDev::new(4096));
         dev.write_at(0, &[7; 4096]).unwrap();
         let slice = Slice::new(Arc::clone(&dev), 1000, 500).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_beyond_the_device_is_refused() {
+    fn a_slice_beyond_the_device_is_refused() {
         let dev: Arc<dyn BlockDev> = Arc::new(MemDev::new(4096));
         assert!(Slice::new(Arc::clone(&dev), 0, 4096).is_ok());
         for (start, len) in [(1, 4096), (4097, 0), (u64::MAX, 1), (1, u64::MAX)] {
@@ -166,9 +166,9 @@ mod tests {
         assert!(Slice::from(dev, 4097).is_err());
     }
 
-    /// Bulk writes to parts at any start arrive: past the page cache or through it.
+    /// Bulk writes to slices at any start succeed, with the page cache or without.
     #[test]
-    fn bulk_writes_at_odd_starts() {
+    fn bulk_writes_work_at_unaligned_starts() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bulk.img");
         let dev: Arc<dyn BlockDev> =

@@ -1,7 +1,9 @@
-//! Opening what has bytes at offsets: a regular file or a block device. Anything else is refused
-//! before it is opened, and once more after: what lies at a path can change in between.
+//! Opens files that are addressed by byte offsets: regular files and block devices. Other types are
+//! refused before they are opened, and once more afterwards, because the path may change in
+//! between.
 //!
-//! To open a FIFO waits for its other end, and to open some character devices has effects of its own.
+//! Opening a FIFO blocks until its other end is opened; opening some character devices has side
+//! effects.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io;
@@ -10,20 +12,20 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens `path` as `options` ask for, with `flags` besides.
+/// Opens `path` with `options` and the additional `flags`.
 ///
 /// # Errors
-/// Those of opening; [`io::ErrorKind::InvalidInput`] if it is neither a regular file nor a block
-/// device.
+/// The errors of opening; [`io::ErrorKind::InvalidInput`] if the file is neither a regular file nor
+/// a block device.
 pub(crate) fn open(path: &Path, options: &mut OpenOptions, flags: OFlags) -> io::Result<File> {
     let there = std::fs::metadata(path).map(|meta| meta.file_type());
     if let Ok(kind) = there {
         check(kind)?;
     }
     let device = there.is_ok_and(|kind| kind.is_block_device());
-    // Of a block device it would say that its medium need not be there.
-    let patience = if device { OFlags::empty() } else { OFlags::NONBLOCK };
-    let flags = flags | patience | OFlags::NOCTTY;
+    // On a block device O_NONBLOCK would allow opening a drive without a medium.
+    let nonblock = if device { OFlags::empty() } else { OFlags::NONBLOCK };
+    let flags = flags | nonblock | OFlags::NOCTTY;
     let file = options.custom_flags(flags.bits().cast_signed()).open(path)?;
     check(file.metadata()?.file_type())?;
     if !device {
@@ -33,8 +35,10 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions, flags: OFlags) -> io:
     Ok(file)
 }
 
+/// Checks that the file is a regular file or a block device.
+///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`], saying what it is.
+/// [`io::ErrorKind::InvalidInput`]; the text names the file's type.
 fn check(kind: FileType) -> io::Result<()> {
     let what = match kind {
         kind if kind.is_file() || kind.is_block_device() => return Ok(()),
@@ -55,9 +59,9 @@ mod tests {
     use super::*;
     use crate::{FileDev, OpenMode};
 
-    /// None of these may be waited for: a FIFO has no other end here.
+    /// None of these may block, for example a FIFO without another end.
     #[test]
-    fn what_has_no_offsets_is_refused_at_once() {
+    fn other_file_types_are_refused_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let fifo = path("fifo");
@@ -86,9 +90,9 @@ mod tests {
         }
     }
 
-    /// A file that is opened waits where it should: the flag is only for opening.
+    /// O_NONBLOCK is set only during the open call and cleared afterwards.
     #[test]
-    fn a_regular_file_is_opened_as_ever() {
+    fn a_regular_file_is_opened_without_nonblock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, b"x").unwrap();

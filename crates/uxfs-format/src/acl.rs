@@ -1,12 +1,12 @@
-//! POSIX access control lists, in their two encodings: XFS' own, in the attributes
-//! `SGI_ACL_FILE` and `SGI_ACL_DEFAULT` of namespace `trusted`, and that of Linux' attributes
-//! `system.posix_acl_access` and `system.posix_acl_default`.
+//! POSIX access control lists (ACLs) in two encodings: XFS' own, stored in the attributes
+//! `SGI_ACL_FILE` and `SGI_ACL_DEFAULT` of namespace `trusted`, and the encoding of Linux'
+//! attributes `system.posix_acl_access` and `system.posix_acl_default`.
 
 use crate::bytes::{be16, be32};
 
-/// XFS' name of the access list, in namespace `trusted`.
+/// Name of the attribute that stores the access ACL, in namespace `trusted`.
 pub const FILE: &[u8] = b"SGI_ACL_FILE";
-/// XFS' name of a directory's default list, in namespace `trusted`.
+/// Name of the attribute that stores a directory's default ACL, in namespace `trusted`.
 pub const DEFAULT: &[u8] = b"SGI_ACL_DEFAULT";
 
 const XFS_HEADER: usize = 4;
@@ -14,12 +14,12 @@ const XFS_ENTRY: usize = 12;
 const LINUX_HEADER: usize = 4;
 const LINUX_ENTRY: usize = 8;
 const LINUX_VERSION: u32 = 2;
-/// Most entries that fit into an attribute of XFS.
+/// Maximum number of entries in an ACL, as the attribute's value is limited.
 pub const MAX_ENTRIES: usize = (super::attr::MAX_VALUE - XFS_HEADER) / XFS_ENTRY;
-/// Id of entries that name nobody.
+/// Id of an entry that names no user or group.
 pub const NO_ID: u32 = u32::MAX;
 
-/// Whom an entry is about.
+/// The subject of an ACL entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Tag {
@@ -31,9 +31,9 @@ pub enum Tag {
     GroupObj = 0x04,
     /// The group with this id.
     Group = 0x08,
-    /// Bounds all but owner and others.
+    /// Upper limit for the permissions of named users, named groups and the owning group.
     Mask = 0x10,
-    /// Everybody else.
+    /// All other users.
     Other = 0x20,
 }
 
@@ -49,10 +49,10 @@ impl Tag {
     }
 }
 
-/// One entry.
+/// One ACL entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclEntry {
-    /// Whom it is about.
+    /// The subject of the entry.
     pub tag: Tag,
     /// User or group id; [`NO_ID`] where the tag needs none.
     pub id: u32,
@@ -60,14 +60,15 @@ pub struct AclEntry {
     pub perm: u8,
 }
 
-/// A list that keeps the rules: owner, users, owning group, groups, mask, others, in this order;
-/// owner, owning group and others once each, and the mask if any user or group is named.
+/// A valid ACL. Its entries are ordered: owner, named users, owning group, named groups, mask,
+/// others. Owner, owning group and others occur exactly once; the mask is present if any user or
+/// group is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acl {
     entries: Vec<AclEntry>,
 }
 
-/// Why bytes are no list.
+/// Reason why bytes or entries are not a valid ACL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an access control list: {0}")]
 pub struct AclError(String);
@@ -84,10 +85,10 @@ fn entry(tag: u32, perm: u16, id: u32) -> Result<AclEntry, AclError> {
 }
 
 impl Acl {
-    /// A list of these entries.
+    /// Makes an ACL of these entries.
     ///
     /// # Errors
-    /// If they break a rule.
+    /// If the entries break a rule of [`Acl`].
     pub fn new(entries: Vec<AclEntry>) -> Result<Self, AclError> {
         let bad = |why: &str| Err(AclError(why.into()));
         if entries.len() > MAX_ENTRIES {
@@ -109,7 +110,7 @@ impl Acl {
             _ => return bad("more than one mask"),
         }
         if entries.iter().any(|e| e.tag.has_id() && e.id == NO_ID) {
-            return bad("an entry for nobody");
+            return bad("an entry without a user or group id");
         }
         Ok(Self { entries })
     }
@@ -119,10 +120,10 @@ impl Acl {
         &self.entries
     }
 
-    /// From the value of XFS' attribute.
+    /// Decodes the value of XFS' attribute.
     ///
     /// # Errors
-    /// If it is not a list, or breaks a rule.
+    /// If the value is malformed or breaks a rule of [`Acl`].
     pub fn from_xfs(raw: &[u8]) -> Result<Self, AclError> {
         if raw.len() < XFS_HEADER {
             return Err(AclError(format!("{} bytes", raw.len())));
@@ -139,7 +140,7 @@ impl Acl {
         Self::new(entries)
     }
 
-    /// The value of XFS' attribute.
+    /// Encodes the value of XFS' attribute.
     pub fn to_xfs(&self) -> Vec<u8> {
         let mut raw = Vec::with_capacity(XFS_HEADER + self.entries.len() * XFS_ENTRY);
         raw.extend_from_slice(&(self.entries.len() as u32).to_be_bytes());
@@ -152,10 +153,10 @@ impl Acl {
         raw
     }
 
-    /// From the value of Linux' attribute; `None` is the empty list, which takes the list away.
+    /// Decodes the value of Linux' attribute. `None` is the empty value, which removes the ACL.
     ///
     /// # Errors
-    /// If it is not a list, or breaks a rule.
+    /// If the value is malformed or breaks a rule of [`Acl`].
     pub fn from_linux(raw: &[u8]) -> Result<Option<Self>, AclError> {
         let le32 = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
         if raw.len() < LINUX_HEADER || !(raw.len() - LINUX_HEADER).is_multiple_of(LINUX_ENTRY) {
@@ -178,7 +179,7 @@ impl Acl {
         Self::new(entries).map(Some)
     }
 
-    /// The value of Linux' attribute.
+    /// Encodes the value of Linux' attribute.
     pub fn to_linux(&self) -> Vec<u8> {
         let mut raw = Vec::with_capacity(LINUX_HEADER + self.entries.len() * LINUX_ENTRY);
         raw.extend_from_slice(&LINUX_VERSION.to_le_bytes());
@@ -194,21 +195,21 @@ impl Acl {
         self.entries.iter().find(|e| e.tag == tag).map(|e| e.perm.into())
     }
 
-    /// The nine permission bits of the mode of a file with this access list; the mask stands for
-    /// the group.
+    /// The nine permission bits of the mode of a file with this access ACL. The mask, if present,
+    /// supplies the group bits.
     pub fn permissions(&self) -> u16 {
         let get = |tag| self.perm(tag).unwrap_or(0);
         let group = self.perm(Tag::Mask).unwrap_or_else(|| get(Tag::GroupObj));
         get(Tag::UserObj) << 6 | group << 3 | get(Tag::Other)
     }
 
-    /// Says the list no more than the mode's permission bits do? Such an access list is not
-    /// stored.
+    /// Does the ACL hold nothing beyond the mode's permission bits? XFS does not store a minimal
+    /// access ACL.
     pub fn is_minimal(&self) -> bool {
         self.entries.len() == 3
     }
 
-    /// The list after the file's mode was changed to `mode`.
+    /// Updates the ACL after the file's mode was changed to `mode`.
     pub fn set_permissions(&mut self, mode: u16) {
         let masked = self.perm(Tag::Mask).is_some();
         for e in &mut self.entries {
@@ -224,7 +225,7 @@ impl Acl {
     }
 }
 
-/// Length of Linux' value for a value of XFS' of `len` bytes.
+/// Length of Linux' attribute value for an XFS attribute value of `len` bytes.
 pub const fn linux_len(len: usize) -> usize {
     LINUX_HEADER + len.saturating_sub(XFS_HEADER) / XFS_ENTRY * LINUX_ENTRY
 }

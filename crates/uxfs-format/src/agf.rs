@@ -1,16 +1,16 @@
-//! The AGF: header of an allocation group's free space, in its sector 1.
+//! The AGF: the free-space header of an allocation group, in sector 1 of the group.
 
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// "XAGF".
 pub const MAGIC: u32 = 0x5841_4746;
-/// Where the checksum lies.
+/// Byte offset of the checksum.
 pub const CRC_OFFSET: usize = 216;
-/// Sector of the AG that holds it.
+/// Sector of the allocation group that holds the AGF.
 pub const SECTOR: u32 = 1;
 
-/// `struct xfs_agf`, in place.
+/// `struct xfs_agf`, a view over a buffer.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "field names are the format's own, without agf_")]
@@ -60,7 +60,7 @@ impl Agf {
         Self::ref_from_prefix(sector).expect("a sector holds an AGF").0
     }
 
-    /// The same, to be changed in place.
+    /// A mutable view of the AGF at the head of `sector`.
     ///
     /// # Panics
     /// If `sector` is shorter than 224 bytes, which no sector is.

@@ -1,5 +1,5 @@
-//! The AGFL: a ring of blocks kept aside in sector 3 of an allocation group, from which the
-//! free-space and reverse-mapping btrees grow and into which they shrink.
+//! The AGFL: a ring of reserved free blocks in sector 3 of an allocation group. The free-space and
+//! reverse-mapping btrees take blocks from it to grow and return blocks to it when they shrink.
 
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -8,14 +8,14 @@ use crate::types::AgBlock;
 
 /// "XAFL".
 pub const MAGIC: u32 = 0x5841_464c;
-/// Where the checksum lies.
+/// Byte offset of the checksum.
 pub const CRC_OFFSET: usize = 32;
-/// Sector of the AG that holds it.
+/// Sector of the allocation group that holds the AGFL.
 pub const SECTOR: u32 = 3;
 /// Length of the header before the slots.
 pub const HEADER_LEN: usize = 36;
 
-/// `struct xfs_agfl` without its slots, in place.
+/// `struct xfs_agfl` without its slots, a view over a buffer.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "field names are the format's own, without agfl_")]
@@ -30,7 +30,7 @@ pub struct AgflHeader {
 const _: () = assert!(size_of::<AgflHeader>() == HEADER_LEN);
 
 impl AgflHeader {
-    /// The header at the head of `sector`, to be changed in place.
+    /// A mutable view of the header at the head of `sector`.
     ///
     /// # Panics
     /// If `sector` is shorter than 36 bytes, which no sector is.

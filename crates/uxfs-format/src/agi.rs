@@ -1,18 +1,18 @@
-//! The AGI: header of an allocation group's inodes, in its sector 2.
+//! The AGI: the inode header of an allocation group, in sector 2 of the group.
 
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// "XAGI".
 pub const MAGIC: u32 = 0x5841_4749;
-/// Where the checksum lies.
+/// Byte offset of the checksum.
 pub const CRC_OFFSET: usize = 312;
-/// Sector of the AG that holds it.
+/// Sector of the allocation group that holds the AGI.
 pub const SECTOR: u32 = 2;
-/// Hash buckets of the list of unlinked inodes.
+/// Hash buckets of the unlinked list.
 pub const UNLINKED_BUCKETS: usize = 64;
 
-/// `struct xfs_agi`, in place.
+/// `struct xfs_agi`, a view over a buffer.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "field names are the format's own, without agi_")]
@@ -56,7 +56,7 @@ impl Agi {
         Self::ref_from_prefix(sector).expect("a sector holds an AGI").0
     }
 
-    /// The same, to be changed in place.
+    /// A mutable view of the AGI at the head of `sector`.
     ///
     /// # Panics
     /// If `sector` is shorter than 344 bytes, which no sector is.

@@ -1,7 +1,8 @@
 //! Blocks and records of the seven btrees.
 //!
-//! A block is a header (short for trees inside an AG, long for a file's extents), then records in a
-//! leaf, or keys and, behind room for the most keys the block can have, pointers in a node.
+//! A block starts with a header: the short form for btrees inside an AG, the long form for a file's
+//! extent btree. A leaf holds records behind the header. A node holds keys, then pointers; the
+//! pointers start behind the space for the block's maximum number of keys.
 
 use crate::types::{AgBlock, AgIno};
 
@@ -24,7 +25,7 @@ pub enum TreeKind {
     Bmap,
 }
 
-/// Offsets of the fields in a block's header, which come in two forms.
+/// Offsets of the fields in a block header. There are two forms, [`SHORT`] and [`LONG`].
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderLayout {
     /// Length of the header.
@@ -181,7 +182,7 @@ pub struct InodeChunk {
     pub start: AgIno,
     /// One bit for every four inodes; set where the chunk has a hole.
     pub holemask: u16,
-    /// Inodes present; 0 on volumes without sparse chunks, whose records do not say.
+    /// Inodes present. 0 on volumes without sparse chunks, whose records lack this field.
     pub count: u8,
     /// Inodes present and free.
     pub freecount: u8,
@@ -207,7 +208,7 @@ impl InodeChunk {
     }
 }
 
-/// Who owns a mapped run of blocks, as reverse mappings tell it.
+/// Owner of a run of blocks in the reverse-mapping btree: an inode number or a special owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RmapOwner(pub u64);
 
@@ -246,7 +247,7 @@ pub struct Rmap {
     pub offset: u64,
     /// The blocks belong to the attribute fork.
     pub attr: bool,
-    /// The block is one of the fork's bmbt.
+    /// The blocks are bmbt blocks of the fork.
     pub bmbt: bool,
     /// The blocks are allocated but not written.
     pub unwritten: bool,
@@ -263,14 +264,14 @@ impl Rmap {
         self.key_offset() | if self.unwritten { RMAP_UNWRITTEN } else { 0 }
     }
 
-    /// Offset with the flags that count for order, as keys hold it.
+    /// Offset with the flags that take part in the sort order, as keys hold it.
     pub fn key_offset(&self) -> u64 {
         (self.offset & RMAP_OFFSET)
             | if self.attr { RMAP_ATTR } else { 0 }
             | if self.bmbt { RMAP_BMBT } else { 0 }
     }
 
-    /// Takes offset and flags from their packed form.
+    /// Sets offset and flags from their packed form.
     pub fn set_packed_offset(&mut self, packed: u64) {
         self.offset = packed & RMAP_OFFSET;
         self.attr = packed & RMAP_ATTR != 0;
@@ -278,7 +279,8 @@ impl Rmap {
         self.unwritten = packed & RMAP_UNWRITTEN != 0;
     }
 
-    /// Does the offset move along with the blocks? (Not for special owners and bmbt blocks.)
+    /// Does the offset advance with the block number? True for file data only, not for special
+    /// owners and bmbt blocks.
     pub fn offset_moves(&self) -> bool {
         self.owner.is_inode() && !self.bmbt
     }

@@ -1,4 +1,4 @@
-//! Kinds of metadata buffer: what each is recognised by, and where it keeps what all of them have.
+//! Kinds of metadata buffer: how to recognise each kind, and the offsets of the common fields.
 
 use crate::btree::TreeKind;
 use crate::bytes::{be16, be32};
@@ -31,12 +31,12 @@ pub enum BufKind {
     AttrRemote,
 }
 
-/// Where a kind keeps what every kind has.
+/// Offsets of the fields that all kinds have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// Checksum.
     pub crc: usize,
-    /// Own address, if kept.
+    /// Own address; `None` if this kind does not store its address.
     pub blkno: Option<usize>,
     /// Log sequence number.
     pub lsn: usize,
@@ -46,10 +46,10 @@ pub struct Layout {
     pub owner: OwnerField,
 }
 
-/// Who a buffer says it belongs to.
+/// The field that names a buffer's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerField {
-    /// Nothing kept.
+    /// This kind does not store its owner.
     None,
     /// AG number at this offset.
     Ag(usize),
@@ -78,8 +78,8 @@ impl BufKind {
         }
     }
 
-    /// Where it keeps checksum, address, owner; `None` for inode clusters, whose inodes each have
-    /// their own.
+    /// Offsets of checksum, address, owner and the other common fields. `None` for inode clusters,
+    /// because each inode in the cluster has its own.
     pub const fn layout(self) -> Option<Layout> {
         let da =
             Layout { crc: 12, blkno: Some(16), lsn: 24, uuid: 32, owner: OwnerField::Inode(48) };
@@ -151,7 +151,7 @@ impl BufKind {
         }
     }
 
-    /// Which of `candidates` the buffer says it is, by its magic number.
+    /// The kind among `candidates` that matches the buffer's magic number.
     pub fn identify(buffer: &[u8], candidates: &[Self]) -> Option<Self> {
         candidates.iter().copied().find(|kind| kind.has_magic(buffer))
     }

@@ -1,8 +1,8 @@
-//! The one door to byte order: numbers read from, and put into, metadata and log regions.
+//! Byte order: read and write numbers in metadata and log regions.
 //!
-//! 1. A read beyond the end of `b` is 0; nothing here panics on a short read. Callers check lengths
-//!    where 0 could be taken for a value.
-//! 2. A put beyond the end is a bug of the caller and panics: what is written is sized by us.
+//! 1. A read beyond the end of `b` returns 0; a short read never panics. Where 0 could be mistaken
+//!    for a value, the caller checks the length first.
+//! 2. A write beyond the end panics: the caller sizes the buffer, so a short one is a bug.
 
 /// A big-endian 16-bit number.
 pub fn be16(b: &[u8], at: usize) -> u16 {

@@ -1,29 +1,29 @@
-//! The copies of the superblock, one at the head of every group but the first: finding one when the
-//! primary is damaged.
+//! Finds a secondary superblock when the primary is damaged. Every allocation group but the first
+//! has a copy of the superblock at its head.
 //!
-//! How long a group is, only a superblock tells. So the lengths that mkfs gives are tried first, then
-//! every sector near the start of the device is looked at.
+//! The size of a group is stored only in a superblock. The search therefore tries the group sizes
+//! that mkfs uses first, then every sector near the start of the device.
 //!
-//! 1. A copy counts only if it passes [`Superblock::verify`], lies where its own geometry puts a
-//!    copy, fits the device, and half of the other copies at least agree with it: one that an
-//!    earlier volume left behind, or a file that holds an image, is not taken.
-//! 2. What is read is bounded by the caller; so is the number of candidates.
+//! 1. A copy is accepted only if it passes [`Superblock::verify`], lies where its own geometry puts
+//!    a copy, fits the device, and agrees with at least half of the other copies. This rejects a
+//!    copy that an earlier volume left behind and a copy inside a file that holds an image.
+//! 2. The caller bounds the number of bytes read; a constant bounds the number of candidates.
 
 use crate::superblock::{MAGIC, Superblock};
 use crate::types::AgNo;
 
-/// Most candidates that are looked at closely.
+/// Maximum number of candidates that are verified against the other copies.
 const CANDIDATES: usize = 1000;
-/// Most copies that are asked whether they agree.
+/// Maximum number of other copies that are compared with a candidate.
 const VOTERS: u32 = 16;
-/// Most groups that mkfs makes of a small volume.
+/// Maximum number of groups that mkfs makes on a small volume.
 const GROUPS_GUESSED: u64 = 64;
-/// Bytes that a group has at most, but for one block.
+/// Upper limit of a group's size in bytes; a group is at least one block smaller.
 const AG_MAX: u64 = 1 << 40;
 const SECTOR: usize = 512;
 const SCAN_STEP: usize = 1 << 20;
 
-/// Reads bytes at an offset of the device; `false` if that fails.
+/// Reads bytes at an offset of the device; returns `false` if the read fails.
 pub type ReadAt<'a> = dyn FnMut(u64, &mut [u8]) -> bool + 'a;
 
 /// A copy of the superblock.
@@ -36,7 +36,7 @@ pub struct Copy {
 }
 
 /// Finds a good copy on a device of `len` bytes. The first `scan` bytes are searched; 0 tries only
-/// the places where mkfs puts copies.
+/// the offsets at which mkfs puts copies.
 pub fn find(len: u64, scan: u64, read: &mut ReadAt<'_>) -> Option<Copy> {
     let mut search = Search { len, read, left: CANDIDATES };
     let mut guesses: Vec<u64> = (9..=16).flat_map(|log| guesses(len, log)).collect();
@@ -54,8 +54,8 @@ pub fn find(len: u64, scan: u64, read: &mut ReadAt<'_>) -> Option<Copy> {
     search.scan(scan.min(len))
 }
 
-/// Where the second group may start on a device of `len` bytes with blocks of 2 to the power of
-/// `log` bytes.
+/// Possible byte offsets of the second group on a device of `len` bytes; a block has
+/// 2 to the power of `log` bytes.
 fn guesses(len: u64, log: u32) -> impl Iterator<Item = u64> {
     let blocks = len >> log;
     let equal = (2..=GROUPS_GUESSED).map(move |groups| blocks.div_ceil(groups) << log);
@@ -80,14 +80,14 @@ impl Search<'_, '_> {
             let len = usize::try_from(end - at).unwrap_or(SCAN_STEP).min(SCAN_STEP);
             let whole = &mut buf[..len];
             let fine = (self.read)(at, whole);
-            for (sector, place) in buf[..len].chunks(SECTOR).zip((at..).step_by(SECTOR)) {
-                if !fine || place == 0 || !is_magic(sector) {
+            for (sector, offset) in buf[..len].chunks(SECTOR).zip((at..).step_by(SECTOR)) {
+                if !fine || offset == 0 || !is_magic(sector) {
                     continue;
                 }
                 if self.left == 0 {
                     return None;
                 }
-                if let Some(copy) = self.candidate(place) {
+                if let Some(copy) = self.candidate(offset) {
                     return Some(copy);
                 }
             }
@@ -124,7 +124,7 @@ impl Search<'_, '_> {
         }
         let len = usize::from(Superblock::view(&sector)?.sectsize.get());
         if len > SECTOR {
-            // Verification refuses longer ones than there are.
+            // `verify` refuses a larger sector size.
             sector.resize(len.min(32768), 0);
             if !(self.read)(at, &mut sector) {
                 return None;
@@ -135,12 +135,12 @@ impl Search<'_, '_> {
     }
 }
 
-/// Bytes of a group of a verified superblock's volume.
+/// Bytes in a group of the volume that a verified superblock describes.
 fn ag_len(sb: &Superblock) -> u64 {
     u64::from(sb.agblocks.get()) * u64::from(sb.blocksize.get())
 }
 
-/// Is another superblock of the same volume?
+/// Does the sector hold another superblock of the same volume?
 fn same(sb: &Superblock, other: &[u8]) -> bool {
     Superblock::view(other).is_some_and(|other| {
         other.uuid == sb.uuid && other.dblocks == sb.dblocks && ag_len(other) == ag_len(sb)
@@ -200,11 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_another_volume_is_not_taken() {
+    fn a_copy_of_another_volume_is_rejected() {
         let sector = superblock(4);
         let mut device = vec![0; 4 * AG as usize];
         device[AG as usize..][..512].copy_from_slice(&sector);
-        assert_eq!(look(&device, 1 << 30), None, "one of three");
+        assert_eq!(look(&device, 1 << 30), None, "one of three agrees");
         device[2 * AG as usize + 4096..][..512].copy_from_slice(&sector);
         assert_eq!(look(&device, 1 << 30), None, "out of place");
     }

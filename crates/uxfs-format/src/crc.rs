@@ -1,4 +1,4 @@
-//! The checksum of every v5 structure: CRC-32C over the whole object, its own field taken as zero.
+//! The checksum of every v5 structure: CRC-32C over the whole object, with the checksum field zero.
 
 /// CRC-32C of `object` with the four bytes at `field` counted as zero.
 pub fn compute(object: &[u8], field: usize) -> u32 {

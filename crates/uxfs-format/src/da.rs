@@ -1,13 +1,13 @@
 //! The node tree over directory and attribute leaves ("da btree"): the header that its blocks
 //! share, and the nodes.
 //!
-//! A node lists its children by the *highest* hash in each. Equal hashes may run on into the next
-//! child, so a search begins at the first child whose highest hash is not below the one sought.
+//! A node stores the *highest* hash of each child. Entries with equal hashes may continue in the
+//! next child. A search starts at the first child whose highest hash is at least the hash sought.
 //!
-//! 1. Entries of a node are in order of hash, equal ones allowed; a node is never empty.
-//! 2. The blocks of one level are chained by `forw` and `back` in that order; 0 ends the chain.
-//! 3. Directory and attribute leaves have the same header and, behind it, entries of the same
-//!    length that start with their hash; [`lower_bound`] searches all of them.
+//! 1. Entries of a node are in hash order; equal hashes are allowed. A node is never empty.
+//! 2. `forw` and `back` link the blocks of one level in that order; 0 ends the chain.
+//! 3. Directory and attribute leaves have the same header. Their entries have the same length as
+//!    a node's and start with the hash, so [`lower_bound`] searches all of them.
 
 use crate::bytes::{be16, be32};
 
@@ -20,23 +20,23 @@ pub const DIR_LEAF1_MAGIC: u16 = 0x3df1;
 /// Magic number of a leaf of a directory in node form.
 pub const DIR_LEAFN_MAGIC: u16 = 0x3dff;
 
-/// Where the block number of the next block of the level lies.
+/// Byte offset of the number of the next block on the level.
 pub const FORW: usize = 0;
-/// Where that of the block before lies.
+/// Byte offset of the number of the previous block on the level.
 pub const BACK: usize = 4;
-/// Where the 16-bit magic number lies.
+/// Byte offset of the 16-bit magic number.
 pub const MAGIC: usize = 8;
 /// Length of the common header.
 pub const INFO_LEN: usize = 56;
-/// Where the 16-bit count of entries lies, in nodes and leaves.
+/// Byte offset of the 16-bit entry count, in nodes and leaves.
 pub const COUNT: usize = 56;
-/// Where a node's 16-bit level lies; 1 is just above the leaves.
+/// Byte offset of a node's 16-bit level; level 1 is just above the leaves.
 pub const LEVEL: usize = 58;
-/// Where the entries of a node, or of a directory leaf, start.
+/// Byte offset of the first entry of a node or of a directory leaf.
 pub const ENTRIES: usize = 64;
 /// Length of an entry.
 pub const ENTRY_LEN: usize = 8;
-/// Most levels of a tree, its leaves included.
+/// Maximum number of levels of a tree, the leaves included.
 pub const MAX_DEPTH: usize = 5;
 
 /// Block number of the next block of the level, in file system blocks; 0 if there is none.
@@ -44,7 +44,7 @@ pub fn forw(block: &[u8]) -> u32 {
     be32(block, FORW)
 }
 
-/// Block number of the block before on this level; 0 if there is none.
+/// Block number of the previous block of the level, in file system blocks; 0 if there is none.
 pub fn back(block: &[u8]) -> u32 {
     be32(block, BACK)
 }
@@ -54,7 +54,7 @@ pub fn magic(block: &[u8]) -> u16 {
     be16(block, MAGIC)
 }
 
-/// Number of entries, those that are stale included.
+/// Number of entries, stale entries included.
 pub fn count(block: &[u8]) -> usize {
     be16(block, COUNT).into()
 }
@@ -64,7 +64,7 @@ pub fn level(node: &[u8]) -> usize {
     be16(node, LEVEL).into()
 }
 
-/// Entries that a node (or a node-form directory leaf) of `len` bytes has room for.
+/// Maximum number of entries in a node (or a node-form directory leaf) of `len` bytes.
 pub const fn capacity(len: usize) -> usize {
     len.saturating_sub(ENTRIES) / ENTRY_LEN
 }
@@ -102,8 +102,8 @@ pub fn lower_bound(entries: &[u8], count: usize, hash: u32) -> usize {
     low
 }
 
-/// Are the hashes of `count` entries in order? Gives the index of the first that is below the one
-/// before it.
+/// Index of the first of `count` entries whose hash is below the hash before it; `None` if the
+/// hashes are in order.
 pub fn out_of_order(entries: &[u8], count: usize) -> Option<usize> {
     let mut before = 0;
     for index in 0..count {
@@ -116,10 +116,10 @@ pub fn out_of_order(entries: &[u8], count: usize) -> Option<usize> {
     None
 }
 
-/// The rules that hold inside a node.
+/// Checks the rules that hold inside a node.
 ///
 /// # Errors
-/// The rule that does not hold, in words.
+/// A description of the first violated rule.
 pub fn check_node(block: &[u8]) -> Result<(), String> {
     let (count, level) = (count(block), level(block));
     if level == 0 || level >= MAX_DEPTH {

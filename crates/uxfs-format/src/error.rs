@@ -1,15 +1,15 @@
-//! What is wrong with a structure, and where it lies.
+//! The error for a damaged structure: what is wrong with it and where it lies.
 
 use crate::types::{AgBlock, AgNo, Daddr, Ino};
 
-/// Where a structure lies.
+/// Location of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A header or block of an allocation group.
     Ag(AgNo, AgBlock),
-    /// A place on the device.
+    /// An address on the device.
     Device(Daddr),
-    /// An inode and what hangs on it.
+    /// An inode, its forks and the blocks that it owns.
     Inode(Ino),
     /// The volume as a whole.
     Volume,
@@ -30,7 +30,7 @@ impl core::fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{structure} at {place} is damaged: {problem}")]
 pub struct Corrupt {
-    /// The structure by XFS' name, such as `AGF` or `bnobt block`.
+    /// XFS' name of the structure, for example `AGF` or `bnobt block`.
     pub structure: &'static str,
     /// Where it lies.
     pub place: Place,
@@ -39,7 +39,7 @@ pub struct Corrupt {
 }
 
 impl Corrupt {
-    /// A failed check of `structure` at `place`.
+    /// Reports a failed check of `structure` at `place`.
     pub fn new(structure: &'static str, place: Place, problem: impl Into<String>) -> Self {
         Self { structure, place, problem: problem.into() }
     }

@@ -1,4 +1,4 @@
-//! The extent record: a run of a file's blocks and where they lie, in 128 bits.
+//! The extent record: maps a run of a file's blocks to disk blocks, in 128 bits.
 
 use crate::types::{FileBlock, FsBlock};
 
@@ -12,7 +12,7 @@ pub const RECORD_LEN: usize = 16;
 pub struct Extent {
     /// Offset of the first block in the fork.
     pub offset: FileBlock,
-    /// Place of the first block on the volume.
+    /// First block on the volume.
     pub start: FsBlock,
     /// Number of blocks, 1 to [`MAX_EXTENT_LEN`].
     pub len: u64,
@@ -48,7 +48,7 @@ impl Extent {
         .to_be_bytes()
     }
 
-    /// Does `next` continue this run, in the file and on disk and in state?
+    /// Does `next` continue this run in the file and on disk, with the same unwritten flag?
     pub fn joins(&self, next: &Self) -> bool {
         self.end() == next.offset
             && self.start.0 + self.len == next.start.0

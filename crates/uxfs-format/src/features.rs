@@ -93,7 +93,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Names for the bits of `bits` in a message: `name` for known ones, hexadecimal for the rest.
+/// Names the flags for a message: the names of known bits, the unknown rest in hexadecimal.
 pub fn describe<F: bitflags::Flags<Bits = u32>>(flags: F) -> String {
     let mut names: Vec<String> = flags.iter_names().map(|(n, _)| n.to_lowercase()).collect();
     let unknown = flags.bits() & !F::all().bits();

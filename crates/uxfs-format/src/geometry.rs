@@ -1,5 +1,5 @@
-//! The shape of a volume: what never changes while it is open, and the arithmetic between the
-//! kinds of number.
+//! The geometry of a volume: the values that do not change while the volume is open, and the
+//! conversions between XFS' kinds of number.
 
 use crate::features::{Incompat, RoCompat};
 use crate::superblock::{self, Superblock};
@@ -8,35 +8,35 @@ use crate::{agf, agfl, agi, dir};
 
 /// Inodes in a chunk, the unit in which inodes are allocated.
 pub const CHUNK_INODES: u32 = 64;
-/// Bytes at which the leaf part of a directory starts.
+/// Byte offset in a directory's data space at which the leaf part starts.
 pub const DIR_LEAF_OFFSET: u64 = 32 << 30;
-/// Bytes at which the free index of a directory starts.
+/// Byte offset in a directory's data space at which the free index starts.
 pub const DIR_FREE_OFFSET: u64 = 64 << 30;
 
 /// Geometry and features of one volume, taken from a verified superblock.
 #[derive(Clone, Debug)]
 pub struct Geometry {
-    /// Version of the format: 5, or 4, whose metadata has no checksums, addresses and owners.
+    /// Version of the format: 5, or 4. Version 4 metadata has no checksums, addresses or owners.
     pub version: u8,
     /// How entries of directories are laid out.
     pub dir: dir::Shape,
     /// Bytes in a block, a power of two.
     pub block_size: u32,
-    /// Its logarithm.
+    /// Base-2 logarithm of `block_size`.
     pub block_log: u32,
     /// Bytes in a sector.
     pub sector_size: u32,
     /// Bytes in an inode.
     pub inode_size: u32,
-    /// Its logarithm.
+    /// Base-2 logarithm of `inode_size`.
     pub inode_log: u32,
-    /// Logarithm of the inodes in a block.
+    /// Base-2 logarithm of the inodes in a block.
     pub inopb_log: u32,
     /// Blocks on the data device.
     pub dblocks: u64,
     /// Blocks in each allocation group but the last.
     pub ag_blocks: u32,
-    /// Bits that a block number inside an AG takes.
+    /// Bits of a block number inside an AG.
     pub ag_blklog: u32,
     /// Number of allocation groups.
     pub ag_count: u32,
@@ -46,7 +46,7 @@ pub struct Geometry {
     pub log_blocks: u32,
     /// Log stripe unit in bytes, 1 if none.
     pub log_sunit: u32,
-    /// Blocks in a directory block, as a logarithm.
+    /// Base-2 logarithm of the blocks in a directory block.
     pub dir_blklog: u32,
     /// Alignment of inode chunks in blocks.
     pub inode_align: u32,
@@ -75,7 +75,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry told by a superblock that passed [`Superblock::verify`].
+    /// Derives the geometry from a superblock that passed [`Superblock::verify`].
     pub fn new(sb: &Superblock) -> Self {
         let v5 = !sb.is_v4();
         let (block, inode, align) =
@@ -119,22 +119,22 @@ impl Geometry {
         }
     }
 
-    /// Is the reverse mapping btree kept?
+    /// Does the volume have a reverse-mapping btree?
     pub fn has_rmap(&self) -> bool {
         self.ro_compat.contains(RoCompat::RMAPBT)
     }
 
-    /// Is the reference count btree kept?
+    /// Does the volume have a reference-count btree?
     pub fn has_reflink(&self) -> bool {
         self.ro_compat.contains(RoCompat::REFLINK)
     }
 
-    /// Is the free-inode btree kept?
+    /// Does the volume have a free-inode btree?
     pub fn has_finobt(&self) -> bool {
         self.ro_compat.contains(RoCompat::FINOBT)
     }
 
-    /// Are the inode btrees' blocks counted in the AGI?
+    /// Does the AGI count the blocks of the inode btrees?
     pub fn has_inobtcnt(&self) -> bool {
         self.ro_compat.contains(RoCompat::INOBTCNT)
     }
@@ -165,12 +165,12 @@ impl Geometry {
         self.dblocks.saturating_sub(before).min(self.ag_blocks.into()) as u32
     }
 
-    /// Blocks at the head of every AG that the four headers take.
+    /// Blocks at the head of every AG that hold its four headers.
     pub fn ag_header_blocks(&self) -> u32 {
         (4 * self.sector_size).div_ceil(self.block_size)
     }
 
-    /// A block of an AG as a block of the volume.
+    /// Converts a block of an AG to a block of the volume.
     pub fn fsb(&self, ag: AgNo, block: AgBlock) -> FsBlock {
         FsBlock(u64::from(ag.0) << self.ag_blklog | u64::from(block.0))
     }
@@ -200,51 +200,51 @@ impl Geometry {
         block.0 >= self.ag_header_blocks() && block.0 < self.ag_len(ag)
     }
 
-    /// Place of a block on the device.
+    /// Device address of a block.
     pub fn fsb_daddr(&self, fsb: FsBlock) -> Daddr {
         self.ag_daddr(self.fsb_ag(fsb), self.fsb_agblock(fsb))
     }
 
-    /// Place of an AG's block on the device.
+    /// Device address of an AG's block.
     pub fn ag_daddr(&self, ag: AgNo, block: AgBlock) -> Daddr {
         let linear = u64::from(ag.0) * u64::from(self.ag_blocks) + u64::from(block.0);
         Daddr(linear << (self.block_log - 9))
     }
 
-    /// The AG and block a device address lies in.
+    /// The AG and the block in it that contain a device address.
     pub fn daddr_ag(&self, daddr: Daddr) -> (AgNo, AgBlock) {
         let linear = daddr.0 >> (self.block_log - 9);
         let ag = u64::from(self.ag_blocks);
         (AgNo((linear / ag) as u32), AgBlock((linear % ag) as u32))
     }
 
-    /// Place of sector `sector` of an AG: 0 superblock, 1 AGF, 2 AGI, 3 AGFL.
+    /// Device address of sector `sector` of an AG: 0 superblock, 1 AGF, 2 AGI, 3 AGFL.
     pub fn ag_sector_daddr(&self, ag: AgNo, sector: u32) -> Daddr {
         let start = self.ag_daddr(ag, AgBlock(0));
         Daddr(start.0 + u64::from(sector * (self.sector_size >> 9)))
     }
 
-    /// Place of an AG's AGF.
+    /// Device address of an AG's AGF.
     pub fn agf_daddr(&self, ag: AgNo) -> Daddr {
         self.ag_sector_daddr(ag, agf::SECTOR)
     }
 
-    /// Place of an AG's AGI.
+    /// Device address of an AG's AGI.
     pub fn agi_daddr(&self, ag: AgNo) -> Daddr {
         self.ag_sector_daddr(ag, agi::SECTOR)
     }
 
-    /// Place of an AG's AGFL.
+    /// Device address of an AG's AGFL.
     pub fn agfl_daddr(&self, ag: AgNo) -> Daddr {
         self.ag_sector_daddr(ag, agfl::SECTOR)
     }
 
-    /// Bits of an inode number that lie inside the AG.
+    /// Number of low bits of an inode number that are the number inside the AG.
     pub fn agino_bits(&self) -> u32 {
         self.ag_blklog + self.inopb_log
     }
 
-    /// An AG's inode as an inode of the volume.
+    /// Converts an AG's inode number to an inode number of the volume.
     pub fn ino(&self, ag: AgNo, agino: AgIno) -> Ino {
         Ino(u64::from(ag.0) << self.agino_bits() | u64::from(agino.0))
     }
@@ -264,7 +264,7 @@ impl Geometry {
         AgBlock(agino.0 >> self.inopb_log)
     }
 
-    /// Could this be an inode of the volume?
+    /// Is the number in the range of inode numbers of this volume?
     pub fn ino_valid(&self, ino: Ino) -> bool {
         let ag = self.ino_ag(ino);
         ag.0 < self.ag_count && self.agblock_valid(ag, self.agino_block(self.ino_agino(ino)))
@@ -285,10 +285,10 @@ impl Geometry {
         self.cluster
     }
 
-    /// Cluster that holds an inode: its first block, and the inode's byte offset in it.
+    /// The cluster that holds an inode: first block of the cluster, byte offset of the inode in it.
     pub fn cluster_of(&self, agino: AgIno) -> (AgBlock, usize) {
         let block = self.agino_block(agino);
-        // Chunks start at multiples of the inode alignment, which is one of clusters.
+        // Chunks start at multiples of the inode alignment, a multiple of the cluster size.
         let first = block.0 / self.cluster_blocks() * self.cluster_blocks();
         let in_block = agino.0 & (self.inodes_per_block() - 1);
         let at = ((block.0 - first) << self.block_log) + (in_block << self.inode_log);
@@ -315,7 +315,7 @@ impl Geometry {
         FileBlock(DIR_FREE_OFFSET >> self.block_log)
     }
 
-    /// Has metadata checksums, addresses, owners and UUIDs: is it of version 5?
+    /// Is the volume of version 5, whose metadata has checksums, addresses, owners and UUIDs?
     pub fn has_crc(&self) -> bool {
         self.version == 5
     }
@@ -325,19 +325,19 @@ impl Geometry {
         if self.has_crc() { crate::inode::CORE_LEN } else { crate::inode::V4_CORE_LEN }
     }
 
-    /// Bytes of an inode behind its core.
+    /// Bytes of an inode's literal area, which follows the core.
     pub fn literal_len(&self) -> usize {
         self.inode_size as usize - self.inode_core_len()
     }
 
-    /// Blocks that `bytes` take, the last one perhaps in part.
+    /// Blocks needed for `bytes`, rounded up.
     pub fn blocks_for(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.block_size.into())
     }
 }
 
-/// Blocks in which inodes are read together: 8 KiB, or a block by itself where chunks need not be
-/// aligned to that. `align` is the superblock's, 0 for no alignment.
+/// Blocks of an inode cluster in version 4: 8 KiB, or one block where chunks are not aligned to
+/// 8 KiB. `align` is the superblock's inode alignment in blocks, 0 for none.
 fn v4_cluster_blocks(block_size: u32, align: u32) -> u32 {
     let cluster = (8192 / block_size).max(1);
     if align > 0 && align.is_multiple_of(cluster) { cluster } else { 1 }

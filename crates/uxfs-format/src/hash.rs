@@ -1,4 +1,4 @@
-//! The hash of names in directories and attributes, and of parent pointers.
+//! The hash of directory entry names, attribute names and parent pointers.
 
 use crate::types::Ino;
 

@@ -1,5 +1,5 @@
-//! The inode: a core of 176 bytes (100 in version 4), then the literal area with the data fork and, behind it, the
-//! attribute fork.
+//! The inode: a core of 176 bytes (100 in version 4), then the literal area with the data fork
+//! and, behind it, the attribute fork.
 
 use crate::bytes::{be16, be32, be64};
 use crate::crc;
@@ -13,11 +13,11 @@ pub const MAGIC: u16 = 0x494e;
 pub const CORE_LEN: usize = 176;
 /// Length of an inode's core in version 4 of the format.
 pub const V4_CORE_LEN: usize = 100;
-/// Where the checksum lies.
+/// Byte offset of the checksum.
 pub const CRC_OFFSET: usize = 100;
-/// Where `di_next_unlinked` lies.
+/// Byte offset of `di_next_unlinked`.
 pub const NEXT_UNLINKED_OFFSET: usize = 96;
-/// Where `di_lsn` lies.
+/// Byte offset of `di_lsn`.
 pub const LSN_OFFSET: usize = 112;
 
 /// File type bits of a mode.
@@ -166,12 +166,12 @@ pub struct InodeCore {
     pub crtime: Timestamp,
 }
 
-/// The core of an inode in the shape of version 5; `None` if it is of another version than 1 or 2.
+/// Converts a version 1 or 2 inode core to the version 5 layout; `None` for other inode versions.
 fn lift_v4(raw: &[u8]) -> Option<[u8; CORE_LEN]> {
     let mut core = [0; CORE_LEN];
     core[..V4_CORE_LEN].copy_from_slice(raw.get(..V4_CORE_LEN)?);
     match raw[4] {
-        // The link count is 16 bits long, and there is no project.
+        // Version 1 has a 16-bit link count and no project id.
         1 => {
             core[16..24].fill(0);
             core[18..20].copy_from_slice(&raw[6..8]);
@@ -180,7 +180,7 @@ fn lift_v4(raw: &[u8]) -> Option<[u8; CORE_LEN]> {
         _ => return None,
     }
     core[6..8].fill(0);
-    // Padding, and a counter of times that the inode was written.
+    // Clear padding and the flush counter (`di_flushiter`).
     core[24..32].fill(0);
     Some(core)
 }
@@ -248,7 +248,7 @@ impl InodeCore {
         }
     }
 
-    /// Most extents a fork's counter can tell.
+    /// Maximum number of extents that a fork's counter can hold.
     pub fn max_extents(&self, fork: Fork) -> u64 {
         match (fork, self.flags2.contains(Flags2::NREXT64)) {
             (Fork::Data, false) => (1 << 31) - 1,
@@ -258,7 +258,7 @@ impl InodeCore {
         }
     }
 
-    /// Where a fork lies in a literal area of `literal` bytes.
+    /// Byte range of a fork in a literal area of `literal` bytes.
     pub fn fork_range(&self, fork: Fork, literal: usize) -> core::ops::Range<usize> {
         let split = usize::from(self.forkoff) * 8;
         match (fork, self.forkoff) {
@@ -272,7 +272,7 @@ impl InodeCore {
     /// Decodes the core from the head of `raw`, which holds a whole inode as on disk.
     ///
     /// # Errors
-    /// If magic, checksum, UUID, number or a rule inside the core does not hold.
+    /// If magic number, checksum, UUID, inode number or a rule of [`InodeCore::check`] is violated.
     pub fn decode(raw: &[u8], ino: Ino, uuid: &Uuid) -> Result<Self, Corrupt> {
         let bad = |problem: String| Err(Corrupt::new("inode", Place::Inode(ino), problem));
         if raw.len() < CORE_LEN {
@@ -299,16 +299,16 @@ impl InodeCore {
     /// Decodes the core of an inode whose identity (magic, checksum, number) is already known.
     ///
     /// # Errors
-    /// If a rule inside the core does not hold.
+    /// If a rule of [`InodeCore::check`] is violated.
     pub fn decode_unchecked(raw: &[u8], ino: Ino) -> Result<Self, Corrupt> {
         Self::fields(raw, raw.len() - CORE_LEN, ino)
     }
 
     /// Decodes the core of an inode of a version 4 volume from the head of `raw`, which holds a
-    /// whole inode as on disk. What such a volume does not keep is 0.
+    /// whole inode as on disk. Fields that version 4 does not have are 0.
     ///
     /// # Errors
-    /// If magic, version or a rule inside the core does not hold.
+    /// If magic number, version or a rule of [`InodeCore::check`] is violated.
     pub fn decode_v4(raw: &[u8], ino: Ino) -> Result<Self, Corrupt> {
         let bad = |problem: String| Err(Corrupt::new("inode", Place::Inode(ino), problem));
         if raw.len() < 2 * V4_CORE_LEN {
@@ -323,7 +323,7 @@ impl InodeCore {
         Self::fields(&core, raw.len() - V4_CORE_LEN, ino)
     }
 
-    /// Decodes a core in the shape of version 5, before a literal area of `literal` bytes.
+    /// Decodes a core in the version 5 layout; the literal area behind it has `literal` bytes.
     fn fields(raw: &[u8], literal: usize, ino: Ino) -> Result<Self, Corrupt> {
         let bad = |problem: String| Err(Corrupt::new("inode", Place::Inode(ino), problem));
         let mode = be16(raw, 2);
@@ -382,10 +382,11 @@ impl InodeCore {
         }
     }
 
-    /// The rules that hold inside the core of an inode whose literal area has `literal` bytes.
+    /// Checks the rules that hold inside the core of an inode whose literal area has `literal`
+    /// bytes.
     ///
     /// # Errors
-    /// The rule that does not hold, in words.
+    /// A description of the first violated rule.
     pub fn check(&self, literal: usize) -> Result<(), String> {
         if self.size >> 63 != 0 {
             return Err(format!("size {:#x} is negative", self.size));
@@ -448,8 +449,8 @@ impl InodeCore {
         Ok(())
     }
 
-    /// Encodes the core into the head of `raw`, which holds the whole inode; the literal area must
-    /// be in place already, since the checksum covers it.
+    /// Encodes the core into the head of `raw`, which holds the whole inode. The literal area must
+    /// already be in place, because the checksum covers it.
     ///
     /// # Panics
     /// If `raw` is shorter than a core.
@@ -458,7 +459,7 @@ impl InodeCore {
         crc::stamp(raw, CRC_OFFSET);
     }
 
-    /// As [`InodeCore::encode`], the core alone, without a checksum.
+    /// Encodes the core like [`InodeCore::encode`], but without the checksum.
     pub fn encode_core(&self, raw: &mut [u8], ino: Ino, uuid: &Uuid) {
         let bigtime = self.flags2.contains(Flags2::BIGTIME);
         let time = |t: Timestamp| if bigtime { t.to_bigtime() } else { t.to_legacy() };
@@ -503,7 +504,7 @@ impl InodeCore {
         put(160, &uuid.0);
     }
 
-    /// A free inode as a new chunk holds it: nothing but identity and generation.
+    /// Encodes a free inode of a new chunk: only identity and generation are set.
     pub fn encode_free(raw: &mut [u8], ino: Ino, uuid: &Uuid, generation: u32) {
         raw.fill(0);
         raw[0..2].copy_from_slice(&MAGIC.to_be_bytes());

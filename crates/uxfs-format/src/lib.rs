@@ -1,15 +1,17 @@
 //! XFS on-disk structures: parse, verify, build. This crate does no I/O and takes no locks.
 //!
-//! One module is one structure of the format, named as the field names it. The rules every module
-//! keeps:
+//! Each module describes one on-disk structure and carries the structure's XFS name. Every module
+//! keeps these rules:
 //!
-//! 1. Byte order is known here and nowhere else: big-endian throughout, checksums little-endian.
-//! 2. Fixed layouts are `zerocopy` views, used in place over a buffer; their sizes and offsets are
+//! 1. Metadata is big-endian; checksums are little-endian. Conversions of byte order belong in
+//!    this crate.
+//! 2. Fixed layouts are `zerocopy` views over the caller's buffer. Their sizes and offsets are
 //!    checked at compile time.
-//! 3. A structure is verified when read and before it is written ([`verify`]): magic, checksum,
-//!    UUID, own address, owner, bounds. A failed check is a [`Corrupt`], which names the check.
+//! 3. A structure is verified after a read and before a write ([`verify`]): magic number, checksum,
+//!    UUID, own address, owner, bounds. A failed check is a [`Corrupt`] error that names the check.
 //! 4. Nothing here panics on any input bytes.
-//! 5. Version 5 is the format; version 4, which is only read, is brought into its shape ([`v4`]).
+//! 5. Structures have the layout of format version 5. Version 4 is read-only; its blocks are
+//!    converted to the version 5 layout when they are read ([`v4`]).
 
 pub mod acl;
 pub mod agf;

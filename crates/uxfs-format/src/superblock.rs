@@ -9,10 +9,10 @@ use crate::types::Uuid;
 
 /// "XFSB".
 pub const MAGIC: u32 = 0x5846_5342;
-/// Where the checksum lies.
+/// Byte offset of the checksum.
 pub const CRC_OFFSET: usize = 224;
 
-/// `struct xfs_dsb`, in place.
+/// `struct xfs_dsb`, a view over a buffer.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "field names are the format's own, without sb_")]
@@ -96,8 +96,8 @@ const _: () = {
     assert!(offset_of!(Superblock, rtstart) == 288);
 };
 
-/// Length of the part of the sector that is in use for a volume with these features; the rest is
-/// zero (rule of xfs_repair).
+/// Bytes of the sector that a superblock with these features uses; the rest must be zero (rule of
+/// xfs_repair).
 pub fn used_len(incompat: Incompat) -> usize {
     if incompat.contains(Incompat::ZONED) {
         304
@@ -116,7 +116,7 @@ impl Superblock {
         Self::ref_from_prefix(sector).ok().map(|(sb, _)| sb)
     }
 
-    /// The same, to be changed in place.
+    /// A mutable view of the superblock at the head of `sector`, if the sector is long enough.
     pub fn view_mut(sector: &mut [u8]) -> Option<&mut Self> {
         Self::mut_from_prefix(sector).ok().map(|(sb, _)| sb)
     }
@@ -126,7 +126,7 @@ impl Superblock {
         self.versionnum.get() & 0xf
     }
 
-    /// Is it of version 4, which is only read?
+    /// Is the volume of version 4, which is supported read-only?
     pub fn is_v4(&self) -> bool {
         self.version() == 4
     }
@@ -136,13 +136,13 @@ impl Superblock {
         Version::from_bits_retain(self.versionnum.get() & !0xf)
     }
 
-    /// `sb_features2`; a version 4 volume may hold part of it a word further on.
+    /// `sb_features2`. On a version 4 volume the next word may hold some of the bits, too.
     pub fn features2(&self) -> Features2 {
         let misplaced = if self.is_v4() { self.bad_features2.get() } else { 0 };
         Features2::from_bits_retain(self.features2.get() | misplaced)
     }
 
-    /// A feature word that came with version 5.
+    /// A feature word that exists in version 5 only; 0 in version 4.
     fn word(&self, word: U32) -> u32 {
         if self.is_v4() { 0 } else { word.get() }
     }
@@ -177,7 +177,7 @@ impl Superblock {
         &self.fname[..end]
     }
 
-    /// Does a directory entry tell the type of its file?
+    /// Do directory entries store the type of their file?
     pub fn has_ftype(&self) -> bool {
         match self.is_v4() {
             false => self.incompat().contains(Incompat::FTYPE),
@@ -188,14 +188,14 @@ impl Superblock {
         }
     }
 
-    /// Everything that can be told from one superblock of version 5 or 4 alone; that of version 5
-    /// includes its checksum.
+    /// Checks all rules that one version 5 or version 4 superblock can violate without reference to
+    /// other structures, including the checksum of version 5.
     ///
-    /// `sector` must hold at least `sectsize` bytes from the superblock on; only 512 are needed for
-    /// the checks before the checksum.
+    /// `sector` must hold at least `sectsize` bytes, starting with the superblock. The checks that
+    /// precede the checksum need only the first 512 bytes.
     ///
     /// # Errors
-    /// The first rule that does not hold.
+    /// The first violated rule.
     pub fn verify(sector: &[u8]) -> Result<&Self, Corrupt> {
         let bad = |problem: String| Corrupt::new("superblock", Place::Volume, problem);
         let sb = Self::view(sector).ok_or_else(|| bad("shorter than 304 bytes".into()))?;
@@ -261,7 +261,7 @@ impl Superblock {
         }
         let align = sb.inoalignmt.get();
         if sb.incompat().contains(Incompat::SPINODES) {
-            // Both are 0 where a block is larger than a chunk, or than a cluster.
+            // Both are 0 where a block is larger than a chunk or than a cluster.
             let (chunk, part) = (64 * isize / block, 8192 * (isize / 256) / block);
             if align != chunk {
                 return Err(bad(format!(
@@ -288,8 +288,8 @@ impl Superblock {
     }
 }
 
-/// Blocks of an inode cluster: 8 KiB for each 256 bytes of an inode, if chunks are aligned to that;
-/// else, on volumes made before clusters grew with inodes, 8 KiB.
+/// Blocks of an inode cluster: 8 KiB for each 256 bytes of inode size, if chunks are aligned to
+/// that size. Otherwise (volumes made before clusters grew with the inode size) 8 KiB.
 pub(crate) fn cluster_blocks(block_size: u32, inode_size: u32, inode_align: u32) -> u32 {
     let grown = 8192 * (inode_size / 256) / block_size;
     if inode_align >= grown { grown.max(1) } else { (8192 / block_size).max(1) }

@@ -5,14 +5,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// "XSLM".
 pub const MAGIC: u32 = 0x5853_4c4d;
-/// Where the checksum lies.
+/// Byte offset of the checksum.
 pub const CRC_OFFSET: usize = 12;
 /// Length of the header; the target's bytes follow.
 pub const HEADER_LEN: usize = 56;
-/// Longest target.
+/// Maximum length of a link target in bytes.
 pub const MAX_TARGET: usize = 1023;
 
-/// `struct xfs_dsymlink_hdr`, in place.
+/// `struct xfs_dsymlink_hdr`, a view over a buffer.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "field names are the format's own, without sl_")]
@@ -43,7 +43,7 @@ impl SymlinkHeader {
         Self::ref_from_prefix(block).expect("a block holds a symlink header").0
     }
 
-    /// The same, to be changed in place.
+    /// A mutable view of the header at the head of `block`.
     ///
     /// # Panics
     /// If `block` is shorter than 56 bytes, which no block is.

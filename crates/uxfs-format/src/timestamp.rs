@@ -24,13 +24,13 @@ impl Timestamp {
     /// To the 64-bit nanosecond form; a moment outside its range becomes the nearest in it.
     pub fn to_bigtime(self) -> u64 {
         let sec = self.sec.clamp(-BIGTIME_EPOCH, BIGTIME_MAX_SEC);
-        // The last second is not a whole one.
+        // The last second of the range has fewer than 10^9 nanoseconds.
         ((sec + BIGTIME_EPOCH) as u64 * NSEC_PER_SEC).saturating_add(self.nsec.into())
     }
 
     /// From the legacy form: signed 32-bit seconds, then nanoseconds.
     pub fn from_legacy(raw: u64) -> Self {
-        // Nothing checks what is on disk.
+        // The on-disk value may be any number.
         let nsec = (raw as u32).min(NSEC_PER_SEC as u32 - 1);
         Self { sec: i64::from((raw >> 32) as u32 as i32), nsec }
     }
@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(Timestamp::from_bigtime(t.to_bigtime()), t);
     }
 
-    /// Found by fuzzing: an inode with the last moment there is came back a second older.
+    /// Found by fuzzing: an inode with the latest possible timestamp was read one second too early.
     #[test]
     fn bigtime_keeps_its_last_second() {
         for raw in [u64::MAX, u64::MAX - 5, u64::MAX - 709_551_615, 0] {

@@ -1,8 +1,8 @@
-//! The kinds of number XFS has, each a type of its own.
+//! XFS' kinds of number, each with a type of its own.
 //!
-//! Mixing up a file system block with an AG block, or a sparse block number with a linear one, is
-//! the classic XFS bug; here it does not compile. Conversions between kinds need the geometry and
-//! live in [`crate::geometry`].
+//! Confusing a file system block with an AG block, or a sparse block number with a linear one, is
+//! the classic XFS bug. Separate types turn this confusion into a compile error. Conversions need
+//! the geometry and are methods of [`crate::geometry::Geometry`].
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($int:ty)) => {
@@ -63,7 +63,7 @@ number!(
     FileBlock(u64)
 );
 number!(
-    /// Place on the device in basic blocks of 512 bytes (`xfs_daddr_t`). Linear.
+    /// Address on the device in basic blocks of 512 bytes (`xfs_daddr_t`). Linear.
     Daddr(u64)
 );
 number!(
@@ -82,7 +82,7 @@ impl Daddr {
 }
 
 impl Lsn {
-    /// The LSN of a block of the log in a cycle.
+    /// The LSN of a basic block of the log in a cycle.
     pub const fn new(cycle: u32, block: u32) -> Self {
         Self((cycle as u64) << 32 | block as u64)
     }
@@ -99,21 +99,21 @@ impl Lsn {
 }
 
 impl FileBlock {
-    /// This offset moved on by `blocks`.
+    /// This offset plus `blocks`.
     pub const fn plus(self, blocks: u64) -> Self {
         Self(self.0 + blocks)
     }
 }
 
 impl FsBlock {
-    /// This block moved on by `blocks`; the caller stays inside one allocation group.
+    /// This block plus `blocks`; the result must lie in the same allocation group.
     pub const fn plus(self, blocks: u64) -> Self {
         Self(self.0 + blocks)
     }
 }
 
 impl AgBlock {
-    /// This block moved on by `blocks`.
+    /// This block plus `blocks`.
     pub const fn plus(self, blocks: u32) -> Self {
         Self(self.0 + blocks)
     }

@@ -1,15 +1,16 @@
-//! Version 4 of the format, which is read but not written: where it differs from version 5.
+//! Version 4 of the format, which is supported read-only: the differences from version 5.
 //!
-//! Its metadata has no checksums, and with them no addresses, owners and UUIDs: headers are short.
-//! So that nobody else need know, a block is brought into the shape of version 5 when it is read.
+//! Version 4 metadata has no checksums, addresses, owners or UUIDs, so its headers are shorter. A
+//! block is converted to the version 5 layout when it is read; the rest of the code handles one
+//! layout only.
 //!
-//! 1. Blocks whose content is not addressed from their start (nodes, leaves of directories, extent
-//!    trees) get the longer header put in before their content, and are [`GROWTH`] bytes longer in
-//!    memory than on disk ([`lift`]).
-//! 2. Blocks whose content is (data blocks of directories, leaves of attributes) stay as they are:
-//!    what reads them goes by [`crate::dir::Shape`], or by their magic number.
-//! 3. Values and link targets in blocks of their own have no header at all, and are no buffers.
-//! 4. What version 4 does not keep reads as 0: a change count, a time of creation.
+//! 1. In nodes, directory leaves and extent btree blocks, no offset refers to the block's start.
+//!    These blocks get the longer header inserted before their content and are [`GROWTH`] bytes
+//!    longer in memory than on disk ([`lift`]).
+//! 2. Directory data blocks and attribute leaves contain offsets from the block's start. These
+//!    blocks stay as they are; their readers use [`crate::dir::Shape`] or the magic number.
+//! 3. Remote attribute values and remote link targets have no header and are not metadata buffers.
+//! 4. Fields that version 4 does not have read as 0, for example change count and creation time.
 
 use crate::btree::{self, TreeKind};
 use crate::buf_kind::BufKind;
@@ -20,9 +21,9 @@ use crate::da;
 pub const ATTR_LEAF_MAGIC: u16 = 0xfbee;
 /// Length of an attribute leaf's header.
 pub const ATTR_HEADER_LEN: usize = 32;
-/// Where it tells of the content.
+/// Byte offset of the content fields in an attribute leaf's header.
 pub const ATTR_CONTENT: usize = 12;
-/// By how much every header but an inode's is shorter than in version 5.
+/// Difference in length between a version 5 and a version 4 header, except for inodes.
 pub const GROWTH: usize = 48;
 
 const DA_NODE_MAGIC: u16 = 0xfebe;
@@ -34,13 +35,13 @@ const DIR_FREE_MAGIC: u32 = 0x5844_3246;
 const BMAP_MAGIC: u32 = 0x424d_4150;
 /// Links, magic number and padding at the head of nodes and leaves.
 const DA_INFO_LEN: usize = 12;
-/// Those and the two counts that follow.
+/// The fields above and the two counts that follow.
 const DA_HEADER_LEN: usize = 16;
 /// Header of an extent tree's block: magic number, level, count, both siblings.
 const BMAP_HEADER_LEN: usize = 24;
 
-/// The kind of a block of version 4, if it is one of `candidates`. Values and link targets cannot
-/// be told by their content.
+/// The kind among `candidates` that matches the magic number of a version 4 block. Attribute values
+/// and link targets have no magic number and cannot be identified.
 pub fn identify(block: &[u8], candidates: &[BufKind]) -> Option<BufKind> {
     candidates.iter().copied().find(|kind| has_magic(block, *kind))
 }
@@ -57,13 +58,13 @@ fn has_magic(block: &[u8], kind: BufKind) -> bool {
         BufKind::DaNode => middle == DA_NODE_MAGIC,
         BufKind::AttrLeaf => middle == ATTR_LEAF_MAGIC,
         BufKind::InodeCluster => be16(block, 0) == crate::inode::MAGIC,
-        // Needed only by whoever writes.
+        // Needed only for writing.
         _ => false,
     }
 }
 
-/// Brings a block, whose kind [`identify`] told, into the shape in which the rest of this crate
-/// takes it.
+/// Converts a block of the kind that [`identify`] returned to the layout that the rest of this
+/// crate expects.
 pub fn lift(block: Box<[u8]>, kind: BufKind) -> Box<[u8]> {
     let (magic, body) = match kind {
         BufKind::DaNode => (da::NODE_MAGIC, DA_HEADER_LEN),
@@ -82,7 +83,7 @@ pub fn lift(block: Box<[u8]>, kind: BufKind) -> Box<[u8]> {
     } else {
         lifted[..DA_INFO_LEN].copy_from_slice(&block[..DA_INFO_LEN]);
         lifted[da::MAGIC..da::MAGIC + 2].copy_from_slice(&magic.to_be_bytes());
-        // The number of entries, then the level or the number of stale ones.
+        // The entry count, then the level or the count of stale entries.
         lifted[da::COUNT..da::COUNT + 4].copy_from_slice(&block[DA_INFO_LEN..DA_HEADER_LEN]);
     }
     lifted

@@ -1,8 +1,8 @@
-//! Verification of whole metadata buffers: what each kind is recognised by, and what must hold.
+//! Verification of whole metadata buffers: how each kind is recognised, and the rules it must keep.
 //!
-//! 1. Every buffer passes [`check`] when it is read and before it is written.
-//! 2. The checks here need only the buffer, its address and the geometry. What needs other
-//!    structures (order against neighbours, owners) is checked by whoever follows the pointers.
+//! 1. Every buffer passes [`check`] after a read and before a write.
+//! 2. These checks use only the buffer, its address and the geometry. The code that follows a
+//!    pointer checks the rules that involve other structures (owner, order among neighbours).
 
 use crate::agf::Agf;
 use crate::agi::Agi;
@@ -15,7 +15,7 @@ use crate::geometry::Geometry;
 use crate::types::{AgBlock, AgNo, Daddr, FsBlock, Ino};
 use crate::{agfl, agi, attr, crc, da, dir};
 
-/// Owner that a buffer is expected to have.
+/// The expected owner of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// An allocation group.
@@ -26,7 +26,7 @@ pub enum Owner {
     Volume,
 }
 
-/// Does the buffer say that it belongs to `owner`?
+/// Checks that the buffer names `owner` as its owner.
 ///
 /// # Errors
 /// If it names another owner.
@@ -49,13 +49,14 @@ pub fn check_owner(
     Err(Corrupt::new(kind.name(), Place::Device(daddr), problem))
 }
 
-/// Checks a buffer of `kind` read from (or about to be written to) `daddr`, its checksum aside.
+/// Checks a buffer of `kind` that was read from `daddr` or is to be written there. The checksum is
+/// not checked here, see [`checksum_matches`].
 ///
 /// # Errors
-/// The first rule that does not hold.
+/// The first violated rule.
 pub fn check(buffer: &[u8], kind: BufKind, daddr: Daddr, geo: &Geometry) -> Result<(), Corrupt> {
     let bad = |problem: String| Err(Corrupt::new(kind.name(), Place::Device(daddr), problem));
-    // Version 4 keeps no more than the magic number, by which the kind was told.
+    // Version 4 stores only the magic number, which identified the kind.
     let labelled = geo.has_crc();
     if labelled && !kind.has_magic(buffer) {
         return bad(format!("wrong magic number (starts {:#010x})", be32(buffer, 0)));
@@ -67,7 +68,7 @@ pub fn check(buffer: &[u8], kind: BufKind, daddr: Daddr, geo: &Geometry) -> Resu
         if let Some(at) = layout.blkno
             && be64(buffer, at) != daddr.0
         {
-            return bad(format!("says it lies at daddr {}", be64(buffer, at)));
+            return bad(format!("its address field says daddr {}", be64(buffer, at)));
         }
     }
     let rules = match kind {

@@ -6,13 +6,13 @@ use super::{Partition, damaged, le32, le64};
 use crate::BlockDev;
 
 const SIGNATURE: &[u8] = b"EFI PART";
-/// Bytes of the header that are always there.
+/// Minimum length of a header in bytes.
 const HEADER_MIN: usize = 92;
-/// Sizes of a sector at which the header is looked for.
+/// Sector sizes at which the header is searched.
 const SECTORS: [u64; 2] = [512, 4096];
-/// Most bytes of entries that are read: 32 times what disks have.
+/// Maximum total size of the entries in bytes: 32 times the usual size.
 const ENTRIES_MAX: u64 = 512 << 10;
-/// Bytes of an entry that have a meaning, and the least it can have.
+/// Minimum size of an entry in bytes; bytes behind it have no meaning.
 const ENTRY: usize = 128;
 
 /// A header that passed its checks.
@@ -24,7 +24,7 @@ struct Header {
     entries_crc: u32,
 }
 
-/// The partitions of a disk that announces a GPT, by its first copy that is whole.
+/// Reads the partitions of a disk whose MBR announces a GPT, from the first undamaged copy.
 pub(super) fn read(disk: &dyn BlockDev) -> io::Result<Vec<Partition>> {
     let mut first_problem = None;
     for backup in [false, true] {
@@ -45,7 +45,8 @@ pub(super) fn read(disk: &dyn BlockDev) -> io::Result<Vec<Partition>> {
             }
         }
     }
-    Err(first_problem.unwrap_or_else(|| damaged("GPT is announced, but no header was found")))
+    Err(first_problem
+        .unwrap_or_else(|| damaged("the MBR announces a GPT, but no GPT header was found")))
 }
 
 impl Header {
@@ -66,7 +67,7 @@ impl Header {
             return Err(damaged("the checksum of the GPT header does not match"));
         }
         if le64(&bytes, 24) != lba {
-            return Err(damaged("a GPT header that belongs elsewhere"));
+            return Err(damaged("the GPT header names another sector as its own address"));
         }
         let header = Self {
             sector,
@@ -101,7 +102,7 @@ impl Header {
         Ok(used.filter_map(|(number, entry)| self.partition(number, entry)).collect())
     }
 
-    /// One entry; `None` if it ends before it starts.
+    /// Decodes one entry; `None` if its end lies before its start.
     fn partition(&self, number: u32, entry: &[u8]) -> Option<Partition> {
         let (first, last) = (le64(entry, 32), le64(entry, 40));
         let sectors = last.checked_sub(first)?.checked_add(1)?;
@@ -120,12 +121,12 @@ impl Header {
     }
 }
 
-/// A GUID in text: its first three parts are little-endian.
+/// Formats a GUID; its first three parts are little-endian.
 fn guid(b: &[u8]) -> String {
     let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
     let mut text = String::with_capacity(36);
-    for (place, at) in order.into_iter().enumerate() {
-        if matches!(place, 4 | 6 | 8 | 10) {
+    for (index, at) in order.into_iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
             text.push('-');
         }
         text.push_str(&format!("{:02x}", b[at]));

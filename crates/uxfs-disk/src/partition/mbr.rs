@@ -1,25 +1,25 @@
-//! The master boot record, and the chain of extended boot records behind it.
+//! The master boot record (MBR) and its chain of extended boot records.
 
 use std::io;
 
 use super::{FIRST_SECTOR, Partition, damaged, le32};
 use crate::BlockDev;
 
-/// Where the four entries start, and the bytes of each.
+/// Byte offset of the four entries; each entry has [`ENTRY`] bytes.
 const ENTRIES: usize = 446;
 const ENTRY: usize = 16;
-/// Type of the entry that announces a GPT.
+/// Partition type that announces a GPT.
 const PROTECTIVE: u8 = 0xee;
 /// Types of an extended partition: CHS, LBA, Linux' own.
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
-/// Most logical partitions that are followed; the kernel stops sooner.
+/// Maximum number of logical partitions that are read; the kernel's limit is lower.
 const LOGICAL_MAX: u32 = 256;
 
 /// One of a boot record's four entries.
 #[derive(Clone, Copy)]
 struct Entry {
     kind: u8,
-    /// In sectors.
+    /// First sector.
     start: u32,
     sectors: u32,
 }
@@ -34,15 +34,15 @@ impl Entry {
     }
 }
 
-/// A boot record with a table.
+/// A boot record with a partition table.
 pub(super) struct Mbr {
     signature: u32,
     entries: [Entry; 4],
 }
 
 impl Mbr {
-    /// The record in a disk's first sector; `None` if that holds no table, as the boot sector of a
-    /// file system, which ends with the same two bytes.
+    /// Parses a disk's first sector. `None` if it holds no partition table: the boot sector of a
+    /// file system ends with the same two bytes.
     pub(super) fn parse(sector: &[u8; FIRST_SECTOR]) -> Option<Self> {
         let raw = |at: usize| &sector[ENTRIES + at * ENTRY..][..ENTRY];
         let sane = (0..4).all(|at| raw(at)[0] & 0x7f == 0);
@@ -55,7 +55,7 @@ impl Mbr {
         self.entries.iter().any(|entry| entry.kind == PROTECTIVE)
     }
 
-    /// Primary and logical partitions.
+    /// The primary and logical partitions.
     pub(super) fn partitions(&self, disk: &dyn BlockDev) -> io::Result<Vec<Partition>> {
         let sector = u64::from(disk.sector_size());
         let partition = |number: u32, start: u64, sectors: u32| Partition {
@@ -82,8 +82,8 @@ impl Mbr {
     }
 }
 
-/// Follows the chain of boot records in an extended partition. Each tells of one logical partition,
-/// by its distance from this record, and of the next record, by its distance from the first.
+/// Follows the chain of boot records in an extended partition. Each record describes one logical
+/// partition, relative to this record, and the next record, relative to the first.
 fn logical(
     disk: &dyn BlockDev,
     sector: u64,
@@ -93,7 +93,7 @@ fn logical(
     let base = u64::from(outer.start);
     let mut at = base;
     for _ in 0..LOGICAL_MAX {
-        // Sums of two 32-bit numbers times a sector's size: no overflow.
+        // Cannot overflow: the sum of two 32-bit numbers times the sector size.
         if (at + 1) * sector > disk.len() {
             return Err(damaged(format!("extended boot record at sector {at}, beyond the disk")));
         }
@@ -110,7 +110,7 @@ fn logical(
             None => return Ok(()),
         }
     }
-    Err(damaged(format!("more than {LOGICAL_MAX} logical partitions, or a chain without end")))
+    Err(damaged(format!("more than {LOGICAL_MAX} logical partitions, or a chain that loops")))
 }
 
 fn parse(sector: &[u8; FIRST_SECTOR]) -> Option<[Entry; 4]> {

@@ -1,15 +1,15 @@
-//! Partition tables: where on a disk its partitions lie. GPT on sectors of 512 and 4096 bytes, and
-//! MBR with logical partitions.
+//! Partition tables: finds the partitions of a disk. Supports GPT with sectors of 512 and 4096
+//! bytes, and MBR with logical partitions.
 //!
 //! 1. Tables are read, never written.
-//! 2. Whatever a table says, reading it takes bounded memory and time; a partition that is not all
-//!    on the disk is listed, and refused when it is asked for.
-//! 3. As with the kernel, a GPT counts only if the MBR before it announces it: a stale one behind a
-//!    newer MBR does not.
+//! 2. Reading any table takes bounded memory and time. A partition that extends beyond the disk is
+//!    listed, but opening it fails.
+//! 3. As in the kernel, a GPT counts only if the MBR announces it. A stale GPT behind a newer MBR
+//!    is ignored.
 //!
-//! Existing crates were looked at and not taken: `gpt` asserts on entry sizes that are legal and
-//! allocates what an unchecked field says, `mbrman` is built on the abandoned `bincode`, `gptman`
-//! reserves memory by an unchecked field and has no MBR.
+//! Existing crates were examined and rejected: `gpt` asserts on entry sizes that are legal and
+//! allocates memory by an unchecked field, `mbrman` depends on the abandoned `bincode`, `gptman`
+//! reserves memory by an unchecked field and does not read MBRs.
 
 mod gpt;
 mod mbr;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::{BlockDev, Slice};
 
-/// Which table a disk has.
+/// Kind of partition table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKind {
     /// A GUID partition table.
@@ -40,23 +40,23 @@ impl core::fmt::Display for TableKind {
 /// One partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// Its number, as in the kernel's device names; logical partitions from 5 on.
+    /// Partition number, as in the kernel's device names; logical partitions start at 5.
     pub number: u32,
     /// First byte on the disk.
     pub start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Its name in a GPT; empty in an MBR, which has none.
+    /// Name in the GPT; empty for an MBR, which has no names.
     pub label: String,
-    /// PARTUUID as the kernel and udev write it, in lower case.
+    /// PARTUUID in the kernel's and udev's notation, in lower case.
     pub uuid: String,
 }
 
 impl Partition {
-    /// The partition as a device of its own.
+    /// Opens the partition as a device.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] if it is not all on the disk.
+    /// [`io::ErrorKind::InvalidInput`] if the partition extends beyond the disk.
     pub fn open(&self, disk: Arc<dyn BlockDev>) -> io::Result<Slice> {
         Slice::new(disk, self.start, self.len).map_err(|error| {
             io::Error::new(error.kind(), format!("partition {}: {error}", self.number))
@@ -64,24 +64,24 @@ impl Partition {
     }
 }
 
-/// A disk's partitions.
+/// A disk's partition table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Of which kind the table is.
+    /// Kind of the table.
     pub kind: TableKind,
-    /// The partitions that are there, in ascending order of their numbers.
+    /// The partitions in ascending order of their numbers.
     pub partitions: Vec<Partition>,
 }
 
-/// Bytes at the start of a disk that tell of which kind its table is.
+/// Bytes at the start of a disk that identify the kind of its table.
 const FIRST_SECTOR: usize = 512;
 
 impl Table {
-    /// Reads a disk's table; `None` if it has none.
+    /// Reads a disk's partition table; `None` if the disk has none.
     ///
     /// # Errors
-    /// Of the device; [`io::ErrorKind::InvalidData`] for a table that is damaged, GPT's in both
-    /// copies.
+    /// The device's errors; [`io::ErrorKind::InvalidData`] for a damaged table (for a GPT, if both
+    /// copies are damaged).
     pub fn read(disk: &dyn BlockDev) -> io::Result<Option<Self>> {
         let mut first = [0; FIRST_SECTOR];
         if disk.len() < FIRST_SECTOR as u64 {
@@ -97,11 +97,11 @@ impl Table {
         Ok(Some(Self { kind, partitions }))
     }
 
-    /// The partition with this number, or else this label or PARTUUID.
+    /// Finds a partition by number, or else by label or PARTUUID.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`], and [`io::ErrorKind::InvalidInput`] if several have this label,
-    /// each with the partitions there are.
+    /// [`io::ErrorKind::NotFound`], or [`io::ErrorKind::InvalidInput`] if several partitions have
+    /// this label. The text lists the disk's partitions.
     pub fn find(&self, wanted: &str) -> io::Result<&Partition> {
         let error = |kind, what: String| {
             io::Error::new(kind, format!("{what}; the disk ({}) has: {}", self.kind, self.list()))
@@ -118,13 +118,13 @@ impl Table {
             (Some(partition), None) => Ok(partition),
             (None, _) => Err(error(io::ErrorKind::NotFound, format!("no partition '{wanted}'"))),
             (Some(_), Some(_)) => {
-                let what = format!("several partitions are called '{wanted}'");
+                let what = format!("several partitions have the label '{wanted}'");
                 Err(error(io::ErrorKind::InvalidInput, what))
             }
         }
     }
 
-    /// The partitions in words, one behind the other.
+    /// Describes the partitions for an error text.
     fn list(&self) -> String {
         let words: Vec<String> = self.partitions.iter().map(Partition::to_string).collect();
         if words.is_empty() { "no partitions".into() } else { words.join(", ") }
@@ -132,7 +132,7 @@ impl Table {
 }
 
 impl core::fmt::Display for Partition {
-    /// Number, label if there is one, and size.
+    /// Writes number, label (if there is one) and size.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{}", self.number)?;
         if !self.label.is_empty() {

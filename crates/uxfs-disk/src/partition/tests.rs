@@ -1,5 +1,5 @@
-//! Tables as made by hand here, so that each field can be wrong; those of real tools are read in
-//! the tests of the command.
+//! These tests build their own tables, so that every field can be wrong. The command's tests read
+//! tables that real tools wrote.
 
 use super::*;
 use crate::MemDev;
@@ -10,7 +10,7 @@ fn put(disk: &dyn BlockDev, at: u64, bytes: &[u8]) {
     disk.write_at(at, bytes).unwrap();
 }
 
-/// A boot record with these entries: type, start, sectors.
+/// Writes a boot record with these entries: type, first sector, number of sectors.
 fn boot_record(disk: &dyn BlockDev, at: u64, entries: &[(u8, u32, u32)]) {
     let mut sector = [0; 512];
     sector[440..444].copy_from_slice(&0x1234_abcd_u32.to_le_bytes());
@@ -78,7 +78,7 @@ fn read(disk: &MemDev) -> Table {
 }
 
 #[test]
-fn gpt_on_both_sizes_of_sectors() {
+fn gpt_is_read_with_both_sector_sizes() {
     for sector in [512, 4096] {
         let disk = MemDev::new(64 * MIB);
         let gpt = Gpt::new(sector);
@@ -101,7 +101,7 @@ fn gpt_on_both_sizes_of_sectors() {
 }
 
 #[test]
-fn a_label_that_two_have_is_refused() {
+fn an_ambiguous_label_is_refused() {
     let disk = MemDev::new(MIB);
     Gpt::new(512).write(&disk, 1, &[("same", 40, 99), ("same", 100, 199), ("1", 200, 300)]);
     let table = read(&disk);
@@ -110,7 +110,7 @@ fn a_label_that_two_have_is_refused() {
 }
 
 #[test]
-fn the_backup_serves_when_the_first_copy_is_damaged() {
+fn the_backup_is_used_when_the_first_copy_is_damaged() {
     let disk = MemDev::new(MIB);
     let backup = Gpt { entries_lba: 2000, ..Gpt::new(512) };
     backup.write(&disk, 2047, &[("saved", 40, 99)]);
@@ -125,7 +125,7 @@ fn the_backup_serves_when_the_first_copy_is_damaged() {
 }
 
 #[test]
-fn hostile_gpt_headers() {
+fn hostile_gpt_headers_are_refused() {
     let gpts = [
         Gpt { entry_len: 0, ..Gpt::new(512) },
         Gpt { entry_len: 64, ..Gpt::new(512) },
@@ -157,7 +157,7 @@ fn partitions_beyond_the_disk_are_listed_and_refused() {
 }
 
 #[test]
-fn mbr_with_logical_partitions() {
+fn mbr_with_logical_partitions_is_read() {
     let disk = MemDev::new(64 * MIB);
     let data = (0x83, 2048, 2048);
     boot_record(&disk, 0, &[data, (0x0f, 10_000, 50_000), (0, 0, 0), (0x07, 70_000, 100)]);
@@ -187,11 +187,11 @@ fn hostile_chains_of_logical_partitions_end() {
 }
 
 #[test]
-fn no_table_where_there_is_none() {
+fn a_disk_without_a_table_has_none() {
     let disk = MemDev::new(MIB);
     assert!(Table::read(&disk).unwrap().is_none());
     assert!(Table::read(&MemDev::new(100)).unwrap().is_none());
-    // A boot sector of FAT ends as an MBR does, with code where the entries would be.
+    // A FAT boot sector ends like an MBR, but has code at the offset of the entries.
     let mut sector = [0x41; 512];
     sector[510..].copy_from_slice(&[0x55, 0xaa]);
     put(&disk, 0, &sector);
@@ -200,9 +200,9 @@ fn no_table_where_there_is_none() {
     assert!(Table::read(&disk).unwrap().is_none());
 }
 
-/// Whatever single byte is wrong: no panic, and no partition that opens beyond the disk.
+/// Any single damaged byte: no panic, and no partition that opens beyond the disk.
 #[test]
-fn any_damaged_byte() {
+fn any_damaged_byte_is_harmless() {
     let disk = Arc::new(MemDev::new(MIB));
     Gpt::new(512).write(&*disk, 1, &[("one", 40, 99)]);
     for at in (440..2048).step_by(1) {

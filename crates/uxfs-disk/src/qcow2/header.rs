@@ -1,21 +1,21 @@
-//! What a qcow2 header may say: checked before anything is believed of it.
+//! Checks a qcow2 header before any of its fields is used.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// "QFI", and a byte that text does not have.
+/// "QFI", then a byte that does not occur in text.
 pub(super) const MAGIC: [u8; 4] = *b"QFI\xfb";
 
-/// Bytes of a header of version 3 that are always there; version 2 has 72 of them.
+/// Minimum length in bytes of a version 3 header; a version 2 header has 72 bytes.
 const HEADER: usize = 104;
-/// Largest tables that qemu makes or opens, in bytes.
+/// Largest tables in bytes that qemu creates or opens.
 const L1_MAX: u64 = 32 << 20;
 const REFCOUNT_TABLE_MAX: u64 = 8 << 20;
-/// Logarithms of the smallest and largest cluster.
+/// Base-2 logarithms of the smallest and largest cluster size in bytes.
 const CLUSTER_BITS: core::ops::RangeInclusive<u32> = 9..=21;
 
-/// Incompatible features by bit, as their names are to be told.
+/// Unsupported incompatible features: bit, text for the error.
 const INCOMPATIBLE: [(u64, &str); 5] = [
     (1, "the image was not closed properly (dirty); run qemu-img check -r all on it"),
     (1 << 1, "the image is marked as corrupt"),
@@ -24,11 +24,11 @@ const INCOMPATIBLE: [(u64, &str); 5] = [
     (1 << 4, "extended L2 entries (subclusters)"),
 ];
 
-/// Checks the header of an image that is to be read, or written.
+/// Checks the header of an image that is to be read, or with `write` to be written.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidData`] for what no image can have, [`io::ErrorKind::Unsupported`] for
-/// what is not done.
+/// [`io::ErrorKind::InvalidData`] for an invalid header, [`io::ErrorKind::Unsupported`] for an
+/// unsupported feature.
 pub(super) fn check(file: &File, write: bool) -> io::Result<()> {
     let damaged = |problem: &str| {
         Err(io::Error::new(io::ErrorKind::InvalidData, format!("qcow2 header: {problem}")))
@@ -58,7 +58,7 @@ pub(super) fn check(file: &File, write: bool) -> io::Result<()> {
         return unsupported("encryption");
     }
     let inside = |at: u64, bytes: u64| at.checked_add(bytes).is_some_and(|end| end <= len);
-    // An L2 table fills a cluster with entries of 8 bytes, each for a cluster.
+    // An L2 table fills one cluster with 8-byte entries, one for each data cluster.
     let per_entry = 1u128 << (2 * cluster_bits - 3);
     let (size, entries) = (be64(&raw, 24), u64::from(be32(&raw, 36)));
     let needed = u128::from(size).div_ceil(per_entry);
@@ -103,31 +103,32 @@ pub(super) fn check(file: &File, write: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// The reference counts of an image: writing trusts them about what is free, its own tables
-/// included, and one that is wrong has those overwritten, or no end of looking for room.
+/// The reference counts of an image. A writer relies on them to find free clusters. Wrong counts
+/// could make it overwrite the image's own tables or search for space endlessly.
 struct Refcounts<'f> {
     file: &'f File,
     len: u64,
     cluster_bits: u32,
-    /// Logarithm of the bits of a count.
+    /// Base-2 logarithm of the bits in a count.
     order: u32,
-    /// Where the blocks of counts lie, 0 for those that are not there.
+    /// Byte offsets of the refcount blocks; 0 for an absent block.
     table: Vec<u64>,
 }
 
 impl<'f> Refcounts<'f> {
-    /// The table, whose size and place were checked.
+    /// Reads the table; its size and offset must be checked already.
     fn read(file: &'f File, raw: &[u8; HEADER], cluster_bits: u32, order: u32) -> io::Result<Self> {
         let len = file.metadata()?.len();
         let bytes = u64::from(be32(raw, 56)) << cluster_bits;
-        // At most REFCOUNT_TABLE_MAX.
+        // At most REFCOUNT_TABLE_MAX bytes.
         let mut table = vec![0; bytes as usize];
         file.read_exact_at(&mut table, be64(raw, 48))?;
         let entries = table.as_chunks().0.iter().map(|entry| u64::from_be_bytes(*entry));
         Ok(Self { file, len, cluster_bits, order, table: entries.collect() })
     }
 
-    /// Are all blocks of counts in the image, and do they tell of header, tables and themselves?
+    /// Are all refcount blocks inside the image, and do they count header, tables and refcount
+    /// blocks as used?
     fn are_sound(&self, raw: &[u8; HEADER]) -> io::Result<bool> {
         let cluster = 1 << self.cluster_bits;
         let blocks = self.table.iter().copied().filter(|at| *at != 0);

@@ -1,15 +1,15 @@
-//! Volumes in qcow2 images, by the crate `imago` (of qemu's block layer's people): read and
-//! written, compressed clusters and chains of backing files among it.
+//! Volumes in qcow2 images, for reading and writing, with compressed clusters and chains of backing
+//! files. The crate `imago`, by developers of qemu's block layer, implements the format.
 //!
-//! 1. An image's header is checked here before `imago` sees it ([`header`]): nothing that it says
-//!    makes memory be reserved beyond what a sound image needs, and what is not done is refused by
-//!    name.
+//! 1. This module checks an image's header before `imago` reads it ([`header`]). No header can make
+//!    the process reserve more memory than a valid image needs. Unsupported features are refused
+//!    by name.
 //! 2. A backing file is opened only if it lies in the directory of the image that names it, or
-//!    below: an image from elsewhere must not make us read any file of the host. It is opened for
-//!    reading, and locked against writers as the image itself is.
-//! 3. Chains of backing files end after [`DEPTH_MAX`] files, those that name themselves included.
-//! 4. [`BlockDev::flush`] writes the image's tables too, in an order in which they are sound at each
-//!    moment.
+//!    below: an image from elsewhere must not make uxfs read arbitrary files of the host. A backing
+//!    file is opened for reading and locked against writers, as the image itself is.
+//! 3. A chain of backing files may have at most [`DEPTH_MAX`] files, which also stops loops.
+//! 4. [`BlockDev::flush`] also writes the image's tables, in an order that keeps them consistent at
+//!    every moment.
 
 mod header;
 
@@ -29,13 +29,13 @@ use crate::{BlockDev, host, lock, storage};
 
 type Image = FormatAccess<imago::file::File>;
 
-/// Most images in a chain of backing files.
+/// Maximum number of images in a chain of backing files.
 const DEPTH_MAX: u32 = 16;
 
 /// A volume or disk in a qcow2 image.
 pub struct Qcow2Dev {
     image: Image,
-    /// The file that holds it, by which its length is watched.
+    /// The image file; its length is checked for truncation.
     file: File,
     presence: Presence,
     len: u64,
@@ -45,7 +45,7 @@ pub struct Qcow2Dev {
 /// Does a file hold a qcow2 image?
 ///
 /// # Errors
-/// Of reading it.
+/// The errors of reading the file.
 pub fn is_qcow2(file: &File) -> io::Result<bool> {
     let mut magic = [0; 4];
     match file.read_exact_at(&mut magic, 0) {
@@ -55,11 +55,11 @@ pub fn is_qcow2(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Makes `file`, which was opened as `path` for reading and writing, an empty qcow2 image of a disk
-/// of `len` bytes.
+/// Creates an empty qcow2 image of a disk of `len` bytes in `file`, which was opened as `path` for
+/// reading and writing.
 ///
 /// # Errors
-/// Of writing it.
+/// The errors of writing the file.
 pub fn create_qcow2(file: File, path: &Path, len: u64) -> io::Result<()> {
     let options = StorageOpenOptions::new().filename(path).write(true);
     let storage = imago::file::File::from_open_file(file, options)?;
@@ -67,12 +67,13 @@ pub fn create_qcow2(file: File, path: &Path, len: u64) -> io::Result<()> {
 }
 
 impl Qcow2Dev {
-    /// Opens the image in `file`, which was opened as `path` and is locked; `write` tells for what.
+    /// Opens the image in `file`, which was opened as `path` and is locked; for writing if `write`
+    /// is set.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] for a damaged image, [`io::ErrorKind::Unsupported`] for what
-    /// is not done, by name; [`io::ErrorKind::PermissionDenied`] for a backing file that lies
-    /// elsewhere.
+    /// [`io::ErrorKind::InvalidData`] for a damaged image, [`io::ErrorKind::Unsupported`] for an
+    /// unsupported feature, which the text names, [`io::ErrorKind::PermissionDenied`] for a backing
+    /// file outside the image's directory.
     pub fn open(file: &File, path: &Path, write: bool) -> io::Result<Self> {
         header::check(file, write)?;
         let path = path.canonicalize()?;
@@ -87,7 +88,7 @@ impl Qcow2Dev {
         Ok(Self { image, file, presence, len, read_only: !write })
     }
 
-    /// The image's file grows as it is filled; it must not become shorter.
+    /// Checks that the image's file was not truncated. The file grows as the image is filled.
     fn check_file(&self) -> io::Result<()> {
         let len = self.presence.check(&self.file)?;
         self.presence.grew(len);
@@ -109,7 +110,7 @@ impl BlockDev for Qcow2Dev {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.check(offset, buf.len())?;
-        // What lies behind the end of the file would read as zeroes.
+        // Data behind the end of a truncated file would read as zeroes.
         self.check_file()?;
         self.image.read(buf, offset)
     }
@@ -135,13 +136,13 @@ impl BlockDev for Qcow2Dev {
             let (_, start, mapped) =
                 self.image.ensure_data_mapping(at, offset + len - at, false)?;
             host::check_limit(start + mapped)?;
-            // A cluster of an image that lies in a sparse file may be a hole there.
+            // A cluster of an image in a sparse file may be a hole of that file.
             let flags = FallocateFlags::KEEP_SIZE;
             match rustix::fs::fallocate(&self.file, flags, start, mapped) {
                 Err(errno) if host::is_full(&errno.into()) || errno == Errno::IO => {
                     return Err(errno.into());
                 }
-                // Hosts that cannot do this are left as they are.
+                // Hosts without fallocate: nothing to do.
                 _ => {}
             }
             at += mapped;
@@ -160,7 +161,7 @@ impl BlockDev for Qcow2Dev {
     fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check(offset, usize::try_from(len).unwrap_or(usize::MAX))?;
         match self.image.write_zeroes(offset, len) {
-            // Images of version 2 have no zero clusters.
+            // Version 2 images have no zero clusters.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
             other => return other,
         }
@@ -183,7 +184,7 @@ fn dir_of(path: &Path) -> PathBuf {
     path.parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// Which backing files may be opened.
+/// Decides which backing files may be opened.
 struct Gate {
     /// The directory of the image that names them.
     dir: PathBuf,
@@ -196,7 +197,7 @@ impl ImplicitOpenGate<imago::file::File> for Gate {
         builder: F,
     ) -> io::Result<Image> {
         if self.depth >= DEPTH_MAX {
-            let problem = format!("more than {DEPTH_MAX} backing files, or a chain without end");
+            let problem = format!("more than {DEPTH_MAX} backing files, or a chain that loops");
             return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
         }
         let dir = builder.get_image_path().map(|path| dir_of(&path));
@@ -209,9 +210,9 @@ impl ImplicitOpenGate<imago::file::File> for Gate {
         let path = named.canonicalize()?;
         if !path.starts_with(&self.dir) {
             let problem = format!(
-                "the image names backing file {}, which lies outside of its own directory; such a \
-                 file is not opened, since images from elsewhere could read any file of yours by \
-                 it: put both into one directory",
+                "the image names backing file {}, which lies outside of its own directory; uxfs \
+                 does not open it, because an image from elsewhere could make it read any of \
+                 your files: move both files into one directory",
                 named.display()
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
@@ -222,7 +223,7 @@ impl ImplicitOpenGate<imago::file::File> for Gate {
         let mut options = std::fs::OpenOptions::new();
         let file = storage::open(&path, options.read(true), OFlags::empty()).map_err(backing)?;
         if !file.metadata()?.is_file() {
-            let problem = format!("backing file {} is no regular file", path.display());
+            let problem = format!("backing file {} is not a regular file", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
         lock::lock(&file, false, &path).map_err(|error| {

@@ -1,4 +1,4 @@
-//! Images of qemu-img's making, and what is wrong with them.
+//! Images that qemu-img made, and damaged ones.
 
 use std::process::Command;
 
@@ -23,7 +23,7 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_what_qemu_reads() {
+fn qemu_reads_what_was_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.qcow2");
     for options in ["", "cluster_size=512", "cluster_size=2M", "compat=0.10", "refcount_bits=1"] {
@@ -58,7 +58,7 @@ fn what_is_written_is_what_qemu_reads() {
         qemu_img(dir.path(), &["check", "-q", "a.qcow2"]);
         qemu_img(dir.path(), &["convert", "-f", "qcow2", "-O", "raw", "a.qcow2", "a.raw"]);
         assert!(std::fs::read(dir.path().join("a.raw")).unwrap() == model, "{options}");
-        // Compressed, it reads as the same.
+        // The compressed image has the same content.
         qemu_img(dir.path(), &["convert", "-c", "-O", "qcow2", "a.raw", "c.qcow2"]);
         open(&dir.path().join("c.qcow2"), false).unwrap().read_at(0, &mut back).unwrap();
         assert!(back == model, "{options}, compressed");
@@ -66,7 +66,7 @@ fn what_is_written_is_what_qemu_reads() {
 }
 
 #[test]
-fn backing_files_are_read_and_stay_as_they_are() {
+fn backing_files_are_read_and_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let base = pattern(1, 8 << 20);
     std::fs::write(dir.path().join("base.raw"), &base).unwrap();
@@ -83,7 +83,7 @@ fn backing_files_are_read_and_stay_as_they_are() {
     let mut back = vec![1; 16 << 20];
     dev.read_at(0, &mut back).unwrap();
     assert!(back == model);
-    // A backing file that is in use is not written by others.
+    // A backing file in use cannot be opened for writing.
     let busy = FileDev::open(&dir.path().join("base.raw"), OpenMode::Write).err().unwrap();
     assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
     drop(dev);
@@ -91,7 +91,7 @@ fn backing_files_are_read_and_stay_as_they_are() {
     qemu_img(dir.path(), &["check", "-q", "top.qcow2"]);
 }
 
-/// A FIFO that nobody writes to would be waited for without end.
+/// Opening a FIFO without a writer would block forever.
 #[test]
 fn a_fifo_as_backing_file_is_refused_at_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ fn a_fifo_as_backing_file_is_refused_at_once() {
 }
 
 #[test]
-fn backing_files_elsewhere_and_endless_chains_are_refused() {
+fn backing_files_elsewhere_and_loops_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let create = |name: &str, base: &str| {
         qemu_img(
@@ -126,11 +126,11 @@ fn backing_files_elsewhere_and_endless_chains_are_refused() {
         qemu_img(dir.path(), &args);
     }
     let error = open(&dir.path().join("one.qcow2"), false).err().unwrap();
-    assert!(error.to_string().contains("chain without end"), "{error}");
+    assert!(error.to_string().contains("chain that loops"), "{error}");
 }
 
 #[test]
-fn what_is_not_done_is_refused_by_name() {
+fn unsupported_features_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.qcow2");
     let cases = [
@@ -151,8 +151,8 @@ fn what_is_not_done_is_refused_by_name() {
     assert!(open(&path, false).is_ok());
 }
 
-/// Every byte of the header and of each table damaged in turn: errors or other content, but no
-/// panic, and no table larger than the file.
+/// Damages every byte of the header and of each table in turn. The result may be an error or other
+/// content, but no panic, and no table larger than the file.
 #[test]
 fn damaged_images_are_harmless() {
     let dir = tempfile::tempdir().unwrap();
@@ -166,8 +166,9 @@ fn damaged_images_are_harmless() {
     let whole = std::fs::read(&path).unwrap();
     let mut buf = vec![0; 4 << 20];
     let tables = (4096..whole.len().min(28_000)).step_by(71);
-    let places = (0..112).chain(tables).chain((4096..4160).chain(8192..8256).chain(12_288..12_352));
-    for at in places {
+    let offsets =
+        (0..112).chain(tables).chain((4096..4160).chain(8192..8256).chain(12_288..12_352));
+    for at in offsets {
         for new in [0xff, whole[at] ^ 1, whole[at] ^ 0x80] {
             let mut bytes = whole.clone();
             bytes[at] = new;
@@ -181,8 +182,8 @@ fn damaged_images_are_harmless() {
     }
 }
 
-/// Found by fuzzing: reference counts that do not cover the image's own tables had those overwritten,
-/// and then no end of looking for room. Such an image is read, but not written to.
+/// Found by fuzzing: if the reference counts did not cover the image's own tables, a write
+/// overwrote the tables and then searched for space endlessly. Such an image is read-only.
 #[test]
 fn reference_counts_must_cover_the_images_own_tables() {
     let dir = tempfile::tempdir().unwrap();
@@ -194,7 +195,7 @@ fn reference_counts_must_cover_the_images_own_tables() {
         let sound = std::fs::read(&path).unwrap();
         let table = u64::from_be_bytes(*sound[48..].first_chunk().unwrap()) as usize;
         let block = u64::from_be_bytes(*sound[table..].first_chunk().unwrap()) as usize;
-        // No block of counts; one elsewhere, one outside; nothing counted.
+        // No refcount block; a block elsewhere; one outside the file; all counts zero.
         for (at, bytes) in [
             (table, &[0; 8][..]),
             (table, &(block as u64 + 8).to_be_bytes()),
@@ -213,7 +214,7 @@ fn reference_counts_must_cover_the_images_own_tables() {
 }
 
 #[test]
-fn allocated_clusters_keep_their_content_and_take_room() {
+fn allocated_clusters_keep_their_content_and_reserve_space() {
     use std::os::unix::fs::MetadataExt;
     let dir = tempfile::tempdir().unwrap();
     let base = pattern(5, 3 << 20);
@@ -238,7 +239,7 @@ fn allocated_clusters_keep_their_content_and_take_room() {
 }
 
 #[test]
-fn an_image_whose_file_was_cut_short_fails() {
+fn a_truncated_image_file_fails() {
     let dir = tempfile::tempdir().unwrap();
     qemu_img(dir.path(), &["create", "-q", "-f", "qcow2", "a.qcow2", "64M"]);
     let path = dir.path().join("a.qcow2");

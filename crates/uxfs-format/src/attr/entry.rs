@@ -1,9 +1,9 @@
-//! What the entries of all three shapes have in common: limits, flags, hash.
+//! Limits, flags and hash that attribute entries of all three forms have in common.
 
 use crate::hash::{name_hash, parent_hash};
 use crate::types::Ino;
 
-/// Longest name in bytes, the namespace's prefix not counted.
+/// Longest name in bytes, without the namespace prefix.
 pub const MAX_NAME: usize = 255;
 /// Longest value in bytes.
 pub const MAX_VALUE: usize = 65536;
@@ -11,10 +11,10 @@ pub const MAX_VALUE: usize = 65536;
 pub const PARENT_VALUE_LEN: usize = 12;
 
 bitflags::bitflags! {
-    /// The flags of an entry; at most one of the namespaces is set, none means `user`.
+    /// The flags of an entry. At most one namespace bit is set; no namespace bit means `user`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct AttrFlags: u8 {
-        /// The value lies beside the name; in leaf entries only.
+        /// The value is stored beside the name; leaf entries only.
         const LOCAL = 0x01;
         /// Namespace `trusted`.
         const ROOT = 0x02;
@@ -22,7 +22,7 @@ bitflags::bitflags! {
         const SECURE = 0x04;
         /// A parent pointer.
         const PARENT = 0x08;
-        /// Being set or removed: nobody sees it.
+        /// An operation is setting or removing the attribute; readers skip it.
         const INCOMPLETE = 0x80;
     }
 }
@@ -36,7 +36,7 @@ impl AttrFlags {
         self.intersection(Self::NAMESPACES)
     }
 
-    /// Known bits only, and one namespace at most?
+    /// Checks that all bits are known and that at most one namespace bit is set.
     pub(super) fn check(self) -> Result<(), String> {
         if !Self::all().contains(self) || self.namespace().bits().count_ones() > 1 {
             return Err(format!("entry with flags {:#04x}", self.bits()));
@@ -45,7 +45,7 @@ impl AttrFlags {
     }
 }
 
-/// Hash under which an attribute is sorted in leaf blocks.
+/// Hash by which leaf blocks sort attributes.
 pub fn hash(flags: AttrFlags, name: &[u8], value: &[u8]) -> u32 {
     match value {
         [a, b, c, d, e, f, g, h, ..] if flags.contains(AttrFlags::PARENT) => {

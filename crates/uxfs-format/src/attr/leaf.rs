@@ -1,11 +1,11 @@
-//! The leaf block of attributes: entries sorted by hash grow from its head, names (with the values
-//! that lie beside them) grow down from its end.
+//! The attribute leaf block: entries, sorted by hash, grow up from the header; names (with local
+//! values) grow down from the end of the block.
 //!
-//! 1. Every name starts at a multiple of four and takes a multiple of four.
-//! 2. `usedbytes` is the sum of the names' lengths; no name starts below `firstused`. Kernels leave
-//!    it lower than it need be after removals.
-//! 3. Written here, the free map tells of the one free area between entries and names; if there is
-//!    room between names besides, `holes` is set. Read, the free map is not relied on.
+//! 1. Every name starts at a multiple of four bytes and takes a multiple of four bytes.
+//! 2. `usedbytes` is the sum of the names' lengths; no name starts below `firstused`. After
+//!    removals, kernels may leave `firstused` lower than necessary.
+//! 3. This code writes a free map with one area, the gap between entries and names, and sets
+//!    `holes` if there is free space between names, too. Reads do not rely on the free map.
 
 use core::ops::Range;
 
@@ -15,23 +15,23 @@ use crate::v4;
 
 /// Magic number in the block's header.
 pub const MAGIC: u16 = 0x3bee;
-/// Where the magic number lies.
+/// Byte range of the magic number.
 pub const MAGIC_RANGE: Range<usize> = 8..10;
 /// Length of the header.
 pub const HEADER_LEN: usize = 80;
-/// The part of the header that tells of the content.
+/// Byte range of the header's content fields.
 pub const HEADER_RANGE: Range<usize> = 56..HEADER_LEN;
 /// Length of an entry.
 pub const ENTRY_LEN: usize = 8;
 
-/// Where in the part of the header that tells of the content the map of free areas starts.
+/// Byte offset of the free map in the content fields of the header.
 const FREE_MAP: usize = 8;
 const LOCAL_OVERHEAD: usize = 3;
 const REMOTE_NAME: usize = 9;
 
 const _: () = assert!(v4::ATTR_HEADER_LEN + v4::GROWTH == HEADER_LEN);
 
-/// Where a block's header tells of the content, by the version that its magic number tells.
+/// Byte offset of the content fields; the magic number determines the version.
 #[inline]
 fn content_at(block: &[u8]) -> usize {
     if is_v4(block) { v4::ATTR_CONTENT } else { HEADER_RANGE.start }
@@ -47,24 +47,24 @@ fn is_v4(block: &[u8]) -> bool {
     be16(block, MAGIC_RANGE.start) == v4::ATTR_LEAF_MAGIC
 }
 
-/// What the header tells of the content.
+/// The content fields of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Number of entries.
     pub count: usize,
     /// Bytes of names.
     pub used: usize,
-    /// No name starts below; the block's length if there is none.
+    /// Lowest offset of a name; the block's length if there is none.
     pub first: usize,
 }
 
 impl Header {
-    /// Of an empty block.
+    /// The header of an empty block.
     pub const fn empty(block_len: usize) -> Self {
         Self { count: 0, used: 0, first: block_len }
     }
 
-    /// Reads it.
+    /// Reads the header of `block`.
     pub fn decode(block: &[u8]) -> Self {
         let at = content_at(block);
         let first = usize::from(be16(block, at + 4));
@@ -75,15 +75,15 @@ impl Header {
         }
     }
 
-    /// Writes it into `raw`, the [`HEADER_RANGE`] of a block of `block_len` bytes.
+    /// Encodes the header into `raw`, the [`HEADER_RANGE`] of a block of `block_len` bytes.
     ///
     /// # Panics
-    /// If `raw` is shorter than that.
+    /// If `raw` is shorter than [`HEADER_RANGE`].
     pub fn encode(&self, raw: &mut [u8], block_len: usize) {
         let end = entries_end(self.count);
         debug_assert!(end <= self.first && self.first + self.used <= block_len);
         let mut put = |at: usize, number: usize| {
-            // All are below 65536 but `first` of an empty block of that length, written as 0.
+            // Only `first` of an empty 64 KiB block exceeds 65535; it is stored as 0.
             raw[at..at + 2].copy_from_slice(&(number as u16).to_be_bytes());
         };
         put(0, self.count);
@@ -96,7 +96,7 @@ impl Header {
         raw[12..24].fill(0);
     }
 
-    /// Free bytes of a block in all, wherever they lie.
+    /// Free bytes of a block in total, contiguous or not.
     pub const fn free(&self, block_len: usize) -> usize {
         block_len.saturating_sub(entries_end(self.count)).saturating_sub(self.used)
     }
@@ -107,28 +107,28 @@ impl Header {
     }
 }
 
-/// Where `count` entries end.
+/// Byte offset of the end of `count` entries.
 pub const fn entries_end(count: usize) -> usize {
     HEADER_LEN + count * ENTRY_LEN
 }
 
-/// Where entry `index` lies.
+/// Byte range of entry `index`.
 pub const fn entry_range(index: usize) -> Range<usize> {
     entries_end(index)..entries_end(index + 1)
 }
 
-/// Length of a name with its value beside it.
+/// Bytes that a name with a local value takes.
 pub const fn local_len(name: usize, value: usize) -> usize {
     (LOCAL_OVERHEAD + name + value).next_multiple_of(4)
 }
 
-/// Length of a name whose value lies elsewhere. It counts padding that the name in fact uses: an
-/// oddity of the format.
+/// Bytes that a name with a remote value takes. XFS adds two bytes of structure padding, although
+/// the name itself occupies the padding.
 pub const fn remote_len(name: usize) -> usize {
     (REMOTE_NAME + 2 + name).next_multiple_of(4)
 }
 
-/// Does the value of such an attribute lie beside its name, in blocks of `block_len` bytes?
+/// Is the value of an attribute stored beside its name, in blocks of `block_len` bytes?
 pub const fn is_local(name: usize, value: usize, block_len: usize) -> bool {
     local_len(name, value) < block_len / 4 * 3
 }
@@ -138,14 +138,14 @@ pub const fn is_local(name: usize, value: usize, block_len: usize) -> bool {
 pub struct Entry {
     /// Hash of the name.
     pub hash: u32,
-    /// Where the name lies.
+    /// Byte offset of the name.
     pub at: usize,
     /// Namespace and state.
     pub flags: AttrFlags,
 }
 
 impl Entry {
-    /// Reads entry `index`; zeroes if the block has no room for it.
+    /// Reads entry `index`; all fields are zero if the entry lies beyond the block's end.
     pub fn decode(block: &[u8], index: usize) -> Self {
         let at = head_len(block) + index * ENTRY_LEN;
         Self {
@@ -155,7 +155,7 @@ impl Entry {
         }
     }
 
-    /// Its bytes.
+    /// Encodes the entry.
     pub fn encode(&self) -> [u8; ENTRY_LEN] {
         let mut raw = [0; ENTRY_LEN];
         raw[..4].copy_from_slice(&self.hash.to_be_bytes());
@@ -165,14 +165,14 @@ impl Entry {
     }
 }
 
-/// Where a value is.
+/// Location of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// Beside its name.
+    /// The value, stored beside its name.
     Local(&'a [u8]),
-    /// In blocks of its own.
+    /// The value is stored in remote blocks.
     Remote {
-        /// Offset of the first in the fork; 0 if there is none yet.
+        /// Offset of the first remote block in the fork; 0 if none is allocated yet.
         block: u32,
         /// Length of the value in bytes.
         len: u32,
@@ -188,7 +188,7 @@ impl Value<'_> {
         }
     }
 
-    /// Is it the empty value?
+    /// Is the value empty?
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -203,24 +203,24 @@ pub struct Record<'a> {
     pub name: &'a [u8],
     /// Its value.
     pub value: Value<'a>,
-    /// The name's bytes in the block, all of them.
+    /// All bytes of the name and its local value in the block.
     pub raw: &'a [u8],
 }
 
 impl Record<'_> {
-    /// Where the name's bytes lie in the block.
+    /// Byte range of the name in the block.
     pub fn range(&self) -> Range<usize> {
         self.entry.at..self.entry.at + self.raw.len()
     }
 
-    /// Where a local value lies in the block.
+    /// Byte range of a local value in the block.
     pub fn value_range(&self) -> Range<usize> {
         let start = self.entry.at + LOCAL_OVERHEAD + self.name.len();
         start..start + self.value.len()
     }
 }
 
-/// Attribute `index` of a block; `None` if it does not lie inside, which [`verify`] reports.
+/// Attribute `index` of a block; `None` if it is not inside the block, which [`verify`] reports.
 pub fn record(block: &[u8], index: usize) -> Option<Record<'_>> {
     let entry = Entry::decode(block, index);
     let at = entry.at;
@@ -239,7 +239,7 @@ pub fn record(block: &[u8], index: usize) -> Option<Record<'_>> {
     Some(Record { entry, name, value, raw: block.get(at..at + len)? })
 }
 
-/// The attributes of a block, in order of their hashes.
+/// The attributes of a block, in hash order.
 pub fn records(block: &[u8]) -> impl Iterator<Item = Record<'_>> {
     (0..Header::decode(block).count).map_while(|index| record(block, index))
 }
@@ -258,25 +258,25 @@ pub fn lower_bound(block: &[u8], hash: u32) -> usize {
     low
 }
 
-/// Hash of the last entry, if there is one.
+/// Hash of the last entry; `None` if the block is empty.
 pub fn last_hash(block: &[u8]) -> Option<u32> {
     let count = Header::decode(block).count;
     count.checked_sub(1).map(|last| Entry::decode(block, last).hash)
 }
 
-/// An attribute on its way into a block.
+/// An attribute to be put into a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// Hash of the name.
     pub hash: u32,
     /// Namespace and state.
     pub flags: AttrFlags,
-    /// The name's bytes as they lie in the block.
+    /// The bytes of name and local value, as the block stores them.
     pub raw: Vec<u8>,
 }
 
 impl Item {
-    /// With its value beside the name.
+    /// An attribute with a local value.
     pub fn local(hash: u32, namespace: AttrFlags, name: &[u8], value: &[u8]) -> Self {
         debug_assert!(name.len() <= MAX_NAME && value.len() <= usize::from(u16::MAX));
         let mut raw = Vec::with_capacity(local_len(name.len(), value.len()));
@@ -288,7 +288,7 @@ impl Item {
         Self { hash, flags: namespace | AttrFlags::LOCAL, raw }
     }
 
-    /// With its value of `len` bytes in blocks from `block` on.
+    /// An attribute with a remote value of `len` bytes, stored from fork offset `block` on.
     pub fn remote(hash: u32, namespace: AttrFlags, name: &[u8], block: u32, len: u32) -> Self {
         debug_assert!(name.len() <= MAX_NAME);
         let mut raw = Vec::with_capacity(remote_len(name.len()));
@@ -300,28 +300,29 @@ impl Item {
         Self { hash, flags: namespace - AttrFlags::LOCAL, raw }
     }
 
-    /// Bytes it takes in a block, its entry included.
+    /// Bytes that the attribute takes in a block, including its entry.
     pub fn room(&self) -> usize {
         ENTRY_LEN + self.raw.len()
     }
 }
 
-/// All attributes of a block, to be moved.
+/// Copies all attributes of a block, to move them to another block.
 pub fn items(block: &[u8]) -> Vec<Item> {
     records(block)
         .map(|r| Item { hash: r.entry.hash, flags: r.entry.flags, raw: r.raw.to_vec() })
         .collect()
 }
 
-/// Bytes for items in a block.
+/// Bytes available for items in a block.
 pub const fn capacity(block_len: usize) -> usize {
     block_len - HEADER_LEN
 }
 
-/// Writes the content of a whole block, which keeps only its links, address, owner and the like.
+/// Replaces the content of a whole block. The common header (links, address, owner and so on)
+/// is kept.
 ///
 /// # Panics
-/// If the items, sorted by hash, do not fit: the caller has counted.
+/// If the items, sorted by hash, do not fit; the caller must check the size first.
 pub fn fill<'a>(block: &mut [u8], items: impl IntoIterator<Item = &'a Item>) {
     block[MAGIC_RANGE].copy_from_slice(&MAGIC.to_be_bytes());
     block[HEADER_RANGE.start..].fill(0);
@@ -339,10 +340,10 @@ pub fn fill<'a>(block: &mut [u8], items: impl IntoIterator<Item = &'a Item>) {
     header.encode(&mut block[HEADER_RANGE], len);
 }
 
-/// Checks a block by itself.
+/// Checks the rules that hold inside a leaf block.
 ///
 /// # Errors
-/// The rule that does not hold, in words.
+/// A description of the first violated rule.
 pub fn verify(block: &[u8]) -> Result<(), String> {
     let header = Header::decode(block);
     let end = head_len(block) + header.count * ENTRY_LEN;
@@ -379,7 +380,7 @@ pub fn verify(block: &[u8]) -> Result<(), String> {
         hash = entry.hash;
     }
     if used != header.used {
-        return Err(format!("{used} bytes of names, {} told", header.used));
+        return Err(format!("{used} bytes of names, header says {}", header.used));
     }
     Ok(())
 }
@@ -399,7 +400,7 @@ fn verify_free_map(block: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Which units of four bytes a name has taken.
+/// Bitmap of the four-byte units that names occupy.
 struct NameMap(Vec<u64>);
 
 impl NameMap {
@@ -407,7 +408,7 @@ impl NameMap {
         Self(vec![0; block_len.div_ceil(256)])
     }
 
-    /// Takes a range, if nobody has any of it.
+    /// Marks a range as occupied; returns false if any of it already is.
     fn take(&mut self, range: Range<usize>) -> bool {
         (range.start / 4..range.end.div_ceil(4)).all(|unit| {
             let bit = 1 << (unit % 64);

@@ -1,8 +1,8 @@
-//! Extended attributes: their three shapes (short form in the inode, leaf blocks, remote values)
-//! and what all have in common.
+//! Extended attributes: their three forms (short form in the inode, leaf blocks, remote values)
+//! and the parts that all forms have in common.
 //!
-//! An attribute is found by its namespace and its name; a parent pointer also by its value, since
-//! two links of one name in two directories differ in the value alone.
+//! Namespace and name identify an attribute. A parent pointer is identified by its value, too,
+//! because links of the same name in two directories differ only in the value.
 
 mod entry;
 pub mod leaf;

@@ -1,7 +1,7 @@
-//! Values that do not fit beside their name: in blocks of the attribute fork, each file system
-//! block with a header of its own.
+//! Remote attribute values: values that are too long for the leaf block. They are stored in blocks
+//! of the attribute fork; each file system block has a header of its own.
 //!
-//! They are written past the log, so their LSN is all ones ([`LSN`]).
+//! Remote values are written in place without the log, so their LSN is all ones ([`LSN`]).
 
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -10,20 +10,20 @@ use super::entry::MAX_VALUE;
 
 /// "XARM".
 pub const MAGIC: u32 = 0x5841_524d;
-/// Where the checksum lies.
+/// Byte offset of the checksum.
 pub const CRC_OFFSET: usize = 12;
 /// Length of the header; the value's bytes follow.
 pub const HEADER_LEN: usize = 56;
-/// LSN of what the log never holds.
+/// LSN of blocks that are never logged.
 pub const LSN: u64 = u64::MAX;
 
-/// `struct xfs_attr3_rmt_hdr`, in place.
+/// `struct xfs_attr3_rmt_hdr`, a view over a buffer.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[expect(missing_docs, reason = "field names are the format's own, without rm_")]
 pub struct RemoteHeader {
     pub magic: U32,
-    /// Where in the value this block's bytes belong.
+    /// Offset in the value of this block's bytes.
     pub offset: U32,
     /// Bytes of the value in this block.
     pub bytes: U32,
@@ -50,7 +50,7 @@ impl RemoteHeader {
         Self::ref_from_prefix(block).expect("a block holds a remote attribute header").0
     }
 
-    /// The same, to be changed in place.
+    /// A mutable view of the header at the head of `block`.
     ///
     /// # Panics
     /// If `block` is shorter than 56 bytes, which no block is.
@@ -64,15 +64,16 @@ pub const fn payload(block_size: usize) -> usize {
     block_size - HEADER_LEN
 }
 
-/// Blocks that a value takes.
+/// Number of blocks that a value takes.
 pub const fn blocks(value_len: usize, block_size: usize) -> u64 {
     value_len.div_ceil(payload(block_size)) as u64
 }
 
-/// Checks a block by itself; whether it is the right part of the right value, its reader checks.
+/// Checks the rules that hold inside a block. The reader checks that the block is the right part
+/// of the right value.
 ///
 /// # Errors
-/// The rule that does not hold, in words.
+/// A description of the first violated rule.
 pub fn verify(block: &[u8]) -> Result<(), String> {
     let header = RemoteHeader::view(block);
     let (offset, bytes) = (u64::from(header.offset.get()), u64::from(header.bytes.get()));

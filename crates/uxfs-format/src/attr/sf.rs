@@ -1,9 +1,9 @@
 //! Attributes in short form: packed into the attribute fork of the inode.
 //!
-//! 1. A header of 4 bytes (total length, count), then entries: lengths of name and value, flags,
-//!    name, value, nothing between them.
-//! 2. Entries keep the order in which they were added; a replaced one moves to the end.
-//! 3. What lies behind the total length means nothing; it is kept zero here.
+//! 1. A header of 4 bytes (total length, count), then the entries: lengths of name and value,
+//!    flags, name, value. There is no padding.
+//! 2. Entries stay in the order in which they were added; a replaced entry moves to the end.
+//! 3. Bytes behind the total length have no meaning; this code keeps them zero.
 
 use super::entry::{AttrFlags, MAX_NAME};
 use crate::bytes::be16;
@@ -12,13 +12,13 @@ use crate::bytes::be16;
 pub const HEADER_LEN: usize = 4;
 /// Length of an entry without its name and value.
 pub const ENTRY_OVERHEAD: usize = 3;
-/// Longest name, and longest value, that is written in short form.
+/// Longest name, and longest value, that can be written in short form.
 pub const MAX_FIELD: usize = MAX_NAME - 1;
 
 /// One attribute in short form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Where it starts in the fork.
+    /// Byte offset of the entry in the fork.
     pub at: usize,
     /// Its namespace.
     pub flags: AttrFlags,
@@ -29,12 +29,12 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Bytes it takes.
+    /// Length of the entry in bytes.
     pub fn len(&self) -> usize {
         entry_len(self.name.len(), self.value.len())
     }
 
-    /// Never: an entry takes three bytes at least.
+    /// Always false: an entry has at least three bytes.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -45,7 +45,7 @@ pub const fn entry_len(name: usize, value: usize) -> usize {
     ENTRY_OVERHEAD + name + value
 }
 
-/// May an attribute with such lengths be written in short form?
+/// Can an attribute with these lengths be written in short form?
 pub const fn may_hold(name: usize, value: usize) -> bool {
     name <= MAX_FIELD && value <= MAX_FIELD
 }
@@ -60,10 +60,10 @@ pub fn count(fork: &[u8]) -> usize {
     fork.get(2).copied().unwrap_or(0).into()
 }
 
-/// Checks all of a fork in short form.
+/// Checks a whole fork in short form.
 ///
 /// # Errors
-/// The rule that does not hold, in words.
+/// A description of the first violated rule.
 pub fn verify(fork: &[u8]) -> Result<(), String> {
     let total = usize::from(be16(fork, 0));
     if total < HEADER_LEN || total > fork.len() {
@@ -90,7 +90,7 @@ pub fn verify(fork: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// The entries; ends at the first that does not fit, which [`verify`] would have reported.
+/// The entries. Stops at the first that does not fit, which [`verify`] reports.
 pub fn entries(fork: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     let end = total(fork);
     let mut at = HEADER_LEN;
@@ -120,13 +120,13 @@ fn set_header(fork: &mut [u8], total: usize, count: usize) {
     fork[3] = 0;
 }
 
-/// Makes the fork hold no attribute.
+/// Removes all attributes from the fork.
 pub fn clear(fork: &mut [u8]) {
     fork.fill(0);
     set_header(fork, HEADER_LEN, 0);
 }
 
-/// May one more entry be counted?
+/// Can the header's count hold one more entry?
 pub fn countable(fork: &[u8]) -> bool {
     count(fork) < usize::from(u8::MAX)
 }
@@ -134,8 +134,8 @@ pub fn countable(fork: &[u8]) -> bool {
 /// Appends an entry.
 ///
 /// # Panics
-/// If there is no room for it, name or value is longer than [`MAX_FIELD`], or [`countable`] says
-/// no: the caller has looked.
+/// If there is no space for the entry, if name or value is longer than [`MAX_FIELD`], or if
+/// [`countable`] returns false; the caller must check this first.
 pub fn push(fork: &mut [u8], flags: AttrFlags, name: &[u8], value: &[u8]) {
     assert!(may_hold(name.len(), value.len()) && countable(fork), "does not go into short form");
     let (at, count) = (total(fork), count(fork));
@@ -148,10 +148,10 @@ pub fn push(fork: &mut [u8], flags: AttrFlags, name: &[u8], value: &[u8]) {
     set_header(fork, end, count + 1);
 }
 
-/// Takes out the entry of `len` bytes at `at`.
+/// Removes the entry of `len` bytes at `at`.
 ///
 /// # Panics
-/// If no such entry can be there.
+/// If no entry can lie there.
 pub fn remove(fork: &mut [u8], at: usize, len: usize) {
     let (end, count) = (total(fork), count(fork));
     assert!(at >= HEADER_LEN && at + len <= end && count > 0, "no such short form entry");
@@ -185,7 +185,7 @@ mod tests {
         assert!(fork[15..].iter().all(|b| *b == 0));
     }
 
-    /// A file linked as "f" and "g", with user.k=vv, as the kernel wrote it.
+    /// A file linked as "f" and "g", with user.k=vv, as a kernel wrote it.
     #[test]
     fn parent_pointers_as_the_kernel_writes_them() {
         let hex = "002a0300010c0866000000000000008000000000010200 6b7676010c0867\

@@ -1,7 +1,7 @@
 //! The block form: a directory in one block.
 //!
-//! A data block at whose end lie the leaf entries, and behind them their count and that of the
-//! stale ones. The leaf entries grow down into the free area before them.
+//! The block is a data block with leaf entries at its end. Behind the leaf entries lie their count
+//! and the count of stale ones. The leaf entries grow down into the free area before them.
 //!
 //! 1. Every entry has exactly one leaf entry that is not stale, with its hash and address.
 //! 2. "." and ".." are the first two entries.
@@ -19,7 +19,7 @@ use crate::types::Ino;
 
 /// "XDB3".
 pub const MAGIC: u32 = 0x5844_4233;
-/// Where the inode number of the owner lies.
+/// Byte offset of the owner's inode number.
 pub const OWNER: usize = 40;
 /// Length of the counts at the end.
 pub const TAIL_LEN: usize = 8;
@@ -27,20 +27,20 @@ pub const TAIL_LEN: usize = 8;
 /// The counts at the end of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// Leaf entries, the stale ones included.
+    /// Number of leaf entries, stale ones included.
     pub count: usize,
-    /// Stale ones.
+    /// Number of stale leaf entries.
     pub stale: usize,
 }
 
 impl Tail {
-    /// Reads them.
+    /// Reads the counts of `block`.
     pub fn of(block: &[u8]) -> Self {
         let at = block.len().saturating_sub(TAIL_LEN);
         Self { count: be32(block, at) as usize, stale: be32(block, at + 4) as usize }
     }
 
-    /// The bytes they are stored as.
+    /// Encodes the counts.
     pub fn encode(&self) -> [u8; TAIL_LEN] {
         let mut raw = [0; TAIL_LEN];
         raw[..4].copy_from_slice(&(self.count as u32).to_be_bytes());
@@ -48,29 +48,30 @@ impl Tail {
         raw
     }
 
-    /// Where the leaf entries start in a block of `len` bytes.
+    /// Byte offset of the first leaf entry in a block of `len` bytes.
     pub fn leaf_start(&self, len: usize) -> usize {
         data_limit(len, self.count)
     }
 }
 
-/// Where the data ends in a block of `len` bytes with `count` leaf entries.
+/// Byte offset of the end of the data in a block of `len` bytes with `count` leaf entries.
 pub const fn data_limit(len: usize, count: usize) -> usize {
     len.saturating_sub(TAIL_LEN).saturating_sub(count.saturating_mul(ENTRY_LEN))
 }
 
-/// How an entry goes into a block.
+/// Planned insertion of an entry into a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Insertion {
-    /// The data.
+    /// The change of the data part.
     pub data: Plan,
-    /// The slots of the leaf, numbered as they are afterwards.
+    /// The leaf slots that change, numbered as after the insertion.
     pub spot: Spot,
-    /// The counts afterwards.
+    /// The counts after the insertion.
     pub tail: Tail,
 }
 
-/// Plans an entry of `len` bytes with this hash. `None` if it does not fit as the block is.
+/// Plans the insertion of an entry of `len` bytes with this hash. `None` if the entry does not fit
+/// without compaction.
 pub fn plan_insert(block: &[u8], hash: u32, len: usize) -> Option<Insertion> {
     let tail = Tail::of(block);
     let start = tail.leaf_start(block.len());
@@ -80,8 +81,8 @@ pub fn plan_insert(block: &[u8], hash: u32, len: usize) -> Option<Insertion> {
         let tail = Tail { stale: tail.stale - 1, ..tail };
         return Some(Insertion { data, spot, tail });
     }
-    // The leaf takes 8 bytes of the free area before it. Seen from its new start, its first slot
-    // is one that can be taken.
+    // The new leaf entry takes 8 bytes of the free area before the leaf. Relative to the leaf's
+    // new start, the first slot is free.
     let last = data::free_before(block, start).filter(|free| usize::from(free.len) >= ENTRY_LEN)?;
     let cut = Free { len: last.len - ENTRY_LEN as u16, ..last };
     let others = data::best(block).into_iter().filter(|free| free.at != last.at);
@@ -105,18 +106,18 @@ pub fn plan_insert(block: &[u8], hash: u32, len: usize) -> Option<Insertion> {
     Some(Insertion { data, spot, tail: Tail { count: tail.count + 1, ..tail } })
 }
 
-/// How stale leaf entries are given up, to make room.
+/// Planned removal of all stale leaf entries, to gain space.
 #[derive(Clone, Debug)]
 pub struct Compaction {
-    /// The data; the area that comes free is the first of `added`.
+    /// The change of the data part; the area that becomes free is the first of `added`.
     pub data: Plan,
-    /// The leaf entries that are left.
+    /// The remaining leaf entries.
     pub entries: Vec<u8>,
-    /// The counts afterwards.
+    /// The counts after the compaction.
     pub tail: Tail,
 }
 
-/// Plans to give up all stale leaf entries.
+/// Plans the removal of all stale leaf entries.
 pub fn plan_compact(block: &[u8]) -> Compaction {
     let tail = Tail::of(block);
     let start = tail.leaf_start(block.len());
@@ -130,8 +131,8 @@ pub fn plan_compact(block: &[u8]) -> Compaction {
     Compaction { data, entries, tail: Tail { count: tail.count - tail.stale, stale: 0 } }
 }
 
-/// Makes a zeroed block, labelled with its owner already, a directory of `entries`, which come in
-/// order of their places and include "." and "..", all of them fitting.
+/// Makes a directory of `entries` in a zeroed block that already names its owner. The entries
+/// include "." and "..", come in order of their addresses, and all fit into the block.
 pub fn fill<'a>(block: &mut [u8], entries: impl Iterator<Item = DataEntry<'a>>) {
     let mut index: SmallVec<[(u32, u32); 64]> = smallvec![];
     let mut areas: SmallVec<[Free; 16]> = smallvec![];
@@ -166,10 +167,10 @@ pub fn fill<'a>(block: &mut [u8], entries: impl Iterator<Item = DataEntry<'a>>) 
     block[data::BESTFREE..data::BESTFREE + data::BESTFREE_LEN].copy_from_slice(&raw);
 }
 
-/// The rules that hold inside a block.
+/// Checks the rules that hold inside a block.
 ///
 /// # Errors
-/// The rule that does not hold, in words.
+/// A description of the first violated rule.
 pub fn check(block: &[u8], geo: &Geometry) -> Result<(), String> {
     let tail = Tail::of(block);
     let room = (block.len() - geo.dir.start() - TAIL_LEN) / ENTRY_LEN;
@@ -208,7 +209,7 @@ pub fn check(block: &[u8], geo: &Geometry) -> Result<(), String> {
     check_dots(block, start, geo)
 }
 
-/// "." and ".." are in their places, and "." leads to the owner, if the block names one.
+/// Checks that "." and ".." come first and that "." leads to the owner, if the block names one.
 fn check_dots(block: &[u8], end: usize, geo: &Geometry) -> Result<(), String> {
     let dot = geo.dir.entry_at(block, geo.dir.start(), end);
     let owned = |ino: Ino| !geo.has_crc() || ino.0 == be64(block, OWNER);

@@ -1,13 +1,13 @@
-//! Data blocks: the entries, and the free areas between them.
+//! Data blocks: directory entries and the free areas between them.
 //!
-//! 1. Entries and free areas tile the block from byte 64 to the end of its data (the end of the
-//!    block; in a one-block directory, the start of the leaf entries).
-//! 2. Each ends with its own offset ("tag"), so that the one before can be found.
-//! 3. No two free areas are neighbours.
-//! 4. The header lists the three longest free areas, longest first.
+//! 1. Entries and free areas tile the block from byte 64 to the end of the data: the end of the
+//!    block, or the start of the leaf entries in a one-block directory.
+//! 2. Each ends with its own offset ("tag"), so that code can step backwards.
+//! 3. No two free areas are adjacent.
+//! 4. The header lists the three longest free areas ("bestfree"), longest first.
 //!
-//! Changes are planned here over the block as it is, as [`Plan`]s of the few bytes that change, and
-//! carried out by the caller.
+//! Functions here plan a change of a block: a [`Plan`] lists the few bytes that change. The caller
+//! applies the plan.
 
 use smallvec::SmallVec;
 
@@ -18,19 +18,19 @@ use crate::types::Ino;
 
 /// "XDD3".
 pub const MAGIC: u32 = 0x5844_4433;
-/// Where the list of the longest free areas lies.
+/// Byte offset of the bestfree list.
 pub const BESTFREE: usize = 48;
-/// Length of that list.
+/// Length of the bestfree list.
 pub const BESTFREE_LEN: usize = 12;
-/// What a free area starts with, where an entry has an inode number.
+/// First two bytes of a free area, at the offset where an entry has its inode number.
 pub const FREE_TAG: u16 = 0xffff;
-/// Length of what a free area starts with: the tag and its length.
+/// Length of the head of a free area: the tag and the length.
 pub const FREE_HEADER_LEN: usize = 4;
 
 /// A free area of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Free {
-    /// Where it starts.
+    /// Byte offset of the area in the block.
     pub at: u16,
     /// Its length; 0 if there is none.
     pub len: u16,
@@ -43,12 +43,12 @@ impl Free {
         Self { at: at as u16, len: end.saturating_sub(at) as u16 }
     }
 
-    /// Where it ends.
+    /// Byte offset of the area's end.
     pub fn end(&self) -> usize {
         usize::from(self.at) + usize::from(self.len)
     }
 
-    /// What it starts with.
+    /// Encodes the head of the area.
     pub fn header(&self) -> [u8; FREE_HEADER_LEN] {
         let len = self.len.to_be_bytes();
         [0xff, 0xff, len[0], len[1]]
@@ -58,12 +58,12 @@ impl Free {
 /// The three longest free areas.
 pub type Best = [Free; 3];
 
-/// The list of the longest free areas of a block of version 5.
+/// Decodes the bestfree list of a version 5 block.
 pub fn best(block: &[u8]) -> Best {
     Shape::V5.best(block)
 }
 
-/// That list as it is stored.
+/// Encodes a bestfree list.
 pub fn encode_best(best: &Best) -> [u8; BESTFREE_LEN] {
     let mut raw = [0; BESTFREE_LEN];
     for (slot, free) in raw.chunks_exact_mut(4).zip(best) {
@@ -73,26 +73,26 @@ pub fn encode_best(best: &Best) -> [u8; BESTFREE_LEN] {
     raw
 }
 
-/// An entry.
+/// A directory entry in a data block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataEntry<'a> {
-    /// Where in the block it starts.
+    /// Byte offset of the entry in the block.
     pub at: usize,
     /// The inode.
     pub ino: Ino,
     /// The name.
     pub name: &'a [u8],
-    /// Type of file, as stored.
+    /// File type as stored; 0 if the volume does not store types.
     pub ftype: u8,
 }
 
 impl DataEntry<'_> {
-    /// Bytes it takes.
+    /// Bytes that the entry takes.
     pub fn space(&self) -> usize {
         entry_len(self.name.len())
     }
 
-    /// Writes the entry into `raw`, which is as long as it takes.
+    /// Encodes the entry into `raw`, which must have exactly the entry's length.
     pub fn put(&self, raw: &mut [u8]) {
         let (name, len) = (self.name.len(), raw.len());
         raw[..8].copy_from_slice(&self.ino.0.to_be_bytes());
@@ -104,12 +104,12 @@ impl DataEntry<'_> {
     }
 }
 
-/// Where in an entry the type of file lies.
+/// Byte offset of the file type in an entry with a name of `name` bytes.
 pub const fn ftype_at(name: usize) -> usize {
     8 + 1 + name
 }
 
-/// What tiles a block.
+/// One tile of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// An entry.
@@ -119,14 +119,14 @@ pub enum Item<'a> {
 }
 
 impl Shape {
-    /// The entry or free area at `at` of a block whose data ends at `end`; `None` if nothing that
-    /// is right starts there.
+    /// The entry or free area at `at` of a block whose data ends at `end`; `None` if no valid item
+    /// starts there.
     #[inline]
     pub fn item_at(self, block: &[u8], at: usize, end: usize) -> Option<Item<'_>> {
         self.measured(block, at, end).map(|(item, _)| item)
     }
 
-    /// As [`Shape::item_at`], with the item's length.
+    /// [`Shape::item_at`], with the item's length.
     #[inline]
     fn measured(self, block: &[u8], at: usize, end: usize) -> Option<(Item<'_>, usize)> {
         if !at.is_multiple_of(8) || at < self.start || at + 8 > end.min(block.len()) {
@@ -150,7 +150,7 @@ impl Shape {
         right.then_some((item, len))
     }
 
-    /// The entry at `at`, which may be anything; `None` if there is none.
+    /// The entry at `at`, an offset that need not be valid; `None` if no entry is there.
     pub fn entry_at(self, block: &[u8], at: usize, end: usize) -> Option<DataEntry<'_>> {
         match self.item_at(block, at, end)? {
             Item::Entry(entry) if !entry.name.is_empty() => Some(entry),
@@ -158,13 +158,13 @@ impl Shape {
         }
     }
 
-    /// The entries and free areas of a block up to `end`; stops at the first place where neither
-    /// is.
+    /// The entries and free areas of a block up to `end`; stops at the first offset where neither
+    /// starts.
     pub fn items(self, block: &[u8], end: usize) -> Items<'_> {
         Items { shape: self, block, at: self.start, end }
     }
 
-    /// The list of the longest free areas of a block.
+    /// Decodes the bestfree list of a block.
     pub fn best(self, block: &[u8]) -> Best {
         core::array::from_fn(|i| Free {
             at: be16(block, self.bestfree + 4 * i),
@@ -173,22 +173,22 @@ impl Shape {
     }
 }
 
-/// [`Shape::item_at`] of version 5.
+/// [`Shape::item_at`] for version 5.
 pub fn item_at(block: &[u8], at: usize, end: usize) -> Option<Item<'_>> {
     Shape::V5.item_at(block, at, end)
 }
 
-/// [`Shape::entry_at`] of version 5.
+/// [`Shape::entry_at`] for version 5.
 pub fn entry_at(block: &[u8], at: usize, end: usize) -> Option<DataEntry<'_>> {
     Shape::V5.entry_at(block, at, end)
 }
 
-/// [`Shape::items`] of version 5.
+/// [`Shape::items`] for version 5.
 pub fn items(block: &[u8], end: usize) -> Items<'_> {
     Shape::V5.items(block, end)
 }
 
-/// Iterator over what tiles a block: see [`items`].
+/// Iterator over the entries and free areas of a block, see [`items`].
 #[derive(Clone, Debug)]
 pub struct Items<'a> {
     shape: Shape,
@@ -198,7 +198,7 @@ pub struct Items<'a> {
 }
 
 impl Items<'_> {
-    /// Where the next item starts, or where there is none.
+    /// Byte offset of the next item, or of the first byte that is no valid item.
     pub fn position(&self) -> usize {
         self.at
     }
@@ -214,25 +214,25 @@ impl<'a> Iterator for Items<'a> {
     }
 }
 
-/// A change of a block: which free areas come about, and the list of the longest ones afterwards.
+/// A planned change of a block: new free areas and the bestfree list after the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Where the entry starts that goes in or out.
+    /// Byte offset of the entry that is inserted or removed.
     pub at: usize,
-    /// The free areas that are new or of a new length.
+    /// The free areas that are new or have a new length.
     pub added: [Option<Free>; 2],
-    /// The list of the longest free areas.
+    /// The bestfree list after the change.
     pub best: Best,
 }
 
 impl Plan {
-    /// Length of the longest free area afterwards.
+    /// Length of the longest free area after the change.
     pub fn room(&self) -> u16 {
         self.best[0].len
     }
 }
 
-/// The list of the longest free areas after those in `removed` went and those in `added` came.
+/// The bestfree list after the areas in `removed` are gone and the areas in `added` exist.
 pub fn best_after(block: &[u8], end: usize, removed: &[Free], added: &[Free]) -> Best {
     let old = best(block);
     let gone = |free: &Free| removed.iter().any(|r| r.at == free.at);
@@ -242,8 +242,8 @@ pub fn best_after(block: &[u8], end: usize, removed: &[Free], added: &[Free]) ->
     let lost = list.len() < listed;
     list.extend(added.iter().copied().filter(|f| f.len > 0));
     let mut best = longest(&mut list);
-    // Areas that are not listed are no longer than the third. If the list was full and one of them
-    // could now belong to it, they have to be looked at.
+    // Unlisted areas are no longer than the third listed one. If the list was full and an
+    // unlisted area could now belong to it, scan all areas.
     if listed == 3 && lost && best[2].len < old[2].len {
         let free = items(block, end).filter_map(|item| match item {
             Item::Free(free) if !gone(&free) => Some(free),
@@ -261,8 +261,8 @@ fn longest(list: &mut [Free]) -> Best {
     core::array::from_fn(|i| list.get(i).copied().unwrap_or_default())
 }
 
-/// Plans an entry of `len` bytes in the longest free area of a block whose data ends at `end`.
-/// `None` if it does not fit.
+/// Plans the insertion of an entry of `len` bytes into the longest free area of a block whose data
+/// ends at `end`. `None` if the entry does not fit.
 pub fn plan_insert(block: &[u8], end: usize, len: usize) -> Option<Plan> {
     let area = best(block)[0];
     if usize::from(area.len) < len {
@@ -275,7 +275,7 @@ pub fn plan_insert(block: &[u8], end: usize, len: usize) -> Option<Plan> {
     Some(Plan { at, added: [added, None], best })
 }
 
-/// The free area that ends at `end`, if what ends there is one.
+/// The free area that ends at `end`, if there is one.
 pub fn free_before(block: &[u8], end: usize) -> Option<Free> {
     let at = usize::from(be16(block, end.checked_sub(2)?));
     match item_at(block, at, end)? {
@@ -284,7 +284,7 @@ pub fn free_before(block: &[u8], end: usize) -> Option<Free> {
     }
 }
 
-/// The free area that starts at `at`, if what starts there is one.
+/// The free area that starts at `at`, if there is one.
 pub fn free_at(block: &[u8], at: usize, end: usize) -> Option<Free> {
     match item_at(block, at, end)? {
         Item::Free(free) => Some(free),
@@ -292,7 +292,7 @@ pub fn free_at(block: &[u8], at: usize, end: usize) -> Option<Free> {
     }
 }
 
-/// Plans the area of `len` bytes from `at` to become free, neighbouring free areas joined.
+/// Plans to free the `len` bytes from `at` on, merged with adjacent free areas.
 pub fn plan_remove(block: &[u8], end: usize, at: usize, len: usize) -> Plan {
     let before = free_before(block, at);
     let after = free_at(block, at + len, end);
@@ -303,10 +303,10 @@ pub fn plan_remove(block: &[u8], end: usize, at: usize, len: usize) -> Plan {
     Plan { at, added: [Some(free), None], best }
 }
 
-/// The rules for what tiles a block up to `end`; `each` is shown every entry.
+/// Checks the entries and free areas of a block up to `end`; calls `each` for every entry.
 ///
 /// # Errors
-/// The rule that does not hold, in words.
+/// A description of the first violated rule.
 pub fn check_items(
     block: &[u8],
     end: usize,
@@ -354,15 +354,15 @@ pub fn check_items(
     Ok(())
 }
 
-/// The rules that hold inside a data block that is not the only block.
+/// Checks the rules that hold inside a data block of a directory with several blocks.
 ///
 /// # Errors
-/// The rule that does not hold, in words.
+/// A description of the first violated rule.
 pub fn check(block: &[u8], geo: &Geometry) -> Result<(), String> {
     check_items(block, block.len(), geo, |_| {})
 }
 
-/// Makes a fresh block one free area, and lists it.
+/// Initialises a block as one free area and lists that area in the header.
 pub fn format(block: &mut [u8], magic: u32) {
     let end = block.len();
     let all = Free::between(DATA_START, end);

@@ -1,13 +1,13 @@
-//! What entries have in common in all forms: their shape, their place in the data space, the type of
-//! file they name, and the rules for names.
+//! Directory entries of all forms: layout parameters, addresses in the data space, file types, and
+//! the rules for names.
 
 use crate::inode;
 
 /// Longest name in bytes.
 pub const MAX_NAME: usize = 255;
 
-/// How entries lie in data blocks and short forms. Version 4 differs in the length of the header,
-/// and may do without the type of file.
+/// Layout of entries in data blocks and short forms. Version 4 has a shorter block header and may
+/// lack the file type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub(super) start: usize,
@@ -19,27 +19,27 @@ impl Shape {
     /// Version 5.
     pub const V5: Self = Self { start: 64, bestfree: 48, type_len: 1 };
 
-    /// Version 4, with types of files or without.
+    /// Version 4, with file types or without.
     pub const fn v4(ftype: bool) -> Self {
         Self { start: 16, bestfree: 4, type_len: ftype as usize }
     }
 
-    /// Do entries tell the type of their file?
+    /// Do entries store the type of their file?
     pub const fn has_types(self) -> bool {
         self.type_len > 0
     }
 
-    /// Where entries start in a data block; "." lies there.
+    /// Byte offset of the first entry, ".", in a data block.
     pub const fn start(self) -> usize {
         self.start
     }
 
-    /// Where ".." lies in the data space.
+    /// Offset of ".." in the data space.
     pub const fn dotdot(self) -> usize {
         self.start + self.entry_len(1)
     }
 
-    /// Where the first entry proper may lie in the data space.
+    /// Offset of the first entry after ".." in the data space.
     pub const fn first(self) -> usize {
         self.dotdot() + self.entry_len(2)
     }
@@ -51,13 +51,13 @@ impl Shape {
     }
 }
 
-/// Where entries start in a data block.
+/// Byte offset of the first entry in a data block.
 pub const DATA_START: usize = Shape::V5.start();
-/// Where "." lies in the data space.
+/// Offset of "." in the data space.
 pub const DOT: usize = DATA_START;
-/// Where ".." lies in the data space.
+/// Offset of ".." in the data space.
 pub const DOTDOT: usize = Shape::V5.dotdot();
-/// Where the first entry proper may lie in the data space.
+/// Offset of the first entry after ".." in the data space.
 pub const FIRST: usize = Shape::V5.first();
 
 /// Bytes that an entry with a name of `name` bytes takes in a data block of version 5.
@@ -71,16 +71,16 @@ pub const fn address(offset: u64) -> u32 {
     (offset >> 3) as u32
 }
 
-/// The place in the data space that an address stands for.
+/// The offset in the data space for an address.
 pub const fn offset(address: u32) -> u64 {
     (address as u64) << 3
 }
 
-/// What an entry says about the file it leads to.
+/// File type as a directory entry stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum FileType {
-    /// Not told.
+    /// The entry does not store the type.
     #[default]
     Unknown = 0,
     /// Regular file.
@@ -102,7 +102,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// From the byte on disk; `None` if there is no such type.
+    /// Decodes the byte on disk; `None` if there is no such type.
     pub const fn from_raw(raw: u8) -> Option<Self> {
         Some(match raw {
             0 => Self::Unknown,
@@ -133,7 +133,7 @@ impl FileType {
     }
 }
 
-/// What is wrong with a name as an entry's.
+/// The reason why a name is invalid in a directory; `None` if it is valid.
 pub fn name_problem(name: &[u8]) -> Option<&'static str> {
     if name.is_empty() {
         return Some("empty name");
@@ -144,7 +144,7 @@ pub fn name_problem(name: &[u8]) -> Option<&'static str> {
     name.iter().any(|&b| b == 0 || b == b'/').then_some("name with a NUL or a slash in it")
 }
 
-/// What is wrong with a stored entry's name and type.
+/// The reason why a stored entry's name or type is invalid.
 pub(super) fn entry_problem(name: &[u8], ftype: u8) -> Option<String> {
     if FileType::from_raw(ftype).is_none() {
         return Some(format!("entry of type {ftype}"));

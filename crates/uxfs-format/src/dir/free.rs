@@ -1,54 +1,54 @@
-//! Blocks of the free index: the room of each data block of a node-form directory.
+//! Blocks of the free index: the longest free area of each data block of a node-form directory.
 //!
-//! 1. Block `k` tells the room of data blocks from `k` times its capacity on; a block that would
-//!    tell of no data block need not exist.
-//! 2. `nused` counts the data blocks that exist among its first `nvalid`.
+//! 1. Block `k` covers the data blocks from `k` times its capacity on. A block that would cover no
+//!    existing data block may be absent.
+//! 2. `nused` counts the existing data blocks among the first `nvalid` slots.
 
 use super::leaf::{NO_BLOCK, check_room};
 use crate::bytes::{be16, be32};
 
 /// "XDF3".
 pub const MAGIC: u32 = 0x5844_4633;
-/// Where the number of the first data block lies.
+/// Byte offset of the number of the first data block covered.
 pub const FIRST_DB: usize = 48;
-/// Where the count of valid slots lies.
+/// Byte offset of the count of valid slots.
 pub const NVALID: usize = 52;
-/// Where the count of data blocks that exist lies.
+/// Byte offset of the count of existing data blocks.
 pub const NUSED: usize = 56;
-/// Where the slots start.
+/// Byte offset of the first slot.
 pub const BESTS: usize = 64;
 
-/// Data blocks that one block of the index, `len` bytes long, tells of.
+/// Number of data blocks that an index block of `len` bytes covers.
 pub const fn capacity(len: usize) -> usize {
     len.saturating_sub(BESTS) / 2
 }
 
-/// Number of the first data block it tells of.
+/// Number of the first data block that an index block covers.
 pub fn first_db(block: &[u8]) -> u32 {
     be32(block, FIRST_DB)
 }
 
-/// Slots in use.
+/// Number of slots in use.
 pub fn nvalid(block: &[u8]) -> usize {
     be32(block, NVALID) as usize
 }
 
-/// Data blocks that exist.
+/// Number of existing data blocks.
 pub fn nused(block: &[u8]) -> usize {
     be32(block, NUSED) as usize
 }
 
-/// Where slot `index` lies.
+/// Byte offset of slot `index`.
 pub const fn best_at(index: usize) -> usize {
     BESTS + 2 * index
 }
 
-/// Room of slot `index`; [`NO_BLOCK`] if the data block does not exist.
+/// Longest free area of slot `index`; [`NO_BLOCK`] if the data block does not exist.
 pub fn best(block: &[u8], index: usize) -> u16 {
     if index < nvalid(block) { be16(block, best_at(index)) } else { NO_BLOCK }
 }
 
-/// First slot from `from` on (and before `to`) whose data block has room for `len` bytes.
+/// First slot in `from..to` whose data block has a free area of at least `len` bytes.
 pub fn find(block: &[u8], from: usize, to: usize, len: usize) -> Option<usize> {
     let to = to.min(nvalid(block)).min(capacity(block.len()));
     let slots = block.get(best_at(from)..best_at(to.max(from)))?;
@@ -59,10 +59,10 @@ pub fn find(block: &[u8], from: usize, to: usize, len: usize) -> Option<usize> {
     slots.chunks_exact(2).position(fits).map(|index| from + index)
 }
 
-/// The rules that hold inside a block of the free index.
+/// Checks the rules that hold inside a block of the free index.
 ///
 /// # Errors
-/// The rule that does not hold, in words.
+/// A description of the first violated rule.
 pub fn check(block: &[u8]) -> Result<(), String> {
     let (room, nvalid, nused) = (capacity(block.len()), nvalid(block), nused(block));
     if nvalid > room {

@@ -1,4 +1,4 @@
-//! Random lives of single blocks, and random damage to them.
+//! Random sequences of changes to single blocks, and random damage to blocks.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn geometry() -> Geometry {
 
 const OWNER: Ino = Ino(128);
 
-/// A one-block directory that holds nothing.
+/// An empty one-block directory.
 fn empty(len: usize) -> Vec<u8> {
     let mut raw = vec![0; len];
     raw[block::OWNER..block::OWNER + 8].copy_from_slice(&OWNER.0.to_be_bytes());
@@ -131,7 +131,7 @@ fn a_block_agrees_with_its_model() {
     }
 }
 
-/// One sound block of each kind.
+/// One undamaged block of each kind.
 fn sound(rng: &mut Rng) -> Vec<(BufKind, Vec<u8>)> {
     let mut one = empty(4096);
     for number in 0..40 {
@@ -177,7 +177,7 @@ fn sound(rng: &mut Rng) -> Vec<(BufKind, Vec<u8>)> {
 }
 
 #[test]
-fn damage_is_seen_or_does_no_harm() {
+fn damage_is_detected_or_harmless() {
     let geo = geometry();
     let mut rng = Rng(7);
     let mut seen = 0;
@@ -199,7 +199,7 @@ fn damage_is_seen_or_does_no_harm() {
                 seen += 1;
                 continue;
             }
-            // What passed can be worked with.
+            // A block that passed the checks must be usable.
             if kind == BufKind::DirBlock {
                 assert!(content(&bad).len() >= content(&raw).len());
                 let name = b"one more";
@@ -210,7 +210,7 @@ fn damage_is_seen_or_does_no_harm() {
             }
         }
     }
-    assert!(seen > 8000, "only {seen} of 24000 were seen");
+    assert!(seen > 8000, "only {seen} of 24000 were detected");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Leaf blocks: the index of a directory by hash.
 //!
-//! In leaf form there is one ([`BufKind::DirLeaf1`]), with the room of every data block at its end;
-//! in node form there are many ([`BufKind::DirLeafN`]), chained, under a tree of nodes.
+//! A directory in leaf form has one leaf block ([`BufKind::DirLeaf1`]); at its end it stores the
+//! longest free area of every data block. A directory in node form has many leaf blocks
+//! ([`BufKind::DirLeafN`]), linked with each other, under a tree of nodes.
 //!
-//! 1. Entries (hash, address) are in order of hash, stale ones too.
-//! 2. Count includes stale entries, and the stale count is exact.
-//! 3. What serves leaf blocks serves the entries at the end of a one-block directory too.
+//! 1. Entries (hash, address) are in hash order, stale entries included.
+//! 2. The count includes stale entries; the stale count is exact.
+//! 3. The functions for entries work on the end of a one-block directory, too.
 //!
 //! [`BufKind::DirLeaf1`]: crate::verify::BufKind::DirLeaf1
 //! [`BufKind::DirLeafN`]: crate::verify::BufKind::DirLeafN
@@ -13,9 +14,9 @@
 use crate::bytes::{be16, be32};
 use crate::da::{self, ENTRIES, ENTRY_LEN};
 
-/// Where the count of stale entries lies.
+/// Byte offset of the count of stale entries.
 pub const STALE: usize = 58;
-/// What stands for the room of a data block that does not exist.
+/// Marks a data block that does not exist, in place of its longest free area.
 pub const NO_BLOCK: u16 = u16::MAX;
 
 /// Number of stale entries of a leaf block.
@@ -23,32 +24,33 @@ pub fn stale(leaf: &[u8]) -> usize {
     be16(leaf, STALE).into()
 }
 
-/// Hash of an entry, `entries` starting with entry 0.
+/// Hash of entry `index`; `entries` starts with entry 0.
 pub fn hash(entries: &[u8], index: usize) -> u32 {
     be32(entries, index * ENTRY_LEN)
 }
 
-/// Address of an entry, `entries` starting with entry 0; 0 if it is stale.
+/// Address of entry `index`, 0 if it is stale; `entries` starts with entry 0.
 pub fn address(entries: &[u8], index: usize) -> u32 {
     be32(entries, index * ENTRY_LEN + 4)
 }
 
-/// How an entry goes in: entries move by one to close up to the nearest stale slot, or to the end.
+/// Planned insertion: the entries between the new one and the slot it uses (the nearest stale slot,
+/// or a new one at the end) shift by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
     /// First slot that changes.
     pub first: usize,
     /// Last slot that changes.
     pub last: usize,
-    /// Do the entries move up, the new one becoming the first of them? Else they move down, and it
-    /// becomes the last.
+    /// True if the entries shift up and the new entry becomes the first of them; false if they
+    /// shift down and it becomes the last.
     pub up: bool,
-    /// Does it take a stale slot?
+    /// Does the insertion reuse a stale slot?
     pub reuses: bool,
 }
 
 impl Spot {
-    /// Moves the entries and puts the new one in; `slots` are the bytes of those that change.
+    /// Shifts the entries and stores the new one; `slots` are the bytes of the slots that change.
     pub fn apply(&self, slots: &mut [u8], hash: u32, address: u32) {
         let len = slots.len();
         let entry = da::entry(hash, address);
@@ -62,8 +64,8 @@ impl Spot {
     }
 }
 
-/// Where an entry of `hash` goes among `count` entries. With stale ones about it takes the nearest;
-/// without, slot `count`, which the caller has seen to be there.
+/// Finds the slot for an entry of `hash` among `count` entries: the nearest stale one, or slot
+/// `count` if no entry is stale. In the second case the caller must ensure that slot exists.
 pub fn spot(entries: &[u8], count: usize, stale: usize, hash: u32) -> Spot {
     let index = da::lower_bound(entries, count, hash);
     if stale > 0 {
@@ -81,25 +83,25 @@ pub fn spot(entries: &[u8], count: usize, stale: usize, hash: u32) -> Spot {
     Spot { first: index, last: count, up: true, reuses: false }
 }
 
-/// Most entries of a leaf-form leaf of `len` bytes that keeps the room of `blocks` data blocks.
+/// Maximum number of entries in a leaf-form leaf of `len` bytes for `blocks` data blocks.
 pub const fn leaf1_capacity(len: usize, blocks: usize) -> usize {
     len.saturating_sub(ENTRIES + 4 + 2 * blocks) / ENTRY_LEN
 }
 
-/// Number of data blocks whose room a leaf-form leaf keeps.
+/// Number of data blocks whose longest free area a leaf-form leaf stores.
 pub fn best_count(leaf: &[u8]) -> usize {
     be32(leaf, leaf.len().saturating_sub(4)) as usize
 }
 
-/// Where in a leaf-form leaf the room of data block `index` lies.
+/// Byte offset of the longest free area of data block `index` in a leaf-form leaf.
 pub fn best_at(leaf_len: usize, best_count: usize, index: usize) -> usize {
     leaf_len - 4 - 2 * (best_count - index)
 }
 
-/// The rules for `count` entries at the start of `entries`, `stale` of them stale.
+/// Checks `count` entries at the start of `entries`, `stale` of them stale.
 ///
 /// # Errors
-/// The rule that does not hold, in words.
+/// A description of the first violated rule.
 pub fn check_entries(entries: &[u8], count: usize, stale: usize) -> Result<(), String> {
     if let Some(index) = da::out_of_order(entries, count) {
         return Err(format!("entry {index} is out of hash order"));
@@ -111,10 +113,10 @@ pub fn check_entries(entries: &[u8], count: usize, stale: usize) -> Result<(), S
     Ok(())
 }
 
-/// The rules that hold inside a leaf of a node-form directory.
+/// Checks the rules that hold inside a leaf of a node-form directory.
 ///
 /// # Errors
-/// The rule that does not hold, in words.
+/// A description of the first violated rule.
 pub fn check_leafn(block: &[u8]) -> Result<(), String> {
     let (count, room) = (da::count(block), da::capacity(block.len()));
     if count > room {
@@ -123,10 +125,10 @@ pub fn check_leafn(block: &[u8]) -> Result<(), String> {
     check_entries(&block[ENTRIES..], count, stale(block))
 }
 
-/// The rules that hold inside the leaf of a leaf-form directory.
+/// Checks the rules that hold inside the leaf of a leaf-form directory.
 ///
 /// # Errors
-/// The rule that does not hold, in words.
+/// A description of the first violated rule.
 pub fn check_leaf1(block: &[u8]) -> Result<(), String> {
     let (count, blocks) = (da::count(block), best_count(block));
     if blocks == 0 || blocks > (block.len() - ENTRIES - 4) / 2 {
@@ -143,7 +145,7 @@ pub fn check_leaf1(block: &[u8]) -> Result<(), String> {
     check_entries(&block[ENTRIES..], count, stale(block))
 }
 
-/// Can a data block, `len` bytes long, have this much room?
+/// Checks that a data block of `len` bytes can have a free area of `best` bytes.
 pub(crate) fn check_room(best: u16, index: usize, len: usize) -> Result<(), String> {
     let most = len - super::DATA_START;
     if best == NO_BLOCK || (best.is_multiple_of(8) && usize::from(best) <= most) {

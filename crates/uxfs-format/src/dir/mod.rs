@@ -1,14 +1,17 @@
-//! Directories: entries, and the blocks that larger ones are made of.
+//! Directories: entries, and the blocks of larger directories.
 //!
-//! A directory is in one of four forms, by size: in the inode ([`sf`]); one block with everything
-//! ([`block`]); data blocks ([`data`]) and one leaf block ([`leaf`]) with an index by hash and the
-//! room in each data block; data blocks, leaves under a tree of nodes ([`crate::da`]), and a free
-//! index ([`free`]) that tells the room.
+//! A directory has one of four forms, by size:
+//! * short form, in the inode ([`sf`]);
+//! * block form, one block for everything ([`block`]);
+//! * leaf form: data blocks ([`data`]) and one leaf block ([`leaf`]) with an index by hash and the
+//!   longest free area of each data block;
+//! * node form: data blocks, leaf blocks under a tree of nodes ([`crate::da`]), and a free index
+//!   ([`free`]) with the longest free areas.
 //!
-//! 1. An entry keeps its place in the data space as long as it lives, through all forms; its
-//!    *address* is that place divided by 8. An address is what a leaf holds, and what a reader of
-//!    the directory may come back to.
-//! 2. Address 0 in a leaf marks an entry that is stale: still counted, and free to be used.
+//! 1. An entry keeps its offset in the data space until it is removed, even if the directory
+//!    changes its form. The entry's *address* is this offset divided by 8. Leaves store addresses,
+//!    and a reader of the directory may use one as a cookie to resume.
+//! 2. Address 0 in a leaf marks a stale entry: it is still counted and may be reused.
 
 pub mod block;
 pub mod data;

@@ -1,12 +1,12 @@
 //! The short form: a directory inside its inode.
 //!
 //! A header (count, count of wide numbers, parent), then the entries: length of the name, offset,
-//! name, type, inode number. "." and ".." are not there: the one is the inode, the other the
+//! name, type, inode number. "." and ".." are not stored: "." is the inode itself, ".." is the
 //! header's parent.
 //!
-//! 1. If any inode number, the parent's included, does not fit 32 bits, all take 8 bytes.
-//! 2. Offsets are those in the data space that the entries would have in block form; they ascend,
-//!    and one that is removed leaves a gap.
+//! 1. If any inode number, the parent's included, does not fit 32 bits, all numbers take 8 bytes.
+//! 2. An entry's offset is its offset in the data space of the block form. Offsets ascend; a
+//!    removed entry leaves a gap.
 
 use smallvec::SmallVec;
 
@@ -30,26 +30,26 @@ pub struct Shortform<'a> {
 /// An entry of a short form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SfEntry<'a> {
-    /// Where in the short form it starts.
+    /// Byte offset of the entry in the short form.
     pub at: usize,
-    /// Its place in the data space.
+    /// Offset of the entry in the data space.
     pub offset: u16,
     /// The name.
     pub name: &'a [u8],
-    /// Type of file, as stored.
+    /// File type as stored.
     pub ftype: u8,
     /// The inode.
     pub ino: Ino,
 }
 
 impl SfEntry<'_> {
-    /// Offset just behind the place it has in the data space.
+    /// Offset in the data space just behind the entry.
     pub fn end(&self) -> usize {
         usize::from(self.offset) + entry_len(self.name.len())
     }
 }
 
-/// Does the number take 8 bytes?
+/// Does the inode number need 8 bytes?
 pub const fn is_wide(ino: Ino) -> bool {
     ino.0 > u32::MAX as u64
 }
@@ -81,18 +81,18 @@ fn push_ino(out: &mut Bytes, ino: Ino, wide: bool) {
 }
 
 impl<'a> Shortform<'a> {
-    /// Takes the bytes of a short form, as many as the inode's size says, and checks them.
+    /// Parses and checks a short form; `bytes` has the length that the inode's size gives.
     ///
     /// # Errors
-    /// The rule that does not hold, in words.
+    /// A description of the first violated rule.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, String> {
         Self::parse_in(bytes, Shape::V5)
     }
 
-    /// As [`Shortform::parse`], of entries in this shape.
+    /// [`Shortform::parse`] for entries of this layout.
     ///
     /// # Errors
-    /// The rule that does not hold, in words.
+    /// A description of the first violated rule.
     pub fn parse_in(bytes: &'a [u8], shape: Shape) -> Result<Self, String> {
         if bytes.len() < header_len(false) {
             return Err(format!("short form of {} bytes", bytes.len()));
@@ -137,17 +137,17 @@ impl<'a> Shortform<'a> {
         self.wide_count > 0
     }
 
-    /// Inode numbers that need 8 bytes.
+    /// Number of inode numbers that need 8 bytes.
     pub fn wide_count(&self) -> usize {
         self.wide_count
     }
 
-    /// Offset just behind the last entry's place in the data space.
+    /// Offset in the data space just behind the last entry.
     pub fn end(&self) -> usize {
         self.end
     }
 
-    /// The directory above.
+    /// The parent directory.
     pub fn parent(&self) -> Ino {
         read_ino(self.bytes, 2, self.wide())
     }
@@ -180,14 +180,14 @@ impl<'a> Shortform<'a> {
         })
     }
 
-    /// The entry of that name.
+    /// Finds the entry with this name.
     pub fn find(&self, name: &[u8]) -> Option<SfEntry<'a>> {
         self.entries().find(|entry| entry.name == name)
     }
 
-    /// Where in the data space an entry of `len` bytes can go when the entries behind it in the
-    /// block form, one more than now, must fit into `block` bytes too; and before which entry.
-    /// Behind the last one if it fits there, else into the first gap.
+    /// Finds a free offset in the data space for an entry of `len` bytes, and the index at which to
+    /// insert the entry: behind the last entry if it fits there, otherwise in the first gap. Its
+    /// block form, with one leaf entry more than now, must fit into `block` bytes.
     pub fn room(&self, len: usize, block: usize) -> Option<(u16, usize)> {
         let limit = super::block::data_limit(block, self.count + 1 + 2);
         let end = self.end;
@@ -223,7 +223,7 @@ pub fn build<'a>(parent: Ino, entries: impl Iterator<Item = SfEntry<'a>> + Clone
 
 /// Appends the bytes of an entry.
 pub fn push_entry(out: &mut Bytes, entry: &SfEntry<'_>, wide: bool) {
-    // Names are of 255 bytes at most: the checks and the callers see to it.
+    // Names have at most 255 bytes: parsing and the callers guarantee it.
     out.push(entry.name.len() as u8);
     out.extend_from_slice(&entry.offset.to_be_bytes());
     out.extend_from_slice(entry.name);

@@ -1,4 +1,4 @@
-//! Intents of changing an extended attribute, parent pointers among them.
+//! Intents to change an extended attribute or a parent pointer.
 
 use super::kind::{BadItem, ItemKind, first_word};
 use crate::bytes::{le16, le32, le64};
@@ -11,21 +11,21 @@ const PARENT: u32 = 8;
 /// Bytes of a parent pointer's value.
 const PARENT_VALUE_LEN: usize = 12;
 
-/// What is to be done.
+/// Operation of an attribute intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AttrOp {
     /// Set an attribute.
     Set = 1,
-    /// Remove one.
+    /// Remove an attribute.
     Remove = 2,
-    /// Set one that is there.
+    /// Replace the value of an existing attribute.
     Replace = 3,
     /// Add a parent pointer.
     ParentSet = 4,
     /// Remove a parent pointer.
     ParentRemove = 5,
-    /// Put a parent pointer in another's place.
+    /// Replace a parent pointer by another.
     ParentReplace = 6,
 }
 
@@ -55,7 +55,7 @@ impl AttrOp {
         }
     }
 
-    /// Is it about a parent pointer?
+    /// Does the operation apply to a parent pointer?
     pub const fn is_parent(self) -> bool {
         matches!(self, Self::ParentSet | Self::ParentRemove | Self::ParentReplace)
     }
@@ -64,21 +64,21 @@ impl AttrOp {
 /// A change to an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttrIntent {
-    /// What is to be done.
+    /// The operation.
     pub op: AttrOp,
-    /// The inode that has the attribute.
+    /// The inode that owns the attribute.
     pub ino: Ino,
-    /// Its generation; told for parent pointers only.
+    /// The inode's generation; set for parent pointers only.
     pub generation: u32,
     /// Namespace, as in the attribute's flags.
     pub filter: u32,
     /// The attribute's name.
     pub name: Vec<u8>,
-    /// For [`AttrOp::ParentReplace`], the new one's name; else empty.
+    /// Name of the new parent pointer for [`AttrOp::ParentReplace`]; otherwise empty.
     pub new_name: Vec<u8>,
     /// Its value.
     pub value: Vec<u8>,
-    /// For [`AttrOp::ParentReplace`], the new one's value; else empty.
+    /// Value of the new parent pointer for [`AttrOp::ParentReplace`]; otherwise empty.
     pub new_value: Vec<u8>,
 }
 

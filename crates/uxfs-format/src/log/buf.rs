@@ -1,4 +1,4 @@
-//! Items of metadata buffers: which 128-byte chunks changed, and their new content.
+//! Buffer items: which 128-byte chunks of a metadata buffer changed, and their new content.
 
 use smallvec::SmallVec;
 
@@ -8,25 +8,25 @@ use crate::bytes::{le16, le32, le64};
 use crate::types::{BASIC_BLOCK, Daddr};
 use crate::verify::BufKind;
 
-/// Bytes of a buffer that one bit of an item's map stands for.
+/// Bytes of a buffer that one bit of the item's map covers.
 pub const CHUNK: usize = 128;
 
-/// Most regions that an item has.
+/// Maximum number of regions in an item.
 pub const MAX_REGIONS: usize = (64 << 10) / CHUNK / 2 + 1;
 /// Bytes of the format before the map.
 const MAP_OFFSET: usize = 20;
-/// Words of the longest map: that of a 64 KiB buffer.
+/// Words of the longest map, for a 64 KiB buffer.
 const MAP_WORDS_MAX: usize = (64 << 10) / CHUNK / 32;
-/// Bits of `blf_flags` that tell the type.
+/// Position in `blf_flags` of the buffer's type.
 const TYPE_SHIFT: u32 = 11;
 
 bitflags::bitflags! {
     /// `blf_flags` without the type.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct BufFlags: u16 {
-        /// Inodes, of which only `di_next_unlinked` is logged.
+        /// The buffer holds inodes; only `di_next_unlinked` is logged.
         const INODE = 0x01;
-        /// The buffer was freed: what earlier items say of it must not be replayed.
+        /// The buffer was freed: recovery must not replay earlier items for it.
         const CANCEL = 0x02;
         /// User quota records.
         const UDQUOT = 0x04;
@@ -41,7 +41,7 @@ bitflags::bitflags! {
 
 macro_rules! types {
     ($($name:ident = $code:literal $text:literal),* $(,)?) => {
-        /// What a logged buffer holds.
+        /// Content type of a logged buffer.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         #[expect(missing_docs, reason = "the names are the format's own")]
@@ -92,7 +92,7 @@ impl BufType {
         }
     }
 
-    /// The kinds of buffer that are logged under this type; none for quota and realtime.
+    /// The kinds of buffer that are logged under this type; empty for quota and realtime types.
     pub const fn kinds(self) -> &'static [BufKind] {
         match self {
             Self::Btree => &[
@@ -126,19 +126,19 @@ impl BufType {
 /// Format of a buffer item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufItem {
-    /// What to do with it.
+    /// Flags.
     pub flags: BufFlags,
-    /// What it holds.
+    /// Content type of the buffer.
     pub kind: BufType,
-    /// Where it lies.
+    /// Device address of the buffer.
     pub blkno: Daddr,
-    /// Its length in basic blocks.
+    /// Length of the buffer in basic blocks.
     pub len: u16,
     /// One bit for each chunk that is logged, lowest first.
     pub map: SmallVec<[u32; 4]>,
 }
 
-/// Runs of logged chunks: the first chunk, and how many. Each is one region.
+/// Iterator over runs of logged chunks (first chunk, number of chunks). Each run is one region.
 #[derive(Clone, Debug)]
 pub struct Runs<'a> {
     map: &'a [u32],
@@ -177,20 +177,20 @@ impl BufItem {
         }
     }
 
-    /// The item that cancels all earlier ones of a buffer, which was freed.
+    /// An item that cancels all earlier items of a freed buffer.
     pub fn cancel(blkno: Daddr, bytes: usize) -> Self {
         let flags = BufFlags::CANCEL;
         Self { flags, ..Self::new(BufType::Unknown, blkno, bytes) }
     }
 
-    /// Marks a chunk as logged; one beyond the buffer is ignored.
+    /// Marks a chunk as logged; a chunk beyond the buffer is ignored.
     pub fn set_chunk(&mut self, chunk: usize) {
         if let Some(word) = self.map.get_mut(chunk / 32) {
             *word |= 1 << (chunk % 32);
         }
     }
 
-    /// Length in bytes.
+    /// Length of the buffer in bytes.
     pub fn bytes(&self) -> usize {
         usize::from(self.len) * BASIC_BLOCK
     }
@@ -208,7 +208,7 @@ impl BufItem {
     /// Reads the format from an item's first region.
     ///
     /// # Errors
-    /// If it is too short, of an unknown type, or its map too long.
+    /// If the region is too short, the type is unknown, or the map is too long.
     pub fn parse(region: &[u8]) -> Result<Self, BadItem> {
         let bad = |problem: String| Err(BadItem::new(ItemKind::Buf, problem));
         let words = le32(region, 16) as usize;
@@ -231,7 +231,7 @@ impl BufItem {
         })
     }
 
-    /// The first region; the others are the logged runs' bytes.
+    /// Encodes the first region; the other regions are the bytes of the logged runs.
     pub fn encode(&self) -> Vec<u8> {
         let regions = match self.flags.contains(BufFlags::CANCEL) {
             true => 1,

@@ -1,4 +1,4 @@
-//! Items of quota records, and of quota being turned off.
+//! Quota items: a changed quota record, and quota being turned off.
 
 use super::kind::{BadItem, ItemKind, first_word};
 use crate::bytes::{le32, le64};
@@ -7,9 +7,9 @@ use crate::types::Daddr;
 /// Format of a quota record's item; its second region is the record as on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DquotItem {
-    /// User, group or project.
+    /// User, group or project id.
     pub id: u32,
-    /// The buffer it lies in.
+    /// Device address of the buffer that holds the record.
     pub blkno: Daddr,
     /// The buffer's length in basic blocks.
     pub len: i32,
@@ -24,7 +24,7 @@ impl DquotItem {
     /// Reads the format from an item's first region.
     ///
     /// # Errors
-    /// If it is of another length.
+    /// If the region has another length.
     pub fn parse(region: &[u8]) -> Result<Self, BadItem> {
         if region.len() != DQUOT_LEN {
             return Err(BadItem::new(ItemKind::Dquot, format!("{} bytes", region.len())));
@@ -37,7 +37,7 @@ impl DquotItem {
         })
     }
 
-    /// The first region.
+    /// Encodes the first region.
     pub fn encode(&self) -> [u8; DQUOT_LEN] {
         let mut raw = [0; DQUOT_LEN];
         raw[..4].copy_from_slice(&first_word(ItemKind::Dquot, 2));
@@ -49,10 +49,10 @@ impl DquotItem {
     }
 }
 
-/// Quota was turned off: records of these kinds are not replayed.
+/// Quota was turned off: recovery does not replay records of these types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaOff {
-    /// Accounting bits that went off: 1 user, 8 project, 0x40 group.
+    /// Accounting bits that were cleared: 1 user, 8 project, 0x40 group.
     pub flags: u32,
 }
 
@@ -60,7 +60,7 @@ impl QuotaOff {
     /// Reads the item's one region.
     ///
     /// # Errors
-    /// If it is of another length.
+    /// If the region has another length.
     pub fn parse(region: &[u8]) -> Result<Self, BadItem> {
         if region.len() != QUOTAOFF_LEN {
             return Err(BadItem::new(ItemKind::QuotaOff, format!("{} bytes", region.len())));
@@ -68,7 +68,7 @@ impl QuotaOff {
         Ok(Self { flags: le32(region, 4) })
     }
 
-    /// The one region.
+    /// Encodes the region.
     pub fn encode(&self) -> [u8; QUOTAOFF_LEN] {
         let mut raw = [0; QUOTAOFF_LEN];
         raw[..4].copy_from_slice(&first_word(ItemKind::QuotaOff, 1));

@@ -1,4 +1,4 @@
-//! Intents of exchanging mappings between two files.
+//! Intents to exchange mappings between two files.
 
 use super::kind::{BadItem, ItemKind, first_word};
 use crate::bytes::{le32, le64};
@@ -8,33 +8,33 @@ bitflags::bitflags! {
     /// `xmi_flags`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct ExchangeFlags: u64 {
-        /// The attribute forks.
+        /// Exchange the attribute forks.
         const ATTR_FORK = 0x1;
-        /// At the end set the sizes that the item tells.
+        /// Set the item's sizes when the exchange is complete.
         const SET_SIZES = 0x2;
-        /// Skip what is not written in file 1.
+        /// Skip ranges of file 1 that are holes or unwritten.
         const INO1_WRITTEN = 0x4;
-        /// At the end file 1 shares no blocks any more.
+        /// Clear the reflink flag of file 1 when the exchange is complete.
         const CLEAR_INO1_REFLINK = 0x8;
-        /// At the end file 2 shares no blocks any more.
+        /// Clear the reflink flag of file 2 when the exchange is complete.
         const CLEAR_INO2_REFLINK = 0x10;
     }
 }
 
-/// What remains to be exchanged.
+/// The part of an exchange that is still to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExchangeIntent {
     /// The files.
     pub inos: [Ino; 2],
     /// Their generations.
     pub generations: [u32; 2],
-    /// First block in each.
+    /// First block of the range in each file.
     pub starts: [FileBlock; 2],
-    /// Number of blocks.
+    /// Number of blocks to exchange.
     pub blocks: u64,
-    /// How.
+    /// Options of the exchange.
     pub flags: ExchangeFlags,
-    /// Sizes in bytes that they get, with [`ExchangeFlags::SET_SIZES`]; else all ones.
+    /// File sizes in bytes to set, with [`ExchangeFlags::SET_SIZES`]; otherwise all ones.
     pub sizes: [u64; 2],
 }
 

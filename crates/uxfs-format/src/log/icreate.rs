@@ -1,22 +1,22 @@
-//! Items of new inode chunks: replay initialises the inodes' blocks, which are not logged.
+//! Items of new inode chunks. Recovery initialises the inodes; the blocks are not logged.
 
 use super::kind::{BadItem, ItemKind, first_word};
 use crate::types::{AgBlock, AgNo};
 
-/// New inodes. All but the first word is big-endian, unlike other items.
+/// A new inode chunk. Unlike in other items, all fields but the first word are big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Icreate {
-    /// The group.
+    /// The allocation group.
     pub ag: AgNo,
     /// First block.
     pub agbno: AgBlock,
     /// Number of inodes.
     pub count: u32,
-    /// Bytes of an inode.
+    /// Size of an inode in bytes.
     pub isize: u32,
-    /// Blocks they take.
+    /// Blocks of the chunk.
     pub length: u32,
-    /// Generation that all of them get.
+    /// Generation of all inodes of the chunk.
     pub generation: u32,
 }
 
@@ -27,7 +27,7 @@ impl Icreate {
     /// Reads the item's one region.
     ///
     /// # Errors
-    /// If it is of another length.
+    /// If the region has another length.
     pub fn parse(region: &[u8]) -> Result<Self, BadItem> {
         let bad = || BadItem::new(ItemKind::Icreate, format!("{} bytes", region.len()));
         let raw: &[u8; LEN] = region.try_into().map_err(|_| bad())?;
@@ -42,13 +42,13 @@ impl Icreate {
         })
     }
 
-    /// The one region.
+    /// Encodes the region.
     pub fn encode(&self) -> [u8; LEN] {
         let mut raw = [0; LEN];
         raw[..4].copy_from_slice(&first_word(ItemKind::Icreate, 1));
         let words = [self.ag.0, self.agbno.0, self.count, self.isize, self.length, self.generation];
-        for (place, word) in raw[4..].chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_be_bytes());
+        for (field, word) in raw[4..].chunks_exact_mut(4).zip(words) {
+            field.copy_from_slice(&word.to_be_bytes());
         }
         raw
     }

@@ -1,10 +1,10 @@
-//! Items of inodes: the core, and the forks that changed, each whole.
+//! Inode items: the core, and each changed fork as a whole.
 //!
-//! 1. The core in an item lies as on disk, but every number is in the writer's byte order; legacy
-//!    timestamps are two numbers there, seconds first.
-//! 2. Its checksum and `di_next_unlinked` are not replayed, its LSN is replaced.
-//! 3. A fork region is the whole fork as on disk, padded to 4 bytes; only a btree root is in the
-//!    form that memory has it in: with the header of a block of its own.
+//! 1. The core in an item has the layout of the disk, but numbers are in the writer's byte order. A
+//!    legacy timestamp is two numbers, seconds first.
+//! 2. Recovery does not replay the core's checksum and `di_next_unlinked`, and replaces its LSN.
+//! 3. A fork region is the whole fork as on disk, padded to 4 bytes. The exception is a btree root:
+//!    it has its in-memory form, with the header of a whole btree block.
 
 use super::kind::{BadItem, ItemKind, first_word};
 use crate::btree::{self, LONG};
@@ -16,13 +16,13 @@ use crate::types::{Daddr, Ino, Lsn, Uuid};
 pub const LOG_CORE_LEN: usize = CORE_LEN;
 /// Bytes of the format as it is written.
 const LEN: usize = 56;
-/// Bytes of the packed format of old 32-bit writers.
+/// Bytes of the packed format that old 32-bit kernels write.
 const LEN_PACKED: usize = 52;
 /// Bytes of the header of a root on disk: level and number of records.
 const ROOT_HEADER: usize = 4;
 
 bitflags::bitflags! {
-    /// `ilf_fields`: what of the inode is logged.
+    /// `ilf_fields`: the logged parts of the inode.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct InodeFields: u32 {
         /// The core.
@@ -35,7 +35,7 @@ bitflags::bitflags! {
         const DBROOT = 0x008;
         /// The device number, in the format itself.
         const DEV = 0x010;
-        /// Nothing, once a UUID.
+        /// Unused; formerly a UUID.
         const UUID = 0x020;
         /// A local attribute fork.
         const ADATA = 0x040;
@@ -43,13 +43,13 @@ bitflags::bitflags! {
         const AEXT = 0x080;
         /// The attribute fork's btree root.
         const ABROOT = 0x100;
-        /// The blocks of the data fork's btree get this inode as their owner.
+        /// Set this inode as the owner of the data fork's btree blocks.
         const DOWNER = 0x200;
-        /// The blocks of the attribute fork's btree do.
+        /// Set this inode as the owner of the attribute fork's btree blocks.
         const AOWNER = 0x400;
-        /// What has a data fork region.
+        /// The fields that have a data fork region.
         const DFORK = 0x00e;
-        /// What has an attribute fork region.
+        /// The fields that have an attribute fork region.
         const AFORK = 0x1c0;
     }
 }
@@ -57,19 +57,19 @@ bitflags::bitflags! {
 /// Format of an inode item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeItem {
-    /// Regions of the item, this one included.
+    /// Number of regions of the item, this one included.
     pub regions: u16,
-    /// What is logged.
+    /// The logged parts of the inode.
     pub fields: InodeFields,
-    /// True length of the attribute fork's region.
+    /// Length of the attribute fork's region without padding.
     pub asize: u16,
-    /// True length of the data fork's region.
+    /// Length of the data fork's region without padding.
     pub dsize: u16,
     /// The inode.
     pub ino: Ino,
-    /// Device number, if it is one, in the form of the disk.
+    /// Device number of a device file, in on-disk form.
     pub rdev: u32,
-    /// The cluster buffer it lies in.
+    /// Device address of the inode's cluster buffer.
     pub blkno: Daddr,
     /// The buffer's length in basic blocks.
     pub len: i32,
@@ -81,7 +81,7 @@ impl InodeItem {
     /// Reads the format from an item's first region.
     ///
     /// # Errors
-    /// If it is of neither of the two lengths.
+    /// If the region has neither of the two valid lengths.
     pub fn parse(region: &[u8]) -> Result<Self, BadItem> {
         let shift = match region.len() {
             LEN => 0,
@@ -101,13 +101,13 @@ impl InodeItem {
         })
     }
 
-    /// Number of regions that `fields` asks for.
+    /// Number of regions of an item with these `fields`.
     pub fn regions_of(fields: InodeFields) -> u16 {
         2 + u16::from(fields.intersects(InodeFields::DFORK))
             + u16::from(fields.intersects(InodeFields::AFORK))
     }
 
-    /// The first region.
+    /// Encodes the first region.
     pub fn encode(&self) -> [u8; LEN] {
         let mut raw = [0; LEN];
         raw[..4].copy_from_slice(&first_word(ItemKind::Inode, usize::from(self.regions)));
@@ -123,7 +123,7 @@ impl InodeItem {
     }
 }
 
-/// Numbers of a core: where each starts, and its length. Bytes and timestamps are not among them.
+/// Offset and length of every multi-byte number of a core, timestamps excluded.
 const NUMBERS: [(usize, usize); 25] = [
     (0, 2),
     (2, 2),
@@ -151,11 +151,11 @@ const NUMBERS: [(usize, usize); 25] = [
     (128, 4),
     (152, 8),
 ];
-/// Where the timestamps start.
+/// Offsets of the timestamps.
 const TIMES: [usize; 4] = [32, 40, 48, 144];
 
 const _: () = {
-    // Every byte but those that have no order is in one number or timestamp.
+    // Every byte that has a byte order belongs to exactly one number or timestamp.
     let mut bytes = 4 * TIMES.len();
     let mut at = 0;
     while at < NUMBERS.len() {
@@ -184,14 +184,14 @@ fn swap(core: &[u8; LOG_CORE_LEN], bigtime: bool) -> [u8; LOG_CORE_LEN] {
     out
 }
 
-/// A core as in an item, from one as on disk.
+/// Converts a core from the form on disk to the form in an item.
 pub fn core_to_log(disk: &[u8; LOG_CORE_LEN]) -> [u8; LOG_CORE_LEN] {
     let flags2 = u64::from_be_bytes(disk[120..128].try_into().unwrap_or_default());
     swap(disk, Flags2::from_bits_retain(flags2).contains(Flags2::BIGTIME))
 }
 
-/// A core as on disk, from one as in an item; it gets `lsn`, and keeps the list of unlinked inodes
-/// that `old`, the core there now, tells. The checksum is the caller's affair.
+/// Converts a core from the form in an item to the form on disk. The result gets `lsn` and keeps
+/// `di_next_unlinked` of `old`, the core that is on disk now. The caller computes the checksum.
 pub fn core_to_disk(
     log: &[u8; LOG_CORE_LEN],
     old: &[u8; LOG_CORE_LEN],
@@ -205,10 +205,11 @@ pub fn core_to_disk(
     disk
 }
 
-/// The root of a fork's btree as on disk, for a fork of `room` bytes, from a region of an item.
+/// Converts a btree root from the region of an item to the form on disk, for a fork of `room`
+/// bytes.
 ///
 /// # Errors
-/// If it is not one, or does not fit.
+/// If the region is not a btree root or the root does not fit.
 pub fn root_to_disk(region: &[u8], room: usize) -> Result<Vec<u8>, String> {
     let be16 = |at: usize| usize::from(u16::from_be_bytes([region[at], region[at + 1]]));
     if region.len() < LONG.len || room < ROOT_HEADER {
@@ -233,10 +234,10 @@ pub fn root_to_disk(region: &[u8], room: usize) -> Result<Vec<u8>, String> {
     Ok(root)
 }
 
-/// The region for a fork's btree root, from the root as on disk in its fork.
+/// Converts a btree root from the form on disk to the region of an item.
 ///
 /// # Errors
-/// If it is not one.
+/// If `root` is not a btree root.
 pub fn root_to_log(root: &[u8], ino: Ino, uuid: &Uuid) -> Result<Vec<u8>, String> {
     let from_max = root.len().saturating_sub(ROOT_HEADER) / 16;
     if root.len() < ROOT_HEADER {

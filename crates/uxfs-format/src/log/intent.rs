@@ -1,5 +1,6 @@
-//! Intents and dones: an operation of several transactions announces what it still owes, and says
-//! when it is done. An intent without its done is what recovery has to finish.
+//! Intent and done items. An operation of several transactions logs an intent for the work that is
+//! still to be done, and a done item when the work is complete. Recovery finishes every intent that
+//! has no done item.
 
 use super::attr::AttrIntent;
 use super::exchange::ExchangeIntent;
@@ -7,7 +8,7 @@ use super::kind::{BadItem, ItemKind, first_word};
 use crate::bytes::{le32, le64};
 use crate::types::{FileBlock, FsBlock, Ino};
 
-/// Kinds of intent; an intent and its done are of one kind.
+/// Kinds of intent; an intent and its done item have the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IntentKind {
     /// Extents to be freed: EFI, EFD.
@@ -31,7 +32,7 @@ pub enum IntentKind {
 }
 
 impl IntentKind {
-    /// The kind of an intent's item, and of the item that says it is done.
+    /// The kind of the intent item and of the done item.
     pub const fn items(self) -> (ItemKind, ItemKind) {
         match self {
             Self::Free => (ItemKind::Efi, ItemKind::Efd),
@@ -56,7 +57,7 @@ pub struct ExtentRun {
     pub len: u32,
 }
 
-/// What happens to a reverse mapping.
+/// A change to a reverse mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are the format's own")]
@@ -71,7 +72,7 @@ pub enum RmapOp {
     Free = 8,
 }
 
-/// What happens to a reference count.
+/// A change to a reference count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are the format's own")]
@@ -82,7 +83,7 @@ pub enum RefcountOp {
     FreeCow = 4,
 }
 
-/// What happens to a file's mapping.
+/// A change to a file's mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are the format's own")]
@@ -94,7 +95,7 @@ pub enum BmapOp {
 /// A step of an [`Intent::Rmap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RmapStep {
-    /// What happens.
+    /// The change.
     pub op: RmapOp,
     /// Owner: an inode, or one of the special ones.
     pub owner: u64,
@@ -102,18 +103,18 @@ pub struct RmapStep {
     pub run: ExtentRun,
     /// Offset in the fork.
     pub offset: FileBlock,
-    /// In the attribute fork.
+    /// The mapping is in the attribute fork.
     pub attr: bool,
-    /// Blocks of the fork's btree.
+    /// The blocks are bmbt blocks of the fork.
     pub bmbt: bool,
-    /// Allocated but not written.
+    /// The blocks are allocated but not written.
     pub unwritten: bool,
 }
 
 /// A step of an [`Intent::Refcount`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefcountStep {
-    /// What happens.
+    /// The change.
     pub op: RefcountOp,
     /// The blocks.
     pub run: ExtentRun,
@@ -122,7 +123,7 @@ pub struct RefcountStep {
 /// A step of an [`Intent::Bmap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BmapStep {
-    /// What happens.
+    /// The change.
     pub op: BmapOp,
     /// The file.
     pub ino: Ino,
@@ -130,15 +131,15 @@ pub struct BmapStep {
     pub run: ExtentRun,
     /// Offset in the fork.
     pub offset: FileBlock,
-    /// In the attribute fork.
+    /// The mapping is in the attribute fork.
     pub attr: bool,
-    /// Allocated but not written.
+    /// The blocks are allocated but not written.
     pub unwritten: bool,
-    /// On the realtime device.
+    /// The blocks are on the realtime device.
     pub realtime: bool,
 }
 
-/// What is owed.
+/// The work that an intent announces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Intent {
     /// Extents to be freed.
@@ -155,31 +156,31 @@ pub enum Intent {
     Exchange(ExchangeIntent),
 }
 
-/// An intent's item.
+/// An intent item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntentItem {
-    /// Its kind.
+    /// Kind of the intent.
     pub kind: IntentKind,
-    /// Number that its done repeats.
+    /// Number that the done item repeats.
     pub id: u64,
-    /// What is owed.
+    /// The work to be done.
     pub intent: Intent,
 }
 
-/// The item that says that an intent is done.
+/// A done item: it completes an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoneItem {
     /// The intent's kind.
     pub kind: IntentKind,
     /// The intent's number.
     pub id: u64,
-    /// What was freed, for [`IntentKind::Free`]. Nobody reads it.
+    /// The freed extents, for [`IntentKind::Free`]. Recovery ignores them.
     pub extents: Vec<ExtentRun>,
 }
 
-/// Bytes before the array of an intent.
+/// Bytes before the array of an intent item.
 const HEADER: usize = 16;
-/// Bytes of a done that has no array.
+/// Bytes of a done item without an array.
 const DONE_LEN: usize = 16;
 const ATTR_FORK: u32 = 1 << 31;
 const RMAP_BMBT: u32 = 1 << 30;
@@ -204,7 +205,7 @@ fn elements<'a>(
     Err(BadItem::new(kind, format!("{count} extents in {} bytes", region.len())))
 }
 
-/// Extents of an EFI or EFD, which old 32-bit writers packed.
+/// Extents of an EFI or EFD; old 32-bit kernels wrote them packed.
 fn runs(kind: ItemKind, region: &[u8]) -> Result<Vec<ExtentRun>, BadItem> {
     let elements = elements(kind, region, &[16, 12])?;
     Ok(elements.map(|raw| ExtentRun { start: FsBlock(le64(raw, 0)), len: le32(raw, 8) }).collect())
@@ -301,7 +302,7 @@ fn bmap_step(raw: &[u8], bad: impl Fn(u32) -> BadItem) -> Result<BmapStep, BadIt
 fn header(kind: ItemKind, count: usize, id: u64) -> Vec<u8> {
     let mut raw = Vec::with_capacity(HEADER + 32 * count);
     raw.extend_from_slice(&first_word(kind, 1));
-    // The number of extents is bounded by what fits into a transaction.
+    // The size of a transaction bounds the number of extents.
     raw.extend_from_slice(&(count as u32).to_le_bytes());
     raw.extend_from_slice(&id.to_le_bytes());
     raw
@@ -311,7 +312,7 @@ fn flag(set: bool, bit: u32) -> u32 {
     if set { bit } else { 0 }
 }
 
-/// A mapping's element: owner, start, offset, length, flags.
+/// Appends a mapping element: owner, start, offset, length, flags.
 fn push_mapping(raw: &mut Vec<u8>, owner: u64, run: ExtentRun, offset: FileBlock, flags: u32) {
     raw.extend([owner, run.start.0, offset.0].iter().flat_map(|word| word.to_le_bytes()));
     raw.extend([run.len, flags].iter().flat_map(|word| word.to_le_bytes()));
@@ -328,7 +329,7 @@ impl IntentItem {
         Ok(Self { kind, id: le64(regions[0], 8), intent })
     }
 
-    /// The item's regions.
+    /// Encodes the item's regions.
     pub fn encode(&self) -> Vec<Vec<u8>> {
         let kind = self.kind.items().0;
         match &self.intent {
@@ -382,7 +383,7 @@ impl DoneItem {
         Ok(Self { kind, id: le64(region, 8), extents })
     }
 
-    /// The item's one region.
+    /// Encodes the item's one region.
     pub fn encode(&self) -> Vec<u8> {
         let mut raw = header(self.kind.items().1, self.extents.len(), self.id);
         self.extents.iter().for_each(|run| push_run(&mut raw, *run, 0));

@@ -1,4 +1,4 @@
-//! Items: what a transaction consists of, each one or more regions.
+//! Log items: the parts of a transaction. An item has one or more regions.
 
 use super::buf::{BufFlags, BufItem, CHUNK};
 use super::dquot::{DquotItem, QuotaOff};
@@ -8,14 +8,14 @@ use super::intent::{DoneItem, IntentItem, IntentKind};
 use super::kind::{BadItem, ItemKind, first_word};
 use crate::bytes::le16;
 
-/// An item, its bulk still in its regions.
+/// A log item; large data stays in the item's regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// A metadata buffer, and what is logged of it: first chunk, bytes.
+    /// A metadata buffer and its logged runs: first chunk, bytes.
     Buf(BufItem, Vec<(usize, &'a [u8])>),
     /// An inode.
     Inode {
-        /// What is logged.
+        /// The logged parts.
         format: InodeItem,
         /// The core, in the log's byte order.
         core: &'a [u8; LOG_CORE_LEN],
@@ -24,21 +24,21 @@ pub enum Item<'a> {
         /// The attribute fork, padding included.
         attr: Option<&'a [u8]>,
     },
-    /// A quota record, as on disk.
+    /// A quota record, in on-disk form.
     Dquot(DquotItem, &'a [u8]),
     /// Quota was turned off.
     QuotaOff(QuotaOff),
-    /// New inodes.
+    /// A new inode chunk.
     Icreate(Icreate),
-    /// Something is owed.
+    /// An intent.
     Intent(IntentItem),
-    /// What was owed is done.
+    /// A done item.
     Done(DoneItem),
 }
 
 impl<'a> Item<'a> {
-    /// Kind of the item whose first region this is, and the number of its regions. `None` if the
-    /// region is too short to tell.
+    /// Kind and number of regions of the item that starts with this region. `None` if the region is
+    /// too short.
     pub fn first(region: &[u8]) -> Option<(Result<ItemKind, u16>, usize)> {
         let head: &[u8; 4] = region.first_chunk()?;
         let code = le16(head, 0);
@@ -48,7 +48,7 @@ impl<'a> Item<'a> {
     /// Reads an item from its regions.
     ///
     /// # Errors
-    /// If its kind is unknown, or the regions are not what it promises.
+    /// If the kind is unknown, or the regions do not match the item's format.
     pub fn parse(regions: &[&'a [u8]]) -> Result<Self, BadItem> {
         let first = regions.first().copied().unwrap_or_default();
         let kind = match Self::first(first) {
@@ -97,7 +97,7 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// The item's regions, as they are written.
+    /// Encodes the item's regions.
     pub fn encode(&self) -> Vec<Vec<u8>> {
         match self {
             Self::Buf(format, pieces) => {
@@ -122,8 +122,8 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Pairs the regions with the runs of the map. A run whose bytes are not neighbours in the writer's
-/// memory comes in several regions.
+/// Assigns the regions to the runs of the map. A run whose bytes were not contiguous in the
+/// writer's memory comes in several regions.
 fn parse_buf<'a>(first: &'a [u8], rest: &[&'a [u8]]) -> Result<Item<'a>, BadItem> {
     let bad = |problem: String| Err(BadItem::new(ItemKind::Buf, problem));
     let format = BufItem::parse(first)?;

@@ -1,4 +1,4 @@
-//! The kinds of log item, their codes and names, and what a malformed item is reported as.
+//! Log item kinds, their codes and names, and the error for a malformed item.
 
 macro_rules! kinds {
     ($($name:ident = $code:literal $text:literal),* $(,)?) => {
@@ -9,12 +9,12 @@ macro_rules! kinds {
         pub enum ItemKind { $($name = $code),* }
 
         impl ItemKind {
-            /// From the first 16 bits of an item.
+            /// Decodes the first 16 bits of an item.
             pub const fn from_code(code: u16) -> Option<Self> {
                 match code { $($code => Some(Self::$name),)* _ => None }
             }
 
-            /// Name as the tools of XFS print it.
+            /// The name that the XFS tools print.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text),* }
             }
@@ -32,24 +32,24 @@ kinds! {
     CudRt = 0x124f "CUD_RT",
 }
 
-/// An item that is not what its kind has to be.
+/// A log item that violates the rules of its kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} item: {problem}")]
 pub struct BadItem {
-    /// Its kind, as far as known.
+    /// Kind of the item, `unknown` if the code is not known.
     pub kind: &'static str,
     /// What is wrong.
     pub problem: String,
 }
 
 impl BadItem {
-    /// A bad item of a known kind.
+    /// Reports a malformed item of a known kind.
     pub fn new(kind: ItemKind, problem: impl Into<String>) -> Self {
         Self { kind: kind.name(), problem: problem.into() }
     }
 }
 
-/// The first word of an item: its kind, and the number of its regions.
+/// Encodes the first word of an item: kind and number of regions.
 pub(super) fn first_word(kind: ItemKind, regions: usize) -> [u8; 4] {
     let ([a, b], [c, d]) = ((kind as u16).to_le_bytes(), (regions as u16).to_le_bytes());
     [a, b, c, d]

@@ -1,21 +1,20 @@
-//! The log: records, the operations in them, and the items that transactions are made of.
+//! The log: records, the operations in them, and the items of transactions. Recovery reads these
+//! structures; checkpoints write them.
 //!
-//! The log is a ring of 512-byte blocks. A *record* is what is written at once: one or more header
-//! blocks, then data. The data is a row of *operations*, each with a header of its own. Operations
-//! with the same transaction number, from the one flagged START to the one flagged COMMIT, are a
-//! *transaction*; what they carry between are *regions*. The first region of an item tells its
-//! kind and how many regions it has. A region may be cut into several operations, over several
+//! The log is a ring of 512-byte blocks. One write is a *record*: one or more header blocks, then
+//! data. The data is a sequence of *operations*, each with its own header. Operations with the same
+//! transaction number, from the one flagged START to the one flagged COMMIT, form a *transaction*.
+//! The data of the operations in between are *regions*. The first region of an item holds the
+//! item's kind and number of regions. A region may be split into several operations over several
 //! records.
 //!
-//! 1. Record and operation headers are big-endian, the record's checksum little-endian. What items
-//!    say of themselves is in the byte order of the machine that wrote them, which the record
-//!    header tells; only little-endian ([`FORMAT_LINUX_LE`]) is read or written here. Copies of
-//!    metadata inside items are as on disk.
-//! 2. Everything here goes both ways: what is built parses to the same, byte for byte.
-//! 3. Lengths and counts in items are believed only as far as the regions hold what they promise;
-//!    nothing here panics on any input bytes.
-//!
-//! Read by recovery, written by checkpoints.
+//! 1. Record and operation headers are big-endian; the record's checksum is little-endian. Item
+//!    formats are in the byte order of the machine that wrote them, which the record header names.
+//!    This code supports little-endian only ([`FORMAT_LINUX_LE`]). Copies of metadata inside items
+//!    have the on-disk form.
+//! 2. Encoding and parsing are inverse: an encoded item parses to the same item, byte for byte.
+//! 3. A length or count in an item is used only after the regions were found to hold that much.
+//!    Nothing here panics on any input bytes.
 
 mod attr;
 mod buf;

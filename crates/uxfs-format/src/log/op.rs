@@ -1,31 +1,31 @@
-//! Operations: the pieces that a record's data is cut into, and the header of a transaction.
+//! Log operations: the pieces of a record's data, and the transaction header.
 
 use crate::bytes::le32;
 
 /// Bytes of an operation's header.
 pub const OP_HEADER_LEN: usize = 12;
-/// Client that writes transactions.
+/// Client id of transactions.
 pub const CLIENT_TRANSACTION: u8 = 0x69;
-/// Client that writes the unmount operation.
+/// Client id of the unmount operation.
 pub const CLIENT_LOG: u8 = 0xaa;
-/// What the unmount operation carries.
+/// Data of the unmount operation.
 pub const UNMOUNT_PAYLOAD: [u8; 8] = [0x6e, 0x55, 0, 0, 0, 0, 0, 0];
 /// Bytes of a transaction's header, its first region.
 pub const TRANS_HEADER_LEN: usize = 16;
 /// "TRAN".
 const TRANS_MAGIC: u32 = 0x5452_414e;
-/// The one type of transaction that is written today.
+/// The only transaction type that current kernels write.
 const TRANS_CHECKPOINT: u32 = 40;
 
 bitflags::bitflags! {
     /// `oh_flags`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct OpFlags: u8 {
-        /// A transaction starts here; nothing is carried.
+        /// A transaction starts here; the operation has no data.
         const START = 0x01;
-        /// The transaction is complete; nothing is carried.
+        /// The transaction is complete; the operation has no data.
         const COMMIT = 0x02;
-        /// The region goes on in the next record.
+        /// The region continues in the next record.
         const CONTINUE = 0x04;
         /// The region began in an earlier record.
         const WAS_CONT = 0x08;
@@ -43,9 +43,9 @@ pub struct OpHeader {
     pub tid: u32,
     /// Bytes that follow.
     pub len: u32,
-    /// Who wrote it: [`CLIENT_TRANSACTION`] or [`CLIENT_LOG`].
+    /// Id of the writer: [`CLIENT_TRANSACTION`] or [`CLIENT_LOG`].
     pub client: u8,
-    /// What it does.
+    /// Flags.
     pub flags: OpFlags,
 }
 
@@ -55,7 +55,7 @@ impl OpHeader {
         Self { tid, len, client: CLIENT_TRANSACTION, flags }
     }
 
-    /// The header at the front of `raw`, if that is long enough.
+    /// Parses the header at the front of `raw`; `None` if `raw` is too short.
     pub fn parse(raw: &[u8]) -> Option<Self> {
         let raw: &[u8; OP_HEADER_LEN] = raw.first_chunk()?;
         Some(Self {
@@ -66,7 +66,7 @@ impl OpHeader {
         })
     }
 
-    /// The header as it is written.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; OP_HEADER_LEN] {
         let mut raw = [0; OP_HEADER_LEN];
         raw[..4].copy_from_slice(&self.tid.to_be_bytes());
@@ -77,8 +77,8 @@ impl OpHeader {
     }
 }
 
-/// The operations in a record's data, first words put back. Ends early, with an error, at one that
-/// reaches beyond the data.
+/// Iterator over the operations in a record's data; the first words of the blocks must be restored
+/// already. Ends with an error at an operation that extends beyond the data.
 #[derive(Clone, Debug)]
 pub struct Ops<'a> {
     data: &'a [u8],
@@ -118,11 +118,11 @@ impl<'a> Iterator for Ops<'a> {
 /// Header of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransHeader {
-    /// What wrote it; always a checkpoint today.
+    /// Type of the transaction; always a checkpoint in current kernels.
     pub kind: u32,
     /// Number of the transaction, as in its operations.
     pub tid: u32,
-    /// Regions that follow. Recovery does not look at it.
+    /// Number of regions that follow. Recovery ignores it.
     pub num_regions: u32,
 }
 
@@ -132,7 +132,7 @@ impl TransHeader {
         Self { kind: TRANS_CHECKPOINT, tid, num_regions }
     }
 
-    /// The header in a region, if it is one.
+    /// Parses a region as a transaction header; `None` if the region is not one.
     pub fn parse(region: &[u8]) -> Option<Self> {
         if region.len() != TRANS_HEADER_LEN || le32(region, 0) != TRANS_MAGIC {
             return None;
@@ -140,7 +140,7 @@ impl TransHeader {
         Some(Self { kind: le32(region, 4), tid: le32(region, 8), num_regions: le32(region, 12) })
     }
 
-    /// The header as it is written.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; TRANS_HEADER_LEN] {
         let mut raw = [0; TRANS_HEADER_LEN];
         raw[..4].copy_from_slice(&TRANS_MAGIC.to_le_bytes());

@@ -1,11 +1,11 @@
-//! The record: header blocks, data with cycle numbers stamped into it, and the checksum over both.
+//! The log record: header blocks, data stamped with cycle numbers, and a checksum over both.
 //!
-//! 1. The first word of every block of the log tells the cycle in which it was written (in a
-//!    header's first block the magic number stands there, the cycle behind it). The words whose
-//!    place the cycle takes in data blocks are kept in the header blocks, 64 to each.
-//! 2. A record may run over the end of the log and go on at its start; the blocks there are of the
-//!    next cycle, while header and LSN tell the cycle of its start.
-//! 3. The number of header blocks follows from the writer's buffer size, not from the data's length.
+//! 1. The first word of every log block is the cycle in which the block was written. (In the first
+//!    block of a header the magic number comes first, then the cycle.) Cycles overwrite the first
+//!    words of data blocks; the header blocks keep the original words, 64 in each header block.
+//! 2. A record may wrap around the end of the log. The blocks at the start of the log have the next
+//!    cycle; header and LSN have the cycle of the record's start.
+//! 3. The number of header blocks depends on the writer's buffer size, not on the data's length.
 
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -15,24 +15,24 @@ use crate::types::{BASIC_BLOCK, Lsn};
 
 /// First word of a record's header block.
 pub const MAGIC: u32 = 0xfeed_babe;
-/// Bytes of data whose first words one header block keeps.
+/// Bytes of data whose first words fit into one header block.
 pub const HEADER_SPAN: u32 = 32 << 10;
 /// Longest record, headers included.
 pub const RECORD_SIZE_MAX: u32 = 256 << 10;
 /// `h_fmt` of little-endian Linux.
 pub const FORMAT_LINUX_LE: u32 = 1;
-/// Versions that may be told: 1 and 2, as bits.
+/// Valid versions, 1 and 2, as bits.
 const VERSION_BITS: u32 = 0x3;
-/// Blocks whose first words one header block keeps.
+/// Number of blocks whose first words fit into one header block.
 const SLOTS: usize = HEADER_SPAN as usize / BASIC_BLOCK;
 /// Bytes of the first header block that the checksum covers.
 const CRC_LEN: usize = 328;
-/// Bytes of a further header block that it covers.
+/// Bytes of each extended header block that the checksum covers.
 const MORE_CRC_LEN: usize = 260;
-/// Where the checksum lies.
+/// Byte offset of the checksum.
 const CRC_OFFSET: usize = 32;
 
-/// `struct xlog_rec_header`, in place.
+/// `struct xlog_rec_header`, a view over a buffer.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Raw {
@@ -52,7 +52,7 @@ struct Raw {
     pad: [u8; 188],
 }
 
-/// `struct xlog_rec_ext_header`, in place.
+/// `struct xlog_rec_ext_header`, a view over a buffer.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawMore {
@@ -75,49 +75,49 @@ const _: () = {
     assert!(offset_of!(RawMore, pad) == MORE_CRC_LEN);
 };
 
-/// A record's header, without the words it keeps for the data blocks.
+/// A record's header, without the saved first words of the data blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
     /// Cycle in which its first block was written.
     pub cycle: u32,
-    /// 2, for all writers of today.
+    /// Version of the log; current kernels write 2.
     pub version: u32,
     /// Bytes of data behind the header blocks, padding included.
     pub len: u32,
-    /// Where it lies: cycle and block.
+    /// LSN of the record: cycle and block.
     pub lsn: Lsn,
-    /// The oldest record that recovery needed when this one was written.
+    /// LSN of the log's tail when this record was written: the oldest record that recovery needs.
     pub tail_lsn: Lsn,
     /// Checksum as stored; [`seal`] computes it.
     pub crc: u32,
-    /// Block at which the record before starts, all ones for none.
+    /// First block of the previous record; all ones if there is none.
     pub prev_block: u32,
-    /// Operations in it.
+    /// Number of operations in the record.
     pub num_ops: u32,
     /// Byte order of items, [`FORMAT_LINUX_LE`].
     pub format: u32,
     /// The volume's user-visible UUID.
     pub fs_uuid: [u8; 16],
-    /// Size of the writer's buffer, which tells the number of header blocks.
+    /// Size of the writer's buffer in bytes, which determines the number of header blocks.
     pub size: u32,
     first_word: [u8; 4],
 }
 
-/// Cycle in which a block of the log was written.
+/// The cycle in which a log block was written.
 pub fn cycle_of(block: &[u8; BASIC_BLOCK]) -> u32 {
     let word =
         |at: usize| u32::from_be_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
     if word(0) == MAGIC { word(4) } else { word(0) }
 }
 
-/// The cycle after `cycle`; the magic number is never one.
+/// The cycle after `cycle`. Skips the magic number, which is not a valid cycle.
 pub const fn bump(cycle: u32) -> u32 {
     let next = cycle.wrapping_add(1);
     if next == MAGIC { next + 1 } else { next }
 }
 
 impl RecordHeader {
-    /// A header to be built; [`seal`] fills in what follows from the data.
+    /// A header for a new record; [`seal`] sets the fields that depend on the data.
     pub fn new(lsn: Lsn, tail_lsn: Lsn, fs_uuid: [u8; 16], size: u32) -> Self {
         Self {
             cycle: lsn.cycle(),
@@ -135,7 +135,7 @@ impl RecordHeader {
         }
     }
 
-    /// The header in `block`, if there is one.
+    /// Parses `block` as a record header; `None` if it is not one.
     pub fn parse(block: &[u8; BASIC_BLOCK]) -> Option<Self> {
         let raw = Raw::ref_from_bytes(block).ok()?;
         if raw.magicno.get() != MAGIC || raw.version.get() & !VERSION_BITS != 0 {
@@ -157,7 +157,7 @@ impl RecordHeader {
         })
     }
 
-    /// Writes the header's fields into its first block; the words kept there stay.
+    /// Encodes the fields into the first header block; the saved words stay unchanged.
     pub fn put(&self, block: &mut [u8; BASIC_BLOCK]) {
         let Ok(raw) = Raw::mut_from_bytes(block) else { return };
         raw.magicno.set(MAGIC);
@@ -175,7 +175,7 @@ impl RecordHeader {
         raw.pad.fill(0);
     }
 
-    /// Header blocks of the record, 1 to 8.
+    /// Number of header blocks of the record, 1 to 8.
     pub fn header_blocks(&self) -> u32 {
         if self.version & 2 == 0 {
             return 1;
@@ -183,47 +183,47 @@ impl RecordHeader {
         self.size.div_ceil(HEADER_SPAN).clamp(1, RECORD_SIZE_MAX / HEADER_SPAN)
     }
 
-    /// Blocks of the whole record, headers included.
+    /// Number of blocks of the whole record, headers included.
     pub fn blocks(&self) -> u64 {
         u64::from(self.header_blocks()) + u64::from(self.len).div_ceil(BASIC_BLOCK as u64)
     }
 
-    /// Puts back the first word of the first data block, in whose place its cycle stands on disk.
+    /// Restores the first word of the first data block, which the cycle number overwrote.
     pub fn restore_first_word(&self, block: &mut [u8; BASIC_BLOCK]) {
         block[..4].copy_from_slice(&self.first_word);
     }
 }
 
-/// Does a data block, its first word put back, start with the operation of a clean unmount?
+/// Does a data block, with its first word restored, start with the operation of a clean unmount?
 pub fn is_unmount(block: &[u8; BASIC_BLOCK]) -> bool {
     block[8] == CLIENT_LOG && block[9] & OpFlags::UNMOUNT.bits() != 0
 }
 
-/// Where the header blocks keep the first word of data block `index`.
+/// Byte offset in the header blocks of the saved first word of data block `index`.
 fn slot(index: usize) -> usize {
     let (block, slot) = (index / SLOTS, index % SLOTS);
     block * BASIC_BLOCK + if block == 0 { 44 } else { 4 } + slot * 4
 }
 
-/// Puts back the first words of all data blocks, in whose place their cycles stand on disk. Blocks
-/// for which the header blocks have no word stay as they are.
+/// Restores the first words of all data blocks, which cycle numbers overwrote. Blocks without a
+/// saved word stay as they are.
 pub fn restore_words(headers: &[u8], data: &mut [u8]) {
     for (index, block) in data.chunks_mut(BASIC_BLOCK).enumerate() {
         let at = slot(index);
-        if let (Some(word), Some(place)) = (headers.get(at..at + 4), block.get_mut(..4)) {
-            place.copy_from_slice(word);
+        if let (Some(word), Some(first)) = (headers.get(at..at + 4), block.get_mut(..4)) {
+            first.copy_from_slice(word);
         }
     }
 }
 
-/// The checksum of a record as it lies on disk: its header blocks, and `data`, cycles stamped.
+/// The checksum of a record as on disk, from its header blocks and `data` with cycles stamped.
 pub fn checksum(headers: &[u8], data: &[u8]) -> u32 {
     let first = &headers[..CRC_LEN.min(headers.len())];
     let (before, after) = first.split_at(CRC_OFFSET.min(first.len()));
     let mut crc = crc32c::crc32c(before);
     crc = crc32c::crc32c_append(crc, &[0; 4]);
     crc = crc32c::crc32c_append(crc, after.get(4..).unwrap_or_default());
-    // Of the further header blocks, those that the length of the data needs count.
+    // Only the extended header blocks that the data's length needs are covered.
     let needed = data.len().div_ceil(HEADER_SPAN as usize);
     for block in headers.chunks_exact(BASIC_BLOCK).take(needed).skip(1) {
         crc = crc32c::crc32c_append(crc, &block[..MORE_CRC_LEN]);
@@ -231,14 +231,14 @@ pub fn checksum(headers: &[u8], data: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, data)
 }
 
-/// Finishes a record in place. `record` has room for the header blocks, then the data, whole
-/// blocks of it with zeroes behind the last operation; `before_end` is the number of blocks from
-/// the record's start to the end of the log. Stamps cycles, sets length and checksum, and gives
-/// the header as written.
+/// Completes a record in place: stamps cycles, sets length and checksum, and returns the header as
+/// written. `record` holds space for the header blocks, then whole blocks of data with zeroes
+/// behind the last operation. `before_end` is the number of blocks from the record's start to the
+/// end of the log.
 ///
 /// # Panics
-/// If `record` does not consist of whole blocks, at least one of them data, or has more data than
-/// the header blocks can keep words for: mistakes of the writer.
+/// If `record` is not a multiple of the block size, has no data block, or has more data than the
+/// header blocks can save words for. All are bugs of the caller.
 pub fn seal(record: &mut [u8], header: &RecordHeader, before_end: u64) -> RecordHeader {
     let head = header.header_blocks() as usize * BASIC_BLOCK;
     assert!(record.len() > head && record.len().is_multiple_of(BASIC_BLOCK), "whole blocks");
@@ -253,7 +253,7 @@ pub fn seal(record: &mut [u8], header: &RecordHeader, before_end: u64) -> Record
     for more in headers.chunks_exact_mut(BASIC_BLOCK).skip(1) {
         more[..4].copy_from_slice(&header.cycle.to_be_bytes());
     }
-    // What lies behind the end of the log is of the next cycle.
+    // Blocks that wrap around the end of the log have the next cycle.
     let wrapped = bump(header.cycle).to_be_bytes();
     let skip = usize::try_from(before_end).unwrap_or(usize::MAX).max(1);
     for block in record.chunks_exact_mut(BASIC_BLOCK).skip(skip) {
@@ -295,7 +295,8 @@ mod tests {
         assert_eq!(bump(MAGIC - 1), MAGIC + 1);
     }
 
-    /// Sealed, wrapped, read back: the data is what it was, and every block tells its cycle.
+    /// A record that wraps is sealed and read back: the data is unchanged, and every block has its
+    /// cycle.
     #[test]
     fn sealed_records_come_back() {
         for (size, blocks, before_end) in

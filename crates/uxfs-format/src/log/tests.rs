@@ -1,4 +1,4 @@
-//! Round trips over random items, and random bytes.
+//! Encodes and parses random items; parses random bytes.
 
 use uxfs_oracle::Rng;
 
@@ -7,7 +7,7 @@ use crate::bytes::le32;
 use crate::inode::InodeCore;
 use crate::types::{AgBlock, AgNo, BASIC_BLOCK, Daddr, FileBlock, FsBlock, Ino, Lsn, Uuid};
 
-/// What these tests draw besides.
+/// Random values that these tests need in addition to [`Rng`]'s.
 trait Draw {
     fn bool(&mut self) -> bool;
     fn run(&mut self) -> ExtentRun;
@@ -158,7 +158,7 @@ fn buffer_items_round_trip() {
         let data: Vec<_> = runs.iter().map(|(_, count)| rng.bytes(count * CHUNK)).collect();
         let pieces: Vec<_> =
             runs.iter().zip(&data).map(|((chunk, _), bytes)| (*chunk, bytes.as_slice())).collect();
-        // A run may come in pieces.
+        // One run may be split into several regions.
         let mut cut = pieces.clone();
         if let Some((chunk, bytes)) = cut.pop() {
             let at = rng.index(bytes.len() / CHUNK);
@@ -218,7 +218,7 @@ fn other_items_round_trip() {
     }
 }
 
-/// The bytes that a kernel wrote for a parent pointer that changes its directory.
+/// The bytes that a kernel wrote when a parent pointer changed its directory.
 #[test]
 fn an_intent_of_the_kernel() {
     fn hex(text: &str) -> Vec<u8> {
@@ -245,7 +245,7 @@ fn an_intent_of_the_kernel() {
     assert_eq!(item.encode(), regions);
 }
 
-/// The first checkpoint of a kernel on a new volume, as its record has it.
+/// The first checkpoint of a kernel on a new volume, as its record stores it.
 #[test]
 fn operations_of_the_kernel() {
     let tid = 0x1234_5678;
@@ -298,7 +298,7 @@ fn cores_swap_both_ways() {
         back[112..120].copy_from_slice(&disk[112..120]);
         assert_eq!(&back, disk);
     }
-    // A root of three children, in a fork of 336 bytes.
+    // A btree root with three children, in a fork of 336 bytes.
     let mut root = vec![0; 336];
     root[..4].copy_from_slice(&[0, 1, 0, 3]);
     root[4..28].copy_from_slice(&rng.bytes(24));
@@ -309,7 +309,7 @@ fn cores_swap_both_ways() {
     assert!(root_to_disk(&region, 40).is_err());
 }
 
-/// Nothing panics on what a damaged log may hold.
+/// Parsing random bytes never panics.
 #[test]
 fn random_bytes_are_refused_or_read() {
     let mut rng = Rng::new(6);
