@@ -1,9 +1,9 @@
-//! Walks a btree of any kind and checks everything that makes it a tree.
+//! Walks a btree of any kind and checks its structure.
 //!
-//! 1. A block is entered once: cycles and shared blocks end there. A block of another owner, kind
-//!    or level is not entered.
-//! 2. Records come to the visitor in order of the leaves, after the checks of the block.
-//! 3. What records mean is the visitor's matter; their order is checked here.
+//! 1. A block is entered only once, so cycles and shared blocks end the walk there. A block with
+//!    the wrong owner, kind or level is not entered.
+//! 2. The visitor gets records in the order of the leaves, after the checks of their block.
+//! 3. The walk checks the order of records; the visitor checks their content.
 
 use rustc_hash::FxHashSet;
 use uxfs_format::btree::{LEVEL_OFFSET, MAX_LEVELS, NUMRECS_OFFSET, TreeKind};
@@ -15,12 +15,12 @@ use crate::code;
 use crate::ctx::Ctx;
 use crate::finding::Place;
 
-/// Longest key, that of reverse mappings.
+/// Length of the longest key in bytes: that of the reverse-mapping btree.
 const KEY_MAX: usize = 20;
-/// The flag that keys of reverse mappings leave out.
+/// The flag that is not part of a reverse-mapping key.
 const RMAP_UNWRITTEN: u64 = 1 << 61;
 
-/// A key, padded with zeroes; comparing bytes compares keys, but for those of the cntbt.
+/// A key, padded with zeroes. Except for cntbt keys, comparing the bytes compares the keys.
 pub(crate) type Key = [u8; KEY_MAX];
 
 /// Lowest and highest key of a subtree.
@@ -38,16 +38,16 @@ pub(crate) struct Walk<'w, 'a> {
     ag: AgNo,
     place: Place,
     last: Option<Key>,
-    /// The block visited last on each level, and the right sibling that it names.
+    /// For each level: the block visited last, and its right sibling pointer.
     before: [Option<(u64, u64)>; MAX_LEVELS + 1],
     seen: FxHashSet<u64>,
-    /// Blocks of the tree.
+    /// Blocks of the tree, in the order of the walk.
     pub(crate) blocks: Vec<FsBlock>,
-    /// Could everything be read that should be there?
+    /// Was every block of the tree readable?
     pub(crate) complete: bool,
 }
 
-/// The key of a record as nodes hold it.
+/// The key of a record as a node stores it.
 fn low_key(kind: TreeKind, record: &[u8]) -> Key {
     let mut key = [0; KEY_MAX];
     match kind {
@@ -69,7 +69,7 @@ fn low_key(kind: TreeKind, record: &[u8]) -> Key {
     key
 }
 
-/// The highest key that a record covers; of interest for reverse mappings only.
+/// The highest key that a record covers; differs from [`low_key`] for reverse mappings only.
 fn high_key(kind: TreeKind, record: &[u8]) -> Key {
     let mut key = low_key(kind, record);
     if kind == TreeKind::Rmap {
@@ -85,7 +85,8 @@ fn high_key(kind: TreeKind, record: &[u8]) -> Key {
     key
 }
 
-/// A stored key of a reverse mapping. Kernels up to 6.3 keep the flag in keys, but do not heed it.
+/// A stored reverse-mapping key without the unwritten flag. Kernels up to 6.3 store the flag in
+/// keys but ignore it.
 fn without_unwritten(stored: &[u8]) -> Key {
     let mut key = [0; KEY_MAX];
     key.copy_from_slice(stored);
@@ -94,7 +95,7 @@ fn without_unwritten(stored: &[u8]) -> Key {
     key
 }
 
-/// What orders a key.
+/// Converts a key to a form that sorts by byte order.
 fn order(kind: TreeKind, key: &Key) -> Key {
     let mut order = *key;
     if kind == TreeKind::Cnt {
@@ -130,7 +131,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         }
     }
 
-    /// The block that a pointer leads to, if it may.
+    /// The block that a pointer refers to; `None` if it lies outside the valid range.
     fn target(&self, ptr: u64) -> Option<FsBlock> {
         let geo = &self.ctx.geo;
         if self.kind == TreeKind::Bmap {
@@ -160,7 +161,8 @@ impl<'w, 'a> Walk<'w, 'a> {
         let room = TreeKind::max_bmap_root(fork.len());
         if level == 0 || level >= MAX_LEVELS || count == 0 || count > room {
             self.complete = false;
-            let message = format!("root of an extent tree: level {level}, {count} of {room} keys");
+            let message =
+                format!("the extent btree root has level {level} and {count} of {room} keys");
             self.ctx.find(code::FORK, self.place.clone(), message);
             return;
         }
@@ -174,21 +176,21 @@ impl<'w, 'a> Walk<'w, 'a> {
             let low = self.visit(ptr, level - 1, count == 1, &mut visit).map(|span| span.low);
             let key = &fork[4 + 8 * index..12 + 8 * index];
             if low.is_some_and(|low| low[..8] != *key) {
-                let message = format!("key {index} of the root is not its child's");
+                let message = format!("key {index} of the root differs from its child's");
                 self.ctx.find(code::BTREE_KEY, self.place.clone(), message);
             }
         }
         self.finish();
     }
 
-    /// The last block of each level has no right sibling.
+    /// Checks that the last block of each level has no right sibling.
     fn finish(&mut self) {
         let none = self.none();
         for (level, last) in self.before.iter().enumerate() {
             let Some((ptr, right)) = *last else { continue };
             if right != none && self.complete {
                 let place = self.target(ptr).map_or(self.place.clone(), |fsb| self.place_of(fsb));
-                let message = format!("the last block of level {level} names a right sibling");
+                let message = format!("the last block of level {level} has a right sibling");
                 self.ctx.find(code::BTREE_SIBLING, place, message);
             }
         }
@@ -202,11 +204,11 @@ impl<'w, 'a> Walk<'w, 'a> {
         self.kind.block_name()
     }
 
-    /// Reads and checks a block by itself. `None` if it must not be entered.
+    /// Reads and checks one block. `None` if the walk must not enter it.
     fn load(&mut self, ptr: u64, level: usize) -> Option<(FsBlock, Vec<u8>)> {
         let ctx = self.ctx;
         let Some(fsb) = self.target(ptr) else {
-            let message = format!("{} pointer to {ptr}", self.name());
+            let message = format!("{} pointer to invalid block {ptr}", self.name());
             ctx.find(code::BTREE_POINTER, self.tree_place(), message);
             return None;
         };
@@ -231,7 +233,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         }
         let seen = usize::from(be16(&block, LEVEL_OFFSET));
         if seen != level {
-            let message = format!("{} of level {seen}, not {level}", self.name());
+            let message = format!("{} has level {seen}, expected {level}", self.name());
             ctx.find(code::BTREE_LEVEL, place, message);
             return None;
         }
@@ -255,7 +257,8 @@ impl<'w, 'a> Walk<'w, 'a> {
         let before = self.before[level].replace((ptr, right));
         let (wanted, named) = before.map_or((self.none(), ptr), |(ptr, right)| (ptr, right));
         if (left != wanted || named != ptr) && self.complete {
-            let message = format!("{}: siblings do not agree with those before", self.name());
+            let message =
+                format!("{}: sibling pointers disagree with the blocks before", self.name());
             self.ctx.find(code::BTREE_SIBLING, place.clone(), message);
         }
     }
@@ -280,7 +283,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             _ => self.kind.max_node(block.len()),
         };
         if !alone && count < max / 2 {
-            let message = format!("{}: {count} records, {} at least", self.name(), max / 2);
+            let message = format!("{}: {count} records, minimum {}", self.name(), max / 2);
             self.ctx.find(code::BTREE_MIN, place.clone(), message);
         }
         if level == 0 {
@@ -341,7 +344,7 @@ impl<'w, 'a> Walk<'w, 'a> {
                 block[at..at + key_len] == child.low[..key_len]
             };
             if !right {
-                let message = format!("{}: key {index} is not its child's", self.name());
+                let message = format!("{}: key {index} differs from its child's", self.name());
                 self.ctx.find(code::BTREE_KEY, place.clone(), message);
             }
             span = Some(match span {

@@ -1,4 +1,4 @@
-//! Big-endian numbers at offsets of byte slices; 0 where the slice ends too soon.
+//! Reads big-endian numbers from byte slices; 0 beyond the end of the slice.
 
 pub(crate) fn be16(b: &[u8], at: usize) -> u16 {
     b.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]))

@@ -1,4 +1,5 @@
-//! Records of the inode trees: chunks of 64 inodes, and again those of them with free inodes.
+//! Checks the records of the inode btree (chunks of 64 inodes) and the free-inode btree (the chunks
+//! that have free inodes).
 
 use uxfs_format::agi::Agi;
 use uxfs_format::btree::{InodeChunk, RmapOwner, TreeKind};
@@ -12,7 +13,7 @@ use crate::ctx::Ctx;
 use crate::finding::Place;
 use crate::group::{Group, claim_tree, compare, walk};
 
-/// Walks the trees and checks the AGI's counts.
+/// Walks both trees and checks the AGI's counts.
 pub(crate) fn check(ctx: &Ctx<'_>, ag: AgNo, agi: &Agi, group: &mut Group) {
     let mut chunks: Vec<InodeChunk> = Vec::new();
     let (mut count, mut free, mut sound) = (0u64, 0u64, true);
@@ -23,7 +24,7 @@ pub(crate) fn check(ctx: &Ctx<'_>, ag: AgNo, agi: &Agi, group: &mut Group) {
         free += u64::from(chunk.freecount);
         let before = chunks.last().map_or(0, |c| u64::from(c.start.0) + u64::from(CHUNK_INODES));
         let problem = if u64::from(chunk.start.0) < before {
-            Some("overlaps the one before")
+            Some("overlaps the previous chunk")
         } else {
             problem(ctx, ag, &chunk, record)
         };
@@ -44,9 +45,9 @@ pub(crate) fn check(ctx: &Ctx<'_>, ag: AgNo, agi: &Agi, group: &mut Group) {
     claim_chunks(ctx, &chunks, group);
     claim_tree(ctx, group, RmapOwner::INOBT, &walked);
     group.complete &= sound;
-    let told = u64::from(agi.iblocks.get());
+    let stored = u64::from(agi.iblocks.get());
     if ctx.geo.has_inobtcnt() {
-        compare(ctx, ag, code::AGI_BLOCKS, "agi_iblocks", told, walked.blocks.len() as u64);
+        compare(ctx, ag, code::AGI_BLOCKS, "agi_iblocks", stored, walked.blocks.len() as u64);
     }
     if ctx.geo.has_finobt() {
         free_tree(ctx, ag, agi, &chunks, walked.complete && sound, group);
@@ -54,7 +55,7 @@ pub(crate) fn check(ctx: &Ctx<'_>, ag: AgNo, agi: &Agi, group: &mut Group) {
     group.chunks = chunks;
 }
 
-/// The tree of chunks with free inodes holds the same records as the other, but for full chunks.
+/// Checks that the free-inode btree holds the same records as the inode btree, except full chunks.
 fn free_tree(
     ctx: &Ctx<'_>,
     ag: AgNo,
@@ -81,8 +82,8 @@ fn free_tree(
     }
     claim_tree(ctx, group, RmapOwner::INOBT, &walked);
     if ctx.geo.has_inobtcnt() {
-        let told = u64::from(agi.fblocks.get());
-        compare(ctx, ag, code::AGI_BLOCKS, "agi_fblocks", told, walked.blocks.len() as u64);
+        let stored = u64::from(agi.fblocks.get());
+        compare(ctx, ag, code::AGI_BLOCKS, "agi_fblocks", stored, walked.blocks.len() as u64);
     }
 }
 
@@ -96,7 +97,7 @@ fn decode(ctx: &Ctx<'_>, record: &[u8]) -> InodeChunk {
     InodeChunk { start, holemask: 0, count: 64, freecount, free }
 }
 
-/// Does the whole window of the chunk lie inside the group?
+/// Does the whole range of the chunk lie inside the group?
 fn inside(ctx: &Ctx<'_>, ag: AgNo, chunk: &InodeChunk) -> bool {
     let geo = &ctx.geo;
     let first = geo.agino_block(chunk.start);
@@ -116,10 +117,10 @@ fn problem(ctx: &Ctx<'_>, ag: AgNo, chunk: &InodeChunk, record: &[u8]) -> Option
     }
     let present = chunk.present();
     if u32::from(chunk.count) != present.count_ones() {
-        return Some("the count is not that of the inodes present");
+        return Some("the count differs from the inodes present");
     }
     if u32::from(chunk.freecount) != (chunk.free & present).count_ones() {
-        return Some("the free count is not that of the free inodes");
+        return Some("the free count differs from the free inodes");
     }
     if chunk.free | present != u64::MAX {
         return Some("absent inodes are not marked free");
@@ -137,10 +138,10 @@ fn problem(ctx: &Ctx<'_>, ag: AgNo, chunk: &InodeChunk, record: &[u8]) -> Option
             }
         }
     }
-    (!geo.has_sparse() && be32(record, 4) > CHUNK_INODES).then_some("more are free than there are")
+    (!geo.has_sparse() && be32(record, 4) > CHUNK_INODES).then_some("the free count exceeds 64")
 }
 
-/// Claims the blocks of chunks. A block that holds more than one chunk is claimed once.
+/// Claims the blocks of chunks. A block that holds several chunks is claimed once.
 fn claim_chunks(ctx: &Ctx<'_>, chunks: &[InodeChunk], group: &mut Group) {
     let geo = &ctx.geo;
     let claims = group.claims.get_mut();

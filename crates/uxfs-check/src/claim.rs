@@ -1,12 +1,12 @@
-//! Who says that blocks are theirs: one claim for each run of blocks and each owner.
+//! Claims: each claim is a run of blocks that one owner uses.
 //!
-//! Claims are made while everything is walked, and compared with each other, with the reverse
-//! mappings and with the reference counts in the end ([`crate::owners`]). A claim is a reverse
-//! mapping as it should be: [`merge`] brings claims to the form in which those are kept.
+//! The walks of phases 1 and 2 record claims. Phase 3 ([`crate::owners`]) compares them with each
+//! other, with the reverse mappings and with the reference counts. A claim has the form of the
+//! expected reverse mapping; [`merge`] joins claims as the reverse-mapping btree does.
 
 use uxfs_format::btree::{Rmap, RmapOwner};
 
-/// The owner of free blocks, which have no reverse mapping.
+/// Owner of free blocks, which have no reverse mapping.
 pub(crate) const FREE: RmapOwner = RmapOwner(-1i64 as u64);
 
 /// A run of blocks of one group with one owner.
@@ -18,7 +18,7 @@ pub(crate) struct Claim {
     pub(crate) len: u32,
     /// Owner.
     pub(crate) owner: RmapOwner,
-    /// Offset in the fork with its flags, as reverse mappings hold it.
+    /// Offset in the fork with the flags, packed as in reverse mappings.
     pub(crate) offset: u64,
 }
 
@@ -28,27 +28,27 @@ const ATTR: u64 = 1 << 63;
 const UNWRITTEN: u64 = 1 << 61;
 
 impl Claim {
-    /// Blocks of one of the special owners.
+    /// Claims blocks for one of the special owners.
     pub(crate) const fn special(owner: RmapOwner, start: u32, len: u32) -> Self {
         Self { start, len, owner, offset: 0 }
     }
 
-    /// Just behind the last block.
+    /// First block behind the run.
     pub(crate) const fn end(&self) -> u64 {
         self.start as u64 + self.len as u64
     }
 
-    /// May other files have the same blocks?
+    /// May several files own these blocks?
     pub(crate) const fn may_share(&self) -> bool {
         self.owner.is_inode() && self.offset & (BMBT | ATTR) == 0
     }
 
-    /// What reverse mappings are ordered by.
+    /// Sort key, as for reverse mappings.
     pub(crate) const fn key(&self) -> (u32, u64, u64) {
         (self.start, self.owner.0, self.offset & !UNWRITTEN)
     }
 
-    /// Does `next` continue this run, so that one mapping tells of both?
+    /// Does `next` continue this run, so that one reverse mapping covers both?
     fn joins(&self, next: &Self) -> bool {
         let moves = self.owner.is_inode() && self.offset & BMBT == 0;
         let ahead = if moves { u64::from(self.len) } else { 0 };
@@ -59,8 +59,8 @@ impl Claim {
             && u64::from(self.len) + u64::from(next.len) <= u64::from(u32::MAX)
     }
 
-    /// In words.
-    pub(crate) fn tell(&self) -> String {
+    /// Describes the claim for a message.
+    pub(crate) fn describe(&self) -> String {
         let owner = match self.owner {
             FREE => "free space".to_owned(),
             RmapOwner::FS => "the headers".to_owned(),
@@ -82,14 +82,14 @@ impl Claim {
         format!("blocks {}+{} of {owner}{fork}{unwritten}", self.start, self.len)
     }
 
-    /// The claim that a reverse mapping tells of.
+    /// The claim that matches a reverse mapping.
     pub(crate) fn of(rmap: &Rmap) -> Self {
         Self { start: rmap.start.0, len: rmap.len, owner: rmap.owner, offset: rmap.packed_offset() }
     }
 }
 
-/// Adds a claim of a walk that goes along an owner's blocks in order, joining what belongs
-/// together.
+/// Adds a claim from a walk that visits an owner's blocks in order; joins it with the last claim
+/// if possible.
 pub(crate) fn push(claims: &mut Vec<Claim>, claim: Claim) {
     match claims.last_mut() {
         Some(last) if last.joins(&claim) => last.len += claim.len,
@@ -97,8 +97,8 @@ pub(crate) fn push(claims: &mut Vec<Claim>, claim: Claim) {
     }
 }
 
-/// Sorts claims, and joins those of owners that are not walked in order. What files claim has been
-/// joined by [`push`] already.
+/// Sorts claims and joins those of owners that are not walked in order. [`push`] already joined
+/// the claims of files.
 pub(crate) fn merge(claims: &mut Vec<Claim>) {
     claims.sort_unstable_by_key(Claim::key);
     let mut kept: usize = 0;
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_join_as_mappings_do() {
+    fn runs_join_like_reverse_mappings() {
         let file = |start, len, offset| Claim { start, len, owner: RmapOwner(131), offset };
         let mut claims = Vec::new();
         push(&mut claims, file(10, 5, 0));

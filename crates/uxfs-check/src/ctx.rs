@@ -1,7 +1,7 @@
-//! What every part of the check needs: the device, the geometry, a place for findings, limits.
+//! The state that all parts of the check share: device, geometry, findings, limits.
 //!
-//! 1. Findings beyond the limit are counted, not kept: a hostile image cannot fill memory.
-//! 2. Nothing here writes to the device.
+//! 1. Findings beyond the limit are counted but not stored, so a hostile image cannot fill memory.
+//! 2. The check never writes to the device.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,27 +14,27 @@ use crate::code::{self, Code};
 use crate::finding::{Finding, Place};
 use crate::options::CheckOptions;
 
-/// Shared by all threads of one check.
+/// State that all threads of one check share.
 pub(crate) struct Ctx<'a> {
     dev: &'a dyn BlockDev,
-    /// Shape of the volume.
+    /// Geometry of the volume.
     pub(crate) geo: Geometry,
-    /// The primary superblock, or a copy.
+    /// The primary superblock, or a secondary one if the primary is damaged.
     pub(crate) sb: Superblock,
-    /// Is it the primary?
+    /// Is `sb` the primary superblock?
     pub(crate) primary: bool,
     /// How the check is to be run.
     pub(crate) options: &'a CheckOptions,
-    /// Where the next log record would be written; no structure may be of a later time.
+    /// LSN at which the next log record would be written; no structure may have a later LSN.
     pub(crate) log_head: Option<Lsn>,
-    /// Key of the hashes by which many things are compared at once, so that no image can be made
-    /// to collide.
+    /// Random key of the hashes that compare sets, so that no image can cause collisions on
+    /// purpose.
     pub(crate) seed: u64,
     findings: Mutex<Vec<Finding>>,
     left_out: AtomicU64,
     incomplete: AtomicBool,
-    /// Bytes that records kept for the cross checks take.
-    kept: AtomicU64,
+    /// Bytes reserved for records that the cross checks need.
+    reserved: AtomicU64,
 }
 
 impl<'a> Ctx<'a> {
@@ -45,7 +45,7 @@ impl<'a> Ctx<'a> {
         options: &'a CheckOptions,
     ) -> Self {
         let mut seed = [0; 8];
-        // Without randomness the hashes are only easier to attack.
+        // Without randomness the hashes are predictable, but still correct.
         let _ = getrandom::fill(&mut seed);
         Self {
             dev,
@@ -58,11 +58,11 @@ impl<'a> Ctx<'a> {
             findings: Mutex::default(),
             left_out: AtomicU64::new(0),
             incomplete: AtomicBool::new(false),
-            kept: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
         }
     }
 
-    /// The same volume for a second look, with other options.
+    /// A context for the same volume with other options and no findings.
     pub(crate) fn quiet<'b>(&'b self, options: &'b CheckOptions) -> Ctx<'b> {
         Ctx::new(self.dev, self.geo.clone(), self.sb, options)
     }
@@ -78,7 +78,7 @@ impl<'a> Ctx<'a> {
         findings.push(Finding { code: name, severity, place, message: message.into() });
     }
 
-    /// Reads bytes of the device; a failure is a finding at `place`.
+    /// Reads from the device; reports a failure as a finding at `place` and returns false.
     pub(crate) fn read(&self, daddr: Daddr, buf: &mut [u8], place: &Place) -> bool {
         match self.dev.read_at(daddr.bytes(), buf) {
             Ok(()) => true,
@@ -90,13 +90,13 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Takes account of `bytes` to be kept; false when the limit is reached.
-    pub(crate) fn keep(&self, bytes: usize) -> bool {
-        let before = self.kept.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// Reserves `bytes` of the memory limit; false if the limit is reached.
+    pub(crate) fn reserve(&self, bytes: usize) -> bool {
+        let before = self.reserved.fetch_add(bytes as u64, Ordering::Relaxed);
         if before + bytes as u64 <= self.options.memory_limit {
             return true;
         }
-        self.kept.fetch_sub(bytes as u64, Ordering::Relaxed);
+        self.reserved.fetch_sub(bytes as u64, Ordering::Relaxed);
         if !self.incomplete.swap(true, Ordering::Relaxed) {
             let limit = self.options.memory_limit >> 20;
             let message = format!("more than {limit} MiB are needed; give the check more memory");
@@ -105,22 +105,22 @@ impl<'a> Ctx<'a> {
         false
     }
 
-    /// Memory for something that is let go of again.
-    pub(crate) fn lend(&self) -> Lent<'_, 'a> {
-        Lent { ctx: self, bytes: 0 }
+    /// A reservation that is released when it is dropped.
+    pub(crate) fn reservation(&self) -> Reservation<'_, 'a> {
+        Reservation { ctx: self, bytes: 0 }
     }
 
-    /// Something is left out.
+    /// Records that the check skips something.
     pub(crate) fn set_incomplete(&self) {
         self.incomplete.store(true, Ordering::Relaxed);
     }
 
-    /// Was something left out?
+    /// Has the check skipped something?
     pub(crate) fn is_incomplete(&self) -> bool {
         self.incomplete.load(Ordering::Relaxed)
     }
 
-    /// Is a structure's time of change one that the log has seen?
+    /// Reports an LSN that is ahead of the log's head.
     pub(crate) fn check_lsn(&self, lsn: Lsn, place: &Place) {
         let Some(head) = self.log_head else { return };
         if lsn.is_null() || lsn <= head {
@@ -131,17 +131,17 @@ impl<'a> Ctx<'a> {
         self.find(code::LSN, place.clone(), message);
     }
 
-    /// The place of a block of the volume.
+    /// The location of a block of the volume.
     pub(crate) fn place(&self, fsb: FsBlock) -> Place {
         Place::block(self.geo.fsb_ag(fsb), self.geo.fsb_agblock(fsb))
     }
 
-    /// The findings so far, to be changed.
+    /// The findings so far, mutable.
     pub(crate) fn findings(&self) -> parking_lot::MutexGuard<'_, Vec<Finding>> {
         self.findings.lock()
     }
 
-    /// All findings in order, and how many were left out.
+    /// All findings in order, and the number of findings beyond the limit.
     pub(crate) fn into_findings(self) -> (Vec<Finding>, u64) {
         let mut findings = self.findings.into_inner();
         findings
@@ -151,23 +151,23 @@ impl<'a> Ctx<'a> {
     }
 }
 
-/// Memory taken account of until this is dropped.
-pub(crate) struct Lent<'c, 'a> {
+/// Memory reserved until this is dropped.
+pub(crate) struct Reservation<'c, 'a> {
     ctx: &'c Ctx<'a>,
     bytes: usize,
 }
 
-impl Lent<'_, '_> {
-    /// Takes account of more; false when the limit is reached.
-    pub(crate) fn more(&mut self, bytes: usize) -> bool {
-        let kept = self.ctx.keep(bytes);
-        self.bytes += if kept { bytes } else { 0 };
-        kept
+impl Reservation<'_, '_> {
+    /// Reserves more; false if the limit is reached.
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        let granted = self.ctx.reserve(bytes);
+        self.bytes += if granted { bytes } else { 0 };
+        granted
     }
 }
 
-impl Drop for Lent<'_, '_> {
+impl Drop for Reservation<'_, '_> {
     fn drop(&mut self) {
-        self.ctx.kept.fetch_sub(self.bytes as u64, Ordering::Relaxed);
+        self.ctx.reserved.fetch_sub(self.bytes as u64, Ordering::Relaxed);
     }
 }

@@ -1,24 +1,25 @@
-//! What the check found: a code that stays the same, how bad it is, where, and in words.
+//! Findings: a stable code, severity, location and a message.
 //!
-//! Made by every part of the check through [`crate::ctx::Ctx::find`]; shown by [`crate::Report`].
+//! All parts of the check report findings through [`crate::ctx::Ctx::find`]; [`crate::Report`]
+//! shows them.
 
 use core::fmt;
 
 use uxfs_format::{AgBlock, AgNo, Ino};
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Worth knowing; nothing is wrong with the volume.
+    /// Information; nothing is wrong with the volume.
     Note,
-    /// Not as it should be, but no program that reads or writes the volume will stumble over it.
+    /// An irregularity that no program that reads or writes the volume will fail on.
     Warning,
-    /// The volume contradicts itself.
+    /// The volume is inconsistent.
     Error,
 }
 
 impl Severity {
-    /// Its name in text and JSON.
+    /// Name in text and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Note => "note",
@@ -28,16 +29,16 @@ impl Severity {
     }
 }
 
-/// Where a finding lies: as much as is known.
+/// Location of a finding, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Allocation group.
     pub ag: Option<AgNo>,
-    /// Block in that group.
+    /// Block in the allocation group.
     pub block: Option<AgBlock>,
-    /// Inode that it belongs to.
+    /// Inode that owns the structure.
     pub inode: Option<Ino>,
-    /// A path that leads to the inode.
+    /// A path that leads to the inode, in bytes.
     pub path: Option<Vec<u8>>,
 }
 
@@ -60,7 +61,7 @@ impl Place {
         Self { inode: Some(ino), ..Self::VOLUME }
     }
 
-    /// A block that belongs to an inode.
+    /// This location, as part of an inode.
     #[must_use]
     pub const fn of(mut self, ino: Ino) -> Self {
         self.inode = Some(ino);
@@ -89,16 +90,16 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that the check found.
+/// One problem or note that the check reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind of finding: one of [`crate::code::ALL`], the same in every version.
+    /// The code, one of [`crate::code::ALL`]; stable across versions.
     pub code: &'static str,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// Where it lies.
+    /// The location.
     pub place: Place,
-    /// What was seen and what should have been, in words.
+    /// The value seen and the expected value, in words.
     pub message: String,
 }
 

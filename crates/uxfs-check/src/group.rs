@@ -1,5 +1,5 @@
-//! Phase 1: an allocation group's headers and btrees, each by itself and against the headers'
-//! counts. What they hold is kept for the later phases.
+//! Phase 1: checks an allocation group's headers and btrees, alone and against the headers' counts.
+//! The results are kept for the later phases.
 
 use parking_lot::Mutex;
 use uxfs_format::agf::Agf;
@@ -15,38 +15,38 @@ use crate::ctx::Ctx;
 use crate::finding::Place;
 use crate::{chunks, records};
 
-/// What phase 1 keeps of a group.
+/// Results of phase 1 for one group.
 #[derive(Default)]
 pub(crate) struct Group {
-    /// Inode chunks, in order, those of the records that are right.
+    /// Inode chunks of valid records, in order.
     pub(crate) chunks: Vec<InodeChunk>,
     /// Reverse mappings, in order.
     pub(crate) rmaps: Vec<Rmap>,
     /// Shared runs (start, length, count), in order.
     pub(crate) shared: Vec<(u32, u32, u32)>,
-    /// Claims of all owners.
+    /// Claims of all owners of blocks in this group.
     pub(crate) claims: Mutex<Vec<Claim>>,
     /// Heads of the unlinked lists.
     pub(crate) unlinked: Vec<u32>,
-    /// Inodes, and free ones, by the AGI.
+    /// Inodes and free inodes, according to the AGI.
     pub(crate) inodes: (u32, u32),
-    /// Free blocks for the superblock's counter, by the AGF.
+    /// Free blocks for the superblock's counter, according to the AGF.
     pub(crate) free: u64,
-    /// Blocks in the free-space btree.
+    /// Blocks in the free-space btree, without its root.
     pub(crate) free_blocks: u64,
-    /// Are all claims in that the group's own trees make?
+    /// Have all trees of the group been walked, so that all their claims are present?
     pub(crate) complete: bool,
-    /// Could the reverse mappings be read?
+    /// Were all reverse mappings readable?
     pub(crate) rmaps_complete: bool,
-    /// Could the reference counts be read?
+    /// Were all reference counts readable?
     pub(crate) shared_complete: bool,
 }
 
-/// What one tree's walk gave.
+/// Result of one tree's walk.
 pub(crate) struct Walked {
-    /// Its blocks.
+    /// Blocks of the tree.
     pub(crate) blocks: Vec<FsBlock>,
-    /// Was all of it there?
+    /// Was the whole tree readable?
     pub(crate) complete: bool,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn check(ctx: &Ctx<'_>, ag: AgNo) -> Group {
     group
 }
 
-/// Reads and checks a header sector; `None` if it cannot be gone by.
+/// Reads and checks a header sector; `None` if it is unusable.
 fn header(ctx: &Ctx<'_>, ag: AgNo, kind: BufKind, daddr: Daddr) -> Option<Vec<u8>> {
     let place = Place::ag(ag);
     let mut sector = vec![0; ctx.geo.sector_size as usize];
@@ -110,7 +110,7 @@ fn header(ctx: &Ctx<'_>, ag: AgNo, kind: BufKind, daddr: Daddr) -> Option<Vec<u8
     Some(sector)
 }
 
-/// The free list: its live slots hold blocks, each once.
+/// Checks the free list: every slot in use holds a valid block, and no block occurs twice.
 fn free_list(ctx: &Ctx<'_>, ag: AgNo, agf: &Agf, list: &[u8], group: &mut Group) {
     let slots = agfl::slots(list.len());
     let mut seen = Vec::new();
@@ -147,17 +147,17 @@ pub(crate) fn claim_free(group: &mut Group, start: u32, len: u32) {
     group.claims.get_mut().push(Claim::special(FREE, start, len));
 }
 
-/// Compares a header's number with the one counted.
+/// Compares a number in a header with the number counted.
 pub(crate) fn compare(
     ctx: &Ctx<'_>,
     ag: AgNo,
     code: code::Code,
     what: &str,
-    told: u64,
+    stored: u64,
     counted: u64,
 ) {
-    if told != counted {
-        ctx.find(code, Place::ag(ag), format!("{what} is {told}, counted {counted}"));
+    if stored != counted {
+        ctx.find(code, Place::ag(ag), format!("{what} is {stored}, counted {counted}"));
     }
 }
 

@@ -1,22 +1,21 @@
 //! A complete, read-only verification of XFS v5 volumes.
 //!
-//! [`check`] looks at every structure of a volume by itself and at all of them against each other,
-//! and gives a [`Report`] of [`Finding`]s. It shares no code with what edits volumes beyond the
-//! views and rules of `uxfs-format`, so that it can be held against that.
+//! [`check`] verifies every structure of a volume alone and against all others, and returns a
+//! [`Report`] of [`Finding`]s. It shares only the views and rules of `uxfs-format` with the code
+//! that changes volumes, so that it can serve as an independent test of that code.
 //!
-//! 1. Nothing is written, and the log is not replayed here: a caller that wants a volume with a dirty
-//!    log judged as its next mount finds it replays the log in memory, gives the device that shows
-//!    the result, and says so ([`CheckOptions::replay`]).
-//! 2. No input makes it panic, loop or take memory without bound: what is kept for the cross
-//!    checks is counted ([`CheckOptions::memory_limit`]), everything that is followed is followed
-//!    once.
-//! 3. A sound volume has no findings but notes.
-//! 4. Where the primary superblock is damaged, a copy is taken for it; what only the primary tells,
-//!    such as counters, is not checked then.
+//! 1. Nothing is written, and the log is not replayed here. To judge a volume with a dirty log as
+//!    its next mount will find it, the caller replays the log in memory, passes a device that shows
+//!    the result, and sets [`CheckOptions::replay`].
+//! 2. No input causes a panic, an endless loop or unbounded memory use. The memory for cross checks
+//!    is limited ([`CheckOptions::memory_limit`]); every pointer is followed once.
+//! 3. An undamaged volume has no findings except notes.
+//! 4. If the primary superblock is damaged, a secondary one replaces it. Values that only the
+//!    primary holds, such as counters, are then not checked.
 //!
-//! Four phases: groups and their btrees ([`Phase::Groups`]); inodes with directories and
-//! attributes ([`Phase::Inodes`]); owners of blocks ([`Phase::Blocks`]); links and counters
-//! ([`Phase::Links`]). The first three run on all threads.
+//! The check has four phases: groups and their btrees ([`Phase::Groups`]); inodes with directories
+//! and attributes ([`Phase::Inodes`]); owners of blocks ([`Phase::Blocks`]); links and counters
+//! ([`Phase::Links`]). The first three use all threads.
 //!
 //! ```
 //! use uxfs_check::{CheckOptions, check};
@@ -67,15 +66,15 @@ use group::Group;
 use inode::{Local, PIECE, Pass};
 use table::Table;
 
-/// Least bytes of a group, the last one aside.
+/// Minimum size of a group in bytes, except the last one.
 const AG_MIN: u64 = 16 << 20;
-/// Longest sector in bytes.
+/// Maximum size of a sector in bytes.
 const LONGEST_SECTOR: usize = 32768;
 
-/// Checks the volume on a device. `progress` is called now and then, from any thread.
+/// Checks the volume on a device. Threads call `progress` from time to time.
 ///
 /// # Errors
-/// If there is no volume that could be checked; whatever is wrong with one is in the report.
+/// If there is no volume that can be checked. Damage to a volume is not an error but a finding.
 pub fn check(
     dev: &dyn BlockDev,
     options: &CheckOptions,
@@ -86,7 +85,7 @@ pub fn check(
         Ok(sb) => (*sb, None),
         Err(e) => match sb::from_copy(dev) {
             Some((sb, ag)) => {
-                let message = format!("{}; the copy in AG {ag} was taken for it", e.problem);
+                let message = format!("{}; the copy in AG {ag} is used instead", e.problem);
                 (sb, Some(message))
             }
             None => return unreadable(&sector, e.problem),
@@ -109,17 +108,17 @@ pub fn check(
         ctx.find(code, Place::VOLUME, format!("the log: {message}"));
     }
     if ctx.sb.rblocks.get() != 0 {
-        ctx.find(code::REALTIME, Place::VOLUME, "the realtime device was not looked at");
+        ctx.find(code::REALTIME, Place::VOLUME, "the realtime device was not checked");
     }
     let len = u128::from(ctx.geo.dblocks) << ctx.geo.block_log;
-    // Without these two, a superblock could send us through billions of groups.
+    // Without these two checks, a superblock could cause a walk of billions of groups.
     if len > u128::from(dev.len()) {
         let message = format!("{len} bytes, but the device has {}", dev.len());
         ctx.find(code::SB_SIZE, Place::VOLUME, message);
         return Ok(finish(ctx, log, Totals::default()));
     }
     if u64::from(ctx.geo.ag_blocks) << ctx.geo.block_log < AG_MIN {
-        let message = format!("groups of {} blocks, {AG_MIN} bytes at least", ctx.geo.ag_blocks);
+        let message = format!("groups of {} blocks, minimum {AG_MIN} bytes", ctx.geo.ag_blocks);
         ctx.find(code::SB_FIELD, Place::VOLUME, message);
         return Ok(finish(ctx, log, Totals::default()));
     }
@@ -143,7 +142,7 @@ fn read_superblock(dev: &dyn BlockDev) -> Result<Vec<u8>, CheckError> {
     Ok(sector)
 }
 
-/// A superblock that breaks a rule: not XFS, not of this version, or damaged.
+/// Handles a superblock that fails verification: not XFS, another version, or damaged.
 fn unreadable(sector: &[u8], problem: String) -> Result<Report, CheckError> {
     let Some(sb) = Superblock::view(sector) else { return Err(CheckError::NotXfs(0)) };
     if sb.magicnum.get() != MAGIC {
@@ -169,7 +168,7 @@ fn supported(sb: &Superblock) -> Result<(), CheckError> {
     }
     let known = Incompat::all() - Incompat::METADIR - Incompat::ZONED - Incompat::ZONE_GAPS;
     let unknown = sb.incompat() - known;
-    // `-` leaves out unknown bits of its left side as well; they count.
+    // `-` of bitflags also drops unknown bits of its left side, but those matter here.
     let more = sb.incompat().bits() & !known.bits();
     if more != 0 {
         let names = if unknown.is_empty() { format!("{more:#x}") } else { describe(unknown) };
@@ -199,12 +198,12 @@ fn phases(ctx: &Ctx<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Totals {
         && locals.iter().all(|local| !local.incomplete)
         && groups.iter().all(|group| group.complete);
     check_blocks(ctx, &groups, &locals, complete, progress);
-    // What waits to be freed may have been counted off already.
+    // Unlinked inodes may already be subtracted from the counters.
     if complete && locals.iter().all(|local| local.unlinked.is_empty()) {
         usage::check(ctx, locals.iter().map(|local| &local.usage));
     }
     progress(Progress { phase: Phase::Links, done: 0, total: 1 });
-    // Links that were left out would be missed everywhere else.
+    // Skipped links would cause findings about all inodes that they lead to.
     if !ctx.is_incomplete() {
         links::check(ctx, &groups, &table, locals);
     }
@@ -219,7 +218,7 @@ fn phases(ctx: &Ctx<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Totals {
 fn check_groups(ctx: &Ctx<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Vec<Group> {
     let count = ctx.geo.ag_count as usize;
     let work = |piece: usize, done: &mut Vec<(usize, Group)>| {
-        // Groups are counted in 32 bits.
+        // The number of groups fits 32 bits.
         let ag = AgNo(piece as u32);
         if piece > 0 {
             sb::check_copy(ctx, ag);
@@ -269,11 +268,11 @@ fn check_blocks(
         sharing.remove(ino);
     }
     for ino in sharing {
-        ctx.find(code::REFLINK_FLAG, Place::inode(ino), "shares blocks, but is not marked so");
+        ctx.find(code::REFLINK_FLAG, Place::inode(ino), "shares blocks without the reflink flag");
     }
 }
 
-/// The inodes that the superblock names are there, and no entry need lead to them.
+/// Checks that the inodes named by the superblock are in use; entries need not lead to them.
 fn meta_inodes(ctx: &Ctx<'_>, table: &Table) {
     if ctx.is_incomplete() {
         return;

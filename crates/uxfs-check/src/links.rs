@@ -1,5 +1,5 @@
-//! Phase 4: links between inodes. Every inode in use is reached as often as it says; directories
-//! form a tree; unlinked inodes are on their lists.
+//! Phase 4: checks links between inodes. The link count of every inode matches its entries,
+//! directories form a tree, and unlinked inodes are on their lists.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use uxfs_format::dir::FileType;
@@ -12,17 +12,17 @@ use crate::group::Group;
 use crate::inode::Local;
 use crate::table::Table;
 
-/// A directory's place in the tree.
+/// A directory in the tree.
 struct Node {
     ino: Ino,
     dotdot: Option<Ino>,
     parent: Option<Ino>,
     children: u32,
-    /// Is it known to be reached from the root (or known not to)?
+    /// Can the directory be reached from the root? `None` if not known yet.
     reached: Option<bool>,
 }
 
-/// Checks links when all inodes have been seen.
+/// Checks links after all inodes were read.
 pub(crate) fn check(ctx: &Ctx<'_>, groups: &[Group], table: &Table, mut locals: Vec<Local>) {
     let nodes = tree(ctx, &mut locals);
     let waiting: FxHashMap<Ino, AgIno> =
@@ -33,9 +33,9 @@ pub(crate) fn check(ctx: &Ctx<'_>, groups: &[Group], table: &Table, mut locals: 
             return;
         }
         let find = |code, message: String| ctx.find(code, Place::inode(ino), message);
-        if let Some(told) = slot.wrong_type() {
+        if let Some(entry_type) = slot.wrong_type() {
             let message =
-                format!("an entry tells type {told} of an inode of type {}", slot.ftype());
+                format!("an entry has type {entry_type}, the inode has type {}", slot.ftype());
             find(code::DIR_FTYPE, message);
         }
         if parents_differ {
@@ -49,7 +49,7 @@ pub(crate) fn check(ctx: &Ctx<'_>, groups: &[Group], table: &Table, mut locals: 
         } else if nlink != 0 && on_list {
             find(code::INODE_UNLINKED, format!("{nlink} links, and on an unlinked list"));
         } else if waiting.get(&ino).is_some_and(|next| !next.is_null()) && !on_list {
-            find(code::INODE_UNLINKED, "names a next unlinked inode, and is on no list".into());
+            find(code::INODE_UNLINKED, "has a next unlinked inode, but is on no list".into());
         }
         if slot.ftype() == FileType::Directory as u8 {
             return;
@@ -63,7 +63,7 @@ pub(crate) fn check(ctx: &Ctx<'_>, groups: &[Group], table: &Table, mut locals: 
     directories(ctx, table, nodes, &listed);
 }
 
-/// Directories with their parents, by number.
+/// Directories with their parents, sorted by inode number.
 fn tree(ctx: &Ctx<'_>, locals: &mut [Local]) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
     for local in locals.iter_mut() {
@@ -121,7 +121,7 @@ fn directories(ctx: &Ctx<'_>, table: &Table, mut nodes: Vec<Node>, listed: &FxHa
     }
 }
 
-/// Follows every directory's parents to the root, each only once.
+/// Follows the parents of every directory to the root; visits each directory once.
 fn reach(nodes: &mut [Node], root: Ino) {
     let index = |nodes: &[Node], ino: Ino| nodes.binary_search_by_key(&ino, |n| n.ino).ok();
     for start in 0..nodes.len() {
@@ -135,7 +135,7 @@ fn reach(nodes: &mut [Node], root: Ino) {
             if let Some(known) = nodes[here].reached {
                 break known;
             }
-            // Until it is known better; a loop ends here.
+            // Preliminary value, which ends a loop.
             nodes[here].reached = Some(false);
             path.push(here);
             at = nodes[here].parent.and_then(|parent| index(nodes, parent));
@@ -146,7 +146,7 @@ fn reach(nodes: &mut [Node], root: Ino) {
     }
 }
 
-/// Follows the unlinked lists; gives the inodes on them.
+/// Follows the unlinked lists; returns the inodes on them.
 fn unlinked_lists(
     ctx: &Ctx<'_>,
     groups: &[Group],
@@ -165,7 +165,7 @@ fn unlinked_lists(
                     ctx.find(code::UNLINKED_CHAIN, Place::ag(ag), message);
                 };
                 if next.0 as usize % group.unlinked.len() != bucket {
-                    find(format!("inode {ino} is in bucket {bucket}, which is not its own"));
+                    find(format!("inode {ino} is in the wrong bucket {bucket}"));
                 }
                 if next.0 >> geo.agino_bits() != 0 || table.get(ino).is_none_or(|s| !s.is_used()) {
                     find(format!("bucket {bucket} leads to inode {ino}, which is not in use"));
@@ -179,7 +179,7 @@ fn unlinked_lists(
                 next = waiting.get(&ino).copied().unwrap_or(AgIno::NULL);
             }
             if count > 0 {
-                let message = format!("{count} inodes wait in bucket {bucket} to be freed");
+                let message = format!("{count} inodes in bucket {bucket} are not freed yet");
                 ctx.find(code::UNLINKED_LIST, Place::ag(ag), message);
             }
         }

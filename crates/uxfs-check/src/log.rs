@@ -1,8 +1,8 @@
-//! The log: is it clean, and where is its head? Nothing in it is replayed here; the caller may have
-//! done that ([`Replay`]).
+//! Checks the log: is it clean, and where is its head? The log is not replayed here; the caller may
+//! have replayed it ([`Replay`]).
 //!
-//! A log is clean if the last record before its head is an unmount record. The head is also the
-//! latest moment that any structure on the volume can tell.
+//! A log is clean if the last record before its head is an unmount record. No structure on the
+//! volume may have an LSN beyond the head.
 
 use uxfs_disk::BlockDev;
 use uxfs_format::log::{self, RecordHeader};
@@ -14,24 +14,24 @@ use crate::code::{self, Code};
 use crate::options::Replay;
 use crate::report::LogState;
 
-/// How far before the head the start of the last record is looked for: the longest record there
-/// is, with its headers.
+/// Distance before the head in which the start of the last record must lie: the size of the longest
+/// record with its headers, in basic blocks.
 const RECORD_BLOCKS_MAX: u64 = (256 << 10) / BASIC_BLOCK as u64 + 16;
-/// Where a record's checksum lies.
+/// Offset of a record's checksum.
 const CRC: usize = 32;
 /// Bytes of the header that the checksum covers.
 const CRC_LEN: usize = 328;
-/// Bytes of a further header block that it covers.
+/// Bytes of each extended header block that the checksum covers.
 const MORE_CRC_LEN: usize = 260;
-/// The byte order of everybody who writes logs today.
+/// The byte order of all current writers.
 const LITTLE_ENDIAN: u32 = 1;
 
-/// What the log says.
+/// Result of the check of the log.
 #[derive(Default)]
 pub(crate) struct State {
-    /// The next record's LSN, if the log could be read.
+    /// LSN of the next record, if the log is readable.
     pub(crate) head: Option<Lsn>,
-    /// What is wrong.
+    /// Problems found.
     pub(crate) findings: Vec<(Code, String)>,
 }
 
@@ -54,13 +54,13 @@ impl Log<'_> {
         Some(log::cycle_of(&self.block(at)?))
     }
 
-    /// The block at which the next record goes, and the cycle it has.
+    /// The block at which the next record will be written, and its cycle.
     fn head(&self) -> Option<(u64, u32)> {
         let (first, last) = (self.cycle(0)?, self.cycle(self.blocks - 1)?);
         if first == last {
             return Some((0, first.wrapping_add(1)));
         }
-        // Blocks before the head are of a later cycle than those from it on.
+        // Blocks before the head have a later cycle than the blocks from the head on.
         let (mut before, mut from) = (0, self.blocks - 1);
         while before + 1 < from {
             let middle = before + (from - before) / 2;
@@ -73,7 +73,7 @@ impl Log<'_> {
         Some((from, first))
     }
 
-    /// The last record that starts before `head`, going round the end.
+    /// The last record that starts before `head`, searched backwards with wrap-around.
     fn last_record(&self, head: u64) -> Option<(u64, Block)> {
         (1..=RECORD_BLOCKS_MAX.min(self.blocks)).find_map(|back| {
             let at = (head + self.blocks - back) % self.blocks;
@@ -84,10 +84,10 @@ impl Log<'_> {
 }
 
 impl State {
-    /// Of a volume's log, as the caller left it.
+    /// The state of a volume's log, as the caller left it.
     pub(crate) fn of(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock, replay: &Replay) -> Self {
         if geo.log_start.0 == 0 {
-            let message = "it is on another device and was not looked at".to_owned();
+            let message = "it is on another device and was not checked".to_owned();
             return Self { head: None, findings: vec![(code::LOG_EXTERNAL, message)] };
         }
         match replay {
@@ -95,7 +95,7 @@ impl State {
             Replay::Failed(problem) => {
                 let mut state = check(dev, geo, sb);
                 let message = format!(
-                    "it is dirty and cannot be replayed: {problem}; the volume is judged without it"
+                    "it is dirty and cannot be replayed: {problem}; the volume is checked without it"
                 );
                 state.findings.push((code::LOG, message));
                 state
@@ -116,7 +116,7 @@ impl State {
         }
     }
 
-    /// In a word.
+    /// The state as a single value for the report.
     pub(crate) fn in_short(&self) -> LogState {
         let has = |code: Code| self.findings.iter().any(|(found, _)| *found == code);
         match () {
@@ -130,7 +130,7 @@ impl State {
 }
 
 impl Log<'_> {
-    /// The block behind a record.
+    /// The first block behind a record.
     fn end(&self, at: u64, raw: &Block) -> Option<u64> {
         let header = RecordHeader::parse(raw)?;
         let data = u64::from(header.len) / BASIC_BLOCK as u64;
@@ -138,7 +138,7 @@ impl Log<'_> {
     }
 }
 
-/// Looks at the internal log.
+/// Checks the internal log.
 fn check(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock) -> State {
     let mut state = State::default();
     let mut find = |code, message: &str| state.findings.push((code, message.to_owned()));
@@ -160,15 +160,15 @@ fn check(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock) -> State {
         find(code::LOG, "no record was found at its head");
         return state;
     };
-    // A record that does not reach the head was not written whole and does not count: the head is
-    // where it starts.
+    // A record that does not extend to the head was torn and does not count: the head is at its
+    // start.
     if log.end(at, &header) != Some(head) {
         if at >= head {
             cycle = cycle.wrapping_sub(1);
         }
         head = at;
         let Some(before) = log.last_record(head) else {
-            find(code::LOG, "no whole record was found at its head");
+            find(code::LOG, "no complete record was found at its head");
             return state;
         };
         (at, header) = before;
@@ -178,7 +178,7 @@ fn check(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock) -> State {
     state
 }
 
-/// The last record is that of a clean unmount, or the log is dirty.
+/// Checks that the last record is the record of a clean unmount; otherwise the log is dirty.
 fn last_record(
     log: &Log<'_>,
     head: u64,
@@ -189,18 +189,18 @@ fn last_record(
 ) {
     let Some(header) = RecordHeader::parse(raw) else { return };
     if header.fs_uuid != sb.uuid {
-        find(code::LOG, "its last record is another volume's");
+        find(code::LOG, "its last record belongs to another volume");
         return;
     }
     let lsn = u64::from(header.cycle) << 32 | at;
     if be64(raw, 16) != lsn || be64(raw, 24) > lsn {
-        find(code::LOG, "its last record has the LSN of another place, or a tail behind itself");
+        find(code::LOG, "its last record has a wrong LSN, or a tail beyond itself");
     }
     if !u64::from(header.len).is_multiple_of(BASIC_BLOCK as u64) {
-        find(code::LOG, "its last record does not end with a block");
+        find(code::LOG, "its last record does not end on a block boundary");
     }
     if be32(raw, 8) != 2 || be32(raw, 300) != LITTLE_ENDIAN {
-        find(code::LOG, "its last record is of another version or byte order");
+        find(code::LOG, "its last record has an unknown version or byte order");
     }
     let data = (at + u64::from(header.header_blocks())) % log.blocks;
     let Some(on_disk) = log.block(data) else { return };
@@ -217,7 +217,7 @@ fn last_record(
         return;
     }
     let mut all = raw[..CRC_LEN].to_vec();
-    // Of the further header blocks, those that the length of the data needs count.
+    // Only the extended header blocks that the data's length needs are covered.
     for number in 1..header.len.div_ceil(32 << 10).min(header.header_blocks()) {
         let Some(more) = log.block((at + u64::from(number)) % log.blocks) else { return };
         all.extend_from_slice(&more[..MORE_CRC_LEN]);

@@ -1,39 +1,40 @@
-//! How a check is to be run, and how far it has come.
+//! Options of a check, and its progress.
 
 use std::num::NonZeroUsize;
 
 use uxfs_format::Lsn;
 
-/// How a check is to be run.
+/// Options of a check.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CheckOptions {
-    /// Threads to use; by default as many as the machine has, 8 at most.
+    /// Number of threads; by default the number of processors, at most 8.
     pub threads: usize,
-    /// Bytes that may be kept for the checks of all things against each other. Beyond it, some of
-    /// those are left out and the report says so. About 24 for an extent, 20 for an inode.
+    /// Bytes of memory for the cross checks. Beyond the limit, some cross checks are skipped and
+    /// the report is marked incomplete. About 24 bytes are needed for an extent, 20 for an inode.
     pub memory_limit: u64,
-    /// Findings to keep; the rest are only counted.
+    /// Maximum number of findings to keep; further ones are only counted.
     pub max_findings: usize,
-    /// What the caller did about a dirty log.
+    /// How the caller handled a dirty log.
     pub replay: Replay,
 }
 
-/// What the caller did about a dirty log before the check.
+/// How the caller handled a dirty log before the check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Replay {
-    /// Nothing: the volume is judged as it lies on the device, and a dirty log is found by the check.
+    /// The log was not replayed. The volume is checked as it is on the device, and a dirty log is
+    /// reported.
     #[default]
     None,
-    /// The device shows the volume with the log replayed. The log on it is still dirty.
+    /// The device shows the volume with its log replayed. The log on the device is still dirty.
     Done {
-        /// Where the log's next record would go.
+        /// LSN at which the next log record would be written.
         head: Lsn,
-        /// Why what the log announced was not finished, if it was not.
+        /// Why pending intents in the log were not finished; `None` if they were.
         unfinished: Option<String>,
     },
-    /// The log is dirty and cannot be replayed, for this reason. The device shows the volume without
-    /// it.
+    /// The log is dirty and cannot be replayed, for this reason. The device shows the volume
+    /// without it.
     Failed(String),
 }
 
@@ -44,7 +45,7 @@ impl Default for CheckOptions {
     }
 }
 
-/// What the check is at.
+/// Phase of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Headers and btrees of the allocation groups.
@@ -57,13 +58,13 @@ pub enum Phase {
     Links,
 }
 
-/// How far the check has come.
+/// Progress of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What it is at.
+    /// The current phase.
     pub phase: Phase,
-    /// Pieces done in this phase.
+    /// Pieces of work completed in this phase.
     pub done: u64,
-    /// Pieces in this phase.
+    /// All pieces of work in this phase.
     pub total: u64,
 }

@@ -1,8 +1,8 @@
-//! Phase 3: all claims of a group's blocks against each other, the reverse mappings and the
-//! reference counts.
+//! Phase 3: compares all claims of a group's blocks with each other, with the reverse mappings and
+//! with the reference counts.
 //!
-//! Every block has the owners it should have: one; or several files, if the volume can share and
-//! the reference counts say so; or it is free. A block that nobody claims is leaked.
+//! A block must have one owner, or several files as owners if the volume can share blocks, or it
+//! must be free. A block without a claim is leaked.
 
 use rustc_hash::FxHashSet;
 use uxfs_format::{AgBlock, AgNo, Ino};
@@ -16,8 +16,8 @@ use crate::group::Group;
 /// A run of blocks and the number of its owners.
 type Run = (u32, u32, u32);
 
-/// Checks a group's blocks; files that share some go to `sharing`. With `complete`, every owner
-/// of every group has made its claims.
+/// Checks a group's blocks; adds files that share blocks to `sharing`. `complete` means that the
+/// owners in all groups have made their claims.
 pub(crate) fn check(
     ctx: &Ctx<'_>,
     ag: AgNo,
@@ -38,7 +38,7 @@ pub(crate) fn check(
     }
 }
 
-/// Goes along the blocks: who has them besides, and who has none.
+/// Reports blocks with conflicting owners and blocks without a claim.
 fn overlaps(
     ctx: &Ctx<'_>,
     ag: AgNo,
@@ -47,7 +47,7 @@ fn overlaps(
     sharing: &mut FxHashSet<Ino>,
 ) {
     let reflink = ctx.geo.has_reflink();
-    // The claims that reach farthest: of all, and of those that cannot share.
+    // The claims that extend farthest: among all, and among those that cannot share.
     let (mut any, mut alone): (Option<Claim>, Option<Claim>) = (None, None);
     let leak = |from: u64, to: u64| {
         if from < to && complete {
@@ -63,7 +63,7 @@ fn overlaps(
         leak(any.map_or(0, |far| far.end()), claim.start.into());
         let other = if shares { reaches(&alone, claim) } else { reaches(&any, claim) };
         if let Some(other) = other {
-            let message = format!("{} are {} as well", claim.tell(), other.tell());
+            let message = format!("{} are also {}", claim.describe(), other.describe());
             let place = Place::block(ag, AgBlock(claim.start));
             ctx.find(code::BLOCK_OWNERS, place, message);
         } else if let Some(other) = reaches(&any, claim) {
@@ -80,36 +80,37 @@ fn overlaps(
     leak(any.map_or(0, |far| far.end()), ctx.geo.ag_len(ag).into());
 }
 
-/// Reverse mappings and claims are the same, one by one.
+/// Checks that reverse mappings and claims are the same.
 fn mappings(ctx: &Ctx<'_>, ag: AgNo, group: &Group, claims: &[Claim]) {
     let missing = |claim: &Claim| {
         let place = Place::block(ag, AgBlock(claim.start));
-        let message = format!("no reverse mapping tells of {}", claim.tell());
+        let message = format!("no reverse mapping for {}", claim.describe());
         ctx.find(code::RMAP_MISSING, place, message);
     };
-    let extra = |told: &Claim| {
-        let place = Place::block(ag, AgBlock(told.start));
-        let message = format!("a reverse mapping tells of {}, which are not", told.tell());
+    let extra = |stored: &Claim| {
+        let place = Place::block(ag, AgBlock(stored.start));
+        let message =
+            format!("a reverse mapping for {}, which matches no owner", stored.describe());
         ctx.find(code::RMAP_EXTRA, place, message);
     };
     let mut rmaps = group.rmaps.iter().map(Claim::of).peekable();
     for claim in claims.iter().filter(|claim| claim.owner != FREE) {
-        while let Some(told) = rmaps.next_if(|told| told.key() < claim.key()) {
-            extra(&told);
+        while let Some(stored) = rmaps.next_if(|stored| stored.key() < claim.key()) {
+            extra(&stored);
         }
-        match rmaps.next_if(|told| told.key() == claim.key()) {
-            Some(told) if told == *claim => {}
-            Some(told) => {
-                extra(&told);
+        match rmaps.next_if(|stored| stored.key() == claim.key()) {
+            Some(stored) if stored == *claim => {}
+            Some(stored) => {
+                extra(&stored);
                 missing(claim);
             }
             None => missing(claim),
         }
     }
-    rmaps.for_each(|told| extra(&told));
+    rmaps.for_each(|stored| extra(&stored));
 }
 
-/// Runs with more than one owner, neighbours with as many joined.
+/// Runs of blocks with more than one owner; adjacent runs with equal counts are joined.
 fn shared_runs(claims: &[Claim]) -> Vec<Run> {
     let files = claims.iter().filter(|claim| claim.owner != FREE && claim.may_share());
     let mut ends: Vec<u64> = files.clone().map(Claim::end).collect();
@@ -119,7 +120,7 @@ fn shared_runs(claims: &[Claim]) -> Vec<Run> {
     let (mut at, mut owners) = (0u64, 0u32);
     let mut step = |to: u64, owners: u32, at: &mut u64| {
         if owners > 1 && *at < to {
-            // Both lie in the group.
+            // Both fit 32 bits, because they lie in the group.
             let (start, len) = (*at as u32, (to - *at) as u32);
             match runs.last_mut() {
                 Some(last) if last.0 + last.1 == start && last.2 == owners => last.1 += len,
@@ -143,17 +144,17 @@ fn shared_runs(claims: &[Claim]) -> Vec<Run> {
     runs
 }
 
-fn compare_counts(ctx: &Ctx<'_>, ag: AgNo, told: &[Run], counted: &[Run]) {
+fn compare_counts(ctx: &Ctx<'_>, ag: AgNo, stored: &[Run], counted: &[Run]) {
     let wanted: FxHashSet<&Run> = counted.iter().collect();
-    let seen: FxHashSet<&Run> = told.iter().collect();
-    for run in told.iter().filter(|run| !wanted.contains(run)) {
+    let seen: FxHashSet<&Run> = stored.iter().collect();
+    for run in stored.iter().filter(|run| !wanted.contains(run)) {
         let (start, len, count) = run;
-        let message = format!("blocks {start}+{len} are told to have {count} owners");
+        let message = format!("a record says that blocks {start}+{len} have {count} owners");
         ctx.find(code::REFCOUNT, Place::block(ag, AgBlock(*start)), message);
     }
     for run in counted.iter().filter(|run| !seen.contains(run)) {
         let (start, len, count) = run;
-        let message = format!("blocks {start}+{len} have {count} owners, which is not told");
+        let message = format!("blocks {start}+{len} have {count} owners, but no record");
         ctx.find(code::REFCOUNT, Place::block(ag, AgBlock(*start)), message);
     }
 }

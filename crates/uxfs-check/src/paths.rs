@@ -1,6 +1,6 @@
-//! Paths for findings: which names lead to the inodes that they are about.
+//! Finds paths for the inodes in findings.
 //!
-//! Only when there are findings: the directories on the way are read once more, quietly.
+//! Only runs if there are findings. It reads the directories on the paths again, without reporting.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use uxfs_format::Ino;
@@ -12,51 +12,51 @@ use crate::inode::{self, Local, Pass};
 use crate::options::CheckOptions;
 use crate::table::Table;
 
-/// Inodes that get paths; enough to read, and soon done.
+/// Maximum number of inodes that get paths, which bounds the time.
 const INODES_MAX: usize = 200;
-/// Longest way to the root that is followed.
+/// Maximum depth of a path.
 const DEPTH_MAX: usize = 200;
-/// Directories that are read for names.
+/// Maximum number of directories that are read.
 const DIRS_MAX: usize = 2000;
 
-/// Gives paths to the findings about inodes, as far as names are known.
+/// Adds paths to the findings about inodes, as far as names are known.
 pub(crate) fn fill(ctx: &Ctx<'_>, groups: &[Group], table: &Table, findings: &mut [Finding]) {
     let mut inodes: Vec<Ino> = findings.iter().filter_map(|f| f.place.inode).collect();
     inodes.sort_unstable();
     inodes.dedup();
     inodes.truncate(INODES_MAX);
-    let ways: Vec<(Ino, Vec<Ino>)> =
-        inodes.iter().filter_map(|ino| Some((*ino, way(ctx, table, *ino)?))).collect();
-    let names = names(ctx, groups, table, &ways);
+    let chains: Vec<(Ino, Vec<Ino>)> =
+        inodes.iter().filter_map(|ino| Some((*ino, chain(ctx, table, *ino)?))).collect();
+    let names = names(ctx, groups, table, &chains);
     let paths: FxHashMap<Ino, Vec<u8>> =
-        ways.iter().filter_map(|(ino, way)| Some((*ino, path(way, &names)?))).collect();
+        chains.iter().filter_map(|(ino, chain)| Some((*ino, path(chain, &names)?))).collect();
     for finding in findings {
         finding.place.path = finding.place.inode.and_then(|ino| paths.get(&ino).cloned());
     }
 }
 
-/// The inodes from one up to the root, itself first; `None` if they do not lead there.
-fn way(ctx: &Ctx<'_>, table: &Table, ino: Ino) -> Option<Vec<Ino>> {
-    let mut way = vec![ino];
-    while *way.last()? != ctx.geo.root_ino {
-        let above = table.get(*way.last()?)?.parent()?;
-        if way.len() > DEPTH_MAX {
+/// The inodes from one up to the root, starting with `ino`; `None` if the root is not reached.
+fn chain(ctx: &Ctx<'_>, table: &Table, ino: Ino) -> Option<Vec<Ino>> {
+    let mut chain = vec![ino];
+    while *chain.last()? != ctx.geo.root_ino {
+        let above = table.get(*chain.last()?)?.parent()?;
+        if chain.len() > DEPTH_MAX {
             return None;
         }
-        way.push(above);
+        chain.push(above);
     }
-    Some(way)
+    Some(chain)
 }
 
-/// The name of each (directory, inode) on the ways.
+/// The names of each (directory, inode) on the paths.
 fn names(
     ctx: &Ctx<'_>,
     groups: &[Group],
     table: &Table,
-    ways: &[(Ino, Vec<Ino>)],
+    chains: &[(Ino, Vec<Ino>)],
 ) -> FxHashMap<(Ino, Ino), Vec<u8>> {
     let mut wanted: FxHashMap<Ino, FxHashSet<Ino>> = FxHashMap::default();
-    for pair in ways.iter().flat_map(|(_, way)| way.windows(2)) {
+    for pair in chains.iter().flat_map(|(_, chain)| chain.windows(2)) {
         wanted.entry(pair[1]).or_default().insert(pair[0]);
     }
     let options = CheckOptions { max_findings: 0, ..ctx.options.clone() };
@@ -72,12 +72,12 @@ fn names(
     names
 }
 
-fn path(way: &[Ino], names: &FxHashMap<(Ino, Ino), Vec<u8>>) -> Option<Vec<u8>> {
-    if way.len() == 1 {
+fn path(chain: &[Ino], names: &FxHashMap<(Ino, Ino), Vec<u8>>) -> Option<Vec<u8>> {
+    if chain.len() == 1 {
         return Some(b"/".to_vec());
     }
     let mut path = Vec::new();
-    for pair in way.windows(2).rev() {
+    for pair in chain.windows(2).rev() {
         path.push(b'/');
         path.extend_from_slice(names.get(&(pair[1], pair[0]))?);
     }

@@ -1,4 +1,4 @@
-//! Records of the trees that an AGF roots: free space, reverse mappings, reference counts.
+//! Checks the trees whose roots are in the AGF: free space, reverse mappings, reference counts.
 
 use uxfs_format::agf::Agf;
 use uxfs_format::btree::{REFCOUNT_COW_FLAG, Rmap, RmapOwner, TreeKind};
@@ -21,11 +21,11 @@ pub(crate) fn check(ctx: &Ctx<'_>, ag: AgNo, agf: &Agf, group: &mut Group) {
         reference_counts(ctx, ag, agf, group);
     }
     compare(ctx, ag, code::AGF_BTREEBLKS, "agf_btreeblks", agf.btreeblks.get().into(), below_root);
-    let told = [agf.freeblks.get(), agf.flcount.get(), agf.btreeblks.get()];
-    group.free = told.into_iter().map(u64::from).sum();
+    let stored = [agf.freeblks.get(), agf.flcount.get(), agf.btreeblks.get()];
+    group.free = stored.into_iter().map(u64::from).sum();
 }
 
-/// Both trees of free space. Gives the number of blocks below their roots.
+/// Checks both free-space trees. Returns the number of blocks below their roots.
 fn free_space(ctx: &Ctx<'_>, ag: AgNo, agf: &Agf, group: &mut Group) -> u64 {
     let mut free: Vec<(u32, u32)> = Vec::new();
     let (mut end, mut total, mut longest) = (0u64, 0u64, 0);
@@ -36,7 +36,7 @@ fn free_space(ctx: &Ctx<'_>, ag: AgNo, agf: &Agf, group: &mut Group) -> u64 {
             return;
         }
         if !free.is_empty() && u64::from(start) <= end {
-            let message = format!("free extent {start}+{len} touches the one before");
+            let message = format!("free extent {start}+{len} touches the previous one");
             ctx.find(code::FREE_RECORD, Place::block(ag, AgBlock(start)), message);
         }
         end = u64::from(start) + u64::from(len);
@@ -100,7 +100,7 @@ fn compare_trees(ctx: &Ctx<'_>, ag: AgNo, by_start: &[(u32, u32)], mut by_len: V
     ctx.find(code::FREE_TREES, Place::ag(ag), message);
 }
 
-/// The reverse mappings. Gives the number of blocks below the root.
+/// Checks the reverse mappings. Returns the number of blocks below the root.
 fn reverse_mappings(ctx: &Ctx<'_>, ag: AgNo, agf: &Agf, group: &mut Group) -> u64 {
     let mut rmaps: Vec<Rmap> = Vec::new();
     let root = (agf.rmap_root.get(), agf.rmap_level.get());
@@ -113,17 +113,17 @@ fn reverse_mappings(ctx: &Ctx<'_>, ag: AgNo, agf: &Agf, group: &mut Group) -> u6
         };
         rmap.set_packed_offset(be64(record, 16));
         if let Some(problem) = rmap_problem(ctx, ag, &rmap, be64(record, 16)) {
-            let message = format!("reverse mapping of {}: {problem}", Claim::of(&rmap).tell());
+            let message = format!("reverse mapping of {}: {problem}", Claim::of(&rmap).describe());
             ctx.find(code::RMAP_RECORD, Place::block(ag, rmap.start), message);
         }
-        if ctx.keep(size_of::<Rmap>()) {
+        if ctx.reserve(size_of::<Rmap>()) {
             rmaps.push(rmap);
         }
     });
     group.rmaps = rmaps;
     group.rmaps_complete = walked.complete;
-    let told = u64::from(agf.rmap_blocks.get());
-    compare(ctx, ag, code::AGF_BLOCKS, "agf_rmap_blocks", told, walked.blocks.len() as u64);
+    let stored = u64::from(agf.rmap_blocks.get());
+    compare(ctx, ag, code::AGF_BLOCKS, "agf_rmap_blocks", stored, walked.blocks.len() as u64);
     claim_tree(ctx, group, RmapOwner::AG, &walked);
     walked.blocks.len().saturating_sub(1) as u64
 }
@@ -145,7 +145,7 @@ fn rmap_problem(ctx: &Ctx<'_>, ag: AgNo, rmap: &Rmap, offset: u64) -> Option<&'s
     } else if !special.contains(&rmap.owner.0) {
         return Some("no such owner");
     } else if offset != 0 {
-        return Some("such an owner has no offset");
+        return Some("this owner has no offset");
     }
     (offset != rmap.packed_offset()).then_some("unknown flags")
 }
@@ -170,14 +170,14 @@ fn reference_counts(ctx: &Ctx<'_>, ag: AgNo, agf: &Agf, group: &mut Group) {
             let message = format!("{len} blocks are still staged for copy on write");
             ctx.find(code::COW_LEFT, place, message);
             staged.push(Claim::special(RmapOwner::COW, start, len));
-        } else if ctx.keep(12) {
+        } else if ctx.reserve(12) {
             shared.push((start, len, count));
         }
     });
     group.shared = shared;
     group.shared_complete = walked.complete;
     group.claims.get_mut().extend(staged);
-    let told = u64::from(agf.refcount_blocks.get());
-    compare(ctx, ag, code::AGF_BLOCKS, "agf_refcount_blocks", told, walked.blocks.len() as u64);
+    let stored = u64::from(agf.refcount_blocks.get());
+    compare(ctx, ag, code::AGF_BLOCKS, "agf_refcount_blocks", stored, walked.blocks.len() as u64);
     claim_tree(ctx, group, RmapOwner::REFC, &walked);
 }

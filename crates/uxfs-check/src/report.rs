@@ -1,4 +1,4 @@
-//! The outcome of a check: as data, as text, as JSON, and as the exit code of fsck(8).
+//! The result of a check, as data, text, JSON, and as an exit code of fsck(8).
 
 use core::fmt;
 
@@ -6,24 +6,24 @@ use serde_json::{Map, Value, json};
 
 use crate::finding::{Finding, Severity};
 
-/// What was looked at.
+/// Counts of checked structures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Allocation groups.
     pub ags: u64,
     /// Inodes in use.
     pub inodes: u64,
-    /// Directories among them.
+    /// Directories among the inodes.
     pub directories: u64,
     /// Directory entries, without "." and "..".
     pub entries: u64,
     /// Extents of files.
     pub extents: u64,
-    /// Blocks that are free.
+    /// Free blocks.
     pub free_blocks: u64,
 }
 
-/// The volume's log.
+/// State of the volume's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogState {
     /// Clean: the volume was unmounted.
@@ -31,16 +31,16 @@ pub enum LogState {
     Clean,
     /// Dirty, and replayed in memory for the check.
     Replayed,
-    /// Dirty, and left alone: the volume was judged as it lies on the device.
+    /// Dirty and not replayed; the volume was checked as it is on the device.
     Dirty,
     /// Damaged.
     Damaged,
-    /// On another device, and not looked at.
+    /// On another device, and not checked.
     External,
 }
 
 impl LogState {
-    /// Its name in JSON.
+    /// Name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Clean => "clean",
@@ -52,19 +52,19 @@ impl LogState {
     }
 }
 
-/// The outcome in a word. Warnings and notes are not damage.
+/// The overall result. Warnings and notes do not count as damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Sound, with a log that need not be replayed.
+    /// No errors, and the log needs no replay.
     Clean,
-    /// Sound; the log holds changes that are not on the volume, and the next mount replays them.
+    /// No errors; the log holds changes that the next mount will replay.
     LogNotReplayed,
-    /// The volume contradicts itself.
+    /// The volume is inconsistent.
     Damaged,
 }
 
 impl Verdict {
-    /// Its name in JSON.
+    /// Name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Clean => "clean",
@@ -74,23 +74,23 @@ impl Verdict {
     }
 }
 
-/// The outcome of a check.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Findings by place, then by code. At most as many as the options allow.
+    /// Findings sorted by location, then by code; limited by [`crate::CheckOptions::max_findings`].
     pub findings: Vec<Finding>,
-    /// Findings that were left out for being too many.
+    /// Number of findings beyond that limit.
     pub left_out: u64,
-    /// Could part of the volume not be looked at (a read failed, memory ran out)?
+    /// Was part of the volume not checked, because a read failed or memory ran out?
     pub incomplete: bool,
-    /// The log.
+    /// State of the log.
     pub log: LogState,
-    /// What was looked at.
+    /// Counts of checked structures.
     pub totals: Totals,
 }
 
 impl Report {
-    /// The outcome in a word. Findings that were left out may be errors, and count as such.
+    /// The overall result. If findings were left out, they count as errors.
     pub fn verdict(&self) -> Verdict {
         match self.log {
             _ if self.left_out > 0 || self.count(Severity::Error) > 0 => Verdict::Damaged,
@@ -99,24 +99,24 @@ impl Report {
         }
     }
 
-    /// Is there nothing to find, notes aside?
+    /// Are there no findings except notes?
     pub fn is_clean(&self) -> bool {
         self.left_out == 0 && self.findings.iter().all(|f| f.severity == Severity::Note)
     }
 
-    /// Number of findings of a severity among those kept.
+    /// Number of kept findings with this severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.findings.iter().filter(|f| f.severity == severity).count()
     }
 
-    /// Is there a finding of this code?
+    /// Is there a finding with this code?
     pub fn has(&self, code: crate::Code) -> bool {
         self.findings.iter().any(|f| f.code == code.name)
     }
 
-    /// The exit code: 0 sound; 2 sound, but the log is not replayed, as xfs_repair has it; 4 damage
-    /// left uncorrected, as fsck(8) has it. 8, an operational error, is added when part of the
-    /// volume could not be looked at.
+    /// The exit code: 0 no errors; 2 no errors, but the log is not replayed (as in xfs_repair);
+    /// 4 damage left uncorrected (as in fsck(8)). 8, an operational error, is added if part of the
+    /// volume was not checked.
     pub fn exit_code(&self) -> u8 {
         let code = match self.verdict() {
             Verdict::Clean => 0,
@@ -126,8 +126,8 @@ impl Report {
         code | if self.incomplete { 8 } else { 0 }
     }
 
-    /// As JSON: `verdict`, `log`, `clean`, `incomplete`, `left_out`, `totals`, `findings`. Names stay
-    /// the same in every version; more may come.
+    /// The report as JSON: `verdict`, `log`, `clean`, `incomplete`, `left_out`, `totals`,
+    /// `findings`. Existing names are stable; versions may add others.
     pub fn to_json(&self) -> Map<String, Value> {
         let findings: Vec<Value> = self.findings.iter().map(finding_json).collect();
         let t = &self.totals;
@@ -184,7 +184,7 @@ impl fmt::Display for Report {
             writeln!(f, "{} more findings are left out", self.left_out)?;
         }
         if self.incomplete {
-            writeln!(f, "part of the volume could not be looked at")?;
+            writeln!(f, "part of the volume could not be checked")?;
         }
         let t = &self.totals;
         f.write_str(match self.verdict() {

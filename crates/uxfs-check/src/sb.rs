@@ -1,5 +1,5 @@
-//! The superblock: rules for the primary beyond those by which it is recognised, its copies, and
-//! its counters.
+//! Checks the superblock: rules for the primary in addition to its verification, the secondary
+//! superblocks, and the counters.
 
 use uxfs_disk::BlockDev;
 use uxfs_format::btree::TreeKind;
@@ -21,14 +21,14 @@ const NEEDED: Version = Version::NLINK
 /// Bits of `features2` that every version 5 volume has: lazy counters, attr2, 32-bit projects, CRC.
 const NEEDED2: u32 = 0x18a;
 
-/// Bytes of a device that are searched for a copy of the superblock, where the usual places have
+/// Bytes at the start of a device to search for a secondary superblock if the usual offsets have
 /// none.
 const COPY_SCAN: u64 = 1 << 30;
 
-/// A rule: whether it holds, and what is wrong when it does not.
+/// A rule: does it hold, and the message if it does not.
 type Rule = (bool, String);
 
-/// Rules for the primary superblock, whose sector is given.
+/// Checks the primary superblock, whose sector is given.
 pub(crate) fn check_primary(ctx: &Ctx<'_>, sector: &[u8]) {
     let sb = &ctx.sb;
     let own = (sb.inprogress == 0, "inprogress is set".to_owned());
@@ -40,14 +40,14 @@ pub(crate) fn check_primary(ctx: &Ctx<'_>, sector: &[u8]) {
         }
     }
     if sb.incompat().contains(Incompat::NEEDSREPAIR) {
-        ctx.find(code::SB_REPAIR, Place::VOLUME, "the volume needs a repair");
+        ctx.find(code::SB_REPAIR, Place::VOLUME, "the volume needs a repair; run xfs_repair");
     }
     tail(ctx, sector, AgNo(0));
     ctx.check_lsn(Lsn(sb.lsn.get()), &Place::ag(AgNo(0)));
     quota(ctx);
 }
 
-/// Behind the fields in use there is nothing.
+/// Checks that the bytes behind the used fields are zero.
 fn tail(ctx: &Ctx<'_>, sector: &[u8], ag: AgNo) {
     let used = used_len(ctx.sb.incompat());
     if sector.iter().skip(used).any(|b| *b != 0) {
@@ -114,16 +114,16 @@ fn layout(sb: &Superblock) -> Vec<Rule> {
     ]
 }
 
-/// Where mkfs puts the root directory: the first chunk behind all that an AG has at first. Where one
-/// block holds all of a group's free extents, mkfs.xfs 7 gives its trees no blocks to grow by, and
-/// 6.1 one each.
+/// The inode numbers at which mkfs puts the root directory: the first chunk behind the initial
+/// metadata of an AG. If one block holds all free extents of a group, mkfs.xfs 7 puts no blocks in
+/// the free list for the trees' growth, and mkfs.xfs 6.1 puts one for each tree.
 fn root_inodes(geo: &Geometry) -> [u64; 2] {
     let (rmap, finobt, reflink) = (geo.has_rmap(), geo.has_finobt(), geo.has_reflink());
     let roots = 3 + u32::from(rmap) + u32::from(finobt) + u32::from(reflink);
     let size = geo.block_size as usize;
     let heights = |tree: TreeKind, records: u32| tree.max_height(size, records.into()).min(2);
     let bno = heights(TreeKind::Bno, geo.ag_blocks.div_ceil(2));
-    // Mappings of shared blocks are not bounded by the group's size.
+    // The group's size does not bound the number of mappings of shared blocks.
     let rmaps = match rmap {
         true if reflink => 2,
         true => heights(TreeKind::Rmap, geo.ag_blocks),
@@ -134,7 +134,7 @@ fn root_inodes(geo: &Geometry) -> [u64; 2] {
         true => geo.log_blocks,
         false => 0,
     };
-    // The stripe counts only where chunks are aligned at all, to more than a block.
+    // The stripe unit matters only if the chunk alignment exceeds one block.
     let (unit, own) = (geo.stripe_unit, geo.inode_align);
     let align = if unit > 0 && own > 1 && unit.is_multiple_of(own) { unit } else { own };
     [2 * bno + rmaps, 2 * newer(bno) + newer(rmaps)].map(|list| {
@@ -143,8 +143,8 @@ fn root_inodes(geo: &Geometry) -> [u64; 2] {
     })
 }
 
-/// A copy of the superblock made what the primary would be, and the group that it is from. Copies do
-/// not tell where the first inodes are, but those have their places.
+/// Finds a secondary superblock, completes it to serve as the primary, and returns it with its
+/// group. Secondary superblocks lack the inode numbers, but those are at fixed positions.
 pub(crate) fn from_copy(dev: &dyn BlockDev) -> Option<(Superblock, AgNo)> {
     let mut read = |at: u64, buf: &mut [u8]| dev.read_at(at, buf).is_ok();
     let copy = copies::find(dev.len(), COPY_SCAN, &mut read)?;
@@ -159,17 +159,20 @@ pub(crate) fn from_copy(dev: &dyn BlockDev) -> Option<(Superblock, AgNo)> {
 
 fn inodes(ctx: &Ctx<'_>) -> Vec<Rule> {
     let (sb, geo) = (&ctx.sb, &ctx.geo);
-    let (told, bitmap, summary) = (sb.rootino.get(), sb.rbmino.get(), sb.rsumino.get());
+    let (stored, bitmap, summary) = (sb.rootino.get(), sb.rbmino.get(), sb.rsumino.get());
     let [older, newer] = root_inodes(geo);
-    let root = if told == newer { newer } else { older };
+    let root = if stored == newer { newer } else { older };
     vec![
-        (told == root, format!("root directory {told}, which belongs at {root}")),
-        (bitmap == root + 1, format!("realtime bitmap {bitmap}, which belongs at {}", root + 1)),
-        (summary == root + 2, format!("realtime summary {summary}, belongs at {}", root + 2)),
+        (stored == root, format!("root directory is inode {stored}, expected {root}")),
+        (bitmap == root + 1, format!("realtime bitmap is inode {bitmap}, expected {}", root + 1)),
+        (
+            summary == root + 2,
+            format!("realtime summary is inode {summary}, expected {}", root + 2),
+        ),
     ]
 }
 
-/// Quota inodes, by their numbers in the superblock.
+/// The quota inodes in the superblock.
 pub(crate) fn quota_inodes(sb: &Superblock) -> impl Iterator<Item = Ino> {
     let all = [sb.uquotino.get(), sb.gquotino.get(), sb.pquotino.get()];
     let used = sb.version_flags().contains(Version::QUOTA);
@@ -180,7 +183,7 @@ fn quota(ctx: &Ctx<'_>) {
     let sb = &ctx.sb;
     let bad = |message: String| ctx.find(code::QUOTA, Place::VOLUME, message);
     if sb.version_flags().contains(Version::QUOTA) {
-        // Old group and project quota bits do not exist in version 5.
+        // The old group and project quota bits do not exist in version 5.
         if sb.qflags.get() & !0x7cf != 0 {
             bad(format!("unknown quota flags in {:#x}", sb.qflags.get()));
         }
@@ -196,7 +199,7 @@ fn quota(ctx: &Ctx<'_>) {
     }
 }
 
-/// The copy of the superblock in a group.
+/// Checks the secondary superblock of a group.
 pub(crate) fn check_copy(ctx: &Ctx<'_>, ag: AgNo) {
     let place = Place::ag(ag);
     let mut sector = vec![0; ctx.geo.sector_size as usize];
@@ -238,9 +241,9 @@ pub(crate) fn check_copy(ctx: &Ctx<'_>, ag: AgNo) {
             ("logsectsize", u64::from(sb.logsectsize.get()) << 8 | u64::from(sb.logsectlog)),
         ]
     };
-    for ((name, told), (_, wanted)) in numbers(copy).into_iter().zip(numbers(sb)) {
-        if told != wanted {
-            let message = format!("{name} is {told}, {wanted} in the primary");
+    for ((name, stored), (_, wanted)) in numbers(copy).into_iter().zip(numbers(sb)) {
+        if stored != wanted {
+            let message = format!("{name} is {stored}, {wanted} in the primary");
             ctx.find(code::SB_COPY, place.clone(), message);
         }
     }
@@ -260,28 +263,28 @@ pub(crate) fn check_copy(ctx: &Ctx<'_>, ag: AgNo) {
     }
 }
 
-/// Copies tell of no inodes (mkfs wrote most of them before it had any), or of the same as the
-/// primary. That they are unfinished says nothing, but for that it is no number.
+/// Rules for a secondary superblock. Its inode numbers are unset (mkfs wrote most secondary
+/// superblocks before it had inodes) or equal the primary's. Its `inprogress` is 0 or 1.
 fn of_copy(copy: &Superblock, sb: &Superblock) -> Vec<Rule> {
     let numbers = |sb: &Superblock| [sb.rootino.get(), sb.rbmino.get(), sb.rsumino.get()];
-    let fine = |(told, wanted): (u64, u64)| told == 0 || told == u64::MAX || told == wanted;
+    let fine = |(stored, wanted): (u64, u64)| stored == 0 || stored == u64::MAX || stored == wanted;
     let inodes = numbers(copy).into_iter().zip(numbers(sb)).all(fine);
     vec![
         (inodes, "numbers of the root directory or the realtime inodes differ".into()),
-        (copy.inprogress <= 1, format!("the flag of being unfinished is {}", copy.inprogress)),
+        (copy.inprogress <= 1, format!("inprogress is {}", copy.inprogress)),
     ]
 }
 
-/// Copies tell of no quota inodes, or of the same as the primary.
+/// Quota inodes in a secondary superblock are unset or equal the primary's.
 fn quota_copy(copy: &Superblock, sb: &Superblock) -> Vec<Rule> {
     let numbers = |sb: &Superblock| [sb.uquotino.get(), sb.gquotino.get(), sb.pquotino.get()];
-    let fine = |(told, wanted): (u64, u64)| told == 0 || told == u64::MAX || told == wanted;
+    let fine = |(stored, wanted): (u64, u64)| stored == 0 || stored == u64::MAX || stored == wanted;
     let inodes = numbers(copy).into_iter().zip(numbers(sb)).all(fine);
     let flags = copy.qflags.get() == 0 || copy.qflags == sb.qflags;
     vec![(inodes && flags, "quota inodes or flags differ from the primary's".into())]
 }
 
-/// The counters, which are exact on a clean volume.
+/// Checks the counters, which are exact on a clean volume.
 pub(crate) fn check_counters(ctx: &Ctx<'_>, groups: &[Group]) {
     let sum = |each: &dyn Fn(&Group) -> u64| groups.iter().map(each).sum::<u64>();
     let inodes = sum(&|group| group.inodes.0.into());
@@ -292,9 +295,9 @@ pub(crate) fn check_counters(ctx: &Ctx<'_>, groups: &[Group]) {
         ("ifree", ctx.sb.ifree.get(), free_inodes),
         ("fdblocks", ctx.sb.fdblocks.get(), free),
     ];
-    for (name, told, counted) in counters {
-        if told != counted {
-            let message = format!("{name} is {told}, counted {counted}");
+    for (name, stored, counted) in counters {
+        if stored != counted {
+            let message = format!("{name} is {stored}, counted {counted}");
             ctx.find(code::SB_COUNTER, Place::VOLUME, message);
         }
     }

@@ -1,7 +1,7 @@
-//! What is known of every inode: whether it is in use, its type, its links as counted.
+//! Records about every inode: whether it is in use, its type, its links as counted.
 //!
-//! Built from the inode btrees after phase 1; filled by all threads of phase 2 at once, inode by
-//! inode and entry by entry; looked through in phase 4.
+//! The inode btrees of phase 1 determine the size. All threads of phase 2 fill the table in
+//! parallel; phase 4 evaluates it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -12,18 +12,18 @@ use uxfs_format::{AgIno, AgNo, Geometry, Ino};
 use crate::ctx::Ctx;
 use crate::group::Group;
 
-/// The type, as directory entries tell it, in the low bits of [`Slot::state`].
+/// The inode's type in directory entry encoding, in the low bits of [`Slot::state`].
 const TYPE: u32 = 0xf;
-/// The inode is in use and could be read.
+/// The inode is in use and was readable.
 const READ: u32 = 1 << 4;
-/// The inode is in use by the inode btree.
+/// The inode is in use according to the inode btree.
 const USED: u32 = 1 << 5;
-/// The inode is one that the superblock names.
+/// The superblock names the inode.
 const META: u32 = 1 << 6;
-/// From this bit on, one for each type that entries told.
-const TOLD: u32 = 8;
+/// First of the bits that record the types in entries, one bit for each type.
+const ENTRY_TYPES: u32 = 8;
 
-/// What is known of one inode.
+/// Records about one inode.
 #[derive(Default)]
 pub(crate) struct Slot {
     state: AtomicU32,
@@ -33,63 +33,64 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Is it in use by the inode btree?
+    /// Is the inode in use according to the inode btree?
     pub(crate) fn is_used(&self) -> bool {
         self.state.load(Ordering::Relaxed) & USED != 0
     }
 
-    /// Could it be read?
+    /// Was the inode readable?
     pub(crate) fn is_read(&self) -> bool {
         self.state.load(Ordering::Relaxed) & READ != 0
     }
 
-    /// Does the superblock name it?
+    /// Does the superblock name the inode?
     pub(crate) fn is_meta(&self) -> bool {
         self.state.load(Ordering::Relaxed) & META != 0
     }
 
-    /// Marks it as one that the superblock names.
+    /// Records that the superblock names the inode.
     pub(crate) fn set_meta(&self) {
         self.state.fetch_or(META, Ordering::Relaxed);
     }
 
-    /// Takes down type and link count.
+    /// Records the inode's type and link count.
     pub(crate) fn set_read(&self, ftype: u8, nlink: u32) {
         self.state.fetch_or(READ | u32::from(ftype), Ordering::Relaxed);
         self.nlink.store(nlink, Ordering::Relaxed);
     }
 
-    /// Takes down an entry in `parent` that leads here.
+    /// Records an entry in `parent` that leads to this inode.
     pub(crate) fn see(&self, ftype: u8, parent: Ino) {
         self.parent.store(parent.0, Ordering::Relaxed);
         self.seen.fetch_add(1, Ordering::Relaxed);
-        self.state.fetch_or(1 << (TOLD + u32::from(ftype)), Ordering::Relaxed);
+        self.state.fetch_or(1 << (ENTRY_TYPES + u32::from(ftype)), Ordering::Relaxed);
     }
 
-    /// A directory with an entry that leads here.
+    /// A directory with an entry that leads to this inode.
     pub(crate) fn parent(&self) -> Option<Ino> {
         Some(Ino(self.parent.load(Ordering::Relaxed))).filter(|ino| ino.0 != 0)
     }
 
-    /// The type.
+    /// The inode's type in directory entry encoding.
     pub(crate) fn ftype(&self) -> u8 {
         (self.state.load(Ordering::Relaxed) & TYPE) as u8
     }
 
-    /// The link count that it tells.
+    /// The inode's link count.
     pub(crate) fn nlink(&self) -> u32 {
         self.nlink.load(Ordering::Relaxed)
     }
 
-    /// Entries that lead here.
+    /// Number of entries that lead to this inode.
     pub(crate) fn seen(&self) -> u32 {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// A type that an entry told and that is not the inode's.
+    /// A type in an entry that differs from the inode's.
     pub(crate) fn wrong_type(&self) -> Option<u8> {
-        let told = self.state.load(Ordering::Relaxed) >> TOLD & !(1 << self.ftype());
-        (told != 0).then(|| told.trailing_zeros() as u8)
+        let state = self.state.load(Ordering::Relaxed);
+        let wrong = state >> ENTRY_TYPES & !(1 << self.ftype());
+        (wrong != 0).then(|| wrong.trailing_zeros() as u8)
     }
 }
 
@@ -98,7 +99,7 @@ struct Part {
     /// First inode of each chunk, in order.
     starts: Vec<u32>,
     slots: Vec<Slot>,
-    /// With parent pointers: what entries add and parent pointers take away.
+    /// On volumes with parent pointers: the sum of entry hashes minus parent pointer hashes.
     links: Vec<AtomicU64>,
 }
 
@@ -109,7 +110,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Of the chunks that phase 1 found.
+    /// Makes a table of the chunks that phase 1 found.
     pub(crate) fn new(ctx: &Ctx<'_>, groups: &[Group]) -> Self {
         let geo = ctx.geo.clone();
         let links = geo.has_parent();
@@ -126,13 +127,13 @@ impl Table {
         (inside < CHUNK_INODES).then_some((part, index))
     }
 
-    /// What is known of an inode; `None` if there is no such inode.
+    /// The records about an inode; `None` if it does not exist.
     pub(crate) fn get(&self, ino: Ino) -> Option<&Slot> {
         let (part, index) = self.index(ino)?;
         part.slots.get(index)
     }
 
-    /// Adds to what tells entries and parent pointers of an inode apart.
+    /// Adds a hash to the sum that compares entries with parent pointers.
     pub(crate) fn add_link(&self, ino: Ino, hash: u64) {
         if let Some((part, index)) = self.index(ino)
             && let Some(links) = part.links.get(index)
@@ -141,8 +142,8 @@ impl Table {
         }
     }
 
-    /// Calls `each` with every inode in use, and whether its parent pointers differ from the
-    /// entries.
+    /// Calls `each` for every inode in use; the flag says whether the inode's parent pointers
+    /// differ from its entries.
     pub(crate) fn for_each(&self, each: &mut dyn FnMut(Ino, &Slot, bool)) {
         for (ag, part) in self.parts.iter().enumerate() {
             for (index, slot) in part.slots.iter().enumerate() {
@@ -163,7 +164,7 @@ fn part(ctx: &Ctx<'_>, chunks: &[InodeChunk], links: bool) -> Part {
     let mut part = Part { starts: Vec::new(), slots: Vec::new(), links: Vec::new() };
     let each = size_of::<Slot>() + if links { 8 } else { 0 };
     for chunk in chunks {
-        if !ctx.keep(each * CHUNK_INODES as usize) {
+        if !ctx.reserve(each * CHUNK_INODES as usize) {
             break;
         }
         part.starts.push(chunk.start.0);

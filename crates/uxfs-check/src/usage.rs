@@ -1,8 +1,8 @@
-//! What users, groups and projects use, counted, beside what the quota records say.
+//! Compares the usage of users, groups and projects with the quota records.
 //!
-//! 1. A kind of quota is compared only if the superblock says that its counts were checked: the
-//!    kernel counts anew otherwise.
-//! 2. Every inode in use counts, but for the quota inodes themselves.
+//! 1. A quota type is compared only if the superblock's flags say that its usage was counted.
+//!    Otherwise the kernel counts it again at the next mount.
+//! 2. Every inode in use counts, except the quota inodes.
 
 use rustc_hash::FxHashMap;
 use uxfs_format::Ino;
@@ -13,14 +13,14 @@ use crate::code;
 use crate::ctx::Ctx;
 use crate::finding::Place;
 
-/// Types of quota records, with the flag that says that they were counted, and what they are of.
+/// Record types, the "usage was counted" flag in the superblock, and names.
 const KINDS: [(u8, u16, &str); 3] =
     [(1, 0x0004, "user"), (2, 0x0400, "project"), (4, 0x0100, "group")];
 
-/// Whose usage: type of record, number.
-type Whose = (u8, u32);
+/// A subject of quota: record type, id.
+type QuotaId = (u8, u32);
 
-/// Blocks and inodes.
+/// Used blocks and inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Used {
     /// Blocks of data and metadata.
@@ -29,11 +29,11 @@ pub(crate) struct Used {
     pub(crate) inodes: u64,
 }
 
-/// What one thread gathers.
+/// Results of one thread.
 #[derive(Default)]
 pub(crate) struct Usage {
-    counted: FxHashMap<Whose, Used>,
-    recorded: FxHashMap<Whose, Used>,
+    counted: FxHashMap<QuotaId, Used>,
+    recorded: FxHashMap<QuotaId, Used>,
 }
 
 fn kinds(sb: &Superblock) -> impl Iterator<Item = (u8, &'static str)> {
@@ -60,17 +60,17 @@ impl Usage {
         }
     }
 
-    /// Notes what a record says.
+    /// Records the usage in a quota record.
     pub(crate) fn note(&mut self, kind: u8, id: u32, used: Used) {
         if used != Used::default() {
             self.recorded.insert((kind, id), used);
         }
     }
 
-    /// Adds what another thread gathered.
+    /// Adds the results of another thread.
     fn add(&mut self, other: &Self) {
-        for (whose, more) in &other.counted {
-            let used = self.counted.entry(*whose).or_default();
+        for (id, more) in &other.counted {
+            let used = self.counted.entry(*id).or_default();
             used.inodes += more.inodes;
             used.blocks = used.blocks.saturating_add(more.blocks);
         }
@@ -78,24 +78,24 @@ impl Usage {
     }
 }
 
-/// Compares what all threads gathered, if that is all there is.
+/// Compares the results of all threads; call only if they are complete.
 pub(crate) fn check<'u>(ctx: &Ctx<'_>, parts: impl Iterator<Item = &'u Usage>) {
     let mut all = Usage::default();
     parts.for_each(|part| all.add(part));
-    let mut whose: Vec<Whose> = all.counted.keys().chain(all.recorded.keys()).copied().collect();
-    whose.sort_unstable();
-    whose.dedup();
+    let mut ids: Vec<QuotaId> = all.counted.keys().chain(all.recorded.keys()).copied().collect();
+    ids.sort_unstable();
+    ids.dedup();
     for (kind, name) in kinds(&ctx.sb) {
-        for (_, id) in whose.iter().filter(|(other, _)| *other == kind) {
-            let of = |map: &FxHashMap<Whose, Used>| map.get(&(kind, *id)).copied();
-            let told = of(&all.recorded).unwrap_or_default();
+        for (_, id) in ids.iter().filter(|(other, _)| *other == kind) {
+            let of = |map: &FxHashMap<QuotaId, Used>| map.get(&(kind, *id)).copied();
+            let stored = of(&all.recorded).unwrap_or_default();
             let found = of(&all.counted).unwrap_or_default();
-            // What lies on a realtime device is counted apart.
-            let blocks = ctx.sb.rblocks.get() == 0 && told.blocks != found.blocks;
-            if blocks || told.inodes != found.inodes {
+            // The blocks of a realtime device are counted separately.
+            let blocks = ctx.sb.rblocks.get() == 0 && stored.blocks != found.blocks;
+            if blocks || stored.inodes != found.inodes {
                 let message = format!(
                     "{name} {id}: {} blocks and {} inodes recorded, {} and {} counted",
-                    told.blocks, told.inodes, found.blocks, found.inodes
+                    stored.blocks, stored.inodes, found.blocks, found.inodes
                 );
                 ctx.find(code::QUOTA_USAGE, Place::VOLUME, message);
             }

@@ -1,11 +1,11 @@
-//! Pieces of work shared out among threads.
+//! Distributes pieces of work among threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::options::{Phase, Progress};
 
-/// Carries out pieces `0..count` on `threads` threads, each with a state of its own; gives the
-/// states. Pieces start in order.
+/// Runs pieces `0..count` on `threads` threads, each with its own state; returns the states. Pieces
+/// start in order.
 pub(crate) fn share<T: Default + Send>(
     threads: usize,
     count: usize,
@@ -14,8 +14,8 @@ pub(crate) fn share<T: Default + Send>(
     work: &(dyn Fn(usize, &mut T) + Sync),
 ) -> Vec<T> {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let tell = |done: usize| progress(Progress { phase, done: done as u64, total: count as u64 });
-    tell(0);
+    let report = |done: usize| progress(Progress { phase, done: done as u64, total: count as u64 });
+    report(0);
     let run = || {
         let mut state = T::default();
         loop {
@@ -24,7 +24,7 @@ pub(crate) fn share<T: Default + Send>(
                 return state;
             }
             work(piece, &mut state);
-            tell(done.fetch_add(1, Ordering::Relaxed) + 1);
+            report(done.fetch_add(1, Ordering::Relaxed) + 1);
         }
     };
     let helpers = threads.clamp(1, count.max(1)) - 1;

@@ -49,7 +49,7 @@ impl Presence {
             return Ok(size);
         }
         let why = format!(
-            "the image file was cut short while it was in use: it has {size} bytes instead of {least}"
+            "the image file was cut short while it was in use: it has {size} bytes, not {least}"
         );
         Err(host::lost(self.lost.get_or_init(|| why).as_str()))
     }

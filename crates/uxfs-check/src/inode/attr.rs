@@ -1,9 +1,9 @@
-//! Extended attributes and parent pointers, in all forms.
+//! Checks extended attributes and parent pointers, in all forms.
 //!
-//! Kernels set, replace and remove an attribute with a value in blocks of its own in several
-//! transactions. A crash between them leaves an entry that is marked as incomplete: it may have the
-//! name of another entry, its blocks may hold no value, and blocks of the fork may belong to no
-//! entry. Everybody ignores such an entry, and the next change of the attribute clears it: a warning.
+//! Kernels set, replace and remove an attribute with a remote value in several transactions. A
+//! crash between them leaves an entry marked incomplete. Its name may equal another entry's, its
+//! blocks may hold no value, and the fork may map blocks that belong to no entry. Readers ignore
+//! such an entry and the next change of the attribute removes it, so the check reports a warning.
 
 use rustc_hash::FxHashSet;
 use twox_hash::XxHash3_64;
@@ -22,29 +22,29 @@ use super::fork::Map;
 use super::{Inode, Pass};
 use crate::bytes::{be32, be64};
 use crate::code;
-use crate::ctx::Lent;
+use crate::ctx::Reservation;
 
-/// Attributes that hold access control lists.
+/// Names of the attributes that hold access control lists.
 const ACLS: [&[u8]; 2] = [b"SGI_ACL_FILE", b"SGI_ACL_DEFAULT"];
 
-/// Where a leaf block says whether its names have holes between them.
+/// Offset in a leaf block of the flag that there is free space between names.
 const HOLES: usize = 62;
 
-/// Attributes of one inode being looked at.
+/// State of the check of one inode's attributes.
 struct Attrs<'d, 'p, 'a> {
     pass: &'d Pass<'p, 'a>,
     inode: &'d Inode<'d>,
-    /// Names seen, by hash.
+    /// Hashes of the names seen.
     names: FxHashSet<u64>,
-    /// Account of the memory for both.
-    memory: Lent<'d, 'a>,
-    /// Blocks of the fork that values take, by offset.
+    /// Memory reserved for `names` and `values`.
+    memory: Reservation<'d, 'a>,
+    /// Remote values, by offset in the fork.
     values: Vec<Place>,
-    /// Was an attribute left half set?
+    /// Was an incomplete attribute found?
     half_set: bool,
 }
 
-/// Where a value lies in the fork.
+/// Location of a remote value in the fork.
 struct Place {
     block: u32,
     len: u32,
@@ -57,7 +57,7 @@ pub(crate) fn check(pass: &Pass<'_, '_>, inode: &Inode<'_>, map: &Map) {
     if !inode.core.has_attr_fork() {
         return;
     }
-    let memory = pass.ctx.lend();
+    let memory = pass.ctx.reservation();
     let (names, values) = (FxHashSet::default(), Vec::new());
     let mut attrs = Attrs { pass, inode, names, memory, values, half_set: false };
     match inode.core.aformat {
@@ -81,7 +81,7 @@ impl Attrs<'_, '_, '_> {
         }
     }
 
-    /// A name, which must be there once; parent pointers are also told apart by their value.
+    /// Checks a name, which must be unique; the value is part of a parent pointer's name.
     fn name(&mut self, flags: AttrFlags, name: &[u8], value: &[u8]) {
         let ctx = self.pass.ctx;
         let mut bytes = vec![flags.namespace().bits()];
@@ -92,11 +92,11 @@ impl Attrs<'_, '_, '_> {
         }
         let show = String::from_utf8_lossy(name).escape_debug().to_string();
         if !self.names.insert(XxHash3_64::oneshot_with_seed(ctx.seed, &bytes)) {
-            let message = format!("attribute \"{show}\" is there twice");
+            let message = format!("attribute \"{show}\" occurs twice");
             ctx.find(code::ATTR_DOUBLE, self.inode.place(), message);
         }
         if name.contains(&0) {
-            ctx.find(code::ATTR, self.inode.place(), format!("attribute name \"{show}\""));
+            ctx.find(code::ATTR, self.inode.place(), format!("invalid attribute name \"{show}\""));
         }
         if flags.contains(AttrFlags::PARENT) {
             self.parent(flags, name, value);
@@ -115,7 +115,10 @@ impl Attrs<'_, '_, '_> {
             && !flags.contains(AttrFlags::INCOMPLETE);
         if !right {
             let show = String::from_utf8_lossy(name).escape_debug().to_string();
-            let message = format!("\"{show}\" in inode {parent}, {} bytes", value.len());
+            let message = format!(
+                "invalid parent pointer \"{show}\" to inode {parent}, {} bytes",
+                value.len()
+            );
             ctx.find(code::PARENT_RECORD, self.inode.place(), message);
             return;
         }
@@ -123,7 +126,7 @@ impl Attrs<'_, '_, '_> {
         self.pass.table.add_link(self.inode.ino, hash.wrapping_neg());
     }
 
-    /// A value whose form is known.
+    /// Checks a value whose format is known.
     fn value(&self, flags: AttrFlags, name: &[u8], value: &[u8]) {
         if flags.namespace() == AttrFlags::ROOT
             && ACLS.contains(&name)
@@ -134,7 +137,7 @@ impl Attrs<'_, '_, '_> {
         }
     }
 
-    /// Leaf blocks, and nodes above them.
+    /// Checks leaf blocks and the nodes above them.
     fn tree(&mut self, map: &Map) {
         let (ctx, inode) = (self.pass.ctx, self.inode);
         let mut reader = Reader::new(ctx, inode, map, 1, code::ATTR_BLOCK);
@@ -146,16 +149,17 @@ impl Attrs<'_, '_, '_> {
         let mut taken = 0;
         for Place { block, len, acl } in core::mem::take(&mut self.values) {
             taken += remote::blocks(len as usize, ctx.geo.block_size as usize);
-            // Values that share blocks would take forever to read.
+            // Values that share blocks would take too long to read.
             if blocks + taken > mapped {
                 break;
             }
             whole &= self.remote(&mut reader, block, len as usize, acl);
         }
-        // Of a half set attribute, all blocks may be there, some or none.
+        // All, some or no blocks of an incomplete attribute may be mapped.
         let right = if self.half_set { mapped >= blocks + taken } else { mapped == blocks + taken };
         if whole && !right {
-            let message = format!("{mapped} blocks, {blocks} of the tree and {taken} of values");
+            let message =
+                format!("{mapped} blocks mapped, {blocks} used by the tree, {taken} by values");
             ctx.find(code::ATTR_EXTRA, inode.place(), message);
         }
     }
@@ -164,13 +168,13 @@ impl Attrs<'_, '_, '_> {
         let ctx = self.pass.ctx;
         let place = ctx.place(fsb).of(self.inode.ino);
         let header = leaf::Header::decode(bytes);
-        if !self.memory.more(header.count * 2 * size_of::<Place>()) {
+        if !self.memory.grow(header.count * 2 * size_of::<Place>()) {
             return;
         }
         let lowest = leaf::records(bytes).map(|r| r.entry.at).min().unwrap_or(bytes.len());
-        // With holes between the names, the kernel leaves it lower than it need be.
+        // If there is free space between names, kernels may leave `firstused` too low.
         if header.first != lowest && bytes[HOLES] == 0 {
-            let message = format!("firstused is {}, the lowest name at {lowest}", header.first);
+            let message = format!("firstused is {}, lowest name at {lowest}", header.first);
             ctx.find(code::ATTR_BLOCK, place.clone(), message);
         }
         for record in leaf::records(bytes) {
@@ -178,12 +182,12 @@ impl Attrs<'_, '_, '_> {
             let local = if let Value::Local(value) = value { value } else { b"" };
             let wanted = hash(entry.flags, name, local);
             if entry.hash != wanted {
-                let message = format!("hash {:#x} of an attribute, not {wanted:#x}", entry.hash);
+                let message = format!("attribute hash {:#x}, expected {wanted:#x}", entry.hash);
                 ctx.find(code::ATTR_HASH, place.clone(), message);
             }
             let half_set = entry.flags.contains(AttrFlags::INCOMPLETE);
             if half_set && !entry.flags.contains(AttrFlags::PARENT) {
-                let message = "an attribute was left half set";
+                let message = "an attribute is marked incomplete";
                 ctx.find(code::ATTR_INCOMPLETE, place.clone(), message);
                 self.half_set = true;
                 continue;
@@ -199,13 +203,13 @@ impl Attrs<'_, '_, '_> {
         }
     }
 
-    /// A value in blocks of its own.
+    /// Checks the blocks of a remote value.
     fn remote(&self, reader: &mut Reader<'_, '_>, block: u32, len: usize, acl: bool) -> bool {
         let ctx = self.pass.ctx;
         let mut value = Vec::new();
         let blocks = remote::blocks(len, ctx.geo.block_size as usize);
         if len == 0 {
-            ctx.find(code::ATTR_VALUE, self.inode.place(), "an empty value in blocks of its own");
+            ctx.find(code::ATTR_VALUE, self.inode.place(), "a remote value is empty");
             return false;
         }
         for number in 0..blocks {
@@ -217,7 +221,7 @@ impl Attrs<'_, '_, '_> {
             let (at, count) = (header.offset.get() as usize, header.bytes.get() as usize);
             let wanted = (len - value.len()).min(remote::payload(bytes.len()));
             if at != value.len() || count != wanted {
-                let message = format!("{count} bytes at {at} of a value, not {wanted}");
+                let message = format!("{count} bytes at offset {at} of a value, expected {wanted}");
                 ctx.find(code::ATTR_VALUE, ctx.place(fsb).of(self.inode.ino), message);
                 return false;
             }

@@ -1,4 +1,4 @@
-//! Rules for the core of an inode beyond those that [`InodeCore::check`] knows.
+//! Checks the core of an inode by rules in addition to [`InodeCore::check`]'s.
 //!
 //! [`InodeCore::check`]: uxfs_format::inode::InodeCore::check
 
@@ -13,19 +13,19 @@ use crate::code;
 use crate::ctx::Ctx;
 use crate::finding::Place;
 
-/// Most links an inode can have.
+/// Maximum link count of an inode.
 const NLINK_MAX: u32 = (1 << 31) - 1;
 
 /// Nanoseconds in a second.
 const NSEC: u32 = 1_000_000_000;
-/// Where an inode's times lie.
+/// Names and offsets of an inode's timestamps.
 const TIMES: [(&str, usize); 4] = [("atime", 32), ("mtime", 40), ("ctime", 48), ("crtime", 144)];
 
-/// A free inode has nothing left.
+/// Checks a free inode: its fields must be cleared.
 pub(crate) fn check_free(ctx: &Ctx<'_>, ino: Ino, raw: &[u8]) {
     let zero = |what: &str, value: u64| {
         if value != 0 {
-            let message = format!("a free inode with {what} {value}");
+            let message = format!("free inode with {what} {value}");
             ctx.find(code::INODE_FREE, Place::inode(ino), message);
         }
     };
@@ -35,38 +35,38 @@ pub(crate) fn check_free(ctx: &Ctx<'_>, ino: Ino, raw: &[u8]) {
     zero("extents", be64(raw, 24) | u64::from(be32(raw, 76)) | u64::from(be16(raw, 80)));
     zero("attribute fork at", raw[82].into());
     zero("flags", be16(raw, 90).into());
-    // The size itself may stay.
+    // A free inode may keep its size.
     if be64(raw, 56) >> 63 != 0 {
-        let message = format!("a free inode of size {:#x}", be64(raw, 56));
+        let message = format!("free inode with size {:#x}", be64(raw, 56));
         ctx.find(code::INODE_FREE, Place::inode(ino), message);
     }
-    // Hints may stay when an inode is freed, but had to be within bounds before.
+    // A free inode may keep its hints, but they must have been valid.
     for hint in [be32(raw, 72), be32(raw, 128)] {
         if u64::from(hint) > hint_max(ctx) {
-            let message = format!("a free inode with an extent size hint of {hint}");
+            let message = format!("free inode with extent size hint {hint}");
             ctx.find(code::INODE_FREE, Place::inode(ino), message);
         }
     }
-    // These two stay when an inode is freed.
+    // A free inode may keep these two flags.
     let mut stay = Flags2::empty();
     stay.set(Flags2::BIGTIME, ctx.geo.has_bigtime());
     stay.set(Flags2::NREXT64, ctx.geo.has_nrext64());
     zero("flags2", be64(raw, 120) & !stay.bits());
     let next = be32(raw, inode::NEXT_UNLINKED_OFFSET);
     if next != u32::MAX {
-        let message = format!("a free inode on an unlinked list, next {next}");
+        let message = format!("free inode on an unlinked list, next {next}");
         ctx.find(code::INODE_UNLINKED, Place::inode(ino), message);
     }
-    // 0 if it was never in use.
+    // The formats are 0 if the inode was never in use.
     let known = [ForkFormat::Dev as u8, ForkFormat::Extents as u8];
     if !known.contains(&raw[5]) || !known.contains(&raw[83]) {
-        let message = format!("a free inode of formats {} and {}", raw[5], raw[83]);
+        let message = format!("free inode with fork formats {} and {}", raw[5], raw[83]);
         ctx.find(code::INODE_FREE, Place::inode(ino), message);
     }
     times(ctx, ino, raw);
 }
 
-/// An inode in use.
+/// Checks an inode in use.
 pub(crate) fn check(ctx: &Ctx<'_>, inode: &Inode<'_>) {
     fields(ctx, inode);
     flags(ctx, inode);
@@ -88,7 +88,7 @@ fn fields(ctx: &Ctx<'_>, inode: &Inode<'_>) {
             bad("the padding of wide extent counters is not 0".into());
         }
     } else if be64(raw, 24) != 0 {
-        bad("the place of a wide extent counter is not 0".into());
+        bad("the unused wide extent counter is not 0".into());
     }
     if raw[132..144].iter().any(|b| *b != 0) {
         bad("di_pad2 is not 0".into());
@@ -98,10 +98,10 @@ fn fields(ctx: &Ctx<'_>, inode: &Inode<'_>) {
         bad(format!("attribute fork of a special file at {}", core.forkoff));
     }
     if special && core.size != 0 {
-        bad(format!("special file of {} bytes", core.size));
+        bad(format!("special file with a size of {} bytes", core.size));
     }
     if ctx.sb.rblocks.get() == 0 && ctx.geo.rt_inos.contains(&inode.ino) && core.size != 0 {
-        bad(format!("{} bytes about a realtime device that is not there", core.size));
+        bad(format!("size {} of a realtime inode without a realtime device", core.size));
     }
     if core.forkoff == 0 && core.aformat != ForkFormat::Extents {
         bad(format!("attribute fork format {:?} without a fork", core.aformat));
@@ -132,34 +132,34 @@ fn flags(ctx: &Ctx<'_>, inode: &Inode<'_>) {
     }
     let of_dirs = Flags::RTINHERIT | Flags::EXTSZINHERIT | Flags::PROJINHERIT | Flags::NOSYMLINKS;
     if flags.intersects(of_dirs) && !core.is_dir() {
-        bad("a flag of directories on something else");
+        bad("a directory flag on another file type");
     }
     if flags.intersects(Flags::REALTIME | Flags::EXTSIZE) && !core.is_reg() {
-        bad("a flag of regular files on something else");
+        bad("a regular file flag on another file type");
     }
     if flags2.contains(Flags2::DAX) && !core.is_reg() && !core.is_dir() {
-        bad("DAX on something else than a file or directory");
+        bad("the DAX flag on neither a file nor a directory");
     }
     if flags2.contains(Flags2::REFLINK) {
         if !geo.has_reflink() || !core.is_reg() {
-            bad("marked as sharing blocks, which it cannot");
+            bad("the reflink flag on an inode that cannot share blocks");
         }
         if flags.contains(Flags::REALTIME) {
-            bad("a realtime file marked as sharing blocks");
+            bad("the reflink flag on a realtime file");
         }
     }
     if flags2.contains(Flags2::BIGTIME) && !geo.has_bigtime() {
-        bad("64-bit times on a volume without them");
+        bad("64-bit timestamps on a volume without them");
     }
     if flags2.contains(Flags2::NREXT64) && !geo.has_nrext64() {
         bad("wide extent counters on a volume without them");
     }
     if flags2.contains(Flags2::METADATA) && !geo.incompat.contains(Incompat::METADIR) {
-        bad("marked as part of the metadata tree");
+        bad("the flag of the metadata directory tree");
     }
 }
 
-/// Largest extent size hint in blocks.
+/// Maximum extent size hint in blocks.
 fn hint_max(ctx: &Ctx<'_>) -> u64 {
     MAX_EXTENT_LEN.min(u64::from(ctx.geo.ag_blocks) / 2)
 }
@@ -174,11 +174,11 @@ fn hints(ctx: &Ctx<'_>, inode: &Inode<'_>) {
     if (own || inherit) != (core.extsize != 0) {
         bad(format!("extent size hint {}, flags {:#x}", core.extsize, core.flags.bits()));
     } else if u64::from(core.extsize) > most && !realtime {
-        bad(format!("extent size hint {}, at most {most}", core.extsize));
+        bad(format!("extent size hint {}, maximum {most}", core.extsize));
     }
     let cow = core.flags2.contains(Flags2::COWEXTSIZE);
     if cow && (!ctx.geo.has_reflink() || !(core.is_reg() || core.is_dir())) {
-        bad("copy-on-write extent size hint on what cannot share".into());
+        bad("copy-on-write extent size hint on an inode that cannot share blocks".into());
     }
     if cow && core.flags.contains(Flags::REALTIME) {
         bad("copy-on-write extent size hint on a realtime file".into());
@@ -186,11 +186,11 @@ fn hints(ctx: &Ctx<'_>, inode: &Inode<'_>) {
     if cow != (core.cowextsize != 0) {
         bad(format!("copy-on-write extent size hint {}, flag {cow}", core.cowextsize));
     } else if u64::from(core.cowextsize) > most {
-        bad(format!("copy-on-write extent size hint {}, at most {most}", core.cowextsize));
+        bad(format!("copy-on-write extent size hint {}, maximum {most}", core.cowextsize));
     }
 }
 
-/// Of the raw bytes: decoding may have made sense of what makes none.
+/// Checks timestamps in the raw bytes, because decoding clamps invalid values.
 fn times(ctx: &Ctx<'_>, ino: Ino, raw: &[u8]) {
     if be64(raw, 120) & Flags2::BIGTIME.bits() != 0 {
         return;

@@ -1,7 +1,7 @@
-//! The tree of nodes over directory leaves and attribute leaves.
+//! Walks the tree of nodes over directory leaves and attribute leaves.
 //!
-//! 1. A block is entered once, and only if it is of the level that its place in the tree demands.
-//! 2. Blocks of a level are chained in the order in which the tree has them.
+//! 1. A block is entered only once, and only if its level matches its position in the tree.
+//! 2. Sibling pointers link the blocks of a level in the order of the tree.
 
 use rustc_hash::FxHashSet;
 use uxfs_format::da::{self, MAX_DEPTH};
@@ -15,20 +15,20 @@ use crate::code::{self, Code};
 use crate::ctx::Ctx;
 use crate::finding::Place;
 
-/// Blocks that may be damaged before a fork is given up.
+/// Number of damaged blocks after which the check gives up on a fork.
 const DAMAGE_MAX: usize = 16;
 
 /// Reads blocks of a directory or attribute fork.
 pub(crate) struct Reader<'r, 'a> {
-    /// The check.
+    /// The shared state.
     pub(crate) ctx: &'r Ctx<'a>,
-    /// Whose fork.
+    /// The inode that owns the fork.
     pub(crate) inode: &'r Inode<'r>,
-    /// The fork.
+    /// The fork's extents.
     pub(crate) map: &'r Map,
     /// File system blocks in one block of the fork.
     pub(crate) fsbs: u64,
-    /// What a damaged leaf is reported as.
+    /// The code under which a damaged leaf is reported.
     pub(crate) code: Code,
     damage: usize,
     buf: Vec<u8>,
@@ -47,17 +47,17 @@ impl<'r, 'a> Reader<'r, 'a> {
         Self { ctx, inode, map, fsbs, code, damage: 0, buf }
     }
 
-    /// Has too much been found to go on?
+    /// Have too many damaged blocks been found?
     pub(crate) fn gave_up(&self) -> bool {
         self.damage >= DAMAGE_MAX
     }
 
-    /// The place of a block.
+    /// The location of a block.
     pub(crate) fn place(&self, fsb: FsBlock) -> Place {
         self.ctx.place(fsb).of(self.inode.ino)
     }
 
-    /// Reads the block at an offset, which must be of one of the `kinds`. Gives its kind, place
+    /// Reads the block at an offset; it must be of one of the `kinds`. Returns kind, block number
     /// and bytes.
     pub(crate) fn read(
         &mut self,
@@ -110,30 +110,31 @@ pub(crate) struct Tree<'t, 'r, 'a> {
     last: u32,
     /// Blocks of the tree.
     pub(crate) seen: FxHashSet<u64>,
-    /// Could all of it be read?
+    /// Was the whole tree readable?
     pub(crate) complete: bool,
 }
 
 impl<'t, 'r, 'a> Tree<'t, 'r, 'a> {
-    /// A tree with leaves of a kind.
+    /// A walk of a tree whose leaves have kind `leaf`.
     pub(crate) fn new(reader: &'t mut Reader<'r, 'a>, leaf: BufKind) -> Self {
         let before = [None; MAX_DEPTH + 1];
         Self { reader, leaf, before, last: 0, seen: FxHashSet::default(), complete: true }
     }
 
-    /// Walks it from the root, showing every leaf and its place to `each`.
+    /// Walks the tree from the root; calls `each` with every leaf and its block number.
     pub(crate) fn run(&mut self, root: u64, each: &mut dyn FnMut(&[u8], FsBlock)) {
         let Ok(root) = u32::try_from(root) else { return };
         self.visit(root, None, each);
         for (block, forw) in self.before.iter().flatten() {
             if *forw != 0 && self.complete {
-                let message = format!("block {block} is the last of its level, but names {forw}");
+                let message =
+                    format!("block {block} is the last of its level, but links to {forw}");
                 self.reader.ctx.find(code::DA_CHAIN, self.reader.inode.place(), message);
             }
         }
     }
 
-    /// The part of the tree under a block; its highest hash.
+    /// Walks the subtree under a block; returns its highest hash.
     fn visit(
         &mut self,
         block: u32,
@@ -160,13 +161,13 @@ impl<'t, 'r, 'a> Tree<'t, 'r, 'a> {
         let seen = if kind == BufKind::DaNode { da::level(bytes) } else { 0 };
         if level.is_some_and(|level| level != seen) || seen > MAX_DEPTH {
             self.complete = false;
-            ctx.find(code::DA, place, format!("block {block} is of level {seen}"));
+            ctx.find(code::DA, place, format!("block {block} has level {seen}"));
             return None;
         }
         let (forw, back) = (da::forw(bytes), da::back(bytes));
         let (wanted, named) = self.before[seen].replace((block, forw)).unwrap_or((0, block));
         if (back != wanted || named != block) && self.complete {
-            let message = format!("block {block} is not chained to those before it");
+            let message = format!("block {block} is not linked to the block before it");
             ctx.find(code::DA_CHAIN, place.clone(), message);
         }
         if kind != BufKind::DaNode {
@@ -178,7 +179,8 @@ impl<'t, 'r, 'a> Tree<'t, 'r, 'a> {
             let child = self.visit(da::child(&bytes, index), Some(seen - 1), each);
             last = Some(da::hash(&bytes, index));
             if child.is_some() && child != last {
-                let message = format!("entry {index} of node {block} is not its child's hash");
+                let message =
+                    format!("entry {index} of node {block} differs from its child's hash");
                 ctx.find(code::DA_HASH, place.clone(), message);
             }
         }
@@ -195,7 +197,7 @@ impl<'t, 'r, 'a> Tree<'t, 'r, 'a> {
         let count = da::count(bytes);
         let last = count.checked_sub(1).map(hash);
         if count > 0 && hash(0) < self.last {
-            let message = "a leaf begins below the end of the one before";
+            let message = "the first hash of a leaf is below the last hash of the leaf before";
             reader.ctx.find(code::DA_CHAIN, reader.place(fsb), message);
         }
         self.last = last.unwrap_or(self.last);

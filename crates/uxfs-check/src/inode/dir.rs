@@ -1,8 +1,8 @@
-//! Directories in all forms: their entries, and where these lead.
+//! Checks directories in all forms: the entries, and the inodes that they name.
 //!
-//! 1. Every entry is shown to the [`Table`] once; its name is hashed, kept as numbers, and compared
-//!    with the index ([`super::index`]).
-//! 2. A name that a directory holds twice is found by two hashes, one of them keyed.
+//! 1. Every entry is recorded in the [`Table`] once. Its name is hashed, stored as numbers, and
+//!    compared with the index ([`super::index`]).
+//! 2. Two hashes, one of them keyed, identify a name that a directory holds twice.
 //!
 //! [`Table`]: crate::table::Table
 
@@ -17,41 +17,41 @@ use super::da::Reader;
 use super::fork::Map;
 use super::{Inode, Local, Pass, index};
 use crate::code;
-use crate::ctx::Lent;
+use crate::ctx::Reservation;
 
-/// An entry as it is kept for the comparison with the index.
+/// An entry, recorded for the comparison with the index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Kept {
+pub(crate) struct IndexedEntry {
     /// Hash of the name.
     pub(crate) hash: u32,
     /// Address of the entry.
     pub(crate) address: u32,
-    /// Another hash of the name.
+    /// Keyed hash of the name.
     name: u64,
 }
 
-/// What the data of a directory told.
+/// Content of a directory's data blocks.
 #[derive(Default)]
 pub(crate) struct Scan {
-    /// Entries.
-    pub(crate) entries: Vec<Kept>,
+    /// The entries.
+    pub(crate) entries: Vec<IndexedEntry>,
     /// Longest free area of each data block that exists: (number, length).
     pub(crate) bests: Vec<(u64, u16)>,
-    /// "..".
+    /// Inode of "..".
     pub(crate) dotdot: Option<Ino>,
-    /// Could all of it be read?
+    /// Were all data blocks readable?
     pub(crate) complete: bool,
 }
 
-/// A directory being looked at.
+/// State of the check of one directory.
 struct Dir<'d, 'p, 'a> {
     pass: &'d Pass<'p, 'a>,
     inode: &'d Inode<'d>,
-    /// Key for names.
+    /// Key of the name hashes.
     seed: u64,
 }
 
-/// The number that an entry adds to its inode, and a parent pointer takes away.
+/// The number that an entry adds to its inode's sum and the matching parent pointer subtracts.
 pub(crate) fn link_hash(seed: u64, parent: Ino, generation: u32, name: &[u8]) -> u64 {
     let mut bytes = Vec::with_capacity(12 + name.len());
     bytes.extend_from_slice(&parent.0.to_be_bytes());
@@ -60,7 +60,7 @@ pub(crate) fn link_hash(seed: u64, parent: Ino, generation: u32, name: &[u8]) ->
     XxHash3_64::oneshot_with_seed(seed, &bytes)
 }
 
-/// Checks a directory; gives its "..".
+/// Checks a directory; returns the inode of "..".
 pub(crate) fn check(
     pass: &Pass<'_, '_>,
     inode: &Inode<'_>,
@@ -80,7 +80,7 @@ pub(crate) fn check(
     let fsbs = pass.ctx.geo.dir_block_fsbs();
     let mut reader = Reader::new(pass.ctx, inode, map, fsbs, code::DIR_BLOCK);
     let kind = if one { BufKind::DirBlock } else { BufKind::DirData };
-    let mut memory = pass.ctx.lend();
+    let mut memory = pass.ctx.reservation();
     let mut scan = dir.data(&mut reader, kind, &mut memory, local);
     let end = scan.bests.last().map_or(0, |(number, _)| (number + 1) * block_len);
     if scan.complete && size != end {
@@ -95,13 +95,13 @@ pub(crate) fn check(
 }
 
 impl Dir<'_, '_, '_> {
-    /// An entry other than "." and "..".
+    /// Checks an entry other than "." and "..".
     fn entry(&self, name: &[u8], ino: Ino, ftype: u8, local: &mut Local) {
         let ctx = self.pass.ctx;
         let show = || String::from_utf8_lossy(name).escape_debug().to_string();
         local.totals.entries += 1;
         if matches!(name, b"." | b"..") {
-            let message = format!("an entry {} out of its place", show());
+            let message = format!("an entry {} at a wrong position", show());
             ctx.find(code::DIR_DOT, self.inode.place(), message);
         }
         let slot = self.pass.table.get(ino).filter(|slot| slot.is_used());
@@ -114,7 +114,7 @@ impl Dir<'_, '_, '_> {
             return;
         };
         if slot.is_meta() {
-            let message = format!("entry \"{}\" leads to inode {ino}, the volume's own", show());
+            let message = format!("entry \"{}\" leads to inode {ino}, which is internal", show());
             ctx.find(code::DIR_ENTRY, self.inode.place(), message);
         }
         slot.see(ftype, self.inode.ino);
@@ -131,28 +131,28 @@ impl Dir<'_, '_, '_> {
         }
     }
 
-    fn keep(&self, name: &[u8], address: u32) -> Kept {
+    fn keep(&self, name: &[u8], address: u32) -> IndexedEntry {
         let other = XxHash3_64::oneshot_with_seed(self.seed, name);
-        Kept { hash: name_hash(name), address, name: other }
+        IndexedEntry { hash: name_hash(name), address, name: other }
     }
 
-    /// Is a name there twice?
-    fn doubles(&self, entries: &mut [Kept]) {
-        entries.sort_unstable_by_key(|kept| (kept.hash, kept.name));
+    /// Reports names that occur twice.
+    fn doubles(&self, entries: &mut [IndexedEntry]) {
+        entries.sort_unstable_by_key(|entry| (entry.hash, entry.name));
         for pair in entries.windows(2) {
             if (pair[0].hash, pair[0].name) == (pair[1].hash, pair[1].name) {
                 let [a, b] = [pair[0].address, pair[1].address].map(dir::offset);
-                let message = format!("the entries at {a} and {b} have one name");
+                let message = format!("the entries at {a} and {b} have the same name");
                 self.pass.ctx.find(code::DIR_DOUBLE, self.inode.place(), message);
             }
         }
     }
 
-    /// A directory in its inode.
+    /// Checks a short-form directory.
     fn short(&self, local: &mut Local) -> Option<Ino> {
         let ctx = self.pass.ctx;
         let fork = self.inode.fork(Fork::Data);
-        // A size beyond the fork has been found already.
+        // A size beyond the fork was already reported.
         let bytes = fork.get(..usize::try_from(self.inode.core.size).ok()?)?;
         let form = match sf::Shortform::parse(bytes) {
             Ok(form) => form,
@@ -175,12 +175,12 @@ impl Dir<'_, '_, '_> {
         Some(form.parent())
     }
 
-    /// The data blocks.
+    /// Checks the data blocks.
     fn data(
         &self,
         reader: &mut Reader<'_, '_>,
         kind: BufKind,
-        memory: &mut Lent<'_, '_>,
+        memory: &mut Reservation<'_, '_>,
         local: &mut Local,
     ) -> Scan {
         let ctx = self.pass.ctx;
@@ -193,9 +193,9 @@ impl Dir<'_, '_, '_> {
             let last = (extent.end().0.min(end) - 1) >> log;
             for number in (extent.offset.0 >> log).max(next)..=last {
                 next = number + 1;
-                // Each entry is kept once, and twice more while it is compared with the index.
+                // One copy of each entry for the scan, two more for the comparison with the index.
                 let most = ctx.geo.dir_block_size() as usize / dir::entry_len(1);
-                if reader.gave_up() || !memory.more(2 * most * size_of::<Kept>()) {
+                if reader.gave_up() || !memory.grow(2 * most * size_of::<IndexedEntry>()) {
                     scan.complete = false;
                     return scan;
                 }
@@ -223,9 +223,9 @@ impl Dir<'_, '_, '_> {
             if name_problem(entry.name).is_some() {
                 continue;
             }
-            let place = base + entry.at as u64;
-            scan.entries.push(self.keep(entry.name, dir::address(place)));
-            match usize::try_from(place) {
+            let offset = base + entry.at as u64;
+            scan.entries.push(self.keep(entry.name, dir::address(offset)));
+            match usize::try_from(offset) {
                 Ok(DOT) => self.dot(entry.name, entry.ino, entry.ftype),
                 Ok(DOTDOT) if entry.name == b".." => {
                     self.dot_type("..", entry.ftype);
@@ -235,7 +235,7 @@ impl Dir<'_, '_, '_> {
             }
         }
         if number == 0 && scan.dotdot.is_none() {
-            let message = "\"..\" is not in its place";
+            let message = "\"..\" is not the second entry";
             self.pass.ctx.find(code::DIR_DOT, self.inode.place(), message);
         }
     }
@@ -243,20 +243,20 @@ impl Dir<'_, '_, '_> {
     fn dot(&self, name: &[u8], ino: Ino, ftype: u8) {
         self.dot_type(".", ftype);
         if name != b"." || ino != self.inode.ino {
-            let message = format!("\".\" is not in its place, or leads to {ino}");
+            let message = format!("\".\" is not the first entry, or leads to {ino}");
             self.pass.ctx.find(code::DIR_DOT, self.inode.place(), message);
         }
     }
 
     fn dot_type(&self, name: &str, ftype: u8) {
         if ftype != FileType::Directory as u8 {
-            let message = format!("\"{name}\" is of type {ftype}");
+            let message = format!("\"{name}\" has type {ftype}");
             self.pass.ctx.find(code::DIR_FTYPE, self.inode.place(), message);
         }
     }
 }
 
-/// Number of blocks of a fork from an offset on.
+/// Number of mapped blocks of a fork from an offset on.
 pub(crate) fn blocks_from(map: &Map, start: FileBlock, end: u64) -> u64 {
     let clip = |at: u64| at.clamp(start.0, end);
     map.extents().iter().map(|e| clip(e.end().0) - clip(e.offset.0)).sum()

@@ -1,4 +1,4 @@
-//! The forks of an inode: their extents, one by one, and the sums the core tells.
+//! Checks the forks of an inode: each extent, and the totals in the core.
 
 use uxfs_format::btree::RmapOwner;
 use uxfs_format::inode::{Flags, Fork, ForkFormat};
@@ -8,17 +8,17 @@ use super::{Extents, Inode, Local, Pass};
 use crate::btree::Walk;
 use crate::claim::Claim;
 use crate::code;
-use crate::ctx::{Ctx, Lent};
+use crate::ctx::{Ctx, Reservation};
 
-/// Extents for which memory is taken account of at once.
+/// Number of extents for which memory is reserved at once.
 const KEEP: usize = 1024;
-/// Bytes of that many, twice: they are sorted as well.
+/// Bytes of that many extents, doubled because they are also sorted.
 const BYTES: usize = KEEP * 2 * size_of::<Extent>();
 const RMAP_ATTR: u64 = 1 << 63;
 const RMAP_BMBT: u64 = 1 << 62;
 const RMAP_UNWRITTEN: u64 = 1 << 61;
 
-/// What a fork's walk counted.
+/// Totals of a fork's walk.
 #[derive(Default)]
 struct Sum {
     extents: u64,
@@ -26,14 +26,14 @@ struct Sum {
     complete: bool,
 }
 
-/// Checks both forks against the core; extents of the data fork go to `data` if they are wanted,
-/// those of the attribute fork to `attrs`. False if something could not be read.
+/// Checks both forks against the core. Stores the extents of the data fork in `data`, if given, and
+/// those of the attribute fork in `attrs`. False if something could not be read.
 pub(crate) fn check(
     pass: &Pass<'_, '_>,
     inode: &Inode<'_>,
     data: Option<&mut Extents>,
     attrs: &mut Extents,
-    memory: &mut Lent<'_, '_>,
+    memory: &mut Reservation<'_, '_>,
     local: &mut Local,
 ) -> bool {
     let first = walk(pass, inode, Fork::Data, data, memory, local);
@@ -48,16 +48,16 @@ pub(crate) fn check(
     if !whole {
         return false;
     }
-    let told = inode.core.nblocks;
+    let stored = inode.core.nblocks;
     let counted = first.blocks + second.blocks;
-    if told != counted {
-        let message = format!("di_nblocks is {told}, counted {counted}");
+    if stored != counted {
+        let message = format!("di_nblocks is {stored}, counted {counted}");
         pass.ctx.find(code::INODE_NBLOCKS, inode.place(), message);
     }
     for (fork, sum) in [(Fork::Data, first), (Fork::Attr, second)] {
-        let told = inode.core.fork_extents(fork);
-        if told != sum.extents {
-            let message = format!("{told} extents in the {fork:?} fork, counted {}", sum.extents);
+        let stored = inode.core.fork_extents(fork);
+        if stored != sum.extents {
+            let message = format!("{stored} extents in the {fork:?} fork, counted {}", sum.extents);
             pass.ctx.find(code::INODE_NEXTENTS, inode.place(), message);
         }
     }
@@ -69,7 +69,7 @@ fn walk(
     inode: &Inode<'_>,
     fork: Fork,
     mut keep: Option<&mut Extents>,
-    memory: &mut Lent<'_, '_>,
+    memory: &mut Reservation<'_, '_>,
     local: &mut Local,
 ) -> Sum {
     let ctx = pass.ctx;
@@ -82,7 +82,7 @@ fn walk(
         if extent_fine(ctx, inode, fork, &extent, before) {
             claim(ctx, inode, fork, &extent, local);
             if let Some(keep) = &mut keep {
-                let room = !keep.len().is_multiple_of(KEEP) || memory.more(BYTES);
+                let room = !keep.len().is_multiple_of(KEEP) || memory.grow(BYTES);
                 sum.complete &= room;
                 if room {
                     keep.push(extent);
@@ -129,21 +129,23 @@ fn extent_fine(ctx: &Ctx<'_>, inode: &Inode<'_>, fork: Fork, extent: &Extent, be
     } else if !realtime && !ctx.geo.fsb_valid(extent.start, extent.len) {
         "is not inside one group"
     } else if extent.offset.0 < before {
-        "begins before the end of the one before"
+        "begins before the end of the previous extent"
     } else if extent.end().0 > last_block(ctx, fork) {
-        "ends behind the end of all files"
+        "ends beyond the maximum file size"
     } else if extent.unwritten && (fork == Fork::Attr || !inode.core.is_reg()) {
         "is unwritten"
     } else {
         return true;
     };
     let Extent { offset, start, len, .. } = extent;
-    let message = format!("{fork:?} fork: the extent at {offset} of {len} from {start} {problem}");
+    let message = format!(
+        "{fork:?} fork: the extent at offset {offset}, {len} blocks from {start}, {problem}"
+    );
     ctx.find(code::EXTENT, inode.place(), message);
     false
 }
 
-/// Just behind the last block that a fork can have.
+/// First offset behind the last block that a fork can have.
 fn last_block(ctx: &Ctx<'_>, fork: Fork) -> u64 {
     match fork {
         Fork::Data => ((1u64 << 63) >> ctx.geo.block_log).min(1 << 54),
@@ -169,21 +171,21 @@ fn claim(ctx: &Ctx<'_>, inode: &Inode<'_>, fork: Fork, extent: &Extent, local: &
     local.claim(ctx, ctx.geo.fsb_ag(extent.start), Claim { start, len, owner, offset });
 }
 
-/// Where the blocks of a fork that is to be read lie.
+/// The extents of a fork whose blocks are to be read.
 pub(crate) struct Map {
     extents: Extents,
-    /// May it be read? Not if it has blocks twice.
+    /// May the blocks be read? Not if the fork maps blocks twice.
     pub(crate) sound: bool,
 }
 
 impl Map {
-    /// Of the extents of a fork; `name` is for a finding.
+    /// Maps the extents of a fork; `name` is for the message of a finding.
     pub(crate) fn new(ctx: &Ctx<'_>, inode: &Inode<'_>, extents: Extents, name: &str) -> Self {
         let mut runs: Vec<(FsBlock, u64)> = extents.iter().map(|e| (e.start, e.len)).collect();
         runs.sort_unstable();
         let sound = runs.windows(2).all(|w| w[0].0.0 + w[0].1 <= w[1].0.0);
         if !sound {
-            let message = format!("the {name} fork has blocks twice");
+            let message = format!("the {name} fork maps blocks twice");
             ctx.find(code::EXTENT_OVERLAP, inode.place(), message);
         }
         Self { extents, sound }
@@ -194,12 +196,12 @@ impl Map {
         &self.extents
     }
 
-    /// Just behind the last block.
+    /// First offset behind the last block.
     pub(crate) fn end(&self) -> u64 {
         self.extents.last().map_or(0, |extent| extent.end().0)
     }
 
-    /// The block at an offset, and how many lie behind it in one run, itself included.
+    /// The block at an offset, and the number of blocks from it to the end of its extent.
     pub(crate) fn get(&self, offset: FileBlock) -> Option<(FsBlock, u64)> {
         let index = self.extents.partition_point(|extent| extent.offset <= offset);
         let extent = &self.extents[index.checked_sub(1)?];
@@ -207,7 +209,7 @@ impl Map {
         (inside < extent.len).then(|| (extent.start.plus(inside), extent.len - inside))
     }
 
-    /// Reads blocks from an offset on, as many as `buf` holds; gives the place of the first.
+    /// Fills `buf` with the blocks from an offset on; returns the number of the first block.
     pub(crate) fn read(
         &self,
         ctx: &Ctx<'_>,

@@ -1,5 +1,5 @@
-//! The index of a directory of more than one block: the leaves by hash, and the room of each data
-//! block, against what the data blocks hold.
+//! Checks the index of a directory with several blocks against its data blocks: the leaves by hash,
+//! and the longest free area of each data block.
 
 use uxfs_format::dir::free;
 use uxfs_format::dir::leaf::{self, NO_BLOCK};
@@ -12,12 +12,12 @@ use super::dir::{Scan, blocks_from};
 use crate::bytes::be16;
 use crate::code;
 
-/// Leaf entries of a directory, and its room by the index.
+/// Leaf entries of a directory and the longest free areas in its index.
 #[derive(Default)]
 struct Index {
-    /// Hash and address of the entries that are not stale.
+    /// Hash and address of entries that are not stale.
     entries: Vec<(u32, u32)>,
-    /// Room of the data blocks.
+    /// Longest free area of each data block.
     bests: Vec<u16>,
     complete: bool,
 }
@@ -34,7 +34,7 @@ impl Index {
     }
 }
 
-/// Checks the index of a directory whose data has been read.
+/// Checks the index of a directory whose data blocks were read.
 pub(crate) fn check(reader: &mut Reader<'_, '_>, scan: &mut Scan) {
     let geo = &reader.ctx.geo;
     let (start, free) = (geo.dir_leaf_start(), geo.dir_free_start());
@@ -46,7 +46,7 @@ pub(crate) fn check(reader: &mut Reader<'_, '_>, scan: &mut Scan) {
     compare(reader, scan, &index);
 }
 
-/// Leaf form: one leaf, with the room of the data blocks at its end.
+/// Reads the leaf form: one leaf with the longest free areas at its end.
 fn one_leaf(reader: &mut Reader<'_, '_>, start: FileBlock, free: FileBlock) -> Index {
     let mut index = Index::default();
     let Some((_, _, bytes)) = reader.read(start.0, &[BufKind::DirLeaf1]) else { return index };
@@ -57,14 +57,14 @@ fn one_leaf(reader: &mut Reader<'_, '_>, start: FileBlock, free: FileBlock) -> I
     index.complete = true;
     let chained = da::forw(bytes) != 0 || da::back(bytes) != 0;
     if chained {
-        let message = "the only leaf names neighbours";
+        let message = "the only leaf has sibling pointers";
         reader.ctx.find(code::DA_CHAIN, reader.inode.place(), message);
     }
     stray(reader, blocks_from(reader.map, start, free.0), reader.fsbs);
     index
 }
 
-/// Node form: a tree of leaves, and a free index of its own.
+/// Reads the node form: a tree of leaves and a free index.
 fn nodes(reader: &mut Reader<'_, '_>, start: FileBlock, free: FileBlock) -> Index {
     let mut index = Index { complete: true, ..Index::default() };
     let fsbs = reader.fsbs;
@@ -79,7 +79,7 @@ fn nodes(reader: &mut Reader<'_, '_>, start: FileBlock, free: FileBlock) -> Inde
     index
 }
 
-/// The free index, block by block; what a missing block would tell counts as no blocks.
+/// Reads the free index; a missing block counts as covering no data blocks.
 fn free_index(reader: &mut Reader<'_, '_>, start: FileBlock, index: &mut Index) {
     let log = reader.ctx.geo.dir_blklog;
     let capacity = free::capacity(reader.ctx.geo.dir_block_size() as usize);
@@ -91,9 +91,9 @@ fn free_index(reader: &mut Reader<'_, '_>, start: FileBlock, index: &mut Index) 
         let last = (extent.end().0 - 1 - start.0) >> log;
         for number in (first >> log).max(next)..=last {
             next = number + 1;
-            // No directory has more data than the room before the leaves.
+            // The data part ends where the leaf part starts.
             if number * capacity as u64 > most {
-                let message = format!("free index block {number} is behind all data");
+                let message = format!("free index block {number} is beyond all data blocks");
                 reader.ctx.find(code::DIR_BESTS, reader.inode.place(), message);
                 index.complete = false;
                 return;
@@ -107,7 +107,7 @@ fn free_index(reader: &mut Reader<'_, '_>, start: FileBlock, index: &mut Index) 
             let valid = free::nvalid(bytes);
             let bests: Vec<u16> = (0..valid).map(|i| free::best(bytes, i)).collect();
             if free::first_db(bytes) as usize != base {
-                let message = format!("free index block {number} starts at another block");
+                let message = format!("free index block {number} starts with a wrong data block");
                 reader.ctx.find(code::DIR_BESTS, reader.place(fsb), message);
             }
             index.bests.resize(base, NO_BLOCK);
@@ -118,7 +118,7 @@ fn free_index(reader: &mut Reader<'_, '_>, start: FileBlock, index: &mut Index) 
 
 fn stray(reader: &Reader<'_, '_>, mapped: u64, reached: u64) {
     if mapped != reached {
-        let message = format!("{mapped} blocks for the index, {reached} in use");
+        let message = format!("{mapped} blocks mapped for the index, {reached} used");
         reader.ctx.find(code::DIR_EXTRA, reader.inode.place(), message);
     }
 }
@@ -126,29 +126,30 @@ fn stray(reader: &Reader<'_, '_>, mapped: u64, reached: u64) {
 fn compare(reader: &Reader<'_, '_>, scan: &mut Scan, index: &Index) {
     let place = reader.inode.place();
     let mut wanted: Vec<(u32, u32)> = scan.entries.iter().map(|k| (k.hash, k.address)).collect();
-    let mut told = index.entries.clone();
+    let mut stored = index.entries.clone();
     wanted.sort_unstable();
-    told.sort_unstable();
-    if wanted != told {
-        let differs = wanted.iter().zip(&told).find(|(a, b)| a != b).map(|(a, _)| a.0);
-        let (a, b) = (wanted.len(), told.len());
+    stored.sort_unstable();
+    if wanted != stored {
+        let differs = wanted.iter().zip(&stored).find(|(a, b)| a != b).map(|(a, _)| a.0);
+        let (a, b) = (wanted.len(), stored.len());
         let first = differs.map_or(String::new(), |hash| format!(", first at hash {hash:#x}"));
-        let message = format!("{a} entries and {b} in the index do not agree{first}");
+        let message = format!("{a} entries and {b} in the index disagree{first}");
         reader.ctx.find(code::DIR_HASH, place.clone(), message);
     }
     let mut bests = index.bests.clone();
     for (number, best) in &scan.bests {
         let slot = usize::try_from(*number).ok().and_then(|number| bests.get_mut(number));
-        // A slot taken off must be one of a block that does not exist.
-        let told = slot.map(|slot| core::mem::replace(slot, NO_BLOCK));
-        if told != Some(*best) {
-            let told = told.map_or("nothing".to_owned(), |told| told.to_string());
-            let message = format!("data block {number} has room for {best}, index tells {told}");
+        // A slot that was removed must be one of a block that does not exist.
+        let stored = slot.map(|slot| core::mem::replace(slot, NO_BLOCK));
+        if stored != Some(*best) {
+            let stored = stored.map_or("nothing".to_owned(), |stored| stored.to_string());
+            let message =
+                format!("data block {number} has {best} bytes free, the index says {stored}");
             reader.ctx.find(code::DIR_BESTS, place.clone(), message);
         }
     }
     if let Some(number) = bests.iter().position(|best| *best != NO_BLOCK) {
-        let message = format!("the index tells the room of data block {number}, which is not");
+        let message = format!("the index has a slot for data block {number}, which does not exist");
         reader.ctx.find(code::DIR_BESTS, place, message);
     }
 }

@@ -1,10 +1,10 @@
-//! Phase 2: all inodes, chunk by chunk, each with all that hangs on it.
+//! Phase 2: checks all inodes, chunk by chunk, with their forks, directories and attributes.
 //!
-//! 1. Inodes are read in long pieces and in order; threads take pieces in turn.
-//! 2. What an inode owns becomes claims; where an entry leads is taken down in the [`Table`].
-//!    Both are looked at when every inode has been seen.
-//! 3. Every loop is bounded by the blocks that exist: a block of a tree is entered once, a fork
-//!    that has blocks twice is not read, a block of another owner is not believed.
+//! 1. Inodes are read in large pieces and in order; threads take pieces in turn.
+//! 2. Blocks that an inode owns become claims. Links between inodes are recorded in the [`Table`].
+//!    Both are compared after all inodes were read.
+//! 3. The number of existing blocks bounds every loop. A block of a tree is entered only once, a
+//!    fork that maps blocks twice is not read, and a block of another owner is not used.
 
 mod attr;
 mod core;
@@ -32,54 +32,54 @@ use crate::report::Totals;
 use crate::table::Table;
 use crate::usage::Usage;
 
-/// Chunks in one piece of work.
+/// Number of chunks in one piece of work.
 pub(crate) const PIECE: usize = 16;
-/// Longest read of inodes in bytes.
+/// Maximum size of one read of inodes in bytes.
 const READ_MAX: u64 = 1 << 20;
-/// Claims for which memory is taken account of at once.
+/// Number of claims for which memory is reserved at once.
 const KEEP: usize = 1024;
 
-/// What phase 2 works with.
+/// State of phase 2.
 pub(crate) struct Pass<'p, 'a> {
-    /// The check.
+    /// The shared state.
     pub(crate) ctx: &'p Ctx<'a>,
-    /// What phase 1 found.
+    /// Results of phase 1.
     pub(crate) groups: &'p [Group],
-    /// Where links are counted.
+    /// Counts the links.
     pub(crate) table: &'p Table,
 }
 
-/// A directory, for the checks of the tree.
+/// A directory, recorded for the checks of the directory tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirRecord {
     /// The directory.
     pub(crate) ino: Ino,
-    /// Its "..", if it could be read.
+    /// The inode of "..", if it could be read.
     pub(crate) dotdot: Option<Ino>,
 }
 
-/// What one thread gathers.
+/// Results of one thread.
 #[derive(Default)]
 pub(crate) struct Local {
     claims: Vec<Vec<Claim>>,
     claimed: usize,
-    /// Directories.
+    /// Directories found.
     pub(crate) dirs: Vec<DirRecord>,
     /// Entries that lead to directories: (child, parent).
     pub(crate) links: Vec<(Ino, Ino)>,
-    /// Inodes without links or on an unlinked list, with the next on their list.
+    /// Inodes without links or on an unlinked list, with the next inode on their list.
     pub(crate) unlinked: Vec<(Ino, AgIno)>,
-    /// Files marked as sharing blocks.
+    /// Files with the reflink flag.
     pub(crate) reflinked: Vec<Ino>,
-    /// Inodes whose names are wanted.
+    /// Inodes whose names are to be recorded.
     pub(crate) wanted: FxHashSet<Ino>,
-    /// Their names.
+    /// The recorded names.
     pub(crate) names: Vec<(Ino, Vec<u8>)>,
-    /// What was looked at.
+    /// Counts of checked structures.
     pub(crate) totals: Totals,
-    /// What users, groups and projects use.
+    /// Blocks and inodes used by users, groups and projects.
     pub(crate) usage: Usage,
-    /// Could the blocks of some inode not be told?
+    /// Were the blocks of some inode unreadable?
     pub(crate) incomplete: bool,
 }
 
@@ -90,7 +90,7 @@ impl Local {
         if self.claims.len() <= index {
             self.claims.resize_with(index + 1, Vec::new);
         }
-        if self.claimed.is_multiple_of(KEEP) && !ctx.keep(KEEP * size_of::<Claim>()) {
+        if self.claimed.is_multiple_of(KEEP) && !ctx.reserve(KEEP * size_of::<Claim>()) {
             self.incomplete = true;
             return;
         }
@@ -108,23 +108,23 @@ impl Local {
     }
 }
 
-/// An inode being checked.
+/// An inode in use.
 pub(crate) struct Inode<'i> {
-    /// Its number.
+    /// Inode number.
     pub(crate) ino: Ino,
-    /// Its core.
+    /// The decoded core.
     pub(crate) core: InodeCore,
-    /// All its bytes.
+    /// The raw inode.
     pub(crate) raw: &'i [u8],
 }
 
 impl Inode<'_> {
-    /// Its place.
+    /// The location for findings.
     pub(crate) fn place(&self) -> Place {
         Place::inode(self.ino)
     }
 
-    /// The bytes of a fork.
+    /// The raw bytes of a fork.
     pub(crate) fn fork(&self, fork: Fork) -> &[u8] {
         let literal = &self.raw[inode::CORE_LEN..];
         &literal[self.core.fork_range(fork, literal.len())]
@@ -137,7 +137,7 @@ pub(crate) fn check(pass: &Pass<'_, '_>, ag: AgNo, chunks: &[InodeChunk], local:
     let mut rest = chunks;
     let mut buf = Vec::new();
     while let Some(first) = rest.first() {
-        // Chunks that lie one behind the other are read at once.
+        // Adjacent chunks are read at once.
         let run = 1 + rest.windows(2).take_while(|w| w[0].start.0 + 64 == w[1].start.0).count();
         let most = (READ_MAX / (u64::from(CHUNK_INODES) << geo.inode_log)).max(1) as usize;
         let run = run.min(most);
@@ -175,7 +175,8 @@ fn check_chunk(pass: &Pass<'_, '_>, ag: AgNo, chunk: &InodeChunk, raw: &[u8], lo
         let mode = be16(raw, 2);
         if (mode == 0) != free {
             let say = |free: bool| if free { "free" } else { "in use" };
-            let message = format!("{} by itself, {} by its btree", say(mode == 0), say(free));
+            let message =
+                format!("{} by its own mode, {} by the inode btree", say(mode == 0), say(free));
             pass.ctx.find(code::INODE_FREE, Place::inode(ino), message);
             local.incomplete |= mode != 0;
         } else if free {
@@ -186,7 +187,7 @@ fn check_chunk(pass: &Pass<'_, '_>, ag: AgNo, chunk: &InodeChunk, raw: &[u8], lo
     }
 }
 
-/// What every inode has, in use or not. False if it is not an inode at all.
+/// Checks the fields of every inode, free or in use. False if the bytes are no inode.
 fn identity(ctx: &Ctx<'_>, ino: Ino, raw: &[u8]) -> bool {
     let place = Place::inode(ino);
     if be16(raw, 0) != inode::MAGIC || raw[4] != 3 {
@@ -198,7 +199,7 @@ fn identity(ctx: &Ctx<'_>, ino: Ino, raw: &[u8]) -> bool {
         ctx.find(code::INODE_CRC, place.clone(), "checksum does not match");
     }
     if be64(raw, 152) != ino.0 {
-        let message = format!("says it is inode {}", be64(raw, 152));
+        let message = format!("holds inode number {}", be64(raw, 152));
         ctx.find(code::INODE, place.clone(), message);
     }
     if raw[160..176] != ctx.geo.meta_uuid.0 {
@@ -234,7 +235,7 @@ fn check_inode(pass: &Pass<'_, '_>, ino: Ino, raw: &[u8], local: &mut Local) {
     let quota = quota::kind(ctx, ino);
     let keep = inode.core.is_dir() || inode.core.is_symlink() || quota.is_some();
     let (mut data, mut attrs) = (Vec::new(), Vec::new());
-    let mut memory = ctx.lend();
+    let mut memory = ctx.reservation();
     let wanted = keep.then_some(&mut data);
     let whole = fork::check(pass, &inode, wanted, &mut attrs, &mut memory, local);
     let data = fork::Map::new(ctx, &inode, data, "data");
@@ -254,7 +255,7 @@ fn check_inode(pass: &Pass<'_, '_>, ino: Ino, raw: &[u8], local: &mut Local) {
     }
 }
 
-/// Reads one inode again, for the names in it.
+/// Reads one inode again, to record the names in it.
 pub(crate) fn reread(pass: &Pass<'_, '_>, ino: Ino, local: &mut Local) {
     let geo = &pass.ctx.geo;
     let agino = geo.ino_agino(ino);
@@ -267,5 +268,5 @@ pub(crate) fn reread(pass: &Pass<'_, '_>, ino: Ino, local: &mut Local) {
     }
 }
 
-/// The extents of a fork that is to be read.
+/// The extents of a fork whose blocks are to be read.
 pub(crate) type Extents = Vec<Extent>;

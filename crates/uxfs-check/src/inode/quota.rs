@@ -1,5 +1,5 @@
-//! Quota inodes: blocks of quota records, one for each user, group or project in order of their
-//! numbers.
+//! Checks quota inodes: blocks of quota records, one for each user, group or project, in order of
+//! ids.
 
 use uxfs_format::{FileBlock, Ino, Lsn, crc};
 
@@ -14,12 +14,12 @@ use crate::usage::Used;
 const MAGIC: u16 = 0x4451;
 /// Bytes of a record.
 const LEN: usize = 136;
-/// Where a record's checksum lies.
+/// Offset of a record's checksum.
 const CRC: usize = 108;
-/// Flag of records with 64-bit times.
+/// Flag of records with 64-bit timestamps.
 const BIGTIME: u8 = 0x80;
 
-/// The type that a quota inode's records have; `None` if it is not a quota inode.
+/// The record type of a quota inode; `None` if `ino` is not a quota inode.
 pub(crate) fn kind(ctx: &Ctx<'_>, ino: Ino) -> Option<u8> {
     let sb = &ctx.sb;
     let kinds = [(sb.uquotino.get(), 1), (sb.pquotino.get(), 2), (sb.gquotino.get(), 4)];
@@ -27,11 +27,11 @@ pub(crate) fn kind(ctx: &Ctx<'_>, ino: Ino) -> Option<u8> {
     kinds.into_iter().find(|(quota, _)| used && *quota == ino.0).map(|(_, kind)| kind)
 }
 
-/// Checks the records of a quota inode, and notes the usage they tell.
+/// Checks the records of a quota inode and records the usage in them.
 pub(crate) fn check(ctx: &Ctx<'_>, inode: &Inode<'_>, map: &Map, kind: u8, local: &mut Local) {
     let bad = |message: String| ctx.find(code::QUOTA, inode.place(), message);
     if !inode.core.is_reg() {
-        bad("a quota inode that is no regular file".into());
+        bad("a quota inode that is not a regular file".into());
     }
     let mut block = vec![0; ctx.geo.block_size as usize];
     let each = (block.len() / LEN) as u64;
@@ -48,7 +48,7 @@ pub(crate) fn check(ctx: &Ctx<'_>, inode: &Inode<'_>, map: &Map, kind: u8, local
                 }
                 ctx.check_lsn(Lsn(be64(record, 112)), &inode.place());
                 let used = Used { blocks: be64(record, 40), inodes: be64(record, 48) };
-                // As the record's own number is, which was compared.
+                // The record's own id was compared with `id` already.
                 local.usage.note(kind, be32(record, 4), used);
             }
         }
@@ -61,14 +61,14 @@ fn problem(ctx: &Ctx<'_>, record: &[u8], id: u64, kind: u8) -> Option<&'static s
         return Some("wrong magic number or version");
     }
     if record[3] & !BIGTIME != kind {
-        return Some("of another type");
+        return Some("wrong type");
     }
-    // The record of number 0 holds the grace periods, and never has the flag.
+    // The record of id 0 holds the grace periods and never has the flag.
     if bigtime && (id == 0 || !ctx.geo.has_bigtime()) {
-        return Some("64-bit times, which it cannot have");
+        return Some("64-bit timestamps on a record that cannot have them");
     }
     if u64::from(be32(record, 4)) != id {
-        return Some("of another number");
+        return Some("wrong id");
     }
     if !crc::matches(record, CRC) {
         return Some("checksum does not match");
@@ -76,7 +76,7 @@ fn problem(ctx: &Ctx<'_>, record: &[u8], id: u64, kind: u8) -> Option<&'static s
     if record[120..136] != ctx.geo.meta_uuid.0 {
         return Some("UUID is another volume's");
     }
-    // Limits and counts, each above the soft one where both are there.
+    // Hard and soft limits; where both are set, the hard one must not be lower.
     let above = |hard: usize, soft: usize| {
         let (hard, soft) = (be64(record, hard), be64(record, soft));
         hard != 0 && soft > hard

@@ -1,4 +1,4 @@
-//! Symbolic links: the target in the inode, or in blocks with a header for each extent.
+//! Checks symbolic links: the target is in the inode, or in blocks with one header per extent.
 
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::symlink::{HEADER_LEN, MAX_TARGET, SymlinkHeader};
@@ -10,12 +10,12 @@ use super::fork::Map;
 use crate::code;
 use crate::ctx::Ctx;
 
-/// Checks the target of a link.
+/// Checks the target of a symbolic link.
 pub(crate) fn check(ctx: &Ctx<'_>, inode: &Inode<'_>, map: &Map) {
     let bad = |message: String| ctx.find(code::SYMLINK, inode.place(), message);
     let size = inode.core.size;
     if size == 0 || size > MAX_TARGET as u64 {
-        bad(format!("a target of {size} bytes"));
+        bad(format!("target length {size}"));
         return;
     }
     let target = if inode.core.format == ForkFormat::Local {
@@ -27,7 +27,7 @@ pub(crate) fn check(ctx: &Ctx<'_>, inode: &Inode<'_>, map: &Map) {
     };
     let Some(target) = target else { return };
     if target.len() as u64 != size {
-        bad(format!("{} bytes of a target of {size}", target.len()));
+        bad(format!("{} bytes in a target of {size}", target.len()));
     }
     if target.contains(&0) {
         bad("a NUL in the target".into());
@@ -39,7 +39,7 @@ fn remote(ctx: &Ctx<'_>, inode: &Inode<'_>, map: &Map) -> Option<Vec<u8>> {
     let mut next = 0;
     for extent in map.extents() {
         if extent.offset.0 != next || extent.end().0 << ctx.geo.block_log > 1 << 17 {
-            let message = format!("the target's extent at {} is out of place", extent.offset);
+            let message = format!("the target's extent at offset {} is misplaced", extent.offset);
             ctx.find(code::SYMLINK, inode.place(), message);
             return None;
         }
@@ -49,7 +49,7 @@ fn remote(ctx: &Ctx<'_>, inode: &Inode<'_>, map: &Map) -> Option<Vec<u8>> {
     Some(target)
 }
 
-/// The bytes of the target in one extent.
+/// The part of the target in one extent.
 fn piece(ctx: &Ctx<'_>, inode: &Inode<'_>, extent: &Extent, before: usize) -> Option<Vec<u8>> {
     let place = ctx.place(extent.start).of(inode.ino);
     let daddr = ctx.geo.fsb_daddr(extent.start);
@@ -72,7 +72,8 @@ fn piece(ctx: &Ctx<'_>, inode: &Inode<'_>, extent: &Extent, before: usize) -> Op
     let (offset, len) = (header.offset.get() as usize, header.bytes.get() as usize);
     let part = bytes.get(HEADER_LEN..HEADER_LEN.saturating_add(len));
     if offset != before || part.is_none() {
-        let message = format!("{len} bytes at {offset} of the target, after {before}");
+        let message =
+            format!("{len} bytes at offset {offset} of the target, expected offset {before}");
         ctx.find(code::SYMLINK, place, message);
         return None;
     }

@@ -1,5 +1,5 @@
-//! The sound images that are damaged: volumes with something of everything, of every set of features,
-//! as the library, kernels and a crash leave them.
+//! The undamaged images that the damage tests start from: volumes with every kind of structure and
+//! every set of features, as the library, kernels and a crash leave them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,33 +21,34 @@ use crate::overlay::Overlay;
 use crate::structures::{Kind, Structure, find};
 use crate::volume::{FEATURES, Volume, device, fill};
 
-/// Features that only newer tools know.
+/// Feature sets that only newer tools support.
 const NEW: [&str; 2] = [
     "-n parent=1 -i nrext64=1,exchange=1 -m rmapbt=1",
     "-b size=1024 -n parent=1 -i exchange=1 -m rmapbt=1",
 ];
 
-/// A field of a kind of structure: what must have its turn.
+/// A field of a kind of structure, the unit in which damage is distributed.
 pub(crate) type Key = (String, String);
 
-/// What a judge says: lines, in order.
-type Words = Vec<String>;
+/// Output of a checker: lines, in order.
+type Lines = Vec<String>;
 
-/// A sound image and what is on it.
+/// An undamaged image and its structures.
 pub(crate) struct Base {
     pub(crate) volume: Volume,
     pub(crate) name: String,
     pub(crate) memory: Arc<MemDev>,
     /// Fields, with the structures that have them.
     pub(crate) keys: BTreeMap<Key, Vec<Structure>>,
-    /// Judges that know all of its features, with what they say of it undamaged: nothing, as a rule.
-    judges: Vec<(PathBuf, Option<Words>)>,
-    /// What the check says of it undamaged.
+    /// Checkers that support all features of the image, with their output for the undamaged image,
+    /// normally none.
+    judges: Vec<(PathBuf, Option<Lines>)>,
+    /// Output of the check for the undamaged image.
     quiet: Option<String>,
 }
 
-/// The kind of a structure, finer than [`Kind`]: the primary superblock and its copies are not the
-/// same, nor are inodes of other types and forms.
+/// The kind of a structure, finer than [`Kind`]: it distinguishes primary and secondary
+/// superblocks, and inodes by type and form.
 pub(crate) fn kind_name(structure: &Structure, bytes: &[u8]) -> String {
     match structure.kind {
         Kind::Inode => {
@@ -66,13 +67,13 @@ pub(crate) fn kind_name(structure: &Structure, bytes: &[u8]) -> String {
     }
 }
 
-/// When `xfs_repair` counts as hanging: damage makes it do so now and then.
+/// Time limit for `xfs_repair`, which hangs on some damage.
 const PATIENCE: Patience =
     Patience { idle: Duration::from_secs(120), work: Duration::from_secs(60) };
 
-/// What `xfs_repair -n` says, if it finds something wrong and does not itself fail.
-fn repair(path: &Path, tool: &Path) -> Option<Words> {
-    // Its words go to files: nobody reads while it is watched.
+/// Output of `xfs_repair -n`, if it finds a problem and does not fail itself.
+fn repair(path: &Path, tool: &Path) -> Option<Lines> {
+    // The output goes to files, because nothing reads pipes during the wait.
     let [stdout, stderr] = [(); 2].map(|()| tempfile::tempfile().unwrap());
     let mut command = Command::new(tool);
     command.arg("-n").arg(path).stdin(Stdio::null()).env("LC_ALL", "C");
@@ -89,14 +90,14 @@ fn repair(path: &Path, tool: &Path) -> Option<Words> {
         file.read_to_end(&mut text).unwrap();
         text
     };
-    // 1: something is wrong. Anything else is a failure of the tool's own, or a sound volume.
+    // 1: a problem was found. Other codes: the tool failed, or the volume is undamaged.
     (status.code() == Some(1)).then(|| {
         let all = [said(stdout), said(stderr)].concat();
         let progress = |line: &&str| {
             line.starts_with("Phase") || line.starts_with("        -") || line.is_empty()
         };
         let lines = String::from_utf8_lossy(&all);
-        let mut words: Words = lines.lines().filter(|l| !progress(l)).map(str::to_owned).collect();
+        let mut words: Lines = lines.lines().filter(|l| !progress(l)).map(str::to_owned).collect();
         words.sort();
         words
     })
@@ -114,7 +115,7 @@ impl Base {
         base
     }
 
-    /// Of a volume of which nobody may say anything.
+    /// A base in which no checker may find anything.
     fn sound(volume: Volume, name: String, judges: &[PathBuf]) -> Self {
         let base = Self::new(volume, name, judges);
         assert_eq!(base.quiet, None, "{}, undamaged", base.name);
@@ -137,8 +138,8 @@ impl Base {
         }
     }
 
-    /// Is it part of the volume, not what was left of blocks that are free now? If it is, the check
-    /// sees that it is gone.
+    /// Is the structure part of the volume, not a remnant in free blocks? If it is, the check
+    /// notices when it is erased.
     fn is_live(&self, structure: &Structure) -> bool {
         if !matches!(structure.kind, Kind::Buffer(_)) {
             return true;
@@ -148,13 +149,14 @@ impl Base {
         self.news(examine(&overlay, 2)).is_some()
     }
 
-    /// What the check says that it does not say of the sound image.
+    /// Lines of the check that are not in its output for the undamaged image.
     pub(crate) fn news(&self, found: Option<String>) -> Option<String> {
         found.filter(|words| Some(words) != self.quiet.as_ref())
     }
 
-    /// What a judge says of the image as it is now that it does not say of the sound one.
-    pub(crate) fn judged(&self) -> Option<Words> {
+    /// Lines of a checker about the image's current state that are not in its output for the
+    /// undamaged image.
+    pub(crate) fn judged(&self) -> Option<Lines> {
         self.judges.iter().find_map(|(tool, sound)| {
             let words = repair(&self.volume.path, tool)?;
             (Some(&words) != sound.as_ref()).then_some(words)
@@ -162,7 +164,7 @@ impl Base {
     }
 }
 
-/// A volume with something of everything.
+/// A volume with every kind of structure.
 fn filled(line: &str) -> Volume {
     let volume = Volume::small(64, line);
     let fs = volume.open();
@@ -171,9 +173,9 @@ fn filled(line: &str) -> Volume {
     volume
 }
 
-/// Takes the names of three files away by hand, and puts them on unlinked lists, two on one: as a
-/// crash leaves them whose log is lost. No release of xfsprogs takes that for sound, nor does the
-/// check; what matters is what they say beyond that.
+/// Removes the names of three files by hand and puts the files on unlinked lists, two on one list,
+/// as a crash with a lost log leaves them. Both xfsprogs releases and the check report this; the
+/// tests look at what they report in addition.
 fn orphaned(line: &str) -> Volume {
     let volume = filled(line);
     let fs = volume.open();
@@ -213,7 +215,7 @@ fn orphaned(line: &str) -> Volume {
         })
     };
     let agino = |ino: Ino| geo.ino_agino(ino).0.to_be_bytes();
-    // An empty short form: no entries, and its size.
+    // An empty short form has no entries, but a size.
     change(inode(dir).unwrap(), &[(176, &[0]), (56, &6u64.to_be_bytes())]);
     for (ino, next) in [(first, agino(second)), (second, [0xff; 4]), (third, [0xff; 4])] {
         change(inode(ino).unwrap(), &[(16, &[0; 4]), (96, &next)]);
@@ -227,7 +229,7 @@ fn orphaned(line: &str) -> Volume {
     volume
 }
 
-/// A volume that accounts for users, groups and projects.
+/// A volume with user, group and project quota accounting.
 pub(crate) fn accounted(line: &str) -> Volume {
     let volume = filled(line);
     let script = "set -e\nmount -t xfs -o uquota,gquota,pquota /drive/0 /mnt\n\
@@ -238,7 +240,7 @@ pub(crate) fn accounted(line: &str) -> Volume {
     volume
 }
 
-/// The volumes; only some of them unless `all`.
+/// The base images; only some of them unless `all`.
 pub(crate) fn bases(all: bool) -> Vec<Base> {
     let both = Xfsprogs::ALL.map(|release| release.program("xfs_repair"));
     let new = &both[1..];

@@ -1,4 +1,4 @@
-//! What `xfs_repair -n` does not see, or cannot look at, and what reports look like.
+//! Damage that `xfs_repair -n` does not report, and the format of reports.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -22,7 +22,7 @@ fn found(volume: &Volume, wanted: Code) -> Report {
 
 /// All counts agree, but a block is neither used nor free.
 #[test]
-fn a_leaked_block() {
+fn a_leaked_block_is_reported() {
     let volume = Volume::empty();
     uxfs_oracle::mkfs(&volume.path, 512 * MIB, &[]);
     let number = |commands: &[&str], field: &str| -> u64 {
@@ -40,17 +40,17 @@ fn a_leaked_block() {
     db_write(&volume.path, &["agf 1", &format!("write longest {}", longest - 1)]);
     db_write(&volume.path, &["agf 1", &format!("write freeblks {}", free - 1)]);
     db_write(&volume.path, &["sb 0", &format!("write fdblocks {}", total - 1)]);
-    repair(&volume.path).unwrap_or_else(|f| panic!("it learned to: {f}"));
+    repair(&volume.path).unwrap_or_else(|f| panic!("xfs_repair now reports it: {f}"));
     let report = found(&volume, code::BLOCK_LEAK);
     assert_eq!(report.findings.len(), 1, "{report}");
 }
 
 #[test]
-fn a_block_twice_in_the_free_list() {
+fn a_block_twice_in_the_free_list_is_reported() {
     let volume = Volume::small(64, "-m rmapbt=0");
     let block = db_value(&volume.path, &["agfl 1"], "bno[1]");
     db_write(&volume.path, &["agfl 1", &format!("write bno[2] {block}")]);
-    repair(&volume.path).unwrap_or_else(|f| panic!("it learned to: {f}"));
+    repair(&volume.path).unwrap_or_else(|f| panic!("xfs_repair now reports it: {f}"));
     let report = found(&volume, code::AGFL_DOUBLE);
     assert!(report.has(code::BLOCK_LEAK), "{report}");
 }
@@ -63,7 +63,7 @@ fn fill_with_parents(line: &str) -> Volume {
     volume
 }
 
-/// Changes one byte, picked by `pick` in an inode's bytes, of one inode.
+/// Changes one byte of one inode; `pick` returns the offset in the inode.
 fn change(volume: &Volume, pick: &dyn Fn(&[u8]) -> Option<usize>) {
     let dev = device(&volume.path, OpenMode::Read);
     let inodes = find(&dev).into_iter().filter(|s| s.kind == Kind::Inode);
@@ -83,7 +83,7 @@ fn change(volume: &Volume, pick: &dyn Fn(&[u8]) -> Option<usize>) {
     file.write_all_at(&raw, structure.at).unwrap();
 }
 
-/// Where in the inode the value of a parent pointer in short form lies, for a file in use.
+/// Offset in the inode of the value of a short-form parent pointer of a file in use.
 fn parent_value(raw: &[u8]) -> Option<usize> {
     let fork = 176 + 8 * usize::from(raw[82]);
     if raw[2] >> 4 != 8 || raw[83] != 1 || raw[82] == 0 {
@@ -94,9 +94,9 @@ fn parent_value(raw: &[u8]) -> Option<usize> {
     Some(fork + entry.at + 3 + entry.name.len())
 }
 
-/// Parent pointers: sound, and with another name, generation or directory.
+/// Parent pointers: correct ones, and ones with a wrong name, generation or directory.
 #[test]
-fn parent_pointers() {
+fn wrong_parent_pointers_are_reported() {
     for line in ["-n parent=1", "-n parent=1 -b size=1024 -m rmapbt=1 -i nrext64=1,exchange=1"] {
         fill_with_parents(line).clean(line);
     }
@@ -109,7 +109,7 @@ fn parent_pointers() {
     }
 }
 
-/// A finding tells the path, and the report reads as text and as JSON.
+/// A finding has a path, and the report has a text and a JSON form.
 #[test]
 fn a_finding_has_its_path() {
     let volume = Volume::small(64, "");
@@ -129,10 +129,10 @@ fn a_finding_has_its_path() {
     assert_eq!(json["findings"][0]["place"]["inode"], ino.0);
 }
 
-/// Found by damaging every field: a free inode with a link count of old, and a summary of a
-/// realtime device that is not there.
+/// Found by damaging every field: a free inode with an old link count, and the summary of a
+/// realtime device that does not exist.
 #[test]
-fn fields_that_nothing_reads() {
+fn fields_without_readers_are_checked() {
     let volume = Volume::small(64, "");
     let summary = volume.open().root().0 + 2;
     change(&volume, &|raw| (raw[152..160] == summary.to_be_bytes()).then_some(63));
@@ -144,7 +144,7 @@ fn fields_that_nothing_reads() {
     found(&volume, code::INODE_FREE);
 }
 
-/// Changes bytes of the first structure that fits, and makes its checksum right.
+/// Changes bytes of the first structure that `fits`, and updates its checksum.
 fn change_one(volume: &Volume, fits: &dyn Fn(&Structure, &[u8]) -> bool, put: (usize, &[u8])) {
     let dev = device(&volume.path, OpenMode::Write);
     let read = |structure: &Structure| {
@@ -159,9 +159,9 @@ fn change_one(volume: &Volume, fits: &dyn Fn(&Structure, &[u8]) -> bool, put: (u
     dev.write_at(structure.at, &raw).unwrap();
 }
 
-/// Quota records say what is used: the kernel's do, and one that does not is told.
+/// The kernel's quota records pass; one with wrong usage is reported.
 #[test]
-fn quota_records_that_do_not_say_what_is_used() {
+fn quota_records_with_wrong_usage_are_reported() {
     let volume = accounted("");
     volume.clean("accounted by the kernel");
     let of_a_user = |s: &Structure, raw: &[u8]| {
@@ -170,7 +170,7 @@ fn quota_records_that_do_not_say_what_is_used() {
     change_one(&volume, &of_a_user, (55, &[9]));
     let report = found(&volume, code::QUOTA_USAGE);
     assert!(report.to_string().contains("user 1003"), "{report}");
-    // The owner of a file, though it has a record.
+    // A file gets another owner, who has a record.
     let volume = accounted("");
     let of_a_file = |_: &Structure, raw: &[u8]| {
         raw[..4] == [b'I', b'N', 0x81, 0xa4] && raw[8..12] == 1003u32.to_be_bytes()
@@ -179,22 +179,21 @@ fn quota_records_that_do_not_say_what_is_used() {
     found(&volume, code::QUOTA_USAGE);
 }
 
-/// Copies of the superblock that name another root directory, or are unfinished in a way that is
-/// none.
+/// Secondary superblocks with another root directory, or an invalid `inprogress`.
 #[test]
-fn copies_that_differ_where_repair_does_not_look() {
+fn copies_that_differ_in_fields_unknown_to_repair_are_reported() {
     for put in [(56, &77u64.to_be_bytes()[..]), (126, &[9])] {
         let volume = Volume::small(64, "");
         let copy = |s: &Structure, raw: &[u8]| raw[..4] == *b"XFSB" && s.at > 0;
         change_one(&volume, &copy, put);
-        repair(&volume.path).unwrap_or_else(|f| panic!("it learned to: {f}"));
+        repair(&volume.path).unwrap_or_else(|f| panic!("xfs_repair now reports it: {f}"));
         found(&volume, code::SB_COPY);
     }
 }
 
-/// A dirty log is said to be one.
+/// A dirty log is reported as such.
 #[test]
-fn a_dirty_log() {
+fn a_dirty_log_is_reported() {
     let volume = Volume::small(64, "");
     let dev = device(&volume.path, OpenMode::Read);
     let record = find(&dev).into_iter().find(|s| s.kind == Kind::LogRecord).unwrap();
@@ -204,6 +203,6 @@ fn a_dirty_log() {
     let report = examine(&volume.path).unwrap();
     assert!(report.has(code::LOG_DIRTY), "{report}");
     assert_eq!(report.count(Severity::Warning), report.findings.len(), "{report}");
-    // Nothing is wrong but that the log waits to be replayed.
+    // The only problem is that the log was not replayed.
     assert_eq!((report.verdict(), report.exit_code()), (Verdict::LogNotReplayed, 2), "{report}");
 }

@@ -1,13 +1,13 @@
-//! Sound volumes, of which nothing may be found.
+//! Undamaged volumes, which must have no findings.
 
 use uxfs::NewInode;
 use uxfs_oracle::{Kernel, Xfsprogs, vm};
 
 use crate::volume::{FEATURES, MIB, Volume, clean, fill, setting};
 
-/// Fresh volumes, over what mkfs can be told.
+/// Fresh volumes with various mkfs options.
 #[test]
-fn fresh_volumes() {
+fn fresh_volumes_are_clean() {
     let lines = [
         "-b size=4096",
         "-b size=1024",
@@ -32,9 +32,9 @@ fn fresh_volumes() {
     }
 }
 
-/// The same by the real mkfs.xfs.
+/// Fresh volumes of the real mkfs.xfs.
 #[test]
-fn fresh_volumes_of_the_real_mkfs() {
+fn fresh_volumes_of_the_real_mkfs_are_clean() {
     let volume = Volume::empty();
     for line in
         ["", "-m rmapbt=1", "-b size=1k", "-s size=4k -d agcount=5", "-i size=2048,maxpct=5"]
@@ -45,10 +45,11 @@ fn fresh_volumes_of_the_real_mkfs() {
     }
 }
 
-/// The same by the newer mkfs.xfs, which gives the trees of groups whose free extents fit one block
-/// no room to grow: with a stripe, the root directory then lies elsewhere.
+/// Fresh volumes of the newer mkfs.xfs. If one block holds a group's free extents, it puts no
+/// blocks in the free list for the trees' growth; with a stripe, the root directory then lies
+/// elsewhere.
 #[test]
-fn fresh_volumes_of_the_newer_mkfs() {
+fn fresh_volumes_of_the_newer_mkfs_are_clean() {
     let volume = Volume::empty();
     let striped = "-d su=64k,sw=4 -i sparse=0,size=1024";
     for line in ["", &format!("-b size=64k {striped}"), &format!("-b size=32k {striped}")] {
@@ -58,9 +59,9 @@ fn fresh_volumes_of_the_newer_mkfs() {
     }
 }
 
-/// As xfs_admin -U leaves volumes: with a log that begins with a record and then nothing.
+/// Volumes after xfs_admin -U: the log holds one record at its start and nothing else.
 #[test]
-fn volumes_that_got_another_uuid() {
+fn volumes_with_a_new_uuid_are_clean() {
     for (release, line) in Xfsprogs::ALL.into_iter().zip(["-m rmapbt=1", "-d su=64k,sw=2"]) {
         let volume = Volume::empty();
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -75,9 +76,9 @@ fn volumes_that_got_another_uuid() {
     }
 }
 
-/// Volumes with something of everything, before and after much of it goes.
+/// Volumes with every kind of structure, before and after most of it is removed.
 #[test]
-fn volumes_that_were_edited() {
+fn edited_volumes_are_clean() {
     for line in FEATURES {
         let volume = Volume::small(96, line);
         let fs = volume.open();
@@ -99,9 +100,9 @@ fn volumes_that_were_edited() {
     }
 }
 
-/// Volumes that kernels filled and aged, one by each; `UXFS_AGED` makes them older, and more.
+/// Volumes that each kernel filled and aged; `UXFS_AGED` ages more volumes, and for longer.
 #[test]
-fn volumes_that_kernels_aged() {
+fn volumes_aged_by_kernels_are_clean() {
     let ops = u32::try_from(setting("UXFS_AGED", 0)).unwrap();
     let seed = setting("UXFS_SEED", 1);
     let lines = if ops == 0 { &FEATURES[1..2] } else { FEATURES };
@@ -114,10 +115,10 @@ fn volumes_that_kernels_aged() {
     }
 }
 
-/// Images from elsewhere.
+/// Images given by the environment.
 #[test]
-#[ignore = "needs sound images: UXFS_IMAGES=DIR"]
-fn volumes_given() {
+#[ignore = "needs undamaged images: UXFS_IMAGES=DIR"]
+fn given_volumes_are_clean() {
     let dir = std::env::var_os("UXFS_IMAGES").unwrap_or_else(|| panic!("UXFS_IMAGES is not set"));
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();

@@ -1,18 +1,18 @@
-//! A damaged primary superblock: a copy is taken for it, and the rest is checked by that. Version 4 is
-//! refused.
+//! A damaged primary superblock: the check uses a secondary one for the rest of the volume. Version
+//! 4 is refused.
 
 use uxfs::disk::{BlockDev, OpenMode};
 use uxfs_check::{CheckError, code};
 
 use crate::volume::{Volume, device, examine, fill};
 
-/// Overwrites bytes of the primary superblock; no checksum is made right.
+/// Overwrites bytes of the primary superblock without updating the checksum.
 fn hurt(volume: &Volume, at: u64, bytes: &[u8]) {
     device(&volume.path, OpenMode::Write).write_at(at, bytes).unwrap();
 }
 
 #[test]
-fn the_rest_is_checked_by_a_copy() {
+fn the_rest_is_checked_with_a_secondary_superblock() {
     for line in ["", "-b size=1024 -m rmapbt=1", "-d agcount=3 -s size=4096"] {
         let volume = Volume::small(64, line);
         let fs = volume.open();
@@ -20,7 +20,7 @@ fn the_rest_is_checked_by_a_copy() {
         fs.close().unwrap();
         let sound = examine(&volume.path).unwrap();
         assert!(sound.is_clean(), "{line}: {sound}");
-        // All of it gone; another geometry; another version.
+        // The whole sector; the geometry; the version.
         for (at, bytes) in [(0, &[0; 512][..]), (84, &[0, 0, 0x77, 0x77]), (100, &[0xb4, 0xa9])] {
             hurt(&volume, at, bytes);
             let report = examine(&volume.path).unwrap();
@@ -31,7 +31,7 @@ fn the_rest_is_checked_by_a_copy() {
             assert!(!report.incomplete, "{line}: {report}");
             assert_eq!(report.totals.inodes, sound.totals.inodes, "{line}");
         }
-        // With all copies gone too, there is nothing to go by.
+        // Without any superblock, the check fails.
         let dev = device(&volume.path, OpenMode::Write);
         for at in (0..dev.len()).step_by(512) {
             let mut magic = [0; 4];
@@ -49,7 +49,7 @@ fn the_rest_is_checked_by_a_copy() {
 fn damage_elsewhere_is_still_found() {
     let volume = Volume::small(64, "");
     hurt(&volume, 0, &[0; 512]);
-    // The first word of the AGF's count of free blocks.
+    // The high byte of the AGF's count of free blocks.
     hurt(&volume, 512 + 52, &[0xff]);
     let report = examine(&volume.path).unwrap();
     assert!(report.has(code::SB) && report.has(code::AGF), "{report}");
@@ -62,13 +62,13 @@ fn version_4_is_refused_by_name() {
     let refused = examine(&volume.path).unwrap_err();
     assert_eq!(refused.exit_code(), 8);
     assert!(refused.to_string().contains("XFS version 4 (v4"), "{refused}");
-    // Also when only a copy tells it.
+    // Also if only a secondary superblock holds the version.
     hurt(&volume, 0, &[0; 512]);
     assert!(examine(&volume.path).unwrap_err().to_string().contains("v4"));
 }
 
 #[test]
-fn what_is_not_known_is_refused_by_name() {
+fn unknown_features_are_refused_by_name() {
     let volume = Volume::small(64, "");
     let dev = device(&volume.path, OpenMode::Write);
     let mut sound = vec![0; 512];

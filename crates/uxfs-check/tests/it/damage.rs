@@ -1,16 +1,18 @@
-//! One field of one structure changed, its checksum made right again: whatever `xfs_repair -n` of
-//! either release reports, the check reports; and nothing that commands do with such an image ends
-//! in a panic, takes long, or takes much memory.
+//! One field of one structure is changed and its checksum updated. The check must report everything
+//! that `xfs_repair -n` of either release reports. No command may panic on such an image, take long
+//! or use much memory.
 //!
-//! The field that was changed least takes its turn; where, and to what, comes from the seed. The
-//! environment sets the size of it, `tools/damage` for people:
+//! The field that was changed least often is next; position and new value come from the seed. The
+//! environment (set by `tools/damage`) controls the extent:
 //!
-//! - `UXFS_DAMAGE`: number of images. Above 200, every set of features takes part, volumes that
-//!   kernels aged too, and every field must have had its turn.
-//! - `UXFS_SEED`: another seed, other damage.
-//! - `UXFS_IMAGES`: a directory of more sound images.
-//! - `UXFS_LONGEST`: seconds that a command may take; generous, as other tests run in this process.
-//! - `UXFS_MEMORY`: MiB that the process may take; without limit, as it may run other tests too.
+//! - `UXFS_DAMAGE`: number of images. Above 200, the test uses all sets of features and volumes
+//!   that kernels aged. From 2000 on, every field must be changed.
+//! - `UXFS_SEED`: another seed, for other damage.
+//! - `UXFS_IMAGES`: a directory of additional undamaged images.
+//! - `UXFS_LONGEST`: maximum seconds for a command; generous, since other tests run in this
+//!   process.
+//! - `UXFS_MEMORY`: maximum memory of the process in MiB; unlimited by default, since other tests
+//!   run in this process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
@@ -31,13 +33,13 @@ use crate::reasons::{self, Reasons};
 use crate::structures::Structure;
 use crate::volume::setting;
 
-/// Images from which on every field must have been changed.
+/// Number of images from which on every field must be changed.
 const WHOLE: usize = 2000;
-/// Attempts to find a structure with a field.
+/// Attempts to find a structure with the field.
 const TRIES: usize = 400;
 
 impl Base {
-    /// Damage to a field, of any structure that has it.
+    /// Makes damage to a field, in any structure that has it.
     fn next(&self, key: &Key, rng: &mut Rng) -> Damage {
         let list = &self.keys[key];
         for _ in 0..TRIES {
@@ -49,7 +51,7 @@ impl Base {
                 return self.damage(&structure, key, field, before, rng);
             }
         }
-        panic!("{}: no {} found again in {}", self.name, key.1, key.0)
+        panic!("{}: {} of {} not found in {tries} attempts", self.name, key.1, key.0, tries = TRIES)
     }
 
     fn damage(
@@ -106,7 +108,7 @@ fn write(path: &Path, at: u64, bytes: &[u8]) {
     file.write_all_at(bytes, at).unwrap();
 }
 
-/// The most memory that the process has taken since [`forget_peak`], in bytes.
+/// Peak memory use of the process in bytes since [`forget_peak`].
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -117,7 +119,7 @@ fn forget_peak() {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
 }
 
-/// Counts over all damaged images.
+/// Totals over all damaged images.
 #[derive(Default)]
 struct Counts {
     repair: usize,
@@ -126,7 +128,7 @@ struct Counts {
     neither: BTreeMap<String, usize>,
     check_only: BTreeMap<String, usize>,
     misses: Vec<String>,
-    /// Damage that nobody reported, though docs/DAMAGE.md does not say why.
+    /// Damage that was not reported, without a reason in docs/DAMAGE.md.
     unexplained: Vec<String>,
     reasons: Reasons,
     slowest: (Duration, String),
@@ -143,7 +145,7 @@ impl Counts {
             (Some(_), None) => *self.check_only.entry(key).or_default() += 1,
             (None, None) => {
                 if !self.reasons.cover(&damage.key) {
-                    eprintln!("found by nobody: {}", damage.what);
+                    eprintln!("not reported: {}", damage.what);
                     self.unexplained.push(damage.what.clone());
                 }
                 *self.neither.entry(key).or_default() += 1;
@@ -181,7 +183,7 @@ impl Counts {
     }
 }
 
-/// Does everything to the damaged image, in memory.
+/// Runs all commands on the damaged image, in memory.
 fn run(base: &Base, damage: &Damage) -> Outcome {
     let overlay = Overlay::new(&base.memory);
     overlay.write_at(damage.at, &damage.after).unwrap();
@@ -195,7 +197,7 @@ fn endure(base: &Base, damage: &Damage, counts: &mut Counts) -> Outcome {
     let mut outcome = run(base, damage);
     let limit = Duration::from_secs(setting("UXFS_LONGEST", 20));
     if outcome.times.longest().1 > limit {
-        // The machine may have been busy with something else; the damage is as it was.
+        // A busy machine may have slowed the first run; the damage is the same.
         outcome = run(base, damage);
     }
     let (command, time) = outcome.times.longest();
@@ -212,7 +214,7 @@ fn endure(base: &Base, damage: &Damage, counts: &mut Counts) -> Outcome {
     outcome
 }
 
-/// The field that has been changed least, and a volume that has it.
+/// The field that was changed least often, and a volume that has it.
 fn turn<'a>(bases: &'a [Base], turns: &mut BTreeMap<Key, usize>, rng: &mut Rng) -> (&'a Base, Key) {
     let least = *turns.values().min().unwrap();
     let keys: Vec<&Key> = turns.iter().filter(|t| *t.1 == least).map(|t| t.0).collect();
@@ -233,7 +235,7 @@ fn one(base: &Base, key: &Key, rng: &mut Rng, counts: &mut Counts) {
 }
 
 #[test]
-fn whatever_xfs_repair_reports_is_reported() {
+fn everything_xfs_repair_reports_is_reported() {
     let count = setting("UXFS_DAMAGE", 120) as usize;
     let seed = setting("UXFS_SEED", 1);
     let mut rng = Rng::new(seed);
@@ -252,22 +254,22 @@ fn whatever_xfs_repair_reports_is_reported() {
     let misses = counts.misses;
     assert!(misses.is_empty(), "seed {seed}: {} missed:\n{}", misses.len(), misses.join("\n"));
     let why = counts.unexplained;
-    assert!(why.is_empty(), "seed {seed}: reported by nobody:\n{}", why.join("\n"));
+    assert!(why.is_empty(), "seed {seed}: not reported by anything:\n{}", why.join("\n"));
     let left: Vec<&Key> = turns.iter().filter(|(_, turns)| **turns == 0).map(|t| t.0).collect();
     assert!(count < WHOLE || left.is_empty(), "seed {seed}: never changed: {left:?}");
 }
 
-/// Kinds of structure that the volumes made here must have, so that nothing is left undamaged; and
-/// what docs/DAMAGE.md gives reasons for is there.
+/// The base volumes must contain every kind of structure, so that all are damaged; and the fields
+/// in docs/DAMAGE.md must exist.
 #[test]
-fn every_kind_of_structure_is_there() {
+fn the_base_volumes_have_every_kind_of_structure() {
     let mut kinds: Vec<String> = Vec::new();
     let mut keys: Vec<Key> = Vec::new();
     for base in bases(true) {
         keys.extend(base.keys.into_keys());
     }
     let stale = Reasons::new().stale(keys.iter());
-    assert!(stale.is_empty(), "docs/DAMAGE.md tells of fields that are not there: {stale:?}");
+    assert!(stale.is_empty(), "docs/DAMAGE.md lists fields that do not exist: {stale:?}");
     kinds.extend(keys.into_iter().map(|(kind, field)| format!("{kind} {field}")));
     for kind in [
         "Superblock",
@@ -296,7 +298,7 @@ fn every_kind_of_structure_is_there() {
     ] {
         assert!(kinds.iter().any(|k| k.contains(kind)), "no {kind} in {kinds:?}");
     }
-    // What is there by use, not by options: each with its state.
+    // Structures that depend on use, not on options, with their states.
     for (kind, field) in [
         ("Btree(Refcount) node ", "ptr"),
         ("Btree(Refcount) ", "rec.three.refcount"),

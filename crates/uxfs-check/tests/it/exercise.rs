@@ -1,8 +1,8 @@
-//! Everything that commands do, done to one image that may be damaged in any way: open, list, read,
-//! export, change, check.
+//! Runs all operations on an image that may be damaged in any way: open, list, read, export,
+//! change, check.
 //!
-//! Errors are what is expected; what must not happen is a panic, an endless loop or memory without
-//! bound. A sound image must still be sound after all of it.
+//! Errors are expected. Panics, endless loops and unbounded memory use are not. An undamaged image
+//! must still be undamaged afterwards.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -20,13 +20,13 @@ use uxfs::posix::Creator;
 use uxfs::{Error, Fs, NewInode, OpenOptions, RenameFlags, SetAttr, XattrMode, export};
 use uxfs_check::{CheckOptions, check};
 
-/// Bytes of file data that are read or exported: damage, as shared extents, can show the same
-/// blocks any number of times.
+/// Maximum bytes of file data that are read or exported: damage may map the same blocks any number
+/// of times, like shared extents.
 const DATA_MAX: u64 = 32 << 20;
-/// Files looked at: as damage can show the same inode under any number of names.
+/// Maximum number of files visited: damage may give the same inode any number of names.
 const FILES_MAX: usize = 20_000;
 
-/// How long each command took.
+/// Time used by each operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
     pub(crate) check: Duration,
@@ -37,7 +37,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// The longest of them, with its name.
+    /// The longest time, with the operation's name.
     pub(crate) fn longest(&self) -> (&'static str, Duration) {
         let all = [
             ("check", self.check),
@@ -50,18 +50,18 @@ impl Times {
     }
 }
 
-/// What came of it.
+/// Result of the operations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// What the check found before anything was changed; `None` if all is well.
+    /// Findings of the check before the first change; `None` if there are none.
     pub(crate) found: Option<String>,
     pub(crate) times: Times,
 }
 
-/// Does it all. `threads` is for the check.
+/// Runs all operations. `threads` is the number of threads of the check.
 ///
 /// # Panics
-/// If the image was sound before and is not afterwards.
+/// If the image was undamaged before and is damaged afterwards.
 pub(crate) fn exercise(dev: &Arc<dyn BlockDev>, threads: usize) -> Outcome {
     let mut times = Times::default();
     let found = timed(&mut times.check, || examine(&**dev, threads));
@@ -82,7 +82,7 @@ pub(crate) fn exercise(dev: &Arc<dyn BlockDev>, threads: usize) -> Outcome {
             fs.close()
         });
         if found.is_none() {
-            result.unwrap_or_else(|e| panic!("{part:?} of a sound volume: {e}"));
+            result.unwrap_or_else(|e| panic!("{part:?} of an undamaged volume: {e}"));
             let after = examine(&**dev, threads);
             assert!(after.is_none(), "damaged by {part:?}: {}", after.unwrap());
         }
@@ -101,8 +101,8 @@ enum Part {
     Remove,
 }
 
-/// How long it takes where nothing else runs: the time that went by, or if that is less, what the
-/// processors worked on it.
+/// Time of `f` on an idle machine: elapsed time or the processor time of this process, whichever is
+/// less.
 pub(crate) fn timed<R>(time: &mut Duration, f: impl FnOnce() -> R) -> R {
     let (began, worked) = (Instant::now(), worked());
     let result = f();
@@ -110,16 +110,16 @@ pub(crate) fn timed<R>(time: &mut Duration, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// What the processors worked on this process, as the kernel tells it: in hundredths of a second.
+/// Processor time of this process, from /proc, in units of 10 ms.
 fn worked() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the name, which may hold anything, the 12th and 13th number.
+    // The 12th and 13th number behind the name, which may contain any character.
     let numbers = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let ticks = numbers.skip(11).take(2).filter_map(|number| number.parse::<u64>().ok());
     Duration::from_millis(10 * ticks.sum::<u64>())
 }
 
-/// What the check finds.
+/// Runs the check.
 pub(crate) fn examine(dev: &dyn BlockDev, threads: usize) -> Option<String> {
     let mut options = CheckOptions::default();
     (options.threads, options.memory_limit, options.max_findings) = (threads, 256 << 20, 200);
@@ -132,7 +132,7 @@ pub(crate) fn examine(dev: &dyn BlockDev, threads: usize) -> Option<String> {
     }
 }
 
-/// Opens it, without its log if that is dirty and nothing is to be changed.
+/// Opens the image; with `read_only` and a dirty log, without replaying the log.
 fn open(dev: &Arc<dyn BlockDev>, read_only: bool) -> Result<Fs, Error> {
     let mut options = OpenOptions::default();
     options.read_only = read_only;
@@ -148,7 +148,7 @@ fn open(dev: &Arc<dyn BlockDev>, read_only: bool) -> Result<Fs, Error> {
     }
 }
 
-/// Takes so many bytes.
+/// Accepts this number of bytes, then fails.
 struct Sink(u64);
 
 impl Write for Sink {
@@ -162,7 +162,7 @@ impl Write for Sink {
     }
 }
 
-/// A name, and the inode it says it has.
+/// A name, and the inode number in its entry.
 type Named = (Vec<u8>, Ino);
 
 fn names(fs: &Fs, dir: Ino) -> Vec<Named> {
@@ -176,7 +176,7 @@ fn names(fs: &Fs, dir: Ino) -> Vec<Named> {
     names
 }
 
-/// All directories with what they hold, parents first.
+/// All directories with their entries, parents first.
 fn directories(fs: &Fs) -> Vec<(Ino, Vec<Named>)> {
     let (mut seen, mut all, mut files) = (HashSet::new(), Vec::new(), 0);
     let mut todo = vec![fs.root()];
@@ -235,7 +235,7 @@ fn show(fs: &Fs, ino: Ino, budget: &mut u64) {
     }
 }
 
-/// An access control list with an entry of each kind but a named group, as Linux has it.
+/// An access control list with every type of entry except a named group, in Linux' encoding.
 fn acl() -> Vec<u8> {
     let entries: [(u16, u16, u32); 5] =
         [(1, 6, !0), (2, 7, 5), (4, 4, !0), (0x10, 7, !0), (0x20, 0, !0)];
@@ -248,7 +248,7 @@ fn acl() -> Vec<u8> {
     raw
 }
 
-/// Something of every change, in every directory and to files of each.
+/// Makes changes of every kind in every directory and to files in each.
 fn edit(fs: &Fs) {
     let all = directories(fs);
     let acl = acl();
@@ -302,7 +302,7 @@ fn change_file(fs: &Fs, ino: Ino, acl: &[u8]) {
     }
 }
 
-/// `cp -a` of everything but what the copy is in.
+/// `cp -a` of everything except the target directory.
 fn copy_tree(fs: &Fs) {
     let root = fs.root();
     let Ok(dir) = fs.create(root, b"copied", &NewInode::dir(0o755)) else { return };

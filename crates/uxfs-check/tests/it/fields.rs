@@ -1,5 +1,5 @@
-//! The fields of every kind of structure, for damage: those of headers by name, those of records,
-//! entries and forks by what is at a place picked at random.
+//! The fields of all kinds of structure, for the damage tests. Header fields are listed by name;
+//! records, entries and forks are chosen at random.
 
 use uxfs::format::btree::TreeKind;
 use uxfs::format::verify::BufKind;
@@ -276,7 +276,7 @@ const LOG: Table = &[
     ("size", 320, 4),
 ];
 
-/// A byte, 0 behind the end: fuzzers damage what was damaged before.
+/// A byte, 0 beyond the end: fuzzers may damage an image several times.
 fn byte(b: &[u8], at: usize) -> u8 {
     b.get(at).copied().unwrap_or(0)
 }
@@ -285,7 +285,7 @@ fn be16(b: &[u8], at: usize) -> usize {
     u16::from_be_bytes([byte(b, at), byte(b, at + 1)]).into()
 }
 
-/// Names of the fields of records, with their lengths, in order.
+/// Names and lengths of a record's fields, in order.
 fn record_fields(kind: TreeKind) -> &'static [(&'static str, usize, usize)] {
     match kind {
         TreeKind::Bno | TreeKind::Cnt => &[("start", 0, 4), ("count", 4, 4)],
@@ -308,7 +308,7 @@ fn record_fields(kind: TreeKind) -> &'static [(&'static str, usize, usize)] {
     }
 }
 
-/// A state that not all records have: its name, and whether a record is in it.
+/// A state that only some records have: its name, and a test for it.
 type State = (&'static str, fn(&[u8]) -> bool);
 
 fn states(kind: TreeKind) -> &'static [State] {
@@ -361,7 +361,7 @@ fn btree_fields(kind: TreeKind, bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field
     out.push(("ptr".into(), ptrs + index * ptr, ptr));
 }
 
-/// Starts of the entries and free areas of a directory's data block.
+/// Offsets of the entries and free areas of a directory's data block.
 fn items(bytes: &[u8], end: usize) -> Vec<(usize, bool)> {
     let (mut at, mut items) = (64, Vec::new());
     while at + 16 <= end {
@@ -440,7 +440,7 @@ fn attr_fields(bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
     }
 }
 
-/// The fields of a parent pointer in a leaf or a short form, whose name starts at `name`.
+/// The fields of a parent pointer in a leaf or a short form; its name starts at `name`.
 fn parent_fields(form: &str, namelen: usize, name: usize, len: usize, out: &mut Vec<Field>) {
     out.push((format!("{form}.parent.namelen"), namelen, 1));
     out.push((format!("{form}.parent.name"), name, 1));
@@ -448,7 +448,7 @@ fn parent_fields(form: &str, namelen: usize, name: usize, len: usize, out: &mut 
     out.push((format!("{form}.parent.generation"), name + len + 8, 4));
 }
 
-/// Parent pointers among the attributes of a leaf.
+/// The parent pointers among the attributes of a leaf.
 fn leaf_parents(bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
     let entries = (0..be16(bytes, 56)).map(|number| 80 + 8 * number);
     let list: Vec<usize> = entries.filter(|at| byte(bytes, at + 6) & 8 != 0).collect();
@@ -475,7 +475,7 @@ fn short_parents(bytes: &[u8], start: usize, out: &mut Vec<Field>) {
     }
 }
 
-/// Fields of an inode that mean something only in some: hints, sharing, extents not written.
+/// Fields that only some inodes use: hints, sharing, unwritten extents.
 fn state_fields(bytes: &[u8], out: &mut Vec<Field>) {
     let (flags, flags2) = (be16(bytes, 90), bytes[127]);
     let mut add = |name: &str, at, len| out.push((name.to_owned(), at, len));
@@ -501,7 +501,7 @@ fn state_fields(bytes: &[u8], out: &mut Vec<Field>) {
     }
 }
 
-/// Somewhere in a list of `step` bytes each, in what is used of a fork, and behind that.
+/// Random offsets in a list of entries of `step` bytes in the used part of a fork, and behind it.
 fn somewhere(
     name: &str,
     (start, used, room): (usize, usize, usize),
@@ -518,7 +518,7 @@ fn somewhere(
     }
 }
 
-/// A directory in its inode.
+/// A short-form directory.
 fn short_dir(bytes: &[u8], start: usize, rng: &mut Rng, out: &mut Vec<Field>) {
     let (count, wide) = (byte(bytes, start), byte(bytes, start + 1) != 0);
     let number = if wide { 8 } else { 4 };
@@ -543,7 +543,7 @@ fn short_dir(bytes: &[u8], start: usize, rng: &mut Rng, out: &mut Vec<Field>) {
     }
 }
 
-/// Attributes in their inode.
+/// Short-form attributes.
 fn short_attrs(bytes: &[u8], start: usize, rng: &mut Rng, out: &mut Vec<Field>) {
     for (name, at, len) in [("size", 0, 2), ("count", 2, 1), ("pad", 3, 1)] {
         out.push((format!("short.attrs.{name}"), start + at, len));
@@ -565,7 +565,7 @@ fn short_attrs(bytes: &[u8], start: usize, rng: &mut Rng, out: &mut Vec<Field>) 
     }
 }
 
-/// The root of an extent tree.
+/// The root of an extent btree.
 fn root(
     which: &str,
     bytes: &[u8],
@@ -589,7 +589,7 @@ fn root(
     }
 }
 
-/// Something in the forks: the fields of a short form, extents, the root of a tree; and behind them.
+/// Fields of the forks: short forms, extents, btree roots, and the bytes behind them.
 fn fork_fields(bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
     let split = usize::from(bytes[82]) * 8;
     let literal = bytes.len() - 176;
@@ -626,7 +626,7 @@ fn fork_fields(bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
     }
 }
 
-/// All fields of a structure; those of records at a place picked by `rng`.
+/// All fields of a structure; `rng` chooses the record.
 pub(crate) fn fields(kind: Kind, bytes: &[u8], rng: &mut Rng) -> Vec<Field> {
     let (table, mut more): (Table, Vec<Field>) = match kind {
         Kind::LogRecord => (LOG, Vec::new()),

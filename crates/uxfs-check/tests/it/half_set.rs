@@ -1,5 +1,6 @@
-//! Attributes that a kernel's crash left half set: marked as incomplete, with or without blocks, next
-//! to another of their name. Nobody shows them, the next change clears them: a warning.
+//! Attributes that a kernel's crash left incomplete: marked as incomplete, with or without blocks,
+//! perhaps beside another attribute of the same name. Readers ignore them and the next change
+//! removes them, so the check reports a warning.
 
 use std::os::unix::fs::FileExt;
 
@@ -13,11 +14,11 @@ use uxfs_check::{Severity, Verdict, code};
 use crate::structures::{Kind, find};
 use crate::volume::{Volume, device, examine};
 
-/// Where the mark lies in an entry.
+/// Offset of the flags in an entry.
 const FLAGS: usize = 6;
 
-/// Changes the leaf block of the only file with attributes by `change`, which is given the block and
-/// the number of the entry of `name`, and marks that entry.
+/// Changes the leaf block of the only file with attributes and marks the entry of `name`
+/// incomplete. `change` gets the block and the index of the entry.
 fn half_set(volume: &Volume, name: &[u8], change: impl Fn(&mut [u8], usize)) {
     let dev = device(&volume.path, OpenMode::Read);
     let leaves = find(&dev).into_iter().filter(|s| s.kind == Kind::Buffer(BufKind::AttrLeaf));
@@ -55,7 +56,7 @@ fn only_a_warning(volume: &Volume) {
     assert_eq!((report.verdict(), report.exit_code()), (Verdict::Clean, 0), "{report}");
     let words = report.to_string();
     assert!(words.contains("sound, 1 warning: ") && !words.contains("damaged"), "{words}");
-    // The engine does not show it, and the next change clears it.
+    // The engine ignores the attribute, and the next change removes it.
     let fs = volume.open();
     let file = fs.lookup(fs.root(), b"file").unwrap();
     assert_eq!(fs.list_xattrs(file).unwrap().len(), 2);
@@ -63,7 +64,7 @@ fn only_a_warning(volume: &Volume) {
 }
 
 #[test]
-fn an_attribute_whose_value_was_not_written_yet() {
+fn an_attribute_with_an_unwritten_value_is_a_warning() {
     let volume = volume();
     half_set(&volume, b"large", |_, _| {});
     let dev = device(&volume.path, OpenMode::Read);
@@ -83,7 +84,7 @@ fn an_attribute_whose_value_was_not_written_yet() {
 }
 
 #[test]
-fn an_attribute_whose_blocks_are_not_named_any_more() {
+fn an_attribute_with_unreferenced_blocks_is_a_warning() {
     let volume = volume();
     half_set(&volume, b"large", |block, index| {
         let at = leaf::Entry::decode(block, index).at;
@@ -93,13 +94,13 @@ fn an_attribute_whose_blocks_are_not_named_any_more() {
 }
 
 #[test]
-fn an_attribute_that_was_being_replaced() {
+fn an_attribute_during_a_replacement_is_a_warning() {
     let volume = volume();
     half_set(&volume, b"other", |block, index| {
         let large = leaf::records(block).position(|record| record.name == b"large").unwrap();
         let name = leaf::Entry::decode(block, index).at + 9;
         block[name..name + 5].copy_from_slice(b"large");
-        // Entries are in the order of their hashes: the twin takes the place beside.
+        // Entries are in hash order: the duplicate comes directly behind.
         let mut entries: Vec<Vec<u8>> =
             (0..3).map(|at| block[leaf::entry_range(at)].to_vec()).collect();
         let hash = entries[large][..4].to_vec();
@@ -112,14 +113,14 @@ fn an_attribute_that_was_being_replaced() {
     only_a_warning(&volume);
 }
 
-/// Blocks that no entry names are damage where nothing is half set.
+/// Without an incomplete attribute, blocks that no entry names are damage.
 #[test]
-fn blocks_of_no_attribute_are_damage_still() {
+fn unreferenced_blocks_without_an_incomplete_attribute_are_damage() {
     let volume = volume();
     half_set(&volume, b"large", |block, index| {
         block[leaf::entry_range(index).start + FLAGS] &= !AttrFlags::INCOMPLETE.bits();
         let at = leaf::Entry::decode(block, index).at;
-        // A shorter value than there are blocks for.
+        // The value is shorter than its blocks.
         block[at + 4..at + 8].copy_from_slice(&4000u32.to_be_bytes());
     });
     let report = examine(&volume.path).unwrap();

@@ -1,4 +1,4 @@
-//! Images that mean harm: whatever is in them, the check ends, and soon.
+//! Hostile images: whatever they contain, the check ends soon.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::exercise::timed;
 use crate::structures::find;
 use crate::volume::{Volume, fill, setting};
 
-/// Many structures at once are damaged, checksums made right: the damage piles up.
+/// Damages many structures at once, with correct checksums; the damage accumulates.
 #[test]
-fn piles_of_damage_end_without_a_panic() {
+fn accumulated_damage_never_panics() {
     let volume = Volume::small(64, "-b size=1024 -m rmapbt=1");
     let fs = volume.open();
     fill(&fs);
@@ -37,7 +37,7 @@ fn piles_of_damage_end_without_a_panic() {
                 crc::stamp(&mut bytes, field);
             }
             dev.write_at(structure.at, &bytes).unwrap();
-            // Structures that show up in the place of others.
+            // Put a copy of another structure at this address.
             if rng.once_in(20) {
                 let other = structures[1 + rng.index(structures.len() - 1)];
                 dev.write_at(other.at, &bytes[..bytes.len().min(other.len)]).unwrap();
@@ -46,14 +46,14 @@ fn piles_of_damage_end_without_a_panic() {
         let mut time = Duration::ZERO;
         let report = timed(&mut time, || check(&dev, &options, &|_| {}));
         assert!(report.is_ok_and(|r| !r.is_clean()), "seed {seed}, round {round}");
-        // Work of processors, some of it of other tests in this process.
+        // Processor time, part of which is used by other tests in this process.
         assert!(time < Duration::from_secs(120), "seed {seed}, round {round}: {time:?}");
     }
 }
 
-/// Any first sector.
+/// Random bytes in the first sector.
 #[test]
-fn any_superblock_is_taken_or_refused() {
+fn random_superblocks_never_panic() {
     let volume = Volume::small(64, "");
     let dev = volume.load();
     let mut sound = vec![0; 512];
@@ -73,9 +73,9 @@ fn any_superblock_is_taken_or_refused() {
     }
 }
 
-/// A small limit of memory makes a report that says so, not a wrong one.
+/// With a small memory limit the report says that it is incomplete, and is not wrong.
 #[test]
-fn a_memory_limit_is_kept_and_told() {
+fn the_memory_limit_is_kept_and_reported() {
     let volume = Volume::small(64, "");
     let fs = volume.open();
     fill(&fs);

@@ -1,5 +1,5 @@
-//! Dirty logs: the volume is judged as its next mount finds it, and damage behind such a log is
-//! found all the same.
+//! Dirty logs: the check judges the volume as its next mount will find it, and still finds other
+//! damage.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -15,7 +15,7 @@ use uxfs_check::{CheckOptions, LogState, Replay, Report, Severity, Verdict, chec
 
 use crate::volume::{Volume, device, examine};
 
-/// A volume with files from before and from after its log became dirty.
+/// A volume with files created before and after its log became dirty.
 fn dirty(line: &str) -> Volume {
     let volume = Volume::small(320, line);
     let fs = volume.open();
@@ -40,14 +40,14 @@ fn dirty(line: &str) -> Volume {
         fs.unlink(dir, format!("new{number}").as_bytes()).unwrap();
     }
     fs.sync().unwrap();
-    // As if the power went.
+    // Simulates a power failure.
     drop(fs);
-    half_home(&volume);
+    replay_half(&volume);
     volume
 }
 
-/// Writes half of what the log holds to its places, as a cut in the midst of write-back leaves it.
-fn half_home(volume: &Volume) {
+/// Writes half of the log's changes in place, like a power failure during writeback.
+fn replay_half(volume: &Volume) {
     const PAGE: usize = 4096;
     let dev: Arc<dyn BlockDev> = Arc::new(device(&volume.path, OpenMode::Read));
     let view = uxfs::replay_in_memory(&dev).unwrap().unwrap();
@@ -65,7 +65,7 @@ fn half_home(volume: &Volume) {
     assert!(changed > 10, "{changed} pages");
 }
 
-/// The check as the command does it.
+/// Runs the check as the `uxfs check` command does.
 fn replayed(path: &Path) -> Report {
     let dev: Arc<dyn BlockDev> = Arc::new(device(path, OpenMode::Read));
     let mut options = CheckOptions::default();
@@ -86,7 +86,7 @@ fn replayed(path: &Path) -> Report {
 }
 
 #[test]
-fn a_dirty_log_that_replays_is_no_damage() {
+fn a_dirty_log_that_can_be_replayed_is_no_damage() {
     for line in ["", "-m rmapbt=1 -b size=1024", "-m rmapbt=1 -n parent=1"] {
         let volume = dirty(line);
         let before = std::fs::read(&volume.path).unwrap();
@@ -101,8 +101,8 @@ fn a_dirty_log_that_replays_is_no_damage() {
         assert!(report.to_string().contains("sound, log not replayed: "), "{report}");
         assert_eq!(report.to_json()["verdict"], "log-not-replayed");
         assert_eq!(report.to_json()["log"], "replayed-in-memory");
-        assert!(before == std::fs::read(&volume.path).unwrap(), "{line}: it was written to");
-        // The next opening for writing comes to the same.
+        assert!(before == std::fs::read(&volume.path).unwrap(), "{line}: the image was written to");
+        // The next open for writing replays the log and agrees.
         volume.open().close().unwrap();
         let after = replayed(&volume.path);
         assert_eq!((after.log, after.exit_code()), (LogState::Clean, 0), "{line}: {after}");
@@ -111,8 +111,8 @@ fn a_dirty_log_that_replays_is_no_damage() {
     }
 }
 
-/// The inode's place in the image.
-fn place_of(fs: &Fs, ino: Ino) -> u64 {
+/// Byte offset of the inode in the image.
+fn inode_offset(fs: &Fs, ino: Ino) -> u64 {
     let geo = &fs.geo;
     let agino = geo.ino_agino(ino);
     let block = geo.ag_daddr(geo.ino_ag(ino), geo.agino_block(agino)).bytes();
@@ -128,13 +128,14 @@ fn damage_is_found_behind_a_dirty_log() {
         Fs::open(dev, OpenOptions::read_only()).unwrap()
     };
     let dir = fs.lookup(fs.root(), b"before").unwrap();
-    let (at, len) = (place_of(&fs, fs.lookup(dir, b"old7").unwrap()), fs.geo.inode_size as usize);
+    let (at, len) =
+        (inode_offset(&fs, fs.lookup(dir, b"old7").unwrap()), fs.geo.inode_size as usize);
     drop(fs);
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&volume.path).unwrap();
     let mut inode = vec![0; len];
     file.read_exact_at(&mut inode, at).unwrap();
     assert_eq!(inode[..2], *b"IN");
-    // The link count.
+    // Changes the link count.
     inode[16..20].copy_from_slice(&7u32.to_be_bytes());
     crc::stamp(&mut inode, 100);
     file.write_all_at(&inode, at).unwrap();
@@ -146,7 +147,7 @@ fn damage_is_found_behind_a_dirty_log() {
 }
 
 #[test]
-fn a_log_that_cannot_be_replayed_is_damage_and_said_to_be() {
+fn a_log_that_cannot_be_replayed_is_reported_as_damage() {
     let volume = dirty("");
     let dev = device(&volume.path, OpenMode::Read);
     let mut sector = vec![0; 512];
@@ -159,7 +160,7 @@ fn a_log_that_cannot_be_replayed_is_damage_and_said_to_be() {
     assert!(distance > 100, "{bounds:?}: one record before the last ones is needed");
     let tail = geo.fsb_daddr(geo.log_start).bytes() + 512 * u64::from(bounds.tail.block());
     let file = std::fs::OpenOptions::new().write(true).open(&volume.path).unwrap();
-    // Inside the data of the first record.
+    // Damages the data of the first record.
     file.write_all_at(&[0xa5; 64], tail + 700).unwrap();
     let report = replayed(&volume.path);
     assert_eq!((report.log, report.verdict()), (LogState::Damaged, Verdict::Damaged), "{report}");

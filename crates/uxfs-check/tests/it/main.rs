@@ -1,11 +1,11 @@
-//! The check against xfs_repair and against volumes that are known to be sound.
+//! Tests of the check against xfs_repair and against undamaged volumes.
 //!
-//! Needs `xfsprogs`, `coreutils` and the virtual machine of `tools/setup-vm`; without them the tests
-//! fail. Random tests run from seeds that are printed when they fail:
+//! They need `xfsprogs`, `coreutils` and the virtual machine of `tools/setup-vm`, and fail without
+//! them. Random tests print their seed when they fail:
 //!
-//! - `UXFS_SEED` moves them all.
+//! - `UXFS_SEED` changes all seeds.
 //! - `UXFS_DAMAGE=2000` is the number of damaged images ([`damage`]).
-//! - `UXFS_IMAGES=DIR` adds the sound images in a directory to those made here.
+//! - `UXFS_IMAGES=DIR` adds a directory of undamaged images.
 //! - `UXFS_AGED=500` is the number of operations for images that kernels age ([`clean`]).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]

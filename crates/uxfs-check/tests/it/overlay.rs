@@ -1,4 +1,4 @@
-//! A device over a sound image that all copies share: what is written stays in this copy.
+//! A copy-on-write device over an undamaged image that all copies share.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,7 +8,7 @@ use uxfs::disk::{BlockDev, MemDev};
 
 const PAGE: u64 = 4096;
 
-/// A copy of a device in memory that costs nothing until it is written to.
+/// A copy of a device; it uses memory only for pages that were written.
 pub(crate) struct Overlay {
     base: Arc<MemDev>,
     pages: Mutex<HashMap<u64, Box<[u8]>>>,
@@ -27,7 +27,7 @@ impl Overlay {
         }
     }
 
-    /// The parts of a transfer: page, start in the page, range in the transfer.
+    /// Splits a transfer into pages: page, offset in the page, range in the transfer.
     fn parts(
         offset: u64,
         len: usize,

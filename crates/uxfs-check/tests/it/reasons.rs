@@ -1,4 +1,4 @@
-//! Why nobody reports damage to some fields: the tables of `docs/DAMAGE.md`.
+//! The tables in `docs/DAMAGE.md`: reasons why damage to some fields is not reported.
 
 use crate::bases::Key;
 
@@ -11,7 +11,7 @@ impl Default for Reasons {
     }
 }
 
-/// A field without the form of the inode it is in: `Inode(0x8)`.
+/// Name of the structure without the inode's form: `Inode(0x8)`.
 fn kind(key: &Key) -> String {
     match key.0.split_once(' ') {
         Some((inode, _)) if inode.starts_with("Inode(") => format!("{inode})"),
@@ -19,18 +19,18 @@ fn kind(key: &Key) -> String {
     }
 }
 
-/// Kind and field, for counts.
+/// Structure and field, as used in the totals.
 pub(crate) fn merged(key: &Key) -> String {
     format!("{} {}", kind(key), key.1)
 }
 
-/// Is it what a row names, which may end in `*`?
+/// Does `text` match a row, which may end in `*`?
 fn fits(row: &str, text: &str) -> bool {
     row.strip_suffix('*').map_or(row == text, |start| text.starts_with(start))
 }
 
 impl Reasons {
-    /// From the table of the document: structures and fields between backticks.
+    /// Parses the tables: structures and fields are in backticks.
     pub(crate) fn new() -> Self {
         let text = include_str!("../../../../docs/DAMAGE.md");
         let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect();
@@ -44,14 +44,14 @@ impl Reasons {
         Self(rows.filter_map(row).flatten().collect())
     }
 
-    /// Does a row say why?
+    /// Does a row give a reason for this field?
     pub(crate) fn cover(&self, key: &Key) -> bool {
         self.0.iter().any(|(structure, fields)| {
             fits(structure, &kind(key)) && fields.iter().any(|field| fits(field, &key.1))
         })
     }
 
-    /// What rows name that is not among these.
+    /// Names in the rows that match none of `keys`.
     pub(crate) fn stale<'k>(&self, keys: impl Iterator<Item = &'k Key>) -> Vec<String> {
         let keys: Vec<&Key> = keys.collect();
         let known = |structure: &str, field: &str| {

@@ -1,14 +1,15 @@
-//! What volumes have by use rather than by their options: shared extents, unwritten ones, hints,
-//! parts of inode chunks, trees of two levels, inodes without a name.
+//! Structures that depend on a volume's use rather than on its options: shared and unwritten
+//! extents, hints, sparse inode chunks, trees of two levels, unlinked inodes.
 //!
-//! 1. It is there by construction, not by chance: `damage::every_kind_of_structure_is_there` looks for each.
-//! 2. It needs nothing but the library, so that the fuzzers have it too.
+//! 1. They are created deliberately; `damage::the_base_volumes_have_every_kind_of_structure` checks
+//!    that each exists.
+//! 2. This file uses only the library, so that the fuzzers can use it.
 
 use uxfs::format::Ino;
 use uxfs::format::inode::S_IFIFO;
 use uxfs::{Error, Fallocate, Fs, Fsx, NewInode, Result, Xflags};
 
-/// Adds all of it to a volume; what its features do not know is left out.
+/// Adds all of these structures; skips those that the volume's features do not allow.
 pub(crate) fn enrich(fs: &Fs) -> Result<()> {
     let dir = fs.create(fs.root(), b"rich", &NewInode::dir(0o755))?;
     unwritten(fs, dir)?;
@@ -23,7 +24,7 @@ pub(crate) fn enrich(fs: &Fs) -> Result<()> {
     fs.sync()
 }
 
-/// Extents allocated but not written, in an inode and in a tree, some behind the end.
+/// Unwritten extents in an inode and in a btree, some beyond the end of the file.
 fn unwritten(fs: &Fs, dir: Ino) -> Result<()> {
     let block = u64::from(fs.geo.block_size);
     for (name, extents) in [(&b"unwritten"[..], 2), (b"unwritten, many", 90)] {
@@ -36,7 +37,7 @@ fn unwritten(fs: &Fs, dir: Ino) -> Result<()> {
     Ok(())
 }
 
-/// Hints of sizes, a project, and flags, on a directory and on files.
+/// Extent size hints, a project id and flags, on a directory and on files.
 fn hints(fs: &Fs, dir: Ino) -> Result<()> {
     let block = u64::from(fs.geo.block_size);
     let (mut of_dir, mut of_file) = (Fsx::default(), Fsx::default());
@@ -57,8 +58,8 @@ fn hints(fs: &Fs, dir: Ino) -> Result<()> {
     fs.write_at(fs.create(inner, b"inherited", &NewInode::file(0o600))?, 0, b"data")
 }
 
-/// Files that share: all their blocks, and every other block, which takes a tree of two levels. One
-/// of three shares with a third file, so that counts differ.
+/// Files that share blocks: all of them, or every other one, which needs a btree of two levels. One
+/// of three files shares with a third, so that reference counts differ.
 fn shared(fs: &Fs, dir: Ino) -> Result<()> {
     let block = u64::from(fs.geo.block_size);
     let records = block / 12 + 30;
@@ -69,7 +70,7 @@ fn shared(fs: &Fs, dir: Ino) -> Result<()> {
     fs.clone_file(one, three)?;
     fs.write_at(three, 2 * block, b"a copy of its own")?;
     let (from, to, third) = (file(b"every other")?, file(b"of another")?, file(b"of a third")?);
-    // Of one extent, so that the records are of one group.
+    // In one extent, so that all records are in the same group.
     fs.fallocate(from, Fallocate::Allocate { keep_size: false }, 0, 2 * records * block)?;
     fs.write_at(from, 0, &vec![6; (2 * records * block) as usize])?;
     for number in 0..records {
@@ -82,7 +83,8 @@ fn shared(fs: &Fs, dir: Ino) -> Result<()> {
     Ok(())
 }
 
-/// As many names of one file as take its parent pointers through all forms, if it has any; and few.
+/// Creates so many names of one file that its parent pointers take all forms, and a file with few
+/// names.
 fn parents(fs: &Fs, dir: Ino) -> Result<()> {
     let many = fs.create(dir, b"linked", &NewInode::file(0o600))?;
     let few = fs.create(dir, b"linked too", &NewInode::file(0o600))?;
@@ -96,8 +98,8 @@ fn parents(fs: &Fs, dir: Ino) -> Result<()> {
     Ok(())
 }
 
-/// Parts of inode chunks: free space is cut into pieces smaller than a chunk, and inodes are made
-/// until a part of one is.
+/// Sparse inode chunks: splits the free space into pieces smaller than a chunk, then creates inodes
+/// until a sparse chunk is allocated.
 fn parts_of_chunks(fs: &Fs, dir: Ino) -> Result<()> {
     let (block, part) = (u64::from(fs.geo.block_size), u64::from(fs.geo.sparse_align));
     let chunk = u64::from(fs.geo.chunk_blocks());
@@ -117,7 +119,7 @@ fn parts_of_chunks(fs: &Fs, dir: Ino) -> Result<()> {
         let first = u64::from(fs.geo.fsb_agblock(extent.start).0).next_multiple_of(2 * chunk)
             - u64::from(fs.geo.fsb_agblock(extent.start).0);
         for piece in 0..30 {
-            // Now the one part of a chunk's place, now another.
+            // Alternate between the parts of a chunk's range.
             let at = extent.offset.0 + first + piece * 2 * chunk + piece % (chunk / part) * part;
             fs.fallocate(taken, Fallocate::PunchHole, at * block, part * block)?;
         }
@@ -129,7 +131,7 @@ fn parts_of_chunks(fs: &Fs, dir: Ino) -> Result<()> {
             break;
         }
     }
-    // A few are free again.
+    // Free some of them again.
     for number in (0..4000).step_by(7) {
         match fs.unlink(nodes, format!("{number}").as_bytes()) {
             Err(Error::NotFound) => break,

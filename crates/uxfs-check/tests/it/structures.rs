@@ -1,5 +1,5 @@
-//! Finds the structures of an image by their looks, without the code under test: whatever has the
-//! magic number of a kind, the right checksum, and its own address.
+//! Finds the structures of an image without the code under test: by magic number, correct checksum
+//! and own address.
 
 use uxfs::disk::BlockDev;
 use uxfs::format::btree::TreeKind;
@@ -8,7 +8,7 @@ use uxfs::format::superblock::Superblock;
 use uxfs::format::verify::{BufKind, checksum_matches};
 use uxfs::format::{AgNo, BASIC_BLOCK, Daddr, Geometry, crc, inode};
 
-/// What kind of structure.
+/// Kind of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Buffer(BufKind),
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Quota,
 }
 
-/// A structure: where it is and how long.
+/// A structure: offset and length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Structure {
     pub(crate) kind: Kind,
@@ -26,7 +26,7 @@ pub(crate) struct Structure {
 }
 
 impl Structure {
-    /// Where its checksum lies.
+    /// Byte offset of its checksum.
     pub(crate) fn crc(&self) -> Option<usize> {
         match self.kind {
             Kind::Buffer(kind) => kind.layout().map(|layout| layout.crc),
@@ -86,8 +86,8 @@ fn block_structures(geo: &Geometry, at: u64, bytes: &[u8], found: &mut Vec<Struc
     let dir = (geo.dir_block_size() as usize).min(bytes.len());
     let own = |kind: BufKind, bytes: &[u8]| {
         let blkno = kind.layout().and_then(|layout| layout.blkno).unwrap_or(0);
-        let told = u64::from_be_bytes(bytes[blkno..blkno + 8].try_into().unwrap());
-        checksum_matches(bytes, kind) && Daddr(told).bytes() == at
+        let address = u64::from_be_bytes(bytes[blkno..blkno + 8].try_into().unwrap());
+        checksum_matches(bytes, kind) && Daddr(address).bytes() == at
     };
     let in_dirs = [BufKind::DirFree, BufKind::DaNode, BufKind::DirLeafN, BufKind::DirLeaf1];
     let mut add = |kind: BufKind, len: usize| {
@@ -122,7 +122,7 @@ fn block_structures(geo: &Geometry, at: u64, bytes: &[u8], found: &mut Vec<Struc
     }
 }
 
-/// The header of the last record of the log, that of the unmount.
+/// The header of the log's last record, the unmount record.
 fn log_record(dev: &dyn BlockDev, geo: &Geometry, found: &mut Vec<Structure>) {
     let start = geo.fsb_daddr(geo.log_start).bytes();
     let blocks = u64::from(geo.log_blocks) * u64::from(geo.block_size) / BASIC_BLOCK as u64;

@@ -1,4 +1,4 @@
-//! Volumes with something of everything on them.
+//! Volumes with every kind of structure.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use uxfs_check::{CheckError, CheckOptions, Report, check};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Feature sets, as options of mkfs.
+/// Feature sets, as mkfs options.
 pub(crate) const FEATURES: &[&str] = &[
     "",
     "-b size=1024 -m rmapbt=1",
@@ -45,21 +45,21 @@ pub(crate) fn examine(path: &Path) -> Result<Report, CheckError> {
     check(&dev, &CheckOptions::default(), &|_| {})
 }
 
-/// An image in a directory of its own.
+/// An image in its own temporary directory.
 pub(crate) struct Volume {
     _dir: TempDir,
     pub(crate) path: PathBuf,
 }
 
 impl Volume {
-    /// Where nothing is yet.
+    /// A path without an image yet.
     pub(crate) fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.img");
         Self { _dir: dir, path }
     }
 
-    /// A small volume, made by the library's mkfs.
+    /// A small volume, formatted by the library.
     pub(crate) fn small(mib: u64, line: &str) -> Self {
         let volume = Self::empty();
         let mut options = mkfs::Options::default();
@@ -76,14 +76,14 @@ impl Volume {
         volume
     }
 
-    /// A copy of an image.
+    /// A copy of an existing image.
     pub(crate) fn copy(of: &Path) -> Self {
         let volume = Self::empty();
         std::fs::copy(of, &volume.path).unwrap();
         volume
     }
 
-    /// All of it, in memory.
+    /// The whole image, in memory.
     pub(crate) fn load(&self) -> MemDev {
         let file = device(&self.path, OpenMode::Read);
         let memory = MemDev::new(file.len());
@@ -97,7 +97,7 @@ impl Volume {
         memory
     }
 
-    /// Opens it for changes.
+    /// Opens the image for changes.
     pub(crate) fn open(&self) -> Fs {
         let mut options = OpenOptions::default();
         options.clock = Clock::Fixed(Timestamp { sec: 1_700_000_000, nsec: 123_456_789 });
@@ -106,20 +106,20 @@ impl Volume {
         Fs::open(Arc::new(dev), options).unwrap()
     }
 
-    /// Fails if the check finds anything.
+    /// Fails if the check has findings.
     pub(crate) fn clean(&self, when: &str) {
         clean(&self.path, when);
     }
 }
 
-/// Fails if the check finds anything in an image.
+/// Fails if the check has findings about an image.
 pub(crate) fn clean(path: &Path, when: &str) {
     let report = examine(path).unwrap_or_else(|e| panic!("{when}: {e}"));
     assert!(report.is_clean() && !report.incomplete, "{when}: {report}");
 }
 
-/// Fills a volume with something of everything: every form of directory, attributes, links and
-/// extent lists, and free space in many pieces.
+/// Fills a volume with every form of directory, attribute, link and extent list, and splits the
+/// free space into many pieces.
 pub(crate) fn fill(fs: &Fs) {
     let root = fs.root();
     let block = fs.geo.block_size as usize;

@@ -46,7 +46,7 @@ pub(super) fn read(disk: &dyn BlockDev) -> io::Result<Vec<Partition>> {
         }
     }
     Err(first_problem
-        .unwrap_or_else(|| damaged("the MBR announces a GPT, but no GPT header was found")))
+        .unwrap_or_else(|| damaged("the MBR announces a GPT, but there is no GPT header")))
 }
 
 impl Header {
