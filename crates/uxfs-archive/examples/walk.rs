@@ -1,7 +1,7 @@
-//! Reads a tree and says how long that took: `walk skip|read|chunk|tar SOURCE`.
+//! Reads a tree and prints the time that it took: `walk skip|read|chunk|tar SOURCE`.
 //!
-//! `skip` looks at the entries only, `read` and `chunk` also at all data, `tar` writes it all
-//! to standard output as a tar.
+//! `skip` reads only the entries; `read` and `chunk` also read all data, through the method of that
+//! name; `tar` writes the tree as a tar to standard output.
 
 use std::io::stdout;
 use std::path::Path;

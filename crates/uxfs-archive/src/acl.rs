@@ -1,25 +1,26 @@
-//! POSIX ACLs: tar archives carry text (`SCHILY.acl.access`), Linux an attribute.
+//! Converts POSIX ACLs between text, which tar archives store (`SCHILY.acl.access`), and Linux'
+//! attribute values.
 //!
-//! Text: entries `tag:qualifier:perms[:id]`, divided by commas or newlines, `#` begins a
-//! comment. Binary: `le32 version = 2`, then per entry `le16 tag, le16 perm, le32 id`, in the
+//! Text: entries `tag:qualifier:perms[:id]`, separated by commas or newlines; `#` starts a
+//! comment. Binary: `le32 version = 2`, then for each entry `le16 tag, le16 perm, le32 id`, in the
 //! order owner, users, group, groups, mask, other; users and groups ascending by id.
 //!
 //! Invariants:
-//! 1. A name is never guessed: a named entry has a number of its own, or the fourth field's,
-//!    or the one of this machine's `/etc/passwd` and `/etc/group`; otherwise it is an error.
-//!    (Leaving the entry out would give others the rights that it takes away.)
-//! 2. What is written is numeric, and understood alike by GNU tar, star and libarchive.
+//! 1. A name is never guessed. The id of a named entry is the name itself if it is a number, the
+//!    fourth field, or the id in this machine's `/etc/passwd` or `/etc/group`; otherwise the entry
+//!    is an error. (Dropping an entry could give users rights that the entry denies.)
+//! 2. Written text has numeric ids, and GNU tar, star and libarchive all read it the same way.
 
 use std::fmt::Write;
 
-/// Attribute that holds an access ACL.
+/// Attribute that stores an access ACL.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
-/// Attribute that holds a directory's default ACL.
+/// Attribute that stores a directory's default ACL.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// Bytes of an attribute value without entries.
+/// Length in bytes of an attribute value without entries.
 pub(crate) const EMPTY_LEN: usize = 4;
-/// Bytes of an attribute value with the three entries that every ACL has.
+/// Length in bytes of an attribute value with only the three mandatory entries.
 pub(crate) const MINIMAL_LEN: usize = EMPTY_LEN + 3 * 8;
 
 const VERSION: u32 = 2;
@@ -30,10 +31,10 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 const NO_ID: u32 = u32::MAX;
-/// Linux keeps an ACL in one attribute value of at most 64 KiB.
+/// Linux limits an attribute value to 64 KiB.
 const ENTRIES_MAX: usize = ((64 << 10) - 4) / 8;
 
-/// Turns an ACL in text into the attribute's value.
+/// Converts an ACL's text to the attribute's value.
 pub(crate) fn from_text(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut entries: Vec<(u16, u32, u16)> = Vec::new();
     for item in text.split(|byte| matches!(byte, b',' | b'\n')) {
@@ -59,12 +60,12 @@ pub(crate) fn from_text(text: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 fn entry_from_text(item: &[u8]) -> Result<(u16, u32, u16), String> {
-    let bad = || format!("ACL entry '{}' is not understood", item.escape_ascii());
-    // Some writers repeat on each entry which list it belongs to.
+    let bad = || format!("invalid ACL entry '{}'", item.escape_ascii());
+    // Some writers mark each entry of a default ACL.
     let item = item.strip_prefix(b"default:").unwrap_or(item);
     let fields: Vec<&[u8]> = item.split(|byte| *byte == b':').map(<[u8]>::trim_ascii).collect();
     let tag = *fields.first().ok_or_else(bad)?;
-    // `mask:rwx` and `other:rwx` may come without the empty qualifier.
+    // `mask:rwx` and `other:rwx` may omit the empty qualifier.
     let (qualifier, perms, id) = match (tag, fields.as_slice()) {
         (b"mask" | b"m" | b"other" | b"o", [_, perms]) => (&b""[..], *perms, None),
         (_, [_, qualifier, perms]) => (*qualifier, *perms, None),
@@ -90,7 +91,7 @@ fn entry_from_text(item: &[u8]) -> Result<(u16, u32, u16), String> {
 
 fn perms_from_text(perms: &[u8]) -> Option<u16> {
     let mut bits = 0;
-    // getfacl's "effective rights" comment is cut off before; blanks may stay.
+    // getfacl's "effective rights" comment is removed already; blanks may remain.
     for byte in perms {
         bits |= match byte {
             b'r' => 4,
@@ -107,7 +108,7 @@ fn number(text: &[u8]) -> Option<u32> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// The number of a user or group (invariant 1).
+/// Resolves a user or group name to its id (invariant 1).
 fn resolve(name: &[u8], id: Option<&[u8]>, table: &str) -> Result<u32, String> {
     if let Some(id) = id.and_then(number).or_else(|| number(name)) {
         return Ok(id);
@@ -127,8 +128,8 @@ fn resolve(name: &[u8], id: Option<&[u8]>, table: &str) -> Result<u32, String> {
         })
 }
 
-/// The permission bits `0o777` that go with an access ACL: the mask stands in for the group, as
-/// when Linux sets one. `None` if the value is not a whole ACL.
+/// The permission bits `0o777` of a file with this access ACL; as in Linux, the mask supplies the
+/// group bits. `None` if the value is not a complete ACL.
 pub(crate) fn mode_bits(value: &[u8]) -> Option<u32> {
     let perm = |wanted: u16| {
         let mut entries = value.get(EMPTY_LEN..)?.chunks_exact(8);
@@ -139,7 +140,7 @@ pub(crate) fn mode_bits(value: &[u8]) -> Option<u32> {
     Some(perm(USER_OBJ)? << 6 | group << 3 | perm(OTHER)?)
 }
 
-/// Turns an attribute's value into text; `None` if it is not a well-formed ACL.
+/// Converts an attribute's value to text; `None` if it is not a well-formed ACL.
 pub(crate) fn to_text(value: &[u8]) -> Option<String> {
     let (version, entries) = value.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*version) != VERSION || entries.is_empty() || entries.len() % 8 != 0 {
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_back() {
+    fn text_round_trips() {
         let text = "user::rwx\nuser:1001:r-x\nuser:alien:rw-:70000 # note\n\
                     group::r--\ngroup:root:r--\nmask::rwx\nother::---\n";
         let value = from_text(text.as_bytes()).unwrap();

@@ -1,18 +1,18 @@
-//! Reading and decompressing ahead, in a thread of its own.
+//! Reads and decompresses an archive ahead of its consumer, in a thread.
 //!
-//! The thread fills chunks of 1 MiB and hands them over a bounded channel; emptied chunks come
-//! back by another. So decompression overlaps with whatever the consumer does, in bounded
-//! memory, and no chunk is copied.
+//! The thread fills chunks of 1 MiB and sends them through a bounded channel. A second channel
+//! returns empty chunks. Decompression therefore overlaps with the consumer's work, memory is
+//! bounded, and no chunk is copied.
 //!
 //! Invariants:
-//! 1. Every chunk but the last is full: a block of 512 bytes never lies across two.
-//! 2. The end of the stream is said (`Message::End`); a channel that closes without it means
-//!    that the thread died, which is an error, never taken for the end.
-//! 3. Members one after the other (gzip, xz, zstd) are one stream. Garbage behind the last
-//!    gzip member is a warning, as gzip itself has it; damage anywhere is an error.
-//! 4. At most `CHUNKS_AHEAD + 2` chunks exist, and xz is held to `XZ_MEMORY_MAX`.
+//! 1. Every chunk but the last is full, so a block of 512 bytes never spans two chunks.
+//! 2. The thread reports the end of the stream (`Message::End`). A channel that closes without
+//!    this message means that the thread died, which is an error.
+//! 3. Consecutive members (gzip, xz, zstd) form one stream. Garbage behind the last gzip member is
+//!    a warning, as in gzip; any other damage is an error.
+//! 4. At most `CHUNKS_AHEAD + 2` chunks exist, and xz uses at most `XZ_MEMORY_MAX` bytes.
 //!
-//! Called by [`source`](crate::source), which sniffs the format, and [`input`](crate::input).
+//! Used by [`source`](crate::source), which detects the format, and [`input`](crate::input).
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::error::{ArchiveError, Warnings};
 
-/// Bytes of a chunk; a multiple of 512.
+/// Size of a chunk in bytes; a multiple of 512.
 const CHUNK: usize = 1 << 20;
-/// Chunks that may wait in the channel.
+/// Maximum number of chunks in the channel.
 const CHUNKS_AHEAD: usize = 4;
-/// Bytes read at once from the compressed input.
+/// Bytes of compressed input per read.
 const INPUT: usize = 256 << 10;
-/// Memory that one xz decoder may take, in bytes: enough for `xz -9` several times over.
+/// Memory limit of one xz decoder in bytes; several times what `xz -9` needs.
 const XZ_MEMORY_MAX: u64 = 192 << 20;
-/// Memory that xz may take to decode blocks in parallel, in bytes; above, it goes on with one
+/// Memory limit in bytes for decoding xz blocks in parallel; beyond it, xz continues with one
 /// thread.
 const XZ_MEMORY_PARALLEL: u64 = 128 << 20;
-/// Threads for archives whose blocks xz can decode in parallel.
+/// Maximum number of threads for xz archives whose blocks can be decoded in parallel.
 const XZ_THREADS_MAX: usize = 4;
 
-/// How the archive is compressed.
+/// Compression format of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Plain,
@@ -62,7 +62,7 @@ enum Message {
     End,
 }
 
-/// The consumer's end of the thread.
+/// The consumer's side of the decompression thread.
 pub(crate) struct Decoder {
     name: String,
     format: Format,
@@ -74,7 +74,7 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Starts the thread. `total` is the compressed size in bytes, if it is known.
+    /// Starts the thread. `total` is the compressed size in bytes, if known.
     pub(crate) fn start(
         input: Box<dyn Read + Send>,
         name: String,
@@ -86,18 +86,19 @@ impl Decoder {
         let taken = Arc::new(AtomicU64::new(0));
         let input = Counted { input, taken: Arc::clone(&taken) };
         let thread = std::thread::Builder::new().name("uxfs-decompress".into());
-        // The thread ends by itself when the channel's other end is dropped.
+        // The thread ends when the consumer drops the other end of the channel.
         thread
             .spawn(move || {
                 let mut output = Output { chunks, returned, chunk: Vec::new(), filled: 0 };
                 let last = match decode(input, format, &mut output) {
                     Ok(()) => output.flush().map(|()| Message::End),
                     Err(Stop::Gone) => Err(Stop::Gone),
-                    // What came out before the error is good: the entry that it cuts is named.
+                    // Data before the error is valid: deliver it, so that the error can name the
+                    // entry.
                     Err(Stop::Failed(error)) => output.flush().map(|()| Message::Failed(error)),
                 };
                 if let Ok(last) = last {
-                    // A consumer that is gone wants no last word.
+                    // Without a consumer, nothing needs the last message.
                     let _gone = output.chunks.send(last);
                 }
             })
@@ -105,7 +106,7 @@ impl Decoder {
         Ok(Self { name, format, messages, empties, taken, total, ended: false })
     }
 
-    /// The next chunk; `None` at the end. `offset` is for the error message.
+    /// The next chunk; `None` at the end. `offset` is for error messages.
     pub(crate) fn next(
         &mut self,
         offset: u64,
@@ -134,28 +135,28 @@ impl Decoder {
         }
     }
 
-    /// What is decoded.
+    /// Name of the input.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Gives an emptied chunk back.
+    /// Returns an empty chunk to the thread.
     pub(crate) fn recycle(&self, chunk: Vec<u8>) {
         if chunk.capacity() == CHUNK {
-            // A full channel, or a thread that has ended: the chunk is simply freed.
+            // If the channel is full or the thread has ended, the chunk is freed.
             let _unneeded = self.empties.try_send(chunk);
         }
     }
 
-    /// Compressed bytes taken, and their total.
+    /// Compressed bytes read so far, and in total if known.
     pub(crate) fn progress(&self) -> (u64, Option<u64>) {
         (self.taken.load(Ordering::Relaxed), self.total)
     }
 }
 
-/// Why the thread stops early.
+/// Reason why the thread stops early.
 enum Stop {
-    /// The consumer went away.
+    /// The consumer is gone.
     Gone,
     /// The input is unreadable or damaged.
     Failed(io::Error),
@@ -182,12 +183,12 @@ struct Output {
 }
 
 impl Output {
-    /// Takes everything a reader gives.
+    /// Copies everything from a reader into chunks.
     fn drain(&mut self, reader: &mut dyn Read) -> Result<(), Stop> {
         loop {
             if self.chunk.is_empty() {
                 self.chunk = self.returned.try_recv().unwrap_or_default();
-                // A recycled chunk is as long as it was: nothing is zeroed again.
+                // A recycled chunk keeps its length, so nothing is zeroed again.
                 self.chunk.resize(CHUNK, 0);
             }
             match reader.read(&mut self.chunk[self.filled..]) {
@@ -245,15 +246,15 @@ fn gunzip(mut input: BufReader<Counted>, output: &mut Output) -> Result<(), Stop
         if rest.is_empty() {
             return Ok(());
         }
-        // One byte may be all that the buffer holds; a member's first byte tells it apart.
+        // The buffer may hold only one byte; the first byte of a member identifies it.
         if rest[0] != 0x1f {
             return output.send(Message::Warning("garbage behind the gzip stream ignored".into()));
         }
     }
 }
 
-/// The binding's parallel decoder takes one stream; what `cat a.xz b.xz` makes is decoded
-/// stream by stream. Between them zeros may stand.
+/// The binding's parallel decoder reads one stream. Several concatenated streams are decoded one by
+/// one; zero padding may lie between them.
 fn unxz(mut input: BufReader<Counted>, output: &mut Output) -> Result<(), Stop> {
     loop {
         let stream = xz_stream().map_err(|error| Stop::Failed(error.into()))?;

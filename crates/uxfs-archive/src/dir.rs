@@ -1,19 +1,18 @@
-//! A directory tree of the host as a [`Source`].
+//! Reads a directory tree of the host as a [`Source`].
 //!
-//! Walks depth first, each directory's names in byte order, so the same tree always gives the
-//! same stream.
+//! The walk is depth first and visits the names of each directory in byte order, so the same tree
+//! always produces the same stream.
 //!
 //! Invariants:
-//! 1. Every file is reached from its directory's descriptor, and no symbolic link is followed
-//!    (but for the root that the user named): a tree that changes meanwhile can not lead the
-//!    walk elsewhere. A file that was replaced between look and open is an error.
-//! 2. At most `OPEN_MAX` directories are open, however deep the tree is: a closed one is found
-//!    again by `..` and must be the same.
-//! 3. A file that became shorter since it was looked at is read with zeros at its end, and a
-//!    warning.
-//! 4. Nothing is written, and access times stay where the kernel lets them (`O_NOATIME`).
+//! 1. Every file is opened relative to its directory's descriptor without following symbolic links
+//!    (except the root that the user named). A concurrent change of the tree cannot redirect the
+//!    walk. A file that was replaced between `stat` and `open` is an error.
+//! 2. At most `OPEN_MAX` directories are open at a time, at any depth. A closed directory is
+//!    reopened through `..` and must be the same one.
+//! 3. If a file has become shorter since `stat`, the missing end reads as zeros, with a warning.
+//! 4. Nothing is written, and access times do not change if the kernel allows that (`O_NOATIME`).
 //!
-//! Called by [`open`](crate::open).
+//! Used by [`open`](crate::open).
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
@@ -32,16 +31,16 @@ use crate::file_data::FileData;
 use crate::source::Source;
 use crate::window::Window;
 
-/// Directories open at a time.
+/// Maximum number of directories open at a time.
 const OPEN_MAX: usize = 16;
-/// Linux' limit for an attribute's value and for the list of names.
+/// Linux' limit in bytes for an attribute's value and for the list of names.
 const XATTR_MAX: usize = 64 << 10;
 
-/// How to walk a directory.
+/// Options of a directory walk.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct DirOptions {
-    /// Leave out what is mounted below the root; the mount points themselves stay.
+    /// Skip the content of file systems mounted below the root; the mount points are included.
     pub one_file_system: bool,
 }
 
@@ -49,24 +48,24 @@ pub struct DirOptions {
 type Id = (u32, u32, u64);
 
 struct Level {
-    /// `None` while more than [`OPEN_MAX`] deeper ones are open.
+    /// `None` if closed because more than [`OPEN_MAX`] deeper directories are open.
     fd: Option<OwnedFd>,
     id: Id,
     /// Names not yet visited.
     names: std::vec::IntoIter<CString>,
-    /// Length of the directory's own path.
+    /// Length of the directory's path.
     path_len: usize,
 }
 
-/// Reads a directory tree.
+/// A directory tree as a source.
 pub struct DirSource {
     root: PathBuf,
     options: DirOptions,
     started: bool,
     levels: Vec<Level>,
-    /// Path of the directory on top of `levels`, then of the current entry.
+    /// Path of the directory on top of `levels`, or of the current entry.
     path: Vec<u8>,
-    /// First names of files that have more of them, with the number still to come.
+    /// First name of each file with several names, and the number of names not seen yet.
     links: HashMap<Id, (Vec<u8>, u32)>,
     data: Option<FileData>,
     window: Window,
@@ -76,10 +75,10 @@ pub struct DirSource {
 }
 
 impl DirSource {
-    /// A source for the tree under `root`, which may be a symbolic link to a directory.
+    /// Opens the tree under `root`, which may be a symbolic link to a directory.
     ///
     /// # Errors
-    /// `root` can not be opened as a directory.
+    /// If `root` cannot be opened as a directory.
     pub fn new(root: &Path, options: DirOptions) -> Result<Self, ArchiveError> {
         let mut source = Self {
             root: root.to_path_buf(),
@@ -115,10 +114,11 @@ impl DirSource {
     }
 
     fn stat_fd(&self, fd: BorrowedFd<'_>) -> Result<Statx, ArchiveError> {
-        stat(fd, c"", AtFlags::EMPTY_PATH).map_err(|errno| self.failed("looking at", errno))
+        stat(fd, c"", AtFlags::EMPTY_PATH)
+            .map_err(|errno| self.failed("reading the metadata of", errno))
     }
 
-    /// Lists a directory and makes it the one whose names come next.
+    /// Lists a directory and puts it on top of `levels`.
     fn push_level(&mut self, fd: OwnedFd, stat: &Statx) -> Result<(), ArchiveError> {
         let mut names = Vec::new();
         let listing = Dir::read_from(&fd).map_err(|errno| self.failed("listing", errno))?;
@@ -137,7 +137,7 @@ impl DirSource {
         Ok(())
     }
 
-    /// Leaves the directory on top; the one below is open after that.
+    /// Leaves the directory on top; afterwards the directory below is open.
     fn pop_level(&mut self) -> Result<(), ArchiveError> {
         let Some(child) = self.levels.pop() else { return Ok(()) };
         let Some(parent) = self.levels.last() else { return Ok(()) };
@@ -148,10 +148,10 @@ impl DirSource {
         let Some(child) = child.fd else { return Ok(()) };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(&child, c"..", flags, Mode::empty())
-            .map_err(|errno| self.failed("going back to", errno))?;
+            .map_err(|errno| self.failed("returning to", errno))?;
         if id(&self.stat_fd(fd.as_fd())?) != parent.id {
             let moved = io::Error::other("the directory was moved while it was read");
-            return Err(self.failed("going back to", moved));
+            return Err(self.failed("returning to", moved));
         }
         if let Some(parent) = self.levels.last_mut() {
             parent.fd = Some(fd);
@@ -171,9 +171,9 @@ impl DirSource {
         Ok(Entry { path: Vec::new(), kind: Kind::Dir, meta })
     }
 
-    /// The entry for one name of the directory on top; `None` if it is gone.
+    /// The entry for one name in the directory on top; `None` if it was deleted.
     fn visit(&mut self, name: &CString) -> Result<Option<Entry>, ArchiveError> {
-        // Cloned so that `self` is free; a level's descriptor is open while it is on top.
+        // Cloned to release the borrow of `self`; the top level's descriptor is always open.
         let dir = match self.levels.last().and_then(|level| level.fd.as_ref()) {
             Some(fd) => fd.try_clone().map_err(|error| self.failed("opening", error))?,
             None => return Err(self.failed("opening", Errno::BADF)),
@@ -185,7 +185,7 @@ impl DirSource {
                 self.warnings.push(text);
                 return Ok(None);
             }
-            Err(errno) => return Err(self.failed("looking at", errno)),
+            Err(errno) => return Err(self.failed("reading the metadata of", errno)),
         };
         let mut meta = meta(&stat);
         let file_type = FileType::from_raw_mode(stat.stx_mode.into());
@@ -216,7 +216,10 @@ impl DirSource {
             FileType::BlockDevice => Kind::Block { major: device.0, minor: device.1 },
             FileType::Fifo => Kind::Fifo,
             FileType::Socket => Kind::Socket,
-            _ => return Err(self.failed("looking at", io::Error::other("unknown kind of file"))),
+            _ => {
+                let error = io::Error::other("unknown file type");
+                return Err(self.failed("reading the metadata of", error));
+            }
         };
         if !matches!(kind, Kind::Dir | Kind::File { .. }) {
             meta.xattrs = self.xattrs(&Target::In(dir.as_fd(), name))?;
@@ -224,7 +227,7 @@ impl DirSource {
         Ok(Some(Entry { path: self.path.clone(), kind, meta }))
     }
 
-    /// The name under which a file with several was met before; notes it if it was not.
+    /// The first name of a file with several names; records the name if it is the first.
     fn earlier_name(&mut self, stat: &Statx) -> Option<Vec<u8>> {
         let id = id(stat);
         let Some((first, left)) = self.links.get_mut(&id) else {
@@ -239,7 +242,7 @@ impl DirSource {
         Some(first)
     }
 
-    /// Opens what was looked at, and nothing else (invariant 1).
+    /// Opens the file that `stat` described, and no other (invariant 1).
     fn open(
         &self,
         dir: BorrowedFd<'_>,
@@ -250,7 +253,7 @@ impl DirSource {
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         flags.set(OFlags::DIRECTORY, directory);
         let fd = rustix::fs::openat(dir, name, flags | OFlags::NOATIME, Mode::empty())
-            // Only the owner may leave the access time alone.
+            // Only the owner may use O_NOATIME.
             .or_else(|errno| match errno {
                 Errno::PERM => rustix::fs::openat(dir, name, flags, Mode::empty()),
                 errno => Err(errno),
@@ -283,7 +286,7 @@ impl DirSource {
     fn xattrs(&mut self, target: &Target<'_>) -> Result<Xattrs, ArchiveError> {
         let mut list = std::mem::take(&mut self.scratch);
         let count = match target.list(&mut list) {
-            // No attributes on this file system.
+            // This file system has no attributes.
             Err(Errno::OPNOTSUPP) => Ok(0),
             other => other,
         };
@@ -295,12 +298,13 @@ impl DirSource {
             let kept = [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"];
             if !kept.iter().any(|prefix| name.starts_with(prefix)) {
                 let name = name.escape_ascii();
-                self.warnings.push_once(format!("attribute {name} is the host's own: left out"));
+                self.warnings
+                    .push_once(format!("attribute {name} is specific to the host: left out"));
                 continue;
             }
             match target.get(name, &mut self.scratch) {
                 Ok(count) => xattrs.push((name.to_vec(), self.scratch[..count].to_vec())),
-                // Removed since it was listed.
+                // The attribute was removed after it was listed.
                 Err(Errno::NODATA) => {}
                 Err(errno) => {
                     let what = format!("reading attribute {} of", name.escape_ascii());
@@ -313,14 +317,14 @@ impl DirSource {
     }
 }
 
-/// What to ask for attributes: a descriptor, or a name that is not to be opened.
+/// A file whose attributes are read: by descriptor, or by name if it must not be opened.
 enum Target<'a> {
     Open(BorrowedFd<'a>),
     In(BorrowedFd<'a>, &'a CString),
 }
 
 impl Target<'_> {
-    /// No system call takes a directory and a name; `/proc` does.
+    /// No system call takes a directory and a name, but a path in `/proc` works.
     fn proc_path(dir: BorrowedFd<'_>, name: &CString) -> PathBuf {
         let dir = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
         dir.join(OsStr::from_bytes(name.as_bytes()))
@@ -411,7 +415,7 @@ impl Source for DirSource {
 
     fn chunk(&mut self) -> Result<&[u8], ArchiveError> {
         if self.window.chunk().is_empty() {
-            // Taken out so that `self` is free.
+            // Taken out to release the borrow of `self`.
             let mut window = std::mem::take(&mut self.window);
             let filled = window.fill(|bytes| self.read_data(bytes));
             self.window = window;

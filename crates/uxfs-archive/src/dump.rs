@@ -1,20 +1,21 @@
-//! A manifest in composefs' dump format as a [`Source`]: one line a file, with all its metadata;
-//! the data of regular files in the line itself or in files below a directory of the host.
+//! Reads a manifest in composefs' dump format as a [`Source`]. A manifest has one line for each
+//! file with all its metadata. The data of a regular file is in the line or in a payload file below
+//! a directory of the host.
 //!
-//! Fields, divided by single spaces: path, size, mode, number of links, owner, group, device,
-//! time, payload, content, digest, then attributes as `name=value`. `-` is a field that is not
-//! there; `\xHH`, `\\`, `\n`, `\r` and `\t` are bytes.
+//! Fields, separated by single spaces: path, size, mode, number of links, owner, group, device,
+//! time, payload, content, digest, then attributes as `name=value`. `-` is an absent field;
+//! `\xHH`, `\\`, `\n`, `\r` and `\t` are bytes.
 //!
 //! Invariants:
-//! 1. Payloads are reached from the directory's descriptor, component by component, without
-//!    following a symbolic link: no manifest takes a file from elsewhere.
-//! 2. Hard links come last, so a target may stand behind its link.
-//! 3. A line that does not say exactly one thing is an error that names it. Memory is bounded by
-//!    [`LINE_MAX`], and by the paths of hard links.
-//! 4. A file with a payload has the size that the line says, and its fs-verity digest, if there is
-//!    one; this is known before the entry is given. The number of links is not looked at.
+//! 1. Payloads are opened relative to the directory's descriptor, component by component, without
+//!    following symbolic links, so a manifest cannot read files outside the directory.
+//! 2. Hard links come last in the stream, so a link may precede its target in the manifest.
+//! 3. A line that is not well-formed is an error with the line's number. [`LINE_MAX`] and the paths
+//!    of hard links bound the memory.
+//! 4. A payload has the size in its line and, if the line has one, the fs-verity digest. Both are
+//!    checked before the entry is returned. The number of links is ignored.
 //!
-//! Called by whoever imports a tree.
+//! Used by the importers of trees.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -30,13 +31,13 @@ use crate::source::Source;
 use crate::verity;
 use crate::window::{WINDOW, Window};
 
-/// Longest line accepted, in bytes.
+/// Maximum length of a line in bytes.
 const LINE_MAX: u64 = 16 << 20;
-/// Longest name of an attribute.
+/// Maximum length of an attribute's name in bytes.
 const XATTR_NAME_MAX: usize = 255;
-/// Longest value of an attribute.
+/// Maximum length of an attribute's value in bytes.
 const XATTR_MAX: usize = 64 << 10;
-/// Fields before the attributes.
+/// Number of fields before the attributes.
 const FIELDS: usize = 11;
 
 const S_IFMT: u32 = 0o170_000;
@@ -44,23 +45,23 @@ const S_IFMT: u32 = 0o170_000;
 /// Data of the current file.
 enum Data {
     None,
-    /// Bytes of the line, and how many of them were read.
+    /// Data in the line, and the number of bytes read so far.
     Inline(Vec<u8>, usize),
     File(FileData),
 }
 
-/// Reads a manifest.
+/// A manifest as a source.
 pub struct DumpSource {
     input: BufReader<File>,
     name: String,
     base: PathBuf,
     base_fd: OwnedFd,
-    /// Bytes of the manifest, if it is a regular file.
+    /// Size of the manifest in bytes, if it is a regular file.
     total: Option<u64>,
     taken: u64,
     line: u64,
     text: Vec<u8>,
-    /// Links, the last of them first once the manifest is at its end (invariant 2).
+    /// Hard links; reversed at the end of the manifest, to be popped in order (invariant 2).
     links: Vec<Entry>,
     ended: bool,
     data: Data,
@@ -71,11 +72,10 @@ pub struct DumpSource {
 }
 
 impl DumpSource {
-    /// A source for the manifest at `manifest` (`-` for standard input), whose payloads lie below
-    /// `base`.
+    /// Opens the manifest at `manifest` (`-` for standard input), with payloads below `base`.
     ///
     /// # Errors
-    /// One of them can not be opened.
+    /// If the manifest or the directory cannot be opened.
     pub fn new(manifest: &Path, base: &Path) -> Result<Self, ArchiveError> {
         let name = manifest.display().to_string();
         let failed = |error| ArchiveError::io(format!("opening {name}"), error);
@@ -110,7 +110,7 @@ impl DumpSource {
         ArchiveError::Manifest { name: self.name.clone(), line: self.line, what: what.into() }
     }
 
-    /// Reads the next line into `text`; `false` at the end.
+    /// Reads the next line into `text`; false at the end.
     fn next_line(&mut self) -> Result<bool, ArchiveError> {
         self.text.clear();
         self.line += 1;
@@ -179,7 +179,7 @@ impl DumpSource {
                 return Err(differs(content.len() as u64, "the content"));
             }
             (None, Some(content)) => (Data::Inline(content.clone(), 0), SparseMap::whole(size)),
-            // All of it is a hole.
+            // The whole file is a hole.
             (None, None) => (Data::None, SparseMap::default()),
             (Some(payload), None) => {
                 let (data, stat) = self.open(payload)?;
@@ -201,7 +201,9 @@ impl DumpSource {
         let input = BufReader::with_capacity(WINDOW, file);
         match verity::is(digest, input, line.size) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(self.bad(format!("payload {} has another DIGEST", show(payload)))),
+            Ok(false) => {
+                Err(self.bad(format!("payload {} does not match its DIGEST", show(payload))))
+            }
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 Err(self.bad(error.to_string()))
             }
@@ -302,7 +304,7 @@ impl Source for DumpSource {
 
     fn chunk(&mut self) -> Result<&[u8], ArchiveError> {
         if self.window.chunk().is_empty() {
-            // Taken out so that `self` is free.
+            // Taken out to release the borrow of `self`.
             let mut window = std::mem::take(&mut self.window);
             let filled = window.fill(|bytes| self.read_data(bytes));
             self.window = window;
@@ -338,7 +340,7 @@ impl Source for DumpSource {
     }
 }
 
-/// What a line says.
+/// A parsed line.
 struct Line {
     path: Vec<u8>,
     size: u64,
@@ -396,13 +398,13 @@ impl Line {
 }
 
 fn number<T: std::str::FromStr>(what: &str, field: &[u8]) -> Result<T, String> {
-    // `parse` would take a sign.
+    // `parse` accepts a sign, which is not allowed here.
     let digits = field.iter().all(u8::is_ascii_digit);
     let value = std::str::from_utf8(field).ok().and_then(|text| text.parse().ok());
     value.filter(|_| digits).ok_or_else(|| format!("{what} is not a number that fits"))
 }
 
-/// Seconds, a dot, and nanoseconds as a number of their own.
+/// Parses a time: seconds, a dot, and nanoseconds as a separate number.
 fn time(field: &[u8]) -> Result<Time, String> {
     let bad = || String::from("MTIME is not of the form SECONDS.NANOSECONDS");
     let text = std::str::from_utf8(field).map_err(|_| bad())?;
@@ -414,15 +416,15 @@ fn time(field: &[u8]) -> Result<Time, String> {
     Ok(Time { sec: sec.parse().map_err(|_| bad())?, nsec })
 }
 
-/// Major and minor number out of a `dev_t` of Linux' C libraries.
+/// Major and minor number of a `dev_t` in the encoding of Linux' C libraries.
 fn device(rdev: u64) -> (u32, u32) {
     let major = (rdev >> 8 & 0xfff) | (rdev >> 32 & 0xffff_f000);
     let minor = (rdev & 0xff) | (rdev >> 12 & 0xffff_ff00);
-    // Both are masked to 32 bits.
+    // Both values are masked to 32 bits.
     (u32::try_from(major).unwrap_or(0), u32::try_from(minor).unwrap_or(0))
 }
 
-/// An absolute path in normal form, as [`Entry::path`].
+/// Converts an absolute path to the form of [`Entry::path`].
 fn absolute(path: &[u8]) -> Result<Vec<u8>, String> {
     let rest = path.strip_prefix(b"/").ok_or("not absolute")?;
     let normal = normal_path(rest)?;
@@ -446,7 +448,7 @@ fn xattr(field: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
     Ok((name, value))
 }
 
-/// A field that may be absent.
+/// Parses a field that may be absent.
 fn optional(field: &[u8]) -> Result<Option<Vec<u8>>, String> {
     if field == b"-" { Ok(None) } else { unescape(field).map(Some) }
 }
@@ -485,7 +487,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_taken_apart() {
+    fn lines_are_parsed() {
         let line = Line::parse(
             br"/a\x20b 3 100644 1 7 8 0 -5.000000007 - a\\\n - user.a\x3db=c=\x00 security.x=",
         )

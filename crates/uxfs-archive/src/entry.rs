@@ -1,28 +1,28 @@
-//! One file of a tree, whatever the tree comes from.
+//! Entries: the files of a tree, independent of the tree's source.
 //!
 //! Invariants:
 //! 1. A path is relative and normal: no leading `/`, no empty, `.` or `..` component, no NUL.
-//!    The root of the tree is the empty path, and always a directory.
-//! 2. A sparse map's segments are ascending, non-empty, disjoint, do not touch, and end
+//!    The root of the tree is the empty path and always a directory.
+//! 2. A sparse map's segments are ascending, non-empty and disjoint, do not touch, and end
 //!    within the file's size.
-//! 3. Extended attributes have distinct names and are sorted by them.
+//! 3. Extended attributes have distinct names and are sorted by name.
 //!
-//! Made by every [`Source`](crate::Source); read by [`TarWriter`](crate::TarWriter) and by
-//! whoever imports a tree.
+//! Every [`Source`](crate::Source) makes entries; [`TarWriter`](crate::TarWriter) and the importers
+//! of trees read them.
 
 use smallvec::SmallVec;
 
-/// A point in time, nanoseconds exact. Times before 1970 have negative seconds and the
-/// nanoseconds still count forward: -0.5 s is `sec: -1, nsec: 500_000_000`.
+/// A point in time with nanoseconds. Times before 1970 have negative seconds, and the nanoseconds
+/// count forward: -0.5 s is `sec: -1, nsec: 500_000_000`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
     /// Seconds since 1970-01-01 00:00:00 UTC.
     pub sec: i64,
-    /// Nanoseconds after `sec`; below 1 000 000 000.
+    /// Nanoseconds after `sec`, below 1,000,000,000.
     pub nsec: u32,
 }
 
-/// Which byte ranges of a file hold data; the rest are holes and read as zeros.
+/// The byte ranges of a file that hold data; the rest are holes and read as zeros.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SparseMap {
     segments: SmallVec<[(u64, u64); 1]>,
@@ -38,11 +38,11 @@ impl SparseMap {
         map
     }
 
-    /// A map from (offset, length) pairs in bytes, for a file of `size` bytes. Empty segments
-    /// are dropped and touching ones merged.
+    /// Makes a map of (offset, length) pairs in bytes, for a file of `size` bytes. Drops empty
+    /// segments and merges segments that touch.
     ///
     /// # Errors
-    /// Says what is wrong when segments overlap, descend, or reach beyond `size`.
+    /// A description, if segments overlap, descend, or extend beyond `size`.
     pub fn from_segments(
         size: u64,
         segments: impl IntoIterator<Item = (u64, u64)>,
@@ -69,37 +69,37 @@ impl SparseMap {
         &self.segments
     }
 
-    /// Bytes of data, that is without the holes.
+    /// Bytes of data, without holes.
     pub fn data_len(&self) -> u64 {
         self.segments.iter().map(|(_, length)| length).sum()
     }
 
-    /// Whether a file of `size` bytes has no hole.
+    /// Is a file of `size` bytes without holes?
     pub fn is_whole(&self, size: u64) -> bool {
         self.data_len() == size
     }
 }
 
-/// What kind of file an entry is, with what only that kind has.
+/// Type of an entry, with the fields that only this type has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file. Its data follows: [`Source::read`](crate::Source::read).
     File {
         /// Size in bytes, holes included.
         size: u64,
-        /// Where the data lies within the file.
+        /// The ranges that hold data.
         map: SparseMap,
     },
     /// A directory.
     Dir,
     /// A symbolic link.
     Symlink {
-        /// What it points to, as it is stored: not normalised.
+        /// The target path as stored, not normalised.
         target: Vec<u8>,
     },
-    /// Another name of a file that came earlier in the same tree.
+    /// Another name of an earlier file of the same tree.
     Hardlink {
-        /// The earlier name, a normal path as [`Entry::path`].
+        /// The earlier name, a normal path like [`Entry::path`].
         target: Vec<u8>,
     },
     /// A character device.
@@ -125,7 +125,7 @@ pub enum Kind {
 /// Extended attributes: full name and value.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What every kind of file has.
+/// Metadata that files of all types have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     /// Permission bits with setuid, setgid and sticky: `0o7777`.
@@ -136,37 +136,37 @@ pub struct Meta {
     pub gid: u32,
     /// Time of the last change of the content.
     pub mtime: Time,
-    /// Time of the last access, where the source has it.
+    /// Time of the last access, if the source stores it.
     pub atime: Option<Time>,
-    /// Time of the last change of the inode, where the source has it.
+    /// Time of the last change of the inode, if the source stores it.
     pub ctime: Option<Time>,
-    /// Time of birth, where the source has it.
+    /// Time of creation, if the source stores it.
     pub crtime: Option<Time>,
-    /// Extended attributes with their full names (`user.x`, `system.posix_acl_access`),
-    /// values as Linux' `getxattr` gives them.
+    /// Extended attributes with full names (`user.x`, `system.posix_acl_access`) and the values
+    /// that Linux' `getxattr` returns.
     pub xattrs: Xattrs,
-    /// Name of the owner; empty where the source has none.
+    /// Name of the owner; empty if the source does not store it.
     pub uname: Vec<u8>,
-    /// Name of the group; empty where the source has none.
+    /// Name of the group; empty if the source does not store it.
     pub gname: Vec<u8>,
 }
 
 /// One file of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it lies in the tree; the empty path is the root.
+    /// Path in the tree; the root has the empty path.
     pub path: Vec<u8>,
-    /// What it is.
+    /// Type of the entry.
     pub kind: Kind,
     /// Its metadata.
     pub meta: Meta,
 }
 
-/// Longest path accepted, in bytes: far longer than system calls take, since trees may be deeper than
-/// any path that is written at once.
+/// Maximum length of a path in bytes; far above the limit of system calls, because a deep tree can
+/// have longer paths.
 pub(crate) const PATH_MAX: usize = 4 << 20;
 
-/// Brings a path into normal form (invariant 1).
+/// Normalises a path (invariant 1).
 pub(crate) fn normal_path(raw: &[u8]) -> Result<Vec<u8>, &'static str> {
     if raw.len() > PATH_MAX {
         return Err("the path is longer than 4 MiB");
@@ -190,7 +190,7 @@ pub(crate) fn normal_path(raw: &[u8]) -> Result<Vec<u8>, &'static str> {
     Ok(path)
 }
 
-/// Sorts attributes by name and keeps the last of those with the same name (invariant 3).
+/// Sorts attributes by name; of several with the same name, keeps the last (invariant 3).
 pub(crate) fn normal_xattrs(xattrs: &mut Xattrs) {
     if xattrs.len() < 2 {
         return;
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_become_normal() {
+    fn paths_are_normalised() {
         let normal = |raw: &str| normal_path(raw.as_bytes()).map(|p| String::from_utf8(p).unwrap());
         assert_eq!(normal("./a/b/"), Ok("a/b".into()));
         assert_eq!(normal("//a/.//b"), Ok("a/b".into()));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_attribute_of_a_name_stays() {
+    fn the_last_attribute_of_a_name_is_kept() {
         let pair = |a: &str, b: &str| (a.as_bytes().to_vec(), b.as_bytes().to_vec());
         let mut xattrs = vec![pair("b", "1"), pair("a", "2"), pair("b", "3")];
         normal_xattrs(&mut xattrs);

@@ -1,23 +1,23 @@
-//! Why reading or writing a tree failed.
+//! The error type of this crate.
 //!
-//! Every variant says what went wrong and where: the entry, and the byte offset in the
-//! uncompressed archive where one is known.
+//! Every variant says what failed and where: the entry and, if known, the byte offset in the
+//! uncompressed archive.
 
 use std::io;
 
-/// Why a tree could not be read or written.
+/// Reason why a tree could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// The operating system refused a read or write.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// The operation and the file it was done to.
+        /// The operation and its file.
         what: String,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// The compressed stream around the archive is damaged or cut short.
+    /// The compressed stream of the archive is damaged or truncated.
     #[error(
         "{name}: the {format} stream is damaged or cut short ({source}); \
          {offset} bytes came out of it before that"
@@ -27,62 +27,62 @@ pub enum ArchiveError {
         name: String,
         /// `gzip`, `xz` or `zstd`.
         format: &'static str,
-        /// Uncompressed bytes handed out before the error.
+        /// Uncompressed bytes delivered before the error.
         offset: u64,
-        /// What the decompressor said.
+        /// The decompressor's error.
         #[source]
         source: io::Error,
     },
-    /// The input is no tar archive at all.
+    /// The input is not a tar archive.
     #[error("{name}: {what}")]
     NotTar {
         /// The input file.
         name: String,
-        /// What it seems to be instead.
+        /// What is wrong, or what the input seems to be.
         what: String,
     },
-    /// The archive ends in the middle of something.
+    /// The archive ends before it is complete.
     #[error("the archive is cut short: it ends at byte {offset}, inside {entry}")]
     Truncated {
-        /// The entry, or the header, that is incomplete.
+        /// The entry or header that is incomplete.
         entry: String,
-        /// Where the input ended, in bytes of the uncompressed archive.
+        /// Offset of the end of the input in the uncompressed archive, in bytes.
         offset: u64,
     },
-    /// A header or its extension makes no sense.
+    /// A header or its extension is invalid.
     #[error("damaged archive at byte {offset}, {entry}: {what}")]
     Damaged {
-        /// The entry it belongs to, or the one before it.
+        /// The entry of the header, or the entry before it.
         entry: String,
-        /// Where the header lies, in bytes of the uncompressed archive.
+        /// Offset of the header in the uncompressed archive, in bytes.
         offset: u64,
-        /// What is wrong with it.
+        /// What is wrong with the header.
         what: String,
     },
-    /// A line of a manifest makes no sense.
+    /// A line of a manifest is invalid.
     #[error("{name}, line {line}: {what}")]
     Manifest {
         /// The manifest.
         name: String,
-        /// The line, from 1 on.
+        /// Number of the line, starting at 1.
         line: u64,
-        /// What is wrong with it.
+        /// What is wrong with the line.
         what: String,
     },
-    /// An OCI image is damaged, or has nothing that could be taken.
+    /// An OCI image is damaged or has no suitable content.
     #[error("{path}: {what}")]
     Layout {
-        /// The directory or the file in it.
+        /// The directory, or the file in it.
         path: String,
-        /// What is wrong, and what to do.
+        /// What is wrong, and what the user can do.
         what: String,
     },
-    /// An entry that can not be represented: `..` in its path, values beyond Linux' limits.
+    /// An entry cannot be represented, for example `..` in its path or values beyond Linux' limits.
     #[error("{entry}: {what}")]
     Refused {
         /// The entry.
         entry: String,
-        /// What about it is refused, and what to do.
+        /// The problem, and what the user can do.
         what: String,
     },
 }
@@ -97,14 +97,14 @@ impl ArchiveError {
     }
 }
 
-/// A path for people: what is not UTF-8 or not printable is escaped, so that an archive can
-/// not send control sequences to a terminal. At most 200 characters.
+/// Formats a path for messages. Bytes that are not UTF-8 or not printable are escaped, so an
+/// archive cannot send control sequences to a terminal. At most 200 characters.
 pub(crate) fn show(path: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(path).chars().take(200).collect();
     format!("'{}'", text.escape_debug())
 }
 
-/// Warnings not yet fetched. Bounded: a hostile archive could give one for each entry.
+/// Warnings not fetched yet. Bounded, because a hostile archive could cause one for each entry.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
     pending: Vec<String>,
@@ -124,7 +124,7 @@ impl Warnings {
         }
     }
 
-    /// A warning that is worth saying only the first time.
+    /// Adds a warning unless the same text was added before.
     pub(crate) fn push_once(&mut self, text: String) {
         if self.once.len() < Self::ONCE_MAX && self.once.insert(text.clone()) {
             self.push(text);

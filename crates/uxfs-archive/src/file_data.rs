@@ -1,9 +1,9 @@
-//! The data of one file of the host, without its holes.
+//! Reads the data of one file of the host, without its holes.
 //!
-//! 1. A file is as long as it was when it was looked at: what is missing at the end reads as
-//!    zeros, which is noted.
+//! 1. A file has the length that it had at `stat`. If it has become shorter since, the missing end
+//!    reads as zeros, and `shrunk` is set.
 //!
-//! Made by the sources that read files of the host.
+//! Used by the sources that read files of the host.
 
 use std::fs::File;
 use std::io;
@@ -16,20 +16,20 @@ use rustix::io::Errno;
 use crate::entry::SparseMap;
 use crate::sparse::SEGMENTS_MAX;
 
-/// An open file that is read from its beginning, segment by segment.
+/// An open file, read segment by segment from the start.
 pub(crate) struct FileData {
     pub(crate) file: File,
-    /// Where it has data.
+    /// The ranges that hold data.
     pub(crate) map: SparseMap,
-    /// The segment to read next, and how far in it.
+    /// The segment to read next, and the offset in it.
     segment: usize,
     within: u64,
-    /// It is shorter than it was.
+    /// The file has become shorter since `stat`.
     pub(crate) shrunk: bool,
 }
 
 impl FileData {
-    /// The data of `file`, which looked like `stat`.
+    /// Opens the data of `file`, which had the metadata `stat`.
     pub(crate) fn new(file: File, stat: &Statx) -> io::Result<Self> {
         let size = stat.stx_size;
         let map = if stat.stx_blocks.saturating_mul(512) < size {
@@ -40,19 +40,19 @@ impl FileData {
         Ok(Self { file, map, segment: 0, within: 0, shrunk: false })
     }
 
-    /// Where to read next and how much at most; `None` at the end.
+    /// Offset and maximum length of the next read; `None` at the end.
     fn here(&self) -> Option<(u64, u64)> {
         let (offset, length) = self.map.segments().get(self.segment)?;
         Some((offset + self.within, length - self.within))
     }
 
-    /// Reads from one segment; 0 at the end of the last.
+    /// Reads from one segment; returns 0 at the end of the last.
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let Some((at, left)) = self.here() else { return Ok(0) };
         let want = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         let count = match self.file.read_at(&mut buf[..want], at) {
             Ok(0) => {
-                // Cut short meanwhile (invariant 1).
+                // The file was truncated (invariant 1).
                 self.shrunk |= want > 0;
                 buf[..want].fill(0);
                 want
@@ -68,7 +68,7 @@ impl FileData {
         Ok(count)
     }
 
-    /// Where all of it lies in the file, if it lies in one piece.
+    /// Offset of the data in the file, if it is contiguous.
     pub(crate) fn position(&self) -> Option<u64> {
         match self.map.segments() {
             [(offset, _)] => Some(*offset),
@@ -77,7 +77,7 @@ impl FileData {
     }
 }
 
-/// Where a file of `size` bytes has data, as its file system tells.
+/// Asks the file system which ranges of a file of `size` bytes hold data.
 fn sparse_map(fd: BorrowedFd<'_>, size: u64) -> io::Result<SparseMap> {
     use rustix::fs::SeekFrom::{Data, Hole};
     let mut segments = Vec::new();
@@ -86,12 +86,12 @@ fn sparse_map(fd: BorrowedFd<'_>, size: u64) -> io::Result<SparseMap> {
         let start = match rustix::fs::seek(fd, Data(at)) {
             Ok(start) => start.min(size),
             Err(Errno::NXIO) => break,
-            // This file system knows no holes.
+            // This file system does not report holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(SparseMap::whole(size)),
             Err(errno) => return Err(errno.into()),
         };
         at = match rustix::fs::seek(fd, Hole(start)) {
-            // So fragmented a file keeps its last holes as zeros.
+            // Too many segments: the remaining holes are read as zeros.
             Ok(_) if segments.len() + 1 >= SEGMENTS_MAX => size,
             Ok(end) => end.min(size),
             Err(Errno::NXIO) => break,

@@ -1,20 +1,20 @@
-//! The 512-byte block at the head of every tar entry: reading and building.
+//! Parses and builds tar headers, the 512-byte block at the start of every entry.
 //!
-//! Hand-written on purpose. The `tar` crate has no PAX sparse files, hides the raw offset of
-//! the data behind `io::Read`, and allocates several times per entry; the headers are small
-//! and frozen since 2001, and this file is what is needed of them: V7, POSIX ustar, GNU
-//! (base-256 numbers, old sparse maps) and star's prefix.
+//! Written by hand on purpose. The `tar` crate does not support PAX sparse files, hides the raw
+//! offset of the data behind `io::Read`, and allocates several times per entry. The headers are
+//! small and unchanged since 2001. This file implements V7, POSIX ustar, GNU (base-256 numbers, old
+//! sparse maps) and star's prefix.
 //!
 //! Invariants:
-//! 1. A `Header` exists only for a block whose checksum is right (as unsigned or, for old
-//!    writers, as signed bytes).
-//! 2. Every number is range-checked; one that does not fit is an error, never cut off.
+//! 1. A `Header` exists only for a block with a correct checksum (as unsigned or, for old writers,
+//!    signed bytes).
+//! 2. Every number is range-checked; a number that does not fit is an error and is never truncated.
 //!
-//! Called by the tar reader, the sparse map reader and the tar writer.
+//! Used by the tar reader, the sparse map reader and the tar writer.
 
-/// Bytes of a tar block.
+/// Size of a tar block in bytes.
 pub(crate) const BLOCK: usize = 512;
-/// The same, for arithmetic on offsets.
+/// [`BLOCK`] for arithmetic on offsets.
 pub(crate) const BLOCK_U64: u64 = 512;
 
 /// One block.
@@ -37,11 +37,11 @@ const DEVMINOR: std::ops::Range<usize> = 337..345;
 const PREFIX: std::ops::Range<usize> = 345..500;
 const STAR_PREFIX: std::ops::Range<usize> = 345..476;
 const STAR_MAGIC: std::ops::Range<usize> = 508..512;
-/// Old GNU sparse: four pairs, then "more blocks follow", then the size with the holes.
+/// Old GNU sparse format: four pairs, then the flag "more blocks follow", then the file's size.
 const GNU_SPARSE: std::ops::Range<usize> = 386..482;
 const GNU_EXTENDED: usize = 482;
 const GNU_REALSIZE: std::ops::Range<usize> = 483..495;
-/// A continuation block: 21 pairs, then "more blocks follow".
+/// A continuation block: 21 pairs, then the flag "more blocks follow".
 const GNU_MORE: std::ops::Range<usize> = 0..504;
 const GNU_MORE_EXTENDED: usize = 504;
 
@@ -52,38 +52,38 @@ enum Format {
     Gnu,
 }
 
-/// A block with a good checksum.
+/// A block with a correct checksum.
 pub(crate) struct Header {
     block: Block,
     format: Format,
 }
 
-/// Whether a block's checksum field agrees with its bytes.
+/// Does a block's checksum field match its bytes?
 pub(crate) fn checksum_ok(block: &Block) -> bool {
     let Ok(stored) = number(&block[CHECKSUM]) else { return false };
     let unsigned = checksum(block);
     if stored == i64::from(unsigned) {
         return true;
     }
-    // Each byte from 0x80 counts 256 less when char is signed.
+    // With signed chars, each byte from 0x80 on counts 256 less.
     let high = |bytes: &[u8]| bytes.iter().filter(|byte| **byte >= 0x80).count();
     let high = high(&block[..CHECKSUM.start]) + high(&block[CHECKSUM.end..]);
     i64::try_from(high).is_ok_and(|high| stored == i64::from(unsigned) - 256 * high)
 }
 
-/// The sum of the block's bytes, the checksum field read as blanks.
+/// The sum of the block's bytes, with blanks in the checksum field.
 fn checksum(block: &Block) -> u32 {
     let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
     sum(&block[..CHECKSUM.start]) + 8 * u32::from(b' ') + sum(&block[CHECKSUM.end..])
 }
 
-/// Whether a block is all zeros, as two are at the end of an archive.
+/// Is a block all zeros? Two such blocks end an archive.
 pub(crate) fn is_zero(block: &[u8]) -> bool {
     block.iter().all(|byte| *byte == 0)
 }
 
 impl Header {
-    /// Checks a block's checksum (invariant 1).
+    /// Makes a header of a block; `None` if its checksum is wrong (invariant 1).
     pub(crate) fn parse(block: &Block) -> Option<Self> {
         if !checksum_ok(block) {
             return None;
@@ -96,12 +96,12 @@ impl Header {
         Some(Self { block: *block, format })
     }
 
-    /// The type byte: `0` file, `5` directory, `x` PAX header, ...
+    /// The type byte: `0` file, `5` directory, `x` PAX header and so on.
     pub(crate) fn typeflag(&self) -> u8 {
         self.block[TYPE]
     }
 
-    /// The path, with the prefix where there is one.
+    /// The path, including the prefix field.
     pub(crate) fn path(&self) -> Vec<u8> {
         let name = text(&self.block[NAME]);
         let prefix = match self.format {
@@ -112,17 +112,17 @@ impl Header {
         if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() }
     }
 
-    /// The target of a link.
+    /// The target path of a link.
     pub(crate) fn link(&self) -> &[u8] {
         text(&self.block[LINK])
     }
 
-    /// Owner's name, empty if none.
+    /// The owner's name; empty if there is none.
     pub(crate) fn uname(&self) -> &[u8] {
         if self.format == Format::V7 { b"" } else { text(&self.block[UNAME]) }
     }
 
-    /// Group's name, empty if none.
+    /// The group's name; empty if there is none.
     pub(crate) fn gname(&self) -> &[u8] {
         if self.format == Format::V7 { b"" } else { text(&self.block[GNAME]) }
     }
@@ -130,7 +130,7 @@ impl Header {
     /// Permission bits.
     pub(crate) fn mode(&self) -> Result<u32, String> {
         let mode = number(&self.block[MODE]).map_err(|what| format!("mode: {what}"))?;
-        // Some writers put the file type there as well; the type byte says it.
+        // Some writers include the file type; the type byte already holds it.
         u32::try_from(mode & 0o7777).map_err(|_| "mode out of range".into())
     }
 
@@ -139,17 +139,17 @@ impl Header {
         unsigned("size", &self.block[SIZE])
     }
 
-    /// Owner.
+    /// The owner's id.
     pub(crate) fn uid(&self) -> Result<u32, String> {
         id("uid", &self.block[UID])
     }
 
-    /// Group.
+    /// The group's id.
     pub(crate) fn gid(&self) -> Result<u32, String> {
         id("gid", &self.block[GID])
     }
 
-    /// Seconds since 1970.
+    /// The modification time in seconds since 1970.
     pub(crate) fn mtime(&self) -> Result<i64, String> {
         number(&self.block[MTIME]).map_err(|what| format!("mtime: {what}"))
     }
@@ -166,19 +166,19 @@ impl Header {
         Ok((number("device major", DEVMAJOR)?, number("device minor", DEVMINOR)?))
     }
 
-    /// Old GNU sparse: the size with the holes.
+    /// Old GNU sparse format: the file's size.
     pub(crate) fn sparse_realsize(&self) -> Result<u64, String> {
         unsigned("sparse size", &self.block[GNU_REALSIZE])
     }
 
-    /// Old GNU sparse: the header's own segments; whether a continuation block follows.
+    /// Old GNU sparse format: reads the header's segments; true if a continuation block follows.
     pub(crate) fn sparse_segments(&self, into: &mut Vec<(u64, u64)>) -> Result<bool, String> {
         pairs(&self.block[GNU_SPARSE], into)?;
         Ok(self.block[GNU_EXTENDED] != 0)
     }
 }
 
-/// Old GNU sparse: a continuation block's segments; whether another follows.
+/// Old GNU sparse format: reads a continuation block's segments; true if another one follows.
 pub(crate) fn sparse_more(block: &Block, into: &mut Vec<(u64, u64)>) -> Result<bool, String> {
     pairs(&block[GNU_MORE], into)?;
     Ok(block[GNU_MORE_EXTENDED] != 0)
@@ -186,7 +186,7 @@ pub(crate) fn sparse_more(block: &Block, into: &mut Vec<(u64, u64)>) -> Result<b
 
 fn pairs(bytes: &[u8], into: &mut Vec<(u64, u64)>) -> Result<(), String> {
     for pair in bytes.chunks_exact(24) {
-        // An unused slot is all NUL; (size, 0) marks a hole at the end.
+        // An unused slot is all NUL; the pair (size, 0) marks a hole at the end.
         if pair[0] == 0 {
             break;
         }
@@ -195,12 +195,12 @@ fn pairs(bytes: &[u8], into: &mut Vec<(u64, u64)>) -> Result<(), String> {
     Ok(())
 }
 
-/// A field of bytes up to the first NUL.
+/// The bytes of a field up to the first NUL.
 fn text(field: &[u8]) -> &[u8] {
     field.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// A number: octal digits ended by a blank or NUL, or base 256 if the first bit is set.
+/// Parses a number: octal digits ended by a blank or NUL, or base 256 if the first bit is set.
 fn number(field: &[u8]) -> Result<i64, String> {
     let bad = |what: &str| format!("number '{}' {what}", field.escape_ascii());
     let first = *field.first().ok_or_else(|| bad("is empty"))?;
@@ -219,7 +219,7 @@ fn number(field: &[u8]) -> Result<i64, String> {
     let mut value: i64 = 0;
     for (index, byte) in digits.iter().enumerate() {
         match byte {
-            // 12 octal digits are 36 bits: no overflow.
+            // 12 octal digits have 36 bits, so this cannot overflow.
             b'0'..=b'7' => value = value * 8 + i64::from(byte - b'0'),
             b' ' | 0 => break,
             _ if index == 0 || !byte.is_ascii() || *byte > b' ' => {
@@ -238,7 +238,7 @@ fn unsigned(what: &str, field: &[u8]) -> Result<u64, String> {
 
 fn id(what: &str, field: &[u8]) -> Result<u32, String> {
     let value = number(field).map_err(|text| format!("{what}: {text}"))?;
-    // Old writers sign-extend "nobody" (-2).
+    // Old writers sign-extend the id of "nobody" (-2).
     let wrapped = if value < 0 { value.checked_add(1 << 32) } else { Some(value) };
     wrapped
         .and_then(|value| u32::try_from(value).ok())
@@ -251,7 +251,7 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// A header of this type with everything else zero.
+    /// A header with this type; all other fields are zero.
     pub(crate) fn new(typeflag: u8) -> Self {
         let mut block = [0; BLOCK];
         block[TYPE] = typeflag;
@@ -259,8 +259,8 @@ impl Builder {
         Self { block }
     }
 
-    /// Sets the path, split at a `/` if need be; `false` if it does not fit: then the field
-    /// holds its end, for readers that know no PAX.
+    /// Sets the path, split at a `/` if necessary. Returns false if it does not fit; the field then
+    /// holds the end of the path, for readers without PAX support.
     pub(crate) fn path(&mut self, path: &[u8]) -> bool {
         if path.len() <= NAME.len() {
             return put_text(&mut self.block[NAME], path);
@@ -268,7 +268,7 @@ impl Builder {
         let fits = |at: &usize| {
             path[*at] == b'/' && *at > 0 && *at <= PREFIX.len() && path.len() - at - 1 <= NAME.len()
         };
-        // Not at the last byte: a directory's slash belongs to its name.
+        // Not at the last byte: a directory's trailing slash is part of its name.
         if let Some(at) = (0..path.len() - 1).rev().find(fits) {
             put_text(&mut self.block[PREFIX], &path[..at]);
             return put_text(&mut self.block[NAME], &path[at + 1..]);
@@ -277,14 +277,14 @@ impl Builder {
         false
     }
 
-    /// Sets the link target; `false` if it does not fit.
+    /// Sets the link target; false if it does not fit.
     pub(crate) fn link(&mut self, target: &[u8]) -> bool {
         put_text(&mut self.block[LINK], target)
     }
 
-    /// Sets owner's and group's names, as far as they fit.
+    /// Sets the names of owner and group; false for a name that does not fit.
     pub(crate) fn names(&mut self, uname: &[u8], gname: &[u8]) -> (bool, bool) {
-        // These two must end in NUL.
+        // These two fields must end with a NUL.
         let put = |field: &mut [u8], text: &[u8]| {
             let last = field.len() - 1;
             put_text(&mut field[..last], text)
@@ -297,22 +297,22 @@ impl Builder {
         put_octal(&mut self.block[MODE], u64::from(mode & 0o7777));
     }
 
-    /// Sets the owner; `false` if it does not fit.
+    /// Sets the owner's id; false if it does not fit.
     pub(crate) fn uid(&mut self, uid: u32) -> bool {
         put_octal(&mut self.block[UID], u64::from(uid))
     }
 
-    /// Sets the group; `false` if it does not fit.
+    /// Sets the group's id; false if it does not fit.
     pub(crate) fn gid(&mut self, gid: u32) -> bool {
         put_octal(&mut self.block[GID], u64::from(gid))
     }
 
-    /// Sets the data's size; `false` if it does not fit.
+    /// Sets the data's size; false if it does not fit.
     pub(crate) fn size(&mut self, size: u64) -> bool {
         put_octal(&mut self.block[SIZE], size)
     }
 
-    /// Sets the modification time; `false` if it does not fit.
+    /// Sets the modification time; false if it does not fit.
     pub(crate) fn mtime(&mut self, sec: i64) -> bool {
         match u64::try_from(sec) {
             Ok(sec) => put_octal(&mut self.block[MTIME], sec),
@@ -323,7 +323,7 @@ impl Builder {
         }
     }
 
-    /// Sets the device numbers; `false` where one does not fit.
+    /// Sets the device numbers; false for a number that does not fit.
     pub(crate) fn device(&mut self, major: u32, minor: u32) -> (bool, bool) {
         (
             put_octal(&mut self.block[DEVMAJOR], u64::from(major)),
@@ -331,7 +331,7 @@ impl Builder {
         )
     }
 
-    /// The finished block, checksum set.
+    /// Returns the block with its checksum set.
     pub(crate) fn finish(mut self) -> Block {
         let sum = checksum(&self.block);
         put_octal(&mut self.block[CHECKSUM.start..CHECKSUM.end - 1], u64::from(sum));
@@ -347,7 +347,7 @@ fn put_text(field: &mut [u8], text: &[u8]) -> bool {
     fits
 }
 
-/// Zero-padded octal digits and a NUL. A number that does not fit leaves zeros.
+/// Writes zero-padded octal digits and a NUL. Writes zeros if the number does not fit.
 fn put_octal(field: &mut [u8], value: u64) -> bool {
     let digits = field.len() - 1;
     let fits = digits >= 22 || value >> (3 * digits) == 0;
@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers() {
+    fn numbers_are_parsed() {
         assert_eq!(number(b"0000644\0"), Ok(0o644));
         assert_eq!(number(b"   644 \0"), Ok(0o644));
         assert_eq!(number(b"77777777"), Ok(0o77777777));
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_built_parses() {
+    fn a_built_header_parses() {
         let mut builder = Builder::new(b'0');
         let long = [&[b'd'; 120][..], b"/", &[b'f'; 90]].concat();
         assert!(builder.path(&long));

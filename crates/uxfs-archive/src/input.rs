@@ -1,16 +1,16 @@
-//! The bytes of an archive, uncompressed, front to back.
+//! The uncompressed bytes of an archive, in order.
 //!
-//! Two ways in: a regular file, which is read in place and can be skipped over without
-//! reading, and a stream of chunks from a thread that reads or decompresses ahead
+//! There are two inputs: a regular file, which is read in place and can skip data without reading
+//! it, and a stream of chunks from a thread that reads or decompresses ahead
 //! ([`decode`](crate::decode)).
 //!
 //! Invariants:
 //! 1. `offset` counts uncompressed bytes from the archive's start.
-//! 2. Nothing is copied between the file, or the decompressor, and `chunk`.
-//! 3. A skip beyond the end of the input is reported as the truncation it is.
-//! 4. Of a stream no more is taken than the limit that was set, and a chunk.
+//! 2. Bytes are not copied between the file or decompressor and `chunk`.
+//! 3. A skip beyond the end of the input is reported as a truncation.
+//! 4. A stream is read at most to the limit plus one chunk.
 //!
-//! Called by the tar reader alone.
+//! Used by the tar reader.
 
 use std::fs::File;
 use std::io;
@@ -20,12 +20,12 @@ use crate::decode::Decoder;
 use crate::error::{ArchiveError, Warnings};
 use crate::header::{BLOCK, BLOCK_U64, Block};
 
-/// Read after a jump: a header, and often the small file behind it with the next header.
+/// Bytes to read after a skip: a header, often with a small file and the next header.
 const WINDOW_MIN: usize = 4 << 10;
-/// Read when the input is taken in order.
+/// Bytes to read when the input is read sequentially.
 const WINDOW_MAX: usize = 1 << 20;
 
-/// Where the archive's bytes come from.
+/// Source of the archive's bytes.
 pub(crate) enum Input {
     /// A plain archive in a regular file.
     File(FileInput),
@@ -37,27 +37,27 @@ pub(crate) enum Input {
 pub(crate) struct FileInput {
     file: File,
     name: String,
-    /// Where in the file the archive begins: standard input may have been read before.
+    /// Offset of the archive in the file; not 0 if standard input was read before.
     base: u64,
-    /// Absolute end of the file.
+    /// Offset of the file's end.
     end: u64,
     window: Vec<u8>,
-    /// Unread part of `window`.
+    /// Offset of the first unread byte in `window`.
     pos: usize,
     len: usize,
-    /// Absolute position in the file of the byte behind `window[..len]`.
+    /// File offset of the byte behind `window[..len]`.
     next: u64,
-    /// Bytes to read the next time.
+    /// Bytes to read next time.
     ahead: usize,
 }
 
-/// An archive that comes in chunks.
+/// An archive that arrives in chunks.
 pub(crate) struct StreamInput {
     decoder: Decoder,
     chunk: Vec<u8>,
     pos: usize,
     offset: u64,
-    /// Where `offset` may get to.
+    /// Maximum value of `offset`.
     limit: u64,
 }
 
@@ -71,7 +71,7 @@ impl FileInput {
         self.next - (self.len - self.pos) as u64
     }
 
-    /// Reads the next window in, from the first unread byte on.
+    /// Reads the next window, starting at the first unread byte.
     fn refill(&mut self) -> Result<(), ArchiveError> {
         self.next = self.position();
         (self.pos, self.len) = (0, 0);
@@ -94,7 +94,7 @@ impl FileInput {
     fn skip(&mut self, count: u64) -> bool {
         let buffered = (self.len - self.pos) as u64;
         if let Some(rest) = count.checked_sub(buffered) {
-            // Padding is no jump: the reader takes everything.
+            // Skipped padding does not end sequential reading.
             if rest >= BLOCK_U64 {
                 self.ahead = WINDOW_MIN;
             }
@@ -107,7 +107,7 @@ impl FileInput {
                 }
             }
         } else {
-            // Below `buffered`, so it fits.
+            // `count` is at most `buffered`, so it fits.
             self.pos += usize::try_from(count).unwrap_or(0);
         }
         true
@@ -123,7 +123,7 @@ impl StreamInput {
         while self.pos == self.chunk.len() {
             if self.offset > self.limit {
                 let what = format!(
-                    "it unpacks to more than {} bytes, far more than there is room for",
+                    "it unpacks to more than {} bytes, far more than there is space for",
                     self.limit
                 );
                 return Err(ArchiveError::refused(self.decoder.name().as_bytes(), what));
@@ -140,14 +140,14 @@ impl StreamInput {
 }
 
 impl Input {
-    /// Bounds how much of a stream is read.
+    /// Limits how many bytes of a stream are read.
     pub(crate) fn set_limit(&mut self, bytes: u64) {
         if let Self::Stream(input) = self {
             input.limit = bytes;
         }
     }
 
-    /// Uncompressed bytes taken so far.
+    /// Uncompressed bytes consumed so far.
     pub(crate) fn offset(&self) -> u64 {
         match self {
             Self::File(input) => input.position() - input.base,
@@ -155,7 +155,7 @@ impl Input {
         }
     }
 
-    /// The next bytes, as many as are at hand; empty only at the end of the input.
+    /// The next bytes that are in memory; empty only at the end of the input.
     pub(crate) fn chunk(&mut self, warnings: &mut Warnings) -> Result<&[u8], ArchiveError> {
         match self {
             Self::File(input) => {
@@ -171,7 +171,7 @@ impl Input {
         }
     }
 
-    /// Takes bytes that `chunk` has shown.
+    /// Consumes bytes that `chunk` returned.
     pub(crate) fn consume(&mut self, count: usize) {
         match self {
             Self::File(input) => input.pos = input.len.min(input.pos + count),
@@ -183,8 +183,8 @@ impl Input {
         }
     }
 
-    /// Reads into a buffer; 0 only at the end of the input. Large reads from a file go
-    /// straight to the buffer.
+    /// Reads into a buffer; returns 0 only at the end of the input. Large reads from a file bypass
+    /// the window.
     pub(crate) fn read(
         &mut self,
         buf: &mut [u8],
@@ -205,7 +205,7 @@ impl Input {
         Ok(count)
     }
 
-    /// Reads the next block; the number of bytes got, below 512 only at the end of the input.
+    /// Reads the next block; returns the bytes read, fewer than 512 only at the end of the input.
     pub(crate) fn block(
         &mut self,
         block: &mut Block,
@@ -230,7 +230,7 @@ impl Input {
         Ok(filled)
     }
 
-    /// The next block without taking it, if it is at hand in one piece.
+    /// The next block without consuming it, if it is contiguous in memory.
     pub(crate) fn peek_block(
         &mut self,
         warnings: &mut Warnings,
@@ -243,7 +243,7 @@ impl Input {
         Ok(self.chunk(warnings)?.first_chunk::<BLOCK>().copied())
     }
 
-    /// Leaves bytes out. `false` if the input ends before.
+    /// Skips bytes. False if the input ends before.
     pub(crate) fn skip(
         &mut self,
         mut count: u64,
@@ -264,7 +264,7 @@ impl Input {
         Ok(true)
     }
 
-    /// The regular file, and where in it the byte at `offset` lies.
+    /// The regular file, and the file offset of the byte at `offset`.
     pub(crate) fn in_file(&self, offset: u64) -> Option<(&File, u64)> {
         match self {
             Self::File(input) => Some((&input.file, input.base + offset)),
@@ -272,7 +272,7 @@ impl Input {
         }
     }
 
-    /// Bytes of the input taken, as it lies on disk, and their total if it is known.
+    /// Bytes of the input (as stored, possibly compressed) read so far, and in total if known.
     pub(crate) fn progress(&self) -> (u64, Option<u64>) {
         match self {
             Self::File(input) => (self.offset(), Some(input.end - input.base)),

@@ -1,20 +1,21 @@
-//! File trees as streams.
+//! File trees as streams of entries.
 //!
-//! Reads tar archives (V7, ustar, PAX, GNU; plain, gzip, xz, zstd; files and pipes), directories,
-//! and manifests in composefs' format as one stream of entries ([`Source`]), finds the layers of
-//! an OCI image ([`OciImage`]), and writes such a stream as a PAX tar ([`TarWriter`]). Knows
-//! nothing of XFS: `uxfs import` and `uxfs export` stand on it.
+//! This crate reads tar archives (V7, ustar, PAX, GNU; plain, gzip, xz, zstd; files and pipes),
+//! directories, and manifests in composefs' format as one stream of entries ([`Source`]). It finds
+//! the layers of an OCI image ([`OciImage`]) and writes a stream as a PAX tar ([`TarWriter`]). It
+//! does not depend on XFS; `uxfs import` and `uxfs export` are built on it.
 //!
 //! Invariants:
-//! 1. Nothing in an archive makes this crate panic, loop, or take memory beyond fixed bounds
-//!    (PAX headers 8 MiB, attribute values 64 KiB, sparse maps 1 Mi segments).
-//! 2. An archive that is cut short or damaged gives an error that names the entry and the
-//!    byte offset; it is never taken for a complete one. (One cut exactly between two entries
-//!    can not be told from one whose writer left the end marker out: a warning.)
-//! 3. What Linux keeps of a file is kept: bytes, holes, modes, owners, times to the
-//!    nanosecond, link targets, device numbers, extended attributes, ACLs.
-//! 4. File data is moved at most once within this crate, and not at all where the consumer
-//!    takes it from [`Source::file`] or [`Source::chunk`].
+//! 1. No archive can make this crate panic, loop, or use memory beyond fixed bounds (PAX headers
+//!    256 MiB for an entry and 8 MiB for a global header, attribute values 64 KiB, sparse maps
+//!    1 Mi segments).
+//! 2. A truncated or damaged archive causes an error with the entry and the byte offset; it is
+//!    never accepted as complete. (If an archive ends exactly between two entries, truncation looks
+//!    the same as a missing end marker, which is a warning.)
+//! 3. All file properties of Linux are preserved: data, holes, modes, owners, times with
+//!    nanoseconds, link targets, device numbers, extended attributes, ACLs.
+//! 4. This crate copies file data at most once, and not at all if the consumer uses
+//!    [`Source::file`] or [`Source::chunk`].
 
 mod acl;
 mod decode;

@@ -1,16 +1,16 @@
-//! An OCI image on disk: which tar archives are its layers, in which order.
+//! Finds the layers of an OCI image on disk: which tar archives, in which order.
 //!
 //! Reads the directory that `skopeo copy … oci:DIR`, `buildah push … oci:DIR` and `umoci` make:
 //! `oci-layout`, `index.json`, and `blobs/ALGORITHM/DIGEST`.
 //!
 //! Invariants:
-//! 1. Whatever of an image is used (indexes, manifest, configuration, layers) has the size and
-//!    the digest that what led there says; all of it is checked before a layer is handed out.
-//! 2. A digest becomes a path only if it is nothing but hexadecimal digits of the right number.
-//! 3. Documents are at most [`JSON_MAX`] bytes; indexes nest at most [`NESTED_MAX`] deep.
-//! 4. One image is taken: if tag and platform leave a choice, that is an error that shows it.
+//! 1. Every document and layer that is used (indexes, manifest, configuration, layers) has the size
+//!    and digest in the descriptor that refers to it. All are checked before a layer is returned.
+//! 2. A digest is used as a path only if it consists of the right number of hexadecimal digits.
+//! 3. Documents have at most [`JSON_MAX`] bytes; indexes nest at most [`NESTED_MAX`] levels.
+//! 4. Exactly one image is used: if tag and platform fit several, the error lists them.
 //!
-//! Called by whoever imports a tree.
+//! Used by the importers of trees.
 
 use std::fmt;
 use std::fs::File;
@@ -23,11 +23,11 @@ use sha2::{Digest, Sha256, Sha512};
 
 use crate::error::ArchiveError;
 
-/// Longest index, manifest or configuration, in bytes.
+/// Maximum length of an index, manifest or configuration in bytes.
 const JSON_MAX: u64 = 4 << 20;
-/// Indexes within indexes.
+/// Maximum nesting of indexes.
 const NESTED_MAX: u32 = 4;
-/// Bytes hashed at a time.
+/// Bytes to hash per read.
 const STEP: usize = 1 << 20;
 
 const INDEX: &[&str] = &[
@@ -46,14 +46,14 @@ const LAYER: &[&str] = &[
 ];
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
-/// What an image is made for, by OCI's (that is, Go's) names: `linux/amd64`, `linux/arm/v7`.
+/// Platform of an image, with OCI's (Go's) names: `linux/amd64`, `linux/arm/v7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Platform {
     /// Operating system.
     pub os: String,
     /// Processor architecture.
     pub architecture: String,
-    /// Variant of the architecture; `None` takes any.
+    /// Variant of the architecture; `None` matches any.
     pub variant: Option<String>,
 }
 
@@ -81,9 +81,9 @@ impl Platform {
         })
     }
 
-    /// Is an image for `self` one that was asked for as `wanted`?
+    /// Does an image for `self` fit the requested platform `wanted`?
     fn serves(&self, wanted: &Self) -> bool {
-        // Images for 64-bit ARM may leave out that they are for its only variant.
+        // Images for 64-bit ARM may omit the only variant.
         let variant = |platform: &Self| match (&*platform.architecture, &platform.variant) {
             ("arm64", None) => Some("v8".to_owned()),
             (_, variant) => variant.clone(),
@@ -119,13 +119,13 @@ impl fmt::Display for Platform {
     }
 }
 
-/// One image of a layout.
+/// One image in a layout.
 #[derive(Clone, Debug)]
 pub struct OciImage {
     layers: Vec<PathBuf>,
 }
 
-/// What one document says of another.
+/// A document's reference to another blob.
 struct Descriptor {
     media_type: String,
     digest: String,
@@ -140,11 +140,11 @@ struct Layout<'a> {
 }
 
 impl OciImage {
-    /// Finds the image in the layout at `dir`: the one that `tag` names, if given, made for
-    /// `platform`. Without a platform the only image is taken, or else the one for this machine.
+    /// Finds the image in the layout at `dir`: the one with tag `tag`, if given, for `platform`.
+    /// Without a platform, chooses the only image, or the image for this machine.
     ///
     /// # Errors
-    /// There is no such image, or more than one; or something of it is missing or damaged.
+    /// If there is no such image, or more than one; or if a part of it is missing or damaged.
     pub fn open(
         dir: &Path,
         tag: Option<&str>,
@@ -165,7 +165,7 @@ impl OciImage {
         Ok(Self { layers: layout.layers(&image)? })
     }
 
-    /// The layers' tar archives, the lowest first.
+    /// The tar archives of the layers, lowest first.
     pub fn layers(&self) -> &[PathBuf] {
         &self.layers
     }
@@ -177,7 +177,7 @@ fn bad(path: &Path, what: impl Into<String>) -> ArchiveError {
 
 fn open(path: &Path) -> Result<(File, u64), ArchiveError> {
     let failed = |error| ArchiveError::io(format!("opening {}", path.display()), error);
-    // Looked at first: opening a pipe would wait.
+    // Check the type first: opening a pipe would block.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
         return Err(bad(path, "not a regular file"));
     }
@@ -221,7 +221,7 @@ fn descriptor(path: &Path, key: &str, value: &Value) -> Result<Descriptor, Archi
     })
 }
 
-/// A hash that is being computed.
+/// A hash in progress.
 enum Hash {
     Sha256(Sha256),
     Sha512(Sha512),
@@ -260,11 +260,11 @@ impl Layout<'_> {
         let version = json(&path, &bytes)?;
         match version.get("imageLayoutVersion").and_then(Value::as_str) {
             Some(version) if version.starts_with("1.") => Ok(()),
-            other => Err(bad(&path, format!("layout version {other:?}; known is 1.0.0"))),
+            other => Err(bad(&path, format!("layout version {other:?}; supported is 1.0.0"))),
         }
     }
 
-    /// Where a blob lies (invariant 2), and the hash that is to be computed of it.
+    /// The path of a blob (invariant 2), and the hash to compute over it.
     fn blob(&self, digest: &str) -> Result<(PathBuf, Hash), ArchiveError> {
         let split = digest.split_once(':');
         let (algorithm, hex, hash, len) = match split {
@@ -279,12 +279,12 @@ impl Layout<'_> {
         Ok((self.dir.join("blobs").join(algorithm).join(hex), hash))
     }
 
-    /// Checks a blob's size and digest, and gives its path.
+    /// Checks a blob's size and digest and returns its path.
     fn verified(&self, descriptor: &Descriptor) -> Result<PathBuf, ArchiveError> {
         let (path, mut hash) = self.blob(&descriptor.digest)?;
         let (mut file, size) = open(&path)?;
         if size != descriptor.size {
-            let what = format!("{size} bytes, but {} are announced", descriptor.size);
+            let what = format!("{size} bytes, but its descriptor says {}", descriptor.size);
             return Err(bad(&path, what));
         }
         let mut buf = vec![0; STEP];
@@ -307,12 +307,13 @@ impl Layout<'_> {
         Err(bad(path, format!("damaged: its digest is {found}")))
     }
 
-    /// Reads a document that is a blob.
+    /// Reads a blob as a JSON document.
     fn document(&self, descriptor: &Descriptor) -> Result<(PathBuf, Value), ArchiveError> {
         let (path, mut hash) = self.blob(&descriptor.digest)?;
         let bytes = read_all(&path)?;
         if bytes.len() as u64 != descriptor.size {
-            let what = format!("{} bytes, but {} are announced", bytes.len(), descriptor.size);
+            let what =
+                format!("{} bytes, but its descriptor says {}", bytes.len(), descriptor.size);
             return Err(bad(&path, what));
         }
         hash.update(&bytes);
@@ -321,7 +322,7 @@ impl Layout<'_> {
         Ok((path, value))
     }
 
-    /// Adds the images that a descriptor leads to.
+    /// Adds the images that a descriptor refers to.
     fn images(
         &self,
         descriptor: Descriptor,
@@ -346,7 +347,7 @@ impl Layout<'_> {
         Ok(())
     }
 
-    /// What an image is for, by its descriptor or else by its configuration.
+    /// The platform of an image, from its descriptor or else from its configuration.
     fn platform_of(&self, image: &Descriptor) -> Result<Option<Platform>, ArchiveError> {
         if image.platform.is_some() {
             return Ok(image.platform.clone());
@@ -360,7 +361,7 @@ impl Layout<'_> {
         Ok(Platform::of_json(&self.document(&config)?.1))
     }
 
-    /// The one image to take (invariant 4).
+    /// Chooses one image (invariant 4).
     fn choose(
         &self,
         tag: Option<&str>,
@@ -387,7 +388,7 @@ impl Layout<'_> {
             if !platform.serves(wanted) {
                 others.push(platform.to_string());
             } else if fitting.iter().all(|other| other.digest != image.digest) {
-                // The same image under two tags is one image.
+                // The same image with two tags counts once.
                 fitting.push(image);
             }
         }
@@ -410,7 +411,7 @@ impl Layout<'_> {
         }
     }
 
-    /// The layers of an image, all of them checked.
+    /// The layers of an image, after all were checked.
     fn layers(&self, image: &Descriptor) -> Result<Vec<PathBuf>, ArchiveError> {
         let (path, manifest) = self.document(image)?;
         let layers = descriptors(&path, &manifest, "layers")?;
@@ -430,7 +431,8 @@ impl Layout<'_> {
         let (config_path, config) = self.document(&config)?;
         let ids = config.get("rootfs").and_then(|r| r.get("diff_ids")).and_then(Value::as_array);
         if ids.is_some_and(|ids| ids.len() != layers.len()) {
-            let what = format!("speaks of another number of layers than {}", layers.len());
+            let what =
+                format!("lists another number of layers than the manifest's {}", layers.len());
             return Err(bad(&config_path, what));
         }
         Ok(paths)

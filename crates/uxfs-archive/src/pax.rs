@@ -1,42 +1,42 @@
-//! PAX extended headers: records `LENGTH KEY=VALUE\n`, read and written.
+//! Reads and writes PAX extended headers: records `LENGTH KEY=VALUE\n`.
 //!
 //! Invariants:
-//! 1. The headers of an entry are at most [`HEADER_MAX`] bytes, an attribute's value at most
-//!    [`XATTR_MAX`]: memory is bounded whatever the archive says, and taken as the bytes arrive.
-//! 2. Values are bytes: attribute values may hold newlines and NULs, names need not be UTF-8.
-//! 3. A key that is not understood is skipped, and reported by the caller.
+//! 1. The headers of an entry have at most [`HEADER_MAX`] bytes, an attribute's value at most
+//!    [`XATTR_MAX`]. Memory is allocated as bytes arrive, so it is bounded for any archive.
+//! 2. Values are bytes: attribute values may contain newlines and NULs, names need not be UTF-8.
+//! 3. An unknown key is skipped; the caller reports it.
 //!
-//! Called by the tar reader and the tar writer.
+//! Used by the tar reader and the tar writer.
 
 use crate::acl;
 use crate::entry::{Meta, PATH_MAX, Time, Xattrs, normal_xattrs};
 
-/// Most bytes of PAX headers accepted for one entry: some 4,000 attributes of the largest size.
+/// Maximum size of one entry's PAX headers in bytes: about 4,000 attributes of the largest size.
 pub(crate) const HEADER_MAX: u64 = 256 << 20;
-/// Largest global PAX header accepted, in bytes.
+/// Maximum size of a global PAX header in bytes.
 pub(crate) const GLOBAL_MAX: u64 = 8 << 20;
-/// Largest extended attribute value that Linux allows, in bytes.
+/// Linux' maximum length of an attribute value in bytes.
 pub(crate) const XATTR_MAX: usize = 64 << 10;
-/// Longest attribute name that Linux allows, in bytes.
+/// Linux' maximum length of an attribute name in bytes.
 const XATTR_NAME_MAX: usize = 255;
 const NANOS: u32 = 1_000_000_000;
 
-/// GNU's sparse keys; which of them are there tells the version.
+/// GNU's sparse keys; the set of keys determines the version.
 #[derive(Debug, Default)]
 pub(crate) struct SparseKeys {
     /// `GNU.sparse.major` and `.minor`.
     pub(crate) major: Option<u64>,
     /// See `major`.
     pub(crate) minor: Option<u64>,
-    /// The size with the holes: `GNU.sparse.size`, `GNU.sparse.realsize`.
+    /// The file's size: `GNU.sparse.size`, `GNU.sparse.realsize`.
     pub(crate) realsize: Option<u64>,
-    /// Version 0.0 and 0.1: the map. An odd number of values is an error.
+    /// The map of versions 0.0 and 0.1. An odd number of values is an error.
     pub(crate) map: Vec<u64>,
-    /// Version 0.x: the map is there, even if it is empty.
+    /// Version 0.x: a map is present, even if it is empty.
     pub(crate) mapped: bool,
 }
 
-/// What extended headers (PAX and GNU's long names) say about one entry.
+/// Values for one entry from extended headers (PAX and GNU's long names).
 #[derive(Debug, Default)]
 pub(crate) struct Extended {
     pub(crate) path: Option<Vec<u8>>,
@@ -57,9 +57,9 @@ pub(crate) struct Extended {
     pub(crate) sparse: SparseKeys,
     xattrs: Xattrs,
     acls: [Option<Vec<u8>>; 2],
-    /// Whether any header came since the last entry.
+    /// Was any extended header read since the last entry?
     pub(crate) any: bool,
-    /// Bytes of PAX headers taken in.
+    /// Total size of PAX headers in bytes.
     pub(crate) taken: u64,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn records(
     mut data: &[u8],
     mut each: impl FnMut(&[u8], &[u8]) -> Result<(), String>,
 ) -> Result<(), String> {
-    // Some writers fill the rest of the block into the size.
+    // Some writers include the padding of the last block in the size.
     while !data.is_empty() && !data.iter().all(|byte| *byte == 0) {
         let bad = || {
             let head = &data[..data.len().min(40)];
@@ -89,7 +89,7 @@ pub(crate) fn records(
 }
 
 impl Extended {
-    /// Takes one record in. `Ok(false)` if the key is not known.
+    /// Applies one record. `Ok(false)` if the key is unknown.
     pub(crate) fn apply(&mut self, key: &[u8], value: &[u8]) -> Result<bool, String> {
         if self.apply_common(key, value)? {
             return Ok(true);
@@ -112,7 +112,7 @@ impl Extended {
             b"SCHILY.filetype" => self.socket = value == b"socket",
             b"SCHILY.acl.access" => self.acls[0] = Some(value.to_vec()),
             b"SCHILY.acl.default" => self.acls[1] = Some(value.to_vec()),
-            // SELinux' label; its trailing NUL is part of the attribute in GNU tar's reading.
+            // SELinux' label; in GNU tar the trailing NUL is part of the attribute.
             b"RHT.security.selinux" => {
                 self.push_xattr(b"security.selinux".to_vec(), value.to_vec())?;
             }
@@ -121,7 +121,7 @@ impl Extended {
         Ok(true)
     }
 
-    /// The keys that a global header may set too.
+    /// Applies a key that a global header may set, too.
     pub(crate) fn apply_common(&mut self, key: &[u8], value: &[u8]) -> Result<bool, String> {
         match key {
             b"uid" => self.uid = parse_opt(key, value)?,
@@ -154,7 +154,7 @@ impl Extended {
             b"GNU.sparse.size" | b"GNU.sparse.realsize" | b"SCHILY.realsize" => {
                 sparse.realsize = parse_opt(key, value)?;
             }
-            // The map's own length tells the same.
+            // Redundant: the map's length determines it.
             b"GNU.sparse.numblocks" => sparse.mapped = true,
             b"GNU.sparse.offset" | b"GNU.sparse.numbytes" => {
                 let is_offset = key.ends_with(b"offset");
@@ -195,7 +195,7 @@ impl Extended {
         Ok(())
     }
 
-    /// Moves what this header says into an entry's metadata.
+    /// Moves the values of this header into an entry's metadata.
     pub(crate) fn finish_meta(&mut self, meta: &mut Meta) -> Result<(), String> {
         meta.uid = self.uid.unwrap_or(meta.uid);
         meta.gid = self.gid.unwrap_or(meta.gid);
@@ -214,13 +214,13 @@ impl Extended {
         {
             let Some(text) = text else { continue };
             let value = acl::from_text(&text)?;
-            // libarchive writes the owning group's own bits into the header.
+            // libarchive's header holds the owning group's own bits, not the mask.
             if let Some(bits) = acl::mode_bits(&value).filter(|_| name == acl::ACCESS) {
                 meta.mode = meta.mode & !0o777 | bits;
             }
-            // An access ACL of owner, group and others alone is the mode, which is kept anyway;
-            // Linux stores none then, but GNU tar writes it. The attribute itself, if it is
-            // there, is exact.
+            // An access ACL with only owner, group and others equals the mode, which is preserved
+            // anyway. Linux does not store it then, but GNU tar writes it. If the attribute itself
+            // is in the archive, it is exact.
             let least = if name == acl::ACCESS { acl::MINIMAL_LEN } else { acl::EMPTY_LEN };
             if value.len() > least && !self.xattrs.iter().any(|(known, _)| known == name) {
                 self.push_xattr(name.to_vec(), value)?;
@@ -234,16 +234,16 @@ impl Extended {
 
 fn bad_value(key: &[u8], value: &[u8]) -> String {
     let value = &value[..value.len().min(40)];
-    format!("PAX key {} has the bad value '{}'", key.escape_ascii(), value.escape_ascii())
+    format!("PAX key {} has the invalid value '{}'", key.escape_ascii(), value.escape_ascii())
 }
 
-/// A decimal number.
+/// Parses a decimal number.
 fn parse<T: std::str::FromStr>(key: &[u8], value: &[u8]) -> Result<T, String> {
     let number = std::str::from_utf8(value).ok().and_then(|text| text.trim().parse().ok());
     number.ok_or_else(|| bad_value(key, value))
 }
 
-/// A decimal number; the empty value takes an earlier one back.
+/// Parses a decimal number; an empty value revokes an earlier one.
 fn parse_opt<T: std::str::FromStr>(key: &[u8], value: &[u8]) -> Result<Option<T>, String> {
     if value.is_empty() { Ok(None) } else { parse(key, value).map(Some) }
 }
@@ -255,7 +255,7 @@ fn non_empty(key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, String> {
     Ok(if value.is_empty() { None } else { Some(value.to_vec()) })
 }
 
-/// Seconds with a decimal fraction of any length; digits below a nanosecond are dropped.
+/// Parses seconds with a decimal fraction of any length; drops digits below a nanosecond.
 fn parse_time(key: &[u8], value: &[u8]) -> Result<Option<Time>, String> {
     if value.is_empty() {
         return Ok(None);
@@ -281,12 +281,12 @@ fn parse_time(key: &[u8], value: &[u8]) -> Result<Option<Time>, String> {
     Ok(Some(Time { sec, nsec }))
 }
 
-/// A time as PAX writes it.
+/// Formats a time for PAX.
 pub(crate) fn time_text(time: Time) -> String {
     if time.nsec == 0 {
         return time.sec.to_string();
     }
-    // -1 s + 0.25 s is written -0.75.
+    // -1 s + 0.25 s is written as -0.75.
     let (sign, sec, nsec) = if time.sec < 0 {
         ("-", (time.sec + 1).unsigned_abs(), NANOS.saturating_sub(time.nsec))
     } else {
@@ -300,7 +300,7 @@ pub(crate) fn time_text(time: Time) -> String {
 pub(crate) fn push_record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
-    // The length counts its own digits.
+    // The length includes its own digits.
     while length != rest + length.ilog10() as usize + 1 {
         length = rest + length.ilog10() as usize + 1;
     }
@@ -312,7 +312,7 @@ pub(crate) fn push_record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     out.push(b'\n');
 }
 
-/// The key of an attribute: `=` would end it, so GNU tar quotes it and `%`.
+/// The key of an attribute. `=` would end the key, so GNU tar quotes `=` and `%`.
 pub(crate) fn xattr_key(name: &[u8]) -> Vec<u8> {
     let mut key = b"SCHILY.xattr.".to_vec();
     for byte in name {
@@ -355,7 +355,7 @@ fn unquote(name: &[u8], is_quote: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     out
 }
 
-/// Base 64, with or without padding.
+/// Decodes base 64, with or without padding.
 fn unbase64(text: &[u8]) -> Option<Vec<u8>> {
     let text = text.trim_ascii_end();
     let end = text.iter().rposition(|byte| *byte != b'=').map_or(0, |last| last + 1);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn records_count_their_own_length() {
+    fn record_lengths_include_their_own_digits() {
         for value in 0..200 {
             let value = vec![b'v'; value];
             let mut out = Vec::new();

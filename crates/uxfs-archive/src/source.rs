@@ -1,6 +1,6 @@
-//! The stream of entries that every tree gives, and the choice of how to read one.
+//! The trait for streams of entries, and the function that opens any kind of tree.
 //!
-//! Called by whoever imports a tree.
+//! Used by the importers of trees.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek};
@@ -14,54 +14,52 @@ use crate::error::ArchiveError;
 use crate::input::{FileInput, Input, StreamInput};
 use crate::tar_reader::TarSource;
 
-/// A tree as a stream: entries one after the other, each with its data.
+/// A tree as a stream of entries, each followed by its data.
 ///
-/// Directories come before what lies in them, a hard link's target before the link, where the
-/// archive's writer kept to that; both [`DirSource`] and GNU tar do.
+/// A directory precedes its content, and a hard link's target precedes the link, if the archive's
+/// writer kept this order; [`DirSource`] and GNU tar do.
 pub trait Source: Send {
-    /// The next entry, `None` at the end. Data of the previous one that was not read is
-    /// skipped.
+    /// The next entry, `None` at the end. Skips data of the previous entry that was not read.
     ///
     /// # Errors
-    /// The archive is damaged or cut short, or a file is unreadable. The stream can not be
-    /// read on after that.
+    /// If the archive is damaged or truncated, or a file is unreadable. The stream cannot be used
+    /// afterwards.
     fn next(&mut self) -> Result<Option<Entry>, ArchiveError>;
 
-    /// Data of the current file: the bytes of its segments one after the other, without the
-    /// holes. 0 at their end.
+    /// Reads data of the current file: the bytes of its segments in order, without the holes.
+    /// Returns 0 at the end.
     ///
     /// # Errors
-    /// The data is damaged, cut short or unreadable.
+    /// If the data is damaged, truncated or unreadable.
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError>;
 
-    /// The same data without copying: bytes that are at hand; empty at the end. They stay
-    /// until [`consume`](Self::consume).
+    /// Returns the same data without copying: the bytes that are in memory, empty at the end. They
+    /// remain available until [`consume`](Self::consume) is called.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     fn chunk(&mut self) -> Result<&[u8], ArchiveError>;
 
-    /// Takes `count` bytes, at most as many as [`chunk`](Self::chunk) has shown.
+    /// Consumes `count` bytes, at most the number that [`chunk`](Self::chunk) returned.
     fn consume(&mut self, count: usize);
 
-    /// Where all data of the current file lies in [`file`](Self::file), in bytes from its
-    /// beginning, whatever of it has been read already; `None` if it does not lie in one piece
-    /// in a regular file. Whoever reads there must expect the file to be cut short.
+    /// Byte offset in [`file`](Self::file) of all data of the current file, regardless of how much
+    /// was read already. `None` if the data is not contiguous in a regular file. A caller that
+    /// reads there must handle a file that was truncated.
     fn data_position(&self) -> Option<u64>;
 
-    /// The regular file that [`data_position`](Self::data_position) speaks of.
+    /// The regular file to which [`data_position`](Self::data_position) refers.
     fn file(&self) -> Option<&File>;
 
-    /// Bytes of the input taken so far, as it lies on disk (compressed), and how many there
-    /// are in all, if known.
+    /// Bytes of the input (as stored, possibly compressed) read so far, and in total if known.
     fn progress(&self) -> (u64, Option<u64>);
 
-    /// Sets how many bytes a compressed or piped archive may unpack to before it is refused,
-    /// whatever they are: without a bound, a small archive keeps its reader busy for ever.
-    /// Trees that can be no larger than what they lie in take no notice.
+    /// Limits the unpacked size in bytes of a compressed or piped archive; a longer one is refused.
+    /// Without a limit, a small archive could occupy its reader forever. Sources that cannot be
+    /// larger than their input ignore the limit.
     fn set_limit(&mut self, _bytes: u64) {}
 
-    /// Takes the warnings since the last call: what was skipped or altered and why.
+    /// Returns the warnings since the last call: what was skipped or changed, and why.
     fn warnings(&mut self) -> Vec<String>;
 }
 
@@ -74,12 +72,12 @@ impl Read for DataReader<'_> {
     }
 }
 
-/// Opens a tree: a directory, or a tar archive whose compression is told by its first bytes.
-/// `-` is standard input.
+/// Opens a tree: a directory, or a tar archive. The first bytes of an archive determine its
+/// compression. `-` is standard input.
 ///
 /// # Errors
-/// The path can not be opened, or is neither a directory nor a tar archive in a compression
-/// that is supported.
+/// If the path cannot be opened, or is neither a directory nor a tar archive in a supported
+/// compression.
 pub fn open(path: &Path) -> Result<Box<dyn Source>, ArchiveError> {
     if path == Path::new("-") {
         let stdin = io::stdin();
@@ -100,7 +98,7 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, ArchiveError> {
     open_file(file, name)
 }
 
-/// Standard input, past Rust's buffer.
+/// Standard input, without Rust's buffer.
 pub(crate) fn stdin() -> Result<File, ArchiveError> {
     let owned = io::stdin().as_fd().try_clone_to_owned();
     owned.map(File::from).map_err(|error| ArchiveError::io("opening standard input", error))
@@ -155,7 +153,7 @@ fn sniff(head: &[u8], name: &str) -> Result<Format, ArchiveError> {
         [] => Err(ArchiveError::NotTar { name: name.into(), what: "is empty".into() }),
         [0x1f, 0x8b, ..] => Ok(Format::Gzip),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Ok(Format::Xz),
-        // The second is a skippable frame, as pzstd puts first.
+        // The second pattern is a skippable frame, which pzstd writes first.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Format::Zstd),
         [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26] => {
             unsupported("bzip2", "bzip2 -dc")

@@ -1,22 +1,22 @@
-//! GNU tar's four ways to keep holes: old (`S` headers), PAX 0.0, 0.1 and 1.0.
+//! GNU tar's four sparse formats: old (`S` headers), PAX 0.0, 0.1 and 1.0.
 //!
 //! Invariants:
-//! 1. A map has at most [`SEGMENTS_MAX`] segments, checked while it is read.
-//! 2. What comes out is a [`SparseMap`], so it is ordered and within the file's size.
+//! 1. A map has at most [`SEGMENTS_MAX`] segments; the limit is checked during reading.
+//! 2. The result is a [`SparseMap`], so segments are ordered and within the file's size.
 //!
-//! Called by the tar reader; `map_block` by the tar writer.
+//! Used by the tar reader; the tar writer uses `map_blocks`.
 
 use crate::entry::SparseMap;
 use crate::header::{BLOCK, Block, Header, sparse_more};
 use crate::pax::SparseKeys;
 
-/// Most segments accepted.
+/// Maximum number of segments.
 pub(crate) const SEGMENTS_MAX: usize = 1 << 20;
 
-/// A file's size with its holes, and its map.
+/// A file's size, and its map.
 pub(crate) type Sparse = (u64, SparseMap);
 
-/// Reads an old GNU map; `block` gives the continuation blocks.
+/// Reads an old GNU map; `block` returns continuation blocks.
 pub(crate) fn old_gnu<E: From<String>>(
     header: &Header,
     mut block: impl FnMut() -> Result<Block, E>,
@@ -31,7 +31,7 @@ pub(crate) fn old_gnu<E: From<String>>(
     Ok((size, SparseMap::from_segments(size, segments)?))
 }
 
-/// The map of versions 0.0 and 0.1, which lies in the PAX header.
+/// Reads the map of versions 0.0 and 0.1 from the keys in the PAX header.
 pub(crate) fn from_keys(keys: &SparseKeys) -> Result<Sparse, String> {
     let size = keys.realsize.ok_or("sparse file without GNU.sparse.size")?;
     if !keys.map.len().is_multiple_of(2) {
@@ -42,7 +42,7 @@ pub(crate) fn from_keys(keys: &SparseKeys) -> Result<Sparse, String> {
     Ok((size, SparseMap::from_segments(size, segments)?))
 }
 
-/// Reads the map of version 1.0, which lies in blocks before the data.
+/// Reads the map of version 1.0 from the blocks before the data.
 pub(crate) fn from_blocks<E: From<String>>(
     keys: &SparseKeys,
     mut block: impl FnMut() -> Result<Block, E>,
@@ -88,8 +88,8 @@ fn check_count(count: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// The blocks that hold a version 1.0 map. A hole at the end is an empty segment, without
-/// which GNU tar would not extend the file.
+/// Encodes a version 1.0 map as blocks. A hole at the end needs an empty segment, or GNU tar would
+/// not extend the file.
 pub(crate) fn map_blocks(size: u64, segments: &[(u64, u64)]) -> Vec<u8> {
     let at_end = segments.last().is_some_and(|(offset, length)| offset + length == size);
     let tail = [(size, 0)];
@@ -103,7 +103,7 @@ pub(crate) fn map_blocks(size: u64, segments: &[(u64, u64)]) -> Vec<u8> {
     blocks
 }
 
-/// Widens segments to whole blocks (the last one to the file's end): GNU tar pads each
+/// Extends segments to whole blocks (the last one to the file's end), because GNU tar pads each
 /// segment to a block when it reads them.
 pub(crate) fn to_blocks(size: u64, map: &SparseMap) -> Vec<(u64, u64)> {
     let mut wide: Vec<(u64, u64)> = Vec::new();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_survive_their_blocks() {
+    fn maps_round_trip_through_blocks() {
         for count in [0u64, 1, 40, 1000] {
             let segments: Vec<_> = (0..count).map(|n| (n * 8192, 4096)).collect();
             for size in [count * 8192, (count * 8192).saturating_sub(4096)] {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_widened() {
+    fn segments_are_extended_to_blocks() {
         let map = SparseMap::from_segments(5000, [(1, 1), (600, 10), (2048, 1), (4999, 1)]);
         assert_eq!(to_blocks(5000, &map.unwrap()), [(0, 1024), (2048, 512), (4608, 392)]);
     }

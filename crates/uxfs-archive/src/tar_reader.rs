@@ -1,17 +1,18 @@
-//! A tar archive as a [`Source`].
+//! Reads a tar archive as a [`Source`].
 //!
-//! An entry is: extended headers (PAX `x`, GNU `L` and `K`) in any order, its header, its
-//! data padded to a block. Two zero blocks end the archive.
+//! An entry consists of extended headers (PAX `x`, GNU `L` and `K`) in any order, its header, and
+//! its data padded to a block. Two zero blocks end the archive.
 //!
 //! Invariants:
-//! 1. Between entries `input` stands at a header; within one, `data_left` bytes of data and
-//!    then `tail` bytes of padding are left.
-//! 2. Every turn of every loop takes at least one block: no archive makes the reader hang.
-//! 3. What is skipped is reported as a warning; what is not understood is an error.
-//! 4. A compressed stream is read to its very end, so that its checksum is verified.
-//! 5. At most [`HEADERS_MAX`] headers come before an entry.
+//! 1. Between entries, `input` is at a header. Within an entry, `data_left` bytes of data and then
+//!    `tail` bytes of padding remain.
+//! 2. Every iteration of every loop consumes at least one block, so no archive makes the reader
+//!    hang.
+//! 3. Skipped content is reported as a warning; invalid content is an error.
+//! 4. A compressed stream is read to its end, so that its checksum is verified.
+//! 5. At most [`HEADERS_MAX`] headers precede an entry.
 //!
-//! Called by [`open`](crate::open).
+//! Used by [`open`](crate::open).
 
 use std::fs::File;
 
@@ -23,16 +24,16 @@ use crate::pax::{Extended, GLOBAL_MAX, HEADER_MAX, records};
 use crate::source::Source;
 use crate::sparse;
 
-/// Bytes of an extended header that are made room for at a time.
+/// Bytes of an extended header to allocate at a time.
 const BODY_STEP: usize = 1 << 20;
 
-/// Longest GNU long name accepted, in bytes.
+/// Maximum length of a GNU long name in bytes.
 const LONG_NAME_MAX: u64 = PATH_MAX as u64;
 
-/// Most headers that may stand before an entry's own: real archives have three or four.
+/// Maximum number of headers before an entry's own; real archives have three or four.
 const HEADERS_MAX: u32 = 64;
 
-/// What was wrong with a header, before it is known where.
+/// A problem with a header, before its location is known.
 enum Fault {
     Archive(ArchiveError),
     Text(String),
@@ -50,12 +51,12 @@ impl From<ArchiveError> for Fault {
     }
 }
 
-/// Reads a tar archive.
+/// A tar archive as a source.
 pub(crate) struct TarSource {
     input: Input,
     name: String,
     warnings: Warnings,
-    /// What global headers said.
+    /// Values from global headers.
     global: Extended,
     /// Path of the current entry, for messages.
     current: Vec<u8>,
@@ -68,7 +69,7 @@ pub(crate) struct TarSource {
 }
 
 impl TarSource {
-    /// Looks at the first block and makes the source.
+    /// Checks the first block and makes the source.
     pub(crate) fn start(mut input: Input, name: String) -> Result<Box<dyn Source>, ArchiveError> {
         let mut warnings = Warnings::default();
         let what = match input.peek_block(&mut warnings)? {
@@ -99,7 +100,7 @@ impl TarSource {
         Err(self.truncated())
     }
 
-    /// A block that must be there.
+    /// Reads a block; its absence is a truncation.
     fn block(&mut self) -> Result<Block, ArchiveError> {
         let mut block = [0; BLOCK];
         if self.input.block(&mut block, &mut self.warnings)? < BLOCK {
@@ -108,7 +109,7 @@ impl TarSource {
         Ok(block)
     }
 
-    /// The next header; `None` at the archive's end.
+    /// Reads the next header; `None` at the archive's end.
     fn header(&mut self, extended: &Extended) -> Result<Option<Header>, Fault> {
         let at = self.input.offset();
         let mut block = [0; BLOCK];
@@ -144,8 +145,8 @@ impl TarSource {
         Ok(None)
     }
 
-    /// Whether anything but zeros follows: all of a stream is read (invariant 4), of a file,
-    /// which may be a disk, only the beginning.
+    /// Does anything except zeros follow? A stream is read to its end (invariant 4). A file may be
+    /// a disk, so only the start of the rest is read.
     fn rest_has_data(&mut self) -> Result<bool, ArchiveError> {
         let in_file = self.input.in_file(0).is_some();
         loop {
@@ -165,7 +166,7 @@ impl TarSource {
         }
     }
 
-    /// Reads an extended header's data, which is kept in memory.
+    /// Reads an extended header's data into memory.
     fn body(&mut self, what: &str, size: u64, max: u64) -> Result<Vec<u8>, Fault> {
         let bound = usize::try_from(size).ok().filter(|_| size <= max);
         let Some(length) = bound else {
@@ -174,7 +175,7 @@ impl TarSource {
         let mut data = Vec::new();
         let mut filled = 0;
         while filled < length {
-            // What a header claims is believed as it arrives.
+            // Allocate as the data arrives, because the header's size may be wrong.
             data.resize((filled + BODY_STEP).min(length), 0);
             match self.input.read(&mut data[filled..], &mut self.warnings)? {
                 0 => return Err(self.truncated().into()),
@@ -200,7 +201,7 @@ impl TarSource {
         records(&data, |key, value| {
             if !extended.apply(key, value)? {
                 let key = key[..key.len().min(100)].escape_ascii();
-                warnings.push_once(format!("PAX key {key} is not known: ignored"));
+                warnings.push_once(format!("unknown PAX key {key}: ignored"));
             }
             Ok(())
         })?;
@@ -337,13 +338,13 @@ impl TarSource {
                 self.tail += padding(self.tail);
                 Kind::Dir
             }
-            // Before ustar a directory was a file whose name ends in a slash.
+            // Before ustar, a directory was a file whose name ends in a slash.
             0 | b'0' if slash => Kind::Dir,
             flag => {
                 if !matches!(flag, 0 | b'0' | b'7' | b'S') {
                     let flag = [flag];
                     let flag = flag.escape_ascii();
-                    self.warnings.push_once(format!("type '{flag}' is not known: taken as a file"));
+                    self.warnings.push_once(format!("unknown type '{flag}': read as a file"));
                 }
                 self.file_kind(header, extended)?
             }
@@ -357,7 +358,7 @@ impl TarSource {
             sparse::old_gnu(header, || self.block().map_err(Fault::from))?
         } else if keys.major == Some(1) && keys.minor.unwrap_or(0) == 0 {
             sparse::from_blocks(keys, || {
-                // The map is part of the data.
+                // The map precedes the data and is counted in its size.
                 let short = || String::from("the sparse map is longer than the data");
                 stored = stored.checked_sub(BLOCK_U64).ok_or_else(short)?;
                 self.block().map_err(Fault::from)
@@ -365,7 +366,7 @@ impl TarSource {
         } else if keys.mapped {
             sparse::from_keys(keys)?
         } else if let Some(version) = keys.major.filter(|version| *version > 1) {
-            return Err(format!("GNU sparse format {version} is not known").into());
+            return Err(format!("GNU sparse format {version} is not supported").into());
         } else {
             (stored, SparseMap::whole(stored))
         };
@@ -380,8 +381,8 @@ impl TarSource {
         Ok(Kind::File { size, map })
     }
 
-    /// Most writers give hard links the file's size but no data; a few have the data. What
-    /// follows tells.
+    /// Most writers give hard links the file's size but no data; a few write the data. The next
+    /// block shows which.
     fn skip_link_data(&mut self, header: &Header, extended: &Extended) -> Result<(), Fault> {
         let size = stored_size(header, extended)?;
         if size == 0 {
@@ -395,7 +396,7 @@ impl TarSource {
     }
 }
 
-/// Bytes of data in the archive; bounded so that sums of it can not overflow.
+/// Bytes of data in the archive; limited so that sums of sizes cannot overflow.
 fn stored_size(header: &Header, extended: &Extended) -> Result<u64, String> {
     let size = extended.size.map_or_else(|| header.size(), Ok)?;
     if size > i64::MAX.unsigned_abs() - BLOCK_U64 {

@@ -1,19 +1,20 @@
 //! Writes a tree as a PAX tar.
 //!
-//! What fits in a ustar header is there; the rest is in PAX records that GNU tar, libarchive
-//! and Python read: long or non-ASCII names, big sizes and ids, times with nanoseconds,
-//! attributes (`SCHILY.xattr.*`), ACLs (`SCHILY.acl.*`, numeric), holes (GNU sparse 1.0).
+//! Values that fit into a ustar header are there. The rest is in PAX records that GNU tar,
+//! libarchive and Python read: long or non-ASCII names, large sizes and ids, times with
+//! nanoseconds, attributes (`SCHILY.xattr.*`), ACLs (`SCHILY.acl.*`, numeric), holes (GNU sparse
+//! 1.0).
 //!
-//! A socket has no type in tar. It is written as a named pipe with the record
-//! `SCHILY.filetype=socket`, star's key for the true type: other programs make a named pipe
-//! (GNU tar says that it does not know the key), this crate's reader makes a socket again.
+//! Tar has no type for sockets. A socket is written as a named pipe with the record
+//! `SCHILY.filetype=socket`, star's key for the true type. This crate's reader restores a socket;
+//! other programs create a named pipe (GNU tar warns that it does not know the key).
 //!
 //! Invariants:
-//! 1. An entry is written whole or the archive is unusable and an error says so: what was
-//!    announced in a header follows it.
-//! 2. The output depends on the entries alone: no process id, no time of writing.
+//! 1. An entry is written completely, or an error reports that the archive is unusable: the data
+//!    that a header announces always follows it.
+//! 2. The output depends only on the entries, not on the process id or the current time.
 //!
-//! Called by whoever exports a tree.
+//! Used by the exporters of trees.
 
 use std::io::{self, Read, Write};
 
@@ -24,48 +25,48 @@ use crate::header::{BLOCK_U64, Builder};
 use crate::pax::{push_record, time_text, xattr_key};
 use crate::sparse;
 
-/// Bytes read and written at once.
+/// Bytes to read and write at a time.
 const WINDOW: usize = 256 << 10;
-/// An archive's size is a multiple of this, as tapes had it.
+/// The size of an archive is a multiple of this, by tradition of tapes.
 const RECORD: u64 = 10240;
 
-/// Writes a PAX tar to `W`, which is best unbuffered: headers and data leave in large pieces.
+/// Writes a PAX tar to `W`, which should be unbuffered: headers and data are written in large
+/// pieces.
 pub struct TarWriter<W: Write> {
     out: W,
-    /// Not yet written.
+    /// Bytes not written yet.
     pending: Vec<u8>,
     written: u64,
     creation_times: bool,
 }
 
-/// A header in the making, with the PAX records that it needs.
+/// An unfinished header with the PAX records that it needs.
 struct Draft {
     header: Builder,
     pax: Vec<u8>,
 }
 
 impl<W: Write> TarWriter<W> {
-    /// A writer at the beginning of an archive.
+    /// Starts an archive.
     pub fn new(out: W) -> Self {
         let pending = Vec::with_capacity(2 * WINDOW);
         Self { out, pending, written: 0, creation_times: false }
     }
 
-    /// Whether to write times of birth (`LIBARCHIVE.creationtime`). Off by default, because
-    /// GNU tar warns of the key for every file.
+    /// Enables times of creation (`LIBARCHIVE.creationtime`). Off by default, because GNU tar
+    /// warns about the key for every file.
     #[must_use]
     pub fn creation_times(mut self, on: bool) -> Self {
         self.creation_times = on;
         self
     }
 
-    /// Writes one entry. For a file, `data` gives the bytes of its segments one after the
-    /// other, without the holes ([`DataReader`](crate::DataReader) does); for everything else
-    /// it is not touched.
+    /// Writes one entry. For a file, `data` supplies the bytes of its segments in order, without
+    /// the holes, as [`DataReader`](crate::DataReader) does; for other types `data` is not used.
     ///
     /// # Errors
-    /// The output can not be written, `data` fails or ends too early, or the entry can not be
-    /// represented. The archive is unusable after that.
+    /// If the output cannot be written, if `data` fails or ends too early, or if the entry cannot
+    /// be represented. The archive is unusable afterwards.
     pub fn entry(&mut self, entry: &Entry, data: &mut dyn Read) -> Result<(), ArchiveError> {
         check(entry)?;
         let Kind::File { size, map } = &entry.kind else {
@@ -83,10 +84,10 @@ impl<W: Write> TarWriter<W> {
         self.sparse_file(entry, *size, map, data)
     }
 
-    /// Ends the archive and gives the output back, flushed.
+    /// Ends the archive, flushes the output and returns it.
     ///
     /// # Errors
-    /// The output can not be written.
+    /// If the output cannot be written.
     pub fn finish(mut self) -> Result<W, ArchiveError> {
         let end = self.written + self.pending.len() as u64 + 2 * BLOCK_U64;
         let zeros = end.next_multiple_of(RECORD) - end + 2 * BLOCK_U64;
@@ -102,7 +103,7 @@ impl<W: Write> TarWriter<W> {
         draft.meta(&entry.meta, self.creation_times);
         match &entry.kind {
             Kind::Symlink { target } => draft.link(target),
-            // A reader resolves it as it does names.
+            // Readers resolve the target like a name.
             Kind::Hardlink { target } => draft.link(target),
             Kind::Char { major, minor } | Kind::Block { major, minor } => {
                 let (major_fits, minor_fits) = draft.header.device(*major, *minor);
@@ -125,7 +126,7 @@ impl<W: Write> TarWriter<W> {
         let wide = sparse::to_blocks(size, map);
         let blocks = sparse::map_blocks(size, &wide);
         let stored = blocks.len() as u64 + wide.iter().map(|(_, length)| length).sum::<u64>();
-        // Readers that know no sparse files extract under this name.
+        // Readers without sparse support extract the file under this name.
         let (dir, base) = split(&entry.path);
         let name = [dir, b"GNUSparseFile.0/", base].concat();
         let mut draft = self.draft(entry, b'0', &name)?;
@@ -149,12 +150,12 @@ impl<W: Write> TarWriter<W> {
         self.pad(stored)
     }
 
-    /// Writes the PAX header, if one is needed, and the header.
+    /// Writes the header, preceded by a PAX header if one is needed.
     fn put_headers(&mut self, path: &[u8], draft: Draft) -> Result<(), ArchiveError> {
         if !draft.pax.is_empty() {
             let (dir, base) = split(path);
             let mut header = Builder::new(b'x');
-            // Only seen by readers that know no PAX; cut off is good enough.
+            // Only readers without PAX support see this name, so it may be truncated.
             header.path(&[dir, b"PaxHeaders/", base].concat());
             header.mode(0o644);
             header.uid(0);
@@ -200,7 +201,7 @@ impl<W: Write> TarWriter<W> {
     }
 
     fn put_zeros(&mut self, count: u64) -> Result<(), ArchiveError> {
-        // At most a record or two blocks at a time: never a hole.
+        // At most a record or two blocks; never a hole.
         let count = usize::try_from(count).unwrap_or(0);
         self.pending.resize(self.pending.len() + count, 0);
         Ok(())
@@ -222,7 +223,7 @@ fn writing(error: io::Error) -> ArchiveError {
     ArchiveError::io("writing the archive", error)
 }
 
-/// What can not be written at all.
+/// Refuses entries that tar cannot represent.
 fn check(entry: &Entry) -> Result<(), ArchiveError> {
     let refused = |what| Err(ArchiveError::refused(&entry.path, what));
     match &entry.kind {
@@ -250,7 +251,7 @@ fn type_of(kind: &Kind) -> u8 {
     }
 }
 
-/// A path's directory, with its slash, and its last name.
+/// Splits a path into its directory with the slash, and its last name.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     path.split_at(path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1))
 }
@@ -267,7 +268,7 @@ impl Draft {
             _ => name,
         };
         let fits = self.header.path(name);
-        // A sparse file's name has a key of its own.
+        // The name of a sparse file has its own key.
         let sparse = is_file && name != entry.path;
         if !sparse {
             self.text(b"path", name, fits);
@@ -279,8 +280,8 @@ impl Draft {
         self.text(b"linkpath", target, fits);
     }
 
-    /// PAX text is UTF-8. Names that are not, are taken as they are from the header; where
-    /// they do not fit there, the record is marked as binary.
+    /// Adds a text record. PAX text is UTF-8. Other text is read from the header; if it does not
+    /// fit there, the record is marked as binary.
     fn text(&mut self, key: &[u8], text: &[u8], fits: bool) {
         if text.is_ascii() {
             if !fits {

@@ -1,9 +1,9 @@
-//! The digest that fs-verity gives a file: a hash over a descriptor with the root of a tree of
-//! hashes over 4 KiB blocks, without a salt.
+//! Computes a file's fs-verity digest: a hash over a descriptor that holds the root of a hash tree
+//! over 4 KiB blocks, without a salt.
 //!
-//! 1. One buffer of a block for each level of the tree is all the memory it takes.
+//! 1. The memory is one block-sized buffer for each level of the tree.
 //!
-//! Called by the reader of manifests.
+//! Used by the manifest reader.
 
 use std::io::{self, Read};
 
@@ -11,15 +11,15 @@ use sha2::{Digest, Sha256, Sha512};
 
 const BLOCK: usize = 4096;
 const BLOCK_LOG: u8 = 12;
-/// Bytes of the descriptor, and where in it what lies.
+/// Length of the descriptor in bytes, and the offsets of its fields.
 const DESCRIPTOR: usize = 256;
 const SIZE_AT: usize = 8;
 const ROOT_AT: usize = 16;
 
-/// Hashes that wait to be hashed together.
+/// One level of the hash tree: the hashes not combined yet.
 struct Level {
     pending: Vec<u8>,
-    /// How many there were in all.
+    /// Total number of hashes.
     count: u64,
 }
 
@@ -37,7 +37,7 @@ fn push<D: Digest>(levels: &mut Vec<Level>, level: usize, hash: &[u8]) {
     }
 }
 
-/// The digest of `size` bytes, in hexadecimal digits.
+/// Computes the digest of `size` bytes, in hexadecimal digits.
 fn compute<D: Digest>(algorithm: u8, mut input: impl Read, size: u64) -> io::Result<String> {
     let mut levels = Vec::new();
     let mut block = [0; BLOCK];
@@ -53,7 +53,7 @@ fn compute<D: Digest>(algorithm: u8, mut input: impl Read, size: u64) -> io::Res
     descriptor[..3].copy_from_slice(&[1, algorithm, BLOCK_LOG]);
     descriptor[SIZE_AT..ROOT_AT].copy_from_slice(&size.to_le_bytes());
     let mut level = 0;
-    // The lowest level with one hash alone has the root; an empty file has none.
+    // The root is in the lowest level with a single hash; an empty file has none.
     while level < levels.len() {
         let here = &mut levels[level];
         if here.count == 1 {
@@ -70,15 +70,15 @@ fn compute<D: Digest>(algorithm: u8, mut input: impl Read, size: u64) -> io::Res
     Ok(D::digest(descriptor).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Has `input`, of `size` bytes, this digest?
+/// Does `input`, of `size` bytes, have this digest?
 ///
 /// # Errors
-/// It can not be read; [`io::ErrorKind::InvalidInput`] if the digest is none.
+/// If `input` cannot be read; [`io::ErrorKind::InvalidInput`] if `digest` is not a digest.
 pub(crate) fn is(digest: &[u8], input: impl Read, size: u64) -> io::Result<bool> {
     let found = match digest.len() {
         64 => compute::<Sha256>(1, input, size)?,
         128 => compute::<Sha512>(2, input, size)?,
-        _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "DIGEST is no digest")),
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "DIGEST is not a digest")),
     };
     Ok(digest.eq_ignore_ascii_case(found.as_bytes()))
 }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_those_of_other_programs() {
+    fn digests_equal_those_of_other_programs() {
         for (data, digest) in [
             (Vec::new(), "3d248ca542a24fc62d1c43b916eae5016878e2533c88238480b26128a1f1af95"),
             (

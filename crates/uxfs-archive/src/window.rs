@@ -1,15 +1,15 @@
-//! Bytes of a file between its source and whoever reads it by [`Source::chunk`].
+//! Buffers a file's bytes for [`Source::chunk`].
 //!
-//! Called by the sources that read files of the host.
+//! Used by the sources that read files of the host.
 //!
 //! [`Source::chunk`]: crate::Source::chunk
 
 use crate::error::ArchiveError;
 
-/// Bytes that are read at a time.
+/// Bytes to read at a time.
 pub(crate) const WINDOW: usize = 256 << 10;
 
-/// What was read ahead, and how much of it was taken.
+/// Buffered bytes, and how many of them were consumed.
 #[derive(Default)]
 pub(crate) struct Window {
     bytes: Vec<u8>,
@@ -18,17 +18,17 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Forgets what it holds.
+    /// Drops the buffered bytes.
     pub(crate) fn clear(&mut self) {
         (self.pos, self.len) = (0, 0);
     }
 
-    /// Bytes that were not taken yet.
+    /// The bytes not consumed yet.
     pub(crate) fn chunk(&self) -> &[u8] {
         &self.bytes[self.pos..self.len]
     }
 
-    /// Fills it anew by `read`, which gives how many bytes it put there.
+    /// Refills the buffer with `read`, which returns the number of bytes read.
     pub(crate) fn fill(
         &mut self,
         read: impl FnOnce(&mut [u8]) -> Result<usize, ArchiveError>,
@@ -39,12 +39,12 @@ impl Window {
         Ok(())
     }
 
-    /// Takes `count` bytes, at most as many as there are.
+    /// Consumes `count` bytes, at most as many as are buffered.
     pub(crate) fn consume(&mut self, count: usize) {
         self.pos = self.len.min(self.pos + count);
     }
 
-    /// Takes as many bytes as there are and `buf` has room for.
+    /// Copies as many buffered bytes as `buf` can hold and consumes them.
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> usize {
         let chunk = self.chunk();
         let count = chunk.len().min(buf.len());

@@ -9,7 +9,7 @@ use uxfs_archive::{DirOptions, DirSource, Kind, Source, open};
 use crate::tree;
 
 #[test]
-fn the_walk_is_sorted_and_follows_no_link() {
+fn the_walk_is_sorted_and_follows_no_symbolic_link() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
     for name in ["b/x", "b.c", "a", "Z"] {
@@ -19,7 +19,7 @@ fn the_walk_is_sorted_and_follows_no_link() {
     symlink("/", root.join("away")).unwrap();
     let paths: Vec<_> = tree::read(root).into_iter().map(|i| i.0.path).collect();
     assert_eq!(paths, [&b""[..], b"Z", b"a", b"away", b"b", b"b/x", b"b.c"]);
-    // The root itself may be a link.
+    // The root itself may be a symbolic link.
     symlink(root, root.join("self")).unwrap();
     assert_eq!(tree::read(&root.join("self")).len(), 8);
 }
@@ -35,7 +35,7 @@ fn deep_trees_need_few_descriptors() {
     )
     .unwrap();
     for _ in 0..depth {
-        // Deeper than a path can be long.
+        // Deeper than the maximum path length.
         let name = "a-directory";
         rustix::fs::mkdirat(&fd, name, 0o755.into()).unwrap();
         rustix::fs::mkdirat(&fd, "z", 0o755.into()).unwrap();
@@ -76,7 +76,7 @@ fn errors_name_the_path() {
     fs::write(dir.path().join("f"), b"x").unwrap();
     let file = DirSource::new(&dir.path().join("f"), DirOptions::default()).err().unwrap();
     assert!(file.to_string().contains("/f"), "{file}");
-    // A directory that is replaced while it is read.
+    // The directory is replaced during the walk.
     let mut options = DirOptions::default();
     options.one_file_system = true;
     let mut source = DirSource::new(dir.path(), options).unwrap();

@@ -1,4 +1,4 @@
-//! What other programs write, read by us.
+//! Reads archives that other programs wrote.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,7 +17,7 @@ fn gnu_tar(root: &Path, to: &Path, arguments: &[&str]) {
 }
 
 #[test]
-fn gnu_tar_pax_with_all_sparse_versions() {
+fn gnu_tar_pax_archives_with_all_sparse_versions_are_read() {
     of_gnu_tar_pax(tree::make_full);
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn of_gnu_tar_pax(make: Make) {
         let lenient = Lenient { no_sockets: true, ..Lenient::default() };
         assert_same(&tree::read(&archive), &want, lenient);
     }
-    // ACLs alone come as text.
+    // `--acls` writes ACLs as text only.
     gnu_tar(&root, &archive, &["--format=pax", "--acls", "--xattrs"]);
     let got = tree::read(&archive);
     let acl = |items: &[tree::Item], name: &[u8]| {
@@ -49,7 +49,7 @@ pub(crate) fn of_gnu_tar_pax(make: Make) {
 }
 
 #[test]
-fn gnu_tar_own_format() {
+fn gnu_tar_archives_in_its_own_format_are_read() {
     of_gnu_tar(tree::make_full);
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn of_gnu_tar(make: Make) {
     let lenient =
         Lenient { nanoseconds: true, xattrs: true, no_sockets: true, ..Lenient::default() };
     assert_same(&tree::read(&archive), &tree::read(&root), lenient);
-    // Labels, and the lists of names of incremental archives.
+    // Volume labels, and the name lists of incremental archives.
     let snapshot = dir.path().join("snapshot");
     let label = ["--format=gnu", "-S", "-V", "a label", "-g", snapshot.to_str().unwrap()];
     gnu_tar(&root, &archive, &label);
@@ -76,7 +76,7 @@ pub(crate) fn of_gnu_tar(make: Make) {
 }
 
 #[test]
-fn old_formats() {
+fn old_formats_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let (root, archive) = (dir.path().join("tree"), dir.path().join("t.tar"));
     fs::create_dir(&root).unwrap();
@@ -90,7 +90,7 @@ fn old_formats() {
 }
 
 #[test]
-fn bsdtar_pax() {
+fn bsdtar_pax_archives_are_read() {
     of_bsdtar(tree::make_full);
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn of_bsdtar(make: Make) {
     let mut want = tree::read(&root);
     for items in [&mut got, &mut want] {
         items.sort_by(|a, b| a.0.path.cmp(&b.0.path));
-        // The order of the directory decides which name is the first.
+        // The order of the directory determines which name comes first.
         items
             .retain(|item| !matches!(&item.0.path[..], b"dir/link" | b"dir/file-513" | b"zz-hard"));
         items.retain(|item| !item.0.path.starts_with(b"long/"));
@@ -145,7 +145,7 @@ t.close()
 "#;
 
 #[test]
-fn python_and_its_oddities() {
+fn python_archives_with_unusual_entries_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let archive = dir.path().join("t.tar");
     run(Command::new("python3").arg("-c").arg(PYTHON).arg(&archive));
@@ -173,7 +173,7 @@ fn python_and_its_oddities() {
 }
 
 #[test]
-fn compressed_and_piped() {
+fn compressed_and_piped_archives_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let (root, plain) = (dir.path().join("tree"), dir.path().join("t.tar"));
     fs::create_dir(&root).unwrap();
@@ -182,7 +182,7 @@ fn compressed_and_piped() {
     gnu_tar(&root, &plain, &["--format=pax"]);
     let want = tree::read(&plain);
     for tool in ["gzip", "xz", "zstd"] {
-        // Two members, as `cat` joins them; the split lies within the data.
+        // Two concatenated members, split within the data.
         let script = format!(
             "head -c 100000 $0 | {tool} -c > $0.{tool}; tail -c +100001 $0 | {tool} -c >> $0.{tool}"
         );

@@ -1,4 +1,4 @@
-//! Archives that are damaged, cut short, or made to do harm.
+//! Damaged, truncated and hostile archives.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use uxfs_oracle::Rng;
 
 use crate::tree::{self, run};
 
-/// Reads everything; the number of entries and bytes, or the error.
+/// Reads everything; returns the number of entries and bytes and the warnings, or the error.
 fn walk(path: &Path, by_chunk: bool) -> Result<(u64, u64, Vec<String>), ArchiveError> {
     let mut source = open(path)?;
     let (mut entries, mut bytes) = (0, 0);
@@ -112,7 +112,7 @@ fn harmful_entries_are_refused() {
 fn more_harmful_entries_are_refused() {
     let file = |name: &str| entry(name, b'0', b"x");
     let record = |text: &[u8]| {
-        // The length counts its own digits.
+        // The length includes its own digits.
         let mut length = text.len() + 3;
         while format!("{length} ").len() + text.len() + 1 != length {
             length += 1;
@@ -120,7 +120,7 @@ fn more_harmful_entries_are_refused() {
         let text = [format!("{length} ").as_bytes(), text, b"\n"].concat();
         entry("x", b'x', &text)
     };
-    // Names and targets.
+    // Invalid names and targets.
     assert_error(&[record(b"path=a\0b"), file("y")], &["NUL"]);
     assert_error(&[record(b"linkpath=a\0b"), entry("y", b'2', b"")], &["NUL"]);
     assert_error(&[record(b"linkpath=../../x"), entry("y", b'1', b"")], &["target", "'..'"]);
@@ -130,7 +130,7 @@ fn more_harmful_entries_are_refused() {
     assert_error(&[record(&long), entry("y", b'1', b"")], &["linkpath"]);
     let name = [&b"SCHILY.xattr.user."[..], &b"n".repeat(256), b"=1"].concat();
     assert_error(&[record(&name), file("y")], &["name"]);
-    // Sparse maps: overlapping, descending, beyond the end, of half a pair, without a size.
+    // Sparse maps: overlapping, descending, beyond the end, odd number of values, without a size.
     let map = |map: &str| {
         let keys = [
             record(b"GNU.sparse.size=1000000"),
@@ -148,7 +148,7 @@ fn more_harmful_entries_are_refused() {
     assert_error(&map("0,1,2"), &["odd number"]);
     assert_error(&map("0,2"), &["2 bytes of data, but 1 are stored"]);
     assert_error(&[record(b"GNU.sparse.map=0,1"), file("y")], &["without GNU.sparse.size"]);
-    // Headers and headers, and never an entry.
+    // Only extended headers, without an entry.
     let flood: Vec<Vec<u8>> = (0..65).map(|_| record(b"comment=x")).collect();
     assert_error(&flood, &["extended headers"]);
     let flood: Vec<Vec<u8>> = (0..65).map(|_| entry("g", b'g', b"12 comment=\n")).collect();
@@ -157,7 +157,7 @@ fn more_harmful_entries_are_refused() {
     assert_error(&flood, &["extended headers"]);
 }
 
-/// The text of the only record of a header made by `record`.
+/// The text of the only record in a header that `record` made.
 fn body(header: &[u8]) -> Vec<u8> {
     let end = header.iter().rposition(|byte| *byte != 0).unwrap();
     header[512..=end].to_vec()
@@ -182,12 +182,12 @@ fn streams_end_at_their_limit() {
     assert_eq!(read(&packed, 16 << 20).unwrap(), 1);
     let error = read(&packed, 4 << 20).unwrap_err().to_string();
     assert!(error.contains("unpacks to more"), "{error}");
-    // A file is as long as it is.
+    // The limit does not apply to a plain file.
     assert_eq!(read(&plain, 1).unwrap(), 1);
 }
 
 #[test]
-fn what_is_no_tar_is_told_apart() {
+fn input_that_is_no_tar_is_reported_as_such() {
     for (bytes, word) in [
         (&b""[..], "is empty"),
         (b"hello", "shorter"),
@@ -203,7 +203,7 @@ fn what_is_no_tar_is_told_apart() {
     }
 }
 
-/// A small archive with all that the reader knows.
+/// A small archive with every feature that the reader supports.
 fn sample(dir: &Path, format: &str) -> Vec<u8> {
     let (root, archive) = (dir.join("tree"), dir.join("sample.tar"));
     if !root.exists() {
@@ -232,7 +232,7 @@ fn sample(dir: &Path, format: &str) -> Vec<u8> {
 }
 
 #[test]
-fn cut_short_is_never_taken_for_whole() {
+fn a_truncated_archive_is_never_accepted_as_complete() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = sample(dir.path(), "ours");
     let path = dir.path().join("cut.tar");
@@ -266,12 +266,12 @@ fn damage_in_compressed_streams_is_found() {
             walk(&path, true)
         };
         assert!(walk_bytes(&good).is_ok());
-        // The last bytes are the checksum: the tar's own end marker comes before it.
+        // The last bytes are the compression's checksum, behind the tar's end marker.
         for cut in [1, 4, 9, good.len() / 2] {
             let error = walk_bytes(&good[..good.len() - cut]).unwrap_err().to_string();
             assert!(error.contains(tool), "{error}");
         }
-        // A flipped bit may name another match of the same bytes; then nothing is damaged.
+        // After a bit flip, the decompressed bytes may still be the same; that is no damage.
         let decompressed = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
             run(Command::new(tool).arg("-dc").stdin(fs::File::open(&path).unwrap()))
@@ -285,7 +285,7 @@ fn damage_in_compressed_streams_is_found() {
             taken
         });
         let taken = taken.count();
-        assert!(taken <= 6, "{tool}: {taken} of 60 flips did no harm");
+        assert!(taken <= 6, "{tool}: {taken} of 60 flips were not detected");
         let garbage = [&good[..], b"some garbage"].concat();
         match (tool, walk_bytes(&garbage)) {
             ("gzip", Ok((_, _, warnings))) => assert!(warnings[0].contains("garbage")),
@@ -296,7 +296,7 @@ fn damage_in_compressed_streams_is_found() {
 }
 
 #[test]
-fn ends_of_all_kinds() {
+fn all_kinds_of_archive_ends_are_handled() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let end_of = |bytes: &[u8]| {
         fs::write(file.path(), bytes).unwrap();
@@ -315,7 +315,7 @@ fn ends_of_all_kinds() {
     }
     assert_eq!(end_of(&[one.clone(), vec![0; 10240]].concat()), (1, 1, vec![]));
     assert_eq!(end_of(&[0; 1024]), (0, 0, vec![]));
-    // A hard link with a size: with and without the data behind it.
+    // A hard link with a size, with and without data behind it.
     let mut link = header("h", b'1', 600);
     link[157] = b'f';
     let link = checksummed(link);
@@ -326,7 +326,7 @@ fn ends_of_all_kinds() {
     }
 }
 
-/// A byte that is likely to matter.
+/// A random byte, often one with a meaning in archives.
 fn byte(random: &mut Rng) -> u8 {
     const OFTEN: &[u8] = b"\0\x80\xff0189 =\n\r,:./xgLKS12345678V-";
     if random.once_in(3) {
@@ -349,7 +349,7 @@ fn mutate(sample: &[u8], random: &mut Rng) -> Vec<u8> {
                 bytes.splice(to..to, block);
             }
             2 => drop(bytes.drain(at..at + 512)),
-            // Numbers and the type of a header.
+            // The numbers and the type of a header.
             3..=5 => bytes[at + 100 + random.index(60)] = byte(random),
             6 => bytes[at + 380 + random.index(116)] = byte(random),
             _ => bytes[at + random.index(512)] = byte(random),
@@ -358,7 +358,7 @@ fn mutate(sample: &[u8], random: &mut Rng) -> Vec<u8> {
             return bytes;
         }
         let at = at.min(bytes.len() / 512 * 512 - 512);
-        // Otherwise the checksum would stop nearly all of them.
+        // Correct the checksum in most cases, or it would stop nearly all mutations.
         if random.index(8) > 0 && bytes[at + 257..at + 262] == *b"ustar" {
             let fixed = checksummed(bytes[at..at + 512].to_vec());
             bytes[at..at + 512].copy_from_slice(&fixed);
@@ -368,7 +368,7 @@ fn mutate(sample: &[u8], random: &mut Rng) -> Vec<u8> {
 }
 
 #[test]
-fn mutated_archives_neither_panic_nor_run_away() {
+fn mutated_archives_cause_no_panic_and_no_endless_loop() {
     let seed = std::env::var("UXFS_SEED").ok().and_then(|seed| seed.parse().ok());
     let clock = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
     let seed = seed.unwrap_or(u64::from(clock));
@@ -386,7 +386,7 @@ fn mutated_archives_neither_panic_nor_run_away() {
         let bytes = mutate(&samples[turn % samples.len()], &mut random);
         fs::write(&path, &bytes).unwrap();
         let result = walk(&path, turn % 2 == 0);
-        // Overwriting would make some file systems write each of them to the disk.
+        // Removed first, since some file systems flush an overwritten file.
         fs::remove_file(&path).unwrap();
         match result {
             Ok((entries, data, _)) => {
@@ -399,6 +399,6 @@ fn mutated_archives_neither_panic_nor_run_away() {
             }
         }
     }
-    // Both happen, so the mutations are neither harmless nor all caught by the first check.
+    // Both occur often, so the mutations are neither harmless nor all caught by the first check.
     assert!(whole > 500 && refused > 500, "{whole} read, {refused} refused");
 }

@@ -1,7 +1,7 @@
-//! Archives of real programs (GNU tar, bsdtar, Python) read, and ours read by them.
+//! Tests of this crate against real programs (GNU tar, bsdtar, Python), in both directions.
 //!
-//! Needs `tar`, `bsdtar`, `python3`, `setfacl`, `xz`, `gzip`, `zstd`. What needs root is in
-//! [`privileged`], which `cargo test` leaves out and `./test` runs for root.
+//! They need `tar`, `bsdtar`, `python3`, `setfacl`, `xz`, `gzip`, `zstd`. Tests that need root are
+//! in [`privileged`]; `cargo test` skips them, and `./test` runs them as root.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on panics")]
 

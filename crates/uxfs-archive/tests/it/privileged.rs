@@ -1,4 +1,4 @@
-//! The same trees with devices, owners, capabilities and `trusted.*`, which only root can make.
+//! The tests with devices, owners, capabilities and `trusted.*` attributes, which need root.
 
 use crate::{formats, tree, writer};
 

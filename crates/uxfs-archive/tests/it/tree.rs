@@ -1,4 +1,4 @@
-//! A tree with everything in it, and how trees are compared.
+//! Makes test trees with every kind of file, and compares trees.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 use uxfs_archive::{DataReader, Entry, Kind, Source, TarWriter, open};
 
-/// An entry with its data, holes filled in.
+/// An entry with its data, holes filled with zeros.
 pub(crate) type Item = (Entry, Vec<u8>);
 
 pub(crate) fn run(command: &mut Command) -> Vec<u8> {
@@ -23,7 +23,7 @@ pub(crate) fn run(command: &mut Command) -> Vec<u8> {
     output.stdout
 }
 
-/// What makes a tree in a directory that is there.
+/// Makes a tree in an existing directory.
 pub(crate) type Make = fn(&Path);
 
 fn set_mtime(path: &Path, sec: i64, nsec: i64) {
@@ -55,7 +55,7 @@ fn sparse(path: &Path, size: u64, segments: &[(u64, usize)]) {
     file.sync_all().unwrap();
 }
 
-/// What even V7 tar can hold.
+/// A tree that V7 tar can represent.
 pub(crate) fn make_simple(root: &Path) {
     fs::create_dir(root.join("dir")).unwrap();
     for length in [0, 1, 511, 512, 513, 70_000] {
@@ -71,7 +71,7 @@ pub(crate) fn make_simple(root: &Path) {
     set_mtime(root, 1_200_000_000, 0);
 }
 
-/// Everything that anybody can make.
+/// A tree with everything that an ordinary user can create.
 pub(crate) fn make_full(root: &Path) {
     make_simple(root);
     let path = |name: &str| root.join(name);
@@ -112,7 +112,7 @@ pub(crate) fn make_full(root: &Path) {
     run(Command::new("setfacl").args(["-d", "-m", "u:1234:rwx,g:77:r-x"]).arg(path("dir")));
 }
 
-/// Everything, with what only root can make.
+/// A tree that includes files that only root can create.
 pub(crate) fn make_privileged(root: &Path) {
     assert!(rustix::process::geteuid().is_root(), "this test needs root");
     make_full(root);
@@ -131,14 +131,14 @@ pub(crate) fn make_privileged(root: &Path) {
     xattr(&path("fifo"), "trusted.on-a-fifo", b"1");
 }
 
-/// Reads all of a source.
+/// Reads a whole source.
 pub(crate) fn items(source: &mut dyn Source) -> Vec<Item> {
     let mut items = Vec::new();
     while let Some(entry) = source.next().unwrap() {
         let mut all = Vec::new();
         if let Kind::File { size, map } = &entry.kind {
             let mut stored = Vec::new();
-            // The three ways to the data take turns.
+            // Alternate between the three ways to read the data.
             if items.len() % 2 == 0 {
                 let mut buffer = vec![0; 5000];
                 loop {
@@ -177,12 +177,12 @@ pub(crate) fn items(source: &mut dyn Source) -> Vec<Item> {
     items
 }
 
-/// Reads all of an archive or directory.
+/// Reads a whole archive or directory.
 pub(crate) fn read(path: &Path) -> Vec<Item> {
     items(open(path).unwrap().as_mut())
 }
 
-/// Writes a tree as our tar.
+/// Writes a tree with this crate's writer.
 pub(crate) fn write(source: &mut dyn Source, to: &Path) {
     let mut writer = TarWriter::new(File::create(to).unwrap());
     while let Some(entry) = source.next().unwrap() {
@@ -191,18 +191,18 @@ pub(crate) fn write(source: &mut dyn Source, to: &Path) {
     writer.finish().unwrap().flush().unwrap();
 }
 
-/// What a comparison leaves out.
+/// Differences that a comparison ignores.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Lenient {
-    /// Formats that hold whole seconds.
+    /// Ignore nanoseconds, for formats with whole seconds.
     pub(crate) nanoseconds: bool,
-    /// Formats without attributes.
+    /// Ignore attributes, for formats without them.
     pub(crate) xattrs: bool,
-    /// Formats without holes, or whose holes are coarser.
+    /// Ignore holes, for formats without holes or with coarser ones.
     pub(crate) holes: bool,
-    /// Programs that make no sockets but named pipes.
+    /// Accept named pipes for sockets.
     pub(crate) sockets: bool,
-    /// Writers that leave sockets out.
+    /// Accept missing sockets.
     pub(crate) no_sockets: bool,
 }
 
@@ -215,7 +215,7 @@ fn normal(item: &Item, lenient: Lenient) -> Item {
     if lenient.nanoseconds {
         meta.mtime.nsec = 0;
     }
-    // A link's attributes are its target's.
+    // The attributes of a hard link are its target's.
     if lenient.xattrs || matches!(entry.kind, Kind::Hardlink { .. }) {
         meta.xattrs.clear();
     }
@@ -227,7 +227,7 @@ fn normal(item: &Item, lenient: Lenient) -> Item {
     (entry, data)
 }
 
-/// Both trees are the same, but for what is left out.
+/// Fails unless both trees are the same, except for the ignored differences.
 pub(crate) fn assert_same(got: &[Item], want: &[Item], lenient: Lenient) {
     let normal_all = |items: &[Item]| -> Vec<Item> {
         let kept = items.iter().filter(|i| !lenient.no_sockets || i.0.kind != Kind::Socket);

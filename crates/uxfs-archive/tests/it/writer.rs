@@ -1,4 +1,4 @@
-//! What we write, read by us and by others.
+//! Archives of this crate, read by this crate and by other programs.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use uxfs_archive::{Entry, Kind, Meta, SparseMap, TarWriter, Time, open};
 use crate::tree::{self, Lenient, Make, assert_same, run};
 
 #[test]
-fn our_reader_takes_back_all_of_it() {
+fn our_reader_restores_everything() {
     taken_back(tree::make_full);
 }
 
@@ -22,11 +22,11 @@ pub(crate) fn taken_back(make: Make) {
     assert_eq!(fs::metadata(&once).unwrap().len() % 10240, 0);
     let got = tree::read(&once);
     assert_same(&got, &tree::read(&root), Lenient::default());
-    // Nothing changes any more, to the byte.
+    // A second round trip changes no byte.
     tree::write(open(&once).unwrap().as_mut(), &twice);
     assert!(tree::read(&twice) == got);
     assert!(fs::read(&once).unwrap() == fs::read(&twice).unwrap());
-    // From GNU tar through us.
+    // GNU tar's archive, read and written again.
     let gnu = dir.path().join("gnu.tar");
     let mut tar = Command::new("tar");
     tar.args(["--format=pax", "-S", "--acls", "--xattrs", "--xattrs-include=*", "-cf"]).arg(&gnu);
@@ -57,11 +57,11 @@ pub(crate) fn extracted(make: Make) {
         let lenient = Lenient { sockets: true, ..Lenient::default() };
         let (mut got, mut want) = (tree::read(&to), want.clone());
         if program == "bsdtar" {
-            // It leaves the root's time alone, and takes -1.75 s for -0.25 s.
+            // It does not set the root's time, and reads -1.75 s as -0.25 s.
             let kept = |item: &tree::Item| !matches!(&item.0.path[..], b"" | b"time-a");
             for items in [&mut got, &mut want] {
                 items.retain(kept);
-                // GNU tar's quoting of `=` and `%` is GNU tar's alone.
+                // Only GNU tar reverses its quoting of `=` and `%`.
                 let quoted = |name: &[u8]| name.contains(&b'=') || name.contains(&b'%');
                 items.iter_mut().for_each(|i| i.0.meta.xattrs.retain(|(name, _)| !quoted(name)));
             }
@@ -71,7 +71,7 @@ pub(crate) fn extracted(make: Make) {
 }
 
 #[test]
-fn python_lists_it() {
+fn python_lists_the_archive() {
     listed(tree::make_full);
 }
 
@@ -111,7 +111,7 @@ for i in tarfile.open(sys.argv[1], errors='surrogateescape'):
 }
 
 #[test]
-fn numbers_at_their_limits_survive() {
+fn extreme_numbers_round_trip() {
     let dir = tempfile::tempdir().unwrap();
     let archive = dir.path().join("t.tar");
     let entry = |path: &str, kind| Entry { path: path.into(), kind, meta: Meta::default() };
@@ -130,7 +130,7 @@ fn numbers_at_their_limits_survive() {
     edge.atime = Some(Time { sec: i64::MAX, nsec: 1 });
     edge.uname = "ü".repeat(40).into();
     edge.crtime = Some(Time { sec: -1, nsec: 1 });
-    // Not a well-formed ACL: kept as it is.
+    // Not a well-formed ACL: preserved unchanged.
     entries[6].meta.xattrs = vec![(b"system.posix_acl_access".to_vec(), b"rubbish".to_vec())];
     let mut writer = TarWriter::new(Vec::new()).creation_times(true);
     for entry in &entries {
@@ -146,7 +146,7 @@ fn numbers_at_their_limits_survive() {
 }
 
 #[test]
-fn what_can_not_be_written_is_an_error() {
+fn entries_that_cannot_be_written_are_errors() {
     let mut writer = TarWriter::new(Vec::new());
     let mut entry = Entry {
         path: b"f".to_vec(),
