@@ -1,20 +1,21 @@
-//! Option files (`-c options=FILE`, `-c defaults=FILE`), in the form that `mkfs.xfs` reads.
+//! Option files (`-c options=FILE`, `-c defaults=FILE`), in the format of `mkfs.xfs`.
 //!
-//! 1. A section is an option letter, a line below it one option: `[metadata]`, then `rmapbt=1`.
-//! 2. Comments are lines that begin with `;` or `#`, and what stands behind ` ;` in a line.
-//! 3. An option that is in an options file and on the command line, or twice in either, is given
-//!    twice, and so refused. What a defaults file says, everything else overrides.
+//! 1. A section is an option letter, and each line below it is one option: `[metadata]`, then
+//!    `rmapbt=1`.
+//! 2. Comments are lines that start with `;` or `#`, and the text behind ` ;` in a line.
+//! 3. An option that occurs twice, in an options file or in the file and on the command line, is
+//!    refused. All other options override a defaults file.
 
 use crate::error::{MkfsError, usage};
 use crate::options::Options;
 
-/// Longest file that is read, in bytes; the real ones have some hundred.
+/// Maximum length of a file in bytes; real ones have a few hundred.
 pub const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
-/// What marks a file saved by some editors as UTF-8.
+/// Byte order mark, which some editors put at the start of UTF-8 files.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// One option of a file.
+/// One option in a file.
 #[derive(Debug, PartialEq, Eq)]
 struct Line<'a> {
     number: usize,
@@ -24,11 +25,11 @@ struct Line<'a> {
 }
 
 impl Options {
-    /// Takes the options of a file with the content `text`; `name` is what errors call it.
+    /// Applies the options of a file with the content `text`; errors call the file `name`.
     ///
     /// # Errors
-    /// A line that is neither section, option nor comment, an unknown section or option, and what
-    /// [`Options::apply`] refuses.
+    /// For a line that is no section, option or comment, for an unknown section or option, and for
+    /// everything that [`Options::apply`] refuses.
     pub fn apply_file(&mut self, name: &str, text: &str) -> Result<(), MkfsError> {
         for line in lines(name, text)? {
             let at = |error: MkfsError| match error {
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_are_letters() {
+    fn sections_map_to_option_letters() {
         let got = options(
             "\u{feff}# all\n[Block]\nsize=1k\n[sector]\nsize = 1k\n[naming]\nsize : 8k ; wide\n\
              [data]\nagcount=3\n[log]\nsize=70m\n[inode]\n  sparse=0\n[metadata]\nRMAPBT=\n",
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_file_and_line() {
         for (text, said) in [
             ("[metadata]\nrmapbt\n", "f: line 2: unrecognised: rmapbt"),
             ("[metadata]\nfoo=1\n", "f: line 2: unknown option -m foo=1"),

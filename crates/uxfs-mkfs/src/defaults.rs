@@ -1,10 +1,10 @@
-//! Options that apply where nothing else is said: a preset, or a defaults file.
+//! Merges options with defaults: a preset, or a defaults file.
 
 use crate::options::{DataOptions, InodeOptions, LogOptions, MetaOptions, NamingOptions, Options};
 
 impl Options {
-    /// Fills in from `defaults` what is not given here. Of options that exclude each other, as
-    /// `agcount` and `agsize`, none is filled in when one of them is given.
+    /// Adds options from `defaults` that are not given here. If one of several mutually exclusive
+    /// options is given, for example `agcount` or `agsize`, the others are not added.
     #[must_use]
     pub fn or(self, defaults: &Self) -> Self {
         let label = if self.label.is_empty() { defaults.label.clone() } else { self.label };
@@ -76,7 +76,7 @@ impl InodeOptions {
 }
 
 impl LogOptions {
-    /// `sectors` tells whether the size of a sector is given for the whole volume.
+    /// `sectors`: is the sector size given for the whole volume?
     fn or(self, defaults: &Self, sectors: bool) -> Self {
         let striped = self.sunit.is_some() || self.su.is_some();
         Self {
@@ -94,7 +94,7 @@ impl LogOptions {
 
 impl MetaOptions {
     fn or(self, defaults: &Self) -> Self {
-        // Without the tree of free inodes its counters are not wanted either.
+        // Without the free-inode btree, drop the default for the counters of the inode btrees, too.
         let counters = defaults.inobtcount.filter(|_| self.finobt != Some(false));
         Self {
             crc: self.crc.or(defaults.crc),
@@ -133,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_wins() {
+    fn given_options_override_defaults() {
         let defaults = options(&[('m', "rmapbt=1,bigtime=0"), ('b', "size=1k"), ('L', "old")]);
         let got = options(&[('m', "rmapbt=0"), ('L', "new")]).or(&defaults);
         assert_eq!(got, options(&[('m', "rmapbt=0,bigtime=0"), ('b', "size=1k"), ('L', "new")]));
     }
 
     #[test]
-    fn alternatives_are_not_mixed() {
+    fn mutually_exclusive_options_are_not_mixed() {
         let groups = [('d', "agcount=3,su=64k,sw=2"), ('i', "size=1024"), ('l', "su=32k")];
         let defaults = options(&[&groups[..], &[('s', "size=4k")]].concat());
         let given = options(&[

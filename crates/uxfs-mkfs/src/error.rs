@@ -1,40 +1,40 @@
-//! Why a volume is not made.
+//! The error type of this crate.
 
 use std::io;
 
-/// Why a volume is not made. `mkfs.xfs` exits with 1 for all of these; [`MkfsError::is_usage`] tells
-/// which of them it follows with its usage text.
+/// Reason why a volume is not made. `mkfs.xfs` exits with 1 for all of these. For some it also
+/// prints its usage text, see [`MkfsError::is_usage`].
 #[derive(Debug, thiserror::Error)]
 pub enum MkfsError {
     /// The options cannot be parsed, contradict each other or are out of range.
     #[error("{0}")]
     Usage(String),
-    /// The options are sound, but not with this device or with each other's consequences.
+    /// The options are valid, but not for this device or not in combination.
     #[error("{0}")]
     Geometry(String),
-    /// Valid for `mkfs.xfs`, but not something this program makes.
+    /// `mkfs.xfs` supports the option, but this program does not.
     #[error("{what} is not supported: {why}")]
     Unsupported {
-        /// The option or feature by its name on the command line.
+        /// Name of the option or feature on the command line.
         what: &'static str,
-        /// What to do instead, or why not.
+        /// The reason, or an alternative.
         why: &'static str,
     },
     /// The device failed.
     #[error("cannot write the {what}: {source}")]
     Io {
-        /// The structure that was to be written.
+        /// The structure that could not be written.
         what: &'static str,
-        /// What the device reported.
+        /// The device's error.
         source: io::Error,
     },
-    /// A structure failed its own verification before it was written.
+    /// A structure failed its verification before it was written.
     #[error("refusing to write: {0}")]
     Corrupt(#[from] uxfs_format::Corrupt),
 }
 
 impl MkfsError {
-    /// Was the mistake in the options rather than in the device?
+    /// Is the mistake in the options, not in the device?
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::Usage(_) | Self::Geometry(_) | Self::Unsupported { .. })
     }
@@ -44,12 +44,12 @@ impl MkfsError {
     }
 }
 
-/// Shorthand for a usage error.
+/// Makes a usage error.
 pub(crate) fn usage<T>(text: impl Into<String>) -> Result<T, MkfsError> {
     Err(MkfsError::Usage(text.into()))
 }
 
-/// Shorthand for a geometry error.
+/// Makes a geometry error.
 pub(crate) fn geometry<T>(text: impl Into<String>) -> Result<T, MkfsError> {
     Err(MkfsError::Geometry(text.into()))
 }

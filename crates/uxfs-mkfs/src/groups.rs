@@ -1,8 +1,9 @@
-//! Allocation groups: how many, and how long.
+//! Computes number and length of the allocation groups.
 //!
-//! 1. A group has 16 MiB at least and one block less than 1 TiB at most.
-//! 2. With a stripe, groups start at multiples of the stripe unit, and if possible not all of them
-//!    on the same disk of a width.
+//! 1. A group has at least 16 MiB and at most one block less than 1 TiB.
+//! 2. With a stripe, groups start at multiples of the stripe unit; if possible they do not all
+//!    start on the same disk.
+//! 3. A last group below 16 MiB is dropped.
 //! 3. A last group below 16 MiB is cut off.
 
 use crate::error::{MkfsError, geometry, usage};
@@ -28,7 +29,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Bits that a block number inside a group takes.
+    /// Bits of a block number inside a group.
     pub(crate) fn blklog(&self) -> u32 {
         u64::from(self.blocks).next_power_of_two().trailing_zeros()
     }
@@ -66,7 +67,7 @@ impl Groups {
     }
 }
 
-/// Shortest and longest group in blocks.
+/// Minimum and maximum length of a group in blocks.
 #[derive(Clone, Copy)]
 struct Limits {
     min: u64,
@@ -97,10 +98,10 @@ fn data_blocks(options: &Options, units: &Units, device_bytes: u64) -> Result<u6
     Ok(blocks)
 }
 
-/// Length of a group when nothing is said about it.
+/// Default length of a group in blocks.
 fn default_size(dblocks: u64, block: u64, max: u64, striped: bool) -> u64 {
     let bytes = dblocks.saturating_mul(block);
-    // Many disks take more work at a time.
+    // Several disks can serve more groups in parallel.
     let most = if striped { 32 * TIB } else { 4 * TIB };
     let shift = match bytes {
         _ if bytes >= most => return max,
@@ -114,8 +115,8 @@ fn default_size(dblocks: u64, block: u64, max: u64, striped: bool) -> u64 {
     dblocks.div_ceil(1 << shift).min(max)
 }
 
-/// Rounds the length of a group to the stripe unit, and, if it was not asked for (`given`), off
-/// multiples of the width.
+/// Rounds the length of a group to the stripe unit. If the length is a default (not `given`), also
+/// avoids multiples of the stripe width.
 fn align(size: u64, stripe: Stripe, limits: Limits, dblocks: u64, given: bool) -> u64 {
     let (unit, width) = (u64::from(stripe.unit), u64::from(stripe.width));
     let up = size.next_multiple_of(unit);

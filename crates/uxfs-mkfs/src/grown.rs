@@ -1,8 +1,9 @@
-//! Of a volume that exists: the groups it grows by, and the options that would make its like.
+//! For existing volumes: writes the groups by which a volume grows, and derives the options that
+//! would make a similar volume.
 //!
-//! The groups are written behind the volume's end, where nobody looks before the primary superblock
-//! says so; the volume itself is not touched. As the kernel has it, a group that is added starts
-//! with an empty free list, unlike one that mkfs.xfs makes.
+//! The new groups are written behind the volume's end. They are unused until the primary superblock
+//! includes them, and the existing volume is not changed. As in the kernel, an added group starts
+//! with an empty free list, unlike a group that mkfs.xfs makes.
 
 use core::ops::Range;
 
@@ -22,7 +23,7 @@ use crate::units::Units;
 use crate::write::Writer;
 
 impl Layout {
-    /// The layout that a superblock tells of.
+    /// The layout that a superblock describes.
     fn of(sb: &Superblock) -> Self {
         let geo = Geometry::new(sb);
         let units = Units {
@@ -44,7 +45,7 @@ impl Layout {
                 unit: if geo.log_sunit > 1 { geo.log_sunit / geo.block_size } else { 0 },
             },
             imax_pct: geo.imax_pct,
-            // What metadata carries.
+            // The UUID in metadata.
             uuid: geo.meta_uuid,
             label: sb.fname,
             hints: Hints::default(),
@@ -52,8 +53,8 @@ impl Layout {
     }
 }
 
-/// Writes the content of groups that a volume is to grow by; `sb` is its superblock as it will be,
-/// and goes into each. Gives the number of free blocks in them.
+/// Writes the metadata of groups by which a volume is to grow. `sb` is the superblock after the
+/// growth; each group gets a copy. Returns the number of free blocks in the new groups.
 ///
 /// # Errors
 /// If the device is too short or fails.
@@ -84,12 +85,11 @@ pub fn write_groups(
 }
 
 /// The options that make a volume of the same kind: block, sector, inode and directory block sizes,
-/// features, stripe, label (if it is text) and UUID. Size, groups and the log are left to be
-/// decided.
+/// features, stripe, label (if it is text) and UUID. Size, groups and log are not set.
 pub fn options_like(sb: &Superblock) -> Options {
     let (ro, incompat) = (sb.ro_compat(), sb.incompat());
     let block = sb.blocksize.get();
-    // In basic blocks: no stripe of a sane volume is longer than 2 TiB.
+    // In basic blocks: a stripe unit of a valid volume is below 2 TiB.
     let basic = |blocks: u32| blocks.checked_mul(block / 512).filter(|units| *units > 0);
     let mut like = Options {
         label: core::str::from_utf8(sb.label()).unwrap_or_default().to_owned(),

@@ -1,4 +1,4 @@
-//! The computed volume: every number that `mkfs.xfs` would decide, before anything is written.
+//! Computes all numbers of a volume, as `mkfs.xfs` would, before anything is written.
 
 use uxfs_format::features::{Features2, Incompat, RoCompat, Version};
 use uxfs_format::superblock::{MAGIC, Superblock};
@@ -12,9 +12,9 @@ use crate::options::{self, Autofsck, Options};
 use crate::stripe::{self, Stripe};
 use crate::units::Units;
 
-/// Smallest volume that is made without [`Options::unsupported`], in bytes.
+/// Minimum size of a volume in bytes without [`Options::unsupported`].
 pub const MIN_VOLUME_BYTES: u64 = 300 << 20;
-/// Smallest log that is made without [`Options::unsupported`], in bytes.
+/// Minimum size of a log in bytes without [`Options::unsupported`].
 pub const MIN_LOG_BYTES: u64 = 64 << 20;
 
 /// A volume's computed geometry.
@@ -30,7 +30,7 @@ pub struct Layout {
     pub(crate) hints: Hints,
 }
 
-/// What the first inodes carry and hand down.
+/// Flags and hints of the first inodes, which new files inherit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hints {
     pub(crate) rtinherit: bool,
@@ -42,15 +42,15 @@ pub(crate) struct Hints {
 }
 
 impl Layout {
-    /// Decides the geometry for a device of `device_bytes` bytes.
+    /// Computes the geometry for a device of `device_bytes` bytes.
     ///
-    /// `device_bytes` is the most the volume may take: the length of the device, or, for a file
-    /// that will be made as long as [`Layout::size_bytes`] says, `u64::MAX`; then the options must
-    /// tell the size.
+    /// `device_bytes` is the maximum size of the volume: the length of the device, or `u64::MAX`
+    /// for a file that will get the length [`Layout::size_bytes`]; the options must then give the
+    /// size.
     ///
     /// # Errors
-    /// [`MkfsError::Usage`] if the options contradict each other, [`MkfsError::Geometry`] if no
-    /// volume can be made from them.
+    /// [`MkfsError::Usage`] if the options contradict each other, [`MkfsError::Geometry`] if they
+    /// do not allow a volume. volume can be made from them.
     pub fn new(options: &Options, device_bytes: u64) -> Result<Self, MkfsError> {
         let units = Units::new(options)?;
         let stripe = Stripe::new(options, &units)?;
@@ -82,14 +82,14 @@ impl Layout {
         };
         if layout.root_block().0 + layout.chunk_blocks() > layout.ag_len(AgNo(0)) {
             return geometry(format!(
-                "a stripe unit of {} blocks leaves no aligned place for the root inode in AG 0",
+                "a stripe unit of {} blocks leaves no aligned block for the root inode in AG 0",
                 stripe.unit
             ));
         }
         Ok(layout)
     }
 
-    /// Bytes that the volume takes on its device.
+    /// Size of the volume in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.groups.dblocks * u64::from(self.units.block)
     }
@@ -99,12 +99,12 @@ impl Layout {
         self.uuid
     }
 
-    /// Alignment of inode chunks in blocks; 0 where a block is larger.
+    /// Alignment of inode chunks in blocks; 0 if a block is larger.
     fn inode_align(&self) -> u32 {
         chunk_align(&self.units)
     }
 
-    /// Alignment of parts of sparse chunks in blocks; 0 without such chunks.
+    /// Alignment of sparse chunk parts in blocks; 0 without sparse chunks.
     fn sparse_align(&self) -> u32 {
         if self.units.incompat.contains(Incompat::SPINODES) {
             cluster_bytes(&self.units) / self.units.block
@@ -113,12 +113,12 @@ impl Layout {
         }
     }
 
-    /// Blocks of every AG's fresh free list. A short last AG has as many as the others.
+    /// Blocks in the free list of a new AG. A short last AG has as many as the others.
     pub(crate) fn free_list_blocks(&self) -> u32 {
         self.units.free_list_blocks(self.groups.blocks)
     }
 
-    /// Blocks of the first inodes.
+    /// Blocks of the first inode chunk.
     pub(crate) fn chunk_blocks(&self) -> u32 {
         chunk_blocks(&self.units)
     }
@@ -130,17 +130,17 @@ impl Layout {
         u32::try_from(left).unwrap_or(u32::MAX).min(self.groups.blocks)
     }
 
-    /// A block of an AG as a block of the volume.
+    /// Converts a block of an AG to a block of the volume.
     pub(crate) fn fsb(&self, ag: AgNo, block: AgBlock) -> FsBlock {
         FsBlock(u64::from(ag.0) << self.groups.blklog() | u64::from(block.0))
     }
 
-    /// Logarithm of the inodes in a block.
+    /// Base-2 logarithm of the inodes in a block.
     pub(crate) fn inopblog(&self) -> u32 {
         (self.units.block / self.units.inode).trailing_zeros()
     }
 
-    /// First block of the root inode's chunk, in AG 0.
+    /// First block of the root inode's chunk in AG 0.
     pub(crate) fn root_block(&self) -> AgBlock {
         let mut free = self.units.fixed_blocks() + self.free_list_blocks();
         if self.log.ag == AgNo(0) {
@@ -149,18 +149,18 @@ impl Layout {
         AgBlock(free.next_multiple_of(inode_align(&self.units, self.stripe)))
     }
 
-    /// The root directory's inode; the realtime bitmap's and summary's are the next two.
+    /// Inode number of the root directory; the next two are the realtime bitmap and summary.
     pub(crate) fn root_ino(&self) -> Ino {
         Ino(u64::from(self.root_block().0) << self.inopblog())
     }
 
-    /// Free blocks of the volume before the first inode chunk is made, the free lists included.
+    /// Free blocks of the volume before the first inode chunk is allocated, free lists included.
     pub(crate) fn free_blocks(&self) -> u64 {
         let fixed = u64::from(self.units.fixed_blocks()) * u64::from(self.groups.count);
         self.groups.dblocks - fixed - u64::from(self.log.blocks)
     }
 
-    /// The superblock of a finished volume: the primary one.
+    /// The primary superblock of a finished volume.
     pub(crate) fn superblock(&self) -> Superblock {
         let mut sb = Superblock::new_zeroed();
         let units = &self.units;
@@ -177,7 +177,7 @@ impl Layout {
         sb.agblocks = self.groups.blocks.into();
         sb.agcount = self.groups.count.into();
         sb.logblocks = self.log.blocks.into();
-        // Neither exceeds 65535: the largest sector has 32768 bytes, the largest inode 2048.
+        // Both fit 16 bits: the largest sector has 32768 bytes, the largest inode 2048.
         sb.sectsize = (units.sector as u16).into();
         sb.inodesize = (units.inode as u16).into();
         sb.inopblock = ((units.block / units.inode) as u16).into();
@@ -226,7 +226,7 @@ impl Layout {
         sb.features_incompat = self.units.incompat.bits().into();
     }
 
-    /// Blocks of a realtime extent: 4 KiB, though there is no realtime device.
+    /// Blocks of a realtime extent: 4 KiB, although there is no realtime device.
     fn rtext_blocks(&self) -> u32 {
         (4096 / self.units.block).max(1)
     }
@@ -239,15 +239,15 @@ impl Layout {
 impl Hints {
     fn new(options: &Options, units: &Units, groups: &Groups) -> Result<Self, MkfsError> {
         let data = &options.data;
-        // As mkfs.xfs 7 has it: a volume that can be mended while in use is to be.
-        let mendable = units.has(RoCompat::RMAPBT) && units.incompat.contains(Incompat::PARENT);
+        // As in mkfs.xfs 7: volumes that support online repair get autofsck=repair.
+        let repairable = units.has(RoCompat::RMAPBT) && units.incompat.contains(Incompat::PARENT);
         let hints = Self {
             rtinherit: data.rtinherit == Some(true),
             daxinherit: data.daxinherit == Some(true),
             projid: data.projinherit.unwrap_or(0),
             extsize: data.extszinherit.unwrap_or(0),
             cowextsize: data.cowextsize.unwrap_or(0),
-            autofsck: options.meta.autofsck.or(mendable.then_some(Autofsck::Repair)),
+            autofsck: options.meta.autofsck.or(repairable.then_some(Autofsck::Repair)),
         };
         let most = u64::from(groups.blocks / 2).min(uxfs_format::extent::MAX_EXTENT_LEN);
         for (what, hint) in [("extent", hints.extsize), ("CoW extent", hints.cowextsize)] {
@@ -265,15 +265,15 @@ fn cluster_bytes(units: &Units) -> u32 {
     8192 * (units.inode / 256)
 }
 
-/// Blocks that chunks are aligned to; 0 where a block is larger.
+/// Alignment of inode chunks in blocks; 0 if a block is larger.
 fn chunk_align(units: &Units) -> u32 {
     let sparse = units.incompat.contains(Incompat::SPINODES);
     let bytes = if sparse { 64 * units.inode } else { cluster_bytes(units) };
     bytes / units.block
 }
 
-/// Blocks that the first chunk is aligned to: to the stripe unit, where that keeps an alignment that
-/// there is.
+/// Alignment of the first chunk in blocks: the stripe unit, if it is a multiple of the chunk
+/// alignment.
 fn inode_align(units: &Units, stripe: Stripe) -> u32 {
     let align = chunk_align(units).max(1);
     let whole = stripe.is_set() && align > 1 && stripe.unit.is_multiple_of(align);
@@ -284,7 +284,7 @@ fn chunk_blocks(units: &Units) -> u32 {
     units.new_inodes() * units.inode / units.block
 }
 
-/// Refuses what works but is not worth having.
+/// Refuses volumes that would work but are too small to be useful.
 fn supported(units: &Units, groups: Groups, log_blocks: u32) -> Result<(), MkfsError> {
     let block = u64::from(units.block);
     if groups.dblocks * block < MIN_VOLUME_BYTES {
@@ -302,7 +302,7 @@ fn supported(units: &Units, groups: Groups, log_blocks: u32) -> Result<(), MkfsE
 fn imax_pct(options: &Options, units: &Units, groups: Groups) -> u8 {
     const TIB: u64 = 1 << 40;
     match options.inode.maxpct {
-        // As mkfs.xfs has it, 0 asks for the default.
+        // As in mkfs.xfs, 0 means the default.
         Some(percent) if percent != 0 => percent,
         _ => match groups.dblocks * u64::from(units.block) {
             bytes if bytes < TIB => 25,
@@ -312,11 +312,11 @@ fn imax_pct(options: &Options, units: &Units, groups: Groups) -> u8 {
     }
 }
 
-/// A random UUID of version 4.
+/// Makes a random UUID of version 4.
 fn random_uuid() -> Result<Uuid, MkfsError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| MkfsError::Io {
-        what: "UUID, for want of randomness",
+        what: "UUID: no source of randomness",
         source: std::io::Error::other(error.to_string()),
     })?;
     bytes[6] = bytes[6] & 0x0f | 0x40;

@@ -1,13 +1,13 @@
-//! Makes XFS v5 volumes: the options, geometry and bytes of `mkfs.xfs` 6.1.
+//! Makes XFS v5 volumes with the options, geometry and bytes of `mkfs.xfs` 6.1.
 //!
-//! [`Options`] are parsed or filled in, [`Layout::new`] decides every number from them and the size
-//! of the device, [`table`] shows the numbers, and [`write()`] puts the volume on a
+//! [`Options`] are parsed or set. [`Layout::new`] computes all numbers from the options and the
+//! device size. [`table`] shows the numbers. [`write()`] writes the volume to a
 //! [`BlockDev`](uxfs_disk::BlockDev).
 //!
-//! 1. The same options give the same bytes as `mkfs.xfs` 6.1, but for the UUID and the time.
-//! 2. The primary superblock is written last: a volume that was not finished cannot be taken for
-//!    one that was.
-//! 3. Nothing is decided while writing, and nothing is written while deciding.
+//! 1. The same options produce the same bytes as `mkfs.xfs` 6.1, except for UUID and timestamps.
+//! 2. The primary superblock is written last, so an unfinished volume is never mistaken for a
+//!    finished one.
+//! 3. Computing the layout writes nothing, and writing decides nothing.
 
 mod config;
 mod defaults;

@@ -1,4 +1,4 @@
-//! The internal log: its size and its place.
+//! Computes size and position of the internal log.
 
 use uxfs_format::geometry::CHUNK_INODES;
 use uxfs_format::{AgBlock, AgNo};
@@ -11,25 +11,25 @@ use crate::options::Options;
 use crate::stripe::Stripe;
 use crate::units::Units;
 
-/// Fewest blocks of any log.
+/// Minimum number of blocks of a log.
 const MIN_BLOCKS: u64 = 512;
-/// Fewest bytes of a log.
+/// Minimum size of a log in bytes.
 const MIN_BYTES: u64 = 2 << 20;
-/// Most blocks of a log.
+/// Maximum number of blocks of a log.
 const MAX_BLOCKS: u64 = 1 << 20;
-/// Most bytes of a log.
+/// Maximum size of a log in bytes.
 const MAX_BYTES: u64 = 2038 << 20;
-/// A log's default share of the volume.
+/// The default log is the volume's size divided by this.
 const SHARE: u64 = 2048;
 
-/// Size and place of the log.
+/// Size and position of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogPlace {
-    /// AG that holds it.
+    /// Allocation group that holds the log.
     pub(crate) ag: AgNo,
-    /// Its first block there.
+    /// First block of the log in the group.
     pub(crate) start: AgBlock,
-    /// Its length in blocks.
+    /// Length of the log in blocks.
     pub(crate) blocks: u32,
     /// Stripe unit in blocks, 0 for none.
     pub(crate) unit: u32,
@@ -65,7 +65,7 @@ impl LogPlace {
             None => usual(units, groups, align.into(), least, room),
         };
         if ag == AgNo(0) {
-            // The first inodes must find a place behind it, with room for some more.
+            // The first inode chunk, and some space for more, must fit behind the log.
             let chunk = CHUNK_INODES * units.inode / units.block;
             let room = room.saturating_sub(4 * u64::from(chunk));
             if blocks > room {
@@ -79,14 +79,14 @@ impl LogPlace {
                 "internal log size {blocks} too large, it ends beyond its allocation group"
             ));
         }
-        // Both lie inside an AG, whose blocks number below 2^32.
+        // Both lie inside an AG, which has fewer than 2^32 blocks.
         Ok(Self { ag, start: AgBlock(start as u32), blocks: blocks as u32, unit })
     }
 }
 
 impl LogPlace {
-    /// Refuses a log in AG 0 whose alignment moves the first inodes from where repair looks for
-    /// them: behind headers, free list and log, all without gaps.
+    /// Refuses a log in AG 0 whose alignment moves the root inode. xfs_repair expects the first
+    /// inodes directly behind headers, free list and log, without gaps.
     pub(crate) fn check_root(
         &self,
         units: &Units,
@@ -97,13 +97,13 @@ impl LogPlace {
         let free = units.fixed_blocks() + free_list;
         let before = free.next_multiple_of(align);
         let end = self.start.0 + self.blocks;
-        // The free list takes its blocks from before the log if they are enough.
+        // The free list is taken from before the log if enough blocks are free there.
         let behind = if self.start.0 >= free { end } else { end + free_list };
         let found = if before + chunk <= self.start.0 { before } else { behind };
         let expected = free + self.blocks;
         if self.ag == AgNo(0) && found.next_multiple_of(align) != expected.next_multiple_of(align) {
             return geometry(
-                "the log's alignment in AG 0 moves the root inode from its place: choose another \
+                "the log's alignment in AG 0 moves the root inode from its fixed block: choose another \
                  -l agnum or a smaller log stripe unit",
             );
         }
@@ -111,15 +111,15 @@ impl LogPlace {
     }
 }
 
-/// First block of the log in its AG: the block of the volume with that number, not the block of the
-/// AG, is rounded to the stripe unit.
+/// First block of the log in its AG. The stripe unit aligns the block number in the volume, not the
+/// block number in the AG.
 fn start(ag: AgNo, units: &Units, groups: Groups, align: u32) -> u64 {
     let base = u64::from(ag.0) << groups.blklog();
     let fixed = base + u64::from(units.fixed_blocks());
     fixed.next_multiple_of(align.max(1).into()) - base
 }
 
-/// Most blocks that a log may take of an AG, for the AG to stay usable.
+/// Maximum number of blocks of a log that leaves its AG usable.
 fn room(units: &Units, groups: Groups) -> u64 {
     let taken = u64::from(units.fixed_blocks()) + 4 + 1;
     u64::from(groups.blocks).saturating_sub(taken)
@@ -151,7 +151,7 @@ fn usual(units: &Units, groups: Groups, align: u64, least: u64, room: u64) -> u6
     let block = u64::from(units.block);
     let most = MAX_BLOCKS.min(MAX_BYTES / block).min(room);
     let wanted = match groups.dblocks * block {
-        // What is too small to be supported gets no more than it needs.
+        // A volume below the supported size gets the minimum log.
         ..MIN_VOLUME_BYTES => least,
         _ => (groups.dblocks / SHARE).max(MIN_LOG_BYTES / block).max(least),
     };

@@ -1,11 +1,11 @@
-//! The smallest log that the kernel takes, and with it `mkfs.xfs`.
+//! Computes the minimum log size that the kernel, and therefore `mkfs.xfs`, accepts.
 //!
-//! A log must hold three of the largest transaction that can be reserved, each with all its rolls.
-//! Which one that is depends on the sizes of blocks, sectors, inodes and directory blocks, and on
-//! how high the trees can grow. The sums below were fitted to the reservations that `xfs_db -c
-//! logres` lists, and are compared with what `mkfs.xfs` demands by the tests, for all block sizes,
-//! directory block sizes, stripe units and feature sets. For parent pointers, which `mkfs.xfs` 6.1
-//! does not know, they follow the differences that were seen with 7.2.
+//! A log must hold three of the largest transaction reservation, each with all its rolls. Which
+//! transaction is the largest depends on the sizes of blocks, sectors, inodes and directory blocks,
+//! and on the maximum height of the trees. The formulas were fitted to the reservations that
+//! `xfs_db -c logres` lists. Tests compare the results with the minimum of `mkfs.xfs` for all block
+//! sizes, directory block sizes, stripe units and feature sets. `mkfs.xfs` 6.1 does not support
+//! parent pointers; for them the formulas follow the differences observed with 7.2.
 
 use uxfs_format::btree::{LONG, TreeKind};
 use uxfs_format::features::{Incompat, RoCompat};
@@ -13,34 +13,34 @@ use uxfs_format::features::{Incompat, RoCompat};
 use crate::groups::Groups;
 use crate::units::Units;
 
-/// What each logged buffer costs beyond its content.
+/// Overhead in bytes of each logged buffer.
 const BUFFER: u64 = 128;
-/// What each logged inode costs beyond its content.
+/// Overhead in bytes of each logged inode.
 const INODE: u64 = 248;
-/// Quota records that may be logged along.
+/// Bytes of quota records that a transaction may log.
 const QUOTA: u64 = 768;
-/// A constant part of making an inode.
+/// Constant part in bytes of an inode creation.
 const MAKE: u64 = 640;
-/// The target of a symlink.
+/// Bytes of a logged symlink target.
 const TARGET: u64 = 1024 + BUFFER;
-/// Most levels of a directory's or attribute's own tree.
+/// Maximum levels of a directory's or attribute fork's tree.
 const DA_LEVELS: u64 = 5;
-/// Height that reservations of old assume for reverse mappings where extents are shared.
+/// Height of the reverse-mapping btree that old reservations assume on reflink volumes.
 const OLD_RMAP_LEVELS: u64 = 9;
-/// Log buffers in the worst case: 256 KiB, with eight blocks of header.
+/// Worst case of log buffers: 256 KiB, with eight header blocks.
 const RECORD: u64 = 256 << 10;
 const RECORD_HEAD: u64 = 4096;
 const BASIC: u64 = 512;
 
-/// Bytes a transaction reserves, and how often it rolls.
+/// Bytes that a transaction reserves, and its number of rolls.
 type Reservation = (u64, u64);
 
-/// Fewest blocks of a log with a stripe unit of `unit` blocks, 0 for none.
+/// Minimum number of blocks of a log with a stripe unit of `unit` blocks, 0 for none.
 pub(crate) fn blocks(units: &Units, groups: Groups, unit: u32) -> u64 {
     let sums = Sums::new(units, groups);
     let reservations = [sums.truncate(), sums.rename(), sums.symlink()];
     let largest = reservations.into_iter().max_by_key(|(r, n)| r * n).unwrap_or((0, 1));
-    // As in mkfs.xfs, one roll of setting an attribute is weighed against all rolls of the others.
+    // As in mkfs.xfs: one roll of setting an attribute competes with all rolls of the others.
     let attr = sums.set_attr();
     let (bytes, count) = if attr.0 > largest.0 * largest.1 { attr } else { largest };
     let unit = u64::from(unit) * u64::from(units.block);
@@ -52,29 +52,29 @@ pub(crate) fn blocks(units: &Units, groups: Groups, unit: u32) -> u64 {
     (3 * one).div_ceil(units.block.into())
 }
 
-/// Bytes of log that a transaction of `bytes` may take with the heads of its records and padding.
+/// Log bytes that a transaction of `bytes` may need, including record headers and padding.
 fn in_records(bytes: u64, unit: u64) -> u64 {
     let payload = bytes + 40;
     let records = payload.div_ceil(RECORD - RECORD_HEAD);
     payload + records * (12 + RECORD_HEAD) + RECORD_HEAD + 2 * unit.max(BASIC)
 }
 
-/// The quantities the reservations are made of.
+/// Quantities that the reservations are computed from.
 struct Sums {
-    /// A logged block, sector and inode in bytes.
+    /// Size of a logged block, sector and inode in bytes.
     block: u64,
     sector: u64,
     inode: u64,
     block_size: u64,
     /// Blocks of a directory block.
     dir: u64,
-    /// Blocks of the free-space and reverse-mapping trees that one freed extent may change.
+    /// Blocks of the free-space and reverse-mapping btrees that freeing one extent may change.
     free_one: u64,
-    /// The same of the reference count tree.
+    /// The same for the reference-count btree.
     count_one: u64,
-    /// Height of the inode trees.
+    /// Height of the inode btrees.
     ino: u64,
-    /// Heights of the extent trees of both forks.
+    /// Heights of the extent btrees of both forks.
     data_levels: u64,
     attr_levels: u64,
     finobt: bool,
@@ -115,21 +115,21 @@ impl Sums {
         }
     }
 
-    /// Cutting off extents of a file. The estimate of old, which still counts, has shared extents'
-    /// counts in the same transaction, and many rolls.
+    /// Truncating a file. The old estimate still applies: it updates reference counts in the same
+    /// transaction and has many rolls.
     fn truncate(&self) -> Reservation {
         let old = self.reflink && !self.parent;
         let blocks = 4 * self.free_one + if old { 4 * self.count_one } else { 0 };
         (9 * self.sector + QUOTA + blocks * self.block, if old { 8 } else { 2 })
     }
 
-    /// Blocks that adding or removing a directory entry may change.
+    /// Blocks that inserting or removing a directory entry may change.
     fn dir_blocks(&self) -> u64 {
         let extents = self.dir.div_ceil(self.extents_per_block());
         7 * self.dir + 7 * extents * (self.data_levels - 1) + 1
     }
 
-    /// New extents of one block each that fit into half a leaf.
+    /// Number of one-block extents that fill half a leaf.
     fn extents_per_block(&self) -> u64 {
         let leaf = TreeKind::Bno.max_leaf(self.block_size as usize) as u64;
         leaf - leaf / 2
@@ -137,7 +137,7 @@ impl Sums {
 
     fn rename(&self) -> Reservation {
         let bytes = 5 * self.inode + QUOTA + 2 * self.dir_blocks() * self.block;
-        // Two parent pointers are set or removed, and one replaced.
+        // Two parent pointers are set or removed, and one is replaced.
         if self.parent { (bytes + 2 * 308 + 576, 5) } else { (bytes, 2) }
     }
 
@@ -149,7 +149,7 @@ impl Sums {
         if self.parent { (bytes + 308, 6) } else { (bytes, 3) }
     }
 
-    /// Setting the longest attribute that is not remote, in the most blocks.
+    /// Setting the largest local attribute, with the maximum number of blocks.
     fn set_attr(&self) -> Reservation {
         let fixed = self.inode + self.sector + QUOTA + DA_LEVELS * self.block;
         let each = self.sector + self.attr_levels * self.block;
@@ -161,7 +161,8 @@ impl Sums {
     }
 }
 
-/// Levels of a fork's extent tree with `extents` extents and room for `root` pointers in its root.
+/// Levels of a fork's extent btree with `extents` extents and space for `root` pointers in the
+/// root.
 fn fork_levels(block_size: usize, extents: u64, root: u64) -> u64 {
     let least = ((block_size - LONG.len) / TreeKind::Bmap.rec_len() / 2) as u64;
     let mut blocks = extents.div_ceil(least);

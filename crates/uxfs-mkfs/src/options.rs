@@ -1,8 +1,9 @@
-//! The options of `mkfs.xfs` 6.1, and of later versions where a feature has no older spelling.
+//! The options of `mkfs.xfs` 6.1, and options of later versions for newer features.
 //!
-//! 1. `None` means "not given": the default is decided with the geometry, not here.
-//! 2. An option given twice is refused, as are two that exclude each other.
-//! 3. Sizes in blocks or sectors are resolved once all options are known, so their order is free.
+//! 1. `None` means "not given". [`Layout::new`](crate::Layout::new) decides the default.
+//! 2. An option given twice is refused, and so are mutually exclusive options.
+//! 3. Sizes in blocks or sectors are resolved after all options are known, so the order of options
+//!    does not matter.
 
 use uxfs_format::Uuid;
 
@@ -10,7 +11,7 @@ use crate::error::{MkfsError, usage};
 use crate::size::Size;
 use crate::suboption::Sub;
 
-/// What to make. The default is what `mkfs.xfs` 6.1 makes when it is given no options.
+/// Options of a new volume. The default is the volume that `mkfs.xfs` 6.1 makes without options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
@@ -60,15 +61,15 @@ pub struct DataOptions {
     pub file: Option<bool>,
     /// `name=`: the device.
     pub name: Option<String>,
-    /// `rtinherit=`: new files of the root directory lie on the realtime device.
+    /// `rtinherit=`: files in the root directory inherit the realtime flag.
     pub rtinherit: Option<bool>,
-    /// `projinherit=`: project of all inodes.
+    /// `projinherit=`: project id of all inodes.
     pub projinherit: Option<u32>,
     /// `extszinherit=`: extent size hint of all inodes in blocks.
     pub extszinherit: Option<u32>,
     /// `cowextsize=`: copy-on-write extent size hint of all inodes in blocks.
     pub cowextsize: Option<u32>,
-    /// `daxinherit=`: all inodes are marked for direct access.
+    /// `daxinherit=`: all inodes get the DAX flag.
     pub daxinherit: Option<bool>,
 }
 
@@ -80,13 +81,13 @@ pub struct InodeOptions {
     pub size: Option<u32>,
     /// `perblock=`: inodes in a block.
     pub perblock: Option<u32>,
-    /// `maxpct=`: percentage of the volume that inodes may take; 0 for all.
+    /// `maxpct=`: percentage of the volume that inodes may use; 0 for no limit.
     pub maxpct: Option<u8>,
-    /// `align=`: chunks are aligned; always so in version 5.
+    /// `align=`: chunks are aligned; always true in version 5.
     pub align: Option<bool>,
     /// `attr=`: attribute policy; always 2 in version 5.
     pub attr: Option<u32>,
-    /// `projid32bit=`: always so in version 5.
+    /// `projid32bit=`: always true in version 5.
     pub projid32bit: Option<bool>,
     /// `sparse=`: chunks may have holes.
     pub sparse: Option<bool>,
@@ -102,7 +103,7 @@ pub struct InodeOptions {
 pub struct LogOptions {
     /// `agnum=`: allocation group that holds the log.
     pub agnum: Option<u32>,
-    /// `internal=`: the log lies on the data device; always so here.
+    /// `internal=`: the log is on the data device; always true here.
     pub internal: Option<bool>,
     /// `size=`: size of the log.
     pub size: Option<Size>,
@@ -122,7 +123,7 @@ pub struct LogOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MetaOptions {
-    /// `crc=`: version 5; always so here.
+    /// `crc=`: version 5; always true here.
     pub crc: Option<bool>,
     /// `finobt=`: free-inode btree.
     pub finobt: Option<bool>,
@@ -134,28 +135,28 @@ pub struct MetaOptions {
     pub inobtcount: Option<bool>,
     /// `bigtime=`: 64-bit timestamps.
     pub bigtime: Option<bool>,
-    /// `autofsck=`: what online checking may do to the volume (newer than 6.1).
+    /// `autofsck=`: permissions of online checking (newer than 6.1).
     pub autofsck: Option<Autofsck>,
-    /// `metadir=`: a tree of metadata files (newer than 6.1); never made here.
+    /// `metadir=`: metadata directory tree (newer than 6.1); not supported here.
     pub metadir: Option<bool>,
 }
 
-/// What `xfs_scrub`, run by the system at times, may do to a volume; kept in the extended attribute
-/// `trusted.xfs:autofsck` of the root directory.
+/// What `xfs_scrub`, when the system runs it periodically, may do to a volume. Stored in the root
+/// directory's extended attribute `trusted.xfs:autofsck`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Autofsck {
     /// Nothing.
     None,
-    /// Look.
+    /// Check only.
     Check,
-    /// Look, and make better what is sound.
+    /// Check and optimize.
     Optimize,
-    /// Mend.
+    /// Check and repair.
     Repair,
 }
 
 impl Autofsck {
-    /// As on the command line and in the attribute.
+    /// Name on the command line and in the attribute.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -184,13 +185,13 @@ pub struct NamingOptions {
     pub size: Option<Size>,
     /// `version=`: always 2.
     pub version: Option<u32>,
-    /// `ftype=`: file types in directories; always so in version 5.
+    /// `ftype=`: file types in directories; always true in version 5.
     pub ftype: Option<bool>,
     /// `parent=`: parent pointers (newer than 6.1).
     pub parent: Option<bool>,
 }
 
-/// Stores an option's value, unless it has one already.
+/// Stores an option's value; fails if the option was given already.
 fn set<T>(slot: &mut Option<T>, sub: &Sub<'_>, value: T) -> Result<(), MkfsError> {
     if slot.is_some() {
         return usage(format!("{sub} option respecified"));
@@ -200,11 +201,12 @@ fn set<T>(slot: &mut Option<T>, sub: &Sub<'_>, value: T) -> Result<(), MkfsError
 }
 
 impl Options {
-    /// Takes one option group as it stands on the command line: letter `d` and text
-    /// `agcount=16,size=4g` for `-d agcount=16,size=4g`.
+    /// Applies one option group of the command line: letter `d` and text `agcount=16,size=4g` for
+    /// `-d agcount=16,size=4g`.
     ///
     /// # Errors
-    /// An unknown option or letter, a value out of range, an option given twice or against another.
+    /// For an unknown option or letter, a value out of range, an option given twice, and mutually
+    /// exclusive options.
     pub fn apply(&mut self, letter: char, text: &str) -> Result<(), MkfsError> {
         if letter == 'L' {
             self.label = label(text)?;
@@ -219,7 +221,7 @@ impl Options {
         Ok(())
     }
 
-    /// Takes one option of a group: letter `d`, name `agcount`, value `16`; an empty value is none.
+    /// Applies one option: letter `d`, name `agcount`, value `16`. An empty value means no value.
     pub(crate) fn apply_one(
         &mut self,
         letter: char,
@@ -409,7 +411,7 @@ impl Options {
 /// Checks a label.
 ///
 /// # Errors
-/// If it is longer than the 12 bytes that the superblock has for it.
+/// If the label is longer than the 12 bytes of the superblock's field.
 pub(crate) fn label(text: &str) -> Result<String, MkfsError> {
     if text.len() > 12 {
         return usage(format!("Invalid value {text} for -L option: more than 12 bytes"));

@@ -1,7 +1,7 @@
-//! Named sets of features: what `mkfs.xfs` made by default when a kernel with long support came out.
+//! Named feature sets: the defaults of `mkfs.xfs` at the release of each long-term kernel.
 //!
-//! The names and features are those of the option files that xfsprogs 7.2 installs; a test compares
-//! them. A volume for a kernel is one that this kernel can mount and write.
+//! Names and features are those of the option files that xfsprogs 7.2 installs; a test compares
+//! them. The kernel of a preset can mount and write the preset's volumes.
 
 use crate::error::{MkfsError, usage};
 use crate::options::{Autofsck, Options};
@@ -9,14 +9,14 @@ use crate::options::{Autofsck, Options};
 /// A named set of features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// Its name, as in `--preset lts-6.12`.
+    /// Name for `--preset`, for example `lts-6.12`.
     pub name: &'static str,
-    /// Its name as xfsprogs' option file has it: `lts_6.12`.
+    /// Name of xfsprogs' option file, for example `lts_6.12`.
     pub file: &'static str,
-    /// In words, whose defaults these are.
+    /// Description for users.
     pub about: &'static str,
     reflink: bool,
-    /// 64-bit times, and the inode trees' counters, which came together.
+    /// 64-bit timestamps and the inode btrees' counters, which were introduced together.
     bigtime: bool,
     /// Reverse mappings and wide extent counters.
     rmapbt: bool,
@@ -25,8 +25,7 @@ pub struct Preset {
     autofsck: Option<Autofsck>,
 }
 
-/// Features that came with a kernel and all that came before: so many of reflink, bigtime, rmapbt,
-/// parent.
+/// A preset with the first `level` features of the list reflink, bigtime, rmapbt, parent.
 const fn preset(name: &'static str, file: &'static str, about: &'static str, level: u8) -> Preset {
     Preset {
         name,
@@ -54,10 +53,10 @@ pub const PRESETS: [Preset; 9] = [
 ];
 
 impl Preset {
-    /// The preset of that name; `lts_6.12`, the file's name, is as good as `lts-6.12`.
+    /// Finds a preset by name, with `-` or with `_` as in `lts_6.12`.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is no preset with this name.
     pub fn named(name: &str) -> Result<Self, MkfsError> {
         match PRESETS.into_iter().find(|preset| name == preset.name || name == preset.file) {
             Some(preset) => Ok(preset),
@@ -68,7 +67,7 @@ impl Preset {
         }
     }
 
-    /// Its features, as options.
+    /// The features as options.
     pub fn options(&self) -> Options {
         let mut options = Options::default();
         let (meta, inode) = (&mut options.meta, &mut options.inode);

@@ -1,13 +1,13 @@
-//! What a device holds already, so that nothing is overwritten by mistake.
+//! Recognises the content of a device, so that it is not overwritten by mistake.
 //!
-//! A signature is a few bytes at a known place. Only reading is done here; what to do about a find
-//! is for the caller to decide.
+//! A signature is a few bytes at a known offset. This module only reads; the caller decides what to
+//! do.
 
 use std::io;
 
 use uxfs_disk::BlockDev;
 
-/// Bytes that tell of a content: its name, the offset and what is found there.
+/// Bytes that identify a content: its name, their offset and value.
 struct Signature {
     name: &'static str,
     offset: u64,
@@ -18,8 +18,8 @@ const fn signature(name: &'static str, offset: u64, magic: &'static [u8]) -> Sig
     Signature { name, offset, magic }
 }
 
-/// Signatures at the head of a device. What is looked for first wins: containers and partition
-/// tables hold file systems, whose signatures may shine through.
+/// Signatures at the head of a device, in order of priority. Containers and partition tables come
+/// before file systems, whose signatures may be visible inside them.
 const HEAD: &[Signature] = &[
     signature("crypto_LUKS", 0, b"LUKS\xba\xbe"),
     signature("LVM2_member", 512 + 24, b"LVM2 001"),
@@ -70,14 +70,14 @@ const HEAD: &[Signature] = &[
     signature("gpt", 4096, b"EFI PART"),
 ];
 
-/// Page sizes at whose end swap space keeps its signature.
+/// Page sizes; swap space has its signature at the end of the first page.
 const SWAP_PAGES: [u64; 5] = [4096, 8192, 16384, 32768, 65536];
 
-/// Bytes read at the head of the device: the furthest signature lies behind 64 KiB.
+/// Bytes read at the head of the device; the last signature lies behind 64 KiB.
 const HEAD_LEN: u64 = 69632;
 
-/// The name of the file system, partition table or other content the device begins with, if any is
-/// recognised. The names are those that `blkid` uses.
+/// The name of the file system, partition table or other content at the start of the device;
+/// `None` if none is recognised. The names are those of `blkid`.
 ///
 /// # Errors
 /// If the device cannot be read.
@@ -103,16 +103,16 @@ pub fn existing(dev: &dyn BlockDev) -> io::Result<Option<&'static str>> {
     Ok(is_dos(&head).then_some("dos"))
 }
 
-/// What a device holds, for people.
+/// Description of a device's content, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// What it is, with an article.
+    /// The kind of content, with an article.
     pub words: &'static str,
-    /// What to do to get at a volume in it, where that is known.
+    /// How to reach a volume in the content, if known.
     pub advice: Option<&'static str>,
 }
 
-/// Contents that are no file system, by their first bytes.
+/// Files that are no file systems, by their first bytes.
 const FILES: &[(u64, &[u8], &str, Option<&str>)] = &[
     (0, b"QFI\xfb", "a qcow2 image inside the image", Some("take it out first")),
     (0, b"KDMV", "a VMDK image", TO_RAW),
@@ -139,7 +139,7 @@ const FILES: &[(u64, &[u8], &str, Option<&str>)] = &[
 
 const TO_RAW: Option<&str> = Some("convert it first (qemu-img convert -O raw FILE NEW)");
 
-/// What the device holds instead of XFS, if it is recognised.
+/// The content of a device that holds no XFS; `None` if it is not recognised.
 ///
 /// # Errors
 /// If the device cannot be read.
@@ -155,12 +155,12 @@ pub fn content(dev: &dyn BlockDev) -> io::Result<Option<Content>> {
     Ok(found.map(|(_, _, words, advice)| Content { words, advice: *advice }))
 }
 
-/// A name of [`existing`] in words.
+/// Describes a name that [`existing`] returned.
 fn in_words(name: &'static str) -> Content {
     let plain = |words| Content { words, advice: None };
     let with = |words, advice| Content { words, advice: Some(advice) };
     let parts = "give --partition N, or --offset BYTES";
-    let mount = "uxfs is for XFS alone; the kernel can mount it";
+    let mount = "uxfs supports only XFS; the kernel can mount it";
     match name {
         "crypto_LUKS" => {
             with("a LUKS-encrypted volume", "open it first (cryptsetup open), then use the device")
@@ -207,14 +207,14 @@ fn le32(head: &[u8], at: usize) -> u32 {
     head.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
 }
 
-/// Which of the ext family, told apart by their features.
+/// Distinguishes ext2, ext3 and ext4 by their features.
 fn ext(head: &[u8]) -> Option<&'static str> {
     const SUPERBLOCK: usize = 1024;
     const HAS_JOURNAL: u32 = 0x4;
-    /// Incompatible features that ext3 knows: file types, recovery, meta block groups.
+    /// Incompatible features of ext3: file types, recovery, meta block groups.
     const EXT3: u32 = 0x2 | 0x4 | 0x10;
     const JOURNAL_DEVICE: u32 = 0x8;
-    /// Read-only-compatible features that ext3 knows: sparse superblocks, large files, btree dirs.
+    /// Read-only-compatible features of ext3: sparse superblocks, large files, btree directories.
     const EXT3_READ: u32 = 0x7;
     if !has(head, SUPERBLOCK as u64 + 56, b"\x53\xef") {
         return None;
@@ -233,7 +233,7 @@ fn ext(head: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// What keeps its signature at the end of the device: RAID of old, ZFS' second labels.
+/// Signatures at the end of the device: old RAID metadata, ZFS' second labels.
 fn at_end(dev: &dyn BlockDev) -> io::Result<Option<&'static str>> {
     const RAID: [u8; 4] = [0xfc, 0x4e, 0x2b, 0xa9];
     const MIN: u64 = 256 << 10;
@@ -241,13 +241,14 @@ fn at_end(dev: &dyn BlockDev) -> io::Result<Option<&'static str>> {
     if len < MIN {
         return Ok(None);
     }
-    // Version 0.90 lies in the last whole 64 KiB but one, version 1.0 at least 8 KiB from the end.
+    // Version 0.90 starts 64 KiB before the last multiple of 64 KiB; version 1.0 at least 8 KiB
+    // before the end.
     let old = (len & !0xffff) - 0x10000;
     let one = (len - 8192) & !4095;
     for at in [old, one] {
         let mut magic = [0; 4];
         dev.read_at(at, &mut magic)?;
-        // Version 0.90 is kept in the byte order of its host.
+        // Version 0.90 is in the byte order of its host.
         if magic == RAID || magic == [0xa9, 0x2b, 0x4e, 0xfc] {
             return Ok(Some("linux_raid_member"));
         }
@@ -255,7 +256,7 @@ fn at_end(dev: &dyn BlockDev) -> io::Result<Option<&'static str>> {
     zfs(dev)
 }
 
-/// ZFS: the ring of uberblocks in the second half of its first label.
+/// ZFS has a ring of uberblocks in the second half of its first label.
 fn zfs(dev: &dyn BlockDev) -> io::Result<Option<&'static str>> {
     const RING: u64 = 128 << 10;
     const MAGIC: u64 = 0x00ba_b10c;
@@ -268,7 +269,7 @@ fn zfs(dev: &dyn BlockDev) -> io::Result<Option<&'static str>> {
     Ok(found.then_some("zfs_member"))
 }
 
-/// Is there a DOS partition table, rather than only the mark of a boot sector?
+/// Is there a DOS partition table, or only the mark of a boot sector?
 fn is_dos(head: &[u8]) -> bool {
     let Some(table) = head.get(446..510) else { return false };
     let entries = || table.chunks_exact(16);
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn every_known_head_is_found_and_an_empty_device_is_empty() {
+    fn every_known_signature_is_found_and_an_empty_device_has_none() {
         assert_eq!(with(&[]), None);
         for known in HEAD {
             assert_eq!(with(&[(known.offset, known.magic)]), Some(known.name));
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_are_named_in_words() {
+    fn contents_have_descriptions() {
         let of = |offset: u64, bytes: &[u8]| {
             let dev = MemDev::new(1 << 20);
             dev.write_at(offset, bytes).unwrap();
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn swap_raid_and_zfs_by_their_places() {
+    fn swap_raid_and_zfs_are_found_at_their_offsets() {
         assert_eq!(with(&[(4086, b"SWAPSPACE2")]), Some("swap"));
         assert_eq!(with(&[((1 << 20) - 0x10000, b"\xfc\x4e\x2b\xa9")]), Some("linux_raid_member"));
         assert_eq!(with(&[((1 << 20) - 8192, b"\xfc\x4e\x2b\xa9")]), Some("linux_raid_member"));
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn short_devices_are_read_without_complaint() {
+    fn short_devices_are_read_without_an_error() {
         for len in [0, 1, 511, 512, 4096, 100_000] {
             assert_eq!(existing(&MemDev::new(len)).unwrap(), None);
         }

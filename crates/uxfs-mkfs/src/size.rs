@@ -1,8 +1,8 @@
-//! Sizes as `mkfs.xfs` spells them: decimal, hexadecimal (`0x`) or octal (`0`), with a suffix.
+//! Sizes in `mkfs.xfs`' notation: decimal, hexadecimal (`0x`) or octal (`0`), with a suffix.
 
 use crate::error::{MkfsError, usage};
 
-/// A size whose unit may be blocks or sectors, both known only once all options are.
+/// A size. Its unit may be blocks or sectors, which are known only after all options are parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// Bytes.
@@ -14,15 +14,15 @@ pub enum Size {
 }
 
 impl Size {
-    /// Parses a number with an optional suffix out of `s b k m g t p e`.
+    /// Parses a number with an optional suffix of `s b k m g t p e`.
     ///
     /// # Errors
-    /// If the text is no such number, or too large for 64 bits.
+    /// If the text is not such a number, or the size does not fit 64 bits.
     pub fn parse(text: &str) -> Result<Self, MkfsError> {
         let wrong =
             || MkfsError::Usage(format!("{text:?} is not a number with an optional suffix"));
         let (digits, suffix) = match text.char_indices().next_back() {
-            // In a hexadecimal number `b` and `e` are digits.
+            // `b` and `e` are digits of a hexadecimal number.
             Some((at, c)) if !is_number(text) => (&text[..at], Some(c.to_ascii_lowercase())),
             _ => (text, None),
         };
@@ -45,10 +45,10 @@ impl Size {
         }
     }
 
-    /// In bytes, for these block and sector sizes.
+    /// Converts to bytes, with these block and sector sizes.
     ///
     /// # Errors
-    /// If 64 bits do not hold it.
+    /// If the result does not fit 64 bits.
     pub fn bytes(self, block_size: u32, sector_size: u32) -> Result<u64, MkfsError> {
         let product = match self {
             Self::Bytes(n) => Some(n),
@@ -76,7 +76,7 @@ fn is_number(text: &str) -> bool {
     parse_integer(text).is_some()
 }
 
-/// A plain integer: hexadecimal with `0x`, octal with a leading `0`, else decimal.
+/// Parses an integer: hexadecimal with `0x`, octal with a leading `0`, otherwise decimal.
 pub(crate) fn parse_integer(text: &str) -> Option<u64> {
     let (digits, radix) = if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         (hex, 16)
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bases_and_suffixes() {
+    fn bases_and_suffixes_are_parsed() {
         let ok = |t: &str| Size::parse(t).unwrap();
         assert_eq!(ok("4096"), Size::Bytes(4096));
         assert_eq!(ok("0x1000"), Size::Bytes(4096));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn units_resolve_late() {
+    fn units_are_resolved_late() {
         assert_eq!(Size::Blocks(3).bytes(1024, 512).unwrap(), 3072);
         assert_eq!(Size::Sectors(3).bytes(1024, 4096).unwrap(), 12288);
         assert!(Size::Blocks(u64::MAX).bytes(1024, 512).is_err());

@@ -1,4 +1,4 @@
-//! Stripe geometry of data and log.
+//! Computes the stripe geometry of data section and log.
 
 use crate::error::{MkfsError, usage};
 use crate::options::Options;
@@ -12,9 +12,9 @@ pub(crate) struct Stripe {
 }
 
 const BASIC: u64 = uxfs_format::BASIC_BLOCK as u64;
-/// Longest log stripe unit in bytes.
+/// Maximum log stripe unit in bytes.
 const MAX_LOG_UNIT: u64 = 256 << 10;
-/// What a data stripe unit beyond that becomes for the log, in bytes.
+/// Log stripe unit in bytes if the data stripe unit exceeds the maximum.
 const FALLBACK_LOG_UNIT: u64 = 32 << 10;
 
 impl Stripe {
@@ -53,13 +53,13 @@ impl Stripe {
         self.unit != 0
     }
 
-    /// Has it more than one unit in a width, that is, several disks?
+    /// Does a stripe have several units, that is, several disks?
     pub(crate) fn is_wide(self) -> bool {
         self.width > self.unit
     }
 }
 
-/// Stripe unit and width in bytes as the options give them.
+/// Stripe unit and width in bytes, as given by the options.
 fn bytes(options: &Options, units: &Units) -> Result<(u64, u64), MkfsError> {
     let data = &options.data;
     match (data.su, data.sw, data.sunit, data.swidth) {
@@ -73,7 +73,7 @@ fn bytes(options: &Options, units: &Units) -> Result<(u64, u64), MkfsError> {
             }
             let width = unit.checked_mul(sw.into());
             match width.filter(|width| *width <= i64::MAX as u64) {
-                // Without a unit, the number of units in a width says nothing.
+                // With su=0, the width is 0 for any sw.
                 Some(width) => Ok((unit, width)),
                 None => usage("stripe width is too large"),
             }
@@ -102,7 +102,7 @@ pub(crate) fn log_unit(options: &Options, units: &Units, data: Stripe) -> Result
             return usage(format!("log stripe unit ({bytes}) must be 512 bytes to 256 KiB"));
         }
         Some(bytes) => bytes,
-        // The log of a device with large sectors must be written in whole sectors.
+        // On a device with large sectors, the log must be written in whole sectors.
         None if units.sector > 512 => block,
         None if data.is_set() => u64::from(data.unit) * block,
         None => 0,
@@ -112,7 +112,7 @@ pub(crate) fn log_unit(options: &Options, units: &Units, data: Stripe) -> Result
             "log stripe unit ({bytes}) must be a multiple of the block size ({block})"
         ));
     }
-    // Where a block is longer than that, the log is left without a stripe unit.
+    // If a block is longer than the fallback, the log has no stripe unit.
     let bytes = if bytes > MAX_LOG_UNIT { FALLBACK_LOG_UNIT } else { bytes };
     Ok(u32::try_from(bytes / block).unwrap_or(0))
 }

@@ -1,9 +1,9 @@
-//! One `name=value` of an option group, and the kinds of value there are.
+//! One `name=value` of an option group, and the types of values.
 
 use crate::error::{MkfsError, usage};
 use crate::size::{Size, parse_integer};
 
-/// One `name` or `name=value` behind an option letter.
+/// One `name` or `name=value` of an option letter.
 pub(crate) struct Sub<'a> {
     letter: char,
     pub(crate) name: &'a str,
@@ -25,29 +25,29 @@ impl<'a> Sub<'a> {
         }
     }
 
-    /// An option whose name and value are apart already; no value if that is empty.
+    /// An option whose name and value are separate; an empty value means no value.
     pub(crate) fn with(letter: char, name: &'a str, value: &'a str) -> Self {
         Self { letter, name, value: (!value.is_empty()).then_some(value) }
     }
 
-    /// Refuses a name that the letter does not have.
+    /// The error for an unknown name.
     pub(crate) fn unknown<T>(&self) -> Result<T, MkfsError> {
         let value = self.value.map(|v| format!("={v}")).unwrap_or_default();
         usage(format!("unknown option {self}{value}"))
     }
 
-    /// Refuses the value.
+    /// The error for an invalid value.
     pub(crate) fn invalid<T>(&self, why: &str) -> Result<T, MkfsError> {
         let value = self.value.unwrap_or_default();
         usage(format!("Invalid value {value} for {self} option. {why}"))
     }
 
-    /// Refuses the option if `other` has been given.
+    /// Fails if `other` was given, too.
     pub(crate) fn conflict(&self, other: &str, given: bool) -> Result<(), MkfsError> {
         if given { usage(format!("Cannot specify both {self} and {other}")) } else { Ok(()) }
     }
 
-    /// The value as it stands.
+    /// The value as text; fails if there is none.
     pub(crate) fn text(&self) -> Result<&'a str, MkfsError> {
         match self.value {
             Some(value) => Ok(value),
@@ -55,7 +55,7 @@ impl<'a> Sub<'a> {
         }
     }
 
-    /// A number without suffix in `min..=max`; `default` if there is no value.
+    /// An integer without suffix in `min..=max`; `default` if there is no value.
     pub(crate) fn integer(
         &self,
         min: u32,
@@ -78,7 +78,7 @@ impl<'a> Sub<'a> {
         }
     }
 
-    /// A number without suffix that must be a power of two.
+    /// An integer without suffix that is a power of two.
     pub(crate) fn plain_power(&self, min: u32, max: u32) -> Result<u32, MkfsError> {
         match self.integer(min, max, None)? {
             n if n.is_power_of_two() => Ok(n),
@@ -86,7 +86,7 @@ impl<'a> Sub<'a> {
         }
     }
 
-    /// 0 or 1; nothing means 1.
+    /// 0 or 1; 1 if there is no value.
     pub(crate) fn flag(&self) -> Result<bool, MkfsError> {
         Ok(self.integer(0, 1, Some(1))? == 1)
     }
@@ -100,7 +100,7 @@ impl<'a> Sub<'a> {
         }
     }
 
-    /// A size in bytes that is a power of two; blocks and sectors are no units for it.
+    /// A size in bytes that is a power of two; blocks and sectors are not allowed as units.
     pub(crate) fn power(&self, min: u32, max: u32) -> Result<u32, MkfsError> {
         let Size::Bytes(bytes) = self.size()? else {
             return self.invalid("Not a valid value or illegal suffix.");

@@ -7,7 +7,7 @@ use uxfs_format::superblock::Superblock;
 
 use crate::layout::Layout;
 
-/// The table of a volume to be made, as `mkfs.xfs` prints it for a device called `name`.
+/// The table for a new volume, as `mkfs.xfs` prints it for a device called `name`.
 pub fn table(layout: &Layout, name: &str) -> String {
     table_of(&layout.superblock(), name)
 }
@@ -18,8 +18,8 @@ impl core::fmt::Display for Layout {
     }
 }
 
-/// The table of an existing volume, as `xfs_info` prints it. What is newer than version 6.1 is shown
-/// only if the volume has it.
+/// The table of an existing volume, as `xfs_info` prints it. Features newer than version 6.1 are
+/// shown only if the volume has any of them.
 pub fn table_of(sb: &Superblock, name: &str) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
@@ -99,7 +99,7 @@ fn metadata_lines(out: &mut String, sb: &Superblock, name: &str) -> core::fmt::R
     Ok(())
 }
 
-/// Has the volume a feature that version 6.1 does not know?
+/// Does the volume have a feature newer than version 6.1?
 fn newer(sb: &Superblock) -> bool {
     sb.incompat()
         .intersects(Incompat::EXCHRANGE | Incompat::PARENT | Incompat::METADIR | Incompat::ZONED)
@@ -110,7 +110,7 @@ fn has_ftype(sb: &Superblock) -> bool {
 }
 
 fn log_lines(out: &mut String, sb: &Superblock) -> core::fmt::Result {
-    let place = if sb.logstart.get() == 0 { "external" } else { "internal log" };
+    let location = if sb.logstart.get() == 0 { "external" } else { "internal log" };
     let version = if sb.version_flags().contains(Version::LOGV2) { 2 } else { 1 };
     let sector = match sb.logsectsize.get() {
         0 => 512,
@@ -119,7 +119,7 @@ fn log_lines(out: &mut String, sb: &Superblock) -> core::fmt::Result {
     let block = sb.blocksize.get();
     writeln!(
         out,
-        "log      ={place:<22} bsize={block:<6} blocks={}, version={version}",
+        "log      ={location:<22} bsize={block:<6} blocks={}, version={version}",
         sb.logblocks
     )?;
     writeln!(
@@ -132,10 +132,10 @@ fn log_lines(out: &mut String, sb: &Superblock) -> core::fmt::Result {
 }
 
 fn realtime_lines(out: &mut String, sb: &Superblock) -> core::fmt::Result {
-    let place = if sb.rblocks.get() == 0 { "none" } else { "external" };
+    let location = if sb.rblocks.get() == 0 { "none" } else { "external" };
     writeln!(
         out,
-        "realtime ={place:<22} extsz={:<6} blocks={}, rtextents={}",
+        "realtime ={location:<22} extsz={:<6} blocks={}, rtextents={}",
         u64::from(sb.rextsize.get()) * u64::from(sb.blocksize.get()),
         sb.rblocks,
         sb.rextents

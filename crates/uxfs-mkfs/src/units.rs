@@ -1,4 +1,4 @@
-//! The sizes everything else is counted in: sector, block, inode, directory block; and features.
+//! Computes the basic sizes (sector, block, inode, directory block) and the features.
 
 use uxfs_format::btree::TreeKind;
 use uxfs_format::features::{Incompat, RoCompat};
@@ -7,7 +7,7 @@ use uxfs_format::geometry::CHUNK_INODES;
 use crate::error::{MkfsError, usage};
 use crate::options::Options;
 
-/// Sizes in bytes and features, decided from the options alone.
+/// Sizes in bytes, and features; they depend only on the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Units {
     pub(crate) block: u32,
@@ -48,7 +48,7 @@ impl Units {
         self.ro_compat.contains(feature)
     }
 
-    /// Blocks of the four headers.
+    /// Blocks that the four headers occupy.
     pub(crate) fn header_blocks(&self) -> u32 {
         (4 * self.sector).div_ceil(self.block)
     }
@@ -60,13 +60,13 @@ impl Units {
         self.header_blocks() + roots as u32
     }
 
-    /// Inodes that are made at a time: a chunk, or a block's worth where that is more.
+    /// Number of inodes allocated at a time: a chunk, or all inodes of a block if that is more.
     pub(crate) fn new_inodes(&self) -> u32 {
         CHUNK_INODES.max(self.block / self.inode)
     }
 
-    /// Blocks that the free list of a fresh AG of `ag_blocks` blocks holds: for each tree that it
-    /// feeds, one level more than the tree has, but no more than it can have.
+    /// Blocks in the free list of a new AG of `ag_blocks` blocks: for each btree that the free list
+    /// supplies, one more than its height, limited by its maximum height.
     pub(crate) fn free_list_blocks(&self, ag_blocks: u32) -> u32 {
         let size = self.block as usize;
         let fresh = |tree: TreeKind, records: u32| tree.max_height(size, records.into()).min(2);
@@ -93,7 +93,7 @@ fn sector(options: &Options, block: u32) -> Result<u32, MkfsError> {
     Ok(sector)
 }
 
-/// Refuses to switch off what version 5 volumes always have.
+/// Refuses to switch off features that version 5 volumes always have.
 fn always_on(options: &Options) -> Result<(), MkfsError> {
     let always = "always enabled on CRC enabled filesystems";
     if options.meta.crc == Some(false) {

@@ -1,4 +1,4 @@
-//! The fixed metadata of one allocation group: headers and btree roots.
+//! Writes the fixed metadata of one allocation group: headers and btree roots.
 
 use uxfs_format::agf::{self, Agf};
 use uxfs_format::agfl::{self, AgflHeader};
@@ -13,10 +13,10 @@ use super::Writer;
 use crate::error::MkfsError;
 use crate::layout::Layout;
 
-/// What lies where in one AG of a fresh volume.
+/// Positions of all structures in one AG of a new volume.
 struct Plan {
     ag: AgNo,
-    /// Blocks of the free list in the order of its slots.
+    /// Blocks of the free list, in the order of its slots.
     free_list: Vec<u32>,
     free: Vec<FreeExtent>,
     longest: u32,
@@ -25,7 +25,7 @@ struct Plan {
     roots: Roots,
 }
 
-/// Blocks of the btree roots; 0 for trees the volume does not have.
+/// Blocks of the btree roots; 0 for btrees that the volume does not have.
 #[derive(Clone, Copy, Default)]
 struct Roots {
     bno: u32,
@@ -64,7 +64,7 @@ impl Plan {
         let fixed = layout.units.fixed_blocks();
         let end = layout.ag_len(ag);
         let log = (layout.log.ag == ag).then_some((layout.log.start.0, layout.log.blocks));
-        // Free space around the log, before the free list takes its blocks from it.
+        // The free space around the log, before the free list is taken from it.
         let mut free = match log {
             Some((start, len)) => vec![(fixed, start), (start + len, end)],
             None => vec![(fixed, end)],
@@ -72,7 +72,7 @@ impl Plan {
         free.retain(|(start, end)| start < end);
         let wanted = if with_list { layout.free_list_blocks() } else { 0 };
         let behind = log.map_or(end - fixed, |(start, len)| end - (start + len));
-        // mkfs.xfs leaves the free list empty where the log takes all but a rest of the AG.
+        // mkfs.xfs leaves the free list empty if the log takes nearly the whole AG.
         let full = behind == 0 || free.iter().map(|(from, to)| to - from).sum::<u32>() < wanted;
         let free_list = if full { Vec::new() } else { take_free_list(&mut free, wanted) };
         let mut chunks = Vec::new();
@@ -93,7 +93,7 @@ impl Plan {
         plan
     }
 
-    /// All reverse mappings of a fresh AG in order.
+    /// All reverse mappings of a new AG, in order.
     fn reverse_mappings(&self, layout: &Layout) -> Vec<Rmap> {
         let mut runs = vec![
             (0, self.roots.bno, RmapOwner::FS),
@@ -128,7 +128,7 @@ impl Plan {
     }
 }
 
-/// The first inodes' chunks: three inodes are in use.
+/// The chunks of the first inodes; three inodes are in use.
 fn first_chunks(layout: &Layout) -> Vec<InodeChunk> {
     let first = layout.root_block().0 << layout.inopblog();
     let starts = (0..layout.units.new_inodes()).step_by(CHUNK_INODES as usize);
@@ -140,8 +140,8 @@ fn first_chunks(layout: &Layout) -> Vec<InodeChunk> {
     starts.map(chunk).collect()
 }
 
-/// Takes the free list's blocks out of the free runs: from the shortest run that has them all, or
-/// else from the longest ones.
+/// Takes the free list's blocks from the free runs: from the shortest run with enough blocks, or
+/// else from the longest runs.
 fn take_free_list(free: &mut Vec<(u32, u32)>, wanted: u32) -> Vec<u32> {
     let mut taken = Vec::new();
     while let missing @ 1.. = wanted - taken.len() as u32 {
@@ -166,7 +166,7 @@ fn longest(free: &[FreeExtent]) -> u32 {
     free.iter().map(|extent| extent.len).max().unwrap_or(0)
 }
 
-/// Takes `from..to` out of the free runs.
+/// Removes `from..to` from the free runs.
 fn cut(free: &mut Vec<(u32, u32)>, from: u32, to: u32) {
     let mut left = Vec::new();
     for &(start, end) in free.iter() {
@@ -178,14 +178,14 @@ fn cut(free: &mut Vec<(u32, u32)>, from: u32, to: u32) {
 }
 
 impl Writer<'_> {
-    /// Writes an AG's headers and btree roots.
+    /// Writes the headers and btree roots of an AG.
     pub(crate) fn group(&self, ag: AgNo) -> Result<(), MkfsError> {
         let plan = Plan::new(self.layout, ag, self.grown.is_none());
         let units = &self.layout.units;
         let block = units.block as usize;
         let sector = units.sector as usize;
         let mut head = vec![0; units.fixed_blocks() as usize * block];
-        // The primary superblock is written on its own, at the end.
+        // The primary superblock is written separately, last.
         if ag != AgNo(0) {
             head[..sector].copy_from_slice(&self.secondary(ag)?);
         }
@@ -229,7 +229,7 @@ impl Writer<'_> {
         agf.bno_level = 1.into();
         agf.cnt_level = 1.into();
         agf.rmap_level = level(RoCompat::RMAPBT).into();
-        // The ring's first slot stays empty: mkfs.xfs fills it from the second on.
+        // mkfs.xfs fills the ring from its second slot on.
         agf.flfirst = 1.into();
         agf.fllast = list.into();
         agf.flcount = list.into();
@@ -282,7 +282,7 @@ impl Writer<'_> {
         header.uuid = self.layout.uuid.0;
     }
 
-    /// Builds the root of a tree, a leaf.
+    /// Builds a btree root that is a leaf.
     fn tree_root(
         &self,
         buffer: &mut [u8],
@@ -292,7 +292,7 @@ impl Writer<'_> {
         records: &[u8],
     ) -> Result<(), MkfsError> {
         let daddr = self.geo.ag_daddr(plan.ag, AgBlock(root));
-        // A fresh AG has a handful of records.
+        // A new AG has only a few records.
         let count = (records.len() / kind.rec_len()) as u16;
         let mut put = |at: usize, bytes: &[u8]| buffer[at..at + bytes.len()].copy_from_slice(bytes);
         put(btree::MAGIC_OFFSET, &kind.magic().to_be_bytes());
@@ -309,7 +309,7 @@ impl Writer<'_> {
 }
 
 impl Plan {
-    /// The trees the AG has: kind, root block and packed records.
+    /// The btrees of the AG: kind, root block and packed records.
     fn trees(&self, sparse: bool) -> Vec<(TreeKind, u32, Vec<u8>)> {
         let pack = |extents: &[FreeExtent]| {
             extents

@@ -1,4 +1,4 @@
-//! The first inode chunk: root directory, realtime bitmap and summary, and 61 free inodes.
+//! Writes the first inode chunk: root directory, realtime bitmap and summary, and 61 free inodes.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,16 +11,16 @@ use uxfs_format::{AgIno, Ino};
 use super::Writer;
 use crate::error::MkfsError;
 
-/// An empty short-form directory: no entries, none of them wide, and the parent.
+/// Length in bytes of an empty short-form directory: two counts and the parent.
 const EMPTY_DIR_LEN: usize = 6;
 
-/// Bytes of the root directory's attribute fork, where it has one.
+/// Length in bytes of the root directory's attribute fork, if it has one.
 const ATTR_FORK_LEN: usize = 40;
-/// The attribute that says what online checking may do.
+/// Name of the attribute with the permissions of online checking.
 const AUTOFSCK: &[u8] = b"xfs:autofsck";
 
 impl Writer<'_> {
-    /// Writes the chunk that holds the root inode.
+    /// Writes the chunk of the root inode.
     pub(super) fn first_inodes(&self) -> Result<(), MkfsError> {
         let layout = self.layout;
         let (root, uuid) = (layout.root_ino(), layout.uuid);
@@ -40,7 +40,7 @@ impl Writer<'_> {
         self.put("first inodes", offset, &chunk)
     }
 
-    /// What all the first inodes have in common.
+    /// The fields that all first inodes have in common.
     fn core(&self, now: Timestamp) -> InodeCore {
         let incompat = self.layout.units.incompat;
         let mut flags2 = Flags2::empty();
@@ -53,7 +53,7 @@ impl Writer<'_> {
             crtime: now,
             aformat: ForkFormat::Extents,
             next_unlinked: AgIno::NULL,
-            // Counted once when made and once when written.
+            // Counted once at creation and once at the first write.
             changecount: 2,
             flags2,
             ..InodeCore::default()
@@ -76,7 +76,7 @@ impl Writer<'_> {
         core.flags.set(Flags::EXTSZINHERIT, hints.extsize != 0);
         core.flags2.set(Flags2::COWEXTSIZE, hints.cowextsize != 0);
         core.flags2.set(Flags2::DAX, hints.daxinherit);
-        // The chunk lies in the first AG, far below the numbers that need eight bytes.
+        // The chunk is in the first AG, so the number fits four bytes.
         let parent = (ino.0 as u32).to_be_bytes();
         let fork = uxfs_format::inode::CORE_LEN;
         raw[fork + 2..fork + EMPTY_DIR_LEN].copy_from_slice(&parent);
@@ -102,7 +102,7 @@ impl Writer<'_> {
 }
 
 fn now() -> Timestamp {
-    // A clock before 1970 is taken for one that was never set.
+    // A clock before 1970 was never set; use 1970.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let sec = i64::try_from(since.as_secs()).unwrap_or(0);
     Timestamp { sec, nsec: since.subsec_nanos() }

@@ -1,4 +1,4 @@
-//! The empty log: one unmount record, then zeroes, for which the host sets room aside.
+//! Writes an empty log: one unmount record, then zeroes. Reserves the log's space on the host.
 
 use uxfs_disk::host;
 use uxfs_format::BASIC_BLOCK;
@@ -8,11 +8,11 @@ use crate::error::MkfsError;
 
 const MAGIC: u32 = 0xfeed_babe;
 const RECORD_VERSION: u32 = 2;
-/// Payload in little-endian Linux form.
+/// Items are in the format of little-endian Linux.
 const FORMAT: u32 = 1;
-/// Transaction that mkfs.xfs puts its unmount record under.
+/// Transaction id that mkfs.xfs uses for its unmount record.
 const TRANSACTION: u32 = 0xb0c0_d0d0;
-/// Log buffer size of a log without a longer stripe unit.
+/// Log buffer size in bytes without a larger stripe unit.
 const BUFFER: u32 = 32 << 10;
 
 impl Writer<'_> {
@@ -25,7 +25,7 @@ impl Writer<'_> {
         if !self.how.zero_log {
             self.dev.zero(start, len).map_err(MkfsError::io("log"))?;
         }
-        // Where the host has no room now, whoever opens the volume tries again, and is warned.
+        // If the host is out of space now, the next open tries again and warns the user.
         match self.dev.allocate(start, len) {
             Err(error) if host::is_full_for_now(&error) => {}
             other => other.map_err(MkfsError::io("log"))?,
@@ -41,7 +41,8 @@ impl Writer<'_> {
         let head = buffer.div_ceil(BUFFER) as usize * BASIC_BLOCK;
         let mut raw = vec![0; len];
         let mut put = |at: usize, bytes: &[u8]| raw[at..at + bytes.len()].copy_from_slice(bytes);
-        // Every block of a log begins with the cycle, the first one with its magic instead.
+        // Every block of a log starts with the cycle, except the first, which starts with the
+        // magic.
         for at in (BASIC_BLOCK..len).step_by(BASIC_BLOCK) {
             put(at, &1u32.to_be_bytes());
         }
@@ -53,7 +54,7 @@ impl Writer<'_> {
         put(24, &(1u64 << 32).to_be_bytes());
         put(36, &u32::MAX.to_be_bytes());
         put(40, &1u32.to_be_bytes());
-        // The first word of the first data block, to which the cycle left no room there.
+        // The saved first word of the first data block, which the cycle overwrites.
         put(44, &TRANSACTION.to_be_bytes());
         put(300, &FORMAT.to_be_bytes());
         put(304, &self.layout.uuid.0);

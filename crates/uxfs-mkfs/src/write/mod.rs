@@ -1,7 +1,7 @@
-//! Puts a computed volume on its device.
+//! Writes a computed volume to its device.
 //!
-//! 1. Every structure passes its own verification before it is written.
-//! 2. The primary superblock goes last, behind a flush of all the rest.
+//! 1. Every structure passes its verification before it is written.
+//! 2. The primary superblock is written last, after a flush of everything else.
 
 mod group;
 mod inodes;
@@ -18,35 +18,35 @@ use zerocopy::IntoBytes;
 use crate::error::MkfsError;
 use crate::layout::Layout;
 
-/// How to write a volume.
+/// Options of writing a volume.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct WriteOptions {
-    /// Leave the primary superblock's in-progress flag set and flush nothing: the caller fills the
-    /// volume, and clears the flag when it is done.
+    /// Leave the primary superblock's in-progress flag set and do not flush: the caller fills the
+    /// volume and clears the flag at the end.
     pub in_progress: bool,
-    /// The device is known to read as zeroes: nothing need be zeroed.
+    /// The device reads as zeroes, so nothing needs to be zeroed.
     pub zero_log: bool,
-    /// User and group that the root directory belongs to.
+    /// User and group id of the root directory.
     pub owner: (u32, u32),
-    /// The moment that the first inodes carry; now, if not given.
+    /// Timestamp of the first inodes; `None` means the current time.
     pub now: Option<Timestamp>,
 }
 
-/// What the parts of a volume need to be written.
+/// State for writing the parts of a volume.
 pub(crate) struct Writer<'a> {
     layout: &'a Layout,
     geo: Geometry,
     dev: &'a dyn BlockDev,
     how: &'a WriteOptions,
-    /// The superblock of a volume that exists and grows.
+    /// The superblock of an existing volume that grows.
     grown: Option<&'a Superblock>,
 }
 
-/// Makes the volume: everything on the device is overwritten or lost.
+/// Writes the volume. All previous content of the device is lost.
 ///
 /// # Errors
-/// If the device is too short or fails; it may then hold anything, but no primary superblock.
+/// If the device is too short or fails. It may then hold anything except a primary superblock.
 pub fn write(layout: &Layout, dev: &dyn BlockDev, how: &WriteOptions) -> Result<(), MkfsError> {
     if dev.len() < layout.size_bytes() {
         return crate::error::geometry(format!(
@@ -76,7 +76,7 @@ pub fn write(layout: &Layout, dev: &dyn BlockDev, how: &WriteOptions) -> Result<
 }
 
 impl<'a> Writer<'a> {
-    /// For groups that are added to the volume of `sb`, whose layout is `layout`.
+    /// A writer for groups that are added to the volume of `sb`, whose layout is `layout`.
     pub(crate) fn growing(
         layout: &'a Layout,
         sb: &'a Superblock,
@@ -91,7 +91,7 @@ impl<'a> Writer<'a> {
         self.dev.write_at(offset, bytes).map_err(MkfsError::io(what))
     }
 
-    /// The sector of a superblock, its checksum stored.
+    /// Encodes a superblock with its checksum as a sector.
     fn superblock_sector(&self, sb: &Superblock) -> Result<Vec<u8>, MkfsError> {
         let mut sector = vec![0; self.layout.units.sector as usize];
         let used = superblock::used_len(sb.incompat());
@@ -107,8 +107,8 @@ impl<'a> Writer<'a> {
         self.put("superblock", 0, &self.superblock_sector(&sb)?)
     }
 
-    /// The copy in an AG: as things stood before the first inodes were made, with the root inode
-    /// noted in two of the copies for repair to find.
+    /// The secondary superblock of an AG: its values are those before the first inodes were
+    /// allocated. Two secondary superblocks name the root inode, for xfs_repair.
     fn secondary(&self, ag: AgNo) -> Result<Vec<u8>, MkfsError> {
         if let Some(sb) = self.grown {
             return self.superblock_sector(sb);
@@ -118,7 +118,8 @@ impl<'a> Writer<'a> {
         if ag.0 != count - 1 && ag.0 != (count - 1) / 2 {
             sb.rootino = u64::MAX.into();
         }
-        // Attributes came with the first inodes, unless every file may have them.
+        // The ATTR bit is set with the first inodes, unless parent pointers require it from the
+        // start.
         if !sb.incompat().contains(Incompat::PARENT) {
             sb.versionnum = (sb.versionnum.get() & !Version::ATTR.bits()).into();
         }

@@ -1,17 +1,17 @@
-//! What is left of an earlier file system: it must not be taken for part of the new one.
+//! Removes the traces of an earlier file system, which must not be mistaken for the new one.
 
 use uxfs_format::superblock::{MAGIC, Superblock};
 
 use super::Writer;
 use crate::error::MkfsError;
 
-/// Bytes that are wiped at either end of the device.
+/// Bytes that are zeroed at each end of the device.
 const WIPE: u64 = 128 << 10;
-/// Shortest allocation group of an old volume, in bytes, that is believed.
+/// Minimum size in bytes of an old volume's allocation group; a smaller value is ignored.
 const MIN_AG: u64 = 1 << 20;
 
 impl Writer<'_> {
-    /// Wipes both ends of the device and the copies of an old superblock.
+    /// Zeroes both ends of the device and an old volume's secondary superblocks.
     pub(super) fn clear_stale(&self) -> Result<(), MkfsError> {
         let len = self.dev.len();
         let wipe = WIPE.min(len);
@@ -25,8 +25,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Places and lengths of the copies that an old volume's superblock tells of. Repair would find
-    /// them, and might take the new volume for the old one.
+    /// Offsets and lengths of an old volume's secondary superblocks. xfs_repair would find them and
+    /// might mistake the new volume for the old one.
     fn old_copies(&self) -> Result<Vec<(u64, u64)>, MkfsError> {
         let len = self.dev.len();
         let mut head = [0; 512];

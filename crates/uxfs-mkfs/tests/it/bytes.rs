@@ -1,4 +1,4 @@
-//! Compares two images where either of them has data.
+//! Compares two images, in the ranges where either has data.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use uxfs_format::superblock::Superblock;
 
 use crate::pair::{MIB, Pair};
 
-/// No block is shorter, so that every block starts a step.
+/// Comparison step in bytes; blocks are never smaller, so every block starts a step.
 const STEP: u64 = 1024;
 
 /// Ranges of a sparse file that hold data.
@@ -25,13 +25,13 @@ fn data(file: &File, len: u64) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// What two volumes of the same options may differ in.
+/// Differences between two volumes of the same options that are allowed.
 struct Free {
-    /// First byte of the root inode.
+    /// Byte offset of the root inode.
     root: u64,
     inode: u64,
-    /// Made by mkfs.xfs 7, which sets access times, draws generations and
-    /// counts changes as 6.1 does not.
+    /// The reference was made by mkfs.xfs 7, which sets access times, generations and change counts
+    /// differently from 6.1.
     newer: bool,
 }
 
@@ -46,8 +46,8 @@ impl Free {
         Self { root, inode: geo.inode_size.into(), newer }
     }
 
-    /// Blanks the times of the first three inodes, with their checksums, and what lies behind the
-    /// records of the free-space trees, where mkfs.xfs leaves records it has removed.
+    /// Blanks the timestamps of the first three inodes with their checksums, and the bytes behind
+    /// the records of the free-space btrees, where mkfs.xfs leaves removed records.
     fn blank(&self, at: u64, step: &mut [u8]) {
         for n in 0..3 {
             let inode = self.root + n * self.inode;
@@ -75,12 +75,12 @@ impl Free {
     }
 }
 
-/// The first difference between the volumes that counts.
+/// The first difference that is not allowed.
 pub(crate) fn difference(theirs: &Path, ours: &Path) -> Option<String> {
     first(theirs, ours, false)
 }
 
-/// The same where `theirs` was made by mkfs.xfs 7.
+/// The same for a volume that mkfs.xfs 7 made.
 pub(crate) fn difference_to_newer(theirs: &Path, ours: &Path) -> Option<String> {
     first(theirs, ours, true)
 }
@@ -122,7 +122,7 @@ fn one_changed_byte_is_found_by_both_checkers() {
     pair.make("", false, false).unwrap();
     assert_eq!(difference(&pair.theirs, &pair.ours), None);
     pair.repair().unwrap();
-    // In the header of AG 1, in its free-space tree, in the first free inode, in the log.
+    // In the header of AG 1, in its free-space btree, in the first free inode, in the log.
     let ag = 75 * MIB;
     for at in [ag + 52 + 512, ag + 4096 + 60, 16 * 4096 + 3 * 512 + 4, 2 * ag + 6 * 4096 + 16] {
         let file = File::options().read(true).write(true).open(&pair.ours).unwrap();

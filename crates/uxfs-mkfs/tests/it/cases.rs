@@ -1,4 +1,4 @@
-//! The matrix of options and sizes.
+//! Option combinations and sizes.
 
 use crate::bytes::difference;
 use crate::pair::{GIB, MIB, Outcome, Pair, TIB};
@@ -75,7 +75,7 @@ const CASES: &[&str] = &[
     "-d agsize=0x5000000 -l size=0400000s",
 ];
 
-/// Makes the volume both ways; both must make it alike, or both refuse.
+/// Makes the volume with both programs; both must make the same volume, or both must refuse.
 fn alike(size: u64, line: &str, repair: bool) -> Result<Outcome, String> {
     let pair = Pair::new(size);
     let outcome = pair.make(line, false, false)?;

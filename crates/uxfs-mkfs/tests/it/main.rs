@@ -1,7 +1,7 @@
-//! The volumes made here against those of `mkfs.xfs`, byte for byte, with `xfs_repair` as judge.
+//! Compares volumes of this crate with those of `mkfs.xfs`, byte for byte, and runs `xfs_repair`.
 //!
-//! Both tools, and `xfs_db`, must be installed, and newer ones in the cache (`tools/setup-xfsprogs`):
-//! without them the tests fail.
+//! Both tools and `xfs_db` must be installed, and newer releases must be in the cache
+//! (`tools/setup-xfsprogs`); otherwise the tests fail.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

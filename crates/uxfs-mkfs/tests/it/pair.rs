@@ -1,4 +1,4 @@
-//! One volume made twice: by `mkfs.xfs` and by this crate.
+//! Makes one volume twice: with `mkfs.xfs` and with this crate.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ pub(crate) const GIB: u64 = 1 << 30;
 pub(crate) const TIB: u64 = 1 << 40;
 const UUID: &str = "uuid=01234567-89ab-4def-8123-456789abcdef";
 
-/// Runs one of xfsprogs' tools, which must be there.
+/// Runs an xfsprogs tool, which must be installed.
 pub(crate) fn tool(name: &str, args: &[&str], path: &Path) -> Output {
     Command::new(format!("/sbin/{name}"))
         .args(args)
@@ -21,7 +21,7 @@ pub(crate) fn tool(name: &str, args: &[&str], path: &Path) -> Output {
         .unwrap_or_else(|error| panic!("these tests need {name} of xfsprogs: {error}"))
 }
 
-/// `mkfs.xfs`, which lets go of its limits under the names that its own tests set.
+/// Runs `mkfs.xfs`; with `unsupported`, sets the environment of its own tests, which lifts limits.
 pub(crate) fn mkfs(args: &[&str], path: &Path, unsupported: bool) -> Output {
     let mut command = Command::new("/sbin/mkfs.xfs");
     if unsupported {
@@ -37,7 +37,7 @@ pub(crate) fn mkfs(args: &[&str], path: &Path, unsupported: bool) -> Output {
         .unwrap_or_else(|error| panic!("these tests need mkfs.xfs of xfsprogs: {error}"))
 }
 
-/// Options from a command line such as `-d agcount=4 -m rmapbt=1`.
+/// Parses options from a command line, for example `-d agcount=4 -m rmapbt=1`.
 pub(crate) fn options(line: &str) -> Result<Options, MkfsError> {
     let mut options = Options::default();
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -48,10 +48,10 @@ pub(crate) fn options(line: &str) -> Result<Options, MkfsError> {
     Ok(options)
 }
 
-/// What came of making a volume twice.
+/// Result of making a volume twice.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Both made it, and it is in these two files.
+    /// Both made the volume, in these two files.
     Made,
     /// Both refused.
     Refused,
@@ -74,7 +74,7 @@ impl Pair {
         Self { _dir: dir, theirs, ours }
     }
 
-    /// Lets both make the volume, or with `dry` only decide it; the tables must agree.
+    /// Makes the volume twice; with `dry` only computes it. The tables must be equal.
     pub(crate) fn make(&self, line: &str, unsupported: bool, dry: bool) -> Result<Outcome, String> {
         let mut args = vec!["-m", UUID];
         args.extend(line.split_whitespace());
@@ -113,7 +113,7 @@ impl Pair {
         Ok(table(&layout, &self.theirs.to_string_lossy()))
     }
 
-    /// Does repair find nothing on our volume?
+    /// Checks that xfs_repair finds no problem in our volume.
     pub(crate) fn repair(&self) -> Result<(), String> {
         let output = tool("xfs_repair", &["-n", "-f"], &self.ours);
         match output.status.code() {

@@ -1,4 +1,4 @@
-//! Presets and option files against mkfs.xfs 7 and the option files that it comes with.
+//! Compares presets and option files with mkfs.xfs 7 and its own option files.
 
 use std::fs::read_to_string;
 
@@ -12,7 +12,7 @@ use crate::pair::{MIB, Pair, options};
 const UUID: &str = "-m uuid=01234567-89ab-4def-8123-456789abcdef";
 const SIZE: u64 = 600 * MIB;
 
-/// Makes the volume by mkfs.xfs 7 with `theirs` and by us with `ours`: both must be the same.
+/// Makes the volume with mkfs.xfs 7 (`theirs`) and with this crate (`ours`); both must be equal.
 fn alike(theirs: &str, ours: Options, at: &str) {
     let pair = Pair::new(SIZE);
     let words: Vec<&str> = UUID.split(' ').chain(theirs.split_whitespace()).collect();
@@ -28,9 +28,9 @@ fn alike(theirs: &str, ours: Options, at: &str) {
     }
 }
 
-/// Every preset is the option file of its name, which is read as mkfs.xfs reads it.
+/// Every preset equals xfsprogs' option file of the same name, read by mkfs.xfs and by this crate.
 #[test]
-fn presets_are_what_xfsprogs_makes_of_its_files() {
+fn presets_equal_the_option_files_of_xfsprogs() {
     for preset in PRESETS.iter().filter(|preset| preset.name != "default") {
         let file = Xfsprogs::Current.option_file(preset.file);
         let mut read = Options::default();
@@ -45,16 +45,16 @@ fn presets_are_what_xfsprogs_makes_of_its_files() {
 }
 
 #[test]
-fn the_default_is_what_mkfs_makes_without_options() {
+fn the_default_preset_equals_mkfs_without_options() {
     let preset = PRESETS.iter().find(|preset| preset.name == "default").unwrap();
     for more in ["", "-b size=2k -n size=16k", "-m rmapbt=0", "-m autofsck=optimize -i size=2048"] {
         alike(more, options(more).unwrap().or(&preset.options()), more);
     }
 }
 
-/// The command line wins over a defaults file, as it does in mkfs.xfs 7.
+/// The command line overrides a defaults file, as in mkfs.xfs 7.
 #[test]
-fn defaults_give_way_as_in_mkfs() {
+fn the_command_line_overrides_defaults_as_in_mkfs() {
     let file = Xfsprogs::Current.option_file("lts_6.18");
     let mut defaults = Options::default();
     defaults.apply_file("lts_6.18", &read_to_string(&file).unwrap()).unwrap();
@@ -64,7 +64,7 @@ fn defaults_give_way_as_in_mkfs() {
     }
 }
 
-/// What is kept of an option file does not hide a fault of the comparison.
+/// The comparison finds a wrong feature.
 #[test]
 fn one_changed_feature_is_a_difference() {
     let pair = Pair::new(SIZE);

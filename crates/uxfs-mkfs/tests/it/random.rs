@@ -1,9 +1,9 @@
-//! Random options from a seed: whatever `mkfs.xfs` makes of them, so do we.
+//! Random options from a seed: this crate must do the same as `mkfs.xfs`.
 
 use crate::bytes::difference;
 use crate::pair::{MIB, Outcome, Pair, mkfs};
 
-/// A small generator of numbers; the same seed gives the same run.
+/// A small random number generator; the same seed repeats a run.
 struct Random(u64);
 
 impl Random {
@@ -74,7 +74,7 @@ impl Random {
     }
 }
 
-/// Runs `rounds` random command lines on volumes of random sizes.
+/// Tests `rounds` random command lines on volumes of random sizes.
 fn rounds(seed: u64, rounds: u32, sizes: &[u64], unsupported: bool) {
     let mut random = Random(seed);
     let mut made = 0;
@@ -97,16 +97,16 @@ fn rounds(seed: u64, rounds: u32, sizes: &[u64], unsupported: bool) {
 }
 
 #[test]
-fn random_options() {
+fn random_options_agree() {
     rounds(1, 150, &[300, 301, 333, 512, 600, 777, 1024, 5000, 8192, 8193, 9999], false);
 }
 
 #[test]
-fn random_options_on_small_volumes() {
+fn random_options_on_small_volumes_agree() {
     rounds(2, 100, &[16, 20, 32, 40, 64, 70, 128, 150, 200, 300], true);
 }
 
-/// The minimum a refusal names.
+/// The minimum log size in a refusal.
 fn minimum(said: &str) -> Option<u64> {
     let at = ["minimum size is ", "min log size "]
         .iter()
@@ -116,7 +116,7 @@ fn minimum(said: &str) -> Option<u64> {
 }
 
 #[test]
-fn the_smallest_log_is_that_of_mkfs_for_random_options() {
+fn the_minimum_log_size_agrees_for_random_options() {
     let mut random = Random(3);
     let mut compared = 0;
     for round in 0..300 {
@@ -125,7 +125,7 @@ fn the_smallest_log_is_that_of_mkfs_for_random_options() {
         if random.percent(40) {
             line += random.of(&[" -l su=4k", " -l su=32k", " -l su=64k", " -l su=256k"]);
         }
-        // The smallest log that may be asked for at all is 2 MiB, or 512 blocks.
+        // The smallest log that the options allow is 2 MiB or 512 blocks.
         line += random.of(&[" -l size=2m", " -l size=512b", " -l size=1024b"]);
         let mut args: Vec<&str> = line.split_whitespace().collect();
         args.push("-N");

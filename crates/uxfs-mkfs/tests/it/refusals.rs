@@ -1,4 +1,4 @@
-//! Options that must be refused, and some that look odd but must not.
+//! Options that must be refused, and unusual ones that must be accepted.
 
 use uxfs_mkfs::{Layout, MkfsError};
 
@@ -105,7 +105,7 @@ const REFUSED: &[&str] = &[
 ];
 
 #[test]
-fn what_mkfs_refuses_is_refused() {
+fn options_that_mkfs_refuses_are_refused() {
     let pair = Pair::new(GIB);
     for line in REFUSED {
         let outcome = pair.make(line, false, true).unwrap();
@@ -114,7 +114,7 @@ fn what_mkfs_refuses_is_refused() {
 }
 
 #[test]
-fn what_mkfs_refuses_only_when_it_writes_is_refused() {
+fn options_that_mkfs_refuses_only_when_it_writes_are_refused() {
     let pair = Pair::new(GIB);
     for line in ["-l agnum=0,su=256k", "-d su=128m,sw=1"] {
         let outcome = pair.make(line, false, false).unwrap();
@@ -123,7 +123,7 @@ fn what_mkfs_refuses_only_when_it_writes_is_refused() {
 }
 
 #[test]
-fn what_looks_odd_but_is_right_is_made() {
+fn unusual_but_valid_options_are_accepted() {
     let odd = [
         "-b size=4K",
         "-d size=500M",
@@ -158,7 +158,7 @@ fn what_looks_odd_but_is_right_is_made() {
 }
 
 #[test]
-fn what_is_not_supported_is_refused_by_name() {
+fn unsupported_options_are_refused_by_name() {
     for (line, name) in [
         ("-m crc=0", "crc=0"),
         ("-n version=ci", "version=ci"),

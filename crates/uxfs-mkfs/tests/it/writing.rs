@@ -1,4 +1,4 @@
-//! How volumes are written: unfinished, over old ones, without zeroing; and newer features.
+//! Writing volumes: unfinished, over old ones, without zeroing; and newer features.
 
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_format::features::{Incompat, Version};
@@ -15,7 +15,7 @@ fn first_sector(dev: &dyn BlockDev) -> Vec<u8> {
 }
 
 #[test]
-fn an_unfinished_volume_says_so_and_a_finished_one_does_not() {
+fn only_an_unfinished_volume_has_the_in_progress_flag() {
     let layout = Layout::new(&Options::default(), 300 * MIB).unwrap();
     for in_progress in [true, false] {
         let dev = MemDev::new(layout.size_bytes());
@@ -28,7 +28,7 @@ fn an_unfinished_volume_says_so_and_a_finished_one_does_not() {
 }
 
 #[test]
-fn an_old_volumes_copies_are_wiped() {
+fn an_old_volumes_secondary_superblocks_are_zeroed() {
     let dev = MemDev::new(GIB);
     assert_eq!(signature::existing(&dev).unwrap(), None);
     let old = Layout::new(&options("-d agcount=7").unwrap(), GIB).unwrap();
@@ -50,13 +50,13 @@ fn an_old_volumes_copies_are_wiped() {
 }
 
 #[test]
-fn a_log_over_old_content_is_zeroed_and_a_zero_device_is_left_alone() {
+fn a_log_over_old_content_is_zeroed_and_a_zero_device_is_not_written() {
     let options = options("-m uuid=01234567-89ab-4def-8123-456789abcdef").unwrap();
     let layout = Layout::new(&options, 300 * MIB).unwrap();
     let mut how = WriteOptions::default();
     how.now = Some(Timestamp::default());
     let (dirty, clean) = (MemDev::new(300 * MIB), MemDev::new(300 * MIB));
-    // The log lies in AG 2 behind six blocks.
+    // The log is in AG 2 behind six blocks.
     let log = 150 * MIB + 6 * 4096;
     dirty.write_at(log, &vec![0xaa; 64 << 20]).unwrap();
     write(&layout, &dirty, &how).unwrap();
