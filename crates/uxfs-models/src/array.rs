@@ -1,8 +1,8 @@
-//! Several disks as one: mirrors, concatenations, stripes.
+//! Disk arrays: mirror, concatenation, stripe.
 //!
-//! A request is done when its last part is. A flush goes to every disk; a mirror's write too. A read
-//! of a mirror goes to the disk with the fewest requests, and of several such to the one whose last
-//! request ended nearest.
+//! A request completes when its last part completes. Flushes go to every disk, and so do writes to
+//! a mirror. A read from a mirror goes to the disk with the fewest requests in flight; among
+//! several, to the disk whose last request ended nearest.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use uxfs_journal::Time;
 
 use crate::{Disk, Done, Op, Request, Tag};
 
-/// Disks, and the parts of requests that they work on.
+/// The disks of an array, and the requests that were split among them.
 struct Members {
     disks: Vec<Box<dyn Disk>>,
-    /// Requests under way on each, and where the last one ended.
+    /// For each disk: requests in flight, and the end of the last request.
     load: Vec<(u64, u64)>,
     parts: HashMap<Tag, Tag>,
     left: HashMap<Tag, u32>,
@@ -29,7 +29,7 @@ impl Members {
     fn submit(&mut self, now: Time, tag: Tag, parts: &[(usize, Request)]) {
         self.left.insert(tag, parts.len() as u32);
         for (member, request) in parts {
-            // Members are told apart by their part's tag.
+            // The tag of a part identifies the disk.
             let part = Tag(self.next * self.disks.len() as u64 + *member as u64);
             self.next += 1;
             self.parts.insert(part, tag);
@@ -67,11 +67,11 @@ impl Members {
     }
 }
 
-/// Disks that all hold the same.
+/// A mirror: all disks hold the same data.
 pub struct Mirror(Members);
 
 impl Mirror {
-    /// A mirror of disks, of which there must be at least one.
+    /// A mirror of at least one disk.
     pub fn new(disks: Vec<Box<dyn Disk>>) -> Self {
         assert!(!disks.is_empty(), "a mirror of no disks");
         Self(Members::new(disks))
@@ -107,11 +107,11 @@ impl Disk for Mirror {
     }
 }
 
-/// Disks one behind the other.
+/// A concatenation: the address space of each disk follows that of the previous one.
 pub struct Concat(Members);
 
 impl Concat {
-    /// Disks in this order, of which there must be at least one.
+    /// A concatenation of at least one disk, in this order.
     pub fn new(disks: Vec<Box<dyn Disk>>) -> Self {
         assert!(!disks.is_empty(), "a concatenation of no disks");
         Self(Members::new(disks))
@@ -157,20 +157,20 @@ impl Disk for Concat {
     }
 }
 
-/// Disks of which each holds a chunk in turn.
+/// A stripe: chunks are distributed over the disks in turn.
 pub struct Stripe {
     members: Members,
     chunk: u64,
 }
 
 impl Stripe {
-    /// Disks in this order, of which there must be at least one, and bytes of a chunk.
+    /// A stripe over at least one disk, in this order; `chunk` is the size of a chunk in bytes.
     pub fn new(disks: Vec<Box<dyn Disk>>, chunk: u64) -> Self {
         assert!(!disks.is_empty() && chunk > 0, "a stripe of no disks, or of no bytes");
         Self { members: Members::new(disks), chunk }
     }
 
-    /// The parts of a request: neighbouring chunks of one disk are one part.
+    /// Splits a request into parts; adjacent chunks on one disk form one part.
     fn split(&self, request: Request) -> Vec<(usize, Request)> {
         let count = self.members.disks.len() as u64;
         let mut parts: Vec<(usize, Request)> = Vec::new();
@@ -179,10 +179,10 @@ impl Stripe {
             let (chunk, inside) = (at / self.chunk, at % self.chunk);
             let len = (self.chunk - inside).min(request.end() - at);
             let member = (chunk % count) as usize;
-            let place = chunk / count * self.chunk + inside;
-            match parts.iter_mut().find(|(m, part)| *m == member && part.end() == place) {
+            let local = chunk / count * self.chunk + inside;
+            match parts.iter_mut().find(|(m, part)| *m == member && part.end() == local) {
                 Some((_, part)) => part.len += len,
-                None => parts.push((member, Request { at: place, len, ..request })),
+                None => parts.push((member, Request { at: local, len, ..request })),
             }
             at += len;
         }

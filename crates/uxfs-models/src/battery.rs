@@ -1,40 +1,40 @@
-//! A battery-backed array controller: memory that outlives a power cut, in front of any disk.
+//! A battery-backed array controller: memory that survives a power failure, in front of a disk.
 //!
-//! 1. A write is done when it is in the memory, and safe: force-unit-access and flush cost nothing
-//!    more than a command.
-//! 2. The memory is written out all the time, a few pieces at once, in ascending order; when it is
-//!    full, a write waits until there is room.
-//! 3. Reads of what is in the memory do not reach the disk.
+//! 1. A write completes, and is durable, when it is in the memory. Force unit access and flush cost
+//!    only the time of a command.
+//! 2. The memory is written back continuously, several pieces at a time, in ascending order. When
+//!    the memory is full, writes wait for space.
+//! 3. Reads of data in the memory do not access the disk.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use serde::Deserialize;
 use uxfs_journal::Time;
 
-use crate::{Disk, Done, Ending, Op, Request, Tag, transfer, us};
+use crate::{Completions, Disk, Done, Op, Request, Tag, transfer, us};
 
-/// Most bytes that are written out in one piece.
+/// Maximum bytes that are written back in one piece.
 const PIECE: u64 = 1 << 20;
 
-/// What a controller is made from.
+/// Parameters of a controller.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatterySpec {
-    /// Bytes (in MiB) of its memory.
+    /// Size of the memory in MiB.
     pub cache_mib: f64,
-    /// Microseconds of a command that the memory serves.
+    /// Time in microseconds of a command that the memory serves.
     pub command_us: f64,
-    /// Million bytes a second between host and memory.
+    /// Transfer rate between host and memory in 10^6 bytes per second.
     pub mb_s: f64,
-    /// Pieces that are written out at a time.
+    /// Number of pieces that are written back at a time.
     pub depth: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Role {
-    /// A read of the host's.
+    /// A read of the host.
     Read(Tag),
-    /// Bytes that leave the memory.
+    /// Writeback of a range.
     Out { from: u64, to: u64 },
 }
 
@@ -42,9 +42,9 @@ enum Role {
 pub struct Battery {
     spec: BatterySpec,
     disk: Box<dyn Disk>,
-    /// Runs in the memory: first byte to end.
+    /// Ranges in the memory, without those being written back: first byte to end.
     runs: BTreeMap<u64, u64>,
-    /// Bytes in it, those on their way out included.
+    /// Bytes in the memory, including those being written back.
     bytes: u64,
     out: HashMap<Tag, Role>,
     writing: u32,
@@ -52,7 +52,7 @@ pub struct Battery {
     waiting: VecDeque<(Tag, Request)>,
     bus: u64,
     next: u64,
-    ending: Ending,
+    completions: Completions,
 }
 
 impl Battery {
@@ -69,7 +69,7 @@ impl Battery {
             waiting: VecDeque::new(),
             bus: 0,
             next: 0,
-            ending: Ending::default(),
+            completions: Completions::default(),
         }
     }
 
@@ -83,7 +83,7 @@ impl Battery {
         run.is_some_and(|(_, end)| *end >= to)
     }
 
-    /// Takes in a run, joined with those it touches.
+    /// Adds a range, merged with the ranges that it touches.
     fn add(&mut self, mut from: u64, mut to: u64) {
         while let Some((&start, &end)) = self.runs.range(..=to).next_back() {
             if end < from {
@@ -106,7 +106,7 @@ impl Battery {
             self.waiting.pop_front();
             self.add(request.at, request.end());
             let end = self.carry(now, request.len);
-            self.ending.add(Time(end), tag);
+            self.completions.add(Time(end), tag);
         }
         self.write_out(Time(now));
     }
@@ -141,10 +141,10 @@ impl Disk for Battery {
 
     fn submit(&mut self, now: Time, tag: Tag, request: Request) {
         match request.op {
-            Op::Flush => self.ending.add(Time(now.0 + us(self.spec.command_us)), tag),
+            Op::Flush => self.completions.add(Time(now.0 + us(self.spec.command_us)), tag),
             Op::Read if self.holds(request.at, request.end()) => {
                 let end = self.carry(now.0, request.len);
-                self.ending.add(Time(end), tag);
+                self.completions.add(Time(end), tag);
             }
             Op::Read => self.submit_below(now, Role::Read(tag), request),
             Op::Write { .. } => {
@@ -155,31 +155,31 @@ impl Disk for Battery {
     }
 
     fn next_event(&self) -> Option<Time> {
-        [self.disk.next_event(), self.ending.next()].into_iter().flatten().min()
+        [self.disk.next_event(), self.completions.next()].into_iter().flatten().min()
     }
 
     fn advance(&mut self, now: Time, done: &mut Vec<Done>) {
         let mut below = Vec::new();
-        // What is written out makes room, and that is used at the moment it is there.
+        // Finished writeback frees space, which waiting writes use at once.
         while let Some(next) = self.disk.next_event().filter(|next| *next <= now) {
             self.disk.advance(next, &mut below);
             for Done { at, tag } in below.drain(..) {
                 match self.out.remove(&tag) {
                     Some(Role::Read(host)) => {
-                        self.ending.add(Time(at.0 + us(self.spec.command_us)), host);
+                        self.completions.add(Time(at.0 + us(self.spec.command_us)), host);
                     }
                     Some(Role::Out { from, to }) => {
                         self.writing -= 1;
                         self.bytes -= to - from;
                     }
-                    None => debug_assert!(false, "an answer to no question"),
+                    None => debug_assert!(false, "completion of an unknown request"),
                 }
             }
             self.take_writes(next.0);
         }
         self.disk.advance(now, &mut below);
         debug_assert!(below.is_empty());
-        while let Some(ended) = self.ending.pop(now) {
+        while let Some(ended) = self.completions.pop(now) {
             done.push(ended);
         }
     }

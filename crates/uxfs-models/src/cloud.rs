@@ -1,40 +1,39 @@
-//! A cloud volume: a latency, and a meter that lets so many requests and bytes through.
+//! A cloud volume: a latency, and limits on requests and bytes per second.
 //!
-//! 1. What is written is replicated before it is done: a flush has nothing to do.
-//! 2. Each request costs credit, which is earned at the steady rate. Who has saved some up may go at
-//!    the burst rate until it is used up.
-//! 3. Latency is spread around its middle by chance, from the seed; a request is never quicker than
-//!    half of it.
+//! 1. A write is replicated before it completes, so a flush has nothing to do.
+//! 2. Each request costs credit. Credit is earned at the steady rate; while there is credit,
+//!    requests are served at the burst rate.
+//! 3. Latency varies randomly around its mean, from the seed; it is at least half the mean.
 
 use serde::Deserialize;
 use uxfs_journal::Time;
 
 use crate::rng::Rng;
-use crate::{Disk, Done, Ending, Op, Request, Tag, transfer, us};
+use crate::{Completions, Disk, Done, Op, Request, Tag, transfer, us};
 
-/// What a cloud volume is made from.
+/// Parameters of a cloud volume.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CloudSpec {
-    /// Gigabytes (10^9 bytes).
+    /// Capacity in gigabytes (10^9 bytes).
     pub capacity_gb: f64,
-    /// Requests a second, always.
+    /// Steady rate in requests per second.
     pub iops: f64,
-    /// Requests a second while there is credit.
+    /// Burst rate in requests per second, while there is credit.
     pub burst_iops: f64,
-    /// Requests that can be done on credit; earned at the steady rate while less is used.
+    /// Maximum credit in requests.
     pub credit: f64,
-    /// Million bytes a second.
+    /// Maximum transfer rate in 10^6 bytes per second.
     pub mb_s: f64,
-    /// Bytes (in KiB) that count as one request; larger ones count as several.
+    /// Maximum size in KiB of one unit; a larger request costs several units.
     pub unit_kib: u32,
-    /// Microseconds of a read, in the middle.
+    /// Mean time of a read in microseconds.
     pub read_us: f64,
-    /// Microseconds of a write, in the middle.
+    /// Mean time of a write in microseconds.
     pub write_us: f64,
-    /// How far latency spreads, as a part of it.
+    /// Spread of the latency, as a fraction of the mean.
     pub spread: f64,
-    /// Microseconds of a flush.
+    /// Time of a flush in microseconds.
     pub flush_us: f64,
 }
 
@@ -43,35 +42,43 @@ pub struct CloudSpec {
 pub struct Cloud {
     spec: CloudSpec,
     rng: Rng,
-    /// When the meter lets the next request through, at the burst rate.
+    /// Time at which the limit admits the next request, at the burst rate.
     meter: u64,
-    /// When the next byte may be carried.
+    /// Time at which the next byte can be transferred.
     carried: u64,
     credit: f64,
-    /// Up to when credit was counted.
+    /// Time up to which earned credit is included.
     counted: u64,
-    ending: Ending,
+    completions: Completions,
 }
 
 impl Cloud {
-    /// A volume with all its credit.
+    /// A volume with full credit.
     pub fn new(spec: CloudSpec, seed: u64) -> Self {
         let credit = spec.credit;
         let rng = Rng::new(seed);
-        Self { spec, rng, meter: 0, carried: 0, credit, counted: 0, ending: Ending::default() }
+        Self {
+            spec,
+            rng,
+            meter: 0,
+            carried: 0,
+            credit,
+            counted: 0,
+            completions: Completions::default(),
+        }
     }
 
     fn latency(&mut self, middle: f64) -> u64 {
-        // The sum of three is near enough to a bell, and has an end.
+        // The sum of three uniform numbers approximates a normal distribution and is bounded.
         let bell = (0..3).map(|_| self.rng.unit()).sum::<f64>() / 1.5 - 1.0;
         us((middle * (1.0 + bell * self.spec.spread)).max(middle / 2.0))
     }
 
-    /// When a request that counts as `units` gets through the meter.
+    /// The time at which the limit admits a request of `units`.
     fn through(&mut self, now: u64, units: f64) -> u64 {
         let mut start = self.meter.max(now);
         let earned = (start - self.counted) as f64 / 1e9 * self.spec.iops;
-        // Without a credit to keep, at least what is being asked for can be saved up.
+        // A request may cost more than the maximum credit; then it saves up its own cost.
         self.credit = (self.credit + earned).min(self.spec.credit.max(units));
         if self.credit < units {
             start += us((units - self.credit) / self.spec.iops * 1e6);
@@ -92,7 +99,7 @@ impl Disk for Cloud {
     fn submit(&mut self, now: Time, tag: Tag, request: Request) {
         let middle = match request.op {
             Op::Flush => {
-                return self.ending.add(Time(now.0 + us(self.spec.flush_us)), tag);
+                return self.completions.add(Time(now.0 + us(self.spec.flush_us)), tag);
             }
             Op::Read => self.spec.read_us,
             Op::Write { .. } => self.spec.write_us,
@@ -102,15 +109,15 @@ impl Disk for Cloud {
         let start = self.through(now.0, units);
         self.carried = self.carried.max(start) + transfer(request.len, self.spec.mb_s);
         let end = self.carried.max(start) + self.latency(middle);
-        self.ending.add(Time(end), tag);
+        self.completions.add(Time(end), tag);
     }
 
     fn next_event(&self) -> Option<Time> {
-        self.ending.next()
+        self.completions.next()
     }
 
     fn advance(&mut self, now: Time, done: &mut Vec<Done>) {
-        while let Some(ended) = self.ending.pop(now) {
+        while let Some(ended) = self.completions.pop(now) {
             done.push(ended);
         }
     }

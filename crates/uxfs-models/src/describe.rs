@@ -1,4 +1,4 @@
-//! What a disk is made from, as people write it down: TOML, one table a disk.
+//! Disk descriptions in TOML, one file for each disk.
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -8,90 +8,90 @@ use crate::{
     SpindleSpec, Stripe,
 };
 
-/// Deepest that arrays of arrays may go.
+/// Maximum nesting of arrays.
 const DEPTH_MAX: u32 = 8;
-/// Most disks of an array.
+/// Maximum number of disks in an array.
 const DISKS_MAX: usize = 64;
 
-/// Why a description is none.
+/// Reason why a description is invalid.
 #[derive(Debug, Error)]
 pub enum Problem {
-    /// It is not TOML, or not of a disk.
+    /// The text is not TOML, or has missing or unknown fields.
     #[error("disk description: {0}")]
     Syntax(#[from] toml::de::Error),
-    /// A value that no disk has.
+    /// A value is out of range.
     #[error("disk description: {0}")]
     Value(String),
-    /// No disk of this name comes with uxfs.
-    #[error("no disk is called {name}; there are {}", NAMES.join(", "))]
+    /// uxfs includes no disk with this name.
+    #[error("no disk has the name {name}; available: {}", NAMES.join(", "))]
     Name {
-        /// The name.
+        /// The unknown name.
         name: String,
     },
 }
 
-/// What a disk is made from.
+/// Description of a disk.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// What it is called.
+    /// Name of the disk.
     pub name: String,
-    /// What it is, and where its figures are from.
+    /// What the disk is, and the source of its figures.
     pub about: String,
     /// The model.
     pub disk: Model,
 }
 
-/// A model, and its figures.
+/// A model with its parameters.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Model {
-    /// Platters.
+    /// A hard disk.
     Spindle(SpindleSpec),
-    /// Flash.
+    /// A flash drive.
     Flash(FlashSpec),
     /// A cloud volume.
     Cloud(CloudSpec),
-    /// Memory that outlives a power cut, in front of another.
+    /// A controller with battery-backed memory in front of a disk.
     Battery {
         /// The controller.
         controller: BatterySpec,
         /// The disk behind it.
         disk: Box<Model>,
     },
-    /// A disk behind a SATA port, whose flushes are not queued.
+    /// A disk behind a SATA port, which does not queue flushes.
     Sata {
         /// The disk.
         disk: Box<Model>,
     },
-    /// Disks that hold the same.
+    /// A mirror: all disks hold the same data.
     Mirror {
-        /// How many.
+        /// Number of disks.
         count: u32,
-        /// Each of them.
+        /// The model of each disk.
         disk: Box<Model>,
     },
-    /// Disks one behind the other.
+    /// A concatenation of disks.
     Concat {
-        /// How many.
+        /// Number of disks.
         count: u32,
-        /// Each of them.
+        /// The model of each disk.
         disk: Box<Model>,
     },
-    /// Disks of which each holds a chunk in turn.
+    /// A stripe over disks.
     Stripe {
-        /// How many.
+        /// Number of disks.
         count: u32,
-        /// Bytes (in KiB) of a chunk.
+        /// Size of a chunk in KiB.
         chunk_kib: u32,
-        /// Each of them.
+        /// The model of each disk.
         disk: Box<Model>,
     },
 }
 
 macro_rules! named {
     ($($name:literal),* $(,)?) => {
-        /// Disks that come with uxfs.
+        /// Names of the disks that uxfs includes.
         pub const NAMES: &[&str] = &[$($name),*];
 
         fn text_of(name: &str) -> Option<&'static str> {
@@ -116,16 +116,16 @@ named!(
 );
 
 impl Description {
-    /// A disk that comes with uxfs; [`NAMES`] has them.
+    /// A disk that uxfs includes; see [`NAMES`].
     ///
     /// # Errors
-    /// [`Problem::Name`].
+    /// [`Problem::Name`] if there is no such disk.
     pub fn named(name: &str) -> Result<Self, Problem> {
         let text = text_of(name).ok_or_else(|| Problem::Name { name: name.into() })?;
         Self::parse(text)
     }
 
-    /// A disk from TOML.
+    /// Parses a description in TOML.
     ///
     /// ```
     /// use uxfs_models::Description;
@@ -152,24 +152,24 @@ impl Description {
     /// ```
     ///
     /// # Errors
-    /// [`Problem::Syntax`], [`Problem::Value`].
+    /// [`Problem::Syntax`] or [`Problem::Value`].
     pub fn parse(text: &str) -> Result<Self, Problem> {
         let description: Self = toml::from_str(text)?;
         description.disk.check(0)?;
         Ok(description)
     }
 
-    /// The disk, at rest; what of it is left to chance comes from `seed`.
+    /// Makes an idle disk; `seed` determines its random behaviour.
     ///
     /// # Errors
-    /// [`Problem::Value`], if it was not made by [`Description::parse`].
+    /// [`Problem::Value`], if the description was not made by [`Description::parse`].
     pub fn build(&self, seed: u64) -> Result<Box<dyn Disk>, Problem> {
         self.disk.check(0)?;
         Ok(self.disk.build(seed))
     }
 }
 
-/// Fails if a figure of a description is none that a disk can have.
+/// Fails unless all values are positive.
 fn positive(what: &str, values: &[(&str, f64)]) -> Result<(), Problem> {
     match values.iter().find(|(_, value)| !value.is_finite() || *value <= 0.0 || *value > 1e9) {
         Some((name, value)) => {
@@ -191,7 +191,7 @@ fn not_negative(what: &str, values: &[(&str, f64)]) -> Result<(), Problem> {
 impl Model {
     fn check(&self, depth: u32) -> Result<(), Problem> {
         if depth > DEPTH_MAX {
-            return Err(Problem::Value(format!("arrays in arrays, deeper than {DEPTH_MAX}")));
+            return Err(Problem::Value(format!("arrays are nested deeper than {DEPTH_MAX}")));
         }
         match self {
             Self::Spindle(spec) => check_spindle(spec),
@@ -275,7 +275,7 @@ impl Model {
 fn check_count(count: u32) -> Result<(), Problem> {
     match count as usize {
         1..=DISKS_MAX => Ok(()),
-        _ => Err(Problem::Value(format!("an array of {count} disks: 1 to {DISKS_MAX}"))),
+        _ => Err(Problem::Value(format!("an array of {count} disks: must be 1 to {DISKS_MAX}"))),
     }
 }
 
@@ -304,7 +304,7 @@ fn check_spindle(s: &SpindleSpec) -> Result<(), Problem> {
     not_negative(what, &may)?;
     let rising = s.track_ms <= s.average_ms && s.average_ms <= s.full_ms;
     let zones = s.zones <= 1024 && s.heads <= 64;
-    // Else the curve through the three would fall somewhere.
+    // Otherwise the seek curve through the three values would decrease somewhere.
     let curved = (s.full_ms - s.track_ms) / 3.0 <= s.average_ms - s.track_ms;
     if !rising || !zones || !curved || s.inner_mb_s > s.outer_mb_s {
         return Err(Problem::Value(

@@ -1,4 +1,5 @@
-//! A model made a device: something else holds the bytes, the model says how long it took.
+//! Devices that combine a model, which determines the time of each call, with a device for the
+//! data.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,24 +13,24 @@ use uxfs_journal::Time;
 
 use crate::{Disk, Done, Request, Tag, serve};
 
-/// A clock that goes on only when it is told to.
+/// A simulated clock, shared by its clones.
 #[derive(Clone, Debug, Default)]
 pub struct VirtualClock(Arc<AtomicU64>);
 
 impl VirtualClock {
-    /// Now.
+    /// The current time.
     pub fn now(&self) -> Time {
         Time(self.0.load(Ordering::Acquire))
     }
 
-    /// It is at least so late.
-    pub fn reach(&self, time: Time) {
+    /// Advances the clock to `time`, unless it is later already.
+    pub fn advance_to(&self, time: Time) {
         self.0.fetch_max(time.0, Ordering::AcqRel);
     }
 }
 
-/// A device whose clock goes on by what the model says each call took. One call at a time: a run of
-/// one thread is exactly repeatable.
+/// A device with a simulated clock: each call advances the clock by the time that the model
+/// computes. Calls are serialised, so a run with one thread is exactly repeatable.
 pub struct VirtualDev<D> {
     dev: D,
     model: Mutex<Box<dyn Disk>>,
@@ -37,15 +38,15 @@ pub struct VirtualDev<D> {
 }
 
 impl<D: BlockDev> VirtualDev<D> {
-    /// `dev` holds the bytes, `model` tells the time.
+    /// `dev` holds the data, `model` determines the time.
     pub fn new(dev: D, model: Box<dyn Disk>, clock: VirtualClock) -> Self {
         Self { dev, model: Mutex::new(model), clock }
     }
 
-    fn took(&self, request: Request) {
+    fn charge(&self, request: Request) {
         let mut model = self.model.lock();
         let done = serve(&mut **model, self.clock.now(), request);
-        self.clock.reach(done);
+        self.clock.advance_to(done);
     }
 }
 
@@ -56,24 +57,24 @@ impl<D: BlockDev> BlockDev for VirtualDev<D> {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.dev.read_at(offset, buf)?;
-        self.took(Request::read(offset, buf.len() as u64));
+        self.charge(Request::read(offset, buf.len() as u64));
         Ok(())
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.dev.write_at(offset, data)?;
-        self.took(Request::write(offset, data.len() as u64));
+        self.charge(Request::write(offset, data.len() as u64));
         Ok(())
     }
 
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.dev.write_at(offset, data)?;
-        self.took(Request::write_fua(offset, data.len() as u64));
+        self.charge(Request::write_fua(offset, data.len() as u64));
         Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.took(Request::flush());
+        self.charge(Request::flush());
         Ok(())
     }
 
@@ -94,26 +95,26 @@ impl<D: BlockDev> BlockDev for VirtualDev<D> {
     }
 }
 
-struct Slept {
+struct RealTimeState {
     model: Box<dyn Disk>,
     next: u64,
     done: HashMap<Tag, Time>,
     found: Vec<Done>,
 }
 
-/// A device on which each call takes, in real time, as long as the model says; calls of several
-/// threads overlap as they would on the disk.
-pub struct SleptDev<D> {
+/// A device whose calls take, in real time, as long as the model computes. Calls of several threads
+/// overlap as on the modelled disk.
+pub struct RealTimeDev<D> {
     dev: D,
     begun: Instant,
-    state: Mutex<Slept>,
+    state: Mutex<RealTimeState>,
     completed: Condvar,
 }
 
-impl<D: BlockDev> SleptDev<D> {
-    /// `dev` holds the bytes, `model` tells how long to sleep.
+impl<D: BlockDev> RealTimeDev<D> {
+    /// `dev` holds the data, `model` determines how long to sleep.
     pub fn new(dev: D, model: Box<dyn Disk>) -> Self {
-        let state = Slept { model, next: 0, done: HashMap::new(), found: Vec::new() };
+        let state = RealTimeState { model, next: 0, done: HashMap::new(), found: Vec::new() };
         Self { dev, begun: Instant::now(), state: Mutex::new(state), completed: Condvar::new() }
     }
 
@@ -121,7 +122,7 @@ impl<D: BlockDev> SleptDev<D> {
         Time(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Sleeps until the request is done.
+    /// Sleeps until the request completes.
     fn sleep(&self, request: Request) {
         let mut state = self.state.lock();
         let tag = Tag(state.next);
@@ -140,12 +141,12 @@ impl<D: BlockDev> SleptDev<D> {
         }
     }
 
-    fn advance(&self, state: &mut Slept) {
+    fn advance(&self, state: &mut RealTimeState) {
         let now = self.now();
         self.advance_to(state, now);
     }
 
-    fn advance_to(&self, state: &mut Slept, now: Time) {
+    fn advance_to(&self, state: &mut RealTimeState, now: Time) {
         state.model.advance(now, &mut state.found);
         let any = !state.found.is_empty();
         let found: Vec<Done> = state.found.drain(..).collect();
@@ -156,7 +157,7 @@ impl<D: BlockDev> SleptDev<D> {
     }
 }
 
-impl<D: BlockDev> BlockDev for SleptDev<D> {
+impl<D: BlockDev> BlockDev for RealTimeDev<D> {
     fn len(&self) -> u64 {
         self.dev.len()
     }

@@ -1,50 +1,50 @@
-//! Flash: dies that work side by side behind one interface, and a cache in front of them.
+//! A flash drive: dies that work in parallel behind one interface, with a cache.
 //!
-//! 1. A page is read by the die it lies on, so reads of one die wait for each other.
-//! 2. A page is programmed by whichever die is free first: flash is written like a log.
-//! 3. A write is done when it is in the cache; it takes up room there until it is programmed.
-//! 4. With power-loss protection the cache is as good as flash: a flush has nothing to do. Without,
-//!    it waits for all programs, and then for the drive to write its own tables.
+//! 1. The die that holds a page reads it, so reads from one die wait for each other.
+//! 2. The die that is free first programs a page, because flash is written like a log.
+//! 3. A write completes when it is in the cache. It occupies cache space until it is programmed.
+//! 4. With power-loss protection the cache is durable, so a flush has nothing to do. Without it, a
+//!    flush waits for all programs, and then for the drive to write its own tables.
 //!
-//! Not modelled: collecting garbage. What is written at length on a full drive is slower than here.
+//! Garbage collection is not modelled. Sustained writes to a full drive are slower in reality.
 
 use std::collections::VecDeque;
 
 use serde::Deserialize;
 use uxfs_journal::Time;
 
-use crate::{Disk, Done, Ending, Op, Request, Tag, transfer, us};
+use crate::{Completions, Disk, Done, Op, Request, Tag, transfer, us};
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 const PAGE: u64 = 4096;
 
-/// What a flash drive is made from.
+/// Parameters of a flash drive.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlashSpec {
-    /// Gigabytes (10^9 bytes).
+    /// Capacity in gigabytes (10^9 bytes).
     pub capacity_gb: f64,
-    /// Dies that work at the same time.
+    /// Number of dies that work in parallel.
     pub dies: u32,
-    /// Microseconds in which a die reads a page of 4 KiB.
+    /// Time in microseconds in which a die reads a page of 4 KiB.
     pub read_us: f64,
-    /// Microseconds in which a die programs one.
+    /// Time in microseconds in which a die programs a page.
     pub program_us: f64,
-    /// Million bytes a second that the interface carries to the host.
+    /// Transfer rate to the host in 10^6 bytes per second.
     pub read_mb_s: f64,
-    /// … and from the host.
+    /// Transfer rate from the host in 10^6 bytes per second.
     pub write_mb_s: f64,
-    /// Microseconds for each command, that the controller can spend on several at once.
+    /// Time in microseconds of each command that overlaps with other commands.
     pub command_us: f64,
-    /// Microseconds for each command, that it cannot: its most commands a second.
+    /// Time in microseconds of each command that does not overlap; limits commands per second.
     pub issue_us: f64,
-    /// Commands that it works on at a time; more wait.
+    /// Maximum number of commands in progress; further ones wait.
     pub queue: u32,
-    /// Bytes (in MiB) of writes that it takes before they are programmed; 0 for no write cache.
+    /// Size of the write cache in MiB; 0 for none.
     pub cache_mib: f64,
-    /// Is the cache kept when the power goes?
+    /// Is the cache protected against power loss?
     pub protected: bool,
-    /// Microseconds of a flush besides the programs it waits for.
+    /// Time in microseconds of a flush, in addition to the programs that it waits for.
     pub flush_us: f64,
 }
 
@@ -53,21 +53,21 @@ pub struct FlashSpec {
 pub struct Flash {
     spec: FlashSpec,
     dies: Vec<u64>,
-    /// When the interface is free, for each direction.
+    /// Time at which the interface is free, for each direction.
     to_host: u64,
     from_host: u64,
     controller: u64,
-    /// Pages in the cache: when each will have been programmed.
+    /// For each page in the cache, the time at which it is programmed.
     cached: VecDeque<u64>,
-    /// When all that was written so far will have been programmed.
+    /// Time at which all writes so far are programmed.
     programmed: u64,
-    /// Ends of the commands that it works on.
+    /// End times of the commands in progress.
     working: VecDeque<u64>,
-    ending: Ending,
+    completions: Completions,
 }
 
 impl Flash {
-    /// A drive at rest.
+    /// An idle drive.
     pub fn new(spec: FlashSpec) -> Self {
         let dies = vec![0; spec.dies.max(1) as usize];
         Self {
@@ -79,11 +79,11 @@ impl Flash {
             cached: VecDeque::new(),
             programmed: 0,
             working: VecDeque::new(),
-            ending: Ending::default(),
+            completions: Completions::default(),
         }
     }
 
-    /// When the drive begins with a command that comes now.
+    /// The time at which the drive starts a command that arrives now.
     fn begin(&mut self, now: u64) -> u64 {
         while self.working.front().is_some_and(|end| *end <= now) {
             self.working.pop_front();
@@ -109,7 +109,7 @@ impl Flash {
             *die = (*die).max(start) + us(self.spec.read_us);
             ready = ready.max(*die);
         }
-        // What is ready early is on its way while the rest is being read.
+        // Data that is ready early is transferred while the rest is being read.
         let carry = transfer(request.len, self.spec.read_mb_s);
         self.to_host = self.to_host.max(start) + carry;
         self.to_host.max(ready + transfer(request.len.min(PAGE), self.spec.read_mb_s))
@@ -154,7 +154,7 @@ impl Disk for Flash {
             }
             Op::Flush => {
                 let end = start.max(self.programmed) + us(self.spec.flush_us);
-                // Tables are written where data is.
+                // The drive writes its tables to the dies that hold data.
                 self.dies.iter_mut().for_each(|die| *die = (*die).max(end));
                 self.programmed = self.programmed.max(end);
                 end
@@ -162,15 +162,15 @@ impl Disk for Flash {
         };
         let at = self.working.partition_point(|other| *other <= end);
         self.working.insert(at, end);
-        self.ending.add(Time(end), tag);
+        self.completions.add(Time(end), tag);
     }
 
     fn next_event(&self) -> Option<Time> {
-        self.ending.next()
+        self.completions.next()
     }
 
     fn advance(&mut self, now: Time, done: &mut Vec<Done>) {
-        while let Some(ended) = self.ending.pop(now) {
+        while let Some(ended) = self.completions.pop(now) {
             done.push(ended);
         }
     }

@@ -1,16 +1,19 @@
-//! Modelled disks: how long a disk takes, said in numbers that its data sheet has.
+//! Disk models: they compute how long the requests to a disk take, from the figures in its data
+//! sheet.
 //!
-//! A [`Disk`] is pure: it is given requests and moments, and tells when each request is done. It
-//! holds no data, has no thread and no clock. [`Description`] is what a disk is made from, as TOML;
-//! [`Description::named`] has those that come with the crate. [`VirtualDev`] and [`SleptDev`] make a
-//! device of a model and something that holds the bytes: one counts the time, the other sleeps it.
+//! A [`Disk`] gets requests and times and reports when each request completes. It holds no data and
+//! has no thread and no clock. A [`Description`] holds a disk's parameters as TOML;
+//! [`Description::named`] returns those that the crate includes. [`VirtualDev`] and [`RealTimeDev`]
+//! combine a model with a device for the data: the first advances a simulated clock, the second
+//! sleeps.
 //!
-//! 1. A model is a function of its description, its seed and the requests: the same again gives the
-//!    same digits.
-//! 2. Moments never go back: who calls [`Disk::submit`] has called [`Disk::advance`] for that moment.
-//! 3. A request is told done once, at a moment not before it was submitted.
-//! 4. A flush is done only when every write that was done before it was submitted is on what keeps
-//!    it without power; a write with force-unit-access only when it is itself.
+//! 1. The result depends only on the description, the seed and the requests; a repeated run has
+//!    exactly the same times.
+//! 2. Time never goes backwards: the caller calls [`Disk::advance`] for a time before it calls
+//!    [`Disk::submit`] with that time.
+//! 3. A request completes once, at a time not before it was submitted.
+//! 4. A flush completes only when all writes that completed before it was submitted are durable. A
+//!    write with force unit access completes only when it is durable itself.
 //!
 //! ```
 //! use uxfs_models::{Description, Request, serve};
@@ -38,92 +41,92 @@ pub use array::{Concat, Mirror, Stripe};
 pub use battery::{Battery, BatterySpec};
 pub use cloud::{Cloud, CloudSpec};
 pub use describe::{Description, Model, NAMES, Problem};
-pub use dev::{SleptDev, VirtualClock, VirtualDev};
+pub use dev::{RealTimeDev, VirtualClock, VirtualDev};
 pub use flash::{Flash, FlashSpec};
 pub use sata::Sata;
 pub use spindle::{Scheduler, Spindle, SpindleSpec};
 
-/// What is asked of a disk.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Bytes are read.
+    /// Read.
     Read,
-    /// Bytes are written.
+    /// Write.
     Write {
-        /// Done only when they are kept without power.
+        /// Force unit access: the write completes only when it is durable.
         fua: bool,
     },
-    /// All that was written before is to be kept without power.
+    /// Make all completed writes durable.
     Flush,
 }
 
-/// A request.
+/// A request to a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What.
+    /// The operation.
     pub op: Op,
-    /// First byte.
+    /// Offset in bytes.
     pub at: u64,
-    /// Number of bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
 impl Request {
-    /// Reads `len` bytes at `at`.
+    /// A read of `len` bytes at `at`.
     pub fn read(at: u64, len: u64) -> Self {
         Self { op: Op::Read, at, len }
     }
 
-    /// Writes `len` bytes at `at`.
+    /// A write of `len` bytes at `at`.
     pub fn write(at: u64, len: u64) -> Self {
         Self { op: Op::Write { fua: false }, at, len }
     }
 
-    /// Writes `len` bytes at `at`, to be kept without power when done.
+    /// A write of `len` bytes at `at` with force unit access.
     pub fn write_fua(at: u64, len: u64) -> Self {
         Self { op: Op::Write { fua: true }, at, len }
     }
 
-    /// Flushes the cache.
+    /// A flush of the cache.
     pub fn flush() -> Self {
         Self { op: Op::Flush, at: 0, len: 0 }
     }
 
-    /// The byte behind its last.
+    /// Offset of the first byte behind the request.
     pub fn end(&self) -> u64 {
         self.at.saturating_add(self.len)
     }
 }
 
-/// By what a request is known to who submitted it.
+/// Identifies a request; chosen by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u64);
 
-/// A request that is done.
+/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Done {
-    /// When.
+    /// Time of completion.
     pub at: Time,
-    /// Which.
+    /// The request.
     pub tag: Tag,
 }
 
-/// The service-time model of a disk.
+/// A model of a disk's service times.
 pub trait Disk: Send {
-    /// Bytes that it holds.
+    /// Capacity in bytes.
     fn capacity(&self) -> u64;
 
-    /// Takes a request, now.
+    /// Submits a request at the time `now`.
     fn submit(&mut self, now: Time, tag: Tag, request: Request);
 
-    /// The next moment at which something happens, if nothing more is asked of it.
+    /// The time of the next event if no further request is submitted; `None` if there is none.
     fn next_event(&self) -> Option<Time>;
 
-    /// Time goes on to `now`: what is done by then goes to the end of `done`, in order.
+    /// Advances to the time `now` and appends the requests completed by then to `done`, in order.
     fn advance(&mut self, now: Time, done: &mut Vec<Done>);
 }
 
-/// Serves one request alone, from `now` on: the moment it is done.
+/// Submits one request at `now` and returns the time of its completion.
 pub fn serve(disk: &mut dyn Disk, now: Time, request: Request) -> Time {
     let tag = Tag(u64::MAX);
     let mut done = Vec::new();
@@ -139,18 +142,18 @@ pub fn serve(disk: &mut dyn Disk, now: Time, request: Request) -> Time {
         match disk.next_event() {
             Some(next) => at = next.max(at),
             None => {
-                debug_assert!(false, "a request that is never done");
+                debug_assert!(false, "a request never completes");
                 return at;
             }
         }
     }
 }
 
-/// Requests whose end is known, until it comes.
+/// Requests whose time of completion is known and not reached yet.
 #[derive(Debug, Default)]
-pub(crate) struct Ending(std::collections::BinaryHeap<core::cmp::Reverse<Done>>);
+pub(crate) struct Completions(std::collections::BinaryHeap<core::cmp::Reverse<Done>>);
 
-impl Ending {
+impl Completions {
     pub(crate) fn add(&mut self, at: Time, tag: Tag) {
         self.0.push(core::cmp::Reverse(Done { at, tag }));
     }
@@ -159,25 +162,25 @@ impl Ending {
         self.0.peek().map(|d| d.0.at)
     }
 
-    /// The next that ends by `now`.
+    /// Removes the next request that completes by `now`.
     pub(crate) fn pop(&mut self, now: Time) -> Option<Done> {
         let first = self.0.peek_mut()?;
         (first.0.at <= now).then(|| std::collections::binary_heap::PeekMut::pop(first).0)
     }
 }
 
-/// Nanoseconds of a number of milliseconds.
+/// Converts milliseconds to nanoseconds.
 pub(crate) fn ms(ms: f64) -> u64 {
     us(ms * 1e3)
 }
 
-/// Nanoseconds of a number of microseconds; none of a negative one.
+/// Converts microseconds to nanoseconds; a negative number becomes 0.
 pub(crate) fn us(us: f64) -> u64 {
-    // `as` saturates, and takes what is no number as 0.
+    // `as` saturates, and converts NaN to 0.
     (us * 1e3).round() as u64
 }
 
-/// Nanoseconds that `len` bytes take at a rate of so many million bytes a second.
+/// Time in nanoseconds to transfer `len` bytes at `mb_s` times 10^6 bytes per second.
 pub(crate) fn transfer(len: u64, mb_s: f64) -> u64 {
     us(len as f64 / mb_s)
 }

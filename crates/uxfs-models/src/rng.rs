@@ -1,4 +1,4 @@
-//! Chance that repeats: splitmix64, as published by Steele, Lea and Flood (2014).
+//! A repeatable random number generator: splitmix64, as published by Steele, Lea and Flood (2014).
 
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
@@ -16,7 +16,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 on and below 1.
+    /// A number in `0.0..1.0`.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }

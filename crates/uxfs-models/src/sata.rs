@@ -1,10 +1,10 @@
-//! A SATA port: the commands of a disk are queued, its flushes are not.
+//! A SATA port: it queues the commands of a disk, except flushes.
 //!
-//! FLUSH CACHE and FLUSH CACHE EXT are no queued commands (ATA8-ACS): the host sends one when all
-//! queued commands have ended, and sends nothing else until the flush has ended.
+//! FLUSH CACHE and FLUSH CACHE EXT are non-queued commands (ATA8-ACS). The host sends one after all
+//! queued commands have ended, and sends no other command until the flush has ended.
 //!
-//! 1. While a flush is under way nothing else is, and never are two flushes.
-//! 2. Requests go to the disk in the order in which they came.
+//! 1. While a flush is in progress, no other command is, and no second flush.
+//! 2. Requests go to the disk in the order in which they were submitted.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -15,19 +15,19 @@ use crate::{Disk, Done, Op, Request, Tag};
 /// A disk behind a SATA port.
 pub struct Sata {
     disk: Box<dyn Disk>,
-    /// Sent to the disk and not done.
+    /// Requests that were sent to the disk and have not completed.
     sent: HashSet<Tag>,
     flushing: bool,
     waiting: VecDeque<(Tag, Request)>,
 }
 
 impl Sata {
-    /// A port with `disk` behind it.
+    /// A port in front of `disk`.
     pub fn new(disk: Box<dyn Disk>) -> Self {
         Self { disk, sent: HashSet::new(), flushing: false, waiting: VecDeque::new() }
     }
 
-    /// Sends what may be sent.
+    /// Sends the requests that may be sent now.
     fn send(&mut self, now: Time) {
         while let Some((tag, request)) = self.waiting.front().copied() {
             let flush = request.op == Op::Flush;
@@ -64,7 +64,7 @@ impl Disk for Sata {
     }
 
     fn advance(&mut self, now: Time, done: &mut Vec<Done>) {
-        // Each end is looked at when it comes: then what waited for it is sent.
+        // Handle each completion at its own time, to send requests that waited for it.
         while let Some(next) = self.disk.next_event().filter(|next| *next <= now) {
             let first = done.len();
             self.disk.advance(next, done);

@@ -1,4 +1,4 @@
-//! Each disk against its published figures, and the promises of every model.
+//! Compares each disk with its published figures, and tests the rules of all models.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use uxfs_journal::Time;
 
 use crate::rng::Rng;
 use crate::{
-    Description, Disk, Done, NAMES, Op, Request, SleptDev, Tag, VirtualClock, VirtualDev, serve,
+    Description, Disk, Done, NAMES, Op, RealTimeDev, Request, Tag, VirtualClock, VirtualDev, serve,
 };
 
 fn disk(name: &str) -> Box<dyn Disk> {
     Description::named(name).unwrap().build(7).unwrap()
 }
 
-/// As `name`, with lines of its description replaced.
+/// The disk `name`, with lines of its description replaced.
 fn changed(name: &str, lines: &[(&str, &str)]) -> Box<dyn Disk> {
     let path = format!("{}/disks/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let mut text = std::fs::read_to_string(path).unwrap();
@@ -25,7 +25,7 @@ fn changed(name: &str, lines: &[(&str, &str)]) -> Box<dyn Disk> {
     Description::parse(&text).unwrap().build(7).unwrap()
 }
 
-/// Keeps `depth` requests under way until `count` are done: seconds that took.
+/// Keeps `depth` requests in flight until `count` have completed; returns the time in seconds.
 fn run(disk: &mut dyn Disk, depth: u64, count: u64, mut next: impl FnMut(u64) -> Request) -> f64 {
     let mut begun = 0;
     let mut ended = 0;
@@ -36,7 +36,7 @@ fn run(disk: &mut dyn Disk, depth: u64, count: u64, mut next: impl FnMut(u64) ->
             disk.submit(now, Tag(begun), next(begun));
             begun += 1;
         }
-        now = disk.next_event().expect("something is under way").max(now);
+        now = disk.next_event().expect("a request is in flight").max(now);
         disk.advance(now, &mut done);
         ended += done.len() as u64;
         done.clear();
@@ -54,7 +54,7 @@ fn iops(disk: &mut dyn Disk, op: Op, depth: u64, count: u64) -> f64 {
     count as f64 / run(disk, depth, count, next)
 }
 
-/// Million bytes a second of a sequential stream from `at` on.
+/// Rate of a sequential stream from `at` on, in 10^6 bytes per second.
 fn stream(disk: &mut dyn Disk, op: Op, at: u64, depth: u64) -> f64 {
     let (len, count) = (256 << 10, 2000);
     let seconds = run(disk, depth, count, |i| Request { op, at: at + i * len, len });
@@ -70,9 +70,9 @@ fn near(what: &str, is: f64, published: f64, part: f64) {
 }
 
 #[test]
-fn a_disk_of_7200_rpm() {
-    // A read at random takes the mean seek and half a revolution; a little less, because outer
-    // cylinders have more sectors and are nearer to each other than all to all.
+fn a_7200_rpm_disk_matches_its_figures() {
+    // A random read takes the average seek and half a revolution. It is slightly faster, because
+    // outer cylinders have more sectors and are closer to each other than average.
     let read = iops(&mut *disk("hdd-7200"), Op::Read, 1, 3000);
     near("random reads a second", read, 1e3 / (8.5 + 8.333 / 2.0 + 0.05), 0.02);
     near("MB/s, outer edge", stream(&mut *disk("hdd-7200"), Op::Read, 0, 1), 125.0, 0.03);
@@ -86,24 +86,24 @@ fn a_disk_of_7200_rpm() {
     let mut uncached = changed("hdd-7200", &off);
     let write = iops(&mut *uncached, WRITE, 1, 3000);
     near("random writes a second, cache off", write, 1e3 / (9.5 + 8.333 / 2.0 + 0.05), 0.03);
-    // A writer who waits for each write misses the next sector by a revolution.
+    // A writer that waits for each write misses the next sector by a revolution.
     let mut uncached = changed("hdd-7200", &off);
     let seconds = run(&mut *uncached, 1, 500, |i| Request::write(i * 4096, 4096));
     near("sequential writes a second, cache off", 500.0 / seconds, 7200.0 / 60.0, 0.03);
 }
 
 #[test]
-fn a_queue_is_worth_something() {
+fn a_queue_increases_throughput() {
     let alone = iops(&mut *disk("hdd-7200"), Op::Read, 1, 2000);
     let queued = iops(&mut *disk("hdd-7200"), Op::Read, 32, 2000);
     assert!(queued > 1.8 * alone, "{queued} with a queue, {alone} without");
     let mut fifo = changed("hdd-7200", &[("elevator", "fifo")]);
     let ordered = iops(&mut *fifo, Op::Read, 32, 2000);
-    near("in the order they came", ordered, alone, 0.02);
+    near("in submission order", ordered, alone, 0.02);
 }
 
 #[test]
-fn a_sas_disk_of_2010() {
+fn a_sas_disk_of_2010_matches_its_figures() {
     let read = iops(&mut *disk("sas-15k"), Op::Read, 1, 3000);
     near("random reads a second", read, 1e3 / (3.3 + 2.0 + 0.03), 0.02);
     let write = iops(&mut *disk("sas-15k"), WRITE, 1, 3000);
@@ -118,7 +118,7 @@ fn a_sas_disk_of_2010() {
 }
 
 #[test]
-fn flash_drives() {
+fn flash_drives_match_their_figures() {
     near("2010: us to read", 1e6 / iops(&mut *disk("ssd-2010"), Op::Read, 1, 2000), 65.0, 0.10);
     near(
         "2010: reads a second",
@@ -142,14 +142,14 @@ fn flash_drives() {
 }
 
 #[test]
-fn a_cloud_volume_bursts_and_tires() {
+fn a_cloud_volume_bursts_until_its_credit_is_used() {
     near("on credit", iops(&mut *disk("cloud"), Op::Read, 64, 20_000), 3000.0, 0.02);
     let mut tired = changed("cloud", &[("5400000", "10000")]);
     let seconds = run(&mut *tired, 64, 100_000, {
         let mut rng = Rng::new(1);
         move |_| Request::read(rng.next() % 1_000_000 * 4096, 4096)
     });
-    // The credit lasts while it shrinks by what is used above the steady rate.
+    // Usage above the steady rate consumes the credit.
     let burst = 10_000.0 / (3000.0 - 900.0);
     let steady = (100_000.0 - burst * 3000.0) / 900.0;
     near("seconds, once the credit is used up", seconds, burst + steady, 0.03);
@@ -158,18 +158,18 @@ fn a_cloud_volume_bursts_and_tires() {
 }
 
 #[test]
-fn a_battery_takes_the_wait_away_until_it_is_full() {
+fn a_battery_backed_cache_hides_writes_until_it_is_full() {
     let write = 1e6 / iops(&mut *disk("array-bbu"), Op::Write { fua: true }, 1, 2000);
     assert!(write < 100.0, "{write} us");
     let flush = serve(&mut *disk("array-bbu"), Time(0), Request::flush());
     assert!(flush.0 < 100_000, "{flush:?}");
-    // More than its memory holds, as fast as it takes it: then the disks set the pace.
+    // More than the memory holds: then the disks determine the rate.
     let many = iops(&mut *disk("array-bbu"), WRITE, 64, 400_000);
     assert!(many < 8.0 * 600.0 * 8.0, "{many} a second");
 }
 
 #[test]
-fn arrays() {
+fn arrays_match_their_figures() {
     let spindle = "[disk]\nkind = \"spindle\"";
     let text =
         std::fs::read_to_string(format!("{}/disks/hdd-7200.toml", env!("CARGO_MANIFEST_DIR")));
@@ -193,10 +193,10 @@ fn arrays() {
     assert!(serve(&mut *concat, Time(1 << 50), over).0 > 1 << 50);
 }
 
-/// Any requests, at any time: every disk tells each once, not before it came, the same again the
-/// second time, and never a flush before what was written before it.
+/// Random requests at random times: every disk completes each request once, not before its
+/// submission, with the same times in a second run, and a flush never before earlier writes.
 #[test]
-fn what_every_disk_promises() {
+fn every_disk_keeps_the_rules() {
     for name in NAMES {
         for seed in 0..20 {
             let first = random_run(name, seed);
@@ -230,22 +230,22 @@ fn random_run(name: &str, seed: u64) -> Vec<Done> {
     while let Some(next) = disk.next_event() {
         let before = done.len();
         disk.advance(next, &mut done);
-        assert!(done[before..].iter().all(|d| d.at <= next), "{name}: told too early");
+        assert!(done[before..].iter().all(|d| d.at <= next), "{name}: completed too early");
         all.append(&mut done);
         if all.len() == arrived.len() && next.0 > now.0 + 600_000_000_000 {
-            panic!("{name}: never comes to rest");
+            panic!("{name}: never becomes idle");
         }
     }
     let completed: BTreeMap<Tag, Time> = all.iter().map(|d| (d.tag, d.at)).collect();
-    assert_eq!((completed.len(), all.len()), (400, 400), "{name}, seed {seed}: each is told once");
+    assert_eq!((completed.len(), all.len()), (400, 400), "{name}, seed {seed}: once for each");
     for (tag, at) in completed {
-        assert!(at >= arrived[&tag], "{name}, seed {seed}: {tag:?} was done before it came");
+        assert!(at >= arrived[&tag], "{name}, seed {seed}: {tag:?} completed before submission");
     }
     all
 }
 
 /// On a disk with a volatile cache, a flush after many writes takes about as long as the writes
-/// would without a cache, and right after it another takes nothing.
+/// would take without a cache. A second flush directly afterwards takes no time.
 #[test]
 fn a_flush_waits_for_the_cache() {
     let mut disk = disk("hdd-7200");
@@ -259,14 +259,14 @@ fn a_flush_waits_for_the_cache() {
     assert!(flushed.0 - now.0 > 200_000_000, "out of it: {:?}", flushed.0 - now.0);
     let again = serve(&mut *disk, flushed, Request::flush());
     assert!(again.0 - flushed.0 < 1_000_000);
-    // Force-unit-access waits for its own sectors only.
+    // Force unit access waits only for its own sectors.
     let before = serve(&mut *disk, again, Request::write(0, 1 << 20));
     let fua = serve(&mut *disk, before, Request::write_fua(500 << 30, 4096));
     assert!(fua.0 - before.0 < 40_000_000, "{}", fua.0 - before.0);
 }
 
 #[test]
-fn descriptions_that_are_none() {
+fn invalid_descriptions_are_refused() {
     assert!(Description::named("floppy").unwrap_err().to_string().contains("hdd-7200"));
     let path = format!("{}/disks/hdd-7200.toml", env!("CARGO_MANIFEST_DIR"));
     let good = std::fs::read_to_string(path).unwrap();
@@ -289,7 +289,7 @@ fn descriptions_that_are_none() {
 }
 
 #[test]
-fn devices_made_of_models() {
+fn devices_with_models_keep_data_and_time() {
     let clock = VirtualClock::default();
     let dev = VirtualDev::new(MemDev::new(1 << 20), disk("hdd-7200"), clock.clone());
     dev.write_at(4096, b"kept").unwrap();
@@ -300,7 +300,7 @@ fn devices_made_of_models() {
     let took = clock.now().0;
     assert!((1_000_000..50_000_000).contains(&took), "{took}");
 
-    let dev = SleptDev::new(MemDev::new(1 << 20), disk("nvme"));
+    let dev = RealTimeDev::new(MemDev::new(1 << 20), disk("nvme"));
     std::thread::scope(|scope| {
         for part in 0..4 {
             let dev = &dev;
@@ -317,7 +317,7 @@ fn devices_made_of_models() {
     assert_eq!(back, [3; 4096]);
 }
 
-/// Of a disk behind a SATA port: when each of these requests is done, all of them sent at once.
+/// Completion times of these requests, all submitted at once, on a disk behind a SATA port.
 fn behind_a_port(requests: &[Request]) -> Vec<u64> {
     let text = r#"
         name = "port"
@@ -352,10 +352,10 @@ fn behind_a_port(requests: &[Request]) -> Vec<u64> {
     ends
 }
 
-/// Flushes are not queued: what comes while one is under way waits for its end, and it waits for
-/// what was sent before.
+/// Flushes are not queued: requests behind a flush wait for its end, and the flush waits for
+/// earlier requests.
 #[test]
-fn a_flush_has_the_sata_port_for_itself() {
+fn a_flush_has_the_sata_port_to_itself() {
     let write = |at: u64| Request::write(at << 20, 4096);
     let ends = behind_a_port(&[write(1), Request::flush(), write(2), Request::flush(), write(3)]);
     assert!(ends.iter().all(|end| *end > 0), "{ends:?}");
@@ -363,7 +363,7 @@ fn a_flush_has_the_sata_port_for_itself() {
     let ms = |of: usize| ends[of] / 1_000_000;
     assert_eq!((ms(0), ms(1), ms(2), ms(3), ms(4)), (0, 3, 3, 6, 6), "{ends:?}");
     assert!(ends[2] - ends[1] >= 5_000, "the second write was sent before the flush ended");
-    // Commands that are none are queued as without a port.
+    // Other commands are queued as without a port.
     let reads: Vec<Request> = (0..8).map(|n| Request::read(n * 4096, 4096)).collect();
     let ends = behind_a_port(&reads);
     assert!(ends.iter().all(|end| *end < 250_000), "{ends:?}");

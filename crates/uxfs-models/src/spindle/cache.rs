@@ -1,7 +1,7 @@
-//! The write cache of a spindle: sectors that the host thinks written, and the platters do not have.
+//! The write cache of a hard disk: sectors that are written for the host, but not on the platters.
 //!
-//! A sector that is written twice before it is on the platters is as old as its first write: a flush
-//! that came between still waits for it.
+//! A sector that is written twice before it is on the platters keeps the age of its first write, so
+//! a flush between the two writes still waits for it.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ struct Run {
 pub(super) struct Cache {
     runs: BTreeMap<u64, Run>,
     sectors: u64,
-    /// How many runs there are of each age.
+    /// Number of runs of each age.
     ages: BTreeMap<u64, u64>,
 }
 
@@ -35,7 +35,7 @@ impl Cache {
         self.ages.keys().next().copied()
     }
 
-    /// Are all sectors from `from` to `to` here?
+    /// Are all sectors in `from..to` cached?
     pub(super) fn holds(&self, from: u64, to: u64) -> bool {
         let mut at = from;
         while at < to {
@@ -47,7 +47,7 @@ impl Cache {
         true
     }
 
-    /// Takes in sectors that were written at `age`.
+    /// Adds sectors that were written at `age`.
     pub(super) fn add(&mut self, from: u64, to: u64, age: u64) {
         let mut at = from;
         while at < to {
@@ -65,7 +65,7 @@ impl Cache {
         }
     }
 
-    /// Forgets sectors that have come onto the platters another way. Parts of runs stay.
+    /// Removes sectors that were written to the platters directly. Parts of runs may remain.
     pub(super) fn remove(&mut self, from: u64, to: u64) {
         let begin = self.runs.range(..=from).next_back().filter(|(_, run)| run.end > from);
         let begin = begin.map_or(from, |(start, _)| *start);
@@ -92,14 +92,14 @@ impl Cache {
         Some(run)
     }
 
-    /// Where the next run behind `sector` begins, from the start again behind the last.
+    /// Start of the next run at or behind `sector`; wraps around to the first run.
     pub(super) fn next(&self, sector: u64) -> Option<u64> {
         let behind = self.runs.range(sector..).next();
         behind.or_else(|| self.runs.iter().next()).map(|(start, _)| *start)
     }
 
-    /// Takes out the run at `start` and those that continue it, up to `most` sectors. Its end, and
-    /// the age of the oldest among them.
+    /// Removes the run at `start` and those that continue it, up to about `most` sectors. Returns
+    /// their end and the age of the oldest.
     pub(super) fn take_from(&mut self, start: u64, most: u64) -> Option<(u64, u64)> {
         let first = self.take(start)?;
         let (mut end, mut age) = (first.end, first.age);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_go_and_the_rest_stays() {
+    fn removing_a_part_keeps_the_rest() {
         let mut cache = Cache::default();
         cache.add(0, 100, 7);
         cache.remove(20, 30);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_stops_at_its_most() {
+    fn a_drain_stops_at_its_limit() {
         let mut cache = Cache::default();
         for (age, start) in (0..10).map(|i| (i, i * 10)) {
             cache.add(start, start + 10, age);

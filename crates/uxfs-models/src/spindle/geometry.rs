@@ -1,20 +1,20 @@
-//! Where a sector lies on the platters, and how long it takes to get and to pass there.
+//! The geometry of a hard disk: positions of sectors, seek and transfer times.
 //!
-//! 1. Cylinders are in zones; outer ones have more sectors on a track, in equal steps.
-//! 2. Sectors follow each other along a track, then to the next head, then to the next cylinder; the
-//!    first sector of a track is turned by as much as the platter turns during the switch, so that
-//!    reading on loses no revolution.
-//! 3. A seek of `d` cylinders takes `t + b·√(d−1) + c·(d−1)`: `t` is the published time from track to
-//!    track, `b` and `c` are such that a seek over all cylinders and the mean over all pairs of
-//!    places are the published ones.
+//! 1. Cylinders are grouped in zones; outer zones have more sectors per track, in equal steps.
+//! 2. Sectors follow each other along a track, then on the next head, then on the next cylinder.
+//!    The first sector of a track is skewed by the rotation during the switch, so that a sequential
+//!    read loses no revolution.
+//! 3. A seek over `d` cylinders takes `t + b·√(d−1) + c·(d−1)`. `t` is the published track-to-track
+//!    time; `b` and `c` are chosen so that the full-stroke seek and the mean over all pairs of
+//!    positions equal the published times.
 
 use super::SpindleSpec;
 use crate::ms;
 
-/// Bytes of a sector.
+/// Size of a sector in bytes.
 pub(super) const SECTOR: u64 = 512;
 
-/// Cylinders with the same number of sectors on a track.
+/// Cylinders with the same number of sectors per track.
 #[derive(Clone, Copy, Debug)]
 struct Zone {
     first_sector: u64,
@@ -22,15 +22,15 @@ struct Zone {
     per_track: u64,
 }
 
-/// A place on the platters.
+/// A position on the platters.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spot {
+pub(super) struct Position {
     pub(super) cylinder: u64,
-    /// Part of a revolution, from 0 on and below 1.
+    /// Angle as a fraction of a revolution, in `0.0..1.0`.
     pub(super) angle: f64,
 }
 
-/// The shape of a disk, and its speeds in nanoseconds.
+/// The geometry of a disk, with times in nanoseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Geometry {
     zones: Vec<Zone>,
@@ -50,7 +50,7 @@ impl Geometry {
         let (head_switch, track_switch) = (ms(spec.head_switch_ms), ms(spec.track_ms));
         let heads = u64::from(spec.heads.max(1));
         let count = u64::from(spec.zones.max(1));
-        // What a cylinder takes from end to end, at the published rate.
+        // Seconds to read a cylinder completely; the published rate determines its sectors.
         let pass = (heads * revolution + (heads - 1) * head_switch + track_switch) as f64 / 1e9;
         let per_track = |zone: u64| {
             let inner = zone as f64 / (count - 1).max(1) as f64;
@@ -89,24 +89,24 @@ impl Geometry {
         (zone, end)
     }
 
-    /// Time that the switches take before a zone's track `track` from its first.
+    /// Time of the switches from a zone's first track to its track `track`.
     fn switches(&self, track: u64) -> u64 {
         let cylinders = track / self.heads;
         (track - cylinders) * self.head_switch + cylinders * self.track_switch
     }
 
-    /// Where a sector lies.
-    pub(super) fn spot(&self, sector: u64) -> Spot {
+    /// The position of a sector.
+    pub(super) fn position(&self, sector: u64) -> Position {
         let (zone, _) = self.zone(sector);
         let offset = sector - zone.first_sector;
         let track = offset / zone.per_track;
         let turned = (self.switches(track) % self.revolution) as f64 / self.revolution as f64;
         let along = (offset % zone.per_track) as f64 / zone.per_track as f64;
         let cylinder = zone.first_cylinder + track / self.heads;
-        Spot { cylinder: cylinder.min(self.cylinders - 1), angle: (turned + along).fract() }
+        Position { cylinder: cylinder.min(self.cylinders - 1), angle: (turned + along).fract() }
     }
 
-    /// Nanoseconds in which `count` sectors from `sector` on pass under the heads.
+    /// Time in nanoseconds to transfer `count` sectors from `sector` on.
     pub(super) fn pass(&self, sector: u64, count: u64) -> u64 {
         let (mut at, mut left, mut total) = (sector, count, 0);
         while left > 0 {
@@ -125,7 +125,7 @@ impl Geometry {
         total
     }
 
-    /// Sectors that pass from `sector` on in a time, switches included.
+    /// Number of sectors from `sector` on that pass the heads in `time`, including switches.
     pub(super) fn passed(&self, sector: u64, time: u64) -> u64 {
         let (zone, _) = self.zone(sector);
         let cylinder =
@@ -133,7 +133,7 @@ impl Geometry {
         (u128::from(time) * u128::from(zone.per_track * self.heads) / u128::from(cylinder)) as u64
     }
 
-    /// Nanoseconds of a seek over so many cylinders.
+    /// Time in nanoseconds of a seek over `distance` cylinders.
     pub(super) fn seek(&self, distance: u64) -> u64 {
         match distance {
             0 => 0,
@@ -144,7 +144,7 @@ impl Geometry {
         }
     }
 
-    /// Nanoseconds until the platter, at `now`, has turned to an angle.
+    /// Time in nanoseconds, from `now` on, until the platter has rotated to `angle`.
     pub(super) fn turn(&self, now: u64, angle: f64) -> u64 {
         let at = (now % self.revolution) as f64 / self.revolution as f64;
         ((angle - at).rem_euclid(1.0) * self.revolution as f64) as u64 % self.revolution
@@ -153,7 +153,8 @@ impl Geometry {
 
 /// `b` and `c` of the seek curve, in milliseconds.
 ///
-/// Over all pairs of places on `n` cylinders the mean of `√d` is `8/15·√n`, and that of `d` is `n/3`.
+/// Over all pairs of positions on `n` cylinders, the mean of `√d` is `8/15·√n`, and the mean of `d`
+/// is `n/3`.
 fn curve(spec: &SpindleSpec, n: f64) -> (f64, f64) {
     let (mean, full) = (spec.average_ms - spec.track_ms, spec.full_ms - spec.track_ms);
     let root = (mean - full / 3.0) / (n.sqrt() * (8.0 / 15.0 - 1.0 / 3.0));

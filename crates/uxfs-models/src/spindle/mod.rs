@@ -1,14 +1,15 @@
-//! A spindle: platters that turn, arms that seek, a track cache, a write cache and a queue.
+//! A hard disk: rotating platters, a seeking arm, a track cache, a write cache and a queue.
 //!
-//! 1. The mechanics do one thing at a time: seek, wait for the sector to come by, read or write.
-//! 2. After a read the heads read on into the track cache, until something else is to be done: a
-//!    sequential reader that comes soon enough has the rate of the platter.
-//! 3. With the write cache on, a write is done when it is in the cache, unless it asks for
-//!    force-unit-access. The cache is written out when a flush waits, when it is three quarters full,
-//!    or when nothing was asked of the disk for a while; in ascending order, as an elevator goes.
-//! 4. A flush is done when all that was in the cache when it came is on the platters.
-//! 5. With an elevator, of the first requests in the queue the one that the heads reach soonest is
-//!    next, but none waits for ever: one that has waited for [`PATIENCE`] is next. Without, the oldest.
+//! 1. The mechanics do one thing at a time: seek, wait for the sector, read or write.
+//! 2. After a read, the heads continue to read into the track cache until the next operation. A
+//!    sequential reader that is fast enough gets the full rate of the platter.
+//! 3. With the write cache on, a write completes when it is in the cache, unless it has force unit
+//!    access. The cache is written to the platters in ascending order when a flush waits, when the
+//!    cache is three quarters full, or when the disk has been idle for [`IDLE`].
+//! 4. A flush completes when everything that was in the cache at its submission is on the platters.
+//! 5. The elevator serves, among the first requests in the queue, the one that the heads reach
+//!    soonest. To prevent starvation, the oldest request is served once it has waited for
+//!    [`MAX_WAIT`]. Without the elevator, the oldest request is always served next.
 
 mod cache;
 mod geometry;
@@ -18,66 +19,66 @@ use std::collections::VecDeque;
 use serde::Deserialize;
 use uxfs_journal::Time;
 
-use crate::{Disk, Done, Ending, Op, Request, Tag, transfer, us};
+use crate::{Completions, Disk, Done, Op, Request, Tag, transfer, us};
 use cache::Cache;
 use geometry::{Geometry, SECTOR};
 
-/// Nanoseconds after which a request in the queue is not passed over any more.
-const PATIENCE: u64 = 500_000_000;
-/// Nanoseconds of rest after which the cache is written out though nobody asks.
-const REST: u64 = 20_000_000;
-/// Most sectors that are written out of the cache in one go.
+/// Time in nanoseconds after which the oldest request in the queue is served next.
+const MAX_WAIT: u64 = 500_000_000;
+/// Idle time in nanoseconds after which the write cache is written to the platters.
+const IDLE: u64 = 20_000_000;
+/// Limit in sectors for one write from the cache.
 const DRAIN_MAX: u64 = 2048;
 
-/// Which of the requests in the queue is next.
+/// Order in which the requests in the queue are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheduler {
-    /// The oldest.
+    /// The oldest request first.
     Fifo,
-    /// The one that the heads reach soonest.
+    /// The request that the heads reach soonest first.
     Elevator,
 }
 
-/// What a spindle is made from.
+/// Parameters of a hard disk.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpindleSpec {
-    /// Gigabytes (10^9 bytes).
+    /// Capacity in gigabytes (10^9 bytes).
     pub capacity_gb: f64,
-    /// Revolutions a minute.
+    /// Revolutions per minute.
     pub rpm: f64,
-    /// Surfaces with a head.
+    /// Number of heads.
     pub heads: u32,
-    /// Zones, in which tracks have the same number of sectors.
+    /// Number of zones; tracks in a zone have the same number of sectors.
     pub zones: u32,
-    /// Million bytes a second that a sequential reader gets at the outer edge.
+    /// Sequential transfer rate at the outer edge in 10^6 bytes per second.
     pub outer_mb_s: f64,
-    /// … at the inner edge.
+    /// Sequential transfer rate at the inner edge in 10^6 bytes per second.
     pub inner_mb_s: f64,
-    /// Milliseconds of a seek from one track to the next.
+    /// Track-to-track seek time in milliseconds.
     pub track_ms: f64,
-    /// … over the mean of all distances.
+    /// Average seek time in milliseconds.
     pub average_ms: f64,
-    /// … from one edge to the other.
+    /// Full-stroke seek time in milliseconds.
     pub full_ms: f64,
-    /// Milliseconds more until a head is settled enough to write.
+    /// Additional settle time of a write in milliseconds.
     pub write_settle_ms: f64,
-    /// Milliseconds to change to another head of the same cylinder.
+    /// Time in milliseconds to switch to another head of the same cylinder.
     pub head_switch_ms: f64,
-    /// Million bytes a second of the interface.
+    /// Transfer rate of the interface in 10^6 bytes per second.
     pub interface_mb_s: f64,
-    /// Microseconds of electronics for each command.
+    /// Overhead of each command in microseconds.
     pub command_us: f64,
-    /// Bytes (in MiB) of the write cache.
+    /// Size of the write cache in MiB.
     pub cache_mib: f64,
-    /// Is it on?
+    /// Is the write cache on?
     pub write_cache: bool,
-    /// Bytes (in KiB) that are read on behind a read.
+    /// Readahead into the track cache in KiB.
     pub readahead_kib: u32,
-    /// Requests that it chooses from.
+    /// Number of requests among which the scheduler chooses.
     pub queue: u32,
-    /// How it chooses.
+    /// The scheduler.
     pub scheduler: Scheduler,
 }
 
@@ -89,35 +90,35 @@ struct Waiting {
     from: u64,
     to: u64,
     arrived: u64,
-    /// When the electronics have understood it.
+    /// Time at which the electronics have processed the command.
     ready: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Host(Waiting),
-    /// Sectors out of the write cache, the oldest of this age.
+    /// Write sectors from the write cache; `age` is the age of the oldest.
     Drain {
         age: u64,
     },
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Doing {
+struct Operation {
     end: u64,
     work: Work,
 }
 
-/// Sectors in the track cache, and the head reading on.
+/// Sectors in the track cache, and the readahead.
 #[derive(Clone, Copy, Debug)]
-struct Ahead {
+struct Readahead {
     from: u64,
-    /// The head was at this sector at that moment.
+    /// The head was at this sector at the time `since`.
     origin: u64,
     since: u64,
-    /// It stops here.
+    /// Sector at which the readahead stops.
     limit: u64,
-    /// It stopped: something else was to be done.
+    /// Has another operation stopped the readahead?
     frozen: bool,
 }
 
@@ -127,32 +128,32 @@ struct Flush {
     age: u64,
 }
 
-/// A disk with platters.
+/// A hard disk.
 #[derive(Debug)]
 pub struct Spindle {
     spec: SpindleSpec,
     geometry: Geometry,
     now: u64,
     cylinder: u64,
-    /// Behind the last sector that passed under the heads.
+    /// The sector behind the last one that passed the heads.
     sector: u64,
     queue: Vec<Waiting>,
-    doing: Option<Doing>,
+    doing: Option<Operation>,
     cache: Cache,
-    /// Writes so far, by which the cache's content has its age.
+    /// Number of writes so far, which defines the age of cached sectors.
     writes: u64,
-    /// Writes that wait for room in the cache.
+    /// Writes that wait for space in the cache.
     blocked: VecDeque<Waiting>,
     flushes: VecDeque<Flush>,
-    ahead: Option<Ahead>,
+    ahead: Option<Readahead>,
     bus: u64,
-    /// When the mechanics were last needed by the host.
+    /// End of the last period in which the host needed the mechanics.
     needed: u64,
-    ending: Ending,
+    completions: Completions,
 }
 
 impl Spindle {
-    /// A disk that turns, its heads at the outer edge.
+    /// A disk at full speed, with its heads at the outer edge.
     pub fn new(spec: SpindleSpec) -> Self {
         let geometry = Geometry::new(&spec);
         Self {
@@ -170,7 +171,7 @@ impl Spindle {
             ahead: None,
             bus: 0,
             needed: 0,
-            ending: Ending::default(),
+            completions: Completions::default(),
         }
     }
 
@@ -181,7 +182,7 @@ impl Spindle {
         }
     }
 
-    /// The end of carrying bytes over the interface, from `at` on.
+    /// Time at which a transfer over the interface, started at `at`, ends.
     fn carry(&mut self, at: u64, sectors: u64) -> u64 {
         self.bus = self.bus.max(at) + transfer(sectors * SECTOR, self.spec.interface_mb_s);
         self.bus
@@ -191,16 +192,16 @@ impl Spindle {
         let Waiting { tag, from, to, ready, .. } = waiting;
         if self.cache.holds(from, to) {
             let end = self.carry(ready, to - from);
-            return self.ending.add(Time(end), tag);
+            return self.completions.add(Time(end), tag);
         }
         if let Some(at) = self.in_track_cache(from, to, ready) {
             let end = self.carry(ready, to - from).max(at);
-            return self.ending.add(Time(end), tag);
+            return self.completions.add(Time(end), tag);
         }
         self.queue.push(waiting);
     }
 
-    /// When sectors will be in the track cache, if they are or the head is coming to them.
+    /// Time at which sectors are in the track cache; `None` if the readahead does not include them.
     fn in_track_cache(&mut self, from: u64, to: u64, now: u64) -> Option<u64> {
         let readahead = u64::from(self.spec.readahead_kib) * 1024 / SECTOR;
         let ahead = self.ahead.as_mut()?;
@@ -216,9 +217,10 @@ impl Spindle {
             let reached =
                 ahead.origin + geometry.passed(ahead.origin, now.saturating_sub(ahead.since));
             if reached >= ahead.limit {
-                // It had stopped for want of room, and waits for the sector to come round again.
+                // The readahead had stopped at its limit and waits for the sector to come round
+                // again.
                 ahead.origin = ahead.limit;
-                ahead.since = now + geometry.turn(now, geometry.spot(ahead.limit).angle);
+                ahead.since = now + geometry.turn(now, geometry.position(ahead.limit).angle);
             }
             ahead.limit = (to + readahead).min(geometry.sectors);
             ahead.from = ahead.from.max(to.saturating_sub(readahead));
@@ -230,7 +232,7 @@ impl Spindle {
         let room = self.room();
         let len = waiting.to - waiting.from;
         if room == 0 || fua || len > room {
-            // The bytes are carried while the arm is under way.
+            // The data is transferred during the seek.
             self.carry(waiting.ready, len);
             self.cache.remove(waiting.from, waiting.to);
             return self.queue.push(waiting);
@@ -239,7 +241,7 @@ impl Spindle {
         self.take_writes(self.now);
     }
 
-    /// Takes writes into the cache, as far as there is room.
+    /// Moves waiting writes into the cache while there is space.
     fn take_writes(&mut self, now: u64) {
         let room = self.room();
         while let Some(first) = self.blocked.front().copied() {
@@ -250,32 +252,32 @@ impl Spindle {
             self.writes += 1;
             self.cache.add(first.from, first.to, self.writes);
             let end = self.carry(first.ready.max(now), first.to - first.from);
-            self.ending.add(Time(end), first.tag);
+            self.completions.add(Time(end), first.tag);
         }
     }
 
-    /// What of the track cache is written over is not there any more.
-    fn spoil(&mut self, from: u64, to: u64) {
+    /// Drops the track cache if it includes sectors that are being overwritten.
+    fn invalidate(&mut self, from: u64, to: u64) {
         if self.ahead.is_some_and(|ahead| from < ahead.limit && to > ahead.from) {
             self.ahead = None;
         }
     }
 
-    /// Nanoseconds until the head is over a sector, from `at` on.
+    /// Time in nanoseconds, from `at` on, until the head is over a sector.
     fn reach(&self, at: u64, sector: u64, write: bool) -> u64 {
-        let spot = self.geometry.spot(sector);
-        let mut seek = self.geometry.seek(self.cylinder.abs_diff(spot.cylinder));
+        let position = self.geometry.position(sector);
+        let mut seek = self.geometry.seek(self.cylinder.abs_diff(position.cylinder));
         if write {
             seek += us(self.spec.write_settle_ms * 1e3);
         }
-        seek + self.geometry.turn(at + seek, spot.angle)
+        seek + self.geometry.turn(at + seek, position.angle)
     }
 
-    /// The place in the queue of the request that is next, and how long the head takes to it.
+    /// Index in the queue of the request to serve next, and the time to reach it.
     fn next_of_host(&self, at: u64) -> Option<(usize, u64)> {
         let first = self.queue.first()?;
         let time = |w: &Waiting| self.reach(at.max(w.ready), w.from, w.write);
-        if self.spec.scheduler == Scheduler::Fifo || at.saturating_sub(first.arrived) > PATIENCE {
+        if self.spec.scheduler == Scheduler::Fifo || at.saturating_sub(first.arrived) > MAX_WAIT {
             return Some((0, time(first)));
         }
         let visible = self.queue.iter().take(self.spec.queue.max(1) as usize).enumerate();
@@ -288,13 +290,13 @@ impl Spindle {
             || self.cache.sectors() > self.room() / 4 * 3
     }
 
-    /// Begins with whatever is next, if the mechanics are free.
+    /// Starts the next operation if the mechanics are free.
     fn begin(&mut self, at: u64) {
         if self.doing.is_some() {
             return;
         }
         let host = self.next_of_host(at);
-        let rested = at >= self.needed + REST;
+        let rested = at >= self.needed + IDLE;
         let drain =
             self.cache.next(self.sector).filter(|_| self.must_drain() || host.is_none() && rested);
         let drain = drain.map(|start| (start, self.reach(at, start, true)));
@@ -331,28 +333,28 @@ impl Spindle {
             ahead.frozen = true;
         }
         let end = at + time + self.geometry.pass(from, to - from);
-        self.doing = Some(Doing { end, work });
-        self.cylinder = self.geometry.spot(to.saturating_sub(1).max(from)).cylinder;
+        self.doing = Some(Operation { end, work });
+        self.cylinder = self.geometry.position(to.saturating_sub(1).max(from)).cylinder;
         self.sector = to;
         if !matches!(work, Work::Drain { .. }) {
             self.needed = end;
         }
     }
 
-    /// The mechanics are through with something.
-    fn end(&mut self, doing: Doing) {
+    /// Completes an operation of the mechanics.
+    fn end(&mut self, doing: Operation) {
         let at = doing.end;
         match doing.work {
-            Work::Host(waiting) if waiting.write => self.ending.add(Time(at), waiting.tag),
+            Work::Host(waiting) if waiting.write => self.completions.add(Time(at), waiting.tag),
             Work::Host(waiting) => {
                 let len = waiting.to - waiting.from;
-                // All but the last sector was carried while the rest was being read.
+                // All but the last sector was transferred while the rest was being read.
                 let carried = transfer(len * SECTOR, self.spec.interface_mb_s);
                 let end = self.carry(at.saturating_sub(carried), len).max(at);
-                self.ending.add(Time(end), waiting.tag);
+                self.completions.add(Time(end), waiting.tag);
                 let readahead = u64::from(self.spec.readahead_kib) * 1024 / SECTOR;
                 let limit = (waiting.to + readahead).min(self.geometry.sectors);
-                self.ahead = Some(Ahead {
+                self.ahead = Some(Readahead {
                     from: waiting.from,
                     origin: waiting.to,
                     since: at,
@@ -370,20 +372,20 @@ impl Spindle {
     fn end_flushes(&mut self, at: u64) {
         while let Some(flush) = self.flushes.front().copied() {
             let under_way = match self.doing {
-                Some(Doing { work: Work::Drain { age, .. }, .. }) => age <= flush.age,
+                Some(Operation { work: Work::Drain { age, .. }, .. }) => age <= flush.age,
                 _ => false,
             };
             if under_way || self.cache.oldest().is_some_and(|age| age <= flush.age) {
                 break;
             }
             self.flushes.pop_front();
-            self.ending.add(Time(at), flush.tag);
+            self.completions.add(Time(at), flush.tag);
         }
     }
 
-    /// When the mechanics begin with something of their own accord.
-    fn wakes(&self) -> Option<u64> {
-        (self.doing.is_none() && !self.cache.is_empty()).then_some(self.needed + REST)
+    /// Time at which the idle disk starts to write its cache.
+    fn idle_drain_at(&self) -> Option<u64> {
+        (self.doing.is_none() && !self.cache.is_empty()).then_some(self.needed + IDLE)
     }
 }
 
@@ -407,7 +409,7 @@ impl Disk for Spindle {
             }
             Op::Read => self.read(waiting),
             Op::Write { fua } => {
-                self.spoil(from, to);
+                self.invalidate(from, to);
                 self.write(waiting, fua);
             }
         }
@@ -418,8 +420,8 @@ impl Disk for Spindle {
     }
 
     fn next_event(&self) -> Option<Time> {
-        let mechanics = self.doing.map(|doing| doing.end).or_else(|| self.wakes());
-        [mechanics.map(Time), self.ending.next()].into_iter().flatten().min()
+        let mechanics = self.doing.map(|doing| doing.end).or_else(|| self.idle_drain_at());
+        [mechanics.map(Time), self.completions.next()].into_iter().flatten().min()
     }
 
     fn advance(&mut self, now: Time, done: &mut Vec<Done>) {
@@ -430,7 +432,7 @@ impl Disk for Spindle {
                 self.doing = None;
                 self.end(doing);
                 self.begin(doing.end);
-            } else if let Some(at) = self.wakes().filter(|at| *at <= now.0) {
+            } else if let Some(at) = self.idle_drain_at().filter(|at| *at <= now.0) {
                 self.begin(at);
                 if self.doing.is_none() {
                     break;
@@ -439,7 +441,7 @@ impl Disk for Spindle {
                 break;
             }
         }
-        while let Some(ended) = self.ending.pop(now) {
+        while let Some(ended) = self.completions.pop(now) {
             done.push(ended);
         }
         done[first..].sort_unstable();
