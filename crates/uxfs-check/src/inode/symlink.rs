@@ -73,7 +73,7 @@ fn piece(ctx: &Ctx<'_>, inode: &Inode<'_>, extent: &Extent, before: usize) -> Op
     let part = bytes.get(HEADER_LEN..HEADER_LEN.saturating_add(len));
     if offset != before || part.is_none() {
         let message =
-            format!("{len} bytes at offset {offset} of the target, expected offset {before}");
+            format!("{len} bytes at offset {offset} of the target, behind {before} bytes");
         ctx.find(code::SYMLINK, place, message);
         return None;
     }

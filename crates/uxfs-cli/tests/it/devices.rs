@@ -102,5 +102,5 @@ fn a_damaged_primary_superblock_is_told() {
     assert!(bed.uxfs(&["ls", "a.img"]).bad(2).contains("a good copy is at AG 1"));
     let report = bed.uxfs(&["check", "a.img"]);
     assert_eq!(report.code, 4, "{report:?}");
-    assert!(report.out.contains("the copy in AG 1 was taken"), "{report:?}");
+    assert!(report.out.contains("the copy in AG 1 is used"), "{report:?}");
 }
