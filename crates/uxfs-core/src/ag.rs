@@ -1,4 +1,4 @@
-//! An allocation group in memory: its headers, and hints about where to look next.
+//! The in-memory state of an allocation group: its headers, and hints where to search next.
 
 use uxfs_format::verify::{BufKind, Owner};
 use uxfs_format::{AgBlock, AgIno, AgNo};

@@ -1,7 +1,7 @@
-//! Is the log clean? The part of recovery that must be known before a volume is changed.
+//! Checking whether the log is clean, which must be known before a volume is changed.
 //!
-//! A log is clean if the last record before its head is an unmount record. Nothing is replayed
-//! here; a volume with a dirty log is refused.
+//! A log is clean if the last record before its head is an unmount record. This module replays
+//! nothing and refuses a dirty log.
 
 use uxfs_disk::BlockDev;
 use uxfs_format::log::{self, RecordHeader};

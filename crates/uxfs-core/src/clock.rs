@@ -1,4 +1,4 @@
-//! The one door to time and chance: what an operation stamps, and the numbers nobody may guess.
+//! The only source of time and random numbers: timestamps of operations and generation numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,6 +1,6 @@
-//! Copy on write: a file gets blocks of its own for blocks that it shares.
+//! Copy on write: giving a file its own blocks in place of shared ones.
 //!
-//! 1. Blocks that other files share are never overwritten.
+//! 1. Blocks shared with other files are never overwritten.
 //! 2. The content is in the new blocks before the transaction that maps them commits.
 
 use uxfs_format::inode::{Flags, Flags2, Fork, InodeCore};

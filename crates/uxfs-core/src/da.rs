@@ -1,17 +1,17 @@
-//! The node tree over the leaves of node-form directories and of attribute forks.
+//! The node tree above the leaves of node-form directories and of attribute forks.
 //!
-//! 1. The root lies at the tree's base block, always: when it splits, its content moves and the
-//!    base becomes the node above; when it has one child left, that child's content moves in. A
-//!    leaf that is the whole tree lies at the base too, and its [`Path`] has no nodes.
-//! 2. A node's entry holds the highest hash of its child, exactly.
-//! 3. Blocks of a level are chained in order of hash; [`Path`]s follow the nodes, not the chain,
-//!    and find a damaged tree out: levels fall by one a step, so no walk goes in circles.
-//! 4. What a function here calls "the path" stays right through splits of the nodes it runs
-//!    through, so that several changes can be made along one.
+//! 1. The root always lies at the tree's base block. When the root splits, its content moves and the
+//!    base becomes the node above. When the root has one child left, that child's content moves into
+//!    the base. A leaf that is the whole tree lies at the base too, and its [`Path`] has no nodes.
+//! 2. A node's entry holds exactly the highest hash of its child.
+//! 3. Blocks of a level are linked in hash order. A [`Path`] follows the nodes, not the links. Levels
+//!    must fall by one at each step, so a damaged tree is detected and no walk runs in circles.
+//! 4. What a function here calls "the path" stays valid when the nodes on it split, so several changes
+//!    can use one path.
 //!
-//! How a leaf is split: [`new_leaf_after`] (which may move the leaf that the path leads to: take it
-//! from the path again), move entries over, [`insert_after`]. How it goes: [`remove_leaf`]. If only
-//! its highest hash changed: [`fix_hash`].
+//! To split a leaf: call [`new_leaf_after`], move entries over, call [`insert_after`]. The first call
+//! may move the leaf that the path leads to, so take the leaf from the path again. To remove a leaf:
+//! call [`remove_leaf`]. If only a leaf's highest hash changed: call [`fix_hash`].
 //!
 //! Called by [`crate::dir`] and the attribute code.
 

@@ -1,5 +1,5 @@
-//! Blocks of directories and attributes: found through the fork's extents, read, grown and given
-//! back. The one place where directory and attribute code meets mapping and allocation.
+//! Directory and attribute blocks: finding them through the fork's extents, reading, adding and
+//! freeing them. Directory and attribute code uses mapping and allocation only through this module.
 
 use uxfs_format::FileBlock;
 use uxfs_format::inode::{Fork, ForkFormat};

@@ -1,4 +1,4 @@
-//! A deferred step: what a transaction leaves for its end ([`crate::defer`] does it).
+//! A deferred operation, which runs at the end of its transaction ([`crate::defer`]).
 
 use uxfs_format::btree::Rmap;
 use uxfs_format::{AgBlock, AgNo};

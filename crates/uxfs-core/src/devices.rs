@@ -1,9 +1,10 @@
-//! The devices that hold a volume: one for data and metadata, and for some volumes one for the log
-//! and one for the content of realtime files.
+//! The devices of a volume: one for data and metadata, and for some volumes a log device and a realtime
+//! device.
 //!
-//! 1. The log's device is only asked whether the log is clean; such a volume is read, not written.
-//! 2. The realtime device is as long as the superblock says, or the volume does not open with it.
-//! 3. A device that the volume has no use for is left alone.
+//! 1. The log device is read only to check that the log is clean. A volume with a log device is opened
+//!    for reading only.
+//! 2. The realtime device must be at least as long as the superblock says, or the volume does not open.
+//! 3. A device that the volume does not use is not accessed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What can go wrong in the engine, each with its errno.
+//! The errors of the engine, each with its errno.
 
 use std::io;
 

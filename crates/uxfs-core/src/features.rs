@@ -1,4 +1,4 @@
-//! Which features a volume may have to be opened, and to be opened for writing.
+//! Checking a volume's feature flags: which allow opening it, and which allow writing.
 
 use uxfs_format::features::{Incompat, LogIncompat, RoCompat, Version, describe};
 use uxfs_format::superblock::Superblock;

@@ -1,10 +1,10 @@
-//! The content of regular files: reading, writing, changing the length.
+//! The content of regular files: reading, writing, and changing the length.
 //!
-//! 1. Data goes to the device before the transaction that shows it commits: nobody sees what was
-//!    in the blocks before.
-//! 2. What lies behind the end of a file in its last block is zero.
-//! 3. Blocks that other files share are never overwritten ([`crate::cow`]).
-//! 4. Whoever changes content holds its lock ([`crate::contents`]) from first to last.
+//! 1. Data reaches the device before the transaction that makes it visible commits, so old content of
+//!    the blocks never becomes readable.
+//! 2. The part of a file's last block past its end is zero.
+//! 3. Blocks shared with other files are never overwritten ([`crate::cow`]).
+//! 4. An operation that changes content holds the file's iolock ([`crate::iolock`]) from start to end.
 
 use uxfs_format::inode::{Flags, Flags2, Fork};
 use uxfs_format::{Extent, FileBlock, Ino};

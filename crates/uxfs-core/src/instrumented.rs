@@ -1,8 +1,8 @@
-//! The device as the engine sees it: counted, and with barriers left out if that was asked for.
+//! A device wrapper that counts I/O and, if barriers are off, leaves out flushes.
 //!
-//! 1. Every write, flush and forced write of an open volume passes here.
-//! 2. Without barriers a flush does nothing, and is counted as left out.
-//! 3. An error that says that the device is lost stops the volume.
+//! 1. Every write, flush and FUA write of an open volume passes through this wrapper.
+//! 2. Without barriers a flush does nothing and is counted as left out.
+//! 3. An error that means that the device is lost shuts the volume down.
 
 use std::fs::File;
 use std::io::{self, IoSlice};

@@ -1,4 +1,4 @@
-//! Bounds of what one step of an operation does, by which space and log space are reserved.
+//! Limits of one step of an operation, from which block and log reservations are computed.
 
 /// Blocks that a fork's tree may grow by in one step.
 pub(crate) const TREE_BLOCKS: u64 = 10;

@@ -1,6 +1,6 @@
-//! The floor of reservations while data is dirty: available blocks that are of no use.
+//! The floor of block reservations while there is dirty data: available blocks that cannot be used.
 //!
-//! Delayed allocation looks it up and sets it ([`crate::delalloc`]); reservations stop short of it.
+//! Delayed allocation ([`crate::delalloc`]) computes and sets the floor. Reservations stop above it.
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 

@@ -1,4 +1,4 @@
-//! The primary superblock: read, checked, and if it is damaged, where a good copy is.
+//! Reading and verifying the primary superblock. If it is damaged, the error names a good copy.
 
 use uxfs_disk::BlockDev;
 use uxfs_format::superblock::{self, Superblock};

@@ -1,8 +1,8 @@
-//! What the engine counts about itself.
+//! Counters of the engine.
 //!
-//! 1. A counter only goes up while the volume is open. Each is exact by itself; a set of them read
-//!    while others work is not of one moment.
-//! 2. Counting is an addition without order: nothing waits for it.
+//! 1. A counter only increases while the volume is open. Each counter is exact, but a set of counters
+//!    read during other activity is not a snapshot of one moment.
+//! 2. Counting is a relaxed atomic addition and never blocks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

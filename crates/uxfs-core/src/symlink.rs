@@ -1,4 +1,4 @@
-//! The targets of symbolic links: in the inode, or in blocks with a header for each extent.
+//! Targets of symbolic links: in the inode, or in blocks with a header for each extent.
 
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::symlink::{HEADER_LEN, MAGIC, MAX_TARGET, SymlinkHeader};

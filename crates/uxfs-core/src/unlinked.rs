@@ -1,5 +1,5 @@
-//! The lists of unlinked inodes: those without a name that are not freed yet, one list for each of
-//! 64 buckets in the AGI. After a crash they tell what is left to free.
+//! The lists of unlinked inodes: inodes that have no name but are not freed yet. An AGI has 64 buckets
+//! with one list each. After a crash, recovery frees the inodes on these lists.
 
 use uxfs_format::agi::UNLINKED_BUCKETS;
 use uxfs_format::{AgIno, AgNo};

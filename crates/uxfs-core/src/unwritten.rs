@@ -1,7 +1,7 @@
-//! What a volume could not write yet, as a person is told at the end of a mount or a command.
+//! The summary of unwritten data that a mount or a command reports at its end.
 //!
-//! 1. Data counts by what is in memory and not on the device, metadata by what is not in place. What
-//!    of the metadata is in the log is not lost: the next open brings it back.
+//! 1. Data counts while it is only in memory, metadata while it is not written in place. Metadata that
+//!    is in the log is not lost: the next open replays it.
 
 use std::fmt;
 

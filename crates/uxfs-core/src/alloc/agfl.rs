@@ -1,7 +1,7 @@
-//! The list of free blocks of a group (AGFL): blocks for the trees of free space and reverse mappings.
+//! The blocks of a group's free list (AGFL), which the free-space and reverse-mapping trees use.
 //!
-//! These trees take blocks only from here, because allocating is what changes them. The list is kept
-//! long enough by [`super::freelist`].
+//! Allocating changes these trees, so they take blocks only from this list. [`super::freelist`] keeps
+//! the list long enough.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Allocating blocks: in one group, or in the first group that has them.
+//! Allocating blocks, in a given group or in the first group that has enough.
 
 use uxfs_format::btree::RmapOwner;
 use uxfs_format::inode::Fork;

@@ -1,4 +1,4 @@
-//! Whom allocated blocks belong to.
+//! The owner of allocated blocks, as reverse mappings record it.
 
 use uxfs_format::btree::{Rmap, RmapOwner};
 use uxfs_format::inode::Fork;

@@ -1,6 +1,6 @@
-//! Steps that recovery finishes: as operations do them, but taken up in the middle.
+//! Deferred operations as recovery completes them: the ordinary operations, continued from the middle.
 //!
-//! Each takes one group, which the transaction holds.
+//! Each function works in one group, whose lock the transaction holds.
 
 use uxfs_format::btree::{Refcount, Rmap, RmapOwner};
 use uxfs_format::inode::Fork;

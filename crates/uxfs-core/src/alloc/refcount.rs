@@ -1,9 +1,10 @@
-//! Reference counts: which runs of blocks have more than one owner.
+//! Reference counts: which extents have more than one owner.
 //!
-//! 1. A run with one owner has no record; one with more has, with their number.
-//! 2. Neighbouring runs with the same number are one record.
-//! 3. A number that has reached [`PINNED`] is no longer known: it stays, and the blocks are never
-//!    free again.
+//! 1. An extent with one owner has no record. An extent with several owners has a record with their
+//!    number.
+//! 2. Neighbouring extents with equal counts are one record.
+//! 3. A count that has reached [`PINNED`] is no longer exact: it never changes again, and the blocks
+//!    are never freed.
 
 use uxfs_format::btree::Refcount;
 use uxfs_format::{AgBlock, AgNo};

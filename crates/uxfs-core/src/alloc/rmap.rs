@@ -1,6 +1,6 @@
-//! Reverse mappings: who owns each run of blocks of a group.
+//! Reverse mappings: the owner of each extent of a group.
 //!
-//! 1. Runs of one owner and state that continue each other, on disk and in the file, are one
+//! 1. Extents with the same owner and state that are contiguous both on disk and in the file are one
 //!    record.
 //! 2. Records of different owners overlap only where files share blocks.
 

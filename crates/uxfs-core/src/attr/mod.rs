@@ -1,17 +1,19 @@
 //! Extended attributes of an inode.
 //!
 //! 1. Attributes are in short form while they fit into the inode, then in one leaf block, then in
-//!    leaves under a tree of nodes ([`crate::da`]); what removal leaves goes back into the inode
-//!    as soon as it fits.
-//! 2. A change is whole inside its transaction: no reader sees the old value gone and the new one
-//!    not there, and an attribute half done (`INCOMPLETE`) is never written. Such entries of others
-//!    are invisible, and go when an attribute of their name is set or removed.
-//! 3. Equal hashes lie side by side and may straddle leaves; a lookup goes on while they last.
-//! 4. A parent pointer is known by name and value together, all others by name alone.
-//! 5. The data fork's content is never lost to make room: when it leaves none, it moves out of the
+//!    leaves under a tree of nodes ([`crate::da`]). After a removal, attributes that fit into the inode
+//!    move back into it.
+//! 2. A change is complete within its transaction: no reader finds the old value gone and the new one
+//!    missing, and this code never writes an incomplete attribute (`INCOMPLETE`). Incomplete attributes
+//!    that other implementations left are invisible, and are removed when an attribute of their name is
+//!    set or removed.
+//! 3. Entries with equal hashes are adjacent and may span several leaves. A lookup searches all of
+//!    them.
+//! 4. A parent pointer is identified by name and value, all other attributes by name alone.
+//! 5. The data fork's content is never lost. If it leaves no space for attributes, it moves out of the
 //!    inode first.
 //!
-//! Called by the operations, by deletion of inodes, and by import.
+//! Called by the operations, by the freeing of inodes, and by import.
 
 pub mod names;
 mod remote;

@@ -1,8 +1,8 @@
-//! Attributes as Linux names them, and as XFS stores them.
+//! Attribute names as Linux shows them and as XFS stores them.
 //!
-//! `user.`, `trusted.` and `security.` are namespaces. The access control lists are
-//! `system.posix_acl_access` and `system.posix_acl_default` to Linux, and to XFS two attributes of
-//! `trusted` with an encoding of their own; they are shown and taken under Linux' names only.
+//! `user.`, `trusted.` and `security.` are namespaces. Linux calls the access control lists
+//! `system.posix_acl_access` and `system.posix_acl_default`. XFS stores them as two attributes of the
+//! `trusted` namespace in an encoding of its own. Callers see and use only the Linux names.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,7 @@
-//! Values in blocks of their own.
+//! Remote attribute values: values in blocks of their own.
 //!
-//! 1. A value's blocks are neighbours in the fork, not always on the device.
-//! 2. Every block is a buffer by itself.
+//! 1. A value's blocks are contiguous in the fork, but not necessarily on the device.
+//! 2. Every block is a buffer of its own.
 
 use uxfs_format::attr::remote::{self as layout, RemoteHeader};
 use uxfs_format::inode::Fork;

@@ -1,10 +1,10 @@
-//! Where the literal area of an inode is divided between data and attributes.
+//! The fork offset: how an inode's literal area is divided between the data and attribute forks.
 //!
-//! 1. The data fork keeps room for a btree root of three entries, the attribute fork for one of
-//!    two; devices and their like keep eight bytes of data, exactly.
-//! 2. The attribute fork grows towards the data, never the other way, and goes with the last
-//!    attribute, unless the data fork cannot simply take its room: the root of a btree would have
-//!    to be laid out anew, and a link's target that has moved out would have to move in again.
+//! 1. The data fork keeps space for a btree root of three entries, the attribute fork for a root of
+//!    two. Devices and other special files keep exactly eight bytes of data.
+//! 2. The attribute fork grows towards the data fork, never the other way. It is removed with the last
+//!    attribute, unless the data fork cannot simply take its space: a btree root would have to be laid
+//!    out again, and a link target that has moved out would have to move back.
 
 use uxfs_format::Geometry;
 use uxfs_format::inode::{Fork, ForkFormat, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};

@@ -1,5 +1,5 @@
-//! Random changes to the attributes of every kind of inode, against a map as the model, on volumes
-//! made by mkfs.xfs; xfsprogs judge the result.
+//! Tests: random changes to the attributes of every kind of inode, against a map as the model, on
+//! volumes made by mkfs.xfs. xfsprogs check the result.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;

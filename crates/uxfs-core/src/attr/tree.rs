@@ -1,7 +1,7 @@
-//! Attributes in blocks: one leaf, or leaves under nodes.
+//! Attributes in blocks: a single leaf, or leaves under nodes.
 //!
-//! A leaf that is the whole tree and the leaves of a larger one are treated alike; what differs is
-//! [`crate::da`]'s affair.
+//! A single leaf and the leaves of a larger tree are handled alike. [`crate::da`] handles the
+//! difference.
 
 use core::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The tree of a fork's extents: its root lies in the inode, its blocks anywhere on the volume.
+//! The extent btree of a fork (bmbt): its root lies in the inode, its blocks anywhere on the volume.
 
 use uxfs_format::btree::TreeKind;
 use uxfs_format::extent::{Extent, RECORD_LEN};

@@ -1,4 +1,4 @@
-//! A fork's records moving between the inode and a btree.
+//! Moving a fork's records between the inode and a btree.
 
 use uxfs_format::btree::{LEVEL_OFFSET, NUMRECS_OFFSET, TreeKind};
 use uxfs_format::extent::RECORD_LEN;

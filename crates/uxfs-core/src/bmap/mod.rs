@@ -1,10 +1,10 @@
 //! The extent map of a fork: where a file's blocks lie.
 //!
-//! 1. Extents are in ascending order of offset, none is empty, none overlap; neighbours that
-//!    continue each other are one, up to the longest an extent can be.
-//! 2. A fork is in extents form exactly if its records fit into it; else they are in a btree.
+//! 1. Extents are in ascending order of offset. None is empty, and none overlap. Contiguous neighbours
+//!    are merged, up to the maximum length of an extent.
+//! 2. A fork is in extents form exactly if its records fit into it. Otherwise they are in a btree.
 //! 3. The inode's counts of extents and blocks agree with the map after each call.
-//! 4. Every extent that is used was found to lie inside one allocation group of the volume.
+//! 4. Every extent is checked to lie inside one allocation group of the volume before it is used.
 
 mod btree;
 mod convert;

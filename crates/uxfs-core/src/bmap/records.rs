@@ -1,4 +1,4 @@
-//! A fork's extent records one by one, whichever form they are in.
+//! The extent records of a fork one by one, in extents form or in a btree.
 
 use uxfs_format::extent::RECORD_LEN;
 use uxfs_format::inode::{Fork, ForkFormat};

@@ -1,4 +1,4 @@
-//! Unmapping without freeing: for blocks that go to another offset or another file.
+//! Unmapping without freeing, for blocks that move to another offset or another file.
 
 use uxfs_format::inode::Fork;
 use uxfs_format::{Extent, FileBlock};

@@ -1,11 +1,13 @@
-//! Moving extents of the data fork to other offsets: blocks stay where they are on the volume.
+//! Moving extents of the data fork to other offsets. Their blocks stay where they are on the volume.
 //!
-//! 1. Extents move in an order in which none ever meets another: down from the first, up from the
-//!    last.
-//! 2. Each call leaves a valid map; what was moved and what not yet are apart by the distance.
-//! 3. Reverse mappings follow (deferred); reference counts and the inode's blocks stay.
+//! 1. The order of moves keeps extents from overlapping: from the first extent when moving down, from
+//!    the last when moving up.
+//! 2. Each call leaves a valid map. A gap of the shift distance separates the extents that have moved
+//!    from the others.
+//! 3. Reverse mappings follow as deferred operations. Reference counts and the inode's block count do
+//!    not change.
 //!
-//! Called by fallocate's collapse and insert.
+//! Called by fallocate's collapse and insert modes.
 
 use uxfs_format::inode::Fork;
 use uxfs_format::{Extent, FileBlock};

@@ -1,4 +1,4 @@
-//! A place in a tree: the path from the root to a record.
+//! A cursor: the path from the root of a tree to a record.
 
 use core::marker::PhantomData;
 

@@ -1,20 +1,20 @@
-//! One B+tree engine for XFS' seven trees.
+//! One B+tree engine for the seven kinds of XFS trees.
 //!
-//! A tree plugs in what differs ([`Tree`]): its records and keys, where its root is, where its
-//! blocks come from. The engine does the rest: seek and step ([`cursor`]), insert, update, delete
-//! ([`change`]).
+//! A tree supplies what is specific to it ([`Tree`]): its records and keys, the location of its root,
+//! and the source of its blocks. The engine provides seek and step ([`cursor`]), insert, update and
+//! delete ([`change`]).
 //!
-//! 1. Records are in ascending order of key; no two are equal.
-//! 2. A key in a node is the lowest key of the child; in overlapping trees (reverse mappings) the
+//! 1. Records are in ascending key order. No two keys are equal.
+//! 2. A key in a node is the lowest key of the child. In overlapping trees (reverse mappings) the
 //!    highest key anywhere below the child follows it.
 //! 3. Every block but the root is at least half full, except where a root in an inode has only one
 //!    child.
-//! 4. Level numbers fall by one from parent to child; a block that breaks this, or names another
-//!    owner or address, is damaged, and nothing is changed.
-//! 5. A cursor is good until the tree changes by other means than that cursor's own calls; after
-//!    an insert or a delete it must be sought anew.
+//! 4. Level numbers fall by one from parent to child. A block with a wrong level, owner or address is
+//!    reported as corrupt, and nothing is changed.
+//! 5. A cursor is valid until the tree is changed by anything but the cursor's own calls. After an
+//!    insert or a delete the caller must seek again.
 //!
-//! The AG's lock (or the inode's, for extents) is held by whoever calls.
+//! The caller holds the lock of the AG, or of the inode for extent maps.
 
 mod change;
 mod cursor;

@@ -1,4 +1,4 @@
-//! A block of a tree (or a root in an inode's fork) as numbered entries.
+//! A tree block (or a root in an inode's fork) as a list of numbered entries.
 
 use core::ops::Range;
 

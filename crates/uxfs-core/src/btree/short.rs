@@ -1,5 +1,5 @@
-//! The trees that lie in an allocation group: free space (twice), inodes (twice), reverse mappings
-//! and reference counts.
+//! The trees of an allocation group: two of free space, two of inodes, reverse mappings, and reference
+//! counts.
 
 use core::marker::PhantomData;
 

@@ -1,6 +1,6 @@
-//! The engine against a map as the model, on trees of 1 KiB blocks: order, half-full blocks,
-//! sibling links and keys are checked all along. Nothing is committed: after the cancel the volume
-//! must be as it was.
+//! Tests of the btree engine against a map as the model, on trees of 1 KiB blocks. Order, half-full
+//! blocks, sibling links and keys are checked throughout. Nothing is committed: after the cancel the
+//! volume must be unchanged.
 
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

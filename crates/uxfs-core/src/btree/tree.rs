@@ -1,4 +1,4 @@
-//! What the engine asks of a tree, and what a tree is read through.
+//! The trait that a tree implements for the engine, and the environment that a tree is read through.
 
 use uxfs_format::btree::TreeKind;
 use uxfs_format::inode::Fork;

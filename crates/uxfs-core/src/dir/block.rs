@@ -1,4 +1,4 @@
-//! The block form: one block with everything.
+//! The block form: one block holds the whole directory.
 
 use smallvec::SmallVec;
 use uxfs_format::dir::block::{self, TAIL_LEN, Tail};

@@ -1,4 +1,4 @@
-//! Data blocks: reading entries by address, carrying out plans, coming and going.
+//! Data blocks: reading entries by address, applying planned changes, adding and removing blocks.
 
 use uxfs_format::dir::data::{self, BESTFREE, DataEntry, Plan};
 use uxfs_format::dir::{FileType, offset};

@@ -1,5 +1,5 @@
-//! The forms of a directory, and what they share: entries that were found or are to be made, leaf
-//! entries, writes into blocks.
+//! The forms of a directory and their common types: entries found or to be added, leaf entries, and
+//! writes into blocks.
 
 use smallvec::SmallVec;
 use uxfs_format::dir::FileType;

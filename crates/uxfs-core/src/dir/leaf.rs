@@ -1,4 +1,5 @@
-//! The leaf form: data blocks, and one leaf with all entries by hash and the room of every block.
+//! The leaf form: data blocks, and one leaf that holds all entries by hash and the largest free space
+//! of each data block.
 
 use uxfs_format::da;
 use uxfs_format::dir::leaf::{self, NO_BLOCK, best_at};

@@ -1,13 +1,13 @@
 //! Directories: names to inodes, in all four forms.
 //!
-//! 1. The form follows from the fork: local is short; a single block of kind `XDB3` is block form;
-//!    otherwise the kind of the block at the leaf offset tells leaf from node form.
-//! 2. A directory grows into the next form when an entry does not fit, and shrinks back as soon as
-//!    it does, so that an empty one is short again.
-//! 3. An entry keeps its place in the data space, through all forms; a reader comes back to it by
-//!    that ([`read_dir`]).
-//! 4. What is changed here: blocks, fork, format, size, and through the mapping the block count.
-//!    Link counts and times are the caller's.
+//! 1. The fork determines the form. A local fork is short form; a single block of kind `XDB3` is block
+//!    form; otherwise the kind of the block at the leaf offset tells leaf form from node form.
+//! 2. A directory changes to the next form when an entry does not fit, and changes back as soon as it
+//!    fits. An empty directory is therefore in short form again.
+//! 3. An entry keeps its offset in the data space through all forms. Readers use the offset as a
+//!    cookie to continue ([`read_dir`]).
+//! 4. These functions change blocks, fork, format and size, and through the mapping the block count.
+//!    The caller updates link counts and times.
 //!
 //! Called by the operations, which hold the directory's lock and have checked permissions and names.
 

@@ -1,4 +1,4 @@
-//! Reading a directory from end to end.
+//! Reading a whole directory.
 
 use core::ops::ControlFlow;
 

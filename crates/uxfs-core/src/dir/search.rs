@@ -1,4 +1,4 @@
-//! Looking for a name among the leaf entries of a block.
+//! Searching the leaf entries of a block for a name.
 
 use uxfs_format::da;
 use uxfs_format::dir as format;

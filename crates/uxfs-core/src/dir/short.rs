@@ -1,4 +1,4 @@
-//! The short form: the whole directory in the inode's data fork.
+//! The short form: the inode's data fork holds the whole directory.
 
 use uxfs_format::dir::data::DataEntry;
 use uxfs_format::dir::sf::{self, SfEntry, Shortform};

@@ -1,5 +1,5 @@
-//! Random changes to a directory, against a map as the model, on volumes made by mkfs.xfs;
-//! xfsprogs judge the result. All names lead to one file, whose link count counts them.
+//! Tests: random changes to a directory, against a map as the model, on volumes made by mkfs.xfs.
+//! xfsprogs check the result. All names lead to one file, whose link count counts them.
 
 use core::ops::ControlFlow;
 use std::collections::BTreeMap;

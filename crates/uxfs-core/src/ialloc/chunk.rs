@@ -1,4 +1,4 @@
-//! Inode chunks: made, whole or in part, and given back.
+//! Allocating and freeing inode chunks, whole or sparse.
 
 use std::sync::Arc;
 

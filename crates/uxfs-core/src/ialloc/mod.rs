@@ -1,9 +1,9 @@
 //! Allocating and freeing inodes.
 //!
-//! 1. The inode tree holds every chunk; the free-inode tree exactly those with a free inode, with
-//!    the same record.
-//! 2. The AGI's totals and the superblock's counters follow each change.
-//! 3. An inode that is given out is free both by its chunk's record and by its own bytes.
+//! 1. The inode tree holds every chunk. The free-inode tree holds exactly the chunks with a free
+//!    inode, with the same record.
+//! 2. Each change updates the AGI's totals and the superblock's counters.
+//! 3. An inode is allocated only if both its chunk's record and its own bytes say that it is free.
 
 mod chunk;
 mod trees;

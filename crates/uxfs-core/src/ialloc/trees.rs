@@ -1,4 +1,4 @@
-//! Where blocks of the inode trees come from.
+//! Allocating and freeing blocks for the inode trees.
 
 use uxfs_format::{AgBlock, AgNo};
 

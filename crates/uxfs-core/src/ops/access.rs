@@ -1,4 +1,4 @@
-//! Keeping the time of last access.
+//! Updating the access time of files (atime).
 
 use uxfs_format::Ino;
 use uxfs_format::inode::{Flags, InodeCore};

@@ -1,10 +1,11 @@
-//! Setting many attributes: as many in one transaction as its reservations hold.
+//! Setting many extended attributes in as few transactions as their reservations allow.
 //!
-//! 1. An attribute is set whole, in one transaction; which ones share a transaction is decided here.
-//! 2. A transaction reserves blocks for the worst case of one attribute at least. It goes on to the
-//!    next one while what is left covers the worst case of that one too.
+//! 1. Each attribute is set whole, in one transaction. This module decides which attributes share a
+//!    transaction.
+//! 2. A transaction reserves blocks for the worst case of at least one attribute. It takes another
+//!    attribute while the remaining blocks cover that attribute's worst case.
 //!
-//! Called by the operations that make files with all their attributes.
+//! Called by the operations that create files together with their attributes.
 
 use uxfs_format::{Geometry, Ino};
 

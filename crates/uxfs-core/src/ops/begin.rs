@@ -1,7 +1,7 @@
-//! Beginning a transaction for an operation on files.
+//! Beginning a transaction for a file operation.
 //!
-//! Data that is not written back yet holds more space than it will take. So an operation that finds no
-//! space writes it back and tries once more.
+//! Delayed allocation reserves more space than the data will take. An operation that finds no space
+//! therefore writes data back and tries once more.
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;

@@ -1,9 +1,10 @@
-//! Making a file whole: inode, name, attributes, and room for its data. What an image builder wants,
-//! once for each file.
+//! Creating a complete file in one call: inode, name, attributes, and blocks for its data. Image
+//! builders call this once for each file.
 //!
-//! 1. Nobody sees the file before it is whole, after a power cut neither.
-//! 2. That is one transaction, unless the file has more attributes than one can reserve space for
-//!    ([`super::batches`]): then it is made without a name ([`super::unlinked`]).
+//! 1. The file becomes visible only when it is complete, also after a power cut.
+//! 2. One transaction creates the file, unless it has more attributes than one transaction can
+//!    reserve space for ([`super::batches`]). Such a file is created without a name
+//!    ([`super::unlinked`]).
 
 use uxfs_format::Ino;
 use uxfs_format::inode::S_IFLNK;

@@ -1,4 +1,4 @@
-//! Making files: regular ones, directories, links, devices.
+//! Creating files: regular files, directories, symbolic links and device nodes.
 
 use uxfs_format::inode::{
     Flags, Flags2, Fork, ForkFormat, InodeCore, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK,

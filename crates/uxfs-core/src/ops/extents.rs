@@ -1,4 +1,4 @@
-//! Where a file's blocks lie.
+//! Reporting where a file's blocks lie.
 
 use uxfs_format::inode::Fork;
 use uxfs_format::{Extent, FileBlock, Ino};

@@ -1,9 +1,10 @@
-//! Changing what space a file takes: fallocate in all its modes.
+//! Changing the space that a file takes: all modes of fallocate(2).
 //!
-//! 1. Whole blocks are mapped and unmapped; of blocks at the edges a part is zeroed.
-//! 2. Space that is allocated is unwritten: nobody sees what was there before.
-//! 3. The file's lock of content is held from first to last, so that nobody sees a state between
-//!    the transactions; each of these leaves a whole volume.
+//! 1. Only whole blocks are mapped and unmapped. Where a range covers a block in part, that part is
+//!    zeroed.
+//! 2. Allocated space is unwritten, so old content of the blocks never becomes readable.
+//! 3. The operation holds the file's iolock from start to end, so other callers see no state between
+//!    its transactions. Each transaction leaves a consistent volume.
 
 use uxfs_format::inode::{Flags, Fork};
 use uxfs_format::{FileBlock, Ino};

@@ -1,4 +1,4 @@
-//! Flags, hints and project of a file: what FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR do.
+//! Flags, hints and project ID of a file (FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR).
 
 use uxfs_format::Ino;
 use uxfs_format::extent::MAX_EXTENT_LEN;

@@ -1,15 +1,14 @@
-//! Changing the length of a volume in place: longer by groups at its end and a longer last group,
-//! shorter by a tail that holds nothing.
+//! Resizing a volume in place. Growing lengthens the last group and adds groups at the end; shrinking
+//! cuts off an unused tail.
 //!
-//! 1. Neither moves anything: inode numbers and data stay. What lies in a tail to be cut stands in
-//!    its way, and the volume is then left as it was.
-//! 2. The volume is marked as needing repair from before the first byte of it is overwritten until
-//!    all is on stable storage: what is cut off in between is seen as such, and xfs_repair finishes
-//!    it.
-//! 3. The primary superblock tells the new length only when the device has the new groups, and the
-//!    device may be cut only when this returns.
+//! 1. Neither operation moves anything: inode numbers and data stay. If the tail to be cut is in use,
+//!    the operation fails and leaves the volume unchanged.
+//! 2. The volume carries the needs-repair flag from before the first overwritten byte until all is on
+//!    stable storage. An interrupted resize is thus recognised, and xfs_repair completes it.
+//! 3. The primary superblock holds a larger length only after the new groups are on the device. The
+//!    caller may truncate the device only after a shrink returns.
 //!
-//! Called by the library's resize, which makes the new groups' content and the device's room.
+//! Called by the library's resize, which writes the new groups' content and resizes the device.
 
 use uxfs_format::agf::Agf;
 use uxfs_format::agi::Agi;

@@ -1,6 +1,6 @@
-//! What the flags of files and directories forbid: immutable, append only, one project.
+//! Permission checks by inode flags: immutable, append-only, project inheritance.
 //!
-//! Content is looked after where it is changed ([`crate::file`]).
+//! Changes of content are checked where they happen ([`crate::file`]).
 
 use uxfs_format::inode::{Flags, InodeCore};
 

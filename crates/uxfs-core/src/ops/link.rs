@@ -1,4 +1,4 @@
-//! Giving a file another name.
+//! Creating hard links.
 
 use uxfs_format::Ino;
 use uxfs_format::dir::FileType;

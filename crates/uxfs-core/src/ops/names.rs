@@ -1,4 +1,4 @@
-//! Names that a directory can hold.
+//! Checking names of directory entries.
 
 use crate::error::{Error, Result};
 use crate::inode::InodeState;

@@ -1,5 +1,5 @@
-//! Parent pointers: on volumes that have them, every entry of a directory is told by the inode it
-//! leads to as well, in the same transaction.
+//! Parent pointers: on volumes that have them, the inode of every directory entry records that entry,
+//! in the same transaction that changes the directory.
 
 use crate::attr;
 use crate::error::Result;

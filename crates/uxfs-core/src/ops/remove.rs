@@ -1,4 +1,4 @@
-//! Taking names away, and freeing what has none left.
+//! Removing names, and freeing inodes whose last name is gone.
 
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{Fork, ForkFormat};

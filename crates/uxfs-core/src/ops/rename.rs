@@ -1,4 +1,4 @@
-//! Moving a name.
+//! Renaming files.
 
 use uxfs_format::Ino;
 use uxfs_format::dir::FileType;

@@ -1,12 +1,12 @@
-//! Making a file of one volume again on another, as it is: what rebuilding a volume in another size
-//! is made of.
+//! Copying a file from one volume to another unchanged. Rebuilding a volume in another size uses this
+//! for every file.
 //!
-//! 1. Kept: type, mode, owners, all four times, project, flags, hints, attributes of every
-//!    namespace, the target of a link, and of data where it is, where it is allocated but
-//!    unwritten, and where there is none.
-//! 2. Not kept: inode number, generation, and the sharing of blocks between files; what lies behind
-//!    the end of a file, unless it was preallocated on purpose.
-//! 3. Data itself is the caller's to move, before the new volume is closed.
+//! 1. Kept: type, mode, owners, all four times, project ID, flags, hints, attributes of every
+//!    namespace, and link targets; for data, which ranges are written, allocated but unwritten, or
+//!    holes.
+//! 2. Not kept: inode number, generation, block sharing between files, and blocks past the end of a
+//!    file unless they were preallocated on purpose.
+//! 3. The caller moves the data itself, before it closes the new volume.
 
 use core::ops::ControlFlow;
 

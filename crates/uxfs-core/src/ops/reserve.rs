@@ -1,9 +1,9 @@
-//! What the kernel holds back of a volume's free space when it mounts it.
+//! Computing the free space that the kernel reserves when it mounts a volume.
 //!
-//! For every group it keeps what the trees that grow with use (free inodes, reference counts,
-//! reverse mappings) would take at their largest, less what they take already. On a volume with
-//! less free space it complains, and may run out of space in the midst of a change. Whoever makes a
-//! volume as short as possible has to leave that much free.
+//! For each group the kernel reserves the largest size of the trees that grow with use (free inodes,
+//! reference counts, reverse mappings), less their present size. With less free space it logs a
+//! warning at mount, and a later change may run out of space half-way. A volume that is shrunk as far
+//! as possible must keep that much space free.
 
 use uxfs_format::AgNo;
 use uxfs_format::btree::TreeKind;

@@ -1,4 +1,4 @@
-//! Changing what `stat` tells.
+//! Changing the attributes that `stat` returns.
 
 use uxfs_format::Ino;
 use uxfs_format::inode::S_IFMT;

@@ -1,9 +1,9 @@
-//! Sharing blocks between files: what FICLONE and FICLONERANGE do.
+//! Sharing blocks between files (FICLONE and FICLONERANGE).
 //!
-//! 1. Each transaction exchanges one piece of the target for one of the source: whatever becomes
-//!    visible is wholly the one or wholly the other, and counted exactly.
-//! 2. Only written blocks are shared; what reads as zeroes becomes a hole.
-//! 3. Both files bear the flag of files that may share before the first block is shared.
+//! 1. Each transaction replaces one piece of the target with one piece of the source. A reader sees
+//!    either the old piece or the new one, and the reference counts are exact.
+//! 2. Only written blocks are shared. A source range that reads as zeroes becomes a hole.
+//! 3. Both inodes get the reflink flag before the first block is shared.
 
 use uxfs_format::inode::{Flags2, Fork};
 use uxfs_format::{Extent, FileBlock, Ino};

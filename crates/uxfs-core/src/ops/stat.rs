@@ -1,4 +1,4 @@
-//! What is known of a file, and of the volume.
+//! Reporting the attributes of a file and the totals of the volume.
 
 use uxfs_format::inode::{Flags, ForkFormat, decode_dev};
 use uxfs_format::timestamp::Timestamp;

@@ -1,4 +1,5 @@
-//! Files with more attributes than one transaction can reserve space for: made whole or not at all.
+//! Tests: a file with more attributes than one transaction can reserve space for is created completely
+//! or not at all.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

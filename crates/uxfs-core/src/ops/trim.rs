@@ -1,9 +1,9 @@
-//! Telling the device of free space: what FITRIM and fstrim(8) ask for.
+//! Discarding free space on the device (FITRIM, fstrim(8)).
 //!
-//! 1. Only blocks are discarded that are free, and whose freeing is durable: after a power cut
-//!    nobody misses what was in them.
-//! 2. Meanwhile their group is locked, so nobody gets them; it is let go after every few extents,
-//!    so that others need not wait for long.
+//! 1. A block is discarded only if it is free and its freeing is durable, so a power cut cannot bring
+//!    back a file that needs it.
+//! 2. The group is locked meanwhile, so its blocks cannot be allocated. The lock is released after
+//!    every few extents, so other callers need not wait long.
 
 use core::ops::Range;
 

@@ -1,11 +1,11 @@
-//! Files that take several transactions to make: those with more attributes than one transaction
-//! can reserve space for.
+//! Creating files that take several transactions, because they have more attributes than one
+//! transaction can reserve space for.
 //!
-//! 1. Such a file has no name before it is whole. Until then it is on its group's list of unlinked
-//!    inodes, so that recovery frees it after a power cut.
-//! 2. It leaves that list, gets its name and its link count in one transaction.
-//! 3. If a step fails the file is freed before the error is returned; if the device may still be
-//!    receiving its data, when the volume is closed.
+//! 1. Such a file has no name until it is complete. Until then it is on its group's list of unlinked
+//!    inodes, so recovery frees it after a power cut.
+//! 2. One transaction takes it off that list and gives it its name and link count.
+//! 3. If a step fails, the file is freed before the error is returned. If the device may still be
+//!    receiving its data, the file is freed when the volume is closed.
 
 use uxfs_format::Ino;
 use uxfs_format::inode::{InodeCore, S_IFDIR, S_IFMT};

@@ -1,4 +1,4 @@
-//! Giving a file blocks of its own for those that it shares.
+//! Giving a file its own copies of the blocks that it shares.
 
 use uxfs_format::inode::{Flags2, Fork};
 use uxfs_format::{Extent, FileBlock, Ino};

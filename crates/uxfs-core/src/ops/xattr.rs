@@ -1,4 +1,4 @@
-//! Extended attributes by Linux' names (`user.x`, `security.capability`,
+//! Extended attributes by their Linux names (`user.x`, `security.capability`,
 //! `system.posix_acl_access`).
 
 use core::ops::ControlFlow;

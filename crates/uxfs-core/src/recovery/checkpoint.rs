@@ -1,9 +1,9 @@
-//! What finishing changed, as items of one log transaction.
+//! Collecting the changes of a recovery step as the items of one log transaction.
 //!
-//! 1. Every metadata block that differs from the device is an item, with the chunks that differ;
-//!    the LSN of the transaction is stamped into it before, and into every inode that differs.
-//! 2. What is no metadata block was written to blocks that are free on the device, and goes there
-//!    before the transaction.
+//! 1. Every metadata block that differs from the device becomes an item with the chunks that differ.
+//!    Before that, the transaction's LSN is stamped into the block and into every inode that differs.
+//! 2. Blocks that are not metadata were written only to blocks that are free on the device. They are
+//!    written in place before the transaction.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

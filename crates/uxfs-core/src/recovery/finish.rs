@@ -1,8 +1,7 @@
-//! What replay leaves to be done: announced steps, inodes without a name, staged blocks.
+//! Completing what log replay leaves undone: pending intents, CoW staging blocks, unlinked inodes.
 //!
-//! 1. Announced steps come first and all together, in the order of the log: between them the volume
-//!    is not whole.
-//! 2. Then staged blocks, then unlinked inodes, some at a time.
+//! 1. All pending intents come first, together, in log order: the volume is inconsistent between them.
+//! 2. Staging blocks come next, then unlinked inodes in batches.
 
 use std::collections::VecDeque;
 

@@ -1,11 +1,11 @@
-//! Was the log torn at its head, or damaged further back?
+//! Deciding whether the log is torn at its head or damaged further back.
 //!
-//! A record that does not match its checksum, near the head, is what a power cut leaves: nothing of
-//! it was acknowledged, and nothing it logs was written in place. If the volume holds anything that
-//! was logged at the place where the log was cut, or behind it, then the record had been whole, and
-//! what it and those behind it say is lost: going on would mix old with new.
+//! A power cut leaves a record near the head that does not match its checksum. Such a record was never
+//! acknowledged, and nothing that it logs was written in place. If the volume holds an LSN at or past
+//! the point where the log was cut, the record had once been complete, and its content and that of the
+//! records after it is lost. Recovery then fails, because going on would mix old and new metadata.
 //!
-//! Group headers and all inodes are looked at, before anything is written.
+//! The group headers and all inodes are checked before anything is written.
 
 use uxfs_format::inode::LSN_OFFSET;
 use uxfs_format::{AgNo, Lsn, Place};

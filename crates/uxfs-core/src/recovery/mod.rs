@@ -15,7 +15,7 @@
 //!    recovery would leave it ([`replay_in_memory`]). If the engine cannot finish, that device shows what the
 //!    log alone makes of the volume: nothing is half finished.
 //!
-//! Called by [`Fs::open`], and by such readers.
+//! Called by [`Fs::open`], and by programs that read the device directly.
 
 mod checkpoint;
 mod finish;

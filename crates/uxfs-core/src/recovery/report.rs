@@ -1,4 +1,4 @@
-//! What a recovery did, for who opened the volume.
+//! The report that a recovery returns to the caller that opened the volume.
 
 use uxfs_log::Bounds;
 

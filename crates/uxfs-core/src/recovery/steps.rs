@@ -1,4 +1,4 @@
-//! Finishing what was announced, each kind by the engine's own operations.
+//! Completing a pending intent, each kind with the engine's own operations.
 
 use uxfs_format::btree::{Rmap, RmapOwner};
 use uxfs_format::inode::{Flags2, Fork};
