@@ -10,15 +10,15 @@ use crate::fs::Fs;
 /// A day in seconds.
 const DAY: i64 = 86400;
 
-/// When an access is kept, by the names of mount(8).
+/// When a read updates the access time. The names in parentheses are options of mount(8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Atime {
-    /// Every one (`strictatime`).
+    /// Every read (`strictatime`).
     Strict,
-    /// The first after a change, and one a day (`relatime`).
+    /// The first read after a change, and otherwise once a day (`relatime`).
     #[default]
     Relative,
-    /// None (`noatime`).
+    /// No read (`noatime`).
     Never,
 }
 
@@ -40,7 +40,8 @@ impl Atime {
 }
 
 impl Fs {
-    /// A file was read: keeps the time, if `how` says so and the volume can be written.
+    /// Updates the access time of a file that was read, if `how` requires it and the volume is
+    /// writable.
     ///
     /// # Errors
     /// As [`Fs::stat`].

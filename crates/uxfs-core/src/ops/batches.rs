@@ -17,26 +17,26 @@ use crate::tx::{InodeSlot, Tx};
 
 /// Most blocks that one transaction reserves for attributes, unless a single one needs more.
 const BLOCKS: u64 = 512;
-/// A transaction that left this many steps for its end takes no further attribute.
+/// A transaction with this many deferred operations takes no further attribute.
 const STEPS: usize = 32;
 
-/// Sets the attribute of this number.
+/// Sets the attribute with this index.
 type SetOne<'a> = dyn Fn(&mut Tx<'_>, InodeSlot, usize) -> Result<()> + 'a;
 
 /// Attributes to be set.
 pub(super) struct Batches<'a> {
-    /// The lengths of their values.
+    /// The length of each value.
     pub(super) lens: Vec<usize>,
     pub(super) set: &'a SetOne<'a>,
 }
 
 impl Batches<'_> {
-    /// Blocks that setting all of them may take.
+    /// Most blocks that setting all attributes may take.
     pub(super) fn blocks(&self, geo: &Geometry) -> u64 {
         self.lens.iter().map(|len| attr::set_blocks(geo, *len)).sum()
     }
 
-    /// The same of those from `first` on, but [`BLOCKS`] at most.
+    /// Most blocks that setting the attributes from `first` on may take, limited to [`BLOCKS`].
     fn some_blocks(&self, geo: &Geometry, first: usize) -> u64 {
         let mut blocks = 0;
         for len in &self.lens[first..] {
@@ -48,20 +48,21 @@ impl Batches<'_> {
         blocks
     }
 
-    /// Can one transaction reserve space for all of them?
+    /// Can one transaction reserve space for all attributes?
     pub(super) fn are_few(&self, geo: &Geometry) -> bool {
         self.lens.len() <= 1 || self.some_blocks(geo, 0) < BLOCKS
     }
 
-    /// Sets all of them in this transaction.
+    /// Sets all attributes in this transaction.
     pub(super) fn set_all(&self, tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
         (0..self.lens.len()).try_for_each(|at| (self.set)(tx, slot, at))
     }
 
-    /// Sets all of them in transactions of their own.
+    /// Sets all attributes in new transactions.
     ///
     /// # Errors
-    /// Of beginning a transaction, and of setting an attribute: those before it are set then.
+    /// Errors of beginning a transaction or of setting an attribute. The attributes before it stay
+    /// set.
     pub(super) fn set_apart(&self, fs: &Fs, ino: Ino) -> Result<()> {
         let mut next = 0;
         while next < self.lens.len() {
@@ -71,7 +72,7 @@ impl Batches<'_> {
         Ok(())
     }
 
-    /// Sets some from `first` on, one at least; gives the number of the next.
+    /// Sets at least one attribute, starting with `first`. Returns the index of the next one.
     fn set_some(&self, fs: &Fs, ino: Ino, first: usize) -> Result<usize> {
         let need = |at: usize| attr::set_blocks(&fs.geo, self.lens[at]);
         let begin = |blocks| fs.begin_tx_for(Op::Attr(blocks), blocks);

@@ -9,15 +9,15 @@ use crate::journal::Op;
 use crate::tx::Tx;
 
 impl Fs {
-    /// As [`Tx::begin`].
+    /// As [`Tx::begin`], after writing data back if space is short.
     ///
     /// # Errors
-    /// As [`Tx::begin`]; those of writing back.
+    /// As [`Tx::begin`], and errors of writing back.
     pub(crate) fn begin_tx(&self, blocks: u64) -> Result<Tx<'_>> {
         self.begin_tx_for(Op::Extents, blocks)
     }
 
-    /// As [`Tx::begin_for`].
+    /// As [`Tx::begin_for`], after writing data back if space is short.
     ///
     /// # Errors
     /// As [`Fs::begin_tx`].
@@ -28,15 +28,15 @@ impl Fs {
         }
     }
 
-    /// As [`Tx::begin_freeing`].
+    /// As [`Tx::begin_freeing`], after writing data back if space is short.
     ///
     /// # Errors
-    /// As [`Tx::begin_freeing`]; those of writing back.
+    /// As [`Tx::begin_freeing`], and errors of writing back.
     pub(crate) fn begin_freeing_tx(&self, blocks: u64) -> Result<Tx<'_>> {
         self.begin_freeing_tx_for(Op::Extents, blocks)
     }
 
-    /// As [`Tx::begin_freeing_for`].
+    /// As [`Tx::begin_freeing_for`], after writing data back if space is short.
     ///
     /// # Errors
     /// As [`Fs::begin_freeing_tx`].

@@ -18,33 +18,36 @@ use crate::fs::Fs;
 use crate::symlink;
 use crate::tx::{InodeSlot, Tx};
 
-/// What a new file holds.
+/// The content of a new file.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {
     /// Nothing.
     Empty,
     /// The target of a symbolic link.
     Target(&'a [u8]),
-    /// Data of `size` bytes, present in these segments (offset and length, each starting at a
-    /// multiple of the block size and ending at one or at the end of the file), holes elsewhere.
+    /// Data of `size` bytes. `segments` lists the ranges with data (offset and length); the rest is
+    /// holes. Each range starts at a multiple of the block size and ends at one or at the end of
+    /// the file.
     Data {
         /// Length of the file.
         size: u64,
-        /// Where it has data.
+        /// The ranges with data.
         segments: &'a [(u64, u64)],
     },
 }
 
 impl Fs {
-    /// Makes a file with its attributes (Linux' names and values) and allocates the blocks of its
-    /// data, which the caller writes to the device at the places returned, zeroing the rest of the
-    /// last block. Until the data is there the blocks hold what they held before: the data must be
-    /// written before the volume is synced or closed. On a volume with a journal that is too late:
-    /// there [`Fs::build_with`] makes files that have data.
+    /// Creates a file with its attributes (Linux names and values) and allocates the blocks for its
+    /// data. The caller writes the data to the returned device addresses and zeroes the rest of the
+    /// last block.
+    ///
+    /// Until then the blocks hold their old content. The caller must therefore write the data
+    /// before the volume is synced or closed. With a journal the file can become durable earlier,
+    /// so there use [`Fs::build_with`] for files with data.
     ///
     /// # Errors
     /// As [`Fs::create`], [`Fs::symlink`] and [`Fs::set_xattr`]; [`Error::Invalid`] for data with a
-    /// journal. Nothing is made then.
+    /// journal. No file is created then.
     pub fn build(
         &self,
         parent: Ino,
@@ -65,14 +68,17 @@ impl Fs {
         Ok((ino, all))
     }
 
-    /// As [`Fs::build`]; `bring` hands the data over to whoever brings it to the device. It is called
-    /// at most once, before the file is there for anybody and with locks held: it makes no call of this
-    /// volume's. With a journal, the checkpoint that shows the file waits for the data: see
-    /// [`Fs::set_pending_data`]. If this fails after `bring` was called, the data must not arrive later than
-    /// the caller's next call: the places are free again.
+    /// As [`Fs::build`], but calls `write_data` with the allocated segments, so that it can start
+    /// writing the data.
+    ///
+    /// `write_data` is called at most once, before the file is visible and with locks held. It must
+    /// not call this volume. With a journal, the checkpoint that makes the file visible waits for
+    /// the data: see [`Fs::set_pending_data`]. If this function fails after it called `write_data`,
+    /// the blocks are free again: the data must not be written later than the caller's next call.
     ///
     /// # Errors
-    /// As [`Fs::create`], [`Fs::symlink`] and [`Fs::set_xattr`]; those of `bring`. Nothing is made then.
+    /// As [`Fs::create`], [`Fs::symlink`] and [`Fs::set_xattr`]; errors of `write_data`. No file is
+    /// created then.
     pub fn build_with(
         &self,
         parent: Ino,
@@ -80,7 +86,7 @@ impl Fs {
         new: &NewInode,
         xattrs: &[(Vec<u8>, Vec<u8>)],
         content: Content<'_>,
-        bring: &mut dyn FnMut(&[Segment]) -> Result<()>,
+        write_data: &mut dyn FnMut(&[Segment]) -> Result<()>,
     ) -> Result<Ino> {
         let mut new = new.clone();
         let mut data = 0u64;
@@ -115,39 +121,39 @@ impl Fs {
         let attrs = Batches { lens, set: &set };
         let file = Build { place: (parent, name), new: &new, attrs, content, target, data };
         if file.attrs.are_few(&self.geo) {
-            let made = self.retry_enospc(|| file.at_once(self, bring));
-            // Attributes by themselves reserve less.
+            let made = self.retry_enospc(|| file.at_once(self, write_data));
+            // Without its attributes the file needs a smaller reservation.
             if file.attrs.lens.len() <= 1 || !matches!(made, Err(Error::NoSpace)) {
                 let made = made??;
                 self.balance()?;
                 return Ok(made);
             }
         }
-        let made = file.in_steps(self, bring)?;
+        let made = file.in_steps(self, write_data)?;
         self.balance()?;
         Ok(made)
     }
 }
 
-/// A file to be made.
+/// A file to be created.
 struct Build<'a> {
     /// Directory and name.
     place: (Ino, &'a [u8]),
     new: &'a NewInode,
     attrs: Batches<'a>,
     content: Content<'a>,
-    /// The target in `content`.
+    /// The link target in `content`.
     target: Option<&'a [u8]>,
     /// Most blocks that the data takes.
     data: u64,
 }
 
-type Bring<'a> = dyn FnMut(&[Segment]) -> Result<()> + 'a;
+type DataWriter<'a> = dyn FnMut(&[Segment]) -> Result<()> + 'a;
 
 impl Build<'_> {
-    /// Makes it in one transaction. The outer error may be gone at the next attempt; the inner
-    /// result is what came of it after the data was handed over, which is done but once.
-    fn at_once(&self, fs: &Fs, bring: &mut Bring<'_>) -> Result<Result<Ino>> {
+    /// Creates the file in one transaction. After an outer error the caller may try again. The
+    /// inner result is final: `write_data` was called, which happens only once.
+    fn at_once(&self, fs: &Fs, write_data: &mut DataWriter<'_>) -> Result<Result<Ino>> {
         let (parent, name) = self.place;
         let more = self.target.map_or(0, |_| symlink::blocks(&fs.geo));
         let blocks = self.attrs.blocks(&fs.geo) + more;
@@ -156,22 +162,22 @@ impl Build<'_> {
         if let Some(target) = self.target {
             symlink::write(&mut tx, slot, target)?;
         }
-        self.finish(fs, tx, slot, bring)
+        self.finish(fs, tx, slot, write_data)
     }
 
-    /// Makes it in several transactions, of which the last shows it.
-    fn in_steps(&self, fs: &Fs, bring: &mut Bring<'_>) -> Result<Ino> {
+    /// Creates the file in several transactions. The last one makes it visible.
+    fn in_steps(&self, fs: &Fs, write_data: &mut DataWriter<'_>) -> Result<Ino> {
         let (parent, name) = self.place;
         let ino = fs.create_unlinked(parent, name, self.new, self.target)?;
         let named = self.attrs.set_apart(fs, ino).and_then(|()| {
             fs.retry_enospc(|| {
                 let (tx, slot) = fs.begin_link(parent, name, ino, self.data)?;
-                self.finish(fs, tx, slot, bring)
+                self.finish(fs, tx, slot, write_data)
             })
         });
         match named {
             Ok(Ok(ino)) => Ok(ino),
-            // Its data may still be on the way to blocks that are free again.
+            // The data may still be in flight to blocks that are free again.
             Ok(Err(error)) => {
                 fs.abandon_later(ino);
                 Err(error)
@@ -183,13 +189,13 @@ impl Build<'_> {
         }
     }
 
-    /// Allocates the blocks of the data, hands it over, and commits.
+    /// Allocates the blocks of the data, calls `write_data`, and commits.
     fn finish(
         &self,
         fs: &Fs,
         mut tx: Tx<'_>,
         slot: InodeSlot,
-        bring: &mut Bring<'_>,
+        write_data: &mut DataWriter<'_>,
     ) -> Result<Result<Ino>> {
         let mut places = Vec::new();
         if let Content::Data { size, segments } = self.content {
@@ -203,11 +209,11 @@ impl Build<'_> {
         if !places.is_empty() {
             if fs.journal.is_some() && fs.pending_data.lock().is_none() {
                 return Err(Error::Invalid(
-                    "nobody is known to bring the data of files made whole",
+                    "building a file with data needs set_pending_data first",
                 ));
             }
             fs.before_data()?;
-            if let Err(error) = bring(&places) {
+            if let Err(error) = write_data(&places) {
                 return Ok(Err(error));
             }
             return Ok(tx.commit().map(|_| ino));

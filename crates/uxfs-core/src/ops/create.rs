@@ -29,13 +29,13 @@ pub struct Times {
 }
 
 impl Times {
-    /// All four the same.
+    /// All four times set to `moment`.
     pub fn all(moment: Timestamp) -> Self {
         Self { atime: moment, mtime: moment, ctime: moment, crtime: moment }
     }
 }
 
-/// A file to be made.
+/// Attributes of a file to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewInode {
     /// Type and permissions, as in `st_mode`.
@@ -46,14 +46,15 @@ pub struct NewInode {
     pub gid: u32,
     /// Major and minor number, for devices.
     pub rdev: (u32, u32),
-    /// Its times; `None` for now.
+    /// The file's times; `None` for the present time.
     pub times: Option<Times>,
-    /// Bytes of extended attributes (names and values) that will follow: room is kept for them.
+    /// Bytes of extended attributes (names and values) that will follow. The inode reserves space
+    /// for them.
     pub attr_bytes: usize,
 }
 
 impl NewInode {
-    /// A file of this mode, owned by root.
+    /// A file of type and permissions `mode`, owned by root.
     pub fn new(mode: u16) -> Self {
         Self { mode, uid: 0, gid: 0, rdev: (0, 0), times: None, attr_bytes: 0 }
     }
@@ -70,12 +71,13 @@ impl NewInode {
 }
 
 impl Fs {
-    /// Makes a file, directory, device, fifo or socket, as `new.mode` tells, under `name`.
+    /// Creates a file, directory, device, fifo or socket, as the type in `new.mode` says, with the
+    /// name `name` in directory `parent`.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NotDir`], [`Error::NameTooLong`], [`Error::NoSpace`],
-    /// [`Error::NotPermitted`] by the directory's flags,
-    /// [`Error::Invalid`] for a mode of no type, or a damaged structure on the way.
+    /// [`Error::NotPermitted`] if the directory's flags forbid it, [`Error::Invalid`] for a mode
+    /// without a type, or a damaged structure on the way.
     pub fn create(&self, parent: Ino, name: &[u8], new: &NewInode) -> Result<Ino> {
         if new.mode & uxfs_format::inode::S_IFMT == S_IFLNK {
             return Err(Error::Invalid("a symbolic link is made with its target"));
@@ -90,7 +92,7 @@ impl Fs {
         Ok(ino)
     }
 
-    /// Makes a symbolic link to `target` under `name`.
+    /// Creates a symbolic link to `target` with the name `name` in directory `parent`.
     ///
     /// # Errors
     /// As [`Fs::create`]; [`Error::NameTooLong`] also for a target over 1023 bytes.
@@ -109,7 +111,7 @@ impl Fs {
         Ok(ino)
     }
 
-    /// The common part: the inode and its name, in an open transaction.
+    /// Creates the inode and its name in an open transaction: the part common to all types.
     pub(crate) fn begin_create<'fs>(
         &'fs self,
         parent: Ino,
@@ -135,7 +137,7 @@ impl Fs {
         Ok((tx, slot))
     }
 
-    /// May a file of this type get `name` in the locked directory?
+    /// Checks that a file of this type may get the name `name` in the locked directory.
     pub(super) fn may_enter(
         &self,
         tx: &Tx<'_>,
@@ -203,7 +205,7 @@ impl Fs {
     }
 }
 
-/// What a new inode holds by its type: an empty directory, the number of a device.
+/// Writes the first content that the type requires: an empty directory, or a device number.
 pub(super) fn first_content(tx: &mut Tx<'_>, slot: InodeSlot, parent: Ino, new: &NewInode) {
     match new.mode & uxfs_format::inode::S_IFMT {
         S_IFDIR => dir::init(tx, slot, parent),
@@ -228,7 +230,7 @@ pub(super) fn enter(tx: &mut Tx<'_>, dp: InodeSlot, slot: InodeSlot, name: &[u8]
     Ok(())
 }
 
-/// The flags that a file of this type gets from its directory.
+/// The flags that a new file of this type inherits from its directory.
 fn inherited(parent: &InodeCore, kind: u16) -> (Flags, Flags2) {
     const ANY: Flags = Flags::NOATIME
         .union(Flags::NODUMP)

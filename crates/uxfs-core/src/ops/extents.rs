@@ -9,7 +9,8 @@ use crate::file::check_file;
 use crate::fs::Fs;
 
 impl Fs {
-    /// The extents of a regular file in order, unwritten ones and those behind its end included.
+    /// The extents of a regular file in file order, with unwritten extents and extents past its
+    /// end.
     ///
     /// # Errors
     /// As [`Fs::read_at`].

@@ -18,37 +18,39 @@ use crate::fs::Fs;
 use crate::limits::{EXTENTS_A_STEP, TREE_BLOCKS};
 use crate::tx::Tx;
 
-/// What [`Fs::fallocate`] is to do with a range of a file.
+/// The modes of [`Fs::fallocate`], which apply to a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {
-    /// Allocate blocks for its holes. The file grows to hold the range unless `keep_size`.
+    /// Allocate blocks for the holes of the range. The file grows to the end of the range unless
+    /// `keep_size`.
     Allocate {
-        /// The length stays.
+        /// Keep the file's length.
         keep_size: bool,
     },
-    /// Make it a hole. The length stays.
+    /// Make the range a hole. The length stays.
     PunchHole,
-    /// Make it zeroes, with blocks allocated. The file grows unless `keep_size`.
+    /// Zero the range, with blocks allocated. The file grows to the end of the range unless
+    /// `keep_size`.
     ZeroRange {
-        /// The length stays.
+        /// Keep the file's length.
         keep_size: bool,
     },
-    /// Take it out: what is behind it moves down. It must be whole blocks, and end before the
-    /// file does.
+    /// Remove the range and move the content after it down. The range must be whole blocks and end
+    /// before the end of the file.
     CollapseRange,
-    /// Put in a hole: what is there now moves up. It must be whole blocks, and start before the
-    /// file ends.
+    /// Insert a hole and move the content from there on up. The range must be whole blocks and
+    /// start before the end of the file.
     InsertRange,
-    /// Give the file blocks of its own for those that it shares, and for its holes. The file grows
-    /// unless `keep_size`.
+    /// Give the file its own copies of the shared blocks in the range, and blocks for its holes.
+    /// The file grows to the end of the range unless `keep_size`.
     Unshare {
-        /// The length stays.
+        /// Keep the file's length.
         keep_size: bool,
     },
 }
 
 impl Fallocate {
-    /// May a file grow by it?
+    /// Does the file keep its length?
     fn keeps_size(self) -> bool {
         match self {
             Self::Allocate { keep_size }
@@ -60,17 +62,17 @@ impl Fallocate {
 }
 
 impl Fs {
-    /// Changes what space the `len` bytes of a file from `offset` on take.
+    /// Changes the space that the `len` bytes of a file from `offset` on take, as `mode` says.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a length of 0 and against the rules of [`Fallocate`],
-    /// [`Error::NotPermitted`] for immutable files, and for files that may only grow in all modes
-    /// but the first; [`Error::FileTooBig`], [`Error::NoSpace`], [`Error::IsDir`], or a damaged
-    /// structure on the way. After a failure a part may be done.
+    /// [`Error::Invalid`] for a length of 0 and for ranges that [`Fallocate`] excludes;
+    /// [`Error::NotPermitted`] for immutable files, and for append-only files in all modes but the
+    /// first; [`Error::FileTooBig`], [`Error::NoSpace`], [`Error::IsDir`], or a damaged structure
+    /// on the way. A failed call may have changed a part of the range.
     pub fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.check_writable()?;
         let _content = self.iolocks.change(ino);
-        let _calm = self.flush_and_block(ino)?;
+        let _blocked = self.flush_and_block(ino)?;
         let (flags, size) = self.with_inode(ino, |inode| {
             if len == 0 {
                 return Err(Error::Invalid("a length of 0"));
@@ -109,7 +111,7 @@ impl Fs {
         FileBlock(at >> self.geo.block_log)
     }
 
-    /// Sets a length that is not below the present one, and the times.
+    /// Sets a length not below the present one, and updates the times.
     fn set_size(&self, ino: Ino, size: u64) -> Result<()> {
         let mut tx = self.begin_tx(0)?;
         let slot = tx.lock_inode(ino)?;
@@ -124,7 +126,7 @@ impl Fs {
         tx.commit()
     }
 
-    /// Allocates blocks, unwritten, for all holes of a file in `from..to`.
+    /// Allocates unwritten blocks for all holes of a file in `from..to`.
     fn allocate_blocks(&self, ino: Ino, from: FileBlock, to: FileBlock) -> Result<()> {
         let mut at = from;
         while at < to {
@@ -134,8 +136,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Allocates blocks for the first hole in `from..to`, as far as one transaction goes; gives where
-    /// it ended.
+    /// Allocates blocks for the first hole in `from..to`, as many as one transaction can. Returns
+    /// the end of the allocated range.
     fn allocate_next(&self, ino: Ino, from: FileBlock, to: FileBlock) -> Result<FileBlock> {
         let mut at = from;
         let mut tx = self.begin_tx(0)?;
@@ -153,8 +155,8 @@ impl Fs {
         Ok(at)
     }
 
-    /// Allocates blocks for the hole at `from`, as far as one transaction goes; gives where it
-    /// ended.
+    /// Allocates blocks for the hole at `from`, as many as one transaction can. Returns the end of
+    /// the allocated range.
     fn allocate_hole(
         &self,
         tx: &mut Tx<'_>,
@@ -180,13 +182,15 @@ impl Fs {
         Ok(at)
     }
 
-    /// Makes a range of bytes a hole: whole blocks are unmapped, parts zeroed up to the file's end.
+    /// Makes a range of bytes a hole: unmaps whole blocks and zeroes partial blocks up to the end
+    /// of the file.
     ///
-    /// The parts first: a block that holds one may be shared with a block that is to be unmapped. Once
-    /// that is done it would be zeroed in place, and after a power cut the unmapping may not have been.
+    /// The partial blocks come first. A partial block may share its disk block with a block that is
+    /// to be unmapped. After the unmapping it would no longer be shared and would be zeroed in
+    /// place, although a power cut can still undo the unmapping.
     fn free_range(&self, ino: Ino, range: (u64, u64), size: u64) -> Result<()> {
         match self.zero_edges(ino, range, size) {
-            // What is unmapped may be the space that its own copy of a block takes.
+            // The unmapped blocks may provide the space that the copy of a shared block needs.
             Err(Error::NoSpace) => {
                 self.unmap_range(ino, range)?;
                 self.zero_edges(ino, range, size)
@@ -209,7 +213,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Zeroes what lies in a range of bytes and in blocks that reach beyond it, up to the file's end.
+    /// Zeroes the parts of a byte range that lie in blocks which the range covers only in part, up
+    /// to the end of the file.
     fn zero_edges(&self, ino: Ino, (from, to): (u64, u64), size: u64) -> Result<()> {
         let (first, last) = (FileBlock(self.geo.blocks_for(from)), self.block_of(to));
         let bytes = |block: FileBlock| block.0.saturating_mul(self.geo.block_size.into());
@@ -221,14 +226,14 @@ impl Fs {
         Ok(())
     }
 
-    /// Zeroes bytes of one block of a file, below its end, if the block is written.
+    /// Zeroes bytes of one block of a file, below the file's end, if the block is written.
     fn zero_bytes(&self, ino: Ino, from: u64, to: u64) -> Result<()> {
         let mut at = from;
         while at < to {
             let next = self.with_inode(ino, |inode| self.segment(inode, at, to))?;
             at += match next.device {
                 Some(_) => {
-                    // A range is less than a block.
+                    // The range is shorter than a block.
                     let zeroes = vec![0; next.len.min(u64::from(self.geo.block_size)) as usize];
                     self.retry_enospc(|| self.write_some(ino, at, &zeroes))?
                 }
@@ -260,7 +265,7 @@ impl Fs {
         core.size = size - by;
         (core.mtime, core.ctime) = (now, now);
         tx.commit()?;
-        // Blocks kept ready behind the old end are not kept for the new one.
+        // Blocks preallocated past the old end do not stay for the new end.
         self.free_beyond(ino, size - by)?;
         self.balance()
     }
@@ -278,7 +283,7 @@ impl Fs {
         if last.0.saturating_add(blocks) >= end.0 {
             return Err(Error::Invalid("blocks would move beyond the longest file"));
         }
-        // The file grows first: what moves must not lie behind its end.
+        // The file grows first, because moved extents must not lie past its end.
         let mut next = Some(end);
         while let Some(below) = next {
             let mut tx = self.begin_tx(2 * TREE_BLOCKS)?;
@@ -293,7 +298,7 @@ impl Fs {
         self.balance()
     }
 
-    /// Fails unless a range is whole blocks.
+    /// Fails unless the range is whole blocks.
     fn check_whole(&self, from: u64, to: u64) -> Result<()> {
         let block_size = u64::from(self.geo.block_size);
         if from.is_multiple_of(block_size) && to.is_multiple_of(block_size) {

@@ -9,47 +9,47 @@ use crate::fs::Fs;
 use crate::journal::Op;
 
 bitflags::bitflags! {
-    /// Flags of a file, with the values of Linux' `FS_XFLAG_*`.
+    /// Flags of a file, with the values of Linux's `FS_XFLAG_*`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Xflags: u32 {
         /// Data lies on the realtime device.
         const REALTIME = 0x1;
-        /// Blocks were preallocated. Told only.
+        /// Blocks were preallocated. Read-only.
         const PREALLOC = 0x2;
-        /// May not be changed.
+        /// The file may not be changed.
         const IMMUTABLE = 0x8;
-        /// May only grow at its end; a directory may only get entries.
+        /// The file may only grow at its end; a directory may only gain entries.
         const APPEND = 0x10;
         /// Writes are synchronous.
         const SYNC = 0x20;
-        /// Access time is not kept.
+        /// Reads do not update the access time.
         const NOATIME = 0x40;
-        /// Backups leave it out.
+        /// Backups skip the file.
         const NODUMP = 0x80;
         /// New files lie on the realtime device. Directories only.
         const RTINHERIT = 0x100;
-        /// New files get the project. Directories only.
+        /// New files inherit the project ID. Directories only.
         const PROJINHERIT = 0x200;
-        /// No symbolic links may be made here. Directories only.
+        /// No symbolic links may be created here. Directories only.
         const NOSYMLINKS = 0x400;
-        /// [`Fsx::extsize`] is a hint for this file. Regular files only.
+        /// [`Fsx::extsize`] applies to this file. Regular files only.
         const EXTSIZE = 0x800;
-        /// New files get the hint [`Fsx::extsize`]. Directories only.
+        /// New files inherit [`Fsx::extsize`]. Directories only.
         const EXTSZINHERIT = 0x1000;
-        /// Defragmentation leaves it alone.
+        /// Defragmentation skips the file.
         const NODEFRAG = 0x2000;
         /// Files of this directory are allocated as streams.
         const FILESTREAM = 0x4000;
         /// Direct access to persistent memory. Regular files and directories only.
         const DAX = 0x8000;
-        /// [`Fsx::cowextsize`] is a hint for this file, or for new ones in this directory.
+        /// [`Fsx::cowextsize`] applies to this file, or to new files in this directory.
         const COWEXTSIZE = 0x1_0000;
-        /// Has extended attributes. Told only.
+        /// The file has extended attributes. Read-only.
         const HASATTR = 0x8000_0000;
     }
 }
 
-/// Flags that are the same bits on disk, and any file can have.
+/// Flags with the same bits on disk that files of every type can have.
 const COMMON: Flags = Flags::IMMUTABLE
     .union(Flags::APPEND)
     .union(Flags::SYNC)
@@ -57,30 +57,30 @@ const COMMON: Flags = Flags::IMMUTABLE
     .union(Flags::NODUMP)
     .union(Flags::NODEFRAG)
     .union(Flags::FILESTREAM);
-/// Those that only directories have.
+/// Flags that only directories have.
 const OF_DIRS: Flags =
     Flags::RTINHERIT.union(Flags::PROJINHERIT).union(Flags::NOSYMLINKS).union(Flags::EXTSZINHERIT);
-/// Those that only regular files have.
+/// Flags that only regular files have.
 const OF_FILES: Flags = Flags::REALTIME.union(Flags::EXTSIZE);
-/// Those that nobody sets.
+/// Flags that callers cannot change.
 const KEPT: Flags = Flags::PREALLOC.union(Flags::NEWRTBM);
 
-/// Flags, hints and project of a file.
+/// Flags, allocation hints and project ID of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Fsx {
-    /// Flags.
+    /// The flags.
     pub xflags: Xflags,
-    /// Size in bytes that new space is to come in; 0 for no hint.
+    /// Allocation unit in bytes for new space; 0 for no hint.
     pub extsize: u64,
-    /// Number of extents with data. Told only.
+    /// Number of data extents. Read-only.
     pub nextents: u64,
-    /// Project.
+    /// Project ID.
     pub projid: u32,
-    /// Size in bytes that copies on write are to come in; 0 for no hint.
+    /// Allocation unit in bytes for copy on write; 0 for no hint.
     pub cowextsize: u64,
 }
 
-fn told(core: &InodeCore, block_log: u32) -> Fsx {
+fn fsx_of(core: &InodeCore, block_log: u32) -> Fsx {
     let mut xflags = Xflags::from_bits_truncate(u32::from((core.flags - Flags::NEWRTBM).bits()));
     xflags.set(Xflags::DAX, core.flags2.contains(Flags2::DAX));
     xflags.set(Xflags::COWEXTSIZE, core.flags2.contains(Flags2::COWEXTSIZE));
@@ -96,31 +96,32 @@ fn told(core: &InodeCore, block_log: u32) -> Fsx {
 }
 
 impl Fs {
-    /// Flags, hints and project of a file.
+    /// Returns flags, hints and project ID of a file.
     ///
     /// # Errors
     /// As [`Fs::stat`].
     pub fn get_fsx(&self, ino: Ino) -> Result<Fsx> {
         self.write_back_file(ino)?;
-        self.with_inode(ino, |inode| Ok(told(&inode.core, self.geo.block_log)))
+        self.with_inode(ino, |inode| Ok(fsx_of(&inode.core, self.geo.block_log)))
     }
 
-    /// Sets flags, hints and project of a file. What is only told is ignored, and so are flags
-    /// that its type does not have; a hint of 0 takes its flag away.
+    /// Sets flags, hints and project ID of a file. Read-only fields are ignored, and so are flags
+    /// that the file's type does not have. A hint of 0 clears its flag.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a hint that is no multiple of the block size, or over half of an
-    /// allocation group, or of a type of file that has none, or other than it was for a regular
-    /// file with data, or given without its flag; for [`Xflags::REALTIME`], there being no
+    /// [`Error::Invalid`] for a hint that is not a multiple of the block size, is larger than half
+    /// an allocation group, does not apply to the file's type, changes the hint of a regular file
+    /// with data, or comes without its flag; for [`Xflags::REALTIME`], because the volume has no
     /// realtime device; for [`Xflags::COWEXTSIZE`] on a volume that cannot share blocks.
     pub fn set_fsx(&self, ino: Ino, want: &Fsx) -> Result<()> {
-        // The hint of a file with data stays.
+        // A file that has data keeps its hint: delayed data counts too.
         self.write_back_file(ino)?;
         let mut tx = self.begin_tx_for(Op::Inode, 0)?;
         let slot = tx.lock_inode(ino)?;
         let core = &tx.inode(slot).core;
         let xflags = self.check_fsx(core, want)?;
-        // All but the last few are the same bits; these have no place in 16 bits.
+        // Most flags have the same bits on disk. The other flags are above bit 15 and drop out
+        // here.
         let flags = Flags::from_bits_truncate(xflags.bits() as u16);
         let mut allowed = COMMON;
         if core.is_dir() {
@@ -143,7 +144,7 @@ impl Fs {
         self.balance()
     }
 
-    /// Checks what is to be set; gives the flags that remain of it.
+    /// Checks the requested values. Returns the flags that remain.
     fn check_fsx(&self, core: &InodeCore, want: &Fsx) -> Result<Xflags> {
         let mut xflags = want.xflags;
         let (dir, reg) = (core.is_dir(), core.is_reg());
@@ -173,7 +174,7 @@ impl Fs {
                 return Err(Error::Invalid("a hint is at most half of an allocation group"));
             }
         }
-        let old = told(core, self.geo.block_log);
+        let old = fsx_of(core, self.geo.block_log);
         if reg && core.nextents > 0 && want.extsize != old.extsize {
             return Err(Error::Invalid("the hint of a file that has data already stays"));
         }

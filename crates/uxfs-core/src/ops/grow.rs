@@ -26,21 +26,21 @@ use crate::options::OpenOptions;
 use crate::tx::Tx;
 
 impl Fs {
-    /// Makes the volume `dblocks` blocks long, which is more than it has. The caller has put a
-    /// fresh group's content, with `fresh_free` free blocks in all, on the device behind the
-    /// present last group for each that comes, and nobody else has the volume open.
+    /// Grows the volume to `dblocks` blocks. Before the call, the caller has written the content of
+    /// the new groups to the device after the present last group; `fresh_free` is the number of
+    /// free blocks in them. No other program may have the volume open.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a length that is none; what the device says. After an error the
-    /// volume may be marked as needing repair.
+    /// [`Error::Invalid`] for an impossible length; device errors. After an error the volume may
+    /// carry the needs-repair flag.
     pub fn grow(self, dblocks: u64, fresh_free: u64) -> Result<()> {
         self.check_writable()?;
         let this = self.without_journal()?;
         this.grow_alone(dblocks, fresh_free)
     }
 
-    /// The volume with everything home, its log clean, and from now on not logged: the mark that a
-    /// repair is needed stands for the journal while the length changes.
+    /// Writes everything in place, cleans the log and turns logging off. During the resize the
+    /// needs-repair flag takes the journal's role.
     fn without_journal(mut self) -> Result<Self> {
         if self.journal.is_some() {
             self.quiesce()?;
@@ -61,7 +61,7 @@ impl Fs {
         {
             let _alone = self.gate.write();
             self.sync_alone()?;
-            // What was put behind the end has to be there before the superblock tells of it.
+            // The new groups must be on the device before the superblock includes them.
             self.flush()?;
             self.add_free(fresh_free);
             let sector = self.edit_superblock(|sb| {
@@ -86,12 +86,12 @@ impl Fs {
         grown.finish_resize(&new)
     }
 
-    /// Makes the volume `dblocks` blocks long, which is less than it has, if nothing lies in what
-    /// goes. `false` if something does; the volume is as it was then. Nobody else has it open.
+    /// Shrinks the volume to `dblocks` blocks if the tail to be cut is unused. Returns `false` if
+    /// it is in use; the volume is then unchanged. No other program may have the volume open.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a length that is none; a damaged structure on the way; what the
-    /// device says. After an error the volume may be marked as needing repair.
+    /// [`Error::Invalid`] for an impossible length; a damaged structure on the way; device errors.
+    /// After an error the volume may carry the needs-repair flag.
     pub fn shrink(self, dblocks: u64) -> Result<bool> {
         self.check_writable()?;
         let new = resized(&self.geo, dblocks)?;
@@ -124,8 +124,8 @@ impl Fs {
         Ok(true)
     }
 
-    /// Writes what is left to write, then the superblock's copies with the new length, then the
-    /// primary, without the mark.
+    /// Writes everything in place, then the superblock copies with the new length, then the primary
+    /// superblock without the needs-repair flag.
     fn finish_resize(&self, new: &Geometry) -> Result<()> {
         let _alone = self.gate.write();
         self.write_all()?;
@@ -166,11 +166,11 @@ fn resized(geo: &Geometry, dblocks: u64) -> Result<Geometry> {
     }
 }
 
-/// Fewest blocks of a last group.
+/// Minimum length of the last group in blocks.
 const GROUP_MIN: u64 = 64;
 
-/// The length that a volume of this geometry can have next to `dblocks`, not above it: a last group
-/// that would be too short is left out.
+/// The greatest possible length of a volume of this geometry that is not above `dblocks`. A last
+/// group that would be too short is left out.
 pub fn whole_groups(geo: &Geometry, dblocks: u64) -> u64 {
     let rest = dblocks % u64::from(geo.ag_blocks);
     if rest < GROUP_MIN { dblocks - rest } else { dblocks }
@@ -181,7 +181,7 @@ fn set_len(sb: &mut Superblock, new: &Geometry) {
     sb.agcount.set(new.ag_count);
 }
 
-/// Takes everything behind the new end out of the free space. `false` if not all of it is free.
+/// Removes all blocks past the new end from free space. Returns `false` if one of them is in use.
 fn take_tail(tx: &mut Tx<'_>, new: &Geometry) -> Result<bool> {
     let old = tx.fs().geo.clone();
     let last = AgNo(new.ag_count - 1);
@@ -221,13 +221,14 @@ fn take_tail(tx: &mut Tx<'_>, new: &Geometry) -> Result<bool> {
     Ok(true)
 }
 
-/// Blocks of a group that nothing but its headers and the roots of its trees take.
+/// Blocks of an empty group: its headers and the roots of its trees.
 fn fixed_blocks(geo: &Geometry) -> u32 {
     let optional = [geo.has_finobt(), geo.has_rmap(), geo.has_reflink()];
     geo.ag_header_blocks() + 3 + optional.iter().filter(|has| **has).count() as u32
 }
 
-/// Writes a group's new length into its headers, past the buffers, which know the old geometry.
+/// Writes a group's new length into its headers directly, because the buffers know the old
+/// geometry.
 fn set_group_len(fs: &Fs, ag: AgNo, len: u32) -> Result<()> {
     let headers = [(fs.geo.agf_daddr(ag), BufKind::Agf), (fs.geo.agi_daddr(ag), BufKind::Agi)];
     for (daddr, kind) in headers {

@@ -10,28 +10,28 @@ fn refuse(core: &InodeCore, flags: Flags) -> Result<()> {
     if core.flags.intersects(flags) { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// May a directory get another entry?
+/// Fails if the directory's flags forbid adding an entry.
 pub(super) fn may_add(dir: &InodeCore) -> Result<()> {
     refuse(dir, Flags::IMMUTABLE)
 }
 
-/// May a directory lose its entry for a file?
+/// Fails if the flags of the directory or the file forbid removing the entry.
 pub(super) fn may_remove(dir: &InodeCore, file: &InodeCore) -> Result<()> {
     refuse(dir, Flags::IMMUTABLE | Flags::APPEND)?;
     may_change(file)
 }
 
-/// May what is known of a file be changed: owner, mode, times, attributes, names?
+/// Fails if the file's flags forbid changing its owner, mode, times, attributes or names.
 pub(super) fn may_change(file: &InodeCore) -> Result<()> {
     refuse(file, Flags::IMMUTABLE | Flags::APPEND)
 }
 
-/// May a file's times become now?
+/// Fails if the file's flags forbid setting its times to the present.
 pub(super) fn may_touch(file: &InodeCore) -> Result<()> {
     refuse(file, Flags::IMMUTABLE)
 }
 
-/// May a file come into a directory, which may hand its project on?
+/// Fails if the directory passes on its project ID and the file has another one.
 pub(super) fn same_project(dir: &InodeCore, file: &InodeCore) -> Result<()> {
     match dir.flags.contains(Flags::PROJINHERIT) && dir.projid != file.projid {
         true => Err(Error::OtherProject),

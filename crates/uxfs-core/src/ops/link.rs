@@ -11,12 +11,12 @@ use crate::fs::Fs;
 use crate::journal::Op;
 
 impl Fs {
-    /// Gives a file, which must not be a directory, another name.
+    /// Creates another name for a file that is not a directory.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NotPermitted`] for a directory and by flags,
-    /// [`Error::OtherProject`], [`Error::TooManyLinks`],
-    /// [`Error::NoSpace`], or a damaged structure on the way.
+    /// [`Error::Exists`], [`Error::NotPermitted`] for a directory or if flags forbid it,
+    /// [`Error::OtherProject`], [`Error::TooManyLinks`], [`Error::NoSpace`], or a damaged structure
+    /// on the way.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
         check_name(name)?;
         self.retry_enospc(|| self.try_link(ino, parent, name))?;

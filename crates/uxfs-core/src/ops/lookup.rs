@@ -19,7 +19,7 @@ impl Fs {
         self.geo.root_ino
     }
 
-    /// The inode that `name` stands for in a directory; `.` and `..` are names too.
+    /// Returns the inode of the entry `name` of a directory; `.` and `..` are valid names.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDir`], or a damaged structure on the way.
@@ -35,8 +35,8 @@ impl Fs {
         })
     }
 
-    /// The inode at the end of a path from the root. Symbolic links on the way are followed,
-    /// inside the volume; one at the end only if `follow`.
+    /// Returns the inode at the end of a path from the root. Symbolic links on the way are followed
+    /// inside the volume; a link at the end is followed only if `follow` is set.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDir`], [`Error::Loop`], or a damaged structure on the way.
@@ -44,7 +44,7 @@ impl Fs {
         self.resolve_at(self.root(), path, follow)
     }
 
-    /// As [`Fs::resolve`], but a path that does not begin with a slash starts at directory `dir`.
+    /// As [`Fs::resolve`], but a path without a leading slash starts at directory `dir`.
     ///
     /// # Errors
     /// As [`Fs::resolve`].
@@ -84,17 +84,17 @@ impl Fs {
         })
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is none, or a damaged structure on the way.
+    /// [`Error::Invalid`] if the inode is not a symbolic link, or a damaged structure on the way.
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
         self.link_target(ino)?.ok_or(Error::Invalid("not a symbolic link"))
     }
 
-    /// The type of a file whose entry does not tell it, as its inode does; unknown if that cannot
-    /// be read. `locked` is a directory that is being read. Volumes with such entries are not
-    /// written, so that no reader waits for another here.
+    /// The file type from the inode, for entries that do not store it; unknown if the inode cannot
+    /// be read. `locked` is the directory that is being read. Volumes with such entries are opened
+    /// for reading only, so readers do not wait for each other here.
     fn type_of(&self, ino: Ino, locked: Ino) -> FileType {
         if ino == locked {
             return FileType::Directory;
@@ -102,11 +102,12 @@ impl Fs {
         self.stat(ino).map(|stat| FileType::from_mode(stat.mode)).unwrap_or_default()
     }
 
-    /// Calls `f` for the entries of a directory from cookie `from` on (0 for the start), `.` and
-    /// `..` included, until it breaks off. Cookies stay good while other entries come and go.
+    /// Calls `f` for the entries of a directory, with `.` and `..`, from cookie `from` on (0 for
+    /// the start), until `f` returns `Break`. Cookies stay valid while other entries are added and
+    /// removed.
     ///
-    /// The directory is locked meanwhile: `f` must neither change anything on the volume nor ask
-    /// for this directory.
+    /// The directory is locked meanwhile: `f` must neither change the volume nor use this
+    /// directory.
     ///
     /// # Errors
     /// [`Error::NotDir`], or a damaged structure on the way.

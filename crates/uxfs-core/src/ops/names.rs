@@ -6,7 +6,7 @@ use crate::inode::InodeState;
 /// Longest name in a directory, in bytes.
 pub const NAME_MAX: usize = 255;
 
-/// Is this a name that a directory can hold?
+/// Fails if a directory cannot hold this name.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
@@ -20,7 +20,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Fails if this is no directory.
+/// Fails if the inode is not a directory.
 pub(crate) fn check_dir(inode: &InodeState) -> Result<()> {
     if inode.core.is_dir() { Ok(()) } else { Err(Error::NotDir) }
 }

@@ -7,14 +7,14 @@ use crate::fs::Fs;
 use crate::tx::{InodeSlot, Tx};
 
 impl Fs {
-    /// Blocks that keeping one parent pointer may take.
+    /// Most blocks that adding or removing one parent pointer may take.
     pub(crate) fn parent_blocks(&self) -> u64 {
         const VALUE_LEN: usize = 12;
         if self.geo.has_parent() { attr::set_blocks(&self.geo, VALUE_LEN) } else { 0 }
     }
 }
 
-/// Notes that `child` is now entry `name` of directory `dir`.
+/// Records that `child` is now the entry `name` of directory `dir`.
 pub(super) fn add(tx: &mut Tx<'_>, child: InodeSlot, dir: InodeSlot, name: &[u8]) -> Result<()> {
     if !tx.fs().geo.has_parent() {
         return Ok(());
@@ -23,10 +23,10 @@ pub(super) fn add(tx: &mut Tx<'_>, child: InodeSlot, dir: InodeSlot, name: &[u8]
     attr::add_parent(tx, child, name, parent, generation)
 }
 
-/// Notes that `child` is entry `name` of directory `dir` no more.
+/// Removes the record that `child` is the entry `name` of directory `dir`.
 ///
 /// # Errors
-/// Also if that was not noted, which is damage.
+/// Also [`crate::Error::Corrupt`] if there is no such record.
 pub(super) fn remove(tx: &mut Tx<'_>, child: InodeSlot, dir: InodeSlot, name: &[u8]) -> Result<()> {
     if !tx.fs().geo.has_parent() {
         return Ok(());

@@ -12,14 +12,15 @@ use crate::journal::Op;
 use crate::tx::{InodeSlot, Tx};
 use crate::{attr, bmap, dir, ialloc, unlinked};
 
-/// Extents freed in one transaction when a file goes.
+/// Extents freed in one transaction when a file is freed.
 const EXTENTS_A_STEP: u64 = 32;
 
 impl Fs {
-    /// Takes a name of a file away; with its last name the file goes.
+    /// Removes a name of a file. With its last name, the file is freed.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::IsDir`], [`Error::NotPermitted`] by flags, or a damaged structure on the way.
+    /// [`Error::NotFound`], [`Error::IsDir`], [`Error::NotPermitted`] if flags forbid it, or a
+    /// damaged structure on the way.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
         self.remove_entry(parent, name, false)
     }
@@ -66,7 +67,7 @@ impl Fs {
         self.balance()
     }
 
-    /// Locks a directory and what `name` stands for in it.
+    /// Locks a directory and the inode of its entry `name`.
     fn lock_entry(&self, parent: Ino, name: &[u8]) -> Result<(Tx<'_>, InodeSlot, InodeSlot)> {
         loop {
             let ino = self.lookup(parent, name)?;
@@ -81,7 +82,7 @@ impl Fs {
             let mut tx = self.begin_freeing_tx_for(Op::Remove(blocks), blocks)?;
             let [dp, ip] = tx.lock_inodes([parent, ino])?;
             check_dir(tx.inode(dp))?;
-            // Between the look-up and the locks the name may have come to mean another file.
+            // Between lookup and locking, the name may have been given to another file.
             match dir::lookup(self, tx.inode(dp), name)? {
                 Some((found, _)) if found == ino => return Ok((tx, dp, ip)),
                 Some(_) => {}
@@ -90,10 +91,11 @@ impl Fs {
         }
     }
 
-    /// Frees an inode that has no name left: its data, its attributes, itself, in steps. Whoever
-    /// found it earlier may put something into it between the steps, which goes too.
+    /// Frees an inode without names in several transactions: its data, its attributes, then the
+    /// inode. Between them a caller that found the inode earlier may still add blocks to it; these
+    /// are freed too.
     pub(crate) fn inactivate(&self, ino: Ino) -> Result<()> {
-        // Whoever comes to write after this finds no file.
+        // Writers that come later find no file.
         let _content = self.iolocks.change(ino);
         self.discard_delayed(ino);
         loop {
@@ -115,9 +117,9 @@ impl Fs {
         }
     }
 
-    /// Frees an inode that was emptied; `false` if it is not empty any more.
+    /// Frees an inode whose forks are empty. Returns `false` if they are not empty any more.
     fn free_empty(&self, ino: Ino) -> Result<bool> {
-        // One at a time: taking an inode off its list may lock the one before it there.
+        // Only one thread at a time: removing an inode from its list may lock the inode before it.
         let _one = self.inactivation.lock();
         loop {
             let mut tx = self.begin_freeing_tx_for(Op::Free, 8)?;
@@ -137,8 +139,8 @@ impl Fs {
     }
 }
 
-/// Takes one link from an inode; a directory loses all. Puts it on its list of unlinked inodes if
-/// none is left, and says so.
+/// Removes one link of an inode, or all links of a directory. If none is left, puts the inode on
+/// its list of unlinked inodes and returns `true`.
 pub(super) fn drop_link(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
     let now = tx.fs().now();
     if tx.inode(slot).core.nlink == 0 {
@@ -154,7 +156,8 @@ pub(super) fn drop_link(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
     Ok(true)
 }
 
-/// Empties the data fork of an inode that is going, a step at a time. Is it empty?
+/// Empties the data fork of an inode that is being freed, one step at a time. Returns whether it is
+/// empty.
 fn empty_data(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
     let inode = tx.inode(slot);
     match inode.core.format {
@@ -179,7 +182,8 @@ fn empty_data(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
     Ok(left == 0)
 }
 
-/// Directory and link blocks that are freed, those of the next step, must not be written any more.
+/// Invalidates the buffers of the directory and link blocks that the next step frees, so that they
+/// are not written any more.
 fn forget_metadata(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     let fs = tx.fs();
     let mut end = FileBlock(1 << 54);
@@ -188,13 +192,13 @@ fn forget_metadata(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
         if seen >= EXTENTS_A_STEP && extent.end() <= floor {
             break;
         }
-        // A directory block that the step frees in part begins in an extent before.
+        // A directory block that the step frees in part begins in an earlier extent.
         if seen < EXTENTS_A_STEP {
             floor = FileBlock(extent.offset.0 / fs.geo.dir_block_fsbs() * fs.geo.dir_block_fsbs());
         }
         seen += 1;
         let (ag, block) = (fs.geo.fsb_ag(extent.start), fs.geo.fsb_agblock(extent.start));
-        // By pieces of directory blocks, as they are logged.
+        // In pieces of directory blocks, as they are logged.
         let fsbs = fs.geo.dir_block_fsbs();
         let mut step = 0;
         while step < extent.len {

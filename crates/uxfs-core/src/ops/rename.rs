@@ -14,35 +14,35 @@ use crate::journal::Op;
 use crate::tx::{InodeSlot, Tx};
 use crate::{dir, ialloc};
 
-/// What to do when the new name is taken.
+/// What a rename does if the new name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum RenameFlags {
-    /// What is there goes.
+    /// Replace the existing file.
     #[default]
     Replace,
     /// Fail with [`Error::Exists`].
     NoReplace,
-    /// The two change places.
+    /// Exchange the two files.
     Exchange,
 }
 
-/// How an attempt at a move ended.
+/// The outcome of an attempt to rename.
 enum Outcome {
     Done,
     /// Done, and this inode has no name left.
     Gone(Ino),
-    /// A name was changed between the look-up and the locks.
+    /// A name changed between lookup and locking.
     Again,
 }
 
 impl Fs {
-    /// Gives the file that is `name` in `from` the name `new_name` in `to` instead.
+    /// Renames the file `name` in directory `from` to `new_name` in directory `to`.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::Exists`], [`Error::NotEmpty`], [`Error::IsDir`],
-    /// [`Error::NotDir`], [`Error::NotPermitted`] by flags, [`Error::OtherProject`],
-    /// [`Error::Invalid`] if a directory would come to lie in itself,
-    /// [`Error::NoSpace`], or a damaged structure on the way.
+    /// [`Error::NotDir`], [`Error::NotPermitted`] if flags forbid it, [`Error::OtherProject`],
+    /// [`Error::Invalid`] if a directory would become its own descendant, [`Error::NoSpace`], or a
+    /// damaged structure on the way.
     pub fn rename(
         &self,
         from: Ino,
@@ -54,8 +54,9 @@ impl Fs {
         self.rename_leaving((from, name), (to, new_name), flags, None)
     }
 
-    /// As [`Fs::rename`], leaving a whiteout behind: a device of number 0 with no permissions, by
-    /// which an overlay hides what lies below. `owner` is its user and group.
+    /// As [`Fs::rename`], and leaves a whiteout under the old name: a device of number 0 without
+    /// permissions, with which an overlay hides a file of a lower layer. `owner` is its user and
+    /// group.
     ///
     /// # Errors
     /// As [`Fs::rename`].
@@ -78,7 +79,7 @@ impl Fs {
     ) -> Result<()> {
         check_name(name)?;
         check_name(new_name)?;
-        // Moves between directories go one at a time, so that no two can close a circle.
+        // Renames between directories run one at a time, so that no two can create a cycle.
         let _one = (from != to).then(|| self.moves.lock());
         loop {
             let moved = self
@@ -106,7 +107,7 @@ impl Fs {
             Err(other) => return Err(other),
         };
         if target == Some(ino) {
-            // Two names of one file: nothing to do, says POSIX.
+            // Both names are links to one file: POSIX requires that nothing happens.
             return match flags {
                 RenameFlags::NoReplace => Err(Error::Exists),
                 _ => Ok(Outcome::Done),
@@ -131,10 +132,10 @@ impl Fs {
         }
     }
 
-    /// Fails if `ino` is `dir` or one of the directories above it.
+    /// Fails if `ino` is `dir` or one of its ancestors.
     fn refuse_circle(&self, ino: Ino, dir: Ino) -> Result<()> {
         let mut at = dir;
-        // A chain of parents longer than there are inodes is a damaged one.
+        // A chain of parents longer than the number of inodes is corrupt.
         for _ in 0..=self.inode_counts().0 {
             if at == ino {
                 return Err(Error::Invalid("a directory cannot be moved into itself"));
@@ -226,7 +227,7 @@ impl Fs {
         Ok(outcome)
     }
 
-    /// Makes a name that moves away stand for a new device of number 0.
+    /// Replaces the old name by a new device of number 0.
     fn leave(&self, tx: &mut Tx<'_>, dp: InodeSlot, name: &[u8], new: &NewInode) -> Result<()> {
         let up = tx.inode(dp);
         let (dir, core) = (up.ino, self.new_core(&up.core, new)?);
@@ -277,7 +278,7 @@ impl Fs {
         Ok(Outcome::Done)
     }
 
-    /// Does `name`, now that all is locked, still mean what it meant?
+    /// Does `name` still lead to the same inode, now that all inodes are locked?
     fn still(&self, tx: &Tx<'_>, dir: InodeSlot, name: &[u8], meant: Option<Ino>) -> Result<bool> {
         Ok(dir::lookup(self, tx.inode(dir), name)?.map(|(ino, _)| ino) == meant)
     }

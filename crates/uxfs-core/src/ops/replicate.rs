@@ -24,7 +24,7 @@ use crate::journal::Op;
 use crate::tx::{InodeSlot, Tx};
 use crate::{bmap, symlink};
 
-/// Whole blocks of a file's data: where they lie on the old device and belong on the new one.
+/// Whole blocks of a file's data to be copied from the old device to the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
     /// First byte on the old device.
@@ -35,12 +35,12 @@ pub struct Move {
     pub len: u64,
 }
 
-/// Flags that say where something lies or how it is kept, which the new volume decides.
+/// Flags about location or storage, which the new volume decides.
 const PLACED: Flags = Flags::REALTIME.union(Flags::NEWRTBM).union(Flags::RTINHERIT);
-/// Second flags that are a file's own.
+/// Second flags that are copied.
 const OWN2: Flags2 = Flags2::DAX.union(Flags2::COWEXTSIZE);
 
-/// An attribute of the original.
+/// An attribute of the source file.
 struct Attr {
     namespace: Namespace,
     name: Vec<u8>,
@@ -49,13 +49,13 @@ struct Attr {
 }
 
 impl Fs {
-    /// Makes what inode `from` of volume `source` is again as `name` in `parent`. A directory is
-    /// made empty, and gets its flags and times by [`Fs::replicate_traits`] when it is full; so does
-    /// a file of several names when it has them all. Blocks
-    /// have the same size on both volumes.
+    /// Copies inode `from` of volume `source` to a new file `name` in `parent`. A directory is
+    /// created empty. It gets its flags and times from [`Fs::replicate_traits`] once it is full,
+    /// and a file of several names once it has all its names. Both volumes must have the same block
+    /// size.
     ///
     /// # Errors
-    /// As [`Fs::build`], and of reading `source`.
+    /// As [`Fs::build`], and errors of reading `source`.
     pub fn replicate(
         &self,
         source: &Fs,
@@ -98,7 +98,7 @@ impl Fs {
         };
         let made = match attrs.are_few(&self.geo) {
             true => match at_once() {
-                // Attributes by themselves reserve less.
+                // Without its attributes the file needs a smaller reservation.
                 Err(Error::NoSpace) if attrs.lens.len() > 1 => in_steps(),
                 other => other,
             },
@@ -108,7 +108,7 @@ impl Fs {
         Ok(made)
     }
 
-    /// Allocates what the original's data takes, and commits.
+    /// Allocates the blocks that the source's data takes, and commits.
     fn finish_replica(
         &self,
         mut tx: Tx<'_>,
@@ -125,7 +125,7 @@ impl Fs {
         if core.is_reg() {
             tx.core_mut(slot).size = core.size;
         }
-        // Flags may forbid further names, and entries of a directory.
+        // Flags may forbid further names, and further entries of a directory.
         if !core.is_dir() && core.nlink == 1 {
             set_traits(&mut tx, slot, original);
         }
@@ -134,12 +134,12 @@ impl Fs {
         Ok((ino, moves))
     }
 
-    /// Gives inode `to` the mode, owners and times of inode `from` of `source`; and either the
-    /// attributes, if `with_attributes`, or project, flags and hints, which may stand in the way of
-    /// what is to come and so are given last.
+    /// Copies mode, owners and times of inode `from` of `source` to inode `to`. With
+    /// `with_attributes` it also copies the attributes; otherwise it copies project ID, flags and
+    /// hints. These can forbid later changes, so they are set last.
     ///
     /// # Errors
-    /// As [`Fs::set_attr`] and [`Fs::set_xattr`], and of reading `source`.
+    /// As [`Fs::set_attr`] and [`Fs::set_xattr`], and errors of reading `source`.
     pub fn replicate_traits(
         &self,
         source: &Fs,
@@ -170,7 +170,7 @@ impl Fs {
         self.balance()
     }
 
-    /// Allocates blocks for an extent of the original, and notes what is to be moved into them.
+    /// Allocates blocks for an extent of the source, and records the data to be copied into them.
     fn allocate_like(
         &self,
         tx: &mut Tx<'_>,
@@ -212,7 +212,7 @@ fn set_traits(tx: &mut Tx<'_>, slot: InodeSlot, original: &InodeState) {
     core.cowextsize = original.core.cowextsize;
 }
 
-/// All attributes but parent pointers, which the new volume makes of its own.
+/// All attributes but parent pointers, which the new volume creates itself.
 fn attributes(fs: &Fs, inode: &InodeState) -> Result<Vec<Attr>> {
     let mut all = Vec::new();
     attr::list(fs, inode, &mut |namespace, name, len| {
@@ -228,7 +228,7 @@ fn lengths(attrs: &[Attr]) -> Vec<usize> {
     attrs.iter().map(|attr| attr.len).collect()
 }
 
-/// Gives the new inode an attribute of the original.
+/// Copies an attribute of the source to the new inode.
 fn copy_attribute(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -242,7 +242,7 @@ fn copy_attribute(
     attr::set(tx, slot, *namespace, name, &value)
 }
 
-/// The extents of a file's data that are kept.
+/// The extents of a file's data that are copied.
 fn extents(fs: &Fs, inode: &InodeState) -> Result<Vec<uxfs_format::Extent>> {
     let end = FileBlock(fs.geo.blocks_for(inode.core.size));
     let wanted = inode.core.flags.contains(Flags::PREALLOC);

@@ -13,11 +13,11 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::journal::Op;
 
-/// Blocks that nobody may reserve in any group: for the free-space trees and the free list.
+/// Blocks of each group that cannot be reserved, for the free-space trees and the free list.
 const GROUP_ASIDE: u64 = 12;
 
 impl Fs {
-    /// Blocks that have to be free for the kernel to mount the volume without complaint.
+    /// Free blocks that the kernel needs to mount the volume without a warning.
     ///
     /// # Errors
     /// A damaged structure on the way.
@@ -50,7 +50,7 @@ impl Fs {
         Ok(total)
     }
 
-    /// Blocks of a tree of so many records when each of its blocks is half full.
+    /// Blocks of a tree of `records` records if each of its blocks is half full.
     fn most_blocks(&self, kind: TreeKind, records: u64) -> u64 {
         let block = self.geo.block_size as usize;
         let leaf = (kind.max_leaf(block) / 2).max(1) as u64;

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::journal::Op;
 
-/// Changes to a file; what is `None` stays. The length is changed by [`Fs::truncate`].
+/// Changes to a file's attributes; `None` keeps a value. [`Fs::truncate`] changes the length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permissions, without the type.
@@ -22,22 +22,22 @@ pub struct SetAttr {
     pub atime: Option<Timestamp>,
     /// Last change of content.
     pub mtime: Option<Timestamp>,
-    /// Last change of the inode; now, if not given.
+    /// Last change of the inode; `None` sets the present time.
     pub ctime: Option<Timestamp>,
     /// Creation.
     pub crtime: Option<Timestamp>,
-    /// Project.
+    /// Project ID.
     pub projid: Option<u32>,
-    /// Access and change of content are now, both: a file that may only grow allows that.
+    /// The call sets access and change time to the present, which append-only files allow.
     pub touch: bool,
 }
 
 impl Fs {
-    /// Changes mode, owner, times of a file.
+    /// Changes mode, owner, times or project ID of a file.
     ///
     /// # Errors
-    /// [`crate::Error::NotFound`], [`crate::Error::NotPermitted`] for a file that is immutable or may
-    /// only grow (of such, only the project changes), or a damaged structure on the way.
+    /// [`crate::Error::NotFound`], [`crate::Error::NotPermitted`] for a file that is immutable or
+    /// append-only (only its project ID may change), or a damaged structure on the way.
     pub fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<()> {
         let mut tx = self.begin_tx_for(Op::Inode, 0)?;
         let slot = tx.lock_inode(ino)?;

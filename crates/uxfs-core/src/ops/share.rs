@@ -15,7 +15,7 @@ use crate::limits::TREE_BLOCKS;
 use crate::tx::{InodeSlot, Tx};
 use crate::{alloc, bmap};
 
-/// A range of a file to be shared, in whole blocks.
+/// A range of blocks to be shared.
 #[derive(Clone, Copy)]
 struct Job {
     from: Ino,
@@ -23,30 +23,30 @@ struct Job {
     to: Ino,
     to_at: FileBlock,
     blocks: u64,
-    /// Where the range ends in the target, in bytes: it is at least that long afterwards.
+    /// End of the range in the target, in bytes. The target is at least this long afterwards.
     end: u64,
-    /// The target takes over the source's hint for copies on write.
+    /// The target takes over the source's CoW extent size hint.
     hint: bool,
 }
 
 impl Fs {
-    /// Makes the `len` bytes of file `to` at `to_at` those of file `from` at `from_at`, by sharing
-    /// the blocks that hold them. A length of 0 means: as far as `from` goes.
+    /// Replaces `len` bytes of file `to` at `to_at` by those of file `from` at `from_at`, by
+    /// sharing the blocks that hold them. A length of 0 means up to the end of `from`.
     ///
-    /// Offsets must be multiples of the block size, and so must the length, unless the range
-    /// ends where `from` ends, and `to` not behind it. The files may be one; the ranges must not
-    /// overlap then.
+    /// Offsets must be multiples of the block size. The length must be one too, unless the range
+    /// ends at the end of `from` and not before the end of `to`. Both files may be the same if the
+    /// ranges do not overlap.
     ///
     /// # Errors
-    /// [`Error::Invalid`] against these rules, or for a range beyond the end of `from`;
+    /// [`Error::Invalid`] if a rule above is violated, or for a range past the end of `from`;
     /// [`Error::Unsupported`] on a volume without shared blocks, [`Error::IsDir`],
-    /// [`Error::NotPermitted`] if `to` is immutable or may only grow, [`Error::FileTooBig`],
-    /// [`Error::NoSpace`], or a damaged structure on the way. What was shared before a failure
-    /// stays.
+    /// [`Error::NotPermitted`] if `to` is immutable or append-only, [`Error::FileTooBig`],
+    /// [`Error::NoSpace`], or a damaged structure on the way. Blocks shared before a failure stay
+    /// shared.
     pub fn share(&self, from: Ino, from_at: u64, to: Ino, to_at: u64, len: u64) -> Result<()> {
         self.check_writable()?;
         let _contents = self.iolocks.change_two(from, to);
-        let _calm = self.flush_and_block_two(from, to)?;
+        let _blocked = self.flush_and_block_two(from, to)?;
         let Some(job) = self.plan_share((from, from_at), (to, to_at), len)? else {
             return Ok(());
         };
@@ -59,8 +59,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes the content of file `to`, from its start on, that of file `from`, by sharing its
-    /// blocks. What `to` has beyond the length of `from` stays.
+    /// Replaces the content of file `to`, from its start, by that of file `from`, by sharing its
+    /// blocks. Content of `to` past the length of `from` stays.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Fs {
     /// fs.clone_file(one, two)?;
     /// assert!(free - fs.free_blocks() < 4, "the data takes no new blocks");
     ///
-    /// // What one file writes the other does not see.
+    /// A write to one file does not change the other.
     /// fs.write_at(two, 0, b"other")?;
     /// let mut first = [0; 1];
     /// fs.read_at(one, 0, &mut first)?;
@@ -95,7 +95,7 @@ impl Fs {
         self.share(from, 0, to, 0, 0)
     }
 
-    /// Checks what is asked for; `None` if there is nothing to do.
+    /// Checks the request. Returns `None` if there is nothing to do.
     fn plan_share(
         &self,
         (from, from_at): (Ino, u64),
@@ -153,7 +153,7 @@ impl Fs {
         Ok(Some(Job { from, from_at, to, to_at, blocks, end, hint }))
     }
 
-    /// Marks both files as sharing; clears what the target holds behind its end.
+    /// Sets the reflink flag of both files, and zeroes the target past its end.
     fn begin_share(&self, job: &Job, to_at: u64) -> Result<()> {
         let mut tx = self.begin_tx(0)?;
         let [from, to] = tx.lock_inodes([job.from, job.to])?;
@@ -177,7 +177,7 @@ impl Fs {
         tx.commit()
     }
 
-    /// Shares the piece that starts `done` blocks into the range; gives its length.
+    /// Shares the piece that starts `done` blocks into the range. Returns its length.
     fn share_piece(&self, job: &Job, done: u64) -> Result<u64> {
         let mut tx = self.begin_tx(2 * TREE_BLOCKS)?;
         let [from, to] = tx.lock_inodes([job.from, job.to])?;
@@ -192,7 +192,7 @@ impl Fs {
             len,
             unwritten: false,
         });
-        // What is the same already, and holes over holes, stay as they are.
+        // Blocks that are shared already, and holes over holes, stay as they are.
         if new.is_some() && source.written != target.written || new.is_none() && target.mapped {
             if let Some(new) = &new {
                 let ag = self.geo.fsb_ag(new.start);
@@ -215,7 +215,7 @@ impl Fs {
         Ok(len)
     }
 
-    /// What lies at block `at` of a file, and for how far, at most `most` blocks.
+    /// The mapping of block `at` of a file, for at most `most` blocks.
     fn piece(&self, tx: &Tx<'_>, slot: InodeSlot, at: FileBlock, most: u64) -> Result<Piece> {
         let found = bmap::at_or_after(self, tx.inode(slot), Fork::Data, at)?;
         Ok(match found {
@@ -232,10 +232,10 @@ impl Fs {
     }
 }
 
-/// A piece of a file of one kind.
+/// A range of a file with one kind of mapping.
 struct Piece {
     len: u64,
     mapped: bool,
-    /// Where its blocks lie, if they hold data.
+    /// The first block on disk, if the range holds data.
     written: Option<uxfs_format::FsBlock>,
 }

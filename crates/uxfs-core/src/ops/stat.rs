@@ -11,14 +11,14 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::InodeState;
 
-/// What is known of a file.
+/// The attributes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// Inode number.
     pub ino: Ino,
     /// Type and permissions, as in `st_mode`.
     pub mode: u16,
-    /// Number of names.
+    /// Number of links.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -38,35 +38,35 @@ pub struct Stat {
     pub ctime: Timestamp,
     /// Creation.
     pub crtime: Timestamp,
-    /// Generation: differs each time the number is used again.
+    /// Generation: changes each time the inode number is used again.
     pub generation: u32,
-    /// Project.
+    /// Project ID.
     pub projid: u32,
-    /// XFS' flags of the inode.
+    /// On-disk flags of the inode.
     pub flags: Flags,
 }
 
-/// What is known of a volume.
+/// The totals of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatFs {
-    /// Bytes in a block.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// Blocks for data and metadata, the log not counted.
+    /// Blocks for data and metadata, without the log.
     pub blocks: u64,
     /// Free blocks.
     pub free_blocks: u64,
-    /// Inodes allocated or that could be.
+    /// Inodes that are allocated or could be allocated.
     pub files: u64,
-    /// Free inodes, and those that could be allocated.
+    /// Inodes that are free or could be allocated.
     pub free_files: u64,
-    /// UUID that the user sees.
+    /// The user-visible UUID.
     pub uuid: Uuid,
     /// Label.
     pub label: Vec<u8>,
 }
 
 impl InodeState {
-    /// What is known of the file.
+    /// Returns the attributes of the file.
     pub fn stat(&self) -> Stat {
         let core = &self.core;
         let rdev = match (core.format, self.fork(Fork::Data).first_chunk::<4>()) {
@@ -94,7 +94,7 @@ impl InodeState {
 }
 
 impl Fs {
-    /// Runs `f` over an inode in use, locked for reading.
+    /// Calls `f` with an inode in use, locked for reading.
     pub(crate) fn with_inode<R>(
         &self,
         ino: Ino,
@@ -108,7 +108,7 @@ impl Fs {
         f(&state)
     }
 
-    /// What is known of a file.
+    /// Returns the attributes of a file.
     ///
     /// # Errors
     /// [`Error::NotFound`] for an inode that is not in use, or a damaged structure on the way.
@@ -120,11 +120,11 @@ impl Fs {
         })
     }
 
-    /// What is known of the volume.
+    /// Returns the totals of the volume.
     pub fn statfs(&self) -> StatFs {
         let sb = self.superblock();
         let (icount, ifree) = self.inode_counts();
-        // What is kept for trees of files on their way is nobody's.
+        // Blocks that delayed allocation keeps for extent trees count as free.
         let free = self.available_blocks() + self.delalloc.as_ref().map_or(0, Delalloc::pooled);
         let possible = icount.saturating_add(free << self.geo.inopb_log);
         let percent = u64::from(self.geo.imax_pct);

@@ -14,17 +14,17 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::tx::Tx;
 
-/// Extents that are discarded before their group is let go.
+/// Extents discarded before the group is unlocked.
 const STEP: usize = 32;
 
 impl Fs {
-    /// Discards free extents of at least `least` bytes in `range`, which counts bytes of all
-    /// allocation groups one after the other; gives how many bytes that were. `progress` is told
-    /// how many groups of how many are done.
+    /// Discards free extents of at least `least` bytes in `range`, which counts the bytes of all
+    /// allocation groups in order. Returns the number of bytes discarded. Calls `progress` with the
+    /// number of finished groups and the number of groups.
     ///
     /// # Errors
-    /// [`crate::Error::ReadOnly`], or a damaged structure on the way. That a device cannot discard
-    /// is no error: it is only a hint.
+    /// [`crate::Error::ReadOnly`], or a damaged structure on the way. A discard is a hint, so a
+    /// device that cannot discard is not an error.
     pub fn trim(
         &self,
         range: Range<u64>,
@@ -50,8 +50,9 @@ impl Fs {
         Ok(done << self.geo.block_log)
     }
 
-    /// Discards what was freed since this was called last, as far as that is durable and still
-    /// free; gives how many bytes that were. The first call only begins to look.
+    /// Discards blocks freed since the last call, if their freeing is durable and they are still
+    /// free. Returns the number of bytes discarded. The first call only starts recording freed
+    /// blocks.
     ///
     /// # Errors
     /// As [`Fs::trim`].
@@ -71,7 +72,7 @@ impl Fs {
         Ok(done << self.geo.block_log)
     }
 
-    /// The same in one group; in blocks.
+    /// As [`Fs::trim`] in one group, in blocks.
     fn trim_group(&self, ag: AgNo, range: Range<u32>, least: u32) -> Result<u64> {
         let mut done = 0;
         let mut from = range.start;
@@ -92,7 +93,7 @@ impl Fs {
     }
 }
 
-/// Some free extents of a range that may be discarded, and where to go on.
+/// Free extents of a range that may be discarded, and the block to continue at.
 fn idle_extents(
     tx: &Tx<'_>,
     ag: AgNo,

@@ -20,8 +20,8 @@ use crate::tx::{InodeSlot, Tx};
 use crate::{dir, ialloc, symlink, unlinked};
 
 impl Fs {
-    /// Makes an inode without a name, which is to be `name` in `parent` once it is whole. A symbolic
-    /// link has its target from the beginning: one without is damage.
+    /// Creates an inode without a name, which becomes `name` in `parent` when it is complete. A
+    /// symbolic link gets its target at once, because a link without a target is corrupt.
     ///
     /// # Errors
     /// As [`Fs::create`] and [`Fs::symlink`].
@@ -77,21 +77,21 @@ impl Fs {
                 enter(&mut tx, dp, slot, name)?;
                 return Ok((tx, slot));
             }
-            // Another thread has the inode before it on the list.
+            // Another thread has locked the inode before it on the list.
             drop(tx);
             crate::sync::yield_now();
         }
     }
 
-    /// Frees a file that did not become whole. What fails here recovery does.
+    /// Frees an incomplete file. If this fails, recovery frees it.
     pub(super) fn abandon(&self, ino: Ino) {
         let _ = self.inactivate(ino);
     }
 
-    /// The same, when the volume is closed.
+    /// Frees an incomplete file when the volume is closed.
     pub(super) fn abandon_later(&self, ino: Ino) {
         self.hold(ino);
-        // It is held: nothing happens now.
+        // The open reference defers the freeing.
         let _ = self.drop_last_name(ino);
     }
 }

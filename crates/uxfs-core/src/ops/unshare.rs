@@ -15,7 +15,7 @@ use crate::tx::{InodeSlot, Tx};
 const COPY_STEP: u64 = 4096;
 
 impl Fs {
-    /// Copies every shared block of a file in `from..to`. The caller holds its content's lock.
+    /// Copies every shared block of a file in `from..to`. The caller holds the file's iolock.
     pub(super) fn unshare_blocks(&self, ino: Ino, from: FileBlock, to: FileBlock) -> Result<()> {
         let mut at = from;
         while at < to {
@@ -25,7 +25,8 @@ impl Fs {
                 return Ok(());
             }
             let Some(shared) = self.next_shared(&mut tx, slot, at, to)? else { break };
-            // The search has left the groups behind; now the copy locks what it needs.
+            // Ending the search's transaction unlocks the groups; the copy locks the groups that it
+            // needs.
             drop(tx);
             at = self.retry_enospc(|| self.own_copy(ino, shared))?;
             self.balance()?;
@@ -33,7 +34,7 @@ impl Fs {
         self.clear_reflink(ino)
     }
 
-    /// Gives the file blocks of its own for an extent, if it still is what it was.
+    /// Gives the file its own blocks for an extent, if the extent is still shared.
     fn own_copy(&self, ino: Ino, shared: Extent) -> Result<FileBlock> {
         let mut tx = self.begin_tx(shared.len + TREE_BLOCKS)?;
         let slot = tx.lock_inode(ino)?;
@@ -47,8 +48,8 @@ impl Fs {
         Ok(end)
     }
 
-    /// The first run of shared blocks of a file in `from..to`, of a length that one transaction
-    /// can copy.
+    /// The first run of shared blocks of a file in `from..to`, no longer than one transaction can
+    /// copy.
     fn next_shared(
         &self,
         tx: &mut Tx<'_>,
@@ -83,7 +84,7 @@ impl Fs {
         Ok(None)
     }
 
-    /// Takes the flag of files that may share from a file that shares nothing.
+    /// Clears the reflink flag of a file that shares no blocks.
     fn clear_reflink(&self, ino: Ino) -> Result<()> {
         let mut tx = self.begin_tx(0)?;
         let slot = tx.lock_inode(ino)?;

@@ -11,26 +11,26 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::journal::Op;
 
-/// Longest value in bytes.
+/// Maximum length of a value in bytes.
 pub(crate) const VALUE_MAX: usize = 65536;
 
-/// What to expect when setting an attribute.
+/// Whether [`Fs::set_xattr`] may create an attribute or replace one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum XattrMode {
-    /// Nothing.
+    /// Create or replace.
     #[default]
     Any,
-    /// It is not there: else [`Error::Exists`].
+    /// Create only: an existing attribute is an error ([`Error::Exists`]).
     Create,
-    /// It is there: else [`Error::NoAttr`].
+    /// Replace only: a missing attribute is an error ([`Error::NoAttr`]).
     Replace,
 }
 
 impl Fs {
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     ///
     /// # Errors
-    /// [`Error::NoAttr`], [`Error::Unsupported`] for a name XFS has no place for, or a damaged
+    /// [`Error::NoAttr`], [`Error::Unsupported`] for a name that XFS cannot store, or a damaged
     /// structure on the way.
     pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         let stored = names::stored(name)?;
@@ -42,8 +42,9 @@ impl Fs {
     /// Sets an attribute.
     ///
     /// # Errors
-    /// [`Error::AttrTooBig`], [`Error::Exists`] and [`Error::NoAttr`] as `mode` asks,
-    /// [`Error::NotPermitted`] by flags, [`Error::NoSpace`], [`Error::Unsupported`], or a damaged structure on the way.
+    /// [`Error::AttrTooBig`], [`Error::Exists`] and [`Error::NoAttr`] according to `mode`,
+    /// [`Error::NotPermitted`] if flags forbid it, [`Error::NoSpace`], [`Error::Unsupported`], or a
+    /// damaged structure on the way.
     pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let stored = names::stored(name)?;
         if value.len() > VALUE_MAX {
@@ -86,8 +87,8 @@ impl Fs {
     /// Removes an attribute.
     ///
     /// # Errors
-    /// [`Error::NoAttr`], [`Error::NotPermitted`] by flags, [`Error::Unsupported`], or a damaged
-    /// structure on the way.
+    /// [`Error::NoAttr`], [`Error::NotPermitted`] if flags forbid it, [`Error::Unsupported`], or a
+    /// damaged structure on the way.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let stored = names::stored(name)?;
         let blocks = attr::set_blocks(&self.geo, 0);
@@ -102,7 +103,7 @@ impl Fs {
         self.balance()
     }
 
-    /// The names of all attributes.
+    /// Returns the names of all attributes.
     ///
     /// # Errors
     /// A damaged structure on the way.
