@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::mount::Mount;
 use crate::sync::Mutex;
 
-/// The lock of an allocation group, and what it protects: everything in the group but inodes in
-/// use and their blocks.
+/// The lock of an allocation group. It protects everything in the group except inodes in use and
+/// their blocks.
 pub type AgCell = Mutex<AgState>;
 
 /// The three headers of an allocation group.
@@ -23,23 +23,23 @@ pub struct Headers {
     pub agfl: BufRef,
 }
 
-/// State of an allocation group.
+/// The in-memory state of an allocation group.
 #[derive(Default)]
 pub struct AgState {
     headers: Option<Headers>,
-    /// Just behind the last extent allocated for data: where the next file goes on.
+    /// The block after the last extent allocated for data, where the next file starts.
     pub next_data: Option<AgBlock>,
-    /// Blocks that were freed, but not durably.
+    /// Busy extents: blocks whose freeing is not durable yet.
     pub(crate) busy: Busy,
-    /// Chunk that last gave a free inode.
+    /// The chunk of the last allocated inode.
     pub last_chunk: Option<AgIno>,
 }
 
 impl AgState {
-    /// Reads the headers, once.
+    /// Reads the headers if they are not loaded.
     ///
     /// # Errors
-    /// If one cannot be read or is damaged.
+    /// If a header cannot be read or is damaged.
     pub(crate) fn load(&mut self, fs: &Mount, ag: AgNo) -> Result<()> {
         if self.headers.is_some() {
             return Ok(());
@@ -54,10 +54,10 @@ impl AgState {
         Ok(())
     }
 
-    /// The headers.
+    /// Returns the headers.
     ///
     /// # Panics
-    /// If they were not loaded; a transaction loads them when it locks the group.
+    /// If the headers are not loaded. A transaction loads them when it locks the group.
     pub fn headers(&self) -> &Headers {
         self.headers.as_ref().expect("headers are loaded when the AG is locked")
     }

@@ -12,7 +12,7 @@ use crate::btree::{BlockSource, Bno, Cnt, RmapKind};
 use crate::error::{Error, Result};
 use crate::tx::Tx;
 
-/// Takes a block for a tree to grow into.
+/// Takes a block from the list, for a tree that grows.
 pub(crate) fn take(tx: &mut Tx<'_>, ag: AgNo, for_rmap: bool) -> Result<AgBlock> {
     let block = pop(tx, ag)?;
     tx.edit_agf(ag, |agf| {
@@ -24,7 +24,7 @@ pub(crate) fn take(tx: &mut Tx<'_>, ag: AgNo, for_rmap: bool) -> Result<AgBlock>
     Ok(block)
 }
 
-/// Puts a block that a tree gave up on the list.
+/// Adds a block that a tree has released to the list.
 pub(crate) fn give(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock, of_rmap: bool) -> Result<()> {
     push(tx, ag, block)?;
     tx.edit_agf(ag, |agf| {
@@ -40,7 +40,7 @@ pub(super) fn pop(tx: &mut Tx<'_>, ag: AgNo) -> Result<AgBlock> {
     let agf = tx.agf(ag);
     let list = Arc::clone(&tx.ag(ag).headers().agfl);
     if agf.flcount.get() == 0 {
-        // A group that is full to the last block could not fill it.
+        // A group without any free block cannot fill its list.
         return Err(Error::NoSpace);
     }
     let first = agf.flfirst.get();

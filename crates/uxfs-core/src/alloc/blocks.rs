@@ -12,19 +12,19 @@ use crate::error::{Error, Result};
 use crate::mount::Counters;
 use crate::tx::Tx;
 
-/// Blocks of a group that data leaves for the reference counts, which grow when a file gives up a
-/// part of what it shares: that must not fail.
+/// Blocks of a group that data allocations leave for the reference count tree. The tree grows when
+/// a file gives up a part of a shared extent, and that must not fail.
 pub(super) const KEEP: u32 = 8;
-/// Blocks that unwritten data leaves besides, for the reverse mappings, which change again when it
-/// is written.
+/// Further blocks that unwritten allocations leave for the reverse-mapping tree, which changes
+/// again when the blocks are written.
 pub(super) const KEEP_UNWRITTEN: u32 = 16;
 
-/// Where blocks are wanted.
+/// Where an allocation should start.
 #[derive(Clone, Copy, Debug)]
 pub enum Goal {
     /// Near this block.
     Near(FsBlock),
-    /// Behind what was last allocated for data in this group.
+    /// After the last data allocation in this group.
     Stream(AgNo),
 }
 
@@ -34,14 +34,14 @@ impl From<FsBlock> for Goal {
     }
 }
 
-/// Takes one block of group `ag`, near `near`.
+/// Allocates one block of group `ag`, near `near`.
 pub(crate) fn alloc_block(
     tx: &mut Tx<'_>,
     ag: AgNo,
     near: AgBlock,
     owner: RmapOwner,
 ) -> Result<AgBlock> {
-    // Reference counts may take what is kept for them.
+    // The reference count tree may use the blocks kept for it.
     let keep = if owner == RmapOwner::REFC { 0 } else { tx.fs().kept(ag) };
     let want = Want { min: 1, max: 1, align: 1, near, keep, idle: false };
     match alloc_in(tx, ag, &want, Owner::Special(owner))? {
@@ -50,8 +50,8 @@ pub(crate) fn alloc_block(
     }
 }
 
-/// Takes blocks of group `ag`, which the transaction holds, and records their owner. `None` if the
-/// group cannot give them.
+/// Allocates blocks of group `ag`, whose lock the transaction holds, and records their owner.
+/// Returns `None` if the group does not have them.
 pub(crate) fn alloc_in(
     tx: &mut Tx<'_>,
     ag: AgNo,
@@ -66,8 +66,8 @@ pub(crate) fn alloc_in(
     Ok(Some((start, len)))
 }
 
-/// Takes between `min` and `max` blocks in one piece, in the group of `goal` or the next that has
-/// them.
+/// Allocates between `min` and `max` contiguous blocks, in the group of `goal` or the next group
+/// that has them.
 pub(crate) fn alloc_anywhere(
     tx: &mut Tx<'_>,
     goal: impl Into<Goal>,
@@ -87,7 +87,7 @@ pub(crate) fn alloc_anywhere(
         keep += KEEP_UNWRITTEN;
     }
     let clamp = |blocks: u64| blocks.min(u64::from(geo.ag_blocks)) as u32;
-    // First where all of it fits, then where any of it does.
+    // First try groups that have all blocks, then groups that have any.
     for least in [clamp(max), clamp(min)] {
         for step in 0..geo.ag_count {
             let ag = AgNo((first.0 + step) % geo.ag_count);
@@ -119,15 +119,15 @@ pub(crate) fn alloc_anywhere(
     Err(Error::NoSpace)
 }
 
-/// Where data of a group goes on. A stream starts some way into the group: what lies before fills
-/// up with inodes and directories, so that data stays in one piece, and they close together.
+/// The start of data allocations in a group. It lies some way into the group: the blocks before it
+/// are left for inodes and directories, so that data stays contiguous and metadata lies together.
 fn stream_start(tx: &Tx<'_>, ag: AgNo) -> AgBlock {
     let geo = &tx.fs().geo;
     let log = if geo.fsb_ag(geo.log_start) == ag { geo.log_blocks } else { 0 };
     tx.ag(ag).next_data.unwrap_or(AgBlock(log + (geo.ag_len(ag) - log.min(geo.ag_len(ag))) / 16))
 }
 
-/// Gives back blocks of the volume's own structures at the end of the transaction.
+/// Frees metadata blocks of the volume at the end of the transaction.
 pub(crate) fn free_later(
     tx: &mut Tx<'_>,
     ag: AgNo,

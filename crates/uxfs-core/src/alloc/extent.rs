@@ -13,30 +13,29 @@ use crate::busy::Busy;
 use crate::error::Result;
 use crate::tx::Tx;
 
-/// What is wanted of a group.
+/// A request for blocks of a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want {
-    /// Fewest blocks that will do.
+    /// Fewest blocks that are acceptable.
     pub(crate) min: u32,
-    /// Most blocks that are of use.
+    /// Most blocks that are useful.
     pub(crate) max: u32,
-    /// The first block is to be a multiple of this.
+    /// The first block must be a multiple of this.
     pub(crate) align: u32,
-    /// Where it would be best.
+    /// The preferred start.
     pub(crate) near: AgBlock,
-    /// Blocks that must stay free in the group.
+    /// Blocks that must remain free in the group.
     pub(crate) keep: u32,
-    /// Blocks whose freeing is not durable will not do: for data, which is written at once, and for
-    /// inodes.
+    /// Skip busy extents. Data requires it, because it is written at once, and so do inodes.
     pub(crate) idle: bool,
 }
 
-/// How many free extents to look at on either side of the wished place.
+/// Free extents examined on either side of the preferred start.
 const NEIGHBOURS: usize = 8;
 
 impl Want {
-    /// What of a free extent could serve: start and length, `None` if too little. `busy` are the
-    /// blocks to be left alone.
+    /// The usable part of a free extent: start and length. Returns `None` if it is too short.
+    /// Blocks in `busy` are skipped.
     fn fit(&self, free: &FreeExtent, busy: &Busy) -> Option<(AgBlock, u32)> {
         if !self.idle || busy.is_empty() {
             return self.fit_in(free);
@@ -58,7 +57,7 @@ impl Want {
         let whole = from(free.start.0);
         if self.near > free.start && u64::from(self.near.0) < end {
             let near = from(self.near.0);
-            // The wished place, unless starting earlier gives more.
+            // Prefer the requested start, unless an earlier start yields more blocks.
             if near.map(|n| n.1) >= whole.map(|w| w.1) {
                 return near;
             }
@@ -67,8 +66,8 @@ impl Want {
     }
 }
 
-/// Takes blocks out of the free space of a group that the transaction holds. `None` if there is no
-/// such extent, or if the group could not do without it.
+/// Takes blocks out of the free space of a group that the transaction has locked. Returns `None` if
+/// no extent fits or the group would have too few blocks left.
 pub(crate) fn take(tx: &mut Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<(AgBlock, u32)>> {
     debug_assert!(want.min > 0 && want.min <= want.max && want.align > 0);
     let agf = tx.agf(ag);
@@ -94,7 +93,7 @@ pub(super) fn take_for_freelist(
     max: u32,
 ) -> Result<Option<(AgBlock, u32)>> {
     let want = Want { min: 1, max, align: 1, near: AgBlock(0), keep: 0, idle: false };
-    // The smallest extent that is enough, to keep the long ones whole.
+    // The shortest sufficient extent, to keep long extents whole.
     let Some((free, start, len)) = find_by_len(tx, ag, &want)? else { return Ok(None) };
     carve(tx, ag, free, start, len)?;
     Ok(Some((start, len)))
@@ -109,7 +108,8 @@ fn find(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
     }
 }
 
-/// The nearest extent that has all that is wanted, among the neighbours of the wished place.
+/// The nearest extent that satisfies the whole request, among the neighbours of the preferred
+/// start.
 fn find_near(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
     let (env, tree) = (Env::Tx(tx), BnoTree::new(ag));
     let full = |free: &FreeExtent| {
@@ -120,7 +120,8 @@ fn find_near(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
     if let Some(mut cursor) = Cursor::<BnoTree>::seek_le(env, &tree, &key)? {
         for _ in 0..NEIGHBOURS {
             let Some(free) = cursor.rec(env, &tree) else { break };
-            // Behind the wished place is better than before it, unless it is in this very extent.
+            // Extents after the preferred start are better than extents before it, unless the start
+            // is inside this extent.
             if u64::from(free.start.0) + u64::from(free.len) > u64::from(want.near.0)
                 && let Some(found) = full(&free)
             {
@@ -156,7 +157,7 @@ fn find_near(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
     Ok(None)
 }
 
-/// The shortest extent that has all that is wanted, or else the longest that will do.
+/// The shortest extent that satisfies the whole request, otherwise the longest acceptable one.
 fn find_by_len(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
     let (env, tree) = (Env::Tx(tx), CntTree::new(ag));
     let mut cursor = Cursor::<CntTree>::seek(env, &tree, &(want.max, 0))?;
@@ -189,7 +190,7 @@ fn find_by_len(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
     Ok(best)
 }
 
-/// Fails if a record of free space reaches beyond the group.
+/// Fails if a free-space record extends past the end of the group.
 fn check(tx: &Tx<'_>, ag: AgNo, free: &FreeExtent) -> Result<()> {
     let geo = &tx.fs().geo;
     let end = u64::from(free.start.0) + u64::from(free.len);
@@ -200,7 +201,7 @@ fn check(tx: &Tx<'_>, ag: AgNo, free: &FreeExtent) -> Result<()> {
     Err(tx.ag(ag).headers().agf.corrupt(problem))
 }
 
-/// Cuts `len` blocks at `start` out of a free extent, in both trees.
+/// Removes `len` blocks at `start` from a free extent, in both trees.
 fn carve(tx: &mut Tx<'_>, ag: AgNo, free: FreeExtent, start: AgBlock, len: u32) -> Result<()> {
     check(tx, ag, &free)?;
     let before = start.0 - free.start.0;
@@ -212,10 +213,10 @@ fn carve(tx: &mut Tx<'_>, ag: AgNo, free: FreeExtent, start: AgBlock, len: u32) 
     set_totals(tx, ag, -i64::from(len))
 }
 
-/// Puts `len` blocks at `start` back into the free space of a group, merged with their neighbours.
+/// Adds `len` blocks at `start` to the free space of a group, merged with their neighbours.
 ///
 /// # Errors
-/// [`crate::Error::Corrupt`] if any of them is free already or lies outside the group.
+/// [`crate::Error::Corrupt`] if a block is free already or lies outside the group.
 pub(crate) fn free(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
     let geo = Arc::clone(&tx.fs().geo);
     let end = u64::from(start.0) + u64::from(len);
@@ -248,13 +249,13 @@ pub(crate) fn free(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Resul
     let old: Vec<FreeExtent> = before.into_iter().chain(behind).collect();
     replace_bno(tx, ag, &old, Some(merged), None)?;
     replace_cnt(tx, ag, &old, &[Some(merged), None])?;
-    // On the device they may still belong to somebody.
+    // On the device the blocks may still belong to their old owner.
     tx.note_freed(ag, start, len);
     tx.fs().freed.store(true, Ordering::Release);
     set_totals(tx, ag, len.into())
 }
 
-/// Replaces neighbouring records of the tree by block.
+/// Replaces neighbouring records of the by-block tree.
 fn replace_bno(
     tx: &mut Tx<'_>,
     ag: AgNo,
@@ -269,7 +270,7 @@ fn replace_bno(
         if cursor.rec(Env::Tx(tx), &tree) != Some(*rec) {
             return Err(differ(tx, ag, rec));
         }
-        // The first old record becomes the first new one in place; others go.
+        // The first old record is updated in place; the others are deleted.
         match if at == 0 { fresh.next() } else { None } {
             Some(rec) => cursor.update(tx, &tree, &rec)?,
             None => cursor.delete(tx, &tree)?,
@@ -282,7 +283,7 @@ fn replace_bno(
     Ok(())
 }
 
-/// Replaces records of the tree by length, whose order the change may alter.
+/// Replaces records of the by-length tree, whose order may change.
 fn replace_cnt(
     tx: &mut Tx<'_>,
     ag: AgNo,
@@ -310,7 +311,7 @@ fn differ(tx: &Tx<'_>, ag: AgNo, rec: &FreeExtent) -> crate::Error {
     tx.ag(ag).headers().agf.corrupt(problem)
 }
 
-/// Brings the AGF's totals up to date after the trees changed.
+/// Updates the AGF's totals after the trees changed.
 fn set_totals(tx: &mut Tx<'_>, ag: AgNo, change: i64) -> Result<()> {
     let (env, tree) = (Env::Tx(tx), CntTree::new(ag));
     let longest = match Cursor::<CntTree>::last(env, &tree)? {

@@ -13,7 +13,7 @@ use super::{Owner, extent, rmap};
 use crate::error::Result;
 use crate::tx::Tx;
 
-/// Length that the free list of a held group must have.
+/// The length that the free list of a locked group must have.
 pub(crate) fn needed(tx: &Tx<'_>, ag: AgNo) -> u32 {
     let geo = &tx.fs().geo;
     let agf = tx.agf(ag);
@@ -34,15 +34,16 @@ pub(crate) fn needed(tx: &Tx<'_>, ag: AgNo) -> u32 {
     need
 }
 
-/// Brings the free list of a held group to the length it needs. `false` if the group has not
-/// enough blocks for that: then nothing may be taken from it, but blocks may be given back.
+/// Brings the free list of a locked group to the required length. Returns `false` if the group does
+/// not have enough blocks; then nothing may be allocated from it, but blocks may be freed.
 ///
 /// # Errors
 /// A damaged structure on the way.
 pub(crate) fn fix(tx: &mut Tx<'_>, ag: AgNo) -> Result<bool> {
     let has_rmap = tx.fs().geo.has_rmap();
     let owner = Owner::Special(RmapOwner::AG);
-    // Each round may make a tree higher or lower, and with it the need; it settles at once.
+    // Each round may change a tree's height and with it the required length. This converges at
+    // once.
     for _ in 0..64 {
         let (need, have) = (needed(tx, ag), tx.agf(ag).flcount.get());
         if have == need {

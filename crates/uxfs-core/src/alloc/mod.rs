@@ -33,7 +33,7 @@ use crate::error::Result;
 use crate::mount::Counters;
 use crate::tx::Tx;
 
-/// Gives back blocks of a fork's tree at the end of the transaction.
+/// Frees blocks of a fork's extent btree at the end of the transaction.
 pub(crate) fn free_owned_later(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32, owner: Owner) {
     tx.deferred.push(Deferred::Free { ag, start, len, owner: Some(owner) });
 }
@@ -43,19 +43,19 @@ fn fork_rmap(tx: &Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) -> (AgNo, Rmap)
     let geo = &tx.fs().geo;
     let (ag, start) = (geo.fsb_ag(extent.start), geo.fsb_agblock(extent.start));
     let owner = Owner::Fork { ino, fork, offset: extent.offset, unwritten: extent.unwritten };
-    // An extent never has more blocks than fit its 21 bits.
+    // An extent's length always fits into 21 bits.
     (ag, owner.rmap(start, extent.len as u32))
 }
 
-/// Gives back a fork's extent at the end of the transaction; data that is shared with other files
-/// only loses this owner.
+/// Frees a fork's extent at the end of the transaction. Data shared with other files only loses
+/// this owner.
 pub(crate) fn free_fork_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) {
     let (ag, rmap) = fork_rmap(tx, ino, fork, extent);
     let (start, len) = (rmap.start, rmap.len);
     if tx.fs().geo.has_rmap() {
         tx.deferred.push(Deferred::Unmap { ag, rmap });
     }
-    // Reference counts tell what is shared; the inode's flag may have been lost.
+    // The reference counts decide what is shared, because the inode's flag may be missing.
     let step = match fork == Fork::Data && tx.fs().geo.has_reflink() {
         true => Deferred::Drop { ag, start, len },
         false => Deferred::Free { ag, start, len, owner: None },
@@ -63,7 +63,7 @@ pub(crate) fn free_fork_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Ex
     tx.deferred.push(step);
 }
 
-/// Makes a file an owner more of blocks that its data fork maps now, at the end of the transaction.
+/// Adds a file as an owner of blocks that its data fork now maps, at the end of the transaction.
 pub(crate) fn share_later(tx: &mut Tx<'_>, ino: Ino, extent: &Extent) {
     let (ag, rmap) = fork_rmap(tx, ino, Fork::Data, extent);
     tx.deferred.push(Deferred::Share { ag, start: rmap.start, len: rmap.len });
@@ -72,8 +72,8 @@ pub(crate) fn share_later(tx: &mut Tx<'_>, ino: Ino, extent: &Extent) {
     }
 }
 
-/// Tells the reverse mappings, at the end of the transaction, that a fork's extent is at another
-/// offset now.
+/// Updates the reverse mappings of a fork's extent that moved to another offset, at the end of the
+/// transaction.
 pub(crate) fn move_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, old: &Extent, new: &Extent) {
     if tx.fs().geo.has_rmap() {
         let (ag, rmap) = fork_rmap(tx, ino, fork, old);
@@ -83,8 +83,8 @@ pub(crate) fn move_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, old: &Extent, ne
     }
 }
 
-/// Changes blocks of a fork between written and unwritten, in the reverse mappings, at the end of
-/// the transaction.
+/// Updates the reverse mappings of a fork's blocks that changed between written and unwritten, at
+/// the end of the transaction.
 pub(crate) fn convert_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) {
     if tx.fs().geo.has_rmap() {
         let (ag, rmap) = fork_rmap(tx, ino, fork, extent);
@@ -92,7 +92,7 @@ pub(crate) fn convert_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Exte
     }
 }
 
-/// One deferred free, in a group that the transaction holds.
+/// Runs a deferred free in a group that the transaction has locked.
 pub(crate) fn free_now(
     tx: &mut Tx<'_>,
     ag: AgNo,
@@ -112,7 +112,7 @@ pub(crate) fn free_now(
     Ok(())
 }
 
-/// One deferred sharing, in a group that the transaction holds; gives what is left of it.
+/// Runs a deferred share in a group that the transaction has locked. Returns the unfinished rest.
 pub(crate) fn share_now(
     tx: &mut Tx<'_>,
     ag: AgNo,
@@ -123,8 +123,8 @@ pub(crate) fn share_now(
     Ok(rest(start, len, done.len))
 }
 
-/// One deferred loss of an owner, in a group that the transaction holds; gives what is left of it.
-/// Blocks without an owner are freed later.
+/// Runs a deferred loss of an owner in a group that the transaction has locked. Returns the
+/// unfinished rest. Blocks without an owner are freed by another deferred operation.
 pub(crate) fn drop_now(
     tx: &mut Tx<'_>,
     ag: AgNo,
@@ -142,25 +142,25 @@ fn rest(start: AgBlock, len: u32, done: u32) -> Option<(AgBlock, u32)> {
     (done < len).then(|| (start.plus(done), len - done))
 }
 
-/// One deferred mapping, in a group that the transaction holds.
+/// Runs a deferred mapping in a group that the transaction has locked.
 pub(crate) fn map_now(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> {
     freelist::fix(tx, ag)?;
     rmap::add(tx, ag, rmap)
 }
 
-/// One deferred loss of a mapping, in a group that the transaction holds.
+/// Runs a deferred unmapping in a group that the transaction has locked.
 pub(crate) fn unmap_now(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> {
     freelist::fix(tx, ag)?;
     rmap::remove(tx, ag, rmap)
 }
 
-/// One deferred conversion, in a group that the transaction holds.
+/// Runs a deferred conversion in a group that the transaction has locked.
 pub(crate) fn convert_now(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> {
     freelist::fix(tx, ag)?;
     rmap::convert(tx, ag, rmap)
 }
 
-/// Blocks that unwritten data can still take of a held group.
+/// Blocks of a locked group that are still available for unwritten data.
 pub(crate) fn spare(tx: &Tx<'_>, ag: AgNo) -> u64 {
     let agf = tx.agf(ag);
     let geo = &tx.fs().geo;
@@ -170,8 +170,9 @@ pub(crate) fn spare(tx: &Tx<'_>, ag: AgNo) -> u64 {
     free.saturating_sub(freelist::needed(tx, ag) + keep).into()
 }
 
-/// Keeps the blocks of a held group that a split of its reference counts takes, to the end of the
-/// transaction, which may let go of the group before that. `false` if it has not so many.
+/// Keeps the blocks that a split of the reference count tree takes in a locked group, until the end
+/// of the transaction, also across unlocking the group. Returns `false` if the group does not have
+/// them.
 pub(crate) fn keep_for_counts(tx: &mut Tx<'_>, ag: AgNo) -> bool {
     let agf = tx.agf(ag);
     let free = agf.freeblks.get() + agf.flcount.get();

@@ -4,33 +4,33 @@ use uxfs_format::btree::{Rmap, RmapOwner};
 use uxfs_format::inode::Fork;
 use uxfs_format::{AgBlock, FileBlock, Ino};
 
-/// Whom blocks are for.
+/// The owner of allocated blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The volume's own structures.
+    /// A metadata structure of the volume.
     Special(RmapOwner),
-    /// A fork's mapped blocks, from this offset on.
+    /// Mapped blocks of a fork, starting at `offset`.
     Fork {
         /// The inode.
         ino: Ino,
-        /// Which of its forks.
+        /// Data or attribute fork.
         fork: Fork,
         /// Offset of the first block.
         offset: FileBlock,
-        /// Allocated but not written.
+        /// The blocks are allocated but not written.
         unwritten: bool,
     },
-    /// A block of a fork's extent tree.
+    /// A block of a fork's extent btree.
     Bmbt {
         /// The inode.
         ino: Ino,
-        /// Which of its forks.
+        /// Data or attribute fork.
         fork: Fork,
     },
 }
 
 impl Owner {
-    /// The reverse mapping of blocks of this owner.
+    /// The reverse mapping of blocks with this owner.
     pub(crate) fn rmap(&self, start: AgBlock, len: u32) -> Rmap {
         let base = Rmap { start, len, ..Rmap::default() };
         match *self {

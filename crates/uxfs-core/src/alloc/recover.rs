@@ -21,8 +21,8 @@ fn give_back(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> 
     Ok(())
 }
 
-/// Frees blocks. Whoever the reverse mappings say owns them loses them; that may be nobody any
-/// more, but not somebody of a part of them.
+/// Frees blocks and removes the owner that their reverse mapping names. One mapping must cover the
+/// whole range, or none may overlap it.
 pub(crate) fn free_of_anyone(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
     freelist::fix(tx, ag)?;
     if tx.fs().geo.has_rmap() {
@@ -49,7 +49,7 @@ pub(crate) fn free_of_anyone(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32
     give_back(tx, ag, start, len)
 }
 
-/// Changes a reverse mapping.
+/// Applies one change to a reverse mapping.
 pub(crate) fn rmap(tx: &mut Tx<'_>, ag: AgNo, op: RmapOp, what: &Rmap) -> Result<()> {
     freelist::fix(tx, ag)?;
     match op {
@@ -59,7 +59,8 @@ pub(crate) fn rmap(tx: &mut Tx<'_>, ag: AgNo, op: RmapOp, what: &Rmap) -> Result
     }
 }
 
-/// Locks the group of a fork's extent; its reverse mapping, if such are kept.
+/// Locks the group of a fork's extent. Returns its reverse mapping if the volume keeps reverse
+/// mappings.
 fn of_fork(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) -> Result<Option<(AgNo, Rmap)>> {
     let geo = &tx.fs().geo;
     if !geo.has_rmap() {
@@ -67,10 +68,10 @@ fn of_fork(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) -> Result<Opt
     }
     let (ag, start) = (geo.fsb_ag(extent.start), geo.fsb_agblock(extent.start));
     let owner = Owner::Fork { ino, fork, offset: extent.offset, unwritten: extent.unwritten };
-    // Nobody else works on the volume, so every group is there to be locked.
+    // No other thread uses the volume, so groups can be locked in any order.
     tx.lock_ag(ag)?;
     freelist::fix(tx, ag)?;
-    // An extent never has more blocks than fit its 21 bits.
+    // An extent's length always fits into 21 bits.
     Ok(Some((ag, owner.rmap(start, extent.len as u32))))
 }
 
@@ -82,7 +83,7 @@ pub(crate) fn map_fork(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) -
     }
 }
 
-/// Records that a fork does not map an extent any more.
+/// Removes the record that a fork maps an extent.
 pub(crate) fn unmap_fork(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) -> Result<()> {
     match of_fork(tx, ino, fork, extent)? {
         Some((ag, what)) => rmap::remove(tx, ag, &what),
@@ -106,7 +107,7 @@ pub(crate) fn refcount(
     }
 }
 
-/// Runs staged for copy on write that touch or adjoin `from..to`.
+/// Staging extents (copy on write) that touch or adjoin `from..to`.
 fn staged(tx: &Tx<'_>, ag: AgNo, from: u32, to: u32) -> Result<Vec<Refcount>> {
     let (env, tree) = (Env::Tx(tx), RefcountTree::new(ag));
     let key =
@@ -136,7 +137,7 @@ fn staged(tx: &Tx<'_>, ag: AgNo, from: u32, to: u32) -> Result<Vec<Refcount>> {
     Ok(found)
 }
 
-/// Adds a staged run behind the others, joined with the last one if it continues that.
+/// Appends a staging extent, merged with the last one if contiguous.
 fn push(runs: &mut Vec<Refcount>, start: u32, end: u32) {
     if start >= end {
         return;
@@ -150,7 +151,7 @@ fn push(runs: &mut Vec<Refcount>, start: u32, end: u32) {
     }
 }
 
-/// Gives each block one owner more or less. Blocks without any are freed.
+/// Adds or removes one owner of each block. Blocks without owners are freed.
 fn adjust(
     tx: &mut Tx<'_>,
     ag: AgNo,
@@ -169,7 +170,7 @@ fn adjust(
     Ok(())
 }
 
-/// Notes blocks as staged for copy on write.
+/// Records blocks as CoW staging blocks.
 fn stage(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
     freelist::fix(tx, ag)?;
     let (from, to) = (start.0, start.0 + len);
@@ -185,7 +186,7 @@ fn stage(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
     refcount::replace(tx, ag, &old, &new)
 }
 
-/// Notes blocks as staged no more. They stay allocated.
+/// Removes the staging records of blocks. The blocks stay allocated.
 fn unstage(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
     freelist::fix(tx, ag)?;
     let (from, to) = (start.0, start.0 + len);
@@ -203,10 +204,10 @@ fn unstage(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<()> {
     refcount::replace(tx, ag, &old, &new)
 }
 
-/// Frees one run of staged blocks of a group, and gives its length; `None` if there is none.
+/// Frees one staging extent of a group and returns its length, or `None` if there is none.
 pub(crate) fn free_staged(tx: &mut Tx<'_>, ag: AgNo) -> Result<Option<u32>> {
     let (env, tree) = (Env::Tx(tx), RefcountTree::new(ag));
-    // Staged runs come behind all others.
+    // Staging records come after all others.
     let last = match Cursor::<RefcountTree>::last(env, &tree)? {
         Some(cursor) => cursor.rec(env, &tree).filter(|rec| rec.cow),
         None => None,

@@ -15,9 +15,9 @@ use crate::btree::{AgKind, BlockSource, Cursor, Env, RefcountKind, RefcountTree,
 use crate::error::Result;
 use crate::tx::Tx;
 
-/// Most owners that are counted.
+/// The highest count. It is never changed again.
 const PINNED: u32 = u32::MAX;
-/// Most records looked at in one step.
+/// Most records examined in one step.
 const RECORDS_A_STEP: usize = 64;
 
 impl BlockSource for RefcountKind {
@@ -31,17 +31,17 @@ impl BlockSource for RefcountKind {
     }
 }
 
-/// What happens to the number of owners.
+/// A change of the owner count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// One more.
+    /// One owner more.
     More,
-    /// One less.
+    /// One owner less.
     Less,
 }
 
 impl Change {
-    /// The number after the change.
+    /// The count after the change.
     fn of(self, count: u32) -> u32 {
         match (self, count) {
             (_, PINNED) => PINNED,
@@ -51,16 +51,16 @@ impl Change {
     }
 }
 
-/// What a step has done.
+/// The result of a step.
 #[derive(Debug)]
 pub(super) struct Adjusted {
-    /// Number of blocks, from the first on.
+    /// Number of blocks done, from the first on.
     pub(super) len: u32,
-    /// Runs among them that have no owner left.
+    /// Extents among them that have no owner left.
     pub(super) free: Vec<(AgBlock, u32)>,
 }
 
-/// Records of shared runs that touch or adjoin `start..end`, in order, at most `max` of them.
+/// Records of shared extents that touch or adjoin `start..end`, in order, at most `max`.
 fn touching(tx: &Tx<'_>, ag: AgNo, start: u32, end: u32, max: usize) -> Result<Vec<Refcount>> {
     let (env, tree) = (Env::Tx(tx), RefcountTree::new(ag));
     let mut found = Vec::new();
@@ -90,7 +90,7 @@ fn touching(tx: &Tx<'_>, ag: AgNo, start: u32, end: u32, max: usize) -> Result<V
     Ok(found)
 }
 
-/// Runs in the making: those of one number that touch become one.
+/// Builds records: contiguous extents with equal counts become one.
 #[derive(Default)]
 struct Runs(Vec<Refcount>);
 
@@ -111,7 +111,7 @@ impl Runs {
     }
 }
 
-/// Gives each of `len` blocks one owner more or less, as far as one step goes.
+/// Adds or removes one owner of `len` blocks, for as many blocks as one step allows.
 pub(super) fn adjust(
     tx: &mut Tx<'_>,
     ag: AgNo,
@@ -143,7 +143,7 @@ pub(super) fn adjust(
             owned(&mut new, shared, shared_end, rec.count);
             at = shared_end;
         } else if rec_start >= to {
-            // A record that only adjoins comes behind what is before it.
+            // A record that only adjoins comes after the blocks before it.
             owned(&mut new, at, to, 1);
             at = to;
         }
@@ -170,7 +170,7 @@ pub(super) fn replace(tx: &mut Tx<'_>, ag: AgNo, old: &[Refcount], new: &[Refcou
     Ok(())
 }
 
-/// The first run of blocks in `start..start + len` that has more than one owner.
+/// The first extent in `start..start + len` that has more than one owner.
 pub(crate) fn shared_run(
     tx: &Tx<'_>,
     ag: AgNo,
@@ -178,7 +178,8 @@ pub(crate) fn shared_run(
     len: u32,
 ) -> Result<Option<(AgBlock, u32)>> {
     let (from, to) = (start.0, start.0 + len);
-    // Two may only adjoin: the one before, and the one that the cursor stepped back to.
+    // At most two of the records only adjoin: the one before, and the one that the cursor stepped
+    // back to.
     let hit = touching(tx, ag, from, to, 3)?.into_iter().find_map(|rec| {
         let (first, end) = (rec.start.0.max(from), (rec.start.0 + rec.len).min(to));
         (first < end).then(|| (AgBlock(first), end - first))
@@ -186,7 +187,7 @@ pub(crate) fn shared_run(
     Ok(hit)
 }
 
-/// The run of blocks around `block` that have as many owners as it, if that is more than one.
+/// The extent around `block` whose blocks have the same count as `block`, if that is above one.
 pub(crate) fn shared_at(tx: &Tx<'_>, ag: AgNo, block: AgBlock) -> Result<Option<(AgBlock, u32)>> {
     let all = touching(tx, ag, block.0, block.0 + 1, 3)?;
     let hit = all.into_iter().find(|r| r.start <= block && block.0 < r.start.0 + r.len);

@@ -11,7 +11,7 @@ use crate::btree::{Cursor, Env, RmapKey, RmapTree, Tree};
 use crate::error::Result;
 use crate::tx::Tx;
 
-/// Does `next` continue `one` as the same mapping?
+/// Does `next` continue `one` with the same owner and state?
 fn joins(one: &Rmap, next: &Rmap) -> bool {
     one.owner == next.owner
         && one.attr == next.attr
@@ -22,7 +22,7 @@ fn joins(one: &Rmap, next: &Rmap) -> bool {
         && (!one.offset_moves() || one.offset + u64::from(one.len) == next.offset)
 }
 
-/// Records a mapping.
+/// Adds a mapping.
 pub(super) fn add(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> {
     let left = match rmap.start.0.checked_sub(1) {
         Some(block) => find(tx, ag, AgBlock(block), |r| joins(r, rmap))?,
@@ -43,7 +43,7 @@ pub(super) fn add(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> {
     }
 }
 
-/// Takes a mapping away, which may be a part of a record.
+/// Removes a mapping, which may be a part of a record.
 pub(super) fn remove(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> {
     let old = covering(tx, ag, rmap)?;
     let (left, right) = around(&old, rmap);
@@ -61,7 +61,7 @@ pub(super) fn remove(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> {
     }
 }
 
-/// Changes a mapping's state to `rmap.unwritten`; it had the other.
+/// Sets a mapping's state to `rmap.unwritten`. It must have the other state.
 pub(super) fn convert(tx: &mut Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<()> {
     remove(tx, ag, &Rmap { unwritten: !rmap.unwritten, ..*rmap })?;
     super::freelist::fix(tx, ag)?;
@@ -85,7 +85,7 @@ fn covering(tx: &Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<Rmap> {
     })
 }
 
-/// What of `old` lies before and behind `part`.
+/// The parts of `old` before and after `part`.
 fn around(old: &Rmap, part: &Rmap) -> (Option<Rmap>, Option<Rmap>) {
     let before = part.start.0 - old.start.0;
     let skip = before + part.len;
@@ -155,7 +155,7 @@ mod tests {
         };
         assert!(joins(&rmap(10, 5), &rmap(15, 5)));
         assert!(!joins(&rmap(10, 5), &rmap(16, 5)));
-        // Records as they are found: their lengths are whatever the disk says.
+        // Lengths are untested values from disk.
         assert!(!joins(&rmap(10, u32::MAX), &rmap(15, 5)));
         assert!(!joins(&rmap(10, 5), &rmap(15, u32::MAX)));
     }

@@ -40,16 +40,16 @@ use crate::tx::{InodeSlot, Tx};
 pub use room::default_forkoff;
 pub use tree::remove_all;
 
-/// Which set of names an attribute belongs to.
+/// The namespace of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Namespace {
     /// `user`.
     User,
-    /// `trusted`, in which also the access control lists are.
+    /// `trusted`, which also holds the access control lists.
     Trusted,
     /// `security`.
     Secure,
-    /// Parent pointers: named like the directory entry, the value is the parent.
+    /// Parent pointers: the name is that of the directory entry, the value is the parent.
     Parent,
 }
 
@@ -64,7 +64,7 @@ impl Namespace {
     }
 
     fn of(flags: AttrFlags) -> Self {
-        // Verification lets one of them through at most.
+        // Verification ensures that at most one of these flags is set.
         if flags.contains(AttrFlags::PARENT) {
             Self::Parent
         } else if flags.contains(AttrFlags::SECURE) {
@@ -77,15 +77,15 @@ impl Namespace {
     }
 }
 
-/// What [`list`] shows attributes to: namespace, name, length of the value.
+/// Callback of [`list`]: namespace, name, length of the value.
 pub type Show<'a> = dyn FnMut(Namespace, &[u8], usize) -> ControlFlow<()> + 'a;
 
-/// What an attribute is looked up by.
+/// What identifies an attribute.
 #[derive(Clone, Copy)]
 struct Key<'a> {
     flags: AttrFlags,
     name: &'a [u8],
-    /// Its value, if that belongs to what it is known by.
+    /// The value, if it is part of the identity (parent pointers).
     value: Option<&'a [u8]>,
     hash: u32,
 }
@@ -110,8 +110,8 @@ impl<'a> Key<'a> {
         Ok(Self { flags, name, value, hash })
     }
 
-    /// Is this the one? `value` is `None` for values in blocks of their own, which those that count
-    /// never are.
+    /// Does an entry match the key? `value` is `None` for remote values, which parent pointers
+    /// never have.
     fn matches(&self, flags: AttrFlags, name: &[u8], value: Option<&[u8]>) -> bool {
         flags.namespace() == self.flags
             && name == self.name
@@ -119,12 +119,12 @@ impl<'a> Key<'a> {
     }
 }
 
-/// Where an inode keeps its attributes.
+/// How an inode stores its attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// It has none.
+    /// The inode has no attributes.
     Empty,
-    /// In the inode, verified.
+    /// In short form, verified.
     Short,
     /// In blocks.
     Tree,
@@ -144,11 +144,11 @@ fn form(inode: &InodeState) -> Result<Form> {
     }
 }
 
-/// The value of an attribute; `None` if there is no such attribute.
+/// Returns the value of an attribute; `None` if there is none.
 ///
 /// # Errors
 /// [`Error::Invalid`] or [`Error::NameTooLong`] for an impossible name, or a damaged structure on
-/// the way. Parent pointers are not found by name alone: see [`has_parent`].
+/// the way. A parent pointer cannot be found by name alone: see [`has_parent`].
 pub fn get(
     fs: &Mount,
     inode: &InodeState,
@@ -166,7 +166,8 @@ pub fn get(
     }
 }
 
-/// Shows every attribute: namespace, name, length of the value. Parent pointers are shown too.
+/// Calls `show` for every attribute, parent pointers included: namespace, name, length of the
+/// value.
 ///
 /// # Errors
 /// A damaged structure on the way.
@@ -185,11 +186,12 @@ pub fn list(fs: &Mount, inode: &InodeState, show: &mut Show<'_>) -> Result<()> {
     }
 }
 
-/// Creates an attribute or gives it a new value. Times of the inode are the caller's affair.
+/// Creates an attribute or replaces its value. The caller updates the inode's times.
 ///
 /// # Errors
 /// [`Error::Invalid`] or [`Error::NameTooLong`] for an impossible name, [`Error::AttrTooBig`],
-/// [`Error::NoSpace`], or a damaged structure on the way; the transaction is to be dropped then.
+/// [`Error::NoSpace`], or a damaged structure on the way. The caller must then cancel the
+/// transaction.
 pub fn set(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -214,11 +216,11 @@ fn set_key(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>, value: &[u8]) -> Res
     tree::set(tx, slot, key, value)
 }
 
-/// Removes an attribute. `false` if there is none.
+/// Removes an attribute. Returns `false` if there is none.
 ///
 /// # Errors
 /// [`Error::Invalid`] or [`Error::NameTooLong`] for an impossible name, or a damaged structure on
-/// the way; the transaction is to be dropped then.
+/// the way. The caller must then cancel the transaction.
 pub fn remove(tx: &mut Tx<'_>, slot: InodeSlot, namespace: Namespace, name: &[u8]) -> Result<bool> {
     remove_key(tx, slot, &Key::new(namespace, name, None)?)
 }
@@ -231,7 +233,7 @@ fn remove_key(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>) -> Result<bool> {
     }
 }
 
-/// The value of a parent pointer.
+/// The encoded value of a parent pointer.
 fn parent_value(parent: Ino, generation: u32) -> [u8; PARENT_VALUE_LEN] {
     let mut value = [0; PARENT_VALUE_LEN];
     value[..8].copy_from_slice(&parent.0.to_be_bytes());
@@ -273,7 +275,7 @@ pub fn add_parent(
     set(tx, slot, Namespace::Parent, name, &parent_value(parent, generation))
 }
 
-/// Removes a parent pointer. `false` if there is none.
+/// Removes a parent pointer. Returns `false` if there is none.
 ///
 /// # Errors
 /// As [`remove`].
@@ -288,7 +290,7 @@ pub fn remove_parent(
     remove_key(tx, slot, &Key::new(Namespace::Parent, name, Some(&value))?)
 }
 
-/// The item that goes into a leaf block; the value is written to blocks of its own if need be.
+/// The item for a leaf block. A value that does not fit into the leaf is written to remote blocks.
 fn make_item(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>, value: &[u8]) -> Result<leaf::Item> {
     let block_len = tx.fs().geo.block_size as usize;
     if leaf::is_local(key.name.len(), value.len(), block_len) {
@@ -300,21 +302,22 @@ fn make_item(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>, value: &[u8]) -> R
     Ok(leaf::Item::remote(key.hash, key.flags, key.name, block, len))
 }
 
-/// Blocks that setting an attribute with a value of this length may take at worst; removal takes
-/// as many as for an empty value.
+/// Most blocks that setting an attribute with a value of this length may take. Removal takes as
+/// many as setting an empty value.
 pub fn set_blocks(geo: &Geometry, value_len: usize) -> u64 {
     let value = layout::remote::blocks(value_len.min(MAX_VALUE), geo.block_size as usize);
-    // A leaf split in three, a split of every node above it, and a new root.
+    // A leaf that splits in three, a split of every node above it, and a new root.
     let tree = 2 + uxfs_format::da::MAX_DEPTH as u64 + 1;
-    // Each of those blocks can be an extent; records of neighbours go into the same blocks of the
-    // extent btree, whose path splits once, and its leaves once more for many records.
+    // Each of these blocks can be an extent of its own. Neighbouring records go into the same
+    // blocks of the extent btree. Its path splits once, and for many records its leaves split once
+    // more.
     let map = 5 + (value + tree).div_ceil(8);
-    // The data fork moving out of the inode, and a block of its extent btree.
+    // The data fork moves out of the inode, and takes a block of its extent btree.
     let moved = geo.dir_block_fsbs().max(2) + 1;
     value + tree + map + moved
 }
 
-/// Is the block at the head of the fork a leaf, the whole tree?
+/// If the fork's first block is a leaf, and so the whole tree, returns it.
 fn single_leaf(fs: &Mount, inode: &InodeState) -> Result<Option<BufRef>> {
     let kinds = [BufKind::AttrLeaf, BufKind::DaNode];
     let buf = dabuf::read(fs, inode, Fork::Attr, FileBlock(0), &kinds)?;

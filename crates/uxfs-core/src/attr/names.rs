@@ -11,9 +11,9 @@ use uxfs_format::acl::{self, Acl};
 use super::Namespace;
 use crate::error::{Error, Result};
 
-/// Linux' name of the access list.
+/// Linux name of the access ACL.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// Linux' name of a directory's default list.
+/// Linux name of a directory's default ACL.
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const PREFIXES: [(&[u8], Namespace); 3] = [
@@ -22,10 +22,10 @@ const PREFIXES: [(&[u8], Namespace); 3] = [
     (b"security.", Namespace::Secure),
 ];
 
-/// How the value that Linux sees is stored.
+/// How XFS stores the value that Linux sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// As it is.
+    /// Unchanged.
     Plain,
     /// As an access control list.
     Acl,
@@ -36,7 +36,7 @@ pub enum Coding {
 pub struct Stored<'a> {
     /// Its namespace.
     pub namespace: Namespace,
-    /// Its name in the namespace.
+    /// Its name within the namespace.
     pub name: &'a [u8],
     /// How its value is stored.
     pub coding: Coding,
@@ -46,11 +46,11 @@ fn is_acl(namespace: Namespace, name: &[u8]) -> bool {
     namespace == Namespace::Trusted && (name == acl::FILE || name == acl::DEFAULT)
 }
 
-/// What Linux' name `full` stands for.
+/// Translates the Linux name `full` to the stored attribute.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for names that XFS has no place for, [`Error::Invalid`] for a prefix
-/// without a name and for a NUL, which would end the name for everybody else.
+/// [`Error::Unsupported`] for names that XFS cannot store; [`Error::Invalid`] for a prefix without
+/// a name, and for a NUL, which other programs would take as the end of the name.
 pub fn stored(full: &[u8]) -> Result<Stored<'_>> {
     let list = |name| Stored { namespace: Namespace::Trusted, name, coding: Coding::Acl };
     match full {
@@ -75,8 +75,8 @@ pub fn stored(full: &[u8]) -> Result<Stored<'_>> {
     Err(Error::Unsupported(format!("extended attributes of the name {shown} not supported")))
 }
 
-/// Linux' name of a stored attribute and how its value is stored; `None` for those that Linux does
-/// not show.
+/// The Linux name of a stored attribute, and how its value is stored. `None` for attributes that
+/// Linux does not show.
 pub fn shown(namespace: Namespace, name: &[u8]) -> Option<(Cow<'static, [u8]>, Coding)> {
     if is_acl(namespace, name) {
         let full = if name == acl::FILE { ACL_ACCESS } else { ACL_DEFAULT };
@@ -87,11 +87,11 @@ pub fn shown(namespace: Namespace, name: &[u8]) -> Option<(Cow<'static, [u8]>, C
 }
 
 impl Coding {
-    /// Linux' value as it is to be stored; `None` if the attribute is to be removed instead (the
-    /// empty access control list).
+    /// Encodes a Linux value for storage. `None` if the attribute is to be removed instead (an
+    /// empty ACL).
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is not an access control list.
+    /// [`Error::Invalid`] if the value is not an access control list.
     pub fn encode(self, value: &[u8]) -> Result<Option<Cow<'_, [u8]>>> {
         match self {
             Self::Plain => Ok(Some(Cow::Borrowed(value))),
@@ -102,10 +102,10 @@ impl Coding {
         }
     }
 
-    /// A stored value as Linux sees it.
+    /// Decodes a stored value to the value that Linux sees.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is not an access control list.
+    /// [`Error::Invalid`] if the value is not an access control list.
     pub fn decode(self, value: Vec<u8>) -> Result<Vec<u8>> {
         match self {
             Self::Plain => Ok(value),
@@ -116,7 +116,7 @@ impl Coding {
         }
     }
 
-    /// Length that a stored value of `len` bytes has for Linux.
+    /// Length of the Linux value for a stored value of `len` bytes.
     pub fn decoded_len(self, len: usize) -> usize {
         match self {
             Self::Plain => len,

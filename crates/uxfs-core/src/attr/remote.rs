@@ -15,10 +15,10 @@ use crate::inode::InodeState;
 use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
-/// First block that is not part of the fork's address space.
+/// End of the fork's address space.
 const END: u64 = 1 << 32;
 
-/// Addresses of blocks `at..at + count` of the attribute fork, those that are mapped.
+/// Disk addresses of the mapped blocks in `at..at + count` of the attribute fork.
 fn addresses(fs: &Mount, inode: &InodeState, at: FileBlock, count: u64) -> Result<Vec<Daddr>> {
     let mut addresses = Vec::new();
     let mut known: Option<Extent> = None;
@@ -34,7 +34,7 @@ fn addresses(fs: &Mount, inode: &InodeState, at: FileBlock, count: u64) -> Resul
     Ok(addresses)
 }
 
-/// Reads a value of `len` bytes from block `block` on.
+/// Reads a value of `len` bytes that starts at block `block`.
 pub(super) fn read(fs: &Mount, inode: &InodeState, block: u32, len: usize) -> Result<Vec<u8>> {
     let size = fs.geo.block_size;
     let bare = !fs.geo.has_crc();
@@ -68,8 +68,7 @@ pub(super) fn read(fs: &Mount, inode: &InodeState, block: u32, len: usize) -> Re
     Ok(value)
 }
 
-/// Reads a value of `len` bytes on a volume of version 4, whose blocks hold its bytes and nothing
-/// else.
+/// Reads a value of `len` bytes on a version 4 volume, where the blocks have no headers.
 fn read_bare(fs: &Mount, addresses: &[Daddr], len: usize) -> Result<Vec<u8>> {
     let mut value = vec![0; len];
     for (part, daddr) in value.chunks_mut(fs.geo.block_size as usize).zip(addresses) {
@@ -78,7 +77,7 @@ fn read_bare(fs: &Mount, addresses: &[Daddr], len: usize) -> Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Writes a value into new blocks and gives the offset of the first.
+/// Writes a value into new blocks and returns the offset of the first block.
 pub(super) fn write(tx: &mut Tx<'_>, slot: InodeSlot, value: &[u8]) -> Result<u32> {
     let fs = tx.fs();
     let size = fs.geo.block_size as usize;
@@ -113,7 +112,7 @@ pub(super) fn write(tx: &mut Tx<'_>, slot: InodeSlot, value: &[u8]) -> Result<u3
 pub(super) fn free(tx: &mut Tx<'_>, slot: InodeSlot, block: u32, len: usize) -> Result<()> {
     let fs = tx.fs();
     let count = layout::blocks(len, fs.geo.block_size as usize);
-    // Block 0 is the tree's: an entry that names it has no blocks yet.
+    // Block 0 belongs to the tree: an entry with block 0 has no value blocks yet.
     if block == 0 || count == 0 {
         return Ok(());
     }
@@ -122,8 +121,8 @@ pub(super) fn free(tx: &mut Tx<'_>, slot: InodeSlot, block: u32, len: usize) -> 
     bmap::unmap(tx, slot, Fork::Attr, at, count, u64::MAX).map(|_| ())
 }
 
-/// Tells the cache that the buffers over these blocks of the fork go, all of which must be of
-/// `kind` if one is given. Blocks that are not in memory are not read.
+/// Invalidates the buffers of these blocks of the fork. If `kind` is given, all must be of that
+/// kind. Blocks that are not cached are not read.
 pub(super) fn drop_buffers(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -134,7 +133,7 @@ pub(super) fn drop_buffers(
     let fs = tx.fs();
     for daddr in addresses(fs, tx.inode(slot), at, count)? {
         let Some(buf) = fs.bufs.cached_at(daddr) else {
-            // Of values the log says nothing.
+            // Remote values are not logged.
             if kind != Some(BufKind::AttrRemote) {
                 tx.forget(daddr, fs.geo.block_size as usize);
             }

@@ -15,21 +15,21 @@ use crate::inode::Changed;
 use crate::inode::InodeState;
 use crate::tx::{InodeSlot, Tx};
 
-/// What the kernel gives new files and directories, in units of 8 bytes.
+/// Fork offset of new files and directories in the kernel, in units of 8 bytes.
 const USUAL: usize = 24;
-/// What devices, fifos and sockets have.
+/// Fork offset of devices, fifos and sockets.
 const DEVICE: usize = 1;
-/// Least room of the data fork: a btree root of three entries.
+/// Smallest data fork, in units of 8 bytes: a btree root of three entries.
 const DATA_MIN: usize = 7;
-/// Least room of the attribute fork in bytes: a btree root of two entries.
+/// Smallest attribute fork in bytes: a btree root of two entries.
 const ATTR_MIN: usize = 36;
 
-/// Highest place of the division in a literal area of `literal` bytes.
+/// Highest fork offset in a literal area of `literal` bytes.
 fn highest(literal: usize) -> usize {
     (literal - ATTR_MIN) / 8
 }
 
-/// Lowest place of the division that leaves the data fork's content where it is.
+/// Lowest fork offset that keeps the data fork's content in place.
 fn lowest(inode: &InodeState) -> usize {
     let core = &inode.core;
     let fork = inode.fork(Fork::Data);
@@ -42,15 +42,15 @@ fn lowest(inode: &InodeState) -> usize {
     bytes.div_ceil(8).max(DATA_MIN)
 }
 
-/// Where to begin the attribute fork of a new inode whose first attributes take `first_attr_bytes`
-/// in short form (0 if it is not known to get any), in units of 8 bytes; 0 is no attribute fork.
-/// The target of a new link with attributes has to fit before it, or lie in blocks.
+/// The fork offset of a new inode, in units of 8 bytes; 0 means no attribute fork.
+/// `first_attr_bytes` is the size of the first attributes in short form (0 if none are known). The
+/// target of a new link must fit before the attribute fork, or is stored in blocks.
 pub fn default_forkoff(geo: &Geometry, mode: u16, first_attr_bytes: usize) -> u8 {
     let usual = match mode & S_IFMT {
         S_IFLNK if first_attr_bytes == 0 => 0,
         S_IFREG | S_IFDIR | S_IFLNK => {
             let fits = geo.literal_len().saturating_sub(first_attr_bytes) / 8;
-            // What does not fit at all goes into a block and needs no room here.
+            // Attributes that do not fit at all go into a block and need no space here.
             if fits < DATA_MIN { USUAL } else { fits.min(USUAL) }
         }
         _ => DEVICE,
@@ -58,8 +58,8 @@ pub fn default_forkoff(geo: &Geometry, mode: u16, first_attr_bytes: usize) -> u8
     usual as u8
 }
 
-/// Makes room for `bytes` in the attribute fork, which need not exist yet, if the data fork's
-/// content can stay in the inode. `false`, and nothing changed, if not.
+/// Makes space for `bytes` in the attribute fork, which need not exist yet, if the data fork's
+/// content can stay in the inode. Otherwise changes nothing and returns `false`.
 pub(super) fn make(tx: &mut Tx<'_>, slot: InodeSlot, bytes: usize) -> Result<bool> {
     let inode = tx.inode(slot);
     if inode.core.has_attr_fork() && inode.fork(Fork::Attr).len() >= bytes {
@@ -80,8 +80,8 @@ pub(super) fn make(tx: &mut Tx<'_>, slot: InodeSlot, bytes: usize) -> Result<boo
     Ok(true)
 }
 
-/// Makes sure that there is an attribute fork with room for extents; the data fork's content moves
-/// out of the inode if it must. An attribute fork that is there already is empty.
+/// Ensures an attribute fork with space for extents. If necessary, the data fork's content moves
+/// out of the inode. An existing attribute fork must be empty.
 pub(super) fn for_blocks(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     let inode = tx.inode(slot);
     if inode.core.has_attr_fork() && inode.fork(Fork::Attr).len() >= ATTR_MIN {
@@ -96,7 +96,7 @@ pub(super) fn for_blocks(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     let inode = tx.inode(slot);
     let place = match inode.core.format {
         ForkFormat::Dev => DEVICE,
-        // Extents that do not fit go into a btree.
+        // Extents that do not fit move into a btree.
         ForkFormat::Extents | ForkFormat::Btree if low > high => USUAL.min(high),
         _ if low > high => return Err(inode.corrupt("no room for an attribute fork")),
         _ => USUAL.clamp(low, high),
@@ -104,7 +104,8 @@ pub(super) fn for_blocks(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     divide(tx, slot, place)
 }
 
-/// Divides the literal area at `place`, in units of 8 bytes, and moves the attributes' bytes there.
+/// Sets the fork offset to `place`, in units of 8 bytes, and moves the attribute fork's bytes
+/// there.
 fn divide(tx: &mut Tx<'_>, slot: InodeSlot, place: usize) -> Result<()> {
     debug_assert!(place > 0 && place < tx.inode(slot).literal.len() / 8);
     if matches!(tx.inode(slot).core.format, ForkFormat::Extents | ForkFormat::Btree) {
@@ -124,8 +125,8 @@ fn divide(tx: &mut Tx<'_>, slot: InodeSlot, place: usize) -> Result<()> {
     Ok(())
 }
 
-/// Gives the room of an attribute fork without attributes back to the data fork, if it can simply
-/// take it; else the fork is left, empty.
+/// Removes an attribute fork without attributes if the data fork can simply take its space.
+/// Otherwise leaves the empty fork.
 pub(super) fn drop_fork(tx: &mut Tx<'_>, slot: InodeSlot) {
     tx.fork_mut(slot, Fork::Attr).fill(0);
     let core = tx.core_mut(slot);
@@ -137,7 +138,7 @@ pub(super) fn drop_fork(tx: &mut Tx<'_>, slot: InodeSlot) {
     }
 }
 
-/// Moves a directory's or link's content out of the inode.
+/// Moves the content of a directory or link out of the inode.
 fn move_out(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     if tx.inode(slot).core.is_dir() {
         crate::dir::to_block(tx, slot)

@@ -11,12 +11,12 @@ use crate::error::Result;
 use crate::inode::InodeState;
 use crate::tx::{InodeSlot, Tx};
 
-/// The entry of `key` in a fork that was verified.
+/// Finds the entry of `key` in a verified fork.
 pub(super) fn find<'a>(inode: &'a InodeState, key: &Key<'_>) -> Option<sf::Entry<'a>> {
     sf::entries(inode.fork(Fork::Attr)).find(|e| key.matches(e.flags, e.name, Some(e.value)))
 }
 
-/// Sets an attribute if it can be done in short form; else changes nothing and gives `false`.
+/// Sets an attribute if short form has space for it. Otherwise changes nothing and returns `false`.
 pub(super) fn set(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>, value: &[u8]) -> Result<bool> {
     if !sf::may_hold(key.name.len(), value.len()) {
         return Ok(false);
@@ -46,7 +46,7 @@ pub(super) fn set(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>, value: &[u8])
     Ok(true)
 }
 
-/// Makes an empty fork one in short form.
+/// Gives an empty fork the short form.
 fn begin(tx: &mut Tx<'_>, slot: InodeSlot) {
     if tx.inode(slot).core.aformat != ForkFormat::Local {
         tx.core_mut(slot).aformat = ForkFormat::Local;
@@ -54,21 +54,21 @@ fn begin(tx: &mut Tx<'_>, slot: InodeSlot) {
     }
 }
 
-/// Removes an attribute; the fork goes with the last one.
+/// Removes an attribute, and with the last attribute the fork.
 pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>) -> bool {
     let inode = tx.inode(slot);
     let Some((at, len)) = find(inode, key).map(|e| (e.at, e.len())) else { return false };
     let last = sf::count(inode.fork(Fork::Attr)) == 1;
     sf::remove(tx.fork_mut(slot, Fork::Attr), at, len);
-    // With parent pointers every inode keeps a fork, if an empty one.
+    // With parent pointers every inode keeps an attribute fork, even an empty one.
     if last && !tx.fs().geo.has_parent() {
         room::drop_fork(tx, slot);
     }
     true
 }
 
-/// Moves what the fork holds, but for the attribute `but`, into a leaf block, which may be empty
-/// afterwards. There is a fork with room for extents then.
+/// Moves the fork's attributes except `but` into a leaf block, which may stay empty. Afterwards the
+/// inode has an attribute fork with space for extents.
 pub(super) fn to_tree(tx: &mut Tx<'_>, slot: InodeSlot, but: &Key<'_>) -> Result<()> {
     let inode = tx.inode(slot);
     let mut items = Vec::new();
@@ -81,7 +81,7 @@ pub(super) fn to_tree(tx: &mut Tx<'_>, slot: InodeSlot, but: &Key<'_>) -> Result
         }
     }
     items.sort_by_key(|item| item.hash);
-    // The fork is emptied before it may be moved: blocks need less of it than its content did.
+    // Empty the fork before moving it: an extent list needs less space than the old content.
     if inode.core.has_attr_fork() {
         tx.core_mut(slot).aformat = ForkFormat::Extents;
         tx.fork_mut(slot, Fork::Attr).fill(0);
@@ -93,12 +93,12 @@ pub(super) fn to_tree(tx: &mut Tx<'_>, slot: InodeSlot, but: &Key<'_>) -> Result
         leaf::fill(&mut tx.edit_all(&buf), &items);
         return Ok(());
     }
-    // Entries are longer there: very many very short ones can take more than a block.
+    // Entries are longer in a leaf, so very many very short entries can take more than a block.
     leaf::fill(&mut tx.edit_all(&buf), &[]);
     items.into_iter().try_for_each(|item| tree::insert(tx, slot, item))
 }
 
-/// Takes the attributes of the only leaf back into the inode, if they fit.
+/// Moves the attributes of the only leaf back into the inode if they fit.
 pub(super) fn fold(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     let fs = tx.fs();
     let inode = tx.inode(slot);
@@ -114,10 +114,11 @@ pub(super) fn fold(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     Ok(())
 }
 
-/// A leaf's attributes in short form, if all may be and take `room` bytes at most.
+/// The attributes of a leaf in short form, if all of them may have it and take at most `room`
+/// bytes.
 fn short_form(block: &[u8], room: usize) -> Option<Vec<u8>> {
     let header = leaf::Header::decode(block);
-    // Padding is less than four bytes a name.
+    // Padding is less than four bytes per name.
     if header.used.saturating_sub(3 * header.count) + sf::HEADER_LEN > room {
         return None;
     }

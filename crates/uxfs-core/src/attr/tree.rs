@@ -21,18 +21,18 @@ use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 use crate::{bmap, dabuf};
 
-/// Extents of a large attribute fork that go in one transaction when its inode is deleted.
+/// Extents of a large attribute fork freed in one transaction when the inode is freed.
 const EXTENTS_AT_ONCE: u64 = 64;
-/// Behind every block a fork can have.
+/// End of the address space of a fork.
 const FORK_END: FileBlock = FileBlock((1 << 54) - 1);
 
-/// An attribute's place.
+/// The location of an attribute.
 pub(super) struct Found {
     path: Path,
     index: usize,
 }
 
-/// Finds an attribute; one that is not complete only if `any`.
+/// Finds an attribute. Incomplete attributes are found only with `any`.
 pub(super) fn find(
     fs: &Mount,
     inode: &InodeState,
@@ -56,11 +56,11 @@ pub(super) fn find(
 
 enum Search {
     Found(usize),
-    /// Not in this tree.
+    /// The tree does not hold the attribute.
     Not,
-    /// Perhaps in the next leaf.
+    /// The next leaf may hold it.
     GoOn,
-    /// This entry's name is not inside the block.
+    /// The name of this entry lies outside the block.
     Outside(usize),
 }
 
@@ -87,7 +87,7 @@ fn search(block: &[u8], key: &Key<'_>, any: bool) -> Search {
     Search::GoOn
 }
 
-/// The value of an attribute that was found.
+/// Reads the value of a found attribute.
 pub(super) fn value(fs: &Mount, inode: &InodeState, found: &Found) -> Result<Vec<u8>> {
     let block = found.path.leaf.read();
     let stored = leaf::record(&block, found.index).map(|r| r.value);
@@ -103,11 +103,11 @@ pub(super) fn value(fs: &Mount, inode: &InodeState, found: &Found) -> Result<Vec
     remote::read(fs, inode, at, len)
 }
 
-/// Shows every attribute, in order of their hashes.
+/// Calls `show` for every attribute, in hash order.
 pub(super) fn list(fs: &Mount, inode: &InodeState, show: &mut Show<'_>) -> Result<()> {
     let mut path = da::find_leaf(fs, inode, Tree::Attr, 0)?;
     loop {
-        // Taken out first: what is shown may be looked up at once.
+        // Copied first, so that `show` may look attributes up.
         let entries: Vec<_> = leaf::records(&path.leaf.read())
             .filter(|r| !r.entry.flags.contains(AttrFlags::INCOMPLETE))
             .map(|r| (Namespace::of(r.entry.flags), r.name.to_vec(), r.value.len()))
@@ -123,7 +123,7 @@ pub(super) fn list(fs: &Mount, inode: &InodeState, show: &mut Show<'_>) -> Resul
     }
 }
 
-/// Creates an attribute or gives it a new value.
+/// Creates an attribute or replaces its value.
 pub(super) fn set(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>, value: &[u8]) -> Result<()> {
     let fs = tx.fs();
     while let Some(found) = find(fs, tx.inode(slot), key, true)? {
@@ -137,7 +137,7 @@ pub(super) fn set(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>, value: &[u8])
     short::fold(tx, slot)
 }
 
-/// Puts a value in place of a local one of the same length. `false` if that cannot be done.
+/// Overwrites a local value with one of the same length. Returns `false` if that is not possible.
 fn overwrite(tx: &mut Tx<'_>, found: &Found, value: &[u8]) -> bool {
     let range = {
         let block = found.path.leaf.read();
@@ -154,7 +154,7 @@ fn overwrite(tx: &mut Tx<'_>, found: &Found, value: &[u8]) -> bool {
     true
 }
 
-/// Removes an attribute. `false` if there is none.
+/// Removes an attribute. Returns `false` if there is none.
 pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>) -> Result<bool> {
     let fs = tx.fs();
     let mut removed = false;
@@ -167,7 +167,7 @@ pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>) -> Result<
     Ok(removed)
 }
 
-/// After a removal: the fork goes if nothing is left, or what is left goes back into the inode.
+/// After a removal: removes an empty fork, or moves the rest back into the inode if it fits.
 fn settle(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     let fs = tx.fs();
     let Some(buf) = super::single_leaf(fs, tx.inode(slot))? else { return Ok(()) };
@@ -179,8 +179,8 @@ fn settle(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     Ok(())
 }
 
-/// Takes an attribute out of its leaf, and a leaf that is empty then out of the tree; the last
-/// leaf stays, empty. `true` if the attribute was a complete one.
+/// Removes an attribute from its leaf, and an empty leaf from the tree. The last leaf stays, empty.
+/// Returns `true` if the attribute was complete.
 fn take_out(tx: &mut Tx<'_>, slot: InodeSlot, found: Found) -> Result<bool> {
     let Found { path, index } = found;
     let leaf = path.leaf.clone();
@@ -213,7 +213,7 @@ fn take_out(tx: &mut Tx<'_>, slot: InodeSlot, found: Found) -> Result<bool> {
     Ok(complete)
 }
 
-/// Takes entry `index`, whose name lies at `name`, out of a leaf.
+/// Removes entry `index`, whose name lies at `name`, from a leaf.
 fn cut(tx: &mut Tx<'_>, leaf: &BufRef, index: usize, name: Range<usize>) {
     let mut header = Header::decode(&leaf.read());
     tx.edit(leaf, name.clone()).fill(0);
@@ -240,7 +240,7 @@ fn put_header(tx: &mut Tx<'_>, leaf: &BufRef, header: Header) {
     header.encode(&mut tx.edit(leaf, HEADER_RANGE), leaf.len());
 }
 
-/// Puts an item into the leaf it belongs to, which is split if it is full.
+/// Inserts an item into its leaf, which splits if it is full.
 pub(super) fn insert(tx: &mut Tx<'_>, slot: InodeSlot, item: Item) -> Result<()> {
     let path = da::find_leaf(tx.fs(), tx.inode(slot), Tree::Attr, item.hash)?;
     let leaf = path.leaf.clone();
@@ -268,7 +268,7 @@ pub(super) fn insert(tx: &mut Tx<'_>, slot: InodeSlot, item: Item) -> Result<()>
     Ok(())
 }
 
-/// Adds an item to a leaf with room between entries and names.
+/// Adds an item to a leaf with space between entries and names.
 fn add(tx: &mut Tx<'_>, leaf: &BufRef, mut header: Header, index: usize, item: &Item) {
     let end = header.first;
     header.first -= item.raw.len();
@@ -286,7 +286,8 @@ fn add(tx: &mut Tx<'_>, leaf: &BufRef, mut header: Header, index: usize, item: &
     put_header(tx, leaf, header);
 }
 
-/// Spreads `items`, of which the one at `fresh` is new, over the path's leaf and new ones behind it.
+/// Distributes `items`, of which the item at `fresh` is new, over the path's leaf and new leaves
+/// after it.
 fn split(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -307,9 +308,9 @@ fn split(
     Ok(())
 }
 
-/// Cuts items into as few runs as will fit `capacity` bytes each, as even as can be, and not
-/// between equal hashes if it can be helped. All but the one at `fresh` fit together, so three will
-/// always do.
+/// Divides items into as few runs as fit `capacity` bytes each, as evenly as possible, and if
+/// possible not between equal hashes. All items except the one at `fresh` fit into one leaf, so
+/// three runs always suffice.
 fn divide(items: &[Item], fresh: usize, capacity: usize) -> SmallVec<[Range<usize>; 3]> {
     let all = match best_cut(items, capacity, true).or_else(|| best_cut(items, capacity, false)) {
         Some(at) => [0..at, at..items.len(), 0..0],
@@ -318,7 +319,7 @@ fn divide(items: &[Item], fresh: usize, capacity: usize) -> SmallVec<[Range<usiz
     all.into_iter().filter(|group| !group.is_empty()).collect()
 }
 
-/// Where to cut items in two; `between` allows no cut between equal hashes.
+/// The best place to divide items in two. With `between`, not between equal hashes.
 fn best_cut(items: &[Item], capacity: usize, between: bool) -> Option<usize> {
     let total: usize = items.iter().map(Item::room).sum();
     let mut best: Option<(usize, usize)> = None;
@@ -334,7 +335,8 @@ fn best_cut(items: &[Item], capacity: usize, between: bool) -> Option<usize> {
     best.map(|(_, at)| at)
 }
 
-/// Frees up to `extents` extents of the attribute fork, from its end. `true` if none is left.
+/// Frees up to `extents` extents of the attribute fork, from its end. Returns `true` if none is
+/// left.
 pub(super) fn free_blocks(tx: &mut Tx<'_>, slot: InodeSlot, extents: u64) -> Result<bool> {
     let fs = tx.fs();
     for _ in 0..extents {
@@ -352,15 +354,15 @@ pub(super) fn free_blocks(tx: &mut Tx<'_>, slot: InodeSlot, extents: u64) -> Res
     Ok(bmap::last_before(fs, tx.inode(slot), Fork::Attr, FORK_END)?.0 == 0)
 }
 
-/// Removes all attributes of an inode that is being deleted, and their fork. `false` if not all
-/// went yet: then commit and call again in a new transaction. In between the inode has no
-/// attributes, but a fork with blocks that nothing leads to.
+/// Removes all attributes of an inode that is being freed, and the attribute fork. Returns `false`
+/// if some are left: then commit and call again in a new transaction. In between the inode has no
+/// attributes, but its fork still maps unused blocks.
 ///
-/// If the data fork is a btree, an empty attribute fork is left, since the btree's root is laid out
+/// If the data fork is a btree, an empty attribute fork stays, because the btree's root is laid out
 /// for it.
 ///
 /// # Errors
-/// A damaged structure on the way; the transaction is to be dropped then.
+/// A damaged structure on the way. The caller must then cancel the transaction.
 pub fn remove_all(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
     let inode = tx.inode(slot);
     if !inode.core.has_attr_fork() {
@@ -380,8 +382,8 @@ pub fn remove_all(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
     Ok(done)
 }
 
-/// Makes the block at the fork's head an empty leaf, so that nothing leads to blocks freed earlier.
-/// What cannot be read leads nowhere either.
+/// Makes the fork's first block an empty leaf, so that nothing refers to freed blocks. An
+/// unreadable block refers to nothing and is skipped.
 fn make_empty(tx: &mut Tx<'_>, slot: InodeSlot) {
     let kinds = [BufKind::AttrLeaf, BufKind::DaNode];
     let root = dabuf::read_opt(tx.fs(), tx.inode(slot), Fork::Attr, FileBlock(0), &kinds);
