@@ -11,8 +11,8 @@ use uxfs_format::{BASIC_BLOCK, Daddr, Geometry};
 use crate::devices::Devices;
 use crate::error::{Error, Result};
 
-/// How far before the head the start of the last record is looked for: the longest record there
-/// is, with its headers.
+/// How many blocks before the head to search for the start of the last record: the length of the
+/// longest record with its headers.
 const RECORD_BLOCKS_MAX: u64 = (256 << 10) / BASIC_BLOCK as u64 + 16;
 
 struct Log<'a> {
@@ -40,7 +40,7 @@ impl Log<'_> {
         if self.cycle(0)? == last {
             return Ok(0);
         }
-        // Blocks before the head are of a later cycle than those from it on.
+        // Blocks before the head have a later cycle number than blocks from the head on.
         let (mut before, mut from) = (0, self.blocks - 1);
         while before + 1 < from {
             let middle = before + (from - before) / 2;
@@ -53,7 +53,8 @@ impl Log<'_> {
         Ok(from)
     }
 
-    /// The last record that starts before `head`, going round the end, and where it starts.
+    /// Returns the last record that starts before `head`, wrapping around the end, and its
+    /// position.
     fn last_record(&self, head: u64) -> Result<Option<(u64, RecordHeader)>> {
         for back in 1..=RECORD_BLOCKS_MAX.min(self.blocks) {
             let at = (head + self.blocks - back) % self.blocks;
@@ -65,7 +66,7 @@ impl Log<'_> {
     }
 }
 
-/// The last record that counts: where it starts, and the head behind it.
+/// The last complete record: its position, and the head after it.
 struct Last {
     at: u64,
     header: RecordHeader,
@@ -73,9 +74,9 @@ struct Last {
 }
 
 impl Log<'_> {
-    /// The last record before the head. A record that does not reach the head was not written whole
-    /// and does not count: the head is where it starts. (xfs_db leaves such a one behind when it
-    /// gives a volume another UUID.)
+    /// Returns the last complete record before the head. A record that does not reach the head was
+    /// written only in part, and the head is then where that record starts. (xfs_db leaves such a
+    /// record when it changes a volume's UUID.)
     fn last(&self) -> Result<Option<Last>> {
         let mut head = self.head()?;
         let Some((at, header)) = self.last_record(head)? else { return Ok(None) };
@@ -86,16 +87,16 @@ impl Log<'_> {
         Ok(self.last_record(head)?.map(|(at, header)| Last { at, header, head }))
     }
 
-    /// The block behind a record.
+    /// The block after a record.
     fn end(&self, at: u64, header: &RecordHeader) -> u64 {
-        // Logs of version 1 do not fill the last block of a record.
+        // Version 1 logs do not fill the last block of a record.
         let blocks =
             u64::from(header.header_blocks()) + u64::from(header.len).div_ceil(BASIC_BLOCK as u64);
         (at + blocks) % self.blocks
     }
 }
 
-/// The log, wherever it lies.
+/// Locates the log on the data device or on its own device.
 fn find<'a>(devices: &'a Devices, geo: &Geometry) -> Result<Log<'a>> {
     let blocks = u64::from(geo.log_blocks) << (geo.block_log - 9);
     let (dev, start, inside) = match (geo.log_start.0, &devices.log) {
@@ -119,7 +120,7 @@ fn find<'a>(devices: &'a Devices, geo: &Geometry) -> Result<Log<'a>> {
     Ok(Log { dev: &**dev, start, blocks })
 }
 
-/// Fails if the log holds changes that are not on the volume.
+/// Fails if the log holds changes that are not written in place.
 pub(crate) fn require_clean(devices: &Devices, geo: &Geometry, sb: &Superblock) -> Result<()> {
     let log = find(devices, geo)?;
     let blocks = log.blocks;

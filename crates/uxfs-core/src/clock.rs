@@ -7,22 +7,22 @@ use uxfs_format::timestamp::Timestamp;
 
 use crate::sync;
 
-/// Where the time comes from.
+/// The source of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Clock {
-    /// The machine's.
+    /// The machine's clock.
     #[default]
     Real,
-    /// Always this moment, for repeatable images.
+    /// Always this time, for reproducible images.
     Fixed(Timestamp),
 }
 
 impl Clock {
-    /// The present moment.
+    /// Returns the present time.
     pub fn now(self) -> Timestamp {
         match self {
             Self::Fixed(moment) => moment,
-            // A simulation has a time of its own.
+            // A simulation has its own time.
             Self::Real => match sync::current() {
                 Some(scheduler) => {
                     let (date, now) = (scheduler.date(), scheduler.now().0);
@@ -43,7 +43,7 @@ fn machine() -> Timestamp {
     }
 }
 
-/// A stream of numbers from a seed (splitmix64): inode generations need no more.
+/// Pseudo-random numbers from a seed (splitmix64), which is sufficient for inode generations.
 pub(crate) struct Numbers(AtomicU64);
 
 impl Numbers {

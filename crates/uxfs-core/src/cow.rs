@@ -12,30 +12,30 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::tx::{InodeSlot, Tx};
 
-/// Blocks that a write goes to.
+/// The blocks that a write goes to.
 pub(crate) struct Place {
-    /// The blocks, those of the write among them.
+    /// The extent, which includes blocks of the write.
     pub(crate) extent: Extent,
-    /// What is in them now is not the file's.
+    /// The blocks do not hold content of the file yet.
     pub(crate) fresh: bool,
-    /// Shared blocks whose content the file had there.
+    /// The shared blocks that held the file's content before.
     pub(crate) old: Option<Extent>,
 }
 
-/// Sizes that a file's space is to come in, in blocks; 1 for any.
+/// Allocation units of a file in blocks; 1 for no alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AllocUnit {
-    /// New blocks.
+    /// For new blocks (extent size hint).
     pub(crate) fresh: u64,
-    /// Blocks that take the place of shared ones.
+    /// For blocks that replace shared ones (CoW extent size hint).
     pub(crate) cow: u64,
 }
 
 impl AllocUnit {
-    /// No matter.
+    /// No alignment.
     pub(crate) const ANY: Self = Self { fresh: 1, cow: 1 };
 
-    /// The sizes that an inode's hints ask for, as far as they can be had.
+    /// The units that an inode's hints ask for, within the limits of the volume.
     pub(crate) fn of(geo: &Geometry, core: &InodeCore) -> Self {
         let most = u64::from(geo.ag_blocks / 2).clamp(1, uxfs_format::extent::MAX_EXTENT_LEN);
         let size = |on: bool, hint: u32| if on { u64::from(hint).clamp(1, most) } else { 1 };
@@ -44,15 +44,16 @@ impl AllocUnit {
         Self { fresh, cow: cow.max(fresh) }
     }
 
-    /// Blocks that they may add to a piece, at both ends.
+    /// Most blocks that alignment may add to an allocation, at both ends together.
     pub(crate) fn more(&self) -> u64 {
         2 * (self.fresh.max(self.cow) - 1)
     }
 }
 
 impl Engine {
-    /// If the blocks of an extent are shared with other files, gives the file new ones, at least
-    /// for its first block. The transaction holds no group yet, so the extent's can be waited for.
+    /// If an extent shares blocks with other files, allocates new blocks for at least its first
+    /// block. The transaction must not have locked a group yet, so that it can wait for the
+    /// extent's group.
     pub(crate) fn own(
         &self,
         tx: &mut Tx<'_>,
@@ -92,8 +93,8 @@ impl Engine {
         place.ok_or_else(|| tx.inode(slot).corrupt("blocks vanished while they were copied"))
     }
 
-    /// The multiple of `unit` blocks of the file around `part`, as far as it is mapped and shared
-    /// as its first block is.
+    /// Extends `part` to multiples of `unit` blocks of the file, as far as the blocks are mapped
+    /// and shared like the first block.
     fn widened(&self, tx: &Tx<'_>, slot: InodeSlot, part: &Extent, unit: u64) -> Result<Extent> {
         let Some(whole) = bmap::lookup(self, tx.inode(slot), Fork::Data, part.offset)? else {
             return Ok(*part);
@@ -102,7 +103,7 @@ impl Engine {
         let first = self.geo.fsb_agblock(part.start);
         let Some((start, len)) = alloc::shared_at(tx, ag, first)? else { return Ok(*part) };
         let end = start.0 + len;
-        // Of all, offsets from the start of the extent in the file.
+        // Both ranges count from the start of the extent in the file.
         let shared = u64::from(start.0.saturating_sub(base.0))..u64::from(end - base.0);
         let low = part.offset.0 - part.offset.0 % unit;
         let high = part.end().0.next_multiple_of(unit);

@@ -28,17 +28,17 @@ use crate::inode::InodeState;
 use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
-/// Which tree of an inode.
+/// The two trees that an inode can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tree {
-    /// The directory's, over leaves of kind [`BufKind::DirLeafN`].
+    /// The directory tree, with leaves of kind [`BufKind::DirLeafN`].
     Dir,
-    /// The attributes', over leaves of kind [`BufKind::AttrLeaf`].
+    /// The attribute tree, with leaves of kind [`BufKind::AttrLeaf`].
     Attr,
 }
 
 impl Tree {
-    /// The fork it lies in.
+    /// The fork that holds the tree.
     pub fn fork(self) -> Fork {
         match self {
             Self::Dir => Fork::Data,
@@ -46,7 +46,7 @@ impl Tree {
         }
     }
 
-    /// The block at which its root lies.
+    /// The block of the root.
     pub fn base(self, geo: &Geometry) -> FileBlock {
         match self {
             Self::Dir => geo.dir_leaf_start(),
@@ -54,7 +54,7 @@ impl Tree {
         }
     }
 
-    /// The kind of its leaves.
+    /// The kind of the leaves.
     pub fn leaf_kind(self) -> BufKind {
         match self {
             Self::Dir => BufKind::DirLeafN,
@@ -69,7 +69,7 @@ impl Tree {
         }
     }
 
-    /// First block behind those its blocks may lie at.
+    /// End of the tree's address space.
     fn end(self, geo: &Geometry) -> u64 {
         match self {
             Self::Dir => geo.dir_free_start().0,
@@ -78,29 +78,29 @@ impl Tree {
     }
 }
 
-/// A node on the way to a leaf, and the entry that was followed.
+/// A node on the path to a leaf, and the entry that was followed.
 #[derive(Clone)]
 pub struct Step {
     /// The node.
     pub buf: BufRef,
-    /// Where in the fork it lies.
+    /// Its offset in the fork.
     pub at: FileBlock,
-    /// The entry.
+    /// Index of the entry that was followed.
     pub index: usize,
 }
 
-/// The way from the root to a leaf.
+/// The path from the root to a leaf.
 #[derive(Clone)]
 pub struct Path {
-    /// The nodes, the root first; none if the leaf is the root.
+    /// The nodes, starting with the root; empty if the leaf is the root.
     pub nodes: SmallVec<[Step; MAX_DEPTH]>,
     /// The leaf.
     pub leaf: BufRef,
-    /// Where in the fork it lies.
+    /// Offset of the leaf in the fork.
     pub leaf_at: FileBlock,
 }
 
-/// Finds the first leaf that may hold `hash`, or that it would go into.
+/// Finds the first leaf that may hold `hash`, or into which `hash` is to be inserted.
 ///
 /// # Errors
 /// If a block of the tree is missing or damaged.
@@ -110,7 +110,7 @@ pub fn find_leaf(fs: &Mount, inode: &InodeState, tree: Tree, hash: u32) -> Resul
     find_leaf_from(fs, inode, tree, root, hash)
 }
 
-/// As [`find_leaf`], with the root at hand.
+/// As [`find_leaf`], with a root that is already read.
 pub(crate) fn find_leaf_from(
     fs: &Mount,
     inode: &InodeState,
@@ -124,8 +124,8 @@ pub(crate) fn find_leaf_from(
     })
 }
 
-/// Goes on from `start`, which is the child of the last of `nodes`, down to a leaf; `choose` picks
-/// the entry of each node.
+/// Descends from `start`, a child of the last of `nodes`, to a leaf. `choose` selects the entry of
+/// each node.
 fn descend(
     fs: &Mount,
     inode: &InodeState,
@@ -167,10 +167,12 @@ fn read_child(fs: &Mount, inode: &InodeState, tree: Tree, at: FileBlock) -> Resu
     dabuf::read(fs, inode, tree.fork(), at, &[tree.leaf_kind(), BufKind::DaNode])
 }
 
-/// Moves the path on to the next leaf. `false`, and the path as it was, if it leads to the last.
+/// Moves the path to the next leaf. If it already leads to the last leaf, leaves it unchanged and
+/// returns `false`.
 ///
 /// # Errors
-/// If a block of the tree is missing or damaged, or the leaves' chain disagrees with the nodes.
+/// If a block of the tree is missing or damaged, or the links of the leaves disagree with the
+/// nodes.
 pub fn next_leaf(fs: &Mount, inode: &InodeState, tree: Tree, path: &mut Path) -> Result<bool> {
     let forw = da::forw(&path.leaf.read());
     let more = |step: &Step| step.index + 1 < da::count(&step.buf.read());
@@ -193,13 +195,13 @@ pub fn next_leaf(fs: &Mount, inode: &InodeState, tree: Tree, path: &mut Path) ->
     Ok(true)
 }
 
-/// Brings the nodes above a leaf up to date after its highest hash became `last_hash`.
+/// Updates the nodes above a leaf whose highest hash is now `last_hash`.
 pub fn fix_hash(tx: &mut Tx<'_>, path: &Path, last_hash: u32) {
     set_hash(tx, &path.nodes, last_hash);
 }
 
-/// Sets the hash of the entry that the last of `nodes` followed, and of those above as far as it is
-/// their highest.
+/// Sets the hash of the entry followed in the last of `nodes`, and in the nodes above as long as
+/// that entry is the last of its node.
 fn set_hash(tx: &mut Tx<'_>, nodes: &[Step], hash: u32) {
     for step in nodes.iter().rev() {
         let (old, count) = {
@@ -223,17 +225,17 @@ fn set_count(tx: &mut Tx<'_>, buf: &BufRef, count: usize) {
     put(tx, buf, da::COUNT, &(count as u16).to_be_bytes());
 }
 
-/// A block number as block headers hold it.
+/// A block number as block headers store it.
 fn number(at: FileBlock) -> [u8; 4] {
     // Below `Tree::end`, which is at most 2^32.
     (at.0 as u32).to_be_bytes()
 }
 
-/// Allocates a block of the tree: the first one that is not in use. It has address, UUID and owner,
+/// Allocates the first unused block of the tree's address space. Address, UUID and owner are set,
 /// the rest is zero.
 ///
 /// # Errors
-/// [`Error::NoSpace`], [`Error::FileTooBig`] if the tree's part of the fork is full, or a damaged
+/// [`Error::NoSpace`], [`Error::FileTooBig`] if the tree's address space is full, or a damaged
 /// structure on the way.
 pub fn new_block(
     tx: &mut Tx<'_>,
@@ -252,7 +254,7 @@ pub fn new_block(
     Ok((buf, at))
 }
 
-/// Copies what a block holds, all but where it says it lies, into another.
+/// Copies the content of a block to another block, except its own address.
 fn copy_content(tx: &mut Tx<'_>, from: &BufRef, to: &BufRef) {
     let (kind, bytes) = {
         let content = from.read();
@@ -264,7 +266,7 @@ fn copy_content(tx: &mut Tx<'_>, from: &BufRef, to: &BufRef) {
     target[da::INFO_LEN..].copy_from_slice(&bytes[da::INFO_LEN..]);
 }
 
-/// Moves the root away from the base, and makes the base a node above it with one entry, for
+/// Moves the root away from the base, and makes the base a node above it with one entry for
 /// `last_hash`.
 fn grow_root(
     tx: &mut Tx<'_>,
@@ -302,14 +304,15 @@ fn grow_root(
     Ok(())
 }
 
-/// Makes a new leaf behind the one that the path leads to: allocated, magic number set, chained on
-/// both sides, empty otherwise. If the path's leaf was the root, its content moves to a block of
-/// its own first and a node takes its place: afterwards use `path.leaf`, not what it was before.
+/// Creates an empty leaf after the one that the path leads to: allocated, with its magic number,
+/// and linked on both sides. If the path's leaf is the root, its content first moves to another
+/// block, and a node takes its place. Afterwards use `path.leaf`, not an earlier copy of it.
 ///
-/// The nodes do not know the new leaf before [`insert_after`]; the path still leads to the old one.
+/// The nodes do not refer to the new leaf before [`insert_after`]. The path still leads to the old
+/// leaf.
 ///
 /// # Errors
-/// [`Error::NoSpace`], [`Error::FileTooBig`] if the tree is as deep as it may be, or a damaged
+/// [`Error::NoSpace`], [`Error::FileTooBig`] if the tree has its maximum depth, or a damaged
 /// structure on the way.
 pub fn new_leaf_after(
     tx: &mut Tx<'_>,
@@ -318,7 +321,7 @@ pub fn new_leaf_after(
     path: &mut Path,
 ) -> Result<(BufRef, FileBlock)> {
     if path.nodes.is_empty() {
-        // The hash is set right by `insert_after`.
+        // `insert_after` sets the correct hash.
         grow_root(tx, slot, tree, path, 0)?;
     }
     let (buf, at) = new_block(tx, slot, tree, tree.leaf_kind())?;
@@ -327,7 +330,7 @@ pub fn new_leaf_after(
     Ok((buf, at))
 }
 
-/// Chains the new block `fresh` in behind `old`.
+/// Links the new block `fresh` in after `old`.
 fn link_after(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -350,7 +353,7 @@ fn link_after(
     Ok(())
 }
 
-/// The block `at`, a neighbour of `buf` on the same level.
+/// Reads the block `at`, a neighbour of `buf` on the same level.
 fn neighbour(tx: &Tx<'_>, slot: InodeSlot, tree: Tree, buf: &BufRef, at: u32) -> Result<BufRef> {
     let next = read_child(tx.fs(), tx.inode(slot), tree, FileBlock(at.into()))?;
     let rank = |buf: &BufRef| {
@@ -363,7 +366,7 @@ fn neighbour(tx: &Tx<'_>, slot: InodeSlot, tree: Tree, buf: &BufRef, at: u32) ->
     Ok(next)
 }
 
-/// Takes a block out of its level's chain.
+/// Removes a block from the links of its level.
 fn unlink(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree, buf: &BufRef, at: FileBlock) -> Result<()> {
     let (forw, back) = {
         let block = buf.read();
@@ -383,12 +386,12 @@ fn unlink(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree, buf: &BufRef, at: FileBl
     Ok(())
 }
 
-/// Tells the nodes of a leaf made by [`new_leaf_after`]: `old_last_hash` is now the highest of the
-/// leaf that the path leads to, `new_last_hash` that of the new one. Nodes split as need be, the
-/// root too. The path still leads to the old leaf; [`next_leaf`] moves it on to the new one.
+/// Adds a leaf made by [`new_leaf_after`] to the nodes. `old_last_hash` is the highest hash of the
+/// path's leaf, `new_last_hash` that of the new leaf. Nodes split as needed, including the root.
+/// The path still leads to the old leaf; [`next_leaf`] moves it to the new one.
 ///
 /// # Errors
-/// [`Error::NoSpace`], [`Error::FileTooBig`] if the tree is as deep as it may be, or a damaged
+/// [`Error::NoSpace`], [`Error::FileTooBig`] if the tree has its maximum depth, or a damaged
 /// structure on the way.
 pub fn insert_after(
     tx: &mut Tx<'_>,
@@ -402,8 +405,8 @@ pub fn insert_after(
     insert_child(tx, slot, tree, path, 0, (old_last_hash, new_last_hash), new_leaf_at)
 }
 
-/// Puts `child` behind the entry that the path follows in the node `height` above the lowest;
-/// `hashes` are the highest ones of that entry's child and of the new one.
+/// Inserts `child` after the entry that the path follows in the node `height` levels above the
+/// lowest node. `hashes` are the highest hashes of that entry's child and of the new child.
 fn insert_child(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -437,8 +440,8 @@ fn insert_child(
     Ok(())
 }
 
-/// Splits the full node `height` above the lowest in two; the path goes on through the half that
-/// holds its entry.
+/// Splits the full node `height` levels above the lowest node. The path continues through the half
+/// that holds its entry.
 fn split_node(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -484,9 +487,9 @@ fn split_node(
     Ok(())
 }
 
-/// Takes the leaf that the path leads to out of the tree and frees its block, and those of nodes
-/// that become empty; a root with one child left takes that child's content in. The tree's only
-/// leaf cannot go: see [`is_only_leaf`].
+/// Removes the path's leaf from the tree and frees its block, and the blocks of nodes that become
+/// empty. A root with one child left takes over that child's content. The tree's only leaf cannot
+/// be removed: see [`is_only_leaf`].
 ///
 /// # Errors
 /// If it is the only leaf, or a structure on the way is damaged.
@@ -500,7 +503,7 @@ pub fn remove_leaf(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree, path: Path) -> 
     while let Some(step) = nodes.pop() {
         let count = da::count(&step.buf.read());
         if count == 1 {
-            // Not the root: there is another leaf, so some node above has another entry.
+            // This is not the root: another leaf exists, so a node above has another entry.
             unlink(tx, slot, tree, &step.buf, step.at)?;
             dabuf::shrink(tx, slot, tree.fork(), step.at, &step.buf)?;
             continue;
@@ -532,7 +535,7 @@ fn remove_entry(tx: &mut Tx<'_>, step: &Step, count: usize) {
     set_count(tx, &step.buf, count - 1);
 }
 
-/// While the root is a node with one child, takes that child's content into the base block.
+/// While the root is a node with one child, moves that child's content into the base block.
 fn collapse_root(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree) -> Result<()> {
     let fs = tx.fs();
     let base = tree.base(&fs.geo);

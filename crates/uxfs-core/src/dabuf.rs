@@ -13,7 +13,8 @@ use crate::inode::InodeState;
 use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
-/// File system blocks of one da block: a directory block's for the data fork, 1 for attributes.
+/// Number of file system blocks in a da block: a directory block in the data fork, 1 in the
+/// attribute fork.
 pub fn fsbs(fs: &Mount, fork: Fork) -> u64 {
     match fork {
         Fork::Data => fs.geo.dir_block_fsbs(),
@@ -21,11 +22,11 @@ pub fn fsbs(fs: &Mount, fork: Fork) -> u64 {
     }
 }
 
-/// Reads the da block at offset `at` of a fork, which must be one of `kinds` and belong to the
-/// inode. `None` if nothing is mapped there.
+/// Reads the da block at offset `at` of a fork and checks that it is one of `kinds` and belongs to
+/// the inode. Returns `None` if nothing is mapped there.
 ///
 /// # Errors
-/// If it is mapped in part only, cannot be read, or is damaged.
+/// If the block is mapped only in part, cannot be read, or is damaged.
 pub fn read_opt(
     fs: &Mount,
     inode: &InodeState,
@@ -37,7 +38,7 @@ pub fn read_opt(
     fs.bufs.get_pieces(pieces, kinds, Owner::Inode(inode.ino)).map(Some)
 }
 
-/// As [`read_opt`], for a block that must be there.
+/// As [`read_opt`], but the block must exist.
 ///
 /// # Errors
 /// As [`read_opt`], and if nothing is mapped.
@@ -54,7 +55,7 @@ pub fn read(
     }
 }
 
-/// As [`pieces`]; what was looked up in a directory's btree is remembered.
+/// As [`pieces`], with a cache for directories in btree format.
 fn pieces_known(
     fs: &Mount,
     inode: &InodeState,
@@ -75,7 +76,8 @@ fn pieces_known(
     Ok(found)
 }
 
-/// First offset from `base` on, where a part of the fork starts, at which a da block can be mapped.
+/// Returns the first offset at or after `base`, the start of a part of the fork, at which a da
+/// block can be mapped.
 ///
 /// # Errors
 /// A damaged structure on the way.
@@ -93,7 +95,7 @@ pub fn first_unused(
     let from = inode.hints.search_from(&fs.geo, base);
     let at = bmap::first_unused(fs, inode, fork, len, from)?;
     if !(at.0 - base.0).is_multiple_of(len) {
-        // A hole between whole blocks is of whole blocks; only a damaged fork has another.
+        // A hole between da blocks has whole blocks, unless the fork is damaged.
         return Err(inode.corrupt(format!("directory has an odd hole at block {at}")));
     }
     tx.inode_mut(slot, Changed::empty()).hints.hole_found(&fs.geo, at);
@@ -125,9 +127,8 @@ fn pieces(fs: &Mount, inode: &InodeState, fork: Fork, at: FileBlock) -> Result<O
     Ok(Some(pieces))
 }
 
-/// Allocates and maps the da block at offset `at`, and makes its buffer: zeroes, but for what
-/// every block of `kind` has at fixed places: address, UUID, owner. The caller sets the magic
-/// number and the rest.
+/// Allocates and maps the da block at offset `at`, and creates its buffer. Address, UUID and owner
+/// are set as `kind` requires; the rest is zero. The caller sets the magic number and the content.
 ///
 /// # Errors
 /// [`crate::Error::NoSpace`], or a damaged structure on the way.

@@ -16,7 +16,7 @@ use crate::deferred::Deferred;
 use crate::error::Result;
 use crate::tx::Tx;
 
-/// Does all that waits, including what the steps themselves add.
+/// Runs all deferred operations, including those that they defer themselves.
 pub(crate) fn finish(tx: &mut Tx<'_>) -> Result<()> {
     while let Some(step) = tx.next_step() {
         if tx.should_roll() {
@@ -32,7 +32,7 @@ pub(crate) fn finish(tx: &mut Tx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Does one step, whose group the transaction holds; gives what is left of it.
+/// Runs one operation, whose group the transaction has locked. Returns the unfinished rest.
 fn one(tx: &mut Tx<'_>, step: Deferred) -> Result<Option<Deferred>> {
     match step {
         Deferred::Free { ag, start, len, owner } => alloc::free_now(tx, ag, start, len, owner)?,

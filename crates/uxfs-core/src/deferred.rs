@@ -5,10 +5,10 @@ use uxfs_format::{AgBlock, AgNo};
 
 use crate::alloc::Owner;
 
-/// A step that waits.
+/// A deferred operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Deferred {
-    /// Blocks are free again. No file maps them; if `owner` is given, its reverse mapping goes too.
+    /// Free blocks that no file maps. If `owner` is given, remove its reverse mapping too.
     Free {
         /// The group.
         ag: AgNo,
@@ -16,10 +16,10 @@ pub(crate) enum Deferred {
         start: AgBlock,
         /// Number of blocks.
         len: u32,
-        /// Who loses them.
+        /// The owner whose reverse mapping is removed.
         owner: Option<Owner>,
     },
-    /// Blocks get one more owner.
+    /// Add one owner to blocks.
     Share {
         /// The group.
         ag: AgNo,
@@ -28,7 +28,7 @@ pub(crate) enum Deferred {
         /// Number of blocks.
         len: u32,
     },
-    /// Blocks lose one owner, and are free if that was the last one.
+    /// Remove one owner from blocks, and free them if it was the last one.
     Drop {
         /// The group.
         ag: AgNo,
@@ -37,31 +37,31 @@ pub(crate) enum Deferred {
         /// Number of blocks.
         len: u32,
     },
-    /// A file maps blocks that are not newly allocated.
+    /// Add a file's mapping of blocks that are not newly allocated.
     Map {
         /// The group.
         ag: AgNo,
         /// The mapping.
         rmap: Rmap,
     },
-    /// A file maps blocks no more.
+    /// Remove a file's mapping of blocks.
     Unmap {
         /// The group.
         ag: AgNo,
         /// The mapping.
         rmap: Rmap,
     },
-    /// A mapping changes between written and unwritten, to what `rmap` says.
+    /// Convert a mapping between written and unwritten, to the state in `rmap`.
     Convert {
         /// The group.
         ag: AgNo,
-        /// The mapping as it is to be.
+        /// The mapping after the conversion.
         rmap: Rmap,
     },
 }
 
 impl Deferred {
-    /// The group that the step works in.
+    /// The group in which the operation works.
     pub(crate) fn ag(&self) -> AgNo {
         match *self {
             Self::Free { ag, .. }

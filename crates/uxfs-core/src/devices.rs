@@ -20,7 +20,7 @@ pub type Device = Arc<dyn BlockDev>;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Devices {
-    /// Metadata, and the content of files but realtime ones.
+    /// Metadata, and the content of all files except realtime files.
     pub data: Device,
     /// The log, if it is not on the data device.
     pub log: Option<Device>,
@@ -29,15 +29,15 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// One device that holds all there is.
+    /// A volume on a single device.
     pub fn new(data: Device) -> Self {
         Self { data, log: None, realtime: None }
     }
 
-    /// The realtime device, if the volume has one and it was given.
+    /// Returns the realtime device, if the volume uses one and it was given.
     ///
     /// # Errors
-    /// If it is too short to be that volume's.
+    /// If the device is too short for the volume.
     pub(crate) fn realtime_of(&self, geo: &Geometry) -> Result<Option<Device>> {
         let Some(device) = self.realtime.as_ref().filter(|_| geo.rt_blocks > 0) else {
             return Ok(None);

@@ -6,10 +6,10 @@ use uxfs_format::{Corrupt, Daddr, Place};
 
 use crate::unwritten::Unwritten;
 
-/// The engine's result.
+/// Result of the engine's functions.
 pub type Result<T> = core::result::Result<T, Error>;
 
-/// What went wrong. [`Error::errno`] tells what a system call would have said.
+/// An error of the engine. [`Error::errno`] returns the errno of a system call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,88 +19,88 @@ pub enum Error {
     /// The device failed.
     #[error("{what} at daddr {daddr} (byte {}): {source}", daddr.bytes())]
     Io {
-        /// What was attempted, such as `reading`.
+        /// The attempted operation, such as `reading`.
         what: &'static str,
-        /// Where.
+        /// Its address.
         daddr: Daddr,
-        /// What the device said.
+        /// The device's error.
         source: io::Error,
     },
-    /// The volume uses something that this version does not do; named.
+    /// The volume uses a feature that this version does not support; the text names it.
     #[error("{0}")]
     Unsupported(String),
-    /// Not an XFS volume at all.
+    /// The device does not hold an XFS volume.
     #[error("not an XFS file system: {0}")]
     NotXfs(String),
-    /// The log holds changes that are not on the volume yet.
+    /// The log holds changes that are not written in place.
     #[error("the log is dirty: {0}")]
     DirtyLog(String),
     /// A change on a volume that is open for reading only.
     #[error("the file system is read-only")]
     ReadOnly,
-    /// No block or inode is left.
+    /// No free block or inode is left.
     #[error("no space left on the volume")]
     NoSpace,
-    /// No such name.
+    /// No file has this name.
     #[error("no such file or directory")]
     NotFound,
-    /// The name is taken.
+    /// The name exists already.
     #[error("file exists")]
     Exists,
-    /// A directory was needed.
+    /// The operation needs a directory.
     #[error("not a directory")]
     NotDir,
-    /// A directory will not do.
+    /// The operation does not work on a directory.
     #[error("is a directory")]
     IsDir,
     /// A directory still has entries.
     #[error("directory not empty")]
     NotEmpty,
-    /// Longer than 255 bytes, or a link target longer than 1023.
+    /// A name longer than 255 bytes, or a link target longer than 1023.
     #[error("name too long")]
     NameTooLong,
-    /// No more links to this inode are possible.
+    /// The inode has the maximum number of links.
     #[error("too many links")]
     TooManyLinks,
-    /// Too many symbolic links on the way.
+    /// Too many symbolic links in a path.
     #[error("too many levels of symbolic links")]
     Loop,
-    /// An argument makes no sense; said why.
+    /// An invalid argument; the text says why.
     #[error("{0}")]
     Invalid(&'static str),
-    /// No such attribute.
+    /// No attribute has this name.
     #[error("no such attribute")]
     NoAttr,
-    /// An attribute's value is longer than 64 KiB, or longer than the caller's room.
+    /// An attribute's value is longer than 64 KiB, or longer than the caller's buffer.
     #[error("attribute value too large")]
     AttrTooBig,
-    /// Beyond the largest file size or extent count.
+    /// The change exceeds the largest file size or extent count.
     #[error("file too large")]
     FileTooBig,
-    /// The file's flags forbid it.
+    /// The file's flags forbid the change.
     #[error("operation not permitted on this file")]
     NotPermitted,
-    /// The directory hands its project on, and the file belongs to another.
+    /// The directory passes on its project ID, and the file has another one.
     #[error("the directory is for files of its own project only")]
     OtherProject,
-    /// An earlier failure in the midst of a change has shut the volume down.
+    /// The volume is shut down because an earlier change failed half-way.
     #[error("the file system was shut down after an error: {0}")]
     Shutdown(String),
-    /// The volume is closed, but not all of it is written. What the log holds is not lost: the next
-    /// open applies it.
+    /// The volume is closed, but some data was not written. Changes in the log are not lost: the
+    /// next open replays them.
     #[error("{source}; {unwritten}")]
     Unwritten {
-        /// What is not written.
+        /// The summary of unwritten data.
         unwritten: Box<Unwritten>,
-        /// Why.
+        /// The error that caused it.
         source: Box<Error>,
     },
 }
 
-/// XFS' errno for a damaged structure, "structure needs cleaning".
+/// The errno of XFS for a corrupt structure ("structure needs cleaning").
 pub const EFSCORRUPTED: i32 = 117;
 
-/// The errno of what the host said; EIO where it gave none.
+/// The errno of a host error; EIO if it has none.
 pub(crate) fn errno_of(error: &io::Error) -> i32 {
     if uxfs_disk::host::is_lost(error) {
         return 5;
@@ -114,7 +114,7 @@ pub(crate) fn errno_of(error: &io::Error) -> i32 {
 }
 
 impl Error {
-    /// The Linux errno that a system call would return.
+    /// Returns the Linux errno that a system call would return.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Corrupt(_) => EFSCORRUPTED,
@@ -141,7 +141,7 @@ impl Error {
         }
     }
 
-    /// Where it happened, if it was at one place.
+    /// Returns where the error happened, if the location is known.
     pub fn place(&self) -> Option<Place> {
         match self {
             Self::Corrupt(corrupt) => Some(corrupt.place),
@@ -151,7 +151,7 @@ impl Error {
         }
     }
 
-    /// The address on the device where it happened, if it was at one.
+    /// Returns the device address of the error, if it has one.
     pub(crate) fn daddr(&self) -> Option<Daddr> {
         match self.place() {
             Some(Place::Device(daddr)) => Some(daddr),
@@ -159,7 +159,7 @@ impl Error {
         }
     }
 
-    /// A failed check of `structure` at `place`.
+    /// Creates the error for a failed check of `structure` at `place`.
     pub fn corrupt(structure: &'static str, place: Place, problem: impl Into<String>) -> Self {
         Corrupt::new(structure, place, problem).into()
     }

@@ -6,7 +6,7 @@ use uxfs_format::superblock::Superblock;
 use crate::error::{Error, Result};
 use crate::options::OpenOptions;
 
-/// Incompatible features that are read and written.
+/// Incompatible features that are supported for reading and writing.
 const INCOMPAT_KNOWN: Incompat = Incompat::FTYPE
     .union(Incompat::SPINODES)
     .union(Incompat::META_UUID)
@@ -15,7 +15,8 @@ const INCOMPAT_KNOWN: Incompat = Incompat::FTYPE
     .union(Incompat::EXCHRANGE)
     .union(Incompat::PARENT);
 
-/// Version 4 has no words for features that may be ignored: an unknown one forbids opening.
+/// Version 4 does not tell compatible features from incompatible ones, so an unknown feature
+/// prevents opening.
 fn check_v4(sb: &Superblock) -> Result<()> {
     let unknown = sb.version_flags().bits() & !Version::all().bits();
     if unknown != 0 {

@@ -19,23 +19,23 @@ use crate::inode::InodeState;
 use crate::limits::{EXTENTS_A_STEP, TREE_BLOCKS};
 use crate::tx::{InodeSlot, Tx};
 
-/// Longest file in bytes: what fits a signed offset.
+/// Maximum length of a file in bytes: the largest signed offset.
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 /// Most bytes written in one transaction.
 const WRITE_STEP: u64 = 64 << 20;
-/// Bytes filled around a write at a time.
+/// Most bytes zeroed or copied around a write at a time.
 const FILL_STEP: usize = 1 << 20;
 
-/// A part of a file: data, or a hole.
+/// A range of a file: data or a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Offset of the first byte.
     pub offset: u64,
     /// Number of bytes.
     pub len: u64,
-    /// Where the data lies on its device in bytes; `None` for what reads as zeroes.
+    /// Device address of the data in bytes; `None` for a range that reads as zeroes.
     pub device: Option<u64>,
-    /// Is its device the realtime device, rather than the one with everything else?
+    /// The address is on the realtime device, not on the data device.
     pub realtime: bool,
 }
 
@@ -50,11 +50,12 @@ impl Fs {
         })
     }
 
-    /// Reads at most `buf.len()` bytes of a file from `offset` on; fewer only at its end.
+    /// Reads up to `buf.len()` bytes of a file from `offset` on, and returns their number. It is
+    /// smaller only at the end of the file.
     ///
     /// # Errors
-    /// [`Error::IsDir`], [`Error::Invalid`] for other files without content, or a damaged
-    /// structure or an unreadable place on the way.
+    /// [`Error::IsDir`], [`Error::Invalid`] for other files without content, or a damaged structure
+    /// or a read error on the way.
     pub fn read_at(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let _content = self.iolocks.read(ino);
         self.with_file(ino, |inode| {
@@ -70,7 +71,7 @@ impl Fs {
         })
     }
 
-    /// Reads bytes of a file as they are on the device.
+    /// Reads bytes of a file from the device.
     pub(crate) fn read_mapped(
         &self,
         inode: &InodeState,
@@ -100,16 +101,16 @@ impl Fs {
         read.map_err(|source| Error::Io { what, daddr, source })
     }
 
-    /// The device that holds the data of a segment.
+    /// Returns the device that holds the data of a segment.
     pub fn device_of(&self, segment: &Segment) -> &Device {
         self.realtime.as_ref().filter(|_| segment.realtime).unwrap_or(&self.dev)
     }
 
-    /// The segment of a file that starts at byte `at`, ending before `end`.
+    /// Returns the segment of a file that starts at byte `at`, cut off at `end`.
     pub(crate) fn segment(&self, inode: &InodeState, at: u64, end: u64) -> Result<Segment> {
         let block = FileBlock(at >> self.geo.block_log);
         let found = bmap::at_or_after(self, inode, Fork::Data, block)?;
-        // An extent may lie further out than bytes can be counted.
+        // A corrupt extent may have offsets that do not fit a byte count.
         let bytes = |b: FileBlock| b.0.saturating_mul(self.geo.block_size.into());
         let realtime = inode.core.is_realtime();
         let Some(extent) = found else {
@@ -128,8 +129,8 @@ impl Fs {
         Ok(Segment { offset: at, len: stop - at, device, realtime })
     }
 
-    /// The data and holes of a file, in order, up to its end; neighbours of a kind may follow each
-    /// other. What is in memory only is written back first.
+    /// Returns the data and holes of a file, in order, up to its end. Segments of the same kind may
+    /// be adjacent. Writes delayed data back first.
     ///
     /// # Errors
     /// As [`Fs::read_at`].
@@ -153,11 +154,12 @@ impl Fs {
         })
     }
 
-    /// Writes `data` into a file at `offset`, which grows if need be.
+    /// Writes `data` to a file at `offset`. The file grows if needed.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::FileTooBig`], [`Error::NotPermitted`] for immutable files
-    /// and anywhere but at the end of append-only ones, as [`Fs::read_at`] else. What was written before the failure may have become part of the file.
+    /// [`Error::NoSpace`], [`Error::FileTooBig`], [`Error::NotPermitted`] for immutable files and,
+    /// except at the end, for append-only files; otherwise as [`Fs::read_at`]. A failed call may
+    /// have written a part of the data.
     pub fn write_at(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
         let end = offset.checked_add(data.len() as u64).ok_or(Error::FileTooBig)?;
         if end > SIZE_MAX {
@@ -196,13 +198,13 @@ impl Fs {
         let old_size = core.size;
         let in_place = next.is_some_and(|e| e.offset <= first && !e.unwritten)
             && !core.flags2.contains(Flags2::REFLINK);
-        // What is only overwritten can be on a full volume too.
+        // Overwriting needs no new blocks and works on a full volume.
         let mut unit = AllocUnit::of(&self.geo, core);
         if !in_place
             && (unit == AllocUnit::ANY
                 || tx.reserve_more(want + unit.more() + TREE_BLOCKS).is_err())
         {
-            // Where space is short, hints are only hints.
+            // If space is short, ignore the allocation hints.
             unit = AllocUnit::ANY;
             tx.reserve_more(want + TREE_BLOCKS)?;
         }
@@ -231,8 +233,8 @@ impl Fs {
         Ok(len)
     }
 
-    /// Finds or makes the blocks that a write from block `first` on goes to; `next` is the first
-    /// extent that ends behind it.
+    /// Finds or allocates the blocks for a write that starts at block `first`. `next` is the first
+    /// extent that ends after it.
     fn place(
         &self,
         tx: &mut Tx<'_>,
@@ -263,7 +265,7 @@ impl Fs {
         }
     }
 
-    /// As [`Fs::place`], in a hole, for blocks that are to come in grains: these are unwritten.
+    /// As [`Fs::place`], in a hole, for blocks allocated in units. They are unwritten.
     pub(crate) fn place_in_hole(
         &self,
         tx: &mut Tx<'_>,
@@ -285,8 +287,8 @@ impl Fs {
         }
     }
 
-    /// What to allocate for the blocks from `from` on and below `to`, the first of which is in a
-    /// hole: whole grains, as far as the hole goes.
+    /// The range to allocate for the blocks `from..to`, whose first block is in a hole: whole
+    /// allocation units, as far as the hole goes.
     pub(crate) fn grains(
         &self,
         inode: &InodeState,
@@ -300,7 +302,7 @@ impl Fs {
         Ok(start..right.map_or(end, |right| end.min(right.offset)))
     }
 
-    /// Fills what a write leaves of new blocks: with zeroes, or with what was there before.
+    /// Fills the parts of new blocks that a write leaves out, with zeroes or with the old content.
     fn fill_around(
         &self,
         tx: &Tx<'_>,
@@ -314,8 +316,8 @@ impl Fs {
         let block_size = u64::from(self.geo.block_size);
         let start = self.geo.fsb_daddr(place.extent.start).bytes();
         let first = place.extent.offset.0 << self.geo.block_log;
-        // Only the blocks that the write touches; those behind it stay unwritten or get their
-        // content when they are written.
+        // Only the blocks that the write touches. Later blocks stay unwritten or get their content
+        // when they are written.
         let touched_end = (offset + len).next_multiple_of(block_size);
         let whole_end = first + (place.extent.len << self.geo.block_log);
         let stop = if place.extent.unwritten { touched_end } else { whole_end };
@@ -335,8 +337,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Zeroes what blocks of a file hold from byte `size`, its end, to the end of the block of
-    /// byte `to`. Whole blocks behind the end are there if the kernel allocated ahead.
+    /// Zeroes the blocks of a file from byte `size`, its end, to the end of the block that contains
+    /// byte `to`. Whole blocks past the end exist if the kernel allocated ahead.
     pub(crate) fn zero_behind(&self, inode: &InodeState, size: u64, to: u64) -> Result<()> {
         let stop = to.next_multiple_of(self.geo.block_size.into());
         let mut at = size;
@@ -354,7 +356,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Sets the length of a file: cuts it, or lets it grow by a hole.
+    /// Sets the length of a file: truncates it, or extends it with a hole.
     ///
     /// # Errors
     /// As [`Fs::write_at`].
@@ -387,8 +389,8 @@ impl Fs {
         self.balance()
     }
 
-    /// If the block in which a cut falls is shared, gives the file its own copy before its tail is
-    /// zeroed.
+    /// If the last block after truncation is shared, gives the file its own copy before the block's
+    /// tail is zeroed.
     pub(crate) fn own_tail(&self, tx: &mut Tx<'_>, slot: InodeSlot, size: u64) -> Result<()> {
         let block = FileBlock(size >> self.geo.block_log);
         if size.is_multiple_of(self.geo.block_size.into()) {
@@ -425,8 +427,8 @@ impl Fs {
         }
     }
 
-    /// Allocates the blocks of `len` bytes from `offset` on, where the file has holes, and lets it
-    /// grow to hold them.
+    /// Allocates blocks for the holes in the `len` bytes from `offset` on, and extends the file to
+    /// include them.
     pub(crate) fn allocate_in(
         &self,
         tx: &mut Tx<'_>,
@@ -474,7 +476,7 @@ fn no_realtime() -> Error {
     Error::Unsupported(why.into())
 }
 
-/// Fails for a file whose data is on the realtime device: that is only read.
+/// Fails for a file on the realtime device, which is supported for reading only.
 pub(crate) fn refuse_realtime(inode: &InodeState) -> Result<()> {
     if inode.core.is_realtime() {
         return Err(Error::Unsupported("writing realtime files is not supported".into()));
@@ -482,7 +484,7 @@ pub(crate) fn refuse_realtime(inode: &InodeState) -> Result<()> {
     Ok(())
 }
 
-/// May content of a file be changed, other than at its end?
+/// Fails if the file's flags forbid changes other than at its end.
 pub(crate) fn check_mutable(inode: &InodeState) -> Result<()> {
     if inode.core.flags.intersects(Flags::IMMUTABLE | Flags::APPEND) {
         return Err(Error::NotPermitted);

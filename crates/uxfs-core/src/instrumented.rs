@@ -15,10 +15,10 @@ use crate::cause::{Cause, Stop};
 use crate::stats::Counts;
 use crate::sync;
 
-/// What is written.
+/// What is written through the wrapper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DevRole {
-    /// Records of the log.
+    /// Log records.
     Log,
     /// Metadata in place.
     Metadata,
@@ -26,7 +26,7 @@ pub(crate) enum DevRole {
     Data,
 }
 
-/// The device, counted.
+/// A device that counts I/O.
 pub(crate) struct InstrumentedDev {
     dev: Arc<dyn BlockDev>,
     counts: Arc<Counts>,
@@ -36,7 +36,7 @@ pub(crate) struct InstrumentedDev {
 }
 
 impl InstrumentedDev {
-    /// A way to `dev` by which `what` is written.
+    /// Wraps `dev` for writing `what`.
     pub(crate) fn over(
         dev: &Arc<dyn BlockDev>,
         counts: &Arc<Counts>,
@@ -48,7 +48,7 @@ impl InstrumentedDev {
         Arc::new(Self { dev, counts, stop, what, barrier })
     }
 
-    /// Stops the volume if the device is lost. Gives `result`.
+    /// Shuts the volume down if the device is lost. Returns `result`.
     fn heed(&self, what: &str, result: io::Result<()>) -> io::Result<()> {
         if let Err(error) = &result
             && host::is_lost(error)

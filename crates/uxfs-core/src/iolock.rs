@@ -11,7 +11,7 @@ use crate::sync::RwLock;
 
 const SHARDS: usize = 256;
 
-/// The locks.
+/// The iolocks of all files.
 pub(crate) struct IoLocks([RwLock<()>; SHARDS]);
 
 impl Default for IoLocks {
@@ -25,17 +25,17 @@ fn shard(ino: Ino) -> usize {
 }
 
 impl IoLocks {
-    /// For looking at a file's content.
+    /// Locks a file for reading its content.
     pub(crate) fn read(&self, ino: Ino) -> RwLockReadGuard<'_, ()> {
         self.0[shard(ino)].read()
     }
 
-    /// For changing a file's content.
+    /// Locks a file for changing its content.
     pub(crate) fn change(&self, ino: Ino) -> RwLockWriteGuard<'_, ()> {
         self.0[shard(ino)].write()
     }
 
-    /// For changing what two files hold.
+    /// Locks two files for changing their content.
     pub(crate) fn change_two(&self, one: Ino, other: Ino) -> [Option<RwLockWriteGuard<'_, ()>>; 2] {
         let (low, high) = (shard(one).min(shard(other)), shard(one).max(shard(other)));
         let first = self.0[low].write();

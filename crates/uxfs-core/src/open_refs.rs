@@ -18,16 +18,17 @@ use crate::sync::Mutex;
 
 const SHARDS: usize = 64;
 
-/// A file that is held.
+/// The references of an open file.
 #[derive(Default)]
 struct OpenRef {
-    /// Where it cannot be counted any more it stays so, and the file is held until the end.
+    /// Number of references. A saturated count never decreases, so the file stays until the volume
+    /// is closed.
     count: u32,
-    /// Its last name is gone.
+    /// The file has no name left.
     unlinked: bool,
 }
 
-/// The files that are held.
+/// The open references of all files.
 pub(crate) struct OpenRefs([Mutex<FxHashMap<u64, OpenRef>>; SHARDS]);
 
 impl Default for OpenRefs {
@@ -43,25 +44,26 @@ impl OpenRefs {
 }
 
 impl Fs {
-    /// Holds a file: it stays, with all that it holds, after its last name is gone. To be undone by
-    /// [`Fs::release`].
+    /// Takes a reference to a file. The file then stays after its last name is removed.
+    /// [`Fs::release`] releases the reference.
     ///
-    /// Whoever holds a file found by name looks at it afterwards: it may have been freed in between.
+    /// The file may be freed between a lookup and this call. A caller that found it by name must
+    /// check it again afterwards.
     pub fn hold(&self, ino: Ino) {
         let mut shard = self.open_refs.shard(ino).lock();
         let held = shard.entry(ino.0).or_default();
         held.count = held.count.saturating_add(1);
     }
 
-    /// As [`Fs::hold`], so many times.
+    /// As [`Fs::hold`], `count` times.
     pub fn hold_times(&self, ino: Ino, count: u32) {
         let mut shard = self.open_refs.shard(ino).lock();
         let held = shard.entry(ino.0).or_default();
         held.count = held.count.saturating_add(count);
     }
 
-    /// The files that are held, and how many times: for [`Fs::hold_times`] of the same volume opened
-    /// anew.
+    /// Returns the files with open references and their counts, to be restored with
+    /// [`Fs::hold_times`] after the volume is opened again.
     pub fn held(&self) -> Vec<(Ino, u32)> {
         let of = |shard: &Mutex<FxHashMap<u64, OpenRef>>| {
             let shard = shard.lock();
@@ -70,11 +72,11 @@ impl Fs {
         self.open_refs.0.iter().flat_map(of).collect()
     }
 
-    /// Undoes [`Fs::hold`] `count` times. The last one frees a file that has no name any more.
+    /// Releases `count` references to a file. Releasing the last one frees a file that has no name.
     ///
     /// # Errors
-    /// Of freeing it: what the device says, or a damaged structure on the way. It is not held any
-    /// more then either; recovery will free it.
+    /// Errors of freeing the file: a device error, or a damaged structure on the way. The
+    /// references are released all the same; recovery frees the file later.
     pub fn release(&self, ino: Ino, count: u64) -> Result<()> {
         let mut shard = self.open_refs.shard(ino).lock();
         let Some(held) = shard.get_mut(&ino.0) else { return Ok(()) };
@@ -94,7 +96,7 @@ impl Fs {
         self.balance()
     }
 
-    /// Number of files that have no name and are there because they are held.
+    /// Number of files without a name that exist because of open references.
     pub fn unlinked(&self) -> usize {
         let unlinked = |shard: &Mutex<FxHashMap<_, OpenRef>>| {
             shard.lock().values().filter(|h| h.unlinked).count()
@@ -102,7 +104,7 @@ impl Fs {
         self.open_refs.0.iter().map(unlinked).sum()
     }
 
-    /// The last name of a file is gone: it is freed, now or when nobody holds it any more.
+    /// Frees a file without a name, at once or when its last reference is released.
     pub(crate) fn drop_last_name(&self, ino: Ino) -> Result<()> {
         if let Some(held) = self.open_refs.shard(ino).lock().get_mut(&ino.0) {
             held.unlinked = true;
@@ -111,7 +113,7 @@ impl Fs {
         self.inactivate(ino)
     }
 
-    /// Frees what is held without a name: nobody will come back for it.
+    /// Frees all files without a name, because no reference will be released any more.
     pub(crate) fn release_all(&self) -> Result<()> {
         for shard in &self.open_refs.0 {
             let held = core::mem::take(&mut *shard.lock());

@@ -4,14 +4,14 @@
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-/// What is known of the space that is of no use.
+/// The state of the reservation floor.
 #[derive(Debug)]
 pub(crate) struct ReserveFloor {
-    /// Files with dirty data: without any, the floor does not count.
+    /// Number of files with dirty data. If it is 0, the floor is not applied.
     pub(crate) files: AtomicUsize,
-    /// Available blocks that are of no use, 0 while there are plenty.
+    /// Available blocks that cannot be used; 0 while there is plenty of space.
     pub(crate) floor: AtomicI64,
-    /// Available blocks below which to look again.
+    /// Recompute the floor when fewer blocks than this are available.
     pub(crate) look_at: AtomicI64,
 }
 
@@ -26,7 +26,7 @@ impl Default for ReserveFloor {
 }
 
 impl ReserveFloor {
-    /// Available blocks that no reservation may take.
+    /// Available blocks that reservations must leave.
     pub(crate) fn blocks(&self) -> i64 {
         match self.files.load(Ordering::Acquire) {
             0 => 0,

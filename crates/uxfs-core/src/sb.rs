@@ -6,14 +6,14 @@ use uxfs_format::{Corrupt, Daddr, Place, copies};
 
 use crate::error::{Error, Result};
 
-/// Bytes of a device that are searched for a copy, where the usual places have none.
+/// Bytes of the device to search for a copy if the usual locations have none.
 const SCAN: u64 = 256 << 20;
 
-/// The sector of the primary superblock, by its own sector size; it passed verification.
+/// Reads the sector of the primary superblock, in the volume's sector size, and verifies it.
 ///
 /// # Errors
-/// [`Error::NotXfs`], [`Error::Unsupported`] for a version that is not known, or
-/// [`Error::Corrupt`], which names the group that has a good copy, if one has.
+/// [`Error::NotXfs`], [`Error::Unsupported`] for an unknown version, or [`Error::Corrupt`], which
+/// names a group with a good copy if there is one.
 pub(crate) fn read(dev: &dyn BlockDev) -> Result<Vec<u8>> {
     read_verified(dev).map_err(|error| match error {
         Error::Io { .. } => error,

@@ -7,10 +7,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets of a histogram: the last takes all that is longer.
+/// Buckets of a histogram. The last one also counts all longer times.
 const BUCKETS: usize = 32;
 
-/// A number that goes up.
+/// A counter that only increases.
 #[derive(Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -28,29 +28,29 @@ impl Count {
     }
 }
 
-/// How long something took, counted in powers of two of a microsecond.
+/// Durations, counted in powers of two of a microsecond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// How many took less than 2^i microseconds and not less than half of that; the first counts
-    /// all under a microsecond, the last all from 2^30 on.
+    /// Bucket `i` counts durations from 2^(i-1) up to, but not including, 2^i microseconds. The
+    /// first bucket counts all below one microsecond, the last all from 2^30 on.
     pub buckets: [u64; BUCKETS],
-    /// Sum of all, in nanoseconds.
+    /// Sum of all durations in nanoseconds.
     pub total_ns: u64,
 }
 
 impl Histogram {
-    /// How many were counted.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Average in nanoseconds; 0 if there were none.
+    /// Mean in nanoseconds; 0 if nothing was counted.
     pub fn mean_ns(&self) -> u64 {
         self.total_ns.checked_div(self.count()).unwrap_or(0)
     }
 
-    /// Microseconds under which at least `percent` of a hundred stayed: a power of two, 0 if there
-    /// were none.
+    /// The time in microseconds below which at least `percent` of the durations lie: a power of
+    /// two, or 0 if nothing was counted.
     pub fn percentile_us(&self, percent: u64) -> u64 {
         let wanted = u128::from(self.count()) * u128::from(percent.min(100));
         let mut seen = 0u128;
@@ -86,15 +86,15 @@ impl Times {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What the engine did since the volume was opened. Names are those of XFS
-        /// (`/proc/fs/xfs/stat`) where it counts the same.
+        /// Counters of the engine since the volume was opened. Counters that XFS has too have its
+        /// names (`/proc/fs/xfs/stat`).
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
-            /// How long threads slept until what they asked for was durable.
+            /// How long threads slept in a log force.
             pub force_wait: Histogram,
-            /// How long flushes of the device took.
+            /// Duration of device flushes.
             pub flush_time: Histogram,
         }
 
@@ -117,7 +117,7 @@ macro_rules! counters {
         }
 
         impl Stats {
-            /// Every counter with its name, in the order of their declaration.
+            /// Returns every counter with its name, in the order of declaration.
             pub fn counters(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
             }
@@ -126,7 +126,7 @@ macro_rules! counters {
 }
 
 impl Counts {
-    /// A transaction ended.
+    /// Counts a finished transaction.
     pub(crate) fn transaction(&self, empty: bool, sync: bool) {
         match (empty, sync) {
             (true, _) => self.trans_empty.one(),
@@ -143,35 +143,34 @@ counters! {
     log_blocks,
     /// Bytes written to the log.
     log_bytes,
-    /// How often a log buffer was wanted and none was free.
+    /// How often no log buffer was free when one was needed.
     log_noiclogs,
-    /// How often somebody asked for durability.
+    /// Log forces requested.
     log_force,
-    /// How often somebody who did slept for it.
+    /// Log forces that had to sleep.
     log_force_sleep,
-    /// Transactions of the log: checkpoints that were written, or single transactions where each is
-    /// logged by itself.
+    /// Log transactions written: checkpoints, or single transactions if each is logged on its own.
     checkpoints,
-    /// Objects written to the log.
+    /// Log items written.
     items,
-    /// Objects among them that were in the log already and not home.
+    /// Of these, items that were already in the log and not yet written in place.
     items_relogged,
-    /// Bytes of regions of such objects.
+    /// Bytes of the regions of these relogged items.
     bytes_relogged,
-    /// How often space of the log was asked for.
+    /// Log reservations requested.
     try_logspace,
-    /// How often there was too little, and somebody waited for it.
+    /// Log reservations that had to wait for space.
     sleep_logspace,
-    /// How often a transaction took more space of the log than it had asked for.
+    /// Transactions that used more log space than they had reserved.
     logspace_overruns,
-    /// Passes of sending objects home.
+    /// AIL pushes.
     push_ail,
-    /// Objects that came home.
+    /// Items that AIL pushes wrote in place.
     push_ail_success,
-    /// Objects that could not go home because something about them was not durable yet, or because
-    /// a transaction had them.
+    /// Items that an AIL push could not write, because a change to them was not durable yet or a
+    /// transaction had locked them.
     push_ail_pinned,
-    /// How often the log's tail moved on.
+    /// How often the log tail moved.
     tail_pushes,
     /// Writes of metadata in place.
     metadata_writes,
@@ -179,17 +178,17 @@ counters! {
     metadata_bytes,
     /// Writes of file data and of remote attribute values.
     data_writes,
-    /// Bytes of them.
+    /// Bytes of file data and remote attribute values written.
     data_bytes,
-    /// Flushes of the device.
+    /// Device flushes.
     flushes,
-    /// Flushes that were left out because barriers are off.
+    /// Flushes left out because barriers are off.
     flushes_left_out,
-    /// Writes that were durable when they returned.
+    /// FUA writes.
     fua_writes,
     /// Transactions that were durable before their call returned.
     trans_sync,
-    /// Transactions that were not.
+    /// Transactions that were not durable when their call returned.
     trans_async,
     /// Transactions that changed nothing.
     trans_empty,

@@ -12,7 +12,7 @@ use crate::inode::InodeState;
 use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
-/// Is this a target a link can have?
+/// Fails if a link cannot have this target.
 pub(crate) fn check_target(target: &[u8]) -> Result<()> {
     if target.is_empty() || target.contains(&0) {
         return Err(Error::Invalid("a link's target is not empty and holds no NUL"));
@@ -23,12 +23,12 @@ pub(crate) fn check_target(target: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Blocks that a target, written or moved out of the inode, may take.
+/// Most blocks that a target may take when it is written or moved out of the inode.
 pub(crate) fn blocks(geo: &Geometry) -> u64 {
     geo.blocks_for(MAX_TARGET as u64 + 1) + 4
 }
 
-/// Gives a new link its target.
+/// Writes the target of a new link.
 pub(crate) fn write(tx: &mut Tx<'_>, slot: InodeSlot, target: &[u8]) -> Result<()> {
     tx.core_mut(slot).size = target.len() as u64;
     let fork = tx.fork_mut(slot, Fork::Data);
@@ -40,7 +40,7 @@ pub(crate) fn write(tx: &mut Tx<'_>, slot: InodeSlot, target: &[u8]) -> Result<(
     write_remote(tx, slot, target)
 }
 
-/// Moves a target out of the inode, whose attributes need the room.
+/// Moves a target out of the inode to make space for attributes.
 ///
 /// # Errors
 /// [`Error::NoSpace`], or a damaged structure on the way.
@@ -54,14 +54,14 @@ pub fn to_remote(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
 fn write_remote(tx: &mut Tx<'_>, slot: InodeSlot, target: &[u8]) -> Result<()> {
     let fs = tx.fs();
     let block = fs.geo.block_size as usize;
-    // Each extent spends a header; in the worst case that is one a block.
+    // Each extent has a header, in the worst case one per block.
     let mut done = 0;
     let mut at = FileBlock(0);
     while done < target.len() {
         let need = fs.geo.blocks_for((target.len() - done + HEADER_LEN) as u64);
         let goal = crate::alloc::Goal::Near(fs.inode_goal(tx.inode(slot).ino));
         let extent = bmap::alloc_some(tx, slot, Fork::Data, at, need, false, goal)?;
-        // Extents that continue each other were joined: the header goes with the joined one.
+        // Contiguous extents were merged, and the header belongs to the merged extent.
         let len = extent.len as usize * block;
         let bytes = (len - HEADER_LEN).min(target.len() - done);
         let piece = Piece { daddr: fs.geo.fsb_daddr(extent.start), len: len as u32 };
@@ -81,7 +81,7 @@ fn write_remote(tx: &mut Tx<'_>, slot: InodeSlot, target: &[u8]) -> Result<()> {
 
 const MISSING: &str = "a link's target is missing in part";
 
-/// The target of a link on a volume of version 4: its bytes and nothing else.
+/// Reads the target of a link on a version 4 volume, where the blocks have no headers.
 fn read_bare(fs: &Mount, inode: &InodeState, len: usize) -> Result<Vec<u8>> {
     let mut target = vec![0; len];
     let (mut done, mut at) = (0, FileBlock(0));
@@ -99,7 +99,7 @@ fn read_bare(fs: &Mount, inode: &InodeState, len: usize) -> Result<Vec<u8>> {
     Ok(target)
 }
 
-/// The target of a link.
+/// Reads the target of a link.
 pub(crate) fn read(fs: &Mount, inode: &InodeState) -> Result<Vec<u8>> {
     let len = inode.core.size as usize;
     if len > MAX_TARGET + 1 {

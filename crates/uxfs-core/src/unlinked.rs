@@ -11,7 +11,7 @@ fn bucket(agino: AgIno) -> usize {
     agino.0 as usize % UNLINKED_BUCKETS
 }
 
-/// Puts an inode that has just lost its last name on its list. Locks its group.
+/// Adds an inode that has lost its last name to its unlinked list. Locks the inode's group.
 pub(crate) fn add(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     let geo = &tx.fs().geo;
     let ino = tx.inode(slot).ino;
@@ -23,8 +23,8 @@ pub(crate) fn add(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     Ok(())
 }
 
-/// Takes an inode off its list, whose group the transaction holds. `false` if the inode before it
-/// there is busy: the transaction has to be given up and tried again.
+/// Removes an inode from its unlinked list, whose group the transaction has locked. Returns `false`
+/// if the inode before it is locked elsewhere: then cancel the transaction and try again.
 pub(crate) fn remove(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
     let geo = std::sync::Arc::clone(&tx.fs().geo);
     let ino = tx.inode(slot).ino;

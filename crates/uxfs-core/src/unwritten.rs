@@ -7,20 +7,21 @@ use std::fmt;
 
 use uxfs_format::Ino;
 
-/// Most files that are named.
+/// Most files listed by number.
 pub(crate) const NAMED: usize = 8;
 
-/// What is not written.
+/// Data and metadata that are not written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unwritten {
-    /// Files with data that is in memory only.
+    /// Number of files with data that is only in memory.
     pub files: u64,
     /// Bytes of that data, in whole blocks.
     pub bytes: u64,
     /// Numbers of the first of these files, in ascending order.
     pub first: Vec<Ino>,
-    /// Objects of metadata that are in the log and not in place: the next open brings them back.
+    /// Number of metadata items that are in the log and not written in place. The next open replays
+    /// them.
     pub logged: u64,
 }
 

@@ -34,7 +34,8 @@ const PROTO: &str = "unused\n0 0\nd--755 0 0\n\
 const PATHS: [&str; 9] =
     ["reg", "extents", "dir", "link", "medium", "chr", "fifo", "full", "large"];
 
-/// Lines for as many files as a directory keeps in an inode of 512 bytes, all but a few bytes.
+/// A mkfs.xfs protofile with as many files as fit a directory in an inode of 512 bytes, except for
+/// a few bytes.
 fn files(source: &str) -> String {
     (0..19).map(|n| format!(" long-{n:04} ---644 0 0 {source}\n")).collect()
 }
@@ -44,7 +45,7 @@ struct Volume {
     _dir: tempfile::TempDir,
     path: PathBuf,
     inos: Vec<Ino>,
-    /// Do all releases of xfsprogs take the volume as it was made?
+    /// All releases of xfsprogs accept the volume as it was made.
     agreed: bool,
 }
 
@@ -67,8 +68,7 @@ impl Volume {
             uxfs_oracle::db_value(&path, &[&at], "v3.inumber").parse().map(Ino).unwrap()
         };
         let inos = PATHS.iter().map(ino).collect();
-        // On small volumes of large blocks the releases contradict each other before anyone has
-        // changed anything.
+        // On small volumes with large blocks the releases disagree before anything has changed.
         let agreed = Xfsprogs::Current.repair(&path).is_ok();
         Self { _dir: dir, path, inos, agreed }
     }
@@ -77,7 +77,7 @@ impl Volume {
         open(&self.path)
     }
 
-    /// Writes all back, and lets xfsprogs judge.
+    /// Closes the volume and checks it with xfsprogs.
     fn close(&self, fs: Fs, seed: u64) {
         fs.close().unwrap();
         let judged = match self.agreed {
@@ -98,7 +98,7 @@ fn device(path: &Path) -> Arc<dyn BlockDev> {
     Arc::new(FileDev::open(path, OpenMode::Write).unwrap())
 }
 
-/// What a random change is made of.
+/// Parameters of random changes.
 #[derive(Clone, Copy)]
 struct Taste {
     names: u64,
@@ -129,7 +129,7 @@ fn random_key(rng: &mut Rng, taste: Taste) -> Key3 {
     (all[number as usize % 4], name, Vec::new())
 }
 
-/// Makes a key one that Linux lets be read: shorter, and not of `user` but on files and
+/// Changes a key to one that Linux can read: shorter, and not of `user` except on files and
 /// directories.
 fn for_linux(which: usize, (namespace, mut name, value): Key3) -> Key3 {
     name.truncate(200);
@@ -157,7 +157,7 @@ fn check(fs: &Fs, ino: Ino, model: &Model, seed: u64) {
     assert_eq!(get(fs, &inode, Namespace::User, b"not there").unwrap(), None);
 }
 
-/// One change; one in eight is taken back.
+/// Makes one change. One in eight is cancelled.
 fn change(fs: &Fs, ino: Ino, model: &mut Model, rng: &mut Rng, taste: Taste, key: Key3) {
     let len = if rng.once_in(3) { rng.below(30) } else { rng.below(taste.value) } as usize;
     let value = rng.bytes(len);
@@ -198,7 +198,7 @@ fn random_changes(options: &[&str], seed: u64) {
     let mut rng = Rng::new(seed);
     let mut models = vec![Model::new(); PATHS.len()];
     let fs = volume.open();
-    // Either all that go into the inode, or a tree of them.
+    // Either as many extents as fit into the inode, or a tree of them.
     let extents = if seed == 2 { 200 } else { fs.geo.literal_len() / 16 - 1 };
     fragment(&fs, volume.inos[1], extents as u64);
     volume.close(fs, seed);
@@ -220,7 +220,7 @@ fn random_changes(options: &[&str], seed: u64) {
             check(&fs, *ino, model, seed);
         }
     }
-    // Every attribute goes again, one by one.
+    // Remove every attribute, one by one.
     let fs = volume.open();
     for (ino, model) in volume.inos.iter().zip(&models) {
         for (namespace, name, _) in model.keys() {
@@ -265,7 +265,7 @@ fn thousands_on_one_inode_and_all_of_them_removed() {
     for number in 0..4000u32 {
         let len = if number % 50 == 0 { 900 } else { rng.index(120) };
         let (name, value) = (format!("attribute-{number}").into_bytes(), rng.bytes(len));
-        // Two inodes in turn, so that their blocks do not lie in a row.
+        // Alternate between two inodes, so that their blocks are not contiguous.
         for ino in [ino, volume.inos[3]] {
             let mut tx = Tx::begin(&fs, set_blocks(&fs.geo, 900)).unwrap();
             let slot = tx.lock_inode(ino).unwrap();
@@ -314,7 +314,7 @@ fn one_hash_over_many_leaves() {
     }
     let hashes: Vec<u32> = names.iter().map(|n| uxfs_format::hash::name_hash(n)).collect();
     assert!(hashes.iter().all(|h| *h == hashes[0]));
-    // No verdict here: xfs_repair wants every leaf to end higher than the one before.
+    // No check here: xfs_repair requires every leaf to end with a higher hash than the one before.
     fs.close().unwrap();
     let fs = volume.open();
     for name in names.iter().rev().step_by(2).chain(names.iter().step_by(2)) {
@@ -328,12 +328,12 @@ fn one_hash_over_many_leaves() {
     volume.close(fs, 0);
 }
 
-/// One of 64 names that have one hash.
+/// One of 64 names with the same hash.
 fn colliding(number: u8) -> Vec<u8> {
     use uxfs_format::hash::name_hash;
     let mut name = vec![b'a', b'a', 0x40 | number, b'a', b'b', b'b', b'b', b'b'];
-    // Each of the last four bytes adds itself to the hash, shifted by 21, 14, 7 and 0 bits; what
-    // the third one changes comes to lie there too.
+    // Each of the last four bytes adds itself to the hash, shifted by 21, 14, 7 and 0 bits. Changes
+    // to the third byte overlap these bits.
     let off = name_hash(&name) ^ name_hash(b"aa@abbbb");
     let parts = [off >> 21, off >> 14, off >> 7, off];
     for (byte, part) in name[4..].iter_mut().zip(parts) {
@@ -347,7 +347,7 @@ fn no_space_changes_nothing() {
     let volume = Volume::new(&["-b", "size=1k", "-m", "rmapbt=1"]);
     let fs = volume.open();
     let hog = volume.inos[1];
-    // All but a little goes to one file, in a transaction each.
+    // Leave only a little space: give the rest to one file, in separate transactions.
     loop {
         let want = fs.available_blocks().saturating_sub(120).min(4000);
         if want < 40 {
@@ -461,7 +461,7 @@ fn what_kernels_set_is_read_and_changed() {
             let cell = fs.inodes.get(&fs, Ino(entry.ino)).unwrap();
             let mut model = Model::new();
             for (full, value) in &entry.xattrs {
-                // Kernels show root access control lists under both names.
+                // Kernels show access control lists to root under both names.
                 if full.starts_with(b"trusted.SGI_ACL_") {
                     continue;
                 }
@@ -517,7 +517,7 @@ fn half_done_attributes_are_invisible_and_replaced() {
     volume.close(fs, 0);
 }
 
-/// Whatever can be done with an inode's attributes, without a look at what comes of it.
+/// Makes all possible changes to an inode's attributes and ignores the results.
 fn try_all(path: &Path, ino: Ino, names: &[Vec<u8>], rng: &mut Rng) {
     let Ok(fs) = Fs::open(device(path), OpenOptions::default()) else { return };
     let Ok(cell) = fs.inodes.get(&fs, ino) else { return };
@@ -560,7 +560,7 @@ fn damage_is_reported_and_nothing_worse() {
         }
         tx.commit().unwrap();
     }
-    // Where the blocks are, the inodes' own included.
+    // Where the blocks are, including the inodes' own.
     let cell = fs.inodes.get(&fs, ino).unwrap();
     let mut blocks = Vec::new();
     let end = bmap::last_before(&fs, &cell.read(), Fork::Attr, FileBlock(1 << 32)).unwrap();
@@ -590,7 +590,7 @@ fn damage_is_reported_and_nothing_worse() {
         file.read_exact_at(&mut good, place).unwrap();
         let mut bad = good.clone();
         for _ in 0..1 + rng.below(3) {
-            // Headers and entries, more often than names and values.
+            // Damage headers and entries more often than names and values.
             let at = if rng.once_in(3) { rng.index(len) } else { 56 + rng.index(140) };
             bad[at] = [rng.bits() as u8, 0, 1, 0xff, bad[at] ^ 0x80][rng.index(5)];
         }

@@ -26,7 +26,7 @@ impl Bmbt {
         Self { slot: Some(slot), fork }
     }
 
-    /// The tree of a fork of the inode the environment is about.
+    /// The tree of a fork of the environment's inode.
     pub fn reading(fork: Fork) -> Self {
         Self { slot: None, fork }
     }
@@ -61,7 +61,8 @@ impl Tree for Bmbt {
 
     fn root(&self, env: Env<'_, '_>) -> Root {
         let root = env.inode(self.slot).fork(self.fork);
-        // A fork of btree format is never shorter than its header; the core's check sees to it.
+        // A fork in btree format is never shorter than its header: the inode core's check ensures
+        // it.
         let level = root.first_chunk::<2>().map_or(0, |b| u16::from_be_bytes(*b));
         Root::Fork(self.fork, level.into())
     }

@@ -17,9 +17,9 @@ use crate::tx::{InodeSlot, Tx};
 /// Key and pointer of a root entry.
 type RootEntry = (u64, u64);
 
-/// Makes the data fork fit a literal area of `room` bytes for it: extent records that no longer
-/// fit move into a btree, records that now fit come back, a btree's root is laid out for the new
-/// length. The caller sets the inode's `forkoff` right after, in the same transaction.
+/// Fits the data fork into a literal area of `room` bytes: moves extent records that no longer fit
+/// into a btree, moves records that now fit back, or lays out a btree's root for the new length.
+/// The caller sets the inode's `forkoff` right afterwards, in the same transaction.
 ///
 /// # Errors
 /// [`crate::Error::NoSpace`], or a damaged structure on the way.
@@ -66,7 +66,8 @@ fn write_root(
     level: u16,
     entries: &[RootEntry],
 ) {
-    // A growing fork is not that long yet: then the inode's whole literal area is written through.
+    // A growing fork does not have its new length yet, so write through the inode's whole literal
+    // area.
     let bytes = tx.literal_mut(slot, fork, room);
     let ptrs = ROOT_HEADER + 8 * root_max(room);
     bytes.fill(0);
@@ -143,7 +144,7 @@ pub(super) fn to_btree(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, room: usize
     Ok(())
 }
 
-/// Brings the records of a btree back into the inode if they fit there.
+/// Moves the records of a btree back into the inode if they fit there.
 pub(super) fn to_extents_if_fitting(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork) -> Result<()> {
     let inode = tx.inode(slot);
     let (count, room) = (inode.core.fork_extents(fork) as usize, inode.fork(fork).len());
@@ -179,7 +180,7 @@ pub(super) fn to_extents_if_fitting(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork
     Ok(())
 }
 
-/// Frees a block of a tree and all below it.
+/// Frees a block of a tree and all blocks below it.
 fn free_below(tx: &mut Tx<'_>, tree: &Bmbt, block: u64, level: u16) -> Result<()> {
     let daddr = tree.daddr(tx.fs(), block)?;
     let owner: Owner = tree.owner(Env::Tx(tx));

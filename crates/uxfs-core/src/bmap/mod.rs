@@ -29,7 +29,7 @@ use crate::inode::InodeState;
 use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
-/// The extent that maps block `at` of a fork, if one does.
+/// Returns the extent that maps block `at` of a fork.
 ///
 /// # Errors
 /// A damaged structure on the way.
@@ -37,7 +37,7 @@ pub fn lookup(fs: &Mount, inode: &InodeState, fork: Fork, at: FileBlock) -> Resu
     Ok(at_or_after(fs, inode, fork, at)?.filter(|e| e.offset <= at))
 }
 
-/// First offset, not below `from`, at which `len` blocks of a fork are unmapped.
+/// Returns the first offset not below `from` at which `len` blocks of a fork are unmapped.
 ///
 /// # Errors
 /// A damaged structure on the way.
@@ -58,7 +58,7 @@ pub fn first_unused(
     Ok(at)
 }
 
-/// Offset just behind the last mapped block below `below`; 0 if there is none.
+/// Returns the offset after the last mapped block below `below`; 0 if there is none.
 ///
 /// # Errors
 /// A damaged structure on the way.
@@ -72,8 +72,8 @@ pub fn last_before(
     Ok(last.map_or(FileBlock(0), |e| e.end().min(below)))
 }
 
-/// Adds an extent to the map, where there is a hole now, joined with its neighbours. The inode's
-/// block count is the caller's affair.
+/// Adds an extent to the map in a hole, merged with its neighbours. The caller updates the inode's
+/// block count.
 ///
 /// # Errors
 /// [`Error::NoSpace`], [`Error::FileTooBig`], or a damaged structure on the way.
@@ -106,13 +106,13 @@ pub(crate) fn map(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, new: Extent) -> 
     }
 }
 
-/// Do two extents continue each other, in one allocation group?
+/// Are two extents contiguous, within one allocation group?
 fn joins(fs: &Mount, left: &Extent, right: &Extent) -> bool {
     left.joins(right) && fs.geo.fsb_ag(left.start) == fs.geo.fsb_ag(right.start)
 }
 
-/// Allocates and maps exactly `len` blocks at offset `at` of a fork (a hole now), written state, in
-/// as few extents as free space allows. Counts them in the inode.
+/// Allocates and maps exactly `len` written blocks in the hole at offset `at` of a fork, in as few
+/// extents as free space allows. Updates the inode's block count.
 ///
 /// # Errors
 /// [`Error::NoSpace`], or a damaged structure on the way.
@@ -134,8 +134,8 @@ pub fn alloc_all(
     Ok(())
 }
 
-/// Allocates and maps blocks from offset `at` of a fork on (a hole of at least `want` blocks now),
-/// as many as come in one piece. Goes on where the extent before ends; else starts at `goal`.
+/// Allocates and maps blocks from offset `at` of a fork, in a hole of at least `want` blocks, as
+/// many as are contiguous. Continues the preceding extent if possible, otherwise starts at `goal`.
 ///
 /// # Errors
 /// [`Error::NoSpace`], or a damaged structure on the way.
@@ -151,16 +151,16 @@ pub(crate) fn alloc_some(
     alloc_run(tx, slot, fork, &Run { at, min: 1, want, unwritten }, goal)
 }
 
-/// Blocks of a fork to be allocated, where it has a hole.
+/// Blocks to be allocated in a hole of a fork.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
-    /// Offset of the first.
+    /// Offset of the first block.
     pub(crate) at: FileBlock,
-    /// How many should come in one piece, if there is such a piece.
+    /// Number of blocks that should be contiguous if free space allows.
     pub(crate) min: u64,
-    /// How many are wanted.
+    /// Number of blocks wanted.
     pub(crate) want: u64,
-    /// Are they to be unwritten?
+    /// Allocate the blocks as unwritten.
     pub(crate) unwritten: bool,
 }
 
@@ -197,8 +197,8 @@ pub(crate) fn alloc_run(
     Ok(extent)
 }
 
-/// Maps blocks of another file into the data fork, where there is a hole, and makes the file one
-/// more of their owners (deferred). Counts them in the inode.
+/// Maps blocks of another file in a hole of the data fork, and adds the file to their owners
+/// (deferred). Updates the inode's block count.
 ///
 /// # Errors
 /// As [`map`].
@@ -211,7 +211,7 @@ pub(crate) fn map_shared(tx: &mut Tx<'_>, slot: InodeSlot, extent: Extent) -> Re
 }
 
 /// Unmaps up to `max_extents` extents among the `len` blocks from `at` on, from the end backwards,
-/// and frees their blocks (deferred). Gives the number of blocks from `at` that may still be
+/// and frees their blocks (deferred). Returns the number of blocks from `at` that may still be
 /// mapped, 0 when done.
 ///
 /// # Errors
@@ -237,8 +237,8 @@ pub fn unmap(
     Ok(end.0 - at.0)
 }
 
-/// Unmaps the blocks from `at` on, and no further than `end`, of the last extent that has any
-/// there, and gives what they were; the inode counts them no more.
+/// Unmaps the blocks between `at` and `end` of the last extent there, and returns what they were
+/// mapped to. Updates the inode's block count.
 pub(super) fn unmap_last(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -257,7 +257,7 @@ pub(super) fn unmap_last(
     Ok(Some(cut))
 }
 
-/// Leaves of the record `old` what comes before and behind its part `cut`.
+/// Removes the part `cut` from the record `old`, and keeps what lies before and after it.
 fn cut_out(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, old: &Extent, cut: &Extent) -> Result<()> {
     match (slice_opt(old, old.offset, cut.offset), slice_opt(old, cut.end(), old.end())) {
         (None, None) => delete_rec(tx, slot, fork, old),
@@ -269,7 +269,7 @@ fn cut_out(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, old: &Extent, cut: &Ext
     }
 }
 
-/// Makes the unwritten blocks of the data fork in `at..at + len` written.
+/// Converts the unwritten blocks of the data fork in `at..at + len` to written.
 ///
 /// # Errors
 /// [`Error::NoSpace`], or a damaged structure on the way.
@@ -294,7 +294,7 @@ pub(crate) fn mark_written(
             continue;
         }
         let part = Extent { unwritten: false, ..slice(&old, from, to) };
-        // Out with the part and in with it again, in its new state: `map` joins it.
+        // Remove the part and add it again in its new state, so that `map` merges it.
         cut_out(tx, slot, fork, &old, &part)?;
         map(tx, slot, fork, part)?;
         alloc::convert_later(tx, ino, fork, &part);
@@ -302,7 +302,7 @@ pub(crate) fn mark_written(
     Ok(())
 }
 
-/// The part of an extent between two offsets, which must have one.
+/// The part of an extent between two offsets, which must not be empty.
 pub(crate) fn slice(extent: &Extent, from: FileBlock, to: FileBlock) -> Extent {
     let (from, to) = (from.max(extent.offset), to.min(extent.end()));
     debug_assert!(from < to);

@@ -12,14 +12,14 @@ use crate::inode::InodeState;
 use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
-/// The extents of a fork in extents form.
+/// The records of a fork in extents form.
 pub(super) struct List<'a>(&'a [u8]);
 
 impl<'a> List<'a> {
     pub(super) fn of(inode: &'a InodeState, fork: Fork) -> Self {
         let count = inode.core.fork_extents(fork) as usize;
         let bytes = inode.fork(fork);
-        // The core's check sees to it that the records fit.
+        // The inode core's check ensures that the records fit.
         Self(&bytes[..(count.saturating_mul(RECORD_LEN)).min(bytes.len())])
     }
 
@@ -47,7 +47,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// The first extent that ends behind `at`: the one that maps it, or else the next.
+/// Returns the first extent that ends after `at`: the one that maps `at`, otherwise the next one.
 ///
 /// # Errors
 /// A damaged structure on the way.
@@ -87,7 +87,7 @@ pub fn at_or_after(
     }
 }
 
-/// The last extent that starts before `at`.
+/// Returns the last extent that starts before `at`.
 ///
 /// # Errors
 /// A damaged structure on the way.
@@ -125,7 +125,7 @@ fn check_root(inode: &InodeState, fork: Fork) -> Result<()> {
     }
 }
 
-/// Does an extent lie inside one group, or if it holds realtime data, on the realtime device?
+/// Does an extent lie inside one group, or for realtime data on the realtime device?
 fn lies_inside(fs: &Mount, inode: &InodeState, fork: Fork, extent: &Extent) -> bool {
     if fork == Fork::Data && inode.core.is_realtime() {
         return extent.start.0.checked_add(extent.len).is_some_and(|end| end <= fs.geo.rt_blocks);
@@ -133,7 +133,7 @@ fn lies_inside(fs: &Mount, inode: &InodeState, fork: Fork, extent: &Extent) -> b
     fs.geo.fsb_valid(extent.start, extent.len)
 }
 
-/// Passes on an extent that lies where extents may lie.
+/// Returns the extent if it lies where extents may lie, otherwise an error.
 fn checked(
     fs: &Mount,
     inode: &InodeState,
@@ -152,7 +152,7 @@ fn checked(
     }
 }
 
-/// Adds a record that overlaps and joins no other.
+/// Adds a record that neither overlaps nor adjoins another one.
 pub(super) fn insert_rec(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, rec: &Extent) -> Result<()> {
     let inode = tx.inode(slot);
     let count = inode.core.fork_extents(fork);
@@ -212,7 +212,7 @@ pub(super) fn update_rec(
     Ok(())
 }
 
-/// Takes a record away.
+/// Deletes a record.
 pub(super) fn delete_rec(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, old: &Extent) -> Result<()> {
     let inode = tx.inode(slot);
     let count = inode.core.fork_extents(fork);

@@ -7,8 +7,8 @@ use super::unmap_last;
 use crate::error::Result;
 use crate::tx::{InodeSlot, Tx};
 
-/// Unmaps the `len` blocks from `at` on, which stay allocated, and gives what was mapped there. The
-/// inode's block count follows.
+/// Unmaps the `len` blocks from `at` on without freeing them, and returns the extents that were
+/// mapped there. Updates the inode's block count.
 ///
 /// # Errors
 /// A damaged structure on the way.

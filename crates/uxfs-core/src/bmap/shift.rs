@@ -20,8 +20,8 @@ use crate::tx::{InodeSlot, Tx};
 
 const FORK: Fork = Fork::Data;
 
-/// Moves up to `max` extents, the first at or after `from`, down by `by` blocks, which are a hole.
-/// Gives where to go on, `None` when done.
+/// Moves up to `max` extents, starting with the first at or after `from`, down by `by` blocks into
+/// a hole. Returns where to continue, `None` when done.
 ///
 /// # Errors
 /// A damaged structure on the way.
@@ -58,8 +58,8 @@ pub(crate) fn shift_down(
     Ok(Some(next))
 }
 
-/// Moves up to `max` extents, the last of those below `below`, up by `by` blocks; none below
-/// `from`, where an extent is cut. Gives where to go on, `None` when done.
+/// Moves up to `max` extents, starting with the last below `below`, up by `by` blocks, but none
+/// below `from`, where an extent is split. Returns where to continue, `None` when done.
 ///
 /// # Errors
 /// [`crate::Error::NoSpace`], [`crate::Error::FileTooBig`], or a damaged structure on the way.

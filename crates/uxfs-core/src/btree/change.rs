@@ -11,10 +11,10 @@ use crate::error::Result;
 use crate::tx::Tx;
 
 impl<T: Tree> Cursor<T> {
-    /// Replaces the record the cursor looks at by one that keeps the order.
+    /// Replaces the record at the cursor by one that keeps the order.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no record at the cursor.
     pub fn update(&mut self, tx: &mut Tx<'_>, tree: &T, rec: &T::Rec) -> Result<()> {
         let Level { node, index } = &self.path[0];
         let shape = node.shape(Env::Tx(tx), tree, 0);
@@ -25,8 +25,8 @@ impl<T: Tree> Cursor<T> {
         self.fix_keys(tx, tree, 0)
     }
 
-    /// Inserts a record at the cursor, which was sought by the record's key. Afterwards the cursor
-    /// must not be used.
+    /// Inserts a record at the cursor, which must have been sought by the record's key. Consumes
+    /// the cursor.
     ///
     /// # Errors
     /// [`crate::Error::NoSpace`], a damaged block, or a record of the same key.
@@ -37,8 +37,8 @@ impl<T: Tree> Cursor<T> {
             let problem = format!("{rec:?} would stand at {found:?}");
             return Err(damaged(Env::Tx(tx), tree, &self.path[0].node, problem));
         }
-        // A place at the start of a leaf may as well be the end of the one before; what matters is
-        // that the record's key lies between its neighbours'.
+        // The start of a leaf is equivalent to the end of the leaf before it. What matters is that
+        // the record's key lies between its neighbours' keys.
         self.insert_entry(tx, tree, 0, rec_entry::<T>(rec))
     }
 
@@ -63,7 +63,7 @@ impl<T: Tree> Cursor<T> {
         self.fix_keys(tx, tree, level)
     }
 
-    /// Makes room in the full node of the path at `level`, keeping the place.
+    /// Makes space in the full node of the path at `level`. The cursor keeps its position.
     fn make_room(&mut self, tx: &mut Tx<'_>, tree: &T, level: usize) -> Result<()> {
         if level + 1 == self.path.len() {
             match self.path[level].node {
@@ -83,7 +83,8 @@ impl<T: Tree> Cursor<T> {
         self.split(tx, tree, level)
     }
 
-    /// Moves the root's entries from the inode into a new block, the only child of the root then.
+    /// Moves the root's entries from the inode into a new block, which becomes the root's only
+    /// child.
     fn push_down(&mut self, tx: &mut Tx<'_>, tree: &T) -> Result<()> {
         let level = self.path.len() - 1;
         let (num, near) =
@@ -105,7 +106,7 @@ impl<T: Tree> Cursor<T> {
         Ok(())
     }
 
-    /// Puts a new root with one child above the full root.
+    /// Adds a new root with one child above the full root.
     fn grow_root(&mut self, tx: &mut Tx<'_>, tree: &T) -> Result<()> {
         let level = self.path.len() - 1;
         let old = self.block_number(tx, tree, level);
@@ -131,7 +132,7 @@ impl<T: Tree> Cursor<T> {
         }
     }
 
-    /// The sibling before the node at `level`, if both have the same parent.
+    /// The left sibling of the node at `level`, if both have the same parent.
     fn left(&self, tx: &Tx<'_>, tree: &T, level: usize) -> Result<Option<Node>> {
         self.sibling(tx, tree, level, |i| i.checked_sub(1))
     }
@@ -151,8 +152,8 @@ impl<T: Tree> Cursor<T> {
         block.map(|block| read_block(env, tree, block, level)).transpose()
     }
 
-    /// Moves entries of the full node at `level` into the sibling before it, if that has room: so
-    /// that a tree filled in order ends up with full blocks.
+    /// Moves entries of the full node at `level` into its left sibling if that has space, so that a
+    /// tree filled in order has full blocks.
     fn shift_left(&mut self, tx: &mut Tx<'_>, tree: &T, level: usize) -> Result<bool> {
         let Some(left) = self.left(tx, tree, level)? else { return Ok(false) };
         let env = Env::Tx(tx);
@@ -160,8 +161,8 @@ impl<T: Tree> Cursor<T> {
         let room = shape.max.saturating_sub(left.num(env, tree, level));
         let Level { node, index } = &self.path[level];
         let (num, index) = (node.num(env, tree, level), *index);
-        // Filling in order, the sibling may be filled up; elsewhere half its room stays, so that
-        // the newcomer finds a place on whichever side it belongs.
+        // When filling in order, fill the sibling completely. Otherwise leave half of its space, so
+        // that the new entry finds space on either side.
         let count = if index == num { room } else { room.div_ceil(2) };
         let fits = index == num || room >= 2;
         if room == 0 || !fits || num < count + shape.min {
@@ -182,7 +183,7 @@ impl<T: Tree> Cursor<T> {
         Ok(true)
     }
 
-    /// Splits the full node at `level` in two.
+    /// Splits the full node at `level` into two.
     fn split(&mut self, tx: &mut Tx<'_>, tree: &T, level: usize) -> Result<()> {
         let Node::Block(buf) = self.path[level].node.clone() else {
             unreachable!("a root in an inode is pushed down, not split");
@@ -196,7 +197,7 @@ impl<T: Tree> Cursor<T> {
         right.copy(tx, tree, level, 0, &left, keep..num);
         right.set_num(tx, tree, &shape, num - keep);
         left.set_num(tx, tree, &shape, keep);
-        // Siblings: left <-> right <-> what was behind left.
+        // Link the siblings: left <-> right <-> the former right sibling of left.
         let behind = sibling_number::<T>(&buf, false);
         set_sibling::<T>(tx, &new_buf, false, behind);
         set_sibling::<T>(tx, &new_buf, true, Some(old));
@@ -215,19 +216,20 @@ impl<T: Tree> Cursor<T> {
         if index > keep {
             self.path[level] = Level { node: right, index: index - keep };
         } else {
-            // The parent's place is the new node's; go back to the old one.
+            // The path's position in the parent is now the new node's; move back to the old node.
             self.step_parent_back(tx, tree, level + 1)?;
         }
         Ok(())
     }
 
-    /// After an insert of a child, moves the path's place from it to the child before.
+    /// After inserting a child, moves the path's position from it to the child before it.
     fn step_parent_back(&mut self, tx: &Tx<'_>, tree: &T, level: usize) -> Result<()> {
         if self.path[level].index > 0 {
             self.path[level].index -= 1;
             return Ok(());
         }
-        // The new child became the first of a new parent: its elder is the last of the one before.
+        // The new child became the first of a new parent, so the child before it is the last of the
+        // parent before.
         let env = Env::Tx(tx);
         self.step_parent_back(tx, tree, level + 1)?;
         let up = &self.path[level + 1];
@@ -238,10 +240,10 @@ impl<T: Tree> Cursor<T> {
         Ok(())
     }
 
-    /// Deletes the record the cursor looks at. Afterwards the cursor must not be used.
+    /// Deletes the record at the cursor. Consumes the cursor.
     ///
     /// # Errors
-    /// If there is none, or a block is damaged.
+    /// If there is no record at the cursor, or a block is damaged.
     pub fn delete(mut self, tx: &mut Tx<'_>, tree: &T) -> Result<()> {
         self.delete_entry(tx, tree, 0)
     }
@@ -268,9 +270,10 @@ impl<T: Tree> Cursor<T> {
         self.rebalance(tx, tree, level)
     }
 
-    /// Brings the node at `level`, which is below its minimum, together with a sibling.
+    /// Merges the node at `level`, which is below its minimum, with a sibling, or moves entries
+    /// between them.
     fn rebalance(&mut self, tx: &mut Tx<'_>, tree: &T, level: usize) -> Result<()> {
-        // Make the pair (left, right) with the path's place in the parent at right.
+        // Choose the pair (left, right) so that the path's position in the parent is at right.
         let node = self.path[level].node.clone();
         let (left, right) = if let Some(left) = self.left(tx, tree, level)? {
             (left, node)
@@ -278,8 +281,8 @@ impl<T: Tree> Cursor<T> {
             self.path[level + 1].index += 1;
             (node, right)
         } else {
-            // An only child; its parent is a root in an inode with one entry, which
-            // `shrink_root` deals with, or stays.
+            // An only child. Its parent is a root in an inode with one entry, which `shrink_root`
+            // removes if possible.
             return self.shrink_root(tx, tree);
         };
         let env = Env::Tx(tx);
@@ -330,7 +333,7 @@ impl<T: Tree> Cursor<T> {
         self.delete_entry(tx, tree, level + 1)
     }
 
-    /// Takes away a root with one child while the child can be the root.
+    /// Removes a root with one child while that child can be the root.
     fn shrink_root(&mut self, tx: &mut Tx<'_>, tree: &T) -> Result<()> {
         loop {
             let top = self.path.len() - 1;
@@ -351,7 +354,7 @@ impl<T: Tree> Cursor<T> {
                     tree.free(tx, &old)?;
                 }
                 Node::Fork => {
-                    // The last leaf stays: a root in an inode is never a leaf.
+                    // The last leaf stays, because a root in an inode is never a leaf.
                     let num = below.num(env, tree, top - 1);
                     if top == 1 || num > Node::Fork.shape(env, tree, top - 1).max {
                         return Ok(());
@@ -368,7 +371,7 @@ impl<T: Tree> Cursor<T> {
         }
     }
 
-    /// Brings the keys above the node at `level` up to date, as far up as they change.
+    /// Updates the keys above the node at `level`, as far up as they change.
     fn fix_keys(&mut self, tx: &mut Tx<'_>, tree: &T, level: usize) -> Result<()> {
         for level in level..self.path.len() - 1 {
             let node = self.path[level].node.clone();
@@ -380,7 +383,7 @@ impl<T: Tree> Cursor<T> {
         Ok(())
     }
 
-    /// Brings the key of child `index` of the node above `level` up to date. Did it change?
+    /// Updates the key of child `index` of the node above `level`. Returns whether it changed.
     fn fix_child(
         &self,
         tx: &mut Tx<'_>,
@@ -409,7 +412,7 @@ fn rec_entry<T: Tree>(rec: &T::Rec) -> Entry {
     Entry { bytes, ptr: 0 }
 }
 
-/// The entry that stands for a child in the node above it.
+/// The entry for a child in the node above it.
 fn child_entry<T: Tree>(
     env: Env<'_, '_>,
     tree: &T,
@@ -445,7 +448,7 @@ fn child_entry<T: Tree>(
     Entry { bytes, ptr: block }
 }
 
-/// Moves the first `count` entries of `right` behind those of `left`.
+/// Moves the first `count` entries of `right` to the end of `left`.
 fn move_left<T: Tree>(
     tx: &mut Tx<'_>,
     tree: &T,
@@ -463,7 +466,7 @@ fn move_left<T: Tree>(
     right.set_num(tx, tree, &shape, right_num - count);
 }
 
-/// Moves the last `count` entries of `left` before those of `right`.
+/// Moves the last `count` entries of `left` to the start of `right`.
 fn move_right<T: Tree>(
     tx: &mut Tx<'_>,
     tree: &T,
@@ -481,7 +484,7 @@ fn move_right<T: Tree>(
     left.set_num(tx, tree, &shape, left_num - count);
 }
 
-/// Allocates and labels an empty block of the tree.
+/// Allocates an empty block of the tree and writes its header.
 pub(super) fn new_block<T: Tree>(
     tx: &mut Tx<'_>,
     tree: &T,

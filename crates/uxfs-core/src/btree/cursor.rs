@@ -15,7 +15,7 @@ pub(super) struct Level {
     pub(super) index: usize,
 }
 
-/// A place in a tree: between two records, looking at the one behind it.
+/// A position in a tree: between two records, pointing at the second one.
 pub struct Cursor<T: Tree> {
     /// From the leaf (0) to the root.
     pub(super) path: SmallVec<[Level; 4]>,
@@ -23,7 +23,7 @@ pub struct Cursor<T: Tree> {
 }
 
 impl<T: Tree> Cursor<T> {
-    /// The place of the first record whose key is not below `key`; past the end if there is none.
+    /// Moves to the first record whose key is not below `key`, or past the end if there is none.
     ///
     /// # Errors
     /// A damaged or unreadable block on the way.
@@ -32,7 +32,7 @@ impl<T: Tree> Cursor<T> {
             if level == 0 {
                 return search(s.num(b), |i| T::key(&T::read_rec(&b[s.entries(i..i + 1)])) < *key);
             }
-            // The child to enter is the last whose lowest key is below the one sought.
+            // Enter the last child whose lowest key is below the key sought.
             let below = search(s.num(b), |i| T::read_key(&b[s.entries(i..i + 1)]) < *key);
             below.saturating_sub(1)
         })?;
@@ -40,7 +40,7 @@ impl<T: Tree> Cursor<T> {
         Ok(cursor)
     }
 
-    /// The place of the last record whose key is not above `key`; `None` if all are above.
+    /// Moves to the last record whose key is not above `key`; `None` if all keys are above.
     ///
     /// # Errors
     /// A damaged or unreadable block on the way.
@@ -55,7 +55,7 @@ impl<T: Tree> Cursor<T> {
         Ok(if cursor.back(env, tree)? { Some(cursor) } else { None })
     }
 
-    /// The place of the first record.
+    /// Moves to the first record.
     ///
     /// # Errors
     /// A damaged or unreadable block on the way.
@@ -63,7 +63,7 @@ impl<T: Tree> Cursor<T> {
         Self::descend(env, tree, |_, _, _| 0)
     }
 
-    /// The place of the last record; `None` in an empty tree.
+    /// Moves to the last record; `None` in an empty tree.
     ///
     /// # Errors
     /// A damaged or unreadable block on the way.
@@ -114,8 +114,8 @@ impl<T: Tree> Cursor<T> {
         Ok(Self { path, tree: PhantomData })
     }
 
-    /// Calls `visit` for every record of an overlapping tree whose keys may touch `low..=high`,
-    /// in order, until it says `false`.
+    /// Calls `visit` for every record of an overlapping tree whose keys may touch `low..=high`, in
+    /// order, until it returns `false`.
     ///
     /// # Errors
     /// A damaged or unreadable block on the way.
@@ -166,7 +166,7 @@ impl<T: Tree> Cursor<T> {
         Ok(true)
     }
 
-    /// The record the cursor looks at; `None` past the end.
+    /// Returns the record at the cursor; `None` past the end.
     pub fn rec(&self, env: Env<'_, '_>, tree: &T) -> Option<T::Rec> {
         let leaf = &self.path[0];
         leaf.node.with(env, tree, 0, |b, s| {
@@ -174,7 +174,7 @@ impl<T: Tree> Cursor<T> {
         })
     }
 
-    /// Moves past the end of a leaf into the next one, if there is one.
+    /// Moves from past the end of a leaf to the next leaf, if there is one.
     fn settle(&mut self, env: Env<'_, '_>, tree: &T) -> Result<()> {
         let leaf = &self.path[0];
         if leaf.index >= leaf.node.num(env, tree, 0) {
@@ -183,7 +183,7 @@ impl<T: Tree> Cursor<T> {
         Ok(())
     }
 
-    /// Moves to the next record. `false`, and no move past the end, if there is none.
+    /// Moves to the next record. Returns `false` and does not move past the end if there is none.
     ///
     /// # Errors
     /// A damaged or unreadable block on the way.
@@ -201,7 +201,7 @@ impl<T: Tree> Cursor<T> {
         Ok(false)
     }
 
-    /// Moves to the record before. `false` if there is none.
+    /// Moves to the previous record. Returns `false` if there is none.
     ///
     /// # Errors
     /// A damaged or unreadable block on the way.
@@ -214,7 +214,7 @@ impl<T: Tree> Cursor<T> {
         self.step_leaf(env, tree, false)
     }
 
-    /// Moves to the neighbouring leaf: its first record forwards, its last backwards.
+    /// Moves to the neighbouring leaf: to its first record forwards, to its last record backwards.
     fn step_leaf(&mut self, env: Env<'_, '_>, tree: &T, forwards: bool) -> Result<bool> {
         let mut level = 1;
         loop {
@@ -246,7 +246,7 @@ impl<T: Tree> Cursor<T> {
     }
 }
 
-/// Number of leading entries for which `below` holds, by bisection.
+/// Number of leading entries for which `below` holds, by binary search.
 fn search(num: usize, below: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, num);
     while low < high {
@@ -260,7 +260,7 @@ fn search(num: usize, below: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// Reads a block of the tree, which must be at `level`.
+/// Reads a block of the tree and checks that it is at `level`.
 pub(super) fn read_block<T: Tree>(
     env: Env<'_, '_>,
     tree: &T,

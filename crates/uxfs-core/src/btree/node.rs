@@ -9,7 +9,7 @@ use super::tree::{ROOT_HEADER, root_max};
 use crate::buf::BufRef;
 use crate::tx::Tx;
 
-/// Where a node's bytes are.
+/// Where a node is stored.
 #[derive(Clone)]
 pub(super) enum Node {
     /// In a block.
@@ -18,14 +18,14 @@ pub(super) enum Node {
     Fork,
 }
 
-/// How entries lie in a node of `len` bytes at `level`.
+/// The layout of entries in a node of `len` bytes at `level`.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     header: usize,
     numrecs_at: usize,
-    /// Most entries.
+    /// Maximum number of entries.
     pub(super) max: usize,
-    /// Fewest entries, unless it is the root.
+    /// Minimum number of entries, except in the root.
     pub(super) min: usize,
     rec_len: usize,
     key_len: usize,
@@ -53,13 +53,13 @@ impl Shape {
         }
     }
 
-    /// Bytes of entries `range`: records of a leaf, keys of a node.
+    /// Byte range of the entries `range`: records of a leaf, keys of a node.
     pub(super) fn entries(&self, range: Range<usize>) -> Range<usize> {
         let len = if self.leaf { self.rec_len } else { self.key_len };
         self.header + range.start * len..self.header + range.end * len
     }
 
-    /// Bytes of pointers `range` of a node.
+    /// Byte range of the pointers `range` of a node.
     pub(super) fn ptrs(&self, range: Range<usize>) -> Range<usize> {
         let start = self.header + self.max * self.key_len;
         start + range.start * self.ptr_len..start + range.end * self.ptr_len
@@ -74,10 +74,10 @@ impl Shape {
     }
 }
 
-/// The most entries there are, as one entry's raw bytes: an rmap key pair or a record.
+/// Size of the largest entry: an rmap key pair or a record.
 pub(super) const ENTRY_MAX: usize = 40;
 
-/// One entry, raw: a record, or a key with its pointer.
+/// One encoded entry: a record, or a key with its pointer.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub(super) bytes: [u8; ENTRY_MAX],
@@ -85,7 +85,7 @@ pub(super) struct Entry {
 }
 
 impl Node {
-    /// Runs `f` over the node's bytes.
+    /// Calls `f` with the node's bytes.
     pub(super) fn with<T: Tree, R>(
         &self,
         env: Env<'_, '_>,
@@ -142,7 +142,8 @@ impl Node {
         self.edit(tx, tree, at..at + 2, |b| b.copy_from_slice(&(num as u16).to_be_bytes()));
     }
 
-    /// Opens room for `count` entries at `at`, moving what follows; the number is not changed.
+    /// Makes space for `count` entries at `at` by moving the entries after it. Does not change the
+    /// count.
     pub(super) fn open<T: Tree>(
         &self,
         tx: &mut Tx<'_>,
@@ -242,7 +243,7 @@ fn fork_bytes<'a, T: Tree>(env: Env<'a, '_>, tree: &T) -> &'a [u8] {
     }
 }
 
-/// Level a block says it is at.
+/// The level that a block's header states.
 pub(super) fn level_of(bytes: &[u8]) -> usize {
     usize::from(u16::from_be_bytes([bytes[LEVEL_OFFSET], bytes[LEVEL_OFFSET + 1]]))
 }

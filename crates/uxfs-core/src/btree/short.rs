@@ -29,17 +29,17 @@ impl<K> AgTree<K> {
     }
 }
 
-/// What one kind of AG tree is.
+/// The properties of one kind of AG tree.
 pub trait AgKind {
     /// A record.
     type Rec: Copy + core::fmt::Debug;
     /// Its key.
     type Key: Copy + Ord + core::fmt::Debug;
-    /// Which tree.
+    /// The kind of the tree.
     const KIND: TreeKind;
     /// Do nodes hold high keys?
     const OVERLAPPING: bool = false;
-    /// Who owns its blocks, for reverse mappings.
+    /// Owner of its blocks, for reverse mappings.
     const OWNER: RmapOwner;
     /// Decodes a record.
     fn read_rec(raw: &[u8]) -> Self::Rec;
@@ -114,7 +114,7 @@ fn write_free(rec: &FreeExtent, raw: &mut [u8]) {
 
 impl AgKind for Bno {
     type Rec = FreeExtent;
-    /// Start, then length (which the order never needs, but nodes hold).
+    /// Start, then length. Ordering never needs the length, but nodes store it.
     type Key = (u32, u32);
     const KIND: TreeKind = TreeKind::Bno;
     const OWNER: RmapOwner = RmapOwner::AG;
@@ -210,7 +210,7 @@ macro_rules! chunk_tree {
 chunk_tree!(InoKind, TreeKind::Ino);
 chunk_tree!(FinoKind, TreeKind::FreeIno);
 
-/// Order of reverse mappings: block, owner, offset with its flags but for "unwritten".
+/// Key of reverse mappings: block, owner, and offset with its flags except "unwritten".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RmapKey {
     /// Block.
@@ -222,12 +222,12 @@ pub struct RmapKey {
 }
 
 impl RmapKey {
-    /// The least key of mappings that start at `block`.
+    /// The lowest key of mappings that start at `block`.
     pub fn at(block: AgBlock) -> Self {
         Self { block, owner: RmapOwner(0), offset: 0 }
     }
 
-    /// The greatest key of mappings that start at `block`.
+    /// The highest key of mappings that start at `block`.
     pub fn last_at(block: AgBlock) -> Self {
         Self { block, owner: RmapOwner(u64::MAX), offset: u64::MAX }
     }
@@ -284,7 +284,7 @@ impl AgKind for RmapKind {
 
 impl AgKind for RefcountKind {
     type Rec = Refcount;
-    /// Start block with the bit of staged runs.
+    /// Start block with the flag of CoW staging extents.
     type Key = u32;
     const KIND: TreeKind = TreeKind::Refcount;
     const OWNER: RmapOwner = RmapOwner::REFC;
@@ -314,15 +314,15 @@ impl AgKind for RefcountKind {
     }
 }
 
-/// Where a tree's blocks come from, and where they go. The module that owns the tree says so.
+/// Allocates and frees the blocks of a tree. The module that owns the tree implements it.
 pub trait BlockSource {
-    /// Takes a block of the group, near another.
+    /// Allocates a block of the group, near another one.
     ///
     /// # Errors
     /// [`Error::NoSpace`], or a damaged structure on the way.
     fn take(tx: &mut Tx<'_>, ag: AgNo, near: AgBlock) -> Result<AgBlock>;
 
-    /// Gives a block of the group back.
+    /// Frees a block of the group.
     ///
     /// # Errors
     /// A damaged structure on the way.
@@ -434,7 +434,7 @@ impl<K: AgKind + BlockSource> Tree for AgTree<K> {
     }
 }
 
-/// Keeps the counts of tree blocks in the AG's headers.
+/// Updates the counts of tree blocks in the AG's headers.
 fn count_block(tx: &mut Tx<'_>, ag: AgNo, kind: TreeKind, change: i32) {
     let geo = &tx.fs().geo;
     match kind {

@@ -30,8 +30,7 @@ use uxfs_format::inode::Fork;
 use uxfs_format::verify::Owner;
 use uxfs_format::{AgNo, Daddr};
 
-/// A tree beside those of the volume: laid out as one of kind `K`, its blocks taken from free
-/// space.
+/// A tree separate from the volume's trees, with the layout of kind `K` and blocks from free space.
 struct Beside<K> {
     ag: AgTree<K>,
     root: Cell<(u64, usize)>,
@@ -105,14 +104,14 @@ impl<K: AgKind + BlockSource> Tree for Beside<K> {
     }
 }
 
-/// What is kept of a level while the tree is walked.
+/// State kept for each level while the tree is walked.
 #[derive(Default)]
 struct Seen {
     blocks: Vec<u64>,
     siblings: Vec<(Option<u64>, Option<u64>)>,
 }
 
-/// Walks the tree, and fails on the first thing that is not as the module says. Gives the records.
+/// Walks the tree and fails on the first violated invariant. Returns the records.
 fn walk<T: Tree>(tx: &Tx<'_>, tree: &T) -> Vec<T::Rec> {
     let env = Env::Tx(tx);
     let (root, level) = match tree.root(env) {
@@ -147,7 +146,7 @@ fn walk_node<T: Tree>(
     let shape = node.shape(env, tree, level);
     let num = node.num(env, tree, level);
     assert!(num <= shape.max, "{num} entries, most {}", shape.max);
-    // An only child of a root in an inode may hold less.
+    // An only child of a root in an inode may hold fewer entries.
     let only = levels.len() == level + 1
         && matches!(tree.root(env), Root::Fork(..))
         && Node::Fork.num(env, tree, level + 1) == 1;
@@ -182,7 +181,7 @@ fn walk_node<T: Tree>(
     span
 }
 
-/// One kind of record for the tests: made from a number, which orders it.
+/// A kind of record for the tests, made from a number that determines its order.
 trait Sample: Tree {
     fn rec(number: u64, content: u64) -> Self::Rec;
     fn same(a: &Self::Rec, b: &Self::Rec) -> bool;
@@ -192,7 +191,7 @@ impl Sample for Beside<RmapKind> {
     fn rec(number: u64, content: u64) -> Rmap {
         Rmap {
             start: AgBlock(number as u32 / 3),
-            // Mostly short, now and then reaching over many others.
+            // Mostly short extents; some extend over many others.
             len: 1 + (content % if content.is_multiple_of(61) { 3000 } else { 4 }) as u32,
             owner: RmapOwner(100 + number % 3),
             offset: 7,
@@ -218,7 +217,7 @@ impl Sample for Bmbt {
     }
 }
 
-/// How the numbers of new records come.
+/// The order of the numbers of new records.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     Up,
@@ -272,7 +271,8 @@ impl<T: Sample> Trial<'_, '_, T> {
         let found = walk(self.tx, &self.tree);
         assert_eq!(found.len(), self.model.len());
         assert!(found.iter().zip(self.model.values()).all(|(a, b)| T::same(a, b)));
-        // Forwards and backwards from somewhere, and what is at or before it.
+        // Step forwards and backwards from a random position, and compare the record at or before
+        // it.
         let number = self.rng.below(1 << 20);
         let key = T::key(&T::rec(number, 0));
         let mut cursor = Cursor::<T>::seek(env, &self.tree, &key).unwrap();
@@ -293,7 +293,7 @@ impl<T: Sample> Trial<'_, '_, T> {
         assert_eq!(last.is_some(), !self.model.is_empty());
     }
 
-    /// Fills the tree with `count` records, changes it at random, and empties it but for `rest`.
+    /// Fills the tree with `count` records, changes it at random, and empties it except for `rest`.
     fn run(&mut self, order: Order, count: u64, rest: usize) {
         for step in 0..count {
             let number = match order {
@@ -346,7 +346,7 @@ fn volume(options: &[&str]) -> (tempfile::TempDir, Fs) {
     (dir, fs)
 }
 
-/// The AGF of the first group, which every trial changes and every cancel puts back.
+/// The AGF of the first group, which every trial changes and every cancel restores.
 fn header(fs: &Fs) -> Vec<u8> {
     let mut tx = Tx::begin(fs, 0).unwrap();
     tx.lock_ag(AgNo(0)).unwrap();
@@ -405,7 +405,7 @@ fn tree_in_an_inode_agrees_with_a_map() {
             let mut tx = Tx::begin(&fs, 2000).unwrap();
             let slot = tx.lock_inode(fs.root()).unwrap();
             let before = (tx.inode(slot).core.clone(), tx.inode(slot).literal.clone());
-            // A root with a single leaf, as a fork that has just outgrown the inode has it.
+            // A root with a single leaf, as in a fork that has just outgrown the inode.
             let tree = Bmbt::new(slot, Fork::Data);
             tx.inode_mut(slot, Changed::DATA).literal.fill(0);
             tx.core_mut(slot).format = ForkFormat::Btree;

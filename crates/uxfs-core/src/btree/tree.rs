@@ -14,15 +14,16 @@ use crate::tx::{InodeSlot, Tx};
 /// Length of the header of a root in an inode: level and number of records.
 pub(crate) const ROOT_HEADER: usize = 4;
 
-/// Most entries of a root in a fork of `len` bytes.
+/// Maximum number of entries of a root in a fork of `len` bytes.
 pub(crate) fn root_max(len: usize) -> usize {
     TreeKind::max_bmap_root(len)
 }
 
-/// What a tree is read through: an open transaction, or (extent trees only) an inode at rest.
+/// The environment that a tree is read through: an open transaction or, for extent trees only, a
+/// locked inode.
 #[derive(Clone, Copy)]
 pub enum Env<'a, 'fs> {
-    /// Inside a transaction that holds the AG or inode.
+    /// A transaction that has locked the AG or inode.
     Tx(&'a Tx<'fs>),
     /// An inode whose lock the caller holds.
     Inode(&'a Mount, &'a InodeState),
@@ -47,22 +48,22 @@ impl<'a> Env<'a, '_> {
     }
 }
 
-/// Where a tree's root is.
+/// Location of a tree's root.
 #[derive(Clone, Copy, Debug)]
 pub enum Root {
-    /// In a block of its own; the number of levels follows.
+    /// In a block of its own, with the number of levels.
     Block(u64, usize),
     /// In a fork of an inode, at this level.
     Fork(Fork, usize),
 }
 
-/// What one kind of tree is, for the engine.
+/// The properties of one kind of tree.
 pub trait Tree {
     /// A record.
     type Rec: Copy + core::fmt::Debug;
-    /// What records are ordered by.
+    /// What orders the records.
     type Key: Copy + Ord + core::fmt::Debug;
-    /// Which tree.
+    /// The kind of the tree.
     const KIND: TreeKind;
     /// Do nodes also hold the highest key below each child?
     const OVERLAPPING: bool = false;
@@ -73,7 +74,7 @@ pub trait Tree {
     fn write_rec(rec: &Self::Rec, raw: &mut [u8]);
     /// Key of a record.
     fn key(rec: &Self::Rec) -> Self::Key;
-    /// Highest key a record covers; only asked of overlapping trees.
+    /// Highest key that a record covers; used only for overlapping trees.
     fn high_key(rec: &Self::Rec) -> Self::Key {
         Self::key(rec)
     }
@@ -82,25 +83,25 @@ pub trait Tree {
     /// Encodes a key.
     fn write_key(key: &Self::Key, raw: &mut [u8]);
 
-    /// Where the root is.
+    /// Location of the root.
     fn root(&self, env: Env<'_, '_>) -> Root;
-    /// Makes another block the root, of a tree of that many levels.
+    /// Makes another block the root of a tree with `levels` levels.
     fn set_root(&self, tx: &mut Tx<'_>, block: u64, levels: usize);
     /// Address of a block of the tree.
     ///
     /// # Errors
     /// If it lies outside the AG or volume.
     fn daddr(&self, fs: &Mount, block: u64) -> Result<Daddr>;
-    /// Number of the block that lies at an address.
+    /// Number of the block at an address.
     fn block_at(&self, fs: &Mount, daddr: Daddr) -> u64;
-    /// Whom its blocks belong to.
+    /// Expected owner of its blocks.
     fn owner(&self, env: Env<'_, '_>) -> Owner;
-    /// Takes a block for the tree to grow into, near `near`.
+    /// Allocates a block for the tree to grow, near `near`.
     ///
     /// # Errors
     /// [`crate::Error::NoSpace`], or a damaged structure on the way.
     fn alloc(&self, tx: &mut Tx<'_>, near: u64) -> Result<u64>;
-    /// Gives back a block.
+    /// Frees a block.
     ///
     /// # Errors
     /// A damaged structure on the way.

@@ -16,13 +16,13 @@ use crate::dabuf;
 use crate::error::Result;
 use crate::tx::{InodeSlot, Tx};
 
-/// Where the leaf entries of the block lie.
+/// The position of the leaf entries in the block.
 pub(super) fn slots(buf: &BufRef) -> Slots {
     let tail = Tail::of(&buf.read());
     Slots { start: tail.leaf_start(buf.len()), count: tail.count }
 }
 
-/// Enters a name; `false` if it does not fit.
+/// Inserts a name. Returns `false` if it does not fit.
 pub(super) fn insert(tx: &mut Tx<'_>, buf: &BufRef, new: New<'_>) -> bool {
     let len = entry_len(new.name.len());
     let mut plan = block::plan_insert(&buf.read(), new.hash, len);
@@ -44,7 +44,7 @@ fn set_tail(tx: &mut Tx<'_>, buf: &BufRef, tail: Tail) {
     put(tx, buf, buf.len() - TAIL_LEN, &tail.encode());
 }
 
-/// Gives up the stale leaf entries, if that makes room for an entry of `len` bytes.
+/// Removes the stale leaf entries if that makes space for an entry of `len` bytes.
 fn compact(tx: &mut Tx<'_>, buf: &BufRef, len: usize) -> bool {
     let plan = {
         let block = buf.read();
@@ -63,7 +63,7 @@ fn compact(tx: &mut Tx<'_>, buf: &BufRef, len: usize) -> bool {
     true
 }
 
-/// Takes an entry out, and goes back to short form if what is left fits there.
+/// Removes an entry, and converts the directory to short form if the rest fits.
 pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, buf: &BufRef, hit: &Hit) -> Result<()> {
     let tail = Tail::of(&buf.read());
     let start = tail.leaf_start(buf.len());
@@ -73,7 +73,7 @@ pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, buf: &BufRef, hit: &Hit) 
     to_short(tx, slot, buf)
 }
 
-/// The short form of the block's content, if it takes at most `room` bytes.
+/// The block's content in short form, if it takes at most `room` bytes.
 fn short_form(block: &[u8], room: usize) -> Option<sf::Bytes> {
     let tail = Tail::of(block);
     let live = (tail.count - tail.stale).checked_sub(2)?;
@@ -100,7 +100,7 @@ fn short_form(block: &[u8], room: usize) -> Option<sf::Bytes> {
     fits.then(|| sf::build(parent, entries.iter().copied()))
 }
 
-/// Goes back to short form, if what is there fits.
+/// Converts the directory to short form if its content fits.
 fn to_short(tx: &mut Tx<'_>, slot: InodeSlot, buf: &BufRef) -> Result<()> {
     let room = tx.inode(slot).fork(Fork::Data).len();
     let Some(bytes) = short_form(&buf.read(), room) else { return Ok(()) };
@@ -114,7 +114,7 @@ fn to_short(tx: &mut Tx<'_>, slot: InodeSlot, buf: &BufRef) -> Result<()> {
     Ok(())
 }
 
-/// Turns the block into a data block, and its leaf entries into a leaf.
+/// Converts the block to a data block and a leaf with its leaf entries.
 pub(super) fn to_leaf(tx: &mut Tx<'_>, slot: InodeSlot, buf: &BufRef) -> Result<()> {
     let at = tx.fs().geo.dir_leaf_start();
     let leaf = dabuf::grow(tx, slot, Fork::Data, at, BufKind::DirLeaf1)?;
@@ -142,8 +142,8 @@ pub(super) fn to_leaf(tx: &mut Tx<'_>, slot: InodeSlot, buf: &BufRef) -> Result<
     Ok(())
 }
 
-/// Turns the only data block and the leaf of a directory in leaf form into one block, and goes on
-/// to short form, if what is there fits.
+/// Converts a directory in leaf form with a single data block to block form, and on to short form
+/// if its content fits.
 pub(super) fn from_leaf(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Result<()> {
     let fs = tx.fs();
     let buf = data::read(fs, tx.inode(slot), 0)?;

@@ -14,7 +14,7 @@ use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 use crate::{bmap, dabuf};
 
-/// Offset in the fork of data block `db`.
+/// Offset of data block `db` in the fork.
 pub(super) fn file_block(geo: &Geometry, db: u64) -> FileBlock {
     FileBlock(db << geo.dir_blklog)
 }
@@ -24,8 +24,8 @@ pub(super) fn read(fs: &Mount, inode: &InodeState, db: u64) -> Result<BufRef> {
     dabuf::read(fs, inode, Fork::Data, file_block(&fs.geo, db), &[BufKind::DirData])
 }
 
-/// The entry at `address`, if its name is the one sought. `index` is the number of the leaf entry
-/// of `leaf` that leads there.
+/// Returns the entry at `address` if it has the name sought. `index` is the index in `leaf` of the
+/// leaf entry with that address.
 pub(super) fn probe(
     fs: &Mount,
     inode: &InodeState,
@@ -55,7 +55,7 @@ pub(super) fn probe(
     }
 }
 
-/// Carries out a plan: the free areas that come about and the list of the longest.
+/// Applies a plan: writes the new free areas and the list of the longest ones.
 pub(super) fn apply(tx: &mut Tx<'_>, buf: &BufRef, plan: &Plan) {
     for free in plan.added.iter().flatten() {
         put(tx, buf, free.at.into(), &free.header());
@@ -67,7 +67,7 @@ pub(super) fn apply(tx: &mut Tx<'_>, buf: &BufRef, plan: &Plan) {
     }
 }
 
-/// Carries out a plan for a new entry.
+/// Applies a plan for a new entry.
 pub(super) fn apply_insert(tx: &mut Tx<'_>, buf: &BufRef, plan: &Plan, new: New<'_>) {
     apply(tx, buf, plan);
     let (ino, ftype) = (new.ino, new.ftype as u8);
@@ -75,8 +75,8 @@ pub(super) fn apply_insert(tx: &mut Tx<'_>, buf: &BufRef, plan: &Plan, new: New<
     entry.put(&mut tx.edit(buf, plan.at..plan.at + entry.space()));
 }
 
-/// Enters a name in a data block that has room for it, as its index says. Gives the entry's place
-/// in the block and the room that is left.
+/// Inserts a name into a data block whose index says that it has space. Returns the entry's offset
+/// in the block and the longest free area that is left.
 pub(super) fn insert(tx: &mut Tx<'_>, buf: &BufRef, new: New<'_>) -> Result<(usize, u16)> {
     let len = uxfs_format::dir::entry_len(new.name.len());
     let plan = {
@@ -90,7 +90,7 @@ pub(super) fn insert(tx: &mut Tx<'_>, buf: &BufRef, new: New<'_>) -> Result<(usi
     Ok((plan.at, plan.room()))
 }
 
-/// Takes an entry out of a data block whose data ends at `end`; gives the room it has then.
+/// Removes an entry from a data block whose data ends at `end`. Returns its longest free area.
 pub(super) fn remove(tx: &mut Tx<'_>, buf: &BufRef, at: usize, end: usize) -> Result<u16> {
     let plan = {
         let block = buf.read();
@@ -103,7 +103,7 @@ pub(super) fn remove(tx: &mut Tx<'_>, buf: &BufRef, at: usize, end: usize) -> Re
     Ok(plan.room())
 }
 
-/// Allocates data block `db`: all of it free. The directory's size grows to cover it.
+/// Allocates data block `db`, entirely free, and extends the directory's size to include it.
 pub(super) fn grow(tx: &mut Tx<'_>, slot: InodeSlot, db: u64) -> Result<BufRef> {
     let geo = &tx.fs().geo;
     let at = file_block(geo, db);
@@ -119,7 +119,7 @@ pub(super) fn grow(tx: &mut Tx<'_>, slot: InodeSlot, db: u64) -> Result<BufRef> 
     Ok(buf)
 }
 
-/// Frees data block `db`, which holds nothing. The directory's size shrinks if it was the last.
+/// Frees the empty data block `db`. If it was the last one, the directory's size shrinks.
 pub(super) fn shrink(tx: &mut Tx<'_>, slot: InodeSlot, db: u64, buf: &BufRef) -> Result<()> {
     let fs = tx.fs();
     let at = file_block(&fs.geo, db);
@@ -136,7 +136,7 @@ pub(super) fn shrink(tx: &mut Tx<'_>, slot: InodeSlot, db: u64, buf: &BufRef) ->
     Ok(())
 }
 
-/// Is this the room of a data block of `len` bytes that holds nothing?
+/// Is `room` the free space of an empty data block of `len` bytes?
 pub(super) fn is_empty(room: u16, len: usize) -> bool {
     usize::from(room) == len - uxfs_format::dir::DATA_START
 }

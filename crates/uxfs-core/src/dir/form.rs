@@ -14,14 +14,14 @@ use crate::inode::InodeState;
 use crate::mount::Mount;
 use crate::tx::Tx;
 
-/// The form of a directory, with the block that tells it.
+/// The form of a directory, with the block that identifies it.
 pub(super) enum Form {
     Short,
-    /// The one block.
+    /// The only block.
     Block(BufRef),
-    /// The one leaf.
+    /// The only leaf.
     Leaf(BufRef),
-    /// The root of the tree over the leaves.
+    /// The root of the tree above the leaves.
     Node(BufRef),
 }
 
@@ -45,7 +45,7 @@ pub(super) fn form(fs: &Mount, inode: &InodeState) -> Result<Form> {
     Ok(if buf.kind() == BufKind::DirLeaf1 { Form::Leaf(buf) } else { Form::Node(buf) })
 }
 
-/// Bytes of the data space of a directory that is not short: its size, checked.
+/// Size of the data space of a directory in block, leaf or node form, checked.
 pub(super) fn data_size(fs: &Mount, inode: &InodeState) -> Result<u64> {
     let (size, block) = (inode.core.size, u64::from(fs.geo.dir_block_size()));
     if size == 0 || !size.is_multiple_of(block) || size > uxfs_format::geometry::DIR_LEAF_OFFSET {
@@ -54,30 +54,30 @@ pub(super) fn data_size(fs: &Mount, inode: &InodeState) -> Result<u64> {
     Ok(size)
 }
 
-/// An entry that was found in a form with blocks.
+/// A found entry of a directory in block, leaf or node form.
 pub(super) struct Hit {
     pub(super) ino: Ino,
     pub(super) ftype: FileType,
-    /// Number of its data block.
+    /// Index of its data block.
     pub(super) db: u64,
-    /// That block.
+    /// The data block.
     pub(super) data: BufRef,
-    /// Where in it the entry starts.
+    /// Offset of the entry in the data block.
     pub(super) at: usize,
-    /// Its leaf entry, numbered in the leaf; the leaf is known to the caller.
+    /// Index of its leaf entry in the leaf, which the caller knows.
     pub(super) index: usize,
 }
 
-/// Where the leaf entries lie in a block.
+/// The position of leaf entries in a block.
 #[derive(Clone, Copy)]
 pub(super) struct Slots {
-    /// Offset of the first.
+    /// Offset of the first entry.
     pub(super) start: usize,
-    /// Their number.
+    /// Number of entries.
     pub(super) count: usize,
 }
 
-/// A name and where it is to lead.
+/// A new name and its inode.
 #[derive(Clone, Copy)]
 pub(super) struct New<'a> {
     pub(super) name: &'a [u8],
@@ -86,15 +86,15 @@ pub(super) struct New<'a> {
     pub(super) ftype: FileType,
 }
 
-/// Bytes that are put together before they are written.
+/// Buffer for bytes that are assembled before they are written.
 pub(super) type Scratch = SmallVec<[u8; 512]>;
 
-/// Writes `bytes` at `at` of a buffer.
+/// Writes `bytes` at offset `at` of a buffer.
 pub(super) fn put(tx: &mut Tx<'_>, buf: &BufRef, at: usize, bytes: &[u8]) {
     tx.edit(buf, at..at + bytes.len()).copy_from_slice(bytes);
 }
 
-/// Sets count and stale count of a leaf.
+/// Sets the count and the stale count of a leaf.
 pub(super) fn set_counts(tx: &mut Tx<'_>, leaf: &BufRef, count: usize, stale: usize) {
     let (count, stale) = ((count as u16).to_be_bytes(), (stale as u16).to_be_bytes());
     put(tx, leaf, da::COUNT, &[count[0], count[1], stale[0], stale[1]]);

@@ -14,7 +14,7 @@ use crate::dabuf;
 use crate::error::Result;
 use crate::tx::{InodeSlot, Tx};
 
-/// Where the leaf entries lie.
+/// The position of the leaf entries.
 pub(super) fn slots(leaf: &BufRef) -> Slots {
     Slots { start: da::ENTRIES, count: da::count(&leaf.read()) }
 }
@@ -31,7 +31,7 @@ pub(super) fn live_entries(leaf: &BufRef) -> Vec<u8> {
         .collect()
 }
 
-/// Puts an entry into a leaf that has a slot for it, stale or behind the last.
+/// Inserts an entry into a leaf that has a free slot: a stale one, or one after the last entry.
 pub(super) fn insert_entry(tx: &mut Tx<'_>, leaf: &BufRef, hash: u32, address: u32) {
     let (count, stale, spot) = {
         let block = leaf.read();
@@ -57,21 +57,22 @@ pub(super) fn remove_entry(tx: &mut Tx<'_>, leaf: &BufRef, index: usize) {
     set_counts(tx, leaf, count, stale + 1);
 }
 
-/// Gives up the stale entries of a leaf.
+/// Removes the stale entries of a leaf.
 pub(super) fn compact(tx: &mut Tx<'_>, leaf: &BufRef) {
     let entries = live_entries(leaf);
     put(tx, leaf, da::ENTRIES, &entries);
     set_counts(tx, leaf, entries.len() / da::ENTRY_LEN, 0);
 }
 
-/// The data block that an entry goes to.
+/// The data block for a new entry.
 struct Target {
     db: usize,
-    /// It does not exist yet.
+    /// The block does not exist yet.
     fresh: bool,
 }
 
-/// The first data block with room for `len` bytes, or else the first that could be made.
+/// Returns the first data block with space for `len` bytes, otherwise the first index at which a
+/// new block can be added.
 fn target(block: &[u8], len: usize) -> Target {
     let count = leaf::best_count(block);
     let bests = &block[best_at(block.len(), count, 0)..block.len() - 4];
@@ -84,7 +85,7 @@ fn target(block: &[u8], len: usize) -> Target {
     Target { db: hole.unwrap_or(count), fresh: true }
 }
 
-/// Enters a name; `false` if the leaf has no room for it.
+/// Inserts a name. Returns `false` if the leaf has no space for it.
 pub(super) fn insert(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -118,7 +119,8 @@ pub(super) fn insert(
     Ok(true)
 }
 
-/// Makes the leaf keep the room of `after` data blocks instead of `before`; what is new is no block.
+/// Changes the number of data blocks in the leaf's list of free space from `before` to `after`. New
+/// elements stand for missing blocks.
 fn resize_bests(tx: &mut Tx<'_>, leaf: &BufRef, before: usize, after: usize) {
     let len = leaf.len();
     let old = best_at(len, before, 0);
@@ -135,8 +137,8 @@ fn resize_bests(tx: &mut Tx<'_>, leaf: &BufRef, before: usize, after: usize) {
     raw[end - 4..].copy_from_slice(&(after as u32).to_be_bytes());
 }
 
-/// Takes an entry out; a data block that holds nothing any more goes, and with it perhaps the leaf
-/// form.
+/// Removes an entry. Frees a data block that becomes empty, and converts the directory to block
+/// form if it fits.
 pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef, hit: &Hit) -> Result<()> {
     let len = leaf.len();
     let bests = leaf::best_count(&leaf.read());
@@ -156,7 +158,7 @@ pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef, hit: &Hit)
     maybe_block(tx, slot, leaf)
 }
 
-/// Goes back to block form if there is one data block left and everything fits.
+/// Converts the directory to block form if one data block is left and everything fits.
 pub(super) fn maybe_block(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Result<()> {
     if tx.inode(slot).core.size == u64::from(tx.fs().geo.dir_block_size()) {
         block::from_leaf(tx, slot, leaf)?;
@@ -164,7 +166,7 @@ pub(super) fn maybe_block(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Re
     Ok(())
 }
 
-/// Drops the room of data blocks that do not exist from the end of the list.
+/// Removes missing data blocks from the end of the list of free space.
 fn trim_bests(tx: &mut Tx<'_>, leaf: &BufRef) {
     let (before, after) = {
         let block = leaf.read();
@@ -181,7 +183,7 @@ fn trim_bests(tx: &mut Tx<'_>, leaf: &BufRef) {
     }
 }
 
-/// Turns the leaf into one of node form, and the list of room into a block of the free index.
+/// Converts the leaf to node form, and its list of free space to a block of the free index.
 pub(super) fn to_node(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Result<()> {
     let geo = &tx.fs().geo;
     let bests = {
@@ -209,8 +211,8 @@ pub(super) fn to_node(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Result
     Ok(())
 }
 
-/// Turns the only leaf of a directory in node form, and the only block of its free index, into the
-/// leaf of leaf form, if everything fits with some room to spare.
+/// Converts the only leaf of a directory in node form and the only block of its free index to the
+/// leaf of leaf form, if everything fits with some space to spare.
 pub(super) fn from_node(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Result<()> {
     let fs = tx.fs();
     let len = leaf.len();
@@ -232,7 +234,7 @@ pub(super) fn from_node(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Resu
     if count == 0 || live > leaf::leaf1_capacity(len, count) / 8 * 7 {
         return Ok(());
     }
-    // Nothing else may hang behind the free index.
+    // The fork must not map any block after the free index.
     let end = crate::bmap::last_before(
         fs,
         tx.inode(slot),

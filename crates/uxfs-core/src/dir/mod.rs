@@ -39,7 +39,7 @@ use crate::inode::InodeState;
 use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
-/// Finds a name in a form with blocks; in node form the way to its leaf too.
+/// Finds a name in block, leaf or node form; in node form also returns the path to its leaf.
 fn find(
     fs: &Mount,
     inode: &InodeState,
@@ -62,8 +62,8 @@ fn find(
     }
 }
 
-/// The inode that a name leads to, and its type as the entry tells it. `.` and `..` are names like
-/// others.
+/// Returns the inode of a name, and the file type that the entry stores. `.` and `..` are valid
+/// names.
 ///
 /// # Errors
 /// [`Error::NotDir`], [`Error::NameTooLong`], or a damaged structure on the way.
@@ -78,7 +78,7 @@ pub fn lookup(fs: &Mount, inode: &InodeState, name: &[u8]) -> Result<Option<(Ino
     Ok(find(fs, inode, &form, name)?.map(|(hit, _)| (hit.ino, hit.ftype)))
 }
 
-/// The directory above, as `..` tells it.
+/// Returns the parent directory, as `..` names it.
 ///
 /// # Errors
 /// [`Error::NotDir`], or a damaged structure on the way.
@@ -115,12 +115,12 @@ fn check_new_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Enters a name, which the caller has found not to be there. The transaction has
-/// [`insert_blocks`] reserved.
+/// Inserts a name. The caller has checked that it does not exist. The transaction must have
+/// reserved [`insert_blocks`].
 ///
 /// # Errors
-/// [`Error::NoSpace`]; [`Error::NameTooLong`] or [`Error::Invalid`] for a name that cannot be; or
-/// a damaged structure on the way.
+/// [`Error::NoSpace`]; [`Error::NameTooLong`] or [`Error::Invalid`] for an impossible name; or a
+/// damaged structure on the way.
 pub fn insert(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -131,7 +131,7 @@ pub fn insert(
     check_new_name(name)?;
     let fs = tx.fs();
     let new = New { name, hash: name_hash(name), ino, ftype };
-    // Each turn either enters the name or goes on to the next form; there are four.
+    // Each round either inserts the name or converts to the next form. There are four forms.
     loop {
         match form(fs, tx.inode(slot))? {
             Form::Short => {
@@ -157,8 +157,8 @@ pub fn insert(
     }
 }
 
-/// Takes a name out; gives the inode it led to, or `None` if it is not there. The transaction has
-/// [`remove_blocks`] reserved.
+/// Removes a name and returns its inode, or `None` if there is no such name. The transaction must
+/// have reserved [`remove_blocks`].
 ///
 /// # Errors
 /// A damaged structure on the way.
@@ -182,8 +182,8 @@ pub fn remove(tx: &mut Tx<'_>, slot: InodeSlot, name: &[u8]) -> Result<Option<In
     Ok(Some(ino))
 }
 
-/// Makes a name lead to another inode; for `..` that sets the parent. The transaction has
-/// [`insert_blocks`] reserved.
+/// Changes the inode of a name; for `..` this sets the parent. The transaction must have reserved
+/// [`insert_blocks`].
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::NoSpace`], or a damaged structure on the way.
@@ -211,8 +211,9 @@ pub fn replace(
     Ok(())
 }
 
-/// Turns a short directory into block form, because its bytes in the inode are needed for something
-/// else. Other forms stay as they are. The transaction has [`insert_blocks`] reserved.
+/// Converts a directory in short form to block form, because its space in the inode is needed for
+/// something else. Other forms stay unchanged. The transaction must have reserved
+/// [`insert_blocks`].
 ///
 /// # Errors
 /// [`Error::NoSpace`], or a damaged structure on the way.
@@ -223,19 +224,19 @@ pub fn to_block(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     }
 }
 
-/// Levels that the extent map of a directory can have.
+/// Maximum number of levels of a directory's extent map.
 const MAP_LEVELS: u64 = 5;
 
-/// Blocks that entering a name may take at most.
+/// Most blocks that inserting a name may take.
 pub fn insert_blocks(geo: &Geometry) -> u64 {
-    // A data block, a free index block, and a leaf and a node for every level, the root's content
-    // moving to one of its own; each may be mapped by an extent for which the map grows.
+    // A data block, a free index block, a leaf, a node for every level, and a block for the root's
+    // content. Each block may need an extent of its own, for which the map grows.
     let blocks = 2 + da::MAX_DEPTH as u64 + 1;
     blocks * (geo.dir_block_fsbs() + MAP_LEVELS)
 }
 
-/// Blocks that taking a name out may take at most: the map may split where a block goes from amid
-/// an extent.
+/// Most blocks that removing a name may take: the map may split if a block in the middle of an
+/// extent is freed.
 pub fn remove_blocks(_geo: &Geometry) -> u64 {
     2 * MAP_LEVELS
 }

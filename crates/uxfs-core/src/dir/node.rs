@@ -18,7 +18,7 @@ use crate::inode::InodeState;
 use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
-/// Finds a name, and the way to its leaf.
+/// Finds a name and the path to its leaf.
 pub(super) fn find(
     fs: &Mount,
     inode: &InodeState,
@@ -27,14 +27,14 @@ pub(super) fn find(
     hash: u32,
 ) -> Result<Option<(Hit, Path)>> {
     let mut path = tree::find_leaf_from(fs, inode, Tree::Dir, root.clone(), hash)?;
-    // There are no more leaves than blocks; in a damaged tree they may seem to go on for ever.
+    // The tree has no more leaves than blocks. In a damaged tree the walk might not end otherwise.
     for _ in 0..inode.core.nblocks.min(fs.geo.dblocks) {
         let slots = leaf::slots(&path.leaf);
         let (hit, more) = search(fs, inode, &path.leaf, slots, name, hash)?;
         if let Some(hit) = hit {
             return Ok(Some((hit, path)));
         }
-        // Only a leaf that ends in this hash, or in a lower one, leaves anything to the next.
+        // The next leaf can continue this hash only if this leaf ends with it or with a lower hash.
         if !more || !tree::next_leaf(fs, inode, Tree::Dir, &mut path)? {
             return Ok(None);
         }
@@ -42,7 +42,7 @@ pub(super) fn find(
     Err(inode.corrupt("directory's leaves go round in a circle"))
 }
 
-/// Hash of a leaf's last entry, stale or not; 0 if it has none.
+/// Hash of a leaf's last entry, stale or not; 0 if the leaf is empty.
 fn last_hash(leaf: &BufRef) -> u32 {
     let block = leaf.read();
     match da::count(&block) {
@@ -51,7 +51,7 @@ fn last_hash(leaf: &BufRef) -> u32 {
     }
 }
 
-/// Enters a name.
+/// Inserts a name.
 pub(super) fn insert(tx: &mut Tx<'_>, slot: InodeSlot, root: BufRef, new: New<'_>) -> Result<()> {
     let fs = tx.fs();
     let mut path = tree::find_leaf_from(fs, tx.inode(slot), Tree::Dir, root, new.hash)?;
@@ -75,7 +75,7 @@ pub(super) fn insert(tx: &mut Tx<'_>, slot: InodeSlot, root: BufRef, new: New<'_
     Ok(())
 }
 
-/// Splits the full leaf that the path leads to in two.
+/// Splits the full leaf at the end of the path.
 fn split(tx: &mut Tx<'_>, slot: InodeSlot, path: &mut Path) -> Result<()> {
     let (fresh, at) = tree::new_leaf_after(tx, slot, Tree::Dir, path)?;
     let (half, upper, hashes) = {
@@ -92,19 +92,19 @@ fn split(tx: &mut Tx<'_>, slot: InodeSlot, path: &mut Path) -> Result<()> {
     tree::insert_after(tx, slot, Tree::Dir, path, at, hashes.0, hashes.1)
 }
 
-/// A block of the free index and the slot in it for a data block.
+/// A block of the free index, and the slot in it for a data block.
 struct Room {
     db: u64,
     index: BufRef,
     slot: usize,
 }
 
-/// Where in the fork block `number` of the free index lies.
+/// Offset in the fork of block `number` of the free index.
 fn index_block(geo: &Geometry, number: u64) -> FileBlock {
     geo.dir_free_start().plus(number << geo.dir_blklog)
 }
 
-/// Number of the free index block that tells of data block `db`, and the slot there.
+/// The index of the free index block for data block `db`, and the slot in it.
 fn index_of(geo: &Geometry, db: u64) -> (u64, usize) {
     let capacity = free::capacity(geo.dir_block_size() as usize) as u64;
     (db / capacity, (db % capacity) as usize)
@@ -121,9 +121,9 @@ fn read_index(fs: &Mount, inode: &InodeState, number: u64) -> Result<Option<BufR
     Ok(Some(buf))
 }
 
-/// Finds a data block with room for `len` bytes: the one that had room last time, if it still has,
-/// else the next one behind it, all around. Where every block is as full as the last, the search is
-/// paid for by the entries that then go into a new block.
+/// Finds a data block with space for `len` bytes: the block that had space last time, otherwise the
+/// next one after it, wrapping around. If all blocks are full, the entries that then go into a new
+/// block pay for the search.
 fn find_room(fs: &Mount, inode: &InodeState, len: usize) -> Result<Option<Room>> {
     let size = fs.geo.dir_block_size() as usize;
     let capacity = free::capacity(size);
@@ -148,7 +148,7 @@ fn find_room(fs: &Mount, inode: &InodeState, len: usize) -> Result<Option<Room>>
     Ok(None)
 }
 
-/// Enters a name in a data block, old or new; gives its place in the data space.
+/// Inserts a name into an existing or new data block. Returns its offset in the data space.
 fn insert_data(tx: &mut Tx<'_>, slot: InodeSlot, new: New<'_>) -> Result<u64> {
     let fs = tx.fs();
     let found = find_room(fs, tx.inode(slot), entry_len(new.name.len()))?;
@@ -168,7 +168,7 @@ fn insert_data(tx: &mut Tx<'_>, slot: InodeSlot, new: New<'_>) -> Result<u64> {
     Ok(room.db * u64::from(fs.geo.dir_block_size()) + at as u64)
 }
 
-/// Makes a new data block, at the first hole or at the end, and its slot in the free index.
+/// Allocates a data block at the first hole or at the end, and its slot in the free index.
 fn grow(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<(Room, BufRef)> {
     let fs = tx.fs();
     let at = dabuf::first_unused(tx, slot, Fork::Data, FileBlock(0))?;
@@ -206,8 +206,8 @@ fn grow_index(tx: &mut Tx<'_>, slot: InodeSlot, number: u64) -> Result<BufRef> {
     Ok(index)
 }
 
-/// Takes an entry out. A data block that holds nothing any more goes; a leaf with few entries is
-/// joined with the next; and with one leaf left the directory may go back to leaf form.
+/// Removes an entry. Frees a data block that becomes empty, merges a leaf of few entries with the
+/// next leaf, and if one leaf is left converts the directory to leaf form if it fits.
 pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, path: Path, hit: &Hit) -> Result<()> {
     remove_data(tx, slot, hit)?;
     leaf::remove_entry(tx, &path.leaf, hit.index);
@@ -254,8 +254,8 @@ fn remove_data(tx: &mut Tx<'_>, slot: InodeSlot, hit: &Hit) -> Result<()> {
     Ok(())
 }
 
-/// Takes the path's leaf out of the tree if it holds nothing any more, or the next leaf's entries
-/// into it if both are rather empty.
+/// Removes the path's leaf from the tree if it is empty, or moves the next leaf's entries into it
+/// if both hold few entries.
 fn join(tx: &mut Tx<'_>, slot: InodeSlot, mut path: Path) -> Result<()> {
     let fs = tx.fs();
     let live = |leaf: &BufRef| {

@@ -20,12 +20,12 @@ use crate::{bmap, dabuf};
 pub struct DirEntry<'a> {
     /// The name.
     pub name: &'a [u8],
-    /// The inode it leads to.
+    /// Its inode.
     pub ino: Ino,
-    /// Type of file, as the entry tells it. On volumes of version 4 whose entries do not, it is
-    /// unknown here, and [`Mount::read_dir`] takes it from the inode.
+    /// File type that the entry stores. On version 4 volumes whose entries do not store it, it is
+    /// unknown here and [`crate::Fs::read_dir`] takes it from the inode.
     pub ftype: FileType,
-    /// Where to go on behind this entry: the cookie for [`read_dir`].
+    /// The cookie with which [`read_dir`] continues after this entry.
     pub next: u64,
 }
 
@@ -36,8 +36,8 @@ impl DirEntry<'_> {
     }
 }
 
-/// Shows the entries, `.` and `..` first, to `each`, from cookie `from` on (0 is the start), until
-/// it breaks. Entries that come or go meanwhile do not move others.
+/// Calls `each` for the entries, starting with `.` and `..`, from cookie `from` on (0 for the
+/// start), until it returns `Break`. Adding and removing entries does not move other entries.
 ///
 /// # Errors
 /// [`crate::Error::NotDir`], or a damaged structure on the way.
@@ -53,7 +53,7 @@ pub fn read_dir(
     }
     let size = u64::from(fs.geo.dir_block_size());
     let from = from.min(geometry::DIR_LEAF_OFFSET >> 3) << 3;
-    // The size may say more than is there; holes are passed over.
+    // The size may include missing blocks; holes are skipped.
     let end = bmap::last_before(fs, inode, Fork::Data, fs.geo.dir_leaf_start())?;
     let blocks = (inode.core.size / size).min(end.0.div_ceil(fs.geo.dir_block_fsbs()));
     let kinds = [BufKind::DirBlock, BufKind::DirData];
@@ -65,7 +65,7 @@ pub fn read_dir(
             db = next.map_or(blocks, |extent| extent.offset.0 >> fs.geo.dir_blklog).max(db + 1);
             continue;
         };
-        // A copy: the callback may come to wait for whoever waits for this block.
+        // Use a copy: the callback may wait for a thread that waits for this block.
         let (kind, bytes) = {
             let content = buf.read();
             (content.kind, content.bytes.clone())

@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::inode::InodeState;
 use crate::mount::Mount;
 
-/// Looks for a name among the leaf entries of a block. Says too whether entries of that hash may
-/// go on in a next leaf.
+/// Searches the leaf entries of a block for a name. Also returns whether the next leaf may hold
+/// entries with the same hash.
 pub(super) fn search(
     fs: &Mount,
     inode: &InodeState,

@@ -14,7 +14,7 @@ use crate::inode::InodeState;
 use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
-/// Takes the short form of an inode and checks it.
+/// Parses and checks the short form of an inode.
 pub(super) fn parse<'a>(fs: &Mount, inode: &'a InodeState) -> Result<Shortform<'a>> {
     let fork = inode.fork(Fork::Data);
     let bytes = usize::try_from(inode.core.size).ok().and_then(|size| fork.get(..size));
@@ -47,7 +47,7 @@ pub(super) fn lookup(
     })
 }
 
-/// Makes `bytes` the short form of an inode.
+/// Sets `bytes` as the short form of an inode.
 pub(super) fn write(tx: &mut Tx<'_>, slot: InodeSlot, bytes: &[u8]) {
     let core = tx.core_mut(slot);
     core.format = ForkFormat::Local;
@@ -61,7 +61,7 @@ fn fork_len(tx: &Tx<'_>, slot: InodeSlot) -> usize {
     tx.inode(slot).fork(Fork::Data).len()
 }
 
-/// Enters a name; `false` if it does not fit.
+/// Inserts a name. Returns `false` if it does not fit.
 pub(super) fn insert(tx: &mut Tx<'_>, slot: InodeSlot, new: New<'_>) -> Result<bool> {
     let fs = tx.fs();
     let dir = parse(fs, tx.inode(slot))?;
@@ -89,7 +89,7 @@ pub(super) fn insert(tx: &mut Tx<'_>, slot: InodeSlot, new: New<'_>) -> Result<b
     Ok(true)
 }
 
-/// Appends an entry to a short form of `old` bytes whose numbers are as wide as need be.
+/// Appends an entry to a short form of `old` bytes whose inode numbers have the required width.
 fn append(tx: &mut Tx<'_>, slot: InodeSlot, old: usize, entry: &SfEntry<'_>, wide: bool) {
     let mut bytes = sf::Bytes::new();
     sf::push_entry(&mut bytes, entry, wide);
@@ -101,13 +101,13 @@ fn append(tx: &mut Tx<'_>, slot: InodeSlot, old: usize, entry: &SfEntry<'_>, wid
     fork[old..end].copy_from_slice(&bytes);
 }
 
-/// Takes a name out.
+/// Removes a name.
 pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, name: &[u8]) -> Result<Option<Ino>> {
     let dir = parse(tx.fs(), tx.inode(slot))?;
     let Some(found) = dir.find(name) else { return Ok(None) };
     let (at, ino) = (found.at, found.ino);
     if dir.wide() && dir.wide_count() == usize::from(sf::is_wide(ino)) {
-        // The last number that needed it: all become narrow.
+        // This was the last inode number above 32 bits, so all numbers become narrow.
         let bytes = sf::build(dir.parent(), dir.entries().filter(|entry| entry.at != at));
         write(tx, slot, &bytes);
         return Ok(Some(ino));
@@ -123,8 +123,8 @@ pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, name: &[u8]) -> Result<Op
     Ok(Some(ino))
 }
 
-/// Makes a name lead elsewhere; `false` if it is not there or the numbers grow wide and no longer
-/// fit.
+/// Changes the inode of a name. Returns `false` if there is no such name, or if the numbers become
+/// wide and no longer fit.
 pub(super) fn replace(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -150,7 +150,7 @@ pub(super) fn replace(
     Ok(true)
 }
 
-/// Moves the entries to a block of their own, each at the place that its offset tells.
+/// Moves the entries to a block, each at the offset that it stores.
 pub(super) fn to_block(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     let fs = tx.fs();
     let inode = tx.inode(slot);

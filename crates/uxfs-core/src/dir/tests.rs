@@ -13,7 +13,7 @@ use uxfs_oracle::Rng;
 use super::*;
 use crate::{Fs, OpenOptions};
 
-/// Names and where they lead.
+/// Names and their inodes.
 type Model = BTreeMap<Vec<u8>, Ino>;
 
 /// A volume with a directory and a file.
@@ -29,8 +29,8 @@ impl Volume {
         Self::with(options, 512 << 20, 0)
     }
 
-    /// A volume whose directory has the names `made0`, `made1`, … up to `entries` already, each a
-    /// file of its own.
+    /// A volume whose directory already has the names `made0`, `made1`, … up to `entries`, each a
+    /// separate file.
     fn with(options: &[&str], size: u64, entries: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (source, proto) = (dir.path().join("source"), dir.path().join("proto"));
@@ -71,14 +71,14 @@ fn close(fs: Fs) {
     fs.dev.write_at(0, &sector).unwrap();
 }
 
-/// What names look like.
+/// The kinds of random names.
 #[derive(Clone, Copy, Debug)]
 enum Names {
-    /// Short, much alike.
+    /// Short and similar.
     Short,
     /// Of all lengths.
     Mixed,
-    /// All of one hash, by the thousand.
+    /// Thousands of names with the same hash.
     OneHash,
 }
 
@@ -93,7 +93,8 @@ fn name(rng: &mut Rng, names: Names, of: u64) -> Vec<u8> {
             name
         }
         Names::OneHash => {
-            // In eight bytes, bits of the third and fourth cancel out those of the last.
+            // In names of eight bytes, bits of the third and fourth bytes cancel bits of the last
+            // ones.
             let group = |bits: u64| {
                 let bit = |at: u64| ((bits >> at) & 1) as u8;
                 let mut g = *b"aaaaaaaa";
@@ -110,13 +111,13 @@ fn name(rng: &mut Rng, names: Names, of: u64) -> Vec<u8> {
 #[derive(Clone, Copy, Debug)]
 struct Taste {
     names: Names,
-    /// So many different names.
+    /// Number of different names.
     of: u64,
-    /// Steps of each phase: growing, changing, shrinking.
+    /// Steps of the phases grow, change and shrink.
     steps: [u64; 2],
 }
 
-/// Enters or removes a random name, or makes it lead elsewhere; sometimes takes it all back.
+/// Inserts, removes or redirects a random name, and sometimes cancels the transaction.
 fn step(fs: &Fs, volume: &Volume, model: &mut Model, rng: &mut Rng, taste: Taste, removals: u64) {
     let blocks = insert_blocks(&fs.geo);
     let mut tx = Tx::begin(fs, blocks).unwrap();
@@ -159,7 +160,7 @@ fn step(fs: &Fs, volume: &Volume, model: &mut Model, rng: &mut Rng, taste: Taste
     }
 }
 
-/// Reads the whole directory, in several goes, and compares.
+/// Reads the whole directory in several calls and compares it with the model.
 fn check(fs: &Fs, volume: &Volume, model: &Model, rng: &mut Rng) {
     let cell = fs.inodes.get(fs, volume.dir).unwrap();
     let inode = cell.read();
@@ -213,14 +214,14 @@ fn judge(
     entries: usize,
 ) -> core::result::Result<(), uxfs_oracle::Finding> {
     if matches!(taste.names, Names::OneHash) && entries > 100 {
-        // xfs_repair of this time does not believe in two leaves that end in one hash.
+        // Current xfs_repair rejects two leaves that end with the same hash.
         return uxfs_oracle::db_check(&volume.path);
     }
     uxfs_oracle::both(&volume.path)
 }
 
-/// Grows a directory, changes it, shrinks it to nothing, and has it judged on the way. Gives the
-/// forms it had.
+/// Grows a directory, changes it, shrinks it to nothing, and checks it with xfsprogs on the way.
+/// Returns the forms that it had.
 fn life(options: &[&str], taste: Taste, seed: u64) -> Vec<&'static str> {
     println!("options {options:?}, {taste:?}, seed {seed}");
     let volume = Volume::new(options);
@@ -272,7 +273,8 @@ fn leaf_form() {
 
 #[test]
 fn node_form_in_small_blocks() {
-    // Blocks of 1 KiB, where leaves and nodes fill up soon, and directory blocks of several.
+    // Blocks of 1 KiB, in which leaves and nodes fill up soon, and directory blocks of several file
+    // system blocks.
     for (seed, size) in [(1, "4k"), (2, "8k")] {
         let taste = Taste { names: Names::Short, of: 30_000, steps: [15_000, 8000] };
         let size = format!("size={size}");
@@ -319,7 +321,7 @@ fn a_hundred_thousand_entries() {
     check(&fs, &volume, &model, &mut Rng::new(2));
 }
 
-/// Directories that mkfs.xfs made, in every form, are read and go on living.
+/// Directories made by mkfs.xfs, in every form, can be read and changed.
 #[test]
 fn directories_of_mkfs() {
     for (entries, wanted) in [(3, "short"), (40, "block"), (400, "leaf"), (6000, "node")] {
@@ -362,7 +364,7 @@ fn directories_of_mkfs() {
 fn wide_inode_numbers() {
     let volume = Volume::with(&["-l", "size=64m"], 5 << 40, 0);
     let fs = volume.open();
-    // New directories go round the groups; those from the third group on have wide numbers.
+    // New directories rotate over the groups. From the third group on their numbers are wide.
     let new = crate::ops::NewInode::dir(0o755);
     let far = (0..20)
         .map(|i| fs.create(fs.geo.root_ino, format!("far{i}").as_bytes(), &new).unwrap())
@@ -393,7 +395,7 @@ fn wide_inode_numbers() {
     uxfs_oracle::repair(&volume.path).unwrap_or_else(|f| panic!("{f}"));
 }
 
-/// A short directory that must give its bytes up, and one that gets a new parent.
+/// A short directory that must leave the inode, and one that gets a new parent.
 #[test]
 fn forced_out_of_short_form() {
     let volume = Volume::new(&[]);
@@ -426,8 +428,8 @@ fn forced_out_of_short_form() {
     uxfs_oracle::both(&volume.path).unwrap_or_else(|f| panic!("{f}"));
 }
 
-/// Blocks of a directory, broken one by one in ways that their checksum covers: whatever is asked
-/// of it then ends in an answer or an error, and nothing waits to be written.
+/// Blocks of a directory are damaged one by one under a valid checksum. Every call then returns a
+/// result or an error, and no change stays pending.
 #[test]
 fn damage_ends_in_an_error() {
     for entries in [3, 60, 400, 6000] {
@@ -476,7 +478,7 @@ fn damage_ends_in_an_error() {
     }
 }
 
-/// Works on a directory that may be broken, and gives all up. Gives the number of errors.
+/// Uses a directory that may be damaged, and cancels all changes. Returns the number of errors.
 fn use_broken(volume: &Volume, rng: &mut Rng, entries: u64) -> usize {
     let fs = volume.open();
     let mut errors = 0;
@@ -498,7 +500,7 @@ fn use_broken(volume: &Volume, rng: &mut Rng, entries: u64) -> usize {
     errors
 }
 
-/// A full volume refuses, and what was begun is taken back.
+/// A full volume refuses new entries and undoes what was begun.
 #[test]
 fn no_space() {
     let volume = Volume::new(&[]);
@@ -524,7 +526,7 @@ fn no_space() {
     uxfs_oracle::both(&volume.path).unwrap_or_else(|f| panic!("{f}"));
 }
 
-/// Kernels read what was made here and go on with it, and what they make is read here.
+/// Kernels read and change directories made here, and their directories are read here.
 #[test]
 fn turns_with_kernels() {
     use uxfs_oracle::{Kernel, vm};

@@ -16,8 +16,9 @@ use crate::error::Result;
 use crate::mount::Counters;
 use crate::tx::Tx;
 
-/// Makes a chunk in a held group, as near as can be to `near`: a whole one, or with sparse inodes
-/// as much as there is room for. `None` if there is no room, or inodes take their share already.
+/// Allocates an inode chunk in a locked group, as near to `near` as possible: a whole chunk or,
+/// with sparse inodes, a part that fits. Returns `None` if the group has no space, or inodes
+/// already take their maximum share.
 pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<InodeChunk>> {
     let geo = Arc::clone(&tx.fs().geo);
     if !tx.fs().inodes_allowed(u64::from(CHUNK_INODES)) {
@@ -27,14 +28,15 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
     let near = geo.agino_block(near);
     let blocks = geo.chunk_blocks();
     let keep = tx.fs().kept(ag);
-    // Where a chunk was whose freeing is not durable, the log still tells of its inodes. Only the
-    // cancel of its blocks keeps recovery from replaying those onto blocks that may never have been
-    // written; a new chunk there would take the cancel back.
+    // Skip busy extents. Where an earlier chunk's freeing is not durable, the log still holds
+    // changes to its inodes. Only the cancel record of its blocks keeps recovery from replaying
+    // them onto blocks that may never have been written, and a new chunk there would undo the
+    // cancel.
     let idle = true;
     let want = Want { min: blocks, max: blocks, align: geo.inode_align, near, keep, idle };
     if let Some((start, _)) = alloc::alloc_in(tx, ag, &want, owner)? {
         init(tx, ag, start, blocks);
-        // With large blocks, one holds several chunks.
+        // A large block holds several chunks.
         let inodes = blocks << geo.inopb_log;
         let mut first = None;
         for at in (0..inodes).step_by(CHUNK_INODES as usize) {
@@ -57,7 +59,7 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
     let part = geo.sparse_align;
     let want = Want { min: part, max: part, align: part, near, keep, idle };
     let Some((start, _)) = alloc::alloc_in(tx, ag, &want, owner)? else { return Ok(None) };
-    // The chunk's window must lie inside the group, behind its headers' alignment.
+    // The chunk's range must lie inside the group, after its headers and aligned.
     let window = start.0 / blocks * blocks;
     if window < geo.inode_align || window + blocks > geo.ag_len(ag) {
         alloc::free_later(tx, ag, start, part, Some(RmapOwner::INODES));
@@ -135,7 +137,7 @@ fn init(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, blocks: u32) {
             let agino = AgIno((block.0 << geo.inopb_log) + i as u32);
             let ino = geo.ino(ag, agino);
             InodeCore::encode_free(raw, ino, &geo.meta_uuid, generation);
-            // Somebody may have looked at what was there before.
+            // The cache may hold an older inode with this number.
             tx.fs().inodes.forget(ino);
         }
     }
@@ -151,7 +153,7 @@ fn init(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, blocks: u32) {
     tx.admit_inodes(geo.ino(ag, first), blocks << geo.inopb_log);
 }
 
-/// Gives back a chunk in which no inode is in use.
+/// Frees a chunk that has no inode in use.
 pub(super) fn remove(tx: &mut Tx<'_>, ag: AgNo, chunk: &InodeChunk) -> Result<()> {
     let geo = Arc::clone(&tx.fs().geo);
     let tree = InoTree::new(ag);

@@ -20,13 +20,13 @@ use crate::mount::Counters;
 use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
-/// Blocks that allocating an inode may take: a chunk, and the inode trees growing.
+/// Most blocks that allocating an inode may take: a chunk, and growth of the inode trees.
 pub(crate) fn blocks(fs: &Mount) -> u64 {
     u64::from(fs.geo.chunk_blocks()) + 2 * 5
 }
 
-/// Allocates an inode, near `parent` or, for a directory, in the next group in turn; locked in the
-/// transaction, with empty forks and the core's fields as in `core`.
+/// Allocates an inode near `parent` or, for a directory, in the next group in turn. The inode is
+/// locked in the transaction, with empty forks and the fields of `core`.
 ///
 /// # Errors
 /// [`Error::NoSpace`], or a damaged structure on the way.
@@ -35,7 +35,7 @@ pub(crate) fn alloc(tx: &mut Tx<'_>, parent: Ino, core: InodeCore) -> Result<Ino
     let count = fs.geo.ag_count;
     let own = fs.geo.ino_ag(parent);
     let first = if core.is_dir() { AgNo(fs.next_dir_group()) } else { own };
-    // First groups with room for the inode's data too, then any.
+    // First try groups that also have space for the inode's data, then all groups.
     for may_be_tight in [false, true] {
         for step in 0..count {
             let ag = AgNo((first.0 + step) % count);
@@ -57,7 +57,7 @@ pub(crate) fn alloc(tx: &mut Tx<'_>, parent: Ino, core: InodeCore) -> Result<Ino
 fn alloc_in(tx: &mut Tx<'_>, ag: AgNo, parent: Ino, may_be_tight: bool) -> Result<Option<Ino>> {
     let geo = &tx.fs().geo;
     let agf = tx.agf(ag);
-    // A group that is all but full keeps what it has for the files it has.
+    // A nearly full group keeps its space for the files that it has.
     let tight = agf.freeblks.get() < geo.ag_len(ag) / 64 + 2 * geo.chunk_blocks();
     if tight && !may_be_tight {
         return Ok(None);
@@ -86,7 +86,8 @@ fn alloc_in(tx: &mut Tx<'_>, ag: AgNo, parent: Ino, may_be_tight: bool) -> Resul
     Ok(Some(tx.fs().geo.ino(ag, AgIno(chunk.start.0 + bit))))
 }
 
-/// A chunk with a free inode: that of `near`, that of the last allocation, or the nearest.
+/// Finds a chunk with a free inode: the chunk of `near`, the chunk of the last allocation, or the
+/// nearest one.
 fn find_free(tx: &Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<InodeChunk>> {
     if tx.agi(ag).freecount.get() == 0 {
         return Ok(None);
@@ -109,8 +110,8 @@ fn find_free(tx: &Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<InodeChunk>> {
     Ok(Cursor::<FinoTree>::first(env, &tree)?.rec(env, &tree))
 }
 
-/// Without a tree of free inodes: the first chunk from `from` on that has one, or else from the
-/// start.
+/// For volumes without a free-inode tree: finds the first chunk with a free inode, starting at
+/// `from` and wrapping around.
 fn scan(tx: &Tx<'_>, ag: AgNo, from: AgIno) -> Result<Option<InodeChunk>> {
     let (env, tree) = (Env::Tx(tx), InoTree::new(ag));
     for start in [from.0, 0] {
@@ -175,7 +176,7 @@ fn update(tx: &mut Tx<'_>, ag: AgNo, old: &InodeChunk, new: &InodeChunk) -> Resu
     }
 }
 
-/// Takes the inode into the transaction, in its new life.
+/// Adds the newly allocated inode to the transaction.
 fn join(tx: &mut Tx<'_>, ino: Ino, core: InodeCore) -> Result<InodeSlot> {
     let fs = tx.fs();
     let mut flags2 = core.flags2;

@@ -17,7 +17,7 @@ use super::create::NewInode;
 use crate::journal::JournalOptions;
 use crate::{Error, Fs, OpenOptions, XattrMode};
 
-/// A device that refuses writes and flushes after so many; below zero, never.
+/// A device that refuses writes and flushes after the given number of them; below zero, never.
 struct Ending {
     dev: FileDev,
     left: AtomicI64,
@@ -67,8 +67,8 @@ impl Volume {
         Self { _dir: dir, path }
     }
 
-    /// The volume on a device that ends after `writes`, each transaction durable as it commits if
-    /// there is a journal.
+    /// Opens the volume on a device that fails after `writes`. With a journal, each transaction is
+    /// durable when it commits.
     fn open(&self, journal: bool, writes: i64) -> (Arc<Ending>, Fs) {
         let dev = FileDev::open(&self.path, OpenMode::Write).unwrap();
         let dev = Arc::new(Ending { dev, left: AtomicI64::new(writes) });
@@ -90,7 +90,7 @@ impl Volume {
 
 type Attrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// `small` attributes of a few bytes and `large` of 64 KiB, with names of all lengths.
+/// `small` attributes of a few bytes and `large` attributes of 64 KiB, with names of all lengths.
 fn attributes(small: usize, large: usize) -> Attrs {
     let mut rng = Rng::new(5);
     let mut attrs = Vec::new();
@@ -113,7 +113,7 @@ fn compare(fs: &Fs, ino: Ino, wanted: &Attrs, at: &str) {
     assert!(found == wanted, "{at}: names or values differ");
 }
 
-/// Every type of file takes thousands of attributes, with a journal and without.
+/// Every type of file can have thousands of attributes, with and without a journal.
 #[test]
 fn files_of_thousands_of_attributes_are_made_whole() {
     let attrs = attributes(5000, 40);
@@ -160,7 +160,7 @@ fn files_of_thousands_of_attributes_are_made_whole() {
     }
 }
 
-/// Wherever the power goes, the file is there with all its attributes or not at all.
+/// After a power cut at any point, the file exists with all its attributes or not at all.
 #[test]
 fn a_file_of_many_attributes_shows_whole_or_not_at_all() {
     let attrs = attributes(400, 6);
@@ -171,7 +171,7 @@ fn a_file_of_many_attributes_shows_whole_or_not_at_all() {
         let (dev, fs) = volume.open(true, -1);
         fs.create(fs.root(), b"before", &NewInode::file(0o644)).unwrap();
         fs.sync().unwrap();
-        // The last rounds see the end of it.
+        // The last rounds complete the operation.
         let writes = if round < 20 { rng.below(160) } else { 2000 };
         dev.left.store(writes as i64, Ordering::Relaxed);
         let new = if round % 2 == 0 { NewInode::file(0o644) } else { NewInode::dir(0o755) };
@@ -197,7 +197,7 @@ fn a_file_of_many_attributes_shows_whole_or_not_at_all() {
     assert!(whole > 0 && absent > 0, "{whole} and {absent}: the cuts are all at one end");
 }
 
-/// On a full volume nothing is left of it, and where it just fits it fits.
+/// On a full volume the file leaves nothing behind; if there is just enough space, it is created.
 #[test]
 fn attributes_that_do_not_fit_leave_nothing() {
     for journal in [false, true] {
@@ -206,7 +206,7 @@ fn attributes_that_do_not_fit_leave_nothing() {
         fs.create(fs.root(), b"small", &NewInode::file(0o644)).unwrap();
         fs.sync().unwrap();
         let before = (fs.free_blocks(), fs.inode_counts().0 - fs.inode_counts().1);
-        // 160 MiB of values: the volume has more, and then has not.
+        // 160 MiB of values: first there is enough space, then there is not.
         let left = fs.available_blocks() - 3000;
         fs.reserve(left).unwrap();
         let attrs = attributes(300, 1200);
@@ -225,7 +225,7 @@ fn attributes_that_do_not_fit_leave_nothing() {
     }
 }
 
-/// A copy on another volume keeps them all, and the root's too.
+/// A copy on another volume keeps all attributes, including those of the root directory.
 #[test]
 fn replicas_keep_thousands_of_attributes() {
     let attrs = attributes(5000, 40);

@@ -17,15 +17,15 @@ use uxfs_log::Overlay;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 
-/// What has to be written.
+/// The changes to be written.
 pub(super) struct Changes {
-    /// The transaction's items, each its regions.
+    /// The transaction's items, each a list of regions.
     pub(super) items: Vec<Vec<Vec<u8>>>,
     data: Vec<(Daddr, Vec<u8>)>,
 }
 
 impl Changes {
-    /// Writes what is no metadata, and flushes if there was any.
+    /// Writes blocks that are not metadata, and flushes if there were any.
     pub(super) fn write_data(&self, dev: &Arc<dyn BlockDev>) -> Result<()> {
         for (daddr, bytes) in &self.data {
             let io = |source| Error::Io { what: "writing", daddr: *daddr, source };
@@ -44,11 +44,11 @@ struct Block {
     daddr: Daddr,
     len: usize,
     kind: BufKind,
-    /// Is it a part only of a directory block? Its checksum is then in another part.
+    /// The block is a part of a directory block whose checksum may lie in another part.
     part: bool,
 }
 
-/// Stamps all that differs from the device with `lsn`, and gives it as items.
+/// Stamps all changed metadata with `lsn` and returns it as items.
 pub(super) fn collect(fs: &Fs, overlay: &Arc<Overlay>, lsn: Lsn) -> Result<Changes> {
     let changed = changed_sectors(overlay)?;
     let mut items = Vec::new();
@@ -87,7 +87,7 @@ fn changed_sectors(overlay: &Overlay) -> Result<BTreeSet<u64>> {
     Ok(changed)
 }
 
-/// All metadata blocks that the engine has in memory, in ascending order.
+/// All metadata blocks that the engine has cached, in ascending order.
 fn blocks(fs: &Fs) -> Vec<Block> {
     let sector = fs.geo.sector_size as usize;
     let first = Block { daddr: Daddr(0), len: sector, kind: BufKind::Superblock, part: false };
@@ -106,7 +106,7 @@ fn blocks(fs: &Fs) -> Vec<Block> {
     all
 }
 
-/// Stamps a block and makes it an item; `None` if nothing of it differs.
+/// Stamps a block and makes it an item; `None` if the block does not differ.
 fn item(fs: &Fs, overlay: &Arc<Overlay>, block: &Block, lsn: Lsn) -> Result<Option<Vec<Vec<u8>>>> {
     let (mut old, mut new) = (vec![0; block.len], vec![0; block.len]);
     read(&**overlay.below(), block.daddr, &mut old)?;

@@ -15,10 +15,10 @@ use crate::alloc;
 use crate::error::Result;
 use crate::fs::Fs;
 
-/// Inodes that are freed before what was done is made safe.
+/// Inodes freed before the changes are made durable.
 const INODES_A_ROUND: u64 = 256;
 
-/// What is left to be done.
+/// The work that is left.
 pub(super) struct Finish {
     intents: Option<Vec<(Lsn, IntentItem)>>,
     unlinked: VecDeque<(AgNo, u32)>,
@@ -35,7 +35,7 @@ impl Finish {
         self.intents.is_none() && self.unlinked.is_empty()
     }
 
-    /// Does some of it, such that the volume is whole afterwards.
+    /// Completes a part of the work. The volume is consistent afterwards.
     pub(super) fn some(&mut self, fs: &Fs, recovery: &mut Recovery) -> Result<()> {
         if let Some(intents) = self.intents.take() {
             for (_, item) in intents.iter().skip(usize::from(planted(Fault::IntentDropped))) {
@@ -56,7 +56,7 @@ impl Finish {
                 fs.inactivate(fs.geo.ino(ag, first))?;
                 left -= 1;
             }
-            // An inode that has a name after all stays where it is.
+            // An inode that still has a name stays on the list.
             if first.is_null() || head(fs, ag, bucket)? == first {
                 self.unlinked.pop_front();
             } else {
@@ -67,7 +67,7 @@ impl Finish {
     }
 }
 
-/// The first inode of a list of unlinked ones.
+/// The first inode of an unlinked list.
 fn head(fs: &Fs, ag: AgNo, bucket: u32) -> Result<AgIno> {
     let mut tx = fs.begin_tx(0)?;
     tx.lock_ag(ag)?;
@@ -75,7 +75,7 @@ fn head(fs: &Fs, ag: AgNo, bucket: u32) -> Result<AgIno> {
     Ok(heads.get(bucket as usize).map_or(AgIno::NULL, |head| AgIno(head.get())))
 }
 
-/// Frees all blocks that were staged for copy on write; gives their number.
+/// Frees all CoW staging blocks. Returns their number.
 fn free_staged(fs: &Fs) -> Result<u64> {
     let mut freed = 0;
     if !fs.geo.has_reflink() {
@@ -93,7 +93,7 @@ fn free_staged(fs: &Fs) -> Result<u64> {
     Ok(freed)
 }
 
-/// Nothing in the log needs its own features any more.
+/// Clears the log feature flags, which nothing in the log needs any more.
 fn clear_log_features(fs: &Fs) -> Result<()> {
     if fs.superblock().features_log_incompat.get() == 0 {
         return Ok(());

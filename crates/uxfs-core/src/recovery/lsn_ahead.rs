@@ -17,10 +17,10 @@ use crate::inode::read_cluster;
 use crate::journal::Op;
 use crate::tx::Tx;
 
-/// Fails if the volume holds something that was logged at `head` or behind it.
+/// Fails if the volume holds a structure whose LSN is at or past `head`.
 ///
 /// # Errors
-/// Naming it; or a damaged structure on the way.
+/// An error that names the structure; or a damaged structure on the way.
 pub(super) fn refuse(fs: &Fs, head: Lsn) -> Result<()> {
     for ag in (0..fs.geo.ag_count).map(AgNo) {
         let mut tx = fs.begin_freeing_tx_for(Op::Inode, 0)?;
@@ -59,7 +59,7 @@ fn inodes(fs: &Fs, tx: &Tx<'_>, ag: AgNo, head: Lsn) -> Result<()> {
 fn check(bytes: &[u8], at: usize, head: Lsn, place: Place) -> Result<()> {
     let raw = bytes.get(at..at + 8).and_then(|raw| raw.try_into().ok());
     let lsn = Lsn(raw.map_or(0, u64::from_be_bytes));
-    // All ones: never logged.
+    // An LSN of all ones was never logged.
     if lsn < head || lsn.0 == u64::MAX {
         return Ok(());
     }

@@ -38,7 +38,7 @@ use crate::sb;
 use finish::Finish;
 pub use report::Recovery;
 
-/// Most bytes of changes to hold in memory.
+/// Most bytes of changes held in memory.
 const MEMORY: usize = 1 << 30;
 
 impl From<uxfs_log::Error> for Error {
@@ -53,11 +53,11 @@ impl From<uxfs_log::Error> for Error {
     }
 }
 
-/// Recovers a volume whose log is dirty; gives the devices to open it on. `sb` is its verified
-/// superblock.
+/// Recovers a volume whose log is dirty, and returns the devices on which to open it. `sb` is its
+/// verified superblock.
 ///
 /// # Errors
-/// If the log cannot be replayed, or what it leaves to be done cannot be done.
+/// If the log cannot be replayed, or a pending operation cannot be completed.
 pub(crate) fn recover(
     devices: &Devices,
     sb: &Superblock,
@@ -69,7 +69,7 @@ pub(crate) fn recover(
     let replay = uxfs_log::replay(dev, log, &bounds, sb, Limits { bytes: MEMORY })?;
     if bounds.torn.is_some() {
         match engine(&replay.overlay) {
-            // What the engine cannot write it does not look into either.
+            // Volumes that the engine cannot write are not checked either.
             Err(Error::Unsupported(_)) => {}
             other => lsn_ahead::refuse(&other?, bounds.head)?,
         }
@@ -89,7 +89,7 @@ pub(crate) fn recover(
     Ok((Devices { data: dev, ..devices.clone() }, recovery))
 }
 
-/// Behind the record of a clean unmount lie only remains of a record that was never whole.
+/// Recovers a log with remains of an incomplete record after the record of a clean unmount.
 ///
 /// # Errors
 /// If the device fails.
@@ -114,12 +114,12 @@ pub(crate) fn torn_at_start(
     })
 }
 
-/// The engine on top of a replayed volume: nobody looks at what it writes before it is finished.
+/// Opens the engine on a replayed volume. Its writes stay in memory until recovery is complete.
 fn engine(overlay: &Arc<Overlay>) -> Result<Fs> {
     let options = OpenOptions {
         unfinished: true,
         journal: None,
-        // Whatever was changed is still there in the end, for its log items.
+        // The cache keeps all changed blocks, from which log items are made in the end.
         cache_bytes: usize::MAX / 4,
         ..OpenOptions::default()
     };
@@ -133,10 +133,10 @@ fn in_memory(replay: Replay, recovery: &mut Recovery) -> Result<Arc<dyn BlockDev
     Ok(overlay)
 }
 
-/// Finishes what `replay` left to do, on a device in memory that shows the replayed volume.
+/// Completes the work that `replay` left, on a device in memory that shows the replayed volume.
 fn finish_on(overlay: &Arc<Overlay>, replay: Replay, recovery: &mut Recovery) -> Result<()> {
     let fs = match engine(overlay) {
-        // What the engine cannot write can be read all the same, if it is whole.
+        // A volume that the engine cannot write can still be read if no intent is pending.
         Err(Error::Unsupported(_)) if replay.intents.is_empty() => return Ok(()),
         other => other?,
     };
@@ -150,22 +150,22 @@ fn finish_on(overlay: &Arc<Overlay>, replay: Replay, recovery: &mut Recovery) ->
 /// A volume whose log was replayed in memory.
 #[non_exhaustive]
 pub struct Replayed {
-    /// Shows the volume as it is after the replay. The log on it is what it was.
+    /// Shows the volume after the replay. The log on the device is unchanged.
     pub device: Arc<dyn BlockDev>,
-    /// Where the log's next record would go.
+    /// Position of the next log record.
     pub head: Lsn,
-    /// What was done.
+    /// What recovery did.
     pub recovery: Recovery,
-    /// Why what the log announced was not finished, if it was not: then `device` is without it.
+    /// The error that prevented completing the pending intents. `device` is then without them.
     pub unfinished: Option<Error>,
 }
 
-/// Replays the log of the volume on `dev` in memory. `None` if the log is clean, or on another
-/// device.
+/// Replays the log of the volume on `dev` in memory. Returns `None` if the log is clean or on
+/// another device.
 ///
 /// # Errors
-/// [`Error::DirtyLog`] if the log is damaged or cannot be replayed; others if there is no volume, or
-/// the device fails.
+/// [`Error::DirtyLog`] if the log is damaged or cannot be replayed; other errors if the device does
+/// not hold a volume, or fails.
 pub fn replay_in_memory(dev: &Arc<dyn BlockDev>) -> Result<Option<Replayed>> {
     let sector = sb::read(&**dev)?;
     let sb = Superblock::verify(&sector)?;
@@ -226,7 +226,7 @@ fn mark_clean(
         finish.some(&fs, recovery)?;
         fs.sync()?;
         let changes = checkpoint::collect(&fs, &overlay, bounds.head)?;
-        // Blocks that only what follows makes part of something.
+        // These blocks become part of a file only by the transaction that follows.
         changes.write_data(dev)?;
         if !changes.items.is_empty() {
             bounds = rest::write_redo(log, &**dev, &bounds, &changes.items)?;

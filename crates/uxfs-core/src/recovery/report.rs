@@ -2,20 +2,20 @@
 
 use uxfs_log::Bounds;
 
-/// What recovery did.
+/// What a recovery did.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// The log's ends, as they were found.
+    /// The head and tail of the log as they were found.
     pub bounds: Bounds,
-    /// What replay did.
+    /// The report of the replay.
     pub replay: uxfs_log::Report,
-    /// What was announced and not done, and is done now.
+    /// Number of pending intents that were completed.
     pub intents: u64,
-    /// Inodes without a name that were freed.
+    /// Number of unlinked inodes that were freed.
     pub unlinked: u64,
-    /// Blocks staged for copy on write that nobody used, freed.
+    /// Number of leftover CoW staging blocks that were freed.
     pub staged: u64,
-    /// Did all of it stay in memory?
+    /// The changes exist only in memory.
     pub in_memory: bool,
 }

@@ -15,10 +15,10 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::tx::{InodeSlot, Tx};
 
-/// Blocks that a step's trees may grow by.
+/// Most blocks by which the trees of a step grow.
 const BLOCKS: u64 = 16;
 
-/// Does what an intent announced.
+/// Completes a pending intent.
 pub(super) fn finish(fs: &Engine, intent: &Intent, kind: IntentKind) -> Result<()> {
     if matches!(kind, IntentKind::FreeRt | IntentKind::RmapRt | IntentKind::RefcountRt) {
         let name = kind.items().0.name();
@@ -40,7 +40,7 @@ fn bad(what: &'static str, problem: String) -> Error {
     Error::corrupt(what, Place::Volume, problem)
 }
 
-/// Where a run of blocks lies.
+/// The location of an extent of blocks.
 fn place(fs: &Engine, run: ExtentRun) -> Result<(AgNo, AgBlock, u32)> {
     if run.len == 0 || !fs.geo.fsb_valid(run.start, run.len.into()) {
         return Err(bad("intent in the log", format!("blocks {}+{}", run.start, run.len)));
@@ -48,7 +48,7 @@ fn place(fs: &Engine, run: ExtentRun) -> Result<(AgNo, AgBlock, u32)> {
     Ok((fs.geo.fsb_ag(run.start), fs.geo.fsb_agblock(run.start), run.len))
 }
 
-/// One step in the group of `run`, as a transaction.
+/// Runs one step in the group of `run` as a transaction.
 fn in_group(
     fs: &Engine,
     run: ExtentRun,
@@ -82,7 +82,7 @@ fn refcount(fs: &Engine, step: &RefcountStep) -> Result<()> {
     })
 }
 
-/// Begins a transaction on an inode, which may have no name any more.
+/// Begins a transaction on an inode, which may have no name left.
 fn on_inode(fs: &Engine, ino: Ino, blocks: u64) -> Result<(Tx<'_>, InodeSlot)> {
     if !fs.geo.ino_valid(ino) {
         return Err(bad("intent in the log", format!("inode {ino}")));
@@ -122,7 +122,7 @@ fn map(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, extent: Extent) -> Result<(
     alloc::recover::map_fork(tx, ino, fork, &extent)
 }
 
-/// Unmaps blocks, which stay allocated; gives what was mapped.
+/// Unmaps blocks without freeing them. Returns what was mapped.
 fn unmap(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -172,7 +172,7 @@ fn attribute(fs: &Engine, intent: &AttrIntent) -> Result<()> {
     tx.commit()
 }
 
-/// Exchanges what remains of two files' mappings.
+/// Exchanges the remaining mappings of two files.
 fn exchange(fs: &Engine, intent: &ExchangeIntent) -> Result<()> {
     let [one, two] = intent.inos;
     if intent.flags.contains(ExchangeFlags::ATTR_FORK) || one == two {
@@ -216,7 +216,7 @@ fn on_both<'fs>(fs: &'fs Engine, intent: &ExchangeIntent) -> Result<(Tx<'fs>, [I
     Ok((tx, slots))
 }
 
-/// Exchanges the first piece, at most `left` blocks; gives its length.
+/// Exchanges the first piece, at most `left` blocks. Returns its length.
 fn exchange_step(
     tx: &mut Tx<'_>,
     slots: [InodeSlot; 2],
