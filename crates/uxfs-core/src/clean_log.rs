@@ -102,8 +102,8 @@ fn find<'a>(devices: &'a Devices, geo: &Geometry) -> Result<Log<'a>> {
     let (dev, start, inside) = match (geo.log_start.0, &devices.log) {
         (0, None) => {
             return Err(Error::Unsupported(
-                "the log is on a device of its own, which was not given: give it (logdev), or \
-                 read the volume as it lies there (norecovery)"
+                "the log is on another device: name it with logdev, or read the volume \
+                 without the log (norecovery)"
                     .into(),
             ));
         }
@@ -133,7 +133,7 @@ pub(crate) fn require_clean(devices: &Devices, geo: &Geometry, sb: &Superblock) 
         return dirty("no record was found at its head");
     };
     if header.fs_uuid != sb.uuid {
-        return dirty("its last record is another volume's");
+        return dirty("its last record belongs to another volume");
     }
     let data = (at + u64::from(header.header_blocks())) % blocks;
     let mut first = log.block(data)?;

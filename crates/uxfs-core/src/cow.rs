@@ -90,7 +90,7 @@ impl Engine {
                 self.copy_blocks(part.start, new.start, new.len)?;
             }
         }
-        place.ok_or_else(|| tx.inode(slot).corrupt("blocks vanished while they were copied"))
+        place.ok_or_else(|| tx.inode(slot).corrupt("shared blocks changed while they were copied"))
     }
 
     /// Extends `part` to multiples of `unit` blocks of the file, as far as the blocks are mapped

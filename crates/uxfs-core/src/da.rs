@@ -361,7 +361,7 @@ fn neighbour(tx: &Tx<'_>, slot: InodeSlot, tree: Tree, buf: &BufRef, at: u32) ->
         if block.kind == BufKind::DaNode { da::level(&block) } else { 0 }
     };
     if rank(&next) != rank(buf) {
-        return Err(next.corrupt("is chained to a block of another level"));
+        return Err(next.corrupt("is linked to a block of another level"));
     }
     Ok(next)
 }
@@ -379,7 +379,7 @@ fn unlink(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree, buf: &BufRef, at: FileBl
         let beside = neighbour(tx, slot, tree, buf, side)?;
         let seen = beside.u32(towards_us);
         if u64::from(seen) != at.0 {
-            return Err(beside.corrupt(format!("is chained to block {seen}, not to {at}")));
+            return Err(beside.corrupt(format!("is linked to block {seen}, not to {at}")));
         }
         put(tx, &beside, towards_us, &other.to_be_bytes());
     }

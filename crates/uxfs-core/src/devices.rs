@@ -45,7 +45,7 @@ impl Devices {
         let need = u128::from(geo.rt_blocks) << geo.block_log;
         if u128::from(device.len()) < need {
             return Err(Error::Unsupported(format!(
-                "the realtime device has {} bytes and the volume's {need}: give the right one",
+                "the realtime device has {} bytes, but the volume needs {need}: name the right device",
                 device.len()
             )));
         }

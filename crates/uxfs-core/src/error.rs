@@ -81,7 +81,7 @@ pub enum Error {
     #[error("operation not permitted on this file")]
     NotPermitted,
     /// The directory passes on its project ID, and the file has another one.
-    #[error("the directory is for files of its own project only")]
+    #[error("the directory accepts only files of its own project")]
     OtherProject,
     /// The volume is shut down because an earlier change failed half-way.
     #[error("the file system was shut down after an error: {0}")]

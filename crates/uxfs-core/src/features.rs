@@ -51,7 +51,7 @@ pub(crate) fn check(sb: &Superblock, options: &OpenOptions) -> Result<()> {
         check_v4(sb)?;
     }
     if flags.contains(Version::BORG) {
-        return refuse("names without case (ascii-ci) not supported".into());
+        return refuse("case-insensitive names (ascii-ci) are not supported".into());
     }
     if options.read_only {
         return Ok(());
@@ -79,7 +79,7 @@ pub(crate) fn check(sb: &Superblock, options: &OpenOptions) -> Result<()> {
         return refuse("writing a volume with a realtime section is not supported".into());
     }
     if flags.contains(Version::QUOTA) && sb.qflags.get() != 0 {
-        return refuse("writing a volume with quota accounting not supported".into());
+        return refuse("writing a volume with quota accounting is not supported".into());
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::tx::{InodeSlot, Tx};
 /// Fails if a link cannot have this target.
 pub(crate) fn check_target(target: &[u8]) -> Result<()> {
     if target.is_empty() || target.contains(&0) {
-        return Err(Error::Invalid("a link's target is not empty and holds no NUL"));
+        return Err(Error::Invalid("a link's target must not be empty or contain a NUL"));
     }
     if target.len() > MAX_TARGET {
         return Err(Error::NameTooLong);

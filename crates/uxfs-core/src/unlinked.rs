@@ -60,5 +60,5 @@ fn lock(tx: &mut Tx<'_>, ag: AgNo) -> Result<()> {
     if tx.lock_ag(ag)? {
         return Ok(());
     }
-    Err(Error::Invalid("the inode's group is locked before all others"))
+    Err(Error::Invalid("the inode's group must be locked before all others"))
 }

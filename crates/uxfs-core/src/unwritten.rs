@@ -56,12 +56,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_said_in_words() {
+    fn display_names_bytes_files_and_inodes() {
         assert_eq!(Unwritten::default().to_string(), "the data of all files is written");
         let one = Unwritten { files: 1, bytes: 4096, first: vec![Ino(131)], logged: 0 };
         assert_eq!(one.to_string(), "4096 bytes of 1 file are not written (inode 131)");
         let more = Unwritten { files: 3, bytes: 9, first: vec![Ino(1), Ino(2)], logged: 7 };
-        let said = more.to_string();
-        assert!(said.starts_with("9 bytes of 3 files are not written (inode 1, 2, …); "), "{said}");
+        let text = more.to_string();
+        assert!(text.starts_with("9 bytes of 3 files are not written (inode 1, 2, …); "), "{text}");
     }
 }

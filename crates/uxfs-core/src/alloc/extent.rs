@@ -230,23 +230,23 @@ pub(crate) fn free(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Resul
         Some(cursor) => cursor.rec(env, &tree),
         None => None,
     };
-    let behind = Cursor::<BnoTree>::seek(env, &tree, &(start.0, 0))?.rec(env, &tree);
-    for free in before.iter().chain(&behind) {
+    let next = Cursor::<BnoTree>::seek(env, &tree, &(start.0, 0))?.rec(env, &tree);
+    for free in before.iter().chain(&next) {
         check(tx, ag, free)?;
     }
     let overlap = before.is_some_and(|b| u64::from(b.start.0) + u64::from(b.len) > start.0.into())
-        || behind.is_some_and(|b| u64::from(b.start.0) < end);
+        || next.is_some_and(|b| u64::from(b.start.0) < end);
     if overlap {
         let problem = format!("blocks {start}+{len} to be freed are free already");
         return Err(tx.ag(ag).headers().agf.corrupt(problem));
     }
     let before = before.filter(|b| b.start.0 + b.len == start.0);
-    let behind = behind.filter(|b| u64::from(b.start.0) == end);
+    let next = next.filter(|b| u64::from(b.start.0) == end);
     let merged = FreeExtent {
         start: before.map_or(start, |b| b.start),
-        len: len + before.map_or(0, |b| b.len) + behind.map_or(0, |b| b.len),
+        len: len + before.map_or(0, |b| b.len) + next.map_or(0, |b| b.len),
     };
-    let old: Vec<FreeExtent> = before.into_iter().chain(behind).collect();
+    let old: Vec<FreeExtent> = before.into_iter().chain(next).collect();
     replace_bno(tx, ag, &old, Some(merged), None)?;
     replace_cnt(tx, ag, &old, &[Some(merged), None])?;
     // On the device the blocks may still belong to their old owner.

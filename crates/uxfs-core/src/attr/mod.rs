@@ -101,7 +101,7 @@ impl<'a> Key<'a> {
         let value = match (namespace, value) {
             (Namespace::Parent, Some(v)) if v.len() == PARENT_VALUE_LEN => Some(v),
             (Namespace::Parent, _) => {
-                return Err(Error::Invalid("a parent pointer is known by its value of 12 bytes"));
+                return Err(Error::Invalid("a parent pointer needs its value of 12 bytes"));
             }
             _ => None,
         };

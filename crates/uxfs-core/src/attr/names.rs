@@ -72,7 +72,7 @@ pub fn stored(full: &[u8]) -> Result<Stored<'_>> {
         return Ok(Stored { namespace, name, coding: Coding::Plain });
     }
     let shown = full.escape_ascii();
-    Err(Error::Unsupported(format!("extended attributes of the name {shown} not supported")))
+    Err(Error::Unsupported(format!("the extended attribute name {shown} is not supported")))
 }
 
 /// The Linux name of a stored attribute, and how its value is stored. `None` for attributes that

@@ -98,7 +98,7 @@ pub(super) fn for_blocks(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
         ForkFormat::Dev => DEVICE,
         // Extents that do not fit move into a btree.
         ForkFormat::Extents | ForkFormat::Btree if low > high => USUAL.min(high),
-        _ if low > high => return Err(inode.corrupt("no room for an attribute fork")),
+        _ if low > high => return Err(inode.corrupt("no space for an attribute fork")),
         _ => USUAL.clamp(low, high),
     };
     divide(tx, slot, place)

@@ -34,8 +34,8 @@ const PROTO: &str = "unused\n0 0\nd--755 0 0\n\
 const PATHS: [&str; 9] =
     ["reg", "extents", "dir", "link", "medium", "chr", "fifo", "full", "large"];
 
-/// A mkfs.xfs protofile with as many files as fit a directory in an inode of 512 bytes, except for
-/// a few bytes.
+/// Protofile lines for mkfs.xfs: as many files as fit a directory in an inode of 512 bytes, with a
+/// few bytes to spare.
 fn files(source: &str) -> String {
     (0..19).map(|n| format!(" long-{n:04} ---644 0 0 {source}\n")).collect()
 }

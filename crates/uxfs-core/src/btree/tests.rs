@@ -160,7 +160,7 @@ fn walk_node<T: Tree>(
             (T::key(&rec), T::high_key(&rec))
         } else {
             let half = if T::OVERLAPPING { T::KIND.key_len() / 2 } else { 0 };
-            let (block, told) = node.with(env, tree, level, |b, s| {
+            let (block, stored) = node.with(env, tree, level, |b, s| {
                 let raw = &b[s.entries(at..at + 1)];
                 (s.ptr(b, at), (T::read_key(raw), T::read_key(&raw[half..])))
             });
@@ -172,8 +172,8 @@ fn walk_node<T: Tree>(
                 change::sibling_number::<T>(buf, false),
             ));
             let is = walk_node(tx, tree, &child, level - 1, false, levels, records).unwrap();
-            assert_eq!(told.0, is.0, "low key");
-            assert!(!T::OVERLAPPING || told.1 == is.1, "high key {told:?}, but {is:?}");
+            assert_eq!(stored.0, is.0, "low key");
+            assert!(!T::OVERLAPPING || stored.1 == is.1, "high key {stored:?}, but {is:?}");
             is
         };
         span = Some(span.map_or((low, high), |(l, h)| (l, h.max(high))));

@@ -107,7 +107,7 @@ fn to_short(tx: &mut Tx<'_>, slot: InodeSlot, buf: &BufRef) -> Result<()> {
     dabuf::shrink(tx, slot, Fork::Data, FileBlock(0), buf)?;
     let core = &tx.inode(slot).core;
     if core.nextents != 0 || core.format != ForkFormat::Extents {
-        let problem = format!("{} extents behind a directory's only block", core.nextents);
+        let problem = format!("{} extents after a directory's only block", core.nextents);
         return Err(tx.inode(slot).corrupt(problem));
     }
     short::write(tx, slot, &bytes);

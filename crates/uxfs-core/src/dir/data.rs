@@ -84,7 +84,9 @@ pub(super) fn insert(tx: &mut Tx<'_>, buf: &BufRef, new: New<'_>) -> Result<(usi
         data::plan_insert(&block, block.len(), len)
     };
     let Some(plan) = plan else {
-        return Err(buf.corrupt(format!("has no room for {len} bytes, though its index says so")));
+        return Err(
+            buf.corrupt(format!("has no space for {len} bytes, although its index says so"))
+        );
     };
     apply_insert(tx, buf, &plan, new);
     Ok((plan.at, plan.room()))

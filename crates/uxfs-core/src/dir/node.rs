@@ -39,7 +39,7 @@ pub(super) fn find(
             return Ok(None);
         }
     }
-    Err(inode.corrupt("directory's leaves go round in a circle"))
+    Err(inode.corrupt("the directory's leaves form a cycle"))
 }
 
 /// Hash of a leaf's last entry, stale or not; 0 if the leaf is empty.
@@ -184,7 +184,9 @@ fn grow(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<(Room, BufRef)> {
         (free::nvalid(&block), free::nused(&block), free::best(&block, index_slot))
     };
     if best != NO_BLOCK {
-        return Err(index.corrupt(format!("tells the room of data block {db}, a hole")));
+        return Err(
+            index.corrupt(format!("holds free space for data block {db}, which does not exist"))
+        );
     }
     if index_slot >= valid {
         let range = free::best_at(valid)..free::best_at(index_slot + 1);
@@ -232,7 +234,7 @@ fn remove_data(tx: &mut Tx<'_>, slot: InodeSlot, hit: &Hit) -> Result<()> {
         return Err(tx.inode(slot).corrupt(problem));
     };
     if free::best(&index.read(), index_slot) == NO_BLOCK {
-        return Err(index.corrupt(format!("does not know data block {}", hit.db)));
+        return Err(index.corrupt(format!("has no entry for data block {}", hit.db)));
     }
     if hit.db == 0 || !data::is_empty(room, len) {
         put(tx, &index, free::best_at(index_slot), &room.to_be_bytes());

@@ -59,7 +59,7 @@ impl Fs {
         let mut all = Vec::new();
         let mut later = |places: &[Segment]| {
             if self.journal.is_some() && !places.is_empty() {
-                return Err(Error::Invalid("with a journal, data comes before what shows it"));
+                return Err(Error::Invalid("with a journal, use build_with for files with data"));
             }
             all.extend_from_slice(places);
             Ok(())

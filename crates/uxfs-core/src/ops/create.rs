@@ -80,7 +80,7 @@ impl Fs {
     /// without a type, or a damaged structure on the way.
     pub fn create(&self, parent: Ino, name: &[u8], new: &NewInode) -> Result<Ino> {
         if new.mode & uxfs_format::inode::S_IFMT == S_IFLNK {
-            return Err(Error::Invalid("a symbolic link is made with its target"));
+            return Err(Error::Invalid("use symlink to create a symbolic link"));
         }
         let ino = self.retry_enospc(|| {
             let (tx, slot) = self.begin_create(parent, name, new, 0, 0)?;
@@ -169,10 +169,10 @@ impl Fs {
             S_IFREG | S_IFLNK => ForkFormat::Extents,
             S_IFDIR => ForkFormat::Local,
             S_IFCHR | S_IFBLK | S_IFIFO | S_IFSOCK => ForkFormat::Dev,
-            _ => return Err(Error::Invalid("a mode of no file type")),
+            _ => return Err(Error::Invalid("the mode has no valid file type")),
         };
         if new.rdev.0 > 0x3fff || new.rdev.1 > 0x3_ffff {
-            return Err(Error::Invalid("a device number that XFS cannot hold"));
+            return Err(Error::Invalid("XFS cannot store this device number"));
         }
         let times = new.times.unwrap_or_else(|| Times::all(self.now()));
         let inherit = parent.flags.contains(Flags::PROJINHERIT);

@@ -75,7 +75,7 @@ impl Fs {
         let _blocked = self.flush_and_block(ino)?;
         let (flags, size) = self.with_inode(ino, |inode| {
             if len == 0 {
-                return Err(Error::Invalid("a length of 0"));
+                return Err(Error::Invalid("the length must not be 0"));
             }
             check_file(inode)?;
             refuse_realtime(inode)?;
@@ -246,7 +246,7 @@ impl Fs {
     fn collapse(&self, ino: Ino, (from, to): (u64, u64), size: u64) -> Result<()> {
         self.check_whole(from, to)?;
         if to >= size {
-            return Err(Error::Invalid("the range to take out must end before the file does"));
+            return Err(Error::Invalid("the range to remove must end before the end of the file"));
         }
         self.free_range(ino, (from, to), size)?;
         let by = to - from;
@@ -273,7 +273,9 @@ impl Fs {
     fn insert(&self, ino: Ino, (from, to): (u64, u64), size: u64) -> Result<()> {
         self.check_whole(from, to)?;
         if from >= size {
-            return Err(Error::Invalid("the range to put in must start before the file ends"));
+            return Err(Error::Invalid(
+                "the range to insert must start before the end of the file",
+            ));
         }
         let by = to - from;
         let new_size = size.checked_add(by).filter(|s| *s <= SIZE_MAX).ok_or(Error::FileTooBig)?;
@@ -281,7 +283,7 @@ impl Fs {
         let end = FileBlock(1 << 54);
         let last = self.with_inode(ino, |inode| bmap::last_before(self, inode, Fork::Data, end))?;
         if last.0.saturating_add(blocks) >= end.0 {
-            return Err(Error::Invalid("blocks would move beyond the longest file"));
+            return Err(Error::Invalid("blocks would move past the maximum file size"));
         }
         // The file grows first, because moved extents must not lie past its end.
         let mut next = Some(end);

@@ -152,7 +152,7 @@ impl Fs {
             || xflags.contains(Xflags::EXTSZINHERIT) && !dir
             || xflags.intersects(Xflags::COWEXTSIZE | Xflags::DAX) && !dir && !reg;
         if wrong_type {
-            return Err(Error::Invalid("a flag that files of this type cannot have"));
+            return Err(Error::Invalid("files of this type cannot have this flag"));
         }
         if want.extsize == 0 {
             xflags.remove(Xflags::EXTSIZE | Xflags::EXTSZINHERIT);
@@ -163,20 +163,20 @@ impl Fs {
         if want.extsize != 0 && !xflags.intersects(Xflags::EXTSIZE | Xflags::EXTSZINHERIT)
             || want.cowextsize != 0 && !xflags.contains(Xflags::COWEXTSIZE)
         {
-            return Err(Error::Invalid("a hint without its flag"));
+            return Err(Error::Invalid("a hint needs its flag"));
         }
         for hint in [want.extsize, want.cowextsize] {
             let blocks = hint >> self.geo.block_log;
             if blocks << self.geo.block_log != hint {
-                return Err(Error::Invalid("a hint is a multiple of the block size"));
+                return Err(Error::Invalid("a hint must be a multiple of the block size"));
             }
             if blocks > MAX_EXTENT_LEN.min(u64::from(self.geo.ag_blocks / 2)) {
-                return Err(Error::Invalid("a hint is at most half of an allocation group"));
+                return Err(Error::Invalid("a hint must not exceed half an allocation group"));
             }
         }
         let old = fsx_of(core, self.geo.block_log);
         if reg && core.nextents > 0 && want.extsize != old.extsize {
-            return Err(Error::Invalid("the hint of a file that has data already stays"));
+            return Err(Error::Invalid("the hint of a file that has data cannot change"));
         }
         if xflags.contains(Xflags::REALTIME) {
             return Err(Error::Invalid("the volume has no realtime device"));

@@ -53,7 +53,9 @@ impl Fs {
         let old = self.geo.clone();
         let new = resized(&old, dblocks)?;
         if dblocks <= old.dblocks || self.dev.len() >> old.block_log < dblocks {
-            return Err(Error::Invalid("a volume grows into room that its device has"));
+            return Err(Error::Invalid(
+                "the new length must exceed the old one and fit the device",
+            ));
         }
         let last = AgNo(old.ag_count - 1);
         let dev = std::sync::Arc::clone(&self.bare_dev);
@@ -96,7 +98,7 @@ impl Fs {
         self.check_writable()?;
         let new = resized(&self.geo, dblocks)?;
         if dblocks >= self.geo.dblocks {
-            return Err(Error::Invalid("a volume shrinks to fewer blocks than it has"));
+            return Err(Error::Invalid("the new length must be below the old one"));
         }
         let this = self.without_journal()?;
         let in_reach = |ag: AgNo| ag.0 < new.ag_count;

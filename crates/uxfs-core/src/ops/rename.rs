@@ -147,7 +147,7 @@ impl Fs {
             at = up;
         }
         let place = uxfs_format::Place::Inode(dir);
-        Err(Error::corrupt("directory", place, "its parents form a circle"))
+        Err(Error::corrupt("directory", place, "its parents form a cycle"))
     }
 
     fn move_entry(

@@ -238,7 +238,7 @@ fn copy_attribute(
 ) -> Result<()> {
     let Attr { namespace, name, .. } = wanted;
     let value = attr::get(source, original, *namespace, name)?
-        .ok_or_else(|| original.corrupt("an attribute is listed and not found"))?;
+        .ok_or_else(|| original.corrupt("an attribute is listed but not found"))?;
     attr::set(tx, slot, *namespace, name, &value)
 }
 

@@ -127,7 +127,7 @@ impl Fs {
             return Ok(None);
         }
         if !from_at.is_multiple_of(block_size) || !to_at.is_multiple_of(block_size) {
-            return Err(Error::Invalid("blocks are shared at multiples of the block size only"));
+            return Err(Error::Invalid("offsets must be multiples of the block size"));
         }
         let from_end = from_at.checked_add(len).filter(|end| *end <= source.size);
         let Some(from_end) = from_end else {
@@ -135,7 +135,9 @@ impl Fs {
         };
         let end = to_at.checked_add(len).filter(|end| *end <= SIZE_MAX).ok_or(Error::FileTooBig)?;
         if !len.is_multiple_of(block_size) && (from_end != source.size || end < target.size) {
-            return Err(Error::Invalid("a part of a block is shared at the end of files only"));
+            return Err(Error::Invalid(
+                "a partial block can be shared only at the end of both files",
+            ));
         }
         let blocks = self.geo.blocks_for(len);
         let bytes = blocks * block_size;

@@ -148,9 +148,9 @@ mod tests {
         fs.write_at(ino, 0, &vec![7; 3 << 20]).unwrap();
         fs.sync().unwrap();
         let free = fs.statfs().free_blocks * u64::from(fs.geo.block_size);
-        let (mut told, all) = (0, 0..u64::MAX);
-        let trimmed = fs.trim(all.clone(), 0, &mut |done, _| told = done).unwrap();
-        assert_eq!(told, fs.geo.ag_count);
+        let (mut reported, all) = (0, 0..u64::MAX);
+        let trimmed = fs.trim(all.clone(), 0, &mut |done, _| reported = done).unwrap();
+        assert_eq!(reported, fs.geo.ag_count);
         // Some is kept back for the trees.
         assert!((free..free + (16 << 20)).contains(&trimmed), "{trimmed} of {free}");
         assert!(fs.trim(all.clone(), trimmed, &mut |_, _| {}).unwrap() < trimmed);

@@ -64,7 +64,7 @@ fn check(bytes: &[u8], at: usize, head: Lsn, place: Place) -> Result<()> {
         return Ok(());
     }
     Err(Error::DirtyLog(format!(
-        "it is damaged at block {} of it, not torn by a power cut: {place} was logged behind that; run \
+        "it is damaged at log block {}, not torn by a power cut: {place} was logged behind that; run \
          xfs_repair -L, which loses what the log holds",
         head.block()
     )))
