@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use uxfs::journal::JournalOptions;
-use uxfs::volume::Place;
+use uxfs::volume::Location;
 
 use crate::cmd;
 use crate::glob;
@@ -128,16 +128,16 @@ fn logging_words(matches: &ArgMatches) -> Vec<String> {
 
 impl Volume {
     fn images(&self, journal: JournalOptions) -> Images {
-        Images::new(self.norecovery, self.place())
+        Images::new(self.norecovery, self.location())
             .with_journal(journal)
             .with_devices(self.logdev.as_deref(), self.rtdev.as_deref())
     }
 
-    fn place(&self) -> Place {
+    fn location(&self) -> Location {
         match (&self.offset, &self.partition) {
-            (Some(offset), _) => Place::offset(*offset),
-            (None, Some(wanted)) => Place::partition(wanted),
-            (None, None) => Place::whole(),
+            (Some(offset), _) => Location::offset(*offset),
+            (None, Some(wanted)) => Location::partition(wanted),
+            (None, None) => Location::whole(),
         }
     }
 }
@@ -337,7 +337,7 @@ impl Cli {
             };
             let images = match self.volume() {
                 Some(volume) => volume.images(journal),
-                None => Images::new(false, Place::whole()).with_journal(journal),
+                None => Images::new(false, Location::whole()).with_journal(journal),
             };
             session.ok(body(&session, &images));
             session.ok(images.close());

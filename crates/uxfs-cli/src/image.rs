@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use uxfs::disk::{FileDev, OpenMode};
 use uxfs::journal::JournalOptions;
-use uxfs::volume::{self, Place};
+use uxfs::volume::{self, Location};
 use uxfs::{Device, Devices, Error, Fs, OpenOptions};
 
 use crate::session::Failure;
@@ -40,7 +40,7 @@ pub(crate) struct Images {
     open: RefCell<Vec<Rc<Image>>>,
     norecovery: bool,
     journal: JournalOptions,
-    place: Place,
+    location: Location,
     logdev: Option<PathBuf>,
     rtdev: Option<PathBuf>,
 }
@@ -52,13 +52,13 @@ const VOLUMES: u64 = 0xffff_ff00_0000_0000;
 impl Images {
     /// None yet; with `norecovery`, images whose log is dirty can be read as they lie there. `place`
     /// tells where in each image its volume lies.
-    pub(crate) fn new(norecovery: bool, place: Place) -> Self {
-        Self { norecovery, place, ..Self::default() }
+    pub(crate) fn new(norecovery: bool, location: Location) -> Self {
+        Self { norecovery, location, ..Self::default() }
     }
 
     /// Where in each image its volume lies.
-    pub(crate) fn place(&self) -> &Place {
-        &self.place
+    pub(crate) fn location(&self) -> &Location {
+        &self.location
     }
 
     /// Are dirty logs to be left alone?
@@ -85,8 +85,8 @@ impl Images {
                 args.push(value);
             }
         };
-        push("--offset", self.place.offset.map(|offset| offset.to_string().into()));
-        push("--partition", self.place.partition.as_ref().map(OsString::from));
+        push("--offset", self.location.offset.map(|offset| offset.to_string().into()));
+        push("--partition", self.location.partition.as_ref().map(OsString::from));
         push("--logdev", self.logdev.as_ref().map(OsString::from));
         push("--rtdev", self.rtdev.as_ref().map(OsString::from));
         if self.norecovery {
@@ -124,7 +124,7 @@ impl Images {
             return Ok(Rc::clone(image));
         }
         let mode = if write { OpenMode::Write } else { OpenMode::Read };
-        let dev = volume::open(path, mode, &self.place).map_err(host)?;
+        let dev = volume::open(path, mode, &self.location).map_err(host)?;
         let mut options = OpenOptions::default();
         options.read_only = !write;
         options.norecovery = self.norecovery && !write;
@@ -147,11 +147,11 @@ impl Images {
             // Another file system may have been made over an old volume, whose copies of the
             // superblock are still there.
             Error::NotXfs(_) | Error::Corrupt(_) => {
-                volume::open(path, OpenMode::Read, &self.place).ok()
+                volume::open(path, OpenMode::Read, &self.location).ok()
             }
             _ => None,
         };
-        let what = known.and_then(|disk| volume::describe(&disk, &self.place));
+        let what = known.and_then(|disk| volume::describe(&disk, &self.location));
         let error = what.map_or(error, |what| Error::NotXfs(format!("this is {what}")));
         Failure::volume(path.as_os_str(), error)
     }

@@ -1,6 +1,6 @@
 //! Ctrl-C and SIGTERM while something new is being made: nothing of it stays behind.
 //!
-//! 1. Files that are being made ([`uxfs::making`]) are removed before the process ends.
+//! 1. Files that are being made ([`uxfs::new_file`]) are removed before the process ends.
 //! 2. A volume that is added to is whole at every moment, by its journal: the process just ends.
 //! 3. A signal that the caller has ignored, as nohup and background shells do, stays ignored.
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use uxfs::making;
+use uxfs::new_file;
 
 /// From here on SIGINT and SIGTERM end the command with a word about `image`, which `command` makes
 /// or adds to.
@@ -26,7 +26,7 @@ pub(crate) fn watch(command: &'static str, image: &Path) -> io::Result<()> {
 }
 
 fn end(command: &str, image: &Path, signal: i32) -> ! {
-    let removed: Vec<PathBuf> = making::abandon();
+    let removed: Vec<PathBuf> = new_file::remove_unfinished();
     let words = match removed.is_empty() && image.exists() {
         true => format!(
             "{}: it holds what was finished by then; a volume that was added to is whole",

@@ -1,16 +1,18 @@
-//! A tree of a volume as a PAX tar.
+//! Exports a directory tree of a volume as a PAX tar archive.
 //!
-//! One thread walks and reads metadata, the caller's thread copies data into the archive; between
-//! them goes a bounded stream of batches. The walker asks the host to read each batch's data ahead,
-//! in one request for each run of neighbouring blocks, so that the copying finds it in memory.
+//! One thread walks the tree and reads metadata; the caller's thread copies data into the archive.
+//! A bounded channel passes batches of entries between them. For each batch the walker asks the
+//! host to read the data ahead, with one request per run of neighbouring blocks, so that the
+//! copying thread finds it in memory.
 //!
-//! 1. Entries come depth first, each directory's in the order in which it holds them: the same
-//!    volume gives the same archive, and what was written one after the other is read so.
-//! 2. No name leaves the tree: one that is empty, `.`, `..` or holds a slash or a NUL is an error.
-//! 3. A directory is entered once: a damaged volume cannot make the walk endless.
-//! 4. What is in memory at a time is bounded by [`BATCHES`] batches, whatever the tree's size.
+//! 1. Entries come depth first, in the order in which each directory stores them. The same volume
+//!    gives the same archive, and files that were written one after another are read in that order.
+//! 2. No name leaves the tree: a name that is empty, `.` or `..`, or that holds a slash or a NUL,
+//!    is an error.
+//! 3. A directory is entered once, so a damaged volume cannot make the walk endless.
+//! 4. Memory is bounded by [`BATCHES`] batches, whatever the size of the tree.
 //!
-//! Called by `uxfs export`, and by whoever wants a tar of a volume.
+//! Used by `uxfs export`.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -29,41 +31,41 @@ use crate::posix;
 
 /// Batches that may wait for the copying thread.
 const BATCHES: usize = 4;
-/// A batch is full with this many entries,
+/// A batch is complete with this many entries,
 const BATCH_ENTRIES: usize = 256;
-/// or with this many bytes of data and of paths.
+/// or with this many bytes of data and paths.
 const BATCH_BYTES: u64 = 4 << 20;
-/// Most of one file's data that is read ahead at a time.
+/// Bytes of one file that are read ahead at a time.
 const AHEAD: u64 = 4 << 20;
-/// Runs of blocks this near to each other are read ahead in one request.
+/// Runs of blocks with at most this gap (bytes) between them are read ahead in one request.
 const GAP: u64 = 64 << 10;
 
-/// What was exported.
+/// What an export wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExportSummary {
-    /// Files, directories and all else.
+    /// Number of entries of all types.
     pub entries: u64,
-    /// Bytes of file data, holes not counted.
+    /// Bytes of file data without holes.
     pub data_bytes: u64,
 }
 
-/// Why an export failed. The archive is incomplete then.
+/// Why an export failed. The archive is then incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// A file of the volume cannot be read.
+    /// A file of the volume could not be read.
     #[error("/{}: {source}", path.escape_ascii())]
     Read {
-        /// Its path from the exported directory.
+        /// Path of the file, relative to the exported directory.
         path: Vec<u8>,
-        /// What is wrong.
+        /// The error of the volume.
         source: Error,
     },
-    /// The archive cannot be written.
+    /// The archive could not be written.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
 }
 
-/// An entry and where its data lies: segments of the device, holes left out.
+/// An entry and the location of its data: segments of the device without holes.
 struct Item {
     entry: Entry,
     data: Vec<Segment>,
@@ -71,13 +73,13 @@ struct Item {
 
 type Batch = Result<Vec<Item>, ExportError>;
 
-/// Writes the tree below directory `root` to `out` as a PAX tar, and gives `out` back, flushed.
-/// Paths in the archive are relative to `root`, which comes first as `./`.
+/// Writes the tree below directory `root` to `out` as a PAX tar, and returns `out`, flushed. Paths
+/// in the archive are relative to `root`, which is the first entry, `./`.
 ///
-/// Nobody may change the volume meanwhile. `out` is best unbuffered.
+/// The volume must not change during the export. `out` should be unbuffered.
 ///
 /// # Errors
-/// [`ExportError`]; what was written is no whole archive then.
+/// [`ExportError`]; the archive is then incomplete.
 pub fn export<W: Write>(fs: &Fs, root: Ino, out: W) -> Result<(W, ExportSummary), ExportError> {
     let mut writer = TarWriter::new(out);
     let mut summary = ExportSummary::default();
@@ -86,7 +88,7 @@ pub fn export<W: Write>(fs: &Fs, root: Ino, out: W) -> Result<(W, ExportSummary)
         scope.spawn(move || {
             let mut walk = Walk::new(fs, sender);
             if let Err(error) = walk.tree(root) {
-                walk.give(Err(error));
+                walk.send_result(Err(error));
             }
         });
         write_all(fs, receiver, &mut writer, &mut summary)
@@ -111,11 +113,11 @@ fn write_all<W: Write>(
     Ok(())
 }
 
-/// The data of a file, read where it lies on the device.
+/// Reads the data of a file directly from the device.
 struct Data<'a> {
     fs: &'a Fs,
     segments: &'a [Segment],
-    /// Bytes taken from the first segment.
+    /// Bytes consumed of the first segment.
     done: u64,
 }
 
@@ -125,7 +127,7 @@ impl Read for Data<'_> {
         let left = segment.len - self.done;
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         let at = segment.device.unwrap_or(0) + self.done;
-        // The walker has asked for the beginning of long segments only.
+        // The walker requested read-ahead only for the start of long segments.
         if self.done % AHEAD + len as u64 >= AHEAD && left > len as u64 {
             let next = self.done.next_multiple_of(AHEAD);
             let more = segment.len.saturating_sub(next).min(AHEAD);
@@ -148,7 +150,7 @@ fn read_ahead(fs: &Fs, segment: &Segment, offset: u64, len: u64) {
     }
 }
 
-/// Asks for a range of the device that holds the metadata.
+/// Requests read-ahead of a range of the data device.
 fn read_run(fs: &Fs, offset: u64, len: u64) {
     if let (Some(file), Some(len)) = (fs.device().as_file(), std::num::NonZeroU64::new(len)) {
         advise(file, offset, len);
@@ -156,11 +158,11 @@ fn read_run(fs: &Fs, offset: u64, len: u64) {
 }
 
 fn advise(file: &File, offset: u64, len: std::num::NonZeroU64) {
-    // A hint: where it is not taken, reading is slower and nothing else.
+    // A hint: if the host ignores it, reading is only slower.
     let _ = rustix::fs::fadvise(file, offset, Some(len), Advice::WillNeed);
 }
 
-/// Asks for ranges of the device, neighbours together.
+/// Requests read-ahead of ranges of the device; joins neighbouring ranges.
 fn read_ahead_all(fs: &Fs, mut ranges: Vec<(u64, u64)>) {
     ranges.sort_unstable();
     let mut run: Option<(u64, u64)> = None;
@@ -181,7 +183,7 @@ fn read_ahead_all(fs: &Fs, mut ranges: Vec<(u64, u64)>) {
     }
 }
 
-/// A directory on the way down: its names not yet visited.
+/// An open directory of the walk: the names that are not visited yet.
 struct Level {
     names: std::vec::IntoIter<(Vec<u8>, Ino)>,
     path_len: usize,
@@ -192,12 +194,12 @@ struct Walk<'a> {
     sender: SyncSender<Batch>,
     batch: Vec<Item>,
     bytes: u64,
-    /// The copying thread has gone away.
-    unheard: bool,
+    /// The copying thread has ended.
+    receiver_gone: bool,
     path: Vec<u8>,
     levels: Vec<Level>,
     entered: HashSet<Ino>,
-    /// First paths of files with several names, and how many names are still to come.
+    /// First paths of files with several names, and the number of names still to come.
     links: HashMap<Ino, (Vec<u8>, u32)>,
 }
 
@@ -208,7 +210,7 @@ impl<'a> Walk<'a> {
             sender,
             batch: Vec::new(),
             bytes: 0,
-            unheard: false,
+            receiver_gone: false,
             path: Vec::new(),
             levels: Vec::new(),
             entered: HashSet::new(),
@@ -220,8 +222,8 @@ impl<'a> Walk<'a> {
         ExportError::Read { path: self.path.clone(), source }
     }
 
-    fn give(&mut self, batch: Batch) {
-        self.unheard |= self.sender.send(batch).is_err();
+    fn send_result(&mut self, batch: Batch) {
+        self.receiver_gone |= self.sender.send(batch).is_err();
     }
 
     fn tree(&mut self, root: Ino) -> Result<(), ExportError> {
@@ -237,7 +239,7 @@ impl<'a> Walk<'a> {
             }
             self.path.extend_from_slice(&name);
             self.visit(ino)?;
-            if self.unheard {
+            if self.receiver_gone {
                 return Ok(());
             }
         }
@@ -269,7 +271,7 @@ impl<'a> Walk<'a> {
         if is_dir { self.enter(ino) } else { Ok(()) }
     }
 
-    /// Sends the batch and has its data read ahead.
+    /// Sends the batch and requests read-ahead of its data.
     fn send(&mut self) {
         let batch = std::mem::take(&mut self.batch);
         self.bytes = 0;
@@ -280,10 +282,11 @@ impl<'a> Walk<'a> {
             .filter_map(|s| Some((s.device?, s.len.min(AHEAD))))
             .collect();
         read_ahead_all(self.fs, ranges);
-        self.give(Ok(batch));
+        self.send_result(Ok(batch));
     }
 
-    /// The name under which a file with several was met before; notes it if it was not.
+    /// Returns the path under which a hard-linked file was visited before; records this path if
+    /// there is none.
     fn earlier_name(&mut self, stat: &Stat) -> Option<Vec<u8>> {
         let Some((first, left)) = self.links.get_mut(&stat.ino) else {
             self.links.insert(stat.ino, (self.path.clone(), stat.nlink - 1));

@@ -1,11 +1,11 @@
-//! XFS in user space: real XFS v5 volumes opened, read, written and made without root, loop device
-//! or kernel driver.
+//! XFS in user space: opens, reads, writes and creates real XFS v5 volumes without root, a loop
+//! device or a kernel driver.
 //!
-//! A volume is a [`Fs`] over a device ([`disk::BlockDev`]): a file, a block device, memory, a
-//! partition or a qcow2 image ([`volume::open`]). Its calls are those of a file system, by inode
-//! number ([`format::Ino`]): [`Fs::lookup`] and [`Fs::resolve`] find one, [`Fs::create`] makes one,
-//! [`Fs::read_at`] and [`Fs::write_at`] move bytes. All calls block and take `&self`; a [`Fs`] may
-//! be shared by threads.
+//! A volume is an [`Fs`] over a device ([`disk::BlockDev`]). The device can be a file, a block
+//! device, memory, a partition or a qcow2 image ([`volume::open`]). The methods of [`Fs`] are file
+//! system calls that take inode numbers ([`format::Ino`]): [`Fs::lookup`] and [`Fs::resolve`] find
+//! an inode, [`Fs::create`] creates one, [`Fs::read_at`] and [`Fs::write_at`] read and write data.
+//! All calls block and take `&self`; threads may share an [`Fs`].
 //!
 //! ```
 //! use std::sync::Arc;
@@ -89,18 +89,19 @@
 //! assert_eq!(error.errno(), 22);
 //! ```
 //!
-//! # What lasts
+//! # Durability
 //!
-//! Changes go through the volume's log ([`OpenOptions::journal`]). They are durable after [`Fs::sync`],
-//! [`Fs::fsync`], [`Fs::wait`] for a [`journal::Ticket`], or [`Fs::close`]; after a power cut the volume
-//! is as it was at some moment since, and the next open, here or in the kernel, replays the log. A
-//! volume that is dropped without a close keeps what was durable.
+//! Changes go through the volume's log ([`OpenOptions::journal`]). A change is durable after
+//! [`Fs::sync`], [`Fs::fsync`], [`Fs::wait`] for a [`journal::Ticket`], or [`Fs::close`]. After a
+//! power cut the volume holds a consistent state that is at least as new as the last durable
+//! change; the next open, by uxfs or by the kernel, replays the log. Dropping an [`Fs`] without
+//! [`Fs::close`] writes nothing: changes that were not durable are lost.
 
 pub mod import;
 
 pub mod copy;
 pub mod export;
-pub mod making;
+pub mod new_file;
 pub mod posix;
 pub mod resize;
 pub mod space;
@@ -119,18 +120,18 @@ pub use uxfs_format as format;
 pub use uxfs_log as log;
 pub use uxfs_mkfs as mkfs;
 
-/// The examples of the project's first page are tested too.
+/// Runs the README's examples as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// Volumes, devices and errors go from thread to thread.
+/// These types can be shared between threads.
 const _: () = {
-    const fn everywhere<T: Send + Sync>() {}
-    everywhere::<Fs>();
-    everywhere::<Error>();
-    everywhere::<Devices>();
-    everywhere::<OpenOptions>();
-    everywhere::<import::ImportError>();
-    everywhere::<export::ExportError>();
+    const fn shareable<T: Send + Sync>() {}
+    shareable::<Fs>();
+    shareable::<Error>();
+    shareable::<Devices>();
+    shareable::<OpenOptions>();
+    shareable::<import::ImportError>();
+    shareable::<export::ExportError>();
 };

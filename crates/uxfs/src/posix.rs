@@ -1,8 +1,8 @@
-//! What the kernel does around a change to a file, beyond the change: permissions of new files,
-//! access lists that follow the mode, bits that a new owner must not inherit.
+//! POSIX side effects of changing a file: permissions of new files, ACLs that follow the mode,
+//! set-ID bits that a new owner must not inherit.
 //!
-//! The operations of [`Fs`] do what they are told and nothing more; callers who act for a user, as
-//! the command does, come through here.
+//! The operations of [`Fs`] do exactly what their arguments say. Callers that act for a user, such
+//! as the `uxfs` command, use these functions instead.
 
 use uxfs_core::{Error, Fs, NewInode, Result, SetAttr, XattrMode};
 use uxfs_format::Ino;
@@ -13,40 +13,40 @@ use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT};
 pub const S_ISUID: u16 = 0o4000;
 /// Set-group-ID.
 pub const S_ISGID: u16 = 0o2000;
-/// Linux' name of the access list.
+/// Linux' name of the access ACL.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// Linux' name of a directory's default list.
+/// Linux' name of the default ACL of a directory.
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// Is this a name that stands for an entry of one directory and nothing else?
+/// True if `name` can be the name of a directory entry: not empty, `.` or `..`, no `/`, no NUL.
 pub fn is_plain_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.iter().any(|b| matches!(b, 0 | b'/'))
 }
 
-/// On whose behalf files are made.
+/// The credentials under which files are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Creator {
     /// Owner of new files.
     pub uid: u32,
-    /// Group of new files, unless their directory says otherwise.
+    /// Group of new files, unless the directory has the set-group-ID bit.
     pub gid: u32,
-    /// Permissions that new files do not get, unless their directory has a default access list.
+    /// Permissions that are removed from new files, unless the directory has a default ACL.
     pub umask: u16,
 }
 
 impl Creator {
-    /// The inode for a new file of `mode` in `parent`, with the access list it inherits: owner,
-    /// group by the directory's set-group-ID bit, permissions by umask or default list.
+    /// Plans a new file of `mode` in `parent`: owner, group (by the directory's set-group-ID bit),
+    /// permissions (by umask or default ACL) and the ACLs it inherits.
     ///
     /// # Errors
-    /// Of reading the directory.
+    /// The errors of reading the directory.
     pub fn plan(&self, fs: &Fs, parent: Ino, mode: u16) -> Result<Plan> {
-        let up = fs.stat(parent)?;
+        let parent_stat = fs.stat(parent)?;
         let mut new = NewInode::new(mode);
         (new.uid, new.gid) = (self.uid, self.gid);
-        if up.mode & S_ISGID != 0 {
-            new.gid = up.gid;
+        if parent_stat.mode & S_ISGID != 0 {
+            new.gid = parent_stat.gid;
             if mode & S_IFMT == S_IFDIR {
                 new.mode |= S_ISGID;
             }
@@ -71,10 +71,10 @@ impl Creator {
         Ok(Plan { new, access, default })
     }
 
-    /// Makes a file of `mode` under `name`, as the system call would.
+    /// Creates a file of `mode` as `name`, like mknod(2) and mkdir(2).
     ///
     /// # Errors
-    /// As [`Fs::create`].
+    /// The errors of [`Fs::create`].
     pub fn create(
         &self,
         fs: &Fs,
@@ -90,30 +90,30 @@ impl Creator {
         Ok(ino)
     }
 
-    /// Makes a symbolic link, as the system call would.
+    /// Creates a symbolic link, like symlink(2).
     ///
     /// # Errors
-    /// As [`Fs::symlink`].
+    /// The errors of [`Fs::symlink`].
     pub fn symlink(&self, fs: &Fs, parent: Ino, name: &[u8], target: &[u8]) -> Result<Ino> {
         let plan = self.plan(fs, parent, S_IFLNK | 0o777)?;
         fs.symlink(parent, name, target, &plan.new)
     }
 }
 
-/// A file about to be made.
+/// A planned file: its inode and the ACLs it inherits.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The inode.
+    /// The inode to create.
     pub new: NewInode,
     access: Option<Vec<u8>>,
     default: Option<Vec<u8>>,
 }
 
 impl Plan {
-    /// Gives the inode that was made the access lists it inherits.
+    /// Sets the inherited ACLs on the created inode.
     ///
     /// # Errors
-    /// As [`Fs::set_xattr`].
+    /// The errors of [`Fs::set_xattr`].
     pub fn finish(&self, fs: &Fs, ino: Ino) -> Result<()> {
         for (name, value) in [(ACL_ACCESS, &self.access), (ACL_DEFAULT, &self.default)] {
             if let Some(value) = value {
@@ -126,16 +126,18 @@ impl Plan {
 
 fn list(fs: &Fs, ino: Ino, name: &[u8]) -> Result<Option<Acl>> {
     match fs.get_xattr(ino, name) {
-        Ok(value) => Acl::from_linux(&value).map_err(|_| Error::Invalid("a damaged access list")),
+        Ok(value) => {
+            Acl::from_linux(&value).map_err(|_| Error::Invalid("a damaged access control list"))
+        }
         Err(Error::NoAttr) => Ok(None),
         Err(other) => Err(other),
     }
 }
 
-/// Changes the permissions of a file; its access list, if it has one, follows.
+/// Changes the permissions of a file and updates its access ACL, if it has one.
 ///
 /// # Errors
-/// As [`Fs::set_attr`].
+/// The errors of [`Fs::set_attr`].
 pub fn change_mode(fs: &Fs, ino: Ino, permissions: u16) -> Result<()> {
     if let Some(mut acl) = list(fs, ino, ACL_ACCESS)? {
         acl.set_permissions(permissions);
@@ -144,19 +146,19 @@ pub fn change_mode(fs: &Fs, ino: Ino, permissions: u16) -> Result<()> {
     fs.set_attr(ino, &SetAttr { permissions: Some(permissions), ..SetAttr::default() })
 }
 
-/// Gives a file to another user or group. As with the kernel, what is no directory loses what
-/// made it run with its former owner's rights: set-ID bits and capabilities.
+/// Changes owner and group of a file. As in the kernel, a file that is not a directory loses its
+/// set-ID bits and capabilities, which belonged to the former owner's rights.
 ///
 /// # Errors
-/// As [`Fs::set_attr`].
+/// The errors of [`Fs::set_attr`].
 pub fn change_owner(fs: &Fs, ino: Ino, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
     let stat = fs.stat(ino)?;
     let mut change = SetAttr { uid, gid, ..SetAttr::default() };
     if stat.mode & S_IFMT != S_IFDIR {
         let group_runs = stat.mode & 0o010 != 0;
-        let lost = S_ISUID | if group_runs { S_ISGID } else { 0 };
-        if stat.mode & lost != 0 {
-            change.permissions = Some(stat.mode & 0o7777 & !lost);
+        let cleared = S_ISUID | if group_runs { S_ISGID } else { 0 };
+        if stat.mode & cleared != 0 {
+            change.permissions = Some(stat.mode & 0o7777 & !cleared);
         }
         match fs.remove_xattr(ino, CAPABILITY) {
             Ok(()) | Err(Error::NoAttr) => {}
@@ -166,11 +168,11 @@ pub fn change_owner(fs: &Fs, ino: Ino, uid: Option<u32>, gid: Option<u32>) -> Re
     fs.set_attr(ino, &change)
 }
 
-/// Sets an attribute as the system call would: an access list changes the mode too, and one that
-/// says no more than the mode is not kept.
+/// Sets an extended attribute like setxattr(2): an access ACL also changes the mode, and an ACL
+/// that says no more than the mode is not stored.
 ///
 /// # Errors
-/// As [`Fs::set_xattr`].
+/// The errors of [`Fs::set_xattr`].
 pub fn set_xattr(fs: &Fs, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
     if name != ACL_ACCESS {
         return fs.set_xattr(ino, name, value, mode);

@@ -1,15 +1,16 @@
-//! What can be done for a file's space beyond the operations of [`Fs`].
+//! Functions on a file's space, built on the operations of [`Fs`].
 
 use uxfs_core::{Fallocate, Fs, Result};
 use uxfs_format::Ino;
 
-/// Bytes looked at in one go.
+/// Bytes read at a time.
 const WINDOW: u64 = 1 << 20;
 
-/// Makes holes of all blocks of a file in `offset..offset + len` that hold nothing but zeroes;
-/// gives the number of bytes that became holes.
+/// Punches holes into all blocks of a file in `offset..offset + len` that hold only zeroes, as
+/// `fallocate --dig-holes` does. Returns the number of bytes deallocated.
 ///
 /// # Errors
+/// The errors of [`Fs::read_at`] and [`Fs::fallocate`].
 /// As [`Fs::read_at`] and [`Fs::fallocate`].
 pub fn dig_holes(fs: &Fs, ino: Ino, offset: u64, len: u64) -> Result<u64> {
     let block = u64::from(fs.geo.block_size);
@@ -34,22 +35,22 @@ pub fn dig_holes(fs: &Fs, ino: Ino, offset: u64, len: u64) -> Result<u64> {
                 if head.iter().all(|byte| *byte == 0) {
                     zeroes.end = at + part;
                 } else {
-                    dug += dig(fs, ino, &zeroes)?;
+                    dug += punch(fs, ino, &zeroes)?;
                     zeroes = at + part..at + part;
                 }
                 (at, rest) = (at + part, tail);
             }
         }
-        dug += dig(fs, ino, &zeroes)?;
+        dug += punch(fs, ino, &zeroes)?;
     }
     Ok(dug)
 }
 
-fn dig(fs: &Fs, ino: Ino, range: &core::ops::Range<u64>) -> Result<u64> {
+fn punch(fs: &Fs, ino: Ino, range: &core::ops::Range<u64>) -> Result<u64> {
     let block = u64::from(fs.geo.block_size);
     let size = fs.stat(ino)?.size;
     let first = range.start.next_multiple_of(block);
-    // The last block of the file counts as whole.
+    // The last block of the file counts as a whole block.
     let last = if range.end >= size { range.end.next_multiple_of(block) } else { range.end };
     let last = last - last % block;
     if first >= last {

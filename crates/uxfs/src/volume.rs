@@ -1,10 +1,11 @@
-//! From the name of a file to the device that holds a volume: a whole file, block device or qcow2
-//! image, what lies behind an offset in it, or a partition of it.
+//! Opens the device that holds a volume: a whole file, block device or qcow2 image, the part of it
+//! behind an offset, or a partition.
 //!
-//! 1. A disk of which only a part is wanted is never cut, lengthened or emptied, whatever the mode.
-//! 2. Locks are on the whole file: two parts of one disk are not written at once.
+//! 1. If the volume is only a part of a disk, the disk is never truncated, extended or emptied,
+//!    whatever the open mode.
+//! 2. Locks cover the whole file: two parts of one disk cannot be open for writing at once.
 //!
-//! Called by whoever opens an image by name: the command, import, resize.
+//! Used by every caller that opens an image by path: the command line, import, resize.
 
 use std::io;
 use std::path::Path;
@@ -15,63 +16,63 @@ use uxfs_disk::{BlockDev, FileDev, OpenMode, Qcow2Dev, Slice, create_qcow2, is_q
 use uxfs_format::superblock::MAGIC;
 use uxfs_mkfs::signature;
 
-/// Where in a file or on a device a volume lies.
+/// The location of a volume in a file or on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Place {
-    /// Bytes before it.
+pub struct Location {
+    /// Offset of the volume in bytes.
     pub offset: Option<u64>,
-    /// Number, label or PARTUUID of its partition. Not together with `offset`.
+    /// Number, label or PARTUUID of the partition. Excludes `offset`.
     pub partition: Option<String>,
 }
 
-impl Place {
+impl Location {
     /// The whole file or device.
     pub fn whole() -> Self {
         Self::default()
     }
 
-    /// What lies behind `offset` bytes.
+    /// Everything from `offset` (bytes) to the end.
     pub fn offset(offset: u64) -> Self {
         Self { offset: Some(offset), partition: None }
     }
 
-    /// The partition with this number, or else this label or PARTUUID.
+    /// The partition with this number; else with this label or PARTUUID.
     pub fn partition(wanted: impl Into<String>) -> Self {
         Self { offset: None, partition: Some(wanted.into()) }
     }
 
-    /// Is it the whole file or device?
+    /// True if the volume is the whole file or device.
     pub fn is_whole(&self) -> bool {
         self.offset.is_none() && self.partition.is_none()
     }
 }
 
-/// Opens the device that holds a volume. With [`OpenMode::Create`] a whole regular file is made
-/// anew; a part of a disk has to be there, and to be long enough.
+/// Opens the device that holds a volume. [`OpenMode::Create`] creates or replaces a whole regular
+/// file; a part of a disk must exist and be long enough.
 ///
 /// # Errors
-/// As [`FileDev::open`]; [`io::ErrorKind::NotFound`] for a partition that is not there, and
-/// [`io::ErrorKind::InvalidInput`] for a part that is not all on the device.
-pub fn open(path: &Path, mode: OpenMode, place: &Place) -> io::Result<Arc<dyn BlockDev>> {
-    let fixed = !place.is_whole() || holds_qcow2(path);
+/// The errors of [`FileDev::open`]; [`io::ErrorKind::NotFound`] if the partition does not exist;
+/// [`io::ErrorKind::InvalidInput`] if the part does not lie completely on the device.
+pub fn open(path: &Path, mode: OpenMode, location: &Location) -> io::Result<Arc<dyn BlockDev>> {
+    let fixed = !location.is_whole() || holds_qcow2(path);
     let (mode, least) = match mode {
         OpenMode::Create(len) if fixed => (OpenMode::Write, len),
         other => (other, 0),
     };
-    let part = part(disk(path, mode)?, place)?;
+    let part = part(disk(path, mode)?, location)?;
     if part.len() < least {
-        let problem = format!("has {} bytes where {least} are needed", part.len());
+        let problem = format!("has {} bytes, but {least} are needed", part.len());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
     Ok(part)
 }
 
-/// A whole disk: in a file, on a block device, or in a qcow2 image.
+/// Opens a whole disk: a file, a block device or a qcow2 image.
 fn disk(path: &Path, mode: OpenMode) -> io::Result<Arc<dyn BlockDev>> {
     let dev = FileDev::open(path, mode)?;
     match dev.as_file() {
-        // The image keeps the file, and with it the lock.
+        // The image owns the file and thereby its lock.
         Some(file) if dev.is_regular() && is_qcow2(file)? => {
             Ok(Arc::new(Qcow2Dev::open(file, path, mode != OpenMode::Read)?))
         }
@@ -84,16 +85,16 @@ fn holds_qcow2(path: &Path) -> bool {
     regular && std::fs::File::open(path).and_then(|file| is_qcow2(&file)).unwrap_or(false)
 }
 
-/// Formats of disk images that are made elsewhere, by the endings of their names.
+/// Disk image formats that uxfs does not write, by file name extension.
 const FOREIGN: [&str; 7] = ["vmdk", "vhdx", "vhd", "vpc", "vdi", "qcow", "qed"];
 
-/// Before a volume of `len` bytes is made as the whole of `path`: where its name says qcow2, a file
-/// that is empty, or not there, becomes such an image.
+/// Prepares `path` for a new volume of `len` bytes that takes the whole file: creates a qcow2 image
+/// if the name ends in `.qcow2` and the file is empty or missing.
 ///
 /// # Errors
-/// As [`wants_qcow2`], and those of writing.
-pub fn prepare(path: &Path, len: u64, place: &Place) -> io::Result<()> {
-    if !wants_qcow2(path, place)? {
+/// The errors of [`wants_qcow2`] and of writing.
+pub fn prepare(path: &Path, len: u64, location: &Location) -> io::Result<()> {
+    if !wants_qcow2(path, location)? {
         return Ok(());
     }
     let mut open = std::fs::OpenOptions::new();
@@ -101,16 +102,18 @@ pub fn prepare(path: &Path, len: u64, place: &Place) -> io::Result<()> {
     create_qcow2(open.open(path)?, path, len)
 }
 
-/// Does the name of what is to be made say that it is a qcow2 image, and it is none yet?
+/// True if the name of a volume to be created ends in `.qcow2` and the file is not a qcow2 image
+/// yet.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] for a name that says what is not done, with what to do.
-pub fn wants_qcow2(path: &Path, place: &Place) -> io::Result<bool> {
+/// [`io::ErrorKind::InvalidInput`] if the name's extension is that of a format that uxfs does not
+/// write; the text says what to do.
+pub fn wants_qcow2(path: &Path, location: &Location) -> io::Result<bool> {
     let refused = |problem: String| Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
     let Some(ending) = ending.as_ref().and_then(|ending| ending.to_str()) else { return Ok(false) };
     let there = std::fs::metadata(path).ok();
-    if !place.is_whole() || there.as_ref().is_some_and(|meta| !meta.is_file()) {
+    if !location.is_whole() || there.as_ref().is_some_and(|meta| !meta.is_file()) {
         return Ok(false);
     }
     let raw = path.with_extension("img");
@@ -127,45 +130,46 @@ pub fn wants_qcow2(path: &Path, place: &Place) -> io::Result<bool> {
     }
     if there.is_some_and(|meta| meta.len() > 0) {
         return refused(
-            "is named as a qcow2 image, and holds none: remove it, or give another name".into(),
+            "is named as a qcow2 image, but is not one: remove it, or give another name".into(),
         );
     }
     Ok(true)
 }
 
-/// Bytes of what cannot be made longer or shorter by whoever fills it: a block device, a qcow2
-/// image, or a part of a disk. `None` for a raw regular file as a whole.
+/// The length in bytes of a target that an import cannot extend or truncate: a block device, a
+/// qcow2 image or a part of a disk. `None` for a raw regular file as a whole.
 ///
 /// # Errors
-/// As [`open`] for reading.
-pub fn fixed_len(path: &Path, place: &Place) -> io::Result<Option<u64>> {
-    if place.is_whole() && std::fs::metadata(path)?.is_file() && !holds_qcow2(path) {
+/// The errors of [`open`] for reading.
+pub fn fixed_len(path: &Path, location: &Location) -> io::Result<Option<u64>> {
+    if location.is_whole() && std::fs::metadata(path)?.is_file() && !holds_qcow2(path) {
         return Ok(None);
     }
-    Ok(Some(open(path, OpenMode::Read, place)?.len()))
+    Ok(Some(open(path, OpenMode::Read, location)?.len()))
 }
 
-fn part(disk: Arc<dyn BlockDev>, place: &Place) -> io::Result<Arc<dyn BlockDev>> {
+fn part(disk: Arc<dyn BlockDev>, location: &Location) -> io::Result<Arc<dyn BlockDev>> {
     let invalid = |problem: &str| io::Error::new(io::ErrorKind::InvalidInput, problem);
-    match (&place.partition, place.offset) {
+    match (&location.partition, location.offset) {
         (Some(_), Some(_)) => Err(invalid("give either an offset or a partition")),
         (None, None) => Ok(disk),
         (None, Some(offset)) => Ok(Arc::new(Slice::from(disk, offset)?)),
         (Some(wanted), None) => {
             let Some(table) = Table::read(&*disk)? else {
-                return Err(invalid("a partition is wanted, but there is no partition table"));
+                return Err(invalid("a partition was given, but the disk has no partition table"));
             };
             Ok(Arc::new(table.find(wanted)?.open(disk)?))
         }
     }
 }
 
-/// What a device holds instead of a volume, and what to do about it, if it is known.
-pub fn describe(disk: &Arc<dyn BlockDev>, place: &Place) -> Option<String> {
+/// Says what a device holds instead of an XFS volume and what to do about it. `None` if the content
+/// is XFS or unknown.
+pub fn describe(disk: &Arc<dyn BlockDev>, location: &Location) -> Option<String> {
     if signature::existing(&**disk).is_ok_and(|name| name == Some("xfs")) {
         return None;
     }
-    if place.is_whole()
+    if location.is_whole()
         && let Some(hint) = partitions_hint(disk)
     {
         return Some(hint);
@@ -178,21 +182,21 @@ pub fn describe(disk: &Arc<dyn BlockDev>, place: &Place) -> Option<String> {
     Some(what)
 }
 
-/// Of a whole disk that is partitioned, says so and names the partitions that hold XFS: what to
-/// tell whoever took it for a volume. `None` if it is none.
+/// If `disk` is partitioned, says so and lists the partitions that hold XFS: a hint for users that
+/// took the disk for a volume. `None` if there is no partition table.
 pub fn partitions_hint(disk: &Arc<dyn BlockDev>) -> Option<String> {
     let table = match Table::read(&**disk) {
         Ok(table) => table?,
         Err(error) => return Some(format!("a partitioned disk, but: {error}")),
     };
-    let holds_xfs = |start: u64| {
+    let starts_with_xfs = |start: u64| {
         let mut magic = [0; 4];
         disk.read_at(start, &mut magic).is_ok() && u32::from_be_bytes(magic) == MAGIC
     };
     let with_xfs: Vec<String> = table
         .partitions
         .iter()
-        .filter(|partition| holds_xfs(partition.start))
+        .filter(|partition| starts_with_xfs(partition.start))
         .map(ToString::to_string)
         .collect();
     let rest = if with_xfs.is_empty() {

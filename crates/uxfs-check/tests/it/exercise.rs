@@ -318,8 +318,9 @@ fn copy_tree(fs: &Fs) {
             continue;
         }
         if let Ok((node, info)) = source.open(ino) {
-            let from = CopyFrom { tree: &source, node, info, shown: name.clone() };
-            let to = CopyTo { tree: &target, dir: dir.into(), name: name.clone(), shown: name };
+            let from = CopyFrom { tree: &source, node, info, display_path: name.clone() };
+            let to =
+                CopyTo { tree: &target, dir: dir.into(), name: name.clone(), display_path: name };
             copier.copy(from, to, &mut |_| {});
         }
     }

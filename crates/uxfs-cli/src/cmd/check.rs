@@ -50,7 +50,7 @@ const OPERATIONAL: u8 = 8;
 /// Checks, and prints what was found.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let name = options.image.as_os_str();
-    let dev = match volume::open(&options.image, OpenMode::Read, images.place()) {
+    let dev = match volume::open(&options.image, OpenMode::Read, images.location()) {
         Ok(dev) => dev,
         Err(error) => {
             session.fail_with(OPERATIONAL, Failure::host(name, &error));

@@ -10,7 +10,7 @@ use clap::Args;
 use uxfs::copy::{
     Copier, CopyError, CopyFrom, CopyOptions, CopyTo, Event, FileInfo, FileKind, Follow,
     HostSource, HostTarget, ImageSource, ImageTarget, Preserve, Reflink, StreamSource, TargetTree,
-    pour,
+    copy_to_writer,
 };
 
 use crate::cmd::clone;
@@ -316,7 +316,7 @@ impl Work<'_> {
                 let found = tree::find(self.images, &inside, false, follow)?;
                 let side = ImageSource::new(found.fs(), found.image.volume);
                 let opened = side.open(found.stat.ino);
-                opened.and_then(|(node, info)| pour(&side, &node, &info, out))
+                opened.and_then(|(node, info)| copy_to_writer(&side, &node, &info, out))
             }
             Place::Host(_) => {
                 return Err(Failure::bare("neither source nor target lies in an image: use cp"));
@@ -346,7 +346,7 @@ impl Work<'_> {
         let mut copier = Copier::<T>::new(self.copy);
         if self.options.interactive {
             let question = |path: &[u8]| [b"uxfs: cp: overwrite '", path, b"'"].concat();
-            copier = copier.confirming(Box::new(move |path| edit::confirm(&question(path))));
+            copier = copier.with_confirm(Box::new(move |path| edit::confirm(&question(path))));
         }
         for source in self.sources {
             let name = match aim {
@@ -363,7 +363,7 @@ impl Work<'_> {
             };
             let to = name.clone().and_then(|name| {
                 let shown = shown.map_err(Clone::clone)?;
-                Ok(CopyTo { tree: target, dir: Rc::clone(dir), name, shown })
+                Ok(CopyTo { tree: target, dir: Rc::clone(dir), name, display_path: shown })
             });
             self.session.ok(to.and_then(|to| self.copy_one(&mut copier, source, to, aim)));
         }
@@ -414,7 +414,11 @@ impl Work<'_> {
             let side = StreamSource::new(io::stdin().lock());
             let (info, shown) = (side.info(), b"standard input".to_vec());
             self.fits(aim, &info)?;
-            copier.copy(CopyFrom { tree: &side, node: (), info, shown }, to, &mut listen);
+            copier.copy(
+                CopyFrom { tree: &side, node: (), info, display_path: shown },
+                to,
+                &mut listen,
+            );
             return Ok(());
         }
         match Place::parse(source) {
@@ -424,7 +428,11 @@ impl Work<'_> {
                 let (node, info) =
                     side.open(found.stat.ino).map_err(|e| Failure::new(source, e.to_string()))?;
                 self.fits(aim, &info)?;
-                copier.copy(CopyFrom { tree: &side, node, info, shown }, to, &mut listen);
+                copier.copy(
+                    CopyFrom { tree: &side, node, info, display_path: shown },
+                    to,
+                    &mut listen,
+                );
             }
             Place::Host(path) => {
                 let side = HostSource;
@@ -434,7 +442,11 @@ impl Work<'_> {
                     other => Failure::new(source, other.to_string()),
                 })?;
                 self.fits(aim, &info)?;
-                copier.copy(CopyFrom { tree: &side, node, info, shown }, to, &mut listen);
+                copier.copy(
+                    CopyFrom { tree: &side, node, info, display_path: shown },
+                    to,
+                    &mut listen,
+                );
             }
         }
         Ok(())

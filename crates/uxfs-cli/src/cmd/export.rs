@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use uxfs::archive::ArchiveError;
 use uxfs::export::{ExportError, export};
-use uxfs::making::Making;
+use uxfs::new_file::NewFile;
 
 use crate::image::Images;
 use crate::interrupt;
@@ -45,12 +45,12 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         return Err(tree::at(&place, uxfs::Error::NotDir));
     }
     let output = options.output.as_deref().filter(|path| *path != Path::new("-"));
-    let mut making = None;
+    let mut new_file = None;
     let out = match output {
         Some(path) => {
             let host = |error: io::Error| Failure::host(path, &error);
             interrupt::watch("export", path).map_err(host)?;
-            making = Some(Making::begin(path).map_err(host)?);
+            new_file = Some(NewFile::create(path).map_err(host)?);
             File::create(path).map_err(host)?
         }
         None if io::stdout().is_terminal() => {
@@ -71,8 +71,8 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         other => Failure::bare(other.to_string()),
     })?;
     out.flush()?;
-    if let Some(making) = making {
-        making.keep();
+    if let Some(new_file) = new_file {
+        new_file.keep();
     }
     let _ = session;
     Ok(())

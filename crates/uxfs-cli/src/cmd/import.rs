@@ -193,7 +193,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     if let Some(label) = &options.label {
         wanted.mkfs.apply('L', label).map_err(|e| Failure::bare(e.to_string()))?;
     }
-    wanted.place = images.place().clone();
+    wanted.location = images.location().clone();
     wanted.size = options.size;
     wanted.headroom = options.headroom.unwrap_or_default();
     wanted.force = options.force;

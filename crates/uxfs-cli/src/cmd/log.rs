@@ -126,7 +126,7 @@ struct Opened {
 }
 
 fn open(path: &Path, images: &Images) -> core::result::Result<Opened, Failure> {
-    let dev = volume::open(path, OpenMode::Read, images.place())
+    let dev = volume::open(path, OpenMode::Read, images.location())
         .map_err(|error| Failure::host(path.as_os_str(), &error))?;
     let mut options = OpenOptions::read_only();
     options.norecovery = true;

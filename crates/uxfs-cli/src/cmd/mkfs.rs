@@ -8,9 +8,9 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use uxfs::disk::OpenMode;
 use uxfs::format::timestamp::Timestamp;
-use uxfs::making::Making;
 use uxfs::mkfs::{self, Layout, MkfsError, Preset, WriteOptions};
-use uxfs::volume::{self, Place};
+use uxfs::new_file::NewFile;
+use uxfs::volume::{self, Location};
 
 use crate::image::Images;
 use crate::interrupt;
@@ -196,7 +196,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         (None, Some(path)) => path,
         (None, None) => return Err(Failure::bare("no device name given in argument list")),
     };
-    let length = length(&path, images.place())?;
+    let length = length(&path, images.location())?;
     let asked = wanted.data.size.is_some();
     if length.is_none() && !asked {
         return Err(Failure::new(&path, "no such file: give its size as -d size=SIZE"));
@@ -210,10 +210,10 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     };
     let layout = Layout::new(&wanted, room).map_err(refused)?;
     if !options.force && length.is_some() {
-        refuse_existing(&path, images.place())?;
+        refuse_existing(&path, images.location())?;
     }
     if !options.no_write {
-        ready(&path, images.place(), length.is_some())?;
+        ready(&path, images.location(), length.is_some())?;
     }
     if !options.quiet || options.no_write {
         session.print(mkfs::table(&layout, &path.display().to_string()))?;
@@ -222,7 +222,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     if options.no_write {
         return Ok(());
     }
-    write(options, (&path, images.place()), length, &layout)?;
+    write(options, (&path, images.location()), length, &layout)?;
     if options.owner.is_none() && !options.quiet && !rustix::process::geteuid().is_root() {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         let (uid, gid) = (uid.as_raw(), gid.as_raw());
@@ -236,12 +236,12 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
 }
 
 /// Before anything is said or changed: is the name right, can it be written, and is nobody using it?
-fn ready(path: &Path, place: &Place, there: bool) -> Result<()> {
+fn ready(path: &Path, location: &Location, there: bool) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(path, &error);
     if there {
-        volume::open(path, OpenMode::Write, place).map_err(host)?;
+        volume::open(path, OpenMode::Write, location).map_err(host)?;
     }
-    volume::wants_qcow2(path, place).map_err(host)?;
+    volume::wants_qcow2(path, location).map_err(host)?;
     Ok(())
 }
 
@@ -251,22 +251,24 @@ enum Length {
     Device(u64),
 }
 
-fn length(path: &Path, place: &Place) -> Result<Option<Length>> {
+fn length(path: &Path, location: &Location) -> Result<Option<Length>> {
     let host = |error: std::io::Error| Failure::host(path, &error);
     match std::fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && place.is_whole() => Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && location.is_whole() => {
+            Ok(None)
+        }
         Err(error) => Err(host(error)),
         Ok(meta) if meta.is_file() || meta.file_type().is_block_device() => {
-            let fixed = volume::fixed_len(path, place).map_err(host)?;
+            let fixed = volume::fixed_len(path, location).map_err(host)?;
             Ok(Some(fixed.map_or(Length::File(meta.len()), Length::Device)))
         }
         Ok(_) => Err(Failure::new(path, "neither a file nor a block device")),
     }
 }
 
-fn refuse_existing(path: &Path, place: &Place) -> Result<()> {
+fn refuse_existing(path: &Path, location: &Location) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(path, &error);
-    let device = volume::open(path, OpenMode::Read, place).map_err(host)?;
+    let device = volume::open(path, OpenMode::Read, location).map_err(host)?;
     match mkfs::signature::existing(&*device).map_err(host)? {
         Some(what) => Err(Failure::bare(format!(
             "{} appears to contain an existing filesystem ({what}).\n\
@@ -286,7 +288,7 @@ fn refuse_existing(path: &Path, place: &Place) -> Result<()> {
 
 fn write(
     options: &Options,
-    (path, place): (&Path, &Place),
+    (path, location): (&Path, &Location),
     length: Option<Length>,
     layout: &Layout,
 ) -> Result<()> {
@@ -306,11 +308,11 @@ fn write(
         Some(Length::Device(_)) => (OpenMode::Write, false),
     };
     interrupt::watch("mkfs", path).map_err(host)?;
-    let making = Making::begin(path).map_err(host)?;
+    let new_file = NewFile::create(path).map_err(host)?;
     if matches!(mode, OpenMode::Create(_)) {
-        volume::prepare(path, size, place).map_err(host)?;
+        volume::prepare(path, size, location).map_err(host)?;
     }
-    let device = volume::open(path, mode, place).map_err(host)?;
+    let device = volume::open(path, mode, location).map_err(host)?;
     if !options.keep && mode == OpenMode::Write {
         device.discard(0, device.len());
     }
@@ -321,6 +323,6 @@ fn write(
     how.owner = (uid.unwrap_or(0), gid.unwrap_or(0));
     how.now = epoch.map(|sec| Timestamp { sec, nsec: 0 });
     mkfs::write(layout, &*device, &how).map_err(|error| Failure::new(path, error.to_string()))?;
-    making.keep();
+    new_file.keep();
     Ok(())
 }

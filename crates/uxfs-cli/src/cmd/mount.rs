@@ -369,11 +369,11 @@ fn open(
     say: &dyn Fn(&str),
 ) -> Result<Fs> {
     let mode = if parsed.read_only { OpenMode::Read } else { OpenMode::Write };
-    let dev = match volume::open(image, mode, images.place()) {
+    let dev = match volume::open(image, mode, images.location()) {
         Err(error) if !parsed.read_only && is_write_protected(&error) => {
             say(&format!("{} may not be written: mounting it for reading", image.display()));
             parsed.read_only = true;
-            volume::open(image, OpenMode::Read, images.place())
+            volume::open(image, OpenMode::Read, images.location())
         }
         other => other,
     };
@@ -392,7 +392,7 @@ fn opener(
 ) -> Result<impl Fn(&uxfs_fuse::Options) -> std::result::Result<Fs, String> + Send + Sync + 'static>
 {
     let id = ImageId::of(image).map_err(|error| Failure::host(image, &error))?;
-    let (image, place) = (image.to_owned(), images.place().clone());
+    let (image, location) = (image.to_owned(), images.location().clone());
     let logdev = images.logdev().map(Path::to_owned);
     let rtdev = images.rtdev().map(Path::to_owned);
     Ok(move |options: &uxfs_fuse::Options| {
@@ -402,7 +402,7 @@ fn opener(
         let mode = if options.read_only { OpenMode::Read } else { OpenMode::Write };
         let name = image.display();
         let opened =
-            volume::open(&image, mode, &place).map_err(|error| format!("{name}: {error}"))?;
+            volume::open(&image, mode, &location).map_err(|error| format!("{name}: {error}"))?;
         let mut devices = Devices::new(opened);
         devices.log = further(logdev.as_deref()).map_err(|failure| failure.to_string())?;
         devices.realtime = further(rtdev.as_deref()).map_err(|failure| failure.to_string())?;

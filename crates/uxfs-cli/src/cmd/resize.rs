@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Map, json};
-use uxfs::resize::{self, How, ResizeOptions, Target};
+use uxfs::resize::{self, Method, ResizeOptions, Target};
 
 use crate::image::Images;
 use crate::session::{Failure, Result, Session};
@@ -53,17 +53,17 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         (false, None) => Target::Fill,
     };
     let mut wanted = ResizeOptions::new(&options.image, target);
-    wanted.place = images.place().clone();
+    wanted.location = images.location().clone();
     let done = resize::run(&wanted).map_err(|error| match error {
         resize::ResizeError::Volume(error) => images.not_a_volume(&options.image, error),
         resize::ResizeError::Host { path, source } => Failure::host(path, &source),
         other => Failure::new(&options.image, other.to_string()),
     })?;
-    let how = match done.how {
-        How::Unchanged => "unchanged",
-        How::Grown => "grown",
-        How::Cut => "cut",
-        How::Rebuilt => "rebuilt",
+    let how = match done.method {
+        Method::Unchanged => "unchanged",
+        Method::Grown => "grown",
+        Method::Truncated => "cut",
+        Method::Rebuilt => "rebuilt",
     };
     if options.json {
         let mut map = Map::new();
@@ -71,7 +71,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         map.insert("before_bytes".into(), json!(done.before));
         map.insert("after_bytes".into(), json!(done.after));
         map.insert("how".into(), json!(how));
-        if let Some(why) = &done.why {
+        if let Some(why) = &done.reason {
             map.insert("why".into(), json!(why));
         }
         return session.print(json::document("resize", map));
@@ -80,9 +80,11 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         return Ok(());
     }
     let name = options.image.display();
-    session.print(match (done.how, &done.why) {
-        (How::Unchanged, Some(why)) => format!("{name}: {} bytes as before: {why}\n", done.before),
-        (How::Unchanged, None) => format!("{name}: {} bytes as before\n", done.before),
+    session.print(match (done.method, &done.reason) {
+        (Method::Unchanged, Some(why)) => {
+            format!("{name}: {} bytes as before: {why}\n", done.before)
+        }
+        (Method::Unchanged, None) => format!("{name}: {} bytes as before\n", done.before),
         _ => format!("{name}: {how} from {} to {} bytes\n", done.before, done.after),
     })
 }

@@ -1,10 +1,10 @@
-//! Directories of the host at any depth, with few descriptors.
+//! Directories of the host at any depth, with a bounded number of descriptors.
 //!
-//! 1. At most [`OPEN_MAX`] directories of a walk are open at a time besides its root, however deep it
-//!    is: the one that was opened longest ago is closed for the next.
-//! 2. A directory that was closed is opened again from the one below it (`..`) or, name by name, from
-//!    the nearest open one above, and must be the same as before. No symbolic link is followed where
-//!    the first opening did not follow it.
+//! 1. At most [`OPEN_MAX`] directories of a walk are open at a time, plus its root, whatever the
+//!    depth. The directory that was opened first is closed to open another.
+//! 2. A closed directory is opened again through `..` of its child or, name by name, from the
+//!    nearest open ancestor. It must be the same directory as before. A symbolic link is followed
+//!    only where the first opening followed it.
 //! 3. A level takes the memory of its own name.
 
 use std::cell::RefCell;
@@ -19,14 +19,15 @@ use uxfs_format::timestamp::Timestamp;
 
 use super::sides::{FileId, FileInfo, FileKind, Result, refused};
 
-/// Directories that are open at a time.
+/// Directories open at a time.
 const OPEN_MAX: usize = 16;
 
-/// Opens for reading, for a look.
-pub(super) const LOOK: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
-const OPEN_DIR: OFlags = LOOK.union(OFlags::DIRECTORY);
+/// Flags for opening a file for reading.
+pub(super) const OPEN_FLAGS: OFlags =
+    OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
+const OPEN_DIR: OFlags = OPEN_FLAGS.union(OFlags::DIRECTORY);
 
-/// The directories that are open, the one that was opened first in front.
+/// The open directories, in the order in which they were opened.
 #[derive(Default)]
 struct Pool {
     open: RefCell<VecDeque<Weak<HostDir>>>,
@@ -34,26 +35,26 @@ struct Pool {
 
 /// A directory of the host.
 pub struct HostDir {
-    up: Option<Rc<HostDir>>,
-    /// Its name in the one above.
+    parent: Option<Rc<HostDir>>,
+    /// Name in the parent directory.
     name: CString,
-    /// Was a symbolic link followed to get here?
+    /// True if a symbolic link was followed to open this directory.
     follow: bool,
     id: FileId,
-    /// `None` while it is closed; the root's stays.
+    /// `None` while the directory is closed; the root's stays open.
     fd: RefCell<Option<Rc<OwnedFd>>>,
     pool: Rc<Pool>,
 }
 
 impl HostDir {
-    /// Where a walk starts.
+    /// The root of a walk.
     pub(super) fn root(fd: OwnedFd) -> Result<Rc<Self>> {
         let id = id_of(&fd)?;
         let (fd, pool) = (RefCell::new(Some(Rc::new(fd))), Rc::default());
-        Ok(Rc::new(Self { up: None, name: CString::default(), follow: false, id, fd, pool }))
+        Ok(Rc::new(Self { parent: None, name: CString::default(), follow: false, id, fd, pool }))
     }
 
-    /// An open directory that lies in this one.
+    /// A child directory that is already open.
     pub(super) fn child(
         self: &Rc<Self>,
         name: CString,
@@ -61,44 +62,44 @@ impl HostDir {
         id: FileId,
         fd: OwnedFd,
     ) -> Rc<Self> {
-        let (up, pool) = (Some(Rc::clone(self)), Rc::clone(&self.pool));
-        let child = Rc::new(Self { up, name, follow, id, fd: RefCell::default(), pool });
+        let (parent, pool) = (Some(Rc::clone(self)), Rc::clone(&self.pool));
+        let child = Rc::new(Self { parent, name, follow, id, fd: RefCell::default(), pool });
         child.keep(Rc::new(fd));
         child
     }
 
-    /// Opens a directory that lies in this one; never through a symbolic link.
+    /// Opens a child directory; a symbolic link is not followed.
     pub(super) fn enter(self: &Rc<Self>, name: CString) -> Result<Rc<Self>> {
         let fd = rustix::fs::openat(self.fd()?, &name, OPEN_DIR, Mode::empty())?;
         let id = id_of(&fd)?;
         Ok(self.child(name, false, id, fd))
     }
 
-    /// Which directory this is.
+    /// The identity of the directory.
     pub(super) fn id(&self) -> FileId {
         self.id
     }
 
-    /// Its descriptor; it is opened again if it was closed.
+    /// The descriptor; a closed directory is opened again.
     pub(super) fn fd(self: &Rc<Self>) -> Result<Rc<OwnedFd>> {
         if let Some(fd) = &*self.fd.borrow() {
             return Ok(Rc::clone(fd));
         }
         let mut closed = vec![self];
         let mut at = loop {
-            let Some(up) = closed.last().and_then(|dir| dir.up.as_ref()) else {
-                return refused("the directory is not open any more");
+            let Some(parent) = closed.last().and_then(|dir| dir.parent.as_ref()) else {
+                return refused("the directory is no longer open");
             };
-            if let Some(fd) = &*up.fd.borrow() {
+            if let Some(fd) = &*parent.fd.borrow() {
                 break Rc::clone(fd);
             }
-            closed.push(up);
+            closed.push(parent);
         };
         for dir in closed.into_iter().rev() {
             let flags = if dir.follow { OPEN_DIR - OFlags::NOFOLLOW } else { OPEN_DIR };
             let fd = rustix::fs::openat(&at, &dir.name, flags, Mode::empty())?;
             if id_of(&fd)? != dir.id {
-                return refused("the directory was moved or replaced meanwhile");
+                return refused("the directory was moved or replaced during the copy");
             }
             at = Rc::new(fd);
         }
@@ -106,18 +107,18 @@ impl HostDir {
         Ok(at)
     }
 
-    /// Sees to it that the directory above is open, while the way from here is short.
-    pub(super) fn leave(&self) {
-        let Some(up) = &self.up else { return };
-        if up.fd.borrow().is_some() {
+    /// Opens the parent directory through `..`, if it is closed: the shortest way to reach it.
+    pub(super) fn open_parent(&self) {
+        let Some(parent) = &self.parent else { return };
+        if parent.fd.borrow().is_some() {
             return;
         }
         let Some(fd) = self.fd.borrow().clone() else { return };
-        // Where this fails, or leads elsewhere, the way from above is left.
+        // If this fails or leads elsewhere, `fd` opens the parent from above.
         if let Ok(above) = rustix::fs::openat(&fd, c"..", OPEN_DIR, Mode::empty())
-            && id_of(&above).is_ok_and(|id| id == up.id)
+            && id_of(&above).is_ok_and(|id| id == parent.id)
         {
-            up.keep(Rc::new(above));
+            parent.keep(Rc::new(above));
         }
     }
 
@@ -135,11 +136,11 @@ impl HostDir {
 }
 
 impl Drop for HostDir {
-    /// Level by level: a deep tree must not cost stack.
+    /// Drops ancestors in a loop: recursion in a deep tree would exhaust the stack.
     fn drop(&mut self) {
-        let mut up = self.up.take();
-        while let Some(dir) = up {
-            up = Rc::into_inner(dir).and_then(|mut dir| dir.up.take());
+        let mut parent = self.parent.take();
+        while let Some(dir) = parent {
+            parent = Rc::into_inner(dir).and_then(|mut dir| dir.parent.take());
         }
     }
 }
@@ -191,28 +192,28 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let fd = rustix::fs::open(temp.path(), OPEN_DIR, Mode::empty()).unwrap();
         let root = HostDir::root(fd).unwrap();
-        let mut chain = vec![root];
+        let mut levels = vec![root];
         for _ in 0..DEPTH {
-            let up = chain.last().unwrap();
-            rustix::fs::mkdirat(up.fd().unwrap(), c"d", Mode::RWXU).unwrap();
-            let down = up.enter(c"d".into()).unwrap();
+            let parent = levels.last().unwrap();
+            rustix::fs::mkdirat(parent.fd().unwrap(), c"d", Mode::RWXU).unwrap();
+            let down = parent.enter(c"d".into()).unwrap();
             assert!(open_in_pool(&down) <= OPEN_MAX);
-            chain.push(down);
+            levels.push(down);
         }
-        // From the deepest upwards by `..`, and in between from the top by names.
-        let middle = Rc::clone(&chain[DEPTH / 2]);
+        // From the deepest upwards by `..`, and once from the top by names.
+        let middle = Rc::clone(&levels[DEPTH / 2]);
         assert!(middle.fd.borrow().is_none());
         assert_eq!(id_of(&middle.fd().unwrap()).unwrap(), middle.id());
-        while let Some(dir) = chain.pop() {
+        while let Some(dir) = levels.pop() {
             assert_eq!(id_of(&dir.fd().unwrap()).unwrap(), dir.id());
-            dir.leave();
-            assert!(dir.up.as_ref().is_none_or(|up| up.fd.borrow().is_some()));
+            dir.open_parent();
+            assert!(dir.parent.as_ref().is_none_or(|parent| parent.fd.borrow().is_some()));
             assert!(open_in_pool(&dir) <= OPEN_MAX);
         }
     }
 
     #[test]
-    fn another_directory_in_its_place_is_noticed() {
+    fn a_replaced_directory_is_detected() {
         let temp = tempfile::tempdir().unwrap();
         std::fs::create_dir(temp.path().join("d")).unwrap();
         let fd = rustix::fs::open(temp.path(), OPEN_DIR, Mode::empty()).unwrap();

@@ -1,9 +1,9 @@
-//! The host's file system as source and as target of a copy.
+//! The host's file system as source and target of a copy.
 //!
-//! 1. What is in a directory is reached from its descriptor ([`HostDir`]), one name at a time, never
-//!    through a symbolic link unless the source side was asked to follow.
-//! 2. A file is opened without waiting (a fifo has no writer), and is checked to be what was
-//!    looked at. Only [`SourceTree::stream`] waits, as it was asked to read a fifo.
+//! 1. Files are opened relative to the descriptor of their directory ([`HostDir`]), one name at a
+//!    time. Symbolic links are not followed, unless the options of the source ask for it.
+//! 2. Files are opened without blocking (a FIFO may have no writer), and the opened file must be
+//!    the one that was examined. Only [`SourceTree::stream`] blocks.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -22,56 +22,56 @@ use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFIFO, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
 
 pub use super::dirs::HostDir;
-use super::dirs::{LOOK, info, statx};
+use super::dirs::{OPEN_FLAGS, info, statx};
 use super::sides::{
     Attributes, CopyError, FileId, FileInfo, FileKind, Result, SourceTree, TargetTree, Xattrs,
     refused,
 };
 
-/// Linux' limit for an attribute's value and for the list of names.
+/// Linux' limit for the value of an attribute and for the list of names.
 const XATTR_MAX: usize = 64 << 10;
-/// Sets an attribute of one file: its name, its value.
+/// Sets an attribute of one file: name, value.
 type SetXattr<'a> = &'a dyn Fn(&[u8], &[u8]) -> core::result::Result<(), Errno>;
 
-/// The host, copied from.
+/// The host as a source.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostSource;
 
 /// A file of the host.
 pub struct HostNode {
-    /// The directory it is in and its name there.
+    /// The directory that holds the file, and its name there.
     dir: Rc<HostDir>,
     name: CString,
-    /// Itself, if it is a regular file or a directory.
+    /// The open descriptor, if the file is regular or a directory.
     open: Open,
-    /// Was a link followed to get to it?
+    /// True if a symbolic link was followed.
     followed: bool,
 }
 
 enum Open {
     File(Rc<OwnedFd>),
     Dir(Rc<HostDir>),
-    Not,
+    None,
 }
 
-/// The host, copied to.
+/// The host as a target.
 pub struct HostTarget {
-    /// Does this process act as root, so that a refused owner is a failure?
+    /// True if this process runs as root: then failing to set an owner is an error.
     privileged: bool,
 }
 
-/// A regular file being written.
+/// A regular file that is open for writing.
 pub struct HostFile {
     file: File,
-    fresh: bool,
+    created: bool,
 }
 
 fn c_name(name: &[u8]) -> Result<CString> {
     CString::new(name).map_err(|_| CopyError::Refused("the name holds a NUL".into()))
 }
 
-/// Where the kernel shows the file behind a descriptor, and a name in it: for calls that take no
-/// descriptor and name.
+/// The path of a descriptor in /proc, with an optional name in it: for system calls that take no
+/// directory descriptor.
 fn proc_path(fd: BorrowedFd<'_>, name: Option<&CString>) -> PathBuf {
     let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
     match name {
@@ -81,30 +81,35 @@ fn proc_path(fd: BorrowedFd<'_>, name: Option<&CString>) -> PathBuf {
 }
 
 impl HostSource {
-    /// The file at `path`; what a symbolic link there leads to, if `follow`.
+    /// Opens the file at `path`; with `follow`, the target of a symbolic link.
     ///
     /// # Errors
-    /// It cannot be looked at or opened.
+    /// The file cannot be examined or opened.
     pub fn open(&self, path: &Path, follow: bool) -> Result<(HostNode, FileInfo)> {
         let cwd = rustix::fs::open(".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        self.look(HostDir::root(cwd)?, c_name(path.as_os_str().as_bytes())?, follow)
+        self.open_entry(HostDir::root(cwd)?, c_name(path.as_os_str().as_bytes())?, follow)
     }
 
-    fn look(&self, dir: Rc<HostDir>, name: CString, follow: bool) -> Result<(HostNode, FileInfo)> {
+    fn open_entry(
+        &self,
+        dir: Rc<HostDir>,
+        name: CString,
+        follow: bool,
+    ) -> Result<(HostNode, FileInfo)> {
         let at = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-        let up = dir.fd()?;
-        let seen = info(&statx(up.as_fd(), &name, at)?);
-        let mut node = HostNode { dir, name, open: Open::Not, followed: follow };
+        let dir_fd = dir.fd()?;
+        let seen = info(&statx(dir_fd.as_fd(), &name, at)?);
+        let mut node = HostNode { dir, name, open: Open::None, followed: follow };
         if matches!(seen.kind, FileKind::File | FileKind::Dir) {
-            let flags = if follow { LOOK - OFlags::NOFOLLOW } else { LOOK };
-            let open = |more| rustix::fs::openat(&up, &node.name, flags | more, Mode::empty());
-            // Only the owner may leave the access time alone.
+            let flags = if follow { OPEN_FLAGS - OFlags::NOFOLLOW } else { OPEN_FLAGS };
+            let open = |more| rustix::fs::openat(&dir_fd, &node.name, flags | more, Mode::empty());
+            // Only the owner may use O_NOATIME.
             let fd = match open(OFlags::NOATIME) {
                 Err(Errno::PERM) => open(OFlags::empty()),
                 other => other,
             }?;
             if info(&statx(fd.as_fd(), &CString::default(), AtFlags::EMPTY_PATH)?).id != seen.id {
-                return refused("was replaced while it was looked at");
+                return refused("was replaced while it was being opened");
             }
             node.open = match seen.kind {
                 FileKind::Dir => Open::Dir(node.dir.child(node.name.clone(), follow, seen.id, fd)),
@@ -120,31 +125,31 @@ impl HostNode {
         match &self.open {
             Open::File(fd) => Ok(Rc::clone(fd)),
             Open::Dir(dir) => dir.fd(),
-            Open::Not => refused("neither a file nor a directory"),
+            Open::None => refused("neither a file nor a directory"),
         }
     }
 
-    /// What its attributes are asked of.
-    fn attributes(&self) -> Result<Asked> {
+    /// Where to read the extended attributes from.
+    fn attributes(&self) -> Result<XattrRef> {
         Ok(match &self.open {
-            Open::Not => {
+            Open::None => {
                 let path = proc_path(self.dir.fd()?.as_fd(), Some(&self.name));
-                if self.followed { Asked::Path(path) } else { Asked::Link(path) }
+                if self.followed { XattrRef::Path(path) } else { XattrRef::Link(path) }
             }
-            _ => Asked::Open(self.fd()?),
+            _ => XattrRef::Open(self.fd()?),
         })
     }
 }
 
-/// What is asked for attributes.
-enum Asked {
+/// A reference to a file for reading its extended attributes.
+enum XattrRef {
     Open(Rc<OwnedFd>),
     Path(PathBuf),
-    /// Not what a symbolic link there leads to.
+    /// The path itself, not the target of a symbolic link.
     Link(PathBuf),
 }
 
-impl Asked {
+impl XattrRef {
     fn list(&self, into: &mut [u8]) -> core::result::Result<usize, Errno> {
         match self {
             Self::Open(fd) => rustix::fs::flistxattr(fd, into),
@@ -167,7 +172,7 @@ impl SourceTree for HostSource {
 
     fn child(&self, dir: &HostNode, name: &[u8], follow: bool) -> Result<(HostNode, FileInfo)> {
         match &dir.open {
-            Open::Dir(dir) => self.look(Rc::clone(dir), c_name(name)?, follow),
+            Open::Dir(dir) => self.open_entry(Rc::clone(dir), c_name(name)?, follow),
             _ => Err(Errno::NOTDIR.into()),
         }
     }
@@ -181,7 +186,7 @@ impl SourceTree for HostSource {
                 names.push(name.to_vec());
             }
         }
-        // The host's order may be that of a hash; a volume made twice should be the same.
+        // Some hosts return hash order; two copies should give the same volume.
         names.sort_unstable();
         Ok(names)
     }
@@ -192,13 +197,13 @@ impl SourceTree for HostSource {
     }
 
     fn xattrs(&self, node: &HostNode) -> Result<Xattrs> {
-        // Most files have none: the large buffer is made when it is needed.
+        // Most files have no attributes: allocate the large buffer only if necessary.
         let mut buf = vec![0; 256];
-        let asked = node.attributes()?;
-        let mut listed = asked.list(&mut buf);
+        let attributes = node.attributes()?;
+        let mut listed = attributes.list(&mut buf);
         if matches!(listed, Ok(1..) | Err(Errno::RANGE)) {
             buf.resize(XATTR_MAX, 0);
-            listed = asked.list(&mut buf);
+            listed = attributes.list(&mut buf);
         }
         let names = match listed {
             Ok(count) => buf[..count].to_vec(),
@@ -211,9 +216,9 @@ impl SourceTree for HostSource {
             if !kept.iter().any(|prefix| name.starts_with(prefix)) {
                 continue;
             }
-            match asked.get(name, &mut buf) {
+            match attributes.get(name, &mut buf) {
                 Ok(count) => all.push((name.to_vec(), buf[..count].to_vec())),
-                // Removed since it was listed.
+                // Removed since the names were listed.
                 Err(Errno::NODATA) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -230,7 +235,7 @@ impl SourceTree for HostSource {
             let start = match rustix::fs::seek(&fd, SeekFrom::Data(at)) {
                 Ok(start) => start.min(size),
                 Err(Errno::NXIO) => break,
-                // This file system knows no holes.
+                // This file system does not report holes.
                 Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(vec![(0, size)]),
                 Err(errno) => return Err(errno.into()),
             };
@@ -256,16 +261,16 @@ impl SourceTree for HostSource {
 
     fn leave(&self, dir: &HostNode) {
         if let Open::Dir(dir) = &dir.open {
-            dir.leave();
+            dir.open_parent();
         }
     }
 }
 
 impl HostTarget {
-    /// The directory `path`, and the handle on it.
+    /// Opens the directory `path` as a target.
     ///
     /// # Errors
-    /// It is no directory or cannot be opened.
+    /// The path is not a directory or cannot be opened.
     pub fn open(path: &Path) -> Result<(Self, Rc<HostDir>)> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
@@ -273,15 +278,17 @@ impl HostTarget {
         Ok((Self { privileged }, HostDir::root(fd)?))
     }
 
-    /// Owner, attributes, permissions and times, in the order in which none undoes another.
-    fn apply(&self, fd: BorrowedFd<'_>, want: &Attributes, fresh: bool) -> Result<()> {
+    /// Sets owner, attributes, permissions and times, in an order in which no step undoes an
+    /// earlier one.
+    fn apply(&self, fd: BorrowedFd<'_>, want: &Attributes, created: bool) -> Result<()> {
         let mut mode = want.mode;
         if let Some((uid, gid)) = want.owner {
             let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
             match rustix::fs::fchown(fd, owner.0, owner.1) {
                 Ok(()) => {}
                 Err(Errno::PERM) if !self.privileged => {
-                    // Set-ID bits would now lend the rights of whoever copies.
+                    // With another owner, set-ID bits would grant the rights of the user that
+                    // copies.
                     mode &= !0o6000;
                     let _ = rustix::fs::fchown(fd, None, owner.1);
                 }
@@ -293,8 +300,8 @@ impl HostTarget {
         })?;
         if want.exact {
             rustix::fs::fchmod(fd, Mode::from_raw_mode(mode.into()))?;
-        } else if fresh {
-            // It was made writable for its owner at first.
+        } else if created {
+            // The file was created writable for its owner.
             let has = statx(fd, &CString::default(), AtFlags::EMPTY_PATH)?.stx_mode;
             let mode = has & 0o7000 | mode & has & 0o777;
             rustix::fs::fchmod(fd, Mode::from_raw_mode(mode.into()))?;
@@ -320,7 +327,7 @@ impl HostTarget {
         Ok(())
     }
 
-    /// The same for what has no descriptor of its own.
+    /// Like `apply`, for a file without a descriptor.
     fn apply_in(
         &self,
         dir: &Rc<HostDir>,
@@ -362,7 +369,7 @@ fn times(want: &Attributes) -> Option<Timestamps> {
 impl TargetTree for HostTarget {
     type Dir = Rc<HostDir>;
     type File = HostFile;
-    type Mark = (Rc<HostDir>, CString);
+    type LinkHandle = (Rc<HostDir>, CString);
 
     fn find(&self, dir: &Rc<HostDir>, name: &[u8]) -> Result<Option<FileInfo>> {
         match statx(dir.fd()?.as_fd(), &c_name(name)?, AtFlags::SYMLINK_NOFOLLOW) {
@@ -392,7 +399,7 @@ impl TargetTree for HostTarget {
     }
 
     fn leave(&self, dir: &Rc<HostDir>) {
-        HostDir::leave(dir);
+        HostDir::open_parent(dir);
     }
 
     fn open_file(
@@ -404,11 +411,11 @@ impl TargetTree for HostTarget {
     ) -> Result<HostFile> {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let how = if exists { OFlags::TRUNC } else { OFlags::CREATE | OFlags::EXCL };
-        // Nobody else reads what is not finished, if it is to be exact later.
+        // Others must not read a file that gets another owner before it is finished.
         let mode = if want.owner.is_some() { want.mode & 0o700 } else { want.mode & 0o777 };
         let mode = Mode::from_raw_mode(u32::from(mode | 0o200));
         let fd = rustix::fs::openat(dir.fd()?, &c_name(name)?, flags | how, mode)?;
-        Ok(HostFile { file: File::from(fd), fresh: !exists })
+        Ok(HostFile { file: File::from(fd), created: !exists })
     }
 
     fn write(&self, file: &HostFile, offset: u64, data: &[u8]) -> Result<()> {
@@ -416,7 +423,7 @@ impl TargetTree for HostTarget {
         if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
             file.file.write_all_at(data, offset)?;
         } else {
-            // A device or fifo that was there and was named.
+            // An existing device or FIFO that was named as target.
             io::Write::write_all(&mut &file.file, data)?;
         }
         Ok(())
@@ -430,7 +437,7 @@ impl TargetTree for HostTarget {
         if u64::try_from(stat.st_size).unwrap_or(0) != size {
             file.file.set_len(size)?;
         }
-        self.apply(file.file.as_fd(), want, file.fresh && want.mode & 0o200 == 0)
+        self.apply(file.file.as_fd(), want, file.created && want.mode & 0o200 == 0)
     }
 
     fn make_symlink(
@@ -457,7 +464,7 @@ impl TargetTree for HostTarget {
             FileKind::Special(S_IFBLK) => FileType::BlockDevice,
             FileKind::Special(S_IFIFO) => FileType::Fifo,
             FileKind::Special(S_IFSOCK) => FileType::Socket,
-            _ => return refused("of no kind that the host knows"),
+            _ => return refused("a file type that the host does not support"),
         };
         let name = c_name(name)?;
         let mode = Mode::from_raw_mode(u32::from(want.mode & 0o777));
@@ -466,12 +473,18 @@ impl TargetTree for HostTarget {
         self.apply_in(dir, &name, want, false)
     }
 
-    fn mark(&self, dir: &Rc<HostDir>, name: &[u8]) -> Result<(Rc<HostDir>, CString)> {
+    fn link_handle(&self, dir: &Rc<HostDir>, name: &[u8]) -> Result<(Rc<HostDir>, CString)> {
         Ok((Rc::clone(dir), c_name(name)?))
     }
 
-    fn link(&self, mark: &Self::Mark, dir: &Rc<HostDir>, name: &[u8]) -> Result<()> {
-        rustix::fs::linkat(mark.0.fd()?, &mark.1, dir.fd()?, &c_name(name)?, AtFlags::empty())?;
+    fn link(&self, link_handle: &Self::LinkHandle, dir: &Rc<HostDir>, name: &[u8]) -> Result<()> {
+        rustix::fs::linkat(
+            link_handle.0.fd()?,
+            &link_handle.1,
+            dir.fd()?,
+            &c_name(name)?,
+            AtFlags::empty(),
+        )?;
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! A volume as source and as target of a copy.
+//! A volume as source and target of a copy.
 
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -12,26 +12,26 @@ use super::sides::{
 };
 use crate::posix::{self, Creator, Plan};
 
-/// A volume that is copied from.
+/// A volume as a source.
 pub struct ImageSource<'a> {
     fs: &'a Fs,
     volume: u64,
 }
 
-/// A volume that is copied into.
+/// A volume as a target.
 pub struct ImageTarget<'a> {
     fs: &'a Fs,
     volume: u64,
     creator: Creator,
 }
 
-/// A regular file of a volume being written.
+/// A regular file of a volume that is open for writing.
 pub struct ImageFile {
     ino: Ino,
-    fresh: bool,
+    created: bool,
 }
 
-/// What is known of a file of the volume that is called `volume` in [`FileId`]s.
+/// The metadata of a file; `volume` identifies the volume in [`FileId`]s.
 fn info(volume: u64, stat: &Stat) -> FileInfo {
     let kind = match stat.mode & S_IFMT {
         S_IFREG => FileKind::File,
@@ -54,15 +54,15 @@ fn info(volume: u64, stat: &Stat) -> FileInfo {
 }
 
 impl<'a> ImageSource<'a> {
-    /// The volume; `volume` tells it from others and from the host's devices.
+    /// A source on `fs`. `volume` distinguishes it from other volumes and from the host's devices.
     pub fn new(fs: &'a Fs, volume: u64) -> Self {
         Self { fs, volume }
     }
 
-    /// A file of it.
+    /// Opens a file by inode number.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The inode cannot be read.
     pub fn open(&self, ino: Ino) -> Result<(Ino, FileInfo)> {
         Ok((ino, info(self.volume, &self.fs.stat(ino)?)))
     }
@@ -110,18 +110,18 @@ impl SourceTree for ImageSource<'_> {
 
     fn stream(&self, _node: &Ino) -> Result<Box<dyn Read + '_>> {
         refused(
-            "is a device, fifo or socket, which holds nothing in an image: -r copies it as such",
+            "is a device, FIFO or socket, which has no content in an image: -r copies the file itself",
         )
     }
 }
 
 impl<'a> ImageTarget<'a> {
-    /// The volume; new files are made for `creator`.
+    /// A target on `fs`; new files get the credentials of `creator`.
     pub fn new(fs: &'a Fs, volume: u64, creator: Creator) -> Self {
         Self { fs, volume, creator }
     }
 
-    /// The inode to make for `want`.
+    /// Plans the inode to create for `want`.
     fn plan(&self, dir: Ino, kind: u16, want: &Attributes) -> Result<Plan> {
         let mut plan = self.creator.plan(self.fs, dir, kind | want.mode)?;
         if want.exact {
@@ -143,9 +143,9 @@ impl<'a> ImageTarget<'a> {
         want.times.map(|(atime, mtime)| Times { atime, mtime, ctime: now, crtime: now })
     }
 
-    /// What could not be given when the inode was made: attributes, and whatever later steps
-    /// changed again.
-    fn finish(&self, ino: Ino, want: &Attributes, fresh: bool) -> Result<()> {
+    /// Sets what the creation of the inode could not set: attributes, and values that later steps
+    /// changed.
+    fn finish(&self, ino: Ino, want: &Attributes, created: bool) -> Result<()> {
         for (name, value) in &want.xattrs {
             self.fs.set_xattr(ino, name, value, XattrMode::Any)?;
         }
@@ -153,7 +153,7 @@ impl<'a> ImageTarget<'a> {
         if want.exact {
             change.permissions = Some(want.mode);
         }
-        if let (Some((uid, gid)), false) = (want.owner, fresh) {
+        if let (Some((uid, gid)), false) = (want.owner, created) {
             (change.uid, change.gid) = (Some(uid), Some(gid));
         }
         if let Some((atime, mtime)) = want.times {
@@ -169,7 +169,7 @@ impl<'a> ImageTarget<'a> {
 impl TargetTree for ImageTarget<'_> {
     type Dir = Ino;
     type File = ImageFile;
-    type Mark = Ino;
+    type LinkHandle = Ino;
 
     fn find(&self, dir: &Ino, name: &[u8]) -> Result<Option<FileInfo>> {
         match self.fs.lookup(*dir, name) {
@@ -210,14 +210,14 @@ impl TargetTree for ImageTarget<'_> {
         if exists {
             let ino = self.fs.lookup(*dir, name)?;
             self.fs.truncate(ino, 0)?;
-            return Ok(ImageFile { ino, fresh: false });
+            return Ok(ImageFile { ino, created: false });
         }
         let plan = self.plan(*dir, S_IFREG, want)?;
         let ino = self.fs.create(*dir, name, &plan.new)?;
         if !want.exact {
             plan.finish(self.fs, ino)?;
         }
-        Ok(ImageFile { ino, fresh: true })
+        Ok(ImageFile { ino, created: true })
     }
 
     fn can_share(&self, (volume, _): FileId) -> bool {
@@ -236,7 +236,7 @@ impl TargetTree for ImageTarget<'_> {
         if self.fs.stat(file.ino)?.size != size {
             self.fs.truncate(file.ino, size)?;
         }
-        self.finish(file.ino, want, file.fresh)
+        self.finish(file.ino, want, file.created)
     }
 
     fn make_symlink(&self, dir: &Ino, name: &[u8], target: &[u8], want: &Attributes) -> Result<()> {
@@ -265,12 +265,12 @@ impl TargetTree for ImageTarget<'_> {
         self.finish(ino, want, true)
     }
 
-    fn mark(&self, dir: &Ino, name: &[u8]) -> Result<Ino> {
+    fn link_handle(&self, dir: &Ino, name: &[u8]) -> Result<Ino> {
         Ok(self.fs.lookup(*dir, name)?)
     }
 
-    fn link(&self, mark: &Ino, dir: &Ino, name: &[u8]) -> Result<()> {
-        Ok(self.fs.link(*mark, *dir, name)?)
+    fn link(&self, link_handle: &Ino, dir: &Ino, name: &[u8]) -> Result<()> {
+        Ok(self.fs.link(*link_handle, *dir, name)?)
     }
 
     fn remove(&self, dir: &Ino, name: &[u8]) -> Result<()> {

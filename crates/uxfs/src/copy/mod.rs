@@ -1,20 +1,21 @@
-//! Copies trees: from the host into a volume, from a volume to the host, from volume to volume.
+//! Copies trees: from the host into a volume, from a volume to the host, and between volumes.
 //!
-//! The engine walks a [`SourceTree`] and builds in a [`TargetTree`]; the sides are `host` and
-//! `image`. It goes on after a failure and reports each, as `cp` does.
+//! The engine walks a [`SourceTree`] and creates files in a [`TargetTree`]; both are implemented by
+//! `host` and `image`. It reports each failure and continues, as `cp` does.
 //!
-//! 1. Nothing is written outside the target directory: every file is made in an open directory
-//!    that was itself reached name by name, and no symbolic link below it is followed. A link in
-//!    the way of a file is replaced, one in the way of a directory is an error.
-//! 2. A name from a source is used only if it stands for one entry of one directory.
-//! 3. A directory gets its own permissions and times after all in it is there.
-//! 4. Holes stay holes; files with several names stay one file if [`Preserve::links`] asks for it.
-//! 5. Depth costs one name's memory a level: no stack, and no descriptor beyond a fixed number.
-//! 6. What is read to its end, a fifo or a device, passes through one window of memory. If it
-//!    breaks, what came before stays, and the failure is reported.
-//! 7. A directory that contains itself, by a followed link or by damage, is entered once.
+//! 1. Nothing is written outside the target directory: every file is created relative to an open
+//!    directory that was reached name by name, and no symbolic link below the target is followed. A
+//!    link in the place of a file is replaced; a link in the place of a directory is an error.
+//! 2. A name from a source is used only if it can be the name of a directory entry.
+//! 3. A directory gets its own permissions and times after its contents are complete.
+//! 4. Holes stay holes. Files with several names stay one file if [`Preserve::links`] is set.
+//! 5. Each level of depth costs the memory of its name: no stack, and a fixed number of
+//!    descriptors.
+//! 6. A stream (FIFO or device) passes through one buffer. If reading fails, what was read before
+//!    is kept and the failure is reported.
+//! 7. A directory that contains itself, through a followed link or through damage, is entered once.
 //!
-//! Called by `uxfs cp`.
+//! Used by `uxfs cp`.
 
 mod dirs;
 mod host;
@@ -31,29 +32,29 @@ pub use sides::{
     Attributes, CopyError, FileId, FileInfo, FileKind, SourceTree, TargetTree, Xattrs,
 };
 use sides::{Result, WINDOW, reading, refused};
-pub use stream::{StreamSource, pour};
+pub use stream::{StreamSource, copy_to_writer};
 
 use crate::posix::{ACL_ACCESS, ACL_DEFAULT, is_plain_name};
 
-/// What is carried over besides names and content.
+/// What to preserve besides names and content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preserve {
-    /// Permissions and access lists. Otherwise the umask applies.
+    /// Permissions and ACLs. Without this the umask applies.
     pub mode: bool,
-    /// Owner and group. Otherwise files belong to whoever copies.
+    /// Owner and group. Without this the files belong to the user that copies.
     pub ownership: bool,
-    /// Times of access and change of content, to the nanosecond.
+    /// Access and modification times, in nanoseconds.
     pub timestamps: bool,
-    /// Files with several names stay one file.
+    /// Hard links: files with several names stay one file.
     pub links: bool,
-    /// Extended attributes other than access lists.
+    /// Extended attributes other than ACLs.
     pub xattr: bool,
-    /// A target that refuses an extended attribute is a failure.
+    /// Fail if the target refuses an extended attribute.
     pub require_xattr: bool,
 }
 
 impl Preserve {
-    /// Everything that can be kept.
+    /// Everything that can be preserved.
     pub fn all() -> Self {
         Self {
             mode: true,
@@ -66,103 +67,103 @@ impl Preserve {
     }
 }
 
-/// Which symbolic links of the source are followed.
+/// Which symbolic links of the source to follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Follow {
-    /// None.
+    /// No links.
     #[default]
     Never,
-    /// Those that are named themselves, not those met on the way.
+    /// Links given as arguments, not links found in directories.
     Named,
-    /// All.
+    /// All links.
     Always,
 }
 
-/// Do copies share blocks with what they are copies of?
+/// Whether copies share blocks with their source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reflink {
-    /// No.
+    /// Never.
     #[default]
     Never,
-    /// If both are on one volume that can.
+    /// If both files are on one volume that supports it.
     Auto,
-    /// A file for which that is not possible is not copied.
+    /// Always; a file that cannot be shared is not copied.
     Always,
 }
 
-/// How to copy. New ones are made by `CopyOptions::default()`, and changed field by field.
+/// Options of a copy. Start with `CopyOptions::default()` and set the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyOptions {
-    /// Directories with all that is in them; devices, fifos and sockets are made anew. Otherwise
-    /// what they hold is copied.
+    /// Copy directories with their contents and recreate devices, FIFOs and sockets. Without this
+    /// the content of devices and FIFOs is copied.
     pub recursive: bool,
-    /// Copy what devices and fifos hold even if [`Self::recursive`].
+    /// Copy the content of devices and FIFOs even with [`Self::recursive`].
     pub copy_contents: bool,
-    /// What to carry over.
+    /// What to preserve.
     pub preserve: Preserve,
     /// Which links to follow.
     pub follow: Follow,
-    /// Leave files that exist as they are.
+    /// Do not overwrite existing files.
     pub no_clobber: bool,
-    /// Leave files alone whose content changed when the source's did, or later.
+    /// Overwrite a file only if the source's modification time is later.
     pub update: bool,
-    /// Replace a file that cannot be written by a new one.
+    /// If an existing file cannot be opened for writing, remove it and create a new one.
     pub force: bool,
-    /// Do copies share blocks?
+    /// Whether copies share blocks.
     pub reflink: Reflink,
-    /// Permissions that are not given unless [`Preserve::mode`].
+    /// Permissions to remove from new files; unused with [`Preserve::mode`].
     pub umask: u16,
 }
 
-/// What the engine tells while it works.
+/// What the engine reports while it works.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A file was copied: where from, where to.
+    /// A file was copied: source path, target path.
     Copied(&'a [u8], &'a [u8]),
-    /// A file was not, or not wholly: the path that the trouble is about, and the trouble.
+    /// A file was not copied, or not completely: the path concerned, and the error.
     Failed(&'a [u8], CopyError),
 }
 
-/// Listens to the engine.
+/// Receives the events of a copy.
 pub type Listener<'a> = &'a mut dyn FnMut(Event<'_>);
 
-/// Says whether the file at a path of the target, as messages have it, may be overwritten.
+/// Decides whether the file at this target path may be overwritten.
 pub type Confirm<'a> = Box<dyn FnMut(&[u8]) -> bool + 'a>;
 
-/// A file to be copied, and how messages call it.
+/// A file to copy.
 pub struct CopyFrom<'a, S: SourceTree> {
-    /// The side.
+    /// The source.
     pub tree: &'a S,
-    /// The file.
+    /// The file in the source.
     pub node: S::Node,
-    /// What is known of it.
+    /// The file's metadata.
     pub info: FileInfo,
-    /// Its path as messages have it.
-    pub shown: Vec<u8>,
+    /// The path to show in messages.
+    pub display_path: Vec<u8>,
 }
 
-/// Where to copy it to, and how messages call that.
+/// Where to copy a file.
 pub struct CopyTo<'a, T: TargetTree> {
-    /// The side.
+    /// The target.
     pub tree: &'a T,
-    /// The directory.
+    /// The directory in the target.
     pub dir: Rc<T::Dir>,
-    /// The name in it.
+    /// The new name in the directory.
     pub name: Vec<u8>,
-    /// Its path as messages have it.
-    pub shown: Vec<u8>,
+    /// The path to show in messages.
+    pub display_path: Vec<u8>,
 }
 
-/// Copies with one set of options; remembers files with several names from call to call.
+/// Copies files with one set of options. Remembers hard links from call to call.
 pub struct Copier<'a, T: TargetTree> {
     options: CopyOptions,
     confirm: Option<Confirm<'a>>,
-    links: HashMap<FileId, T::Mark>,
+    links: HashMap<FileId, T::LinkHandle>,
     buffer: Vec<u8>,
 }
 
-/// A directory on the way down.
+/// A directory of the walk that is not finished.
 struct Level<N, D> {
     node: N,
     id: FileId,
@@ -173,17 +174,17 @@ struct Level<N, D> {
     to_len: usize,
 }
 
-/// The walk of one call.
+/// The state of one call.
 struct Job<'a, S: SourceTree, T: TargetTree> {
     source: &'a S,
     target: &'a T,
     levels: Vec<Level<S::Node, T::Dir>>,
     from: Vec<u8>,
     to: Vec<u8>,
-    /// Directories made or entered at the top, which are not copied into themselves.
-    top: Option<FileId>,
-    /// The directories of the source that `levels` are in.
-    above: HashSet<FileId>,
+    /// The top directory created or entered by this call; it is not copied into itself.
+    top_dir: Option<FileId>,
+    /// The source directories from the top down to the current one.
+    ancestors: HashSet<FileId>,
 }
 
 impl<'a, T: TargetTree> Copier<'a, T> {
@@ -192,13 +193,13 @@ impl<'a, T: TargetTree> Copier<'a, T> {
         Self { options, confirm: None, links: HashMap::new(), buffer: Vec::new() }
     }
 
-    /// A copier that asks before it overwrites a file.
-    pub fn confirming(self, confirm: Confirm<'a>) -> Self {
+    /// Asks before a file is overwritten.
+    pub fn with_confirm(self, confirm: Confirm<'a>) -> Self {
         Self { confirm: Some(confirm), ..self }
     }
 
-    /// Copies a file, or a tree if [`CopyOptions::recursive`]. Says whether all went well; what
-    /// did not was told to `listener`.
+    /// Copies a file, or a tree with [`CopyOptions::recursive`]. Returns whether everything was
+    /// copied; failures were reported to `listener`.
     pub fn copy<S: SourceTree>(
         &mut self,
         from: CopyFrom<'_, S>,
@@ -209,35 +210,35 @@ impl<'a, T: TargetTree> Copier<'a, T> {
             source: from.tree,
             target: to.tree,
             levels: Vec::new(),
-            from: from.shown,
-            to: to.shown,
-            top: None,
-            above: HashSet::new(),
+            from: from.display_path,
+            to: to.display_path,
+            top_dir: None,
+            ancestors: HashSet::new(),
         };
-        let mut good = true;
-        let mut tell = |job: &Job<'_, S, T>, result: Result<bool>, finishing: bool| match result {
+        let mut all_copied = true;
+        let mut report = |job: &Job<'_, S, T>, result: Result<bool>, finishing: bool| match result {
             Ok(true) if !finishing => listener(Event::Copied(&job.from, &job.to)),
             Ok(_) => {}
             Err(error) => {
-                good = false;
+                all_copied = false;
                 let path = if error.is_about_source() { &job.from } else { &job.to };
                 listener(Event::Failed(path, error));
             }
         };
-        let result = self.one(&mut job, from.node, from.info, &to.dir, &to.name);
-        tell(&job, result, false);
+        let result = self.copy_one(&mut job, from.node, from.info, &to.dir, &to.name);
+        report(&job, result, false);
         while let Some(level) = job.levels.last_mut() {
             job.from.truncate(level.from_len);
             job.to.truncate(level.to_len);
             let Some(name) = level.names.next() else {
                 let Some(level) = job.levels.pop() else { continue };
-                job.above.remove(&level.id);
-                // Before its permissions may shut the way up.
+                job.ancestors.remove(&level.id);
+                // Before the directory's final permissions, which may deny access to `..`.
                 job.source.leave(&level.node);
                 job.target.leave(&level.dir);
                 if let Some(want) = level.want {
                     let result = job.target.finish_dir(&level.dir, &want).map(|()| true);
-                    tell(&job, result, true);
+                    report(&job, result, true);
                 }
                 continue;
             };
@@ -251,21 +252,22 @@ impl<'a, T: TargetTree> Copier<'a, T> {
             let follow = self.options.follow == Follow::Always;
             let result = match is_plain_name(&name) {
                 true => reading(job.source.child(&level.node, &name, follow)),
-                false => refused("not a name for a file: damaged or hostile, left out"),
+                false => refused("not a valid file name (damaged or hostile): skipped"),
             };
             match result {
                 Ok((node, info)) => {
-                    let result = self.one(&mut job, node, info, &dir, &name);
-                    tell(&job, result, false);
+                    let result = self.copy_one(&mut job, node, info, &dir, &name);
+                    report(&job, result, false);
                 }
-                Err(error) => tell(&job, Err(error), false),
+                Err(error) => report(&job, Err(error), false),
             }
         }
-        good
+        all_copied
     }
 
-    /// Copies one file; a directory is made and entered. Says whether it was copied now.
-    fn one<S: SourceTree>(
+    /// Copies one file, or creates and enters a directory. Returns whether a file was copied or
+    /// created.
+    fn copy_one<S: SourceTree>(
         &mut self,
         job: &mut Job<'_, S, T>,
         node: S::Node,
@@ -273,23 +275,23 @@ impl<'a, T: TargetTree> Copier<'a, T> {
         dir: &Rc<T::Dir>,
         name: &[u8],
     ) -> Result<bool> {
-        let there = job.target.find(dir, name)?;
+        let existing = job.target.find(dir, name)?;
         if info.kind == FileKind::Dir {
-            return self.directory(job, node, &info, dir, name, there);
+            return self.copy_dir(job, node, &info, dir, name, existing);
         }
-        let made_anew = self.options.recursive && !self.options.copy_contents;
+        let recreate = self.options.recursive && !self.options.copy_contents;
         let kind = match info.kind {
-            FileKind::Special(_) if !made_anew => FileKind::Stream,
+            FileKind::Special(_) if !recreate => FileKind::Stream,
             other => other,
         };
-        if let Some(there) = &there {
-            if there.id == info.id {
+        if let Some(existing) = &existing {
+            if existing.id == info.id {
                 return refused("source and target are the same file");
             }
-            if there.kind == FileKind::Dir {
-                return refused("cannot overwrite a directory with what is none");
+            if existing.kind == FileKind::Dir {
+                return refused("cannot overwrite a directory with a file");
             }
-            let current = self.options.update && there.mtime >= info.mtime;
+            let current = self.options.update && existing.mtime >= info.mtime;
             if self.options.no_clobber || current {
                 return Ok(false);
             }
@@ -297,21 +299,21 @@ impl<'a, T: TargetTree> Copier<'a, T> {
                 return Ok(false);
             }
         }
-        let several =
+        let hard_linked =
             self.options.preserve.links && info.nlink > 1 && info.kind != FileKind::Stream;
-        if several && let Some(mark) = self.links.get(&info.id) {
-            if there.is_some() {
+        if hard_linked && let Some(link_handle) = self.links.get(&info.id) {
+            if existing.is_some() {
                 job.target.remove(dir, name)?;
             }
-            job.target.link(mark, dir, name)?;
+            job.target.link(link_handle, dir, name)?;
             return Ok(true);
         }
         let want = self.attributes(job.source, &node, &info)?;
         match kind {
-            FileKind::File => self.file(job, &node, &info, dir, name, (&want, there))?,
-            FileKind::Stream => self.stream(job, &node, dir, name, (&want, there))?,
+            FileKind::File => self.copy_file(job, &node, &info, dir, name, (&want, existing))?,
+            FileKind::Stream => self.copy_stream(job, &node, dir, name, (&want, existing))?,
             _ => {
-                if there.is_some() {
+                if existing.is_some() {
                     job.target.remove(dir, name)?;
                 }
                 if kind == FileKind::Symlink {
@@ -322,84 +324,87 @@ impl<'a, T: TargetTree> Copier<'a, T> {
                 }
             }
         }
-        if several {
-            self.links.insert(info.id, job.target.mark(dir, name)?);
+        if hard_linked {
+            self.links.insert(info.id, job.target.link_handle(dir, name)?);
         }
         Ok(true)
     }
 
-    fn directory<S: SourceTree>(
+    fn copy_dir<S: SourceTree>(
         &mut self,
         job: &mut Job<'_, S, T>,
         node: S::Node,
         info: &FileInfo,
         dir: &Rc<T::Dir>,
         name: &[u8],
-        there: Option<FileInfo>,
+        existing: Option<FileInfo>,
     ) -> Result<bool> {
         if !self.options.recursive {
             return refused("is a directory, and -r was not given");
         }
-        if job.top == Some(info.id) {
+        if job.top_dir == Some(info.id) {
             return refused("cannot copy a directory into itself");
         }
-        if job.above.contains(&info.id) {
-            return refused("is inside itself (a link that leads upwards, or damage): left out");
+        if job.ancestors.contains(&info.id) {
+            return refused("is inside itself (a link that leads upwards, or damage): skipped");
         }
         let want = self.attributes(job.source, &node, info)?;
-        let (made, fresh) = match there {
-            Some(there) if there.kind == FileKind::Dir => (job.target.enter(dir, name)?, false),
-            Some(_) => return refused("cannot overwrite what is no directory with a directory"),
+        let (new_dir, created) = match existing {
+            Some(existing) if existing.kind == FileKind::Dir => {
+                (job.target.enter(dir, name)?, false)
+            }
+            Some(_) => return refused("cannot overwrite a file with a directory"),
             None => (job.target.make_dir(dir, name, &want)?, true),
         };
-        let id = job.target.id(&made)?;
+        let id = job.target.id(&new_dir)?;
         if id == info.id {
             return refused("cannot copy a directory onto itself");
         }
-        if job.top.is_none() {
-            job.top = Some(id);
+        if job.top_dir.is_none() {
+            job.top_dir = Some(id);
         }
-        let kept = self.options.preserve;
-        let finish = fresh || kept.mode || kept.ownership || kept.timestamps || kept.xattr;
+        let preserve = self.options.preserve;
+        let finish =
+            created || preserve.mode || preserve.ownership || preserve.timestamps || preserve.xattr;
         let names = reading(job.source.names(&node))?;
-        job.above.insert(info.id);
+        job.ancestors.insert(info.id);
         job.levels.push(Level {
             node,
             id: info.id,
-            dir: Rc::new(made),
+            dir: Rc::new(new_dir),
             names: names.into_iter(),
             want: finish.then_some(want),
             from_len: job.from.len(),
             to_len: job.to.len(),
         });
-        Ok(fresh)
+        Ok(created)
     }
 
-    fn file<S: SourceTree>(
+    fn copy_file<S: SourceTree>(
         &mut self,
         job: &Job<'_, S, T>,
         node: &S::Node,
         info: &FileInfo,
         dir: &T::Dir,
         name: &[u8],
-        (want, there): (&Attributes, Option<FileInfo>),
+        (want, existing): (&Attributes, Option<FileInfo>),
     ) -> Result<()> {
         let reflink = self.options.reflink;
         let share = reflink != Reflink::Never && job.target.can_share(info.id);
         if reflink == Reflink::Always && !share {
             return refused("cannot share blocks: not one volume, or one made without reflink");
         }
-        // Files of /proc tell no length, and have content.
+        // Files of /proc report length 0 and have content.
         let unknown = info.size == 0;
         let data = match unknown {
             true => vec![(0, u64::MAX)],
             false => reading(job.source.data(node, info.size))?,
         };
-        let file = self.open_file(job, dir, name, (want, there))?;
+        let file = self.open_file(job, dir, name, (want, existing))?;
         if share {
             match job.target.share(&file, info.id) {
                 Ok(()) => return job.target.finish_file(file, info.size, want),
-                // What was shared is written once more.
+                // The copy below overwrites what was shared.
                 Err(_) if reflink == Reflink::Auto => {}
                 Err(error) => return Err(error),
             }
@@ -409,11 +414,11 @@ impl<'a, T: TargetTree> Copier<'a, T> {
         for (start, len) in data {
             let mut done = 0;
             while done < len {
-                let room = (len - done).min(WINDOW as u64);
-                let window = &mut self.buffer[..usize::try_from(room).unwrap_or(WINDOW)];
+                let want_len = (len - done).min(WINDOW as u64);
+                let window = &mut self.buffer[..usize::try_from(want_len).unwrap_or(WINDOW)];
                 let count = reading(job.source.read(node, start + done, window))?;
                 if count == 0 {
-                    // Or it became shorter meanwhile.
+                    // The source became shorter while it was copied.
                     size = if unknown { done } else { size.min(start + done) };
                     break;
                 }
@@ -424,16 +429,16 @@ impl<'a, T: TargetTree> Copier<'a, T> {
         job.target.finish_file(file, size, want)
     }
 
-    /// The file to be written, empty. A symbolic link in the way is replaced.
+    /// Opens the target file, empty. A symbolic link in its place is replaced.
     fn open_file<S: SourceTree>(
         &self,
         job: &Job<'_, S, T>,
         dir: &T::Dir,
         name: &[u8],
-        (want, there): (&Attributes, Option<FileInfo>),
+        (want, existing): (&Attributes, Option<FileInfo>),
     ) -> Result<T::File> {
-        let mut exists = there.is_some();
-        if there.is_some_and(|t| t.kind == FileKind::Symlink) {
+        let mut exists = existing.is_some();
+        if existing.is_some_and(|t| t.kind == FileKind::Symlink) {
             job.target.remove(dir, name)?;
             exists = false;
         }
@@ -446,20 +451,20 @@ impl<'a, T: TargetTree> Copier<'a, T> {
         }
     }
 
-    fn stream<S: SourceTree>(
+    fn copy_stream<S: SourceTree>(
         &mut self,
         job: &Job<'_, S, T>,
         node: &S::Node,
         dir: &T::Dir,
         name: &[u8],
-        (want, there): (&Attributes, Option<FileInfo>),
+        (want, existing): (&Attributes, Option<FileInfo>),
     ) -> Result<()> {
         if self.options.reflink == Reflink::Always {
             return refused("cannot share blocks: not a regular file");
         }
-        // First, so that nothing is emptied for a source that cannot be read.
+        // Open the source first, so that no target is emptied for a source that cannot be read.
         let mut reader = reading(job.source.stream(node))?;
-        let file = self.open_file(job, dir, name, (want, there))?;
+        let file = self.open_file(job, dir, name, (want, existing))?;
         self.buffer.resize(WINDOW, 0);
         let mut size = 0;
         loop {
@@ -467,9 +472,9 @@ impl<'a, T: TargetTree> Copier<'a, T> {
             job.target.write(&file, size, &self.buffer[..count])?;
             size += count as u64;
             match end {
-                stream::End::NotYet => {}
-                stream::End::Reached => return job.target.finish_file(file, size, want),
-                stream::End::Broken(error) => return reading(Err(error.into())),
+                stream::End::Full => {}
+                stream::End::Eof => return job.target.finish_file(file, size, want),
+                stream::End::Failed(error) => return reading(Err(error.into())),
             }
         }
     }
@@ -480,20 +485,20 @@ impl<'a, T: TargetTree> Copier<'a, T> {
         node: &S::Node,
         info: &FileInfo,
     ) -> Result<Attributes> {
-        let kept = self.options.preserve;
+        let preserve = self.options.preserve;
         let mut want = Attributes {
-            mode: if kept.mode { info.mode } else { info.mode & 0o777 },
-            exact: kept.mode,
-            owner: kept.ownership.then_some((info.uid, info.gid)),
-            times: kept.timestamps.then_some((info.atime, info.mtime)),
+            mode: if preserve.mode { info.mode } else { info.mode & 0o777 },
+            exact: preserve.mode,
+            owner: preserve.ownership.then_some((info.uid, info.gid)),
+            times: preserve.timestamps.then_some((info.atime, info.mtime)),
             xattrs: Vec::new(),
-            require_xattr: kept.require_xattr,
+            require_xattr: preserve.require_xattr,
         };
-        if kept.xattr || kept.mode {
+        if preserve.xattr || preserve.mode {
             want.xattrs = reading(source.xattrs(node))?;
             want.xattrs.retain(|(name, _)| {
                 let is_list = name == ACL_ACCESS || name == ACL_DEFAULT;
-                if is_list { kept.mode } else { kept.xattr }
+                if is_list { preserve.mode } else { preserve.xattr }
             });
         }
         Ok(want)

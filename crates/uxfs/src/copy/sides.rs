@@ -1,5 +1,5 @@
-//! What the engine asks of the two sides of a copy, and what they speak of: files, attributes,
-//! failures.
+//! The interfaces between the copy engine and its source and target, and their types: files,
+//! attributes, errors.
 
 use std::io::{self, Read};
 
@@ -9,28 +9,28 @@ use uxfs_format::timestamp::Timestamp;
 /// Bytes copied at a time.
 pub(super) const WINDOW: usize = 4 << 20;
 
-/// What kind of file it is.
+/// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// Regular.
+    /// Regular file.
     File,
     /// Directory.
     Dir,
     /// Symbolic link.
     Symlink,
-    /// Character device, block device, fifo or socket: the type bits of its mode.
+    /// Character device, block device, FIFO or socket: the type bits of the mode.
     Special(u16),
-    /// Bytes that are read to their end, as standard input.
+    /// A byte stream that is read to its end, such as standard input.
     Stream,
 }
 
-/// Names a file uniquely: the volume or device, and the inode.
+/// Identifies a file: number of the volume or device, and inode number.
 pub type FileId = (u64, u64);
 
-/// What is known of a file.
+/// Metadata of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInfo {
-    /// Its kind.
+    /// Type of the file.
     pub kind: FileKind,
     /// Permissions with set-ID and sticky bits.
     pub mode: u16,
@@ -42,61 +42,61 @@ pub struct FileInfo {
     pub size: u64,
     /// Major and minor number of a device.
     pub rdev: (u32, u32),
-    /// Number of names.
+    /// Number of hard links.
     pub nlink: u32,
-    /// Last access.
+    /// Access time.
     pub atime: Timestamp,
-    /// Last change of content.
+    /// Modification time.
     pub mtime: Timestamp,
-    /// Which file it is.
+    /// Identity of the file.
     pub id: FileId,
 }
 
 /// Extended attributes: names and values as Linux has them.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What a file is to be given. What is `None` is for the target's rules.
+/// The attributes to give to a file. The target's rules decide about what is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// Permissions; exact if `exact`, else the umask or the directory's default list applies.
+    /// Permissions. If `exact` is false, the umask or the directory's default ACL applies.
     pub mode: u16,
-    /// Are the permissions to be exactly `mode`?
+    /// True if the permissions must be exactly `mode`.
     pub exact: bool,
     /// Owner and group.
     pub owner: Option<(u32, u32)>,
-    /// Times of access and of change.
+    /// Access time and modification time.
     pub times: Option<(Timestamp, Timestamp)>,
     /// Extended attributes.
     pub xattrs: Xattrs,
-    /// Is an attribute that the target refuses a failure?
+    /// True if it is an error that the target refuses an extended attribute.
     pub require_xattr: bool,
 }
 
 /// Why one file was not copied.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// The volume says so.
+    /// The volume returned an error.
     #[error(transparent)]
     Volume(#[from] Error),
-    /// The host says so.
+    /// The host returned an error.
     #[error("{0}")]
     Host(#[from] io::Error),
-    /// The engine refuses it; said why.
+    /// The engine refuses to copy the file; the text says why.
     #[error("{0}")]
     Refused(String),
-    /// The same, on the source's side.
+    /// An error on the source's side.
     #[error("{0}")]
     Source(Box<CopyError>),
 }
 
 impl CopyError {
-    /// Is the trouble with the file that is copied, rather than with what it becomes?
+    /// True if the error concerns the source rather than the target.
     pub(super) fn is_about_source(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Source(_))
     }
 }
 
-/// Marks a failure as the source's.
+/// Marks an error as one of the source.
 pub(super) fn reading<R>(result: Result<R>) -> Result<R> {
     result.map_err(|error| CopyError::Source(Box::new(error)))
 }
@@ -113,104 +113,104 @@ pub(super) fn refused<T>(why: impl Into<String>) -> Result<T> {
     Err(CopyError::Refused(why.into()))
 }
 
-/// Where files come from.
+/// A tree that files are copied from.
 pub trait SourceTree {
-    /// A file of it, open as far as it needs to be.
+    /// A file of the tree, opened as far as necessary.
     type Node;
 
-    /// The entry `name` of a directory; the file that a symbolic link leads to if `follow`.
+    /// Opens the entry `name` of a directory; with `follow`, the target of a symbolic link.
     ///
     /// # Errors
-    /// There is none, or it cannot be looked at.
+    /// The entry does not exist or cannot be opened.
     fn child(&self, dir: &Self::Node, name: &[u8], follow: bool) -> Result<(Self::Node, FileInfo)>;
 
     /// The names in a directory, without `.` and `..`.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The directory cannot be read.
     fn names(&self, dir: &Self::Node) -> Result<Vec<Vec<u8>>>;
 
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The link cannot be read.
     fn link_target(&self, node: &Self::Node) -> Result<Vec<u8>>;
 
-    /// The extended attributes, access lists among them.
+    /// The extended attributes, including ACLs.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The attributes cannot be read.
     fn xattrs(&self, node: &Self::Node) -> Result<Xattrs>;
 
-    /// Where a regular file has data: offsets and lengths, ascending.
+    /// The data segments of a regular file: offsets and lengths in bytes, ascending.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     fn data(&self, node: &Self::Node, size: u64) -> Result<Vec<(u64, u64)>>;
 
-    /// Reads from a regular file; fewer bytes than asked for only at its end.
+    /// Reads from a regular file. Returns fewer bytes than requested only at the end of the file.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     fn read(&self, node: &Self::Node, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// What a fifo, a device or another stream holds, from now to its end. Waits for a fifo's
+    /// Opens the content of a FIFO, device or other stream for reading. Blocks until a FIFO has a
     /// writer.
     ///
     /// # Errors
-    /// It cannot be opened, or holds nothing.
+    /// The stream cannot be opened, or the file has no content.
     fn stream(&self, node: &Self::Node) -> Result<Box<dyn Read + '_>>;
 
-    /// The walk leaves this directory for the one above.
+    /// Called when the walk leaves this directory for its parent.
     fn leave(&self, _dir: &Self::Node) {}
 }
 
-/// Where files go.
+/// A tree that files are copied into.
 pub trait TargetTree {
     /// An open directory.
     type Dir;
-    /// A regular file being written.
+    /// A regular file that is open for writing.
     type File;
-    /// What is remembered of a file to give it a further name.
-    type Mark;
+    /// What the target needs to give a file a further name.
+    type LinkHandle;
 
-    /// What is there under `name`; a symbolic link is told as such.
+    /// Looks up `name`. A symbolic link is not followed.
     ///
     /// # Errors
-    /// It cannot be looked at.
+    /// The entry cannot be examined.
     fn find(&self, dir: &Self::Dir, name: &[u8]) -> Result<Option<FileInfo>>;
 
-    /// Which directory this is.
+    /// The identity of a directory.
     ///
     /// # Errors
-    /// It cannot be looked at.
+    /// The directory cannot be examined.
     fn id(&self, dir: &Self::Dir) -> Result<FileId>;
 
-    /// Opens a directory that exists; never through a symbolic link.
+    /// Opens an existing directory. A symbolic link is not followed.
     ///
     /// # Errors
-    /// It is none, or cannot be opened.
+    /// The entry is not a directory, or cannot be opened.
     fn enter(&self, dir: &Self::Dir, name: &[u8]) -> Result<Self::Dir>;
 
-    /// Makes a directory, writable for now; [`TargetTree::finish_dir`] follows.
+    /// Creates a directory that is writable until [`TargetTree::finish_dir`].
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The directory cannot be created.
     fn make_dir(&self, dir: &Self::Dir, name: &[u8], want: &Attributes) -> Result<Self::Dir>;
 
-    /// Gives a directory what it is to have.
+    /// Sets the final attributes of a directory.
     ///
     /// # Errors
-    /// Something of it is refused.
+    /// An attribute cannot be set.
     fn finish_dir(&self, dir: &Self::Dir, want: &Attributes) -> Result<()>;
 
-    /// The walk leaves this directory for the one above.
+    /// Called when the walk leaves this directory for its parent.
     fn leave(&self, _dir: &Self::Dir) {}
 
-    /// Makes a regular file, or empties the one that `exists`.
+    /// Creates a regular file, or empties an existing one (`exists`).
     ///
     /// # Errors
-    /// It cannot be made or opened.
+    /// The file cannot be created or opened.
     fn open_file(
         &self,
         dir: &Self::Dir,
@@ -219,35 +219,36 @@ pub trait TargetTree {
         exists: bool,
     ) -> Result<Self::File>;
 
-    /// Can a file share blocks with that file of the source?
+    /// True if files of the target can share blocks with this source file.
     fn can_share(&self, _source: FileId) -> bool {
         false
     }
 
-    /// Makes the file, which is empty, a copy of the source by sharing its blocks.
+    /// Makes an empty file a copy of the source that shares its blocks.
     ///
     /// # Errors
-    /// It cannot be done.
+    /// The blocks cannot be shared.
     fn share(&self, _file: &Self::File, _source: FileId) -> Result<()> {
         refused("blocks are shared on one volume only")
     }
 
-    /// Writes into the file.
+    /// Writes to the file.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     fn write(&self, file: &Self::File, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Gives the file its length and, if it is new or `want` says more than a mode, its attributes.
+    /// Sets the length of the file, and its attributes if the file is new or `want` contains more
+    /// than a mode.
     ///
     /// # Errors
-    /// Something of it is refused.
+    /// Length or attributes cannot be set.
     fn finish_file(&self, file: Self::File, size: u64, want: &Attributes) -> Result<()>;
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The link cannot be created.
     fn make_symlink(
         &self,
         dir: &Self::Dir,
@@ -256,10 +257,10 @@ pub trait TargetTree {
         want: &Attributes,
     ) -> Result<()>;
 
-    /// Makes a device, fifo or socket.
+    /// Creates a device, FIFO or socket.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The file cannot be created.
     fn make_special(
         &self,
         dir: &Self::Dir,
@@ -268,21 +269,21 @@ pub trait TargetTree {
         want: &Attributes,
     ) -> Result<()>;
 
-    /// What to remember of a file that was made.
+    /// Returns what [`TargetTree::link`] needs to give this file a further name.
     ///
     /// # Errors
-    /// It cannot be found again.
-    fn mark(&self, dir: &Self::Dir, name: &[u8]) -> Result<Self::Mark>;
+    /// The file cannot be found.
+    fn link_handle(&self, dir: &Self::Dir, name: &[u8]) -> Result<Self::LinkHandle>;
 
-    /// Gives a file that was made another name.
+    /// Gives a file a further name.
     ///
     /// # Errors
-    /// It cannot be linked.
-    fn link(&self, mark: &Self::Mark, dir: &Self::Dir, name: &[u8]) -> Result<()>;
+    /// The link cannot be created.
+    fn link(&self, link_handle: &Self::LinkHandle, dir: &Self::Dir, name: &[u8]) -> Result<()>;
 
-    /// Removes a file that is no directory.
+    /// Removes a file that is not a directory.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// The file cannot be removed.
     fn remove(&self, dir: &Self::Dir, name: &[u8]) -> Result<()>;
 }

@@ -1,6 +1,6 @@
-//! Bytes without a length that is known beforehand: read to their end, or written one after another.
+//! Byte streams of unknown length: read to their end, or written sequentially.
 //!
-//! 1. Nothing here holds more than one window, however much passes.
+//! 1. Memory is bounded by one window, whatever the length of the stream.
 
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
@@ -11,42 +11,42 @@ use super::sides::{
     CopyError, FileInfo, FileKind, Result, SourceTree, WINDOW, Xattrs, reading, refused,
 };
 
-/// Why a window was not filled further.
+/// Why filling a window ended.
 pub(super) enum End {
-    /// It is full.
-    NotYet,
-    /// Nothing more comes.
-    Reached,
+    /// The window is full.
+    Full,
+    /// The stream ended.
+    Eof,
     /// Reading failed.
-    Broken(io::Error),
+    Failed(io::Error),
 }
 
-/// Reads until the window is full, or nothing more comes.
+/// Reads until the window is full or the stream ends.
 pub(super) fn fill(reader: &mut dyn Read, window: &mut [u8]) -> (usize, End) {
     let mut count = 0;
     while count < window.len() {
         match reader.read(&mut window[count..]) {
-            Ok(0) => return (count, End::Reached),
+            Ok(0) => return (count, End::Eof),
             Ok(more) => count += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (count, End::Broken(error)),
+            Err(error) => return (count, End::Failed(error)),
         }
     }
-    (count, End::NotYet)
+    (count, End::Full)
 }
 
-/// One stream as a source: standard input, or what a program computes.
+/// A stream as a source: standard input, or data that a program computes.
 pub struct StreamSource<R> {
     reader: RefCell<R>,
 }
 
 impl<R: Read> StreamSource<R> {
-    /// A source of what `reader` gives.
+    /// A source that reads from `reader`.
     pub fn new(reader: R) -> Self {
         Self { reader: RefCell::new(reader) }
     }
 
-    /// What is known of it: it may be read and written by all, as far as the umask lets them.
+    /// Metadata for the stream: readable and writable by all, before the umask.
     pub fn info(&self) -> FileInfo {
         let never = Timestamp::default();
         FileInfo {
@@ -65,7 +65,7 @@ impl<R: Read> StreamSource<R> {
 }
 
 fn not_a_tree<T>() -> Result<T> {
-    refused("a stream is neither a directory nor a file")
+    refused("a stream has no files or directories")
 }
 
 impl<R: Read> SourceTree for StreamSource<R> {
@@ -108,11 +108,11 @@ impl<R: Read> Read for Borrowed<'_, R> {
     }
 }
 
-/// Writes what a file holds to `out`, holes as zeroes; gives the number of bytes.
+/// Writes the content of a file to `out`, holes as zeroes. Returns the number of bytes.
 ///
 /// # Errors
-/// [`CopyError::Source`] and [`CopyError::Refused`] are about the file, others about `out`.
-pub fn pour<S: SourceTree>(
+/// [`CopyError::Source`] and [`CopyError::Refused`] concern the file, other errors concern `out`.
+pub fn copy_to_writer<S: SourceTree>(
     tree: &S,
     node: &S::Node,
     info: &FileInfo,
@@ -123,7 +123,7 @@ pub fn pour<S: SourceTree>(
         FileKind::Dir => refused("is a directory"),
         FileKind::Symlink => refused("is a symbolic link, which has no content of its own"),
         FileKind::Special(_) | FileKind::Stream => {
-            pour_stream(&mut *reading(tree.stream(node))?, &mut window, out)
+            copy_stream(&mut *reading(tree.stream(node))?, &mut window, out)
         }
         FileKind::File => {
             let mut at = 0;
@@ -140,8 +140,8 @@ pub fn pour<S: SourceTree>(
     }
 }
 
-/// As soon as something comes, it goes on: somebody may be watching.
-fn pour_stream(reader: &mut dyn Read, window: &mut [u8], out: &mut dyn Write) -> Result<u64> {
+/// Writes and flushes data as soon as it arrives, so that a reader can follow it.
+fn copy_stream(reader: &mut dyn Read, window: &mut [u8], out: &mut dyn Write) -> Result<u64> {
     let mut total = 0;
     loop {
         match reader.read(window) {
@@ -161,7 +161,7 @@ fn pour_stream(reader: &mut dyn Read, window: &mut [u8], out: &mut dyn Write) ->
 mod tests {
     use super::*;
 
-    /// Gives single bytes, then fails.
+    /// Delivers single bytes, then fails.
     struct Breaks(usize);
 
     impl Read for Breaks {
@@ -176,15 +176,15 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_a_break_is_not_lost() {
+    fn data_before_a_read_error_is_kept() {
         let mut window = [0; 8];
         let mut reader = Breaks(11);
-        assert!(matches!(fill(&mut reader, &mut window), (8, End::NotYet)));
-        assert!(matches!(fill(&mut reader, &mut window), (3, End::Broken(_))));
+        assert!(matches!(fill(&mut reader, &mut window), (8, End::Full)));
+        assert!(matches!(fill(&mut reader, &mut window), (3, End::Failed(_))));
         let source = StreamSource::new(Breaks(5));
         let mut out = Vec::new();
-        let poured = pour(&source, &(), &source.info(), &mut out);
-        assert!(poured.is_err_and(|error| error.is_about_source()));
+        let copied = copy_to_writer(&source, &(), &source.info(), &mut out);
+        assert!(copied.is_err_and(|error| error.is_about_source()));
         assert_eq!(out, b"xxxxx");
     }
 
@@ -192,7 +192,7 @@ mod tests {
     fn a_stream_is_read_to_its_end() {
         let source = StreamSource::new(&b"some bytes"[..]);
         let mut out = Vec::new();
-        assert_eq!(pour(&source, &(), &source.info(), &mut out).unwrap(), 10);
+        assert_eq!(copy_to_writer(&source, &(), &source.info(), &mut out).unwrap(), 10);
         assert_eq!(out, b"some bytes");
     }
 }

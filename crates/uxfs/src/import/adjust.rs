@@ -1,13 +1,13 @@
-//! What is changed of entries on the way in: owners, times, and access lists in XFS' own form.
+//! Changes entries during an import: owners, times, and ACLs in XFS' own form.
 
 use uxfs_archive::{Entry, Meta, Time};
 use uxfs_format::acl::{self, Acl, AclEntry, Tag};
 
-/// Linux' names of the two access lists, beside XFS'.
-const LISTS: [(&[u8], &[u8]); 2] =
+/// The names of the two ACL attributes: XFS' and Linux'.
+const ACL_NAMES: [(&[u8], &[u8]); 2] =
     [(acl::FILE, b"system.posix_acl_access"), (acl::DEFAULT, b"system.posix_acl_default")];
 
-/// Numbers that become others: `count` of them from `from` on become those from `to` on.
+/// A map of IDs: `count` IDs from `from` become the IDs from `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdMap {
     from: u32,
@@ -16,7 +16,7 @@ pub struct IdMap {
 }
 
 impl IdMap {
-    /// A map; `None` if it is empty or leaves the numbers that Linux has (those below 2^32 - 1).
+    /// A map; `None` if it is empty or leaves the range of Linux' IDs (below 2^32 - 1).
     pub fn new(from: u32, to: u32, count: u32) -> Option<Self> {
         let fits = |start: u32| start.checked_add(count).is_some();
         (count > 0 && fits(from) && fits(to)).then_some(Self { from, to, count })
@@ -28,20 +28,20 @@ impl IdMap {
     }
 }
 
-/// Who owns what is imported.
+/// The owners of imported files.
 ///
-/// Maps apply first, also to the users and groups that access lists name; the first that has a
-/// number decides, and numbers that none has stay. An owner for all then takes the place of that.
+/// Maps apply first, also to the users and groups in ACLs. The first map that contains an ID
+/// decides; an ID in no map stays. `uid` and `gid` then replace the result for all files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Owners {
-    /// The owner of everything.
+    /// The owner of all files.
     pub uid: Option<u32>,
-    /// The group of everything.
+    /// The group of all files.
     pub gid: Option<u32>,
-    /// Owners that become others.
+    /// Maps of user IDs.
     pub uid_maps: Vec<IdMap>,
-    /// Groups that become others.
+    /// Maps of group IDs.
     pub gid_maps: Vec<IdMap>,
 }
 
@@ -57,17 +57,17 @@ impl Owners {
             return;
         }
         for (name, value) in &mut meta.xattrs {
-            if LISTS.iter().any(|(_, linux)| name == linux)
-                // What is no list is refused where it is stored.
-                && let Ok(Some(list)) = Acl::from_linux(value)
-                && let Some(list) = self.list(&list)
+            if ACL_NAMES.iter().any(|(_, linux)| name == linux)
+                // An invalid ACL is refused when it is stored.
+                && let Ok(Some(acl)) = Acl::from_linux(value)
+                && let Some(acl) = self.acl(&acl)
             {
-                *value = list.to_linux();
+                *value = acl.to_linux();
             }
         }
     }
 
-    fn list(&self, list: &Acl) -> Option<Acl> {
+    fn acl(&self, acl: &Acl) -> Option<Acl> {
         let entry = |entry: &AclEntry| AclEntry {
             id: match entry.tag {
                 Tag::User => mapped(&self.uid_maps, entry.id),
@@ -76,56 +76,56 @@ impl Owners {
             },
             ..*entry
         };
-        let mut entries: Vec<AclEntry> = list.entries().iter().map(entry).collect();
+        let mut entries: Vec<AclEntry> = acl.entries().iter().map(entry).collect();
         entries.sort_by_key(|entry| (entry.tag, entry.id));
         Acl::new(entries).ok()
     }
 }
 
-/// All that is changed.
+/// All changes to entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Adjust {
     pub(super) owners: Owners,
-    /// Nothing is younger than this, and there is one time only: that of the content.
+    /// Upper limit of modification times; the other times become the modification time.
     pub(super) epoch: Option<i64>,
 }
 
 impl Adjust {
-    /// Changes an entry; what could not be kept is given as a warning.
+    /// Changes an entry. Returns a warning about what could not be kept.
     pub(super) fn apply(&self, entry: &mut Entry) -> Option<String> {
-        let warning = plain_lists(entry);
+        let warning = convert_xfs_acls(entry);
         self.owners.apply(&mut entry.meta);
         if let Some(epoch) = self.epoch {
             let latest = Time { sec: epoch, nsec: 0 };
             let meta = &mut entry.meta;
             meta.mtime = meta.mtime.min(latest);
-            // The others are those of the copy that was read, not of the tree.
+            // The other times are those of the copy that is read, not of the tree.
             (meta.atime, meta.ctime, meta.crtime) = (None, None, None);
         }
         warning
     }
 }
 
-/// XFS shows root its own form of access lists (`trusted.SGI_ACL_FILE`) beside Linux'. One that
-/// says the same goes; one that stands alone is given Linux' name.
-fn plain_lists(entry: &mut Entry) -> Option<String> {
+/// XFS shows root its own form of ACLs (`trusted.SGI_ACL_FILE`) beside Linux'. An ACL in that form
+/// is removed if Linux' says the same; if it stands alone, it becomes Linux'.
+fn convert_xfs_acls(entry: &mut Entry) -> Option<String> {
     let mut warning = None;
-    for (xfs, linux) in LISTS {
+    for (xfs, linux) in ACL_NAMES {
         let is_xfs = |name: &[u8]| name.strip_prefix(b"trusted.") == Some(xfs);
         let xattrs = &mut entry.meta.xattrs;
         let Some(at) = xattrs.iter().position(|(name, _)| is_xfs(name)) else { continue };
         let (name, value) = xattrs.remove(at);
-        let twin = xattrs.iter().find(|(name, _)| name == linux);
-        let twin = twin.map(|(_, value)| Acl::from_linux(value).ok().flatten());
-        match (Acl::from_xfs(&value), twin) {
-            (Ok(list), None) => {
-                xattrs.push((linux.to_vec(), list.to_linux()));
+        let linux_acl = xattrs.iter().find(|(name, _)| name == linux);
+        let linux_acl = linux_acl.map(|(_, value)| Acl::from_linux(value).ok().flatten());
+        match (Acl::from_xfs(&value), linux_acl) {
+            (Ok(acl), None) => {
+                xattrs.push((linux.to_vec(), acl.to_linux()));
                 xattrs.sort();
             }
-            (Ok(list), Some(Some(twin))) if list == twin => {}
+            (Ok(acl), Some(Some(linux_acl))) if acl == linux_acl => {}
             _ => {
                 warning = Some(format!(
-                    "{}: attribute {} is no access list, or not that of the file, and is left out",
+                    "{}: attribute {} is not an ACL, or differs from the file's ACL: it is left out",
                     entry.path.escape_ascii(),
                     name.escape_ascii()
                 ));
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    fn list(user: u32) -> Acl {
+    fn acl(user: u32) -> Acl {
         let entry = |tag, id, perm| AclEntry { tag, id, perm };
         let none = acl::NO_ID;
         Acl::new(vec![
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_have_bounds() {
+    fn id_maps_have_bounds() {
         assert_eq!(IdMap::new(0, 0, 0), None);
         assert_eq!(IdMap::new(u32::MAX, 0, 1), None);
         assert_eq!(IdMap::new(0, u32::MAX - 1, 2), None);
@@ -173,35 +173,35 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_xfs_are_lists() {
-        let (ours, theirs) = (list(7).to_linux(), list(7).to_xfs());
+    fn xfs_acls_become_linux_acls() {
+        let (ours, theirs) = (acl(7).to_linux(), acl(7).to_xfs());
         let both =
-            || vec![(LISTS[0].1, ours.clone()), (&b"trusted.SGI_ACL_FILE"[..], theirs.clone())];
+            || vec![(ACL_NAMES[0].1, ours.clone()), (&b"trusted.SGI_ACL_FILE"[..], theirs.clone())];
         let mut same = entry(both());
-        assert_eq!(plain_lists(&mut same), None);
+        assert_eq!(convert_xfs_acls(&mut same), None);
         let mut alone = entry(both().split_off(1));
-        assert_eq!(plain_lists(&mut alone), None);
+        assert_eq!(convert_xfs_acls(&mut alone), None);
         for entry in [&same, &alone] {
-            assert_eq!(entry.meta.xattrs, [(LISTS[0].1.to_vec(), ours.clone())]);
+            assert_eq!(entry.meta.xattrs, [(ACL_NAMES[0].1.to_vec(), ours.clone())]);
         }
-        let mut other = entry(vec![(LISTS[0].1, list(8).to_linux()), both().remove(1)]);
-        assert!(plain_lists(&mut other).is_some());
-        assert_eq!(other.meta.xattrs, [(LISTS[0].1.to_vec(), list(8).to_linux())]);
+        let mut other = entry(vec![(ACL_NAMES[0].1, acl(8).to_linux()), both().remove(1)]);
+        assert!(convert_xfs_acls(&mut other).is_some());
+        assert_eq!(other.meta.xattrs, [(ACL_NAMES[0].1.to_vec(), acl(8).to_linux())]);
         let mut garbage = entry(vec![(&b"trusted.SGI_ACL_DEFAULT"[..], vec![1, 2])]);
-        assert!(plain_lists(&mut garbage).is_some());
+        assert!(convert_xfs_acls(&mut garbage).is_some());
         assert!(garbage.meta.xattrs.is_empty());
     }
 
     #[test]
-    fn owners_and_times() {
+    fn owners_and_times_are_adjusted() {
         let mut adjust = Adjust { epoch: Some(50), ..Adjust::default() };
         adjust.owners.uid_maps = vec![IdMap::new(1000, 0, 10).unwrap()];
-        let mut one = entry(vec![(LISTS[0].1, list(1007).to_linux())]);
+        let mut one = entry(vec![(ACL_NAMES[0].1, acl(1007).to_linux())]);
         one.meta.mtime = Time { sec: 50, nsec: 1 };
         one.meta.ctime = Some(Time { sec: 7, nsec: 7 });
         adjust.apply(&mut one);
         assert_eq!((one.meta.uid, one.meta.gid), (0, 1000));
-        assert_eq!(one.meta.xattrs[0].1, list(7).to_linux());
+        assert_eq!(one.meta.xattrs[0].1, acl(7).to_linux());
         assert_eq!((one.meta.mtime, one.meta.ctime), (Time { sec: 50, nsec: 0 }, None));
         adjust.owners.gid = Some(5);
         adjust.owners.uid = Some(6);

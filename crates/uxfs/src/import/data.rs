@@ -1,13 +1,15 @@
-//! Moving file data to the device, in large pieces, beside the thread that makes the metadata.
+//! Writes file data to the device in large requests, in threads beside the one that writes
+//! metadata.
 //!
-//! 1. Pieces that follow each other on the device travel together: many small files are one write.
-//!    Several such runs grow side by side, as files go to several allocation groups.
-//! 2. What a file leaves of its last block is written as zeroes.
-//! 3. The first failure stops everything and is what [`DataWriters::finish`] reports.
-//! 4. Before blocks are freed that data is on its way to, it has to arrive ([`DataWriters::settle`]):
-//!    later it would overwrite whatever is in them by then.
-//! 5. A volume with a journal asks before it logs what shows data ([`PendingData`]): what is gathered then
-//!    goes, and arrives. What was handed over by then goes even if the import fails.
+//! 1. Pieces that are adjacent on the device are written together: many small files make one write.
+//!    Several runs grow side by side, because files go to several allocation groups.
+//! 2. The rest of a file's last block is written as zeroes.
+//! 3. The first error stops everything; [`with_data_writers`] returns it.
+//! 4. Before blocks are freed, writes in flight to them must complete ([`DataWriters::wait_for`]):
+//!    a later write would overwrite their next content.
+//! 5. A volume with a journal waits for data ([`PendingData`]) before it logs the metadata that
+//!    refers to it: gathered data is then sent and completes. Data handed over by then is written
+//!    even if the import fails.
 
 use std::fs::File;
 use std::io;
@@ -21,21 +23,21 @@ use uxfs_disk::{AlignedBuf, BlockDev, DIRECT_ALIGN};
 
 use super::ImportError;
 
-/// Most bytes in one batch.
+/// Bytes in one batch.
 const BATCH: usize = 2 << 20;
-/// Batches that wait for a mover; with those in work, what bounds the memory.
+/// Batches that wait for a writer; with the batches in work they bound the memory.
 const QUEUE: usize = 6;
 /// Runs that grow side by side.
-const OPEN: usize = 8;
-/// Threads that move data.
-const MOVERS: usize = 3;
+const OPEN_RUNS: usize = 8;
+/// Threads that write data.
+const WRITERS: usize = 3;
 
-/// Where a piece's bytes come from.
+/// The source of a piece's bytes.
 enum Origin {
     /// The source's file, at this offset.
     File(u64),
-    /// They are in the batch's buffer already.
-    Here,
+    /// The bytes are already in the batch's buffer.
+    Buffer,
 }
 
 struct Piece {
@@ -44,12 +46,12 @@ struct Piece {
     len: usize,
 }
 
-/// Neighbouring pieces on their way.
+/// Adjacent pieces that are written in one request.
 struct Batch {
     device: u64,
     pieces: Vec<Piece>,
     len: usize,
-    /// Filled by the sender; a mover brings its own otherwise.
+    /// Filled by the caller; otherwise the writer thread uses its own buffer.
     buf: Option<AlignedBuf>,
 }
 
@@ -64,44 +66,44 @@ impl Batch {
     }
 }
 
-/// Ranges of the device, first byte and end, that batches on their way go to.
+/// Byte ranges of the device (start, end) to which writes are in flight.
 #[derive(Default)]
-struct Under {
-    way: Mutex<Vec<(u64, u64)>>,
-    arrived: Condvar,
+struct InFlight {
+    ranges: Mutex<Vec<(u64, u64)>>,
+    completed: Condvar,
 }
 
-impl Under {
-    fn leave(&self, range: (u64, u64)) {
-        self.way.lock().unwrap_or_else(PoisonError::into_inner).push(range);
+impl InFlight {
+    fn insert(&self, range: (u64, u64)) {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner).push(range);
     }
 
-    fn arrive(&self, range: (u64, u64)) {
-        let mut way = self.way.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = way.iter().position(|other| *other == range) {
-            way.swap_remove(at);
+    fn complete(&self, range: (u64, u64)) {
+        let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = ranges.iter().position(|other| *other == range) {
+            ranges.swap_remove(at);
         }
-        self.arrived.notify_all();
+        self.completed.notify_all();
     }
 
-    /// Waits until nothing is on its way into a range for which `meant` holds.
-    fn wait(&self, meant: impl Fn((u64, u64)) -> bool) {
-        let mut way = self.way.lock().unwrap_or_else(PoisonError::into_inner);
-        while way.iter().any(|range| meant(*range)) {
-            way = self.arrived.wait(way).unwrap_or_else(PoisonError::into_inner);
+    /// Waits until no write is in flight to a range that `matches`.
+    fn wait(&self, matches: impl Fn((u64, u64)) -> bool) {
+        let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        while ranges.iter().any(|range| matches(*range)) {
+            ranges = self.completed.wait(ranges).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
-/// What the threads that move data share with those who hand it over, and who wait for it.
+/// State shared by the writer threads and their callers.
 struct Shared {
-    /// `None` when there is no more to come.
+    /// `None` when no more batches will come.
     send: Mutex<Option<SyncSender<Batch>>>,
-    under: Under,
+    in_flight: InFlight,
     /// Runs that grow; the one that grew last is at the end.
     open: Mutex<Vec<Batch>>,
     failure: Mutex<Option<io::Error>>,
-    /// Was anything sent since somebody asked?
+    /// True if anything was sent since the last [`PendingData::wait`].
     sent: AtomicBool,
 }
 
@@ -118,8 +120,8 @@ impl Shared {
         let send = self.send.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(send) = send {
             self.sent.store(true, Ordering::Release);
-            self.under.leave(batch.range());
-            // A mover ends only when the last sender is gone; it cannot fail before.
+            self.in_flight.insert(batch.range());
+            // A writer ends only after the last sender is gone, so this cannot fail before.
             let _ = send.send(batch);
         }
     }
@@ -133,7 +135,7 @@ impl Shared {
 impl PendingData for Shared {
     fn wait(&self) -> io::Result<bool> {
         self.flush();
-        self.under.wait(|_| true);
+        self.in_flight.wait(|_| true);
         match &*self.failure.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
             None => Ok(self.sent.swap(false, Ordering::AcqRel)),
@@ -141,17 +143,17 @@ impl PendingData for Shared {
     }
 }
 
-/// The way to the threads that move data.
+/// The handle by which callers send data to the writer threads.
 pub(crate) struct DataWriters {
     shared: Arc<Shared>,
     spare: Receiver<AlignedBuf>,
-    /// Bytes of the source's file, if movers can read that themselves.
+    /// Length of the source's file, if writer threads can read it themselves.
     pub(crate) can_copy: Option<u64>,
 }
 
-/// Runs `body` with movers at work; all is moved when it returns well. `fs` is the volume that is filled,
-/// if it has a journal.
-pub(crate) fn with_movers<R>(
+/// Runs `body` with writer threads; on success all data is written. `fs` is the volume that is
+/// filled, if it has a journal.
+pub(crate) fn with_data_writers<R>(
     device: &Arc<dyn BlockDev>,
     source: Option<&File>,
     fs: Option<&Fs>,
@@ -160,11 +162,11 @@ pub(crate) fn with_movers<R>(
     let can_copy = source.map(|file| file.metadata().map(|meta| meta.len())).transpose();
     let can_copy = can_copy.map_err(ImportError::Data)?;
     let (send, receive) = sync_channel(QUEUE);
-    let (give, spare) = sync_channel(QUEUE + MOVERS);
+    let (recycle, spare) = sync_channel(QUEUE + WRITERS);
     let receive = Mutex::new(receive);
     let shared = Arc::new(Shared {
         send: Mutex::new(Some(send)),
-        under: Under::default(),
+        in_flight: InFlight::default(),
         open: Mutex::default(),
         failure: Mutex::default(),
         sent: AtomicBool::new(false),
@@ -173,24 +175,24 @@ pub(crate) fn with_movers<R>(
         fs.set_pending_data(Some(Arc::<Shared>::clone(&shared)));
     }
     let done = std::thread::scope(|scope| {
-        for _ in 0..MOVERS {
-            let (give, receive, shared) = (give.clone(), &receive, &*shared);
-            scope.spawn(move || move_all(device, source, receive, &give, shared));
+        for _ in 0..WRITERS {
+            let (recycle, receive, shared) = (recycle.clone(), &receive, &*shared);
+            scope.spawn(move || write_batches(device, source, receive, &recycle, shared));
         }
-        let mut movers = DataWriters { shared: Arc::clone(&shared), spare, can_copy };
-        let done = body(&mut movers);
+        let mut writers = DataWriters { shared: Arc::clone(&shared), spare, can_copy };
+        let done = body(&mut writers);
         if done.is_ok() || fs.is_some() {
             shared.flush();
         }
-        // Without a sender the movers end; the scope waits for them.
+        // Without a sender the writers end; the scope waits for them.
         drop(shared.send.lock().unwrap_or_else(PoisonError::into_inner).take());
         done
     });
     let failure = shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(error) = failure {
-        // What was committed shows data that is not there.
+        // Committed metadata refers to data that was not written.
         if let Some(fs) = fs {
-            fs.stop(&format!("data of files did not arrive: {error}"));
+            fs.stop(&format!("file data could not be written: {error}"));
         }
         return Err(ImportError::Data(error));
     }
@@ -200,41 +202,41 @@ pub(crate) fn with_movers<R>(
     done
 }
 
-fn move_all(
+fn write_batches(
     device: &Arc<dyn BlockDev>,
     source: Option<&File>,
     receive: &Mutex<Receiver<Batch>>,
-    give: &SyncSender<AlignedBuf>,
+    recycle: &SyncSender<AlignedBuf>,
     shared: &Shared,
 ) {
-    let mut own = None;
+    let mut own_buf = None;
     loop {
         let next = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut batch) = next else { return };
         if shared.failed() {
-            shared.under.arrive(batch.range());
+            shared.in_flight.complete(batch.range());
             continue;
         }
         let filled = batch.buf.take();
-        let lent = filled.is_some();
-        let mut buf = filled.or_else(|| own.take()).unwrap_or_else(|| AlignedBuf::new(BATCH));
-        let moved = fill(source, &batch, &mut buf)
+        let from_caller = filled.is_some();
+        let mut buf = filled.or_else(|| own_buf.take()).unwrap_or_else(|| AlignedBuf::new(BATCH));
+        let written = fill(source, &batch, &mut buf)
             .and_then(|()| device.write_bulk_at(batch.device, &buf[..batch.len]));
-        if let Err(error) = moved {
+        if let Err(error) = written {
             let mut failure = shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
             failure.get_or_insert(error);
         }
-        shared.under.arrive(batch.range());
-        if lent {
-            // If nobody takes it back, it is simply dropped.
-            let _ = give.try_send(buf);
+        shared.in_flight.complete(batch.range());
+        if from_caller {
+            // If the queue is full, the buffer is dropped.
+            let _ = recycle.try_send(buf);
         } else {
-            own = Some(buf);
+            own_buf = Some(buf);
         }
     }
 }
 
-/// Reads what a batch's pieces want of the source, and zeroes the gaps between them.
+/// Reads the pieces of a batch from the source and zeroes the gaps between them.
 fn fill(source: Option<&File>, batch: &Batch, buf: &mut AlignedBuf) -> io::Result<()> {
     let mut end = 0;
     for piece in &batch.pieces {
@@ -250,8 +252,8 @@ fn fill(source: Option<&File>, batch: &Batch, buf: &mut AlignedBuf) -> io::Resul
 }
 
 impl DataWriters {
-    /// Moves `len` bytes at `from` in the source's file to `device`, a multiple of `block` bytes;
-    /// the rest of the last block becomes zero.
+    /// Copies `len` bytes at offset `from` of the source's file to `device`, a multiple of `block`;
+    /// the rest of the last block is zeroed.
     pub(crate) fn copy(&mut self, from: u64, device: u64, len: u64, block: usize) {
         let mut open = self.shared.open();
         let mut done = 0;
@@ -263,7 +265,7 @@ impl DataWriters {
         }
     }
 
-    /// Moves `len` bytes that `read` delivers.
+    /// Writes `len` bytes that `read` delivers.
     pub(crate) fn stream(
         &mut self,
         device: u64,
@@ -280,13 +282,13 @@ impl DataWriters {
             if let Some(buf) = &mut batch.buf {
                 read(&mut buf[at..at + step])?;
             }
-            batch.push(Origin::Here, step, block);
+            batch.push(Origin::Buffer, step, block);
             done += step as u64;
         }
         Ok(())
     }
 
-    /// The batch that goes on at `device`, with room for a block at least.
+    /// The batch that continues at `device`, with room for at least one block.
     fn batch<'o>(
         &self,
         open: &'o mut Vec<Batch>,
@@ -294,14 +296,14 @@ impl DataWriters {
         block: usize,
         with_buf: bool,
     ) -> &'o mut Batch {
-        let goes_on = open
+        let continues = open
             .iter()
             .position(|b| b.device + b.len as u64 == device && b.buf.is_some() == with_buf);
-        let mut last = goes_on.map(|at| open.remove(at));
+        let mut last = continues.map(|at| open.remove(at));
         if let Some(full) = last.take_if(|batch| batch.len + block.max(DIRECT_ALIGN) > BATCH) {
             self.shared.send(full);
         }
-        if last.is_none() && open.len() >= OPEN {
+        if last.is_none() && open.len() >= OPEN_RUNS {
             let oldest = open.remove(0);
             self.shared.send(oldest);
         }
@@ -312,23 +314,22 @@ impl DataWriters {
         &mut open[at]
     }
 
-    /// Waits until all data has arrived that is on its way to these segments, which are about to
-    /// be freed.
-    pub(crate) fn settle(&mut self, segments: &[Segment]) {
-        let meant = |(start, end): (u64, u64)| {
+    /// Waits until all writes to these segments are complete: the segments are about to be freed.
+    pub(crate) fn wait_for(&mut self, segments: &[Segment]) {
+        let matches = |(start, end): (u64, u64)| {
             segments.iter().any(|s| s.device.is_some_and(|at| at < end && start < at + s.len))
         };
-        let gathered = self.shared.open().iter().any(|batch| meant(batch.range()));
+        let gathered = self.shared.open().iter().any(|batch| matches(batch.range()));
         if gathered {
             self.shared.flush();
         }
-        self.shared.under.wait(meant);
+        self.shared.in_flight.wait(matches);
     }
 
-    /// Sends what is gathered, and fails early if something failed already.
+    /// Sends what is gathered, and fails early if a write failed already.
     ///
     /// # Errors
-    /// The first failure of a mover so far.
+    /// A write failed; the caller of [`with_data_writers`] gets the error itself.
     pub(crate) fn finish(&mut self) -> Result<(), ImportError> {
         self.shared.flush();
         if self.shared.failed() {

@@ -1,18 +1,18 @@
-//! Filling a volume from a tree: a tar stream, a directory, layers of them, or a manifest, into a
-//! new image or an existing one.
+//! Fills a volume from a tree: a tar stream, a directory, layers, an OCI image or a manifest, into
+//! a new image or an existing one.
 //!
-//! 1. A new image is marked unfinished until all of it is on stable storage. One that cannot be
-//!    finished is removed, if it was made by this import, or emptied; the source is opened before
-//!    anything is made.
-//! 2. Metadata is made by the calling thread, data is moved by others ([`data`]); all data is
-//!    written before the volume is closed.
-//! 3. Memory is bounded whatever the input: batches of data in flight, the caches of the volume,
-//!    and the times of directories, which are set last.
-//! 4. With [`ImportOptions::source_date_epoch`] and a UUID, the same input and the same options
-//!    give the same bytes: what is read comes in an order that does not depend on the host, the
-//!    clock stands still, and the numbers that nobody may guess come from the UUID.
-//! 5. What an archive unpacks to is bounded by the volume that is to hold it, and before its size
-//!    is known, by the host's room for it.
+//! 1. A new image is marked unfinished until all of it is on stable storage. If the import fails,
+//!    an image file that this import created is removed and an existing file is emptied. The source
+//!    is opened before anything is created.
+//! 2. The calling thread writes metadata, other threads write data ([`data`]). All data is written
+//!    before the volume is closed.
+//! 3. Memory is bounded for any input: batches of data in flight, the caches of the volume, and the
+//!    times of directories, which are set last.
+//! 4. With [`ImportOptions::source_date_epoch`] and a UUID, the same input and options give the
+//!    same bytes: entries come in an order that does not depend on the host, the clock stands
+//!    still, and random numbers are derived from the UUID.
+//! 5. The data that an archive may unpack to is bounded by the size of the volume; before that size
+//!    is known, by the free space of the host.
 
 mod adjust;
 pub(crate) mod data;
@@ -32,8 +32,8 @@ use uxfs_format::superblock::Superblock;
 use uxfs_format::timestamp::Timestamp;
 use uxfs_mkfs as mkfs;
 
-use crate::making::Making;
-use crate::volume::{self, Place};
+use crate::new_file::NewFile;
+use crate::volume::{self, Location};
 
 use adjust::Adjust;
 pub use adjust::{IdMap, Owners};
@@ -42,52 +42,53 @@ use origin::Origin;
 pub use size::Headroom;
 use tree::Tree;
 
-/// What to import, and into what.
+/// What to import, and into which image.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ImportOptions {
-    /// The tree.
+    /// The tree to import.
     pub source: ImportSource,
-    /// The image.
+    /// The image file or device.
     pub image: PathBuf,
-    /// Where in it the volume lies. A part of a disk has the size it has.
-    pub place: Place,
+    /// Where in the image the volume lies. A part of a disk cannot change its size.
+    pub location: Location,
     /// Size of a new image in bytes; `None` computes one that fits.
     pub size: Option<u64>,
-    /// What to leave free in an image of computed size.
+    /// Space to leave free in an image whose size is computed.
     pub headroom: Headroom,
-    /// How to make a new file system.
+    /// Options for a new file system.
     pub mkfs: mkfs::Options,
-    /// Make the image anew even if there is one.
+    /// Create a new file system even if the image holds one.
     pub force: bool,
-    /// Who is to own what is imported.
+    /// Owners of the imported files.
     pub owners: Owners,
-    /// Seconds since 1970, as the variable `SOURCE_DATE_EPOCH` gives them: for images that are the
-    /// same, byte for byte, whenever and wherever they are made. It is the time of all that has no
-    /// time of its own; files that are younger get it too; and access, change and birth have the
-    /// file's time of modification. A new image also has to be given its UUID (in `mkfs`). Holes
-    /// are part of the input: a directory has them where the host's file system says so.
+    /// Seconds since 1970, as in the variable `SOURCE_DATE_EPOCH`: for images that are identical
+    /// byte for byte whenever and wherever they are made. This time is used for everything that has
+    /// no time of its own, and as the upper limit of modification times. Times of access, change
+    /// and birth become the modification time. A new image also needs a fixed UUID (in `mkfs`).
+    /// Holes are part of the input: a directory has them where the host's file system reports them.
     pub source_date_epoch: Option<i64>,
-    /// Make a new image so that it is whole at every moment: a cut in the midst of the import
-    /// leaves a volume with what was imported by then. Without, only the finished import is one.
-    /// What is added to an image that is there is always added so.
+    /// Keep a new image consistent at every moment: after a crash during the import it is a volume
+    /// with what was imported by then. Without this option only the finished import is a usable
+    /// volume. Imports into an existing volume always work this way.
     pub durable: bool,
     /// How to open the volume.
     pub open: OpenOptions,
 }
 
 impl ImportOptions {
-    /// Imports the tar archive or directory `source` into `image`, with everything else by default.
+    /// Imports the tar archive or directory `source` into `image`; all other options have their
+    /// defaults.
     pub fn new(source: impl Into<PathBuf>, image: impl Into<PathBuf>) -> Self {
         Self::from_source(ImportSource::Tree(source.into()), image)
     }
 
-    /// Imports `source` into `image`, with everything else by default.
+    /// Imports `source` into `image`; all other options have their defaults.
     pub fn from_source(source: ImportSource, image: impl Into<PathBuf>) -> Self {
         Self {
             source,
             image: image.into(),
-            place: Place::whole(),
+            location: Location::whole(),
             size: None,
             headroom: Headroom::default(),
             mkfs: mkfs::Options::default(),
@@ -103,8 +104,8 @@ impl ImportOptions {
         Adjust { owners: self.owners.clone(), epoch: self.source_date_epoch }
     }
 
-    /// How to open the volume if `identity` is what tells it from others.
-    fn opening(&self, identity: &[u8], repeatable: bool) -> OpenOptions {
+    /// The options for opening a volume that `identity` tells apart from others.
+    fn open_options(&self, identity: &[u8], repeatable: bool) -> OpenOptions {
         let mut open = self.open.clone();
         if let Some(sec) = self.source_date_epoch {
             open.clock = Clock::Fixed(Timestamp { sec, nsec: 0 });
@@ -116,35 +117,35 @@ impl ImportOptions {
     }
 }
 
-/// A number from bytes (FNV-1a).
+/// Hashes bytes to a seed (FNV-1a).
 fn seed(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// How far an import is.
+/// The progress of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of the source that were read.
+    /// Bytes read from the source.
     pub read: u64,
-    /// Bytes it has, if that is known.
+    /// Bytes of the whole source, if known.
     pub total: Option<u64>,
-    /// Files made so far.
+    /// Files created so far.
     pub files: u64,
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImportSummary {
-    /// Entries of the source: files, directories, links and the rest.
+    /// Entries of the source: files, directories, links and others.
     pub entries: u64,
     /// Bytes of file data.
     pub bytes: u64,
-    /// Was the image made anew?
+    /// True if a new file system was created.
     pub created: bool,
     /// Size of the volume in bytes.
     pub size: u64,
-    /// What could not be kept exactly, in words.
+    /// Texts about what could not be kept exactly.
     pub warnings: Vec<String>,
 }
 
@@ -152,35 +153,35 @@ pub struct ImportSummary {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// The source could not be read, or is damaged.
+    /// The source could not be read or is damaged.
     #[error(transparent)]
     Source(#[from] ArchiveError),
-    /// A new file system could not be made.
+    /// A new file system could not be created.
     #[error(transparent)]
     Mkfs(#[from] mkfs::MkfsError),
-    /// The volume refused something; `path` tells for which entry.
+    /// The volume returned an error for one entry.
     #[error("{}: {source}", path.escape_ascii())]
     Entry {
-        /// The entry's path.
+        /// Path of the entry.
         path: Vec<u8>,
-        /// What the volume said.
+        /// The error of the volume.
         source: uxfs_core::Error,
     },
-    /// The volume failed as a whole.
+    /// The volume returned an error that concerns no single entry.
     #[error(transparent)]
     Volume(#[from] uxfs_core::Error),
-    /// The host's file system failed.
+    /// The host's file system returned an error.
     #[error("{}: {source}", path.display())]
     Host {
-        /// The file.
+        /// Path on the host.
         path: PathBuf,
-        /// What the host said.
+        /// The error of the host.
         source: io::Error,
     },
-    /// Moving file data failed.
-    #[error("moving file data: {0}")]
+    /// Copying file data failed.
+    #[error("copying file data: {0}")]
     Data(#[source] io::Error),
-    /// The image is there, and cannot be what was asked for.
+    /// The request does not fit the image or the source.
     #[error("{0}")]
     Usage(String),
 }
@@ -191,11 +192,11 @@ impl ImportError {
     }
 }
 
-/// Imports, telling `progress` now and then how far it is.
+/// Runs an import and calls `progress` from time to time.
 ///
 /// # Errors
-/// Whatever stands in the way; a new image is then removed, one that is there (or is made with
-/// [`ImportOptions::durable`]) is left whole, with what was imported by then.
+/// [`ImportError`]. A new image is then removed. An existing volume, and a new one with
+/// [`ImportOptions::durable`], stays consistent and keeps what was imported by then.
 pub fn run(
     options: &ImportOptions,
     progress: &mut dyn FnMut(Progress),
@@ -205,16 +206,17 @@ pub fn run(
     }
     if options.size.is_some() {
         let path = options.image.display();
-        let problem =
-            format!("{path} holds a volume already: its size is what it is (-f to remake)");
+        let problem = format!(
+            "{path} already holds a volume, whose size is fixed: leave out --size, or give -f to overwrite it"
+        );
         return Err(ImportError::Usage(problem));
     }
     let origin = Origin::new(&options.source)?;
     let device = open_device(options, OpenMode::Write)?;
     let mut identity = vec![0; SECTOR];
     device.read_at(0, &mut identity).map_err(ImportError::host(&options.image))?;
-    // The counters in it make two imports one after the other differ.
-    let mut open = options.opening(&identity, options.source_date_epoch.is_some());
+    // The superblock's counters make the seeds of successive imports differ.
+    let mut open = options.open_options(&identity, options.source_date_epoch.is_some());
     open.journal.get_or_insert_default();
     let fs = Fs::open(device, open)?;
     let first = origin.open(0)?;
@@ -232,12 +234,12 @@ fn into_new(
 ) -> Result<ImportSummary, ImportError> {
     let origin = Origin::new(&options.source)?;
     origin.probe()?;
-    volume::wants_qcow2(&options.image, &options.place)
+    volume::wants_qcow2(&options.image, &options.location)
         .map_err(ImportError::host(&options.image))?;
     let size = size::of_image(options, &origin)?;
     let layout = mkfs::Layout::new(&options.mkfs, size)?;
     let repeatable = options.source_date_epoch.is_some() || options.mkfs.uuid.is_some();
-    let mut open = options.opening(&layout.uuid().0, repeatable);
+    let mut open = options.open_options(&layout.uuid().0, repeatable);
     open.unfinished = !options.durable;
     if options.durable {
         open.journal.get_or_insert_default();
@@ -245,47 +247,47 @@ fn into_new(
         open.journal = None;
     }
     let zero = size::fixed(options)?.is_none();
-    // Before anything is made: a name that is mistyped shall cost nothing.
+    // Before anything is created: a mistyped source must not cost an existing image.
     let first = origin.open(0)?;
     let host = || ImportError::host(&options.image);
-    let making = Making::begin(&options.image).map_err(host())?;
-    let there = zero && !making.is_new();
-    let mut emptied = Emptied::new(&options.image, false);
-    volume::prepare(&options.image, size, &options.place).map_err(host())?;
+    let new_file = NewFile::create(&options.image).map_err(host())?;
+    let existed = zero && !new_file.is_new();
+    let mut empty_on_error = EmptyOnError::new(&options.image, false);
+    volume::prepare(&options.image, size, &options.location).map_err(host())?;
     let device = open_device(options, OpenMode::Create(size))?;
-    emptied.armed = there;
-    let mut how = mkfs::WriteOptions::default();
-    (how.in_progress, how.zero_log) = (open.unfinished, zero);
-    how.now = Some(open.clock.now());
-    how.owner = (options.owners.uid.unwrap_or(0), options.owners.gid.unwrap_or(0));
-    mkfs::write(&layout, &*device, &how)?;
+    empty_on_error.armed = existed;
+    let mut write_options = mkfs::WriteOptions::default();
+    (write_options.in_progress, write_options.zero_log) = (open.unfinished, zero);
+    write_options.now = Some(open.clock.now());
+    write_options.owner = (options.owners.uid.unwrap_or(0), options.owners.gid.unwrap_or(0));
+    mkfs::write(&layout, &*device, &write_options)?;
     let fs = Fs::open(device, open)?;
-    let kept = if options.durable {
-        emptied.armed = false;
-        making.keep();
+    let unfinished = if options.durable {
+        empty_on_error.armed = false;
+        new_file.keep();
         None
     } else {
-        Some(making)
+        Some(new_file)
     };
     let mut summary = fill_all(&fs, (&origin, first), &options.adjust(), true, progress)?;
     fs.close()?;
-    emptied.armed = false;
-    if let Some(making) = kept {
-        making.keep();
+    empty_on_error.armed = false;
+    if let Some(new_file) = unfinished {
+        new_file.keep();
     }
     summary.created = true;
     Ok(summary)
 }
 
 fn open_device(options: &ImportOptions, mode: OpenMode) -> Result<Arc<dyn BlockDev>, ImportError> {
-    volume::open(&options.image, mode, &options.place).map_err(ImportError::host(&options.image))
+    volume::open(&options.image, mode, &options.location).map_err(ImportError::host(&options.image))
 }
 
-/// Is there a volume to add to? A file that holds something else is refused.
+/// True if the image holds a volume to add to. A file that holds something else is refused.
 fn has_volume(options: &ImportOptions) -> Result<bool, ImportError> {
     let path = &options.image;
     match std::fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && options.place.is_whole() => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && options.location.is_whole() => {
             return Ok(false);
         }
         Err(error) => return Err(ImportError::host(path)(error)),
@@ -293,12 +295,13 @@ fn has_volume(options: &ImportOptions) -> Result<bool, ImportError> {
         Ok(_) => {}
     }
     let device = open_device(options, OpenMode::Read)?;
-    if let Some(hint) = options.place.is_whole().then(|| volume::partitions_hint(&device)).flatten()
+    if let Some(hint) =
+        options.location.is_whole().then(|| volume::partitions_hint(&device)).flatten()
     {
         return Err(ImportError::Usage(format!("{} is {hint}", path.display())));
     }
     match mkfs::signature::existing(&*device).map_err(ImportError::host(path))? {
-        // An import or a mkfs that was cut off left nothing to add to.
+        // An interrupted import or mkfs left no usable volume.
         Some("xfs") if is_unfinished(&*device).map_err(ImportError::host(path))? => Ok(false),
         Some("xfs") => Ok(true),
         None => match mkfs::signature::content(&*device).map_err(ImportError::host(path))? {
@@ -321,70 +324,70 @@ fn has_volume(options: &ImportOptions) -> Result<bool, ImportError> {
     }
 }
 
-/// Is it a volume whose making was not finished?
+/// True if creating the volume was not finished.
 fn is_unfinished(device: &dyn BlockDev) -> io::Result<bool> {
     let mut sector = vec![0; SECTOR];
     device.read_at(0, &mut sector)?;
     Ok(Superblock::view(&sector).is_some_and(|sb| sb.inprogress == 1))
 }
 
-/// An image file that was there, and is made anew: if that fails, it is left with its length and
-/// without content.
-struct Emptied<'a> {
+/// Empties an existing image file that is overwritten, unless disarmed: the file keeps its length
+/// and loses its content.
+struct EmptyOnError<'a> {
     path: &'a Path,
     len: u64,
     armed: bool,
 }
 
-impl<'a> Emptied<'a> {
+impl<'a> EmptyOnError<'a> {
     fn new(path: &'a Path, armed: bool) -> Self {
         let len = std::fs::metadata(path).map_or(0, |meta| meta.len());
         Self { path, len, armed }
     }
 }
 
-impl Drop for Emptied<'_> {
+impl Drop for EmptyOnError<'_> {
     fn drop(&mut self) {
         if self.armed
             && let Ok(file) = std::fs::OpenOptions::new().write(true).open(self.path)
         {
-            // The failure that led here is the one that is told.
+            // The caller reports the error that led here.
             let _ = file.set_len(0).and_then(|()| file.set_len(self.len));
         }
     }
 }
 
-/// How many entries pass between two reports of progress.
+/// Entries between two progress reports.
 const REPORT_EVERY: u64 = 256;
-/// Warnings that are kept; a hostile archive could give one for each entry.
+/// Largest number of warnings kept; a hostile archive could cause one for each entry.
 const WARNINGS_MAX: usize = 1000;
 
-/// How often an archive may fill the volume: what comes twice, or is skipped, counts too.
+/// How often an archive may fill the volume: entries that are replaced or skipped count too.
 const FILLS: u64 = 4;
-/// And what every archive may have: headers, padding, and the like.
-const FREE: u64 = 1 << 30;
+/// Bytes that every archive may have in addition: headers, padding and the like.
+const ALLOWANCE: u64 = 1 << 30;
 
-/// Bytes that an archive may unpack to where there is room for so many.
-fn bound(room: u64) -> u64 {
-    room.saturating_mul(FILLS).saturating_add(FREE)
+/// Bytes that an archive may unpack to for `room` bytes of space.
+fn unpack_limit(room: u64) -> u64 {
+    room.saturating_mul(FILLS).saturating_add(ALLOWANCE)
 }
 
-/// Imports everything `source` has into an open volume.
+/// Imports all entries of `source` into an open volume.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn fill(
     fs: &Fs,
     source: Box<dyn Source>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<ImportSummary, ImportError> {
     let adjust = Adjust::default();
-    let mut filling = Filling::new(fs, &adjust, false, progress);
-    filling.layer(source)?;
-    Ok(filling.summary)
+    let mut import = Import::new(fs, &adjust, false, progress);
+    import.layer(source)?;
+    Ok(import.summary)
 }
 
-/// Imports layer after layer; `fresh` says that there is nothing in the volume yet.
+/// Imports all layers in order; `fresh` says that the volume is empty.
 fn fill_all(
     fs: &Fs,
     (origin, first): (&Origin, Box<dyn Source>),
@@ -392,34 +395,35 @@ fn fill_all(
     fresh: bool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<ImportSummary, ImportError> {
-    let mut filling = Filling::new(fs, adjust, origin.layered, progress);
+    let mut import = Import::new(fs, adjust, origin.layered, progress);
     let mut first = Some(first);
     let mut open = |number| first.take().map_or_else(|| origin.open(number), Ok);
     for number in 0..origin.len() {
-        // Whiteouts are about what lies below, wherever in their layer they stand: they go first.
+        // Whiteouts apply to the layers below, wherever they stand in their own layer: apply them
+        // first.
         if origin.layered && !(fresh && number == 0) {
-            filling.hide(open(number)?)?;
+            import.apply_whiteouts(open(number)?)?;
         }
-        filling.single = origin.len() == 1;
-        filling.layer(open(number)?)?;
+        import.single = origin.len() == 1;
+        import.layer(open(number)?)?;
     }
-    Ok(filling.summary)
+    Ok(import.summary)
 }
 
-/// An import under way.
-struct Filling<'a> {
+/// A running import.
+struct Import<'a> {
     fs: &'a Fs,
     adjust: &'a Adjust,
     layered: bool,
-    /// Is there only one layer, whose length is that of the whole?
+    /// True if there is one layer, whose length is the total.
     single: bool,
-    /// Bytes read of the layers that are done.
+    /// Bytes read from finished layers.
     done: u64,
     summary: ImportSummary,
     progress: &'a mut dyn FnMut(Progress),
 }
 
-impl<'a> Filling<'a> {
+impl<'a> Import<'a> {
     fn new(
         fs: &'a Fs,
         adjust: &'a Adjust,
@@ -443,29 +447,29 @@ impl<'a> Filling<'a> {
         (self.progress)(Progress { read, total, files: self.summary.entries });
     }
 
-    /// Takes away what a layer's whiteouts hide.
-    fn hide(&mut self, mut source: Box<dyn Source>) -> Result<(), ImportError> {
-        source.set_limit(bound(self.summary.size));
+    /// Removes what the whiteouts of a layer hide.
+    fn apply_whiteouts(&mut self, mut source: Box<dyn Source>) -> Result<(), ImportError> {
+        source.set_limit(unpack_limit(self.summary.size));
         let mut tree = Tree::new(self.fs, true);
         while let Some(entry) = source.next()? {
-            tree.hide(&entry)?;
+            tree.apply_whiteout(&entry)?;
         }
         tree.finish()
     }
 
     /// Adds a layer.
     fn layer(&mut self, mut source: Box<dyn Source>) -> Result<(), ImportError> {
-        source.set_limit(bound(self.summary.size));
+        source.set_limit(unpack_limit(self.summary.size));
         let copy = source.file().map(std::fs::File::try_clone).transpose();
         let copy = copy.map_err(ImportError::Data)?;
-        let logged = self.fs.journal_options().is_some().then_some(self.fs);
-        data::with_movers(self.fs.device(), copy.as_ref(), logged, |movers| {
+        let journaled_fs = self.fs.journal_options().is_some().then_some(self.fs);
+        data::with_data_writers(self.fs.device(), copy.as_ref(), journaled_fs, |writers| {
             let mut tree = Tree::new(self.fs, self.layered);
             while let Some(mut entry) = source.next()? {
                 if let Some(warning) = self.adjust.apply(&mut entry) {
                     self.warn(warning);
                 }
-                let added = tree.add(&entry, &mut *source, movers)?;
+                let added = tree.add(&entry, &mut *source, writers)?;
                 self.summary.bytes += added.bytes;
                 added.warnings.into_iter().for_each(|warning| self.warn(warning));
                 self.summary.entries += 1;
@@ -473,7 +477,7 @@ impl<'a> Filling<'a> {
                     self.report(&*source);
                 }
             }
-            movers.finish()?;
+            writers.finish()?;
             tree.finish()
         })?;
         source.warnings().into_iter().for_each(|warning| self.warn(warning));

@@ -1,8 +1,7 @@
-//! What is imported, and how it is opened.
+//! The source of an import, and how it is opened.
 //!
-//! 1. A tree that is made of layers is opened layer by layer, the lowest first.
-//! 2. Everything of an OCI image has been checked against its digests before the first layer is
-//!    opened.
+//! 1. A source of layers is opened layer by layer, the lowest first.
+//! 2. An OCI image is checked completely against its digests before its first layer is opened.
 
 use std::path::{Path, PathBuf};
 
@@ -14,26 +13,26 @@ use super::ImportError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ImportSource {
-    /// A tar stream, compressed or not, or a directory; `-` for standard input.
+    /// A tar stream, compressed or not, or a directory; `-` is standard input.
     Tree(PathBuf),
-    /// Trees that are laid over one another, the lowest first, by the rules of OCI's layers:
-    /// `.wh.NAME` takes away what lower ones have as `NAME`, `.wh..wh..opq` all that they have in
-    /// the directory, and what an upper one has replaces what was there. Each is read twice.
+    /// A stack of layers, the lowest first, by the rules of OCI: `.wh.NAME` hides `NAME` of lower
+    /// layers, `.wh..wh..opq` hides everything that lower layers have in its directory, and an
+    /// entry replaces what lower layers have at its path. Each layer is read twice.
     Layers(Vec<PathBuf>),
-    /// An image in an OCI image layout.
+    /// An image of an OCI image layout.
     Oci {
-        /// The directory with `index.json`.
+        /// The directory that holds `index.json`.
         layout: PathBuf,
-        /// Which of its images.
+        /// The tag of the image.
         tag: Option<String>,
-        /// For what machine; if not given, the only image is taken, or that for this machine.
+        /// The platform of the image; `None` takes the only image, or the one for this machine.
         platform: Option<Platform>,
     },
-    /// The tree that a manifest in composefs' dump format describes; see composefs-dump(5).
+    /// The tree that a manifest in the composefs dump format describes; see composefs-dump(5).
     Manifest {
-        /// The manifest.
+        /// The manifest file.
         manifest: PathBuf,
-        /// The directory that payloads lie in.
+        /// The directory that holds the files' contents.
         base: PathBuf,
     },
 }
@@ -55,10 +54,10 @@ impl Layer {
     }
 }
 
-/// The layers of a source; most have one.
+/// The layers of a source; most sources have one.
 pub(super) struct Origin {
     layers: Vec<Layer>,
-    /// Are there whiteouts, that is, is this to be treated as layers?
+    /// True if the layers may have whiteouts.
     pub(super) layered: bool,
 }
 
@@ -78,18 +77,19 @@ impl Origin {
         };
         let origin = Self { layers, layered };
         if let Some(name) = origin.stream().filter(|_| layered) {
-            let problem = format!("a layer is read twice: {name} can not be one");
+            let problem = format!("a layer is read twice: {name} cannot be one");
             return Err(ImportError::Usage(problem));
         }
         Ok(origin)
     }
 
-    /// What of it can be read only once, if anything: standard input, a FIFO, a device.
+    /// The name of a layer that can be read only once, if there is one: standard input, a FIFO, a
+    /// device.
     pub(super) fn stream(&self) -> Option<String> {
         self.layers.iter().find_map(Layer::stream)
     }
 
-    /// Is everything there that is to be imported?
+    /// Opens each layer once, except streams, to check that it exists.
     pub(super) fn probe(&self) -> Result<(), ImportError> {
         for (number, layer) in self.layers.iter().enumerate() {
             if layer.stream().is_none() {
@@ -99,12 +99,12 @@ impl Origin {
         Ok(())
     }
 
-    /// How many layers there are.
+    /// Number of layers.
     pub(super) fn len(&self) -> usize {
         self.layers.len()
     }
 
-    /// Opens one of them.
+    /// Opens a layer.
     pub(super) fn open(&self, number: usize) -> Result<Box<dyn Source>, ImportError> {
         Ok(match &self.layers[number] {
             Layer::Tree(path) => uxfs_archive::open(path)?,

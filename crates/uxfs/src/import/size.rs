@@ -1,4 +1,4 @@
-//! How large a new image must be to hold a tree.
+//! Computes the size of a new image that is to hold a tree.
 
 use std::io;
 use std::path::Path;
@@ -9,12 +9,12 @@ use super::origin::Origin;
 use super::{ImportError, ImportOptions};
 use crate::volume;
 
-/// What to leave free in an image whose size is computed.
+/// Space to leave free in an image whose size is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Headroom {
-    /// So many percent of what the tree takes.
+    /// This many percent of what the tree takes.
     Percent(u32),
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
 }
 
@@ -24,12 +24,12 @@ impl Default for Headroom {
     }
 }
 
-/// The least volume that mkfs makes.
+/// The smallest volume that mkfs creates.
 const SMALLEST: u64 = 300 << 20;
-/// Log and headers of a volume of that size, and what the trees of free space keep aside.
+/// Log and headers of a volume of that size, and blocks reserved for the free-space trees.
 const FIXED: u64 = 72 << 20;
 
-/// How large the image is to be: as asked, or as the source needs, which is read for that.
+/// The size of the image in bytes: as requested, or computed by reading the source once.
 pub(super) fn of_image(options: &ImportOptions, origin: &Origin) -> Result<u64, ImportError> {
     if let Some(size) = options.size {
         return Ok(size);
@@ -37,26 +37,26 @@ pub(super) fn of_image(options: &ImportOptions, origin: &Origin) -> Result<u64, 
     if let Some(len) = fixed(options)? {
         return Ok(len);
     }
-    let mut room = host_room(&options.image);
+    let mut free = host_room(&options.image);
     if let Ok(meta) = std::fs::metadata(&options.image) {
-        // It is going to be made anew.
-        room = room.saturating_add(std::os::unix::fs::MetadataExt::blocks(&meta) * 512);
+        // The existing file is going to be overwritten.
+        free = free.saturating_add(std::os::unix::fs::MetadataExt::blocks(&meta) * 512);
     }
     if let Some(name) = origin.stream() {
         let problem = format!("{name} can be read only once: give --size");
         return Err(ImportError::Usage(problem));
     }
-    let mut tree = Measure {
+    let mut measure = Measure {
         block: u64::from(options.mkfs.block_size.unwrap_or(4096)),
         inode: u64::from(options.mkfs.inode.size.unwrap_or(512)),
         total: 0,
         data: 0,
-        room,
+        free,
     };
     for number in 0..origin.len() {
-        tree.add(origin.open(number)?)?;
+        measure.add(origin.open(number)?)?;
     }
-    let needed = tree.needed();
+    let needed = measure.needed();
     let headroom = match options.headroom {
         Headroom::Percent(percent) => needed / 100 * u64::from(percent),
         Headroom::Bytes(bytes) => bytes,
@@ -67,50 +67,50 @@ pub(super) fn of_image(options: &ImportOptions, origin: &Origin) -> Result<u64, 
     total.ok_or_else(|| ImportError::Usage("the tree is larger than any volume".into()))
 }
 
-/// Bytes of a device or part of a disk, which has the size it has; `None` for a file.
+/// The size of a device or part of a disk, which cannot change; `None` for a file.
 pub(super) fn fixed(options: &ImportOptions) -> Result<Option<u64>, ImportError> {
-    match volume::fixed_len(&options.image, &options.place) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && options.place.is_whole() => {
+    match volume::fixed_len(&options.image, &options.location) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && options.location.is_whole() => {
             Ok(None)
         }
         other => other.map_err(ImportError::host(&options.image)),
     }
 }
 
-/// Bytes that the host's file system has left where an image is to lie.
+/// Free bytes of the host's file system that is to hold the image.
 fn host_room(image: &Path) -> u64 {
     let dir = image.parent().filter(|dir| !dir.as_os_str().is_empty());
     let stat = rustix::fs::statvfs(dir.unwrap_or(Path::new(".")));
     stat.map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// Adds up what trees take on a volume, generously.
+/// Adds up the space that trees take on a volume. The estimate is generous.
 struct Measure {
     block: u64,
     inode: u64,
     total: u64,
-    /// Bytes of data alone.
+    /// Bytes of file data alone.
     data: u64,
-    /// Bytes that the host has room for.
-    room: u64,
+    /// Free bytes on the host.
+    free: u64,
 }
 
 impl Measure {
     /// # Errors
-    /// What stands in the way of reading it; more data than the host has room for, which a small
-    /// archive can claim.
+    /// Errors of reading the source; more data than the host has room for, which a small archive
+    /// can claim.
     fn add(&mut self, mut source: Box<dyn Source>) -> Result<(), ImportError> {
-        source.set_limit(super::bound(self.room));
+        source.set_limit(super::unpack_limit(self.free));
         while let Some(entry) = source.next()? {
             self.total = self.total.saturating_add(self.entry(&entry));
             if let Kind::File { map, .. } = &entry.kind {
                 self.data = self.data.saturating_add(map.data_len());
             }
-            if self.data > self.room {
+            if self.data > self.free {
                 let problem = format!(
-                    "the tree has {} bytes or more of data, and there is room for {} where the \
-                     image is to lie: make room, or give --size",
-                    self.data, self.room
+                    "the tree has {} bytes or more of data, but the image's file system has {} \
+                     bytes free: make room, or give --size",
+                    self.data, self.free
                 );
                 return Err(ImportError::Usage(problem));
             }
@@ -120,7 +120,7 @@ impl Measure {
 
     fn entry(&self, entry: &Entry) -> u64 {
         let (block, inode) = (self.block, self.inode);
-        // The inode with its share of the trees, and the name in its directory (entry, leaf
+        // The inode with its share of the inode trees, and the name in its directory (entry, leaf
         // entry, blocks two thirds full).
         let mut bytes = inode + inode / 16 + (entry.path.len() as u64 + 32) * 2;
         match &entry.kind {
@@ -147,9 +147,9 @@ impl Measure {
         bytes
     }
 
-    /// Bytes of all of it.
+    /// The total in bytes.
     fn needed(&self) -> u64 {
-        // Space is found in pieces: allow for what splitting over groups costs.
+        // Space is found in pieces: add what splitting over groups costs.
         self.total.saturating_add(self.total / 50)
     }
 }

@@ -1,11 +1,12 @@
-//! Entries of a source becoming files of a volume.
+//! Turns the entries of a source into files of a volume.
 //!
-//! Plain trees are added as tar does it: directories that are there stay. Of layers what is above
-//! replaces what is below, whatever it is, and whiteouts take away:
-//! 1. What a whiteout names goes before anything of its layer comes ([`Tree::hide`]); when the
-//!    layer itself is added, whiteouts are passed over.
-//! 2. Directories that a layer does not mention keep their times, whatever goes on in them.
-//! 3. An inode that was removed is forgotten at once: its number may be another file's by then.
+//! A plain tree is added as tar does it: existing directories stay. In a stack of layers, an entry
+//! of an upper layer replaces what lower layers have at its path, of whatever type, and whiteouts
+//! remove files of lower layers:
+//! 1. The whiteouts of a layer are applied before its other entries ([`Tree::apply_whiteout`]).
+//!    When the layer itself is added, whiteouts are skipped.
+//! 2. Directories that a layer does not contain keep their times, even if their contents change.
+//! 3. A removed inode is forgotten at once: its number may belong to another file soon.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -19,21 +20,21 @@ use uxfs_format::timestamp::Timestamp;
 use super::ImportError;
 use super::data::DataWriters;
 
-/// Bytes of paths of directories whose inode is remembered; beyond that they are looked up anew.
-const PATHS_REMEMBERED: usize = 16 << 20;
-/// Bytes read at a time where data takes the slow way.
-const SLOW_STEP: usize = 1 << 20;
+/// Bytes of directory paths whose inode is cached; above this the cache is emptied.
+const CACHED_PATH_BYTES: usize = 16 << 20;
+/// Bytes read at a time for data that goes through [`Fs::write_at`].
+const WRITE_STEP: usize = 1 << 20;
 
-/// Begins the name of a whiteout.
+/// Prefix of the name of a whiteout.
 const WHITEOUT: &[u8] = b".wh.";
-/// The whiteout of everything in its directory.
+/// The whiteout that hides everything in its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// Begins the names of other things than files that layers may hold.
+/// Prefix of names in layers that are not files.
 const RESERVED: &[u8] = b".wh..wh.";
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What became of an entry.
+/// The result of adding an entry.
 #[derive(Default)]
 pub(super) struct Added {
     /// Bytes of data.
@@ -42,44 +43,44 @@ pub(super) struct Added {
     pub(super) warnings: Vec<String>,
 }
 
-/// The volume's tree while it is being filled.
+/// The volume's tree while it is filled.
 pub(super) struct Tree<'a> {
     fs: &'a Fs,
     layered: bool,
     dirs: HashMap<Vec<u8>, Ino>,
-    /// Bytes of the paths in `dirs`, and what each takes besides.
-    remembered: usize,
-    /// What directories are to look like when everything is in them.
-    later: BTreeMap<Ino, SetAttr>,
+    /// Bytes used by the paths in `dirs`, with overhead.
+    cached_bytes: usize,
+    /// Attributes that directories get when everything is in them.
+    final_attrs: BTreeMap<Ino, SetAttr>,
 }
 
 impl<'a> Tree<'a> {
     pub(super) fn new(fs: &'a Fs, layered: bool) -> Self {
         let dirs = HashMap::from([(Vec::new(), fs.root())]);
-        Self { fs, layered, dirs, remembered: 0, later: BTreeMap::new() }
+        Self { fs, layered, dirs, cached_bytes: 0, final_attrs: BTreeMap::new() }
     }
 
-    /// Adds one entry, with its data.
+    /// Adds one entry with its data.
     pub(super) fn add(
         &mut self,
         entry: &Entry,
         source: &mut dyn Source,
-        movers: &mut DataWriters,
+        writers: &mut DataWriters,
     ) -> Result<Added, ImportError> {
         let mut added = Added::default();
         if self.layered && whiteout(entry)? != Whiteout::No {
             return Ok(added);
         }
-        self.add_inner(entry, source, movers, &mut added).map_err(named(entry))?;
+        self.add_inner(entry, source, writers, &mut added).map_err(named(entry))?;
         Ok(added)
     }
 
-    /// Takes away what an entry of the next layer hides, if it is a whiteout.
-    pub(super) fn hide(&mut self, entry: &Entry) -> Result<(), ImportError> {
-        self.hide_inner(entry).map_err(named(entry))
+    /// If the entry of the next layer is a whiteout, removes what it hides.
+    pub(super) fn apply_whiteout(&mut self, entry: &Entry) -> Result<(), ImportError> {
+        self.apply_whiteout_inner(entry).map_err(named(entry))
     }
 
-    fn hide_inner(&mut self, entry: &Entry) -> Result<(), ImportError> {
+    fn apply_whiteout_inner(&mut self, entry: &Entry) -> Result<(), ImportError> {
         let what = whiteout(entry)?;
         if matches!(what, Whiteout::No | Whiteout::Other) {
             return Ok(());
@@ -103,7 +104,7 @@ impl<'a> Tree<'a> {
         &mut self,
         entry: &Entry,
         source: &mut dyn Source,
-        movers: &mut DataWriters,
+        writers: &mut DataWriters,
         added: &mut Added,
     ) -> Result<(), ImportError> {
         let (parent_path, name) = split(&entry.path);
@@ -121,27 +122,27 @@ impl<'a> Tree<'a> {
             Kind::File { size, map } => {
                 new.mode |= S_IFREG;
                 return self
-                    .add_file(parent, name, &new, &xattrs, (*size, map), source, movers)
+                    .add_file(parent, name, &new, &xattrs, (*size, map), source, writers)
                     .map(|bytes| added.bytes += bytes);
             }
             Kind::Dir => {
                 new.mode |= S_IFDIR;
-                return self.add_dir(entry, parent, name, &new, &xattrs, movers);
+                return self.add_dir(entry, parent, name, &new, &xattrs, writers);
             }
             Kind::Hardlink { target: path } => {
                 let target = self.fs.resolve(path, false)?;
                 if self.fs.lookup(parent, name).is_ok_and(|old| old == target) {
                     return Ok(());
                 }
-                // What is replaced may have been the target, or above it.
-                return self.replacing(parent, name, movers, |fs, _| {
+                // The replaced file may have been the target, or a directory on its path.
+                return self.make_replacing(parent, name, writers, |fs, _| {
                     fs.link(fs.resolve(path, false)?, parent, name)
                 });
             }
             Kind::Symlink { target } => {
                 new.mode |= S_IFLNK;
                 let content = Content::Target(target);
-                return self.replacing(parent, name, movers, |fs, _| {
+                return self.make_replacing(parent, name, writers, |fs, _| {
                     fs.build(parent, name, &new, &xattrs, content).map(|_| ())
                 });
             }
@@ -156,71 +157,72 @@ impl<'a> Tree<'a> {
             Kind::Fifo => S_IFIFO,
             Kind::Socket => S_IFSOCK,
         };
-        self.replacing(parent, name, movers, |fs, _| {
+        self.make_replacing(parent, name, writers, |fs, _| {
             fs.build(parent, name, &new, &xattrs, Content::Empty).map(|_| ())
         })
     }
 
-    /// Does `make`; if the name is taken, what has it goes first, unless that is a directory of a
-    /// plain tree.
-    fn replacing<R>(
+    /// Runs `make`. If the name exists, its file is removed first; a directory of a plain tree is
+    /// not.
+    fn make_replacing<R>(
         &mut self,
         parent: Ino,
         name: &[u8],
-        movers: &mut DataWriters,
+        writers: &mut DataWriters,
         mut make: impl FnMut(&Fs, &mut DataWriters) -> uxfs_core::Result<R>,
     ) -> Result<R, ImportError> {
-        match make(self.fs, movers) {
+        match make(self.fs, writers) {
             Err(Error::Exists) => {
                 if self.layered {
-                    self.remove(parent, name, Some(movers))?;
+                    self.remove(parent, name, Some(writers))?;
                 } else {
-                    self.unlink(parent, name, Some(movers))?;
+                    self.unlink(parent, name, Some(writers))?;
                 }
-                Ok(make(self.fs, movers)?)
+                Ok(make(self.fs, writers)?)
             }
             other => Ok(other?),
         }
     }
 
-    /// Removes what is to be replaced, once no data is on its way to it.
+    /// Removes a file that is to be replaced, after all writes in flight to it.
     fn unlink(
         &mut self,
         parent: Ino,
         name: &[u8],
-        movers: Option<&mut DataWriters>,
+        writers: Option<&mut DataWriters>,
     ) -> Result<(), ImportError> {
         let old = self.fs.lookup(parent, name)?;
         match self.fs.stat(old)?.mode & S_IFMT {
             S_IFREG => {
-                if let Some(movers) = movers {
-                    movers.settle(&self.fs.segments(old)?);
+                if let Some(writers) = writers {
+                    writers.wait_for(&self.fs.segments(old)?);
                 }
             }
-            // Paths may have led through it.
-            S_IFLNK => self.forget_dirs(),
+            // Cached paths may have led through the link.
+            S_IFLNK => self.clear_dir_cache(),
             _ => {}
         }
         Ok(self.fs.unlink(parent, name)?)
     }
 
-    /// Removes whatever has the name, with everything in it. `movers` if data may be on its way.
+    /// Removes the file or directory tree with this name. `writers` is given if writes to it may be
+    /// in flight.
     fn remove(
         &mut self,
         parent: Ino,
         name: &[u8],
-        mut movers: Option<&mut DataWriters>,
+        mut writers: Option<&mut DataWriters>,
     ) -> Result<(), ImportError> {
-        // A name stays on the stack, marked, while what is in it goes.
+        // A directory stays on the stack, marked as visited, until its contents are removed.
         let mut stack = vec![(parent, name.to_vec(), false)];
         while let Some((parent, name, empty)) = stack.pop() {
             let ino = self.fs.lookup(parent, &name)?;
             if !self.is_dir(ino)? {
-                self.unlink(parent, &name, movers.as_deref_mut())?;
+                self.unlink(parent, &name, writers.as_deref_mut())?;
             } else if empty {
                 self.fs.rmdir(parent, &name)?;
-                self.later.remove(&ino);
-                self.forget_dirs();
+                self.final_attrs.remove(&ino);
+                self.clear_dir_cache();
             } else {
                 let inside = self.names(ino)?;
                 stack.push((parent, name, true));
@@ -234,7 +236,7 @@ impl<'a> Tree<'a> {
         Ok(self.fs.stat(ino)?.mode & S_IFMT == S_IFDIR)
     }
 
-    /// The names in a directory.
+    /// Lists the names in a directory.
     fn names(&self, dir: Ino) -> Result<Vec<Vec<u8>>, ImportError> {
         let mut names = Vec::new();
         self.fs.read_dir(dir, 0, &mut |entry| {
@@ -246,17 +248,17 @@ impl<'a> Tree<'a> {
         Ok(names)
     }
 
-    fn forget_dirs(&mut self) {
+    fn clear_dir_cache(&mut self) {
         if self.dirs.len() > 1 {
             self.dirs = HashMap::from([(Vec::new(), self.fs.root())]);
-            self.remembered = 0;
+            self.cached_bytes = 0;
         }
     }
 
-    /// Has the times of a directory that is about to change put back in the end, unless it is to
-    /// have others.
+    /// Records the times of a directory that is about to change; they are restored at the end,
+    /// unless the directory gets others.
     fn keep_times(&mut self, dir: Ino) -> Result<(), ImportError> {
-        if !self.later.contains_key(&dir) {
+        if !self.final_attrs.contains_key(&dir) {
             let stat = self.fs.stat(dir)?;
             let times = SetAttr {
                 atime: Some(stat.atime),
@@ -264,7 +266,7 @@ impl<'a> Tree<'a> {
                 ctime: Some(stat.ctime),
                 ..SetAttr::default()
             };
-            self.later.insert(dir, times);
+            self.final_attrs.insert(dir, times);
         }
         Ok(())
     }
@@ -278,7 +280,7 @@ impl<'a> Tree<'a> {
         xattrs: &[(Vec<u8>, Vec<u8>)],
         (size, map): (u64, &uxfs_archive::SparseMap),
         source: &mut dyn Source,
-        movers: &mut DataWriters,
+        writers: &mut DataWriters,
     ) -> Result<u64, ImportError> {
         let block = u64::from(self.fs.geo.block_size);
         let segments = map.segments();
@@ -286,29 +288,37 @@ impl<'a> Tree<'a> {
             at.is_multiple_of(block) && (len.is_multiple_of(block) || at + len == size)
         });
         if !aligned {
-            return self.add_file_slowly(parent, name, new, xattrs, (size, map), source, movers);
+            return self.add_file_unaligned(
+                parent,
+                name,
+                new,
+                xattrs,
+                (size, map),
+                source,
+                writers,
+            );
         }
         let content = Content::Data { size, segments };
         let total: u64 = segments.iter().map(|(_, len)| len).sum();
-        self.replacing(parent, name, movers, |fs, movers| {
-            // A tar stream is one file from beginning to end; a directory's files are each their own.
-            // One that ends too early is read here, where that is found out.
+        self.make_replacing(parent, name, writers, |fs, writers| {
+            // A tar stream is one file from beginning to end; each file of a directory is its own.
+            // If the stream ends too early, the data is read here, where that is detected.
             let whole =
-                |from: &u64| movers.can_copy.is_some_and(|len| total <= len - from.min(&len));
+                |from: &u64| writers.can_copy.is_some_and(|len| total <= len - from.min(&len));
             let from = source.data_position().filter(whole);
             let mut failed = None;
             let mut all = Vec::new();
-            let mut bring = |places: &[Segment]| {
-                all.extend_from_slice(places);
-                let brought = bring_data(movers, source, from, places, block as usize);
-                brought.map_err(|error| {
+            let mut write_data = |segments_out: &[Segment]| {
+                all.extend_from_slice(segments_out);
+                let written = write_segments(writers, source, from, segments_out, block as usize);
+                written.map_err(|error| {
                     failed = Some(error);
                     Error::Invalid("the source failed")
                 })
             };
-            let made = fs.build_with(parent, name, new, xattrs, content, &mut bring);
+            let made = fs.build_with(parent, name, new, xattrs, content, &mut write_data);
             if made.is_err() {
-                movers.settle(&all);
+                writers.wait_for(&all);
             }
             Ok(match failed {
                 Some(error) => Err(error),
@@ -318,9 +328,9 @@ impl<'a> Tree<'a> {
         Ok(total)
     }
 
-    /// For segments that share blocks: through the volume's own write.
+    /// Adds a file whose segments share blocks, through the volume's own write.
     #[expect(clippy::too_many_arguments, reason = "one call, from the entry's parts")]
-    fn add_file_slowly(
+    fn add_file_unaligned(
         &mut self,
         parent: Ino,
         name: &[u8],
@@ -328,18 +338,18 @@ impl<'a> Tree<'a> {
         xattrs: &[(Vec<u8>, Vec<u8>)],
         (size, map): (u64, &uxfs_archive::SparseMap),
         source: &mut dyn Source,
-        movers: &mut DataWriters,
+        writers: &mut DataWriters,
     ) -> Result<u64, ImportError> {
-        let (ino, _) = self.replacing(parent, name, movers, |fs, _| {
+        let (ino, _) = self.make_replacing(parent, name, writers, |fs, _| {
             fs.build(parent, name, new, xattrs, Content::Empty)
         })?;
         let longest = map.segments().iter().map(|(_, len)| *len).max().unwrap_or(0);
-        let mut buf = vec![0; longest.min(SLOW_STEP as u64) as usize];
+        let mut buf = vec![0; longest.min(WRITE_STEP as u64) as usize];
         let mut total = 0;
         for (at, len) in map.segments() {
             let mut done = 0;
             while done < *len {
-                let step = (len - done).min(SLOW_STEP as u64) as usize;
+                let step = (len - done).min(WRITE_STEP as u64) as usize;
                 read_exact(source, &mut buf[..step])?;
                 self.fs.write_at(ino, at + done, &buf[..step])?;
                 done += step as u64;
@@ -368,11 +378,11 @@ impl<'a> Tree<'a> {
         }
         let root = self.fs.root();
         self.set_xattrs(root, &xattrs(entry, added))?;
-        self.later.insert(root, dir_attrs(&new_inode(&entry.meta)));
+        self.final_attrs.insert(root, dir_attrs(&new_inode(&entry.meta)));
         Ok(())
     }
 
-    /// Gives a directory that was there attributes; of layers, those alone.
+    /// Sets the attributes of an existing directory; in layers, removes all others.
     fn set_xattrs(&self, dir: Ino, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<(), ImportError> {
         if self.layered {
             for name in self.fs.list_xattrs(dir)? {
@@ -394,50 +404,50 @@ impl<'a> Tree<'a> {
         name: &[u8],
         new: &NewInode,
         xattrs: &[(Vec<u8>, Vec<u8>)],
-        movers: &mut DataWriters,
+        writers: &mut DataWriters,
     ) -> Result<(), ImportError> {
         let ino = match self.fs.build(parent, name, new, xattrs, Content::Empty) {
             Ok((ino, _)) => ino,
-            // A link to a directory stands for one in plain trees only.
+            // A link to a directory counts as a directory in plain trees only.
             Err(Error::Exists) => match self.dir_at(&entry.path, !self.layered)? {
                 Some(old) => {
                     self.set_xattrs(old, xattrs)?;
                     old
                 }
                 None => {
-                    self.unlink(parent, name, Some(movers))?;
+                    self.unlink(parent, name, Some(writers))?;
                     self.fs.build(parent, name, new, xattrs, Content::Empty)?.0
                 }
             },
             Err(other) => return Err(other.into()),
         };
-        self.later.insert(ino, dir_attrs(new));
-        self.remember(&entry.path, ino);
+        self.final_attrs.insert(ino, dir_attrs(new));
+        self.cache_dir(&entry.path, ino);
         Ok(())
     }
 
-    /// The directory that a path leads to, if it does lead to one; `follow` says whether it may be
-    /// a symbolic link itself.
+    /// The directory at `path`, if there is one; `follow` says whether the last name may be a
+    /// symbolic link.
     fn dir_at(&self, path: &[u8], follow: bool) -> Result<Option<Ino>, ImportError> {
         match self.fs.resolve(path, follow) {
             Ok(ino) => Ok(self.is_dir(ino)?.then_some(ino)),
-            // A symbolic link that leads nowhere.
+            // A symbolic link without a target.
             Err(Error::NotFound | Error::NotDir | Error::Loop) => Ok(None),
             Err(other) => Err(other.into()),
         }
     }
 
-    fn remember(&mut self, path: &[u8], ino: Ino) {
+    fn cache_dir(&mut self, path: &[u8], ino: Ino) {
         const EACH: usize = 64;
-        if self.remembered > PATHS_REMEMBERED {
-            self.forget_dirs();
+        if self.cached_bytes > CACHED_PATH_BYTES {
+            self.clear_dir_cache();
         }
-        self.remembered += path.len() + EACH;
+        self.cached_bytes += path.len() + EACH;
         self.dirs.insert(path.to_vec(), ino);
     }
 
-    /// The directory at `path`, made if it is missing, as tar does for trees without entries for
-    /// directories.
+    /// The directory at `path`. It is created if it is missing: archives may lack entries for
+    /// directories, as in tar.
     fn dir(&mut self, path: &[u8]) -> Result<Ino, ImportError> {
         if let Some(ino) = self.dirs.get(path) {
             return Ok(*ino);
@@ -447,36 +457,36 @@ impl<'a> Tree<'a> {
             Some(parent) => (*parent, name),
             None => (self.fs.root(), path),
         };
-        // Name by name, whatever the depth: it is for the archive to say.
+        // One name at a time: the archive decides how deep the path is.
         for name in rest.split(|byte| *byte == b'/') {
             ino = match self.fs.resolve_at(ino, name, true) {
                 Err(Error::NotFound) => self.fs.create(ino, name, &NewInode::dir(0o755))?,
                 other => other?,
             };
         }
-        self.remember(path, ino);
+        self.cache_dir(path, ino);
         Ok(ino)
     }
 
-    /// Gives directories the modes and times they are to have, now that they are full.
+    /// Sets the modes and times of directories after they are filled.
     pub(super) fn finish(&mut self) -> Result<(), ImportError> {
-        for (ino, change) in &self.later {
+        for (ino, change) in &self.final_attrs {
             self.fs.set_attr(*ino, change)?;
         }
         Ok(())
     }
 }
 
-/// What an entry of a layer is.
+/// What an entry of a layer stands for.
 #[derive(PartialEq, Eq)]
 enum Whiteout<'a> {
     /// A file.
     No,
-    /// It hides the file of this name.
+    /// Hides the file of this name.
     Of(&'a [u8]),
-    /// It hides everything in its directory.
+    /// Hides everything in its directory.
     Opaque,
-    /// It is for other programs.
+    /// Metadata of other programs.
     Other,
 }
 
@@ -497,7 +507,7 @@ fn whiteout(entry: &Entry) -> Result<Whiteout<'_>, ImportError> {
     })
 }
 
-/// Says which entry an error of the volume is about.
+/// Adds the entry's path to an error of the volume.
 fn named(entry: &Entry) -> impl FnOnce(ImportError) -> ImportError + '_ {
     |error| match error {
         ImportError::Volume(source) => ImportError::Entry { path: entry.path.clone(), source },
@@ -505,7 +515,7 @@ fn named(entry: &Entry) -> impl FnOnce(ImportError) -> ImportError + '_ {
     }
 }
 
-/// Attributes that the volume has a place for.
+/// The attributes that XFS can store; the others become warnings.
 fn xattrs(entry: &Entry, added: &mut Added) -> Pairs {
     let keep = |name: &[u8]| uxfs_core::attr::names::stored(name).is_ok();
     let mut kept = Vec::with_capacity(entry.meta.xattrs.len());
@@ -514,7 +524,7 @@ fn xattrs(entry: &Entry, added: &mut Added) -> Pairs {
             kept.push((name.clone(), value.clone()));
         } else {
             added.warnings.push(format!(
-                "{}: attribute {} has no place in XFS and is left out",
+                "{}: XFS cannot store attribute {}: it is left out",
                 entry.path.escape_ascii(),
                 name.escape_ascii()
             ));
@@ -523,22 +533,23 @@ fn xattrs(entry: &Entry, added: &mut Added) -> Pairs {
     kept
 }
 
-/// Hands a file's data over: from position `from` of the source's file, or as the source delivers it.
-fn bring_data(
-    movers: &mut DataWriters,
+/// Hands a file's data to the writers: from offset `from` of the source's file, or read from the
+/// source.
+fn write_segments(
+    writers: &mut DataWriters,
     source: &mut dyn Source,
     from: Option<u64>,
-    places: &[Segment],
+    segments_out: &[Segment],
     block: usize,
 ) -> Result<(), ImportError> {
     let mut done = 0;
-    for place in places {
-        let Some(device) = place.device else { continue };
+    for segment in segments_out {
+        let Some(device) = segment.device else { continue };
         match from {
-            Some(from) => movers.copy(from + done, device, place.len, block),
-            None => movers.stream(device, place.len, block, |buf| read_exact(source, buf))?,
+            Some(from) => writers.copy(from + done, device, segment.len, block),
+            None => writers.stream(device, segment.len, block, |buf| read_exact(source, buf))?,
         }
-        done += place.len;
+        done += segment.len;
     }
     Ok(())
 }

@@ -1,16 +1,16 @@
-//! Making a volume longer or shorter, as `xfs_growfs` does and as it does not.
+//! Grows and shrinks volumes.
 //!
-//! 1. Growing is done in place: the file is lengthened first, then the volume, by new groups and a
-//!    longer last one.
-//! 2. Shrinking by a tail that holds nothing is done in place too. Inode numbers tell where an inode
-//!    lies, so what holds inodes cannot be moved without giving them other numbers everywhere they
-//!    are named; a volume with something in its tail is therefore made again in the new size, file
-//!    by file ([`rebuild`]), beside the old one, which is replaced when the new one is whole and on
-//!    stable storage. What that does not keep is said there.
-//! 3. A volume in a partition or on a block device cannot be replaced so, and is only grown, or
-//!    shrunk by an empty tail. The partition table is never changed.
+//! 1. Growing is done in place, as `xfs_growfs` does: the file is extended first, then the volume,
+//!    by new allocation groups and a longer last group.
+//! 2. Shrinking by an empty tail is also done in place. Inode numbers encode positions, so inodes
+//!    cannot be moved without changing every reference to them. If the tail holds anything, the
+//!    volume is therefore rebuilt in the new size, file by file ([`rebuild`]), in a new file beside
+//!    the old one. The new file replaces the old one when it is complete and on stable storage. The
+//!    head of [`rebuild`] says what a rebuild does not keep.
+//! 3. A volume in a partition or on a block device cannot be replaced: it can only grow, or shrink
+//!    by an empty tail. The partition table is never changed.
 //!
-//! Called by `uxfs resize`.
+//! Used by `uxfs resize`.
 
 mod rebuild;
 mod replace;
@@ -26,16 +26,16 @@ use uxfs_format::superblock::Superblock;
 use uxfs_mkfs as mkfs;
 
 use crate::import::ImportError;
-use crate::volume::{self, Place};
+use crate::volume::{self, Location};
 
-/// How long a volume is to become.
+/// The wanted size of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// As long as the file, partition or device it lies in.
+    /// The size of the file, partition or device that holds the volume.
     Fill,
-    /// So many bytes. A file grows to hold them.
+    /// This many bytes. A file is extended to hold them.
     Bytes(u64),
-    /// As short as will hold its files.
+    /// The smallest size that holds the volume's files.
     Minimize,
 }
 
@@ -43,83 +43,83 @@ pub enum Target {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ResizeOptions {
-    /// The image.
+    /// The image file or device.
     pub image: PathBuf,
-    /// Where in it the volume lies.
-    pub place: Place,
-    /// How long the volume is to become.
+    /// Where in the image the volume lies.
+    pub location: Location,
+    /// The wanted size.
     pub target: Target,
     /// How to open the volume.
     pub open: OpenOptions,
 }
 
 impl ResizeOptions {
-    /// Resizes the volume in `image`, with everything else by default.
+    /// Resizes the volume in `image`; all other options have their defaults.
     pub fn new(image: impl Into<PathBuf>, target: Target) -> Self {
+        // Without the log: while the length changes, the mark that a repair is needed protects the
+        // volume.
         let mut open = OpenOptions::default();
-        // The mark that a repair is needed stands for the log while the length changes.
         open.journal = None;
-        let place = Place::whole();
-        Self { image: image.into(), place, target, open }
+        Self { image: image.into(), location: Location::whole(), target, open }
     }
 }
 
-/// What was done.
+/// How a volume was resized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    /// Nothing: the volume had this length.
+pub enum Method {
+    /// Nothing was done: the volume had this size.
     Unchanged,
-    /// It was lengthened in place.
+    /// The volume was extended in place.
     Grown,
     /// An empty tail was cut off in place.
-    Cut,
-    /// It was made again; inodes have other numbers.
+    Truncated,
+    /// The volume was rebuilt; its inode numbers changed.
     Rebuilt,
 }
 
-/// What a resize did.
+/// The result of a resize.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResizeSummary {
-    /// Bytes of the volume before.
+    /// Size of the volume before, in bytes.
     pub before: u64,
-    /// Bytes of the volume now.
+    /// Size of the volume now, in bytes.
     pub after: u64,
-    /// How it came to that.
-    pub how: How,
-    /// Why nothing was done, if there was something to try.
-    pub why: Option<String>,
+    /// How the volume was resized.
+    pub method: Method,
+    /// Why nothing was done, if the resize looked for a smaller size.
+    pub reason: Option<String>,
 }
 
 /// Why a resize failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResizeError {
-    /// The volume refused something.
+    /// The volume returned an error.
     #[error(transparent)]
     Volume(#[from] uxfs_core::Error),
-    /// A volume of the new size cannot be made.
+    /// A volume of the new size cannot be created.
     #[error(transparent)]
     Mkfs(#[from] mkfs::MkfsError),
-    /// A file could not be made again.
+    /// A file could not be recreated.
     #[error("/{}: {source}", path.escape_ascii())]
     Entry {
-        /// Its path.
+        /// Path of the file in the volume.
         path: Vec<u8>,
-        /// What the old or the new volume said.
+        /// The error of the old or the new volume.
         source: uxfs_core::Error,
     },
-    /// The host's file system failed.
+    /// The host's file system returned an error.
     #[error("{}: {source}", path.display())]
     Host {
-        /// The file.
+        /// Path on the host.
         path: PathBuf,
-        /// What the host said.
+        /// The error of the host.
         source: io::Error,
     },
-    /// Moving file data failed.
-    #[error("moving file data: {0}")]
+    /// Copying file data failed.
+    #[error("copying file data: {0}")]
     Data(#[source] io::Error),
-    /// What was asked for cannot be.
+    /// The request is not possible.
     #[error("{0}")]
     Usage(String),
 }
@@ -129,7 +129,7 @@ impl ResizeError {
         move |source| Self::Host { path: path.to_owned(), source }
     }
 
-    /// Was there too little room for the files?
+    /// True if the files did not fit.
     fn is_no_space(&self) -> bool {
         matches!(
             self,
@@ -140,7 +140,7 @@ impl ResizeError {
 }
 
 impl From<ImportError> for ResizeError {
-    /// Of moving data: the import's movers are used for that.
+    /// Errors of copying data: a rebuild uses the import's data writers.
     fn from(error: ImportError) -> Self {
         match error {
             ImportError::Data(source) => Self::Data(source),
@@ -150,76 +150,77 @@ impl From<ImportError> for ResizeError {
     }
 }
 
-/// Resizes.
+/// Resizes a volume.
 ///
 /// # Errors
-/// Whatever stands in the way. The volume is then as it was, or, if it was being changed in place,
-/// may be marked as needing repair.
+/// [`ResizeError`]. The volume is then unchanged; if the error came while it was being changed in
+/// place, it may be marked as needing repair.
 pub fn run(options: &ResizeOptions) -> Result<ResizeSummary, ResizeError> {
     let path = &options.image;
-    let fixed = volume::fixed_len(path, &options.place).map_err(ResizeError::host(path))?;
+    let fixed = volume::fixed_len(path, &options.location).map_err(ResizeError::host(path))?;
     let dev = open_device(options)?;
     let fs = Fs::open(Arc::clone(&dev), options.open.clone())?;
     let sb = fs.superblock();
     let block = u64::from(sb.blocksize.get());
     let before = sb.dblocks.get() * block;
-    let summary = |after, how| ResizeSummary { before, after, how, why: None };
+    let summary = |after, method| ResizeSummary { before, after, method, reason: None };
     let bytes = match options.target {
         Target::Fill => dev.len(),
         Target::Bytes(bytes) => bytes,
         Target::Minimize => {
-            let target = Whole::of(options, fixed)?;
+            let target = ReplaceableFile::of(options, fixed)?;
             return match smallest::rebuild(&fs, &target, options)? {
-                smallest::Outcome::Rebuilt(after) => Ok(summary(after, How::Rebuilt)),
-                smallest::Outcome::Kept(why) => {
-                    Ok(ResizeSummary { why: Some(why), ..summary(before, How::Unchanged) })
+                smallest::Outcome::Rebuilt(after) => Ok(summary(after, Method::Rebuilt)),
+                smallest::Outcome::Kept(reason) => {
+                    Ok(ResizeSummary { reason: Some(reason), ..summary(before, Method::Unchanged) })
                 }
             };
         }
     };
     let dblocks = whole_groups(&fs.geo, bytes / block);
     if dblocks == sb.dblocks.get() {
-        return Ok(summary(before, How::Unchanged));
+        return Ok(summary(before, Method::Unchanged));
     }
     if dblocks > sb.dblocks.get() {
         drop((fs, dev));
         grow(options, bytes, fixed)?;
-        return Ok(summary(dblocks * block, How::Grown));
+        return Ok(summary(dblocks * block, Method::Grown));
     }
     let groups = dblocks.div_ceil(fs.geo.ag_blocks.into());
     if groups >= GROUPS_MIN && fs.shrink(dblocks)? {
         if fixed.is_none() {
-            cut_file(path, dblocks * block)?;
+            truncate_file(path, dblocks * block)?;
         }
-        return Ok(summary(dblocks * block, How::Cut));
+        return Ok(summary(dblocks * block, Method::Truncated));
     }
     let fs = Fs::open(dev, options.open.clone())?;
-    let after = rebuild::replace(&fs, &Whole::of(options, fixed)?, options, bytes)?;
-    Ok(summary(after, How::Rebuilt))
+    let after = rebuild::replace(&fs, &ReplaceableFile::of(options, fixed)?, options, bytes)?;
+    Ok(summary(after, Method::Rebuilt))
 }
 
-/// Fewest groups of a volume: with one alone there is no copy of the superblock to repair it by.
+/// Fewest allocation groups of a volume: with one group there is no second superblock to repair
+/// from.
 const GROUPS_MIN: u64 = 2;
 
 fn open_device(options: &ResizeOptions) -> Result<Arc<dyn BlockDev>, ResizeError> {
-    volume::open(&options.image, OpenMode::Write, &options.place)
+    volume::open(&options.image, OpenMode::Write, &options.location)
         .map_err(ResizeError::host(&options.image))
 }
 
-/// A regular file that is a volume as a whole, and can be replaced by another.
-struct Whole {
-    /// Its path without symbolic links, so that it is replaced and not a link to it.
+/// A regular file that holds nothing but the volume and can be replaced by another file.
+struct ReplaceableFile {
+    /// The path without symbolic links, so that the file is replaced and not a link to it.
     path: PathBuf,
 }
 
-impl Whole {
+impl ReplaceableFile {
     fn of(options: &ResizeOptions, fixed: Option<u64>) -> Result<Self, ResizeError> {
         let path = options.image.as_path();
         if fixed.is_some() {
             return Err(ResizeError::Usage(
-                "the tail to be cut off holds files: moving them takes making the volume again, \
-                 which is done only for an image that is a file of its own; copy it out of its \
-                 disk first"
+                "the tail to be cut off holds files. Moving them means rebuilding the volume, \
+                 which is possible only for an image that is a file of its own: copy the volume \
+                 out of its disk first"
                     .into(),
             ));
         }
@@ -228,23 +229,25 @@ impl Whole {
     }
 }
 
-fn cut_file(path: &Path, len: u64) -> Result<(), ResizeError> {
-    let cut = || {
+fn truncate_file(path: &Path, len: u64) -> Result<(), ResizeError> {
+    let truncate = || {
         let file = std::fs::OpenOptions::new().write(true).open(path)?;
         file.set_len(len)?;
         file.sync_all()
     };
-    cut().map_err(ResizeError::host(path))
+    truncate().map_err(ResizeError::host(path))
 }
 
-/// Grows in place to `bytes`. A file is lengthened first: what fails afterwards leaves a longer
-/// file around a volume that is as it was.
+/// Grows the volume in place to `bytes`. The file is extended first: a later error leaves a longer
+/// file that holds an unchanged volume.
 fn grow(options: &ResizeOptions, bytes: u64, fixed: Option<u64>) -> Result<(), ResizeError> {
     let path = &options.image;
     if let Some(len) = fixed
         && bytes > len
     {
-        let problem = format!("the volume lies in {len} bytes, which do not become {bytes} by it");
+        let problem = format!(
+            "the volume lies in {len} bytes and cannot grow to {bytes}: enlarge the partition or device first"
+        );
         return Err(ResizeError::Usage(problem));
     }
     if fixed.is_none() {

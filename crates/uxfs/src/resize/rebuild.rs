@@ -1,13 +1,14 @@
-//! Making a volume again in another size, file by file.
+//! Rebuilds a volume in another size, file by file.
 //!
-//! 1. Kept: UUID, label, block, sector, inode and directory block sizes, features, stripe units; and
-//!    of every file what [`uxfs_core::Fs::replicate`] keeps, hard links among it.
-//! 2. Not kept: inode numbers and generations, so NFS handles and open-by-handle go stale; blocks
-//!    that files share (each gets its own); files that were open without a name.
-//! 3. Groups stay about as long as they were if two of them fit, so that a later growth adds groups
-//!    of a sensible size; else the volume gets two. The log stays as long as it was if that leaves room.
-//! 4. The old volume is read only. The new file takes its place when it is whole and on stable
-//!    storage; until then it is unfinished, and the old one is what it was.
+//! 1. Kept: UUID, label, sizes of blocks, sectors, inodes and directory blocks, features, stripe
+//!    units; of each file everything that [`uxfs_core::Fs::replicate`] keeps, including hard links.
+//! 2. Not kept: inode numbers and generations, so NFS handles and handles of open_by_handle_at(2)
+//!    go stale; shared blocks (each file gets its own); unlinked files that were still open.
+//! 3. Allocation groups keep about their length if two of them fit, so that a later growth adds
+//!    groups of a sensible size; otherwise the volume gets two groups. The log keeps its length if
+//!    there is room for it.
+//! 4. The old volume is only read. The new file is marked unfinished until it is complete and on
+//!    stable storage; only then does it replace the old one.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -20,30 +21,32 @@ use uxfs_format::inode::{S_IFDIR, S_IFMT};
 use uxfs_format::{Ino, Place};
 use uxfs_mkfs::{self as mkfs, Layout, Size};
 
-use super::replace::Beside;
-use super::{ResizeError, ResizeOptions, Whole};
-use crate::import::data::{DataWriters, with_movers};
+use super::replace::ReplacementFile;
+use super::{ReplaceableFile, ResizeError, ResizeOptions};
+use crate::import::data::{DataWriters, with_data_writers};
 
-/// Makes the volume again, at most `bytes` long, and puts it in the old one's place. Gives its
-/// length.
+/// Rebuilds the volume with at most `bytes` bytes and replaces the old file. Returns the new length
+/// in bytes.
 pub(super) fn replace(
     old: &Fs,
-    whole: &Whole,
+    target: &ReplaceableFile,
     options: &ResizeOptions,
     bytes: u64,
 ) -> Result<u64, ResizeError> {
-    // With the log it has, if there is room for that; else with a smaller one.
+    // With a log of the same length if the files then fit, else with a smaller one.
     let mut error = None;
-    for log in [Log::Kept, Log::Usual] {
+    for log in [LogSize::Same, LogSize::Default] {
         let layout = layout_like(old, bytes, log)?;
-        let beside = Beside::new(&whole.path).map_err(ResizeError::host(&whole.path))?;
-        match make(old, &layout, beside.path(), options, true) {
+        let replacement =
+            ReplacementFile::new(&target.path).map_err(ResizeError::host(&target.path))?;
+        match make(old, &layout, replacement.path(), options, true) {
             Ok(_) => {
-                beside.replace().map_err(ResizeError::host(&whole.path))?;
+                replacement.replace().map_err(ResizeError::host(&target.path))?;
                 return Ok(layout.size_bytes());
             }
             Err(failed) if failed.is_no_space() => {
-                let problem = format!("the files do not fit into {bytes} bytes");
+                let problem =
+                    format!("the files do not fit into {bytes} bytes: give a larger size");
                 error = Some(ResizeError::Usage(problem));
             }
             Err(failed) => return Err(failed),
@@ -52,20 +55,20 @@ pub(super) fn replace(
     Err(error.unwrap_or(ResizeError::Volume(Error::NoSpace)))
 }
 
-/// Most bytes at the end of a volume that its groups may leave out.
+/// Bytes at the end of a volume that may stay outside its groups.
 const LOSS_MAX: u64 = 1 << 20;
 
-/// Which log a new volume gets.
+/// Length of the new volume's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Log {
-    /// One as long as the old volume has, if groups stay as long too.
-    Kept,
-    /// What mkfs gives a volume of this size.
-    Usual,
+pub(super) enum LogSize {
+    /// As in the old volume, if the groups also keep their length.
+    Same,
+    /// The default of mkfs for a volume of this size.
+    Default,
 }
 
-/// The layout of a volume like `old`, at most `bytes` long.
-pub(super) fn layout_like(old: &Fs, bytes: u64, log: Log) -> Result<Layout, ResizeError> {
+/// The layout of a volume like `old` with at most `bytes` bytes.
+pub(super) fn layout_like(old: &Fs, bytes: u64, log: LogSize) -> Result<Layout, ResizeError> {
     let mut like = mkfs::options_like(&old.superblock());
     like.unsupported = true;
     let group = u64::from(old.geo.ag_blocks) << old.geo.block_log;
@@ -73,11 +76,12 @@ pub(super) fn layout_like(old: &Fs, bytes: u64, log: Log) -> Result<Layout, Resi
     if bytes >= 2 * group {
         let mut same = like.clone();
         same.data.agsize = Some(Size::Bytes(group));
-        if log == Log::Kept {
+        if log == LogSize::Same {
             same.log.size = Some(Size::Blocks(old.geo.log_blocks.into()));
         }
         match Layout::new(&same, bytes) {
-            // A last group that would be too short is left out: rather somewhat longer groups.
+            // If a last group would be too short, it is left out. Groups that are somewhat longer
+            // then waste less.
             Ok(layout) if bytes - layout.size_bytes() < LOSS_MAX => return Ok(layout),
             _ => like.data.agcount = u32::try_from(bytes / group).ok(),
         }
@@ -89,9 +93,8 @@ pub(super) fn layout_like(old: &Fs, bytes: u64, log: Log) -> Result<Layout, Resi
     Layout::new(&like, bytes).map_err(too_small)
 }
 
-/// Makes the volume in a new file at `path`; without its files' data, if that is only to be tried.
-/// Gives the blocks that are left free beyond what the kernel wants to find free, fewer than none
-/// if it would not find them.
+/// Creates the volume in a new file at `path`; without file data for a trial run. Returns the free
+/// blocks beyond the kernel's reserve; negative if blocks are missing for that reserve.
 pub(super) fn make(
     old: &Fs,
     layout: &Layout,
@@ -102,16 +105,16 @@ pub(super) fn make(
     let mode = OpenMode::Create(layout.size_bytes());
     let dev: Arc<dyn BlockDev> =
         Arc::new(FileDev::open(path, mode).map_err(ResizeError::host(path))?);
-    let mut how = mkfs::WriteOptions::default();
-    (how.in_progress, how.zero_log) = (true, true);
-    how.now = Some(options.open.clock.now());
-    mkfs::write(layout, &*dev, &how)?;
+    let mut write_options = mkfs::WriteOptions::default();
+    (write_options.in_progress, write_options.zero_log) = (true, true);
+    write_options.now = Some(options.open.clock.now());
+    mkfs::write(layout, &*dev, &write_options)?;
     let mut open = options.open.clone();
     open.unfinished = true;
     let new = Fs::open(Arc::clone(&dev), open)?;
     if with_data {
-        with_movers(&dev, old.device().as_file(), None, |movers| {
-            Ok(copy_tree(old, &new, Some(movers)).map(|()| movers.finish()))
+        with_data_writers(&dev, old.device().as_file(), None, |writers| {
+            Ok(copy_tree(old, &new, Some(writers)).map(|()| writers.finish()))
         })???;
     } else {
         copy_tree(old, &new, None)?;
@@ -120,7 +123,7 @@ pub(super) fn make(
     if new.superblock().label() != label.label() {
         new.set_label(label.label())?;
     }
-    // Counts of blocks are far below the largest number.
+    // Block counts are far below i64::MAX.
     let free = new.free_blocks().cast_signed() - new.kernel_reserve()?.cast_signed();
     if with_data {
         new.close()?;
@@ -128,35 +131,35 @@ pub(super) fn make(
     Ok(free)
 }
 
-/// A directory whose entries are still to be made again.
+/// A directory whose entries are still to be recreated.
 struct Pending {
     old: Ino,
     new: Ino,
     path: Vec<u8>,
 }
 
-/// Makes every file of `old` again on `new`.
-fn copy_tree(old: &Fs, new: &Fs, mut movers: Option<&mut DataWriters>) -> Result<(), ResizeError> {
+/// Recreates every file of `old` on `new`.
+fn copy_tree(old: &Fs, new: &Fs, mut writers: Option<&mut DataWriters>) -> Result<(), ResizeError> {
     let block = 1usize << old.geo.block_log;
     new.replicate_traits(old, old.root(), new.root(), true)?;
     let mut pending = vec![Pending { old: old.root(), new: new.root(), path: Vec::new() }];
     let mut entered = HashSet::from([old.root()]);
-    // Files with several names, by their old numbers.
+    // Files with several names: old inode number to new inode number.
     let mut linked: HashMap<Ino, Ino> = HashMap::new();
-    // Directories, which change while they are filled.
-    let mut later = vec![(old.root(), new.root())];
+    // Directories: their times change while they are filled, and are set at the end.
+    let mut dirs = vec![(old.root(), new.root())];
     while let Some(dir) = pending.pop() {
         for (name, ino) in entries(old, dir.old).map_err(|e| dir.failed(b"", e))? {
             let fail = |error| dir.failed(&name, error);
-            if let Some(again) = linked.get(&ino) {
-                new.link(*again, dir.new, &name).map_err(fail)?;
+            if let Some(new_ino) = linked.get(&ino) {
+                new.link(*new_ino, dir.new, &name).map_err(fail)?;
                 continue;
             }
             let stat = old.stat(ino).map_err(fail)?;
-            let (made, moves) = new.replicate(old, ino, dir.new, &name).map_err(fail)?;
-            if let Some(movers) = &mut movers {
+            let (new_ino, moves) = new.replicate(old, ino, dir.new, &name).map_err(fail)?;
+            if let Some(writers) = &mut writers {
                 for piece in moves {
-                    movers.copy(piece.from, piece.to, piece.len, block);
+                    writers.copy(piece.from, piece.to, piece.len, block);
                 }
             }
             if stat.mode & S_IFMT == S_IFDIR {
@@ -164,23 +167,23 @@ fn copy_tree(old: &Fs, new: &Fs, mut movers: Option<&mut DataWriters>) -> Result
                     let problem = "is reached by two paths";
                     return Err(fail(Error::corrupt("directory", Place::Inode(ino), problem)));
                 }
-                later.push((ino, made));
-                let path = dir.below(&name);
-                pending.push(Pending { old: ino, new: made, path });
+                dirs.push((ino, new_ino));
+                let path = dir.child_path(&name);
+                pending.push(Pending { old: ino, new: new_ino, path });
             } else if stat.nlink > 1 {
-                linked.insert(ino, made);
+                linked.insert(ino, new_ino);
             }
         }
     }
-    // Each further name changed the times of a file.
-    for (old_ino, new_ino) in linked.into_iter().chain(later) {
+    // Each further name changed the file's ctime.
+    for (old_ino, new_ino) in linked.into_iter().chain(dirs) {
         new.replicate_traits(old, old_ino, new_ino, false)?;
     }
     Ok(())
 }
 
 impl Pending {
-    fn below(&self, name: &[u8]) -> Vec<u8> {
+    fn child_path(&self, name: &[u8]) -> Vec<u8> {
         let mut path = self.path.clone();
         if !path.is_empty() {
             path.push(b'/');
@@ -190,7 +193,7 @@ impl Pending {
     }
 
     fn failed(&self, name: &[u8], source: Error) -> ResizeError {
-        ResizeError::Entry { path: self.below(name), source }
+        ResizeError::Entry { path: self.child_path(name), source }
     }
 }
 

@@ -1,62 +1,62 @@
-//! A new file beside an old one, which takes its place when it is whole.
+//! A new file beside an old one, which replaces the old one when it is complete.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file that is being made. Dropped without [`Beside::replace`] it is removed.
-pub(super) struct Beside {
+/// A new file. It is removed when dropped without [`ReplacementFile::replace`].
+pub(super) struct ReplacementFile {
     path: PathBuf,
     old: PathBuf,
     kept: bool,
 }
 
-impl Beside {
-    /// A new empty file in the directory of `old`, which only its owner may look at.
+impl ReplacementFile {
+    /// Creates an empty file in the directory of `old`, readable by its owner only.
     ///
     /// # Errors
-    /// Of the host; [`io::ErrorKind::InvalidInput`] if `old` has several names, one of which alone
-    /// would be replaced.
+    /// Errors of the host; [`io::ErrorKind::InvalidInput`] if `old` has several hard links, of
+    /// which only one would be replaced.
     pub(super) fn new(old: &Path) -> io::Result<Self> {
         if std::fs::metadata(old)?.nlink() > 1 {
-            let problem = "has several names (hard links), and has to be replaced to be shrunk";
+            let problem = "has several hard links, and shrinking would replace only this one: copy the file first";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
         let name = old.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let own = std::process::id();
-        for turn in 0..100 {
-            let path = old.with_file_name(format!(".{name}.resize-{own}-{turn}"));
+        for attempt in 0..100 {
+            let path = old.with_file_name(format!(".{name}.resize-{own}-{attempt}"));
             let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
             match made {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
                 Ok(file) => {
-                    let beside = Self { path, old: old.to_owned(), kept: false };
+                    let replacement = Self { path, old: old.to_owned(), kept: false };
                     file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
-                    return Ok(beside);
+                    return Ok(replacement);
                 }
             }
         }
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Where it is.
+    /// Path of the new file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Gives the file the owner and mode of the old one and puts it in its place, all on stable
-    /// storage.
+    /// Gives the new file the owner and mode of the old one, syncs it and renames it over the old
+    /// one.
     ///
     /// # Errors
-    /// Of the host; the old file is as it was then.
+    /// Errors of the host; the old file is then unchanged.
     pub(super) fn replace(mut self) -> io::Result<()> {
         let old = std::fs::metadata(&self.old)?;
         let file = File::open(&self.path)?;
         let new = file.metadata()?;
         if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-            // Only root can; everybody else's files are their own anyway, but for the group.
+            // Only root can change the owner; other users' files differ at most in the group.
             let _ = std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()));
         }
         file.set_permissions(old.permissions())?;
@@ -70,10 +70,10 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for ReplacementFile {
     fn drop(&mut self) {
         if !self.kept {
-            // Nobody can be told; what is left has a name that says whose it was.
+            // Drop cannot return an error. The name of a leftover file shows where it came from.
             let _ = std::fs::remove_file(&self.path);
         }
     }

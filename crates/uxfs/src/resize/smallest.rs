@@ -1,138 +1,141 @@
-//! The smallest size that holds a volume's files, found by trying.
+//! Finds the smallest size that holds a volume's files, by trial.
 //!
-//! How much the trees of a volume take depends on how its files come to lie, so no formula is
-//! exact. A try makes all metadata in a file that is thrown away, and moves no data. Sizes are
-//! narrowed down between one that did and one that did not do.
+//! The size of a volume's metadata trees depends on how its files are laid out, so no formula is
+//! exact. A trial writes all metadata to a temporary file and no data. The search narrows the range
+//! between a size that was too small and a size that fits.
 //!
-//! 1. A size that is used was tried. It leaves what the kernel wants to find free, so that it
-//!    mounts the volume without complaint.
-//! 2. The number of tries is bounded; what they do not settle is left free.
+//! 1. The chosen size was tried. It leaves the kernel's reserve free, so that the kernel mounts the
+//!    volume without a warning.
+//! 2. The number of trials is bounded; the remaining uncertainty stays as free space.
 
 use uxfs_core::Fs;
 use uxfs_mkfs::MIN_VOLUME_BYTES;
 
-use super::rebuild::{Log, layout_like, make};
-use super::replace::Beside;
-use super::{ResizeError, ResizeOptions, Whole};
+use super::rebuild::{LogSize, layout_like, make};
+use super::replace::ReplacementFile;
+use super::{ReplaceableFile, ResizeError, ResizeOptions};
 
 const MIB: u64 = 1 << 20;
-/// Two groups of the least length.
-const LEAST: u64 = 32 * MIB;
-/// Most tries.
-const TRIES: u32 = 14;
+/// Two groups of the minimum length.
+const MIN_BYTES: u64 = 32 * MIB;
+/// Largest number of trials.
+const MAX_TRIALS: u32 = 14;
 
-/// What came of it.
+/// The result of the search.
 pub(super) enum Outcome {
-    /// The volume was made again, this long.
+    /// The volume was rebuilt with this many bytes.
     Rebuilt(u64),
-    /// No shorter volume was found, and why.
+    /// No smaller size was found, and why.
     Kept(String),
 }
 
-/// What is known of sizes, in bytes.
+/// Bounds of the search, in bytes.
 struct Search {
-    /// The largest that is known not to do.
+    /// The largest size that is known to be too small.
     low: u64,
-    /// Why it does not.
-    why: String,
-    /// The smallest that is known to do, or the limit.
+    /// Why `low` is too small.
+    reason: String,
+    /// The smallest size that is known to fit, or the current size.
     high: u64,
 }
 
-/// Makes the volume again in the smallest size that is found, and puts it in the old one's place.
+/// Rebuilds the volume in the smallest size found and replaces the old file.
 pub(super) fn rebuild(
     old: &Fs,
-    whole: &Whole,
+    target: &ReplaceableFile,
     options: &ResizeOptions,
 ) -> Result<Outcome, ResizeError> {
     let present = old.geo.dblocks << old.geo.block_log;
     let used = old.geo.dblocks - old.free_blocks().min(old.geo.dblocks);
     let used = used.saturating_sub(old.geo.log_blocks.into()) << old.geo.block_log;
-    let why = format!("no volume is shorter than {LEAST} bytes");
-    let mut search = Search { low: LEAST - MIB, why, high: present.next_multiple_of(MIB) };
-    let mut guess = (used + used / 64 + 8 * MIB).max(LEAST);
-    for _ in 0..TRIES {
+    let reason = format!("no volume is shorter than {MIN_BYTES} bytes");
+    let mut search = Search { low: MIN_BYTES - MIB, reason, high: present.next_multiple_of(MIB) };
+    let mut candidate = (used + used / 64 + 8 * MIB).max(MIN_BYTES);
+    for _ in 0..MAX_TRIALS {
         if search.high - search.low <= search.step() {
             break;
         }
         let floor = search.low + MIB;
-        let bytes = guess.next_multiple_of(MIB).clamp(floor, (search.high - MIB).max(floor));
+        let bytes = candidate.next_multiple_of(MIB).clamp(floor, (search.high - MIB).max(floor));
         if bytes >= search.high {
             break;
         }
-        match free_at(old, whole, options, bytes)? {
+        match free_at(old, target, options, bytes)? {
             Ok(free) => {
                 search.high = bytes;
-                // What is free will mostly still be in a smaller volume; not all of it.
+                // Most of the free space will be free in a smaller volume too, but not all.
                 let less = bytes.saturating_sub(free - free / 16);
-                guess = less.max(search.low + (bytes - search.low) / 4);
+                candidate = less.max(search.low + (bytes - search.low) / 4);
             }
-            Err(why) => {
-                (search.low, search.why) = (bytes, why);
-                guess = bytes + ((search.high - bytes) / 2).min(bytes / 8);
+            Err(reason) => {
+                (search.low, search.reason) = (bytes, reason);
+                candidate = bytes + ((search.high - bytes) / 2).min(bytes / 8);
             }
         }
     }
-    search.below_the_jump(old, whole, options)?;
+    search.try_below_large_log(old, target, options)?;
     if search.high >= present {
-        return Ok(Outcome::Kept(search.why));
+        return Ok(Outcome::Kept(search.reason));
     }
-    let layout = layout_like(old, search.high, Log::Usual)?;
-    let beside = Beside::new(&whole.path).map_err(ResizeError::host(&whole.path))?;
-    make(old, &layout, beside.path(), options, true)?;
-    beside.replace().map_err(ResizeError::host(&whole.path))?;
+    let layout = layout_like(old, search.high, LogSize::Default)?;
+    let replacement =
+        ReplacementFile::new(&target.path).map_err(ResizeError::host(&target.path))?;
+    make(old, &layout, replacement.path(), options, true)?;
+    replacement.replace().map_err(ResizeError::host(&target.path))?;
     Ok(Outcome::Rebuilt(layout.size_bytes()))
 }
 
 impl Search {
-    /// How near is near enough.
+    /// The range of sizes at which the search ends.
     fn step(&self) -> u64 {
         (self.high / 256).max(MIB)
     }
 
-    /// From 300 MiB on a volume gets a log of 64 MiB: just below may do where more does not.
-    fn below_the_jump(
+    /// A volume of 300 MiB or more gets a log of 64 MiB: the size just below may fit where a
+    /// slightly larger one does not.
+    fn try_below_large_log(
         &mut self,
         old: &Fs,
-        whole: &Whole,
+        target: &ReplaceableFile,
         options: &ResizeOptions,
     ) -> Result<(), ResizeError> {
         let below = MIN_VOLUME_BYTES - MIB;
         let near = (MIN_VOLUME_BYTES..=MIN_VOLUME_BYTES + 80 * MIB).contains(&self.high);
-        if near && free_at(old, whole, options, below)?.is_ok() {
+        if near && free_at(old, target, options, below)?.is_ok() {
             self.high = below;
         }
         Ok(())
     }
 }
 
-/// The bytes that a volume of this size leaves free beyond what the kernel wants; why not, if it
-/// does not do.
+/// Tries a size. Returns the bytes left free beyond the kernel's reserve, or why the size does not
+/// fit.
 fn free_at(
     old: &Fs,
-    whole: &Whole,
+    target: &ReplaceableFile,
     options: &ResizeOptions,
     bytes: u64,
 ) -> Result<Result<u64, String>, ResizeError> {
-    // A size that no volume can have is one that does not do.
-    let layout = match layout_like(old, bytes, Log::Usual) {
+    // A size that no volume can have counts as too small.
+    let layout = match layout_like(old, bytes, LogSize::Default) {
         Ok(layout) => layout,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let beside = Beside::new(&whole.path).map_err(ResizeError::host(&whole.path))?;
-    match make(old, &layout, beside.path(), options, false) {
+    let replacement =
+        ReplacementFile::new(&target.path).map_err(ResizeError::host(&target.path))?;
+    match make(old, &layout, replacement.path(), options, false) {
         Ok(blocks) => Ok(match u64::try_from(blocks) {
             Ok(left) => Ok(left << old.geo.block_log),
             Err(_) => {
                 let missing = blocks.unsigned_abs() << old.geo.block_log;
-                Err(format!("{bytes} bytes lack {missing} that the kernel wants to find free"))
+                Err(format!("in {bytes} bytes the kernel's reserve lacks {missing} bytes"))
             }
         }),
         Err(error) if error.is_no_space() => Ok(Err(match error {
             ResizeError::Entry { path, .. } => {
-                format!("{bytes} bytes do not hold /{}", path.escape_ascii())
+                format!("{bytes} bytes are too few for /{}", path.escape_ascii())
             }
-            _ => format!("{bytes} bytes do not hold the files"),
+            _ => format!("{bytes} bytes are too few for the files"),
         })),
         Err(error) => Err(error),
     }

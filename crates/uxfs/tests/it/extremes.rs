@@ -9,7 +9,7 @@ use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFIFO, S_IFSOCK};
 use uxfs::format::timestamp::Timestamp;
 use uxfs::import::{ImportOptions, run};
-use uxfs::resize::{self, How, ResizeOptions, Target};
+use uxfs::resize::{self, Method, ResizeOptions, Target};
 use uxfs::{Fs, NewInode, OpenOptions, Times, XattrMode};
 use uxfs_oracle::{Fields, Kernel, Rng, vm};
 
@@ -107,12 +107,12 @@ fn an_export_of_a_kernels_volume_always_imports() {
     to.assert_same(&seen[1], Fields::TREE);
     // So it does when the volume is made again as short as holds it.
     let done = resize::run(&ResizeOptions::new(&image, Target::Minimize)).unwrap();
-    assert_eq!(done.how, How::Rebuilt, "{done:?}");
+    assert_eq!(done.method, Method::Rebuilt, "{done:?}");
     uxfs_oracle::both(&image).unwrap_or_else(|f| panic!("{f}"));
     listing::list(&read_only(&image)).assert_same(&to, Fields::TREE);
     // Another time there is nothing to gain, and that is said.
     let again = resize::run(&ResizeOptions::new(&image, Target::Minimize)).unwrap();
-    if again.how == How::Unchanged {
-        assert!(again.why.is_some_and(|why| why.contains("bytes")));
+    if again.method == Method::Unchanged {
+        assert!(again.reason.is_some_and(|why| why.contains("bytes")));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use uxfs::disk::BlockDev;
 use uxfs::format::inode::{S_IFDIR, S_IFMT, S_IFREG};
-use uxfs::resize::{self, How, ResizeOptions, ResizeSummary, Target};
+use uxfs::resize::{self, Method, ResizeOptions, ResizeSummary, Target};
 use uxfs::{Error, Fs, Fsx, NewInode, OpenOptions, Xflags, mkfs};
 use uxfs_oracle::{Fields, Kernel, Listing, Rng, vm};
 
@@ -58,12 +58,12 @@ fn growing_keeps_everything_and_cutting_takes_it_back() {
         for bytes in [601 * MIB, 777 * MIB + 12_345, 1500 * MIB] {
             let at = format!("{line}, seed {seed}, {bytes}");
             let done = resize(&volume, Target::Bytes(bytes), &at);
-            assert!(matches!(done.how, How::Grown | How::Unchanged), "{at}: {done:?}");
+            assert!(matches!(done.method, Method::Grown | Method::Unchanged), "{at}: {done:?}");
             listing::list(&volume.open_read_only())
                 .assert_same(&before, Fields::ALL - Fields::SPACE);
         }
         let done = resize(&volume, Target::Bytes(first), line);
-        assert_eq!(done.how, How::Cut, "{line}");
+        assert_eq!(done.method, Method::Truncated, "{line}");
         assert_eq!(std::fs::metadata(&volume.path).unwrap().len(), done.after);
         listing::list(&volume.open_read_only()).assert_same(&before, ALL);
 
@@ -74,8 +74,8 @@ fn growing_keeps_everything_and_cutting_takes_it_back() {
             .set_len(2 * first)
             .unwrap();
         let at = format!("{line}, seed {seed}");
-        assert_eq!(resize(&volume, Target::Fill, &at).how, How::Grown);
-        assert_eq!(resize(&volume, Target::Fill, &at).how, How::Unchanged);
+        assert_eq!(resize(&volume, Target::Fill, &at).method, Method::Grown);
+        assert_eq!(resize(&volume, Target::Fill, &at).method, Method::Unchanged);
         let fs = volume.open();
         edit::edit(&fs, &mut Rng::new(seed), 300, &at);
         fs.close().unwrap();
@@ -97,10 +97,10 @@ fn making_again_keeps_files_as_they_are() {
         let id = uuid(&volume);
         let at = format!("{line}, seed {seed}");
         let shorter = resize(&volume, Target::Bytes(900 * MIB), &at);
-        assert_eq!(shorter.how, How::Rebuilt, "{at}");
+        assert_eq!(shorter.method, Method::Rebuilt, "{at}");
         listing::list(&volume.open_read_only()).assert_same(&before, KEPT);
         let least = resize(&volume, Target::Minimize, &at);
-        assert_eq!(least.how, How::Rebuilt, "{at}: {least:?}");
+        assert_eq!(least.method, Method::Rebuilt, "{at}: {least:?}");
         println!("{at}: {} MiB at the least", least.after / MIB);
         assert_eq!(std::fs::metadata(&volume.path).unwrap().len(), least.after);
         for kernel in Kernel::ALL {
@@ -109,7 +109,7 @@ fn making_again_keeps_files_as_they_are() {
         }
         listing::list(&volume.open_read_only()).assert_same(&before, KEPT);
         // What is at its least grows again, and holds files as before.
-        assert_eq!(resize(&volume, Target::Bytes(700 * MIB), &at).how, How::Grown);
+        assert_eq!(resize(&volume, Target::Bytes(700 * MIB), &at).method, Method::Grown);
         let fs = volume.open();
         edit::edit(&fs, &mut Rng::new(seed), 200, &at);
         fs.close().unwrap();
@@ -136,7 +136,7 @@ fn parent_pointers_are_made_anew() {
     fs.close().unwrap();
     let before = listing::list(&volume.open_read_only());
     let options = ResizeOptions::new(&volume.path, Target::Minimize);
-    assert_eq!(resize::run(&options).unwrap().how, How::Rebuilt);
+    assert_eq!(resize::run(&options).unwrap().method, Method::Rebuilt);
     let fs = volume.open_read_only();
     listing::list(&fs).assert_same(&before, KEPT);
     drop(fs);
@@ -162,7 +162,7 @@ fn flags_do_not_stand_in_the_way() {
     set(root, Xflags::PROJINHERIT | Xflags::NOSYMLINKS | Xflags::IMMUTABLE, 9);
     fs.close().unwrap();
     let options = ResizeOptions::new(&volume.path, Target::Minimize);
-    assert_eq!(resize::run(&options).unwrap().how, How::Rebuilt);
+    assert_eq!(resize::run(&options).unwrap().method, Method::Rebuilt);
     volume.judge("made again");
     let fs = volume.open_read_only();
     for (path, flags, projid) in [
