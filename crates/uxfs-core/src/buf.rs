@@ -9,14 +9,12 @@
 //!    of address.
 //! 5. Clean buffers that are not in use are evicted when the cache is over its limit.
 //!
-//! Order of locks: a shard of the index, then a buffer's content. The content lock is held for moments, not
-//! for the length of a transaction.
+//! The content lock is held briefly, never for the length of a transaction.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::RwLockReadGuard;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use uxfs_disk::BlockDev;
@@ -24,7 +22,8 @@ use uxfs_format::verify::{self, BufKind, Owner};
 use uxfs_format::{Corrupt, Daddr, Geometry, Place, v4};
 
 use crate::error::{Error, Result};
-use crate::sync::{Mutex, RwLock};
+use crate::rank::Rank;
+use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 
 /// A shared handle on a buffer.
 pub type BufRef = Arc<Buf>;
@@ -91,7 +90,7 @@ impl Buf {
         Arc::new(Self {
             pieces,
             len: content.bytes.len(),
-            content: RwLock::new(content),
+            content: RwLock::ranked(Rank::Buffer, content),
             holder: AtomicU64::new(0),
             holder_slot: AtomicU32::new(0),
             dirty: AtomicBool::new(false),
@@ -170,7 +169,7 @@ impl Cache {
         Self {
             dev,
             geo,
-            shards: core::array::from_fn(|_| Mutex::default()),
+            shards: core::array::from_fn(|_| Mutex::ranked(Rank::BufIndex, FxHashMap::default())),
             dirty: Mutex::default(),
             bytes: AtomicUsize::new(0),
             dirty_bytes: AtomicUsize::new(0),

@@ -22,6 +22,7 @@ use crate::journal::{Journal, LogPlace};
 use crate::mount::{Mount, Parts};
 use crate::open_refs::OpenRefs;
 use crate::options::OpenOptions;
+use crate::rank::Rank;
 use crate::recovery::Recovery;
 use crate::sync::Mutex;
 
@@ -96,10 +97,10 @@ impl Fs {
             engine: Engine::new(mount, journal, defer::finish),
             delalloc,
             recovery: None,
-            inactivation: Mutex::new(()),
+            inactivation: Mutex::ranked(Rank::Inactivation, ()),
             iolocks: IoLocks::default(),
             open_refs: OpenRefs::default(),
-            moves: Mutex::new(()),
+            moves: Mutex::ranked(Rank::Moves, ()),
         };
         if let Some(delalloc) = &fs.delalloc {
             fs.fill_pool(delalloc);

@@ -4,10 +4,10 @@
 //! 1. They are taken before all other locks; two of them in the order of their shards.
 //! 2. Files may share a lock: a holder of one takes no other, except by [`IoLocks::change_two`].
 
-use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use uxfs_format::Ino;
 
-use crate::sync::RwLock;
+use crate::rank::Rank;
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const SHARDS: usize = 256;
 
@@ -16,7 +16,7 @@ pub(crate) struct IoLocks([RwLock<()>; SHARDS]);
 
 impl Default for IoLocks {
     fn default() -> Self {
-        Self(core::array::from_fn(|_| RwLock::default()))
+        Self(core::array::from_fn(|_| RwLock::ranked(Rank::IoLock, ())))
     }
 }
 

@@ -48,6 +48,7 @@ mod open_refs;
 pub mod ops;
 mod options;
 mod pending_data;
+mod rank;
 mod recovery;
 mod reserve_floor;
 mod sb;

@@ -17,7 +17,7 @@ use uxfs_format::superblock::{self, Superblock};
 use uxfs_format::timestamp::Timestamp;
 use uxfs_format::{AgNo, Geometry, Place};
 
-use crate::ag::AgCell;
+use crate::ag::{AgCell, AgState};
 use crate::buf::Cache;
 use crate::cause::{Cause, Stop};
 use crate::clock::Numbers;
@@ -28,6 +28,7 @@ use crate::inode::Inodes;
 use crate::instrumented::{DevRole, InstrumentedDev};
 use crate::options::OpenOptions;
 use crate::pending_data::PendingData;
+use crate::rank::Rank;
 use crate::reserve_floor::ReserveFloor;
 use crate::stats::{Counts, Stats};
 use crate::sync::{Mutex, RwLock};
@@ -123,11 +124,11 @@ impl Mount {
         Self {
             bufs: Cache::new(Arc::clone(&meta_dev), Arc::clone(&geo), cache_bytes),
             inodes: Inodes::new(cache_bytes / 4096),
-            gate: RwLock::new(()),
+            gate: RwLock::ranked(Rank::Gate, ()),
             numbers: Numbers::new(seed),
             logged,
             pending_data: Mutex::default(),
-            ags: (0..geo.ag_count).map(|_| AgCell::default()).collect(),
+            ags: (0..geo.ag_count).map(|_| AgCell::ranked(Rank::Ag, AgState::default())).collect(),
             superblock: Mutex::new(sector),
             available: AtomicI64::new(fdblocks.saturating_sub(aside) as i64),
             fdblocks: AtomicI64::new(fdblocks as i64),
@@ -138,7 +139,7 @@ impl Mount {
             log_without_room,
             attr_bit: AtomicBool::new(false),
             superblock_changed: AtomicBool::new(false),
-            marked: Mutex::new(options.resuming),
+            marked: Mutex::ranked(Rank::Marked, options.resuming),
             freed: AtomicBool::new(false),
             kept: (0..geo.ag_count).map(|_| AtomicU32::new(0)).collect(),
             next_dir_ag: AtomicU64::new(0),

@@ -1,27 +1,30 @@
-//! Threads that take turns: how a simulation runs the engine in a time of its own.
+//! Locks, condition variables, time and threads of the engine.
 //!
-//! Outside a simulation this is the machine's clock, and `parking_lot`'s locks. A thread that takes
-//! part in one ([`set_scheduler`]) has the simulation's clock, and never blocks the machine: where it
-//! would wait for a lock, for something to be told, or for a moment, it gives its turn to the next
-//! ([`Scheduler`]). One thread at a time has the turn, so the same simulation is the same run.
+//! Outside a simulation these are `parking_lot`'s locks and the machine's clock and threads. A thread
+//! that takes part in a simulation ([`set_scheduler`]) uses the simulation's clock. Instead of
+//! blocking on a lock, a condition variable or a timer, it yields to the [`Scheduler`], which runs one
+//! thread at a time. A simulation with the same seed therefore runs the same way each time.
 //!
-//! 1. Outside a simulation a lock costs no more than `parking_lot`'s: who gets it at once asks for
-//!    nothing else.
-//! 2. In a simulation nobody but who takes part in it uses what the others use.
-//! 3. A lock that is not from here is held across neither I/O nor waiting.
+//! 1. Outside a simulation an uncontended lock costs what `parking_lot`'s costs.
+//! 2. Only threads of a simulation use the locks that its threads use.
+//! 3. A lock that does not come from this module is never held across I/O or a wait.
+//! 4. Every lock has a [`Rank`]; debug builds assert the order.
 //!
-//! Called by all of the engine that waits or asks what time it is.
+//! Used by every module of the engine that waits or reads the clock.
 
 use core::cell::RefCell;
+use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::lock_api::{ArcMutexGuard, ArcRwLockWriteGuard};
-use parking_lot::{MutexGuard, RawMutex, RawRwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{RawMutex, RawRwLock};
 use uxfs_journal::Time;
 
-/// What is waited for, by a number that stays the same as long as it lives.
+use crate::rank::{self, Rank};
+
+/// Identifies a lock or condition variable that a thread waits for, by its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WaitKey(pub usize);
 
@@ -31,36 +34,36 @@ impl WaitKey {
     }
 }
 
-/// A body for a new thread.
+/// The function that a new thread runs.
 pub type Body = Box<dyn FnOnce() + Send>;
 
-/// Waits for the end of a thread.
+/// Waits for a thread to end.
 pub type Join = Box<dyn FnOnce() + Send>;
 
-/// A simulation, to the thread that has the turn.
+/// The scheduler of a simulation, as the running thread sees it.
 pub trait Scheduler: Send + Sync {
-    /// Now.
+    /// The simulated time.
     fn now(&self) -> Time;
 
-    /// The number of the thread that has the turn.
+    /// The number of the running thread.
     fn thread(&self) -> u64;
 
-    /// The date at which it began, in seconds since 1970.
+    /// The date at which the simulation started, in seconds since 1970.
     fn date(&self) -> i64;
 
-    /// Somebody else has the lock at this place: comes back when they may have let go of it.
+    /// Another thread holds the lock: returns when that thread may have released it.
     fn contended(&self, key: WaitKey);
 
-    /// Waits until the place is told of something, or until this moment.
+    /// Waits for a wake-up of `key`, or until this time.
     fn sleep(&self, key: WaitKey, until: Option<Time>);
 
-    /// Whoever sleeps at the place, or only the first who does, may go on.
+    /// Wakes the first or all of the threads that sleep on `key`.
     fn wake(&self, key: WaitKey, all: bool);
 
-    /// Lets the others go on, who are due now.
+    /// Runs the other threads that are ready.
     fn yield_now(&self);
 
-    /// Starts a thread that takes part.
+    /// Starts a thread of the simulation.
     fn spawn(&self, body: Body) -> Join;
 }
 
@@ -68,17 +71,17 @@ thread_local! {
     static SCHEDULER: RefCell<Option<Arc<dyn Scheduler>>> = const { RefCell::new(None) };
 }
 
-/// From here on this thread takes part in a simulation, or in none. It must have the turn.
+/// Makes this thread take part in a simulation, or in none. It must be the running thread.
 pub fn set_scheduler(scheduler: Option<Arc<dyn Scheduler>>) {
     SCHEDULER.set(scheduler);
 }
 
-/// The simulation in which this thread takes part.
+/// The scheduler of this thread's simulation, if it takes part in one.
 pub fn current() -> Option<Arc<dyn Scheduler>> {
     SCHEDULER.with_borrow(Clone::clone)
 }
 
-/// The present moment, counted from an arbitrary one.
+/// The current time, since an arbitrary start.
 pub fn now() -> Time {
     static BEGUN: OnceLock<Instant> = OnceLock::new();
     match current() {
@@ -90,12 +93,12 @@ pub fn now() -> Time {
     }
 }
 
-/// The time since a moment.
+/// The time that has passed since `moment`.
 pub(crate) fn since(moment: Time) -> Duration {
     Duration::from_nanos(now().0.saturating_sub(moment.0))
 }
 
-/// Lets others go on.
+/// Lets other threads run.
 pub(crate) fn yield_now() {
     match current() {
         Some(scheduler) => scheduler.yield_now(),
@@ -103,7 +106,7 @@ pub(crate) fn yield_now() {
     }
 }
 
-/// Does nothing for so long.
+/// Sleeps for `span`.
 pub(crate) fn pause(span: Duration) {
     match current() {
         Some(scheduler) => scheduler.sleep(WaitKey::of(&span), Some(scheduler.now() + span)),
@@ -111,19 +114,19 @@ pub(crate) fn pause(span: Duration) {
     }
 }
 
-/// A thread that was started.
+/// A started thread.
 pub(crate) enum Thread {
-    /// One of the machine's.
+    /// A thread of the machine.
     Real(std::thread::JoinHandle<()>),
-    /// One of the simulation's.
+    /// A thread of the simulation.
     Simulated(Join),
 }
 
 impl Thread {
-    /// Starts one.
+    /// Starts a thread.
     ///
     /// # Errors
-    /// What the machine says to a new thread.
+    /// If the machine refuses a new thread.
     pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
         if let Some(scheduler) = current() {
             return Ok(Self::Simulated(scheduler.spawn(Box::new(body))));
@@ -131,17 +134,17 @@ impl Thread {
         std::thread::Builder::new().name(name.into()).spawn(body).map(Self::Real)
     }
 
-    /// Waits for its end.
+    /// Waits for the thread to end.
     pub(crate) fn join(self) {
         match self {
-            // A panic in the thread was reported where it happened.
+            // The panic handler has already reported a panic of the thread.
             Self::Real(thread) => drop(thread.join()),
             Self::Simulated(join) => join(),
         }
     }
 }
 
-/// Tries until it succeeds, if this thread takes part in a simulation.
+/// Repeats `attempt` until it succeeds, if this thread takes part in a simulation.
 fn retry_scheduled<G>(key: WaitKey, attempt: impl Fn() -> Option<G>) -> Option<G> {
     let scheduler = current()?;
     loop {
@@ -152,89 +155,159 @@ fn retry_scheduled<G>(key: WaitKey, attempt: impl Fn() -> Option<G>) -> Option<G
     }
 }
 
-/// A lock for one at a time.
+/// Defines a guard that records its lock as held while it lives.
+macro_rules! guard {
+    ($(#[$doc:meta])* $name:ident, $inner:ident) => {
+        $(#[$doc])*
+        pub struct $name<'a, T: ?Sized> {
+            guard: parking_lot::$inner<'a, T>,
+            _held: rank::Held,
+        }
+
+        impl<T: ?Sized> Deref for $name<'_, T> {
+            type Target = T;
+
+            fn deref(&self) -> &T {
+                &self.guard
+            }
+        }
+    };
+    ($(#[$doc:meta])* mut $name:ident, $inner:ident) => {
+        guard!($(#[$doc])* $name, $inner);
+
+        impl<T: ?Sized> DerefMut for $name<'_, T> {
+            fn deref_mut(&mut self) -> &mut T {
+                &mut self.guard
+            }
+        }
+    };
+}
+
+guard!(
+    /// A [`Mutex`], locked.
+    mut MutexGuard, MutexGuard
+);
+guard!(
+    /// A [`RwLock`], locked for reading.
+    RwLockReadGuard, RwLockReadGuard
+);
+guard!(
+    /// A [`RwLock`], locked for writing.
+    mut RwLockWriteGuard, RwLockWriteGuard
+);
+guard!(
+    /// A part of a [`RwLock`]'s value, locked for writing.
+    mut MappedRwLockWriteGuard, MappedRwLockWriteGuard
+);
+
+impl<'a, T> RwLockWriteGuard<'a, T> {
+    /// Narrows the guard to a part of the value.
+    pub(crate) fn map<U: ?Sized>(
+        self,
+        part: impl FnOnce(&mut T) -> &mut U,
+    ) -> MappedRwLockWriteGuard<'a, U> {
+        let guard = parking_lot::RwLockWriteGuard::map(self.guard, part);
+        MappedRwLockWriteGuard { guard, _held: self._held }
+    }
+}
+
+/// A lock for one thread at a time.
 #[derive(Debug, Default)]
-pub struct Mutex<T>(parking_lot::Mutex<T>);
+pub struct Mutex<T> {
+    lock: parking_lot::Mutex<T>,
+    rank: rank::Of,
+}
 
 impl<T> Mutex<T> {
-    /// A lock that nobody has.
+    /// A lock of rank [`Rank::Leaf`].
     pub(crate) const fn new(value: T) -> Self {
-        Self(parking_lot::Mutex::new(value))
+        Self::ranked(Rank::Leaf, value)
     }
 
-    /// Waits for it.
+    /// A lock of this rank.
+    pub(crate) const fn ranked(rank: Rank, value: T) -> Self {
+        Self { lock: parking_lot::Mutex::new(value), rank: rank::Of::new(rank) }
+    }
+
+    /// Waits for the lock.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        if let Some(guard) = self.0.try_lock() {
-            return guard;
-        }
-        retry_scheduled(WaitKey::of(self), || self.0.try_lock()).unwrap_or_else(|| self.0.lock())
+        let held = self.rank.wait();
+        let guard = self.lock.try_lock().unwrap_or_else(|| {
+            retry_scheduled(WaitKey::of(self), || self.lock.try_lock())
+                .unwrap_or_else(|| self.lock.lock())
+        });
+        MutexGuard { guard, _held: held }
     }
 
-    /// Takes it if nobody has it.
+    /// Takes the lock if it is free.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock()
+        let guard = self.lock.try_lock()?;
+        Some(MutexGuard { guard, _held: self.rank.hold() })
     }
 }
 
-/// A lock for one who changes, or many who look.
+/// A lock for one writer or many readers.
 #[derive(Debug, Default)]
-pub(crate) struct RwLock<T>(parking_lot::RwLock<T>);
+pub(crate) struct RwLock<T> {
+    lock: parking_lot::RwLock<T>,
+    rank: rank::Of,
+}
 
 impl<T> RwLock<T> {
-    /// A lock that nobody has.
-    pub(crate) const fn new(value: T) -> Self {
-        Self(parking_lot::RwLock::new(value))
+    /// A lock of this rank.
+    pub(crate) const fn ranked(rank: Rank, value: T) -> Self {
+        Self { lock: parking_lot::RwLock::new(value), rank: rank::Of::new(rank) }
     }
 
-    /// Waits to look.
+    /// Waits to lock for reading.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
-        if let Some(guard) = self.0.try_read() {
-            return guard;
-        }
-        retry_scheduled(WaitKey::of(self), || self.0.try_read()).unwrap_or_else(|| self.0.read())
+        let held = self.rank.wait();
+        let guard = self.lock.try_read().unwrap_or_else(|| {
+            retry_scheduled(WaitKey::of(self), || self.lock.try_read())
+                .unwrap_or_else(|| self.lock.read())
+        });
+        RwLockReadGuard { guard, _held: held }
     }
 
-    /// Waits to change.
+    /// Waits to lock for writing.
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
-        if let Some(guard) = self.0.try_write() {
-            return guard;
-        }
-        retry_scheduled(WaitKey::of(self), || self.0.try_write()).unwrap_or_else(|| self.0.write())
+        let held = self.rank.wait();
+        let guard = self.lock.try_write().unwrap_or_else(|| {
+            retry_scheduled(WaitKey::of(self), || self.lock.try_write())
+                .unwrap_or_else(|| self.lock.write())
+        });
+        RwLockWriteGuard { guard, _held: held }
     }
 
-    /// Waits to look, not behind somebody who waits to change.
+    /// Waits to read, ahead of waiting writers. A thread that already holds the lock for reading may
+    /// call it.
     pub(crate) fn read_recursive(&self) -> RwLockReadGuard<'_, T> {
-        if let Some(guard) = self.0.try_read_recursive() {
-            return guard;
-        }
-        retry_scheduled(WaitKey::of(self), || self.0.try_read_recursive())
-            .unwrap_or_else(|| self.0.read_recursive())
+        let guard = self.lock.try_read_recursive().unwrap_or_else(|| {
+            retry_scheduled(WaitKey::of(self), || self.lock.try_read_recursive())
+                .unwrap_or_else(|| self.lock.read_recursive())
+        });
+        RwLockReadGuard { guard, _held: self.rank.hold() }
     }
 
-    /// Looks if nobody changes it.
+    /// Locks for reading if no writer holds the lock.
     pub(crate) fn try_read_recursive(&self) -> Option<RwLockReadGuard<'_, T>> {
-        self.0.try_read_recursive()
+        let guard = self.lock.try_read_recursive()?;
+        Some(RwLockReadGuard { guard, _held: self.rank.hold() })
     }
 }
 
-/// Waits to look, at a lock that may be held without a lifetime.
-pub(crate) fn read<T>(lock: &parking_lot::RwLock<T>) -> RwLockReadGuard<'_, T> {
-    if let Some(guard) = lock.try_read() {
-        return guard;
-    }
-    retry_scheduled(WaitKey::of(lock), || lock.try_read()).unwrap_or_else(|| lock.read())
-}
-
-/// Waits to change, likewise.
-pub(crate) fn write<T>(lock: &parking_lot::RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    if let Some(guard) = lock.try_write() {
-        return guard;
-    }
-    retry_scheduled(WaitKey::of(lock), || lock.try_write()).unwrap_or_else(|| lock.write())
-}
-
-/// Waits to change, and keeps what is changed alive.
+/// Waits to write to an inode, and keeps the inode alive. The rank is checked but not recorded: a
+/// rolling transaction keeps its inodes locked while it leaves and re-enters the gate.
 pub(crate) fn write_arc<T>(
+    lock: &Arc<parking_lot::RwLock<T>>,
+) -> ArcRwLockWriteGuard<RawRwLock, T> {
+    rank::check(Rank::Inode);
+    write_arc_new(lock)
+}
+
+/// Waits to write to an inode that was just allocated, under its group's lock. This cannot deadlock: any
+/// other holder reads a free inode and waits for nothing.
+pub(crate) fn write_arc_new<T>(
     lock: &Arc<parking_lot::RwLock<T>>,
 ) -> ArcRwLockWriteGuard<RawRwLock, T> {
     if let Some(guard) = lock.try_write_arc() {
@@ -244,46 +317,66 @@ pub(crate) fn write_arc<T>(
         .unwrap_or_else(|| lock.write_arc())
 }
 
-/// Waits for a lock, and keeps it alive.
+/// Waits to read an inode. The rank is checked but not recorded.
+pub(crate) fn read<T>(lock: &parking_lot::RwLock<T>) -> parking_lot::RwLockReadGuard<'_, T> {
+    rank::check(Rank::Inode);
+    if let Some(guard) = lock.try_read() {
+        return guard;
+    }
+    retry_scheduled(WaitKey::of(lock), || lock.try_read()).unwrap_or_else(|| lock.read())
+}
+
+/// Waits to write to an inode. The rank is checked but not recorded.
+pub(crate) fn write<T>(lock: &parking_lot::RwLock<T>) -> parking_lot::RwLockWriteGuard<'_, T> {
+    rank::check(Rank::Inode);
+    if let Some(guard) = lock.try_write() {
+        return guard;
+    }
+    retry_scheduled(WaitKey::of(lock), || lock.try_write()).unwrap_or_else(|| lock.write())
+}
+
+/// Waits for a file's write-back lock, and keeps the lock alive. The rank is checked but not recorded.
 pub(crate) fn lock_arc<T>(lock: &Arc<parking_lot::Mutex<T>>) -> ArcMutexGuard<RawMutex, T> {
+    rank::check(Rank::Writeback);
     if let Some(guard) = lock.try_lock_arc() {
         return guard;
     }
     retry_scheduled(WaitKey::of(&**lock), || lock.try_lock_arc()).unwrap_or_else(|| lock.lock_arc())
 }
 
-/// Where threads wait to be told of something.
+/// A condition variable.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// One at which nobody waits.
+    /// A condition variable without waiters.
     pub(crate) const fn new() -> Self {
         Self(parking_lot::Condvar::new())
     }
 
-    /// Waits; the lock is let go of meanwhile.
+    /// Releases the lock, waits for a wake-up, and takes the lock again.
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         match current() {
             Some(scheduler) => {
-                MutexGuard::unlocked(guard, || scheduler.sleep(WaitKey::of(self), None));
+                let key = WaitKey::of(self);
+                parking_lot::MutexGuard::unlocked(&mut guard.guard, || scheduler.sleep(key, None));
             }
-            None => self.0.wait(guard),
+            None => self.0.wait(&mut guard.guard),
         }
     }
 
-    /// Waits for so long at most.
+    /// As [`Condvar::wait`], for at most `span`.
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, span: Duration) {
         match current() {
             Some(scheduler) => {
-                let until = scheduler.now() + span;
-                MutexGuard::unlocked(guard, || scheduler.sleep(WaitKey::of(self), Some(until)));
+                let (key, until) = (WaitKey::of(self), Some(scheduler.now() + span));
+                parking_lot::MutexGuard::unlocked(&mut guard.guard, || scheduler.sleep(key, until));
             }
-            None => drop(self.0.wait_for(guard, span)),
+            None => drop(self.0.wait_for(&mut guard.guard, span)),
         }
     }
 
-    /// Wakes one who waits.
+    /// Wakes one waiter.
     pub(crate) fn notify_one(&self) {
         match current() {
             Some(scheduler) => scheduler.wake(WaitKey::of(self), false),
@@ -291,7 +384,7 @@ impl Condvar {
         }
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiters.
     pub(crate) fn notify_all(&self) {
         match current() {
             Some(scheduler) => scheduler.wake(WaitKey::of(self), true),

@@ -26,10 +26,7 @@ pub(crate) mod scratch;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::{
-    ArcRwLockWriteGuard, MappedRwLockWriteGuard, MutexGuard, RawRwLock, RwLockReadGuard,
-    RwLockWriteGuard,
-};
+use parking_lot::{ArcRwLockWriteGuard, RawRwLock};
 use smallvec::SmallVec;
 use uxfs_format::agf::Agf;
 use uxfs_format::agi::Agi;
@@ -45,6 +42,7 @@ use crate::error::{Error, Result};
 use crate::inode::{Changed, InodeRef, InodeState};
 use crate::journal::{Cil, ImmediateWriter, Journal, Op};
 use crate::mount::Counters;
+use crate::sync::{MappedRwLockWriteGuard, MutexGuard, RwLockReadGuard};
 pub(crate) use label::label;
 use owed::Rolling;
 use scratch::{Scratch, TxBuf, UndoChunk};
@@ -200,7 +198,7 @@ impl<'fs> Tx<'fs> {
     /// Takes in an inode that this transaction has just allocated, in its first state.
     pub(crate) fn join_new(&mut self, state: InodeState) -> InodeSlot {
         let (cell, left) = self.fs.inodes.insert(state);
-        let mut guard = crate::sync::write_arc(&cell);
+        let mut guard = crate::sync::write_arc_new(&cell);
         // A free inode that is still in memory comes back if the transaction is cancelled.
         let before = left.map(|state| {
             let state = InodeState { dirty: guard.dirty, log: guard.log, ..state };
@@ -447,7 +445,7 @@ impl<'fs> Tx<'fs> {
                 }
             }
         }
-        RwLockWriteGuard::map(content, |c| &mut c.bytes[range])
+        content.map(|c| &mut c.bytes[range])
     }
 
     /// All bytes of a buffer, to be changed.

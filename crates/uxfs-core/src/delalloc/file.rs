@@ -14,13 +14,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use parking_lot::RawMutex;
 use parking_lot::lock_api::ArcMutexGuard;
-use parking_lot::{MutexGuard, RawMutex};
 use uxfs_format::Ino;
 
 use super::page::{Backing, Content, Memory, Page};
 use crate::inode::InodeRef;
-use crate::sync::{self, Mutex};
+use crate::rank::Rank;
+use crate::sync::{self, Mutex, MutexGuard};
 
 /// A file with changes in memory.
 pub(crate) struct File {
@@ -73,7 +74,7 @@ impl File {
             cell,
             writeback: Arc::default(),
             memory: Arc::clone(memory),
-            pages: Mutex::default(),
+            pages: Mutex::ranked(Rank::Pages, Pages::default()),
         }
     }
 

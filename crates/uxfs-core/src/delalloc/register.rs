@@ -14,6 +14,7 @@ use super::page::Memory;
 use super::policy::Policy;
 use crate::inode::{InodeRef, InodeState};
 use crate::limits::TREE_BLOCKS;
+use crate::rank::Rank;
 use crate::reserve_floor::ReserveFloor;
 use crate::sync::Mutex;
 
@@ -47,7 +48,7 @@ impl Delalloc {
     pub(crate) fn new(options: WritebackOptions, floor: Arc<ReserveFloor>) -> Self {
         Self {
             options,
-            shards: core::array::from_fn(|_| Mutex::default()),
+            shards: core::array::from_fn(|_| Mutex::ranked(Rank::DirtyFiles, FxHashMap::default())),
             order: Mutex::default(),
             memory: Arc::default(),
             pool: Mutex::new(0),

@@ -505,7 +505,9 @@ fn use_broken(volume: &Volume, rng: &mut Rng, entries: u64) -> usize {
 fn no_space() {
     let volume = Volume::new(&[]);
     let fs = volume.open();
-    let hog = Tx::begin(&fs, fs.available_blocks() - 200).unwrap();
+    // All blocks but 200 are taken, as another transaction's reservation takes them.
+    let reserved = fs.available_blocks() - 200;
+    fs.reserve(reserved).unwrap();
     let mut count = 0;
     let error = loop {
         let blocks = insert_blocks(&fs.geo);
@@ -521,7 +523,7 @@ fn no_space() {
         count += 1;
     };
     assert!(matches!(error, Error::NoSpace) && count > 100, "{error} after {count}");
-    drop(hog);
+    fs.unreserve(reserved);
     close(fs);
     uxfs_oracle::both(&volume.path).unwrap_or_else(|f| panic!("{f}"));
 }

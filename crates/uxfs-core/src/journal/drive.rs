@@ -12,7 +12,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::verify::{self, BufKind};
 use uxfs_journal::leader::{self, LeaderElection};
@@ -29,7 +28,7 @@ use crate::buf::Run;
 use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::mount::Mount;
-use crate::sync;
+use crate::sync::{self, MutexGuard};
 
 /// Most bytes of the log that are written without a flush: recovery finds holes among the last
 /// 2 MiB before the head, no further back.

@@ -20,8 +20,7 @@
 //!    inodes locked, and they leave copies of them ([`rolled_inodes`]). So closing the gate never waits for
 //!    a thread that waits for an inode.
 //!
-//! Order of locks: the gate, the open checkpoint, an object, the AIL, the journal's state. `driver` and
-//! `push_lock` are held across I/O, and are taken before all of these.
+//! [`crate::rank`] gives the order of locks. `driver` and `push_lock` are held across I/O.
 //!
 //! Called by [`crate::engine::Engine`], transactions, and the log worker.
 

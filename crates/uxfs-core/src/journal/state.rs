@@ -24,7 +24,8 @@ use super::waiters::{WaitSlot, Waiters};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::mount::Mount;
-use crate::sync::{self, Condvar, Mutex};
+use crate::rank::Rank;
+use crate::sync::{self, Condvar, Mutex, MutexGuard};
 
 /// Durability of everything up to some moment, to be waited for or asked about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,22 +125,25 @@ impl Journal {
         let head = u64::from(place.cycle) * geometry.length + u64::from(place.block) * 512;
         let space = LogSpace::new(geometry.length, head);
         Self {
-            cil: Mutex::new(Cil::new(pipeline.open_seq(), iclog, Vec::new())),
-            ail: Mutex::default(),
-            state: Mutex::new(State {
-                pipeline,
-                space,
-                queue: GrantQueue::default(),
-                held_back: 0,
-                sleeps_until: Time(0),
-            }),
+            cil: Mutex::ranked(Rank::Cil, Cil::new(pipeline.open_seq(), iclog, Vec::new())),
+            ail: Mutex::ranked(Rank::Ail, Ail::default()),
+            state: Mutex::ranked(
+                Rank::Journal,
+                State {
+                    pipeline,
+                    space,
+                    queue: GrantQueue::default(),
+                    held_back: 0,
+                    sleeps_until: Time(0),
+                },
+            ),
             waiters: Waiters::default(),
             released: Condvar::new(),
             group_commit_wakeup: Condvar::new(),
             nudge: Condvar::new(),
             served: AtomicBool::new(false),
-            driver: Mutex::default(),
-            push_lock: Mutex::default(),
+            driver: Mutex::ranked(Rank::Driver, Driver::default()),
+            push_lock: Mutex::ranked(Rank::Push, ()),
             durable: AtomicU64::new(0),
             batches_begun: AtomicU64::new(0),
             batches_ended: AtomicU64::new(0),
@@ -198,7 +202,7 @@ impl Journal {
     }
 
     /// The gathering checkpoint, to take in what a transaction changed.
-    pub(crate) fn cil(&self) -> parking_lot::MutexGuard<'_, Cil> {
+    pub(crate) fn cil(&self) -> MutexGuard<'_, Cil> {
         self.cil.lock()
     }
 

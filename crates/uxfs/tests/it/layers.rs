@@ -366,3 +366,35 @@ fn an_import_against_the_map_is_found() {
     let wrong = against_the_map(&lines, &BTreeMap::from([edge("b/low", "b/high"), edge("c", "a")]));
     assert_eq!(wrong, ["b/low uses b/high", "c has no line"]);
 }
+
+/// The ranks of locks in the order of the source, and whether a thread may hold several.
+fn ranks_of_the_source() -> Vec<(String, bool)> {
+    let source = std::fs::read_to_string(root().join("crates/uxfs-core/src/rank.rs")).unwrap();
+    let several = source.split("fn allows_several").nth(1).unwrap().split('}').next().unwrap();
+    let file = syn::parse_file(&source).unwrap();
+    let ranks = file.items.iter().find_map(|item| match item {
+        syn::Item::Enum(item) if item.ident == "Rank" => Some(item),
+        _ => None,
+    });
+    let names = ranks.expect("the ranks are an enum").variants.iter();
+    let names = names.map(|variant| variant.ident.to_string());
+    let words: BTreeSet<&str> = several.split(|c: char| !c.is_alphanumeric()).collect();
+    names.map(|name| (name.clone(), words.contains(name.as_str()))).collect()
+}
+
+/// The same from the table of locks in ARCHITECTURE.md.
+fn ranks_of_the_map(page: &str) -> Vec<(String, bool)> {
+    let section = page.split("## Locks").nth(1).expect("the section is there");
+    let rows = section.lines().skip_while(|line| !line.starts_with("|---"));
+    let rows = rows.skip(1).take_while(|line| line.starts_with('|'));
+    let cell = |row: &str, at: usize| row.split('|').nth(at).unwrap_or_default().trim().to_owned();
+    rows.map(|row| (cell(row, 1).replace('`', ""), !cell(row, 3).is_empty())).collect()
+}
+
+#[test]
+fn the_order_of_locks_is_as_the_map_says() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    assert_eq!(ranks_of_the_map(&page), ranks_of_the_source());
+    let wrong = page.replacen("| `Gate` |", "| `Gait` |", 1);
+    assert_ne!(ranks_of_the_map(&wrong), ranks_of_the_source());
+}
