@@ -234,9 +234,9 @@ fn a_bad_manifest_names_the_line() {
         (
             "/a 10 100644 1 0 0 0 0.0 one - \
              1e2eaa4202d750a41174ee454970b92c1bc2f925b1e35076d8c7d5f56362ba64",
-            "another DIGEST",
+            "does not match its DIGEST",
         ),
-        ("/a 10 100644 1 0 0 0 0.0 one - 1e2e", "no digest"),
+        ("/a 10 100644 1 0 0 0 0.0 one - 1e2e", "not a digest"),
         ("/a 0 @100644 1 0 0 0 0.0 /a - -", "itself"),
         ("/a 0 @100644 1 0 0 0 0.0 - - -", "target"),
         ("/a 0 120777 1 0 0 0 0.0 - - -", "target"),
@@ -415,10 +415,13 @@ fn container_images_are_taken_from_their_layout() {
         "l=$(sha256sum <l1.tar); printf X | dd of=oci/blobs/sha256/${l%% *} bs=1 seek=9999 conv=notrunc status=none;",
         "damaged",
     );
-    damaged("l=$(sha256sum <l1.tar); truncate -s 1M oci/blobs/sha256/${l%% *};", "announced");
+    damaged(
+        "l=$(sha256sum <l1.tar); truncate -s 1M oci/blobs/sha256/${l%% *};",
+        "its descriptor says",
+    );
     damaged("rm oci/blobs/sha256/$digest;", "opening");
     damaged("digest=../../l1;", "digest");
-    damaged("size=7;", "announced");
+    damaged("size=7;", "its descriptor says");
     damaged("sed -i 's/tar\"/tar+encrypted\"/' manifest; blob manifest;", "not a tar archive");
     damaged("sed -i 's/layers/lairs/' manifest; blob manifest;", "'layers'");
     damaged("truncate -s 5M manifest; blob manifest;", "longer than");

@@ -47,7 +47,7 @@ fn with_r_special_files_are_made_anew() {
     // One in an image holds nothing; nothing is made of it, or spoilt for it.
     bed.sh("echo keep >kept");
     let words = bed.uxfs(&["cp", "a.img:/f-r", "kept"]).bad(1);
-    assert!(words.contains("fifo") && words.contains("-r"), "{words}");
+    assert!(words.contains("FIFO") && words.contains("-r"), "{words}");
     assert_eq!(bed.sh("cat kept"), "keep\n");
     bed.check("a.img");
 }

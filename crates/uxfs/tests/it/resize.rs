@@ -191,7 +191,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     }
     let link = volume.path.with_file_name("other name");
     std::fs::hard_link(&volume.path, &link).unwrap();
-    assert!(run(Target::Minimize).unwrap_err().to_string().contains("several names"));
+    assert!(run(Target::Minimize).unwrap_err().to_string().contains("several hard links"));
     std::fs::remove_file(&link).unwrap();
     assert!(std::fs::read(&volume.path).unwrap() == image, "the image was changed");
     // A symbolic link stays one; what it leads to is replaced.
