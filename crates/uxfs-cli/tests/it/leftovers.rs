@@ -57,7 +57,10 @@ fn no_room_leaves_no_image() {
 /// gives the exit code and the words.
 fn interrupted(bed: &Bed, args: &[&str], signal: &str) -> (i32, String) {
     let tar = std::fs::read(bed.path("t.tar")).expect("the child is as it was set up");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_uxfs"))
+    // A shell that starts the tests in the background lets them ignore SIGINT, and a child inherits
+    // that.
+    let mut child = Command::new("env")
+        .args(["--default-signal", env!("CARGO_BIN_EXE_uxfs")])
         .args(args)
         .current_dir(bed.path(""))
         .stdin(Stdio::piped())

@@ -141,8 +141,7 @@ fn contents(out: &mut String, experiments: &[Experiment]) -> core::fmt::Result {
             0 => "–".to_owned(),
             count => format!("{} of {count}", goals.filter(|held| *held).count()),
         };
-        let failed = e.rows.iter().filter(|row| row.failed).count();
-        let cuts: u32 = e.rows.iter().filter_map(|r| Some(r.durability.as_ref()?.cuts)).sum();
+        let (cuts, failed) = checks(e);
         let kept = match failed {
             0 if cuts > 0 => format!("as promised in every row; {cuts} cuts"),
             0 => "not checked".into(),
@@ -195,6 +194,7 @@ fn section(out: &mut String, e: &Experiment) -> core::fmt::Result {
         out.push_str("</ul>\n");
     }
     table(out, e)?;
+    durability(out, e)?;
     if !e.charts.is_empty() {
         out.push_str("<div class=\"charts\">\n");
         e.charts.iter().try_for_each(|c| chart::draw(out, c))?;
@@ -233,10 +233,42 @@ fn shape_item(out: &mut String, shape: &Shape) -> core::fmt::Result {
     )
 }
 
+/// What the rows' figures were bought at, in one paragraph. Printed pages have it in place of the
+/// table of an experiment that has charts.
+fn durability(out: &mut String, e: &Experiment) -> core::fmt::Result {
+    let mut worths: Vec<(&str, usize)> = Vec::new();
+    for row in &e.rows {
+        match worths.iter_mut().find(|(worth, _)| *worth == row.worth) {
+            Some((_, rows)) => *rows += 1,
+            None => worths.push((&row.worth, 1)),
+        }
+    }
+    worths.sort_by_key(|(_, rows)| core::cmp::Reverse(*rows));
+    let (checked, failed) = checks(e);
+    write!(out, "<p class=\"durability\">What was acknowledged was on: ")?;
+    for (at, (worth, rows)) in worths.iter().enumerate() {
+        let separator = if at == 0 { "" } else { "; " };
+        write!(out, "{separator}{} ({rows} of {} rows)", text(worth), e.rows.len())?;
+    }
+    match (failed, checked) {
+        (0, 0) => write!(out, ". No power cut checked it.")?,
+        (0, cuts) => write!(out, ". {cuts} power cuts confirmed it.")?,
+        (n, cuts) => write!(out, ". <b class=\"bad\">{n} rows failed</b> in {cuts} power cuts.")?,
+    }
+    writeln!(out, " The figure of each row is on the page and in its CSV.</p>")
+}
+
+/// Power cuts done, and the rows whose durability they refuted.
+fn checks(e: &Experiment) -> (u32, usize) {
+    let cuts = e.rows.iter().filter_map(|row| Some(row.durability.as_ref()?.cuts)).sum();
+    (cuts, e.rows.iter().filter(|row| row.failed).count())
+}
+
 fn table(out: &mut String, e: &Experiment) -> core::fmt::Result {
+    let class = if e.charts.is_empty() { "scroll" } else { "scroll charted" };
     write!(
         out,
-        "<div class=\"scroll\"><table><caption><span>The best of each group is bold; the post's figure, \
+        "<div class=\"{class}\"><table><caption><span>The best of each group is bold; the post's figure, \
          from hardware of its day, stands below in italics.</span></caption><thead><tr><th>{}</th><th>{}</th>",
         text(&e.heads.0),
         text(&e.heads.1)
