@@ -1,18 +1,20 @@
-//! Deferred steps: the work that a transaction leaves for its commit.
+//! Deferred operations: the work that a transaction leaves for its commit.
 //!
 //! Freeing and sharing blocks can touch any allocation group, and locking groups in any order can deadlock.
-//! So these steps wait for the end of the transaction, where it may give up the groups that it holds first
-//! ([`Tx::roll`]). With a journal, each step that is still owed then is announced by an intent; each kind of
-//! step has one kind of intent.
+//! So these operations wait for the end of the transaction, where it may give up the groups that it holds
+//! first ([`Tx::roll`]). With a journal, each operation that is still pending then is announced by an intent
+//! ([`Deferred::intent`]). Recovery runs the operations that pending intents announced by the same code.
 //!
-//! 1. Steps are done in the order in which they were added. What a step leaves of its own work comes right
-//!    after it; what it causes comes last.
-//! 2. A step that fails before the first roll undoes the whole transaction. One that fails later shuts the
-//!    volume down.
-//! 3. A step changes a bounded number of records; one with more to do leaves the rest to another step.
+//! 1. Operations run in the order in which they were added. What an operation leaves of its own work comes
+//!    right after it; what it causes comes last.
+//! 2. An operation that fails before the first roll cancels the whole transaction. One that fails later
+//!    shuts the volume down.
+//! 3. An operation changes a bounded number of records; one with more to do leaves the rest to another.
+//!
+//! Called by [`Tx::commit`], through the function that [`crate::engine::Engine`] holds.
 
 use crate::alloc;
-use crate::deferred::Deferred;
+use crate::deferred::{Deferred, RefcountChange, RmapChange};
 use crate::error::Result;
 use crate::tx::Tx;
 
@@ -26,27 +28,38 @@ pub(crate) fn finish(tx: &mut Tx<'_>) -> Result<()> {
             tx.roll()?;
             tx.lock_ag(step.ag())?;
         }
-        let rest = one(tx, step)?;
+        let rest = step.finish(tx)?;
         tx.step_done(rest);
     }
     Ok(())
 }
 
-/// Runs one operation, whose group the transaction has locked. Returns the unfinished rest.
-fn one(tx: &mut Tx<'_>, step: Deferred) -> Result<Option<Deferred>> {
-    match step {
-        Deferred::Free { ag, start, len, owner } => alloc::free_now(tx, ag, start, len, owner)?,
-        Deferred::Share { ag, start, len } => {
-            let rest = alloc::share_now(tx, ag, start, len)?;
-            return Ok(rest.map(|(start, len)| Deferred::Share { ag, start, len }));
+impl Deferred {
+    /// Runs the operation, whose group the transaction has locked. Returns the unfinished rest.
+    fn finish(self, tx: &mut Tx<'_>) -> Result<Option<Self>> {
+        match self {
+            Self::Free { ag, start, len, owner } => alloc::free_now(tx, ag, start, len, owner)?,
+            Self::Refcount { ag, start, len, change } => {
+                let rest = match change {
+                    RefcountChange::Increase => alloc::share_now(tx, ag, start, len)?,
+                    RefcountChange::Decrease => alloc::drop_now(tx, ag, start, len)?,
+                    RefcountChange::Stage => {
+                        alloc::staging::stage(tx, ag, start, len)?;
+                        None
+                    }
+                    RefcountChange::Unstage => {
+                        alloc::staging::unstage(tx, ag, start, len)?;
+                        None
+                    }
+                };
+                return Ok(rest.map(|(start, len)| Self::Refcount { ag, start, len, change }));
+            }
+            Self::Rmap { ag, rmap, change } => match change {
+                RmapChange::Map => alloc::map_now(tx, ag, &rmap)?,
+                RmapChange::Unmap => alloc::unmap_now(tx, ag, &rmap)?,
+                RmapChange::Convert => alloc::convert_now(tx, ag, &rmap)?,
+            },
         }
-        Deferred::Drop { ag, start, len } => {
-            let rest = alloc::drop_now(tx, ag, start, len)?;
-            return Ok(rest.map(|(start, len)| Deferred::Drop { ag, start, len }));
-        }
-        Deferred::Map { ag, rmap } => alloc::map_now(tx, ag, &rmap)?,
-        Deferred::Unmap { ag, rmap } => alloc::unmap_now(tx, ag, &rmap)?,
-        Deferred::Convert { ag, rmap } => alloc::convert_now(tx, ag, &rmap)?,
+        Ok(None)
     }
-    Ok(None)
 }

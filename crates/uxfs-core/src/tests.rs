@@ -128,7 +128,7 @@ fn give(fs: &Fs, ag: AgNo, extents: &[(AgBlock, u32)]) {
     for some in extents.chunks(50) {
         let mut tx = Tx::begin_freeing(fs, 5).unwrap();
         for (start, len) in some {
-            alloc::free_later(&mut tx, ag, *start, *len, Some(RmapOwner::INOBT));
+            alloc::free_later(&mut tx, ag, *start, *len, RmapOwner::INOBT);
         }
         tx.commit().unwrap();
     }

@@ -7,7 +7,7 @@ use uxfs_format::{AgBlock, AgNo, FsBlock};
 use super::extent::{Want, take as take_extent};
 use super::owner::Owner;
 use super::rmap;
-use crate::deferred::Deferred;
+use crate::deferred::{Deferred, FreedOwner};
 use crate::error::{Error, Result};
 use crate::mount::Counters;
 use crate::tx::Tx;
@@ -128,13 +128,7 @@ fn stream_start(tx: &Tx<'_>, ag: AgNo) -> AgBlock {
 }
 
 /// Frees metadata blocks of the volume at the end of the transaction.
-pub(crate) fn free_later(
-    tx: &mut Tx<'_>,
-    ag: AgNo,
-    start: AgBlock,
-    len: u32,
-    owner: Option<RmapOwner>,
-) {
-    let owner = owner.map(Owner::Special);
+pub(crate) fn free_later(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32, owner: RmapOwner) {
+    let owner = FreedOwner::Known(Owner::Special(owner));
     tx.deferred.push(Deferred::Free { ag, start, len, owner });
 }

@@ -13,9 +13,9 @@ mod blocks;
 mod extent;
 pub mod freelist;
 mod owner;
-pub(crate) mod recover;
 mod refcount;
 mod rmap;
+pub(crate) mod staging;
 
 use uxfs_format::btree::Rmap;
 use uxfs_format::inode::Fork;
@@ -28,14 +28,15 @@ pub(crate) use extent::{Want, free as free_extent, take as take_extent};
 pub use owner::Owner;
 pub(crate) use refcount::{shared_at, shared_run};
 
-use crate::deferred::Deferred;
+use crate::btree::{Cursor, Env, RmapKey, RmapTree};
+use crate::deferred::{Deferred, FreedOwner, RefcountChange, RmapChange};
 use crate::error::Result;
 use crate::mount::Counters;
 use crate::tx::Tx;
 
 /// Frees blocks of a fork's extent btree at the end of the transaction.
 pub(crate) fn free_owned_later(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32, owner: Owner) {
-    tx.deferred.push(Deferred::Free { ag, start, len, owner: Some(owner) });
+    tx.deferred.push(Deferred::Free { ag, start, len, owner: FreedOwner::Known(owner) });
 }
 
 /// Group, first block and reverse mapping of a fork's extent.
@@ -50,45 +51,51 @@ fn fork_rmap(tx: &Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) -> (AgNo, Rmap)
 /// Frees a fork's extent at the end of the transaction. Data shared with other files only loses
 /// this owner.
 pub(crate) fn free_fork_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) {
-    let (ag, rmap) = fork_rmap(tx, ino, fork, extent);
-    let (start, len) = (rmap.start, rmap.len);
-    if tx.fs().geo.has_rmap() {
-        tx.deferred.push(Deferred::Unmap { ag, rmap });
-    }
+    unmap_later(tx, ino, fork, extent);
+    let (ag, Rmap { start, len, .. }) = fork_rmap(tx, ino, fork, extent);
     // The reference counts decide what is shared, because the inode's flag may be missing.
     let step = match fork == Fork::Data && tx.fs().geo.has_reflink() {
-        true => Deferred::Drop { ag, start, len },
-        false => Deferred::Free { ag, start, len, owner: None },
+        true => Deferred::Refcount { ag, start, len, change: RefcountChange::Decrease },
+        false => Deferred::Free { ag, start, len, owner: FreedOwner::None },
     };
     tx.deferred.push(step);
 }
 
 /// Adds a file as an owner of blocks that its data fork now maps, at the end of the transaction.
 pub(crate) fn share_later(tx: &mut Tx<'_>, ino: Ino, extent: &Extent) {
-    let (ag, rmap) = fork_rmap(tx, ino, Fork::Data, extent);
-    tx.deferred.push(Deferred::Share { ag, start: rmap.start, len: rmap.len });
-    if tx.fs().geo.has_rmap() {
-        tx.deferred.push(Deferred::Map { ag, rmap });
-    }
+    let (ag, Rmap { start, len, .. }) = fork_rmap(tx, ino, Fork::Data, extent);
+    let change = RefcountChange::Increase;
+    tx.deferred.push(Deferred::Refcount { ag, start, len, change });
+    map_later(tx, ino, Fork::Data, extent);
 }
 
 /// Updates the reverse mappings of a fork's extent that moved to another offset, at the end of the
 /// transaction.
 pub(crate) fn move_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, old: &Extent, new: &Extent) {
-    if tx.fs().geo.has_rmap() {
-        let (ag, rmap) = fork_rmap(tx, ino, fork, old);
-        tx.deferred.push(Deferred::Unmap { ag, rmap });
-        let (ag, rmap) = fork_rmap(tx, ino, fork, new);
-        tx.deferred.push(Deferred::Map { ag, rmap });
-    }
+    unmap_later(tx, ino, fork, old);
+    map_later(tx, ino, fork, new);
 }
 
 /// Updates the reverse mappings of a fork's blocks that changed between written and unwritten, at
 /// the end of the transaction.
 pub(crate) fn convert_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) {
+    rmap_later(tx, ino, fork, extent, RmapChange::Convert);
+}
+
+/// Adds the reverse mapping of a fork's extent, at the end of the transaction.
+pub(crate) fn map_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) {
+    rmap_later(tx, ino, fork, extent, RmapChange::Map);
+}
+
+/// Removes the reverse mapping of a fork's extent, at the end of the transaction.
+pub(crate) fn unmap_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent) {
+    rmap_later(tx, ino, fork, extent, RmapChange::Unmap);
+}
+
+fn rmap_later(tx: &mut Tx<'_>, ino: Ino, fork: Fork, extent: &Extent, change: RmapChange) {
     if tx.fs().geo.has_rmap() {
         let (ag, rmap) = fork_rmap(tx, ino, fork, extent);
-        tx.deferred.push(Deferred::Convert { ag, rmap });
+        tx.deferred.push(Deferred::Rmap { ag, rmap, change });
     }
 }
 
@@ -98,18 +105,47 @@ pub(crate) fn free_now(
     ag: AgNo,
     start: AgBlock,
     len: u32,
-    owner: Option<Owner>,
+    owner: FreedOwner,
 ) -> Result<()> {
     freelist::fix(tx, ag)?;
-    if tx.fs().geo.has_rmap()
-        && let Some(owner) = owner
-    {
-        rmap::remove(tx, ag, &owner.rmap(start, len))?;
+    let owned = match owner {
+        _ if !tx.fs().geo.has_rmap() => None,
+        FreedOwner::None => None,
+        FreedOwner::Known(owner) => Some(owner.rmap(start, len)),
+        FreedOwner::Any => any_owner(tx, ag, start, len)?,
+    };
+    if let Some(rmap) = owned {
+        rmap::remove(tx, ag, &rmap)?;
         freelist::fix(tx, ag)?;
     }
     free_extent(tx, ag, start, len)?;
     tx.count(Counters { fdblocks: len.into(), ..Counters::default() });
     Ok(())
+}
+
+/// The reverse mapping of all blocks of an extent that is to be freed.
+///
+/// # Errors
+/// If a reverse mapping overlaps only a part of the extent, or several do.
+fn any_owner(tx: &Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<Option<Rmap>> {
+    let mut owners = Vec::new();
+    let (low, high) = (RmapKey::at(start), RmapKey::last_at(start.plus(len - 1)));
+    let tree = RmapTree::new(ag);
+    Cursor::<RmapTree>::overlapping(Env::Tx(tx), &tree, &low, &high, &mut |rec| {
+        owners.push(*rec);
+        owners.len() < 2
+    })?;
+    match owners[..] {
+        [] => Ok(None),
+        [rec] if rec.start <= start && rec.start.0 + rec.len >= start.0 + len => {
+            let skipped = if rec.offset_moves() { start.0 - rec.start.0 } else { 0 };
+            Ok(Some(Rmap { start, len, offset: rec.offset + u64::from(skipped), ..rec }))
+        }
+        _ => {
+            let problem = format!("blocks {start}+{len} to be freed have owners");
+            Err(tx.ag(ag).headers().agf.corrupt(problem))
+        }
+    }
 }
 
 /// Runs a deferred share in a group that the transaction has locked. Returns the unfinished rest.
@@ -133,7 +169,7 @@ pub(crate) fn drop_now(
 ) -> Result<Option<(AgBlock, u32)>> {
     let done = refcount::adjust(tx, ag, start, len, refcount::Change::Less)?;
     for (start, len) in done.free {
-        tx.deferred.push(Deferred::Free { ag, start, len, owner: None });
+        tx.deferred.push(Deferred::Free { ag, start, len, owner: FreedOwner::None });
     }
     Ok(rest(start, len, done.len))
 }

@@ -26,7 +26,7 @@ impl BlockSource for RefcountKind {
     }
 
     fn give(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock) -> Result<()> {
-        free_later(tx, ag, block, 1, Some(Self::OWNER));
+        free_later(tx, ag, block, 1, Self::OWNER);
         Ok(())
     }
 }

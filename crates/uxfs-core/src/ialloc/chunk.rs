@@ -62,7 +62,7 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
     // The chunk's range must lie inside the group, after its headers and aligned.
     let window = start.0 / blocks * blocks;
     if window < geo.inode_align || window + blocks > geo.ag_len(ag) {
-        alloc::free_later(tx, ag, start, part, Some(RmapOwner::INODES));
+        alloc::free_later(tx, ag, start, part, RmapOwner::INODES);
         return Ok(None);
     }
     init(tx, ag, start, part);
@@ -188,7 +188,7 @@ pub(super) fn remove(tx: &mut Tx<'_>, ag: AgNo, chunk: &InodeChunk) -> Result<()
             let len = (cluster as usize) << geo.block_log;
             tx.forget(geo.ag_daddr(ag, first.plus(block)), len);
         }
-        alloc::free_later(tx, ag, first.plus(at), run, Some(RmapOwner::INODES));
+        alloc::free_later(tx, ag, first.plus(at), run, RmapOwner::INODES);
         at += run;
     }
     tx.forget_inodes(geo.ino(ag, chunk.start), CHUNK_INODES);

@@ -13,7 +13,7 @@ impl BlockSource for InoKind {
     }
 
     fn give(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock) -> Result<()> {
-        alloc::free_later(tx, ag, block, 1, Some(Self::OWNER));
+        alloc::free_later(tx, ag, block, 1, Self::OWNER);
         Ok(())
     }
 }
@@ -24,7 +24,7 @@ impl BlockSource for FinoKind {
     }
 
     fn give(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock) -> Result<()> {
-        alloc::free_later(tx, ag, block, 1, Some(Self::OWNER));
+        alloc::free_later(tx, ag, block, 1, Self::OWNER);
         Ok(())
     }
 }

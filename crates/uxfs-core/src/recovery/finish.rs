@@ -85,7 +85,7 @@ fn free_staged(fs: &Fs) -> Result<u64> {
         loop {
             let mut tx = fs.begin_freeing_tx(8)?;
             tx.lock_ag(ag)?;
-            let Some(len) = alloc::recover::free_staged(&mut tx, ag)? else { break };
+            let Some(len) = alloc::staging::free_staged(&mut tx, ag)? else { break };
             tx.commit()?;
             freed += u64::from(len);
         }

@@ -1,16 +1,16 @@
 //! Completing a pending intent, each kind with the engine's own operations.
 
-use uxfs_format::btree::{Rmap, RmapOwner};
 use uxfs_format::inode::{Flags2, Fork};
 use uxfs_format::log::{
     AttrIntent, AttrOp, BmapOp, BmapStep, ExchangeFlags, ExchangeIntent, ExtentRun, Intent,
-    IntentKind, RefcountStep, RmapStep,
+    IntentKind,
 };
-use uxfs_format::{AgBlock, AgNo, Extent, FileBlock, Ino, Place};
+use uxfs_format::{Extent, FileBlock, Ino, Place};
 
 use crate::alloc;
 use crate::attr::{self, Namespace};
 use crate::bmap;
+use crate::deferred::{Deferred, in_one_group};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::tx::{InodeSlot, Tx};
@@ -25,11 +25,10 @@ pub(super) fn finish(fs: &Engine, intent: &Intent, kind: IntentKind) -> Result<(
         return Err(Error::Unsupported(format!("{name} items in the log are not supported")));
     }
     match intent {
-        Intent::Free(runs) => {
-            runs.iter().try_for_each(|run| in_group(fs, *run, alloc::recover::free_of_anyone))
+        Intent::Free(_) | Intent::Rmap(_) | Intent::Refcount(_) => {
+            let steps = Deferred::recover(&fs.geo, intent).map_err(bad_run)?;
+            steps.into_iter().try_for_each(|step| run(fs, step))
         }
-        Intent::Rmap(steps) => steps.iter().try_for_each(|step| rmap(fs, step)),
-        Intent::Refcount(steps) => steps.iter().try_for_each(|step| refcount(fs, step)),
         Intent::Bmap(steps) => steps.iter().try_for_each(|step| mapping(fs, step)),
         Intent::Attr(attr) => attribute(fs, attr),
         Intent::Exchange(exchange) => self::exchange(fs, exchange),
@@ -40,46 +39,15 @@ fn bad(what: &'static str, problem: String) -> Error {
     Error::corrupt(what, Place::Volume, problem)
 }
 
-/// The location of an extent of blocks.
-fn place(fs: &Engine, run: ExtentRun) -> Result<(AgNo, AgBlock, u32)> {
-    if run.len == 0 || !fs.geo.fsb_valid(run.start, run.len.into()) {
-        return Err(bad("intent in the log", format!("blocks {}+{}", run.start, run.len)));
-    }
-    Ok((fs.geo.fsb_ag(run.start), fs.geo.fsb_agblock(run.start), run.len))
+fn bad_run(run: ExtentRun) -> Error {
+    bad("intent in the log", format!("blocks {}+{}", run.start, run.len))
 }
 
-/// Runs one step in the group of `run` as a transaction.
-fn in_group(
-    fs: &Engine,
-    run: ExtentRun,
-    step: impl FnOnce(&mut Tx<'_>, AgNo, AgBlock, u32) -> Result<()>,
-) -> Result<()> {
-    let (ag, start, len) = place(fs, run)?;
+/// Runs a deferred operation as a transaction of its own.
+fn run(fs: &Engine, step: Deferred) -> Result<()> {
     let mut tx = Tx::begin_freeing(fs, BLOCKS)?;
-    tx.lock_ag(ag)?;
-    step(&mut tx, ag, start, len)?;
+    tx.deferred.push(step);
     tx.commit()
-}
-
-fn rmap(fs: &Engine, step: &RmapStep) -> Result<()> {
-    in_group(fs, step.run, |tx, ag, start, len| {
-        let rmap = Rmap {
-            start,
-            len,
-            owner: RmapOwner(step.owner),
-            offset: if step.bmbt { 0 } else { step.offset.0 },
-            attr: step.attr,
-            bmbt: step.bmbt,
-            unwritten: step.unwritten,
-        };
-        alloc::recover::rmap(tx, ag, step.op, &rmap)
-    })
-}
-
-fn refcount(fs: &Engine, step: &RefcountStep) -> Result<()> {
-    in_group(fs, step.run, |tx, ag, start, len| {
-        alloc::recover::refcount(tx, ag, step.op, start, len)
-    })
 }
 
 /// Begins a transaction on an inode, which may have no name left.
@@ -96,7 +64,7 @@ fn mapping(fs: &Engine, step: &BmapStep) -> Result<()> {
     if step.realtime {
         return Err(Error::Unsupported("realtime mappings in the log are not supported".into()));
     }
-    place(fs, step.run)?;
+    in_one_group(&fs.geo, step.run).map_err(bad_run)?;
     let fork = if step.attr { Fork::Attr } else { Fork::Data };
     let (mut tx, slot) = on_inode(fs, step.ino, BLOCKS)?;
     let extent = Extent {
@@ -119,7 +87,8 @@ fn map(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, extent: Extent) -> Result<(
     tx.count_blocks(slot, extent.len)?;
     bmap::map(tx, slot, fork, extent)?;
     let ino = tx.inode(slot).ino;
-    alloc::recover::map_fork(tx, ino, fork, &extent)
+    alloc::map_later(tx, ino, fork, &extent);
+    Ok(())
 }
 
 /// Unmaps blocks without freeing them. Returns what was mapped.
@@ -133,7 +102,7 @@ fn unmap(
     let gone = bmap::unmap_only(tx, slot, fork, at, len)?;
     let ino = tx.inode(slot).ino;
     for extent in &gone {
-        alloc::recover::unmap_fork(tx, ino, fork, extent)?;
+        alloc::unmap_later(tx, ino, fork, extent);
     }
     Ok(gone)
 }

@@ -149,7 +149,7 @@ impl<'fs> Tx<'fs> {
     pub(super) fn tell_steps(&mut self, cil: &mut journal::Cil, goes_on: bool) {
         let geo = &self.fs.geo;
         for (step, id) in self.rolling.done.drain(..) {
-            cil.done(journal::done(geo, &step, id));
+            cil.done(step.done(geo, id));
         }
         let Some(journal) = self.fs.journal.as_ref().filter(|_| goes_on) else { return };
         if self.rolling.owed.iter().all(|owed| owed.intent.is_none()) {
@@ -157,7 +157,7 @@ impl<'fs> Tx<'fs> {
         }
         for owed in self.rolling.owed.iter_mut().filter(|owed| owed.intent.is_none()) {
             let id = journal.new_intent();
-            cil.announce(journal::intent(geo, &owed.step, id));
+            cil.announce(owed.step.intent(geo, id));
             owed.intent = Some(id);
         }
     }
@@ -180,7 +180,7 @@ impl<'fs> Tx<'fs> {
         let mut cil = journal.cil();
         for owed in &mut self.rolling.owed {
             if let Some(id) = owed.intent.take() {
-                cil.done(journal::done(&self.fs.geo, &owed.step, id));
+                cil.done(owed.step.done(&self.fs.geo, id));
             }
         }
         self.tell_steps(&mut cil, true);
