@@ -19,7 +19,7 @@ use uxfs_format::{FsBlock, Ino};
 use super::da::{Reader, Tree};
 use super::dir::{blocks_from, link_hash};
 use super::fork::Map;
-use super::{Inode, Pass};
+use super::pass::{Inode, Pass};
 use crate::bytes::{be32, be64};
 use crate::code;
 use crate::ctx::Reservation;

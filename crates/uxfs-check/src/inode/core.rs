@@ -7,7 +7,7 @@ use uxfs_format::features::Incompat;
 use uxfs_format::inode::{Flags, Flags2, ForkFormat};
 use uxfs_format::{Ino, inode};
 
-use super::Inode;
+use super::pass::Inode;
 use crate::bytes::{be16, be32, be64};
 use crate::code;
 use crate::ctx::Ctx;

@@ -8,8 +8,8 @@ use uxfs_format::da::{self, MAX_DEPTH};
 use uxfs_format::verify::{self, BufKind, Owner};
 use uxfs_format::{FileBlock, FsBlock, Lsn};
 
-use super::Inode;
 use super::fork::Map;
+use super::pass::Inode;
 use crate::bytes::be64;
 use crate::code::{self, Code};
 use crate::ctx::Ctx;

@@ -15,7 +15,8 @@ use uxfs_format::{FileBlock, Ino};
 
 use super::da::Reader;
 use super::fork::Map;
-use super::{Inode, Local, Pass, index};
+use super::index;
+use super::pass::{Inode, Local, Pass};
 use crate::code;
 use crate::ctx::Reservation;
 

@@ -4,7 +4,7 @@ use uxfs_format::btree::RmapOwner;
 use uxfs_format::inode::{Flags, Fork, ForkFormat};
 use uxfs_format::{Extent, FileBlock, FsBlock};
 
-use super::{Extents, Inode, Local, Pass};
+use super::pass::{Extents, Inode, Local, Pass};
 use crate::btree::Walk;
 use crate::claim::Claim;
 use crate::code;

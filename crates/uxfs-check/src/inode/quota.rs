@@ -4,7 +4,7 @@
 use uxfs_format::{FileBlock, Ino, Lsn, crc};
 
 use super::fork::Map;
-use super::{Inode, Local};
+use super::pass::{Inode, Local};
 use crate::bytes::{be16, be32, be64};
 use crate::code;
 use crate::ctx::Ctx;

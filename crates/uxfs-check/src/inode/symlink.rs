@@ -5,8 +5,8 @@ use uxfs_format::symlink::{HEADER_LEN, MAX_TARGET, SymlinkHeader};
 use uxfs_format::verify::{self, BufKind, Owner};
 use uxfs_format::{Extent, Lsn};
 
-use super::Inode;
 use super::fork::Map;
+use super::pass::Inode;
 use crate::code;
 use crate::ctx::Ctx;
 

@@ -21,7 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use uxfs_core::{Fs, PendingData, Segment};
 use uxfs_disk::{AlignedBuf, BlockDev, DIRECT_ALIGN};
 
-use super::ImportError;
+use super::error::ImportError;
 
 /// Bytes in one batch.
 const BATCH: usize = 2 << 20;

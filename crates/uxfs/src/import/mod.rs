@@ -16,112 +16,33 @@
 
 mod adjust;
 pub(crate) mod data;
+mod error;
+mod options;
 mod origin;
 mod size;
 mod tree;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use uxfs_archive::{ArchiveError, Source};
-use uxfs_core::clock::Clock;
-use uxfs_core::{Fs, OpenOptions};
+use uxfs_archive::Source;
+use uxfs_core::Fs;
 use uxfs_disk::{BlockDev, OpenMode};
 use uxfs_format::superblock::Superblock;
-use uxfs_format::timestamp::Timestamp;
 use uxfs_mkfs as mkfs;
 
 use crate::new_file::NewFile;
-use crate::volume::{self, Location};
+use crate::volume;
 
 use adjust::Adjust;
 pub use adjust::{IdMap, Owners};
+pub use error::ImportError;
+pub use options::ImportOptions;
 pub use origin::ImportSource;
 use origin::Origin;
 pub use size::Headroom;
 use tree::Tree;
-
-/// What to import, and into which image.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct ImportOptions {
-    /// The tree to import.
-    pub source: ImportSource,
-    /// The image file or device.
-    pub image: PathBuf,
-    /// Where in the image the volume lies. A part of a disk cannot change its size.
-    pub location: Location,
-    /// Size of a new image in bytes; `None` computes one that fits.
-    pub size: Option<u64>,
-    /// Space to leave free in an image whose size is computed.
-    pub headroom: Headroom,
-    /// Options for a new file system.
-    pub mkfs: mkfs::Options,
-    /// Create a new file system even if the image holds one.
-    pub force: bool,
-    /// Owners of the imported files.
-    pub owners: Owners,
-    /// Seconds since 1970, as in the variable `SOURCE_DATE_EPOCH`: for images that are identical
-    /// byte for byte whenever and wherever they are made. This time is used for everything that has
-    /// no time of its own, and as the upper limit of modification times. Times of access, change
-    /// and birth become the modification time. A new image also needs a fixed UUID (in `mkfs`).
-    /// Holes are part of the input: a directory has them where the host's file system reports them.
-    pub source_date_epoch: Option<i64>,
-    /// Keep a new image consistent at every moment: after a crash during the import it is a volume
-    /// with what was imported by then. Without this option only the finished import is a usable
-    /// volume. Imports into an existing volume always work this way.
-    pub durable: bool,
-    /// How to open the volume.
-    pub open: OpenOptions,
-}
-
-impl ImportOptions {
-    /// Imports the tar archive or directory `source` into `image`; all other options have their
-    /// defaults.
-    pub fn new(source: impl Into<PathBuf>, image: impl Into<PathBuf>) -> Self {
-        Self::from_source(ImportSource::Tree(source.into()), image)
-    }
-
-    /// Imports `source` into `image`; all other options have their defaults.
-    pub fn from_source(source: ImportSource, image: impl Into<PathBuf>) -> Self {
-        Self {
-            source,
-            image: image.into(),
-            location: Location::whole(),
-            size: None,
-            headroom: Headroom::default(),
-            mkfs: mkfs::Options::default(),
-            force: false,
-            owners: Owners::default(),
-            source_date_epoch: None,
-            durable: false,
-            open: OpenOptions::default(),
-        }
-    }
-
-    fn adjust(&self) -> Adjust {
-        Adjust { owners: self.owners.clone(), epoch: self.source_date_epoch }
-    }
-
-    /// The options for opening a volume that `identity` tells apart from others.
-    fn open_options(&self, identity: &[u8], repeatable: bool) -> OpenOptions {
-        let mut open = self.open.clone();
-        if let Some(sec) = self.source_date_epoch {
-            open.clock = Clock::Fixed(Timestamp { sec, nsec: 0 });
-        }
-        if repeatable && open.seed.is_none() {
-            open.seed = Some(seed(identity));
-        }
-        open
-    }
-}
-
-/// Hashes bytes to a seed (FNV-1a).
-fn seed(bytes: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
-}
 
 /// The progress of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,49 +68,6 @@ pub struct ImportSummary {
     pub size: u64,
     /// Texts about what could not be kept exactly.
     pub warnings: Vec<String>,
-}
-
-/// Why an import failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ImportError {
-    /// The source could not be read or is damaged.
-    #[error(transparent)]
-    Source(#[from] ArchiveError),
-    /// A new file system could not be created.
-    #[error(transparent)]
-    Mkfs(#[from] mkfs::MkfsError),
-    /// The volume returned an error for one entry.
-    #[error("{}: {source}", path.escape_ascii())]
-    Entry {
-        /// Path of the entry.
-        path: Vec<u8>,
-        /// The error of the volume.
-        source: uxfs_core::Error,
-    },
-    /// The volume returned an error that concerns no single entry.
-    #[error(transparent)]
-    Volume(#[from] uxfs_core::Error),
-    /// The host's file system returned an error.
-    #[error("{}: {source}", path.display())]
-    Host {
-        /// Path on the host.
-        path: PathBuf,
-        /// The error of the host.
-        source: io::Error,
-    },
-    /// Copying file data failed.
-    #[error("copying file data: {0}")]
-    Data(#[source] io::Error),
-    /// The request does not fit the image or the source.
-    #[error("{0}")]
-    Usage(String),
-}
-
-impl ImportError {
-    fn host(path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
-        move |source| Self::Host { path: path.to_owned(), source }
-    }
 }
 
 /// Runs an import and calls `progress` from time to time.

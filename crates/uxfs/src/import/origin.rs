@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use uxfs_archive::{DumpSource, OciImage, Platform, Source};
 
-use super::ImportError;
+use super::error::ImportError;
 
 /// What to import.
 #[derive(Clone, Debug, PartialEq, Eq)]

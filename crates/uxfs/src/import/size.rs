@@ -5,8 +5,9 @@ use std::path::Path;
 
 use uxfs_archive::{Entry, Kind, Source};
 
+use super::error::ImportError;
+use super::options::ImportOptions;
 use super::origin::Origin;
-use super::{ImportError, ImportOptions};
 use crate::volume;
 
 /// Space to leave free in an image whose size is computed.

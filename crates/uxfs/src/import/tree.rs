@@ -17,8 +17,8 @@ use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
 
-use super::ImportError;
 use super::data::DataWriters;
+use super::error::ImportError;
 
 /// Bytes of directory paths whose inode is cached; above this the cache is emptied.
 const CACHED_PATH_BYTES: usize = 16 << 20;

@@ -1,0 +1,50 @@
+//! The errors of an import.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use uxfs_archive::ArchiveError;
+use uxfs_mkfs as mkfs;
+
+/// Why an import failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// The source could not be read or is damaged.
+    #[error(transparent)]
+    Source(#[from] ArchiveError),
+    /// A new file system could not be created.
+    #[error(transparent)]
+    Mkfs(#[from] mkfs::MkfsError),
+    /// The volume returned an error for one entry.
+    #[error("{}: {source}", path.escape_ascii())]
+    Entry {
+        /// Path of the entry.
+        path: Vec<u8>,
+        /// The error of the volume.
+        source: uxfs_core::Error,
+    },
+    /// The volume returned an error that concerns no single entry.
+    #[error(transparent)]
+    Volume(#[from] uxfs_core::Error),
+    /// The host's file system returned an error.
+    #[error("{}: {source}", path.display())]
+    Host {
+        /// Path on the host.
+        path: PathBuf,
+        /// The error of the host.
+        source: io::Error,
+    },
+    /// Copying file data failed.
+    #[error("copying file data: {0}")]
+    Data(#[source] io::Error),
+    /// The request does not fit the image or the source.
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl ImportError {
+    pub(super) fn host(path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
+        move |source| Self::Host { path: path.to_owned(), source }
+    }
+}
