@@ -68,13 +68,7 @@ impl Counted {
 }
 
 impl BlockDev for Counted {
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.below.read_at(offset, buf)
-    }
+    uxfs::disk::forward!(self => self.below; len, read_at, has_fua, discard, zero, allocate, check_present, warning, read_only, sector_size, as_file);
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.count(offset, data.len());
@@ -91,10 +85,6 @@ impl BlockDev for Counted {
         self.below.write_bulk_at(offset, data)
     }
 
-    fn has_fua(&self) -> bool {
-        self.below.has_fua()
-    }
-
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.count(offset, data.len());
         self.flushes.fetch_add(1, Ordering::Relaxed);
@@ -104,37 +94,5 @@ impl BlockDev for Counted {
     fn flush(&self) -> io::Result<()> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         self.below.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) {
-        self.below.discard(offset, len);
-    }
-
-    fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.below.zero(offset, len)
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.below.allocate(offset, len)
-    }
-
-    fn check_present(&self) -> io::Result<()> {
-        self.below.check_present()
-    }
-
-    fn warning(&self) -> Option<String> {
-        self.below.warning()
-    }
-
-    fn read_only(&self) -> bool {
-        self.below.read_only()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.below.sector_size()
-    }
-
-    fn as_file(&self) -> Option<&std::fs::File> {
-        self.below.as_file()
     }
 }

@@ -4,7 +4,6 @@
 //! 2. Without barriers a flush does nothing and is counted as left out.
 //! 3. An error that means that the device is lost shuts the volume down.
 
-use std::fs::File;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
@@ -82,9 +81,7 @@ impl InstrumentedDev {
 }
 
 impl BlockDev for InstrumentedDev {
-    fn len(&self) -> u64 {
-        self.dev.len()
-    }
+    uxfs_disk::forward!(self => *self.dev; len, has_fua, discard, allocate, check_present, warning, read_only, sector_size, as_file);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.heed("reading", self.dev.read_at(offset, buf))
@@ -103,10 +100,6 @@ impl BlockDev for InstrumentedDev {
     fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.count(data.len() as u64);
         self.heed(self.writing(), self.dev.write_bulk_at(offset, data))
-    }
-
-    fn has_fua(&self) -> bool {
-        self.dev.has_fua()
     }
 
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -134,35 +127,7 @@ impl BlockDev for InstrumentedDev {
         self.heed("flushing the device", flushed)
     }
 
-    fn discard(&self, offset: u64, len: u64) {
-        self.dev.discard(offset, len);
-    }
-
     fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
         self.heed(self.writing(), self.dev.zero(offset, len))
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.dev.allocate(offset, len)
-    }
-
-    fn check_present(&self) -> io::Result<()> {
-        self.dev.check_present()
-    }
-
-    fn warning(&self) -> Option<String> {
-        self.dev.warning()
-    }
-
-    fn read_only(&self) -> bool {
-        self.dev.read_only()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.dev.sector_size()
-    }
-
-    fn as_file(&self) -> Option<&File> {
-        self.dev.as_file()
     }
 }

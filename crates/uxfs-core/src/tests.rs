@@ -35,6 +35,9 @@ struct Fragile {
 }
 
 impl BlockDev for Fragile {
+    uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
+    uxfs_disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
+
     fn len(&self) -> u64 {
         self.dev.len()
     }
@@ -606,6 +609,9 @@ struct Greedy {
 }
 
 impl BlockDev for Greedy {
+    uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
+    uxfs_disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
+
     fn len(&self) -> u64 {
         self.dev.len()
     }

@@ -77,6 +77,9 @@ impl FailDev {
 }
 
 impl BlockDev for FailDev {
+    uxfs::disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
+    uxfs::disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
+
     fn len(&self) -> u64 {
         self.inner.len()
     }

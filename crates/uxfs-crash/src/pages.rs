@@ -69,6 +69,9 @@ fn for_pages(offset: u64, len: usize, mut f: impl FnMut(usize, usize, usize, usi
 }
 
 impl BlockDev for Pages {
+    uxfs::disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
+    uxfs::disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
+
     fn len(&self) -> u64 {
         self.len
     }

@@ -85,6 +85,9 @@ impl RecordDev {
 }
 
 impl BlockDev for RecordDev {
+    uxfs::disk::emulate!(write_vectored_at, write_bulk_at, zero);
+    uxfs::disk::without!(discard, allocate, check_present, warning, sector_size, as_file);
+
     fn len(&self) -> u64 {
         self.pages.len()
     }

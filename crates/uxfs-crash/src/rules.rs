@@ -255,6 +255,9 @@ impl RuledDev {
 }
 
 impl BlockDev for RuledDev {
+    uxfs::disk::emulate!(write_vectored_at, zero);
+    uxfs::disk::without!(allocate, check_present, warning, as_file);
+
     fn len(&self) -> u64 {
         self.inner.len()
     }

@@ -12,6 +12,7 @@
 //!    bytes leave the data of either.
 
 mod aligned;
+pub mod explicit;
 #[doc(hidden)]
 pub mod fault;
 mod file;
@@ -63,38 +64,24 @@ pub trait BlockDev: Send + Sync {
     ///
     /// # Errors
     /// As [`BlockDev::write_at`].
-    fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
-        let mut at = offset;
-        for piece in pieces {
-            self.write_at(at, piece)?;
-            at += piece.len() as u64;
-        }
-        Ok(())
-    }
+    fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()>;
 
     /// Writes a large piece of data that will not be read soon. Bypasses the host's page cache if
     /// the device can and if `data` and `offset` are multiples of [`DIRECT_ALIGN`].
     ///
     /// # Errors
     /// As [`BlockDev::write_at`].
-    fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.write_at(offset, data)
-    }
+    fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
     /// Does [`BlockDev::write_fua_at`] cost less than a write and a flush?
-    fn has_fua(&self) -> bool {
-        false
-    }
+    fn has_fua(&self) -> bool;
 
     /// Writes `data` and returns when it is on stable storage, with force unit access (FUA) if the
     /// device has it. Does not make earlier writes durable.
     ///
     /// # Errors
     /// As [`BlockDev::write_at`] and [`BlockDev::flush`].
-    fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.write_at(offset, data)?;
-        self.flush()
-    }
+    fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
     /// Makes all writes that completed before this call durable.
     ///
@@ -104,22 +91,13 @@ pub trait BlockDev: Send + Sync {
 
     /// Tells the device that a range is unused. The content of the range is undefined afterwards;
     /// use [`BlockDev::zero`] to get zeroes. A hint: the device may ignore it.
-    fn discard(&self, _offset: u64, _len: u64) {}
+    fn discard(&self, offset: u64, len: u64);
 
     /// Makes a range read as zeroes; avoids writing them if the device can.
     ///
     /// # Errors
     /// As [`BlockDev::write_at`].
-    fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
-        let zeroes = vec![0; len.min(1 << 20) as usize];
-        let mut done = 0;
-        while done < len {
-            let piece = (len - done).min(zeroes.len() as u64) as usize;
-            self.write_at(offset + done, &zeroes[..piece])?;
-            done += piece as u64;
-        }
-        Ok(())
-    }
+    fn zero(&self, offset: u64, len: u64) -> io::Result<()>;
 
     /// Reserves space on the host for a range, so that a later write there does not fail for lack
     /// of space. The content does not change. Does nothing where there is nothing to reserve (a
@@ -127,33 +105,23 @@ pub trait BlockDev: Send + Sync {
     ///
     /// # Errors
     /// If the host has no space ([`host::is_full`]), or fails.
-    fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
-        Ok(())
-    }
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
 
     /// Checks that the device is still the one that was opened.
     ///
     /// # Errors
     /// An error for which [`host::is_lost`] is true, if it is not.
-    fn check_present(&self) -> io::Result<()> {
-        Ok(())
-    }
+    fn check_present(&self) -> io::Result<()>;
 
     /// A warning about a device that still works, for example that its file was deleted.
-    fn warning(&self) -> Option<String> {
-        None
-    }
+    fn warning(&self) -> Option<String>;
 
     /// Is the device opened for reading only?
     fn read_only(&self) -> bool;
 
     /// Bytes in a sector; the unit of addresses in a partition table.
-    fn sector_size(&self) -> u32 {
-        512
-    }
+    fn sector_size(&self) -> u32;
 
     /// The underlying file, if there is one. It allows copies that bypass user space.
-    fn as_file(&self) -> Option<&std::fs::File> {
-        None
-    }
+    fn as_file(&self) -> Option<&std::fs::File>;
 }

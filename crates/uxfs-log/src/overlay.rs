@@ -114,9 +114,9 @@ impl Overlay {
 const RUN_MAX: usize = 1 << 20;
 
 impl BlockDev for Overlay {
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
+    uxfs_disk::forward!(self => *self.below; len, check_present, warning, sector_size);
+    uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
+    uxfs_disk::without!(has_fua, discard, allocate, as_file);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.check(offset, buf.len())?;
@@ -165,14 +165,6 @@ impl BlockDev for Overlay {
 
     fn flush(&self) -> io::Result<()> {
         Ok(())
-    }
-
-    fn check_present(&self) -> io::Result<()> {
-        self.below.check_present()
-    }
-
-    fn warning(&self) -> Option<String> {
-        self.below.warning()
     }
 
     fn read_only(&self) -> bool {

@@ -2,7 +2,7 @@
 //! data.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -51,9 +51,11 @@ impl<D: BlockDev> VirtualDev<D> {
 }
 
 impl<D: BlockDev> BlockDev for VirtualDev<D> {
-    fn len(&self) -> u64 {
-        self.dev.len()
-    }
+    uxfs_disk::forward!(self => self.dev;
+        len, discard, allocate, check_present, warning, read_only, sector_size);
+    uxfs_disk::emulate!(write_bulk_at, zero);
+    // Forced writes are the model's to price; a file below would bypass it.
+    uxfs_disk::without!(has_fua, as_file);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.dev.read_at(offset, buf)?;
@@ -67,6 +69,14 @@ impl<D: BlockDev> BlockDev for VirtualDev<D> {
         Ok(())
     }
 
+    /// One request of the model, as on a device that takes a list of pieces.
+    fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+        self.dev.write_vectored_at(offset, pieces)?;
+        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
+        self.charge(Request::write(offset, len));
+        Ok(())
+    }
+
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.dev.write_at(offset, data)?;
         self.charge(Request::write_fua(offset, data.len() as u64));
@@ -76,22 +86,6 @@ impl<D: BlockDev> BlockDev for VirtualDev<D> {
     fn flush(&self) -> io::Result<()> {
         self.charge(Request::flush());
         Ok(())
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.dev.allocate(offset, len)
-    }
-
-    fn check_present(&self) -> io::Result<()> {
-        self.dev.check_present()
-    }
-
-    fn warning(&self) -> Option<String> {
-        self.dev.warning()
-    }
-
-    fn read_only(&self) -> bool {
-        self.dev.read_only()
     }
 }
 
@@ -158,9 +152,11 @@ impl<D: BlockDev> RealTimeDev<D> {
 }
 
 impl<D: BlockDev> BlockDev for RealTimeDev<D> {
-    fn len(&self) -> u64 {
-        self.dev.len()
-    }
+    uxfs_disk::forward!(self => self.dev;
+        len, discard, allocate, check_present, warning, read_only, sector_size);
+    uxfs_disk::emulate!(write_bulk_at, zero);
+    // Forced writes are the model's to price; a file below would bypass it.
+    uxfs_disk::without!(has_fua, as_file);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.dev.read_at(offset, buf)?;
@@ -174,6 +170,14 @@ impl<D: BlockDev> BlockDev for RealTimeDev<D> {
         Ok(())
     }
 
+    /// One request of the model, as on a device that takes a list of pieces.
+    fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
+        self.dev.write_vectored_at(offset, pieces)?;
+        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
+        self.sleep(Request::write(offset, len));
+        Ok(())
+    }
+
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.dev.write_at(offset, data)?;
         self.sleep(Request::write_fua(offset, data.len() as u64));
@@ -183,21 +187,5 @@ impl<D: BlockDev> BlockDev for RealTimeDev<D> {
     fn flush(&self) -> io::Result<()> {
         self.sleep(Request::flush());
         Ok(())
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.dev.allocate(offset, len)
-    }
-
-    fn check_present(&self) -> io::Result<()> {
-        self.dev.check_present()
-    }
-
-    fn warning(&self) -> Option<String> {
-        self.dev.warning()
-    }
-
-    fn read_only(&self) -> bool {
-        self.dev.read_only()
     }
 }

@@ -35,6 +35,9 @@ impl Failing {
 }
 
 impl BlockDev for Failing {
+    uxfs_disk::emulate!(write_vectored_at, write_bulk_at, zero);
+    uxfs_disk::without!(discard, allocate, check_present, warning, sector_size, as_file);
+
     fn len(&self) -> u64 {
         self.dev.len()
     }
@@ -708,6 +711,9 @@ struct Together {
 }
 
 impl BlockDev for Together {
+    uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
+    uxfs_disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
+
     fn len(&self) -> u64 {
         self.dev.len()
     }

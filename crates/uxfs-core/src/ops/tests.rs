@@ -36,6 +36,9 @@ impl Ending {
 }
 
 impl BlockDev for Ending {
+    uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
+    uxfs_disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
+
     fn len(&self) -> u64 {
         self.dev.len()
     }

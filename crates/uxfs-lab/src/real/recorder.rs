@@ -57,6 +57,8 @@ impl Recorder {
 }
 
 impl BlockDev for Recorder {
+    uxfs::disk::without!(has_fua, discard, allocate, check_present, warning, as_file);
+
     fn len(&self) -> u64 {
         self.below.len()
     }

@@ -49,6 +49,9 @@ impl Disk {
 }
 
 impl BlockDev for Disk {
+    uxfs_disk::emulate!(write_bulk_at, write_fua_at, zero);
+    uxfs_disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
+
     fn len(&self) -> u64 {
         LEN as u64
     }

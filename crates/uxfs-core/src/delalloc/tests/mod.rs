@@ -85,6 +85,9 @@ impl Watched {
 }
 
 impl BlockDev for Watched {
+    uxfs_disk::emulate!(write_bulk_at, write_fua_at, zero);
+    uxfs_disk::without!(has_fua, discard, sector_size, as_file);
+
     fn len(&self) -> u64 {
         self.dev.len()
     }

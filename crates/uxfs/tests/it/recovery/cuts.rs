@@ -29,6 +29,9 @@ pub(super) struct Recording {
 }
 
 impl BlockDev for Recording {
+    uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
+    uxfs_disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
+
     fn len(&self) -> u64 {
         self.state.len()
     }
