@@ -334,7 +334,7 @@ const WORDS: [(&str, &str); 14] = [
 
 /// A small tree with what tars are about, as a tar, plain and compressed.
 fn streams(seeds: &mut Seeds) -> std::io::Result<()> {
-    let fs = open(Arc::new(crate::overlay::Overlay::new(&fresh()[0].memory)));
+    let fs = open(Arc::new(uxfs::disk::Overlay::new(Arc::clone(&fresh()[0].memory) as _, usize::MAX)));
     small_tree(&fs).map_err(std::io::Error::other)?;
     let (tar, _) = export::export(&fs, fs.root(), Vec::new()).map_err(std::io::Error::other)?;
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());

@@ -11,7 +11,7 @@ use crate::Input;
 use crate::base::{Base, full};
 use crate::exercise::exercise;
 use crate::fields::fields;
-use crate::overlay::Overlay;
+use uxfs::disk::Overlay;
 use crate::structures::{Kind, Structure};
 
 /// Damages of one image.
@@ -22,7 +22,7 @@ pub fn image(data: &[u8]) {
     let mut input = Input(data);
     let bases = full();
     let base = &bases[usize::from(input.byte()) % bases.len()];
-    let overlay = Overlay::new(&base.memory);
+    let overlay = Overlay::new(Arc::clone(&base.memory) as _, usize::MAX);
     for _ in 0..DAMAGES {
         if input.is_empty() {
             break;

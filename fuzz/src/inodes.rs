@@ -12,7 +12,7 @@ use uxfs::{NewInode, XattrMode};
 use crate::Input;
 use crate::base::{fresh, full, open};
 use crate::exercise::examine;
-use crate::overlay::Overlay;
+use uxfs::disk::Overlay;
 
 /// An inode: as it is, and with what tells its identity made right.
 pub fn inode(data: &[u8]) {
@@ -115,7 +115,7 @@ pub fn xattr(data: &[u8]) {
     let mut input = Input(data);
     let bases = fresh();
     let base = &bases[usize::from(input.byte()) % bases.len()];
-    let dev = Arc::new(Overlay::new(&base.memory));
+    let dev = Arc::new(Overlay::new(Arc::clone(&base.memory) as _, usize::MAX));
     let fs = open(dev.clone());
     let file = fs.create(fs.root(), b"file", &NewInode::file(0o600));
     let file = file.unwrap_or_else(|e| panic!("{e}"));

@@ -26,9 +26,6 @@ mod exercise;
 #[path = "../../crates/uxfs-check/tests/it/fields.rs"]
 #[allow(dead_code)]
 mod fields;
-#[path = "../../crates/uxfs-check/tests/it/overlay.rs"]
-#[allow(dead_code)]
-mod overlay;
 #[path = "../../crates/uxfs-check/tests/it/rich.rs"]
 mod rich;
 #[path = "../../crates/uxfs-check/tests/it/structures.rs"]

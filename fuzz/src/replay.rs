@@ -15,7 +15,7 @@ use uxfs::{Fs, NewInode, OpenOptions, XattrMode};
 use crate::Input;
 use crate::base::{Base, FEATURES, MOMENT, empty};
 use crate::exercise::examine;
-use crate::overlay::Overlay;
+use uxfs::disk::Overlay;
 
 /// Changes to one log.
 const CHANGES: usize = 30;
@@ -94,7 +94,7 @@ pub fn replay(data: &[u8]) {
     let bases = BASES.get_or_init(|| [FEATURES[0], FEATURES[3]].map(Dirty::new).into());
     let mut input = Input(data);
     let dirty = &bases[usize::from(input.byte()) % bases.len()];
-    let overlay = Arc::new(Overlay::new(&dirty.base.memory));
+    let overlay = Arc::new(Overlay::new(Arc::clone(&dirty.base.memory) as _, usize::MAX));
     let mut touched = BTreeSet::new();
     for _ in 0..CHANGES {
         if input.is_empty() {

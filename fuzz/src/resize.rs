@@ -9,7 +9,7 @@ use crate::Input;
 use crate::base::{Base, FEATURES, MOMENT, full};
 use crate::exercise::examine;
 use crate::image;
-use crate::overlay::Overlay;
+use uxfs::disk::Overlay;
 
 /// Damages before it, and lengths it gets one after the other.
 const DAMAGES: usize = 6;
@@ -46,7 +46,7 @@ pub fn resize(data: &[u8]) {
     let base = &bases[number % bases.len()];
     let damages = usize::from(input.byte()) % (DAMAGES + 1);
     let lengths: Vec<[u8; 3]> = (0..LENGTHS).map(|_| input.take()).collect();
-    let overlay = Arc::new(Overlay::new(&base.memory));
+    let overlay = Arc::new(Overlay::new(Arc::clone(&base.memory) as _, usize::MAX));
     let sound = damages == 0 || input.is_empty();
     for _ in 0..damages {
         if !input.is_empty() {

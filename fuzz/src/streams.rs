@@ -13,7 +13,7 @@ use uxfs::import;
 
 use crate::base::{fresh, open};
 use crate::exercise::examine;
-use crate::overlay::Overlay;
+use uxfs::disk::Overlay;
 
 /// Bytes of data that are read of one archive: what is compressed can be long.
 const DATA_MAX: usize = 4 << 20;
@@ -131,7 +131,7 @@ pub fn compressed(data: &[u8]) {
 pub fn import(data: &[u8]) {
     let bases = fresh();
     let base = &bases[data.len() % bases.len()];
-    let dev = Arc::new(Overlay::new(&base.memory));
+    let dev = Arc::new(Overlay::new(Arc::clone(&base.memory) as _, usize::MAX));
     let Some(source) = source(data) else { return };
     let fs = open(dev.clone());
     if import::fill(&fs, source, &mut |_| {}).is_ok() {

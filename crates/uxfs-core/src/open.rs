@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use uxfs_disk::BlockDev;
 use uxfs_format::superblock::Superblock;
-use uxfs_log::{Log, State};
+use uxfs_journal::recovery::{Log, State};
 
 use crate::devices::Devices;
 use crate::error::{Error, Result};

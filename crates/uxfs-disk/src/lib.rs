@@ -21,6 +21,7 @@ mod holes;
 pub mod host;
 mod lock;
 mod memory;
+mod overlay;
 pub mod partition;
 mod presence;
 mod qcow2;
@@ -32,6 +33,7 @@ use std::io::{self, IoSlice};
 pub use aligned::AlignedBuf;
 pub use file::{FileDev, OpenMode};
 pub use memory::MemDev;
+pub use overlay::Overlay;
 pub use qcow2::{Qcow2Dev, create_qcow2, is_qcow2};
 pub use slice::Slice;
 

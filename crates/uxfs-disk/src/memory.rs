@@ -21,6 +21,21 @@ impl MemDev {
         Self { len, pages: RwLock::new((0..pages).map(|_| None).collect()) }
     }
 
+    /// A device that holds `bytes`. Pages of zeroes use no memory.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let dev = Self::new(bytes.len() as u64);
+        let mut pages = dev.pages.write();
+        for (page, bytes) in pages.iter_mut().zip(bytes.chunks(PAGE)) {
+            if bytes.iter().any(|byte| *byte != 0) {
+                let mut whole = vec![0; PAGE];
+                whole[..bytes.len()].copy_from_slice(bytes);
+                *page = Some(whole.into());
+            }
+        }
+        drop(pages);
+        dev
+    }
+
     fn check(&self, offset: u64, len: usize) -> io::Result<()> {
         match offset.checked_add(len as u64) {
             Some(end) if end <= self.len => Ok(()),

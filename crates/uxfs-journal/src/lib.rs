@@ -1,18 +1,22 @@
-//! When checkpoints are cut, written, flushed and acknowledged.
+//! The journal of an XFS volume.
 //!
-//! This crate holds what of the journal needs neither threads, nor a clock, nor I/O:
+//! The first part decides when checkpoints are cut, written, flushed and acknowledged. It needs neither
+//! threads, nor a clock, nor I/O, and it does not know what a checkpoint holds:
 //!
-//! - [`Pipeline`] decides who waits for what, when the gathering checkpoint is cut, when the device
-//!   is flushed, and who is woken. The engine drives it with threads and real devices; its tests,
-//!   and the lab, with a simulated clock and simulated devices, where a run is a function of its
-//!   seed.
-//! - [`LogSpace`] keeps account of the log: how much of it is live, promised, and free.
-//! - [`LogWorkPlanner`] decides what is done though nobody asks: old commits, a full log, an idle one.
-//! - [`policy`] says whether those who ask for durability are let wait for others who do.
-//! - [`leader`] says who of those that wait drives the pipeline.
-//! - [`Records`] cuts regions into log records.
+//! | noun | task |
+//! |---|---|
+//! | [`Pipeline`] | what each waiter waits for, when the open checkpoint is cut, when the device is flushed, which waiters are woken |
+//! | [`LogSpace`] | how much of the log is live, reserved and free |
+//! | [`LogWorkPlanner`] | what background work is due: old commits, a full log, an idle one |
+//! | [`policy`] | whether a caller of fsync waits for others to share one flush |
+//! | [`leader`] | which of the waiting threads drives the pipeline |
+//! | [`Records`] | regions of transactions, cut into log records; the only builder of records |
 //!
-//! Nothing here knows what a checkpoint holds.
+//! The engine drives it with threads and real devices. Its tests and the lab drive it with a simulated clock
+//! and simulated devices, where a run is a function of its seed.
+//!
+//! The second part is [`recovery`]: the log of a dirty volume found, read and replayed into memory. It reads
+//! and writes a device.
 
 mod group_commit;
 pub mod leader;
@@ -20,6 +24,7 @@ mod log_work;
 mod pipeline;
 pub mod policy;
 mod records;
+pub mod recovery;
 mod space;
 mod time;
 

@@ -9,8 +9,8 @@
 use std::ops::Range;
 
 use uxfs_format::log::{
-    CLIENT_LOG, HEADER_SPAN, OP_HEADER_LEN, OpFlags, OpHeader, RecordHeader, TRANS_HEADER_LEN,
-    TransHeader, UNMOUNT_PAYLOAD, seal,
+    CLIENT_LOG, HEADER_SPAN, MAGIC, OP_HEADER_LEN, OpFlags, OpHeader, RecordHeader,
+    TRANS_HEADER_LEN, TransHeader, UNMOUNT_PAYLOAD, seal,
 };
 use uxfs_format::{BASIC_BLOCK, Lsn};
 
@@ -33,7 +33,8 @@ pub struct LogGeometry {
 }
 
 impl LogGeometry {
-    fn header_len(&self) -> usize {
+    /// Bytes of the header blocks of a record.
+    pub(crate) fn header_len(&self) -> usize {
         (self.buffer.div_ceil(HEADER_SPAN).max(1) as usize) * BASIC_BLOCK
     }
 
@@ -54,15 +55,18 @@ impl LogGeometry {
         ops + records * (self.header_len() as u64 + 4 * OP_HEADER_LEN as u64) + 2 * unit
     }
 
-    /// LSN of a position: bytes since the log was made.
+    /// LSN of a position: bytes since the log was made. No cycle has the number [`MAGIC`], because a
+    /// block that starts with it would look like a record header.
     pub fn lsn(&self, position: u64) -> Lsn {
         let block = position % self.length / BASIC_BLOCK as u64;
-        Lsn::new((position / self.length) as u32, block as u32)
+        let cycle = (position / self.length) as u32;
+        Lsn::new(if cycle >= MAGIC { cycle.wrapping_add(1) } else { cycle }, block as u32)
     }
 
     /// The position of an LSN.
     pub fn position(&self, lsn: Lsn) -> u64 {
-        u64::from(lsn.cycle()) * self.length + u64::from(lsn.block()) * BASIC_BLOCK as u64
+        let cycle = if lsn.cycle() > MAGIC { lsn.cycle() - 1 } else { lsn.cycle() };
+        u64::from(cycle) * self.length + u64::from(lsn.block()) * BASIC_BLOCK as u64
     }
 }
 
@@ -185,22 +189,34 @@ impl Records {
         self.op(header, &UNMOUNT_PAYLOAD);
     }
 
-    /// Finishes the records, of which the first goes to position `head`: headers, cycles, checksums.
-    /// `before` is the position of the record before.
-    pub fn seal(mut self, head: u64, tail: u64, before: Option<u64>) -> Sealed {
+    /// Completes the records with headers, cycle numbers and checksums. The first goes to position
+    /// `head`; `before` is the position of the record before it.
+    pub fn seal(self, head: u64, tail: u64, before: Option<u64>) -> Sealed {
+        self.seal_with_last_tail(head, tail, tail, before)
+    }
+
+    /// As [`Records::seal`]. Only the last record names `last_tail` as the tail.
+    pub(crate) fn seal_with_last_tail(
+        mut self,
+        head: u64,
+        tail: u64,
+        last_tail: u64,
+        before: Option<u64>,
+    ) -> Sealed {
         if self.ops > 0 {
             self.close();
         } else {
             self.bytes.truncate(self.start);
         }
         let geometry = self.geometry;
-        let tail = geometry.lsn(tail);
         let mut before = before.map_or(u32::MAX, |position| geometry.lsn(position).block());
         let mut last = head;
-        for Record { bytes, ops } in &self.done {
+        for (number, Record { bytes, ops }) in self.done.iter().enumerate() {
             last = head + bytes.start as u64;
             let lsn = geometry.lsn(last);
-            let mut header = RecordHeader::new(lsn, tail, geometry.uuid, geometry.buffer);
+            let tail = if number + 1 == self.done.len() { last_tail } else { tail };
+            let mut header =
+                RecordHeader::new(lsn, geometry.lsn(tail), geometry.uuid, geometry.buffer);
             header.num_ops = *ops;
             header.prev_block = before;
             let to_end = (geometry.length - last % geometry.length) / BASIC_BLOCK as u64;
@@ -257,6 +273,19 @@ mod tests {
 
     fn geometry(buffer: u32, unit: u32) -> LogGeometry {
         LogGeometry { length: 8 << 20, unit, buffer, uuid: [7; 16] }
+    }
+
+    /// A log that wraps skips the cycle whose number is the magic number, as every reader does.
+    #[test]
+    fn no_cycle_has_the_magic_number() {
+        let geometry = geometry(32 << 10, 1);
+        let last = Lsn::new(MAGIC - 1, (geometry.length / 512 - 1) as u32);
+        let next = geometry.lsn(geometry.position(last) + 512);
+        assert_eq!(next, Lsn::new(uxfs_format::log::bump(MAGIC - 1), 0));
+        assert_eq!(next.cycle(), MAGIC + 1);
+        for lsn in [last, next, Lsn::new(MAGIC + 7, 3), Lsn::new(1, 0)] {
+            assert_eq!(geometry.lsn(geometry.position(lsn)), lsn);
+        }
     }
 
     /// Everything that went in comes out, over record ends and the end of the log, within the bound.

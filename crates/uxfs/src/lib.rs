@@ -117,7 +117,7 @@ pub use uxfs_core::{
 };
 pub use uxfs_disk as disk;
 pub use uxfs_format as format;
-pub use uxfs_log as log;
+pub use uxfs_journal::recovery as log;
 pub use uxfs_mkfs as mkfs;
 
 /// Runs the README's examples as doc tests.

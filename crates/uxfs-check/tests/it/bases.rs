@@ -10,14 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use uxfs::NewInode;
-use uxfs::disk::{BlockDev, MemDev, OpenMode};
+use uxfs::disk::{BlockDev, MemDev, OpenMode, Overlay};
 use uxfs::format::verify::BufKind;
 use uxfs::format::{Ino, crc};
 use uxfs_oracle::{Kernel, Patience, Rng, Xfsprogs, vm};
 
 use crate::exercise::{examine, exercise};
 use crate::fields::fields;
-use crate::overlay::Overlay;
 use crate::structures::{Kind, Structure, find};
 use crate::volume::{FEATURES, Volume, device, fill};
 
@@ -108,7 +107,7 @@ impl Base {
         let memory = Arc::new(volume.load());
         let said = |tool: &PathBuf| (tool.clone(), repair(&volume.path, tool));
         let judges = judges.iter().map(said).collect();
-        let sound: Arc<dyn BlockDev> = Arc::new(Overlay::new(&memory));
+        let sound: Arc<dyn BlockDev> = Arc::new(Overlay::new(Arc::clone(&memory) as _, usize::MAX));
         let quiet = exercise(&sound, 2).found;
         let mut base = Self { volume, name, memory, keys: BTreeMap::new(), judges, quiet };
         base.find_fields();
@@ -144,7 +143,7 @@ impl Base {
         if !matches!(structure.kind, Kind::Buffer(_)) {
             return true;
         }
-        let overlay = Overlay::new(&self.memory);
+        let overlay = Overlay::new(Arc::clone(&self.memory) as _, usize::MAX);
         overlay.write_at(structure.at, &vec![0; structure.len]).unwrap();
         self.news(examine(&overlay, 2)).is_some()
     }

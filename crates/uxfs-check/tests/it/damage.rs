@@ -21,14 +21,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uxfs::disk::BlockDev;
+use uxfs::disk::{BlockDev, Overlay};
 use uxfs::format::crc;
 use uxfs_oracle::Rng;
 
 use crate::bases::{Base, Key, bases};
 use crate::exercise::{Outcome, exercise};
 use crate::fields::{Field, fields};
-use crate::overlay::Overlay;
 use crate::reasons::{self, Reasons};
 use crate::structures::Structure;
 use crate::volume::setting;
@@ -185,7 +184,7 @@ impl Counts {
 
 /// Runs all commands on the damaged image, in memory.
 fn run(base: &Base, damage: &Damage) -> Outcome {
-    let overlay = Overlay::new(&base.memory);
+    let overlay = Overlay::new(Arc::clone(&base.memory) as _, usize::MAX);
     overlay.write_at(damage.at, &damage.after).unwrap();
     let dev: Arc<dyn BlockDev> = Arc::new(overlay);
     let run = std::panic::AssertUnwindSafe(|| exercise(&dev, 2));

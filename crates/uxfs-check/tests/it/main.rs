@@ -20,7 +20,6 @@ mod fields;
 mod half_set;
 mod hostile;
 mod logs;
-mod overlay;
 mod reasons;
 mod rich;
 mod structures;

@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
-use uxfs_log::{Log, State};
+use uxfs_journal::recovery::{Log, State};
 use uxfs_oracle::Rng;
 use uxfs_oracle::vm::{self, Kernel};
 

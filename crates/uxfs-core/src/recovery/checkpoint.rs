@@ -8,11 +8,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use uxfs_disk::BlockDev;
+use uxfs_disk::{BlockDev, Overlay};
 use uxfs_format::log::{BufItem, BufType, CHUNK, Item};
 use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{BASIC_BLOCK, Daddr, Lsn, crc, inode};
-use uxfs_log::Overlay;
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;

@@ -1,6 +1,6 @@
 //! Recovery: opening a volume whose log is dirty.
 //!
-//! `uxfs-log` replays what was committed, into memory. The engine does the rest: it is opened on the
+//! `uxfs_journal::recovery` replays what was committed, into memory. The engine does the rest: it is opened on the
 //! replayed volume, still in memory, and finishes by its own operations the steps that intents announced,
 //! and frees the unlinked inodes.
 //!
@@ -25,10 +25,10 @@ mod steps;
 
 use std::sync::Arc;
 
-use uxfs_disk::BlockDev;
+use uxfs_disk::{BlockDev, Overlay};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{Daddr, Geometry, Lsn};
-use uxfs_log::{Bounds, Limits, Log, Overlay, Replay, State, rest};
+use uxfs_journal::recovery::{Bounds, Limits, Log, Replay, State, mark_clean};
 
 use crate::devices::Devices;
 use crate::error::{Error, Result};
@@ -41,10 +41,12 @@ pub use report::Recovery;
 /// Most bytes of changes held in memory.
 const MEMORY: usize = 1 << 30;
 
-impl From<uxfs_log::Error> for Error {
-    fn from(error: uxfs_log::Error) -> Self {
+impl From<uxfs_journal::recovery::Error> for Error {
+    fn from(error: uxfs_journal::recovery::Error) -> Self {
         match error {
-            uxfs_log::Error::Io { what, daddr, source } => Self::Io { what, daddr, source },
+            uxfs_journal::recovery::Error::Io { what, daddr, source } => {
+                Self::Io { what, daddr, source }
+            }
             other => Self::DirtyLog(format!(
                 "{other}; mount the volume once with the kernel, or open it read-only with \
                  norecovery"
@@ -66,7 +68,7 @@ pub(crate) fn recover(
     bounds: Bounds,
 ) -> Result<(Devices, Recovery)> {
     let dev = &devices.data;
-    let replay = uxfs_log::replay(dev, log, &bounds, sb, Limits { bytes: MEMORY })?;
+    let replay = uxfs_journal::recovery::replay(dev, log, &bounds, sb, Limits { bytes: MEMORY })?;
     if bounds.torn.is_some() {
         match engine(&replay.overlay) {
             // Volumes that the engine cannot write are not checked either.
@@ -84,7 +86,7 @@ pub(crate) fn recover(
     };
     let dev = match options.read_only {
         true => in_memory(replay, &mut recovery)?,
-        false => mark_clean(dev, log, replay, &mut recovery)?,
+        false => complete(dev, log, replay, &mut recovery)?,
     };
     Ok((Devices { data: dev, ..devices.clone() }, recovery))
 }
@@ -101,12 +103,12 @@ pub(crate) fn torn_at_start(
 ) -> Result<Recovery> {
     if !options.read_only {
         let dev = &*devices.data;
-        rest::clear_stale(log, dev, &bounds)?;
-        rest::write_unmount(log, dev, &bounds)?;
+        mark_clean::clear_stale(log, dev, &bounds)?;
+        mark_clean::write_unmount(log, dev, &bounds)?;
     }
     Ok(Recovery {
         bounds,
-        replay: uxfs_log::Report::default(),
+        replay: uxfs_journal::recovery::Report::default(),
         intents: 0,
         unlinked: 0,
         staged: 0,
@@ -177,7 +179,7 @@ pub fn replay_in_memory(dev: &Arc<dyn BlockDev>) -> Result<Option<Replayed>> {
     if bounds.state != State::Dirty {
         return Ok(None);
     }
-    let replay = uxfs_log::replay(dev, &log, &bounds, sb, Limits { bytes: MEMORY })?;
+    let replay = uxfs_journal::recovery::replay(dev, &log, &bounds, sb, Limits { bytes: MEMORY })?;
     let torn = bounds.torn.is_some();
     let replayed = Arc::clone(&replay.overlay);
     let mut recovery = Recovery {
@@ -208,7 +210,9 @@ pub fn replay_in_memory(dev: &Arc<dyn BlockDev>) -> Result<Option<Replayed>> {
     Ok(Some(Replayed { device, head: recovery.bounds.head, recovery, unfinished }))
 }
 
-fn mark_clean(
+/// Completes recovery on the device: replayed blocks in place, pending work done through the log, an
+/// unmount record.
+fn complete(
     dev: &Arc<dyn BlockDev>,
     log: &Log,
     replay: Replay,
@@ -216,7 +220,7 @@ fn mark_clean(
 ) -> Result<Arc<dyn BlockDev>> {
     let io_error = |source| Error::Io { what: "writing", daddr: Daddr(0), source };
     let mut bounds = recovery.bounds;
-    rest::clear_stale(log, &**dev, &bounds)?;
+    mark_clean::clear_stale(log, &**dev, &bounds)?;
     replay.overlay.write_back().map_err(io_error)?;
     drop(replay.overlay);
     let mut finish = Finish::new(replay.intents, replay.unlinked);
@@ -229,10 +233,10 @@ fn mark_clean(
         // These blocks become part of a file only by the transaction that follows.
         changes.write_data(dev)?;
         if !changes.items.is_empty() {
-            bounds = rest::write_redo(log, &**dev, &bounds, &changes.items)?;
+            bounds = mark_clean::write_redo(log, &**dev, &bounds, &changes.items)?;
         }
         overlay.write_back().map_err(io_error)?;
     }
-    rest::write_unmount(log, &**dev, &bounds)?;
+    mark_clean::write_unmount(log, &**dev, &bounds)?;
     Ok(Arc::clone(dev))
 }

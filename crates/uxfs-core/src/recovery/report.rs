@@ -1,6 +1,6 @@
 //! The report that a recovery returns to the caller that opened the volume.
 
-use uxfs_log::Bounds;
+use uxfs_journal::recovery::Bounds;
 
 /// What a recovery did.
 #[derive(Clone, Debug)]
@@ -9,7 +9,7 @@ pub struct Recovery {
     /// The head and tail of the log as they were found.
     pub bounds: Bounds,
     /// The report of the replay.
-    pub replay: uxfs_log::Report,
+    pub replay: uxfs_journal::recovery::Report,
     /// Number of pending intents that were completed.
     pub intents: u64,
     /// Number of unlinked inodes that were freed.

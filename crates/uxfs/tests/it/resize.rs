@@ -8,9 +8,10 @@ use uxfs::disk::BlockDev;
 use uxfs::format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 use uxfs::resize::{self, Method, ResizeOptions, ResizeSummary, Target};
 use uxfs::{Error, Fs, Fsx, NewInode, OpenOptions, Xflags, mkfs};
+use uxfs_crash::FailDev;
 use uxfs_oracle::{Fields, Kernel, Listing, Rng, vm};
 
-use crate::damage::device::{Call, Overlay};
+use crate::damage::device::{self, Call};
 use crate::damage::rich;
 use crate::volume::{MIB, Volume, setting};
 use crate::{edit, listing};
@@ -205,8 +206,8 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 }
 
 /// Grows or shrinks what is on `dev`, as `resize` does on a file.
-fn in_place(dev: &Arc<Overlay>, dblocks: u64) -> uxfs::Result<()> {
-    let fs = Fs::open(Arc::clone(dev) as _, OpenOptions::default())?;
+fn in_place(dev: &Arc<dyn BlockDev>, dblocks: u64) -> uxfs::Result<()> {
+    let fs = Fs::open(Arc::clone(dev), OpenOptions::default())?;
     let mut sb = fs.superblock();
     if dblocks < sb.dblocks.get() {
         return fs.shrink(dblocks).map(|done| assert!(done, "something in the tail"));
@@ -215,13 +216,8 @@ fn in_place(dev: &Arc<Overlay>, dblocks: u64) -> uxfs::Result<()> {
     let fresh = sb.agcount.get()..groups;
     sb.dblocks.set(dblocks);
     sb.agcount.set(groups);
-    let free = match mkfs::write_groups(&sb, fresh, &**dev) {
-        Ok(free) => free,
-        Err(error) => {
-            assert!(dev.failed(), "{error}");
-            return Err(Error::NoSpace);
-        }
-    };
+    // The caller tells an error of the device from a wrong one: it knows whether a call failed.
+    let free = mkfs::write_groups(&sb, fresh, &**dev).map_err(|_| Error::NoSpace)?;
     fs.grow(dblocks, free)
 }
 
@@ -234,10 +230,9 @@ fn cut_off_anywhere() {
     let mut longer = small.to_vec();
     longer.resize(75 << 20, 0);
     let (small_blocks, large_blocks) = (BLOCKS, (75 << 20) / 4096);
-    let longer = Arc::new(longer);
-    let grown = Arc::new(Overlay::new(Arc::clone(&longer)));
-    in_place(&grown, large_blocks).unwrap();
-    let large = Arc::new(grown.bytes());
+    let longer = device::base(&longer);
+    let large: Arc<dyn BlockDev> = device::copy(&longer);
+    in_place(&large, large_blocks).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("cut.img");
     for (what, image, dblocks) in [("grow", longer, large_blocks), ("shrink", large, small_blocks)]
@@ -246,12 +241,13 @@ fn cut_off_anywhere() {
             let (mut marked, mut whole) = (0, 0);
             for number in 0.. {
                 let at = format!("{what}, {call:?} {number} fails");
-                let dev = Arc::new(Overlay::failing(Arc::clone(&image), call, number));
-                let done = in_place(&dev, dblocks);
+                let state = device::copy(&image);
+                let dev = device::failing(&state, call, number);
+                let failing: Arc<dyn BlockDev> = Arc::<FailDev>::clone(&dev);
+                let done = in_place(&failing, dblocks);
                 assert_eq!(done.is_err(), dev.failed(), "{at}: {done:?}");
-                std::fs::write(&path, dev.bytes()).unwrap();
-                let again: Arc<dyn BlockDev> = Arc::new(Overlay::new(Arc::new(dev.bytes())));
-                match Fs::open(again, OpenOptions::default()) {
+                std::fs::write(&path, device::bytes(&*state)).unwrap();
+                match Fs::open(state, OpenOptions::default()) {
                     Ok(_) => whole += 1,
                     Err(Error::Unsupported(why)) => {
                         assert!(why.contains("repair"), "{at}: {why}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uxfs::format::inode::S_IFMT;
 use uxfs::{Error, Fs, NewInode, OpenOptions, Result, XattrMode};
 
-use super::device::{Call, Overlay};
+use super::device::{self, Call};
 use super::rich;
 use crate::edit;
 
@@ -33,7 +33,7 @@ fn work(fs: &Fs, sync_failed: &mut bool) -> Result<()> {
 
 #[test]
 fn every_failure_of_the_device_is_an_error() {
-    let image = rich("-d agcount=2 -m rmapbt=1", 48);
+    let image = device::base(&rich("-d agcount=2 -m rmapbt=1", 48));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("after.img");
     for call in [Call::Flush, Call::Write, Call::Read] {
@@ -41,7 +41,8 @@ fn every_failure_of_the_device_is_an_error() {
         let mut number = 0;
         loop {
             let at = format!("{call:?} {number} fails");
-            let dev = Arc::new(Overlay::failing(Arc::clone(&image), call, number));
+            let state = device::copy(&image);
+            let dev = device::failing(&state, call, number);
             // Without the log, a volume that was being changed is marked as needing a repair.
             let mut options = OpenOptions::default();
             options.journal = None;
@@ -61,9 +62,8 @@ fn every_failure_of_the_device_is_an_error() {
             if !dev.failed() {
                 break;
             }
-            std::fs::write(&path, dev.bytes()).unwrap();
-            let again = Overlay::new(Arc::new(dev.bytes()));
-            match Fs::open(Arc::new(again), OpenOptions::default()) {
+            std::fs::write(&path, device::bytes(&*state)).unwrap();
+            match Fs::open(state, OpenOptions::default()) {
                 // What is not marked must be whole.
                 Ok(_) => {
                     whole += 1;

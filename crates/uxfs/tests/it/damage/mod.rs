@@ -17,7 +17,6 @@ use crate::edit::{self, Editor};
 use crate::volume::{MIB, setting};
 use crate::watchdog::Watchdog;
 use crate::{listing, names};
-use device::Overlay;
 
 /// A volume with every form of everything, as bytes.
 pub(crate) fn rich(line: &str, mib: u64) -> Arc<Vec<u8>> {
@@ -127,7 +126,7 @@ fn hurt(rng: &mut Rng, bytes: &mut [u8]) {
 }
 
 /// Everything one can do with a volume, as far as it goes.
-fn use_it(dev: Arc<Overlay>, rng: &mut Rng) -> Result<()> {
+fn use_it(dev: Arc<dyn BlockDev>, rng: &mut Rng) -> Result<()> {
     let mut options = OpenOptions::default();
     options.cache_bytes = 1 << 20;
     let fs = Fs::open(dev, options)?;
@@ -205,6 +204,7 @@ fn damaged_metadata_is_an_error_and_nothing_worse() {
     let mut bad = Vec::new();
     for (which, (line, mib, block, inode)) in lines.into_iter().enumerate() {
         let image = rich(line, mib);
+        let copied = device::base(&image);
         let targets = targets(&image, block, inode);
         assert!(targets.len() > 1000, "{line}: {} structures found", targets.len());
         for each in 0..count {
@@ -215,7 +215,7 @@ fn damaged_metadata_is_an_error_and_nothing_worse() {
             }
             dog.step(seed);
             let mut rng = Rng::new(seed);
-            let dev = Arc::new(Overlay::new(Arc::clone(&image)));
+            let dev = device::copy(&copied);
             for _ in 0..1 + rng.below(3) {
                 // As many of the rare kinds as of inodes.
                 let some: Vec<&Target> = match rng.below(3) {

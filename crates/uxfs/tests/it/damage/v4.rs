@@ -7,7 +7,7 @@ use uxfs::disk::{BlockDev, OpenMode};
 use uxfs::{Fs, OpenOptions, Result, export};
 use uxfs_oracle::{Kernel, Rng};
 
-use super::device::Overlay;
+use super::device;
 use super::{hurt, visit_all};
 use crate::kernel::age;
 use crate::volume::{Volume, device, setting};
@@ -44,7 +44,7 @@ fn targets(image: &[u8], block: usize, dir_block: usize, inode: usize) -> [Vec<(
     found
 }
 
-fn use_it(dev: Arc<Overlay>) -> Result<()> {
+fn use_it(dev: Arc<dyn BlockDev>) -> Result<()> {
     let mut options = OpenOptions::read_only();
     options.norecovery = true;
     options.cache_bytes = 1 << 20;
@@ -66,6 +66,7 @@ fn damage_to_version_4_is_an_error_and_nothing_worse() {
         let base = 1 + setting("UXFS_SEED", 0) * 1_000_000 + 10_000_000 + which * 100_000;
         age(Kernel::Stable, &volume, base, 700);
         let image = load(&volume);
+        let copied = device::base(&image);
         let targets = targets(&image, block, dir_block, inode);
         println!("{line}: {} inodes, {} blocks", targets[0].len(), targets[1].len());
         assert!(targets.iter().all(|some| some.len() > 50), "{line}: too little to hurt");
@@ -77,7 +78,7 @@ fn damage_to_version_4_is_an_error_and_nothing_worse() {
             }
             dog.step(seed);
             let mut rng = Rng::new(seed);
-            let dev = Arc::new(Overlay::new(Arc::clone(&image)));
+            let dev = device::copy(&copied);
             for _ in 0..1 + rng.below(12) {
                 let some = &targets[rng.index(2)];
                 let (at, len) = some[rng.index(some.len())];

@@ -4,8 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use uxfs::disk::{BlockDev, OpenMode};
-use uxfs::log::Overlay;
+use uxfs::disk::{BlockDev, OpenMode, Overlay};
 use uxfs::{Fs, OpenOptions};
 use uxfs_oracle::{Listing, Rng};
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use uxfs::disk::{BlockDev, OpenMode};
+use uxfs::disk::{BlockDev, OpenMode, Overlay};
 use uxfs::format::log::{RecordHeader, checksum};
-use uxfs::log::{Log, Overlay};
+use uxfs::log::Log;
 use uxfs::{Fs, OpenOptions};
 use uxfs_oracle::Rng;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use uxfs::disk::{BlockDev, OpenMode};
 use uxfs::format::Daddr;
 use uxfs::format::log::{BufItem, BufType, Intent, Item, ItemKind};
-use uxfs::log::{Assembler, Log, State, Transaction, Walk, rest};
+use uxfs::log::{Assembler, Log, State, Transaction, Walk, mark_clean};
 use uxfs::{Fs, OpenOptions};
 use uxfs_oracle::{Fields, Finding, Kernel, Kind, Listing, checksum, vm};
 
@@ -266,7 +266,7 @@ fn a_first_record_that_was_torn() {
     let mut format = BufItem::new(BufType::Superblock, Daddr(0), 512);
     (0..4).for_each(|chunk| format.set_chunk(chunk));
     let item = Item::Buf(format, vec![(0, &sector)]).encode();
-    rest::write_redo(&log, &*dev, &bounds, &[item]).unwrap();
+    mark_clean::write_redo(&log, &*dev, &bounds, &[item]).unwrap();
     let data =
         fs.geo.fsb_daddr(fs.geo.log_start).bytes() + 512 * u64::from(bounds.head.block() + 1);
     dev.write_at(data + 40, b"torn").unwrap();

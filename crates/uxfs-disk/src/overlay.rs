@@ -1,4 +1,5 @@
-//! A device whose writes stay in memory, over one that stays as it is.
+//! A device whose writes stay in memory, over a device that does not change: a log replayed in memory, or a
+//! copy of an image that costs only what is written.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
@@ -8,12 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
-use uxfs_disk::BlockDev;
+
+use crate::BlockDev;
 
 const PAGE: usize = 4096;
 
-/// A device over another: reads see what was written here, or else what lies below; nothing is
-/// ever written below, but by [`Overlay::write_back`].
+/// A device over another. Reads see what was written here, and otherwise the device below. Nothing is
+/// written below except by [`Overlay::write_back`].
 pub struct Overlay {
     below: Arc<dyn BlockDev>,
     pages: RwLock<FxHashMap<u64, Box<[u8; PAGE]>>>,
@@ -22,12 +24,13 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Nothing written yet, over `below`; writes fail when they take more than `limit` bytes.
+    /// An overlay without changes. A write fails if the changes would take more than `limit` bytes of
+    /// memory.
     pub fn new(below: Arc<dyn BlockDev>, limit: usize) -> Self {
         Self { below, pages: RwLock::default(), bytes: AtomicUsize::new(0), limit }
     }
 
-    /// Bytes of memory that what was written takes.
+    /// Bytes of memory that the changes take.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -37,11 +40,11 @@ impl Overlay {
         &self.below
     }
 
-    /// Calls `f(offset, what lies below, what was written)` for each page that differs, in
-    /// ascending order. The last page of the device may be short.
+    /// Calls `f(offset, old, new)` for each page that differs from the device below, in ascending
+    /// order. The last page of the device may be short.
     ///
     /// # Errors
-    /// Of the device below, or of `f`.
+    /// Those of the device below and of `f`.
     pub fn for_changes<E: From<io::Error>>(
         &self,
         mut f: impl FnMut(u64, &[u8], &[u8]) -> Result<(), E>,
@@ -60,10 +63,10 @@ impl Overlay {
         Ok(())
     }
 
-    /// Writes all that differs to the device below, and flushes it. What was written stays here.
+    /// Writes all changes to the device below and flushes it. The overlay keeps them too.
     ///
     /// # Errors
-    /// Of the device below.
+    /// Those of the device below.
     pub fn write_back(&self) -> io::Result<()> {
         let mut run: (u64, Vec<u8>) = (0, Vec::new());
         let put = |run: &mut (u64, Vec<u8>)| {
@@ -90,7 +93,7 @@ impl Overlay {
         }
     }
 
-    /// Counts a page more, if there may be one.
+    /// Counts one more page against the limit.
     fn count_page(&self) -> io::Result<()> {
         if self.bytes.load(Ordering::Relaxed) + PAGE > self.limit {
             let problem = format!("changes take more than {} MiB of memory", self.limit >> 20);
@@ -100,7 +103,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// A page as it lies below.
+    /// A page of the device below.
     fn load(&self, page: u64) -> io::Result<Box<[u8; PAGE]>> {
         let mut bytes = Box::new([0; PAGE]);
         let offset = page * PAGE as u64;
@@ -110,13 +113,13 @@ impl Overlay {
     }
 }
 
-/// Bytes that are written at once.
+/// Most bytes that one write back writes at once.
 const RUN_MAX: usize = 1 << 20;
 
 impl BlockDev for Overlay {
-    uxfs_disk::forward!(self => *self.below; len, check_present, warning, sector_size);
-    uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
-    uxfs_disk::without!(has_fua, discard, allocate, as_file);
+    crate::forward!(self => *self.below; len, check_present, warning, sector_size);
+    crate::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
+    crate::without!(has_fua, discard, allocate, as_file);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.check(offset, buf.len())?;
@@ -131,7 +134,7 @@ impl BlockDev for Overlay {
                 done += step;
                 continue;
             }
-            // All up to the next page that was written comes from below at once.
+            // Everything up to the next changed page is read from below at once.
             let mut end = done + step;
             while end < buf.len() && !pages.contains_key(&((offset + end as u64) / PAGE as u64)) {
                 end = (end + PAGE).min(buf.len());
@@ -175,7 +178,7 @@ impl BlockDev for Overlay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uxfs_disk::MemDev;
+    use crate::MemDev;
 
     #[test]
     fn writes_stay_here_until_they_are_written_back() {

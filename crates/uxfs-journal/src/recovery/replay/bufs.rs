@@ -6,7 +6,7 @@ use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{BASIC_BLOCK, Daddr, Lsn, Place, crc, inode};
 
 use super::{Replayer, Touched};
-use crate::error::{Error, Result};
+use crate::recovery::error::{Error, Result};
 
 /// Longest buffer there is.
 const BYTES_MAX: usize = 64 << 10;

@@ -18,9 +18,9 @@ use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::log::{RECORD_SIZE_MAX, RecordHeader, is_unmount};
 use uxfs_format::{BASIC_BLOCK, Lsn};
 
-use crate::area::Log;
-use crate::error::{Error, Result};
-use crate::walk::Walk;
+use crate::recovery::area::Log;
+use crate::recovery::error::{Error, Result};
+use crate::recovery::walk::Walk;
 
 /// Records that a writer may have on their way to the disk at a time.
 pub(crate) const IN_FLIGHT: u64 = 8;

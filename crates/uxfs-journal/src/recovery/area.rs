@@ -5,7 +5,7 @@ use uxfs_format::log::{MAGIC, RecordHeader, bump, cycle_of};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{BASIC_BLOCK, Daddr, Geometry, Lsn};
 
-use crate::error::{Error, Result};
+use crate::recovery::error::{Error, Result};
 
 /// One block of the log.
 pub(crate) type Block = [u8; BASIC_BLOCK];

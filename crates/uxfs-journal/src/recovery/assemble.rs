@@ -7,8 +7,8 @@ use uxfs_format::log::{
     TRANS_HEADER_LEN, TransHeader,
 };
 
-use crate::error::{Error, Result};
-use crate::walk::Record;
+use crate::recovery::error::{Error, Result};
+use crate::recovery::walk::Record;
 
 /// A transaction, as far as it was read.
 #[derive(Clone, Debug, Default)]

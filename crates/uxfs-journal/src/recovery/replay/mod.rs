@@ -21,18 +21,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use uxfs_disk::BlockDev;
 use uxfs_disk::fault::{Fault, planted};
+use uxfs_disk::{BlockDev, Overlay};
 use uxfs_format::log::{BufFlags, IntentItem, Item, ItemKind, QuotaOff};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{AgIno, AgNo, Daddr, Geometry, Lsn};
 
-use crate::area::Log;
-use crate::assemble::{Assembler, Transaction};
-use crate::error::{Error, Result};
-use crate::find::Bounds;
-use crate::overlay::Overlay;
-use crate::walk::Walk;
+use crate::recovery::area::Log;
+use crate::recovery::assemble::{Assembler, Transaction};
+use crate::recovery::error::{Error, Result};
+use crate::recovery::find::Bounds;
+use crate::recovery::walk::Walk;
 
 pub use counters::Counters;
 use intents::Intents;

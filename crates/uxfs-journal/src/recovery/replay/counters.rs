@@ -7,7 +7,7 @@ use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{AgIno, AgNo, Corrupt, Daddr, Place, agf, agi, crc};
 
 use super::Replayer;
-use crate::error::Result;
+use crate::recovery::error::Result;
 
 /// Counters of the superblock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

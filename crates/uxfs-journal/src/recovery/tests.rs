@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use uxfs_disk::{BlockDev, MemDev};
+use uxfs_disk::{BlockDev, MemDev, Overlay};
 use uxfs_format::log::{BufItem, BufType, CHUNK, Item, RecordHeader, checksum};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{BASIC_BLOCK, Daddr, Lsn};
 
-use crate::{Bounds, Limits, Log, Overlay, State, replay, rest};
+use crate::recovery::{Bounds, Limits, Log, State, mark_clean, replay};
 
 struct Rng(u64);
 
@@ -104,14 +104,14 @@ fn round_and_round() {
         for number in 0.. {
             let at = format!("{line:?}, transaction {number}");
             if rng.below(3) == 0 {
-                bounds = rest::write_unmount(&volume.log, &*volume.dev, &bounds).unwrap();
+                bounds = mark_clean::write_unmount(&volume.log, &*volume.dev, &bounds).unwrap();
                 let found = volume.find();
                 assert_eq!((found.state, found.head), (State::Clean, bounds.head), "{at}");
                 bounds.record_size = [32 << 10, 64 << 10, 256 << 10][rng.below(3) as usize];
             }
-            rest::clear_stale(&volume.log, &*volume.dev, &bounds).unwrap();
+            mark_clean::clear_stale(&volume.log, &*volume.dev, &bounds).unwrap();
             let items = volume.items(number, rng.below(60));
-            let new = rest::write_redo(&volume.log, &*volume.dev, &bounds, &items).unwrap();
+            let new = mark_clean::write_redo(&volume.log, &*volume.dev, &bounds, &items).unwrap();
             let found = volume.find();
             assert_eq!((found.state, found.head), (State::Dirty, new.head), "{at}");
             assert_eq!(found.tail, new.tail, "{at}");
@@ -132,17 +132,17 @@ fn torn_transactions() {
     let volume = volume(&[('b', "size=1k")]);
     let mut rng = Rng(9);
     let clean = volume.find();
-    rest::clear_stale(&volume.log, &*volume.dev, &clean).unwrap();
+    mark_clean::clear_stale(&volume.log, &*volume.dev, &clean).unwrap();
     let mut bounds =
-        rest::write_redo(&volume.log, &*volume.dev, &clean, &volume.items(0, 3)).unwrap();
+        mark_clean::write_redo(&volume.log, &*volume.dev, &clean, &volume.items(0, 3)).unwrap();
     for number in 1..200 {
         let below = Arc::clone(&volume.dev);
         let torn = Arc::new(Overlay::new(Arc::clone(&below), 1 << 30));
         // Few enough to be on their way all at once.
         let items = volume.items(number, rng.below(10));
         let dev: Arc<dyn BlockDev> = Arc::<Overlay>::clone(&torn);
-        rest::clear_stale(&volume.log, &*dev, &bounds).unwrap();
-        let new = rest::write_redo(&volume.log, &*dev, &bounds, &items).unwrap();
+        mark_clean::clear_stale(&volume.log, &*dev, &bounds).unwrap();
+        let new = mark_clean::write_redo(&volume.log, &*dev, &bounds, &items).unwrap();
         let (from, to) = (u64::from(bounds.head.block()), u64::from(new.head.block()));
         let len = volume.log.distance(from, to);
         // Some blocks of it never arrived, or others did.
@@ -162,7 +162,7 @@ fn torn_transactions() {
         let label = there.label(&found);
         let fits = label == name(number - 1) && found.head.0 < new.head.0 || label == name(number);
         assert!(fits, "transaction {number}: {}", label.escape_ascii());
-        bounds = rest::write_redo(&volume.log, &*volume.dev, &bounds, &items).unwrap();
+        bounds = mark_clean::write_redo(&volume.log, &*volume.dev, &bounds, &items).unwrap();
     }
 }
 
@@ -172,7 +172,8 @@ fn random_logs() {
     let volume = volume(&[('b', "size=1k")]);
     let mut rng = Rng(11);
     let clean = volume.find();
-    let bounds = rest::write_redo(&volume.log, &*volume.dev, &clean, &volume.items(0, 30)).unwrap();
+    let bounds =
+        mark_clean::write_redo(&volume.log, &*volume.dev, &clean, &volume.items(0, 30)).unwrap();
     for _ in 0..400 {
         let dev: Arc<dyn BlockDev> = Arc::new(Overlay::new(Arc::clone(&volume.dev), 1 << 30));
         for _ in 0..1 + rng.below(12) {
@@ -203,10 +204,10 @@ fn a_tail_outside_the_log() {
     for sound in [false, true] {
         let volume = volume(&[]);
         let clean = volume.find();
-        rest::clear_stale(&volume.log, &*volume.dev, &clean).unwrap();
+        mark_clean::clear_stale(&volume.log, &*volume.dev, &clean).unwrap();
         let items = |number| volume.items(number, 0);
-        let first = rest::write_redo(&volume.log, &*volume.dev, &clean, &items(0)).unwrap();
-        let second = rest::write_redo(&volume.log, &*volume.dev, &first, &items(1)).unwrap();
+        let first = mark_clean::write_redo(&volume.log, &*volume.dev, &clean, &items(0)).unwrap();
+        let second = mark_clean::write_redo(&volume.log, &*volume.dev, &first, &items(1)).unwrap();
         let at = uxfs_format::Geometry::new(&volume.sb);
         let start = at.fsb_daddr(at.log_start).bytes() + u64::from(first.head.block()) * 512;
         let len = (second.head.block() - first.head.block()) as usize * 512;
@@ -242,7 +243,7 @@ fn the_last_room_of_a_log() {
     let volume = volume(&[('l', "su=64k")]);
     let unit = (volume.log.unit() / BASIC_BLOCK) as u64;
     let clean = volume.find();
-    rest::clear_stale(&volume.log, &*volume.dev, &clean).unwrap();
+    mark_clean::clear_stale(&volume.log, &*volume.dev, &clean).unwrap();
     let with_free = |free: u64| {
         let mut full = clean;
         full.state = State::Dirty;
@@ -251,13 +252,13 @@ fn the_last_room_of_a_log() {
         full
     };
     let items = volume.items(1, 0);
-    let redo = |free| rest::write_redo(&volume.log, &*volume.dev, &with_free(free), &items);
-    assert!(matches!(redo(unit), Err(crate::Error::TooBig(_))));
+    let redo = |free| mark_clean::write_redo(&volume.log, &*volume.dev, &with_free(free), &items);
+    assert!(matches!(redo(unit), Err(crate::recovery::Error::TooBig(_))));
     let new = redo(unit + 1).unwrap();
     let found = volume.find();
     assert_eq!((found.head, found.tail), (new.head, clean.head));
     assert_eq!(volume.label(&found), name(1));
-    let end = rest::write_unmount(&volume.log, &*volume.dev, &new).unwrap();
+    let end = mark_clean::write_unmount(&volume.log, &*volume.dev, &new).unwrap();
     let found = volume.find();
     assert_eq!((found.state, found.head), (State::Clean, end.head));
 }

@@ -6,8 +6,8 @@ use uxfs_format::log::{
 };
 use uxfs_format::{BASIC_BLOCK, Lsn};
 
-use crate::area::Log;
-use crate::error::{Error, Result};
+use crate::recovery::area::Log;
+use crate::recovery::error::{Error, Result};
 
 /// A record, read.
 pub struct Record<'a> {

@@ -6,12 +6,12 @@
 //!
 //! 1. [`Log::find`] finds head and tail, by cycle numbers and checksums.
 //! 2. [`replay`] goes through the records twice, first for what was cancelled, then to replay; all
-//!    it changes goes to an [`Overlay`], and the device stays as it is.
-//! 3. Who may write calls [`rest::clear_stale`], brings the overlay home and flushes. Who may not
+//!    it changes goes to an [`Overlay`](uxfs_disk::Overlay), and the device stays as it is.
+//! 3. Who may write calls [`mark_clean::clear_stale`], brings the overlay home and flushes. Who may not
 //!    reads through the overlay.
 //! 4. What the log announced but did not finish is for the engine to finish, on another overlay;
-//!    [`rest::write_redo`] makes the result as durable as one record, before it goes home.
-//! 5. [`rest::write_unmount`] leaves the log clean.
+//!    [`mark_clean::write_redo`] makes the result as durable as one record, before it goes home.
+//! 5. [`mark_clean::write_unmount`] leaves the log clean.
 //!
 //! Rules kept throughout:
 //!
@@ -24,9 +24,8 @@ mod assemble;
 mod describe;
 mod error;
 mod find;
-mod overlay;
+pub mod mark_clean;
 mod replay;
-pub mod rest;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -36,6 +35,5 @@ pub use assemble::{Assembler, RawItem, Transaction};
 pub use describe::describe;
 pub use error::{Error, Result};
 pub use find::{Bounds, State};
-pub use overlay::Overlay;
 pub use replay::{Counters, Limits, Replay, Report, replay};
 pub use walk::{Record, Walk};

@@ -7,7 +7,7 @@ use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{AgIno, Daddr, FsBlock, Ino, Lsn, crc};
 
 use super::Replayer;
-use crate::error::{Error, Result};
+use crate::recovery::error::{Error, Result};
 
 impl Replayer<'_> {
     pub(super) fn replay_icreate(&mut self, lsn: Lsn, new: &Icreate) -> Result<()> {
