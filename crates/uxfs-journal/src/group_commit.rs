@@ -1,13 +1,15 @@
-//! Those whom the policy may let wait for each other, as it sees them.
+//! The callers of fsync that the policy may let wait for each other, as the policy sees them.
 //!
-//! Some need the gathering checkpoint to be durable, others only what was written to be flushed. To the
-//! policy they are one crowd: what makes durable what those wait for who are served together is *a
-//! flush* to it, a whole checkpoint or a single flush of the device.
+//! Some need the open checkpoint to be durable, others only need earlier writes to be flushed. The
+//! policy makes no difference between them: for it, *a flush* is whatever makes a group of callers
+//! durable together, a whole checkpoint or a single flush of the device.
 //!
-//! 1. Who is counted waits for something that has not begun.
-//! 2. A round is begun and ended once, and only if it serves somebody.
-//! 3. Of two checkpoints whose flushes are shared, the round of the later begins when the earlier's
-//!    ends: so rounds last as long as one makes others wait.
+//! 1. A caller counts as waiting only while the work that serves it has not begun.
+//! 2. A round begins once and ends once, and exists only if it serves a caller.
+//! 3. If two checkpoints share a flush, the round of the later one begins when that of the earlier
+//!    one ends. So the length of a round is the time for which it makes others wait.
+//!
+//! Called by [`crate::Pipeline`] alone.
 
 use std::collections::VecDeque;
 
@@ -15,7 +17,7 @@ use crate::pipeline::{FlushId, Seq};
 use crate::policy::{Decision, Ended, FsyncPolicy, Policy, View};
 use crate::time::Time;
 
-/// What serves some of the crowd together.
+/// Work that serves a group of callers together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
     /// A checkpoint, from its cut until it is durable.
@@ -24,7 +26,7 @@ pub(crate) enum Round {
     Flush(FlushId),
 }
 
-/// How many wait, and since when the first of them does.
+/// A number of waiting callers, and when the first of them came.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
     count: u32,
@@ -45,9 +47,9 @@ pub(crate) struct GroupCommit {
     policy: Box<dyn Policy>,
     checkpoint: Group,
     data: Group,
-    /// Those whose checkpoint is cut, and whose round has not begun.
+    /// Callers whose checkpoint is cut and whose round has not begun.
     cut: Group,
-    /// Rounds under way that serve somebody: their numbers to the policy, and when they began.
+    /// Rounds in progress: their numbers for the policy, and when they began.
     rounds: VecDeque<(Round, u64, Time)>,
     next: u64,
     next_decision: Option<Time>,
@@ -66,7 +68,7 @@ impl GroupCommit {
         }
     }
 
-    /// Does nobody wait for something that has not begun?
+    /// Does no caller wait for work that has not begun?
     pub(crate) fn is_empty(&self) -> bool {
         self.checkpoint.count == 0 && self.data.count == 0
     }
@@ -79,7 +81,7 @@ impl GroupCommit {
         self.checkpoint.count > 0
     }
 
-    /// When the policy is to be asked again at the latest.
+    /// The latest time at which the policy must be asked again.
     pub(crate) fn next_decision(&self) -> Option<Time> {
         self.next_decision
     }
@@ -96,7 +98,7 @@ impl GroupCommit {
         }
     }
 
-    /// Somebody comes who needs the gathering checkpoint, or a flush.
+    /// Adds a caller that needs the open checkpoint, or a flush.
     pub(crate) fn enqueue(&mut self, now: Time, caller: u64, checkpoint: bool) {
         let group = if checkpoint { &mut self.checkpoint } else { &mut self.data };
         group.add(now);
@@ -104,18 +106,18 @@ impl GroupCommit {
         self.policy.arrived(&view, caller);
     }
 
-    /// Somebody comes who will be served by what has begun.
+    /// Adds a caller that work in progress will serve.
     pub(crate) fn join(&mut self, now: Time, caller: u64) {
         let view = self.view(now, 0);
         self.policy.arrived(&view, caller);
     }
 
-    /// Somebody has what they waited for.
+    /// Reports that a caller's request completed.
     pub(crate) fn completed(&mut self, now: Time, caller: u64) {
         self.policy.completed(now, caller);
     }
 
-    /// What is to be done for those who wait, while so many flushes of the device are under way.
+    /// Decides about the waiting callers while `flushing` flushes of the device are in flight.
     pub(crate) fn decide(&mut self, now: Time, flushing: usize) -> Decision {
         self.next_decision = None;
         if self.is_empty() {
@@ -123,7 +125,7 @@ impl GroupCommit {
         }
         let view = self.view(now, flushing);
         let decision = match self.policy.decide(&view) {
-            // Nothing would come that ends the rest.
+            // No event would ever end the rest.
             Decision::Rest if view.in_flight == 0 => Decision::Flush,
             decision => decision,
         };
@@ -133,18 +135,18 @@ impl GroupCommit {
         decision
     }
 
-    /// Would those be let go now who wait for a checkpoint, if nothing were under way?
+    /// Would the policy start a checkpoint for its waiting callers if nothing were in flight?
     pub(crate) fn would_flush(&mut self, now: Time) -> bool {
         let view = View { in_flight: 0, ..self.view(now, 0) };
         self.checkpoint.count > 0 && self.policy.decide(&view) == Decision::Flush
     }
 
-    /// The checkpoint that those wait for who are here now is cut; its round begins later.
+    /// Notes that the open checkpoint was cut for its callers. Their round begins later.
     pub(crate) fn cut_early(&mut self) {
         self.cut = core::mem::take(&mut self.checkpoint);
     }
 
-    /// Something begins that serves those who wait for its like.
+    /// Begins a round for all callers that wait for its kind of work.
     pub(crate) fn begin(&mut self, now: Time, flushing: usize, round: Round) {
         let view = self.view(now, flushing);
         let group = match round {
@@ -154,7 +156,7 @@ impl GroupCommit {
         self.start(view, group, round);
     }
 
-    /// The checkpoint that was cut for those who ride is on its way now.
+    /// Begins the round of a checkpoint that was cut early.
     pub(crate) fn submit(&mut self, now: Time, flushing: usize, round: Round) {
         let view = self.view(now, flushing);
         let group = core::mem::take(&mut self.cut);
@@ -169,15 +171,15 @@ impl GroupCommit {
         }
     }
 
-    /// What it had to wait for first has ended. It is measured from here on, so that one whose data had
-    /// a flush of their own does not seem to take twice as long as one that shared it.
+    /// Restarts the clock of a round when its own writes begin. Otherwise a round whose data needed
+    /// a flush of its own would look twice as long as one that shared it.
     pub(crate) fn under_way(&mut self, now: Time, round: Round) {
         if let Some((.., begun)) = self.rounds.iter_mut().find(|(other, ..)| *other == round) {
             *begun = now;
         }
     }
 
-    /// It has ended.
+    /// Ends a round.
     pub(crate) fn end(&mut self, now: Time, round: Round) {
         let Some(at) = self.rounds.iter().position(|(other, ..)| *other == round) else { return };
         let Some((_, number, begun)) = self.rounds.remove(at) else { return };
@@ -185,7 +187,7 @@ impl GroupCommit {
         self.policy.ended(&view, Ended { number, begun });
     }
 
-    /// Nobody waits any more.
+    /// Removes all callers.
     pub(crate) fn clear(&mut self) {
         self.checkpoint = Group::default();
         self.data = Group::default();

@@ -1,53 +1,55 @@
-//! Who drives: there is work that one thread at a time can carry out, and there are threads that wait
-//! for what comes of it. Whoever has to wait and finds nobody driving drives itself, until it has what
-//! it wants; the others sleep, and one of them takes over when it leaves.
+//! Leader election: one of several waiting threads carries out the work that all of them wait for.
 //!
-//! 1. Driving is tried for under the state's lock, and who leaves tells the others under it, after
-//!    letting go of the driver's: so whoever failed to become the driver is told when that ends.
-//! 2. The driver tells those whose outcome is there. Who leaves the place tells one of those who sleep
-//!    for each thing that is slept for ([`LeaderElection::wake_one`]), not all of them; and who was told, finds its
-//!    outcome there, and does not drive, does the same if there is something left to be driven. So there
-//!    is always somebody on the way who drives or passes that on, and nobody is woken for nothing.
-//! 3. Who sleeps looks again when told: at what it waits for first, then for the driver's place.
+//! A thread that has to wait and finds no driver drives itself, until its own result exists. The
+//! others sleep. When the driver leaves, one of them takes over.
+//!
+//! 1. A thread tries to become the driver while it holds the state's lock. A driver that leaves
+//!    first releases the driver's lock, and then wakes others under the state's lock. So a thread
+//!    that failed to become the driver is woken when the driver leaves.
+//! 2. The driver wakes the threads whose results exist. When it leaves, it wakes one thread for
+//!    each kind of sleep ([`LeaderElection::wake_one`]), not all. A thread that was woken, finds
+//!    its result and does not drive wakes another one if work is left. So some thread is always
+//!    about to drive or to hand that on, and no thread is woken without need.
+//! 3. A thread that wakes up checks its own result first, then tries to drive.
 //! 4. No lock but the driver's is held while driving.
 //!
-//! What locks and sleeping are is the caller's affair ([`LeaderElection`]): the engine's in production, those of
-//! a scheduler that tries interleavings in this module's tests.
+//! Locks and sleeping belong to the implementation of [`LeaderElection`]: the engine's in
+//! production, and a scheduler that explores interleavings in this module's tests.
 
 use core::ops::{Deref, DerefMut};
 
-/// What those who wait and the one who drives share.
+/// The state and the locks that the driver and the waiting threads share.
 pub trait LeaderElection {
-    /// What tells how far things are.
+    /// The state from which results are read.
     type State;
-    /// What only the driver needs.
+    /// The driver's own state.
     type Driver;
-    /// The state, locked.
+    /// A guard of the state.
     type StateGuard<'a>: Deref<Target = Self::State>
     where
         Self: 'a;
-    /// The driver's place, taken.
+    /// A guard of the driver's state.
     type DriverGuard<'a>: DerefMut<Target = Self::Driver>
     where
         Self: 'a;
 
     /// Locks the state.
     fn state(&self) -> Self::StateGuard<'_>;
-    /// Takes the driver's place, if nobody has it.
+    /// Becomes the driver, unless there is one.
     fn try_drive(&self) -> Option<Self::DriverGuard<'_>>;
-    /// Lets go of the state and sleeps, in one step, until told; then locks it again.
+    /// Unlocks the state and sleeps until woken, in one step, and locks the state again.
     fn sleep<'a>(&'a self, state: Self::StateGuard<'a>) -> Self::StateGuard<'a>;
-    /// Wakes somebody who sleeps, if anybody does: one at least of each kind.
+    /// Wakes at least one sleeping thread of each kind, if there is one.
     fn wake_one(&self);
-    /// Is something left to be driven, or to be waited for by a driver, and nobody drives?
+    /// Is there work for a driver, or an event for it to await, but no driver?
     fn has_work(&self, state: &Self::State) -> bool;
 }
 
-/// Waits until `done` has an outcome, driving if nobody else does. `drive` goes on until it may be
-/// there, or nothing is left to do.
+/// Waits until `done` returns a result, and drives if no other thread does. `drive` returns when
+/// the result may exist or no work is left.
 ///
 /// # Errors
-/// What driving comes to.
+/// Those of `drive`.
 pub fn wait_for<R: LeaderElection, T, E>(
     election: &R,
     done: impl Fn(&R::State) -> Option<T>,
@@ -77,10 +79,10 @@ pub fn wait_for<R: LeaderElection, T, E>(
     }
 }
 
-/// Drives, if nobody else does.
+/// Drives once, unless another thread drives.
 ///
 /// # Errors
-/// What driving comes to.
+/// Those of `drive`.
 pub fn drive_on<R: LeaderElection, E>(
     election: &R,
     drive: impl FnOnce(&mut R::Driver) -> Result<(), E>,

@@ -1,34 +1,37 @@
-//! What is to be done about the log though nobody asks: a state machine that says when commits are
-//! too old to stay in memory, when objects go home so that the log does not fill, and when an idle
-//! log is covered.
+//! Background work on the log: a state machine that decides when old commits are written, when an
+//! AIL push makes room in the log, and when an idle log is covered.
 //!
-//! It is shown the log as it is ([`LogView`]) and answers with the next [`LogWork`]; whoever carries it
-//! out shows it the log again. Without a clock, threads or I/O, like [`crate::Pipeline`].
+//! The caller shows it the state of the log ([`LogView`]), carries out the [`LogWork`] that it
+//! answers with, and shows it the log again. It has no clock, threads or I/O, like
+//! [`crate::Pipeline`].
 //!
-//! Covering: a log that went idle still names an old tail in its last record, from which recovery
-//! would begin. So a dummy transaction (the superblock) is written whose record names itself as the
-//! tail, and after it has come home another one, as XFS does. Then the log is left alone.
+//! Covering: the last record of a log that went idle still names an old tail, from which recovery
+//! would start. So a dummy transaction (of the superblock) is written, whose record names itself as
+//! the tail, and a second one after the first is written in place, as XFS does. Then the log is
+//! left alone.
 //!
-//! 1. A commit is sent down when it is as old as the pipeline allows.
-//! 2. While more than half of the log is live, what is oldest goes home; what is logged for longer
-//!    than [`LogWorkOptions::old`] goes home anyway.
-//! 3. The log is covered only when nothing gathers, is on its way or is active, and nothing but a
-//!    cover was written for [`LogWorkOptions::idle`]. After two covers nothing is done until something
-//!    else is.
-//! 4. What could not be done is tried again after [`LogWorkOptions::retry`], not at once.
+//! 1. A commit is written when it is as old as the pipeline allows.
+//! 2. While more than half of the log is live, the oldest objects are pushed. Objects that were
+//!    logged longer than [`LogWorkOptions::old`] ago are pushed in any case.
+//! 3. The log is covered only when the open checkpoint is empty, nothing is in flight, the AIL is
+//!    empty, and nothing but a cover was written for [`LogWorkOptions::idle`]. After two covers
+//!    there is no work until something changes.
+//! 4. A push that did not get through is repeated after [`LogWorkOptions::retry`], not at once.
+//!
+//! Called by the engine's log worker (`uxfs-core/src/journal/worker.rs`).
 
 use std::time::Duration;
 
 use crate::time::Time;
 
-/// When things are done though nobody asks.
+/// The intervals of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogWorkOptions {
-    /// How long an object may be logged and not home.
+    /// How long an object may stay logged without being written in place.
     pub old: Duration,
-    /// How long nothing may have happened before the log is covered.
+    /// How long the log must be idle before it is covered.
     pub idle: Duration,
-    /// How long to wait when objects cannot go home yet.
+    /// How long to wait when objects cannot be written in place yet.
     pub retry: Duration,
 }
 
@@ -43,33 +46,34 @@ impl Default for LogWorkOptions {
     }
 }
 
-/// The log as it is.
+/// The state of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogView {
     /// Bytes of the log.
     pub length: u64,
-    /// Where the next record goes.
+    /// The position of the next record.
     pub head: u64,
-    /// From where recovery would begin.
+    /// The position from which recovery would start.
     pub tail: u64,
-    /// The lowest position of an object that is not home.
+    /// The lowest position of an object in the AIL.
     pub active: Option<u64>,
-    /// Does nothing gather, and is nothing on its way?
+    /// Is the open checkpoint empty, and nothing in flight?
     pub quiet: bool,
-    /// When the pipeline is to be told the time.
+    /// When [`crate::Pipeline::tick`] must be called.
     pub alarm: Option<Time>,
 }
 
-/// Something to do.
+/// A task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogWork {
-    /// Tell the pipeline the time, and carry out what it says.
+    /// Call [`crate::Pipeline::tick`] and carry out its actions.
     Tick,
-    /// Send objects below this position home.
+    /// Push the objects of the AIL below this position.
     Push(u64),
-    /// Write a dummy transaction, bring it down, and send it home; then tell [`LogWorkPlanner::covered`].
+    /// Write a dummy transaction, make it durable and write it in place. Then call
+    /// [`LogWorkPlanner::covered`].
     Cover,
-    /// Nothing before this moment; `None` for nothing until something happens.
+    /// Sleep until this time; with `None`, until something changes.
     Sleep(Option<Time>),
 }
 
@@ -77,26 +81,26 @@ pub enum LogWork {
 #[derive(Clone, Debug)]
 pub struct LogWorkPlanner {
     log_work: LogWorkOptions,
-    /// Where the head was at some moment: what lies before is old some time after.
+    /// The head at a past time: what lies before it becomes overdue.
     mark: Option<(Time, u64)>,
-    /// The head as it was seen last, and since when.
+    /// The head as last seen, and since when it is there.
     head: Option<(Time, u64)>,
-    /// Covers that are still to be written.
+    /// Covers still to be written.
     due: u8,
-    /// What lies before this is logged for too long.
+    /// Objects logged before this position are overdue.
     overdue: u64,
-    /// The last push and when, by what was active and how far it was to go: the same is not tried
-    /// again at once.
+    /// Time of the last push, the lowest active position then, and its target: the same push is not
+    /// repeated at once.
     pushed: Option<(Time, (u64, u64))>,
 }
 
 impl LogWorkPlanner {
-    /// A keeper of a log that was just opened: clean, so that it need not be covered.
+    /// The planner for a log that was just opened. It is clean, so it need not be covered.
     pub fn new(log_work: LogWorkOptions) -> Self {
         Self { log_work, mark: None, head: None, due: 0, overdue: 0, pushed: None }
     }
 
-    /// What is to be done now.
+    /// The next task.
     pub fn next(&mut self, now: Time, seen: &LogView) -> LogWork {
         match self.head {
             None => self.head = Some((now, seen.head)),
@@ -124,7 +128,7 @@ impl LogWorkPlanner {
         LogWork::Sleep(wake)
     }
 
-    /// Is something to go home?
+    /// Is a push due?
     fn push(&mut self, now: Time, seen: &LogView, wake: &mut Option<Time>) -> Option<LogWork> {
         let Some(active) = seen.active else {
             self.mark = None;
@@ -142,13 +146,14 @@ impl LogWorkPlanner {
         *wake = earlier(*wake, next);
         let mut until = self.overdue;
         if live > seen.length / 2 {
-            // Far enough that it need not be done again at once.
+            // Far enough that the next push is not due at once.
             until = until.max(seen.tail + live * 3 / 4);
         }
         if active >= until {
             return None;
         }
-        // What stays behind must not keep back what comes after it, nor be tried all the time.
+        // An object that cannot be written yet must not block those after it, nor be tried all the
+        // time.
         if let Some((when, before)) = self.pushed
             && before == (active, until)
             && now < when + self.log_work.retry
@@ -160,7 +165,7 @@ impl LogWorkPlanner {
         Some(LogWork::Push(until))
     }
 
-    /// The log was covered at `now`; its head is here now.
+    /// Reports that the log was covered at `now`, and its head after that.
     pub fn covered(&mut self, now: Time, head: u64) {
         self.due = self.due.saturating_sub(1);
         self.head = Some((now, head));

@@ -1,27 +1,29 @@
-//! The commit pipeline: a state machine that says when the gathering checkpoint is cut, what is
-//! written and flushed in which order, and who is told.
+//! The commit pipeline: a state machine that decides when the open checkpoint is cut, what is written and
+//! flushed in which order, and when waiters are woken.
 //!
-//! It is told what happened (`commit`, `force`, `cut`, `written`, `flushed`, `tick`) and answers
-//! with [`Action`]s, which its driver takes with [`Pipeline::next_action`] and carries out.
+//! The driver reports events (`commit`, `force`, `cut`, `written`, `flushed`, `tick`). The pipeline answers
+//! with [`Action`]s, which the driver takes with [`Pipeline::next_action`] and carries out.
 //!
-//! 1. One checkpoint is on its way at a time, the next one gathers meanwhile: of two checkpoints
-//!    the later is not begun to be written before the earlier is durable. The next may be cut before
-//!    that, in the moment before the flush that ends the one on its way: then that flush is also the
-//!    one that its own data need, and each checkpoint of a row costs one flush, not two.
-//! 2. Before the first record of a checkpoint goes down, all data written before the cut has been
-//!    flushed: it is durable before the commit that shows it.
-//! 3. Of the log, no more is written without a flush than one part; who splits a checkpoint into
-//!    parts keeps each within what recovery's search for the head can see through.
-//! 4. A waiter is woken once; with success only after its checkpoint is durable and what was
-//!    written before it asked has been flushed, by a flush that began after.
-//! 5. A flush counts for what was written before it *began*.
-//! 6. After a failure nobody is woken with success, and nothing more is written.
-//! 7. While anyone waits, something is under way whose end will be reported, or there is a moment at
-//!    which the time is to be told ([`Pipeline::next_decision`]).
-//! 8. Whether somebody who asks for durability is let wait for others who ask is for the [`policy::Policy`](crate::policy::Policy) to
-//!    say ([`crate::policy`]); it can let something begin later, never end earlier. What does not wait
-//!    for durability's sake (the log runs short, something goes home) is not its affair.
-//! 9. Flushes may overlap, if the policy begins one while another is under way; each counts by itself.
+//! 1. Checkpoints are written one at a time; the next one collects commits meanwhile. No record of a
+//!    checkpoint is written before the checkpoint before it is durable. The next checkpoint may be cut just
+//!    before the last flush of the current one. That flush then also covers the data that the next one
+//!    depends on, so in a row of checkpoints each costs one flush instead of two.
+//! 2. Data written before the cut is flushed before the first record of the checkpoint is written. So data is
+//!    durable before the commit that refers to it.
+//! 3. At most one part of a checkpoint is written between two flushes. A part holds no more than the search
+//!    for the head looks back over ([`Sealed::parts`](crate::Sealed::parts)).
+//! 4. A waiter is woken once. It is woken with success only after its checkpoint is durable and a flush that
+//!    began after its request covers what was written before.
+//! 5. A flush covers what was written before it began.
+//! 6. After a failure no waiter is woken with success, and nothing more is written.
+//! 7. While a waiter exists, some action is in flight whose end the driver reports, or
+//!    [`Pipeline::next_decision`] names a time at which the driver calls `tick`.
+//! 8. The fsync policy ([`crate::policy`]) decides whether a caller waits for other callers, so that they
+//!    share a flush. It can delay the start of work, but never end a wait early. It has no say in work that
+//!    serves no caller of fsync: a full log, an AIL push.
+//! 9. Flushes overlap if the policy starts one while another is in flight. Each covers what rule 5 says.
+//!
+//! Called by the engine (`uxfs-core/src/journal/drive.rs`), by the lab's simulator and by tests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -31,21 +33,21 @@ use crate::group_commit::{GroupCommit, Round};
 use crate::policy::{Decision, FsyncPolicy};
 use crate::time::Time;
 
-/// Number of a checkpoint; the first since the volume was opened is 1.
+/// Number of a checkpoint. The first after a mount is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Seq(pub u64);
 
-/// How many writes outside the log had ended at some moment: a flush that began at or after it
-/// covers them.
+/// Number of writes outside the log that have completed. A flush that begins at a generation covers
+/// all writes up to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Generation(pub u64);
 
 /// What a waiter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Need {
-    /// This checkpoint is durable.
+    /// The checkpoint that must be durable.
     pub seq: Seq,
-    /// These writes are flushed.
+    /// The writes that must be flushed.
     pub data: Generation,
 }
 
@@ -57,53 +59,53 @@ pub struct Failure(pub Arc<str>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlushId(pub u64);
 
-/// What the driver is to do.
+/// A task for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<W> {
-    /// Take what the gathering checkpoint holds, and answer with [`Pipeline::cut`]. Commits from
-    /// here on belong to the next.
+    /// Take the items of the open checkpoint, and report with [`Pipeline::cut`]. Later commits belong
+    /// to the next checkpoint.
     Cut(Seq),
-    /// Write this part of the checkpoint's records, and answer with [`Pipeline::written`].
+    /// Write one part of the checkpoint's records, and report with [`Pipeline::written`].
     Write {
         /// The checkpoint.
         seq: Seq,
-        /// Which of its parts, from 0.
+        /// Number of the part, from 0.
         part: u32,
-        /// Return only when it is on stable storage.
+        /// Use a forced write, which is durable when it completes.
         fua: bool,
     },
-    /// Flush the device, and answer with [`Pipeline::flushed`].
+    /// Flush the device, and report with [`Pipeline::flushed`].
     Flush(FlushId),
-    /// The checkpoint is durable: its objects may be written in place.
+    /// The checkpoint is durable. Its objects may be written in place.
     Durable(Seq),
-    /// Tell this waiter.
+    /// Wake the waiter with the result.
     Wake(W, Result<(), Failure>),
 }
 
-/// When a checkpoint is cut though nobody asked.
+/// The settings of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes that may gather.
+    /// Size in bytes at which the open checkpoint is cut.
     pub size_max: u64,
-    /// How long a commit may stay in memory.
+    /// Age of the oldest commit at which the open checkpoint is cut.
     pub age_max: Duration,
-    /// Writes that are durable when they return cost less than a write and a flush.
+    /// The device has forced writes (FUA) that cost less than a write and a flush.
     pub fua: bool,
-    /// How those who ask for durability at about the same time are brought together.
+    /// How calls of fsync at about the same time share a flush.
     pub fsync: FsyncPolicy,
-    /// Who asks for what a flush that began after it was written has covered is told at once. Else
-    /// there is a flush for them, unless [`Options::elide_clean`] spares it.
+    /// Complete a request at once if an earlier flush covers all it asks for. Otherwise such a request
+    /// gets a flush of its own, unless [`Options::elide_clean`] makes it unnecessary.
     pub elide_covered: bool,
-    /// Who asks when nothing has been written since the last flush began is told at once.
+    /// Complete a request at once if nothing was written since the last flush began.
     pub elide_clean: bool,
 }
 
-/// Most bytes of a checkpoint that is cut before those are told who waited for the one before: they have
-/// to wait that long, but nobody is in the midst of a change as long as they sleep.
+/// Most bytes of an open checkpoint that is cut before the waiters of the one before are woken. They wait
+/// for the cut, but while they sleep they hold no transaction open that would delay it.
 const CUT_FIRST: u64 = 1 << 20;
 
 impl Default for Options {
-    /// 32 MiB, 30 s, without force-unit-access; no flush that is not needed.
+    /// 32 MiB, 30 s, no FUA, no unnecessary flushes.
     fn default() -> Self {
         Self {
             size_max: 32 << 20,
@@ -118,23 +120,23 @@ impl Default for Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The driver takes what was gathered.
+    /// The driver takes the checkpoint's items.
     Cutting,
-    /// What was written up to here is to be flushed before `part` is written; behind the last part,
-    /// before the checkpoint is durable.
+    /// Writes up to `until` must be flushed before `part` is written. After the last part: before the
+    /// checkpoint is durable.
     Barrier { until: Generation, part: u32 },
     /// A part is being written.
     Writing { part: u32 },
 }
 
-/// Somebody who waits, and who it is.
+/// A waiter, and the caller of fsync it stands for.
 #[derive(Debug)]
 struct Waiting<W> {
     caller: Option<u64>,
     waiter: W,
 }
 
-/// A flush under way, and what was written when it began.
+/// A flush in flight, and the writes that it covers.
 #[derive(Clone, Copy, Debug)]
 struct Flushing {
     id: FlushId,
@@ -148,28 +150,28 @@ struct CutCheckpoint {
     stage: Stage,
 }
 
-/// The state machine. `W` is whatever the driver knows a waiter by.
+/// The state machine. `W` is the driver's handle of a waiter.
 #[derive(Debug)]
 pub struct Pipeline<W> {
     options: Options,
     open_seq: Seq,
     open_bytes: u64,
-    /// When the oldest commit that gathers was made; `None` if there is none.
+    /// Time of the oldest commit in the open checkpoint; `None` if it is empty.
     since: Option<Time>,
-    /// Somebody wants all up to this checkpoint to be durable.
+    /// All checkpoints up to this one are to become durable without delay.
     wanted: Seq,
     checkpoint: Option<CutCheckpoint>,
-    /// The checkpoint behind it, if it is cut already.
+    /// The checkpoint after it, if it is cut already.
     next: Option<CutCheckpoint>,
     durable: Seq,
     written: Generation,
-    /// The last write of them that commits depend on.
+    /// The last write on which commits depend.
     data: Generation,
     flushed: Generation,
-    /// Flushes under way, in the order in which they began.
+    /// Flushes in flight, in the order in which they began.
     flushing: VecDeque<Flushing>,
     next_flush: u64,
-    /// What is to be flushed whatever the policy says.
+    /// Writes to be flushed without asking the policy.
     urgent: Generation,
     waiters: BTreeMap<(Seq, u64), (Generation, Waiting<W>)>,
     data_waiters: BTreeMap<(Generation, u64), Waiting<W>>,
@@ -180,7 +182,7 @@ pub struct Pipeline<W> {
 }
 
 impl<W> Pipeline<W> {
-    /// A pipeline in which nothing has happened.
+    /// An empty pipeline.
     pub fn new(options: Options) -> Self {
         Self {
             options,
@@ -206,12 +208,12 @@ impl<W> Pipeline<W> {
         }
     }
 
-    /// The next thing to do, if there is one now.
+    /// The next action, if any.
     pub fn next_action(&mut self) -> Option<Action<W>> {
         self.actions.pop_front()
     }
 
-    /// The next thing to do, if that is to tell somebody.
+    /// The next action, if it is [`Action::Wake`].
     pub fn next_wake(&mut self) -> Option<Action<W>> {
         match self.actions.front() {
             Some(Action::Wake(..)) => self.actions.pop_front(),
@@ -219,8 +221,8 @@ impl<W> Pipeline<W> {
         }
     }
 
-    /// A flush that overlaps another, for somebody beside the driver to carry out, who answers with
-    /// [`Pipeline::flushed`].
+    /// Takes a flush that overlaps another one, for a second thread beside the driver. That thread
+    /// reports with [`Pipeline::flushed`].
     pub fn take_flush(&mut self) -> Option<FlushId> {
         if self.flushing.len() < 2 {
             return None;
@@ -232,18 +234,18 @@ impl<W> Pipeline<W> {
         }
     }
 
-    /// Is something under way that somebody will report, or is there a moment to be awaited
-    /// ([`Pipeline::next_decision`])? Else whoever finds nothing to do has nothing to wait for.
+    /// Is an action in flight whose end will be reported, or is a decision of the policy due later
+    /// ([`Pipeline::next_decision`])? Otherwise a driver without actions has nothing to wait for.
     pub fn is_under_way(&self) -> bool {
         !self.flushing.is_empty() || self.next_decision().is_some()
     }
 
-    /// Is there something to do?
+    /// Are there actions?
     pub fn has_actions(&self) -> bool {
         !self.actions.is_empty()
     }
 
-    /// Does nothing gather, and is nothing on its way?
+    /// Is the open checkpoint empty, and nothing in flight?
     pub fn is_quiet(&self) -> bool {
         self.since.is_none()
             && self.checkpoint.is_none()
@@ -252,17 +254,17 @@ impl<W> Pipeline<W> {
             && self.actions.is_empty()
     }
 
-    /// The checkpoint that gathers.
+    /// The open checkpoint, which collects commits.
     pub fn open_seq(&self) -> Seq {
         self.open_seq
     }
 
-    /// The last checkpoint with anything in it: what must be durable for everything to be.
+    /// The last checkpoint that is not empty. If it is durable, everything is.
     pub fn last(&self) -> Seq {
         if self.since.is_some() { self.open_seq } else { Seq(self.open_seq.0 - 1) }
     }
 
-    /// Bytes in the checkpoint that gathers, at most.
+    /// Upper bound of the bytes in the open checkpoint.
     pub fn open_bytes(&self) -> u64 {
         self.open_bytes
     }
@@ -272,32 +274,32 @@ impl<W> Pipeline<W> {
         self.durable
     }
 
-    /// The writes outside the log that have ended.
+    /// The writes outside the log that have completed.
     pub fn data_written(&self) -> Generation {
         self.written
     }
 
-    /// The writes among them that are flushed.
+    /// The writes outside the log that are flushed.
     pub fn data_flushed(&self) -> Generation {
         self.flushed
     }
 
-    /// Why it stopped, if it did.
+    /// The failure that stopped the pipeline, if any.
     pub fn failure(&self) -> Option<&Failure> {
         self.failed.as_ref()
     }
 
-    /// Is what `need` names durable?
+    /// Is everything in `need` durable?
     pub fn met(&self, need: Need) -> bool {
         self.durable >= need.seq && self.flushed >= need.data
     }
 
-    /// Does nothing gather?
+    /// Is the open checkpoint empty?
     pub fn is_empty(&self) -> bool {
         self.since.is_none()
     }
 
-    /// When [`Pipeline::tick`] is to be called at the latest.
+    /// The latest time at which the driver must call [`Pipeline::tick`].
     pub fn alarm(&self) -> Option<Time> {
         if self.failed.is_some() {
             return None;
@@ -307,13 +309,13 @@ impl<W> Pipeline<W> {
         old.into_iter().chain(self.next_decision()).min()
     }
 
-    /// Until when those who wait are let wait for others, though something could be done for them.
+    /// The time at which the policy decides again about callers that wait for others now.
     pub fn next_decision(&self) -> Option<Time> {
         self.group_commit.next_decision()
     }
 
-    /// What somebody has to wait for who needs `need`: more than that where flushes are not to be
-    /// spared ([`Options::elide_covered`]).
+    /// What a request for `need` has to wait for. It is more than `need` where flushes must not be
+    /// elided ([`Options::elide_covered`]).
     pub fn due(&mut self, need: Need) -> Need {
         let covered = self.flushed >= need.data && self.durable >= need.seq;
         let clean = self.flushed >= self.written;
@@ -323,8 +325,8 @@ impl<W> Pipeline<W> {
         Need { data: self.metadata_written(), ..need }
     }
 
-    /// A transaction was committed, which adds at most `bytes` to the gathering checkpoint. The
-    /// number of the checkpoint that it is in.
+    /// Reports a commit, which adds at most `bytes` to the open checkpoint. Returns the checkpoint
+    /// that holds it.
     pub fn commit(&mut self, now: Time, bytes: u64) -> Seq {
         let seq = self.open_seq;
         self.since.get_or_insert(now);
@@ -333,22 +335,23 @@ impl<W> Pipeline<W> {
         seq
     }
 
-    /// A write of data has ended, on which later commits may depend. A flush from now on covers it.
+    /// Reports a completed write of data on which later commits may depend. Flushes from now on cover
+    /// it.
     pub fn data(&mut self) -> Generation {
         self.written.0 += 1;
         self.data = self.written;
         self.written
     }
 
-    /// Metadata has been written in place, on which no commit depends. A flush from now on covers
-    /// it; what its being home allows waits for that.
+    /// Reports that metadata was written in place. No commit depends on it. Flushes from now on cover
+    /// it, and only then may the log's tail move past it.
     pub fn metadata_written(&mut self) -> Generation {
         self.written.0 += 1;
         self.written
     }
 
-    /// Somebody waits until what `need` names is durable. `caller` tells those apart whom the policy may
-    /// let wait for each other; `None` for somebody whom it may not.
+    /// Adds a waiter that waits until `need` is durable. `caller` identifies a caller of fsync, which
+    /// the policy may let wait for other callers; with `None` the work begins without asking it.
     pub fn force(&mut self, now: Time, need: Need, caller: Option<u64>, waiter: W) {
         debug_assert!(need.seq <= self.open_seq && need.data <= self.written);
         if let Some(failure) = &self.failed {
@@ -360,7 +363,7 @@ impl<W> Pipeline<W> {
         if self.durable < need.seq {
             self.waiters.insert((need.seq, order), (need.data, waiting));
             match caller {
-                // What is on its way is not begun again for those who come now.
+                // The checkpoint is cut already, so there is no start for the policy to delay.
                 Some(caller) if need.seq < self.open_seq => self.group_commit.join(now, caller),
                 Some(caller) => self.group_commit.enqueue(now, caller, true),
                 None => self.wanted = self.wanted.max(need.seq),
@@ -379,20 +382,20 @@ impl<W> Pipeline<W> {
         self.advance(now);
     }
 
-    /// Everything up to `seq` is to become durable, though nobody waits: the log runs short, or
-    /// something is pinned that has to go home.
+    /// Makes everything up to `seq` durable without a waiter: the log runs short, or an AIL push meets
+    /// a pinned object.
     pub fn want(&mut self, now: Time, seq: Seq) {
         self.wanted = self.wanted.max(seq);
         self.advance(now);
     }
 
-    /// Time has passed.
+    /// Reports the time.
     pub fn tick(&mut self, now: Time) {
         self.advance(now);
     }
 
-    /// The driver has taken what gathered in the checkpoint being cut, and made `parts` parts of
-    /// it; 0 if there was nothing in it after all.
+    /// Reports that the driver took the items of the checkpoint being cut and made `parts` parts of
+    /// records: 0 if the checkpoint turned out to be empty.
     pub fn cut(&mut self, now: Time, parts: u32) {
         let mut checkpoint = self.checkpoint.iter_mut().chain(&mut self.next);
         let Some(checkpoint) = checkpoint.find(|checkpoint| checkpoint.stage == Stage::Cutting)
@@ -405,7 +408,7 @@ impl<W> Pipeline<W> {
         self.advance(now);
     }
 
-    /// A part has been written, or has not.
+    /// Reports that a part was written, or that writing failed.
     pub fn written(&mut self, now: Time, result: Result<(), Failure>) {
         if let Err(failure) = result {
             return self.fail(failure);
@@ -429,13 +432,13 @@ impl<W> Pipeline<W> {
         self.advance(now);
     }
 
-    /// The device has been flushed, or has not.
+    /// Reports that a flush completed, or failed.
     pub fn flushed(&mut self, now: Time, id: FlushId, result: Result<(), Failure>) {
         if let Err(failure) = result {
             return self.fail(failure);
         }
         let Some(at) = self.flushing.iter().position(|flush| flush.id == id) else {
-            debug_assert!(self.failed.is_some(), "this flush is not under way");
+            debug_assert!(self.failed.is_some(), "this flush is not in flight");
             return;
         };
         let covers = self.flushing.remove(at).map_or(Generation(0), |flush| flush.covers);
@@ -451,7 +454,7 @@ impl<W> Pipeline<W> {
         self.advance(now);
     }
 
-    /// Somebody has what they waited for.
+    /// Wakes a waiter with success.
     fn wake(&mut self, now: Time, waiting: Waiting<W>) {
         if let Some(caller) = waiting.caller {
             self.group_commit.completed(now, caller);
@@ -459,7 +462,7 @@ impl<W> Pipeline<W> {
         self.actions.push_back(Action::Wake(waiting.waiter, Ok(())));
     }
 
-    /// Something failed for good: everybody who waits is told, and nothing more is written.
+    /// Stops the pipeline: wakes all waiters with the failure and writes nothing more.
     pub fn fail(&mut self, failure: Failure) {
         let failure = self.failed.get_or_insert(failure).clone();
         (self.checkpoint, self.next) = (None, None);
@@ -480,7 +483,7 @@ impl<W> Pipeline<W> {
             || now >= since + self.options.age_max
     }
 
-    /// Goes on as far as can be gone without an answer from the driver.
+    /// Advances as far as possible without a report from the driver.
     fn advance(&mut self, now: Time) {
         if self.failed.is_some() {
             return;
@@ -503,8 +506,8 @@ impl<W> Pipeline<W> {
         self.flush_if_needed(now);
     }
 
-    /// Begins the next checkpoint if it is time for that, or what else the policy wants; true if that is
-    /// something.
+    /// Cuts the open checkpoint if it is due, or starts what the policy wants. Returns true if anything
+    /// was started.
     fn cut_next(&mut self, now: Time) -> bool {
         if self.checkpoint.is_none() && self.must_cut(now) {
             self.begin_cut(now);
@@ -513,8 +516,9 @@ impl<W> Pipeline<W> {
         self.coordinate(now)
     }
 
-    /// Begins what the policy wants and what can be begun now; true if that is something. A checkpoint
-    /// cannot while one is on its way: it is asked about again when that is durable.
+    /// Starts what the policy wants and what can start now. Returns true if anything was started. A
+    /// checkpoint cannot start while another one is being written; the policy is asked again when that
+    /// one is durable.
     fn coordinate(&mut self, now: Time) -> bool {
         let flushing = self.flushing.len();
         if self.group_commit.decide(now, flushing) != Decision::Flush {
@@ -538,8 +542,8 @@ impl<W> Pipeline<W> {
         self.checkpoint = Some(CutCheckpoint { seq, parts: 0, stage: Stage::Cutting });
     }
 
-    /// Cuts the checkpoint behind the one on its way, if a flush is spared by that: it depends on data
-    /// that is not flushed, and somebody wants it whom the policy would not let wait for others.
+    /// Cuts the open checkpoint while another one awaits its last flush, if that saves a flush: the open
+    /// one depends on data that is not flushed, and it is wanted now.
     fn cut_along(&mut self, now: Time) -> bool {
         if self.next.is_some() || self.flushed >= self.data {
             return false;
@@ -562,7 +566,7 @@ impl<W> Pipeline<W> {
         seq
     }
 
-    /// Begins a flush; whoever waits for one is served by it.
+    /// Begins a flush, which serves all that wait for one.
     fn begin_flush(&mut self, now: Time) {
         let id = FlushId(self.next_flush);
         self.next_flush += 1;
@@ -571,7 +575,8 @@ impl<W> Pipeline<W> {
         self.actions.push_back(Action::Flush(id));
     }
 
-    /// A barrier was passed, before `part` or behind the last one.
+    /// Continues after a barrier: writes `part`, or, after the last one, declares the checkpoint
+    /// durable.
     fn pass(&mut self, now: Time, checkpoint: CutCheckpoint, part: u32) {
         let CutCheckpoint { seq, parts, .. } = checkpoint;
         if part < parts {
@@ -607,8 +612,7 @@ impl<W> Pipeline<W> {
         }
     }
 
-    /// Flushes for the checkpoint on its way, and for what is urgent: one flush at a time, unless one
-    /// that covers it is under way.
+    /// Begins a flush if the current checkpoint or an urgent write needs one and none is in flight.
     fn flush_if_needed(&mut self, now: Time) {
         let (barrier, last) = match self.checkpoint {
             Some(CutCheckpoint { stage: Stage::Barrier { until, part }, parts, .. }) => {
@@ -622,7 +626,7 @@ impl<W> Pipeline<W> {
         }
         let cutting = self.next.is_some_and(|next| next.stage == Stage::Cutting);
         if cutting || last && self.cut_along(now) {
-            // It begins when that is cut.
+            // The flush begins when that checkpoint is cut.
             return;
         }
         self.begin_flush(now);

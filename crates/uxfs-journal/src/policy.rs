@@ -1,18 +1,18 @@
-//! When the device is flushed for those who wait: ways to coordinate fsync.
+//! Fsync policies: when the device is flushed for the callers that wait.
 //!
-//! Someone who wants what they wrote to be durable needs a flush that *begins* after their write has
-//! ended. If several want that at about the same time, one flush can serve them all; whether it pays
-//! to wait for them is what policies differ about.
+//! A caller of fsync needs a flush that *begins* after its writes have completed. If several
+//! callers need one at about the same time, one flush can serve them all. Policies differ in
+//! whether a caller waits for others.
 //!
-//! A [`Policy`] is told who came, which flush began and which ended, and is asked what is to be done
-//! now. [`Pipeline`](crate::Pipeline) asks it in the engine, where "a flush" is all it takes to make
-//! durable what those wait for who are served together; a simulation asks it in the lab.
+//! The [`Pipeline`](crate::Pipeline) reports arrivals, begun flushes and ended flushes to a
+//! [`Policy`] and asks it for a decision. There, "a flush" means all the work that makes a group of
+//! callers durable. The lab asks the same policies in a simulation.
 //!
-//! 1. While anybody waits and no flush is under way, a policy begins one or names a moment.
-//! 2. What a policy decides is when, never what durability is: whoever asks it may begin a flush
-//!    without it, and completes none earlier because of it.
-//! 3. A policy has no clock, no thread and no chance of its own, and allocates nothing after it was
-//!    made: the same calls give the same answers.
+//! 1. While a caller waits and no flush is in flight, a policy starts a flush or names a time.
+//! 2. A policy decides when, not what is durable. The pipeline may start a flush without asking,
+//!    and a policy never completes a request earlier.
+//! 3. A policy has no clock, no thread and no randomness, and allocates nothing after it was made:
+//!    the same calls give the same decisions.
 
 mod auto;
 mod callers;

@@ -1,10 +1,11 @@
-//! Log records: regions of one transaction after another, cut into records of at most the log
-//! buffer's size.
+//! Log records: the regions of transactions, cut into records of at most the size of a log buffer.
 //!
-//! 1. A region is split over records only where it must be; each part but the last is a multiple of
-//!    4 bytes, and the first holds at least the first word of its item.
+//! 1. A region is split over records only where it must be. Each part but the last is a multiple of
+//!    4 bytes, and the first part holds at least the first word of its item.
 //! 2. Every record is padded with zeroes to the log's stripe unit.
-//! 3. A batch has at most as many bytes as [`LogGeometry::most_bytes`] says for what went into it.
+//! 3. The bytes of the records are bounded by [`LogGeometry::most_bytes`] of what they hold.
+//!
+//! Called by the engine for checkpoints, and by [`crate::recovery::mark_clean`].
 
 use std::ops::Range;
 
@@ -14,19 +15,19 @@ use uxfs_format::log::{
 };
 use uxfs_format::{BASIC_BLOCK, Lsn};
 
-/// Records before the head that recovery's search looks through for one that did not arrive whole.
+/// Records before the head in which recovery looks for incomplete ones.
 const SEEN_RECORDS: u32 = 8;
-/// Bytes, likewise.
+/// Bytes before the head in which recovery looks for incomplete records.
 const SEEN_BYTES: usize = 2 << 20;
 
-/// What all records of a mount have in common.
+/// What all records of a mount share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogGeometry {
     /// Bytes of the log.
     pub length: u64,
-    /// Bytes to whose multiples records are padded.
+    /// The log's stripe unit in bytes, to which records are padded.
     pub unit: u32,
-    /// Bytes of a log buffer, which is the longest record.
+    /// Size of a log buffer in bytes, the longest record.
     pub buffer: u32,
     /// The volume's user-visible UUID.
     pub uuid: [u8; 16],
@@ -43,12 +44,13 @@ impl LogGeometry {
         (self.buffer / unit * unit) as usize - self.header_len()
     }
 
-    /// Most bytes of the log that transactions of `regions` regions with `bytes` bytes in all take.
+    /// Upper bound of the log bytes that `transactions` transactions of `regions` regions with
+    /// `bytes` bytes in all take.
     pub fn most_bytes(&self, transactions: u64, regions: u64, bytes: u64) -> u64 {
         let own = (2 * OP_HEADER_LEN + OP_HEADER_LEN + 16) as u64;
         let ops = transactions * own + regions * OP_HEADER_LEN as u64 + bytes;
-        // A record's end may stay empty where an operation does not begin, and a split costs a
-        // header more.
+        // A record may end with space in which no operation fits, and a split costs one more
+        // header.
         let usable = self.data_max() as u64 - 4 * OP_HEADER_LEN as u64;
         let records = ops.div_ceil(usable) + 1;
         let unit = u64::from(self.unit.max(BASIC_BLOCK as u32));
@@ -71,27 +73,27 @@ impl LogGeometry {
 }
 
 struct Record {
-    /// Its bytes in the batch, headers included.
+    /// The record's bytes in the buffer, headers included.
     bytes: Range<usize>,
     ops: u32,
 }
 
-/// Records that are being put together.
+/// A builder of records.
 pub struct Records {
     geometry: LogGeometry,
     bytes: Vec<u8>,
     done: Vec<Record>,
-    /// Where the record that is being filled starts.
+    /// Start of the current record.
     start: usize,
     ops: u32,
     tid: u32,
-    /// Where the transaction's header lies, and the regions since.
+    /// Offset of the transaction header, and the number of regions after it.
     header: usize,
     regions: u32,
 }
 
 impl Records {
-    /// Nothing yet; memory comes from `buffer`, which is emptied.
+    /// An empty builder that reuses the memory of `buffer`.
     pub fn new(geometry: LogGeometry, mut buffer: Vec<u8>) -> Self {
         buffer.clear();
         let done = Vec::new();
@@ -134,7 +136,7 @@ impl Records {
     /// Begins a transaction.
     pub fn begin(&mut self, tid: u32) {
         self.tid = tid;
-        // Its header is not split, so that the number of regions can be put into it.
+        // The header is not split, so that the number of regions can be filled in later.
         self.make_room(OP_HEADER_LEN + OP_HEADER_LEN + TRANS_HEADER_LEN);
         self.op(OpHeader::new(tid, 0, OpFlags::START), &[]);
         self.region(&TransHeader::new(tid, 0).encode());
@@ -147,7 +149,7 @@ impl Records {
         debug_assert!(region.len().is_multiple_of(4), "region of {} bytes", region.len());
         let mut rest = region;
         self.regions += 1;
-        // At least the item's first word belongs to the first part.
+        // The first part must hold at least the item's first word.
         self.make_room(OP_HEADER_LEN + rest.len().min(4));
         let mut flags = OpFlags::empty();
         loop {
@@ -173,7 +175,7 @@ impl Records {
         self.bytes[self.header..self.header + TRANS_HEADER_LEN].copy_from_slice(&header);
     }
 
-    /// Bytes of the log that the records take as they are now.
+    /// Bytes of the log that the records take so far.
     pub fn sealed_len(&self) -> u64 {
         if self.ops == 0 {
             return self.start as u64;
@@ -182,7 +184,7 @@ impl Records {
         (self.start + (self.bytes.len() - self.start).next_multiple_of(unit)) as u64
     }
 
-    /// The one operation of the record that ends a mount.
+    /// Adds the one operation of an unmount record.
     pub fn unmount(&mut self, tid: u32) {
         let len = UNMOUNT_PAYLOAD.len() as u32;
         let header = OpHeader { tid, len, client: CLIENT_LOG, flags: OpFlags::UNMOUNT };
@@ -227,21 +229,21 @@ impl Records {
     }
 }
 
-/// Records as they go to the log.
+/// Complete records.
 pub struct Sealed {
-    /// Their bytes, one record behind the other.
+    /// The bytes of the records, one after the other.
     pub bytes: Vec<u8>,
-    /// Position of the first.
+    /// Position of the first record.
     pub head: u64,
-    /// Position of the last.
+    /// Position of the last record.
     pub last: u64,
     records: Vec<Record>,
 }
 
 impl Sealed {
-    /// Cuts the records into parts of whole records: of at most `count` records, and of at most
-    /// `most` bytes where a record is not longer than that. No part is more than recovery's search
-    /// for the head sees through: 8 records, and 2 MiB.
+    /// Divides the records into parts of whole records, of at most `count` records, and of at most
+    /// `most` bytes unless a single record is longer. No part exceeds what recovery's search for
+    /// the head looks back over: 8 records, and 2 MiB.
     pub fn parts(&self, count: u32, most: usize) -> Vec<Range<usize>> {
         let mut parts: Vec<(u32, Range<usize>)> = Vec::new();
         for Record { bytes, .. } in &self.records {
@@ -288,7 +290,8 @@ mod tests {
         }
     }
 
-    /// Everything that went in comes out, over record ends and the end of the log, within the bound.
+    /// Regions come back from the records, across the ends of records and of the log, within the
+    /// bound.
     #[test]
     fn regions_come_back() {
         for (buffer, unit, head) in [

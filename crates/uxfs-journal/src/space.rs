@@ -1,18 +1,20 @@
-//! The account of the log: where its live part begins and ends, and how much is promised.
+//! Log space: the live part of the log, and the reservations granted on the rest.
 //!
-//! Positions count bytes since the log was made, and never go back: a position's place on the
-//! device is what is left after dividing by the log's length, its cycle what comes out.
+//! Positions count bytes since the log was made and never decrease. Divided by the length of the
+//! log, the quotient is the cycle and the remainder the offset in the log.
 //!
-//! 1. `tail <= head <= tail + length`: the head never runs over what recovery still needs.
-//! 2. What is promised fits behind the head: a transaction that was begun can be written, without
-//!    anything having to go home first.
-//! 3. The tail only moves forward, to what is durable in place.
+//! 1. `tail <= head <= tail + length`: the head never overwrites what recovery still needs.
+//! 2. All granted reservations fit between the head and the tail: a transaction that was begun can
+//!    be written without an AIL push.
+//! 3. The tail only moves forward, to a position below which everything is durable in place.
+//!
+//! Called by the engine, under the journal's lock (`uxfs-core/src/journal/grant.rs`).
 
-/// Bytes kept free between head and tail, so that a full log is told from an empty one, and for the
-/// record that ends a mount.
+/// Bytes kept free between head and tail, to tell a full log from an empty one and for the unmount
+/// record.
 const GAP: u64 = 64 << 10;
 
-/// The account.
+/// The space of one log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSpace {
     length: u64,
@@ -22,7 +24,7 @@ pub struct LogSpace {
 }
 
 impl LogSpace {
-    /// The account of an empty log of `length` bytes whose next record goes to position `head`.
+    /// An empty log of `length` bytes whose next record goes to position `head`.
     pub fn new(length: u64, head: u64) -> Self {
         Self { length, head, tail: head, granted: 0 }
     }
@@ -32,7 +34,7 @@ impl LogSpace {
         self.length
     }
 
-    /// Where the next record goes.
+    /// The position of the next record.
     pub fn head(&self) -> u64 {
         self.head
     }
@@ -47,18 +49,18 @@ impl LogSpace {
         self.head - self.tail
     }
 
-    /// Bytes that may be promised now.
+    /// Bytes that can be granted now.
     pub fn free(&self) -> u64 {
         self.length.saturating_sub(self.live() + self.granted + GAP.min(self.length / 16))
     }
 
-    /// Bytes that may ever be promised at once.
+    /// Most bytes that can be granted at once in an empty log.
     pub fn most(&self) -> u64 {
         self.length - GAP.min(self.length / 16)
     }
 
-    /// Promises `bytes`, if they are free.
-    #[must_use = "nothing was promised if this is false"]
+    /// Grants `bytes` if they are free.
+    #[must_use = "nothing was granted if this is false"]
     pub fn grant(&mut self, bytes: u64) -> bool {
         let free = self.free() >= bytes;
         if free {
@@ -67,21 +69,21 @@ impl LogSpace {
         free
     }
 
-    /// Promises `bytes` that are taken already, whether or not they are free.
+    /// Grants `bytes` that are in use already, even if they are not free.
     pub fn overrun(&mut self, bytes: u64) {
         self.granted += bytes;
     }
 
-    /// Takes back part of what was promised.
+    /// Releases a part of the granted bytes.
     pub fn release(&mut self, bytes: u64) {
-        debug_assert!(bytes <= self.granted, "{bytes} of {} promised", self.granted);
+        debug_assert!(bytes <= self.granted, "{bytes} of {} granted", self.granted);
         self.granted = self.granted.saturating_sub(bytes);
     }
 
-    /// Moves the head over `written` bytes, for which `granted` had been.
+    /// Moves the head over `written` bytes, for which `granted` bytes had been granted.
     ///
     /// # Panics
-    /// If it runs over the tail: what was written had not been promised.
+    /// If the head would pass the tail: more was written than was granted.
     pub fn write(&mut self, written: u64, granted: u64) {
         debug_assert!(written <= granted, "{written} bytes written of {granted} granted");
         self.release(granted);
@@ -89,15 +91,15 @@ impl LogSpace {
         assert!(self.live() <= self.length, "the head of the log runs over its tail");
     }
 
-    /// Moves head and tail over the record that ends a mount, for which nothing is promised. What is
-    /// promised to others stays so: the gap that is kept free is longer than the record.
+    /// Moves head and tail over the unmount record, which needs no grant. Other grants stay valid:
+    /// the gap that is kept free is longer than the record.
     pub fn finish(&mut self, written: u64) {
         debug_assert_eq!(self.live(), 0, "something is left in the log");
         self.head += written;
         self.tail = self.head;
     }
 
-    /// Everything before `position` is home and durable.
+    /// Moves the tail to `position`. Everything before it must be durable in place.
     pub fn move_tail(&mut self, position: u64) {
         debug_assert!(position <= self.head, "the tail overtakes the head");
         self.tail = self.tail.max(position);
@@ -109,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_promised_can_be_written() {
+    fn granted_bytes_can_be_written() {
         let mut space = LogSpace::new(1 << 20, 5 << 20);
         assert_eq!(space.free(), (1 << 20) - (64 << 10));
         assert!(space.grant(900 << 10));

@@ -1,9 +1,9 @@
-//! Moments and spans, as the pipeline's driver tells them.
+//! Points in time, as the pipeline's driver reports them.
 
 use core::ops::Add;
 use core::time::Duration;
 
-/// A moment: nanoseconds since one that the driver chose.
+/// Nanoseconds since a time that the driver chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);
 

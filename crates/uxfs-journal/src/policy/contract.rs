@@ -1,26 +1,26 @@
-//! What every policy sees, is told and decides: see the rules of [`crate::policy`].
+//! What a policy sees, learns and decides, under the rules of [`crate::policy`].
 
 use crate::time::Time;
 
-/// What a policy sees.
+/// The state that a policy sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Now.
+    /// The current time.
     pub now: Time,
-    /// How many wait for a flush that has not begun.
+    /// Number of callers that wait for a flush that has not begun.
     pub waiting: u32,
-    /// When the first of them came; now, if nobody waits.
+    /// Arrival of the first of them; the current time if there is none.
     pub since: Time,
-    /// Flushes under way.
+    /// Flushes in flight.
     pub in_flight: u32,
 }
 
-/// What a policy wants.
+/// A policy's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// A flush begins now, for all who wait.
+    /// Start a flush now, for all callers that wait.
     Flush,
-    /// Ask again when this moment has come, or something happens.
+    /// Ask again at this time, or when something happens.
     Until(Time),
     /// Ask again when something happens.
     Rest,
@@ -29,27 +29,28 @@ pub enum Decision {
 /// A flush that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Its number: flushes are counted from 0, as they begin.
+    /// Its number. Flushes are counted from 0 in the order in which they begin.
     pub number: u64,
-    /// When it began, or when what it had to wait for had ended: it is measured from here on.
+    /// When it began, or when the work that it had to wait for ended. Its duration counts from
+    /// here.
     pub begun: Time,
 }
 
-/// A way to coordinate.
+/// A policy.
 pub trait Policy: Send + core::fmt::Debug {
-    /// Somebody came; `view` counts them. `caller` tells callers apart.
+    /// Reports an arrival, which `view` includes. `caller` identifies the caller.
     fn arrived(&mut self, view: &View, caller: u64);
 
-    /// A flush begins for all who wait, because the policy wanted it or for another reason; `view` is
-    /// as it was before.
+    /// Reports that a flush begins for all waiting callers, by the policy's decision or for another
+    /// reason. `view` is the state before.
     fn begun(&mut self, view: &View);
 
-    /// Somebody who came is told, by the end of a flush or of something else.
+    /// Reports that a caller's request completed, by the end of a flush or otherwise.
     fn completed(&mut self, now: Time, caller: u64);
 
-    /// A flush has ended; whom it served is told next.
+    /// Reports that a flush ended. The completions of its callers are reported next.
     fn ended(&mut self, view: &View, flush: Ended);
 
-    /// What is to be done now. After [`Decision::Flush`] it is asked again.
+    /// Decides what to do now. Called again after [`Decision::Flush`].
     fn decide(&mut self, view: &View) -> Decision;
 }

@@ -1,8 +1,13 @@
-//! Policies that do not learn: those of the old discussion of ext4's fsync (2010), and the three that
-//! they come down to.
+//! Policies that do not adapt to the disk: those of the discussion of ext4's fsync in 2010 (Darrick
+//! J. Wong, 27 September 2010, linux-ext4, "Performance testing of various barrier reduction
+//! patches"), and three basic ones.
 //!
-//! What was called *old* there is [`Fixed::Own`]; *jbd2* is [`Fixed::Journal`]; *use avg sync time* is
-//! [`Fixed::Average`]; a delay of 1 or 500 microseconds is [`Fixed::Wait`].
+//! | name there | here |
+//! |---|---|
+//! | old | [`Fixed::Own`] |
+//! | jbd2 | [`Fixed::Journal`] |
+//! | use avg sync time | [`Fixed::Average`] |
+//! | a delay of 1 or 500 µs | [`Fixed::Wait`] |
 
 use core::time::Duration;
 
@@ -10,49 +15,50 @@ use super::callers::Callers;
 use super::contract::{Decision, Ended, Policy, View};
 use crate::time::Time;
 
-/// Longest that jbd2's way waits for others.
+/// Longest wait of [`Fixed::Journal`] in nanoseconds.
 const JOURNAL_MAX: u64 = 15_000_000;
 
-/// A policy that does not learn what is best.
+/// A policy that is the same on every disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fixed {
-    /// Each caller has a flush of their own, as soon as they come.
+    /// Each caller gets a flush of its own at once.
     Own,
-    /// All through the log's commit, as jbd2 does: one flush at a time, and whoever is not the one
-    /// who came last waits for as long as a flush takes on average, at most 15 ms.
+    /// As jbd2: one flush at a time. The first caller of a group waits for the average duration of
+    /// a flush, at most 15 ms, unless the same caller was the last one to come before it.
     Journal,
-    /// One flush at a time; the first of a group waits for as long as a flush takes on average.
+    /// One flush at a time. The first caller of a group waits for the average duration of a flush.
     Average,
-    /// One flush at a time; the first of a group waits for so long.
+    /// One flush at a time. The first caller of a group waits for this long.
     Wait(Duration),
-    /// One flush at a time, and no wait: who comes meanwhile goes with the next.
+    /// One flush at a time, without waiting. Callers that come meanwhile share the next flush.
     Greedy,
-    /// One flush at a time; the first of a group waits until all who are expected have come, at most
-    /// so many eighths of a flush. Expected is who came in the last eight flush times.
+    /// One flush at a time. The first caller of a group waits until all expected callers have come,
+    /// at most for this many eighths of a flush. Expected are the callers of the last eight flush
+    /// durations.
     Gather(u32),
-    /// So many flushes at a time, and no wait.
+    /// This many flushes at a time, without waiting.
     Overlap(u32),
 }
 
-/// What is known besides what is in view.
+/// Facts that a decision needs beside the view.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Facts {
-    /// Nanoseconds that a flush takes.
+    /// Duration of a flush in nanoseconds.
     pub(super) flush: u64,
-    /// How many are expected to come again soon, those who wait included.
+    /// Number of callers expected soon, those that wait included.
     pub(super) expected: u32,
-    /// Whoever began the group is not the one who came last before it.
+    /// The first caller of the group is not the last one that came before it.
     pub(super) other: bool,
 }
 
 impl Fixed {
-    /// The policy, with nothing seen yet.
+    /// The policy, before any event.
     pub fn start(self) -> Works {
         let callers = matches!(self, Self::Gather(_)).then(Callers::new);
         Works { policy: self, flush: 0.0, flushes: 0, callers, before: None, other: false }
     }
 
-    /// What is to be done now.
+    /// The decision for a view.
     pub(super) fn decide(self, view: &View, facts: Facts) -> Decision {
         let most = match self {
             Self::Own => u32::MAX,
@@ -76,15 +82,15 @@ impl Fixed {
     }
 }
 
-/// A policy of [`Fixed`] at work.
+/// A policy of [`Fixed`] with its state.
 #[derive(Clone, Debug)]
 pub struct Works {
     policy: Fixed,
-    /// Nanoseconds that a flush takes, on average of the last ones.
+    /// Average duration of the last flushes in nanoseconds.
     flush: f64,
     flushes: u64,
     callers: Option<Callers>,
-    /// Who came last.
+    /// The caller that came last.
     before: Option<u64>,
     other: bool,
 }

@@ -1,4 +1,4 @@
-//! Policies by their names.
+//! The names of policies, as `fsync_policy=` takes them.
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,19 +8,19 @@ use super::auto::Auto;
 use super::contract::Policy;
 use super::fixed::Fixed;
 
-/// A way to coordinate fsyncs, as chosen with `fsync_policy=`.
+/// A fsync policy, as chosen with `fsync_policy=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum FsyncPolicy {
-    /// One that is the same on every disk (`own`, `journal`, `average`, `fixed:US`, `greedy`,
+    /// One that does not adapt to the disk (`own`, `journal`, `average`, `fixed:US`, `greedy`,
     /// `gather`, `gather:EIGHTHS`, `overlap:N`).
     Fixed(Fixed),
-    /// Measures the disk and its callers, and does what is best for them (`auto`).
+    /// One that measures the disk and its callers and chooses the best of the others (`auto`).
     #[default]
     Auto,
 }
 
 impl FsyncPolicy {
-    /// The policy, with nothing seen yet.
+    /// The policy, before any event.
     pub fn start(self) -> Box<dyn Policy> {
         match self {
             Self::Fixed(fixed) => Box::new(fixed.start()),
@@ -29,11 +29,11 @@ impl FsyncPolicy {
     }
 }
 
-/// A word that names no policy.
+/// The error for a word that names no policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy;
 
-/// The words that name a policy, said to somebody who gave another.
+/// The names of all policies, as the error message lists them.
 pub const FSYNC_POLICIES: &str = "fsync_policy= takes own, journal, average, fixed:US (microseconds, 1 \
     to 1000000), greedy, gather, gather:EIGHTHS (of a flush, 1 to 64), overlap:N (flushes at once, 1 to \
     64) or auto";

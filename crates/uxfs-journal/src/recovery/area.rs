@@ -1,4 +1,4 @@
-//! The log as a ring of blocks on a device.
+//! The log's area: a ring of basic blocks on a device.
 
 use uxfs_disk::BlockDev;
 use uxfs_format::log::{MAGIC, RecordHeader, bump, cycle_of};
@@ -15,17 +15,17 @@ pub(crate) type Block = [u8; BASIC_BLOCK];
 pub struct Log {
     start: Daddr,
     blocks: u64,
-    /// Records are padded to this many bytes.
+    /// The log's stripe unit in bytes, to which records are padded.
     unit: usize,
     /// The volume's user-visible UUID, which records carry.
     uuid: [u8; 16],
 }
 
 impl Log {
-    /// The log that a verified superblock tells of.
+    /// The log of the volume with this verified superblock.
     ///
     /// # Errors
-    /// If the log is external, lies outside the volume, or is too small to be one.
+    /// If the log is external, lies outside the volume, or is too small.
     pub fn new(sb: &Superblock) -> Result<Self> {
         let geo = Geometry::new(sb);
         let blocks = u64::from(geo.log_blocks) << (geo.block_log - 9);
@@ -39,33 +39,33 @@ impl Log {
         Ok(Self { start: geo.fsb_daddr(geo.log_start), blocks, unit, uuid: sb.uuid })
     }
 
-    /// Its length in basic blocks.
+    /// Length of the log in basic blocks.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Bytes to whose multiples records are padded.
+    /// The log's stripe unit in bytes, to which records are padded.
     pub fn unit(&self) -> usize {
         self.unit
     }
 
-    /// UUID that its records carry.
+    /// The UUID in the log's record headers.
     pub fn uuid(&self) -> [u8; 16] {
         self.uuid
     }
 
-    /// `block`, which may lie up to a length beyond the end, inside the ring.
+    /// Maps a block number up to one length past the end into the ring.
     pub(crate) fn wrap(&self, block: u64) -> u64 {
         block % self.blocks
     }
 
-    /// How far `to` lies ahead of `from`, both inside the ring.
+    /// Number of blocks from `from` forward to `to`, both inside the ring.
     pub(crate) fn distance(&self, from: u64, to: u64) -> u64 {
-        debug_assert!(from < self.blocks && to < self.blocks, "a place outside the log");
+        debug_assert!(from < self.blocks && to < self.blocks, "a block outside the log");
         (to + self.blocks - from) % self.blocks
     }
 
-    /// The place `blocks` further on.
+    /// The LSN `blocks` blocks after `lsn`.
     pub(crate) fn advance(&self, lsn: Lsn, blocks: u64) -> Lsn {
         let at = u64::from(lsn.block()) + blocks;
         let cycle = if at >= self.blocks { bump(lsn.cycle()) } else { lsn.cycle() };
@@ -73,7 +73,7 @@ impl Log {
         Lsn::new(cycle, self.wrap(at) as u32)
     }
 
-    /// Calls `f(place on the device, range in the transfer)` for the one or two parts of a transfer.
+    /// Calls `f(device address, range in the transfer)` for the one or two parts of a transfer.
     fn parts(
         &self,
         block: u64,
@@ -86,7 +86,7 @@ impl Log {
         if first < bytes { f(self.start, first..bytes) } else { Ok(()) }
     }
 
-    /// Reads from `block` on, round the end.
+    /// Reads from `block` on, across the end of the ring.
     pub(crate) fn read(&self, dev: &dyn BlockDev, block: u64, bytes: &mut [u8]) -> Result<()> {
         let len = bytes.len();
         self.parts(block, len, |daddr, range| {
@@ -98,7 +98,7 @@ impl Log {
         })
     }
 
-    /// Writes from `block` on, round the end.
+    /// Writes from `block` on, across the end of the ring.
     pub(crate) fn write(&self, dev: &dyn BlockDev, block: u64, bytes: &[u8]) -> Result<()> {
         self.parts(block, bytes.len(), |daddr, range| {
             dev.write_at(daddr.bytes(), &bytes[range]).map_err(|source| Error::Io {
@@ -124,8 +124,8 @@ impl Log {
         Ok(cycle_of(&self.block(dev, block)?))
     }
 
-    /// The first of `count` blocks from `block` on for which `wanted` holds, which must not run
-    /// over the end.
+    /// The first of `count` blocks from `block` on for which `wanted` is true. The blocks must not
+    /// cross the end of the ring.
     pub(crate) fn first(
         &self,
         dev: &dyn BlockDev,
@@ -149,8 +149,8 @@ impl Log {
         Ok(None)
     }
 
-    /// The last record header among the `within` blocks before `head`, going back round the end,
-    /// and the block it lies at. Empty ones, which mark stale blocks, count too.
+    /// The last record header among the `within` blocks before `head`, searching backwards across
+    /// the end of the ring, and its block. Empty records, which mark stale blocks, count too.
     pub(crate) fn header_before(
         &self,
         dev: &dyn BlockDev,
@@ -183,7 +183,7 @@ impl Log {
     }
 }
 
-/// Blocks that are read at once when many are looked through.
+/// Blocks per read of a search.
 const SCAN: usize = 512;
 
 fn blocks(bytes: &[u8]) -> impl Iterator<Item = &Block> {

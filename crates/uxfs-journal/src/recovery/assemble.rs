@@ -1,4 +1,5 @@
-//! Transactions from operations: pieces of many, in any order, over records.
+//! Assembles transactions from the operations of records. Operations of several transactions may
+//! alternate and continue over records.
 
 use rustc_hash::FxHashMap;
 use uxfs_format::Lsn;
@@ -10,23 +11,23 @@ use uxfs_format::log::{
 use crate::recovery::error::{Error, Result};
 use crate::recovery::walk::Record;
 
-/// A transaction, as far as it was read.
+/// A transaction, or the part of it that was read so far.
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
-    /// Its number.
+    /// Its transaction id.
     pub tid: u32,
-    /// The record that holds its start: what it stamps into metadata.
+    /// The record that holds its start. Replay stamps this LSN into metadata.
     pub lsn: Lsn,
     /// The record that holds its commit.
     pub commit_lsn: Lsn,
     bytes: Vec<u8>,
-    /// Where each region ends in `bytes`; each starts where the one before ends.
+    /// The end of each region in `bytes`. A region starts where the one before ends.
     ends: Vec<usize>,
     items: Vec<Span>,
     head: Vec<u8>,
 }
 
-/// Regions of an item: the first, how many it has to have, how many there are.
+/// The regions of an item: the first, how many it must have, how many were read.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     first: usize,
@@ -34,37 +35,37 @@ struct Span {
     have: usize,
 }
 
-/// An item of a transaction: its regions, not yet taken apart.
+/// An item of a transaction, as undecoded regions.
 #[derive(Clone, Debug)]
 pub struct RawItem<'a> {
     regions: Vec<&'a [u8]>,
 }
 
 impl<'a> RawItem<'a> {
-    /// Its kind, or the code of an unknown one.
+    /// Its kind, or the unknown type code.
     pub fn kind(&self) -> core::result::Result<ItemKind, u16> {
         let first = self.regions.first().and_then(|region| Item::first(region));
         first.map_or(Err(0), |(kind, _)| kind)
     }
 
-    /// Takes it apart.
+    /// Decodes the item.
     ///
     /// # Errors
-    /// If it is not what its kind has to be.
+    /// If it is not a valid item of its kind.
     pub fn parse(&self) -> core::result::Result<Item<'a>, BadItem> {
         Item::parse(&self.regions)
     }
 }
 
 impl Transaction {
-    /// Its items, in the order in which they were written.
+    /// Its items in log order.
     pub fn items(&self) -> impl Iterator<Item = RawItem<'_>> {
         self.items.iter().map(|span| RawItem {
             regions: (span.first..span.first + span.have).map(|at| self.region(at)).collect(),
         })
     }
 
-    /// Bytes of all its regions.
+    /// Number of bytes in all regions.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -74,7 +75,7 @@ impl Transaction {
         &self.bytes[start..self.ends[at]]
     }
 
-    /// A new region.
+    /// Starts a region.
     fn add(&mut self, body: &[u8]) -> core::result::Result<(), String> {
         if body.is_empty() {
             return Ok(());
@@ -100,7 +101,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The header, perhaps in pieces.
+    /// Adds to the transaction header, which may come in pieces.
     fn add_head(&mut self, body: &[u8]) -> core::result::Result<(), String> {
         self.head.extend_from_slice(body);
         match self.head.len() {
@@ -112,7 +113,7 @@ impl Transaction {
         }
     }
 
-    /// More of the last region.
+    /// Continues the last region.
     fn extend(&mut self, body: &[u8]) -> core::result::Result<(), String> {
         if self.items.is_empty() {
             return self.add_head(body);
@@ -125,22 +126,22 @@ impl Transaction {
     }
 }
 
-/// The transactions that are open.
+/// Assembles transactions; holds those without a commit.
 #[derive(Debug, Default)]
 pub struct Assembler {
     open: FxHashMap<u32, Transaction>,
 }
 
 impl Assembler {
-    /// Number of transactions that have no commit yet.
+    /// Number of transactions without a commit so far.
     pub fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Takes in a record's operations, and hands over each transaction that a commit completes.
+    /// Adds a record's operations, and calls `done` for each transaction that a commit completes.
     ///
     /// # Errors
-    /// If an operation makes no sense, or of `done`.
+    /// If an operation is invalid, or those of `done`.
     pub fn feed(
         &mut self,
         record: &Record<'_>,
@@ -168,7 +169,7 @@ impl Assembler {
     ) -> core::result::Result<Option<Transaction>, String> {
         let lsn = record.lsn();
         let Some(transaction) = self.open.get_mut(&header.tid) else {
-            // What began before the tail is home already.
+            // A transaction that began before the tail is written in place already.
             if header.flags.contains(OpFlags::START) {
                 let new = Transaction { tid: header.tid, lsn, ..Transaction::default() };
                 self.open.insert(header.tid, new);

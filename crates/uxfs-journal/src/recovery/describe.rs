@@ -1,10 +1,10 @@
-//! Items in words, for listings.
+//! Log items as text, for listings.
 
 use uxfs_format::log::{
     BmapStep, BufFlags, BufItem, InodeFields, Intent, Item, RefcountStep, RmapStep,
 };
 
-/// What an item says, in a line.
+/// One line that describes an item.
 pub fn describe(item: &Item<'_>) -> String {
     match item {
         Item::Buf(format, _) => buffer(format),

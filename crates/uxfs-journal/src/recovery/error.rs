@@ -1,10 +1,10 @@
-//! Why a log cannot be replayed.
+//! The errors of recovery.
 
 use std::io;
 
 use uxfs_format::{Corrupt, Daddr, Lsn};
 
-/// This crate's result.
+/// The result of functions of this module.
 pub type Result<T> = core::result::Result<T, Error>;
 
 /// Why a log cannot be read, replayed or left clean.
@@ -14,17 +14,17 @@ pub enum Error {
     /// The device failed.
     #[error("{what} at daddr {daddr} (byte {}): {source}", daddr.bytes())]
     Io {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
-        /// Where.
+        /// The device address.
         daddr: Daddr,
-        /// What the device said.
+        /// The error of the device.
         source: io::Error,
     },
-    /// A record, or the row of records, is not what it has to be.
+    /// A record or the sequence of records is invalid.
     #[error("the log is damaged at its block {block}: {problem}")]
     Damaged {
-        /// Basic block, from the log's start.
+        /// Basic block, counted from the start of the log.
         block: u64,
         /// What is wrong.
         problem: String,
@@ -32,15 +32,15 @@ pub enum Error {
     /// An item of a committed transaction cannot be replayed.
     #[error("the log cannot be replayed, transaction at {}:{}: {problem}", lsn.cycle(), lsn.block())]
     Item {
-        /// Where the transaction starts.
+        /// LSN at which the transaction starts.
         lsn: Lsn,
         /// What is wrong.
         problem: String,
     },
-    /// A structure is damaged after all that the log says of it was replayed.
+    /// A structure is damaged although all that the log has of it was replayed.
     #[error("after replay of the log, {0}")]
     Corrupt(#[from] Corrupt),
-    /// The changes take more memory than is allowed, or more room than the log has.
+    /// The changes exceed the memory limit, or do not fit in the log.
     #[error("{0}")]
     TooBig(String),
 }

@@ -1,17 +1,17 @@
-//! Head and tail: where the next record goes, and where replay begins.
+//! Finds the head of the log, where the next record goes, and the tail, where replay starts.
 //!
-//! The first word of every block tells its cycle; the head is where the cycle falls. Writes of the
-//! last records may have reached the disk in any order, or in part: so
+//! The first word of every block holds its cycle number; the head is where the cycle number drops.
+//! The last writes before a crash may have reached the disk in any order, or in part. Therefore:
 //!
-//! 1. what lies within [`WINDOW`] before the head and is of an older cycle is a hole, and the head
-//!    moves back to the first of them;
-//! 2. a record that does not end exactly at the head is incomplete, and the head moves to its
-//!    start;
-//! 3. the checksums of the last [`IN_FLIGHT`] records are checked, and the head moves to the first
-//!    that does not match.
+//! 1. A block within [`WINDOW`] before the head that has an older cycle number is a hole. The head
+//!    moves back to the first hole.
+//! 2. If the last record does not end exactly at the head, it is incomplete. The head moves back to
+//!    its start.
+//! 3. The checksums of the last [`IN_FLIGHT`] records are checked. The head moves back to the first
+//!    record whose checksum does not match.
 //!
-//! Older damage is not forgiven: replay fails there. The exception is the tail, when the head has
-//! come so close that a torn write may have hit it: it moves on to the next sound record.
+//! Damage in older records is an error. The one exception is a tail so close to the head that a
+//! torn write may have hit it: it moves forward to the next intact record.
 
 use uxfs_disk::BlockDev;
 use uxfs_disk::fault::{Fault, planted};
@@ -22,41 +22,41 @@ use crate::recovery::area::Log;
 use crate::recovery::error::{Error, Result};
 use crate::recovery::walk::Walk;
 
-/// Records that a writer may have on their way to the disk at a time.
+/// Most records that a writer has in flight.
 pub(crate) const IN_FLIGHT: u64 = 8;
-/// Blocks of the longest record.
+/// Basic blocks of the longest record.
 const RECORD_BLOCKS: u64 = RECORD_SIZE_MAX as u64 / BASIC_BLOCK as u64;
-/// Blocks before the head in which there may be holes.
+/// Blocks before the head in which holes are possible.
 pub(crate) const WINDOW: u64 = IN_FLIGHT * RECORD_BLOCKS;
 
-/// Is there something to replay?
+/// Whether a log needs replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The last record is that of a clean unmount.
+    /// The last record is an unmount record.
     Clean,
-    /// There is.
+    /// The log needs replay.
     Dirty,
 }
 
-/// The ends of a log.
+/// Head and tail of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Clean or dirty.
+    /// Whether the log needs replay.
     pub state: State,
-    /// Where the next record goes.
+    /// LSN of the next record.
     pub head: Lsn,
-    /// The first record to replay; the same as `head` in a clean log.
+    /// The first record to replay. Equal to `head` in a clean log.
     pub tail: Lsn,
     /// Block of the last record.
     pub last: u64,
-    /// Buffer size of its writer, which tells the number of header blocks.
+    /// Log buffer size of the last record's writer, which determines the number of header blocks.
     pub record_size: u32,
-    /// Where a torn record was cut off, if one was.
+    /// Block at which an incomplete record was cut off, if there was one.
     pub torn: Option<u64>,
 }
 
 impl Bounds {
-    /// Blocks between tail and head, in which live what recovery needs.
+    /// Number of blocks between tail and head, which recovery needs.
     pub fn live_blocks(&self, log: &Log) -> u64 {
         log.distance(self.tail.block().into(), self.head.block().into())
     }
@@ -72,7 +72,7 @@ impl Log {
         let written = self.head_by_cycles(dev)?;
         let head = self.cut_partial(dev, written)?;
         let mut bounds = self.ends_at(dev, head)?;
-        // What a record that was not written whole left behind the head must not come alive.
+        // Remains of an incomplete record after the head must not be taken for valid later.
         bounds.torn = (head != written).then_some(head);
         if bounds.state == State::Clean {
             return Ok(bounds);
@@ -94,7 +94,7 @@ impl Log {
         Ok(bounds)
     }
 
-    /// The head as the cycle numbers tell it.
+    /// The head according to the cycle numbers.
     fn head_by_cycles(&self, dev: &dyn BlockDev) -> Result<u64> {
         let (first, last) = (self.cycle(dev, 0)?, self.cycle(dev, self.blocks() - 1)?);
         if first == 0 {
@@ -103,7 +103,8 @@ impl Log {
         let of = |cycle: u32| {
             move |block: &[u8; BASIC_BLOCK]| uxfs_format::log::cycle_of(block) == cycle
         };
-        // All of one cycle: the head is at the end, if no hole of the cycle before says else.
+        // All blocks have one cycle: the head is at the end, unless there is a hole of the cycle
+        // before.
         let (head, hole) = match first == last {
             true => (self.blocks(), last.wrapping_sub(1)),
             false => (self.fall(dev, last)?, last),
@@ -123,8 +124,8 @@ impl Log {
         Ok(self.wrap(self.first(dev, 0, head, of(hole))?.unwrap_or(head)))
     }
 
-    /// Is there anything ahead of the head of a clean log that would come alive behind records that
-    /// are written there: what a record that was not written whole left, behind a hole?
+    /// Are there blocks ahead of the head of a clean log that recovery would take for valid once
+    /// records are written before them: the remains of an incomplete record behind a hole?
     ///
     /// # Errors
     /// If the device fails.
@@ -142,7 +143,7 @@ impl Log {
         Ok(self.first(dev, 0, window - straight, of(next))?.is_some())
     }
 
-    /// The block at which the cycle falls to `last`, by halving.
+    /// The block at which the cycle number drops to `last`, by binary search.
     fn fall(&self, dev: &dyn BlockDev, last: u32) -> Result<u64> {
         let (mut before, mut from) = (0, self.blocks() - 1);
         while before + 1 < from {
@@ -164,12 +165,12 @@ impl Log {
         Ok(if header.blocks() == self.distance(at, head) { head } else { at })
     }
 
-    /// What the last record before `head` says.
+    /// Head and tail according to the last record before `head`.
     fn ends_at(&self, dev: &dyn BlockDev, head: u64) -> Result<Bounds> {
         let Some((last, header)) = self.header_before(dev, head, self.blocks())? else {
             return Err(Error::damaged(head, "no record was found before its head"));
         };
-        // The blocks of a log fit 32 bits.
+        // A log has less than 2^32 blocks.
         let at = Lsn::new(header.cycle, last as u32);
         let head = self.advance(
             at,
@@ -211,7 +212,7 @@ impl Log {
     /// The first record with a wrong checksum among the last ones before the head.
     fn bad_in_flight(&self, dev: &dyn BlockDev, bounds: &Bounds) -> Result<Option<u64>> {
         let head = u64::from(bounds.head.block());
-        // The record that says where the tail is may be damaged itself; then only that is looked at.
+        // The record that names the tail may be damaged itself. Then only that record is checked.
         let tail = u64::from(bounds.tail.block());
         let (tail, count) = match tail < self.blocks() {
             true => (tail, IN_FLIGHT),
@@ -232,7 +233,7 @@ impl Log {
         }
     }
 
-    /// Head and tail are of one cycle, or the head has gone round once more.
+    /// Checks that head and tail have the same cycle, or that the head is one cycle ahead.
     fn check_order(&self, bounds: &Bounds) -> Result<()> {
         let (head, tail) = (bounds.head, bounds.tail);
         let behind = head.cycle().wrapping_sub(tail.cycle());
@@ -255,8 +256,8 @@ impl Log {
         Err(Error::damaged(head.block().into(), problem))
     }
 
-    /// Checks the checksums from the tail on; where a torn write at the head may have hit the tail,
-    /// it moves on.
+    /// Checks the checksums from the tail on. Where a torn write at the head may have hit the tail,
+    /// the tail moves forward.
     fn verify_tail(&self, dev: &dyn BlockDev, bounds: &mut Bounds) -> Result<()> {
         let head = u64::from(bounds.head.block());
         let reach = IN_FLIGHT * u64::from(bounds.record_size).div_ceil(BASIC_BLOCK as u64);

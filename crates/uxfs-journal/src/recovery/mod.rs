@@ -1,23 +1,20 @@
-//! The log of a volume, read: where it begins and ends, what is in it, and what the volume looks
-//! like once it is replayed. And the little that is written to bring a log to rest: empty records
-//! ahead of its head, a redo checkpoint, the unmount record.
+//! Recovery: the log of a dirty volume is found, read, and replayed into memory; then it is made
+//! clean.
 //!
-//! What happens to a volume whose log is dirty:
+//! | step | function |
+//! |---|---|
+//! | 1 | [`Log::find`] finds head and tail, by cycle numbers and checksums |
+//! | 2 | [`replay`] reads the records twice, first for cancelled buffers, then to replay. All changes go to an [`Overlay`](uxfs_disk::Overlay); the device does not change |
+//! | 3 | A caller that may write calls [`mark_clean::clear_stale`], writes the overlay to the device and flushes. A caller that may not write reads through the overlay |
+//! | 4 | The engine completes pending intents and frees unlinked inodes, on another overlay. [`mark_clean::write_redo`] logs the result as one transaction before it is written in place |
+//! | 5 | [`mark_clean::write_unmount`] leaves the log clean |
 //!
-//! 1. [`Log::find`] finds head and tail, by cycle numbers and checksums.
-//! 2. [`replay`] goes through the records twice, first for what was cancelled, then to replay; all
-//!    it changes goes to an [`Overlay`](uxfs_disk::Overlay), and the device stays as it is.
-//! 3. Who may write calls [`mark_clean::clear_stale`], brings the overlay home and flushes. Who may not
-//!    reads through the overlay.
-//! 4. What the log announced but did not finish is for the engine to finish, on another overlay;
-//!    [`mark_clean::write_redo`] makes the result as durable as one record, before it goes home.
-//! 5. [`mark_clean::write_unmount`] leaves the log clean.
+//! 1. Nothing is written before the whole log was read and verified.
+//! 2. A block is changed only by log items that are newer than the block. So a second replay
+//!    changes nothing.
+//! 3. No content of a log makes this module panic, loop, or use memory without bound.
 //!
-//! Rules kept throughout:
-//!
-//! 1. Nothing is written before the whole log has been read and what it says verified.
-//! 2. A block is replayed only by what is newer than itself; so replaying again changes nothing.
-//! 3. No byte of a log makes anything here panic, loop or take memory without bound.
+//! Called by the engine's recovery (`uxfs-core/src/recovery/`) and by tools that list a log.
 
 mod area;
 mod assemble;

@@ -1,4 +1,4 @@
-//! Logs written here, round their ends and torn, found and replayed again.
+//! Logs written by these tests, across the end of the ring and torn, are found and replayed.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ struct Volume {
     log: Log,
 }
 
-/// A small volume, its log padded to `unit` bytes.
+/// A small volume whose log has a stripe unit of `unit` bytes.
 fn volume(line: &[(char, &str)]) -> Volume {
     const BYTES: u64 = 64 << 20;
     let mut options = uxfs_mkfs::Options::default();
@@ -86,10 +86,10 @@ fn name(label: u64) -> [u8; 12] {
     name
 }
 
-/// Transactions one after the other, several times round the log; each is found and replayed, and
-/// each clean end is found as one.
+/// Transactions follow each other several times around the log. Each is found and replayed, and
+/// each clean end is found.
 #[test]
-fn round_and_round() {
+fn each_transaction_of_a_wrapping_log_is_replayed() {
     for (seed, line) in [
         (1, &[][..]),
         (2, &[('l', "su=32k")][..]),
@@ -126,9 +126,9 @@ fn round_and_round() {
     }
 }
 
-/// A transaction that is torn anywhere is not there; what was before it is.
+/// A torn transaction is not replayed, whatever part of it is missing; the ones before it are.
 #[test]
-fn torn_transactions() {
+fn torn_transactions_are_not_replayed() {
     let volume = volume(&[('b', "size=1k")]);
     let mut rng = Rng(9);
     let clean = volume.find();
@@ -138,7 +138,7 @@ fn torn_transactions() {
     for number in 1..200 {
         let below = Arc::clone(&volume.dev);
         let torn = Arc::new(Overlay::new(Arc::clone(&below), 1 << 30));
-        // Few enough to be on their way all at once.
+        // Few enough to be in flight at once.
         let items = volume.items(number, rng.below(10));
         let dev: Arc<dyn BlockDev> = Arc::<Overlay>::clone(&torn);
         mark_clean::clear_stale(&volume.log, &*dev, &bounds).unwrap();
@@ -166,9 +166,9 @@ fn torn_transactions() {
     }
 }
 
-/// Whatever a log's blocks say, finding its ends and replaying come to an end.
+/// Finding the ends of a log of random blocks, and replaying it, ends.
 #[test]
-fn random_logs() {
+fn random_logs_end() {
     let volume = volume(&[('b', "size=1k")]);
     let mut rng = Rng(11);
     let clean = volume.find();
@@ -197,10 +197,10 @@ fn random_logs() {
     }
 }
 
-/// A last record whose tail lies outside the log: taken for torn if its checksum is wrong, else
-/// refused.
+/// A last record whose tail lies outside the log counts as torn if its checksum is wrong. Otherwise
+/// the log is refused.
 #[test]
-fn a_tail_outside_the_log() {
+fn a_tail_outside_the_log_is_refused_or_torn() {
     for sound in [false, true] {
         let volume = volume(&[]);
         let clean = volume.find();
@@ -236,10 +236,10 @@ fn a_tail_outside_the_log() {
     }
 }
 
-/// What finishes a recovery goes into whatever room there is between head and tail: behind it all of
-/// the log is free.
+/// Completing a recovery fits into any space between head and tail, because the whole log is free
+/// after it.
 #[test]
-fn the_last_room_of_a_log() {
+fn a_redo_checkpoint_fits_into_the_last_free_blocks() {
     let volume = volume(&[('l', "su=64k")]);
     let unit = (volume.log.unit() / BASIC_BLOCK) as u64;
     let clean = volume.find();

@@ -1,4 +1,4 @@
-//! Going through the records between two places of the log.
+//! Reads the records between two blocks of the log.
 
 use uxfs_disk::BlockDev;
 use uxfs_format::log::{
@@ -9,32 +9,32 @@ use uxfs_format::{BASIC_BLOCK, Lsn};
 use crate::recovery::area::Log;
 use crate::recovery::error::{Error, Result};
 
-/// A record, read.
+/// A record.
 pub struct Record<'a> {
     /// Block at which it starts.
     pub block: u64,
     /// Its header.
     pub header: RecordHeader,
-    /// Its data, first words put back.
+    /// Its data, with the first word of each block restored.
     pub data: &'a [u8],
     /// Does its checksum match?
     pub intact: bool,
 }
 
-/// The records from a place on up to another. The number of header blocks, and the most data, that
-/// a record may have are those of the first one: a log is written with one buffer size at a time.
+/// An iterator over the records between two blocks. All have the header blocks and the maximum size
+/// of the first one, because a log is written with one buffer size at a time.
 pub struct Walk<'a> {
     log: &'a Log,
     dev: &'a dyn BlockDev,
     at: u64,
-    /// Blocks up to the end.
+    /// Blocks left to the end.
     left: u64,
     size: u32,
     bytes: Vec<u8>,
 }
 
 impl<'a> Walk<'a> {
-    /// From the record at block `from` up to block `to`. Nothing if both are the same.
+    /// Starts at the record at block `from` and ends at block `to`. Empty if both are the same.
     ///
     /// # Errors
     /// If the device fails, or no record starts at `from`.
@@ -44,7 +44,7 @@ impl<'a> Walk<'a> {
         if left > 0 {
             let header = walk.header()?;
             walk.size = header.size;
-            // A record as old versions of mkfs write it has a length of its own.
+            // A record of old versions of mkfs has a length of its own.
             if header.len > header.size && header.num_ops == 1 {
                 walk.size = u32::try_from(log.unit()).unwrap_or(u32::MAX).max(header.len);
             }
@@ -67,11 +67,11 @@ impl<'a> Walk<'a> {
         self.at
     }
 
-    /// The next record, whatever its checksum says.
+    /// The next record, also if its checksum does not match.
     ///
     /// # Errors
-    /// If the device fails, or what lies there is not a record that fits; [`Walk::at`] then tells
-    /// where.
+    /// If the device fails, or the next blocks are not a record that fits; [`Walk::at`] is its
+    /// block.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>> {
         if self.left == 0 {
             return Ok(None);
@@ -100,8 +100,8 @@ impl<'a> Walk<'a> {
         Ok(Some(Record { block, header, data, intact }))
     }
 
-    /// Goes through all records that are left and checks their checksums; gives the block of the
-    /// first that is bad. A record without a checksum, as mkfs writes one, passes.
+    /// Checks the checksums of all remaining records. Returns the block of the first bad one. A
+    /// record without a checksum, as mkfs writes it, passes.
     ///
     /// # Errors
     /// If the device fails.
@@ -119,12 +119,12 @@ impl<'a> Walk<'a> {
 }
 
 impl Record<'_> {
-    /// Where it lies.
+    /// Its LSN.
     pub fn lsn(&self) -> Lsn {
         self.header.lsn
     }
 
-    /// Fails unless the record may be replayed: checksum, UUID, byte order.
+    /// Fails unless checksum, UUID and byte order of the record are valid.
     pub(crate) fn check(&self, log: &Log) -> Result<()> {
         let bad = |problem: &str| Err(Error::damaged(self.block, problem));
         if !self.intact {

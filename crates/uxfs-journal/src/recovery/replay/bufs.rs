@@ -1,4 +1,4 @@
-//! Replaying buffers, and finishing them.
+//! Replays buffer items, and stamps and verifies the replayed buffers.
 
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::log::{BufFlags, BufItem, BufType, CHUNK, DquotItem};
@@ -8,15 +8,15 @@ use uxfs_format::{BASIC_BLOCK, Daddr, Lsn, Place, crc, inode};
 use super::{Replayer, Touched};
 use crate::recovery::error::{Error, Result};
 
-/// Longest buffer there is.
+/// Most bytes of a buffer.
 const BYTES_MAX: usize = 64 << 10;
-/// Bytes of a quota record in its block, and where in it lie checksum and LSN.
+/// Bytes of a quota record in its block, and the offsets of its checksum and LSN.
 const DQUOT_LEN: usize = 136;
 const DQUOT_CRC: usize = 108;
 const DQUOT_LSN: usize = 112;
 /// "DQ".
 const DQUOT_MAGIC: [u8; 2] = [0x44, 0x51];
-/// Kinds with a magic number of their own, which tell LSN and checksum.
+/// Buffer types with a magic number of their own, which have an LSN and a checksum.
 const KINDS: [BufType; 14] = [
     BufType::Btree,
     BufType::Agf,
@@ -34,7 +34,7 @@ const KINDS: [BufType; 14] = [
     BufType::Superblock,
 ];
 
-/// What a buffer says it is, by its magic number.
+/// The kind of a buffer by its magic number.
 fn identify(bytes: &[u8]) -> Option<BufKind> {
     KINDS.iter().find_map(|kind| BufKind::identify(bytes, kind.kinds()))
 }
@@ -44,7 +44,7 @@ fn be64(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Replayer<'_> {
-    /// The moment up to which a buffer is up to date, if it says so and can be believed.
+    /// The LSN of a buffer, if it has one that can be trusted.
     fn lsn_of(&mut self, bytes: &[u8]) -> Option<Lsn> {
         let kind = identify(bytes)?;
         let layout = kind.layout()?;
@@ -63,7 +63,7 @@ impl Replayer<'_> {
         Some(lsn)
     }
 
-    /// A buffer's bytes, and what is known of it.
+    /// The bytes of a buffer, and its state.
     fn touch(&mut self, lsn: Lsn, format: &BufItem) -> Result<(Vec<u8>, Touched)> {
         let len = format.bytes();
         if len == 0 || len > BYTES_MAX {
@@ -113,7 +113,7 @@ impl Replayer<'_> {
         let key = (format.blkno, touched.bytes);
         self.touched.insert(key, Touched { replayed: Some(lsn), lsn: Some(lsn), ..touched });
         self.report.replayed += 1;
-        // What is replayed from here on belongs to the volume's new shape.
+        // Items after this one belong to the volume's new geometry.
         if format.kind == BufType::Superblock && format.blkno == Daddr(0) {
             self.finish_buffer(format.blkno, key.1)?;
             self.refresh_geometry()?;
@@ -121,7 +121,7 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    /// Of a buffer of inodes, only the links of the lists of unlinked ones are replayed.
+    /// Replays an inode buffer: only the links of unlinked lists.
     pub(super) fn replay_unlinked_list(
         &mut self,
         lsn: Lsn,
@@ -196,7 +196,7 @@ impl Replayer<'_> {
         off(BufFlags::UDQUOT, 0x1) || off(BufFlags::PDQUOT, 0x8) || off(BufFlags::GDQUOT, 0x40)
     }
 
-    /// Stamps and verifies all buffers that something was replayed into.
+    /// Stamps and verifies all replayed buffers.
     pub(super) fn finish_buffers(&mut self) -> Result<()> {
         let mut keys: Vec<_> = self.touched.keys().copied().collect();
         keys.sort_unstable();
@@ -237,7 +237,7 @@ impl Replayer<'_> {
         self.write(daddr, &bytes)
     }
 
-    /// Is it a part only of a directory block?
+    /// Is it only a part of a directory block?
     fn is_piece(&self, kind: BufType, len: u32) -> bool {
         let dir = matches!(
             kind,
@@ -251,7 +251,7 @@ impl Replayer<'_> {
     }
 }
 
-/// Four logged bytes at `at`, if they are among those logged.
+/// Four bytes at `at`, if they were logged.
 fn logged(pieces: &[(usize, &[u8])], at: usize) -> Option<[u8; 4]> {
     let (chunk, bytes) = pieces.iter().rev().find(|(chunk, _)| chunk * CHUNK <= at)?;
     let at = at - chunk * CHUNK;

@@ -1,4 +1,5 @@
-//! The superblock's counters, which a log does not keep exact, and the lists of unlinked inodes.
+//! Recomputes the superblock's counters, which a log does not keep exact, and collects the unlinked
+//! lists.
 
 use uxfs_format::agf::Agf;
 use uxfs_format::agi::Agi;
@@ -16,11 +17,11 @@ pub struct Counters {
     pub fdblocks: u64,
     /// Allocated inodes.
     pub icount: u64,
-    /// Free inodes among them.
+    /// Free inodes among the allocated ones.
     pub ifree: u64,
 }
 
-/// Lists of unlinked inodes that are not empty: group, bucket, first inode.
+/// Unlinked lists that are not empty: group, bucket, first inode.
 type Unlinked = Vec<(AgNo, u32, AgIno)>;
 
 impl Replayer<'_> {
@@ -37,7 +38,7 @@ impl Replayer<'_> {
         Ok(bytes)
     }
 
-    /// What the groups' headers say.
+    /// The counters and unlinked lists of all group headers.
     pub(super) fn read_groups(&self) -> Result<(Counters, Unlinked)> {
         let mut counters = Counters::default();
         let mut unlinked = Vec::new();
@@ -60,7 +61,7 @@ impl Replayer<'_> {
         Ok((counters, unlinked))
     }
 
-    /// Puts counters into the superblock; gives the old and the new ones if they differ.
+    /// Stores the counters in the superblock. Returns the old and the new ones if they differ.
     pub(super) fn set_counters(&mut self, new: Counters) -> Result<Option<(Counters, Counters)>> {
         let mut sector = vec![0; self.geo.sector_size as usize];
         self.read(Daddr(0), &mut sector)?;

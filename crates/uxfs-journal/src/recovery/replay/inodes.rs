@@ -1,4 +1,4 @@
-//! Replaying inodes, and new chunks of them.
+//! Replays inode items and new inode chunks.
 
 use uxfs_format::btree::{self, LONG, TreeKind};
 use uxfs_format::inode::{self, CORE_LEN, Fork, ForkFormat, InodeCore};
@@ -28,15 +28,15 @@ impl Replayer<'_> {
         let start = geo.ag_daddr(new.ag, new.agbno);
         for part in (0..new.length).step_by(cluster as usize) {
             let daddr = Daddr(start.0 + (u64::from(part) << (geo.block_log - 9)));
-            // The chunk was freed later, and its blocks may be something else.
+            // The chunk was freed later, and its blocks may hold something else.
             if self.is_cancelled(daddr, len) {
                 self.report.cancelled += 1;
                 return Ok(());
             }
         }
         let size = geo.inode_size as usize;
-        // What was replayed of buffers that lay there is not verified in the end: inodes take their
-        // place, and a cancel of the same address and length would be one of the inodes.
+        // Buffers replayed at these addresses are not verified at the end: inodes take their place.
+        // A cancel of the same address and length would be one of the inodes' buffers.
         for part in (0..new.length).step_by(cluster as usize) {
             let daddr = Daddr(start.0 + (u64::from(part) << (geo.block_log - 9)));
             self.touched.remove(&(daddr, cluster << geo.block_log));
@@ -125,7 +125,7 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    /// Makes an inode the owner of all blocks of the extent tree below `root`, its fork.
+    /// Sets the owner of all blocks of the extent btree below `root` in a fork.
     fn change_owner(&mut self, lsn: Lsn, ino: Ino, root: &[u8]) -> Result<()> {
         let bad = |problem: String| Error::item(lsn, format!("inode {ino}: {problem}"));
         let be16 = |raw: &[u8], at: usize| u16::from_be_bytes([raw[at], raw[at + 1]]);

@@ -1,4 +1,4 @@
-//! Intents that have no done yet.
+//! Intents without a done item.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use uxfs_format::log::{DoneItem, Intent, IntentItem, IntentKind};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{Geometry, Lsn};
 
-/// The intents that are open, in the order of the log.
+/// Pending intents in log order.
 pub(super) struct Intents {
     by_order: BTreeMap<u64, (Lsn, IntentItem)>,
     by_id: FxHashMap<(IntentKind, u64), u64>,
@@ -26,7 +26,7 @@ impl Intents {
         }
     }
 
-    /// An intent, which has to be one that this volume can have.
+    /// Adds an intent, if this volume can have its kind.
     pub(super) fn add(&mut self, lsn: Lsn, item: IntentItem, geo: &Geometry) -> Result<(), String> {
         self.check(&item, geo)?;
         self.by_id.insert((item.kind, item.id), self.next);

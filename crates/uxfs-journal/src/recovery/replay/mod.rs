@@ -1,16 +1,16 @@
-//! Replay: what the volume looks like once everything committed in the log is done.
+//! Replays the committed transactions of the log into an overlay.
 //!
-//! 1. The log is gone through twice: first for buffers that were freed later (what earlier
-//!    transactions say of them must not be replayed, their blocks may be something else by now),
-//!    then to replay.
-//! 2. Transactions are replayed in the order of their commits. Inside one: buffers and new chunks
-//!    of inodes; inodes, quota records and intents; buffers of unlinked lists; cancels.
-//! 3. What is newer than the transaction stays. A buffer is newer if its LSN is not smaller, an
-//!    inode if its LSN is greater; transactions that start in one record have one LSN, so what a
-//!    transaction of this LSN has replayed itself is never newer.
-//! 4. A structure whose checksum does not match was torn while it was written: its LSN tells
-//!    nothing, and everything that the log has of it is replayed.
-//! 5. All is changed in an [`Overlay`]; checksums are stamped and structures verified at the end.
+//! 1. The log is read twice: first for cancelled buffers, which were freed later. What earlier
+//!    transactions logged of them is not replayed, because their blocks may hold something else.
+//!    Then to replay.
+//! 2. Transactions are replayed in the order of their commits. Inside one, the order is: buffers
+//!    and new inode chunks; inodes, quota records and intents; buffers of unlinked lists; cancels.
+//! 3. An object newer than the transaction is left alone. A buffer is newer if its LSN is not
+//!    smaller, an inode if its LSN is greater. Transactions that start in one record share one LSN,
+//!    so an object that was replayed from this LSN is never newer.
+//! 4. A structure whose checksum does not match was torn by the crash. Its LSN means nothing, and
+//!    everything that the log has of it is replayed.
+//! 5. All changes go to an [`Overlay`]. At the end checksums are stamped and structures verified.
 
 mod bufs;
 mod counters;
@@ -36,7 +36,7 @@ use crate::recovery::walk::Walk;
 pub use counters::Counters;
 use intents::Intents;
 
-/// What replay may use.
+/// Limits of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Most bytes of changed blocks to hold in memory.
@@ -49,50 +49,50 @@ impl Default for Limits {
     }
 }
 
-/// What replay did.
+/// Statistics of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Records gone through.
+    /// Records read.
     pub records: u64,
     /// Transactions replayed.
     pub transactions: u64,
-    /// Transactions without a commit, which were dropped.
+    /// Transactions without a commit, which are not replayed.
     pub dropped: u64,
     /// Items by kind.
     pub items: BTreeMap<ItemKind, u64>,
-    /// Buffers and inodes that were replayed.
+    /// Buffers and inodes that were changed.
     pub replayed: u64,
-    /// Those that were newer on the volume.
+    /// Buffers and inodes that were newer on the volume.
     pub newer: u64,
-    /// Those that were freed later.
+    /// Buffers and inodes that were freed later.
     pub cancelled: u64,
-    /// Those found torn.
+    /// Buffers and inodes that were torn.
     pub torn: u64,
-    /// The superblock's counters, if they were wrong: before, after.
+    /// The superblock's counters before and after, if they were wrong.
     pub counters: Option<(Counters, Counters)>,
 }
 
 /// The outcome of a replay.
 pub struct Replay {
-    /// The volume, replayed.
+    /// The volume after the replay.
     pub overlay: Arc<Overlay>,
-    /// What was announced and not done, in the order of the log.
+    /// Pending intents in log order.
     pub intents: Vec<(Lsn, IntentItem)>,
-    /// Lists of unlinked inodes that are not empty: group, bucket, first inode.
+    /// Unlinked lists that are not empty: group, bucket, first inode.
     pub unlinked: Vec<(AgNo, u32, AgIno)>,
-    /// What was done.
+    /// The statistics.
     pub report: Report,
 }
 
-/// A buffer that the log talked of.
+/// A buffer that has log items.
 #[derive(Clone, Copy, Debug)]
 struct Touched {
     bytes: u32,
-    /// What it holds, by its latest item.
+    /// Its type, by its latest item.
     kind: uxfs_format::log::BufType,
-    /// The latest transaction replayed into it, if any was.
+    /// The latest transaction that was replayed into it, if any.
     replayed: Option<Lsn>,
-    /// Its LSN, unless there is none or it cannot be believed.
+    /// Its LSN, unless it has none or it cannot be trusted.
     lsn: Option<Lsn>,
 }
 
@@ -107,12 +107,12 @@ struct Replayer<'a> {
     report: Report,
 }
 
-/// Replays the log between the bounds found, over `dev`, which stays as it is. `sb` is the verified
+/// Replays the log between `bounds` over `dev`, which does not change. `sb` is the verified
 /// superblock.
 ///
 /// # Errors
-/// If the device fails, the log holds what cannot be replayed, or a structure is damaged in the
-/// end; nothing has happened then.
+/// If the device fails, the log holds something that cannot be replayed, or a structure is damaged
+/// at the end. Nothing has changed then.
 pub fn replay(
     dev: &Arc<dyn BlockDev>,
     log: &Log,
@@ -193,7 +193,7 @@ impl Replayer<'_> {
 
     fn replay_transaction(&mut self, transaction: &Transaction) -> Result<()> {
         let lsn = transaction.lsn;
-        // By stages, each in the order of the log.
+        // In stages, each in log order.
         let mut stages: [Vec<Item<'_>>; 4] = [const { Vec::new() }; 4];
         for raw in transaction.items() {
             let item = raw.parse().map_err(|e| Error::item(lsn, e))?;
@@ -245,7 +245,7 @@ impl Replayer<'_> {
         self.cancels.contains_key(&(blkno, len)) && !planted(Fault::CancelIgnored)
     }
 
-    /// From here on, what the log says of this buffer is about its next life.
+    /// Passes a cancel: later items of this address belong to the next use of its blocks.
     fn pass_cancel(&mut self, blkno: Daddr, len: u16) {
         let key = (blkno, len);
         if let Some(count) = self.cancels.get_mut(&key) {
@@ -254,7 +254,7 @@ impl Replayer<'_> {
                 self.cancels.remove(&key);
             }
         }
-        // What was replayed of this life is not verified in the end: it is gone.
+        // The replayed buffer is not verified at the end, because it was freed.
         self.touched.remove(&(blkno, u32::from(len) * 512));
     }
 
@@ -268,7 +268,7 @@ impl Replayer<'_> {
         self.overlay.write_at(daddr.0.saturating_mul(512), bytes).map_err(io)
     }
 
-    /// After growth was replayed, the volume has another shape.
+    /// Recomputes the geometry after growth was replayed.
     fn refresh_geometry(&mut self) -> Result<()> {
         let mut sector = vec![0; self.geo.sector_size as usize];
         self.read(Daddr(0), &mut sector)?;
