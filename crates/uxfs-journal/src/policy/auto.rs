@@ -1,18 +1,21 @@
-//! The policy that finds out what is best on this disk, for these callers.
+//! The policy that measures the disk and its callers, and does what the best of the fixed policies
+//! would do.
 //!
-//! How long callers take to come again does not depend on the policy, and how long a flush takes is
-//! seen all the time. So the policies need not be tried on those who wait: `auto` plays them in its
-//! head ([`Simulation`]) and does what the best of them would do. What has to be tried is how many flushes
-//! the disk works on at a time ([`Disk`]); and it is tried only where it would pay if the answer were
-//! the best one.
+//! The time that callers take between fsyncs does not depend on the policy, and the duration of
+//! flushes is measured all the time. So the fixed policies need no trial on real callers: `auto`
+//! simulates them ([`Simulation`]) and follows the best one. Only the number of flushes that the
+//! disk works on in parallel has to be tried ([`Disk`]). It is tried only where it would pay if the
+//! answer were the best one.
 //!
-//! 1. A lone caller never waits for anybody.
-//! 2. What is done is at each moment what one of the policies of [`CANDIDATES`] would do; but once in a
-//!    while, where that pays, everybody is waited for, no longer than eight flushes take.
-//! 3. Another policy is taken only if it is better by [`BETTER`], or as good and quicker.
-//! 4. Where dreams are thrown away one after the other because callers and flushes are never as they
-//!    were, differences have to be larger ([`Auto::tolerance`]).
-//! 5. Flushes that take no time ([`FREE`]) are not shared, and nothing is dreamt of them.
+//! 1. A lone caller never waits for others.
+//! 2. At each moment `auto` does what one of the policies of [`CANDIDATES`] would do. Only
+//!    sometimes, where that pays, it makes all callers wait for each other once, no longer than
+//!    eight flushes.
+//! 3. It changes to another policy only if that one is better by [`BETTER`], or as good and with a
+//!    shorter longest wait.
+//! 4. If simulations are discarded one after the other because callers and flushes keep changing,
+//!    differences have to be larger ([`Auto::tolerance`]).
+//! 5. Flushes that cost nothing ([`FREE`]) are neither shared nor simulated.
 
 use core::time::Duration;
 
@@ -24,15 +27,15 @@ use super::fixed::Fixed;
 use super::simulation::{Score, Simulation};
 use crate::time::Time;
 
-/// A policy that is played: as one of [`Fixed`] on a disk of known flushes.
+/// A simulated policy: one of [`Fixed`], for a disk of known flush duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Candidate {
     Same(Fixed),
-    /// The first of a group waits for so many sixty-fourths of a flush.
+    /// The first caller of a group waits for this many sixty-fourths of a flush.
     Linger(u32),
 }
 
-/// The policies that are played.
+/// The simulated policies.
 const CANDIDATES: [Candidate; 13] = [
     Candidate::Same(Fixed::Greedy),
     Candidate::Same(Fixed::Gather(8)),
@@ -50,12 +53,12 @@ const CANDIDATES: [Candidate; 13] = [
 ];
 
 impl Candidate {
-    /// Does it wait?
+    /// Do callers wait for others?
     fn gathers(self) -> bool {
         !matches!(self, Self::Same(Fixed::Greedy | Fixed::Overlap(_)))
     }
 
-    /// Can it be had on a disk that works on no more than `good` flushes at a time?
+    /// Is it possible on a disk that works on no more than `good` flushes in parallel?
     fn possible(self, good: u32) -> bool {
         !matches!(self, Self::Same(Fixed::Overlap(most)) if most > good)
     }
@@ -70,61 +73,63 @@ impl Candidate {
     }
 }
 
-/// How much better another policy must be than the present one.
+/// How much better another policy must be than the one followed.
 const BETTER: f64 = 1.01;
-/// The same of a first dream if flushes are made beside each other: it is short, so that chance alone makes
+/// The same for a first simulation with overlapping flushes. It is short, so chance alone makes
 /// others better by nearly as much.
 const BETTER_FIRST: f64 = 1.1;
-/// What part of the best one's rate is as good.
+/// Fraction of the best rate that counts as equal.
 const AS_GOOD: f64 = 0.985;
-/// How much quicker the slowest must be that it is taken for that.
+/// Fraction of the longest wait at which an equal policy is preferred.
 const QUICKER: f64 = 0.93;
-/// How much better it must be if something has to be tried first.
+/// How much better a policy must be if a level of parallel flushes has to be tried first.
 const WORTH_TRYING: f64 = 1.015;
-/// Events that are dreamt when somebody comes.
+/// Simulated events at each arrival.
 const STEP: u32 = 16;
-/// The same, while nothing or little is known yet.
+/// The same while little is known.
 const STEP_FIRST: u32 = 256;
 const STEP_EARLY: u32 = 64;
-/// Nanoseconds that an event takes to dream, about; what part of a flush's time may go into that, since
-/// those who come wait for it, and for each other; and how many events may be saved up, some 80 ms of
-/// dreams: what is new is dreamt of at once, unless everything is new all the time.
+/// Estimated nanoseconds of a simulated event; the fraction of a flush's duration that simulation
+/// may take, because callers wait for it; and the number of events that may be saved up, some 80 ms
+/// of simulation: new conditions are simulated at once, unless they change all the time.
 const EVENT: f64 = 80.0;
 const SHARE: f64 = 1.0 / 16.0;
 const SAVED: f64 = (1 << 20) as f64;
-/// Fsyncs that a policy serves in the first dream, and in later ones; and how many of each caller, if
-/// that is more. Those who do not wait for each other take long to come together in groups that stay.
+/// Fsyncs that a policy serves in the first simulation, and in later ones; and fsyncs of each
+/// caller, if that is more. Callers that do not wait for each other take long to form stable
+/// groups.
 const FIRST: (u64, u64) = (128, 6);
 const LATER: (u64, u64) = (1024, 16);
 const LATER_APART: (u64, u64) = (1024, 48);
-/// What part of the best score a policy has that is played every time.
+/// Fraction of the best score from which on a policy is simulated every time.
 const HOPEFUL: f64 = 0.85;
-/// Fsyncs from the end of a dream to the next, at most.
+/// Most fsyncs between two simulations.
 const REST_MAX: u64 = 1 << 14;
 
-/// Fsyncs after which what is served is compared with what was dreamt, at least.
+/// Fewest fsyncs after which the measured rate is compared with the simulated one.
 const CHECK: u64 = 256;
-/// How much better than without any coordination a score is that everybody is made to wait for it.
+/// How much better than no coordination a score must be, so that all callers are made to wait for
+/// it once.
 const WORTH_LINING_UP: f64 = 1.06;
 
-/// What part of what was dreamt is served at most where dreams are not to be believed.
+/// Fraction of the simulated rate below which a simulation is not trusted.
 const DREAMY: f64 = 0.85;
-/// By how much less what is dreamt of the plainest policy is wrong.
+/// How much less the simulation of the plainest policy is corrected.
 const PLAINER: f64 = 1.25;
 
-/// Nanoseconds of a flush that is not worth any thought.
+/// Nanoseconds below which a flush counts as free.
 const FREE: f64 = 20_000.0;
-/// How far a score is corrected by what is seen.
+/// Bounds of the correction of a score by measurement.
 const TRUST: core::ops::RangeInclusive<f64> = 0.25..=1.25;
 
-/// Dreams after which a theme was worth them; themes in a row that ended before, from which on it is no
-/// longer the world that changes but what is seen of it that varies, as on a machine with other work; and
-/// how many more of them it takes until differences count for a third of what they are.
+/// Simulations after which a set of conditions was worth simulating; sets in a row that were
+/// discarded earlier, from which on measurements vary rather than the world, as on a machine with
+/// other work; and how many more of these it takes until differences count for a third.
 const WORTHY: u64 = 3;
 const RESTLESS: u32 = 12;
 const MORE_RESTLESS: u32 = 16;
 
-/// What a dream was about.
+/// The conditions of a simulation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Conditions {
     flush: f64,
@@ -133,15 +138,16 @@ struct Conditions {
 }
 
 impl Conditions {
-    /// Is it something else that would have to be dreamt of? `tolerance` is how many times the difference
-    /// has to be that it takes where nothing varies much.
+    /// Are these conditions so different that a new simulation is needed? `tolerance` is the factor
+    /// on the difference that this takes where little varies.
     fn differs(self, then: Self, tolerance: f64) -> bool {
         far(self.flush, then.flush, 1.0 + 0.25 * tolerance)
             || other_thinking(self.think, then.think, self.flush, 1.0 + 0.4 * tolerance)
             || far(self.callers + 1.0, then.callers + 1.0, 1.3)
     }
 
-    /// Is it so much the same that scores can be averaged? The more callers, the less is by chance.
+    /// Are these conditions so alike that scores can be averaged? With more callers chance matters
+    /// less.
     fn is_like(self, then: Self, tolerance: f64) -> bool {
         let chance = 2.5 / (4.0 * self.callers + 64.0).sqrt();
         !other_thinking(self.think, then.think, self.flush, 1.0 + chance * tolerance)
@@ -151,27 +157,27 @@ impl Conditions {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// Until so many have come.
+    /// Until this many fsyncs have arrived.
     Awake(u64),
-    /// This arm is being played.
+    /// This candidate is being simulated.
     Asleep(usize),
 }
 
-/// Is what was dreamt true?
+/// The comparison of simulation and measurement.
 #[derive(Clone, Copy, Debug)]
 struct Check {
-    /// The policy that was followed since this moment, when so many had come.
+    /// The policy followed since this time, and the number of fsyncs then.
     candidate: Candidate,
     since: Time,
     arrived: u64,
-    /// Everybody is waited for until this moment.
+    /// All callers wait for each other until this time.
     lining_up: Option<Time>,
-    /// How often that was done for nothing.
+    /// How often that had no effect.
     lined_up: u32,
-    /// What part of its score each policy deserved, and whether that was seen.
+    /// The corrected fraction of each policy's score, and whether it was measured.
     trust: [f64; CANDIDATES.len()],
     seen: [bool; CANDIDATES.len()],
-    /// Any of them served what was dreamt: who serves less has fallen out of step.
+    /// A policy reached its simulated rate. One that falls short has lost its grouping of callers.
     believed: bool,
 }
 
@@ -193,7 +199,7 @@ impl Default for Check {
     }
 }
 
-/// See the module's head.
+/// The policy `auto`: see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Auto {
     disk: Disk,
@@ -201,16 +207,17 @@ pub struct Auto {
     simulation: Box<Simulation>,
     phase: Phase,
     conditions: Conditions,
-    /// Dreams of this theme, and themes in a row that were not worth theirs.
+    /// Simulations under these conditions, and sets of conditions in a row that were discarded
+    /// early.
     dreams: u64,
     restless: u32,
     scores: [Score; CANDIDATES.len()],
     candidate: Candidate,
     arrived: u64,
     rest: u64,
-    /// Events that may be dreamt.
+    /// Events that may be simulated now.
     budget: f64,
-    /// Who came last, and whether whoever began the present group is another.
+    /// The caller that came last, and whether the first caller of the present group is another one.
     last: Option<u64>,
     other: bool,
     check: Check,
@@ -252,13 +259,13 @@ impl Auto {
         }
     }
 
-    /// Goes on dreaming.
+    /// Continues the simulation.
     fn simulate(&mut self, now: Time) {
         match self.phase {
             Phase::Awake(until) if self.arrived < until => {}
             Phase::Awake(_) if self.simulation.learn(&self.callers, &self.disk) => {
                 let conditions = self.conditions();
-                // What was dreamt of others is not to be mixed with this.
+                // Scores of other conditions must not be averaged with these.
                 let tolerance = self.tolerance();
                 if conditions.differs(self.conditions, tolerance)
                     || !conditions.is_like(self.conditions, tolerance)
@@ -287,15 +294,15 @@ impl Auto {
         }
     }
 
-    /// A policy has been played to its end.
+    /// Takes the score of a simulated policy.
     fn played(&mut self, now: Time, candidate: usize, score: Score) {
-        // Of the first dream, which is short, nothing stays.
+        // Nothing of the first simulation is kept, because it is short.
         let part = 1.0 / self.dreams.clamp(1, 4) as f64;
         let mean = &mut self.scores[candidate];
         mean.rate += (score.rate - mean.rate) * part;
         mean.p99 += (score.p99 - mean.p99) * part;
-        // Those that are far behind are not played every time; and what the disk does not allow is no
-        // measure for the others.
+        // Policies far behind are not simulated every time. A policy that the disk does not allow
+        // is no measure for the others.
         let (good, trying) = (self.disk.good(), self.disk.next_level().is_some());
         let most = |among: &dyn Fn(&Candidate) -> bool| {
             let these =
@@ -332,7 +339,7 @@ impl Auto {
         self.simulation.begin(CANDIDATES[candidate].on(self.disk.flush), length, self.dreams);
     }
 
-    /// Takes the best policy that the disk allows, or one that finds out what it allows.
+    /// Chooses the best policy that the disk allows, or one that finds out what it allows.
     fn choose(&mut self, now: Time) {
         if self.dreams == 0 {
             return;
@@ -358,7 +365,7 @@ impl Auto {
         if worth && let Some(level) = self.disk.next_level() {
             self.candidate = Candidate::Same(Fixed::Overlap(level));
         } else if better {
-            // Those who did not wait for each other do not come together by themselves.
+            // Callers that did not wait for each other do not form groups by themselves.
             if !self.candidate.gathers()
                 && best.gathers()
                 && score.rate > self.scores[0].rate * WORTH_LINING_UP
@@ -369,14 +376,14 @@ impl Auto {
         }
     }
 
-    /// Is it being found out how many flushes the disk works on at a time?
+    /// Is a level of parallel flushes being tried?
     fn tries(&self) -> bool {
         matches!(self.candidate, Candidate::Same(Fixed::Overlap(most)) if most > self.disk.good())
     }
 
-    /// A policy's score as far as it is to be trusted. As long as nothing that was seen served what was
-    /// dreamt, it is the dream that is wrong, of policies of a kind by as much; of the plainest not by
-    /// quite as much, for there is less in it that can be.
+    /// A policy's corrected score. While no measured rate reached its simulated one, the simulation
+    /// is taken to be wrong: of policies of a kind by the same factor, of the plainest one by less,
+    /// because less in it can be wrong.
     fn fair(&self, at: usize) -> Score {
         let Check { trust, seen, .. } = &self.check;
         let most = |kind: Option<bool>| {
@@ -386,7 +393,7 @@ impl Auto {
             (0..CANDIDATES.len()).filter(of).map(|other| trust[other]).reduce(f64::max)
         };
         let guessed = || {
-            // How flushes go beside each other is found out by trying.
+            // How flushes overlap is found out by trying.
             let gathers = CANDIDATES[at].gathers();
             let part =
                 if gathers || at == 0 { most(Some(gathers)).or_else(|| most(None)) } else { None };
@@ -401,14 +408,14 @@ impl Auto {
         Score { rate: score.rate * part, ..score }
     }
 
-    /// How long everybody is waited for.
+    /// How long all callers wait for each other.
     fn long_enough(&self) -> Duration {
         let span = (2.0 * self.disk.flush + 3.0 * self.callers.think).min(8.0 * self.disk.flush);
         Duration::from_nanos(span as u64)
     }
 
-    /// The policy that serves most among these; of those that serve about as much, the one whose
-    /// slowest are quickest.
+    /// The policy with the highest rate among these. Of those with about the same rate, the one
+    /// with the shortest longest wait.
     fn best(&self, among: impl Fn(&Candidate) -> bool) -> (Candidate, Score) {
         let all = || (0..CANDIDATES.len()).map(|at| (&CANDIDATES[at], self.fair(at)));
         let these = || all().filter(|(candidate, _)| among(candidate));
@@ -422,9 +429,9 @@ impl Auto {
         best
     }
 
-    /// Compares what is served with what was dreamt. Where callers wait for each other there may be more
-    /// than one way in which they come to follow each other, and a dream begins with all of them
-    /// together; so that is how the real ones are made to begin, where it pays.
+    /// Compares the measured rate with the simulated one. Where callers wait for each other,
+    /// several groupings can be stable. A simulation starts with all callers together; so, where it
+    /// pays, real callers are made to start together too.
     fn check(&mut self, now: Time) {
         let at = CANDIDATES.iter().position(|candidate| *candidate == self.candidate);
         let known = self.check.candidate == self.candidate && self.dreams > 0 && !self.tries();
@@ -439,7 +446,7 @@ impl Auto {
         };
         let callers = self.callers.active();
         let arrived = self.arrived - self.check.arrived;
-        // What was dreamt is to be of the same callers.
+        // The simulation must be of the same conditions.
         if !self.conditions().is_like(self.conditions, self.tolerance()) {
             self.check = Check { since: now, arrived: self.arrived, ..self.check };
             return;
@@ -453,10 +460,10 @@ impl Auto {
         let real = arrived as f64 * self.disk.flush / span;
         let trust = (real / score.max(f64::MIN_POSITIVE)).clamp(*TRUST.start(), *TRUST.end());
         self.check = Check { since: now, arrived: self.arrived, ..self.check };
-        // If it is the dream that is wrong, as much as it promised is not asked for again and again.
+        // If the simulation is wrong, its rate is not demanded again and again.
         let wrong = self.check.seen[at] && !self.check.believed;
         let fair = if wrong { score * self.check.trust[at] } else { score };
-        // Chance is the smaller the more have come.
+        // With more arrivals chance matters less.
         let enough = 0.99 - 1.0 / (arrived as f64).sqrt();
         if real * enough > fair {
             self.check.trust[at] = trust;
@@ -464,13 +471,13 @@ impl Auto {
         let found = real > fair * enough;
         self.check.seen[at] |= found;
         self.check.believed |= real > score * enough;
-        // Better than was dreamt it is only as long as it is.
+        // A correction upwards holds only while it is measured.
         if self.check.trust[at] > 1.0 && real < score * self.check.trust[at] * enough {
             self.check.trust[at] = trust.max(1.0);
             return self.choose(now);
         }
-        // Who does not wait cannot fall out of step: if those who do were dreamt far too well, this
-        // was, too.
+        // Without waiting there is no grouping to lose. If a policy that waits was simulated far
+        // too well, this one was, too.
         if !self.candidate.gathers() {
             let Check { trust: of, seen, believed, .. } = &self.check;
             let doubted = (0..CANDIDATES.len())
@@ -492,14 +499,14 @@ impl Auto {
         }
     }
 
-    /// A policy served less than was dreamt.
+    /// Lowers the trust in a policy whose measured rate fell short.
     fn distrust(&mut self, now: Time, at: usize, trust: f64) {
         self.check.trust[at] = trust;
         self.check.seen[at] = true;
         self.choose(now);
     }
 
-    /// Waits for everybody.
+    /// Makes all callers wait for each other.
     fn line_up(&mut self, view: &View, until: Time) -> Decision {
         let all = self.callers.active();
         if view.in_flight > 0 || view.waiting == 0 {
@@ -514,7 +521,7 @@ impl Auto {
         Decision::Flush
     }
 
-    /// Has what was dreamt of changed?
+    /// Checks whether the conditions changed.
     fn look_up(&mut self) {
         if self.dreams == 0 && matches!(self.phase, Phase::Awake(_)) {
             return;
@@ -528,7 +535,7 @@ impl Auto {
         }
     }
 
-    /// What was dreamt is of no use for what comes.
+    /// Discards the simulation.
     fn conditions_changed(&mut self) {
         self.restless = match self.dreams {
             WORTHY.. => self.restless.saturating_sub(2),
@@ -537,7 +544,7 @@ impl Auto {
         self.dreams = 0;
     }
 
-    /// How many times a difference has to be what it has to be where nothing varies much.
+    /// The factor on differences, above 1 where measurements vary.
     fn tolerance(&self) -> f64 {
         let more = self.restless.saturating_sub(RESTLESS);
         1.0 + 2.0 * f64::from(more) / f64::from(MORE_RESTLESS)
@@ -552,13 +559,13 @@ impl Auto {
     }
 }
 
-/// Is one of them more than so many times the other?
+/// Is one of them more than `by` times the other?
 fn far(one: f64, other: f64, by: f64) -> bool {
     one > other * by || other > one * by
 }
 
-/// Is one of these times to think more than so many times the other? Those that are short for a flush
-/// are all alike.
+/// Is one of these think times more than `by` times the other? Times that are short for a flush
+/// count as equal.
 fn other_thinking(one: f64, other: f64, flush: f64, by: f64) -> bool {
     far(one + flush / 4.0, other + flush / 4.0, by)
 }
@@ -590,13 +597,13 @@ impl Policy for Auto {
         self.budget = (self.budget + saved).min(SAVED);
         let before = self.disk.levels;
         if self.disk.ended(view.now, flush) {
-            // What was right for one flush at a time may be right on this disk too.
+            // A policy for one flush at a time may be right on this disk too.
             if matches!(self.candidate, Candidate::Same(Fixed::Overlap(_))) {
                 self.candidate = CANDIDATES[0];
             }
             self.forget();
         } else {
-            // Somebody waited though another flush was wanted beside this one.
+            // A caller waited although an overlapping flush was wanted.
             if self.tries() && view.waiting > 0 && view.in_flight == 0 {
                 self.disk.refused();
             }
@@ -627,17 +634,17 @@ impl Policy for Auto {
 mod tests {
     use super::*;
 
-    /// How often dreams were thrown away in each half of 20 s, and the leeway at the end: 32 callers who
-    /// think some 3 ms, and flushes of some half a millisecond, both times one of `factors`, another one
-    /// every 4 ms.
-    fn thrown_away(factors: &[u64]) -> ([u32; 2], f64) {
+    /// How often simulations were discarded in each half of 20 s, and the tolerance at the end: 32
+    /// callers that think some 3 ms, and flushes of some 0.5 ms, both times one of `factors`,
+    /// another one every 4 ms.
+    fn discarded(factors: &[u64]) -> ([u32; 2], f64) {
         const STEP: u64 = 20_000;
         const STEPS: u64 = 1_000_000;
         let mut auto = Auto::default();
         let mut comes: Vec<u64> = (0..32).map(|caller| caller * STEP).collect();
         let (mut waiting, mut since): (Vec<usize>, _) = (Vec::new(), Time(0));
         let mut flight: Option<(Time, u64, Vec<usize>)> = None;
-        let (mut number, mut thrown, mut chance) = (0, [0; 2], 7_u64);
+        let (mut number, mut discards, mut chance) = (0, [0; 2], 7_u64);
         for step in 0..STEPS {
             let now = Time(step * STEP);
             if step.is_multiple_of(200) {
@@ -667,18 +674,18 @@ mod tests {
                 auto.begun(&view);
                 flight = Some((now, 25 * STEP * factor, core::mem::take(&mut waiting)));
             }
-            thrown[usize::from(step >= STEPS / 2)] += u32::from(auto.dreams < before);
+            discards[usize::from(step >= STEPS / 2)] += u32::from(auto.dreams < before);
         }
-        (thrown, auto.tolerance())
+        (discards, auto.tolerance())
     }
 
     #[test]
     fn what_varies_all_the_time_is_not_taken_for_a_change_each_time() {
-        let (thrown, tolerance) = thrown_away(&[1, 2, 5]);
-        assert!(tolerance > 1.0, "{tolerance}, {thrown:?}");
-        // Without leeway it is 999 in the first half alone.
-        assert!(thrown[0] + thrown[1] < 500, "{thrown:?}");
-        let (thrown, tolerance) = thrown_away(&[2]);
-        assert!(tolerance == 1.0 && thrown[1] == 0, "{tolerance}, {thrown:?}");
+        let (discards, tolerance) = discarded(&[1, 2, 5]);
+        assert!(tolerance > 1.0, "{tolerance}, {discards:?}");
+        // Without tolerance it is 999 in the first half alone.
+        assert!(discards[0] + discards[1] < 500, "{discards:?}");
+        let (discards, tolerance) = discarded(&[2]);
+        assert!(tolerance == 1.0 && discards[1] == 0, "{tolerance}, {discards:?}");
     }
 }

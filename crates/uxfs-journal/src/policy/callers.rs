@@ -1,32 +1,32 @@
-//! Who comes again and again, and how long they take to.
+//! The callers of fsync: which are active, and how long they take between fsyncs.
 //!
-//! 1. A caller counts as active in the epoch in which they came last, so each is counted once.
-//! 2. A table of fixed size: a caller for whom there is no place is not counted.
+//! 1. A caller counts as active in the epoch of its last arrival, so each is counted once.
+//! 2. The table has a fixed size. A caller without an entry is not counted.
 
 use crate::time::Time;
 
-/// Epochs that are remembered.
+/// Number of epochs kept.
 pub(super) const EPOCHS: u64 = 32;
-/// Flush times of an epoch.
+/// Length of an epoch in flush durations.
 const EPOCH: u64 = 2;
-/// Places for callers.
+/// Entries of the table.
 const PLACES: usize = 2048;
-/// Places that are looked at for a caller.
+/// Entries searched for a caller.
 const REACH: usize = 16;
-/// Times from which a caller's mean is taken.
+/// Number of times in a caller's mean.
 const TIMES: u32 = 32;
-/// Times between fsyncs that are remembered, as parts of their caller's mean.
+/// Number of think times kept, as fractions of their caller's mean.
 pub(super) const SHAPE: usize = 256;
-/// Nobody.
+/// No caller.
 const NOBODY: u64 = u64::MAX;
-/// The time at which somebody was told who was not.
+/// The completion time of a caller without one.
 const WAITING: u64 = u64::MAX;
 
-/// How many were active in each of the last epochs.
+/// Number of callers active in each of the last epochs.
 #[derive(Clone, Debug)]
 pub(super) struct Epochs {
     counts: [u32; EPOCHS as usize],
-    /// The present one, and when it began.
+    /// The current epoch, and when it began.
     pub(super) now: u64,
     begun: u64,
     length: u64,
@@ -34,11 +34,11 @@ pub(super) struct Epochs {
 
 impl Epochs {
     pub(super) fn new() -> Self {
-        // Epoch 0 is long past: nobody was active in it.
+        // Epoch 0 is long past: no caller was active in it.
         Self { counts: [0; EPOCHS as usize], now: EPOCHS, begun: 0, length: 1 }
     }
 
-    /// Time has passed on a disk whose flushes take `flush`.
+    /// Advances the epochs, for a disk whose flushes take `flush` nanoseconds.
     pub(super) fn pass(&mut self, now: u64, flush: u64) {
         let length = (flush * EPOCH).max(1);
         self.length = length;
@@ -53,7 +53,7 @@ impl Epochs {
         }
     }
 
-    /// Somebody is active who was last so in epoch `last`.
+    /// Counts a caller that was last active in epoch `last`.
     pub(super) fn active(&mut self, last: u64) -> u64 {
         if last + EPOCHS > self.now {
             let count = &mut self.counts[(last % EPOCHS) as usize];
@@ -63,17 +63,17 @@ impl Epochs {
         self.now
     }
 
-    /// Nanoseconds of an epoch.
+    /// Length of an epoch in nanoseconds.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// How many were active in the last `epochs`, the present one included.
+    /// Number of callers active in the last `epochs` epochs, the current one included.
     pub(super) fn count(&self, epochs: u64) -> u32 {
         (0..epochs.min(EPOCHS)).map(|back| self.counts[((self.now - back) % EPOCHS) as usize]).sum()
     }
 
-    /// How many are expected again soon: who came in the last eight flush times.
+    /// Number of callers expected soon: those of the last eight flush durations.
     pub(super) fn expected(&self) -> u32 {
         self.count(4)
     }
@@ -83,14 +83,14 @@ impl Epochs {
 struct Caller {
     caller: u64,
     epoch: u64,
-    /// When they came last.
+    /// Time of the last arrival.
     arrived: u64,
-    /// When they were told last; [`WAITING`] if they wait, or have not been told.
+    /// Time of the last completion; [`WAITING`] while the caller waits or has none.
     completed: u64,
-    /// Mean nanoseconds from being told to coming again, of so many times.
+    /// Mean nanoseconds from completion to the next arrival, and the number of times in it.
     mean: f32,
     times: u32,
-    /// The last [`Callers::anew`] they know of.
+    /// The last [`Callers::anew`] that this entry includes.
     era: u32,
 }
 
@@ -111,12 +111,12 @@ pub(super) struct Callers {
     pub(super) epochs: Epochs,
     shape: [f32; SHAPE],
     shapes: usize,
-    /// Mean of all times between, lately, each caller counted alike: those who come often no more than
-    /// others, or the mean would depend on the policy.
+    /// Mean of recent think times, each caller counted alike. Frequent callers must not count more,
+    /// or the mean would depend on the policy.
     pub(super) think: f64,
-    /// The same, of the very last.
+    /// The same, of the most recent times only.
     pub(super) quick: f64,
-    /// Mean time from coming to coming again.
+    /// Mean time between arrivals.
     cycle: f64,
     thinks: u64,
     era: u32,
@@ -137,7 +137,7 @@ impl Callers {
         }
     }
 
-    /// Where a caller may stand.
+    /// The entries that a caller may have.
     fn places(caller: u64) -> impl Iterator<Item = usize> {
         let first = (caller.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
         (0..REACH).map(move |step| (first + step) % PLACES)
@@ -147,7 +147,7 @@ impl Callers {
         Self::places(caller).find(|at| self.table[*at].caller == caller)
     }
 
-    /// The place of a caller, taken for them if there is one.
+    /// The entry of a caller, allocated if one is free.
     fn place(&mut self, caller: u64) -> Option<usize> {
         if let Some(at) = self.find(caller) {
             return Some(at);
@@ -158,14 +158,15 @@ impl Callers {
         Some(at)
     }
 
-    /// Somebody came.
+    /// Reports an arrival.
     pub(super) fn arrived(&mut self, now: Time, caller: u64, flush: u64) {
         self.epochs.pass(now.0, flush);
         let Some(at) = self.place(caller) else { return };
         let Caller { epoch, arrived, completed, .. } = self.table[at];
         self.table[at].epoch = self.epochs.active(epoch);
         (self.table[at].arrived, self.table[at].completed) = (now.0, WAITING);
-        // Who asks for many things at once does not think; who was away for long did something else.
+        // A caller with several requests at once does not think; one that was away for long did
+        // something else.
         let took = now.0.saturating_sub(completed);
         let long = self.epochs.length().saturating_mul(EPOCHS).max((8.0 * self.quick) as u64);
         if completed != WAITING && took < long {
@@ -180,14 +181,14 @@ impl Callers {
             caller.era = self.era;
             caller.times = caller.times.min(2);
         }
-        // The shape is taken by the mean of the others, once there are some.
+        // The fraction is of the mean of the other times, once there are some.
         let shape = (caller.times >= 4).then(|| took / caller.mean.max(1.0));
         caller.times = (caller.times + 1).min(TIMES);
         caller.mean += (took - caller.mean) / caller.times as f32;
         let all = f64::from(took);
-        // By the caller's mean: weighed by what they took this time, long times would count twice.
+        // Weighted by the caller's mean. Weighted by this time, long times would count twice.
         let cycle = f64::from(caller.mean) + waited;
-        // Over several rounds of all callers: they may differ.
+        // Over several rounds of all callers, because they may differ.
         self.thinks += 1;
         let over = |most: u64| self.thinks.min(most) as f64;
         self.cycle += (cycle - self.cycle) / over(4 * active + 64);
@@ -201,43 +202,43 @@ impl Callers {
         }
     }
 
-    /// Somebody is told.
+    /// Reports a completion.
     pub(super) fn completed(&mut self, now: Time, caller: u64) {
         if let Some(at) = self.find(caller) {
             self.table[at].completed = now.0;
         }
     }
 
-    /// Callers take longer or shorter now: what was known of that is worth little.
+    /// Lowers the weight of what is known, because callers take longer or shorter now.
     pub(super) fn anew(&mut self) {
         self.era += 1;
         self.think = self.quick;
         self.thinks = self.thinks.min(u64::from(self.active()) + 24);
     }
 
-    /// Epochs in which whoever has not gone comes, so to speak for certain.
+    /// Number of epochs in which an active caller almost certainly arrives.
     fn window(&self) -> u64 {
         let round = self.think / self.epochs.length() as f64 + 1.0;
         (8.0 * round).clamp(6.0, EPOCHS as f64) as u64
     }
 
-    /// How many there are.
+    /// Number of active callers.
     pub(super) fn active(&self) -> u32 {
         self.epochs.count(self.window())
     }
 
-    /// Is enough known of how long callers take?
+    /// Is enough known about think times?
     pub(super) fn known(&self) -> bool {
         self.shapes >= 8
     }
 
-    /// The remembered times as parts of their caller's mean; their own mean.
+    /// The kept think times as fractions of their caller's mean, and the mean of these.
     pub(super) fn shape(&self) -> (&[f32], f32) {
         let known = &self.shape[..self.shapes.clamp(1, SHAPE)];
         (known, (known.iter().sum::<f32>() / known.len() as f32).max(f32::MIN_POSITIVE))
     }
 
-    /// The means of active callers, as many as there is room for; gives how many.
+    /// Stores the means of active callers in `room`. Returns their number.
     pub(super) fn means(&self, room: &mut [f32]) -> usize {
         let oldest = self.epochs.now.saturating_sub(self.window() - 1);
         let known = self.table.iter().filter(|c| c.epoch >= oldest && c.times > 0);

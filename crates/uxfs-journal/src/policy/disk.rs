@@ -1,32 +1,33 @@
-//! The disk as it was measured: how long a flush takes, and how many it works on at a time.
+//! The measured disk: how long a flush takes, and how many flushes it works on in parallel.
 //!
-//! How many is found out by trying, a level at a time: a flush that began while others were under way
-//! took longer than one does alone, or not. Where it did by as much as it would have on a disk that
-//! works on fewer at a time, the level is bad, and tried again only after long.
+//! The number in parallel is found out by trying one level after the other. A flush that overlaps
+//! others takes longer than one alone, or it does not. If it takes as much longer as on a disk of a
+//! lower level, the level is bad. It is tried again only after a long time.
 
 use super::contract::Ended;
 use crate::time::Time;
 
-/// Numbers of flushes at a time that are tried, one after the other.
+/// The levels: numbers of parallel flushes, tried in this order.
 pub(super) const LEVELS: [u32; 4] = [2, 4, 8, 16];
-/// Flushes that are watched at most.
+/// Most flushes in flight that are measured.
 const WATCHED: usize = 64;
-/// Flush times that a disk of fewer at a time would have cost, before a level is judged.
+/// Flush durations that a disk of a lower level would have cost, before a level is judged.
 const ENOUGH: f64 = 2.0;
-/// Flushes beside which another was wanted and none began, before a level is judged that cannot be had.
+/// Flushes during which an overlapping one was wanted but none began, before a level is judged
+/// impossible.
 const NEVER: u32 = 8;
 
-/// What is known of a number of flushes at a time.
+/// What is known about a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Unknown,
     Good,
-    /// Not to be tried again before there were so many flushes.
+    /// Not to be tried again before this many flushes.
     Bad(u64),
 }
 
-/// A flush under way: when it began, and how many others were; when it would end, and by how much later
-/// than alone, if the disk works on no more at a time than is known.
+/// A flush in flight: when it began, and how many others were in flight; when it would end, and how
+/// much later than alone, if the disk works on no more in parallel than is known.
 #[derive(Clone, Copy, Debug, Default)]
 struct InFlight {
     number: u64,
@@ -36,29 +37,30 @@ struct InFlight {
     late: f64,
 }
 
-/// The disk.
+/// The measured disk.
 #[derive(Clone, Debug)]
 pub(super) struct Disk {
-    /// Nanoseconds that a flush takes, and by how much that varies, as a part of it.
+    /// Duration of a flush in nanoseconds, and its variation as a fraction.
     pub(super) flush: f64,
     pub(super) varies: f64,
     pub(super) flushes: u64,
-    /// Flushes that took much longer (above 0) or much shorter (below), one after the other: some that
-    /// are long and some that are short are one disk whose flushes vary.
+    /// Consecutive flushes that took much longer (above 0) or much shorter (below 0). A mixture is
+    /// one disk whose flushes vary.
     odd: i32,
     pub(super) levels: [Level; LEVELS.len()],
-    /// The flushes under way, oldest first.
+    /// The flushes in flight, oldest first.
     flights: [InFlight; WATCHED],
     in_flight: usize,
     next: u64,
-    /// How much longer flushes took that were not alone; and how much they must on a lesser disk.
+    /// How much longer overlapping flushes took, and how much longer they would take on a disk of a
+    /// lower level.
     longer: f64,
     late: f64,
-    /// Flushes in a row beside which another was wanted, and none began.
+    /// Consecutive flushes during which an overlapping one was wanted but none began.
     lone: u32,
-    /// Flushes until a bad level is tried again.
+    /// Number of flushes until a bad level is tried again.
     patience: u64,
-    /// How many times longer or shorter a flush has to be than where nothing varies much, to be odd.
+    /// The factor by which a flush must differ to count as unusual, beyond that for steady disks.
     pub(super) tolerance: f64,
 }
 
@@ -81,13 +83,13 @@ impl Disk {
         }
     }
 
-    /// How many at a time are known to be good.
+    /// The highest level known to be good.
     pub(super) fn good(&self) -> u32 {
         let good = self.levels.iter().take_while(|l| **l == Level::Good).count();
         good.checked_sub(1).map_or(1, |last| LEVELS[last])
     }
 
-    /// The number of flushes at a time that would be tried next, if any.
+    /// The level that would be tried next, if any.
     pub(super) fn next_level(&self) -> Option<u32> {
         let at = self.levels.iter().position(|l| *l != Level::Good)?;
         match self.levels[at] {
@@ -96,7 +98,7 @@ impl Disk {
         }
     }
 
-    /// A flush begins.
+    /// Reports the begin of a flush.
     pub(super) fn begun(&mut self, now: Time) {
         let number = self.next;
         self.next += 1;
@@ -112,7 +114,8 @@ impl Disk {
         self.in_flight += 1;
     }
 
-    /// A flush has ended. True if what was known of the disk holds no more.
+    /// Reports the end of a flush. Returns true if what was known about the disk is no longer
+    /// valid.
     pub(super) fn ended(&mut self, now: Time, flush: Ended) -> bool {
         let Some(at) = self.flights[..self.in_flight].iter().position(|f| f.number == flush.number)
         else {
@@ -130,7 +133,7 @@ impl Disk {
             self.judge();
             return false;
         }
-        // One that waited for others says nothing of how long it takes.
+        // A flush that waited for others does not show the duration of one.
         if flight.others >= self.good() {
             return false;
         }
@@ -140,7 +143,7 @@ impl Disk {
         self.measure(took)
     }
 
-    /// A flush took so long that had the disk for itself, or as good as.
+    /// Measures a flush that was alone on the disk, or nearly so.
     fn measure(&mut self, took: f64) -> bool {
         if self.flushes == 1 || self.flush == 0.0 {
             self.flush = took;
@@ -164,7 +167,7 @@ impl Disk {
         false
     }
 
-    /// The disk is another one now.
+    /// Starts the measurement anew.
     fn restart(&mut self, took: f64) {
         self.flush = took;
         self.flushes = 1;
@@ -174,7 +177,7 @@ impl Disk {
         self.patience = 8192;
     }
 
-    /// A flush that should not have taken longer did.
+    /// Notes an overlapping flush that took longer than it should have.
     fn doubt(&mut self) -> bool {
         self.odd = self.odd.max(0) + 1;
         if self.odd < 6 {
@@ -186,7 +189,7 @@ impl Disk {
         true
     }
 
-    /// Judges the level that is being tried, when enough has been seen.
+    /// Judges the level being tried, when enough was measured.
     fn judge(&mut self) {
         if self.late < ENOUGH * self.flush {
             return;
@@ -201,14 +204,14 @@ impl Disk {
         }
     }
 
-    /// A level is not tried again for long.
+    /// Marks a level as bad for a long time.
     fn refuse(&mut self, at: usize) {
         self.patience = (self.patience * 2).min(1 << 20);
         self.levels[at] = Level::Bad(self.flushes + self.patience);
     }
 
-    /// A flush has ended beside which another was wanted, and none began. What is served one after the
-    /// other, as checkpoints are, never does: a level that cannot be had is as good as bad.
+    /// Notes the end of a flush during which an overlapping one was wanted but none began. Work
+    /// that is serial, as checkpoints are, never overlaps: an impossible level counts as bad.
     pub(super) fn refused(&mut self) {
         self.lone += 1;
         if self.lone < NEVER {

@@ -1,9 +1,10 @@
-//! The policies played against what is known of callers and disk, in the head: which of them would
-//! serve most?
+//! Simulates the fixed policies with what is known about callers and disk, to find the one that
+//! serves most.
 //!
-//! A dream has callers who think as long as real ones were seen to, and a disk whose flushes take as
-//! long as real ones did, as many at a time as a policy wants. It goes on a few events at a time, so
-//! that nobody waits for it, and plays one policy after the other with the same chance.
+//! The simulated callers think as long as the real ones were seen to. The simulated disk's flushes
+//! take as long as real ones did, as many in parallel as a policy wants. The simulation advances a
+//! few events at a time, so that no caller waits for it, and runs one policy after the other with
+//! the same random numbers.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,33 +16,33 @@ use super::fixed::Facts;
 use super::fixed::Fixed;
 use crate::time::Time;
 
-/// Callers in a dream, at most.
+/// Most simulated callers.
 const CALLERS: usize = 256;
-/// Flushes at a time, at most.
+/// Most flushes in parallel.
 const FLIGHTS: usize = 16;
-/// Parts of a flush time, and how many of them, in which latencies are counted.
+/// Resolution of the latency histogram in fractions of a flush, and the number of its buckets.
 const PARTS: f64 = 16.0;
 const BINS: usize = 160;
 /// The end of a list.
 const NONE: u16 = u16::MAX;
 
-/// How well a policy did.
+/// The result of a simulated policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Score {
-    /// Fsyncs served in the time of a flush.
+    /// Fsyncs served per flush duration.
     pub(super) rate: f64,
-    /// Flush times that 99 of 100 took no longer than.
+    /// The 99th percentile of latency in flush durations.
     pub(super) p99: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct InFlight {
     end: u64,
-    /// The first of those it serves.
+    /// The first caller that it serves.
     first: u16,
 }
 
-/// A dream.
+/// A simulation.
 #[derive(Clone, Debug)]
 pub(super) struct Simulation {
     means: [f32; CALLERS],
@@ -50,13 +51,13 @@ pub(super) struct Simulation {
     callers: usize,
     flush: f64,
     varies: f64,
-    /// The policy that is being played.
+    /// The simulated policy.
     fixed: Fixed,
-    /// Fsyncs to be served, and those that are not counted at the beginning.
+    /// Fsyncs to serve, and those at the beginning that are not counted.
     length: u64,
     unscored: u64,
     seed: u64,
-    /// How often chance was asked: about the disk, and by each caller.
+    /// Random numbers drawn: for the disk, and for each caller.
     asked: u32,
     thought: [u32; CALLERS],
     latencies: [u32; BINS],
@@ -75,7 +76,7 @@ pub(super) struct Simulation {
     in_flight: usize,
     alarm: Option<u64>,
     served: u64,
-    /// From when on it is scored, and how many were served by then.
+    /// Start of the scored part, and the fsyncs served by then.
     scored_from: (u64, u64),
 }
 
@@ -114,7 +115,7 @@ impl Simulation {
         }
     }
 
-    /// Takes in what is known. False if that is too little to dream of.
+    /// Takes over what is known. Returns false if that is too little for a simulation.
     pub(super) fn learn(&mut self, callers: &Callers, disk: &Disk) -> bool {
         let (shape, mean) = callers.shape();
         for (to, from) in self.shape.iter_mut().zip(shape) {
@@ -123,19 +124,20 @@ impl Simulation {
         self.shapes = shape.len();
         self.callers = callers.means(&mut self.means);
         self.flush = disk.flush.max(1.0);
-        // Of what is spread evenly, the mean distance is half the largest.
+        // For a uniform distribution the mean distance is half the largest.
         self.varies = (2.0 * disk.varies).min(0.9);
-        // Of nearly all that there are.
+        // Of nearly all callers.
         let all = (callers.active() as usize).min(CALLERS);
         self.callers >= 2 && 10 * self.callers >= 9 * all && callers.known()
     }
 
-    /// Callers in it.
+    /// Number of simulated callers.
     pub(super) fn callers(&self) -> usize {
         self.callers
     }
 
-    /// Begins to play a policy, until at least so many are served, and each caller so often.
+    /// Starts to simulate a policy until at least `length` fsyncs are served, and `rounds` of each
+    /// caller.
     pub(super) fn begin(&mut self, fixed: Fixed, (length, rounds): (u64, u64), seed: u64) {
         self.fixed = fixed;
         self.length = length.max(rounds * self.callers as u64);
@@ -151,9 +153,10 @@ impl Simulation {
         self.last = NONE;
         (self.served, self.scored_from) = (0, (0, 0));
         for caller in 0..self.callers {
-            // They are known.
+            // All callers count as active.
             self.epoch[caller] = self.epochs.active(0);
-            // Who is waited for by nobody comes at any time; to get there from all at once takes long.
+            // Callers that nothing waits for arrive at any time. Starting all at once would take
+            // long to get there.
             let cycle = f64::from(self.means[caller]) + self.flush;
             self.now = match fixed {
                 Fixed::Greedy | Fixed::Overlap(_) => (self.unit(caller as u64, 0) * cycle) as u64,
@@ -164,8 +167,8 @@ impl Simulation {
         self.now = 0;
     }
 
-    /// Goes on by at most so many events, which are counted down. The score, when the policy has been
-    /// played long enough.
+    /// Advances by at most `events` events, which are counted down. Returns the score when the
+    /// policy was simulated long enough.
     pub(super) fn go_on(&mut self, events: &mut u32) -> Option<Score> {
         while *events > 0 {
             *events -= 1;
@@ -192,7 +195,7 @@ impl Simulation {
         0.0
     }
 
-    /// A number from 0 on and below 1, the same for every policy: splitmix64, as published by Steele,
+    /// A number from 0 to below 1, the same for every policy: splitmix64, as published by Steele,
     /// Lea and Flood (2014).
     fn unit(&self, caller: u64, time: u32) -> f64 {
         let at = self.seed ^ caller << 32 ^ u64::from(time) << 8;
@@ -210,7 +213,7 @@ impl Simulation {
         self.thinking.push(Reverse((self.now.saturating_add(span as u64), caller)));
     }
 
-    /// The next thing happens.
+    /// Simulates the next event.
     fn event(&mut self) -> Option<()> {
         let comes = self.thinking.peek().map_or(u64::MAX, |r| r.0.0);
         let flushes = self.flushes[..self.in_flight].iter().enumerate();
@@ -262,7 +265,7 @@ impl Simulation {
             self.think(caller);
             caller = self.next[usize::from(caller)];
         }
-        // All of a flush, so that what is counted is whole groups.
+        // All callers of a flush, so that whole groups are counted.
         if self.scored_from.0 == 0 && self.served >= self.unscored {
             self.scored_from = (self.now, self.served);
         }

@@ -78,8 +78,8 @@ impl Replayer<'_> {
             return Err(bad("there is none on the volume, or in the log".into()));
         }
         let on_disk = raw[inode::LSN_OFFSET..].first_chunk().map_or(0, |b| u64::from_be_bytes(*b));
-        let told = on_disk != 0 && on_disk != u64::MAX;
-        if told && on_disk > lsn.0 {
+        let has_lsn = on_disk != 0 && on_disk != u64::MAX;
+        if has_lsn && on_disk > lsn.0 {
             if crc::matches(&raw, inode::CRC_OFFSET) {
                 self.report.newer += 1;
                 return Ok(());
