@@ -1,10 +1,12 @@
-//! I/O of a mount: reads of data, metadata written in place, flushes, and what the host has no room for.
+//! The I/O of a mount: data, metadata written in place, flushes, and writes for which the host is
+//! full.
 //!
-//! 1. Without a journal a write-back that is cut off leaves a mixture; so a volume that was whole is
-//!    marked as needing repair before the first block of it is overwritten
+//! 1. Without a journal, an interrupted write-back leaves a mixture of old and new blocks. So a
+//!    consistent volume is marked as needing repair before its first block is overwritten
 //!    ([`Mount::mark_in_danger`]), and unmarked when everything is written and flushed.
-//! 2. After a failed write or flush nobody can tell what is on the device: the volume is shut down,
-//!    and stays marked. What the host has no room for is tried again instead ([`crate::full`]).
+//! 2. After a failed write or flush the content of the device is unknown: the volume is shut down
+//!    and keeps its mark. Writes that fail because the host is full are retried instead
+//!    ([`crate::full`]).
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,13 +20,12 @@ use crate::full::{BETWEEN, Stuck};
 use crate::mount::Mount;
 use crate::sync;
 
-/// What there is room for in the smallest cache, in bytes: below that, nothing but writing would be
-/// done.
+/// Bytes of the smallest cache. With less, nearly every operation would write.
 const CACHE_MIN: usize = 4 << 20;
 /// Bytes of the cache for each inode that may be dirty.
 const INODE: usize = 1 << 10;
-/// So many times as much may be dirty while the log worker writes it back in the background, which it
-/// does from the same limit on that holds without it.
+/// Factor on the limit of dirty metadata while a log worker writes it back in the background. The
+/// worker starts at the limit itself.
 pub(crate) const SERVED: usize = 2;
 
 /// Metadata in memory; see [`crate::OpenOptions::cache_bytes`] for what bounds it.
@@ -32,16 +33,17 @@ pub(crate) const SERVED: usize = 2;
 pub struct Cached {
     /// Bytes of buffers.
     pub buffer_bytes: u64,
-    /// Bytes of those that are not home.
+    /// Bytes of dirty buffers.
     pub dirty_buffer_bytes: u64,
-    /// Number of inodes; each takes some 700 bytes.
+    /// Number of inodes, of some 700 bytes each.
     pub inodes: u64,
-    /// Number of those that are not home.
+    /// Number of dirty inodes.
     pub dirty_inodes: u64,
 }
 
 impl Mount {
-    /// Waits for data that others bring and that what was committed so far shows. Was there any?
+    /// Waits for data that another writer adds and that commits so far refer to. Returns whether
+    /// there was any.
     pub(crate) fn await_pending_data(&self) -> Result<bool> {
         let Some(pending_data) = self.pending_data.lock().clone() else { return Ok(false) };
         let daddr = Daddr(0);
@@ -54,7 +56,7 @@ impl Mount {
         read.map_err(|source| Error::Io { what: "reading data", daddr, source })
     }
 
-    /// Writes the superblock where it lies.
+    /// Writes the superblock in place.
     pub(crate) fn write_superblock_in_place(&self) -> Result<()> {
         self.put_superblock(false)
     }
@@ -64,15 +66,15 @@ impl Mount {
         self.flush()
     }
 
-    /// Is so much metadata dirty that some of it is to be written? By the size of the cache:
-    /// buffers of half as much again, and inodes.
+    /// Is so much metadata dirty, relative to the size of the cache, that some of it must be
+    /// written? Buffers may take half as much again, and inodes.
     pub(crate) fn much_dirty(&self, times: usize) -> bool {
         let cache = self.options.cache_bytes.max(CACHE_MIN);
         self.bufs.dirty_bytes() > times.saturating_mul(cache / 2 * 3)
             || self.inodes.dirty_count() > times.saturating_mul(cache / INODE)
     }
 
-    /// What is held in memory of metadata.
+    /// The metadata in memory.
     pub fn cached(&self) -> Cached {
         Cached {
             buffer_bytes: self.bufs.bytes() as u64,
@@ -82,7 +84,7 @@ impl Mount {
         }
     }
 
-    /// Writes all that is dirty, and says whether anything was.
+    /// Writes everything dirty. Returns whether there was anything.
     pub(crate) fn write_all(&self) -> Result<bool> {
         self.check_running()?;
         let clean = self.bufs.dirty_bytes() == 0 && self.inodes.dirty_count() == 0;
@@ -108,8 +110,8 @@ impl Mount {
         Ok(())
     }
 
-    /// To be called before data is written into blocks: if any were freed since the last
-    /// write-back, these may still belong to something on the device.
+    /// Must be called before data is written into blocks. Blocks freed since the last write-back
+    /// may still belong to a file on the device.
     pub(crate) fn before_data(&self) -> Result<()> {
         if self.logged {
             return Ok(());
@@ -117,7 +119,7 @@ impl Mount {
         if self.freed.load(Ordering::Acquire) { self.mark_in_danger() } else { Ok(()) }
     }
 
-    /// Writes the primary superblock, with or without the mark that a repair is needed.
+    /// Writes the primary superblock, with or without the mark that it needs repair.
     pub(crate) fn put_superblock(&self, in_danger: bool) -> Result<()> {
         let in_danger = in_danger && !self.options.unfinished;
         let sector = self.edit_superblock(|sb| {
@@ -149,13 +151,13 @@ impl Mount {
         })
     }
 
-    /// What cannot be written at present for want of room on the host, and is tried again; `None`
-    /// while all can be written.
+    /// The kinds of writes that fail now because the host is full, and are retried; `None` if there
+    /// are none.
     pub fn retrying(&self) -> Option<Cause> {
         self.full.cause()
     }
 
-    /// A write ended with `result`: notes whether its kind is stuck. Gives `result`.
+    /// Notes from the result of a write whether its kind is stuck. Returns `result`.
     pub(crate) fn tried<T>(&self, stuck: Stuck, result: Result<T>) -> Result<T> {
         match &result {
             Ok(_) => self.unstick(stuck),
@@ -164,7 +166,8 @@ impl Mount {
         result
     }
 
-    /// Notes that such a write found no room, if that is what the error says; does it?
+    /// Notes that writes of this kind are stuck if the error says that the host is full. Returns
+    /// whether it does.
     pub(crate) fn note_stuck(&self, stuck: Stuck, error: &Error) -> bool {
         let full = error.is_host_full();
         if full {
@@ -173,17 +176,17 @@ impl Mount {
         full
     }
 
-    /// Such writes find room.
+    /// Notes that writes of this kind succeed.
     pub(crate) fn unstick(&self, stuck: Stuck) {
         self.full.over(stuck);
     }
 
-    /// Does such a write find no room?
+    /// Are writes of this kind stuck?
     pub(crate) fn is_stuck(&self, stuck: Stuck) -> bool {
         self.full.is(stuck)
     }
 
-    /// Did such a write find no room a moment ago?
+    /// Were writes of this kind stuck a moment ago?
     pub(crate) fn stuck_lately(&self, stuck: Stuck) -> bool {
         self.full.lately(stuck)
     }
@@ -193,8 +196,7 @@ impl Mount {
         self.full.any()
     }
 
-    /// Does `write`, which is needed to go on, again and again while the host has no room, until it
-    /// succeeds or patience ends.
+    /// Repeats a necessary `write` while the host is full, until it succeeds or the patience ends.
     pub(crate) fn write_with_patience(
         &self,
         patience: Duration,

@@ -49,30 +49,30 @@ pub struct InodeState {
     pub core: InodeCore,
     /// The bytes behind the core: data fork, then attribute fork.
     pub literal: Box<[u8]>,
-    /// What is remembered of a directory.
+    /// Hints about a directory's content.
     pub(crate) hints: Hints,
     pub(crate) dirty: bool,
-    /// What the journal knows of it.
+    /// The journal's state of it.
     pub(crate) log: InodeLog,
 }
 
-/// What the journal keeps with an inode.
+/// The journal's state of an inode.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct InodeLog {
     /// The checkpoint in which it changed last; 0 for none.
     pub(crate) changed: u64,
     /// Its place in that checkpoint's list.
     pub(crate) slot: u32,
-    /// The checkpoint in which more of it changed last than its times; 0 for none.
+    /// The checkpoint in which something other than times changed last; 0 for none.
     pub(crate) needed: u64,
-    /// Times of change of content and inode as the journal knows them, if those in memory are newer
-    /// and not logged: by writes whose data is not down.
+    /// mtime and ctime as last logged, if those in memory are newer and not logged: writes change
+    /// them whose data is not on disk yet.
     pub(crate) unlogged: Option<(Timestamp, Timestamp)>,
-    /// What changed since it was last home.
+    /// The parts that changed since it was last written in place.
     pub(crate) parts: Changed,
-    /// Its place in a list of unlinked inodes changed since then.
+    /// Its unlinked list pointer changed since then.
     pub(crate) unlinked: bool,
-    /// Regions and bytes that it takes of the checkpoint in which it changed last.
+    /// Regions and bytes that it has in the checkpoint in which it changed last.
     pub(crate) counted: (u32, u32),
 }
 
@@ -88,13 +88,13 @@ impl InodeState {
         &self.literal[self.core.fork_range(fork, self.literal.len())]
     }
 
-    /// The bytes of a fork, to be changed; for transactions only.
+    /// The bytes of a fork, for change; for transactions only.
     pub(crate) fn fork_mut(&mut self, fork: Fork) -> &mut [u8] {
         let range = self.core.fork_range(fork, self.literal.len());
         &mut self.literal[range]
     }
 
-    /// The core as the journal knows it, or will when what a transaction changed is committed.
+    /// The core as the journal has it, or will have it when the present transaction commits.
     pub(crate) fn logged_core(&self) -> InodeCore {
         let mut core = self.core.clone();
         (core.mtime, core.ctime) = self.log.unlogged.unwrap_or((core.mtime, core.ctime));
@@ -108,8 +108,8 @@ impl InodeState {
 }
 
 const SHARDS: usize = 16;
-/// How often an inode is looked at that should be free and that somebody has locked, before it is taken
-/// for one in use, and how long it is let alone in between: five seconds, on a damaged volume only.
+/// How often a locked inode that should be free is examined again before it counts as in use, with
+/// a pause each time: five seconds in all, on a damaged volume only.
 const LOOKS: u32 = 5000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
@@ -121,18 +121,18 @@ struct Slot {
 #[derive(Default)]
 struct Shard {
     slots: FxHashMap<u64, Slot>,
-    /// Number of inodes at which to look for some to drop.
+    /// Size at which unused inodes are dropped.
     sweep_at: usize,
 }
 
 impl Shard {
-    /// Drops inodes that nobody uses; not those used lately, if they have a second chance.
+    /// Drops unused inodes, but not those used lately, if they have a second chance.
     fn sweep(&mut self, second_chance: bool) {
         self.slots.retain(|_, slot| {
             let busy = Arc::strong_count(&slot.cell) > 1;
             core::mem::take(&mut slot.used) && second_chance || busy
         });
-        // What must stay may be most of it: look again only when as many have come.
+        // Most inodes may have to stay. Search again only when as many were added.
         self.sweep_at = 2 * self.slots.len();
     }
 }
@@ -142,13 +142,13 @@ pub struct Inodes {
     shards: [Mutex<Shard>; SHARDS],
     dirty: Mutex<BTreeMap<u64, InodeRef>>,
     dirty_count: AtomicUsize,
-    /// Goes up whenever changed state leaves memory: what was read from a cluster before that may
-    /// be out of date.
+    /// Incremented whenever changed state leaves memory. What was read from a cluster before may
+    /// then be out of date.
     epoch: AtomicU64,
-    /// Blocks whose chunk of inodes was given back: on the device they may still hold inodes in
-    /// use, which nobody may take for such.
+    /// Blocks of freed inode chunks. On the device they may still hold inodes in use, which must
+    /// not be read as such.
     given_back: Mutex<FxHashSet<u64>>,
-    /// Inodes of a shard that may stay when they are clean.
+    /// Most clean inodes of a shard.
     limit: usize,
 }
 
@@ -169,15 +169,16 @@ impl Inodes {
         &self.shards[ino.0 as usize % SHARDS]
     }
 
-    /// Number of inodes that wait to be written.
+    /// Number of dirty inodes.
     pub(crate) fn dirty_count(&self) -> usize {
         self.dirty_count.load(Ordering::Relaxed)
     }
 
-    /// The inode, from memory or from the volume; it may be a free one.
+    /// The inode, from memory or from the volume. It may be a free one.
     ///
     /// # Errors
-    /// If there can be no such inode, or it cannot be read or is damaged; [`Error::Shutdown`].
+    /// If the number is not possible, or the inode cannot be read or is damaged;
+    /// [`Error::Shutdown`].
     pub fn get(&self, fs: &Mount, ino: Ino) -> Result<InodeRef> {
         fs.check_running()?;
         loop {
@@ -197,8 +198,8 @@ impl Inodes {
         }
     }
 
-    /// Takes in an inode that was just read or made. If there is one of that number already, that
-    /// is given, and what was not taken in with it.
+    /// Adds an inode that was just read or created. If there is one of that number already, returns
+    /// that one, and the one that was not added.
     pub(crate) fn insert(&self, state: InodeState) -> (InodeRef, Option<InodeState>) {
         let mut shard = self.shard(state.ino).lock();
         self.insert_into(&mut shard, state)
@@ -217,7 +218,7 @@ impl Inodes {
         (cell, None)
     }
 
-    /// Drops clean inodes that nobody uses, where there are more than may stay: many came home.
+    /// Drops unused clean inodes where there are too many, after many were written in place.
     pub(crate) fn shrink(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -238,8 +239,8 @@ impl Inodes {
         self.shards.iter().map(|shard| shard.lock().slots.len()).sum()
     }
 
-    /// Is the inode in memory, and free there? `false` if it is not in memory. The caller has not
-    /// locked it.
+    /// Is the inode in memory, and free there? Returns `false` if it is not in memory. The caller
+    /// has not locked it.
     ///
     /// # Errors
     /// If it is in use.
@@ -248,9 +249,10 @@ impl Inodes {
             Some(slot) => Arc::clone(&slot.cell),
             None => return Ok(false),
         };
-        // Nobody can be changing a free inode, since whoever frees one holds its group's lock; but who
-        // still knows its number may lock it, to find that it is gone. They wait for nothing
-        // meanwhile. Who keeps one that is in use may be waiting for what is locked here.
+        // No thread can be changing a free inode, because freeing one takes its group's lock. A
+        // thread that still knows its number may lock it to find that it is free, and waits for
+        // nothing meanwhile. A thread that has locked one in use may be waiting for locks held
+        // here.
         let looks = (0..LOOKS).find_map(|look| {
             if look > 0 {
                 sync::pause(BETWEEN_LOOKS);
@@ -264,7 +266,7 @@ impl Inodes {
         Err(Error::corrupt("inode", Place::Inode(ino), problem))
     }
 
-    /// Forgets `count` inodes from `first` on, whose chunk was given back.
+    /// Drops `count` inodes from `first` on, whose chunk was freed.
     pub(crate) fn chunk_gone(&self, geo: &Geometry, first: Ino, count: u32) {
         self.given_back.lock().extend(blocks_of(geo, first, count));
         for ino in first.0..first.0 + u64::from(count) {
@@ -272,7 +274,7 @@ impl Inodes {
         }
     }
 
-    /// Lets in `count` inodes from `first` on, which are those of a new chunk.
+    /// Allows `count` inodes from `first` on to be read, which are those of a new chunk.
     pub(crate) fn chunk_made(&self, geo: &Geometry, first: Ino, count: u32) {
         let mut given_back = self.given_back.lock();
         if !given_back.is_empty() {
@@ -282,7 +284,7 @@ impl Inodes {
         }
     }
 
-    /// Drops an inode that is no longer what memory says.
+    /// Drops an inode whose state in memory is no longer valid.
     pub(crate) fn forget(&self, ino: Ino) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
         self.shard(ino).lock().slots.remove(&ino.0);
@@ -291,7 +293,7 @@ impl Inodes {
         }
     }
 
-    /// Puts an inode whose change was committed among those to be written.
+    /// Adds an inode whose change was committed to the dirty set.
     pub(crate) fn mark_dirty(&self, cell: &InodeRef, state: &mut InodeState) {
         // A dirty inode is held by the dirty set, so it is not evicted.
         if !core::mem::replace(&mut state.dirty, true) {
@@ -300,7 +302,7 @@ impl Inodes {
         }
     }
 
-    /// A dirty inode was written, and has not changed since.
+    /// Removes an inode that was written and has not changed since from the dirty set.
     pub(crate) fn written_back(&self, state: &mut InodeState) {
         if core::mem::take(&mut state.dirty) {
             self.epoch.fetch_add(1, Ordering::AcqRel);
@@ -320,7 +322,7 @@ impl Inodes {
         .collect()
     }
 
-    /// Writes all dirty inodes into their cluster buffers. The caller has shut out transactions.
+    /// Writes all dirty inodes into their cluster buffers. The caller has closed the gate.
     pub(crate) fn flush(&self, fs: &Mount) -> Result<()> {
         let dirty = core::mem::take(&mut *self.dirty.lock());
         self.dirty_count.fetch_sub(dirty.len(), Ordering::Relaxed);

@@ -36,13 +36,14 @@ impl LogWorker {
     /// Starts the thread for a volume with a journal.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it has none, or is served already; what the host says to a new thread.
+    /// [`Error::Invalid`] if it has no journal, or has a log worker already; the host's errors for
+    /// a new thread.
     pub fn start(fs: &Arc<Fs>, log_work: LogWorkOptions) -> Result<Self> {
         let Some(journal) = &fs.journal else {
-            return Err(Error::Invalid("a volume without a journal has nothing to be served"));
+            return Err(Error::Invalid("a volume without a journal needs no log worker"));
         };
         if !journal.take_worker_place() {
-            return Err(Error::Invalid("the volume's journal is served already"));
+            return Err(Error::Invalid("the volume has a log worker already"));
         }
         let stop = Arc::new(AtomicBool::new(false));
         let (inner, told) = (Arc::clone(fs), Arc::clone(&stop));
@@ -92,8 +93,8 @@ fn serve(fs: &Fs, log_work: LogWorkOptions, stop: &AtomicBool) {
             Ok(()) => {}
             Err(error) if error.is_host_full() => journal.rest(stop),
             Err(error) => {
-                // Nobody else may be left to tell those who wait.
-                journal.fail(fs, Cause::of("serving the journal", &error));
+                // No other thread may be left to wake the waiters.
+                journal.fail(fs, Cause::of("running the log worker", &error));
                 return;
             }
         }
@@ -125,7 +126,7 @@ fn step(fs: &Fs, journal: &Journal, planner: &mut LogWorkPlanner, stop: &AtomicB
             Ok(())
         }
         LogWork::Sleep(until) => {
-            // Nobody nudges when data gathers: that is looked at now and then.
+            // Dirty data wakes no thread, so it is checked now and then.
             let look = fs.writeback_interval().map(|span| now + span);
             let retry = fs.is_anything_stuck().then(|| now + RETRY);
             let until = until.into_iter().chain(look).chain(retry).min();

@@ -1,12 +1,14 @@
-//! The mount: a volume's geometry, devices, caches and counters. Everything in the engine stands on it.
+//! The mount: a volume's geometry, devices, caches and counters. The rest of the engine builds on
+//! it.
 //!
-//! 1. `available` is what may still be reserved; `fdblocks` is what is free. Reservations that are
-//!    open make the first smaller than the second.
-//! 2. After [`Mount::shut_down`] nothing is written any more, and whatever needs an inode fails.
-//! 3. The superblock in memory is the truth; [`Mount::edit_superblock`] gives its sector as it is to
-//!    be written, with counters and checksum up to date.
+//! 1. `fdblocks` counts free blocks; `available` counts those that can still be reserved. Open
+//!    reservations make the difference.
+//! 2. After [`Mount::shut_down`] nothing is written any more, and every operation that needs an
+//!    inode fails.
+//! 3. The superblock in memory is authoritative. [`Mount::edit_superblock`] returns its sector for
+//!    writing, with current counters and checksum.
 //!
-//! It knows no transaction and no journal: [`crate::engine::Engine`] adds these.
+//! It does not know transactions or the journal, which [`crate::engine::Engine`] adds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -46,26 +48,27 @@ pub struct Counters {
 
 /// A volume's geometry, devices, caches and counters.
 pub struct Mount {
-    /// Its shape.
+    /// The geometry.
     pub geo: Arc<Geometry>,
-    /// The device, by which file data is read and written.
+    /// The device, for file data.
     pub(crate) dev: Arc<dyn BlockDev>,
-    /// The same device, by which metadata is written in place.
+    /// The same device, for metadata written in place.
     pub(crate) meta_dev: Arc<dyn BlockDev>,
-    /// The same, by which the log is written.
+    /// The same device, for the log.
     pub(crate) log_dev: Arc<dyn BlockDev>,
-    /// The same, not counted.
+    /// The same device, without counting.
     pub(crate) bare_dev: Arc<dyn BlockDev>,
     pub(crate) counts: Arc<Counts>,
-    /// The realtime device, if the volume has one and it was given.
+    /// The realtime device, if the volume has one and it was passed to open.
     pub(crate) realtime: Option<Device>,
     pub(crate) bufs: Cache,
     pub(crate) inodes: Inodes,
-    /// Transactions hold it for reading; the owner of the write side shuts them out.
+    /// The gate. Transactions hold it shared; a thread that holds it exclusively keeps transactions
+    /// out.
     pub(crate) gate: RwLock<()>,
     pub(crate) numbers: Numbers,
     pub(crate) options: OpenOptions,
-    /// Changes are logged: a write in place that fails for want of room can be tried again.
+    /// Changes are logged, so a write in place that fails because the host is full can be retried.
     pub(crate) logged: bool,
     /// File data that another writer has not written yet.
     pub(crate) pending_data: Mutex<Option<Arc<dyn PendingData>>>,
@@ -75,27 +78,27 @@ pub struct Mount {
     fdblocks: AtomicI64,
     icount: AtomicI64,
     ifree: AtomicI64,
-    /// Available blocks that no reservation may take while data is dirty.
+    /// Available blocks that cannot be reserved while data is dirty.
     pub(crate) reserve_floor: Arc<ReserveFloor>,
     stop: Arc<Stop>,
     pub(crate) full: Full,
-    /// The host had no room for the whole log when the volume was opened.
+    /// The host had no space for the whole log at open.
     log_without_room: bool,
-    /// Some inode got its first attribute: the superblock's version has to say so.
+    /// An inode got its first attribute, which the superblock's version must show.
     attr_bit: AtomicBool,
-    /// The superblock changed in more than its counters, and that is not logged yet.
+    /// The superblock changed in more than its counters, and is not logged yet.
     superblock_changed: AtomicBool,
     /// Is the volume marked as needing repair, or being overwritten?
     pub(crate) marked: Mutex<bool>,
-    /// Blocks were freed that still belong to something on the device.
+    /// Blocks were freed that still belong to a file on the device.
     pub(crate) freed: AtomicBool,
-    /// Blocks of each group that are kept for reference counts of transactions under way.
+    /// Blocks of each group kept for the reference counts of open transactions.
     kept: Box<[AtomicU32]>,
     /// The group that gets the next new directory.
     pub(crate) next_dir_ag: AtomicU64,
 }
 
-/// What [`Mount::new`] starts from.
+/// The arguments of [`Mount::new`].
 pub(crate) struct Parts {
     pub(crate) geo: Arc<Geometry>,
     pub(crate) dev: Arc<dyn BlockDev>,
@@ -109,7 +112,7 @@ pub(crate) struct Parts {
 }
 
 impl Mount {
-    /// A mount of the volume whose superblock is given.
+    /// Creates the mount of the volume with this superblock.
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { geo, dev, realtime, sector, options, seed, logged, log_without_room } = parts;
         let sb = Superblock::view(&sector).expect("verified by the caller");
@@ -155,7 +158,7 @@ impl Mount {
         }
     }
 
-    /// What was done since the volume was opened.
+    /// The counters since open.
     pub fn stats(&self) -> Stats {
         self.counts.read()
     }
@@ -165,8 +168,7 @@ impl Mount {
         &self.dev
     }
 
-    /// A copy of the superblock's sector as it was read, with label and counters brought up to
-    /// date.
+    /// A copy of the superblock as read, with the current label and counters.
     pub fn superblock(&self) -> Superblock {
         let mut sb = *Superblock::view(&self.superblock.lock()).expect("checked when opened");
         self.fill_counters(&mut sb);
@@ -197,13 +199,13 @@ impl Mount {
         })
     }
 
-    /// The group whose turn it is to take a new directory.
+    /// The group for the next new directory.
     pub(crate) fn next_dir_group(&self) -> u32 {
         let turn = self.next_dir_ag.fetch_add(1, Ordering::Relaxed);
         (turn % u64::from(self.geo.ag_count)) as u32
     }
 
-    /// May this many more inodes be allocated, by the volume's limit on their share of it?
+    /// May this many more inodes be allocated under the volume's `imax_pct`?
     pub(crate) fn inodes_allowed(&self, more: u64) -> bool {
         let percent = u64::from(self.geo.imax_pct);
         if percent == 0 {
@@ -214,18 +216,18 @@ impl Mount {
         u128::from(self.inode_counts().0 + more) <= most
     }
 
-    /// Where blocks of an inode lie best: near the inode itself.
+    /// The preferred location of an inode's blocks: near the inode.
     pub(crate) fn inode_goal(&self, ino: uxfs_format::Ino) -> uxfs_format::FsBlock {
         let agino = self.geo.ino_agino(ino);
         self.geo.fsb(self.geo.ino_ag(ino), self.geo.agino_block(agino))
     }
 
-    /// The present moment by this volume's clock.
+    /// The current time by the volume's clock.
     pub fn now(&self) -> Timestamp {
         self.options.clock.now()
     }
 
-    /// Free blocks, those reserved by running operations included.
+    /// Free blocks, including reserved ones.
     pub fn free_blocks(&self) -> u64 {
         self.fdblocks.load(Ordering::Relaxed).max(0) as u64
     }
@@ -241,12 +243,12 @@ impl Mount {
         (get(&self.icount), get(&self.ifree))
     }
 
-    /// Blocks of a group that are kept for reference counts of transactions under way.
+    /// Blocks of a group kept for the reference counts of open transactions.
     pub(crate) fn kept(&self, ag: AgNo) -> u32 {
         self.kept.get(ag.0 as usize).map_or(0, |kept| kept.load(Ordering::Relaxed))
     }
 
-    /// Keeps more of them, whose group's lock the caller has, or gives them up.
+    /// Keeps more or fewer of them. The caller has locked the group.
     pub(crate) fn keep(&self, ag: AgNo, blocks: u32, give_up: bool) {
         if let Some(kept) = self.kept.get(ag.0 as usize) {
             match give_up {
@@ -267,30 +269,30 @@ impl Mount {
         Ok(())
     }
 
-    /// Blocks that can still be reserved; fewer than none when some were taken back.
+    /// Blocks that can still be reserved; negative if some were withdrawn.
     pub(crate) fn available(&self) -> i64 {
         self.available.load(Ordering::Acquire)
     }
 
-    /// Blocks that nobody may reserve: the trees' own growth may need them.
+    /// Blocks that cannot be reserved, because the free-space btrees may need them to grow.
     pub(crate) fn aside(&self) -> u64 {
         aside(&self.geo)
     }
 
-    /// Gives up reserved blocks.
+    /// Releases reserved blocks.
     pub(crate) fn unreserve(&self, blocks: u64) {
         if blocks > 0 {
             self.available.fetch_add(blocks as i64, Ordering::AcqRel);
         }
     }
 
-    /// Takes blocks that a transaction gave up back into the reservation that they came from.
+    /// Returns blocks that a transaction freed to the reservation that they came from.
     pub(crate) fn take_back(&self, blocks: u64) {
         self.available.fetch_sub(blocks as i64, Ordering::AcqRel);
     }
 
-    /// Ends a reservation of `reserved` blocks that changed the counters by `change`, `kept` of it
-    /// going on.
+    /// Ends a reservation of `reserved` blocks that changed the counters by `change`. `kept` of it
+    /// stays reserved.
     pub(crate) fn apply(&self, reserved: u64, change: Counters, kept: u64) {
         self.available.fetch_add(reserved as i64 - kept as i64 + change.fdblocks, Ordering::AcqRel);
         self.fdblocks.fetch_add(change.fdblocks, Ordering::AcqRel);
@@ -298,14 +300,14 @@ impl Mount {
         self.ifree.fetch_add(change.ifree, Ordering::AcqRel);
     }
 
-    /// Counts blocks of groups that were just added.
+    /// Adds the blocks of new groups.
     pub(crate) fn add_free(&self, blocks: u64) {
         let blocks = i64::try_from(blocks).unwrap_or(i64::MAX);
         self.available.fetch_add(blocks, Ordering::AcqRel);
         self.fdblocks.fetch_add(blocks, Ordering::AcqRel);
     }
 
-    /// Tells that there are extended attributes on the volume now.
+    /// Notes that the volume now has extended attributes.
     pub(crate) fn note_attr(&self) {
         let bit = Version::ATTR.bits();
         let known = || {
@@ -324,7 +326,7 @@ impl Mount {
         self.superblock_changed.store(true, Ordering::Release);
     }
 
-    /// Did the superblock change since this was last asked?
+    /// Did the superblock change since the last call?
     pub(crate) fn take_superblock_change(&self) -> bool {
         self.superblock_changed.load(Ordering::Acquire)
             && self.superblock_changed.swap(false, Ordering::AcqRel)
@@ -342,18 +344,18 @@ impl Mount {
         self.stop.check()
     }
 
-    /// Why the volume is stopped, if it is: by [`Fs::stop`], or because something failed.
+    /// The reason why the volume is stopped, if it is: [`Fs::stop`], or a failure.
     pub fn stopped_by(&self) -> Option<String> {
         self.shutdown_cause().map(|cause| cause.to_string())
     }
 
-    /// As [`Fs::stopped_by`], with what failed, where, and the errno.
+    /// As [`Fs::stopped_by`], with the failed operation, its place, and the errno.
     pub fn shutdown_cause(&self) -> Option<Cause> {
         self.stop.cause()
     }
 
-    /// What the user of the volume should know of its device although it works, such as that the
-    /// image has no name any more.
+    /// A warning about the device, which still works: for example that the image file has no name
+    /// any more.
     pub fn device_warning(&self) -> Option<String> {
         let room = || {
             let size = u64::from(self.geo.log_blocks) << self.geo.block_log;
@@ -365,7 +367,7 @@ impl Mount {
         self.bare_dev.warning().or_else(|| self.log_without_room.then(room))
     }
 
-    /// Stops all further changes and writes: something failed in the midst of a change.
+    /// Stops all further changes and writes, because something failed in the middle of a change.
     pub(crate) fn shut_down(&self, why: impl Into<Cause>) {
         self.stop.stop(why);
     }

@@ -59,12 +59,12 @@ struct TxInode {
     guard: ArcRwLockWriteGuard<RawRwLock, InodeState>,
     before: Option<Box<InodeState>>,
     changed: Changed,
-    /// Made in this transaction: a cancel forgets it.
+    /// Created in this transaction. A cancel drops it.
     fresh: bool,
 }
 
 impl TxInode {
-    /// Did nothing change but times?
+    /// Did only times change?
     fn only_times(&self) -> bool {
         let Some(before) = self.before.as_ref().filter(|_| self.changed == Changed::CORE) else {
             return false;
@@ -77,7 +77,7 @@ impl TxInode {
     }
 }
 
-/// A transaction that needed more than this for its undo keeps it to itself.
+/// Undo memory above this size is not kept for later transactions.
 const SCRATCH_MAX: usize = 1 << 20;
 
 /// An open transaction.
@@ -95,32 +95,33 @@ pub struct Tx<'fs> {
     counters: Counters,
     gone: Vec<(Ino, u32)>,
     made: Vec<(Ino, u32)>,
-    /// Buffers that are no more, and were not in memory: address and bytes.
+    /// Freed buffers that were not in memory: address and bytes.
     forgotten: SmallVec<[(uxfs_format::Daddr, usize); 1]>,
-    /// Blocks given back, and chunks of inodes made, for the journal.
+    /// Freed blocks and new inode chunks, for the journal.
     freed: SmallVec<[(AgNo, uxfs_format::AgBlock, u32); 4]>,
     chunks_made: SmallVec<[uxfs_format::log::Icreate; 1]>,
-    /// Blocks of groups that it keeps for reference counts.
+    /// Blocks of groups that it keeps for the refcountbt.
     kept: SmallVec<[(AgNo, u32); 1]>,
-    /// Bytes of the log that are promised to it.
+    /// Log space granted to it.
     granted: u64,
-    /// Bytes that each link of its chain begins with.
+    /// Log space that it holds after each roll.
     link: u64,
     done: bool,
     rolled: bool,
-    /// It saw free blocks that are busy, or a group that was taken.
+    /// It met free blocks that are busy, or a group that was locked.
     saw_busy: bool,
     saw_taken: bool,
-    /// Shut out while the volume grows, or its log is ended; let go of only to wait.
-    /// Last: it opens after all other locks.
+    /// Held shared, so that the volume cannot grow or be quiesced meanwhile; released only to wait.
+    /// The last field, so that it is released after all other locks.
     gate: Option<RwLockReadGuard<'fs, ()>>,
 }
 
 impl<'fs> Tx<'fs> {
-    /// Begins a transaction that will take at most `blocks` blocks.
+    /// Begins a transaction that allocates at most `blocks` blocks.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if they are not there, [`Error::ReadOnly`], [`Error::Shutdown`].
+    /// [`Error::NoSpace`] if there are not as many free blocks, [`Error::ReadOnly`],
+    /// [`Error::Shutdown`].
     pub fn begin(fs: &'fs Engine, blocks: u64) -> Result<Self> {
         Self::begin_for(fs, Op::Extents, blocks)
     }
@@ -195,11 +196,12 @@ impl<'fs> Tx<'fs> {
 
     // ---- inodes ----------------------------------------------------------------------------
 
-    /// Takes in an inode that this transaction has just allocated, in its first state.
+    /// Adds an inode that this transaction just allocated, in its first state.
     pub(crate) fn join_new(&mut self, state: InodeState) -> InodeSlot {
         let (cell, left) = self.fs.inodes.insert(state);
         let mut guard = crate::sync::write_arc_new(&cell);
-        // A free inode that is still in memory comes back if the transaction is cancelled.
+        // If the transaction is cancelled, a free inode that is still in memory returns to its old
+        // state.
         let before = left.map(|state| {
             let state = InodeState { dirty: guard.dirty, log: guard.log, ..state };
             Box::new(core::mem::replace(&mut *guard, state))
@@ -211,12 +213,13 @@ impl<'fs> Tx<'fs> {
         slot
     }
 
-    /// After the commit, forgets `count` inodes from `first` on, whose chunk is no more.
+    /// Drops `count` inodes from `first` on from memory after the commit, because their chunk was
+    /// freed.
     pub(crate) fn forget_inodes(&mut self, first: Ino, count: u32) {
         self.gone.push((first, count));
     }
 
-    /// After the commit, lets in `count` inodes from `first` on, which were just made.
+    /// Allows `count` new inodes from `first` on to be read after the commit.
     pub(crate) fn admit_inodes(&mut self, first: Ino, count: u32) {
         self.made.push((first, count));
     }
@@ -231,7 +234,7 @@ impl<'fs> Tx<'fs> {
         InodeSlot(self.inodes.len() - 1)
     }
 
-    /// Is this inode one of this transaction's?
+    /// Has this transaction locked the inode?
     pub(crate) fn has_inode(&self, ino: Ino) -> bool {
         self.inodes.iter().any(|held| held.guard.ino == ino)
     }
@@ -241,24 +244,24 @@ impl<'fs> Tx<'fs> {
         &self.inodes[slot.0].guard
     }
 
-    /// The core of an inode of this transaction, to be changed.
+    /// The core of an inode of this transaction, for change.
     pub fn core_mut(&mut self, slot: InodeSlot) -> &mut uxfs_format::inode::InodeCore {
         &mut self.inode_mut(slot, Changed::CORE).core
     }
 
-    /// Counts blocks that an inode got.
+    /// Adds to the block count of an inode.
     ///
     /// # Errors
-    /// If it counts more already than can be.
+    /// If the inode counts more blocks already than are possible.
     pub(crate) fn count_blocks(&mut self, slot: InodeSlot, blocks: u64) -> Result<()> {
         let Some(total) = self.inode(slot).core.nblocks.checked_add(blocks) else {
-            return Err(self.inode(slot).corrupt("counts more blocks than there can be"));
+            return Err(self.inode(slot).corrupt("counts more blocks than are possible"));
         };
         self.core_mut(slot).nblocks = total;
         Ok(())
     }
 
-    /// The bytes of an inode's fork, to be changed.
+    /// The bytes of an inode's fork, for change.
     pub fn fork_mut(&mut self, slot: InodeSlot, fork: Fork) -> &mut [u8] {
         let part = match fork {
             Fork::Data => Changed::DATA,
@@ -267,7 +270,7 @@ impl<'fs> Tx<'fs> {
         self.inode_mut(slot, part | Changed::CORE).fork_mut(fork)
     }
 
-    /// The first `len` bytes of where a fork lies or will lie, whatever its present length.
+    /// The first `len` bytes of a fork's space, whatever the fork's length.
     pub(crate) fn literal_mut(&mut self, slot: InodeSlot, fork: Fork, len: usize) -> &mut [u8] {
         let part = match fork {
             Fork::Data => Changed::DATA,
@@ -278,7 +281,7 @@ impl<'fs> Tx<'fs> {
         &mut inode.literal[start..start + len]
     }
 
-    /// The whole of an inode, to be changed in the named parts.
+    /// An inode of this transaction, for change of the named parts.
     pub fn inode_mut(&mut self, slot: InodeSlot, parts: Changed) -> &mut InodeState {
         let entry = &mut self.inodes[slot.0];
         if entry.before.is_none() && !entry.fresh {
@@ -293,8 +296,8 @@ impl<'fs> Tx<'fs> {
 
     // ---- allocation groups -----------------------------------------------------------------
 
-    /// Locks an allocation group, waiting for it if order allows. `false` if it is taken and may
-    /// not be waited for: the caller then tries another.
+    /// Locks an allocation group, and waits for it if the order allows that. Returns `false` if it
+    /// is locked and must not be waited for. The caller then tries another group.
     ///
     /// # Errors
     /// If its headers cannot be read or are damaged.
@@ -320,7 +323,7 @@ impl<'fs> Tx<'fs> {
         Ok(true)
     }
 
-    /// Lets go of a group in which nothing was changed.
+    /// Unlocks a group in which nothing was changed.
     pub(crate) fn unlock_ag(&mut self, ag: AgNo) {
         let changed = |buf: &BufRef| buf.holder.load(Ordering::Relaxed) == self.id;
         let headers = self.ag(ag).headers();
@@ -329,14 +332,14 @@ impl<'fs> Tx<'fs> {
         }
     }
 
-    /// Forgets what is cached of a block that is going back to free space.
+    /// Drops the cached buffer of a block that becomes free.
     pub(crate) fn forget_block(&mut self, ag: AgNo, block: uxfs_format::AgBlock) {
         let geo = &self.fs.geo;
         self.forget(geo.ag_daddr(ag, block), geo.block_size as usize);
     }
 
-    /// The buffer of `len` bytes at `daddr`, whose blocks are freed, is no more. What the log says of
-    /// it is cancelled even if it is not in memory.
+    /// Drops the buffer of `len` bytes at `daddr`, whose blocks are freed, and cancels its items in
+    /// the log, also if it is not in memory.
     pub(crate) fn forget(&mut self, daddr: uxfs_format::Daddr, len: usize) {
         match self.fs.bufs.cached_at(daddr) {
             Some(buf) => self.invalidate(&buf),
@@ -345,21 +348,22 @@ impl<'fs> Tx<'fs> {
         }
     }
 
-    /// Does this transaction hold the allocation group?
+    /// Has this transaction locked the group?
     pub fn holds_ag(&self, ag: AgNo) -> bool {
         self.ags.iter().any(|(held, _)| *held == ag)
     }
 
-    /// State of an allocation group that this transaction holds.
+    /// The state of a locked group.
     ///
     /// # Panics
-    /// If it does not hold it: a mistake of the caller.
+    /// If the transaction has not locked it, which is an error of the caller.
     pub fn ag(&self, ag: AgNo) -> &AgState {
         let held = self.ags.iter().find(|(held, _)| *held == ag);
         &held.expect("the transaction has locked the AG").1
     }
 
-    /// The same, to be changed. What lies in it is a hint only and is not put back by a cancel.
+    /// The state of a locked group, for change. It holds hints only, which a cancel does not
+    /// restore.
     ///
     /// # Panics
     /// As [`Tx::ag`].
@@ -398,7 +402,7 @@ impl<'fs> Tx<'fs> {
         }
         let words = buf.len().div_ceil(CHUNK).div_ceil(64);
         let kind_before = {
-            // Held under the content lock, so that write-back sees either neither or both.
+            // Counted under the content lock, so that write-back sees both changes or neither.
             let content = buf.content.write();
             let other = buf.holder.swap(self.id, Ordering::AcqRel);
             debug_assert_eq!(other, 0, "two transactions change the buffer at {:?}", buf.place());
@@ -416,7 +420,7 @@ impl<'fs> Tx<'fs> {
         self.bufs.len() - 1
     }
 
-    /// Bytes `range` of a buffer, to be changed; what lies outside cannot be reached.
+    /// Bytes `range` of a buffer, for change.
     ///
     /// # Panics
     /// If the range is not inside the buffer.
@@ -448,22 +452,21 @@ impl<'fs> Tx<'fs> {
         content.map(|c| &mut c.bytes[range])
     }
 
-    /// All bytes of a buffer, to be changed.
+    /// All bytes of a buffer, for change.
     pub fn edit_all<'b>(&mut self, buf: &'b BufRef) -> MappedRwLockWriteGuard<'b, [u8]> {
         self.edit(buf, 0..buf.len())
     }
 
-    /// Changes what kind of structure a buffer holds (a directory growing from one form into the
-    /// next).
+    /// Changes the kind of a buffer, for example when a directory grows into its next form.
     pub fn set_kind(&mut self, buf: &BufRef, kind: BufKind) {
         self.take(buf, false);
         buf.content.write().kind = kind;
     }
 
-    /// A buffer over blocks that were just allocated: zeroes, of `kind`, all of it changed.
+    /// A new buffer over blocks just allocated: zeroes, of `kind`, all of it changed.
     pub fn make_buf(&mut self, pieces: Pieces, kind: BufKind) -> BufRef {
-        // Blocks of the AG free list can be freed and taken again within one transaction; the old
-        // buffer is then still held, and is used anew.
+        // AGFL blocks can be freed and allocated again within one transaction. The old buffer is
+        // then still held and is used again.
         if let Some(entry) = self.bufs.iter().find(|b| b.buf.daddr() == pieces[0].daddr) {
             let buf = Arc::clone(&entry.buf);
             if buf.len() == pieces.iter().map(|p| p.len as usize).sum::<usize>() {
@@ -482,7 +485,7 @@ impl<'fs> Tx<'fs> {
         buf
     }
 
-    /// Tells that a buffer's block is being freed: it will not be written again.
+    /// Marks a buffer whose block is freed. It is not written again.
     pub fn invalidate(&mut self, buf: &BufRef) {
         let slot = self.take(buf, false);
         self.bufs[slot].stale = true;
@@ -490,19 +493,19 @@ impl<'fs> Tx<'fs> {
 
     // ---- space -----------------------------------------------------------------------------
 
-    /// Changes the superblock's counters by this much at commit.
+    /// Adds `change` to the superblock's counters at commit.
     pub fn count(&mut self, change: Counters) {
         self.counters.fdblocks += change.fdblocks;
         self.counters.icount += change.icount;
         self.counters.ifree += change.ifree;
     }
 
-    /// Blocks of the reservation that are not taken yet.
+    /// Reserved blocks that are not allocated yet.
     pub fn blocks_left(&self) -> u64 {
         (self.reserved as i64 + self.counters.fdblocks.min(0)).max(0) as u64
     }
 
-    /// Keeps blocks of a held group for reference counts, to the end of the last link.
+    /// Keeps blocks of a locked group for reference counts until the transaction ends.
     pub(crate) fn keep(&mut self, ag: AgNo, blocks: u32) {
         self.fs.keep(ag, blocks, false);
         self.kept.push((ag, blocks));
@@ -518,17 +521,17 @@ impl<'fs> Tx<'fs> {
         Ok(())
     }
 
-    /// Takes over blocks that the caller has reserved before.
+    /// Takes over a reservation of the caller.
     pub(crate) fn adopt(&mut self, blocks: u64) {
         self.reserved += blocks;
     }
 
     // ---- the end ---------------------------------------------------------------------------
 
-    /// Does what was deferred, then makes all changes part of the volume.
+    /// Runs the deferred operations and commits all changes.
     ///
     /// # Errors
-    /// If a deferred step fails; everything is then put back.
+    /// If a deferred operation fails. All changes are then undone.
     pub fn commit(mut self) -> Result<()> {
         (self.fs.finish_deferred)(&mut self)?;
         self.commit_items(false);
@@ -536,8 +539,8 @@ impl<'fs> Tx<'fs> {
         Ok(())
     }
 
-    /// As [`Tx::commit`]; at most `most` of the blocks that are left stay reserved, for the caller,
-    /// who is given their number.
+    /// As [`Tx::commit`], but keeps at most `most` of the unused reserved blocks for the caller.
+    /// Returns their number.
     ///
     /// # Errors
     /// As [`Tx::commit`].
@@ -550,7 +553,7 @@ impl<'fs> Tx<'fs> {
         Ok(kept)
     }
 
-    /// Hands over what was changed; `goes_on` if the chain has steps to do after it.
+    /// Adds the changes to the open checkpoint. `goes_on` tells that operations are still pending.
     fn commit_items(&mut self, goes_on: bool) {
         for entry in self.inodes.iter_mut().filter(|entry| !entry.changed.is_empty()) {
             entry.guard.core.changecount = entry.guard.core.changecount.wrapping_add(1);
@@ -591,7 +594,7 @@ impl<'fs> Tx<'fs> {
         self.counters = Counters::default();
     }
 
-    /// Takes what changed into the gathering checkpoint.
+    /// Adds the changed objects to the open checkpoint.
     fn log(&mut self, journal: &Journal, goes_on: bool) {
         let empty = self.bufs.is_empty() && self.inodes.iter().all(|i| i.changed.is_empty());
         self.fs.counts.transaction(empty, journal.wsync());
@@ -634,7 +637,7 @@ impl<'fs> Tx<'fs> {
         if self.fs.take_superblock_change() {
             cil.superblock(self.fs);
         }
-        self.tell_steps(cil, goes_on);
+        self.log_steps(cil, goes_on);
         self.log_single(journal, cil);
         let seq = cil.seq.0;
         for (ag, start, len) in self.freed.drain(..) {
@@ -650,7 +653,7 @@ impl<'fs> Tx<'fs> {
         }
     }
 
-    /// Where each transaction is logged by itself, writes what this one changed.
+    /// Writes the changes as a log transaction of their own, with immediate logging.
     fn log_single(&self, journal: &Journal, cil: &mut Cil) {
         let Some(mut single) = ImmediateWriter::begin(self.fs, journal, cil) else { return };
         let changed = |entry: &&TxBuf| !entry.stale && entry.chunks.iter().any(|word| *word != 0);
@@ -662,20 +665,20 @@ impl<'fs> Tx<'fs> {
         single.end();
     }
 
-    /// Notes that blocks were given back to a held group's free space.
+    /// Notes that blocks of a locked group were freed.
     pub(crate) fn note_freed(&mut self, ag: AgNo, start: uxfs_format::AgBlock, len: u32) {
         if let Some(journal) = &self.fs.journal {
             self.freed.push((ag, start, len));
-            // This transaction itself may not write data there either ([`Self::expire_busy`]).
+            // This transaction must not write data there either ([`Self::expire_busy`]).
             let seq = journal.open_seq();
             self.ag_mut(ag).busy.add(seq, journal.batches_begun(), start, len);
         }
     }
 
-    /// Forgets which blocks of a held group are not busy any more.
+    /// Drops the busy blocks of a locked group whose checkpoint is durable.
     pub(crate) fn expire_busy(&mut self, ag: AgNo) {
         if let Some(journal) = &self.fs.journal {
-            // What this transaction itself freed is in no checkpoint yet, whichever gathered then.
+            // Blocks that this transaction freed are in no checkpoint yet.
             if let Some((_, state)) = self.ags.iter_mut().find(|(held, _)| *held == ag) {
                 for (_, start, len) in self.freed.iter().filter(|(freed, ..)| *freed == ag) {
                     let (seq, batch) = (journal.open_seq(), journal.batches_begun());
@@ -689,7 +692,7 @@ impl<'fs> Tx<'fs> {
         }
     }
 
-    /// Notes that a chunk of inodes was made.
+    /// Notes a new inode chunk.
     pub(crate) fn note_chunk(&mut self, chunk: uxfs_format::log::Icreate) {
         if self.fs.journal.is_some() {
             self.chunks_made.push(chunk);
@@ -715,8 +718,8 @@ impl Tx<'_> {
 }
 
 impl Drop for Tx<'_> {
-    /// A transaction that was not committed puts everything back. If it is a panic that ended it,
-    /// nobody is to build on what that leaves: the volume is shut down before the first lock opens.
+    /// Cancels a transaction that was not committed. If a panic ended it, the volume is shut down
+    /// before the first lock is released, so that nothing builds on a half-made change.
     fn drop(&mut self) {
         if !self.done && std::thread::panicking() {
             self.fs.shut_down("a thread panicked in the midst of a change");
@@ -756,7 +759,7 @@ impl Drop for Tx<'_> {
                 *entry.guard = *before;
             }
             if entry.fresh {
-                // Whoever waits for its lock finds it free.
+                // A thread that waits for its lock finds a free inode.
                 entry.guard.core.mode = 0;
                 self.fs.inodes.forget(entry.guard.ino);
             }

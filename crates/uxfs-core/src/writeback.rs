@@ -1,12 +1,12 @@
-//! Sync, close, and writing back what is dirty: by a call, and when too much is dirty.
+//! Sync, close, and write-back of dirty metadata: by a call, and when too much is dirty.
 //!
-//! 1. What is written is the state between two operations: transactions are shut out meanwhile.
-//! 2. Without a journal, a write-back that is cut off leaves a mixture. So a whole volume is marked as
-//!    needing repair before its first block is overwritten, also by new data in a block that is freed in
-//!    memory only, and unmarked when everything is written and flushed. A volume that is being made is
-//!    marked unfinished all along.
-//! 3. After a failed write or flush the state of the device is unknown: the volume is shut down, and stays
-//!    marked.
+//! 1. The state between two operations is written: the gate is closed meanwhile.
+//! 2. Without a journal, an interrupted write-back leaves a mixture of old and new blocks. So a
+//!    consistent volume is marked as needing repair before its first block is overwritten, also by
+//!    new data in a block that is freed in memory only, and unmarked when everything is written and
+//!    flushed. A volume that is being made is marked unfinished all the time.
+//! 3. After a failed write or flush the state of the device is unknown: the volume is shut down and
+//!    keeps its mark.
 
 use crate::device_io::SERVED;
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ use crate::journal::{Journal, Ticket};
 use crate::unwritten::{NAMED, Unwritten};
 
 impl Fs {
-    /// Does what `call` does, and gives a ticket for it besides its result.
+    /// Runs `call`, and returns a ticket for its changes with its result.
     ///
     /// # Errors
     /// Those of `call`.
@@ -25,11 +25,11 @@ impl Fs {
         Ok((result, self.ticket()))
     }
 
-    /// Brings all changes to stable storage: into the log, or home if there is no journal; then the
-    /// volume on the device is whole afterwards.
+    /// Makes all changes durable: in the log, or in place if there is no journal. The volume on the
+    /// device is then consistent.
     ///
     /// # Errors
-    /// Of the device, or a structure that fails its check before it is written.
+    /// Those of the device, or of a structure that fails its check before it is written.
     pub fn sync(&self) -> Result<()> {
         self.check_running()?;
         if self.options.read_only {
@@ -44,7 +44,7 @@ impl Fs {
         self.sync_alone()
     }
 
-    /// As [`Fs::sync`], with transactions shut out already.
+    /// As [`Fs::sync`], with the gate closed already.
     pub(crate) fn sync_alone(&self) -> Result<()> {
         let wrote = self.write_all()?;
         if !wrote && !*self.marked.lock() {
@@ -72,15 +72,15 @@ impl Fs {
         })
     }
 
-    /// Brings everything home and leaves a clean log, while the volume goes on being used: who reads
-    /// the device without replaying its log finds all that was done before this call.
+    /// Writes everything in place and leaves a clean log, while the volume stays in use. A reader
+    /// that does not replay the log finds everything done before this call.
     ///
     /// # Errors
     /// As [`Mount::sync`].
     pub fn quiesce(&self) -> Result<()> {
         let Some(journal) = &self.journal else { return self.sync() };
         self.check_device()?;
-        // Data that could not be written keeps its metadata from nothing.
+        // Data that could not be written must not keep its metadata from being written.
         let written = self.write_back_all();
         self.quiesce_log(journal).and(written)
     }
@@ -88,12 +88,12 @@ impl Fs {
     fn finish(&self) -> Result<()> {
         self.check_device()?;
         if let Err(error) = self.release_all() {
-            // What has no name is freed by recovery: so the log stays dirty, with all else in it.
+            // Recovery frees unlinked files. So the log stays dirty, with everything in it.
             return self.sync().and(Err(error));
         }
         if let Some(journal) = &self.journal {
             let written = self.write_back_all();
-            // Who changed nothing leaves the device alone.
+            // A volume that was not changed is not written to.
             return if journal.is_untouched() { written } else { self.quiesce().and(written) };
         }
         self.sync()?;
@@ -106,8 +106,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Writes changes if too many have gathered in memory. Called after each operation, when its
-    /// locks are gone.
+    /// Writes changes if too much is dirty in memory. Called after each operation, without locks.
     pub(crate) fn balance(&self) -> Result<()> {
         if let Some(journal) = &self.journal {
             return self.balance_journal(journal);
@@ -116,15 +115,15 @@ impl Fs {
             return Ok(());
         }
         let _alone = self.gate.write();
-        // Another thread may have seen to it while this one waited.
+        // Another thread may have done it while this one waited.
         if !self.much_dirty(1) {
             return Ok(());
         }
         self.write_all().map(|_| ())
     }
 
-    /// Drives the journal if something is due, and sends objects home if too much is not. Both is
-    /// left to the service if there is one, as long as it keeps up.
+    /// Drives the journal if work is due, and pushes the AIL if too much is in it. Leaves both to
+    /// the log worker while there is one that keeps up.
     fn balance_journal(&self, journal: &Journal) -> Result<()> {
         if journal.wsync() {
             self.wait(self.ticket())?;
@@ -141,16 +140,16 @@ impl Fs {
             false => self.much_dirty(1) || load.live > journal.comfortable(),
         };
         match if much { self.push_whole_ail(journal) } else { Ok(()) } {
-            // The operation is done. Those that would begin are told (`refuse_if_stuck`).
+            // The operation is done. New ones are refused (`refuse_if_stuck`).
             Err(error) if error.is_host_full() => Ok(()),
             done => done,
         }
     }
 
-    /// Gives the volume a label of at most 12 bytes, in all copies of the superblock.
+    /// Sets the volume's label, of at most 12 bytes, in all copies of the superblock.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is too long, or what the device says.
+    /// [`Error::Invalid`] if it is too long, and those of the device.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         if label.len() > 12 || label.contains(&0) {
             return Err(Error::Invalid("a label has at most 12 bytes"));
@@ -159,8 +158,7 @@ impl Fs {
         let mut fname = [0; 12];
         fname[..label.len()].copy_from_slice(label);
         if self.journal.is_some() {
-            // Through the log: replay would bring back what an earlier record says of the
-            // superblock.
+            // Through the log, because a replay would restore an earlier logged superblock.
             self.change_superblock(|sb| sb.fname = fname);
             self.begin_tx(0)?.commit()?;
             self.wait(self.ticket())?;
@@ -169,7 +167,8 @@ impl Fs {
             return self.flush();
         }
         let _alone = self.gate.write();
-        // The superblock's counters go along with the label, so all they count goes first.
+        // The superblock's counters are written with the label, so all that they count is written
+        // first.
         self.sync_alone()?;
         self.edit_copies(|sb| sb.fname = fname)?;
         let sector = self.edit_superblock(|sb| sb.fname = fname);
@@ -198,7 +197,7 @@ impl Fs {
 }
 
 impl Fs {
-    /// Tries again what was not tried for a while.
+    /// Tries failed writes again, which were not tried for a while.
     pub(crate) fn retry_stuck(&self, journal: &Journal) -> Result<()> {
         if self.is_stuck(Stuck::Metadata) && !self.stuck_lately(Stuck::Metadata) {
             self.push_ail_below(journal)?;
@@ -212,8 +211,8 @@ impl Fs {
         Ok(())
     }
 
-    /// What is not written at this moment: on a volume in use, what waits its turn; after an
-    /// [`Fs::settle`] that failed, or on a volume that stopped, what could not be written.
+    /// What is not written now: on a volume in use, what waits to be written; after a failed
+    /// [`Fs::quiesce`], or on a volume that stopped, what could not be written.
     pub fn unwritten(&self) -> Unwritten {
         let mut sum = Unwritten {
             logged: self.journal.as_ref().map_or(0, |journal| journal.load().1 as u64),

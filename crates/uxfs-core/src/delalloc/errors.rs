@@ -13,12 +13,12 @@ use uxfs_format::{Daddr, Ino};
 
 use crate::error::Error;
 
-/// What somebody who has a file open was told of its data's errors: one for each handle, made when
-/// it is opened.
+/// The errors of a file's data that were reported to one open handle. Made when the handle is
+/// opened.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct ErrorCursor(u64);
 
-/// An error, to be told as often as need be.
+/// A kept error, which can be reported several times.
 #[derive(Clone, Debug)]
 enum Kept {
     NoSpace,
@@ -61,9 +61,9 @@ impl Kept {
 #[derive(Debug)]
 struct Entry {
     stamp: u64,
-    /// Somebody was told.
+    /// It was reported to at least one handle.
     wakeup: bool,
-    /// For those who hold no cursor.
+    /// The cursor of callers without a handle.
     own: ErrorCursor,
     kept: Kept,
 }
@@ -76,7 +76,7 @@ pub(super) struct Errors {
 }
 
 impl Errors {
-    /// Remembers an error of a file.
+    /// Records an error of a file.
     pub(super) fn record(&mut self, ino: Ino, error: &Error) {
         self.last += 1;
         let (stamp, kept) = (self.last, Kept::of(error));
@@ -84,13 +84,13 @@ impl Errors {
         self.files.insert(ino.0, Entry { stamp, wakeup: false, own, kept });
     }
 
-    /// A cursor for somebody who opens the file now.
+    /// A cursor for a handle that is opened now.
     pub(super) fn cursor(&self, ino: Ino) -> ErrorCursor {
         let entry = self.files.get(&ino.0).filter(|entry| entry.wakeup);
         ErrorCursor(entry.map_or(0, |entry| entry.stamp))
     }
 
-    /// The file's last error, if the cursor's holder was not told yet.
+    /// The file's last error, if it was not reported to this cursor yet.
     pub(super) fn check(&mut self, ino: Ino, cursor: &mut ErrorCursor) -> Result<(), Error> {
         let Some(entry) = self.files.get_mut(&ino.0).filter(|e| e.stamp > cursor.0) else {
             return Ok(());
@@ -100,7 +100,7 @@ impl Errors {
         Err(entry.kept.error())
     }
 
-    /// The same, for those who hold no cursor.
+    /// The same for callers without a cursor.
     pub(super) fn check_own(&mut self, ino: Ino) -> Result<(), Error> {
         let Some(entry) = self.files.get(&ino.0) else { return Ok(()) };
         let mut own = entry.own.clone();
@@ -111,7 +111,7 @@ impl Errors {
         checked
     }
 
-    /// The file is no more.
+    /// Drops the errors of a file that was freed.
     pub(super) fn forget(&mut self, ino: Ino) {
         self.files.remove(&ino.0);
     }
@@ -127,7 +127,7 @@ mod tests {
         let (mut early, mut other) = (errors.cursor(ino), errors.cursor(ino));
         assert!(errors.check(ino, &mut early).is_ok());
         errors.record(ino, &Error::NoSpace);
-        // Nobody was told: who opens now is told too.
+        // It was reported to no handle, so a new handle gets it too.
         let mut late = errors.cursor(ino);
         for cursor in [&mut early, &mut other, &mut late] {
             assert!(matches!(errors.check(ino, cursor), Err(Error::NoSpace)));
@@ -135,7 +135,7 @@ mod tests {
         }
         assert!(errors.check_own(ino).is_err());
         assert!(errors.check_own(ino).is_ok());
-        // Who opens after that is not told of it, but of the next.
+        // A handle opened after that gets the next error, but not this one.
         let mut last = errors.cursor(ino);
         assert!(errors.check(ino, &mut last).is_ok());
         let source = io::Error::from_raw_os_error(5);

@@ -1,15 +1,15 @@
-//! A file with changes in memory: its dirty blocks, its length, and what is reserved for them.
+//! A file with dirty data: its dirty blocks, its length, and its reservation.
 //!
-//! 1. While anything is dirty, `size` is the file's length as everybody sees it; that on disk is
-//!    never beyond it, and lags behind while data is not down. Else it is the length on disk.
-//! 2. What lies behind `size` in a dirty block is zero.
-//! 3. A block whose backing is [`Backing::Reserved`] holds one block of the volume's reservation;
-//!    `tree` blocks besides are for what the file's extent tree, and conversions, may take.
-//! 4. Whoever writes back, and whoever unmaps blocks, holds the file's [`WritebackBlock`] meanwhile: no block
-//!    is given away while data is on its way to it. Readers and writers do not need it.
+//! 1. While a block is dirty, `size` is the length that callers see. The length on disk is never
+//!    larger, and stays behind while data is not written. Otherwise `size` is the length on disk.
+//! 2. Bytes after `size` in a dirty block are zero.
+//! 3. A block whose backing is [`Backing::Reserved`] holds one block of the volume's reservation.
+//!    `tree` further blocks are reserved for the file's extent btree and for conversions.
+//! 4. Write-back and the unmapping of blocks hold the file's [`WritebackBlock`], so that no block
+//!    is freed while data is being written to it. Readers and writers do not need it.
 //!
-//! Locks: the content's, the hold (of several files in ascending order), a transaction's, the
-//! inode's, `pages`, the order by age.
+//! Lock order: IoLock, Writeback (of several files in ascending order), the locks of a transaction,
+//! the inode, `pages`, the order by age.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,43 +23,43 @@ use crate::inode::InodeRef;
 use crate::rank::Rank;
 use crate::sync::{self, Mutex, MutexGuard};
 
-/// A file with changes in memory.
+/// A file with dirty data.
 pub(crate) struct File {
     pub(super) ino: Ino,
-    /// Its inode, which stays in memory by this.
+    /// Its inode, which this reference keeps in memory.
     pub(super) cell: InodeRef,
     writeback: Arc<parking_lot::Mutex<()>>,
     memory: Arc<Memory>,
     pages: Mutex<Pages>,
 }
 
-/// What of a file is in memory only.
+/// The dirty blocks of a file.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     pub(super) map: BTreeMap<u64, Page>,
     pub(super) size: u64,
     /// Dirty blocks that hold a reserved block each.
     pub(super) reserved: u64,
-    /// Dirty blocks that bring about a change of the extent map.
+    /// Dirty blocks that will change the extent map.
     pub(super) changes: u64,
-    /// Blocks reserved for the extent tree.
+    /// Blocks reserved for the extent btree.
     pub(super) tree: u64,
-    /// The file's place in the order by age; `None` while nothing is dirty.
+    /// The file's position in the order by age; `None` while nothing is dirty.
     pub(super) turn: Option<u64>,
-    /// The file was taken off the register.
+    /// The file was removed from the register.
     pub(super) gone: bool,
 }
 
-/// What is to be written of a file, as it was at one moment.
+/// The dirty blocks of a file at one moment.
 pub(super) struct Snapshot {
     /// Dirty blocks in order.
     pub(super) pages: Vec<(u64, Content, Backing)>,
     pub(super) size: u64,
-    /// The first dirty block that found no room.
+    /// The first dirty block that did not fit into the batch.
     pub(super) more: Option<u64>,
 }
 
-/// What is found at a place of a file.
+/// The dirty data at an offset of a file.
 pub(super) enum Found {
     /// This many bytes were copied.
     Copied(usize),
@@ -88,7 +88,7 @@ impl File {
         self.pages().size(on_disk)
     }
 
-    /// Waits until nobody else writes it back or unmaps its blocks.
+    /// Waits until no other thread writes the file back or unmaps its blocks.
     pub(super) fn hold(&self) -> WritebackBlock {
         let guard = Some(sync::lock_arc(&self.writeback));
         WritebackBlock { guard, memory: Arc::clone(&self.memory) }
@@ -100,7 +100,7 @@ impl File {
         Some(WritebackBlock { guard, memory: Arc::clone(&self.memory) })
     }
 
-    /// Copies what is dirty from byte `at` on into `buf`, which ends where the caller wants to.
+    /// Copies dirty bytes from `at` on into `buf`, which ends at the end of the request.
     pub(super) fn read(&self, at: u64, buf: &mut [u8], block_log: u32) -> Found {
         let pages = self.pages();
         let block_size = 1usize << block_log;
@@ -130,7 +130,7 @@ impl Pages {
         if self.map.is_empty() { on_disk } else { self.size }
     }
 
-    /// Puts a block among the dirty ones, or in the place of what was there.
+    /// Adds a dirty block, or replaces one.
     pub(super) fn insert(&mut self, block: u64, content: Content, backing: Backing) {
         self.count(backing, true);
         if let Some(old) = self.map.insert(block, Page { content, backing }) {
@@ -138,7 +138,7 @@ impl Pages {
         }
     }
 
-    /// Puts blocks that follow each other among the dirty ones, of which `content` is made up.
+    /// Adds consecutive dirty blocks with this content.
     pub(super) fn insert_run(
         &mut self,
         first: u64,
@@ -151,7 +151,7 @@ impl Pages {
         }
     }
 
-    /// How many blocks from `first` on, which is clean, are so and lie before `end`.
+    /// Number of clean blocks from `first` on, which is clean, before `end`.
     pub(super) fn clean_before(&self, first: u64, end: u64) -> usize {
         if end <= first {
             return 0;
@@ -160,14 +160,14 @@ impl Pages {
         (dirty - first) as usize
     }
 
-    /// Takes a block out; it may give back a reserved block.
+    /// Removes a dirty block, which may free a reserved block.
     pub(super) fn remove(&mut self, block: u64) {
         if let Some(old) = self.map.remove(&block) {
             self.count(old.backing, false);
         }
     }
 
-    /// Notes that there is something else for a block on the device now.
+    /// Changes the backing of a block.
     pub(super) fn set_backing(&mut self, block: u64, backing: Backing) {
         if let Some(page) = self.map.get_mut(&block) {
             let old = core::mem::replace(&mut page.backing, backing);
@@ -186,14 +186,14 @@ impl Pages {
         }
     }
 
-    /// Takes out all dirty blocks; the number of blocks of the reservation that this sets free.
+    /// Removes all dirty blocks. Returns the number of reserved blocks that this frees.
     pub(super) fn clear(&mut self) -> u64 {
         self.map.clear();
         self.changes = 0;
         core::mem::take(&mut self.reserved) + core::mem::take(&mut self.tree)
     }
 
-    /// What is dirty from block `from` on, at most `most` blocks.
+    /// The dirty blocks from block `from` on, at most `most`.
     pub(super) fn snapshot(&self, from: u64, most: usize) -> Snapshot {
         let dirty = self.map.range(from..);
         let shown = |(block, page): (&u64, &Page)| (*block, page.content.clone(), page.backing);
@@ -204,12 +204,12 @@ impl Pages {
     }
 }
 
-/// Blocks that the extent tree of a file may take for `changes` dirty blocks.
+/// Most blocks that a file's extent btree can take for `changes` dirty blocks.
 pub(super) fn tree_blocks(changes: u64) -> u64 {
     if changes == 0 { 0 } else { 5 + changes / 50 }
 }
 
-/// Gives up what is reserved for the tree of a file that has nothing dirty.
+/// Releases the btree reservation of a file without dirty blocks.
 pub(super) fn tidy(pages: &mut Pages) -> u64 {
     if pages.map.is_empty() { core::mem::take(&mut pages.tree) } else { 0 }
 }

@@ -26,7 +26,7 @@ use crate::full::Stuck;
 use crate::limits::EXTENTS_A_STEP;
 use crate::tx::{InodeSlot, Tx};
 
-/// Bytes of a batch: what is on its way at a time.
+/// Bytes of a batch, which are in flight at one time.
 const BATCH: u64 = 16 << 20;
 /// Files of a batch.
 const FILES: usize = 512;
@@ -34,30 +34,30 @@ const FILES: usize = 512;
 const WRITE_BYTES: usize = 1 << 20;
 const WRITE_PIECES: usize = 512;
 
-/// How files are written back.
+/// The mode of a write-back.
 #[derive(Clone, Copy)]
 pub(super) struct How {
-    /// Wait for files that others write back.
+    /// Wait for files that other threads write back.
     wait: bool,
-    /// Log times that changed in memory only, too.
+    /// Also log times that changed in memory only.
     times: bool,
 }
 
 impl How {
-    /// Everything, and the times.
+    /// All data, and times.
     pub(super) const FULL: Self = Self { wait: true, times: true };
-    /// Data, and what it takes to find it.
+    /// All data, and the metadata needed to read it.
     pub(super) const PLAIN: Self = Self { wait: true, times: false };
-    /// Data that nobody else is at.
+    /// Data of files that no other thread writes back.
     pub(super) const PLAIN_OTHERS: Self = Self { wait: false, times: false };
-    /// What nobody else is at, and the times.
+    /// Data of files that no other thread writes back, and times.
     pub(super) const OTHERS: Self = Self { wait: false, times: true };
 }
 
-/// A dirty block and where it goes.
+/// A dirty block, and its destination.
 struct Piece {
     block: u64,
-    /// First byte on the device; `None` if it was written already.
+    /// Byte offset on the device; `None` if it was written already.
     device: Option<u64>,
     content: Content,
     backing: Backing,
@@ -72,7 +72,7 @@ struct WritebackBatch {
     failed: Option<Error>,
 }
 
-/// Reserved blocks that a file lends to a transaction.
+/// Reserved blocks of a file that a transaction uses.
 #[derive(Clone, Copy, Default)]
 struct LentBlocks {
     data: u64,

@@ -13,28 +13,29 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::journal::Ticket;
 
-/// What of a file is to be durable.
+/// The part of a file that becomes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncKind {
     /// All of it: fsync, `O_SYNC`.
     All,
-    /// Its content and what it takes to read it back, not times: fdatasync, `O_DSYNC`.
+    /// Its data and the metadata needed to read it, but not times: fdatasync, `O_DSYNC`.
     Data,
 }
 
-/// Files looked at in one tick.
+/// Files examined in one tick.
 const FILES: usize = 1 << 16;
 
 impl Fs {
-    /// Brings a file to stable storage: its data, and all that it takes to find it.
+    /// Makes a file durable: its data, and all metadata needed to find it.
     ///
     /// # Errors
-    /// Of writing its data, also such as nobody was told of before; as [`Fs::sync`].
+    /// Those of writing its data, including earlier ones that were reported to no one; as
+    /// [`Fs::sync`].
     pub fn fsync(&self, ino: Ino) -> Result<()> {
         self.fsync_of(ino, SyncKind::All)
     }
 
-    /// Brings a file's content to stable storage; if only its times changed, the log is left alone.
+    /// Makes a file's data durable. If only its times changed, nothing is logged.
     ///
     /// # Errors
     /// As [`Fs::fsync`].
@@ -50,12 +51,12 @@ impl Fs {
         self.wait(ticket?)
     }
 
-    /// As [`Fs::fsync`] or [`Fs::fdatasync`] for whoever holds `cursor`, made by
-    /// [`Fs::error_cursor`] when the file was opened; but durability is not waited for: the ticket
-    /// stands for it.
+    /// As [`Fs::fsync`] or [`Fs::fdatasync`], for a handle with the cursor that
+    /// [`Fs::error_cursor`] made when it was opened. Does not wait for durability, which the ticket
+    /// stands for.
     ///
     /// # Errors
-    /// Of writing the file's data, once to each cursor; as [`Fs::sync`].
+    /// Those of writing the file's data, once for each cursor; as [`Fs::sync`].
     pub fn begin_fsync(
         &self,
         ino: Ino,
@@ -69,17 +70,17 @@ impl Fs {
         ticket
     }
 
-    /// Writes into a file as [`Fs::write_at`] does, and begins to make that durable, as a
-    /// descriptor with `O_SYNC` or `O_DSYNC` would; the ticket stands for it.
+    /// As [`Fs::write_at`], and begins to make the write durable, as for a descriptor with `O_SYNC`
+    /// or `O_DSYNC`. The ticket stands for its durability.
     ///
     /// # Errors
-    /// As [`Fs::write_at`], and of writing the data back.
+    /// As [`Fs::write_at`], and those of writing the data back.
     pub fn write_sync(&self, ino: Ino, offset: u64, data: &[u8], kind: SyncKind) -> Result<Ticket> {
         self.write_at(ino, offset, data)?;
         self.write_for_sync(ino, kind)
     }
 
-    /// As [`Fs::sync`], without waiting for durability: the ticket stands for it.
+    /// As [`Fs::sync`], without waiting. The ticket stands for the durability.
     ///
     /// # Errors
     /// As [`Fs::sync`].
@@ -92,16 +93,16 @@ impl Fs {
         Ok(self.ticket())
     }
 
-    /// What somebody who opens a file now is to be told of errors of its data.
+    /// The error cursor of a handle that is opened now.
     pub fn error_cursor(&self, ino: Ino) -> ErrorCursor {
         self.delalloc.as_ref().map_or_else(ErrorCursor::default, |d| d.errors.lock().cursor(ino))
     }
 
-    /// The error of writing a file's data that the holder of `cursor` was not told of yet, as
-    /// close(2) may tell it.
+    /// Reports the error of writing a file's data that was not reported to this cursor yet, as
+    /// close(2) may do.
     ///
     /// # Errors
-    /// That one.
+    /// That error.
     pub fn check_data_errors(&self, ino: Ino, cursor: &mut ErrorCursor) -> Result<()> {
         match &self.delalloc {
             Some(dirty) => dirty.errors.lock().check(ino, cursor),
@@ -109,7 +110,7 @@ impl Fs {
         }
     }
 
-    /// Writes a file back; what then has to become durable.
+    /// Writes a file back. Returns what then has to become durable.
     fn write_for_sync(&self, ino: Ino, kind: SyncKind) -> Result<Ticket> {
         self.check_device()?;
         if self.journal.is_none() {
@@ -125,7 +126,7 @@ impl Fs {
         Ok(self.ticket_of(seq))
     }
 
-    /// Writes back everything, into the device and the gathering checkpoint.
+    /// Writes back all data, to the device and into the open checkpoint.
     pub(crate) fn write_back_all(&self) -> Result<()> {
         match &self.delalloc {
             Some(dirty) => self.write_back_all_of(dirty, How::FULL),
@@ -133,12 +134,12 @@ impl Fs {
         }
     }
 
-    /// Time has passed: writes back what has been dirty for long, and what is too much, by
-    /// [`crate::OpenOptions::writeback`]. To be called by a thread of the volume's owner, when
-    /// [`Fs::writeback_alarm`] says so; `now` counts from any moment, the same each time.
+    /// Writes back data that has been dirty for long, and data above the limit, according to
+    /// [`crate::OpenOptions::writeback`]. A thread of the volume's owner calls this when
+    /// [`Fs::writeback_alarm`] is due. `now` counts from any fixed point in time.
     ///
     /// # Errors
-    /// [`Error::Shutdown`]; errors of data are kept for those who sync their file.
+    /// [`Error::Shutdown`]. Errors of data are kept for callers of fsync.
     pub fn writeback_tick(&self, now: Time) -> Result<()> {
         let Some(dirty) = &self.delalloc else { return Ok(()) };
         self.check_running()?;
@@ -158,12 +159,12 @@ impl Fs {
         }
     }
 
-    /// Writes back what is oldest, if more is dirty than `dirty_background_bytes`, down to half of that.
-    /// A tick does so too, but whoever has a thread for it need not leave writers to fill the memory
-    /// until then, and to write back themselves.
+    /// Writes back the oldest data if more than `dirty_background_bytes` are dirty, down to half of
+    /// that. [`Fs::writeback_tick`] does so too; a thread of its own does it earlier, so that
+    /// writers do not fill the memory and write back themselves.
     ///
     /// # Errors
-    /// [`Error::Shutdown`]; errors of data are kept for those who sync their file.
+    /// [`Error::Shutdown`]. Errors of data are kept for callers of fsync.
     pub fn writeback_excess(&self) -> Result<()> {
         let Some(dirty) = self.delalloc.as_ref().filter(|_| self.has_writeback_excess()) else {
             return Ok(());
@@ -178,33 +179,33 @@ impl Fs {
         }
     }
 
-    /// Is there something for [`Fs::writeback_excess`] to do?
+    /// Is there work for [`Fs::writeback_excess`]?
     pub fn has_writeback_excess(&self) -> bool {
         let over = |d: &Delalloc| d.memory.used() > d.options.background();
         self.delalloc.as_ref().is_some_and(over)
     }
 
-    /// When [`Fs::writeback_tick`] is due next; `None` while nothing is dirty. Before the time
-    /// of the last tick: at once.
+    /// The time at which [`Fs::writeback_tick`] is due; `None` while nothing is dirty. A time
+    /// before the last tick means at once.
     pub fn writeback_alarm(&self) -> Option<Time> {
         let dirty = self.delalloc.as_ref()?;
         let some = !dirty.order.lock().files.is_empty();
         dirty.policy.lock().alarm(some, dirty.memory.used())
     }
 
-    /// How often somebody is to look whether data is due, if data gathers at all.
+    /// How often to check for due data, if data is kept in memory at all.
     pub(crate) fn writeback_interval(&self) -> Option<core::time::Duration> {
         let span = self.delalloc.as_ref()?.options.dirty_writeback_centisecs;
         (span > 0).then(|| core::time::Duration::from_millis(u64::from(span) * 10))
     }
 
-    /// Bytes of a file's data that are in memory only.
+    /// Bytes of a file's data that are not on the device.
     pub fn dirty_bytes_of(&self, ino: Ino) -> u64 {
         let blocks = self.delayed(ino).map_or(0, |file| file.pages().map.len() as u64);
         blocks << self.geo.block_log
     }
 
-    /// Bytes of data in memory that are not on the device, what is on its way included.
+    /// Bytes of data that are not on the device, including those being written.
     pub fn dirty_bytes(&self) -> u64 {
         self.delalloc.as_ref().map_or(0, |dirty| dirty.memory.used())
     }

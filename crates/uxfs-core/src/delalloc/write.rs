@@ -21,33 +21,33 @@ use crate::fs::Fs;
 use crate::full::Stuck;
 use crate::inode::{InodeRef, InodeState};
 
-/// Most bytes taken in at a time.
+/// Most bytes copied in one step.
 const STEP: u64 = 1 << 20;
-/// Files looked at when a writer needs memory.
+/// Files examined when a writer needs memory.
 const FILES: usize = 1024;
 
-/// A write that is about to be taken in.
+/// A prepared write.
 struct Plan {
     file: Arc<File>,
     /// The file's length.
     size: u64,
-    /// First block, and what there is for each on the device.
+    /// First block, and the backing of each block.
     first: u64,
     backing: Vec<Backing>,
-    /// Content of blocks that are overwritten in part.
+    /// Old content of blocks that are overwritten in part.
     old: [Option<(u64, Box<[u8]>)>; 2],
 }
 
-/// How taking in a write went.
+/// The result of copying a write into memory.
 enum Taken {
     Done,
-    /// What it was based on has changed.
+    /// The file changed since the write was prepared.
     Again,
     NoSpace,
 }
 
 impl Fs {
-    /// Takes `data` in as a part of a file, to be written back later.
+    /// Stores `data` in memory as a part of a file, to be written back later.
     pub(crate) fn write_delayed(
         &self,
         dirty: &Delalloc,
@@ -109,20 +109,20 @@ impl Fs {
         Ok(())
     }
 
-    /// Tries to write what is oldest, since the host had no room.
+    /// Tries to write the oldest data, because the host was full.
     ///
     /// # Errors
-    /// If it has none yet.
+    /// If the host still has no space.
     pub(crate) fn retry_data(&self, dirty: &Delalloc) -> Result<()> {
         let files = dirty.oldest(u64::MAX, FILES);
         match self.write_back(dirty, &files, How::OTHERS, STEP) {
             Err(error) if error.is_host_full() => Err(error),
-            // Others are told by their own file.
+            // Other callers get the error from their own file.
             _ => Ok(()),
         }
     }
 
-    /// Waits until there is memory for so many bytes, writing back what is oldest.
+    /// Waits until there is memory for this many bytes, and writes back the oldest data.
     fn admit(&self, dirty: &Delalloc, bytes: u64) -> Result<MemoryReservation> {
         loop {
             let completions = dirty.memory.completions.count();
@@ -136,20 +136,20 @@ impl Fs {
             let files = dirty.oldest(u64::MAX, FILES);
             let done = self.write_back(dirty, &files, How::OTHERS, most);
             if done.is_err() {
-                // Data that cannot be written may be others'; if it is all there is, it is in the
-                // way.
+                // Data that cannot be written may belong to other files. If there is no other data,
+                // it blocks this write.
                 let reservation =
                     MemoryReservation::new(&dirty.memory, bytes, dirty.options.dirty_bytes);
                 return reservation.map_or_else(|| Err(done.err().unwrap_or(Error::NoSpace)), Ok);
             }
             if done.is_ok_and(|done| done == 0) {
-                // All of it is on its way already.
+                // All of it is being written already.
                 dirty.memory.completions.wait_beyond(completions);
             }
         }
     }
 
-    /// Looks at what a write meets.
+    /// Prepares a write.
     fn plan_write(&self, dirty: &Delalloc, cell: &InodeRef, at: u64, len: u64) -> Result<Plan> {
         let inode = crate::sync::read(cell);
         if inode.core.mode == 0 {
@@ -183,7 +183,7 @@ impl Fs {
         Ok(Plan { file, size, first, backing, old })
     }
 
-    /// What there is on the device for each block of a range.
+    /// The backing of each block of a range.
     fn backing(&self, inode: &InodeState, first: u64, last: u64) -> Result<Vec<Backing>> {
         let shares = inode.core.flags2.contains(Flags2::REFLINK);
         let mut all = Vec::with_capacity((last - first + 1) as usize);
@@ -194,7 +194,7 @@ impl Fs {
                 None => (last + 1, Backing::Reserved),
                 Some(extent) if extent.offset.0 > at => (extent.offset.0, Backing::Reserved),
                 Some(extent) if extent.unwritten => (extent.end().0, Backing::Unwritten),
-                // A copy may be due.
+                // The block may have to be copied.
                 Some(extent) if shares => (extent.end().0, Backing::Reserved),
                 Some(extent) => (extent.end().0, Backing::Own),
             };
@@ -205,7 +205,7 @@ impl Fs {
         Ok(all)
     }
 
-    /// What a block that is not dirty holds, zeroes behind the file's end on disk.
+    /// The content of a block that is not dirty. Bytes after the end of the file on disk are zero.
     fn old_content(&self, inode: &InodeState, block: u64) -> Result<Box<[u8]>> {
         let mut content = vec![0; self.geo.block_size as usize].into_boxed_slice();
         let start = block << self.geo.block_log;
@@ -214,7 +214,7 @@ impl Fs {
         Ok(content)
     }
 
-    /// Takes the bytes in, if there is space for them on the volume.
+    /// Stores the bytes in memory, if the volume has space for them.
     fn take_in(
         &self,
         dirty: &Delalloc,

@@ -18,13 +18,13 @@ use super::item::{Handle, Key};
 /// Objects that a checkpoint logged.
 struct Logged {
     position: u64,
-    /// Those whose last copy is in it.
+    /// Number of objects whose last copy is in it.
     live: usize,
-    /// Them, and some that went home or were logged again since.
+    /// Their keys, and keys of some that were written in place or logged again since.
     keys: Vec<Key>,
 }
 
-/// An object, and where it is listed.
+/// An object, and its position.
 struct Active {
     position: u64,
     at: usize,
@@ -38,12 +38,11 @@ pub(crate) struct Ail {
     checkpoints: VecDeque<Logged>,
 }
 
-/// So many keys of objects that are elsewhere now are left in a checkpoint's list, besides as many as
-/// there are others.
+/// Number of outdated keys that a checkpoint's list may hold beyond the number of valid ones.
 const SLACK: usize = 32;
 
 impl Ail {
-    /// A checkpoint at `position` that logged the object is durable.
+    /// Adds or moves an object that a durable checkpoint at `position` logged.
     pub(crate) fn insert(&mut self, position: u64, handle: Handle) {
         let key = handle.key();
         let last = self.checkpoints.back().map(|last| last.position);
@@ -61,7 +60,7 @@ impl Ail {
         }
     }
 
-    /// The object is home, or is no more. One that took its place stays.
+    /// Removes an object that was written in place or freed. A new object in its place stays.
     pub(crate) fn remove(&mut self, handle: &Handle) {
         let key = handle.key();
         if let Some(position) = self.position(handle) {
@@ -70,7 +69,7 @@ impl Ail {
         }
     }
 
-    /// An object's last copy is not in the checkpoint at `position` any more.
+    /// Notes that an object's last copy is no longer in the checkpoint at `position`.
     fn left(&mut self, position: u64) {
         let found = self.checkpoints.binary_search_by_key(&position, |logged| logged.position);
         debug_assert!(found.is_ok(), "nothing is listed at {position}");
@@ -99,7 +98,7 @@ impl Ail {
         }
     }
 
-    /// Where the object was logged last.
+    /// The position at which an object was logged last.
     pub(crate) fn position(&self, handle: &Handle) -> Option<u64> {
         let active = self.objects.get(&handle.key());
         active.filter(|active| active.handle.is(handle)).map(|active| active.position)
@@ -110,7 +109,7 @@ impl Ail {
         self.checkpoints.front().map(|first| first.position)
     }
 
-    /// Objects below `position`, each with its own.
+    /// The objects below `position`, each with its position.
     pub(crate) fn below(&self, position: u64) -> Vec<(u64, Handle)> {
         let those = self.checkpoints.iter().take_while(|logged| logged.position < position);
         let all = those.flat_map(|logged| {

@@ -1,10 +1,10 @@
-//! Who asks for durability, for the policy of fsync.
+//! The identity of a caller of fsync, for the policy.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sync;
 
-/// Tells the calling thread from others, to the policy of fsync.
+/// A number that identifies the calling thread.
 pub(crate) fn caller() -> u64 {
     thread_local! {
         static CALLER: u64 = {

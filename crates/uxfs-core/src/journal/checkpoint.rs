@@ -1,4 +1,4 @@
-//! Checkpoints that are cut, on their way to the log; and the memory they leave for later ones.
+//! Checkpoints that are cut and being written, and the memory that later checkpoints reuse.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,14 +7,14 @@ use uxfs_journal::{Sealed, Seq};
 
 use super::item::Handle;
 
-/// What only the driving thread needs.
+/// The state of the driver.
 #[derive(Default)]
 pub(crate) struct Driver {
-    /// The checkpoint on its way, and the one behind it if that is cut already.
+    /// The checkpoint being written, and the next one if it is cut already.
     pub(super) checkpoints: VecDeque<CutCheckpoint>,
-    /// Memory of earlier checkpoints, for later ones.
+    /// Record buffers for later checkpoints.
     pub(super) spares: Vec<Vec<u8>>,
-    /// Likewise, of their copies.
+    /// Slabs for the copies of later checkpoints.
     pub(super) slabs: Vec<Vec<u8>>,
     /// Position of the last record written.
     pub(super) last: Option<u64>,
@@ -26,7 +26,7 @@ impl Driver {
         self.last
     }
 
-    /// A record was written at this position.
+    /// Notes that a record was written at this position.
     pub(super) fn wrote(&mut self, position: u64) {
         self.last = Some(position);
     }
@@ -37,7 +37,7 @@ pub(super) struct CutCheckpoint {
     pub(super) seq: Seq,
     pub(super) objects: Vec<Handle>,
     pub(super) gone: Vec<Handle>,
-    /// Numbers of the intents in it, and of those that it says are done.
+    /// Ids of its intents, and of the intents whose done items it holds.
     pub(super) intents: Vec<u64>,
     pub(super) dones: Vec<u64>,
     pub(super) sealed: Option<Sealed>,

@@ -29,25 +29,24 @@ use crate::inode::Changed;
 use crate::inode::{InodeRef, InodeState};
 use crate::mount::Mount;
 
-/// Bytes of the item that cancels a buffer.
+/// Bytes of a cancel item.
 const CANCEL_BYTES: u64 = 84;
-/// Bytes of the item that makes a chunk.
+/// Bytes of an inode create item.
 const ICREATE_BYTES: u64 = 28;
 
-/// Where the part of a new block begins in which nobody looks at a chunk of zeroes: it lies behind the
-/// last record, or within unused space, while no record is all zero. Such chunks need not be logged:
-/// whatever lies there after a recovery does not matter.
+/// The offset in a new block from which on a chunk of zeroes has no meaning: it lies after the last
+/// record, or in unused space, and no record is all zero. Such chunks need not be logged, because
+/// their content after a recovery does not matter.
 fn zeroes_mean_nothing_from(kind: BufKind, bytes: &[u8]) -> usize {
     match kind {
         BufKind::Btree(_) | BufKind::DirLeafN | BufKind::DaNode | BufKind::DirData => 0,
-        // A slot of zeroes tells of a full data block, but only among those in use.
+        // A slot of zeroes stands for a full data block, but only among the slots in use.
         BufKind::DirFree => dir::free::best_at(dir::free::nvalid(bytes)),
         _ => usize::MAX,
     }
 }
 
-/// How many runs of chunks there are in a bitmap of them, each a region of the log, and how many
-/// chunks.
+/// The number of runs of chunks in a bitmap, each of which is a region, and the number of chunks.
 fn runs(bitmap: &[u64]) -> (u64, u64) {
     let (mut runs, mut chunks, mut before) = (0, 0, 0);
     for word in bitmap {
@@ -58,7 +57,7 @@ fn runs(bitmap: &[u64]) -> (u64, u64) {
     (runs, chunks)
 }
 
-/// Those of the chunks that begin before `from`, or in which not every byte is zero.
+/// The chunks that begin before `from` or hold a byte that is not zero.
 fn without_zeroes(chunks: &[u64], bytes: &[u8], from: usize) -> SmallVec<[u64; 1]> {
     let mut left = SmallVec::from_slice(chunks);
     for (at, chunk) in bytes.chunks(CHUNK).enumerate().skip(from.div_ceil(CHUNK)) {
@@ -69,46 +68,47 @@ fn without_zeroes(chunks: &[u64], bytes: &[u8], from: usize) -> SmallVec<[u64; 1
     left
 }
 
-/// The gathering checkpoint.
+/// The open checkpoint's items.
 pub(crate) struct Cil {
     /// Its number.
     pub(crate) seq: Seq,
-    /// Objects that changed.
+    /// Changed objects.
     pub(crate) objects: Vec<Handle>,
-    /// With delayed logging, what is logged of each.
+    /// With delayed logging, the copies of what is logged of each object.
     pub(super) copies: Copies,
-    /// What went wrong when an object was formatted: nothing of this may be written.
+    /// An error in formatting an object. Nothing of this checkpoint may be written then.
     pub(super) failed: Option<Error>,
-    /// Chunks of inodes that were made, and the buffers they lie in.
+    /// New inode chunks, and the buffers that hold them.
     pub(crate) chunks: Vec<Icreate>,
     /// Buffers whose blocks were freed: address and bytes.
     pub(crate) cancelled: BTreeMap<(Daddr, usize), ()>,
-    /// Remote attribute values: not logged, but written before the checkpoint is.
+    /// Remote attribute values, which are not logged but written before the checkpoint.
     pub(crate) values: Vec<BufRef>,
-    /// Objects that are no more: followed until this is durable.
+    /// Freed objects, which are tracked until the checkpoint is durable.
     pub(crate) gone: Vec<Handle>,
-    /// Steps that are announced, by their numbers.
+    /// Intents by their ids.
     pub(crate) intents: BTreeMap<u64, IntentItem>,
-    /// Steps that an earlier checkpoint announced, and that are done.
+    /// Done items of intents in earlier checkpoints.
     pub(crate) dones: Vec<DoneItem>,
-    /// Steps that formatted transactions of it announced, and that they say are done.
+    /// Ids of intents and done items that formatted transactions of this checkpoint hold.
     pub(super) told: (Vec<u64>, Vec<u64>),
-    /// Promised of the log for what is in it.
+    /// Log space granted to it.
     pub(crate) granted: u64,
-    /// With immediate logging, the log buffers that fill with transactions.
+    /// With immediate logging, the log buffer that is being filled.
     pub(crate) iclog: Option<Iclog>,
-    /// The superblock changed in the transaction that is being taken in.
+    /// The superblock changed in the transaction that is being added.
     pub(super) superblock_now: bool,
-    /// Objects that were in the log already and not home, and bytes of them that were.
+    /// Number of objects that were logged before and not written in place since, and their bytes in
+    /// the log.
     pub(super) relogged: (u64, u64),
-    /// Place of the superblock in the list.
+    /// Index of the superblock in the list.
     superblock: Option<u32>,
     regions: u64,
     bytes: u64,
 }
 
 impl Cil {
-    /// An empty one, whose copies take their memory from `slabs` first.
+    /// An empty checkpoint. Its copies use the memory of `slabs` first.
     pub(crate) fn new(seq: Seq, iclog: Option<Iclog>, slabs: Vec<Vec<u8>>) -> Self {
         Self {
             seq,
@@ -132,7 +132,7 @@ impl Cil {
         }
     }
 
-    /// Is there nothing in it?
+    /// Is it empty?
     pub(crate) fn is_empty(&self) -> bool {
         self.objects.is_empty()
             && self.iclog.as_ref().is_none_or(|iclog| iclog.count == 0)
@@ -144,13 +144,13 @@ impl Cil {
             && self.dones.is_empty()
     }
 
-    /// Adds an object to the list; its place.
+    /// Adds an object to the list. Returns its index.
     fn add(&mut self, object: Handle) -> u32 {
         self.objects.push(object);
         (self.objects.len() - 1) as u32
     }
 
-    /// A buffer changed in these chunks.
+    /// Adds a buffer that changed in these chunks.
     pub(crate) fn buffer(&mut self, buf: &BufRef, chunks: &[u64], fresh: bool) {
         let mut content = buf.content.write();
         let kind = content.kind;
@@ -172,7 +172,7 @@ impl Cil {
         let new = log.changed != self.seq.0;
         log.changed = self.seq.0;
         if kind == BufKind::InodeCluster {
-            // Made by its chunk's item; its inodes are logged as such.
+            // Its chunk's item creates it, and its inodes are logged as inodes.
             debug_assert!(fresh, "inode clusters change through their inodes");
             log.slot = Some(self.add(Handle::Buf(buf.clone())));
             return;
@@ -201,12 +201,12 @@ impl Cil {
         if new {
             let pieces = buf.pieces().len() as u64;
             let map = (buf.len() / CHUNK / 8 + 4) as u64;
-            // A run that goes on in the next piece is two, and each piece has its format.
+            // A run that continues in the next piece counts twice, and each piece has its format.
             self.regions += all_runs + 2 * pieces - 1;
             self.bytes += all_chunks * CHUNK as u64 + pieces * (20 + 4) + map;
             log.slot = Some(self.add(Handle::Buf(buf.clone())));
         } else {
-            // Two runs may have become one.
+            // Two runs may have joined.
             self.regions = (self.regions + all_runs).saturating_sub(known_runs);
             self.bytes += (all_chunks - known_chunks) * CHUNK as u64;
         }
@@ -217,7 +217,7 @@ impl Cil {
         }
     }
 
-    /// A buffer's block was freed.
+    /// Cancels a buffer whose block was freed.
     pub(crate) fn cancel(&mut self, buf: &BufRef) {
         let mut content = buf.content.write();
         content.log.died = self.seq.0;
@@ -234,8 +234,8 @@ impl Cil {
         self.gone.push(Handle::Buf(buf.clone()));
     }
 
-    /// The block of a buffer that is not in memory was freed: what the log says of it, though it is
-    /// home, must not be replayed over what comes there.
+    /// Cancels a buffer that is not in memory and whose block was freed. Its earlier items, though
+    /// written in place, must not be replayed over the new content.
     pub(crate) fn cancel_place(&mut self, daddr: Daddr, len: usize) {
         if self.cancelled.insert((daddr, len), ()).is_none() {
             self.regions += 1;
@@ -243,7 +243,7 @@ impl Cil {
         }
     }
 
-    /// An inode changed in these parts.
+    /// Adds an inode that changed in these parts.
     pub(crate) fn inode(
         &mut self,
         fs: &Mount,
@@ -264,7 +264,8 @@ impl Cil {
             log.counted = (0, 0);
             log.slot = self.add(Handle::Inode(state.ino, cell.clone()));
         }
-        // As it is now: a checkpoint's size is counted by this, and most inodes have empty forks.
+        // Its present size: the size of a checkpoint is the sum of these, and most inodes have
+        // empty forks.
         let (regions, bytes) = items::inode_size(state);
         let counted = &mut state.log.counted;
         self.regions += u64::from(regions.saturating_sub(counted.0));
@@ -277,12 +278,12 @@ impl Cil {
         }
     }
 
-    /// Inodes whose chunk was given back are no more.
+    /// Drops an inode whose chunk was freed.
     pub(crate) fn inode_gone(&mut self, ino: Ino, cell: InodeRef) {
         self.gone.push(Handle::Inode(ino, cell));
     }
 
-    /// A chunk of inodes was made.
+    /// Adds a new inode chunk.
     pub(crate) fn chunk(&mut self, chunk: Icreate) {
         if !planted(Fault::IcreateMissing) {
             self.chunks.push(chunk);
@@ -291,14 +292,14 @@ impl Cil {
         self.bytes += ICREATE_BYTES;
     }
 
-    /// A step is owed.
+    /// Adds an intent.
     pub(crate) fn announce(&mut self, item: IntentItem) {
         self.regions += 1;
         self.bytes += INTENT_BYTES;
         self.intents.insert(item.id, item);
     }
 
-    /// An announced step is done.
+    /// Adds the done item of an intent.
     pub(crate) fn done(&mut self, item: DoneItem) {
         if self.intents.remove(&item.id).is_some() {
             self.regions -= 1;
@@ -310,7 +311,7 @@ impl Cil {
         }
     }
 
-    /// The superblock changed in more than its counters.
+    /// Adds the superblock, which changed in more than its counters.
     pub(crate) fn superblock(&mut self, fs: &Mount) {
         self.superblock_now = true;
         let slot = match self.superblock {
@@ -362,12 +363,12 @@ impl Cil {
         records.commit();
     }
 
-    /// What was taken in has been formatted.
+    /// Notes that everything added so far was formatted.
     pub(super) fn formatted(&mut self) {
         (self.regions, self.bytes) = (0, 0);
     }
 
-    /// Most bytes of the log that it takes.
+    /// Upper bound of its bytes in the log.
     pub(crate) fn most_bytes(&self, geometry: &LogGeometry) -> u64 {
         match &self.iclog {
             Some(iclog) => iclog.records.sealed_len(),

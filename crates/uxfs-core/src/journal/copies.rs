@@ -19,7 +19,7 @@ use crate::buf::BufRef;
 /// Bytes of a slab, unless a copy needs more.
 const SLAB: usize = 256 << 10;
 
-/// Where a copy lies.
+/// The location of a copy.
 #[derive(Clone, Copy)]
 struct Span {
     slab: u32,
@@ -27,35 +27,35 @@ struct Span {
     room: u32,
 }
 
-/// What is logged of one object.
+/// The copy of one object.
 enum Copy {
     Nothing,
-    /// A buffer: the chunks that are logged, of a space as long as the buffer.
+    /// The logged chunks of a buffer, in a space as long as the buffer.
     Chunks {
         kind: BufType,
         chunks: SmallVec<[u64; 1]>,
         span: Span,
     },
-    /// Regions of log items: of each its length, then its bytes.
+    /// Regions of log items: the length of each, then its bytes.
     Regions {
         span: Span,
         len: u32,
     },
 }
 
-/// The copies of a checkpoint's objects, by the objects' places in its list.
+/// The copies of a checkpoint's objects, by the objects' indexes in its list.
 #[derive(Default)]
 pub(crate) struct Copies {
     copies: Vec<Copy>,
     slabs: Vec<Vec<u8>>,
-    /// The slab that fills, and how far.
+    /// The slab in use, and the bytes used of it.
     iclog: usize,
     filled: usize,
-    /// Regions that are being put together.
+    /// Regions under construction.
     scratch: Scratch,
 }
 
-/// Regions, one behind the other.
+/// Regions, one after the other.
 #[derive(Default)]
 struct Scratch(Vec<u8>);
 
@@ -67,12 +67,12 @@ impl Regions for Scratch {
 }
 
 impl Copies {
-    /// Nothing yet; memory comes from these slabs first.
+    /// No copies. The memory of `slabs` is used first.
     pub(super) fn new(slabs: Vec<Vec<u8>>) -> Self {
         Self { slabs, ..Self::default() }
     }
 
-    /// The slabs, for a later checkpoint. Nothing is left of the copies.
+    /// Returns the slabs for a later checkpoint, and drops the copies.
     pub(super) fn into_slabs(self) -> Vec<Vec<u8>> {
         self.slabs
     }
@@ -104,8 +104,8 @@ impl Copies {
         }
     }
 
-    /// The buffer in this place of the list, of these bytes: `logged` of its chunks are to be logged,
-    /// of which `changed` are not in the copy, or not as they are.
+    /// Copies the buffer with this index: `logged` of its chunks are logged, of which `changed` are
+    /// not in the copy or changed since.
     pub(super) fn buffer(
         &mut self,
         slot: u32,
@@ -136,10 +136,10 @@ impl Copies {
         }
     }
 
-    /// The regions of the object in this place of the list are those that `put` writes.
+    /// Stores the regions that `put` writes as the copy of the object with this index.
     ///
     /// # Errors
-    /// Those of `put`; nothing is logged of the object then.
+    /// Those of `put`; the object then has no copy.
     pub(super) fn regions<E>(
         &mut self,
         slot: u32,
@@ -167,21 +167,21 @@ impl Copies {
         done
     }
 
-    /// The object in this place of the list is no more.
+    /// Drops the copy of the object with this index.
     pub(super) fn forget(&mut self, slot: u32) {
         if let Some(copy) = self.copies.get_mut(slot as usize) {
             *copy = Copy::Nothing;
         }
     }
 
-    /// Writes what is logged of the buffer in this place of the list.
+    /// Writes the copy of the buffer with this index.
     pub(super) fn write_buffer(&self, slot: usize, buf: &BufRef, records: &mut Records) {
         if let Some(Copy::Chunks { kind, chunks, span }) = self.copies.get(slot) {
             items::chunks(buf.pieces(), *kind, chunks, self.at(*span), records);
         }
     }
 
-    /// Writes what is logged of the object in this place of the list, which is no buffer.
+    /// Writes the copy of the object with this index, which is not a buffer.
     pub(super) fn write_regions(&self, slot: usize, records: &mut Records) {
         self.regions_of(slot).for_each(|region| records.region(region));
     }
@@ -200,7 +200,7 @@ impl Copies {
     }
 }
 
-/// The runs of chunks in a bitmap of them: the first of each, and how many.
+/// The runs of chunks in a bitmap: the first chunk and the length of each.
 fn runs(bitmap: &[u64]) -> impl Iterator<Item = (usize, usize)> + '_ {
     bitmap.iter().enumerate().flat_map(|(word, bits)| {
         let mut rest = *bits;

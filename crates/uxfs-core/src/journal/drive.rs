@@ -30,18 +30,18 @@ use crate::error::{Error, Result};
 use crate::mount::Mount;
 use crate::sync::{self, MutexGuard};
 
-/// Most bytes of the log that are written without a flush: recovery finds holes among the last
-/// 2 MiB before the head, no further back.
+/// Most bytes of the log written without a flush. Recovery finds holes only within the last 2 MiB
+/// before the head.
 const PART_MAX: usize = 1 << 20;
 
-/// What fails, in the words of a [`Cause`].
+/// What fails, as a [`Cause`] names it.
 const WRITING: &str = "writing the log";
 const FLUSHING: &str = "flushing the device";
 
-/// Most slabs of copies that are kept for later checkpoints.
+/// Most slabs kept for the copies of later checkpoints.
 const SLABS_MAX: usize = 64;
 
-/// Where a thread waits for the journal of a volume.
+/// The leader election of a volume's journal.
 struct JournalWait<'a> {
     fs: &'a Mount,
     journal: &'a Journal,
@@ -78,7 +78,7 @@ impl LeaderElection for JournalWait<'_> {
         let failed = flushed.clone().err();
         let flushed = flushed.map_err(|cause| failure(&cause));
         self.journal.state.lock().pipeline.flushed(self.journal.now(), id, flushed);
-        // Whoever waits finds the failure there.
+        // Waiters find the failure in the journal's state.
         let _told = self.fs.stop_if(self.journal, failed);
         let state = self.journal.state.lock();
         self.journal.group_commit_wakeup.notify_all();
@@ -98,14 +98,13 @@ impl LeaderElection for JournalWait<'_> {
 }
 
 impl Mount {
-    /// Waits until what `need` names is durable, driving the pipeline if nobody else does.
+    /// Waits until `need` is durable, and drives the pipeline if no other thread does.
     pub(crate) fn wait_for(&self, journal: &Journal, need: Need) -> Result<()> {
         let state = journal.state.lock();
         self.wait_in(journal, state, need, None)
     }
 
-    /// The same for somebody who asked for it and for nothing else: the policy of fsync may let them
-    /// wait for others who do.
+    /// As [`Self::wait_for`], for a caller of fsync, which the policy may let wait for others.
     pub(crate) fn wait_with_others(&self, journal: &Journal, ticket: Ticket) -> Result<()> {
         let mut state = journal.state.lock();
         let need = state.pipeline.due(ticket.0);
@@ -157,22 +156,22 @@ impl Mount {
         leader::wait_for(&wait, done, drive)?
     }
 
-    /// Carries out what is due, if nobody else does.
+    /// Carries out the due actions, unless another thread drives.
     pub(crate) fn drive_on(&self, journal: &Journal) -> Result<()> {
         let wait = JournalWait { fs: self, journal, place: WaitSlot::DATA };
         leader::drive_on(&wait, |driver| self.drive(journal, driver, |_| false))
     }
 
-    /// Carries out actions until `enough`, or until there are none; whoever is to be told by then is
-    /// told.
+    /// Carries out actions until `enough` or until there are none, and wakes the waiters that are
+    /// due by then.
     fn drive(
         &self,
         journal: &Journal,
         driver: &mut Driver,
         enough: impl Fn(&Journal) -> bool,
     ) -> Result<()> {
-        // Threads that wait are woken together, and before anything that takes long: each time costs
-        // as many switches as there are threads.
+        // Threads are woken together, and before anything that takes long: each wake-up costs as
+        // many context switches as there are threads.
         let mut told = WaitSlots::default();
         loop {
             let enough = enough(journal);
@@ -224,7 +223,7 @@ impl Mount {
         }
     }
 
-    /// Takes what gathered and makes log records of it.
+    /// Takes the open checkpoint and builds its log records.
     fn cut(&self, journal: &Journal, driver: &mut Driver, seq: Seq) -> Result<()> {
         let (cil, records) = self.take(journal, driver, seq)?;
         let mut data = !cil.values.is_empty() && !planted(Fault::ValueUnflushed);
@@ -263,7 +262,7 @@ impl Mount {
         Ok(())
     }
 
-    /// Takes what gathered, and the records of it.
+    /// Takes the open checkpoint and its records.
     fn take(&self, journal: &Journal, driver: &mut Driver, seq: Seq) -> Result<(Cil, Records)> {
         let mut spare = driver.spares.pop().unwrap_or_default();
         let mut iclog = || Iclog::new(journal.geometry, core::mem::take(&mut spare));
@@ -285,12 +284,12 @@ impl Mount {
         Ok((cil, records))
     }
 
-    /// Remote attribute values go home before the checkpoint that shows them is written.
+    /// Writes remote attribute values in place, before the checkpoint that refers to them.
     fn write_values(&self, cil: &Cil, dead_too: bool) -> Result<()> {
         let mut run = Run::default();
         for buf in &cil.values {
             let mut content = buf.content.write();
-            // One that died meanwhile, in a later checkpoint, is still what this one shows.
+            // This checkpoint still refers to a value that a later checkpoint freed.
             let shown = content.log.died == 0 || content.log.died > cil.seq.0;
             if content.kind == BufKind::AttrRemote && (dead_too || shown) {
                 let kind = content.kind;
@@ -314,7 +313,7 @@ impl Mount {
         let Some((checkpoint, sealed)) =
             driver.checkpoints.front().and_then(|f| Some((f, f.sealed.as_ref()?)))
         else {
-            return Err(Error::Invalid("no checkpoint is on its way"));
+            return Err(Error::Invalid("no checkpoint is being written"));
         };
         let range = checkpoint.parts[part as usize].clone();
         let at = checkpoint.head + range.start as u64;
@@ -323,7 +322,7 @@ impl Mount {
         self.write_log(journal, at, &bytes[..bytes.len() - lost], fua)
     }
 
-    /// Writes records at a position of the log, going round its end.
+    /// Writes records at a position of the log, across its end.
     pub(super) fn write_log(
         &self,
         journal: &Journal,
@@ -348,7 +347,7 @@ impl Mount {
         Ok(())
     }
 
-    /// The checkpoint is durable: its objects may go home.
+    /// Moves the objects of a durable checkpoint to the AIL.
     fn activate(&self, journal: &Journal, driver: &mut Driver, seq: Seq) {
         let Some(mut checkpoint) = driver.checkpoints.pop_front() else { return };
         debug_assert_eq!(checkpoint.seq, seq);
@@ -356,7 +355,7 @@ impl Mount {
             driver.spares.push(sealed.bytes);
         }
         let mut ail = journal.ail.lock();
-        // What died is taken out again; what took its place came after it.
+        // Freed objects are removed. A new object in the same place came after them.
         for object in checkpoint.objects {
             ail.insert(checkpoint.head, object);
         }
@@ -374,12 +373,13 @@ impl Mount {
         let mut state = journal.state.lock();
         let tail = lowest.or(next).unwrap_or(state.space.head());
         self.move_tail(&mut state, tail);
-        // Under both locks: who finds nothing active knows from this whether anything is on its way.
+        // Under both locks, so that a thread that finds an empty AIL knows from this whether
+        // anything is in flight.
         journal.durable.store(seq.0, Ordering::Release);
         journal.note_event(&mut state);
     }
 
-    /// Everything before `position` is home.
+    /// Moves the tail: everything before `position` is written in place.
     pub(super) fn move_tail(&self, state: &mut State, position: u64) {
         self.counts.tail_pushes.add(u64::from(position > state.space.tail()));
         state.space.move_tail(position);
@@ -391,9 +391,9 @@ fn failure(cause: &Cause) -> Failure {
 }
 
 impl Journal {
-    /// The driver has nothing to do, and has not what it wants: it sleeps until a flush that somebody
-    /// else carries out has ended, somebody comes, or nobody is to be waited for any more. False if
-    /// there is nothing of that.
+    /// Sleeps until another thread's flush ends, a caller comes, or the policy's waiting time is
+    /// over, because the driver has no action but not its own result. Returns false if none of
+    /// these can happen.
     fn await_others(&self) -> bool {
         let mut state = self.state.lock();
         if state.pipeline.has_actions() {

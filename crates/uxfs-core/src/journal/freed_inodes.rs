@@ -10,10 +10,10 @@ use rustc_hash::FxHashMap;
 use crate::inode::InodeRef;
 use crate::sync::Mutex;
 
-/// Inodes that are always few enough.
+/// Number of inodes below which none are dropped.
 const FEW: usize = 256;
 
-/// The inodes. Those that nobody else follows are forgotten when as many others have come.
+/// The set. Inodes without other references are dropped when as many others were added.
 #[derive(Default)]
 pub(crate) struct FreedInodes {
     cells: Mutex<Cells>,
@@ -22,7 +22,7 @@ pub(crate) struct FreedInodes {
 #[derive(Default)]
 struct Cells {
     map: FxHashMap<usize, InodeRef>,
-    /// Number of inodes at which to look for some to forget.
+    /// Size at which unreferenced inodes are dropped.
     sweep_at: usize,
 }
 
@@ -31,7 +31,7 @@ fn place(cell: &InodeRef) -> usize {
 }
 
 impl FreedInodes {
-    /// The inode's chunk was given back.
+    /// Adds an inode whose chunk was freed.
     pub(crate) fn add(&self, cell: &InodeRef) {
         let mut cells = self.cells.lock();
         if cells.map.len() >= cells.sweep_at.max(FEW) {
@@ -41,7 +41,7 @@ impl FreedInodes {
         cells.map.insert(place(cell), Arc::clone(cell));
     }
 
-    /// Was its chunk given back?
+    /// Was the inode's chunk freed?
     pub(crate) fn contains(&self, cell: &InodeRef) -> bool {
         self.cells.lock().map.contains_key(&place(cell))
     }

@@ -28,11 +28,11 @@ use super::state::{Journal, State};
 use crate::error::{Error, Result};
 use crate::mount::Mount;
 
-/// How long a thread sleeps that nobody wakes.
+/// Longest sleep without a wake-up.
 const MOMENT: Duration = Duration::from_millis(10);
 
 impl Journal {
-    /// Something happened that may have made room in the log, or may let it be made.
+    /// Notes an event that may have freed log space, or may allow it to be freed.
     pub(super) fn note_event(&self, state: &mut State) {
         state.queue.events += 1;
         if state.queue.asleep > 0 {
@@ -40,7 +40,7 @@ impl Journal {
         }
     }
 
-    /// Takes back what was promised and is not needed.
+    /// Releases a part of a grant.
     pub(crate) fn release(&self, granted: u64) {
         if granted > 0 {
             let mut state = self.state.lock();
@@ -49,7 +49,7 @@ impl Journal {
         }
     }
 
-    /// Takes a place in the queue.
+    /// Enters the queue.
     pub(crate) fn enqueue(&self) -> GrantTicket {
         let mut state = self.state.lock();
         let ticket = state.queue.next;
@@ -58,15 +58,15 @@ impl Journal {
         GrantTicket(ticket)
     }
 
-    /// Gives it up.
+    /// Leaves the queue.
     pub(crate) fn dequeue(&self, ticket: &GrantTicket) {
         let mut state = self.state.lock();
         state.queue.rolling.retain(|other| *other != ticket.0);
         self.note_event(&mut state);
     }
 
-    /// Promises `bytes` of the log if they are there, and if it is the chain's turn: a transaction
-    /// has one if no chain waits.
+    /// Grants `bytes` of log space if they are free and it is the caller's turn. A transaction
+    /// without a ticket has its turn if no rolling one waits.
     pub(crate) fn try_grant(&self, ticket: Option<&GrantTicket>, bytes: u64) -> Result<Grant> {
         let mut state = self.state.lock();
         if let Some(failure) = state.pipeline.failure() {
@@ -79,14 +79,15 @@ impl Journal {
         Ok(Grant::Wait(state.queue.events))
     }
 
-    /// Promises `bytes` of the log if they are there, whoever else waits: so few that nobody else
-    /// is kept waiting by it.
+    /// Grants a few bytes of log space if they are free, out of turn: too few to delay another
+    /// transaction.
     pub(crate) fn grant_small(&self, bytes: u64) -> bool {
         self.state.lock().space.grant(bytes)
     }
 
-    /// Sleeps until something happens, unless it has since there were `events`, or for a moment:
-    /// an inode that was being read when it came home makes no room, and nobody tells when it would.
+    /// Sleeps until an event, unless there was one since the count was `events`. Also wakes after a
+    /// moment: an inode that was locked during a push frees no space, and no event says when it
+    /// will.
     fn sleep(&self, events: u64) {
         let mut state = self.state.lock();
         if state.queue.events == events && state.pipeline.failure().is_none() {
@@ -96,27 +97,28 @@ impl Journal {
         }
     }
 
-    /// Waits until writes in place that are under way have ended.
+    /// Waits until the writes in place that are in flight have ended.
     pub(crate) fn await_pushes(&self) {
         drop(self.push_lock.lock());
     }
 
-    /// Is so little between the log's tail and its head that it makes no difference to who waits?
+    /// Is the log so nearly empty that its tail holds up no waiter?
     pub(crate) fn is_all_but_empty(&self) -> bool {
         self.load().0 <= self.geometry.length / 64
     }
 
-    /// The checkpoint that gathers.
+    /// The number of the open checkpoint.
     pub(crate) fn open_seq(&self) -> u64 {
         self.cil().seq.0
     }
 }
 
 impl Mount {
-    /// Reserves so many bytes of log space, waiting for them if need be.
+    /// Reserves `bytes` bytes of log space, and waits for them if necessary.
     ///
     /// # Errors
-    /// [`Error::Shutdown`]; [`Error::Io`] if the host has no room for what is to make room in the log.
+    /// [`Error::Shutdown`]; [`Error::Io`] if the host has no space for the writes that would free
+    /// log space.
     pub(crate) fn reserve_log_bytes(&self, journal: &Journal, bytes: u64) -> Result<u64> {
         self.counts.try_logspace.one();
         journal.await_release();
@@ -146,8 +148,8 @@ impl Mount {
         self.wait_for(journal, Need { seq: last, data: Generation(0) })
     }
 
-    /// Brings down what gathers and home what is oldest; if that changed nothing since there were
-    /// `events`, sleeps until something happens.
+    /// Forces the open checkpoint and pushes the oldest objects. If there was no event since the
+    /// count was `events`, sleeps until one.
     pub(crate) fn await_log_room(&self, journal: &Journal, events: u64) -> Result<()> {
         self.counts.sleep_logspace.one();
         let last = journal.state.lock().pipeline.last();
@@ -157,7 +159,7 @@ impl Mount {
             state.space.tail() + state.space.length() / 2
         };
         self.push_ail(journal, until)?;
-        // What could not go home is in the hands of others.
+        // Objects that could not be written are locked by other threads.
         crate::sync::yield_now();
         journal.sleep(events);
         Ok(())
@@ -166,14 +168,14 @@ impl Mount {
 
 #[cfg(test)]
 impl Journal {
-    /// Takes all that could be promised; gives how much.
+    /// Grants all free log space. Returns its size.
     pub(crate) fn hog(&self) -> u64 {
         let mut state = self.state.lock();
         let free = state.space.free();
         if state.space.grant(free) { free } else { 0 }
     }
 
-    /// Intents that were announced so far, on top of where their numbers begin.
+    /// Number of intents logged so far, plus the first id.
     pub(crate) fn announced(&self) -> u64 {
         self.next_intent.load(std::sync::atomic::Ordering::Relaxed)
     }

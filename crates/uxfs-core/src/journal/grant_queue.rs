@@ -1,26 +1,26 @@
-//! The queue for log space ([`super::grant`] serves it).
+//! The queue of transactions that wait for log space ([`super::grant`]).
 
 use std::collections::VecDeque;
 
-/// Who waits for log space.
+/// The transactions that wait for log space.
 #[derive(Default)]
 pub(super) struct GrantQueue {
-    /// Chains, in the order in which they came.
+    /// Rolling transactions, in order of arrival.
     pub(super) rolling: VecDeque<u64>,
     pub(super) next: u64,
-    /// Threads that sleep until something happens.
+    /// Number of threads that sleep until an event.
     pub(super) asleep: usize,
-    /// Counts whatever may have made room, or may let it be made.
+    /// Number of events that may have freed log space, or may allow it to be freed.
     pub(super) events: u64,
 }
 
-/// A chain's place in the queue.
+/// A rolling transaction's place in the queue.
 pub(crate) struct GrantTicket(pub(super) u64);
 
-/// How an attempt to get log space ended.
+/// The result of an attempt to get log space.
 pub(crate) enum Grant {
-    /// It was promised.
+    /// The space is granted.
     Granted,
-    /// It is not there yet. The number of events so far.
+    /// There is no space yet. Holds the number of events so far.
     Wait(u64),
 }

@@ -26,7 +26,7 @@ use crate::error::Result;
 use crate::inode::InodeState;
 use crate::mount::Mount;
 
-/// A transaction that is being written into the log buffers.
+/// Writes one transaction into the log buffers.
 pub(crate) struct ImmediateWriter<'c> {
     fs: &'c Mount,
     cil: &'c mut Cil,
@@ -35,7 +35,8 @@ pub(crate) struct ImmediateWriter<'c> {
 }
 
 impl<'c> ImmediateWriter<'c> {
-    /// Begins the transaction that was just taken into `cil`; `None` with delayed logging.
+    /// Begins to write the transaction that was just added to `cil`. Returns `None` with delayed
+    /// logging.
     pub(crate) fn begin(fs: &'c Mount, journal: &Journal, cil: &'c mut Cil) -> Option<Self> {
         cil.iclog.as_ref()?;
         let mut single = Self { fs, cil, tid: journal.tid(), begun: false };
@@ -66,7 +67,7 @@ impl<'c> ImmediateWriter<'c> {
         }
     }
 
-    /// A buffer that the transaction changed.
+    /// Writes a changed buffer.
     pub(crate) fn buffer(&mut self, buf: &BufRef) {
         let kind = buf.kind();
         if kind != BufKind::AttrRemote && kind != BufKind::InodeCluster {
@@ -77,12 +78,12 @@ impl<'c> ImmediateWriter<'c> {
         }
     }
 
-    /// An inode that the transaction changed.
+    /// Writes a changed inode.
     pub(crate) fn inode(&mut self, state: &InodeState) {
         self.object(|fs, records| items::inode(fs, state, records));
     }
 
-    /// Ends it.
+    /// Ends the transaction.
     pub(crate) fn end(mut self) {
         if core::mem::take(&mut self.cil.superblock_now) {
             self.object(|fs, records| {

@@ -1,5 +1,5 @@
-//! What the journal follows from commit to write in place: buffers, inodes, the superblock, intents; and
-//! how much of a record each takes.
+//! The objects that the journal tracks from commit to write in place (buffers, inodes, the
+//! superblock, intents), and the log space of their items.
 
 use uxfs_format::Ino;
 use uxfs_format::log::CHUNK;
@@ -7,18 +7,18 @@ use uxfs_format::log::CHUNK;
 use crate::buf::BufRef;
 use crate::inode::InodeRef;
 
-/// Regions of an inode's item, and of that of its place in a list of unlinked ones.
+/// Regions of an inode item and of the buffer item of its unlinked list pointer.
 pub(super) const INODE_REGIONS: u64 = 4 + 2;
-/// Bytes of an inode's item besides its forks.
+/// Bytes of an inode item without its forks.
 pub(super) const INODE_BYTES: u64 = 56 + 176 + 2 * 72 + 8 + 36 + CHUNK as u64;
-/// Bytes of an intent of one step, at most.
+/// Most bytes of an intent of one element.
 pub(super) const INTENT_BYTES: u64 = 16 + 32;
-/// Bytes of a done, at most.
+/// Most bytes of a done item.
 pub(super) const DONE_BYTES: u64 = 16 + 16;
-/// Bytes of the superblock's item.
+/// Bytes of the superblock item.
 pub(super) const SUPERBLOCK_BYTES: u64 = 24 + 384;
 
-/// Something that the journal follows until it is home.
+/// An object that the journal tracks until it is written in place.
 #[derive(Clone)]
 pub(crate) enum Handle {
     /// A metadata buffer.
@@ -27,11 +27,11 @@ pub(crate) enum Handle {
     Inode(Ino, InodeRef),
     /// The primary superblock.
     Superblock,
-    /// An intent that is not done, by its number: nothing to write, but the tail stays before it.
+    /// A pending intent, by its id. It is never written in place, but holds the log's tail.
     Intent(u64),
 }
 
-/// By what the journal knows an object: its kind, and its address or number.
+/// The identity of an object: its kind, and its address or number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Key {
     /// The primary superblock.

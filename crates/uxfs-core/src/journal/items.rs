@@ -20,10 +20,10 @@ use crate::inode::Changed;
 use crate::inode::{self, InodeState};
 use crate::mount::Mount;
 
-/// Bytes of the superblock that are logged: all that it has, in whole chunks.
+/// Bytes of the superblock that are logged: all of it, in whole chunks.
 const SUPERBLOCK_LOGGED: usize = 384;
 
-/// What takes the regions of log items.
+/// A receiver of the regions of log items.
 pub(super) trait Regions {
     /// Adds a region.
     fn region(&mut self, bytes: &[u8]);
@@ -35,12 +35,12 @@ impl Regions for Records {
     }
 }
 
-/// The item that cancels a buffer.
+/// Writes a cancel item.
 pub(super) fn cancel(daddr: Daddr, len: usize, records: &mut Records) {
     records.region(&BufItem::cancel(daddr, len).encode());
 }
 
-/// A buffer's items as it is now.
+/// Writes the items of a buffer in its present state.
 pub(super) fn buffer(buf: &BufRef, records: &mut Records) {
     let content = buf.read();
     if content.log.died == 0 && content.kind != BufKind::InodeCluster {
@@ -49,7 +49,7 @@ pub(super) fn buffer(buf: &BufRef, records: &mut Records) {
     }
 }
 
-/// An item for each of these pieces of a buffer in which chunks are logged.
+/// Writes an item for each of these pieces of a buffer that has logged chunks.
 pub(super) fn chunks(
     pieces: &[Piece],
     kind: BufType,
@@ -77,7 +77,7 @@ pub(super) fn chunks(
     }
 }
 
-/// The superblock's item.
+/// Writes the superblock item.
 pub(super) fn superblock(fs: &Mount, records: &mut dyn Regions) {
     let sector = fs.edit_superblock(|_| {});
     let mut item = BufItem::new(BufType::Superblock, Daddr(0), sector.len());
@@ -86,7 +86,7 @@ pub(super) fn superblock(fs: &Mount, records: &mut dyn Regions) {
     records.region(&sector[..SUPERBLOCK_LOGGED]);
 }
 
-/// An inode's item, and that of its place in a list of unlinked ones.
+/// Writes an inode item, and the buffer item of its unlinked list pointer.
 pub(super) fn inode(fs: &Mount, state: &InodeState, records: &mut dyn Regions) -> Result<()> {
     let core_only = !state.log.parts.intersects(Changed::DATA | Changed::ATTR);
     if core_only && planted(Fault::CoreNotLogged) {
@@ -134,7 +134,7 @@ pub(super) fn inode(fs: &Mount, state: &InodeState, records: &mut dyn Regions) -
     Ok(())
 }
 
-/// Most regions and bytes that an inode's items take as it is.
+/// Upper bounds of the regions and bytes of an inode's items in its present state.
 pub(super) fn inode_size(state: &InodeState) -> (u32, u32) {
     let core = &state.core;
     let fork = |part, fork, format, extents: u64| -> u32 {
@@ -145,7 +145,7 @@ pub(super) fn inode_size(state: &InodeState) -> (u32, u32) {
         match format {
             ForkFormat::Extents => extents.saturating_mul(16).min(most.into()) as u32,
             ForkFormat::Local if fork == Fork::Data => (core.size.min(most.into()) as u32 + 3) & !3,
-            // A tree's root is logged with the header that its blocks have.
+            // A btree root is logged with the header of a btree block.
             ForkFormat::Btree => most + ROOT_HEADER,
             ForkFormat::Local | ForkFormat::Dev => most,
         }
@@ -164,8 +164,8 @@ pub(super) fn inode_size(state: &InodeState) -> (u32, u32) {
     (regions, bytes)
 }
 
-/// Bytes of an inode's item, of the core that follows it, of the header that a tree's root gets, and
-/// of the item of an inode's place in a list of unlinked ones.
+/// Bytes of an inode item's format; of the core that follows; of the header that a btree root gets;
+/// of the item of an unlinked list pointer.
 const INODE_ITEM: u32 = 56;
 const INODE_CORE: u32 = 176;
 const ROOT_HEADER: u32 = 72;
@@ -174,12 +174,12 @@ const UNLINKED_ITEM: u32 = 44;
 /// A fork's region of an inode's item.
 struct Region<'a> {
     field: InodeFields,
-    /// Without the padding.
+    /// Length without padding.
     len: usize,
     bytes: Cow<'a, [u8]>,
 }
 
-/// What is logged of a fork, if it changed and there is anything in it.
+/// The logged region of a fork, if it changed and is not empty.
 fn region<'a>(fs: &Mount, state: &'a InodeState, fork: Fork) -> Result<Option<Region<'a>>> {
     let core = &state.core;
     let (part, format) = match fork {

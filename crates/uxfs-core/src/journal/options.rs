@@ -1,7 +1,7 @@
-//! How changes are logged: XFS' mount options of the log, by their names.
+//! The journal's options: XFS' mount options of the log, by their names.
 //!
-//! 1. A word is either refused by name, or it is not an option of the log, or it changes what it
-//!    says: none is taken and ignored.
+//! 1. A word is refused with an error that names it, or is not an option of the log, or has its
+//!    effect. None is accepted and ignored.
 
 use std::time::Duration;
 
@@ -10,54 +10,56 @@ use uxfs_journal::policy::FSYNC_POLICIES;
 
 use crate::error::{Error, Result};
 
-/// When an operation that takes several steps becomes a chain of transactions, between which a
-/// checkpoint may be cut. After a power cut a volume is as whole with one as with another.
+/// When an operation of several steps rolls, so that a checkpoint may be cut inside it. The volume
+/// is consistent after a power cut with each policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum RollPolicy {
-    /// Where its next step cannot be done in the same transaction.
+    /// When the next step does not fit in the transaction.
     #[default]
     WhenFull,
     /// After each step.
     Always,
-    /// After each step, and a checkpoint is cut there.
+    /// After each step, and force a checkpoint there.
     AlwaysDurable,
 }
 
-/// Bytes of a log buffer if nobody says otherwise, and the stripe unit is not more.
+/// Default size of a log buffer in bytes, unless the stripe unit is larger.
 const BUFFER: u32 = 32 << 10;
 
-/// What goes into one transaction of the log.
+/// The logging mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LogMode {
-    /// Many transactions gather, and each object they changed is logged once (`delaylog`).
+    /// Delayed logging: a checkpoint holds many transactions, and logs each changed object once
+    /// (`delaylog`).
     #[default]
     Delayed,
-    /// Each transaction is logged by itself (`nodelaylog`).
+    /// Immediate logging: each transaction is written to the log on its own (`nodelaylog`).
     Immediate,
 }
 
-/// How changes are logged.
+/// The options of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
-    /// What goes into one transaction of the log (`delaylog`, `nodelaylog`).
+    /// The logging mode (`delaylog`, `nodelaylog`).
     pub mode: LogMode,
-    /// A change is durable before its call returns (`wsync`).
+    /// Make each change durable before its call returns (`wsync`).
     pub wsync: bool,
-    /// The device is flushed where order or durability needs it (`barrier`). Without (`nobarrier`)
-    /// a power cut may leave anything, unless the device has no volatile cache.
+    /// Flush the device where order or durability needs it (`barrier`). Without flushes
+    /// (`nobarrier`) a power cut may leave anything, unless the device has no volatile cache.
     pub barrier: bool,
-    /// Log buffers, 2 to 8 (`logbufs=`): how many records may be in memory or on their way.
+    /// Number of log buffers, 2 to 8 (`logbufs=`): how many records may be in memory or in flight.
     pub buffers: u32,
-    /// Bytes of a log buffer (`logbsize=`), 16 KiB to 256 KiB in powers of two and a multiple of
-    /// the log's stripe unit; 0 is XFS' choice, 32 KiB or the stripe unit if that is more.
+    /// Size of a log buffer in bytes (`logbsize=`): a power of two from 16 KiB to 256 KiB that is a
+    /// multiple of the log's stripe unit. 0 is XFS' default, 32 KiB or the stripe unit if that is
+    /// larger.
     pub buffer: u32,
-    /// When a checkpoint is cut though nobody asked; how those who ask are brought together
-    /// (`fsync_policy=`), and what flushes are spared (`flush_elision=`).
+    /// When checkpoints are cut, how calls of fsync share flushes (`fsync_policy=`), and which
+    /// flushes are elided (`flush_elision=`).
     pub pipeline: Options,
-    /// When a checkpoint may be cut inside a chain of transactions.
+    /// When transactions roll.
     pub roll_policy: RollPolicy,
-    /// How long the log, and what waits for log space in the midst of a change, is tried again while
-    /// the host has no room, before the volume stops.
+    /// How long log writes, and transactions that wait for log space, are retried while the host is
+    /// full, before the volume stops.
     pub patience: Duration,
 }
 
@@ -77,12 +79,12 @@ impl Default for JournalOptions {
 }
 
 impl JournalOptions {
-    /// Takes one of XFS' mount options: `delaylog`, `nodelaylog`, `logbufs=`, `logbsize=`, `wsync`,
-    /// `barrier`, `nobarrier`; and uxfs' own `fsync_policy=` and `flush_elision=`. `false` for a word
-    /// that is none of them.
+    /// Applies one of XFS' mount options `delaylog`, `nodelaylog`, `logbufs=`, `logbsize=`,
+    /// `wsync`, `barrier`, `nobarrier`, or uxfs' own `fsync_policy=` and `flush_elision=`. Returns
+    /// `false` for any other word.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a value that the option does not take.
+    /// [`Error::Invalid`] for a value that the option does not have.
     pub fn apply(&mut self, word: &str) -> Result<bool> {
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -129,19 +131,19 @@ impl JournalOptions {
         Ok(true)
     }
 
-    /// Uses force-unit-access if the device has it.
+    /// Uses forced writes (FUA) if the device has them.
     pub(crate) fn with_fua(mut self, has: bool) -> Self {
         self.pipeline.fua |= has;
         self
     }
 
-    /// Bytes of a log buffer on a volume whose log has this stripe unit.
+    /// Size of a log buffer in bytes on a volume whose log has this stripe unit.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if these options do not fit it, or are out of their range.
+    /// [`Error::Invalid`] if the options do not fit the stripe unit, or are out of range.
     pub(crate) fn buffer_for(&self, unit: u32) -> Result<u32> {
         if !(2..=8).contains(&self.buffers) {
-            return Err(Error::Invalid("there are 2 to 8 log buffers"));
+            return Err(Error::Invalid("logbufs= takes 2 to 8"));
         }
         if self.buffer == 0 {
             return Ok(BUFFER.max(unit));
@@ -165,7 +167,7 @@ fn valid_buffer(bytes: u32) -> bool {
     bytes.is_power_of_two() && (16 << 10..=256 << 10).contains(&bytes)
 }
 
-/// A number of bytes, in KiB or MiB if it says so.
+/// Parses a number of bytes with an optional suffix `k` or `m`.
 fn bytes(text: &str) -> Option<u32> {
     let (digits, shift) = match text.as_bytes().last()? {
         b'k' | b'K' => (&text[..text.len() - 1], 10),

@@ -25,20 +25,20 @@ use crate::full::Stuck;
 use crate::inode::{InodeState, locate, read_cluster};
 use crate::mount::Mount;
 
-/// Most bytes of buffers that are kept in memory because they are on their way home.
+/// Most bytes of buffers held in memory by one push.
 const KEPT_MAX: usize = 4 << 20;
 
-/// Something that is being written, as it was: its position, and the checkpoint it changed in.
+/// An object being written: its position, and its last checkpoint.
 struct Going {
     position: u64,
     changed: u64,
     handle: Handle,
 }
 
-/// A buffer to be written, and what goes home with it.
+/// A buffer to write, and the inodes written with it.
 struct Target {
     buf: BufRef,
-    /// The buffer's own position, if it is active itself.
+    /// The buffer's own position in the AIL, if it has one.
     own: Option<u64>,
     going: Vec<Going>,
 }
@@ -50,7 +50,7 @@ impl Mount {
         let _one = journal.push_lock.lock();
         self.check_running()?;
         let mut targets = journal.ail.lock().below(until);
-        // Intents have no home; they go when what they announce is done.
+        // Intents are not written in place. They leave the AIL with their done item.
         targets.retain(|(_, handle)| !matches!(handle, Handle::Intent(_)));
         if targets.is_empty() {
             // What found no room may be no more.
@@ -65,7 +65,7 @@ impl Mount {
         journal.batches_ended.fetch_add(1, Ordering::AcqRel);
         let going = match done {
             Ok(going) => going,
-            // All of it is still in the log, and is tried again.
+            // All of it is still in the log, so the push can be repeated.
             Err(error) if error.is_host_full() => return Err(error),
             Err(error) => return Err(journal.fail(self, Cause::of("writing back", &error))),
         };
@@ -75,7 +75,7 @@ impl Mount {
         }
         self.wait_for(journal, Need { seq: Seq(0), data })?;
         self.arrived(journal, &going);
-        // They are held by nothing else now.
+        // Nothing else holds them now.
         drop(going);
         self.bufs.shrink();
         self.inodes.shrink();
@@ -107,8 +107,8 @@ impl Mount {
             }
         }
         let mut run = Run::default();
-        // What was put into `run` is not on the device yet: whoever evicted it would read what was
-        // there before.
+        // The buffers in `run` are not on the device yet. If one were evicted, the next read would
+        // find old content.
         let mut kept = Vec::new();
         let mut bytes = 0;
         for objects in places.into_values() {
@@ -126,7 +126,7 @@ impl Mount {
         Ok(all)
     }
 
-    /// The buffer at one place, with what goes home in it brought up to date.
+    /// The buffer of a handle, with the inodes in it brought up to date.
     fn target(
         &self,
         journal: &Journal,
@@ -138,7 +138,7 @@ impl Mount {
             match &handle {
                 Handle::Buf(buf) => {
                     let target = target.get_or_insert_with(|| Target::new(buf));
-                    // A buffer that took another's place is followed by a key of its own.
+                    // A buffer that replaced another one is followed by a key of its own.
                     if std::sync::Arc::ptr_eq(&target.buf, buf) {
                         target.own = Some(position);
                     }
@@ -149,7 +149,7 @@ impl Mount {
         Ok(target)
     }
 
-    /// Brings an inode up to date in its cluster's buffer.
+    /// Copies an inode into its cluster's buffer.
     fn to_cluster(
         &self,
         journal: &Journal,
@@ -222,7 +222,7 @@ impl Mount {
         Ok(())
     }
 
-    /// What was written is home and flushed.
+    /// Removes written and flushed objects from the AIL.
     fn arrived(&self, journal: &Journal, going: &[Going]) {
         for Going { position, changed, handle } in going {
             let same = match handle {
@@ -256,25 +256,25 @@ impl Mount {
         }
         let ail = journal.ail.lock();
         let mut state = journal.state.lock();
-        // What is on its way lies behind everything active, and before the head. A checkpoint is on its
-        // way until its objects are active: the pipeline counts it as durable before that.
-        let nothing_on_its_way = journal.is_durable(state.pipeline.open_seq().0 - 1);
+        // Records in flight lie after everything in the AIL and before the head. A checkpoint is in
+        // flight until its objects are in the AIL; the pipeline counts it as durable before that.
+        let nothing_in_flight = journal.is_durable(state.pipeline.open_seq().0 - 1);
         if let Some(lowest) = ail.lowest() {
             self.move_tail(&mut state, lowest);
-        } else if nothing_on_its_way {
+        } else if nothing_in_flight {
             let head = state.space.head();
             self.move_tail(&mut state, head);
         }
         journal.note_event(&mut state);
     }
 
-    /// Writes all active objects in place.
+    /// Pushes the whole AIL.
     pub(crate) fn push_ail_below(&self, journal: &Journal) -> Result<()> {
         self.push_ail(journal, u64::MAX)
     }
 
-    /// Brings home about half of what is not, so that memory becomes free; says whether that helped.
-    /// What gathers comes down first if it is most of it.
+    /// Pushes about half of the AIL, so that memory becomes free. Forces the open checkpoint first
+    /// if most of it is there. Returns whether that helped.
     pub(crate) fn lighten(&self, journal: &Journal) -> Result<bool> {
         let blocks = self.bufs.dirty_bytes() / self.geo.block_size as usize;
         let dirty = self.inodes.dirty_count() + blocks;
@@ -294,12 +294,13 @@ impl Mount {
         Ok(journal.ail.lock().lowest() != lowest)
     }
 
-    /// Is so much metadata not in place that no more may come while it cannot be written?
+    /// Is so much metadata waiting to be written that no more may be changed while it cannot be
+    /// written?
     pub(crate) fn has_too_much_dirty_metadata(&self, journal: &Journal) -> bool {
         journal.load().0 > journal.geometry().length / 2 || self.much_dirty(SERVED)
     }
 
-    /// Fails before a change begins, if metadata is stuck and there is much of it.
+    /// Fails before a change begins if much metadata cannot be written.
     pub(crate) fn refuse_if_stuck(&self, journal: &Journal) -> Result<()> {
         if self.is_stuck(Stuck::Metadata) && self.has_too_much_dirty_metadata(journal) {
             return self.push_ail_below(journal);
@@ -307,7 +308,7 @@ impl Mount {
         Ok(())
     }
 
-    /// Waits until nothing is left to do but what new transactions bring: all is home.
+    /// Waits until the AIL is empty but for the work of new transactions.
     pub(crate) fn push_whole_ail(&self, journal: &Journal) -> Result<()> {
         let last = journal.state.lock().pipeline.last();
         self.wait_for(journal, Need { seq: last, data: Generation(0) })?;

@@ -17,7 +17,7 @@ use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::mount::Mount;
 
-/// While it lives, no transaction begins.
+/// Holds back new transactions until it is dropped.
 struct HeldBack<'a>(&'a Journal);
 
 impl<'a> HeldBack<'a> {
@@ -35,7 +35,7 @@ impl Drop for HeldBack<'_> {
 }
 
 impl Journal {
-    /// Waits while transactions are held back.
+    /// Waits while new transactions are held back.
     pub(super) fn await_release(&self) {
         let mut state = self.state.lock();
         while state.held_back > 0 && state.pipeline.failure().is_none() {
@@ -43,13 +43,13 @@ impl Journal {
         }
     }
 
-    /// Has nothing been done since the volume was opened?
+    /// Was nothing changed since the mount?
     pub(crate) fn is_untouched(&self) -> bool {
         let state = self.state.lock();
         state.pipeline.last() == Seq(0) && state.pipeline.data_written() == Generation(0)
     }
 
-    /// Does nothing gather, is nothing on its way, and is everything home?
+    /// Is the open checkpoint empty, nothing in flight, and the AIL empty?
     fn is_idle(&self) -> bool {
         let active = self.ail.lock().len();
         active == 0 && self.state.lock().pipeline.is_quiet()
@@ -57,7 +57,7 @@ impl Journal {
 }
 
 impl Mount {
-    /// Writes everything in place and ends the log with an unmount record.
+    /// Writes everything in place and writes an unmount record.
     pub(crate) fn quiesce_log(&self, journal: &Journal) -> Result<()> {
         let _held_back = HeldBack::new(journal);
         loop {
@@ -78,7 +78,7 @@ impl Mount {
         }
     }
 
-    /// Brings down what gathers and home what is active.
+    /// Forces the open checkpoint and pushes the AIL.
     fn push_all(&self, journal: &Journal) -> Result<()> {
         loop {
             let last = {
@@ -87,7 +87,7 @@ impl Mount {
             };
             self.wait_for(journal, last)?;
             if journal.load().1 == 0 {
-                // Whoever was told last may have left others to be told.
+                // The thread woken last may have left actions for others.
                 return self.drive_on(journal);
             }
             self.push_ail(journal, u64::MAX)?;
@@ -95,7 +95,7 @@ impl Mount {
         }
     }
 
-    /// Writes the record that ends a mount.
+    /// Writes the unmount record.
     fn end_log(&self, journal: &Journal, driver: &mut Driver) -> Result<()> {
         self.write_superblock_in_place()?;
         self.flush_device()?;
@@ -114,7 +114,7 @@ impl Mount {
         if journal.options.barrier {
             return Ok(());
         }
-        // Without barriers this is the one moment at which all is brought down.
+        // Without barriers this is the only flush.
         self.bare_dev.flush().map_err(|source| Error::Io {
             what: "flushing",
             daddr: uxfs_format::Daddr(0),
@@ -122,8 +122,8 @@ impl Mount {
         })
     }
 
-    /// Writes a dummy transaction into an idle log, so that its last record names itself as the
-    /// tail, and sends it home.
+    /// Covers an idle log: writes a dummy transaction, so that the last record names itself as the
+    /// tail, and writes it in place.
     pub(crate) fn cover(&self, journal: &Journal) -> Result<()> {
         let mut granted = self.reserve_log_bytes(journal, journal.reserve.link(Op::Inode))?;
         {

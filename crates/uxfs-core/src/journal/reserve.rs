@@ -24,33 +24,33 @@ use uxfs_journal::LogGeometry;
 
 use super::item;
 
-/// Bytes of an operation's header in the log.
+/// Bytes of an operation header in the log.
 const OP: u64 = 12;
-/// Most levels of a fork's extent tree that are likely to be changed at once.
+/// Most levels of a fork's extent btree that are likely to change at once.
 const MAP_LEVELS: u64 = 5;
-/// Extents that a link takes from groups, or gives to them, its free lists' included.
+/// Extents that are allocated or freed between two rolls, those of AGFLs included.
 const EXTENTS: u64 = 4;
 
-/// Steps that a transaction may leave for its end.
+/// Operations that a transaction may defer.
 const STEPS: u64 = 3 * crate::limits::EXTENTS_A_STEP;
 
-/// What a transaction does, as far as its log space goes. The number is that of blocks of metadata
-/// that it may add.
+/// The kinds of operation with their own reservations. The number is that of metadata blocks that
+/// the operation may allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     /// Changes inodes.
     Inode,
-    /// Changes where the data of files lies.
+    /// Changes the extents of files.
     Extents,
-    /// Makes an inode, and its name.
+    /// Creates an inode and its name.
     Create(u64),
-    /// Makes another name.
+    /// Adds a name.
     Link(u64),
-    /// Takes a name away.
+    /// Removes a name.
     Remove(u64),
     /// Moves or exchanges names.
     Rename(u64),
-    /// Moves a name and makes an inode in its place.
+    /// Moves a name and creates an inode in its place.
     Whiteout(u64),
     /// Changes attributes.
     Attr(u64),
@@ -58,50 +58,51 @@ pub(crate) enum Op {
     Free,
 }
 
-/// Objects that a link may change.
+/// Objects that may change between two rolls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Bound {
     inodes: u64,
-    /// Headers of groups.
+    /// Group headers.
     sectors: u64,
     blocks: u64,
 }
 
-/// Log space of a buffer of `len` bytes of which every chunk is a region.
+/// Log space of a buffer of `len` bytes of which every chunk is a region of its own.
 pub(crate) fn buffer(len: u64) -> u64 {
     let chunks = len / CHUNK as u64;
     len + chunks * OP + OP + 28 + chunks / 8
 }
 
-/// Log space of an inode, with its place in a list of unlinked ones.
+/// Log space of an inode and its unlinked list pointer.
 pub(crate) fn inode(geo: &Geometry) -> u64 {
     let literal = u64::from(geo.inode_size) - inode::CORE_LEN as u64;
     item::INODE_REGIONS * OP + item::INODE_BYTES + literal
 }
 
-/// Log space of announcing `steps` steps again.
+/// Log space of `steps` intents and done items.
 pub(crate) fn intents(geometry: &LogGeometry, steps: u64) -> u64 {
     geometry.most_bytes(1, 2 * steps, steps * (item::INTENT_BYTES + item::DONE_BYTES))
 }
 
-/// Blocks of a tree that one record put in or taken out changes: on each level one, the neighbour
-/// that gives or takes or is new, and one that points at either; and a new root.
+/// Blocks of a btree that an inserted or deleted record changes: on each level the block, the
+/// neighbour that gives or takes records or is new, and one whose sibling pointers change; and a
+/// new root.
 fn tree(geo: &Geometry, kind: TreeKind, records: u64) -> u64 {
     3 * u64::from(kind.max_height(geo.block_size as usize, records)) + 1
 }
 
 struct Sums {
-    /// Blocks changed for one extent taken or given back.
+    /// Blocks changed by one extent allocated or freed.
     extent: u64,
-    /// For a change of reference counts.
+    /// Blocks changed by a change of reference counts.
     counts: u64,
-    /// For an inode allocated or freed.
+    /// Blocks changed by an inode allocated or freed.
     inodes: u64,
-    /// For a change of a fork's extent tree.
+    /// Blocks changed by a change of a fork's extent btree.
     map: u64,
-    /// For a change of a directory: its data, its index of free space, and a path of its hash tree.
+    /// Blocks changed in a directory: data, free index, and a path of the hash btree.
     dir: u64,
-    /// For a change of attributes.
+    /// Blocks changed by a change of attributes.
     attr: u64,
 }
 
@@ -115,7 +116,7 @@ impl Sums {
         let inodes = tree(geo, TreeKind::Ino, chunks);
         let path = 2 * MAX_DEPTH as u64;
         Self {
-            // By its place; by its length before and after; by its owner.
+            // In the btree by block, in the btree by length before and after, and in the rmapbt.
             extent: 3 * space + rmap,
             counts,
             inodes: if geo.has_finobt() { 2 * inodes } else { inodes },
@@ -126,7 +127,7 @@ impl Sums {
     }
 
     fn bound(&self, op: Op) -> Bound {
-        // Of two groups: that of the inode, and that of its blocks.
+        // The headers of two groups: that of the inode and that of its blocks.
         let sectors = 6;
         let extents = EXTENTS * self.extent;
         match op {
@@ -138,7 +139,7 @@ impl Sums {
                 Bound { inodes: 2, sectors, blocks: extents + self.inodes + self.dir + new }
             }
             Op::Link(new) => Bound { inodes: 2, sectors, blocks: extents + self.dir + new },
-            // With the inode before it in its list of unlinked ones.
+            // Including the inode before it in the unlinked list.
             Op::Remove(new) => Bound { inodes: 3, sectors, blocks: extents + self.dir + new },
             Op::Rename(new) => Bound { inodes: 5, sectors, blocks: extents + 2 * self.dir + new },
             Op::Whiteout(new) => {
@@ -152,14 +153,14 @@ impl Sums {
         }
     }
 
-    /// A deferred step: an extent given back, or reference counts changed, for which their tree
-    /// takes or gives blocks.
+    /// The bound of a deferred operation: an extent freed, or reference counts changed, with blocks
+    /// allocated or freed by their btree.
     fn step(&self) -> Bound {
         Bound { inodes: 0, sectors: 3, blocks: EXTENTS * self.extent + 2 * self.counts }
     }
 }
 
-/// Log space of links and steps on a volume.
+/// The log reservations of a volume.
 pub(crate) struct Reserve {
     sums: Sums,
     geometry: LogGeometry,
@@ -170,7 +171,7 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// For a volume of this geometry.
+    /// The reservations for a volume of this geometry.
     pub(crate) fn new(geo: &Geometry, geometry: LogGeometry) -> Self {
         let (sums, inode) = (Sums::new(geo), inode(geo));
         let (sector, block) = (buffer(geo.sector_size.into()), buffer(geo.block_size.into()));
@@ -184,12 +185,13 @@ impl Reserve {
         inodes * self.inode + sectors * self.sector + blocks * self.block
     }
 
-    /// Most bytes of one deferred step.
+    /// Most log bytes of one deferred operation.
     pub(crate) fn step(&self) -> u64 {
         self.step
     }
 
-    /// Most bytes of a link of an operation; each link may be a deferred step, too.
+    /// Most log bytes of an operation between two rolls. Each part may also be a deferred
+    /// operation.
     pub(crate) fn link(&self, op: Op) -> u64 {
         let steps = STEPS * (item::INTENT_BYTES + item::DONE_BYTES + 2 * OP);
         let most = self.bytes(self.sums.bound(op)).max(self.step)

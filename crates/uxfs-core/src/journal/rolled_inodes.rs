@@ -23,18 +23,18 @@ use crate::sync::Mutex;
 struct Copy {
     cell: InodeRef,
     state: InodeState,
-    /// It went home as it is.
+    /// The copy was written in place.
     push_lock: bool,
 }
 
-/// The copies.
+/// The set of copies.
 #[derive(Default)]
 pub(crate) struct RolledInodes {
     copies: Mutex<FxHashMap<u64, Copy>>,
 }
 
 impl RolledInodes {
-    /// A chain leaves the gate with this inode locked.
+    /// Adds a copy of a locked inode, whose transaction leaves the gate.
     pub(crate) fn put(&self, cell: &InodeRef, state: &InodeState) {
         let copy = InodeState {
             core: state.core.clone(),
@@ -46,7 +46,7 @@ impl RolledInodes {
         self.copies.lock().insert(state.ino.0, copy);
     }
 
-    /// A chain is inside again.
+    /// Removes the copy, because the transaction entered the gate again.
     pub(crate) fn take(&self, fs: &Mount, state: &mut InodeState) {
         let copy = self.copies.lock().remove(&state.ino.0);
         if copy.is_some_and(|copy| copy.push_lock) {
@@ -54,15 +54,15 @@ impl RolledInodes {
         }
     }
 
-    /// The inode as its chain left it, if it is between two links.
+    /// The copy of an inode whose transaction is between two rolls.
     pub(super) fn get(&self, ino: Ino, cell: &InodeRef) -> Option<Box<InodeState>> {
         let copies = self.copies.lock();
         let copy = copies.get(&ino.0).filter(|copy| Arc::ptr_eq(&copy.cell, cell))?;
         Some(Box::new(copy.state.clone()))
     }
 
-    /// An inode that went home, as it was when it changed in checkpoint `changed`, is locked. Is it
-    /// by a chain that has not changed it since?
+    /// Notes that an inode was written in place in its state of checkpoint `changed`. Returns
+    /// whether it is locked by a rolling transaction that has not changed it since.
     pub(super) fn written_back(&self, ino: Ino, cell: &InodeRef, changed: u64) -> bool {
         let mut copies = self.copies.lock();
         let copy = copies.get_mut(&ino.0).filter(|copy| Arc::ptr_eq(&copy.cell, cell));
@@ -74,7 +74,7 @@ impl RolledInodes {
     }
 }
 
-/// Nothing of an inode is left to be written.
+/// Marks an inode as having no unwritten changes.
 pub(super) fn mark_clean(fs: &Mount, state: &mut InodeState) {
     state.log.parts = Changed::empty();
     state.log.unlinked = false;

@@ -1,6 +1,6 @@
-//! The journal of an open volume: its parts, and the account of what a commit adds.
+//! The journal of an open volume: its parts, and the log space that commits use.
 //!
-//! Locks are in the order that [`super`] gives.
+//! [`crate::rank`] gives the order of locks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,15 +27,15 @@ use crate::mount::Mount;
 use crate::rank::Rank;
 use crate::sync::{self, Condvar, Mutex, MutexGuard};
 
-/// Durability of everything up to some moment, to be waited for or asked about.
+/// The durability of everything up to a point in time, to wait for or to ask about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ticket(pub(super) Need);
 
-/// Who is told when something is durable.
+/// A waiter for durability.
 pub(crate) enum Waiter {
-    /// Threads that sleep here, and look for themselves.
+    /// Threads that sleep in this slot and check for themselves.
     Thread(WaitSlot),
-    /// This is called.
+    /// A callback.
     Call(Notify),
 }
 
@@ -43,17 +43,16 @@ pub(crate) struct State {
     pub(super) pipeline: Pipeline<Waiter>,
     pub(super) space: LogSpace,
     pub(super) queue: GrantQueue,
-    /// Somebody wants no transaction to begin.
+    /// Number of callers that hold back new transactions.
     pub(super) held_back: u32,
-    /// When the service looks what there is to do though nobody tells it; the beginning of time while
-    /// it is awake.
+    /// Time until which the log worker sleeps; zero while it is awake.
     pub(super) sleeps_until: Time,
 }
 
-/// What a clean log tells the next writer.
+/// The position at which the next writer of a clean log starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogPlace {
-    /// Where the log lies.
+    /// Device address of the log.
     pub(crate) start: Daddr,
     /// Cycle of the next record.
     pub(crate) cycle: u32,
@@ -61,11 +60,11 @@ pub(crate) struct LogPlace {
     pub(crate) block: u32,
 }
 
-/// What a transaction added to the gathering checkpoint.
+/// What a commit added to the open checkpoint.
 #[must_use = "the journal is to be told"]
 pub(crate) struct Added {
     pub(super) bytes: u64,
-    /// No more than had been promised.
+    /// The grant was large enough.
     pub(super) enough: bool,
 }
 
@@ -73,7 +72,8 @@ pub(crate) struct Added {
 pub(crate) struct Journal {
     pub(super) geometry: LogGeometry,
     pub(super) options: JournalOptions,
-    /// Bytes that may gather, where log buffers are limited, until those on their way are down.
+    /// Most bytes of the open checkpoint while earlier log writes are in flight, if the number of
+    /// log buffers is limited.
     pub(super) iclog_max: u64,
     pub(super) start: Daddr,
     pub(super) begun: Time,
@@ -81,13 +81,13 @@ pub(crate) struct Journal {
     pub(super) ail: Mutex<Ail>,
     pub(super) state: Mutex<State>,
     pub(super) waiters: Waiters,
-    /// Where those wait who would begin a transaction while that is not wanted.
+    /// Wakes threads that want to begin a transaction while new ones are held back.
     pub(super) released: Condvar,
-    /// Wakes the driver, when it lets those who wait wait for others.
+    /// Wakes the driver while it lets callers wait for others.
     pub(super) group_commit_wakeup: Condvar,
-    /// Wakes the service.
+    /// Wakes the log worker.
     pub(super) nudge: Condvar,
-    /// Is there a service?
+    /// Is there a log worker?
     pub(super) served: AtomicBool,
     pub(super) driver: Mutex<Driver>,
     pub(super) push_lock: Mutex<()>,
@@ -104,7 +104,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// A journal over a clean log.
+    /// The journal of a volume with a clean log.
     pub(crate) fn new(
         geo: &Geometry,
         place: LogPlace,
@@ -112,8 +112,8 @@ impl Journal {
         options: JournalOptions,
         seed: u64,
     ) -> Self {
-        // A checkpoint may be cut a transaction late, and must fit the log together with one that
-        // is on its way and those transactions that are open.
+        // A checkpoint may be cut one transaction late, and must fit in the log together with the
+        // checkpoint in flight and all open transactions.
         let immediate = options.mode == LogMode::Immediate;
         let wanted = match immediate {
             true => iclog::half(options.buffers, geometry.buffer),
@@ -162,22 +162,22 @@ impl Journal {
         }
     }
 
-    /// Is each transaction logged by itself?
+    /// Is each transaction written to the log on its own (`nodelaylog`)?
     pub(super) fn immediate(&self) -> bool {
         self.options.mode == LogMode::Immediate
     }
 
-    /// How long a host without room is waited for, before the volume stops.
+    /// How long to wait for a full host before the volume stops.
     pub(crate) fn patience(&self) -> std::time::Duration {
         self.options.patience
     }
 
-    /// Is every change to be durable before its call returns?
+    /// Must every change be durable before its call returns?
     pub(crate) fn wsync(&self) -> bool {
         self.options.wsync
     }
 
-    /// The number of the next transaction of the log.
+    /// The id of the next log transaction.
     pub(crate) fn tid(&self) -> u32 {
         self.next_tid.fetch_add(0x9e37_79b9, Ordering::Relaxed) as u32
     }
@@ -186,12 +186,12 @@ impl Journal {
         Time(sync::now().0.saturating_sub(self.begun.0))
     }
 
-    /// When chains are cut apart.
+    /// When transactions roll.
     pub(crate) fn roll_policy(&self) -> RollPolicy {
         self.roll_policy
     }
 
-    /// What all records have in common.
+    /// The geometry of log records.
     pub(crate) fn geometry(&self) -> &LogGeometry {
         &self.geometry
     }
@@ -201,20 +201,20 @@ impl Journal {
         self.next_intent.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The gathering checkpoint, to take in what a transaction changed.
+    /// Locks the open checkpoint, to add a transaction's items.
     pub(crate) fn cil(&self) -> MutexGuard<'_, Cil> {
         self.cil.lock()
     }
 
-    /// A transaction's objects were taken into `cil`, for which `granted` bytes of the log had
-    /// been promised before; what is left of that is left in it.
+    /// Accounts for a transaction whose items were added to `cil`, with `granted` bytes of log
+    /// space. What it did not use stays in `granted`.
     pub(crate) fn taken_in(&self, cil: &mut Cil, granted: &mut u64) -> Added {
         let needed = cil.most_bytes(&self.geometry);
         let added = needed.saturating_sub(cil.granted);
         debug_assert!(added <= *granted, "{added} bytes logged of {granted} granted");
         let enough = added <= *granted;
         if !enough {
-            // The account must not fall short: what is written must have been promised.
+            // The account must cover all that is written.
             self.state.lock().space.overrun(added - *granted);
             *granted = added;
         }
@@ -223,9 +223,8 @@ impl Journal {
         Added { bytes: added, enough }
     }
 
-    /// A transaction was committed, and the gathering checkpoint let go of: those who commit wait for
-    /// each other there. `left` of what was promised to it is taken back. `false` if that had been too
-    /// little.
+    /// Reports a commit, after the open checkpoint was unlocked: commits wait for each other at
+    /// that lock. Releases `left` bytes of its grant. Returns `false` if the grant was too small.
     #[must_use = "an overrun is to be counted"]
     pub(crate) fn committed(&self, added: Added, left: u64) -> bool {
         let now = self.now();
@@ -236,7 +235,7 @@ impl Journal {
         let (nudged, due) = (self.has_chores(&state, first), state.pipeline.has_actions());
         self.note_event(&mut state);
         drop(state);
-        // Who is woken may take the processor at once.
+        // A woken thread may take the processor at once.
         if nudged {
             self.nudge.notify_one();
         }
@@ -246,7 +245,7 @@ impl Journal {
         added.enough
     }
 
-    /// A write of data has ended, on which what commits from now on may depend.
+    /// Reports a completed write of data, on which later commits may depend.
     pub(crate) fn data_written(&self) -> Generation {
         self.state.lock().pipeline.data()
     }
@@ -256,12 +255,12 @@ impl Journal {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// How many batches of writes in place have begun.
+    /// Number of batches of writes in place that have begun.
     pub(crate) fn batches_begun(&self) -> u64 {
         self.batches_begun.load(Ordering::Acquire)
     }
 
-    /// How many batches of writes in place have ended.
+    /// Number of batches of writes in place that have ended.
     pub(crate) fn batches_ended(&self) -> u64 {
         self.batches_ended.load(Ordering::Acquire)
     }
@@ -277,13 +276,13 @@ impl Journal {
 pub struct LogLoad {
     /// Bytes of the log.
     pub bytes: u64,
-    /// Bytes between its tail and its head: what recovery would read.
+    /// Bytes between tail and head, which recovery would read.
     pub live: u64,
-    /// Objects in it that are not written in place.
+    /// Objects in the AIL.
     pub objects: u64,
 }
 
-/// Called when what a ticket stands for is durable, or cannot be any more.
+/// Called when a ticket's changes are durable, or can no longer become durable.
 pub(crate) type Notify = Box<dyn FnOnce(core::result::Result<(), Failure>) + Send>;
 
 impl Journal {
@@ -293,25 +292,25 @@ impl Journal {
         LogLoad { bytes: self.geometry.length, live, objects: objects as u64 }
     }
 
-    /// Everything committed and written so far, as something to wait for.
+    /// A ticket for everything committed and written so far.
     pub(crate) fn ticket(&self) -> Ticket {
         let state = self.state.lock();
         Ticket(Need { seq: state.pipeline.last(), data: state.pipeline.data_written() })
     }
 
-    /// Checkpoint `seq` and all data written so far, as something to wait for.
+    /// A ticket for checkpoint `seq` and all data written so far.
     pub(crate) fn ticket_of(&self, seq: u64) -> Ticket {
         let data = self.state.lock().pipeline.data_written();
         Ticket(Need { seq: Seq(seq), data })
     }
 
-    /// Is everything that the ticket stands for on stable storage?
+    /// Is everything that the ticket covers durable?
     pub(crate) fn is_ticket_durable(&self, ticket: Ticket) -> bool {
         planted(Fault::WokenEarly) || self.met(&self.state.lock(), ticket.0)
     }
 
-    /// Calls `notify` when what the ticket stands for is durable; now, if it is. Says whether there is
-    /// something to be done first. `caller` tells the policy of fsync who asks.
+    /// Calls `notify` when the ticket is durable, at once if it is. Returns whether the journal has
+    /// to be driven first. `caller` identifies the caller for the fsync policy.
     pub(crate) fn notify_when(&self, caller: u64, ticket: Ticket, notify: Notify) -> bool {
         let mut state = self.state.lock();
         let need = state.pipeline.due(ticket.0);
@@ -336,13 +335,13 @@ impl Journal {
 }
 
 impl Journal {
-    /// Bytes of the log between head and tail, and objects that are not home.
+    /// Live bytes of the log, and number of objects in the AIL.
     pub(crate) fn load(&self) -> (u64, usize) {
         let active = self.ail.lock().len();
         (self.state.lock().space.live(), active)
     }
 
-    /// Bytes of the log in which a writer may run ahead before it sends objects home itself.
+    /// Live bytes of the log up to which a writer need not push the AIL itself.
     pub(crate) fn comfortable(&self) -> u64 {
         match self.served.load(Ordering::Relaxed) {
             true => self.geometry.length / 4 * 3,
@@ -350,7 +349,7 @@ impl Journal {
         }
     }
 
-    /// Is what `need` names durable, and its objects active?
+    /// Is everything in `need` durable, and are its objects in the AIL?
     pub(super) fn met(&self, state: &State, need: Need) -> bool {
         state.pipeline.met(need) && self.is_durable(need.seq.0)
     }
@@ -365,7 +364,7 @@ impl Journal {
         self.group_commit_wakeup.notify_all();
         self.note_event(&mut self.state.lock());
         self.nudge.notify_all();
-        // There may be nobody any more who would drive.
+        // No other thread may be left to drive.
         loop {
             let action = self.state.lock().pipeline.next_wake();
             match action {

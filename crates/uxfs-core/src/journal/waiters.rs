@@ -1,25 +1,25 @@
-//! Where threads sleep until something is durable: one condition variable per checkpoint, so a wakeup
+//! Condition variables of threads that wait for durability: one per checkpoint, so that a wake-up
 //! reaches only its waiters.
 //!
-//! 1. A thread sleeps at the slot that it gave the pipeline when it began to wait.
+//! 1. A thread sleeps in the slot that it gave to the pipeline when it began to wait.
 
 use uxfs_journal::{Need, Seq};
 
 use crate::sync::Condvar;
 
-/// Checkpoints that threads wait for at one time: the one on its way, the one behind it, and the one
-/// that gathers; a power of two.
+/// Number of checkpoints that threads can wait for at one time: the one being written, the one
+/// after it, and the open one; a power of two.
 const CHECKPOINTS: usize = 4;
 
-/// A place to sleep at.
+/// A slot to sleep in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaitSlot(u8);
 
 impl WaitSlot {
-    /// Those who wait for written data alone.
+    /// The slot of threads that wait for data only.
     pub(super) const DATA: Self = Self(CHECKPOINTS as u8);
 
-    /// Where those wait who need this, after checkpoint `durable`.
+    /// The slot of threads that wait for `need`, after checkpoint `durable`.
     pub(super) fn of(need: Need, durable: Seq) -> Self {
         match need.seq > durable {
             true => Self((need.seq.0 % CHECKPOINTS as u64) as u8),
@@ -28,40 +28,40 @@ impl WaitSlot {
     }
 }
 
-/// Some of the places.
+/// A set of slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WaitSlots(u8);
 
 impl WaitSlots {
-    /// One more.
+    /// Adds a slot.
     pub(super) fn add(&mut self, place: WaitSlot) {
         self.0 |= 1 << place.0;
     }
 }
 
-/// All the places.
+/// The condition variables of all slots.
 #[derive(Debug, Default)]
 pub(super) struct Waiters([Condvar; CHECKPOINTS + 1]);
 
 impl Waiters {
-    /// A place.
+    /// The condition variable of a slot.
     pub(super) fn at(&self, place: WaitSlot) -> &Condvar {
         &self.0[usize::from(place.0)]
     }
 
-    /// Wakes all who sleep at some places, and leaves none to be told.
+    /// Wakes all threads in a set of slots, and empties the set.
     pub(super) fn wake(&self, places: &mut WaitSlots) {
         let told = core::mem::take(places).0;
         let those = self.0.iter().enumerate().filter(|(at, _)| told >> at & 1 != 0);
         those.for_each(|(_, place)| place.notify_all());
     }
 
-    /// Wakes one at each place.
+    /// Wakes one thread in each slot.
     pub(super) fn wake_one_each(&self) {
         self.0.iter().for_each(Condvar::notify_one);
     }
 
-    /// Wakes all.
+    /// Wakes all threads.
     pub(super) fn wake_all(&self) {
         self.0.iter().for_each(Condvar::notify_all);
     }

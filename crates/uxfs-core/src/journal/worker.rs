@@ -1,4 +1,4 @@
-//! What a log worker asks of the journal: is there work, and until when may it sleep.
+//! The log worker's view of the journal: is there work, and until when can it sleep?
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,19 +9,19 @@ use super::ail::Ail;
 use super::state::Journal;
 use crate::full::RETRY;
 
-/// The journal as an operation finds it at its end.
+/// The load of the journal at the end of an operation.
 pub(crate) struct Load {
-    /// Something is to be done.
+    /// Background work is due.
     pub(crate) due: bool,
     /// Bytes of the log between tail and head.
     pub(crate) live: u64,
-    /// There is a service that does it.
+    /// There is a log worker that does it.
     pub(crate) served: bool,
 }
 
 impl Journal {
-    /// What whoever ends an operation has to know; tells the service if something is due, or if so
-    /// `much` is dirty that some of it is to go home.
+    /// The load, for a thread that ends an operation. Wakes the log worker if work is due, or if so
+    /// `much` is dirty that some of it must be written in place.
     pub(crate) fn look(&self, much: bool) -> Load {
         let served = self.served.load(Ordering::Acquire);
         let state = self.state.lock();
@@ -32,35 +32,35 @@ impl Journal {
         Load { due, live, served }
     }
 
-    /// Takes the place of the one log worker; `false` if it is taken.
+    /// Registers the one log worker. Returns `false` if there is one already.
     pub(crate) fn take_worker_place(&self) -> bool {
         !self.served.swap(true, Ordering::AcqRel)
     }
 
-    /// Gives up the place of the log worker.
+    /// Unregisters the log worker.
     pub(crate) fn leave_worker_place(&self) {
         self.served.store(false, Ordering::Release);
     }
 
-    /// Wakes the log worker to see that it is to stop: under the lock, so that one that is about to
-    /// sleep does not miss it.
+    /// Wakes the log worker so that it sees that it must stop. Takes the lock, so that a worker
+    /// about to sleep does not miss it.
     pub(crate) fn wake_worker_to_stop(&self) {
         let _state = self.state.lock();
         self.nudge.notify_all();
     }
 
-    /// Tells the pipeline the time.
+    /// Reports the time to the pipeline.
     pub(crate) fn tick(&self) {
         self.state.lock().pipeline.tick(self.now());
     }
 
-    /// Where the next record goes.
+    /// The position of the next record.
     pub(crate) fn head(&self) -> u64 {
         self.state.lock().space.head()
     }
 
-    /// Sleeps until there may be work, or until this moment; not if the log is no longer as `seen`, or
-    /// the worker is to stop.
+    /// Sleeps until there may be work, or until `until`. Does not sleep if the log differs from
+    /// `seen`, or if the worker must stop.
     pub(crate) fn sleep_until(&self, until: Option<Time>, seen: &LogView, stop: &AtomicBool) {
         let ail = self.ail.lock();
         let mut state = self.state.lock();
@@ -80,12 +80,12 @@ impl Journal {
         state.sleeps_until = Time(0);
     }
 
-    /// Is something to be done that nobody is doing?
+    /// Are there actions, and no thread that drives?
     pub(crate) fn left_undriven(&self) -> bool {
         self.state.lock().pipeline.has_actions() && self.driver.try_lock().is_some()
     }
 
-    /// Sleeps a while, since the host has no room, unless there is something to do.
+    /// Sleeps for a while because the host is full, unless there are actions.
     pub(crate) fn rest(&self, stop: &AtomicBool) {
         let mut state = self.state.lock();
         if !stop.load(Ordering::Acquire) && !state.pipeline.has_actions() {
@@ -111,9 +111,9 @@ impl Journal {
         }
     }
 
-    /// May there be something for the service: the `first` change of a checkpoint, which may not grow
-    /// too old, unless the service looks here by then anyway? It need not be woken each time somebody
-    /// changes something and makes that durable.
+    /// May there be work for the log worker? The `first` change of a checkpoint needs it later,
+    /// because it must not grow too old, unless the worker checks by then anyway. It is not woken
+    /// for each change that its caller makes durable itself.
     pub(super) fn has_chores(&self, state: &super::state::State, first: bool) -> bool {
         let oversleeps = || state.pipeline.alarm().is_some_and(|due| due < state.sleeps_until);
         first && oversleeps() || state.space.live() > self.geometry.length / 2

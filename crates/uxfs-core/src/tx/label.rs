@@ -1,11 +1,11 @@
-//! What every block of metadata names: its own address, the volume, its owner.
+//! The header fields that every metadata block has: its own address, the volume's UUID, its owner.
 
 use uxfs_format::verify::{BufKind, OwnerField};
 
 use super::Tx;
 use crate::buf::BufRef;
 
-/// Writes into a fresh buffer what every kind of block has: own address, UUID, owner.
+/// Stores address, UUID and owner in a new buffer.
 pub(crate) fn label(tx: &mut Tx<'_>, buf: &BufRef, kind: BufKind, owner: u64) {
     let Some(layout) = kind.layout() else { return };
     let uuid = tx.fs().geo.meta_uuid.0;

@@ -1,9 +1,10 @@
-//! Locking inodes for a transaction.
+//! Locks inodes for a transaction.
 //!
-//! 1. A transaction locks its inodes all at once, before anything else.
-//! 2. Inside the gate it never waits for one: who has it may be waiting for log space, or to come in
-//!    again. It lets go of all, waits outside the gate and without log space, and begins anew.
-//! 3. Outside the gate it holds a lock only as long as nothing has to be waited for.
+//! 1. A transaction locks all its inodes at once, before anything else.
+//! 2. Inside the gate it never waits for an inode, because the holder may be waiting for log space
+//!    or for the gate. It unlocks all inodes, waits outside the gate and without log space, and
+//!    starts again.
+//! 3. Outside the gate it holds an inode's lock only while it waits for nothing.
 
 use parking_lot::{ArcRwLockWriteGuard, RawRwLock};
 use uxfs_format::Ino;
@@ -13,14 +14,14 @@ use crate::error::{Error, Result};
 use crate::inode::{InodeRef, InodeState};
 use crate::journal::Grant;
 
-/// An inode that was locked.
+/// A locked inode.
 type Locked = (InodeRef, ArcRwLockWriteGuard<RawRwLock, InodeState>);
 
 impl Tx<'_> {
-    /// Locks an inode for change; the same inode again gives the same slot.
+    /// Locks an inode for change. Locking the same inode again returns the same slot.
     ///
     /// # Errors
-    /// If the inode cannot be read or is damaged or free.
+    /// If the inode cannot be read, or is damaged or free.
     pub fn lock_inode(&mut self, ino: Ino) -> Result<InodeSlot> {
         if let Some(at) = self.inodes.iter().position(|held| held.guard.ino == ino) {
             return Ok(InodeSlot(at));
@@ -29,7 +30,7 @@ impl Tx<'_> {
         Ok(slot)
     }
 
-    /// Locks several inodes in ascending order and gives their slots in the order asked for.
+    /// Locks several inodes in ascending order. Returns their slots in the order given.
     ///
     /// # Errors
     /// As [`Tx::lock_inode`].
@@ -47,8 +48,8 @@ impl Tx<'_> {
         }))
     }
 
-    /// Locks inodes that are given in ascending order, one of which it may have already. If one is
-    /// taken, lets go of all and gives that one.
+    /// Locks inodes given in ascending order, one of which may be locked already. If one is locked
+    /// by another thread, unlocks all and returns that one.
     fn try_inodes(&mut self, sorted: &[Ino], mut had: Option<Locked>) -> Result<Option<Ino>> {
         for ino in sorted {
             if self.inodes.last().is_some_and(|held| held.guard.ino == *ino) {
@@ -73,9 +74,9 @@ impl Tx<'_> {
         Ok(None)
     }
 
-    /// Waits for an inode that somebody else has locked, outside the gate and without log space:
-    /// they may be waiting to come in again, or for that space. Gives it locked, if the
-    /// rest can be had without waiting.
+    /// Waits for an inode that another thread has locked, outside the gate and without log space:
+    /// the holder may be waiting for either. Returns it locked if the rest can be had without
+    /// waiting.
     fn wait_for_inode(&mut self, ino: Ino) -> Result<Option<Locked>> {
         let cell = self.fs.inodes.get(self.fs, ino)?;
         let Some(journal) = &self.fs.journal else {
@@ -92,8 +93,8 @@ impl Tx<'_> {
                 return Ok(Some((cell, guard)));
             }
         }
-        // Who is shutting transactions out may want to look at the inode, and who waits for room in
-        // the log may want to bring it home.
+        // A thread that closes the gate may want to read the inode, and one that waits for log
+        // space may want to push it.
         drop(guard);
         if self.granted == 0 {
             self.granted = self.fs.reserve_log_bytes(journal, self.link)?;
@@ -102,9 +103,9 @@ impl Tx<'_> {
         Ok(None)
     }
 
-    /// Locks an inode without a name, on the way along a list of such. `None` if somebody else has
-    /// it locked, who may be waiting for what this transaction holds: it has to let go and try
-    /// again.
+    /// Locks an unlinked inode while walking its list. Returns `None` if another thread has it
+    /// locked, which may be waiting for what this transaction holds. The transaction then has to
+    /// release its locks and start again.
     ///
     /// # Errors
     /// As [`Tx::lock_inode`].

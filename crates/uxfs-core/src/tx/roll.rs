@@ -1,9 +1,10 @@
-//! Rolling a transaction: committing what it did so far, and going on with the steps that it still owes.
+//! Rolls a transaction: commits what it did so far, and continues with its pending operations.
 //!
-//! 1. Between two rolls a transaction is outside the gate and holds no group: a checkpoint may be cut there,
-//!    and other transactions may use the groups. Its inodes stay locked; it leaves copies of them
-//!    ([`crate::journal`], invariant 5).
-//! 2. What it owes then is announced by intents in the checkpoint of its last commit, or an earlier one.
+//! 1. Between two rolls a transaction is outside the gate and holds no group. A checkpoint may be
+//!    cut there, and other transactions may use the groups. Its inodes stay locked, and it leaves
+//!    copies of them ([`crate::journal`], invariant 5).
+//! 2. The operations that are pending then are announced by intents, in the checkpoint of its last
+//!    commit or an earlier one.
 //! 3. After each roll it has a log grant of the same size as the first.
 
 use std::time::Duration;
@@ -16,11 +17,11 @@ use crate::error::Result;
 use crate::journal::{self, Grant, GrantTicket, ImmediateWriter, Journal, RollPolicy, reserve};
 use crate::sync;
 
-/// Between two attempts to get log space from a host that is full.
+/// Time between two attempts to get log space from a full host.
 const MOMENT: Duration = Duration::from_millis(100);
 
 impl<'fs> Tx<'fs> {
-    /// The next step, once all that was deferred before it is done.
+    /// The next pending operation.
     pub(crate) fn next_step(&mut self) -> Option<Deferred> {
         self.take_steps();
         self.rolling.owed.front().map(|owed| owed.step)
@@ -31,7 +32,7 @@ impl<'fs> Tx<'fs> {
         self.rolling.owed.extend(steps);
     }
 
-    /// The first step is done, but for `rest`.
+    /// Marks the first pending operation as done, but for `rest`.
     pub(crate) fn step_done(&mut self, rest: Option<Deferred>) {
         if let Some(Owed { step, intent: Some(id) }) = self.rolling.owed.pop_front() {
             self.rolling.done.push((step, id));
@@ -42,22 +43,22 @@ impl<'fs> Tx<'fs> {
         self.take_steps();
     }
 
-    /// Is there a reason to settle what was done before the next step?
+    /// Should the transaction roll before its next operation?
     pub(crate) fn should_roll(&self) -> bool {
         let Some(journal) = &self.fs.journal else { return false };
-        if self.bufs.is_empty() && self.rolling.is_told() {
+        if self.bufs.is_empty() && self.rolling.is_logged() {
             return false;
         }
         journal.roll_policy() != RollPolicy::WhenFull || !self.has_room()
     }
 
-    /// Is there room in what was promised for something of the size of a deferred step more?
+    /// Does the grant cover one more deferred operation?
     pub(crate) fn has_room(&self) -> bool {
         let Some(journal) = &self.fs.journal else { return true };
         self.logged_most() + journal.reserve.step() <= self.granted
     }
 
-    /// Most log space of what this link changed so far.
+    /// Upper bound of the log space that the changes since the last roll need.
     fn logged_most(&self) -> u64 {
         let Some(journal) = &self.fs.journal else { return 0 };
         let bufs: u64 = self.bufs.iter().map(|entry| reserve::buffer(entry.buf.len() as u64)).sum();
@@ -67,10 +68,9 @@ impl<'fs> Tx<'fs> {
         bufs + inodes + reserve::intents(journal.geometry(), steps)
     }
 
-    /// Makes what was changed so far part of the volume, and goes on as the next transaction of the
-    /// chain: without groups, with the inodes still locked, after others had a chance to cut a
-    /// checkpoint. What was settled is not put back by a later cancel, which then shuts the volume
-    /// down.
+    /// Commits the changes so far and continues as the next transaction: without groups, with the
+    /// inodes still locked, after other threads had a chance to cut a checkpoint. A later cancel
+    /// cannot undo what was committed; it shuts the volume down.
     ///
     /// # Errors
     /// [`crate::Error::Shutdown`].
@@ -84,8 +84,8 @@ impl<'fs> Tx<'fs> {
         }
         self.gate = None;
         let ready = self.between_links(journal);
-        // Past whoever waits to shut transactions out: they may wait for one that waits for an
-        // inode of this chain.
+        // Bypasses a thread that waits to close the gate: it may be waiting for a thread that waits
+        // for an inode of this transaction.
         self.gate = Some(self.fs.gate.read_recursive());
         for entry in &mut self.inodes {
             journal.rolled_inodes.take(self.fs, &mut entry.guard);
@@ -107,7 +107,7 @@ impl<'fs> Tx<'fs> {
             self.granted += more;
             return Ok(());
         }
-        // What is not needed for announcing again may be what others wait for.
+        // Other threads may be waiting for the space that is not needed to log the intents again.
         let keep = reserve::intents(journal.geometry(), self.rolling.owed.len() as u64);
         journal.release(self.granted.saturating_sub(keep));
         self.granted = self.granted.min(keep);
@@ -129,7 +129,8 @@ impl<'fs> Tx<'fs> {
                 Grant::Wait(events) => {
                     self.announce_again(journal);
                     match self.fs.await_log_room(journal, events) {
-                        // What was begun must be finished: the host may have room in a while.
+                        // A transaction that began must be completed. The host may have space
+                        // later.
                         Err(error) if error.is_host_full() => {
                             if sync::since(begun) >= journal.patience() {
                                 let cause = Cause::of("waiting for log space", &error);
@@ -144,9 +145,9 @@ impl<'fs> Tx<'fs> {
         }
     }
 
-    /// Tells the checkpoint that gathers what this link did of what was announced, and, if the
-    /// chain goes on, what it owes.
-    pub(super) fn tell_steps(&mut self, cil: &mut journal::Cil, goes_on: bool) {
+    /// Adds the done items of this part to the open checkpoint, and, if the transaction continues,
+    /// the intents of its pending operations.
+    pub(super) fn log_steps(&mut self, cil: &mut journal::Cil, goes_on: bool) {
         let geo = &self.fs.geo;
         for (step, id) in self.rolling.done.drain(..) {
             cil.done(step.done(geo, id));
@@ -162,8 +163,9 @@ impl<'fs> Tx<'fs> {
         }
     }
 
-    /// Announces what is owed in the checkpoint that gathers, if its intents are in one that was cut
-    /// and the log is not all but empty: then they leave the log's tail.
+    /// Logs the intents of pending operations again in the open checkpoint, if they are in a
+    /// checkpoint that was cut and the log is not nearly empty: then they no longer hold the log's
+    /// tail.
     fn announce_again(&mut self, journal: &Journal) {
         if self.rolling.fresh >= journal.open_seq() || journal.is_all_but_empty() {
             return;
@@ -183,8 +185,8 @@ impl<'fs> Tx<'fs> {
                 cil.done(owed.step.done(&self.fs.geo, id));
             }
         }
-        self.tell_steps(&mut cil, true);
-        // There is nothing but intents in that one, unless others add to it.
+        self.log_steps(&mut cil, true);
+        // That checkpoint holds only intents, unless other threads add to it.
         self.rolling.fresh = cil.seq.0 + 1;
         if let Some(single) = ImmediateWriter::begin(self.fs, journal, &mut cil) {
             single.end();

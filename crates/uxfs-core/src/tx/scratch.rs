@@ -1,5 +1,5 @@
-//! What a transaction notes of the buffers it changes, and the memory of that, which transactions use
-//! one after the other.
+//! A transaction's records of the buffers that it changes, and their memory, which later
+//! transactions reuse.
 
 use smallvec::SmallVec;
 use uxfs_format::verify::BufKind;
@@ -9,19 +9,19 @@ use crate::buf::BufRef;
 /// A buffer of a transaction.
 pub(crate) struct TxBuf {
     pub(super) buf: BufRef,
-    /// One bit for every chunk that was changed.
+    /// One bit for each changed chunk.
     pub(super) chunks: SmallVec<[u64; 1]>,
-    /// Made in this transaction: there is no old content.
+    /// Created in this transaction, without old content.
     pub(super) fresh: bool,
-    /// Its block was freed: after commit it is forgotten.
+    /// Its block was freed. It is dropped after the commit.
     pub(super) stale: bool,
     /// Kind before this transaction.
     pub(super) kind_before: BufKind,
-    /// The buffer of another shape that it took the place of.
+    /// The buffer of another size that it replaced.
     pub(super) replaced: Option<BufRef>,
 }
 
-/// Memory that transactions use one after the other, so that a small one allocates nothing.
+/// Memory that transactions reuse, so that a small one allocates nothing.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(super) bufs: Vec<TxBuf>,
@@ -29,7 +29,7 @@ pub(crate) struct Scratch {
     pub(super) undo_bytes: Vec<u8>,
 }
 
-/// A chunk whose old content is kept.
+/// The old content of a chunk.
 pub(crate) struct UndoChunk {
     pub(super) slot: u32,
     pub(super) chunk: u32,
