@@ -1,8 +1,8 @@
-//! What FUSE calls a file, and what the engine does: numbers, attributes, times.
+//! Translates between FUSE and the engine: inode numbers, attributes, times.
 //!
-//! 1. FUSE calls the root 1; every other inode has its own number. No inode of XFS has number 1: the
-//!    superblock lies there.
-//! 2. Times are exact, before 1970 too.
+//! 1. FUSE's number of the root is 1; every other inode keeps its own number. No XFS inode has
+//!    number 1, because the superblock lies there.
+//! 2. Times are exact, also before 1970.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,12 +12,12 @@ use uxfs::format::timestamp::Timestamp;
 use uxfs::format::{Ino, dir};
 use uxfs::{Fs, Stat};
 
-/// The inode that FUSE means.
+/// The inode of a FUSE node number.
 pub(crate) fn ino_of(fs: &Fs, node: INodeNo) -> Ino {
     if node == INodeNo::ROOT { fs.root() } else { Ino(node.0) }
 }
 
-/// Type of a file by its mode.
+/// The file type of a mode.
 pub(crate) fn kind_of(mode: u16) -> FileType {
     match mode & S_IFMT {
         S_IFDIR => FileType::Directory,
@@ -30,7 +30,7 @@ pub(crate) fn kind_of(mode: u16) -> FileType {
     }
 }
 
-/// Type of a file by its directory entry.
+/// The file type of a directory entry.
 pub(crate) fn entry_kind(kind: dir::FileType) -> FileType {
     match kind {
         dir::FileType::Directory => FileType::Directory,
@@ -43,7 +43,7 @@ pub(crate) fn entry_kind(kind: dir::FileType) -> FileType {
     }
 }
 
-/// Attributes as FUSE tells them.
+/// The attributes of an inode, for FUSE.
 pub(crate) fn attr_of(fs: &Fs, stat: &Stat) -> FileAttr {
     FileAttr {
         ino: INodeNo(stat.ino.0),
@@ -59,13 +59,13 @@ pub(crate) fn attr_of(fs: &Fs, stat: &Stat) -> FileAttr {
         uid: stat.uid,
         gid: stat.gid,
         rdev: encode_rdev(stat.rdev),
-        // As XFS: what is read and written at once without loss.
+        // As XFS: the unit of efficient I/O.
         blksize: fs.geo.block_size.max(4096),
         flags: 0,
     }
 }
 
-/// What stands for an inode of which only number and type are known; to be asked for again.
+/// Attributes of an inode of which only number and type are known. The kernel asks for the rest.
 pub(crate) fn bare_attr(ino: Ino, kind: FileType) -> FileAttr {
     FileAttr {
         ino: INodeNo(ino.0),
@@ -86,7 +86,7 @@ pub(crate) fn bare_attr(ino: Ino, kind: FileType) -> FileAttr {
     }
 }
 
-/// A device number as FUSE carries it: 12 bits for the major number, 20 for the minor one.
+/// A device number as FUSE encodes it: 12 bits for the major number, 20 for the minor.
 fn encode_rdev((major, minor): (u32, u32)) -> u32 {
     (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }
@@ -102,8 +102,8 @@ fn to_system(time: Timestamp) -> SystemTime {
     start + Duration::from_nanos(time.nsec.into())
 }
 
-/// A moment that the kernel sent, as `fuser` hands it on: it takes nanoseconds before 1970 for
-/// ones that count backwards, which is undone here.
+/// A time from the kernel, as `fuser` decodes it: for times before 1970 it takes the nanoseconds as
+/// counting backwards, which is corrected here.
 fn from_system(time: SystemTime) -> Timestamp {
     let sec = |whole: u64| i64::try_from(whole).unwrap_or(i64::MAX);
     match time.duration_since(UNIX_EPOCH) {
@@ -115,7 +115,7 @@ fn from_system(time: SystemTime) -> Timestamp {
     }
 }
 
-/// A moment as a call gives it, the nearest that the volume can hold.
+/// The nearest time that the volume can store.
 pub(crate) fn moment(fs: &Fs, time: TimeOrNow) -> Timestamp {
     let time = match time {
         TimeOrNow::Now => return fs.now(),
@@ -124,10 +124,11 @@ pub(crate) fn moment(fs: &Fs, time: TimeOrNow) -> Timestamp {
     nearest(time, if fs.geo.has_bigtime() { BIGTIME_MAX } else { i32::MAX.into() })
 }
 
-/// The last second that the kernel has XFS keep: quotas share it, and drop its lowest two bits.
+/// The last second that the kernel lets XFS store: quotas share the limit and drop its lowest two
+/// bits.
 const BIGTIME_MAX: i64 = ((u64::MAX / 1_000_000_000) & !3) as i64 - (1 << 31);
 
-/// The moment itself if it lies between the first second and `last`, else the start of that one.
+/// The time if it lies between the first second and `last`, or the nearer limit.
 fn nearest(time: Timestamp, last: i64) -> Timestamp {
     let first = i64::from(i32::MIN);
     match time.sec {

@@ -1,17 +1,17 @@
 //! Keeps idle processors from halting while a mount is busy.
 //!
-//! A call that FUSE serves wakes a thread twice, often on another processor. One that has halted takes
-//! tens of microseconds to come back, on a virtual machine more, and as long as what a server does
-//! for a small request. Linux lets who may open its device of CPU latency ask that idle processors wait
-//! awake: they then burn power, and a virtual machine's host sees them as busy. So it is asked for where
-//! halting saves little: when requests come so fast that a processor hardly has the time.
+//! A FUSE request wakes a thread twice, often on another processor. A halted processor takes tens
+//! of microseconds to resume, on a virtual machine more: as long as a server works on a small
+//! request. A process that may open Linux' device of CPU latency can ask that idle processors do
+//! not halt. They then use power, and the host of a virtual machine sees them as busy. So this
+//! module asks for it only while requests come so fast that a processor would hardly halt anyway.
 //!
-//! 1. It is asked for only while there are more than two requests a millisecond; a slower pause
-//!    takes it back.
-//! 2. The kernel takes it back when the file is closed, so when the process ends, however it does.
-//! 3. A request pays for it with counting itself; nobody waits, and nobody but requests counts.
+//! 1. It asks only while there are more than two requests per millisecond; a slower period
+//!    withdraws it.
+//! 2. The kernel withdraws it when the file is closed, and so whenever the process ends.
+//! 3. A request only increments a counter. No request waits.
 //!
-//! Used by `volume`, and by benchmarks for what a mount is compared with.
+//! Called by `volume`, and by benchmarks for the servers that a mount is compared with.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -21,28 +21,26 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// Where Linux takes how late a processor may come back, as a 32-bit number of microseconds: for as long as the
-/// file is open (`Documentation/power/pm_qos_interface.rst`).
+/// The device to which the maximum wake-up latency is written, as a 32-bit number of microseconds.
+/// It holds while the file is open (`Documentation/power/pm_qos_interface.rst`).
 pub const DEVICE: &str = "/dev/cpu_dma_latency";
 
-/// How long requests are counted before processors may halt again, and how many there are by then, or
-/// more, if they may not.
+/// Length of a period, and the number of requests in it from which on processors are kept awake.
 const PAUSE: Duration = Duration::from_millis(50);
 const MANY: u32 = 100;
 
-/// How many requests are looked at together, when processors may halt: if they come as fast as that, they no
-/// longer may.
+/// Number of requests after which the rate is checked while processors may halt.
 const FEW: u32 = 64;
 const SOON: Duration = Duration::from_millis(32);
 
-/// While it lives, no idle processor of the machine halts.
+/// Keeps all idle processors of the machine from halting until it is dropped.
 pub struct Held(#[expect(dead_code, reason = "its closing is what ends it")] File);
 
 impl Held {
-    /// Asks for it.
+    /// Asks the kernel for it.
     ///
     /// # Errors
-    /// What the system says, which is that only root may, or that there is no such device.
+    /// Those of the system: only root may, or there is no such device.
     pub fn new() -> io::Result<Self> {
         Self::of(Path::new(DEVICE))
     }
@@ -66,27 +64,27 @@ pub(crate) struct Awake {
 }
 
 struct Shared {
-    /// Requests so far; it may begin again at 0.
+    /// Number of requests, modulo 2^32.
     requests: AtomicU32,
-    /// When the last of each few of them came, in milliseconds since `begun`.
+    /// Time of the last check, in milliseconds since `begun`.
     last: AtomicU64,
     begun: Instant,
-    /// The keeper counts by itself.
+    /// Processors are kept awake, and the thread counts the requests.
     held: AtomicBool,
     ending: AtomicBool,
 }
 
 impl Awake {
-    /// Begins.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// As [`Held::new`], and what the host says to a new thread.
+    /// As [`Held::new`], and those of the host for a new thread.
     pub(crate) fn start() -> io::Result<Self> {
         Self::with(DEVICE.into())
     }
 
     fn with(device: PathBuf) -> io::Result<Self> {
-        // Who may not, or cannot, is told so now.
+        // Fails here if the device cannot be opened.
         open(&device)?;
         let shared = Arc::new(Shared {
             requests: AtomicU32::new(0),
@@ -103,7 +101,7 @@ impl Awake {
         Ok(Self { shared, keeper: Some(keeper), thread })
     }
 
-    /// There is a request.
+    /// Counts a request.
     pub(crate) fn stir(&self) {
         let shared = &*self.shared;
         let before = shared.requests.fetch_add(1, Ordering::Relaxed);
@@ -129,10 +127,10 @@ impl Drop for Awake {
 }
 
 impl Shared {
-    /// Lets a pause go by, unless it is to end.
+    /// Waits for one period, unless the thread must end.
     fn rest(&self) {
         let over = Instant::now() + PAUSE;
-        // It may have been woken twice.
+        // It may be woken twice.
         while !self.ending.load(Ordering::SeqCst) {
             match over.checked_duration_since(Instant::now()) {
                 Some(left) if !left.is_zero() => std::thread::park_timeout(left),
@@ -142,11 +140,11 @@ impl Shared {
     }
 
     fn keep(&self, device: &Path) {
-        // Whoever ends it wakes this thread after saying so: the word is looked for before it sleeps.
+        // The flag is set before the wake-up, so it is checked before each sleep.
         while !self.ending.load(Ordering::SeqCst) {
             std::thread::park();
             self.held.store(true, Ordering::Relaxed);
-            // It could be opened when this began. If it cannot be now, requests take longer, no more.
+            // It could be opened at the start. If it cannot be now, requests only take longer.
             let held = Held::of(device);
             while self.counts_many() {}
             drop(held);
@@ -154,7 +152,7 @@ impl Shared {
         }
     }
 
-    /// Lets a pause go by: were there many requests, and is it to go on?
+    /// Waits for one period. Returns whether there were many requests, and whether to continue.
     fn counts_many(&self) -> bool {
         let before = self.requests.load(Ordering::Relaxed);
         self.rest();

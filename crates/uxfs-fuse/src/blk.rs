@@ -1,20 +1,20 @@
-//! A mount of the kernel's type `fuseblk`, to which `sync(2)` and `syncfs(2)` come through: for root,
-//! on Linux 6.18 and later.
+//! A mount of the kernel's type `fuseblk`, which receives `sync(2)` and `syncfs(2)`: for root, on
+//! Linux 6.18 and later.
 //!
-//! The FUSE library does not know that request (`FUSE_SYNCFS`), and answers it in a way that makes
-//! the kernel never ask again. So it does not talk with the kernel itself here, but with two threads in
-//! between, over a pair of sockets: they pass on what they read, but for that one request. That costs
-//! two more switches a request, which is why it is an option and not what a mount is.
+//! The FUSE library does not know that request (`FUSE_SYNCFS`), and answers it so that the kernel
+//! never sends it again. So the library does not read the kernel's device. Two threads stand
+//! between them, with a pair of sockets: they forward every message except that one. This costs two
+//! more context switches per request, so it is an option and not the default.
 //!
-//! The kernel wants a block device for such a mount, and nothing of it: a loop device stands for the
-//! image, which the kernel gives back by itself when the mount ends.
+//! The kernel wants a block device for such a mount, but does not use it. A loop device stands for
+//! the image; the kernel releases it when the mount ends.
 //!
-//! 1. A request and a reply are one message each, passed on whole, and in order.
-//! 2. `syncfs` is answered when everything is on stable storage, without a thread that waits for it.
-//! 3. The kernel waits for the answer to its last request (`FUSE_DESTROY`): before it, the volume is
-//!    closed. So when umount(8) returns, all is home.
-//! 4. When the kernel has gone the library is told by the end of its socket, which it takes for an error:
-//!    [`Between::result`] knows better.
+//! 1. A request or a reply is one message, forwarded whole and in order.
+//! 2. `syncfs` is answered when everything is durable. No thread waits for it.
+//! 3. The kernel waits for the answer to its last request (`FUSE_DESTROY`), and the volume is
+//!    closed before that. So when umount(8) returns, everything is written in place.
+//! 4. The end of the mount reaches the library as the end of its socket, which it takes for an
+//!    error. [`Between::result`] returns the real result.
 
 #![expect(clippy::host_endian_bytes, reason = "the kernel talks in the machine's byte order")]
 
@@ -38,37 +38,37 @@ use crate::options::Options;
 use crate::server::Server;
 use crate::volume::{Asker, Volume};
 
-/// Most bytes of one read or write: a message between sockets has no more than twice as many.
+/// Most bytes of one read or write. A message between sockets holds at most twice as many.
 pub(crate) const MAX_WRITE: u32 = 128 << 10;
-/// What a request or reply may have besides.
+/// Most bytes of a request or reply without its data.
 const BESIDES: usize = 8 << 10;
-/// Bytes of a reply without content.
+/// Bytes of a reply without data.
 const REPLY: usize = 16;
 const FUSE_DESTROY: u32 = 38;
 const FUSE_SYNCFS: u32 = 50;
-/// What reading says when the mount is gone, and when a request was taken back.
+/// The errno of a read when the mount is gone, and when a request was interrupted.
 const ENODEV: i32 = 19;
 const ENOENT: i32 = 2;
 
-/// What stands between the kernel and the library.
+/// The threads between the kernel and the library.
 pub(crate) struct Between {
     ours: Arc<UnixDatagram>,
-    /// The library's end, to tell it of the end.
+    /// The library's socket, through which it learns of the end.
     theirs: Arc<UnixDatagram>,
     end: Arc<End>,
 }
 
-/// How a mount ended.
+/// The end of a mount.
 #[derive(Default)]
 struct End {
-    /// The kernel has gone.
+    /// The kernel has ended the mount.
     gone: AtomicBool,
-    /// Why the volume could not be closed.
+    /// The error of closing the volume.
     failed: Mutex<Option<String>>,
 }
 
 impl Between {
-    /// How the mount ended, of which the library says this.
+    /// The result of the mount, given the library's result.
     pub(crate) fn result(&self, said: io::Result<()>) -> io::Result<()> {
         match self.end.failed.lock().take() {
             Some(why) => Err(io::Error::other(why)),
@@ -80,16 +80,16 @@ impl Between {
 
 impl Drop for Between {
     fn drop(&mut self) {
-        // Whoever still waits there waits no longer.
+        // Ends all reads that still wait there.
         let _ = self.theirs.shutdown(Shutdown::Both);
         let _ = self.ours.shutdown(Shutdown::Both);
     }
 }
 
-/// Mounts, and begins to talk with the kernel.
+/// Mounts, and starts the threads.
 ///
 /// # Errors
-/// What the kernel says, or `losetup`; without root.
+/// Those of the kernel and of `losetup`; without root.
 pub(crate) fn mount(
     server: Server,
     volume: &Arc<Volume>,
@@ -101,7 +101,7 @@ pub(crate) fn mount(
     mount_device(&dev, source, dir, options)?;
     let started = start(server, volume, dev, config, options.allow_other);
     if started.is_err() {
-        // What went wrong first is what is told.
+        // The first error is reported.
         let _ = rustix::mount::unmount(dir, UnmountFlags::DETACH);
     }
     started
@@ -135,7 +135,7 @@ fn start(
     Ok((session, between))
 }
 
-/// What comes from the kernel.
+/// The requests of the kernel.
 struct Requests {
     dev: Arc<File>,
     ours: Arc<UnixDatagram>,
@@ -168,7 +168,7 @@ impl Requests {
                 Some(Head { opcode: FUSE_DESTROY, .. }) => self.close(),
                 _ => {}
             }
-            // Else the library has ended.
+            // Fails only when the library has ended.
             if self.ours.send(&buffer[..len]).is_err() {
                 break;
             }
@@ -190,18 +190,18 @@ impl Requests {
             reply[..4].copy_from_slice(&16_u32.to_ne_bytes());
             reply[4..8].copy_from_slice(&error.to_ne_bytes());
             reply[8..].copy_from_slice(&unique.to_ne_bytes());
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _ = (&*dev).write(&reply);
         });
     }
 }
 
-/// What is known of a request by its head.
+/// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     opcode: u32,
     unique: u64,
-    /// The process that it comes from.
+    /// The calling process.
     pid: u32,
 }
 
@@ -217,7 +217,7 @@ fn pass_replies(ours: &UnixDatagram, dev: &File) {
     let mut buffer = vec![0; MAX_WRITE as usize + BESIDES];
     while let Ok(len @ 1..) = ours.recv(&mut buffer) {
         let mut dev = dev;
-        // A reply to what was taken back is refused, and nobody misses it.
+        // The kernel refuses a reply to an interrupted request, which needs none.
         let _ = dev.write(&buffer[..len]);
     }
 }
@@ -235,7 +235,7 @@ fn mount_device(dev: &File, source: &Path, dir: &Path, options: &Options) -> io:
     );
     let data = std::ffi::CString::new(data)?;
     let mounted = rustix::mount::mount(&*device, dir, BLOCK_TYPE, flags(options), data.as_c_str());
-    // It is given back when its last user has gone, which is now or when the mount ends.
+    // Released when its last user is gone: now, or when the mount ends.
     let given_back = losetup(&[OsStr::new("-d"), OsStr::new(&device)]);
     mounted.map_err(|error| {
         let error = io::Error::from(error);
@@ -247,10 +247,10 @@ fn mount_device(dev: &File, source: &Path, dir: &Path, options: &Options) -> io:
     given_back.map(drop)
 }
 
-/// Where losetup is: a system command, for which not every root's `PATH` looks in the right place.
+/// Where losetup may be: a system command that is not in every root's `PATH`.
 const LOSETUP: [&str; 3] = ["losetup", "/sbin/losetup", "/usr/sbin/losetup"];
 
-/// Runs losetup; gives what it prints.
+/// Runs losetup. Returns its output.
 fn losetup(args: &[&OsStr]) -> io::Result<String> {
     let failed = |why: &dyn core::fmt::Display| {
         io::Error::other(format!("option 'fuseblk' needs a loop device: {why}"))

@@ -1,16 +1,16 @@
-//! What a running mount tells of itself, and does when asked: the other end of `uxfs status`,
-//! `uxfs stats` and `uxfs sync`.
+//! The control channel of a running mount: the server's side of `uxfs status`, `uxfs stats` and
+//! `uxfs sync`.
 //!
-//! The channel is the mount itself. What it tells are values of extended attributes whose names no
-//! namespace of Linux has ([`STATUS`], [`STATS`]): the kernel checks that whoever asks may read the
-//! directory, and passes such names on. So it needs no root, no socket to be found or protected, and
-//! reaches exactly those who may use the mount; nobody sees these names who does not ask for them.
-//! To bring everything down is `fsync` of the root directory. To share a file's blocks is
-//! `copy_file_range`, for which the kernel checks what may be read and written; whether it did share
-//! is asked afterwards ([`COPIED`]).
+//! The channel is the mount itself. The state is the value of extended attributes whose names are
+//! in no namespace of Linux ([`STATUS`], [`STATS`]). The kernel checks that the caller may read the
+//! directory, and forwards such names. So the channel needs no root and no socket that has to be
+//! found and protected, and is open to exactly those who may use the mount. Listings do not show
+//! the names. `uxfs sync` is fsync of the root directory. Blocks are shared by `copy_file_range`,
+//! for which the kernel checks permissions; whether they were shared is asked afterwards
+//! ([`COPIED`]).
 //!
-//! 1. A value is lines of a name, a space and the rest; a name comes once.
-//! 2. Telling changes nothing and waits for nothing, but for [`remount`].
+//! 1. A value consists of lines of a name, a space and the rest. A name occurs once.
+//! 2. Reading a value changes nothing and waits for nothing, except for [`remount`].
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -32,17 +32,17 @@ use crate::volume::Volume;
 
 /// The state of the mount.
 pub const STATUS: &[u8] = b"uxfs.status";
-/// What the engine counted since the mount was made.
+/// The engine's counters since the mount.
 pub const STATS: &[u8] = b"uxfs.stats";
 
-/// Before the options that are to change: asking for this value changes them. A value that is asked for
-/// is the only request that reaches the server of a mount that is read-only.
+/// The prefix of options to change: reading this value changes them. Reading a value is the only
+/// request that reaches the server of a read-only mount.
 pub(crate) const REMOUNT: &[u8] = b"uxfs.remount=";
 
-/// How much of what was copied into a file by `copy_file_range` is shared, since this was asked last.
+/// How many bytes that `copy_file_range` copied into a file are shared, since this was last read.
 pub const COPIED: &[u8] = b"uxfs.copied";
 
-/// Files of which it is remembered how they were copied into: who wants to know asks soon.
+/// Number of files for which this is kept.
 const COPIES: usize = 1024;
 
 const ERANGE: i32 = 34;
@@ -51,7 +51,7 @@ const NAME_MAX: usize = 255;
 /// Most bytes of a value.
 const ROOM: usize = 64 << 10;
 
-/// What a mount knows of itself besides its volume.
+/// The state of a mount apart from its volume.
 pub(crate) struct Control {
     begun: Instant,
     options: Arc<Live>,
@@ -60,22 +60,22 @@ pub(crate) struct Control {
     copies: Mutex<HashMap<u64, Copied>>,
 }
 
-/// How bytes came into a file.
+/// How bytes were copied into a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
-    /// By sharing blocks, in bytes.
+    /// Bytes whose blocks are shared.
     pub shared: u64,
-    /// By being written, in bytes.
+    /// Bytes that were written.
     pub written: u64,
 }
 
 impl Control {
-    /// A mount that begins now.
+    /// The state of a mount that starts now.
     pub(crate) fn new(options: Arc<Live>, awake: bool) -> Self {
         Self { begun: Instant::now(), options, awake, copies: Mutex::default() }
     }
 
-    /// Remembers how bytes were copied into a file.
+    /// Records how bytes were copied into a file.
     pub(crate) fn note_copy(&self, ino: Ino, now: Copied) {
         let mut copies = self.copies.lock();
         if copies.len() >= COPIES && !copies.contains_key(&ino.0) {
@@ -94,7 +94,7 @@ impl Control {
         lines.0.into_bytes()
     }
 
-    /// The value of a name of a file; `None` for a name that is not ours.
+    /// The value of a name of a file; `None` for a name that this module does not have.
     pub(crate) fn value(&self, volume: &Volume, fs: &Fs, ino: Ino, name: &[u8]) -> Option<Vec<u8>> {
         match name {
             COPIED => Some(self.copied(ino)),
@@ -188,7 +188,7 @@ struct Lines(String);
 
 impl Lines {
     fn add(&mut self, name: &str, value: impl core::fmt::Display) {
-        // A label may hold anything.
+        // A label may hold any byte.
         let value = plain(&value.to_string()).replace('\n', "?");
         self.0.push_str(&format!("{name} {value}\n"));
     }
@@ -201,11 +201,11 @@ impl Lines {
     }
 }
 
-/// What a mount tells under a name: pairs of a name and a value, in its order. `path` is the mount's
-/// directory or anything in it.
+/// Reads a value of a mount: pairs of a name and a value, in order. `path` is the mount's directory
+/// or anything in it.
 ///
 /// # Errors
-/// [`io::ErrorKind::Unsupported`] if `path` lies in no mount of uxfs; what the system says.
+/// [`io::ErrorKind::Unsupported`] if `path` lies in no mount of uxfs; those of the system.
 pub fn ask(path: &Path, name: &[u8]) -> io::Result<Vec<(String, String)>> {
     tell(&root_of(path)?, name)
 }
@@ -219,7 +219,7 @@ fn tell(path: &Path, name: &[u8]) -> io::Result<Vec<(String, String)>> {
     Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
-/// What a remount answers.
+/// The answer to a remount.
 pub(crate) fn remounted(result: Result<(), String>) -> Vec<u8> {
     let mut lines = Lines::default();
     match result {
@@ -229,16 +229,15 @@ pub(crate) fn remounted(result: Result<(), String>) -> Vec<u8> {
     lines.0.into_bytes()
 }
 
-/// Changes options of a mount: `words` as after `-o`. `path` as for [`ask`]. What the kernel looks after
-/// (`nosuid` and the like, and that nobody writes to a mount that is read-only) is for the caller
-/// to see to.
+/// Changes options of a mount: `words` as after `-o`, `path` as for [`ask`]. The caller handles the
+/// options of the kernel (`nosuid` and others, and that a read-only mount is not written to).
 ///
 /// # Errors
-/// As [`ask`]; which option cannot change, and what stands in the way.
+/// As [`ask`]; which option cannot change, and why.
 pub fn remount(path: &Path, words: &str) -> io::Result<()> {
     let name = [REMOUNT, words.as_bytes()].concat();
     let pairs = ask(path, &name).map_err(|error| match error.raw_os_error() {
-        // The most bytes that a name may have.
+        // A name is longer than a name may be.
         Some(ERANGE) if name.len() > NAME_MAX => io::Error::other("too many options at once"),
         _ => error,
     })?;
@@ -248,23 +247,22 @@ pub fn remount(path: &Path, words: &str) -> io::Result<()> {
     }
 }
 
-/// Brings everything that was done on a mount to stable storage; `path` as for [`ask`]. How long it
-/// took.
+/// Makes everything done on a mount durable; `path` as for [`ask`]. Returns how long it took.
 ///
 /// # Errors
-/// As [`ask`]; what stands in the way of durability.
+/// As [`ask`]; what prevents durability.
 pub fn sync(path: &Path) -> io::Result<Duration> {
     let begun = Instant::now();
     File::open(root_of(path)?)?.sync_all()?;
     Ok(begun.elapsed())
 }
 
-/// Makes a copy of a file of a mount, in the same mount, that shares its blocks; what was there
-/// under the new name is replaced. Unless `always`, bytes that cannot be shared are copied.
+/// Copies a file inside a mount by sharing its blocks, and replaces the file that has the new name.
+/// Unless `always`, bytes whose blocks cannot be shared are copied.
 ///
 /// # Errors
-/// [`io::ErrorKind::Unsupported`] if something could not be shared and has to be, or if the two do
-/// not lie in one mount of uxfs; what the system says. The new name is as it was then.
+/// [`io::ErrorKind::Unsupported`] if blocks cannot be shared and must be, or if the two files are
+/// not in one mount of uxfs; those of the system. The file with the new name is then unchanged.
 pub fn clone(from: &Path, to: &Path, always: bool) -> io::Result<Copied> {
     let refuse = |why| io::Error::new(io::ErrorKind::Unsupported, why);
     let (Some(name), Some(dir)) = (to.file_name(), to.parent()) else {
@@ -291,7 +289,7 @@ pub fn clone(from: &Path, to: &Path, always: bool) -> io::Result<Copied> {
         Ok(copied)
     });
     if copied.is_err() {
-        // What matters is why there is no copy.
+        // The first error is the one to report.
         let _ = std::fs::remove_file(&new);
     }
     copied
@@ -315,7 +313,7 @@ fn clone_to(source: &File, new: &Path, mode: u32) -> io::Result<Copied> {
 fn root_of(path: &Path) -> io::Result<PathBuf> {
     let path = path.canonicalize()?;
     let within = |mount: &mounts::Mount| path.starts_with(&mount.dir);
-    // The last of those that go deepest: mounts cover each other.
+    // The last of the deepest ones, because mounts cover each other.
     let found = mounts::list()?.into_iter().filter(within);
     let found = found.max_by_key(|mount| mount.dir.components().count());
     found.map(|mount| mount.dir).ok_or_else(|| {

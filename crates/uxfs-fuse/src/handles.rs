@@ -1,12 +1,12 @@
-//! Files that were opened with a word to us: what each opener was told of errors of the file's
-//! data.
+//! Open handles, each with the errors of its file's data that were reported to it.
 //!
-//! 1. Number 0 is no handle: it is what the kernel says of a file that it opened without asking.
-//! 2. A handle is there from its opening to its release.
+//! 1. Number 0 is no handle: the kernel uses it for a file that it opened without a request.
+//! 2. A handle exists from its open to its release.
 //!
-//! Only under `strict_open`; else the kernel opens files by itself, and an error of a file's data is
-//! told to whoever asks first. Data that could not be written stays and is tried again with every
-//! fsync, so whoever is told of success has all of it on stable storage in either case.
+//! Only with `strict_open`. Otherwise the kernel opens files itself, and an error of a file's data
+//! is reported to the first caller that asks. Data that could not be written stays in memory and is
+//! written again with every fsync, so in both cases a caller that gets success has all of it on
+//! stable storage.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use fuser::FileHandle;
 use parking_lot::Mutex;
 use uxfs::ErrorCursor;
 
-/// What an opener was told.
+/// The errors that were reported to a handle.
 pub(crate) type Cursor = Arc<Mutex<ErrorCursor>>;
 
 /// All handles.
@@ -34,7 +34,7 @@ impl Handles {
         FileHandle(number)
     }
 
-    /// What its opener was told; `None` for what is no handle.
+    /// The cursor of a handle; `None` if there is no such handle.
     pub(crate) fn cursor(&self, handle: FileHandle) -> Option<Cursor> {
         if handle.0 == 0 {
             return None;
@@ -42,7 +42,7 @@ impl Handles {
         self.open.lock().get(&handle.0).cloned()
     }
 
-    /// The end of a handle.
+    /// Removes a handle.
     pub(crate) fn release(&self, handle: FileHandle) {
         if handle.0 != 0 {
             self.open.lock().remove(&handle.0);

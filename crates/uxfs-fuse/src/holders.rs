@@ -1,10 +1,11 @@
-//! Who keeps a mount: processes that use it, and namespaces of mounts that have a copy of it.
+//! Finds what keeps a mount busy: processes that use it, and mount namespaces that have a copy of
+//! it.
 //!
-//! The kernel says "busy" and no more, and a copy of a mount in another namespace (a container that
-//! was started meanwhile) keeps the server running without a word. `/proc` knows who it is, as far as
-//! whoever asks may look.
+//! The kernel only says "busy", and a copy of a mount in another namespace (of a container that was
+//! started meanwhile) keeps the server running silently. `/proc` names the processes, as far as the
+//! caller may read it.
 //!
-//! Used by `session` and by `uxfs umount`.
+//! Called by `session` and by `uxfs umount`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,7 +26,7 @@ pub struct Holder {
     pub command: String,
 }
 
-/// Several of them, as a text that names them.
+/// Text that names several holders.
 pub struct Named<'a>(pub &'a [Holder]);
 
 impl fmt::Display for Named<'_> {
@@ -53,7 +54,7 @@ fn holder(process: u32) -> Holder {
     Holder { process, command }
 }
 
-/// A process of each other namespace of mounts in which a mount with this device is left.
+/// A process of each other mount namespace that still has a mount of this device.
 pub fn elsewhere(device: &str) -> Vec<Holder> {
     let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     let mut seen: BTreeSet<PathBuf> = space("self").into_iter().collect();

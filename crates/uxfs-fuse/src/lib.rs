@@ -1,17 +1,18 @@
-//! An XFS volume mounted through FUSE: what the engine does, for every program there is.
+//! Mounts an XFS volume through FUSE, for every program on the machine.
 //!
-//! [`mount()`] takes an open volume and a directory; [`Mounted::wait`] returns when the mount has
-//! ended, with the volume closed and its log clean. [`Ender::end`] ends it from elsewhere, as a
-//! signal would have it.
+//! [`mount()`] takes an open volume and a directory. [`Mounted::wait`] returns when the mount has
+//! ended, the volume is closed and its log is clean. [`Ender::end`] ends the mount from another
+//! thread, for example on a signal.
 //!
-//! 1. One volume has one mount, and the mount is the volume's only user: the kernel may remember
-//!    what it was told for as long as it likes.
-//! 2. What a program was told is on stable storage (`fsync`, `O_SYNC`) survives anything; what
-//!    else it did is in the log within seconds. `sync(2)` and `syncfs(2)` never reach an ordinary FUSE
-//!    server, and succeed all the same; `fsync` of the mount's root directory brings everything down.
-//! 3. A request never waits for durability in a thread: its reply is parked.
+//! 1. A volume has one mount, and the mount is its only user. So the kernel may cache what it reads
+//!    without limit.
+//! 2. What a program was told is on stable storage (`fsync`, `O_SYNC`) survives any crash. Other
+//!    changes are in the log within seconds. `sync(2)` and `syncfs(2)` never reach an ordinary FUSE
+//!    server, and succeed all the same; `fsync` of the mount's root directory makes everything
+//!    durable.
+//! 3. No thread waits for the durability of a request: its reply is parked.
 //!
-//! Used by the command (`uxfs mount`).
+//! Called by the command (`uxfs mount`).
 
 mod attr;
 pub mod awake;
@@ -35,7 +36,7 @@ pub use options::Options;
 pub use session::{Ender, Mounted, mount};
 pub use volume::Trimming;
 
-/// Is this what the kernel says of a mount whose server is gone?
+/// Is this the kernel's error for a mount whose server is gone?
 pub fn dead(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
 }

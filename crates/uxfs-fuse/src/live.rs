@@ -1,9 +1,9 @@
-//! The options of a mount as they are now: remounting changes them.
+//! The current options of a mount, which a remount changes.
 //!
-//! 1. What a request looks at is read without waiting for a remount that is under way; it holds from
-//!    the moment on that the remount is done.
+//! 1. Requests read them without waiting for a remount. New options hold from the end of the
+//!    remount on.
 //!
-//! Used by `server`, `control` and `volume`.
+//! Called by `server`, `control` and `volume`.
 
 use parking_lot::RwLock;
 use uxfs::Atime;
@@ -37,17 +37,17 @@ impl Live {
         Self { hot: RwLock::new(Hot::of(options)), all: RwLock::new(options.clone()) }
     }
 
-    /// What requests look at.
+    /// The options that requests read.
     pub(crate) fn hot(&self) -> Hot {
         *self.hot.read()
     }
 
-    /// All of them.
+    /// All options.
     pub(crate) fn all(&self) -> Options {
         self.all.read().clone()
     }
 
-    /// From now on these hold.
+    /// Sets the options.
     pub(crate) fn set(&self, options: Options) {
         *self.hot.write() = Hot::of(&options);
         *self.all.write() = options;

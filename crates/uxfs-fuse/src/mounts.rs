@@ -1,4 +1,4 @@
-//! The list of mounts, and taking a mount away.
+//! The list of mounts, and unmounting.
 
 use std::ffi::OsStr;
 use std::io;
@@ -8,28 +8,28 @@ use std::process::Command;
 
 use rustix::mount::UnmountFlags;
 
-/// The type that the list of mounts shows.
+/// The file system type in the list of mounts.
 pub const TYPE: &str = "fuse.uxfs";
-/// The same of a mount that takes a block device.
+/// The file system type of a mount with a block device.
 pub(crate) const BLOCK_TYPE: &str = "fuseblk.uxfs";
 
 /// A volume that is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Where.
+    /// The mount point.
     pub dir: PathBuf,
-    /// The image, or the device that stands for it.
+    /// The image, or its loop device.
     pub source: PathBuf,
-    /// By what the kernel knows it: two numbers and a colon. A mount that is bound to further
-    /// directories has the same device there.
+    /// The kernel's device number of the mount: two numbers and a colon. Bind mounts of it have the
+    /// same device.
     pub device: String,
-    /// The number of this entry of the list.
+    /// The mount id of this entry.
     pub id: u64,
     /// Its flags, as the list shows them.
     pub flags: String,
 }
 
-/// All volumes that are mounted through uxfs, in the order of mounting.
+/// All mounts of uxfs, in the order of mounting.
 ///
 /// # Errors
 /// If the list of mounts cannot be read.
@@ -37,22 +37,22 @@ pub fn list() -> io::Result<Vec<Mount>> {
     list_of("self")
 }
 
-/// The same as a process sees them, given by its number.
+/// All mounts of uxfs in the namespace of a process.
 pub(crate) fn list_of(process: &str) -> io::Result<Vec<Mount>> {
     let text = std::fs::read(format!("/proc/{process}/mountinfo"))?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 
-/// The mount on a directory that may be dead, so that it can be named but not looked at.
+/// The mount on a directory whose server may be dead, so that the directory itself cannot be read.
 ///
 /// # Errors
-/// As [`list`]; that the directory cannot be named.
+/// As [`list`]; if the directory's path cannot be determined.
 pub fn on(dir: &Path) -> io::Result<Option<Mount>> {
     let known = std::fs::canonicalize(dir).or_else(|_| std::path::absolute(dir))?;
     Ok(list()?.into_iter().rev().find(|mount| mount.dir == known))
 }
 
-/// A line of the list, if it is about a volume of ours.
+/// Parses a line of the list, if it is a mount of uxfs.
 fn parse(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
@@ -60,7 +60,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     let device = text(fields.nth(1)?);
     let dir = fields.nth(1)?;
     let flags = text(fields.next()?);
-    // Some optional fields, up to a dash.
+    // Optional fields, up to a dash.
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = rest.next()?;
     if kind != TYPE.as_bytes() && kind != BLOCK_TYPE.as_bytes() {
@@ -69,7 +69,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     Some(Mount { dir: unescaped(dir), source: unescaped(rest.next()?), device, id, flags })
 }
 
-/// Spaces and the like are written as octal numbers.
+/// Decodes the octal escapes of the list.
 pub(crate) fn unescaped(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -105,10 +105,10 @@ pub(crate) fn escaped(field: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Takes a mount away; with `detach` even if it is in use, for those who look for it from then on.
+/// Unmounts. With `detach` also a mount in use, which then disappears for new users.
 ///
 /// # Errors
-/// If it is in use, or not this user's; what `fusermount3` says.
+/// If it is in use, or not this user's; the errors of `fusermount3`.
 pub fn unmount(dir: &Path, detach: bool) -> io::Result<()> {
     let flags = if detach { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(dir, flags) {

@@ -1,10 +1,10 @@
 //! Mount options, by the names of XFS and of mount(8).
 //!
-//! 1. An option that is not known, or whose value makes no sense, is an error that names it.
-//! 2. Of two options that contradict each other the later one holds, as for mount(8).
-//! 3. An option that changes what a crash can cost leaves a line that says so.
-//! 4. Options of XFS that this mount cannot obey are refused by name, with the reason; those that
-//!    ask for what is so anyway are taken.
+//! 1. An unknown option, or one with an invalid value, is an error that names it.
+//! 2. Of two contradicting options the later one holds, as for mount(8).
+//! 3. An option that changes what a crash can lose adds a note that says so.
+//! 4. XFS options that this mount cannot follow are refused by name with the reason. Options that
+//!    ask for the present behaviour are accepted.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use fuser::MountOption;
 use uxfs::journal::JournalOptions;
 use uxfs::{Atime, OpenOptions, WritebackOptions};
 
-/// What mount(8) and fstab say to themselves.
+/// Options that mount(8) and fstab use themselves.
 const NOT_FOR_US: [&str; 12] = [
     "defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev",
     "async", "nouuid",
 ];
 
-/// How long a change stays in memory at most, if nobody says otherwise: programs that call
-/// `sync(2)` are not heard.
+/// Default of the longest time that a change stays in memory. It is short because `sync(2)` does
+/// not reach the server.
 const COMMIT: Duration = Duration::from_secs(1);
 
-/// Data that nobody asked for is on its way down after these hundredths of a second, looked at this
-/// often; for the same reason less than Linux' own.
+/// Default age in hundredths of a second at which dirty data is written, and the interval of
+/// checks. Shorter than Linux' own for the same reason.
 const EXPIRE: u32 = 300;
 const INTERVAL: u32 = 100;
 
-/// Longest age of a change in memory that may be asked for, in seconds.
+/// Largest value of `commit=` in seconds.
 const COMMIT_MAX: u64 = 300;
 
-/// Options of XFS that cannot be obeyed, and why.
+/// XFS options that are refused, and why.
 const REFUSED: [(&str, &str); 17] = [
     ("sunit", "data is not aligned to stripes here"),
     ("swidth", "data is not aligned to stripes here"),
@@ -51,45 +51,45 @@ const REFUSED: [(&str, &str); 17] = [
     ("prjquota", "quotas are not kept here"),
 ];
 
-/// How a volume is mounted.
+/// The options of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Nothing is changed, and nothing written to the image.
+    /// Change nothing, and write nothing to the image.
     pub read_only: bool,
-    /// An image whose log is dirty is read as it lies there.
+    /// Do not replay a dirty log.
     pub norecovery: bool,
-    /// When accesses are kept.
+    /// When access times of files are updated.
     pub atime: Atime,
-    /// When accesses to directories are kept.
+    /// When access times of directories are updated.
     pub dir_atime: Atime,
     /// Changes of metadata are durable when the call returns.
     pub wsync: bool,
-    /// Writes of data are, too.
+    /// Writes of data are durable when the call returns.
     pub sync: bool,
-    /// Everybody may use the mount, not only who made it.
+    /// All users may use the mount, not only the one that made it.
     pub allow_other: bool,
-    /// Every opening of a file is asked for, so that files that may not be written are refused
-    /// then, and not only when they are written.
+    /// Every open is a request, so that a file that cannot be written is refused at open and not at
+    /// the first write.
     pub strict_open: bool,
-    /// What is freed is given back to the host.
+    /// Freed space is discarded.
     pub discard: bool,
-    /// How changes are logged, how long they stay in memory (`commit=`), and how those who wait for
-    /// them share flushes (`fsync_policy=`, `flush_elision=`).
+    /// How changes are logged, how long they stay in memory (`commit=`), and how calls of fsync
+    /// share flushes (`fsync_policy=`, `flush_elision=`).
     pub journal: JournalOptions,
-    /// How data gathers in memory before it is written; `None` if it is written at once
+    /// How much data stays in memory before it is written; `None` if it is written at once
     /// (`dirty_bytes=0`).
     pub writeback: Option<WritebackOptions>,
-    /// The mount is one of the type `fuseblk`, to which `sync(2)` and `syncfs(2)` come through; for root.
+    /// The mount has the type `fuseblk`, which receives `sync(2)` and `syncfs(2)`; for root.
     pub fuseblk: bool,
-    /// While there are many requests, idle processors do not halt, so that requests are answered sooner
-    /// ([`crate::awake`]). Where that may not be asked for the mount fails.
+    /// Idle processors do not halt while there are many requests, which are then answered sooner
+    /// ([`crate::awake`]). The mount fails if the process may not ask for that.
     pub awake: bool,
-    /// Threads that answer requests; `None` for as many as there are processors, two at least.
+    /// Number of threads that answer requests; `None` for one per processor, at least two.
     pub threads: Option<usize>,
-    /// About how many bytes of metadata to keep in memory.
+    /// Approximate bytes of metadata to keep in memory.
     pub cache_bytes: Option<usize>,
-    /// Flags that the kernel looks after (`nosuid`, `noexec`, …).
+    /// Flags that the kernel handles (`nosuid`, `noexec`, …).
     pub(crate) kernel: Vec<MountOption>,
 }
 
@@ -130,7 +130,7 @@ fn writeback() -> WritebackOptions {
     }
 }
 
-/// A number of bytes, with a suffix as mount options have them.
+/// Parses a number of bytes with a suffix, as in mount options.
 fn bytes(name: &str, value: &str) -> Result<u64, String> {
     let wrong = || format!("option '{name}': '{value}' is not a number of bytes");
     let (digits, shift) = match value.as_bytes().last() {
@@ -144,24 +144,24 @@ fn bytes(name: &str, value: &str) -> Result<u64, String> {
 }
 
 impl Options {
-    /// Reads options as they stand after `-o`: separated by commas. Several such texts are told
-    /// joined by commas.
+    /// Parses options as after `-o`, separated by commas. Several `-o` arguments are joined by
+    /// commas.
     ///
     /// # Errors
-    /// What is wrong, and with which option.
+    /// The problem, and the option.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut options = Self::default();
         options.apply(text)?;
         Ok(options)
     }
 
-    /// What holds after remounting with the options in `text`: those that it does not name stay.
+    /// The options after a remount with `text`. Options that it does not name keep their values.
     ///
     /// # Errors
-    /// What is wrong, or cannot change while the volume is mounted, and with which option.
+    /// A problem, or an option that cannot change while the volume is mounted.
     pub fn remount(&self, text: &str) -> Result<Self, String> {
         let mut options = self.clone();
-        // What mount(8) finds in the list of mounts and passes on.
+        // Options that mount(8) finds in the list of mounts and passes on.
         let theirs = ["remount", "user_id=", "group_id=", "max_read=", "blksize="];
         let ours = |word: &&str| !theirs.iter().any(|name| word.starts_with(name));
         let words: Vec<&str> = text.split(',').filter(ours).collect();
@@ -182,7 +182,7 @@ impl Options {
         }
     }
 
-    /// Does it take a new opening of the volume to go from these options to the other ones?
+    /// Does changing to the other options require opening the volume again?
     pub(crate) fn opens_otherwise(&self, other: &Self) -> bool {
         let of = |o: &Self| (o.read_only, o.journal, o.writeback, o.cache_bytes);
         of(self) != of(other)
@@ -196,7 +196,7 @@ impl Options {
                 None => (option, None),
             };
             match value {
-                // In a mount this is done without a thread that waits.
+                // The mount does this without a thread that waits.
                 _ if name == "wsync" => options.flag(option)?,
                 _ if options.journal.apply(option).map_err(|e| format!("'{option}': {e}"))? => {}
                 None => options.flag(name)?,
@@ -207,14 +207,14 @@ impl Options {
             return Err("option 'norecovery' goes with 'ro' only".into());
         }
         if let Some(writeback) = &mut options.writeback {
-            // A writer is stopped only beyond what is written back without it.
+            // A writer waits only above the limit of background write-back.
             let most = writeback.dirty_bytes / 2;
             writeback.dirty_background_bytes = writeback.dirty_background_bytes.min(most);
         }
         Ok(())
     }
 
-    /// How the volume is to be opened that is mounted so.
+    /// The options for opening the volume.
     pub fn open_options(&self) -> OpenOptions {
         let mut open = OpenOptions::default();
         open.read_only = self.read_only;
@@ -236,7 +236,7 @@ impl Options {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
             "norecovery" => self.norecovery = true,
-            // The kernel is told of it for the list of mounts alone.
+            // The kernel gets it only for the list of mounts.
             "noatime" => {
                 (self.atime, self.dir_atime) = (Atime::Never, Atime::Never);
                 self.set(Kernel::NoAtime, Kernel::Atime);
@@ -255,7 +255,7 @@ impl Options {
             "sync" => (self.wsync, self.sync) = (true, true),
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
-            // What remounting takes back.
+            // Options that a remount resets.
             "nosync" | "nowsync" => (self.wsync, self.sync) = (false, false),
             "allow_other" => self.allow_other = true,
             "strict_open" => self.strict_open = true,
@@ -268,8 +268,8 @@ impl Options {
             "nodev" => self.set(Kernel::NoDev, Kernel::Dev),
             "exec" => self.set(Kernel::Exec, Kernel::NoExec),
             "noexec" => self.set(Kernel::NoExec, Kernel::Exec),
-            // What is so anyway. A change of times alone costs no write of its own: it waits for
-            // the next checkpoint, as `lazytime` has it wait.
+            // Options that ask for the present behaviour. A change of times alone causes no write:
+            // it waits for the next checkpoint, as with `lazytime`.
             "default_permissions"
             | "noquota"
             | "inode64"
@@ -294,7 +294,7 @@ impl Options {
             },
             "cache_bytes" => match usize::try_from(bytes(name, value)?) {
                 Ok(cache) => self.cache_bytes = Some(cache),
-                Err(_) => return wrong("more than there can be"),
+                Err(_) => return wrong("larger than possible"),
             },
             "commit" => match value.parse() {
                 Ok(seconds @ 1..=COMMIT_MAX) => {
@@ -313,7 +313,7 @@ impl Options {
         Ok(())
     }
 
-    /// Limits of what is dirty, by Linux' names.
+    /// The limits of dirty data, by Linux' names.
     fn dirty(&mut self, name: &str, value: &str) -> Result<(), String> {
         let number = bytes(name, value)?;
         let centisecs = || {
@@ -334,8 +334,7 @@ impl Options {
         Ok(())
     }
 
-    /// What a crash can cost that it could not without these options, or no longer can: a line
-    /// each.
+    /// Notes about what a crash can lose more, or less, with these options: one line each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.sync {

@@ -1,18 +1,18 @@
-//! The record of a mount: a small file that says how the mount is doing and, after it has ended, how
-//! it ended.
+//! The record of a mount: a small file with the state of the mount, and after its end with the
+//! result.
 //!
 //! A server in the background has no terminal, and umount(8) does not wait for it. So the server
-//! writes what it has to say into this file, and to the system's log; `uxfs umount`
-//! and `uxfs status` read the file.
+//! writes its messages to this file and to the system's log; `uxfs umount` and `uxfs status` read
+//! the file.
 //!
 //! 1. An image has one record. The next mount of the image replaces it.
 //! 2. A record is replaced as a whole, by a rename, and is at most 16 KiB long.
-//! 3. A directory keeps at most 64 records of mounts that have ended; the oldest go first.
-//! 4. A record whose state is [`State::Mounted`] or [`State::Closing`] and whose process is gone is
-//!    that of a server that died ([`Record::liveness`]).
-//! 5. A mount works without a record, where there is no directory for it.
+//! 3. A directory keeps at most 64 records of ended mounts; the oldest are removed first.
+//! 4. A record with the state [`State::Mounted`] or [`State::Closing`] whose process is gone
+//!    belongs to a server that died ([`Record::liveness`]).
+//! 5. A mount works without a record where there is no directory for it.
 //!
-//! Used by `session` and `volume`, which write it, and by the commands, which read it.
+//! Written by `session` and `volume`, read by the commands.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -30,15 +30,15 @@ use crate::syslog::{self, Severity};
 
 /// Most bytes of a record.
 const MOST: usize = 16 << 10;
-/// Most lines that a server leaves, and bytes of one of them.
+/// Most messages in a record, and bytes of one message.
 const LINES: usize = 16;
 const LINE: usize = 500;
-/// Records of ended mounts that a directory keeps.
+/// Most records of ended mounts in a directory.
 const KEPT: usize = 64;
 const O_NOFOLLOW: i32 = 0o400000;
 const O_NONBLOCK: i32 = 0o4000;
 
-/// How a mount is doing.
+/// The state of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The server answers requests.
@@ -54,7 +54,7 @@ pub enum State {
 impl State {
     const ALL: [Self; 4] = [Self::Mounted, Self::Closing, Self::Ended, Self::Failed];
 
-    /// The word for it in the record.
+    /// The word for it in a record.
     pub fn word(self) -> &'static str {
         match self {
             Self::Mounted => "mounted",
@@ -65,32 +65,33 @@ impl State {
     }
 }
 
-/// Is the server of a record there?
+/// Whether the server of a record is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// It runs.
     Alive,
     /// It has ended.
     Dead,
-    /// It lives among processes that cannot be seen from here.
+    /// Its process namespace cannot be seen from here.
     Unknown,
 }
 
-/// What tells an image from others: the file, or the device that a device file stands for.
+/// The identity of an image: the file, or the device of a device file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageId {
     device: u64,
     /// 0 for a block device.
     inode: u64,
-    /// When the file was made, in nanoseconds, where the host knows: inode numbers are used again.
+    /// Creation time of the file in nanoseconds, if the host has it, because inode numbers are used
+    /// again.
     born: u128,
 }
 
 impl ImageId {
-    /// That of the image at a path.
+    /// The identity of the image at a path.
     ///
     /// # Errors
-    /// What the host says.
+    /// Those of the host.
     pub fn of(path: &Path) -> io::Result<Self> {
         let meta = fs::metadata(path)?;
         if meta.file_type().is_block_device() {
@@ -106,25 +107,25 @@ impl ImageId {
     }
 }
 
-/// A process, such that a later one of the same number is not taken for it.
+/// The identity of a process, which differs from a later process with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Process {
     /// Its number.
     pub id: u32,
-    /// When it began, in ticks since the machine did.
+    /// Start time in ticks since boot.
     pub started: u64,
-    /// The inode of its namespace of processes.
+    /// The inode of its process namespace.
     pub namespace: u64,
 }
 
 impl Process {
-    /// This one.
+    /// The calling process.
     pub fn own() -> Self {
         let id = std::process::id();
         Self { id, started: began(id).unwrap_or(0), namespace: namespace() }
     }
 
-    /// Is it there?
+    /// Is it running?
     pub fn liveness(&self) -> Liveness {
         if self.namespace != namespace() {
             return Liveness::Unknown;
@@ -140,7 +141,7 @@ fn namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |meta| meta.ino())
 }
 
-/// When a process began; `None` if there is none, or none that runs.
+/// Start time of a process; `None` if it is not running.
 fn began(id: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     // The name stands in parentheses, and may contain anything.
@@ -152,28 +153,28 @@ fn began(id: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The image, as it was called when it was mounted.
+    /// The path of the image at the time of the mount.
     pub image: PathBuf,
-    /// Where it was mounted.
+    /// The mount point.
     pub dir: PathBuf,
     /// The server.
     pub process: Process,
-    /// When it was mounted, in seconds since 1970.
+    /// Time of the mount in seconds since 1970.
     pub since: u64,
-    /// When the record was written last, likewise.
+    /// Time of the last change of the record in seconds since 1970.
     pub changed: u64,
-    /// How it is doing.
+    /// The state.
     pub state: State,
-    /// What the server had to say, the newest last.
+    /// The server's messages, the newest last.
     pub words: Vec<String>,
     id: ImageId,
 }
 
 impl Record {
-    /// The record of a mount that begins now.
+    /// The record of a new mount.
     fn new(image: &Path, dir: &Path) -> io::Result<Self> {
         let (image, dir, now) = (image.to_owned(), dir.to_owned(), now());
         let (id, process) = (ImageId::of(&image)?, Process::own());
@@ -181,12 +182,12 @@ impl Record {
         Ok(Self { image, dir, process, since: now, changed: now, state, words, id })
     }
 
-    /// Is its server there?
+    /// Is its server running?
     pub fn liveness(&self) -> Liveness {
         self.process.liveness()
     }
 
-    /// Has the server died without having closed the volume?
+    /// Did the server die before it closed the volume?
     pub fn died(&self) -> bool {
         matches!(self.state, State::Mounted | State::Closing) && self.liveness() == Liveness::Dead
     }
@@ -261,7 +262,7 @@ fn now() -> u64 {
 /// Reads a record.
 ///
 /// # Errors
-/// What the host says; [`io::ErrorKind::InvalidData`] if it is none.
+/// Those of the host; [`io::ErrorKind::InvalidData`] if the file is not a record.
 pub fn read(path: &Path) -> io::Result<Record> {
     let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path)?;
     let mut text = Vec::new();
@@ -269,7 +270,7 @@ pub fn read(path: &Path) -> io::Result<Record> {
     Record::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The record of the last mount of an image; of the newest where several users had mounted it.
+/// The record of the last mount of an image; the newest if several users mounted it.
 pub fn of_image(image: &Path) -> Option<Record> {
     let id = ImageId::of(image).ok()?;
     let found = places().into_iter().filter_map(|dir| read(&dir.join(id.file_name())).ok());
@@ -287,7 +288,7 @@ fn records(place: &Path) -> Vec<(PathBuf, Record)> {
     files.filter_map(|file| read(&file).ok().map(|record| (file, record))).collect()
 }
 
-/// Where this user's records lie.
+/// The directory of this user's records.
 fn own_place() -> Option<PathBuf> {
     let user = rustix::process::geteuid();
     if user.is_root() {
@@ -300,7 +301,7 @@ fn own_place() -> Option<PathBuf> {
     Some(session.map_or_else(|| format!("/tmp/uxfs-{}", user.as_raw()).into(), |d| d.join("uxfs")))
 }
 
-/// Where records may lie that concern this user.
+/// The directories of records that concern this user.
 fn places() -> Vec<PathBuf> {
     let mut places = vec![PathBuf::from("/run/uxfs")];
     places.extend(own_place());
@@ -315,21 +316,21 @@ fn places() -> Vec<PathBuf> {
     places
 }
 
-/// Makes the directory of this user's records; `None` if it cannot be had for oneself.
+/// Creates the directory of this user's records; `None` if it is not this user's alone.
 fn make_place() -> Option<PathBuf> {
     let place = own_place()?;
     let root = rustix::process::geteuid();
     let mode = if root.is_root() { 0o755 } else { 0o700 };
-    // If it is there already that is found below.
+    // An existing one is checked below.
     let _ = DirBuilder::new().mode(mode).create(&place);
     let meta = fs::symlink_metadata(&place).ok()?;
-    // In /tmp anybody may have made it.
+    // In /tmp any user may have created it.
     let own = meta.is_dir() && meta.uid() == root.as_raw() && meta.mode() & 0o022 == 0;
     own.then_some(place)
 }
 
-/// The server's side of a record: what it says goes there, to its standard error, and, in the
-/// background, to the system's log.
+/// The server's side of a record: messages go there, to standard error, and, in the background, to
+/// the system's log.
 pub(crate) struct Recorder {
     file: Option<PathBuf>,
     record: Mutex<Option<Record>>,
@@ -337,7 +338,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Begins the record of a mount, in place of the last one of the image.
+    /// Starts the record of a mount, in place of the last one of the image.
     pub(crate) fn begin(image: &Path, dir: &Path) -> Self {
         let record = Record::new(image, dir).ok();
         let place = record.as_ref().and_then(|_| make_place());
@@ -351,12 +352,12 @@ impl Recorder {
         recorder
     }
 
-    /// Where it lies.
+    /// The path of the record.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// From now on nobody reads the standard error.
+    /// Notes that nothing reads standard error any more.
     pub(crate) fn to_background(&self) {
         self.background.store(true, Ordering::Relaxed);
     }
@@ -367,12 +368,12 @@ impl Recorder {
         change(record);
         record.changed = now();
         if let Some(file) = &self.file {
-            // A mount works without.
+            // A mount works without a record.
             let _ = replace(file, &record.text());
         }
     }
 
-    /// Tells something that whoever uses the mount ought to know.
+    /// Reports a message to the users of the mount.
     pub(crate) fn say(&self, severity: Severity, text: &str) {
         if !self.background.load(Ordering::Relaxed) {
             let _ = writeln!(io::stderr(), "uxfs: mount: {}", self.named(text));
@@ -380,7 +381,7 @@ impl Recorder {
         self.note(severity, text);
     }
 
-    /// The same for what the caller says where there is a terminal.
+    /// As above, for a message that the caller prints on the terminal itself.
     pub(crate) fn note(&self, severity: Severity, text: &str) {
         let text = &plain(text);
         if self.background.load(Ordering::Relaxed) {
@@ -389,7 +390,7 @@ impl Recorder {
         self.update(|record| record.add(text));
     }
 
-    /// A line with the image's name before it.
+    /// A message with the image's path before it.
     fn named(&self, text: &str) -> String {
         match &*self.record.lock() {
             Some(record) => format!("{}: {text}", record.image.display()),
@@ -397,12 +398,12 @@ impl Recorder {
         }
     }
 
-    /// The mount has gone; the volume is closed now.
+    /// Notes that the mount is gone and the volume is being closed.
     pub(crate) fn closing(&self) {
         self.update(|record| record.state = State::Closing);
     }
 
-    /// The mount ended so.
+    /// Records the end of the mount.
     pub(crate) fn end(&self, result: &Result<(), String>) {
         let state = match result {
             Ok(()) => State::Ended,
@@ -416,7 +417,7 @@ impl Recorder {
 }
 
 impl Record {
-    /// Adds a line, for which an old one may have to go.
+    /// Adds a message, and drops the oldest ones if there are too many.
     fn add(&mut self, text: &str) {
         if self.words.len() == LINES {
             self.words.remove(0);
@@ -426,7 +427,7 @@ impl Record {
     }
 }
 
-/// A text without the numbers that Rust adds to errors of the host.
+/// A text without the error numbers that Rust adds to errors of the host.
 pub(crate) fn plain(text: &str) -> String {
     let mut parts = text.split(" (os error ");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -441,13 +442,13 @@ fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
     let written = options.open(&new).and_then(|mut file: File| file.write_all(text));
     let done = written.and_then(|()| fs::rename(&new, file));
     if done.is_err() {
-        // It may not be there.
+        // It may not exist.
         let _ = fs::remove_file(&new);
     }
     done
 }
 
-/// Removes the oldest records of mounts that have ended, down to fewer than [`KEPT`].
+/// Removes the oldest records of ended mounts, down to fewer than [`KEPT`].
 fn forget_oldest(place: &Path) {
     let mut ended = records(place);
     ended.retain(|(_, record)| {
@@ -456,7 +457,7 @@ fn forget_oldest(place: &Path) {
     ended.sort_by_key(|(_, record)| record.changed);
     let surplus = (ended.len() + 1).saturating_sub(KEPT);
     for (file, _) in &ended[..surplus] {
-        // Another server may have been faster.
+        // Another server may have removed it.
         let _ = fs::remove_file(file);
     }
 }

@@ -1,14 +1,14 @@
-//! Changing the options of a mount while it is used.
+//! Changes the options of a mount in use.
 //!
-//! 1. Options that requests look at change at once. Those that hold from the opening of a volume on
-//!    (`ro`, `rw`, `commit=`, the log's, write-back's) are changed by closing the volume and opening it
-//!    anew while requests wait: nothing is lost, and the kernel keeps all that it knows of files.
-//! 2. What is refused changes nothing: everything is written before the volume is closed, and files
-//!    without a name, which closing would free, stand in the way.
-//! 3. If the volume can be opened neither with the new options nor with the old ones it is closed for
-//!    good, whole, and says so.
+//! 1. Options that requests read change at once. Options that take effect at open (`ro`, `rw`,
+//!    `commit=`, those of the log and of write-back) change by closing the volume and opening it
+//!    again while requests wait. Nothing is lost, and the kernel keeps its knowledge of files.
+//! 2. A refused change has no effect: everything is written before the volume is closed. Unlinked
+//!    open files prevent the change, because closing would free them.
+//! 3. If the volume can be opened neither with the new options nor with the old ones, it stays
+//!    closed and consistent, and reports so.
 //!
-//! Used by `server`.
+//! Called by `server`.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Volume {
     /// Changes options: `words` as after `-o`.
     ///
     /// # Errors
-    /// Which option cannot change, and what stands in the way.
+    /// The option that cannot change, and why.
     pub(crate) fn remount(self: &Arc<Self>, words: String) -> Result<(), String> {
         let live = self.live();
         let old = live.all();
@@ -36,11 +36,11 @@ impl Volume {
 
     fn reopen(self: &Arc<Self>, old: &Options, new: &Options) -> Result<(), String> {
         let opener = self.opener.get().ok_or("this server cannot open its volume anew")?;
-        // Everything big is written while requests go on.
+        // Most data is written while requests continue.
         if let Some(fs) = &*self.fs.read() {
             fs.sync().map_err(|error| format!("not everything could be written: {error}"))?;
         }
-        // Their jobs work on the volume: they are ended before requests are shut out.
+        // Their jobs use the volume, so they end before requests are held back.
         self.discard(false).map_err(|error| error.to_string())?;
         self.writer.end();
         self.syncer.end();
@@ -92,7 +92,7 @@ impl Volume {
         }
     }
 
-    /// The volume is not open any more.
+    /// Reports that the volume is no longer open.
     fn lost(&self, why: String) -> String {
         let text = format!("remounting ended the volume: {why}; unmount it");
         self.say(Severity::Error, &text);

@@ -1,12 +1,13 @@
-//! A mount from its beginning to its end.
+//! A mount from its start to its end.
 //!
 //! 1. When [`mount`] returns, the server answers requests: all its threads run, and one request was
 //!    answered.
-//! 2. When [`Mounted::wait`] returns, the volume is closed: everything is written in place and the log
-//!    is clean, unless it says otherwise. The record of the mount ([`crate::record`]) says the same.
-//! 3. A mount that is to end and stays busy is detached: files that are open there give errors from
-//!    then on, and the volume is closed all the same. So is one that is left in other namespaces of
-//!    mounts only.
+//! 2. When [`Mounted::wait`] returns, the volume is closed: everything is written in place and the
+//!    log is clean, unless it returns an error. The record of the mount ([`crate::record`]) says
+//!    the same.
+//! 3. A mount that must end and stays busy is detached: its open files return errors from then on,
+//!    and the volume is closed. The same happens to a mount that is left in other mount namespaces
+//!    only.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,14 +27,14 @@ use crate::syslog::Severity;
 use crate::volume::{Trimming, Volume};
 use crate::{blk, control, settings};
 
-/// How long a mount that is to end may be busy before it is detached, and how often that is looked at.
+/// How long a mount that must end may stay busy before it is detached, and the interval of checks.
 const PATIENCE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// The name of a server's main thread while it closes the volume; `uxfs-disk` looks for it.
 const CLOSING: &std::ffi::CStr = c"uxfs-closing";
 
-/// A volume that is mounted.
+/// A mounted volume.
 pub struct Mounted {
     volume: Arc<Volume>,
     dir: PathBuf,
@@ -46,33 +47,33 @@ pub struct Mounted {
 #[derive(Clone)]
 pub struct Ender {
     dir: PathBuf,
-    /// By which the list of mounts knows it; it may have been moved or covered.
+    /// The device number in the list of mounts. The mount may have been moved or covered.
     device: String,
     volume: Arc<Volume>,
     told: Arc<Mutex<Sender<Event>>>,
 }
 
-/// How a mount ended.
+/// The end of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
     /// It was unmounted, or its connection failed.
     Ended(Result<(), String>),
-    /// It was in use and had to be taken away: from whom.
+    /// It was in use and was detached. Names the users.
     Detached(String),
 }
 
-/// Mounts a volume on a directory. `source` is the image; the list of mounts shows it.
+/// Mounts a volume on a directory. `source` is the image, which the list of mounts shows.
 ///
 /// # Errors
-/// ENOTDIR if `dir` is not a directory; what the kernel or `fusermount3` says. The volume is closed
-/// then, and nothing is left mounted.
+/// ENOTDIR if `dir` is not a directory; those of the kernel and `fusermount3`. The volume is then
+/// closed, and nothing is mounted.
 pub fn mount(fs: Fs, source: &Path, dir: &Path, options: &Options) -> io::Result<Mounted> {
     let volume = Volume::new(fs, options);
     let started = start(&volume, source, dir, options);
     match started {
         Ok(mounted) => Ok(mounted),
         Err(error) => {
-            // The first failure is the one to be told.
+            // The first error is reported.
             let _ = volume.close();
             Err(error)
         }
@@ -112,13 +113,13 @@ fn start(
             (said, None) => said,
         };
         let result = result.map_err(|error| error.to_string());
-        // Nobody listens any more if the mount was detached.
+        // There is no receiver if the mount was detached.
         let _ = ended.send(Event::Ended(result));
     });
     let threads = settings::threads(options.threads);
     let ready = thread.and_then(|_| until_it_serves(&dir, threads, &events));
     if let Err(error) = ready {
-        // It may be gone already.
+        // The mount may be gone already.
         let _ = mounts::unmount(&dir, true);
         return Err(error);
     }
@@ -129,7 +130,7 @@ fn start(
     Ok(Mounted { volume: Arc::clone(volume), dir, device, events, told })
 }
 
-/// Waits until all threads that answer requests wait for one, each with the memory it needs, and a
+/// Waits until all server threads wait for requests, each with the memory that it needs, and one
 /// request was answered.
 fn until_it_serves(dir: &Path, threads: usize, events: &Receiver<Event>) -> io::Result<()> {
     loop {
@@ -140,7 +141,7 @@ fn until_it_serves(dir: &Path, threads: usize, events: &Receiver<Event>) -> io::
             }
             Err(TryRecvError::Empty) => {}
         }
-        // Without /proc the request below has to do.
+        // Without /proc only the request below is used.
         if idle_threads().is_none_or(|idle| idle >= threads) {
             break;
         }
@@ -149,7 +150,7 @@ fn until_it_serves(dir: &Path, threads: usize, events: &Receiver<Event>) -> io::
     control::ask(dir, control::STATUS).map(drop)
 }
 
-/// How many of the FUSE library's threads are asleep, which is how they wait for requests.
+/// Number of the FUSE library's threads that sleep, and so wait for requests.
 fn idle_threads() -> Option<usize> {
     let tasks = std::fs::read_dir("/proc/self/task").ok()?.flatten();
     let is_idle = |task: &std::fs::DirEntry| {
@@ -163,12 +164,12 @@ fn config(source: &Path, options: &Options) -> Config {
     let mut config = Config::default();
     let mut source = source.to_string_lossy().into_owned();
     if !rustix::process::geteuid().is_root() {
-        // fusermount3 takes options apart at commas.
+        // fusermount3 separates options at commas.
         source = source.replace('\\', "\\\\").replace(',', "\\,");
     }
     config.mount_options = vec![
         MountOption::FSName(source),
-        // Not the variant of that name, which goes to fusermount3 only.
+        // Not the variant of that name, which only fusermount3 gets.
         MountOption::CUSTOM("subtype=uxfs".into()),
         MountOption::DefaultPermissions,
     ];
@@ -182,7 +183,7 @@ fn config(source: &Path, options: &Options) -> Config {
 }
 
 impl Mounted {
-    /// What ends it.
+    /// A handle that ends the mount.
     pub fn ender(&self) -> Ender {
         Ender {
             dir: self.dir.clone(),
@@ -192,35 +193,34 @@ impl Mounted {
         }
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Has `tell` told how far a program's FITRIM has come, group by group. It holds up the trimming,
-    /// and nothing else.
+    /// Calls `tell` with the progress of a program's FITRIM after each group. It delays the
+    /// trimming and nothing else.
     pub fn tell_trims(&self, tell: impl Fn(Trimming) + Send + Sync + 'static) {
         self.volume.tell_trims(Box::new(tell));
     }
 
-    /// Makes it possible to change options that hold from the opening of the volume on: `open` opens it
-    /// anew.
+    /// Enables remounts that change options of open: `open` opens the volume again.
     pub fn reopen_with(
         &self,
         open: impl Fn(&Options) -> Result<Fs, String> + Send + Sync + 'static,
     ) {
-        // The first one stays.
+        // The first one is kept.
         let _ = self.volume.opener.set(Box::new(open));
     }
 
-    /// From now on nobody reads the standard error: what there is to say goes to the system's log.
+    /// Notes that nothing reads standard error any more: messages go to the system's log.
     pub fn to_background(&self) {
         if let Some(recorder) = self.volume.recorder() {
             recorder.to_background();
         }
     }
 
-    /// Waits until the mount has ended and closes the volume. Returns what there is to tell.
+    /// Waits until the mount has ended, and closes the volume. Returns messages for the user.
     ///
     /// # Errors
     /// If the connection to the kernel failed, or not everything could be written.
@@ -230,8 +230,8 @@ impl Mounted {
         if let Some(recorder) = recorder {
             recorder.closing();
         }
-        // Those who find the image in use see by it that it will not be for long. It is a help, and no
-        // more: where the name cannot be set they wait less.
+        // Commands that find the image in use see from the name that it will be free soon. They
+        // wait less if the name cannot be set.
         let _ = rustix::thread::set_name(CLOSING);
         let closed = self.volume.close();
         let ended = match event {
@@ -254,7 +254,7 @@ impl Mounted {
 }
 
 impl Ender {
-    /// Ends the mount; one that stays in use for two seconds is detached. [`Mounted::wait`] returns soon
+    /// Ends the mount. A mount in use is detached after two seconds. [`Mounted::wait`] returns soon
     /// after.
     ///
     /// # Errors
@@ -268,7 +268,7 @@ impl Ender {
     }
 
     fn unmount(&self) -> io::Result<()> {
-        // A mount may be bound to several directories.
+        // A mount may have several bind mounts.
         while let Some(mount) = self.find()? {
             if self.unmount_one(&mount.dir).is_err() {
                 let users = holders::users(&mount);
@@ -280,7 +280,7 @@ impl Ender {
                 self.detached(by);
             }
         }
-        // If it was mounted nowhere else it has ended by this.
+        // Unless it is mounted elsewhere too, this ends it.
         let elsewhere = holders::elsewhere(&self.device);
         if !elsewhere.is_empty() {
             self.detached(format!(" in another namespace, by {}", Named(&elsewhere)));
@@ -288,7 +288,7 @@ impl Ender {
         Ok(())
     }
 
-    /// An entry of the list of mounts that is this mount.
+    /// An entry of this mount in the list of mounts.
     fn find(&self) -> io::Result<Option<Mount>> {
         let ours = |mount: &Mount| match self.device.is_empty() {
             true => mount.dir == self.dir,
@@ -299,12 +299,12 @@ impl Ender {
 
     fn detached(&self, from: String) {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        // If nobody listens it has ended already.
+        // Without a receiver it has ended already.
         let _ = told.send(Event::Detached(from));
     }
 
-    /// Unmounts it, unless it is in use all the time. For a moment it is whenever a program that has
-    /// a file open there starts another one, which has that file open too until it runs.
+    /// Unmounts, unless the mount stays in use. A mount is in use for a moment whenever a program
+    /// with an open file there starts another program, which has the file open too until it runs.
     fn unmount_one(&self, dir: &Path) -> io::Result<()> {
         let since = Instant::now();
         loop {
@@ -318,7 +318,7 @@ impl Ender {
     }
 }
 
-/// Is it that files are open there? `fusermount3` only has words for that.
+/// Is the error that files are in use? `fusermount3` reports it only as text.
 fn may_be_busy(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::Other)
 }

@@ -9,12 +9,12 @@ const SOCKET: &str = "/dev/log";
 /// The facility of daemons.
 const DAEMON: u8 = 3;
 
-/// How much a message matters, by syslog's numbers.
+/// The severity of a message, by syslog's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
     /// Data is lost, or the volume is stopped.
     Error = 3,
-    /// Somebody should look after it.
+    /// An administrator should act.
     Warning = 4,
 }
 
@@ -25,11 +25,11 @@ pub(crate) fn send(severity: Severity, text: &str) {
         socket.set_nonblocking(true)?;
         socket.send_to(message.as_bytes(), SOCKET)
     });
-    // Where nobody listens nobody is told.
+    // Without a log daemon the message is lost.
     let _ = sent;
 }
 
-/// Without a time: whoever listens knows it.
+/// Without a time, which the log daemon adds.
 fn message(severity: Severity, process: u32, text: &str) -> String {
     let priority = DAEMON << 3 | severity as u8;
     format!("<{priority}>uxfs[{process}]: {}", text.replace('\n', "; "))

@@ -1,27 +1,26 @@
-//! The volume behind a mount: open until the mount ends, with the threads that work for it beside
-//! those that answer requests.
+//! The volume of a mount, open until the mount ends, and the threads that work for it beside those
+//! that answer requests.
 //!
-//! 1. Every request works on the volume under a read lock; whoever ends the mount takes the volume
-//!    out under the write lock, so that no request is half done then.
-//! 2. A request that asks for durability begins it, hands in its reply and goes: the reply is sent
-//!    when what it needs is on stable storage, by the library's service thread, which drives the
-//!    journal. Where one caller alone asks again and again, its request's own thread drives instead,
-//!    which saves waking another one, if there is a further thread to answer requests meanwhile; where
-//!    there are several, that would keep a thread from them.
-//! 3. To begin it may mean writing much data: more than [`AT_ONCE`] is written by a thread of its
-//!    own, so that it holds up nobody else's request. That thread also writes what is dirty when it
-//!    becomes much, while those who write go on. Little is written by the request's own thread, if no
-//!    other is at that, and else by another thread of its own, one file after the other: threads that
-//!    wait for the device answer nobody, and callers wait for each other's answers (the kernel keeps
-//!    a directory locked while it asks for a name in it).
-//! 4. Whoever asks for durability is told from others ([`Asker`]): how flushes are shared depends on
-//!    who comes again, and the threads that ask here do so for everybody.
-//! 5. A panic, wherever it happens in what is done for the mount, is met where that works on the
-//!    volume ([`Volume::guarded`]): the volume is stopped, so that nothing half done is written, who
-//!    asked is answered with EIO, and so is everybody after that.
-//! 6. The volume is closed after the service has ended and every reply has been sent. How that went is
-//!    kept: whoever closes it again is told the same.
-//! 7. That the volume has stopped is said once, by the first request that finds it so.
+//! 1. A request uses the volume under a read lock. The end of the mount takes the volume out under
+//!    the write lock, so no request is half done then.
+//! 2. A request for durability starts the work and parks its reply. The library's log worker drives
+//!    the journal and sends the reply when the work is durable. If one caller alone asks again and
+//!    again, the request's own thread drives instead, which saves a wake-up, provided that another
+//!    thread can answer requests meanwhile. With several callers this would take threads from them.
+//! 3. The start may write much data. More than [`AT_ONCE`] is written by a thread of its own, so
+//!    that it delays no other request. That thread also writes back data when much is dirty, while
+//!    writers continue. Little data is written by the request's own thread, if no other thread does
+//!    so, and otherwise by a second thread, one file after the other: threads that wait for the
+//!    device answer no requests, and callers wait for each other's answers (the kernel keeps a
+//!    directory locked during a lookup in it).
+//! 4. Requests for durability carry the identity of their caller ([`Asker`]), because the fsync
+//!    policy depends on which callers come again, and the server's threads ask for all of them.
+//! 5. A panic in work for the mount is caught where that work uses the volume
+//!    ([`Volume::guarded`]). The volume is stopped, so that nothing half done is written, and this
+//!    and every later request returns EIO.
+//! 6. The volume is closed after the log worker has ended and every reply was sent. The result is
+//!    kept, and closing again returns it.
+//! 7. That the volume has stopped is reported once, by the first request that finds it stopped.
 
 use std::io;
 use std::ops::Range;
@@ -49,99 +48,99 @@ use crate::settings;
 use crate::syslog::Severity;
 use crate::worker::Worker;
 
-/// Most bytes of dirty data that a thread which answers requests writes back itself.
+/// Most bytes of dirty data that a server thread writes back itself.
 const AT_ONCE: u64 = 1 << 20;
 
-/// How often what was freed is discarded, if it is to be.
+/// Interval of discards, if freed space is discarded.
 const DISCARD: Duration = Duration::from_secs(2);
 
-/// How far a program's FITRIM has come.
+/// The progress of a program's FITRIM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trimming {
-    /// Allocation groups that were gone through.
+    /// Allocation groups done.
     pub done: u64,
-    /// Allocation groups to go through, all of them.
+    /// Allocation groups in all.
     pub groups: u64,
     /// Bytes discarded.
     pub bytes: u64,
     /// Time since it began.
     pub elapsed: Duration,
-    /// Nothing more comes: it is done, or failed.
+    /// The trimming is done, or failed.
     pub ended: bool,
 }
 
 /// Opens the volume with other options.
 pub(crate) type Opener = Box<dyn Fn(&Options) -> Result<Fs, String> + Send + Sync>;
 
-/// Is told of each step.
+/// The receiver of progress.
 type Teller = Box<dyn Fn(Trimming) + Send + Sync>;
 
-/// Who asks for durability: a thread of a program, or nobody in particular. A number that says
-/// nothing but whether it is the same one again.
+/// The identity of a caller of fsync: a thread of a program, or none. The number only shows whether
+/// two callers are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker(u64);
 
 impl Asker {
-    /// The one that sent a request.
+    /// The caller of a request.
     pub(crate) fn of(req: &Request) -> Self {
         Self::process(req.pid())
     }
 
     /// A process.
     pub(crate) fn process(pid: u32) -> Self {
-        // Beyond the numbers that threads of this process have there.
+        // Above the numbers of this process' threads.
         Self(1 << 32 | u64::from(pid))
     }
 }
 
-/// An open volume that is mounted.
+/// The volume of a mount.
 pub(crate) struct Volume {
     root: Ino,
     pub(crate) fs: RwLock<Option<Arc<Fs>>>,
     pub(crate) service: Mutex<Option<LogWorker>>,
-    /// Writes back what is much.
+    /// The thread that writes back much data.
     pub(crate) writer: Worker<Volume>,
-    /// Brings files down, of which each has little to write.
+    /// The thread that syncs files with little dirty data.
     pub(crate) syncer: Worker<Volume>,
-    /// How many are being brought down, or are to be, of those that have little to write.
+    /// Number of files with little dirty data that are being synced or wait for it.
     syncing: AtomicUsize,
     discarder: Mutex<Option<JoinHandle<()>>>,
-    /// Who wants to know how far trimming has come.
+    /// The receiver of trimming progress.
     teller: Mutex<Option<Teller>>,
-    /// A fault that was planted in the thread that made this, which those that work for it share.
+    /// A fault planted in the thread that created this, which its worker threads share.
     fault: Option<Fault>,
-    /// The writer has been asked to make room.
+    /// The writer thread has a job to reduce dirty data.
     relieving: AtomicBool,
-    /// Requests that wait for durability.
+    /// Number of parked requests.
     parked: Arc<AtomicUsize>,
-    /// Who asked for durability last.
+    /// The last caller of fsync.
     asked: AtomicU64,
-    /// Keeps idle processors from halting, if that is wanted.
+    /// Keeps idle processors from halting, if enabled.
     awake: OnceLock<Awake>,
-    /// There are threads enough that one of them may see to durability itself.
+    /// There are enough threads that one may drive the journal.
     may_drive: bool,
-    /// The mount ends.
+    /// The mount is ending.
     ending: Mutex<bool>,
     ends: Condvar,
-    /// How it is mounted at present.
+    /// The current mount options.
     live: Arc<Live>,
-    /// Opens it anew, with other options.
+    /// Opens the volume again with other options.
     pub(crate) opener: OnceLock<Opener>,
-    /// What is freed is discarded.
+    /// Freed space is discarded.
     discarding: AtomicBool,
-    /// How closing went.
+    /// The result of closing.
     pub(crate) closed: Mutex<Option<Result<(), String>>>,
-    /// Where is said what a server has to say.
+    /// The receiver of messages.
     recorder: OnceLock<Recorder>,
-    /// It was said that the volume has stopped.
+    /// It was reported that the volume has stopped.
     said_stopped: AtomicBool,
-    /// It was said that something cannot be written at present.
+    /// It was reported that something cannot be written now.
     said_retrying: AtomicBool,
     /// Why the last sync failed, if it did.
     sync_error: Mutex<Option<String>>,
 }
 
-/// A request that waits for durability, and does not when this is dropped.
+/// A parked request, which counts as such until this is dropped.
 struct Parked(Arc<AtomicUsize>);
 
 impl Drop for Parked {
@@ -150,13 +149,13 @@ impl Drop for Parked {
     }
 }
 
-/// What FUSE says of a failure.
+/// The FUSE error of an error of the engine.
 pub(crate) fn errno(error: &Error) -> Errno {
     Errno::from_i32(error.errno())
 }
 
 impl Volume {
-    /// A volume to be served with these options.
+    /// A volume to serve with these options.
     pub(crate) fn new(fs: Fs, options: &Options) -> Arc<Self> {
         let threads = settings::threads(options.threads);
         Arc::new(Self {
@@ -192,7 +191,7 @@ impl Volume {
         self.root
     }
 
-    /// How it is mounted at present.
+    /// The current mount options.
     pub(crate) fn live(&self) -> Arc<Live> {
         Arc::clone(&self.live)
     }
@@ -207,9 +206,9 @@ impl Volume {
         self.fs.read().as_ref().is_none_or(|fs| fs.stopped_by().is_some())
     }
 
-    /// From now on what there is to say goes there.
+    /// Sets the receiver of messages.
     pub(crate) fn set_recorder(&self, recorder: Recorder) {
-        // A volume is mounted once.
+        // Set once, because a volume is mounted once.
         let _ = self.recorder.set(recorder);
     }
 
@@ -218,7 +217,7 @@ impl Volume {
         self.recorder.get()
     }
 
-    /// Says something to those who look after the mount.
+    /// Reports a message to the users of the mount.
     pub(crate) fn say(&self, severity: Severity, text: &str) {
         match self.recorder.get() {
             Some(recorder) => recorder.say(severity, text),
@@ -226,12 +225,12 @@ impl Volume {
         }
     }
 
-    /// Why the last sync of everything failed, if it did.
+    /// The error of the last sync of the whole volume.
     pub(crate) fn sync_error(&self) -> Option<String> {
         self.sync_error.lock().clone()
     }
 
-    /// Works on the volume for a request.
+    /// Runs `work` on the volume for a request.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&Fs) -> uxfs::Result<T>) -> Result<T, Errno> {
         if let Some(awake) = self.awake.get() {
             awake.stir();
@@ -239,7 +238,7 @@ impl Volume {
         self.work(f)
     }
 
-    /// Works on the volume, for nobody who waits, or for who was counted already.
+    /// Runs `work` on the volume for no request, or for one that is counted already.
     fn work<T>(&self, f: impl FnOnce(&Fs) -> uxfs::Result<T>) -> Result<T, Errno> {
         match &*self.fs.read() {
             Some(fs) => self.guarded(fs, || f(fs)),
@@ -247,12 +246,12 @@ impl Volume {
         }
     }
 
-    /// Does something with the volume, and stops it if that panics.
+    /// Runs `work` on the volume, and stops the volume if it panics.
     fn guarded<T>(&self, fs: &Fs, work: impl FnOnce() -> uxfs::Result<T>) -> Result<T, Errno> {
         if self.fault.is_some() {
             fault::plant(self.fault);
         }
-        // What the panic left behind is looked at by nobody: the volume lets nobody in any more.
+        // Nothing reads what the panic left behind, because the volume is stopped.
         let panic = match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(done)) => return Ok(done),
             Ok(Err(error)) => {
@@ -263,13 +262,13 @@ impl Volume {
         };
         let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
         let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        // Who is told by this may panic too.
+        // Waiters that this wakes may panic too.
         let _ = catch_unwind(AssertUnwindSafe(|| fs.stop(&format!("a request panicked: {said}"))));
         self.notice(fs);
         Err(Errno::EIO)
     }
 
-    /// Says that the volume has stopped or cannot write, if that is so and was not said.
+    /// Reports that the volume has stopped or cannot write, once.
     pub(crate) fn notice(&self, fs: &Fs) {
         let retrying = fs.retrying();
         if self.said_retrying.swap(retrying.is_some(), Ordering::AcqRel) != retrying.is_some() {
@@ -289,8 +288,8 @@ impl Volume {
         }
     }
 
-    /// Calls `told` when everything done so far, but for data still to be written back, is on
-    /// stable storage, or cannot be any more.
+    /// Calls `told` when everything done so far, except for dirty data, is durable, or can no
+    /// longer become durable.
     pub(crate) fn when_durable(
         &self,
         who: Asker,
@@ -299,8 +298,8 @@ impl Volume {
         self.park(who, true, told, |fs| Ok(fs.ticket()));
     }
 
-    /// The same for what the ticket stands for that `begin` gives. `here`: by this thread, if nobody
-    /// else waits.
+    /// As above, for the ticket that `begin` returns. With `here` this thread drives the journal if
+    /// no other caller waits.
     fn park(
         &self,
         who: Asker,
@@ -314,7 +313,7 @@ impl Volume {
             Ok(ticket) => ticket,
             Err(error) => return told(Err(error)),
         };
-        // Who asks twice in a row, with nobody in between, and nobody else waits.
+        // The same caller asks twice in a row, and no other waits.
         let again = self.asked.swap(who.0, Ordering::Relaxed) == who.0;
         let alone = self.parked.fetch_add(1, Ordering::Relaxed) == 0 && again;
         let parked = Parked(Arc::clone(&self.parked));
@@ -322,7 +321,7 @@ impl Volume {
             drop(parked);
             told(result.map_err(|_| Errno::EIO));
         };
-        // A reply that is dropped by a panic is one of EIO.
+        // A reply dropped by a panic is sent as EIO.
         let _ = self.guarded(fs, || {
             match alone && here && self.may_drive {
                 true => fs.make_durable_for(who.0, ticket, told),
@@ -332,9 +331,9 @@ impl Volume {
         });
     }
 
-    /// Brings a file down: calls `told` when it is on stable storage, or cannot be. `cursor` is
-    /// what its caller was told of errors so far; without one, an error that nobody was told of is
-    /// told.
+    /// Syncs a file: calls `told` when it is durable, or cannot become durable. `cursor` holds the
+    /// errors that were reported to its caller. Without a cursor, an error that was reported to no
+    /// caller is returned.
     pub(crate) fn fsync(
         &self,
         who: Asker,
@@ -363,7 +362,7 @@ impl Volume {
         }
     }
 
-    /// Brings everything down, and calls `told` then.
+    /// Syncs the whole volume, and calls `told` then.
     pub(crate) fn sync(&self, who: Asker, told: impl FnOnce(Result<(), Errno>) + Send + 'static) {
         let much = self.with(|fs| Ok(fs.dirty_bytes() > AT_ONCE));
         match much {
@@ -377,8 +376,8 @@ impl Volume {
         }
     }
 
-    /// Begins to bring everything down, and remembers why that failed: the kernel passes on no more
-    /// than a number.
+    /// Starts a sync of the whole volume, and keeps its error, because the kernel forwards only a
+    /// number.
     fn begin_sync(&self, fs: &Fs) -> uxfs::Result<Ticket> {
         let begun = fs.begin_sync();
         *self.sync_error.lock() = begun.as_ref().err().map(ToString::to_string);
@@ -386,8 +385,8 @@ impl Volume {
         begun
     }
 
-    /// Discards free space, as [`Fs::trim`] does, in a thread of its own, and calls `told` with how
-    /// many bytes that were. The end of the mount waits for no more than a group.
+    /// Discards free space as [`Fs::trim`] does, in a thread of its own, and calls `told` with the
+    /// number of bytes. The end of the mount waits for one group at most.
     pub(crate) fn trim(
         self: &Arc<Self>,
         range: Range<u64>,
@@ -399,7 +398,7 @@ impl Volume {
         work.spawn(move || told(volume.trim_groups(range, least))).map(drop)
     }
 
-    /// Has `teller` told how far trimming has come, whenever it has got further.
+    /// Calls `teller` with the progress of trimming.
     pub(crate) fn tell_trims(&self, teller: Teller) {
         *self.teller.lock() = Some(teller);
     }
@@ -432,8 +431,8 @@ impl Volume {
         Ok(trimmed)
     }
 
-    /// Something was written: has the writer bring some of what is dirty to the device, if that is
-    /// much, so that those who write go on meanwhile.
+    /// Called after a write: starts background write-back if much data is dirty, so that writers
+    /// can continue.
     pub(crate) fn relieve(&self) {
         let much = self.work(|fs| Ok(fs.has_writeback_excess()));
         if much != Ok(true) || self.relieving.swap(true, Ordering::AcqRel) {
@@ -447,7 +446,7 @@ impl Volume {
         self.writer.hand(self, Box::new(job));
     }
 
-    /// Discards what was freed, now and then, until the mount ends.
+    /// Discards freed space at intervals until the mount ends.
     fn discard_loop(&self) {
         let mut ending = self.ending.lock();
         while !*ending && self.discarding.load(Ordering::Acquire) {
@@ -472,7 +471,7 @@ impl Volume {
             let why = format!("option 'awake': {DEVICE}: {error}");
             io::Error::new(error.kind(), why)
         })?;
-        // Nobody has begun it before: a volume is mounted once.
+        // Not set before, because a volume is mounted once.
         drop(self.awake.set(begun));
         Ok(())
     }
@@ -482,10 +481,10 @@ impl Volume {
         self.awake.get().is_some()
     }
 
-    /// Starts the threads, and one that discards what was freed if that is wanted.
+    /// Starts the threads, and the discard thread if enabled.
     ///
     /// # Errors
-    /// What the host says to new threads.
+    /// Those of the host for new threads.
     pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
         let guard = self.fs.read();
         let Some(fs) = guard.as_ref().filter(|fs| fs.journal_options().is_some()) else {
@@ -503,10 +502,10 @@ impl Volume {
         self.syncer.start("uxfs-sync", Arc::clone(self))
     }
 
-    /// From now on what is freed is discarded, or is not.
+    /// Enables or disables discards of freed space.
     ///
     /// # Errors
-    /// What the host says to a new thread.
+    /// Those of the host for a new thread.
     pub(crate) fn discard(self: &Arc<Self>, wanted: bool) -> io::Result<()> {
         if self.discarding.swap(wanted, Ordering::AcqRel) == wanted {
             return Ok(());
@@ -531,7 +530,7 @@ impl Volume {
         }
     }
 
-    /// Ends the use of the volume: writes everything in place and leaves a clean log.
+    /// Closes the volume: writes everything in place and leaves a clean log.
     ///
     /// # Errors
     /// What could not be written and why, what is lost by that, and what to do.
@@ -546,14 +545,14 @@ impl Volume {
 
     fn close_once(&self) -> Result<(), String> {
         let taken = self.fs.write().take();
-        // Nobody works on the volume any more; the service's share of it ends with the service.
+        // No thread uses the volume any more. The log worker drops its share when it ends.
         drop(self.service.lock().take());
         let Some(fs) = taken else { return Ok(()) };
         match Arc::try_unwrap(fs) {
             Ok(fs) => {
                 let stopped = fs.stopped_by();
-                // Replies that are parked are sent by this. If it fails closing does too, or finds that
-                // there is room again.
+                // This sends the parked replies. If it fails, closing fails too, or finds that the
+                // host has space again.
                 let _ = fs.sync();
                 let unwritten = fs.unwritten();
                 fs.close().map_err(|error| not_closed(&error, stopped, &unwritten))
@@ -563,7 +562,7 @@ impl Volume {
     }
 }
 
-/// What to tell of a volume that could not be closed.
+/// The message about a volume that could not be closed.
 pub(crate) fn not_closed(error: &Error, stopped: Option<String>, unwritten: &Unwritten) -> String {
     let what = match (stopped, error) {
         (Some(why), _) => format!("the volume had stopped ({why}); {unwritten}"),

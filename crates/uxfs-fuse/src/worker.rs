@@ -1,9 +1,9 @@
-//! A thread that does what it is handed, one job after the other.
+//! A thread that runs the jobs that it is given, one after the other.
 //!
-//! 1. Every job is done: those that were handed over before the end are done before it, and what is
-//!    handed over when there is no thread is done by whoever hands it over.
+//! 1. Every job runs. Jobs added before the end run before it; a job added while there is no thread
+//!    is run by the caller.
 //!
-//! Used by [`crate::volume`].
+//! Called by [`crate::volume`].
 
 use std::io;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-/// What is handed over: it gets what the worker works on.
+/// A job. Its argument is the worker's state.
 pub(crate) type Job<T> = Box<dyn FnOnce(&T) + Send>;
 
-/// A worker, at work or not.
+/// A worker, with or without a thread.
 pub(crate) struct Worker<T>(Mutex<Option<Thread<T>>>);
 
 struct Thread<T> {
@@ -30,10 +30,10 @@ impl<T> Default for Worker<T> {
 }
 
 impl<T: Send + Sync + 'static> Worker<T> {
-    /// Starts the thread, with what it works on.
+    /// Starts the thread with its state.
     ///
     /// # Errors
-    /// What the host says to a new thread.
+    /// Those of the host for a new thread.
     pub(crate) fn start(&self, name: &str, on: Arc<T>) -> io::Result<()> {
         let (jobs, todo) = channel::<Job<T>>();
         let thread = std::thread::Builder::new()
@@ -43,7 +43,7 @@ impl<T: Send + Sync + 'static> Worker<T> {
         Ok(())
     }
 
-    /// Has a job done.
+    /// Adds a job.
     pub(crate) fn hand(&self, on: &T, job: Job<T>) {
         let refused = match &*self.0.lock() {
             Some(thread) => thread.jobs.send(job).err().map(|refused| refused.0),
@@ -54,7 +54,7 @@ impl<T: Send + Sync + 'static> Worker<T> {
         }
     }
 
-    /// Waits until all is done, and ends the thread.
+    /// Waits until all jobs have run, and ends the thread.
     pub(crate) fn end(&self) {
         let thread = self.0.lock().take();
         if let Some(Thread { jobs, thread }) = thread {
@@ -84,7 +84,7 @@ mod tests {
         worker.end();
         worker.end();
         worker.hand(&done, job(100));
-        // By whoever hands it over, if there is no thread.
+        // The caller runs the job if there is no thread.
         let expected: Vec<_> = (0..=100).map(|n| (n, n == 0 || n == 100)).collect();
         assert_eq!(*done.lock(), expected);
     }

@@ -1,27 +1,28 @@
-//! What the kernel has cached of inodes, invalidated where a request changes it and the kernel does not
-//! know: ioctls, and extended attributes that stand for something else.
+//! Invalidates what the kernel has cached of an inode where a request changes it without the
+//! kernel's knowledge: ioctls, and extended attributes that stand for something else.
 //!
-//! 1. The invalidation comes after the change and before the reply. Attributes that were asked for
-//!    before the change and answered after the invalidation are not cached: the kernel compares versions.
-//! 2. Only attributes and access lists are invalidated from a request, never data. Invalidating data waits
-//!    for pages that other requests hold, and these may wait for the thread that invalidates.
+//! 1. The invalidation follows the change and precedes the reply. Attributes requested before the
+//!    change and answered after the invalidation are not cached, because the kernel compares
+//!    versions.
+//! 2. A request invalidates only attributes and access lists, never data. Invalidating data waits
+//!    for pages that other requests hold, and these may wait for the invalidating thread.
 
 use std::sync::{Arc, OnceLock};
 
 use fuser::{INodeNo, Notifier};
 
-/// The way to the kernel, once there is one.
+/// The channel to the kernel, once there is one.
 #[derive(Clone, Default)]
 pub(crate) struct Cached(Arc<OnceLock<Notifier>>);
 
 impl Cached {
-    /// Connects it. Requests are answered after this.
+    /// Sets the channel. Requests are answered only after this.
     pub(crate) fn connect(&self, notifier: Notifier) {
-        // A session is connected once.
+        // A session is set once.
         let _ = self.0.set(notifier);
     }
 
-    /// The attributes and access lists of an inode are asked for again.
+    /// Makes the kernel ask again for the attributes and access lists of an inode.
     pub(super) fn invalidate_attributes(&self, node: INodeNo) {
         // A negative offset leaves the data alone.
         const NO_DATA: i64 = -1;

@@ -1,4 +1,4 @@
-//! The content of files: writing, space, holes, copying.
+//! File data: writing, space, holes, copying.
 
 use fuser::Errno;
 use uxfs::format::Ino;
@@ -16,14 +16,15 @@ const COPY_MAX: u64 = 8 << 20;
 const SHARE_MAX: u64 = 1 << 30;
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// Writes, and takes from the file what lets it run with its owner's rights.
+/// Writes, and removes set-ID bits and capabilities.
 pub(super) fn write(fs: &Fs, ino: Ino, offset: u64, data: &[u8], who: Who) -> uxfs::Result<u32> {
     drop_privileges(fs, ino, who)?;
     fs.write_at(ino, offset, data)?;
     Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
 }
 
-/// Content changes: capabilities go, and set-ID bits unless who asks is privileged.
+/// Removes capabilities because the content changes, and set-ID bits unless the caller is
+/// privileged.
 pub(super) fn drop_privileges(fs: &Fs, ino: Ino, who: Who) -> uxfs::Result<()> {
     let stat = fs.stat(ino)?;
     if stat.mode & S_IFMT != S_IFREG {
@@ -37,9 +38,9 @@ pub(super) fn drop_privileges(fs: &Fs, ino: Ino, who: Who) -> uxfs::Result<()> {
     drop_capability(fs, ino)
 }
 
-/// Takes away what lets a program do what only root may.
+/// Removes file capabilities.
 pub(super) fn drop_capability(fs: &Fs, ino: Ino) -> uxfs::Result<()> {
-    // Looked for first: hardly any file has one, and removing begins a transaction.
+    // Checked first, because hardly any file has one, and a removal begins a transaction.
     match fs.get_xattr(ino, CAPABILITY) {
         Ok(_) => fs.remove_xattr(ino, CAPABILITY),
         Err(Error::NoAttr) => Ok(()),
@@ -47,7 +48,7 @@ pub(super) fn drop_capability(fs: &Fs, ino: Ino) -> uxfs::Result<()> {
     }
 }
 
-/// What the bits of `fallocate` ask for.
+/// The operation of `fallocate`'s mode bits.
 pub(super) fn fallocate_mode(mode: i32) -> Result<Fallocate> {
     const KEEP_SIZE: i32 = 1;
     const PUNCH_HOLE: i32 = 2;
@@ -60,7 +61,7 @@ pub(super) fn fallocate_mode(mode: i32) -> Result<Fallocate> {
         0 => Ok(Fallocate::Allocate { keep_size }),
         PUNCH_HOLE if keep_size => Ok(Fallocate::PunchHole),
         ZERO => Ok(Fallocate::ZeroRange { keep_size }),
-        // Today's kernels do not let these through.
+        // Present kernels do not forward these.
         COLLAPSE => Ok(Fallocate::CollapseRange),
         INSERT => Ok(Fallocate::InsertRange),
         UNSHARE => Ok(Fallocate::Unshare { keep_size }),
@@ -68,7 +69,7 @@ pub(super) fn fallocate_mode(mode: i32) -> Result<Fallocate> {
     }
 }
 
-/// Changes what space a range takes.
+/// Changes the space of a range.
 pub(super) fn fallocate(
     fs: &Fs,
     ino: Ino,
@@ -106,7 +107,7 @@ pub(super) fn seek(fs: &Fs, ino: Ino, offset: u64, whence: i32) -> Result<i64> {
     i64::try_from(at).map_err(|_| Errno::EOVERFLOW)
 }
 
-/// Copies a range, by sharing its blocks where it can; gives how many bytes it copied, and how.
+/// Copies a range, by sharing blocks where possible. Returns how many bytes were copied, and how.
 pub(super) fn copy_range(
     fs: &Fs,
     (from, from_at): (Ino, u64),
@@ -122,7 +123,7 @@ pub(super) fn copy_range(
     let block = u64::from(fs.geo.block_size);
     let aligned = from_at.is_multiple_of(block) && to_at.is_multiple_of(block);
     if aligned && fs.geo.has_reflink() {
-        // The end of a file may be shared where it becomes the end of the other.
+        // The last block of a file can be shared where it becomes the last block of the other file.
         let ends = from_at + len == source.size && to_at + len >= fs.stat(to)?.size;
         let whole = if ends { len } else { len - len % block };
         if whole > 0 {

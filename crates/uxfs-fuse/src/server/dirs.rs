@@ -1,5 +1,5 @@
-//! Listing directories. The places that the kernel comes back to are XFS' own: they stay good while
-//! other entries come and go.
+//! Lists directories. The offsets are XFS' own: they stay valid while other entries are added and
+//! removed.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use super::entries;
 use crate::attr::{bare_attr, entry_kind};
 use crate::settings::TTL;
 
-/// Entries that are read before their inodes are looked at.
+/// Entries read before their inodes are read.
 const BATCH: usize = 64;
 
 /// Fills a reply with entries from `from` on.
@@ -28,7 +28,7 @@ pub(super) fn read(fs: &Fs, ino: Ino, from: u64, reply: &mut ReplyDirectory) -> 
     })
 }
 
-/// An entry whose inode is to be looked at.
+/// An entry whose inode will be read.
 struct Found {
     name: Vec<u8>,
     ino: Ino,
@@ -36,7 +36,7 @@ struct Found {
     next: u64,
 }
 
-/// Fills a reply with entries and what they stand for; the kernel knows these from now on.
+/// Fills a reply with entries and their attributes. The kernel then holds these inodes.
 pub(super) fn read_plus(
     fs: &Fs,
     ino: Ino,
@@ -46,7 +46,7 @@ pub(super) fn read_plus(
     let mut batch: Vec<Found> = Vec::with_capacity(BATCH);
     loop {
         batch.clear();
-        // The directory is locked meanwhile: its inodes are looked at afterwards.
+        // The directory is locked meanwhile, so its inodes are read afterwards.
         fs.read_dir(ino, from, &mut |entry| {
             let (name, kind) = (entry.name.to_vec(), entry.ftype);
             batch.push(Found { name, ino: entry.ino, kind, next: entry.next });
@@ -67,20 +67,20 @@ pub(super) fn read_plus(
     }
 }
 
-/// Adds an entry; `true` if it has no room any more.
+/// Adds an entry. Returns `true` if it did not fit.
 fn add(fs: &Fs, found: &Found, reply: &mut ReplyDirectoryPlus) -> uxfs::Result<bool> {
     let name = OsStr::from_bytes(&found.name);
     let bare = bare_attr(found.ino, entry_kind(found.kind));
     let number = INodeNo(found.ino.0);
     if matches!(found.name.as_slice(), b"." | b"..") {
-        // Of these the kernel takes number and type only.
+        // The kernel uses only number and type of these.
         return Ok(reply.add(number, found.next, name, &TTL, &bare, Generation(0)));
     }
     let full = match entries::known(fs, found.ino) {
         Ok((attr, generation)) => {
             reply.add(number, found.next, name, &TTL, &attr, Generation(generation.into()))
         }
-        // An inode that cannot be read does not spoil the list: asked for again, it tells why.
+        // An inode that cannot be read does not end the listing. A lookup returns its error.
         Err(_) => {
             fs.hold(found.ino);
             reply.add(number, found.next, name, &Duration::ZERO, &bare, Generation(0))

@@ -1,4 +1,4 @@
-//! Names: looking up, making, moving.
+//! Names: lookup, creation, rename.
 
 use fuser::{Errno, FileAttr, FileType, INodeNo, OpenFlags, RenameFlags};
 use uxfs::format::Ino;
@@ -9,21 +9,21 @@ use uxfs::{Error, Fs};
 use super::{Entry, Result};
 use crate::attr::{attr_of, bare_attr, decode_rdev, ino_of};
 
-/// A file to be made.
+/// A file to create.
 pub(super) struct New<'a> {
     pub(super) name: &'a [u8],
     /// Type and permissions.
     pub(super) mode: u16,
-    /// Number of a device, as FUSE carries it.
+    /// Device number, as FUSE encodes it.
     pub(super) rdev: u32,
 }
 
-/// What tells the kernel that there is no such name.
+/// The reply that a name does not exist.
 pub(super) fn no_entry() -> FileAttr {
     bare_attr(Ino(0), FileType::RegularFile)
 }
 
-/// The entry for an inode, which the kernel knows from now on: it is held.
+/// The entry of an inode, which the kernel then holds.
 pub(super) fn known(fs: &Fs, ino: Ino) -> uxfs::Result<Entry> {
     fs.hold(ino);
     match fs.stat(ino) {
@@ -41,11 +41,11 @@ pub(super) fn known(fs: &Fs, ino: Ino) -> uxfs::Result<Entry> {
     }
 }
 
-/// What a name stands for, if there is such a name.
+/// The inode of a name, if it exists.
 pub(super) fn lookup(fs: &Fs, parent: INodeNo, name: &[u8]) -> uxfs::Result<Option<Entry>> {
     let dir = ino_of(fs, parent);
     let found = match name {
-        // A file that was known once, by its number alone: from a handle.
+        // A file handle's inode, by its number alone.
         b"." => Ok(dir),
         _ => fs.lookup(dir, name),
     };
@@ -56,7 +56,7 @@ pub(super) fn lookup(fs: &Fs, parent: INodeNo, name: &[u8]) -> uxfs::Result<Opti
     }
 }
 
-/// Makes a file that is no symbolic link.
+/// Creates a file other than a symbolic link.
 pub(super) fn create(
     fs: &Fs,
     creator: &Creator,
@@ -68,19 +68,19 @@ pub(super) fn create(
     known(fs, ino)
 }
 
-/// How a name moves.
+/// The kind of a rename.
 #[derive(Clone, Copy)]
 pub(super) enum Move {
     Plain(uxfs::RenameFlags),
-    /// What stays behind is a whiteout.
+    /// A whiteout replaces the old name.
     Whiteout,
 }
 
-/// What the flags of `renameat2` ask for.
+/// The kind of rename of `renameat2`'s flags.
 pub(super) fn rename_flags(flags: RenameFlags) -> Result<Move> {
     const NOREPLACE: RenameFlags = RenameFlags::RENAME_NOREPLACE;
     const WHITEOUT: RenameFlags = RenameFlags::RENAME_WHITEOUT;
-    // Whether the new name is taken the kernel has looked, with both directories locked.
+    // The kernel has checked whether the new name exists, with both directories locked.
     let both = NOREPLACE | WHITEOUT;
     match flags {
         flags if flags.is_empty() => Ok(Move::Plain(uxfs::RenameFlags::Replace)),
@@ -91,7 +91,7 @@ pub(super) fn rename_flags(flags: RenameFlags) -> Result<Move> {
     }
 }
 
-/// Moves a name.
+/// Renames.
 pub(super) fn rename(
     fs: &Fs,
     creator: &Creator,
@@ -106,11 +106,11 @@ pub(super) fn rename(
             fs.rename_whiteout((from, name), (to, new_name), (creator.uid, creator.gid))
         }
     }
-    // POSIX allows both; XFS has always said this one.
+    // POSIX allows both errors. XFS returns this one.
     .map_err(|error| if matches!(error, Error::NotEmpty) { Error::Exists } else { error })
 }
 
-/// May a file be opened so? Its permissions were checked.
+/// Can a file be opened with these flags? The kernel has checked permissions.
 pub(super) fn may_open(fs: &Fs, ino: Ino, flags: OpenFlags) -> uxfs::Result<()> {
     const O_ACCMODE: i32 = 0o3;
     const O_TRUNC: i32 = 0o1000;

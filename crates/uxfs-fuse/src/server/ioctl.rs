@@ -21,20 +21,20 @@ const FSSETXATTR: u32 = 0x401c_5820;
 const GETFSLABEL: u32 = 0x8100_9431;
 const SETFSLABEL: u32 = 0x4100_9432;
 
-/// Discards free space: takes long, and is done elsewhere ([`Trim`]).
+/// Discards free space. It takes long and runs elsewhere ([`Trim`]).
 pub(super) const FITRIM: u32 = 0xc018_5879;
 
-/// What FITRIM asks for: `struct fstrim_range`.
+/// The argument of FITRIM: `struct fstrim_range`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trim {
     /// Bytes of the volume.
     pub(super) range: Range<u64>,
-    /// Shorter free extents are left alone.
+    /// Shorter free extents are not discarded.
     pub(super) least: u64,
 }
 
 impl Trim {
-    /// What the caller's memory asks for. Root may, and whose mount it is.
+    /// Decodes the caller's memory. Root may do this, and the owner of the mount.
     pub(super) fn of(fs: &Fs, call: &Call<'_>) -> Result<Self> {
         if call.uid != 0 && call.uid != rustix::process::geteuid().as_raw() {
             return Err(Errno::EPERM);
@@ -54,7 +54,7 @@ impl Trim {
         Ok(Self { range: start..start.saturating_add(len).min(size), least })
     }
 
-    /// What is written back: how much was discarded, in the place of the length.
+    /// The reply: the number of discarded bytes in place of the length.
     pub(super) fn answer(self, trimmed: u64) -> [u8; 24] {
         let mut raw = [0; 24];
         let words = [self.range.start, trimmed, self.least];
@@ -65,7 +65,7 @@ impl Trim {
     }
 }
 
-/// The flags of `chattr`, and ours.
+/// The flags of `chattr`, and XFS' flags.
 const FLAGS: [(u32, Xflags); 7] = [
     (0x8, Xflags::SYNC),
     (0x10, Xflags::IMMUTABLE),
@@ -76,7 +76,7 @@ const FLAGS: [(u32, Xflags); 7] = [
     (0x2000_0000, Xflags::PROJINHERIT),
 ];
 
-/// A call.
+/// An ioctl.
 pub(super) struct Call<'a> {
     pub(super) cmd: u32,
     pub(super) data: &'a [u8],
@@ -84,12 +84,12 @@ pub(super) struct Call<'a> {
     pub(super) uid: u32,
 }
 
-/// Does the call change the inode's attributes, its change time at least?
+/// Does the ioctl change attributes of the inode, at least ctime?
 pub(super) fn changes_inode(cmd: u32) -> bool {
     matches!(cmd, SETFLAGS | SETFLAGS32 | FSSETXATTR)
 }
 
-/// Carries out a call; gives what it writes back.
+/// Runs an ioctl. Returns its output.
 pub(super) fn run(fs: &Fs, ino: Ino, call: &Call<'_>) -> Result<Vec<u8>> {
     let fail = |error: uxfs::Error| errno(&error);
     match call.cmd {
@@ -125,7 +125,7 @@ pub(super) fn run(fs: &Fs, ino: Ino, call: &Call<'_>) -> Result<Vec<u8>> {
     }
 }
 
-/// What is written back is as long as the caller's room.
+/// Fits the output to the caller's buffer.
 fn padded(bytes: &[u8], len: usize) -> Vec<u8> {
     let mut padded = bytes.to_vec();
     padded.resize(len, 0);

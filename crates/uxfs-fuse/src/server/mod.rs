@@ -1,15 +1,15 @@
-//! The answers to the kernel's requests: one method a request, which takes the request apart, has
-//! the work done and sends the reply.
+//! The FUSE server: one method per request, which decodes it, runs it and sends the reply.
 //!
-//! 1. The kernel checks permissions (`default_permissions`), sticky bits and locks: this volume has
-//!    no other user.
-//! 2. A file that the kernel knows is held ([`uxfs::Fs::hold`]), once for each time it was told of
-//!    it, until it forgets it. That, and not opening, is what keeps a file without a name: it covers
-//!    mappings and working directories too. So opening a file needs no word with us, and is not
-//!    asked for, unless `strict_open`.
-//! 3. A request that must be durable parks its reply ([`Volume::when_durable`]); no thread waits.
-//! 4. The kernel caches attributes, access lists and data for a day. It drops by itself what most requests
-//!    change. What the others change is invalidated before the reply ([`cached::Cached`]).
+//! 1. The kernel checks permissions (`default_permissions`), sticky bits and locks, because this
+//!    volume has no other user.
+//! 2. An inode that the kernel knows is held ([`uxfs::Fs::hold`]), once for each lookup that
+//!    returned it, until the kernel forgets it. This, not open, keeps an unlinked file alive, and
+//!    covers mappings and working directories too. So opening a file needs no request, and there is
+//!    none unless `strict_open` is set.
+//! 3. A request that must be durable parks its reply ([`Volume::when_durable`]). No thread waits.
+//! 4. The kernel caches attributes, access lists and data for a day. It invalidates what most
+//!    requests change. What other requests change is invalidated before their reply
+//!    ([`cached::Cached`]).
 
 mod cached;
 mod data;
@@ -53,12 +53,12 @@ use who::Who;
 /// `O_DSYNC`; `O_SYNC` has this bit too.
 const O_DSYNC: i32 = 0o10000;
 const O_NOATIME: i32 = 0o1000000;
-/// The handle of a directory that is listed without a trace.
+/// The handle of a directory opened with `O_NOATIME`.
 const UNSEEN: FileHandle = FileHandle(1);
-/// What `O_SYNC` has besides.
+/// The bit of `O_SYNC` beside that of `O_DSYNC`.
 const O_SYNC_ALONE: i32 = 0o4000000;
 
-/// Answers requests.
+/// The server.
 pub(crate) struct Server {
     volume: Arc<Volume>,
     options: Options,
@@ -66,8 +66,8 @@ pub(crate) struct Server {
     handles: Handles,
     control: Control,
     cached: Cached,
-    /// Attributes of the root, as they were told last: a volume that has stopped still has a root, so
-    /// that it can be asked why.
+    /// The last attributes of the root. A volume that has stopped still needs a root, so that its
+    /// state can be asked for.
     root: Mutex<Option<FileAttr>>,
 }
 
@@ -83,17 +83,17 @@ impl Server {
         Self { volume, options, live, handles: Handles::default(), control, cached, root }
     }
 
-    /// What the kernel has cached; to be connected when the session is there.
+    /// What the kernel has cached. Set when the session exists.
     pub(crate) fn cached(&self) -> Cached {
         self.cached.clone()
     }
 
-    /// The inode that the kernel means.
+    /// The inode of a node number.
     fn ino(&self, node: INodeNo) -> Ino {
         if node == INodeNo::ROOT { self.volume.root() } else { Ino(node.0) }
     }
 
-    /// Discards free space; the reply is sent when that is done.
+    /// Discards free space. The reply is sent when that is done.
     fn trim(&self, call: &ioctl::Call<'_>, reply: ReplyIoctl) {
         let trim = self.volume.with(|fs| Ok(ioctl::Trim::of(fs, call)));
         let trim = match trim {
@@ -108,7 +108,7 @@ impl Server {
         });
     }
 
-    /// Changes the options of the mount, in a thread of its own: requests go on meanwhile, as far as
+    /// Changes the options of the mount in a thread of its own. Other requests continue as far as
     /// they need not wait for the volume.
     fn remount(&self, req: &Request, words: &[u8], size: u32, reply: ReplyXattr) {
         let owner = rustix::process::geteuid().as_raw();
@@ -123,12 +123,12 @@ impl Server {
         });
     }
 
-    /// A directory was listed.
+    /// Updates the access time of a listed directory.
     fn listed(&self, fs: &Fs, ino: Ino, handle: FileHandle) -> uxfs::Result<()> {
         if handle == UNSEEN { Ok(()) } else { fs.accessed(ino, self.live.hot().dir_atime) }
     }
 
-    /// Sends what a change of metadata answers: now, or when it is durable.
+    /// Sends the reply to a change of metadata: now, or when it is durable.
     fn settle<T: Send + 'static>(
         &self,
         req: &Request,
@@ -171,7 +171,7 @@ impl Reply<Entry> for ReplyEntry {
     }
 }
 
-/// What a file is opened with.
+/// The flags of every open file.
 const OPENED: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
 
 impl Reply<(Entry, FileHandle)> for ReplyCreate {
@@ -203,7 +203,7 @@ impl Reply<u32> for ReplyWrite {
     }
 }
 
-/// On whose behalf a request makes a file.
+/// The owner of a file that a request creates.
 fn creator(req: &Request, umask: u32) -> Creator {
     Creator { uid: req.uid(), gid: req.gid(), umask: (umask & 0o777) as u16 }
 }
@@ -214,7 +214,7 @@ fn mode16(mode: u32) -> u16 {
 }
 
 thread_local! {
-    /// What a thread reads into.
+    /// The read buffer of a thread.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -230,14 +230,14 @@ impl Filesystem for Server {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.volume.with(|fs| entries::lookup(fs, parent, name.as_bytes())) {
             Ok(Some(entry)) => reply.answer(Ok(entry)),
-            // Number 0: there is no such name, which may be remembered.
+            // Number 0 tells that the name does not exist, which the kernel may cache.
             Ok(None) => reply.entry(&TTL, &entries::no_entry(), Generation(0)),
             Err(error) => reply.error(error),
         }
     }
 
     fn forget(&self, _: &Request, node: INodeNo, count: u64) {
-        // There is nobody to tell of a failure; recovery frees what this could not.
+        // No caller takes the error. Recovery frees what this could not.
         let _ = self.volume.with(|fs| fs.release(ino_of(fs, node), count));
     }
 
@@ -390,7 +390,7 @@ impl Filesystem for Server {
 
     fn open(&self, _: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         if !self.options.strict_open {
-            // From now on the kernel does without.
+            // The kernel sends no further request of this kind.
             return reply.error(Errno::ENOSYS);
         }
         let ino = self.ino(node);
@@ -429,8 +429,7 @@ impl Filesystem for Server {
         reply: ReplyCreate,
     ) {
         if !self.options.strict_open {
-            // From now on the kernel makes a file and opens it by itself, and has nothing to
-            // release.
+            // From now on the kernel creates and opens a file itself, and sends no release.
             return reply.error(Errno::ENOSYS);
         }
         let creator = creator(req, umask);
@@ -507,7 +506,8 @@ impl Filesystem for Server {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Closing a file brings nothing down, as with the kernel's XFS; nobody asks again.
+        // Closing a file writes nothing, as with the kernel's XFS. The kernel sends no further
+        // flush.
         reply.error(Errno::ENOSYS);
     }
 
@@ -526,8 +526,8 @@ impl Filesystem for Server {
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        // Entries are not left to the kernel to remember: it would find its way back only to those
-        // that are still there.
+        // The kernel must not cache entries: it could then resume a listing only at entries that
+        // still exist.
         let seen = flags.0 & O_NOATIME == 0;
         reply.opened(if seen { FileHandle(0) } else { UNSEEN }, FopenFlags::empty());
     }
@@ -574,7 +574,8 @@ impl Filesystem for Server {
         let who = Asker::of(req);
         let told = move |done: Result<()>| reply.answer(done);
         match node {
-            // The whole volume: `sync(2)` does not come here.
+            // fsync of the root syncs the whole volume, because `sync(2)` does not reach the
+            // server.
             INodeNo::ROOT => self.volume.sync(who, told),
             _ => self.volume.fsync(who, self.ino(node), SyncKind::All, None, told),
         }

@@ -1,4 +1,4 @@
-//! Changing attributes, with what the system call does besides.
+//! Changes attributes, with the side effects of the system call.
 
 use fuser::{FileAttr, TimeOrNow};
 use uxfs::format::Ino;
@@ -9,7 +9,7 @@ use super::data;
 use super::who::Who;
 use crate::attr::{attr_of, moment};
 
-/// What is to change.
+/// A change of attributes.
 pub(super) struct Change {
     pub(super) permissions: Option<u16>,
     pub(super) uid: Option<u32>,
@@ -17,26 +17,26 @@ pub(super) struct Change {
     pub(super) size: Option<u64>,
     pub(super) atime: Option<TimeOrNow>,
     pub(super) mtime: Option<TimeOrNow>,
-    /// It comes through an open file.
+    /// It was requested through an open file.
     pub(super) open: bool,
-    /// Who asks.
+    /// The caller.
     pub(super) who: Who,
 }
 
-/// Changes an inode; gives what it is then.
+/// Changes an inode. Returns its new attributes.
 pub(super) fn apply(fs: &Fs, ino: Ino, change: &Change) -> uxfs::Result<FileAttr> {
     let owner = change.uid.is_some() || change.gid.is_some();
     let times = change.atime.is_some() || change.mtime.is_some();
     if let Some(size) = change.size {
-        // Through an open file the times change though the length does not; so they do when a file
-        // is opened to be emptied, of which the kernel says no more than that.
+        // Through an open file times change although the length does not. They also change when a
+        // file is truncated at open, which the kernel does not mark.
         if fs.stat(ino)?.size != size || change.open || size == 0 {
             fs.truncate(ino, size)?;
         }
         data::drop_privileges(fs, ino, change.who)?;
     } else if owner || !times && change.permissions.is_none() {
-        // Nothing at all: a change of the owner to what it is, or what comes before a write to a
-        // file with set-ID bits.
+        // An empty change: chown to the present owner, or the request before a write to a file with
+        // set-ID bits.
         change_owner(fs, ino, change)?;
     }
     if let Some(permissions) = change.permissions {
@@ -55,8 +55,8 @@ pub(super) fn apply(fs: &Fs, ino: Ino, change: &Change) -> uxfs::Result<FileAttr
     Ok(attr_of(fs, &fs.stat(ino)?))
 }
 
-/// Gives a file to another user or group, or to whom it belongs already. What is no directory loses
-/// what made it run with its owner's rights.
+/// Changes the owner or group of a file, perhaps to the present ones. A file other than a directory
+/// loses its set-ID bits and capabilities.
 fn change_owner(fs: &Fs, ino: Ino, change: &Change) -> uxfs::Result<()> {
     let stat = fs.stat(ino)?;
     let mut to = SetAttr { uid: change.uid, gid: change.gid, ..SetAttr::default() };

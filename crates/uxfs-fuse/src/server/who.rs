@@ -1,8 +1,9 @@
-//! Who asks, and what that allows besides what the kernel has checked: whether set-ID bits survive.
+//! The caller of a request, and whether its set-ID bits survive, which the kernel leaves to the
+//! server.
 //!
-//! FUSE tells user, group and thread. The rest, further groups and capabilities, is read from
-//! `/proc` where it matters, which is hardly ever: the thread waits for its answer meanwhile. What
-//! cannot be read there nobody has.
+//! FUSE sends user, group and thread. Further groups and capabilities are read from `/proc` where
+//! they matter, which is rare; the calling thread waits meanwhile. What cannot be read there counts
+//! as absent.
 
 use fuser::Request;
 use uxfs::format::acl::{Acl, AclEntry, Tag};
@@ -14,14 +15,14 @@ const CAP_DAC_OVERRIDE: u32 = 1;
 const CAP_FOWNER: u32 = 3;
 const CAP_FSETID: u32 = 4;
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Who {
     uid: u32,
     gid: u32,
-    /// Number of the thread; 0 if it has none here.
+    /// Thread id; 0 if it has none in this namespace.
     pid: u32,
-    /// May keep set-ID bits where others lose them; if that was told.
+    /// The kernel's decision whether set-ID bits survive, if it sent one.
     keeps: Option<bool>,
 }
 
@@ -30,12 +31,12 @@ impl Who {
         Self { uid: req.uid(), gid: req.gid(), pid: req.pid(), keeps: None }
     }
 
-    /// Of whom the kernel has said whether set-ID bits go.
+    /// A caller for which the kernel decided about set-ID bits.
     pub(super) fn told(self, kill: bool) -> Self {
         Self { keeps: Some(!kill), ..self }
     }
 
-    /// The set-ID bits that a file of this state loses when its content changes.
+    /// The set-ID bits that a file in this state loses when its content changes.
     pub(super) fn lost_by_change(self, stat: &Stat) -> u16 {
         let bits = stat.mode & (S_ISUID | S_ISGID);
         if bits == 0 || stat.mode & S_IFMT != S_IFREG {
@@ -49,11 +50,11 @@ impl Who {
         }
     }
 
-    /// The set-ID bits that a file, or whatever is no directory, loses when it changes hands. The
-    /// kernel says the same, `to_nobody`, of a write that is to come.
+    /// The set-ID bits that a file other than a directory loses when its owner changes. The kernel
+    /// sends the same request, `to_nobody`, before a write.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] if there are such bits, and this is not who may take them away.
+    /// [`Error::NotPermitted`] if there are such bits and the caller may not remove them.
     pub(super) fn lost_by_giving(self, fs: &Fs, stat: &Stat, to_nobody: bool) -> uxfs::Result<u16> {
         if stat.mode & (S_ISUID | S_ISGID) == 0 {
             return Ok(0);
@@ -67,7 +68,7 @@ impl Who {
         Err(Error::NotPermitted)
     }
 
-    /// Do permissions and access list let this one, who is not the owner, write?
+    /// May this caller, which is not the owner, write according to mode and access list?
     fn may_write(self, fs: &Fs, stat: &Stat, status: &Status) -> uxfs::Result<bool> {
         const WRITE: u8 = 2;
         if status.has(CAP_DAC_OVERRIDE) {
@@ -101,12 +102,12 @@ impl Who {
         Ok(entries.iter().any(|e| e.tag == Tag::Other && e.perm & WRITE != 0))
     }
 
-    /// Is set-group-ID lost to an access list that this one sets?
+    /// Does the set-group-ID bit go when this caller sets an access list?
     pub(super) fn loses_group_by_list(self, stat: &Stat) -> bool {
         stat.mode & S_ISGID != 0 && !self.is_in(stat.gid) && !self.status().has(CAP_FSETID)
     }
 
-    /// Without executable bits set-group-ID once stood for mandatory locks; those of the group may
+    /// Without executable bits, set-group-ID once meant mandatory locks. Members of the group may
     /// keep that.
     fn lost(self, stat: &Stat, keeps: bool) -> u16 {
         let group = stat.mode & 0o010 != 0 || !keeps && !self.is_in(stat.gid);
@@ -123,7 +124,7 @@ impl Who {
         }
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid));
         let mut status = text.map(|text| Status::parse(&text)).unwrap_or_default();
-        // Capabilities in a user namespace of one's own say nothing about this volume.
+        // Capabilities in another user namespace do not apply to this volume.
         let space = |who: &str| std::fs::read_link(format!("/proc/{who}/ns/user")).ok();
         if status.capabilities != 0 && space(&self.pid.to_string()) != space("self") {
             status.capabilities = 0;
@@ -132,7 +133,7 @@ impl Who {
     }
 }
 
-/// What `/proc` says of a thread.
+/// The state of a thread from `/proc`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Status {
     groups: Vec<u32>,

@@ -9,7 +9,7 @@ use uxfs::{Error, Fs, SetAttr, XattrMode};
 use super::Result;
 use super::who::Who;
 
-/// Sends a value, or how long it is if there was no room given.
+/// Sends a value, or its length if the caller gave no buffer.
 pub(super) fn answer(value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
     match value {
         Ok(value) => match u32::try_from(value.len()) {
@@ -21,8 +21,8 @@ pub(super) fn answer(value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
     }
 }
 
-/// Sets an attribute. An access list changes the permissions too; whoever is not of the file's group
-/// takes its set-group-ID bit away by that.
+/// Sets an attribute. An access list also changes the mode, and removes the set-group-ID bit if the
+/// caller is not in the file's group.
 pub(super) fn set(
     fs: &Fs,
     ino: Ino,
@@ -35,7 +35,7 @@ pub(super) fn set(
     const XATTR_REPLACE: i32 = 2;
     let mode = match flags {
         0 => XattrMode::Any,
-        // Both at once are the first, as with XFS.
+        // Both together mean the first, as with XFS.
         XATTR_CREATE | 3 => XattrMode::Create,
         XATTR_REPLACE => XattrMode::Replace,
         _ => return Err(Error::Invalid("unknown flags")),
@@ -64,7 +64,7 @@ pub(super) fn get(fs: &Fs, ino: Ino, name: &[u8]) -> uxfs::Result<Vec<u8>> {
     }
 }
 
-/// Removes an attribute. An access list may be gone already.
+/// Removes an attribute. An access list need not exist.
 pub(super) fn remove(fs: &Fs, ino: Ino, name: &[u8]) -> uxfs::Result<()> {
     match fs.remove_xattr(ino, raw_list(name).unwrap_or(name)) {
         Err(Error::NoAttr) if matches!(name, ACL_ACCESS | ACL_DEFAULT) => Ok(()),
@@ -72,7 +72,7 @@ pub(super) fn remove(fs: &Fs, ino: Ino, name: &[u8]) -> uxfs::Result<()> {
     }
 }
 
-/// The names, each ended by a NUL; those of `trusted` only for the privileged.
+/// The names, each followed by a NUL. `trusted` names only for privileged callers.
 pub(super) fn list(fs: &Fs, ino: Ino, privileged: bool) -> uxfs::Result<Vec<u8>> {
     let mut all = Vec::new();
     for name in fs.list_xattrs(ino)? {
@@ -87,16 +87,17 @@ pub(super) fn list(fs: &Fs, ino: Ino, privileged: bool) -> uxfs::Result<Vec<u8>>
     Ok(all)
 }
 
-/// The names under which XFS keeps access lists, in its own coding. The kernel shows these too.
+/// The names under which XFS stores access lists in its own encoding. The kernel's XFS shows these
+/// too.
 const RAW: [(&[u8], &[u8]); 2] =
     [(b"trusted.SGI_ACL_FILE", ACL_ACCESS), (b"trusted.SGI_ACL_DEFAULT", ACL_DEFAULT)];
 
-/// Does a name stand for an access list in XFS' own coding? The kernel does not know that.
+/// Is the name that of an access list in XFS' own encoding, which the kernel does not know?
 pub(super) fn is_raw_list(name: &[u8]) -> bool {
     raw_list(name).is_some()
 }
 
-/// The access list that a name of [`RAW`] stands for.
+/// The access list of a name in [`RAW`].
 fn raw_list(name: &[u8]) -> Option<&'static [u8]> {
     RAW.iter().find(|(raw, _)| *raw == name).map(|(_, list)| *list)
 }
