@@ -1,4 +1,4 @@
-//! The command line: what there is, and the way from arguments to a command's end.
+//! The command line: the definitions of all commands, and the way from arguments to an exit code.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -35,17 +35,17 @@ pub(crate) struct Cli {
     command: Verb,
 }
 
-// No doc comments on these: they would take the place of what the command says of itself.
+// No doc comments on these structs: they would replace the description of the command.
 #[derive(Args)]
 #[command(next_help_heading = "Volume options")]
 struct Volume {
-    /// Read an image whose log is dirty as it lies there, without what the log holds
+    /// Read an image with a dirty log without replaying the log
     #[arg(long, global = true)]
     norecovery: bool,
     /// The device with the content of the image's realtime files
     #[arg(long, global = true, value_name = "PATH")]
     rtdev: Option<PathBuf>,
-    /// The device with the image's log, if that is not in the image
+    /// The device with the log, if the log is not in the image
     #[arg(long, global = true, value_name = "PATH")]
     logdev: Option<PathBuf>,
     /// The volume starts this many bytes into the image; suffixes as in 1M or 512K
@@ -77,7 +77,7 @@ struct OnVolume<T: Args> {
     _logging: Logging,
 }
 
-// A command of this kind has a `-o` of its own.
+// For commands with a `-o` of their own.
 #[derive(Args)]
 struct OnVolumeOwnO<T: Args> {
     #[command(flatten)]
@@ -94,19 +94,19 @@ struct Logged<T: Args> {
     _logging: Logging,
 }
 
-/// Name of the option of how changes are logged.
+/// Id of the option for logging.
 pub(crate) const OPTIONS_ID: &str = "log_options";
 
-/// The same option for commands whose `-o` means something else: by its long name only.
+/// The option for logging, by its long name only, for commands whose `-o` means something else.
 #[derive(Args)]
 pub(crate) struct LongOptions {
-    /// How changes are logged, in XFS' words, as -o is elsewhere
+    /// How changes are logged, as with -o elsewhere
     #[arg(long = "options", id = OPTIONS_ID, value_name = "WORD,...", value_delimiter = ',',
           help_heading = "Volume options")]
     _words: Vec<String>,
 }
 
-/// How changes are to be logged, by the words of a command's option.
+/// The journal options of a command's words.
 fn journal(words: &[String]) -> Result<JournalOptions> {
     let mut journal = JournalOptions::default();
     for word in words {
@@ -119,7 +119,7 @@ fn journal(words: &[String]) -> Result<JournalOptions> {
     Ok(journal)
 }
 
-/// The words of that option, if the command has it.
+/// The words of the option for logging, if the command has it.
 fn logging_words(matches: &ArgMatches) -> Vec<String> {
     let command = matches.subcommand().map(|(_, command)| command);
     let words = command.and_then(|m| m.try_get_many::<String>(OPTIONS_ID).ok().flatten());
@@ -193,7 +193,7 @@ enum Verb {
     Man(cmd::man::Options),
 }
 
-/// The definitions, as they are used: help is `--help`, and `-h` wherever that letter is free.
+/// The command line's definition: help is `--help`, and `-h` wherever that letter is free.
 pub(crate) fn definition() -> Command {
     fn with_help(command: Command) -> Command {
         let help = clap::Arg::new("help")
@@ -210,7 +210,7 @@ pub(crate) fn definition() -> Command {
     with_help(Cli::command()).disable_help_subcommand(true)
 }
 
-/// Runs the command that the arguments ask for; gives the exit code.
+/// Runs the command of the arguments. Returns the exit code.
 pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
     let name = args.first().and_then(|arg| Path::new(arg).file_name()).map(OsString::from);
     if name.as_ref().is_some_and(|name| name == "mkfs.uxfs") {
@@ -225,7 +225,7 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
     behind_the_verb(&mut args);
     let is = |verb: &str| args.get(1).is_some_and(|arg| arg == verb);
     let (mkfs, check, find) = (is("mkfs"), is("check"), is("find"));
-    // The words of find are its own to read.
+    // find parses its own words.
     if find && args.get(2).is_some_and(|arg| arg == "-h") {
         args[2] = "--help".into();
     }
@@ -235,7 +235,7 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
         Ok((Cli::from_arg_matches(&matches)?, words))
     };
     let mut parsed = parse(&args);
-    // Patterns can be told from paths only in the volume that the other arguments name.
+    // Patterns differ from paths only by the content of the volume that the other arguments name.
     if let Ok((cli, _)) = &parsed
         && let Some(volume) = cli.volume()
         && let Some(expanded) = glob::expand(&args, &volume.images(JournalOptions::default()))
@@ -246,13 +246,13 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
         Ok((cli, words)) => cli.run(&words),
         Err(error) => {
             let error: clap::Error = error;
-            // Where nobody reads it, there is nobody to tell.
+            // Without a reader the output is lost.
             let _ = error.print();
             match error.exit_code() {
                 0 => 0,
                 // mkfs.xfs says 1 to a command line it does not understand.
                 _ if mkfs => 1,
-                // As fsck(8); 2 is an answer of this command.
+                // As fsck(8), because 2 is a result of this command.
                 _ if check => 16,
                 code => u8::try_from(code).unwrap_or(2),
             }
@@ -260,7 +260,7 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
     }
 }
 
-/// Moves volume options that stand before the command's name behind it.
+/// Moves volume options from before the command's name to after it.
 fn behind_the_verb(args: &mut [OsString]) {
     const WITH_VALUE: [&str; 6] =
         ["-o", "--options", "--offset", "--partition", "--rtdev", "--logdev"];

@@ -1,9 +1,9 @@
-//! On whose behalf images are edited.
+//! The user who edits an image.
 
 use rustix::fs::Mode;
 use uxfs::posix::Creator;
 
-/// Whoever runs the command: new files are theirs, and their umask applies.
+/// The calling user: new files belong to that user, and its umask applies.
 pub(crate) fn caller() -> Creator {
     Creator {
         uid: rustix::process::geteuid().as_raw(),
@@ -14,13 +14,13 @@ pub(crate) fn caller() -> Creator {
 
 /// The process' umask.
 pub(crate) fn umask() -> u16 {
-    // It can only be read by setting it; no other thread makes files meanwhile.
+    // The umask can only be read by setting it. No other thread creates files meanwhile.
     let old = rustix::process::umask(Mode::empty());
     rustix::process::umask(old);
     u16::try_from(old.as_raw_mode() & 0o777).unwrap_or(0o022)
 }
 
-/// Asks on standard error; only what begins with `y` is consent.
+/// Asks on standard error. Only an answer that begins with `y` means yes.
 pub(crate) fn confirm(question: &[u8]) -> bool {
     use std::io::Write;
     let mut words = std::io::stderr().lock();

@@ -1,9 +1,9 @@
-//! The letters that `chattr` and `lsattr` have for flags.
+//! The letters of flags in `chattr` and `lsattr`.
 
 use uxfs::Xflags;
 use uxfs::format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 
-/// A flag: its letter, its place in a line of `lsattr`, its name, itself.
+/// A flag: its letter, its column in `lsattr`, its name, its bit.
 struct Letter(char, usize, &'static str, Xflags);
 
 const LETTERS: [Letter; 7] = [
@@ -46,8 +46,8 @@ pub(crate) fn names(flags: Xflags) -> String {
     if names.is_empty() { "---".into() } else { names.join(", ") }
 }
 
-/// Do the tools look at flags of files of this mode? Linux opens files for that, and lets nobody
-/// do it with links, devices and fifos.
+/// Do the tools handle flags of files of this mode? On Linux they open the file, which is refused
+/// for links, devices and FIFOs.
 pub(crate) fn are_told(mode: u16) -> bool {
     matches!(mode & S_IFMT, S_IFREG | S_IFDIR)
 }

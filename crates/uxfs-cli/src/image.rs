@@ -1,9 +1,9 @@
 //! The images that a command has open.
 //!
-//! 1. An image is opened once, whatever number of paths lead into it: a second opening would meet
+//! 1. An image is opened once, however many paths lead into it, because a second open would meet
 //!    the first one's lock.
-//! 2. Changes are logged: a command that is cut off in the midst of them leaves a volume that the
-//!    next opening recovers, with all that was done up to some moment and nothing half done.
+//! 2. Changes are logged. A command that is interrupted leaves a volume that the next open
+//!    recovers, with everything done up to some moment and nothing half done.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -19,16 +19,16 @@ use uxfs::{Device, Devices, Error, Fs, OpenOptions};
 
 use crate::session::Failure;
 
-/// Device and inode of the file that an image is.
+/// Device and inode number of an image file.
 type FileId = (u64, u64);
 
 /// An open image.
 pub(crate) struct Image {
     id: FileId,
-    /// As it was named.
+    /// The name on the command line.
     name: std::path::PathBuf,
     write: bool,
-    /// Number that tells the volume from others in this process.
+    /// Number of the volume, unique in this process.
     pub(crate) volume: u64,
     /// The volume.
     pub(crate) fs: Fs,
@@ -45,8 +45,8 @@ pub(crate) struct Images {
     rtdev: Option<PathBuf>,
 }
 
-/// No device of the host has a number with all these bits, so that no file of an image is taken
-/// for one of the host's.
+/// Bits that no device number of the host has, so that no file of an image is taken for a file of
+/// the host.
 const VOLUMES: u64 = 0xffff_ff00_0000_0000;
 
 impl Images {
@@ -61,7 +61,7 @@ impl Images {
         &self.location
     }
 
-    /// Are dirty logs to be left alone?
+    /// Are dirty logs not replayed?
     pub(crate) fn norecovery(&self) -> bool {
         self.norecovery
     }
@@ -76,7 +76,7 @@ impl Images {
         self.rtdev.as_deref()
     }
 
-    /// The options that all commands have, to be given to another process.
+    /// The options common to all commands, for another process.
     pub(crate) fn global_args(&self) -> Vec<OsString> {
         let mut args = Vec::new();
         let mut push = |name: &str, value: Option<OsString>| {
@@ -95,7 +95,7 @@ impl Images {
         args
     }
 
-    /// With changes logged this way.
+    /// Sets how changes are logged.
     pub(crate) fn with_journal(self, journal: JournalOptions) -> Self {
         Self { journal, ..self }
     }
@@ -105,13 +105,13 @@ impl Images {
         self.journal
     }
 
-    /// With devices for the log and for realtime data, for those images that have such.
+    /// Sets the devices of the log and of realtime data, for images that have them.
     pub(crate) fn with_devices(self, logdev: Option<&Path>, rtdev: Option<&Path>) -> Self {
         Self { logdev: logdev.map(Path::to_owned), rtdev: rtdev.map(Path::to_owned), ..self }
     }
 
-    /// The image at `path`, opened for reading or for writing. What is to be written must be asked
-    /// for first.
+    /// The image at `path`, opened for reading or writing. An image that will be written must be
+    /// opened for writing first.
     pub(crate) fn get(&self, path: &Path, write: bool) -> Result<Rc<Image>, Failure> {
         let host = |error: std::io::Error| Failure::host(path, &error);
         let meta = std::fs::metadata(path).map_err(host)?;
@@ -140,12 +140,12 @@ impl Images {
         Ok(image)
     }
 
-    /// What to tell of an image that does not open: what it holds instead of XFS, and of a disk, its
-    /// partitions.
+    /// The message for an image that does not open: what it holds instead of XFS, and the
+    /// partitions of a disk.
     pub(crate) fn not_a_volume(&self, path: &Path, error: Error) -> Failure {
         let known = match &error {
-            // Another file system may have been made over an old volume, whose copies of the
-            // superblock are still there.
+            // Another file system may have been made over an old volume whose superblock copies
+            // still exist.
             Error::NotXfs(_) | Error::Corrupt(_) => {
                 volume::open(path, OpenMode::Read, &self.location).ok()
             }
@@ -156,8 +156,7 @@ impl Images {
         Failure::volume(path.as_os_str(), error)
     }
 
-    /// Writes everything that was changed, and lets go of the images. Nobody else holds one any
-    /// more.
+    /// Writes all changes and closes the images. No other reference to them is left.
     pub(crate) fn close(self) -> Result<(), Failure> {
         let mut first = Ok(());
         for image in self.open.into_inner() {
@@ -173,7 +172,7 @@ impl Images {
     }
 }
 
-/// A device besides the image, which is only read.
+/// A device beside the image, opened for reading.
 pub(crate) fn further(path: Option<&Path>) -> Result<Option<Device>, Failure> {
     let Some(path) = path else { return Ok(None) };
     let dev = FileDev::open(path, OpenMode::Read).map_err(|error| Failure::host(path, &error))?;
@@ -185,12 +184,12 @@ pub(crate) fn text_of(error: &std::io::Error) -> String {
     let text = error.to_string();
     let mut parts = text.split(" (os error ");
     let first = parts.next().unwrap_or_default().to_owned();
-    // What is told may go on behind a number.
+    // Text may follow the number.
     let rest = parts.map(|part| part.split_once(')').map_or("", |(_, rest)| rest));
     let text = rest.fold(first, |text, rest| text + rest);
     let mut letters = text.chars();
     match letters.next() {
-        // As the library's own messages are.
+        // Lower case, as the library's own messages.
         Some(first) if text.chars().nth(1).is_some_and(|c| c.is_lowercase()) => {
             first.to_lowercase().chain(letters).collect()
         }

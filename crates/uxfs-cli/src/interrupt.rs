@@ -1,8 +1,8 @@
-//! Ctrl-C and SIGTERM while something new is being made: nothing of it stays behind.
+//! SIGINT and SIGTERM while a command creates something: nothing of it is left behind.
 //!
-//! 1. Files that are being made ([`uxfs::new_file`]) are removed before the process ends.
-//! 2. A volume that is added to is whole at every moment, by its journal: the process just ends.
-//! 3. A signal that the caller has ignored, as nohup and background shells do, stays ignored.
+//! 1. Files being created ([`uxfs::new_file`]) are removed before the process ends.
+//! 2. An existing volume is consistent at every moment by its journal, so the process simply ends.
+//! 3. A signal that the caller ignores, as nohup and background shells do, stays ignored.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uxfs::new_file;
 
-/// From here on SIGINT and SIGTERM end the command with a word about `image`, which `command` makes
-/// or adds to.
+/// From now on SIGINT and SIGTERM end the command with a message about `image`, which `command`
+/// creates or extends.
 pub(crate) fn watch(command: &'static str, image: &Path) -> io::Result<()> {
     let heard = [SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals = Signals::new(heard)?;
@@ -35,7 +35,7 @@ fn end(command: &str, image: &Path, signal: i32) -> ! {
         false => "nothing was left behind".to_owned(),
     };
     let line = format!("\nuxfs: {command}: interrupted: {words}\n");
-    // Nobody can be told if that fails.
+    // There is no way to report a failure of this write.
     let _ = io::stderr().lock().write_all(line.as_bytes());
     std::process::exit(128 + signal)
 }

@@ -1,9 +1,9 @@
-//! Documents for machines: `--json`.
+//! JSON documents for `--json`.
 //!
-//! One document on one line. It names its `schema` and `version`; within a version keys are only
-//! added. Numbers are raw, their unit in the key. Bytes that are not UTF-8 are escaped in the text
-//! and given exactly beside it, as `name_base64`. Inode numbers are numbers, though they may be
-//! larger than 2^53.
+//! A document is one line. It names its `schema` and `version`; within a version keys are only
+//! added. Numbers are raw, with the unit in the key. Bytes that are not UTF-8 are escaped in the
+//! text and given exactly beside it, as `name_base64`. Inode numbers are JSON numbers, although
+//! they may exceed 2^53.
 
 use serde_json::{Map, Value, json};
 use uxfs::Stat;
@@ -22,7 +22,7 @@ pub(crate) fn document(schema: &str, body: Map<String, Value>) -> Vec<u8> {
     text
 }
 
-/// Puts bytes under a key: as text, and exactly if they are no text.
+/// Adds bytes under a key: as text, and exactly if they are not UTF-8.
 pub(crate) fn put_bytes(map: &mut Map<String, Value>, key: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => {
@@ -35,7 +35,7 @@ pub(crate) fn put_bytes(map: &mut Map<String, Value>, key: &str, bytes: &[u8]) {
     }
 }
 
-/// What `stat` tells, under keys with units.
+/// The result of `stat`, under keys with units.
 pub(crate) fn put_stat(map: &mut Map<String, Value>, stat: &Stat, block_size: u32) {
     let kind = match mode::type_letter(stat.mode) {
         'f' => "file",
@@ -99,7 +99,7 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of base 64; `None` if it is none.
+/// Decodes base 64; `None` if the text is not valid.
 pub(crate) fn from_base64(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count) = (0u32, 0);

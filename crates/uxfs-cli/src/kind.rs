@@ -1,5 +1,5 @@
-//! Kinds of failures, as `--json` tells them: one word for one kind, whichever command meets it and
-//! whether the volume or the host says so.
+//! Kinds of failures in `--json` documents: one word per kind, in every command, for errors of the
+//! volume and of the host.
 //!
 //! The words are listed in docs/JSON.md and never change their meaning.
 
@@ -7,7 +7,7 @@ use std::io;
 
 use uxfs::Error;
 
-/// What kind of failure it is.
+/// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// None of the others.
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     CrossDevice,
     Busy,
     Shutdown,
-    /// Whoever reads standard output went away; never told.
+    /// The reader of standard output is gone; never reported.
     Pipe,
 }
 
@@ -71,7 +71,7 @@ impl Kind {
         }
     }
 
-    /// What the volume says.
+    /// The kind of an error of the volume.
     pub(crate) fn of_volume(error: &Error) -> Self {
         match error {
             Error::Corrupt(_) => Self::Corrupt,
@@ -99,7 +99,7 @@ impl Kind {
         }
     }
 
-    /// What the host says.
+    /// The kind of an error of the host.
     pub(crate) fn of_host(error: &io::Error) -> Self {
         use io::ErrorKind as Host;
         // Rust has no name yet for too many symbolic links.
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn the_page_lists_each_kind_once_and_no_other() {
         let page = include_str!("../../../docs/JSON.md");
-        // Behind the table of keys.
+        // After the table of keys.
         let (_, kinds) = page.split_once("| kind |").unwrap();
         let rows = kinds.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
         let mut listed: Vec<&str> = rows.collect();

@@ -66,7 +66,7 @@ pub(crate) enum Change {
 /// One `u+x` of a symbolic mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Bits of those whom it is about: `0o4700`, `0o2070`, `0o1007`; 0 if nobody was named.
+    /// Bits of the named classes: `0o4700`, `0o2070`, `0o1007`; 0 if none is named.
     who: u16,
     operator: char,
     what: What,
@@ -76,7 +76,7 @@ pub(crate) struct Step {
 enum What {
     /// Permissions out of `rwxXst`.
     Bits { rwx: u16, big_x: bool, set_id: bool, sticky: bool },
-    /// Those of the user, group or others: the shift that brings them down.
+    /// The permissions of user, group or others: the shift to the lowest bits.
     Copy(u16),
 }
 

@@ -6,7 +6,7 @@ use uxfs::{Fs, Stat};
 use crate::session::Result;
 use crate::tree;
 
-/// What is about to happen to a file.
+/// A step of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A directory that is not empty is about to be entered.
@@ -17,11 +17,11 @@ pub(crate) enum Step {
     Removed,
 }
 
-/// Decides and listens while a tree is removed.
+/// Decides about the steps of a removal and receives its errors.
 pub(crate) trait Watcher {
-    /// Is the step to be taken? What is said to [`Step::Removed`] does not matter.
+    /// Should the step be taken? The answer to [`Step::Removed`] is ignored.
     fn step(&mut self, step: Step, path: &[u8], stat: &Stat) -> Result<bool>;
-    /// It did not work.
+    /// Receives an error.
     fn failed(&mut self, path: &[u8], error: uxfs::Error);
 }
 
@@ -31,11 +31,11 @@ struct Level {
     stat: Stat,
     names: std::vec::IntoIter<(Vec<u8>, Ino)>,
     len: usize,
-    /// Something in it stays, so it stays.
+    /// Something in it was kept, so it is kept.
     kept: bool,
 }
 
-/// Removes what `name` in `parent` is, with everything in it. `path` is what messages call it.
+/// Removes `name` in `parent`, with everything in it. Messages call it `path`.
 pub(crate) fn remove_tree(
     fs: &Fs,
     (parent, name, stat): (Ino, Vec<u8>, Stat),
@@ -107,7 +107,7 @@ fn enter(fs: &Fs, path: &[u8], stat: &Stat, watcher: &mut dyn Watcher) -> Result
     }
 }
 
-/// Removes one file or empty directory; was it?
+/// Removes one file or empty directory. Returns whether it was removed.
 fn remove(
     fs: &Fs,
     (parent, name, stat): (Ino, &[u8], &Stat),

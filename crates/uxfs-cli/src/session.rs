@@ -1,8 +1,9 @@
-//! What every command needs: where results go, how failures are told, and the exit code.
+//! The session of a command: results, failures, and the exit code.
 //!
-//! 1. Results go to standard output as bytes, words to standard error.
-//! 2. A command goes on after a failure where coreutils' does, and ends with the code that says so.
-//! 3. A reader that goes away ends the command quietly, as a signal would.
+//! 1. Results go to standard output as bytes, messages to standard error.
+//! 2. A command continues after a failure where coreutils' does, and ends with the exit code of
+//!    that failure.
+//! 3. If the reader of standard output is gone, the command ends silently, as if by SIGPIPE.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
@@ -14,10 +15,10 @@ use crate::image::text_of;
 use crate::json;
 use crate::kind::Kind;
 
-/// Exit code of a process that SIGPIPE ended, as shells tell it.
+/// Exit code of a process that SIGPIPE ended, as shells report it.
 const EXIT_PIPE: u8 = 128 + 13;
 
-/// What went wrong, and with what.
+/// A failure, and the object that it concerns.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     place: Option<Vec<u8>>,
@@ -26,36 +27,36 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// About a place: a path, or an image.
+    /// A failure that concerns a path or an image.
     pub(crate) fn new(place: impl AsRef<OsStr>, text: impl Into<String>) -> Self {
         let place = Some(place.as_ref().as_bytes().to_vec());
         Self { place, text: text.into(), kind: Kind::Failed }
     }
 
-    /// The same, of this kind.
+    /// As above, of a given kind.
     pub(crate) fn of(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
 
-    /// About a path in bytes.
+    /// A failure that concerns a path in bytes.
     pub(crate) fn at(place: &[u8], text: impl Into<String>) -> Self {
         Self::new(OsStr::from_bytes(place), text)
     }
 
-    /// About nothing in particular.
+    /// A failure without an object.
     pub(crate) fn bare(text: impl Into<String>) -> Self {
         Self { place: None, text: text.into(), kind: Kind::Failed }
     }
 
-    /// What the library says about a place.
+    /// An error of the library that concerns a path.
     pub(crate) fn volume(place: impl AsRef<OsStr>, error: uxfs::Error) -> Self {
         Self::new(place, error.to_string()).of(Kind::of_volume(&error))
     }
 
-    /// What the host says about a place.
+    /// An error of the host that concerns a path.
     pub(crate) fn host(place: impl AsRef<OsStr>, error: &io::Error) -> Self {
         let text = text_of(error);
-        // Some messages begin with the place that stands before them anyway.
+        // Some messages begin with the path already.
         let named = place.as_ref().to_str().and_then(|name| text.strip_prefix(name));
         let short = named.and_then(|rest| rest.strip_prefix(": ").or(rest.strip_prefix(' ')));
         Self::new(place.as_ref(), short.unwrap_or(&text)).of(Kind::of_host(error))
@@ -72,7 +73,7 @@ impl fmt::Display for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// Of writing to standard output.
+    /// A failure to write to standard output.
     fn from(error: io::Error) -> Self {
         let broken = error.kind() == io::ErrorKind::BrokenPipe;
         let kind = if broken { Kind::Pipe } else { Kind::of_host(&error) };
@@ -83,7 +84,7 @@ impl From<io::Error> for Failure {
 /// The result of a command's parts.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// A command at work.
+/// The session of a running command.
 pub(crate) struct Session {
     command: &'static str,
     json: bool,
@@ -95,7 +96,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// For the command of this name; failures are told as JSON if `json`.
+    /// A session for the command of this name. Failures are reported as JSON if `json`.
     pub(crate) fn new(command: &'static str, json: bool) -> Self {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
@@ -108,7 +109,7 @@ impl Session {
         Ok(self.out.borrow_mut().write_all(bytes.as_ref())?)
     }
 
-    /// Writes a result now, for whoever watches.
+    /// Writes a result and flushes, for a reader that waits.
     pub(crate) fn flush(&self) -> Result<()> {
         Ok(self.out.borrow_mut().flush()?)
     }
@@ -118,18 +119,18 @@ impl Session {
         self.code.set(self.code.get().max(code));
     }
 
-    /// Tells of a failure and remembers it in the exit code.
+    /// Reports a failure and sets the exit code.
     pub(crate) fn fail(&self, failure: Failure) {
         self.fail_with(1, failure);
     }
 
-    /// The same with an exit code of its own.
+    /// As above, with another exit code.
     pub(crate) fn fail_with(&self, code: u8, failure: Failure) {
         if failure.kind == Kind::Pipe {
             self.code.set(EXIT_PIPE);
             return;
         }
-        // Words must not overtake results.
+        // Messages must not overtake results.
         let _ = self.out.borrow_mut().flush();
         self.code.set(self.code.get().max(code));
         if self.json {
@@ -152,17 +153,17 @@ impl Session {
         self.say(&line);
     }
 
-    /// A line on standard error; nobody can be told if that fails.
+    /// Prints a line on standard error. A failure to do so cannot be reported.
     pub(crate) fn say(&self, line: &[u8]) {
         let _ = io::stderr().lock().write_all(&[line, b"\n"].concat());
     }
 
-    /// Does the command go on? Tells of the failure if it was one.
+    /// Reports the failure, if it is one. Returns whether the command continues.
     pub(crate) fn ok<T>(&self, result: Result<T>) -> Option<T> {
         result.map_err(|failure| self.fail(failure)).ok()
     }
 
-    /// Is there nobody left to write for?
+    /// Is the reader of standard output gone?
     pub(crate) fn unheard(&self) -> bool {
         self.code.get() == EXIT_PIPE
     }

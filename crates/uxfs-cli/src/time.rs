@@ -104,8 +104,8 @@ pub(crate) fn seconds(time: Timestamp, digits: usize) -> String {
     format!("{sign}{sec}.{}", &fraction[..digits.min(fraction.len())])
 }
 
-/// A moment from what a user writes: an ISO 8601 date with or without a time and a zone, or `@` and
-/// seconds since 1970. Without a zone it is local time.
+/// Parses a time: an ISO 8601 date with or without a time and a zone, or `@` and seconds since
+/// 1970. Without a zone it is local time.
 pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     if let Some(seconds) = text.strip_prefix('@') {
         return parse_seconds(seconds);
@@ -120,7 +120,7 @@ pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     Some(timestamp(civil.to_zoned(zone()).ok()?.timestamp()))
 }
 
-/// A moment as `touch -t` has it: `[[CC]YY]MMDDhhmm[.ss]`, in local time.
+/// Parses a time as `touch -t` takes it: `[[CC]YY]MMDDhhmm[.ss]`, in local time.
 pub(crate) fn parse_stamp(text: &str) -> Option<Timestamp> {
     let (digits, second) = match text.split_once('.') {
         Some((digits, second)) if second.len() == 2 => (digits, second.parse().ok()?),
@@ -167,7 +167,7 @@ fn timestamp(moment: Moment) -> Timestamp {
     }
 }
 
-/// When a file of the host was read last, when its content changed, and when its inode did.
+/// Access, modification and change time of a file of the host.
 pub(crate) fn of_host_file(path: &Path, follow: bool) -> io::Result<[Timestamp; 3]> {
     let meta = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) }?;
     let time = |sec, nsec: i64| Timestamp { sec, nsec: u32::try_from(nsec).unwrap_or(0) };
@@ -178,8 +178,8 @@ pub(crate) fn of_host_file(path: &Path, follow: bool) -> io::Result<[Timestamp; 
     ])
 }
 
-/// What the variable `SOURCE_DATE_EPOCH` says, in seconds since 1970; see
-/// <https://reproducible-builds.org/specs/source-date-epoch/>. Empty is as good as not set.
+/// The variable `SOURCE_DATE_EPOCH` in seconds since 1970; see
+/// <https://reproducible-builds.org/specs/source-date-epoch/>. Empty counts as not set.
 pub(crate) fn source_date_epoch() -> Result<Option<i64>, String> {
     match std::env::var_os("SOURCE_DATE_EPOCH") {
         None => Ok(None),

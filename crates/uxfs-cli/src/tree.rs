@@ -18,7 +18,7 @@ pub(crate) struct Found {
     pub(crate) image: Rc<Image>,
     /// The path.
     pub(crate) place: Inside,
-    /// What is known of it.
+    /// Its attributes.
     pub(crate) stat: Stat,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn is_link(stat: &Stat) -> bool {
     stat.mode & S_IFMT == S_IFLNK
 }
 
-/// Finds what a path leads to; a symbolic link at its end is followed if `follow`.
+/// Finds the file at a path. A symbolic link at its end is followed if `follow`.
 pub(crate) fn find(images: &Images, place: &Inside, write: bool, follow: bool) -> Result<Found> {
     let image = images.get(&place.image, write)?;
     let found = image.fs.resolve(&place.path, follow).and_then(|ino| image.fs.stat(ino));
@@ -59,7 +59,7 @@ pub(crate) fn at(place: &Inside, error: uxfs::Error) -> Failure {
 
 use std::os::unix::ffi::OsStrExt;
 
-/// A name that is there or is to be: its directory, and itself.
+/// A directory entry that exists or will be created: its directory, and its name.
 pub(crate) struct Slot {
     /// The image.
     pub(crate) image: Rc<Image>,
@@ -69,7 +69,7 @@ pub(crate) struct Slot {
     pub(crate) dir: Ino,
     /// The name in it.
     pub(crate) name: Vec<u8>,
-    /// Was it written with a slash at its end, which asks for a directory?
+    /// Was it written with a trailing slash, which demands a directory?
     pub(crate) wants_dir: bool,
 }
 
@@ -79,7 +79,7 @@ impl Slot {
         &self.image.fs
     }
 
-    /// What is there now, a symbolic link itself.
+    /// The present file; a symbolic link is not followed.
     pub(crate) fn there(&self) -> Result<Option<Stat>> {
         let fs = self.fs();
         match fs.lookup(self.dir, &self.name).and_then(|ino| fs.stat(ino)) {
@@ -89,13 +89,13 @@ impl Slot {
         }
     }
 
-    /// A failure with it.
+    /// A failure that concerns it.
     pub(crate) fn failed(&self, error: uxfs::Error) -> Failure {
         at(&self.place, error)
     }
 }
 
-/// Finds the directory that a path's last name is in. The root has no name.
+/// Finds the directory of a path's last name. The root has no name.
 pub(crate) fn slot(images: &Images, place: &Inside) -> Result<Slot> {
     let image = images.get(&place.image, true)?;
     let name = place.base().to_vec();
@@ -112,7 +112,7 @@ pub(crate) fn slot(images: &Images, place: &Inside) -> Result<Slot> {
     Ok(Slot { image, place: place.clone(), dir, name, wants_dir })
 }
 
-/// The slot that a path leads to whose last name may be a symbolic link to what is to be made.
+/// The slot at a path whose last name may be a symbolic link to a file that will be created.
 pub(crate) fn slot_beyond_links(images: &Images, place: &Inside) -> Result<Slot> {
     let there = images.get(&place.image, true)?.fs.resolve(&place.path, false);
     match there {
@@ -121,11 +121,11 @@ pub(crate) fn slot_beyond_links(images: &Images, place: &Inside) -> Result<Slot>
     }
 }
 
-/// As many links as the kernel follows.
+/// Most links that are followed, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// The path with every link followed. All of it must be there if `existing`, else all but the last
-/// name.
+/// The path with every link resolved. All of it must exist if `existing`, otherwise all but the
+/// last name.
 pub(crate) fn canonical(images: &Images, place: &Inside, existing: bool) -> Result<Inside> {
     let image = images.get(&place.image, false)?;
     let fs = &image.fs;
@@ -188,37 +188,37 @@ pub(crate) fn entries(fs: &Fs, dir: Ino) -> uxfs::Result<Vec<(Vec<u8>, Ino)>> {
     Ok(names)
 }
 
-/// A file met on a walk.
+/// A file on a walk.
 pub(crate) struct Met<'a> {
     /// The volume.
     pub(crate) fs: &'a Fs,
-    /// Its path as the walk's start was written.
+    /// Its path, starting as the walk's start was written.
     pub(crate) path: &'a [u8],
-    /// How far below the start.
+    /// Its depth below the start.
     pub(crate) depth: usize,
-    /// What is known of it.
+    /// Its attributes.
     pub(crate) stat: &'a Stat,
-    /// Does the directory's content come before it (now), or after?
+    /// Is this the visit after the directory's content?
     pub(crate) leaving: bool,
 }
 
-/// What a visitor wants next.
+/// A visitor's decision.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Go on, into the directory if it is one.
+    /// Continue, into the directory if it is one.
     Enter,
-    /// Go on beside it.
+    /// Continue after it.
     Skip,
-    /// No further at all.
+    /// End the walk.
     Stop,
 }
 
-/// How to walk.
+/// The options of a walk.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Way {
-    /// Visit directories again after what is in them.
+    /// Visit directories again after their content.
     pub(crate) both: bool,
-    /// Follow symbolic links that are met.
+    /// Follow symbolic links.
     pub(crate) follow: bool,
 }
 
@@ -228,8 +228,8 @@ struct Level {
     len: usize,
 }
 
-/// Walks a tree depth first, each directory in its own order. What cannot be read is told to
-/// `trouble` with its path, and left out.
+/// Walks a tree depth first, each directory in its own order. Unreadable directories are reported
+/// to `trouble` with their paths, and skipped.
 pub(crate) fn walk(
     fs: &Fs,
     (path, stat): (Vec<u8>, Stat),
@@ -247,7 +247,7 @@ pub(crate) fn walk(
             match visit(met)? {
                 Next::Stop => return Ok(()),
                 Next::Enter if is_dir(&stat) => {
-                    // A damaged volume, or a followed link, may lead in a circle.
+                    // A damaged volume or a followed link may lead to a cycle.
                     if levels.iter().any(|level| level.stat.ino == stat.ino) {
                         trouble(&path, uxfs::Error::Loop);
                         continue;
@@ -283,7 +283,7 @@ pub(crate) fn walk(
         }
         path.extend_from_slice(&name);
         let stat = fs.stat(ino).map(|stat| match way.follow && is_link(&stat) {
-            // A link that leads nowhere is told as itself.
+            // A dangling link is visited itself.
             true => fs.resolve_at(dir, &name, true).and_then(|to| fs.stat(to)).unwrap_or(stat),
             false => stat,
         });
@@ -294,7 +294,7 @@ pub(crate) fn walk(
     }
 }
 
-/// A path in messages and results: with its image, as it was written.
+/// A path in messages and results: with its image, as written.
 pub(crate) fn shown(place: &Inside) -> Vec<u8> {
     let shown = place.shown();
     match trim(&place.path).is_empty() {

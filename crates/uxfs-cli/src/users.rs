@@ -48,17 +48,17 @@ pub(crate) fn group_name(gid: u32) -> Option<&'static str> {
     groups().names.get(&gid).map(String::as_str)
 }
 
-/// The user that a name or a number stands for.
+/// The user of a name or a number.
 pub(crate) fn user(text: &str) -> Option<u32> {
     users().ids.get(text).copied().or_else(|| number(text))
 }
 
-/// The group that a name or a number stands for.
+/// The group of a name or a number.
 pub(crate) fn group(text: &str) -> Option<u32> {
     groups().ids.get(text).copied().or_else(|| number(text))
 }
 
-/// The group of a user who is named.
+/// The primary group of a named user.
 pub(crate) fn login_group(user: &str) -> Option<u32> {
     users().groups.get(user).copied()
 }
@@ -66,7 +66,7 @@ pub(crate) fn login_group(user: &str) -> Option<u32> {
 /// Owner and group, as far as they are given.
 pub(crate) type Owner = (Option<u32>, Option<u32>);
 
-/// What `USER`, `USER:GROUP`, `USER:` (with the user's own group) or `:GROUP` stands for.
+/// Parses `USER`, `USER:GROUP`, `USER:` (with the user's own group) or `:GROUP`.
 pub(crate) fn owner(text: &str) -> Result<Owner, String> {
     let bad_user = || format!("invalid user: '{text}'");
     let bad_group = || format!("invalid group: '{text}'");
@@ -87,7 +87,7 @@ pub(crate) fn owner(text: &str) -> Result<Owner, String> {
     Ok((uid, gid))
 }
 
-/// A number; `+` before it says that it is no name.
+/// Parses a number. A `+` before it excludes a name.
 fn number(text: &str) -> Option<u32> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     if !digits.bytes().all(|b| b.is_ascii_digit()) {

@@ -10,7 +10,7 @@ use uxfs::Atime;
 
 use crate::options::Options;
 
-/// What requests look at.
+/// The options that requests read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hot {
     pub(crate) atime: Atime,
