@@ -1,4 +1,4 @@
-//! `uxfs bench`: uxfs beside the alternatives, in one run.
+//! `uxfs bench`: uxfs and its alternatives, measured in one run.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,9 @@ use uxfs_bench::{
 use crate::number;
 use crate::session::{Failure, Result, Session};
 
-/// Measure uxfs beside the alternatives, on this machine, in one run
+/// Measure uxfs and its alternatives on this machine, in one run
 ///
-/// Each figure comes with what a power cut right after it would cost. Alternatives that need root
+/// Each figure comes with what a power cut right after it would lose. Alternatives that need root
 /// (a loop mount) are left out without it.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -26,17 +26,17 @@ pub(crate) struct Options {
     /// As a JSON document
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// How often each is measured
+    /// Number of measurements of each
     #[arg(long, global = true, default_value_t = 3, value_name = "N")]
     rounds: u32,
-    /// Directory to measure on: its file system counts
+    /// Directory to measure in; its file system matters
     #[arg(long, global = true, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
 enum What {
-    /// A tarball into an image and back, beside root's way and the floor of copying it
+    /// Import a tarball into an image and export it, compared with a loop mount and with copying it
     #[command(after_help = "Examples:\n  uxfs bench import --size 8G linux-6.1.tar")]
     Import {
         /// The tarball, not compressed
@@ -49,14 +49,14 @@ enum What {
         #[arg(long)]
         durable: bool,
     },
-    /// Creates of empty files, in process, beside fs_mark on the kernel's XFS
+    /// Create empty files in process, compared with fs_mark on the kernel's XFS
     #[command(after_help = "Examples:\n  uxfs bench creates --files 200000 --rounds 5 --json")]
     Creates {
         /// Files in each round
         #[arg(long, default_value_t = 100_000, value_name = "N")]
         files: u32,
     },
-    /// Checks of whole volumes, beside xfs_repair -n, with the memory of both
+    /// Check whole volumes, compared with xfs_repair -n, with the memory of both
     #[command(after_help = "Examples:\n  uxfs bench check disk.img\n  \
                             uxfs bench check --files 1000000 --rounds 5")]
     Check {
@@ -67,8 +67,8 @@ enum What {
         #[arg(value_name = "IMAGE", required_unless_present = "files")]
         images: Vec<PathBuf>,
     },
-    /// Creates by several threads at once, as fs_mark does them: rates, what the log took, and what
-    /// a crash could cost, beside the kernel's XFS and ext4
+    /// Create files by several threads, as fs_mark does: rates, what the log took, and what a crash
+    /// could lose, compared with the kernel's XFS and ext4
     #[command(after_help = "Examples:\n  \
         uxfs bench fs-mark\n  \
         uxfs bench fs-mark --pattern durable --threads 1,64 --rounds 5\n  \
@@ -85,15 +85,15 @@ enum What {
         /// Files that each thread makes [default: 50000; durable: 2000]
         #[arg(long, value_name = "N")]
         files: Option<u32>,
-        /// Files in all, shared out over the threads: to compare numbers of threads at equal work
+        /// Files in all, divided among the threads: to compare numbers of threads at equal work
         #[arg(long, value_name = "N", conflicts_with = "files")]
         total: Option<u32>,
         /// Only settings whose name contains this, such as uxfs or delaylog
         #[arg(long, default_value = "", value_name = "TEXT")]
         only: String,
     },
-    /// The load of a file server's clients, as dbench plays it: throughput, latency, what the log
-    /// took, and what a crash could cost, beside the kernel's XFS and ext4
+    /// Run the load of a file server's clients, as dbench does: throughput, latency, what the log
+    /// took, and what a crash could lose, compared with the kernel's XFS and ext4
     #[command(after_help = "Examples:\n  \
         uxfs bench dbench\n  \
         uxfs bench dbench --clients 10,20,100 --seconds 30 --only uxfs")]
@@ -111,12 +111,12 @@ enum What {
         #[arg(long, default_value = "", value_name = "TEXT")]
         only: String,
     },
-    /// The mount beside an empty FUSE server on the same crate and settings, one that passes on to
-    /// files of the host, and the kernel's XFS: files made in memory and on stable storage, a large
-    /// file, a large directory, and the memory that takes
+    /// Measure the mount, compared with an empty FUSE server on the same crate and settings, one
+    /// that forwards to files of the host, and the kernel's XFS: files created in memory and on
+    /// stable storage, a large file, a large directory, and the memory used
     ///
-    /// Needs root, fs_mark and mkfs.xfs. Each part is a table of its own, or several; with the host
-    /// file system's own speed in all of them, so that only figures of one run can be compared.
+    /// Needs root, fs_mark and mkfs.xfs. Each part prints one or several tables, each with the host
+    /// file system's own speed, because only figures of one run can be compared.
     #[command(after_help = "Examples:\n  \
         uxfs bench mount\n  \
         uxfs bench mount --part durable --threads 8,32 --rounds 5\n  \
@@ -126,10 +126,10 @@ enum What {
         /// Only these parts
         #[arg(long = "part", value_enum, value_delimiter = ',', value_name = "PART,...")]
         parts: Vec<MountPart>,
-        /// Numbers of threads that make files [default: 1,2,4,8; durable: 1,8,16,32,64]
+        /// Numbers of threads that create files [default: 1,2,4,8; durable: 1,8,16,32,64]
         #[arg(long, value_delimiter = ',', value_name = "N,...")]
         threads: Option<Vec<u32>>,
-        /// Files that all threads make together [default: 40000; durable: 8000; memory: 200000]
+        /// Files of all threads together [default: 40000; durable: 8000; memory: 200000]
         #[arg(long, value_name = "N")]
         files: Option<u32>,
         /// Entries of the large directory
@@ -138,7 +138,7 @@ enum What {
         /// Size of the large file
         #[arg(long, default_value = "1G", value_parser = parse_size, value_name = "SIZE")]
         size: u64,
-        /// Mount options besides, such as cache_bytes=16m
+        /// Further mount options, such as cache_bytes=16m
         #[arg(long, default_value = "rw", value_name = "OPTIONS")]
         mount_options: String,
     },
@@ -148,7 +148,7 @@ enum What {
         #[arg(value_name = "DIR")]
         mount_point: PathBuf,
     },
-    /// The server of `mount` that passes on
+    /// The forwarding server of `mount`
     #[command(hide = true)]
     ServeThrough {
         #[arg(value_name = "BACKING")]
@@ -156,10 +156,10 @@ enum What {
         #[arg(value_name = "DIR")]
         mount_point: PathBuf,
     },
-    /// Recovery of a full log that the kernel left: its mount beside opening with uxfs
+    /// Recover a full log that the kernel left: the kernel's mount compared with opening by uxfs
     #[command(after_help = "Examples:\n  uxfs bench recovery --rounds 5")]
     Recovery {
-        /// Files whose making is in the log
+        /// Files whose creation is in the log
         #[arg(long, default_value_t = 100_000, value_name = "N")]
         files: u32,
     },
@@ -174,19 +174,20 @@ enum Pattern {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum MountPart {
-    /// Empty files in memory (fs_mark -S0 -s 0), by several threads, beside the empty server, which is
-    /// the most that FUSE can do, and the kernel's XFS on a loop device
+    /// Empty files in memory (fs_mark -S0 -s 0), by several threads, compared with the empty
+    /// server, which is the upper bound of FUSE, and the kernel's XFS on a loop device
     Creates,
-    /// Files of 4 KiB on stable storage each (fs_mark -S1 -s 4096), by several threads, beside the same
+    /// Files of 4 KiB, each on stable storage (fs_mark -S1 -s 4096), by several threads, compared
+    /// with the same
     Durable,
-    /// A file of --size written and brought down, read, and read from the page cache, beside the server
-    /// that passes on and the host's file itself
+    /// A file of --size written and synced, read, and read from the page cache, compared with the
+    /// forwarding server and with the host's file itself
     Streams,
-    /// One directory of --entries entries made, listed and removed: what an entry costs, beside one of
-    /// 10000
+    /// One directory of --entries entries created, listed and removed: the cost of an entry,
+    /// compared with a directory of 10000
     Directory,
-    /// What the mount's process has resident at most while --files files are made, and while another
-    /// mount finds and looks at them, beside a tenth as many
+    /// Peak resident memory of the mount's process while --files files are created, and while
+    /// another mount finds and reads their attributes, compared with a tenth as many
     Memory,
 }
 
@@ -205,7 +206,7 @@ impl MountPart {
     }
 }
 
-/// Size of the volumes that the tables are made on, in bytes.
+/// Size of the measured volumes in bytes.
 const TABLE_SIZE: u64 = 8 << 30;
 
 fn parse_size(text: &str) -> std::result::Result<u64, String> {
@@ -328,7 +329,7 @@ pub(crate) fn run(options: &Options, session: &Session, journal: JournalOptions)
     Ok(())
 }
 
-/// What a benchmark gives.
+/// The result of a benchmark.
 enum Outcome {
     Report(Report),
     Table(Table),

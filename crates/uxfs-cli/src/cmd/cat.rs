@@ -45,7 +45,7 @@ fn cat_input(session: &Session, window: &mut [u8]) -> Result<()> {
             Ok(0) => return Ok(()),
             Ok(count) => {
                 session.print(&window[..count])?;
-                // Somebody may be watching a stream.
+                // The reader may be waiting for a stream.
                 session.flush()?;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -14,10 +14,9 @@ use crate::tree::{self, Next, Way};
 
 /// Change flags and project of files
 ///
-/// MODE is +, - or = and letters: a (append only), A (no access times), d (no dump), i
-/// (immutable), P (hand the project on), S (synchronous), x (direct access). -R: directories with
-/// all that is in them. -V: say what is done. -f: be silent about failures. -p PROJECT: set the
-/// project.
+/// MODE is +, - or = and letters: a (append only), A (no access times), d (no dump), i (immutable),
+/// P (inherit the project), S (synchronous), x (direct access). -R: directories and their contents.
+/// -V: print what is changed. -f: no messages about failures. -p PROJECT: set the project.
 #[derive(Args)]
 #[command(
     override_usage = "uxfs chattr [-RVf] [-p PROJECT] [MODE]... <IMAGE:/FILE>...",
@@ -37,7 +36,7 @@ pub(crate) struct Options {
     words: Vec<OsString>,
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Request {
     recursive: bool,
@@ -88,7 +87,7 @@ impl Request {
         Ok(request)
     }
 
-    /// A word that begins with a minus: options, or flags to take away.
+    /// Parses a word that begins with a minus: options, or flags to clear.
     fn options<'a>(
         &mut self,
         word: &str,
@@ -111,7 +110,7 @@ impl Request {
         Ok(())
     }
 
-    /// What a file with these flags is to have.
+    /// The new flags of a file with these flags.
     fn of(&self, old: Xflags) -> Xflags {
         match self.exact {
             Some(flags) => old.difference(flags::all()).union(flags),

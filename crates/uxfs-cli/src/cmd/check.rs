@@ -1,4 +1,4 @@
-//! `uxfs check`: is a volume sound? Exit codes are those of fsck(8).
+//! `uxfs check`: verifies a volume. Exit codes are those of fsck(8).
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ use crate::session::{Failure, Result, Session};
 
 /// Verify a volume, reading only
 ///
-/// Looks at every header, tree, inode, directory, attribute and counter, and at whom each block
-/// belongs to. If the log is dirty, as after a power cut, it is replayed in memory and the volume is
-/// judged as the next mount finds it; with --norecovery the volume is judged as it lies on the
-/// device. Warnings are not damage.
+/// Reads every header, btree, inode, directory, attribute and counter, and compares the owners of
+/// each block. If the log is dirty, as after a power cut, it is replayed in memory, and the volume
+/// is judged as its next mount finds it; with --norecovery it is judged as it lies on the device.
+/// Warnings are not damage.
 ///
-/// Exit status: 0 sound; 2 sound, but the log is not replayed yet: mount the volume, or run
-/// `uxfs log settle`; 4 damage found; 8 could not be looked at, or not at all of it (added to the
-/// others); 16 wrong command line.
+/// Exit status: 0 sound; 2 sound, but the log is not replayed yet: mount the volume, or run `uxfs
+/// log quiesce`; 4 damage found; 8 not readable, or not completely (added to the others); 16 wrong
+/// command line.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs check disk.img\n  \
@@ -112,7 +112,7 @@ fn replayed(dev: Device) -> (Device, Replay) {
             (replayed.device, Replay::Done { head: replayed.head, unfinished })
         }
         Err(Error::DirtyLog(problem)) => (dev, Replay::Failed(problem)),
-        // What else stands in the way the check finds by itself.
+        // The check itself reports other problems.
         Ok(None) | Err(_) => (dev, Replay::None),
     }
 }

@@ -1,4 +1,4 @@
-//! `uxfs cp`: into an image, out of one, and between two.
+//! `uxfs cp`: copies into an image, out of one, and between two.
 
 use std::ffi::OsString;
 use std::io;
@@ -23,14 +23,13 @@ use crate::tree;
 
 /// Copy files into an image, out of one, or between two
 ///
-/// At least one of source and target lies in an image; but `--reflink=always` by itself also copies
-/// regular files inside a volume that uxfs has mounted, where cp(1) cannot ask for that. Holes stay
-/// holes. When copying out, nothing is written outside the target directory, whatever names and
-/// links the image holds.
+/// Source or target lies in an image. With `--reflink=always` alone, regular files inside a mounted
+/// uxfs volume can also be copied, where cp(1) cannot share blocks. Holes stay holes. When copying
+/// out, nothing is written outside the target directory, whatever names and links the image holds.
 ///
-/// Without -r or -a, what a fifo or a device of the host holds is copied; with them, it is made anew
-/// as such. - as a source is standard input, and as the target standard output; a file of that name
-/// is ./-.
+/// Without -r or -a, the content of a FIFO or device of the host is copied; with them, the FIFO or
+/// device itself is created. - as a source is standard input, and as the target standard output; a
+/// file of that name is ./-.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs cp -r /usr/include disk.img:/inc\n  \
@@ -42,7 +41,7 @@ use crate::tree;
     uxfs cp --reflink=always disk.img:/big disk.img:/clone\n  \
     uxfs cp --reflink=always /mnt/big /mnt/clone")]
 pub(crate) struct Options {
-    /// Directories with all that is in them
+    /// Copy directories and their contents
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// Keep everything: as -r -d --preserve=all
@@ -69,7 +68,7 @@ pub(crate) struct Options {
     /// Follow symbolic links
     #[arg(short = 'L', long, overrides_with_all = ["no_dereference", "named"])]
     dereference: bool,
-    /// Follow symbolic links that are named themselves
+    /// Follow symbolic links on the command line
     #[arg(short = 'H', id = "named", overrides_with_all = ["no_dereference", "dereference"])]
     named: bool,
     /// Copy inside an image by sharing blocks: auto (where it can be done), always, never
@@ -77,7 +76,7 @@ pub(crate) struct Options {
           default_value = "auto", default_missing_value = "always",
           value_parser = ["auto", "always", "never"])]
     reflink: String,
-    /// With -r, copy what devices and fifos hold
+    /// With -r, copy the contents of devices and FIFOs
     #[arg(long)]
     copy_contents: bool,
     /// Leave files that exist as they are
@@ -95,13 +94,13 @@ pub(crate) struct Options {
     /// Copy everything into this directory
     #[arg(short, long, value_name = "DIRECTORY", conflicts_with = "no_target_directory")]
     target_directory: Option<OsString>,
-    /// The last operand is the new name itself, even if it is a directory
+    /// The last operand is the new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
     /// Say what is copied
     #[arg(short, long)]
     verbose: bool,
-    /// What to copy, and where to, unless -t says so
+    /// The sources and the target, unless -t names the target
     #[arg(value_name = "FILE", required = true)]
     files: Vec<OsString>,
 }
@@ -131,7 +130,7 @@ impl Options {
         kept
     }
 
-    /// Is nothing asked for but that blocks be shared?
+    /// Is sharing blocks the only option given?
     fn clones(&self) -> bool {
         let may_skip = self.no_clobber || self.interactive || self.update;
         let plain = !self.recursive && !self.archive && !self.keep && !may_skip;
@@ -194,21 +193,21 @@ struct Work<'a> {
     images: &'a Images,
     copy: CopyOptions,
     sources: &'a [OsString],
-    /// The target as it was written.
+    /// The target as written.
     written: &'a OsString,
 }
 
 /// Standard input as a source, and standard output as the target.
 const STREAM: &str = "-";
 
-/// A directory of the target, opened, and whether files go into it or to a name in it.
+/// The open target directory, and whether files go into it or to a name in it.
 enum Aim {
     Into,
     As(Vec<u8>),
 }
 
 impl Work<'_> {
-    /// The target is a directory that files go into, or not?
+    /// Is the target a directory that files go into?
     fn aim(&self, is_dir: bool, name: &[u8]) -> Result<Aim> {
         let many = self.sources.len() > 1 || self.options.target_directory.is_some();
         if is_dir && !self.options.no_target_directory {
@@ -238,7 +237,8 @@ impl Work<'_> {
         self.copy_all(&target, &Rc::new(dir), &aim)
     }
 
-    /// What a symbolic link at the end of the target leads to: it was named, so it is meant.
+    /// The target of a symbolic link at the end of the path, which is followed because it was
+    /// named.
     fn followed(&self, image: &Rc<Image>, place: &Inside) -> Result<Inside> {
         let mut place = place.clone();
         for _ in 0..40 {
@@ -274,7 +274,7 @@ impl Work<'_> {
         let there = std::fs::metadata(path);
         let is_dir = there.as_ref().is_ok_and(|meta| meta.is_dir());
         if there.is_ok_and(|meta| !meta.is_dir() && !meta.is_file()) {
-            // A device or fifo that was named, by a link or not, takes what is copied.
+            // A device or FIFO that was named, directly or by a link, receives the content.
             let file = std::fs::OpenOptions::new().write(true).open(path).map_err(host)?;
             return self.pour_into(&mut &file, path);
         }
@@ -283,7 +283,7 @@ impl Work<'_> {
         let (dir, aim) = match aim {
             Aim::Into => (path.to_owned(), Aim::Into),
             Aim::As(_) => {
-                // A link at the end was named, so what it leads to is meant.
+                // A link at the end is followed because it was named.
                 let is_link = std::fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink());
                 let path =
                     if is_link { path.canonicalize().map_err(host)? } else { path.to_owned() };
@@ -302,7 +302,7 @@ impl Work<'_> {
         self.copy_all(&target, &Rc::new(dir), &aim)
     }
 
-    /// Copies one file to what takes bytes one after another.
+    /// Copies one file to a stream.
     fn pour_into(&self, out: &mut dyn io::Write, target: &Path) -> Result<()> {
         let [source] = self.sources else {
             return Err(Failure::new(target, "takes one file: use uxfs cat for several"));
@@ -324,7 +324,7 @@ impl Work<'_> {
         };
         match poured {
             Ok(_) => Ok(()),
-            // As standard output, whatever it is called: a reader that went away.
+            // As for standard output: the reader is gone.
             Err(CopyError::Host(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
                 Err(error.into())
             }
@@ -333,7 +333,7 @@ impl Work<'_> {
         }
     }
 
-    /// A target that ends in a slash asks for a directory.
+    /// A target that ends in a slash must be a directory.
     fn fits(&self, aim: &Aim, info: &FileInfo) -> Result<()> {
         let asks = matches!(aim, Aim::As(_)) && self.written.as_bytes().ends_with(b"/");
         match asks && info.kind != FileKind::Dir {

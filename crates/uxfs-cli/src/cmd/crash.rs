@@ -1,4 +1,4 @@
-//! `uxfs crash`: power cuts, as many as wanted.
+//! `uxfs crash`: simulated power cuts.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -12,26 +12,27 @@ use uxfs_crash::{Explored, Failed, Plan, explore, repeat};
 
 use crate::session::{Failure, Result, Session};
 
-/// Cut the power of volumes in memory again and again, and judge what recovery makes of them
+/// Cut the power of volumes in memory again and again, and judge the recovered volumes
 ///
-/// Random operations run on a volume with a journal, on a device that keeps every write and flush.
-/// The power goes at a random moment; of what was not flushed any part has reached the disk. Then the
-/// volume is recovered, compared with the history of what was done, and checked; every fourth time
-/// the power goes again during recovery. The last line says how many states there were, over which
-/// operations and features, and how many failed. Exit status: 0 if none did, else 1.
+/// Random operations run on a journaled volume, on a device that records every write and flush. The
+/// power fails at a random moment; of the writes that were not flushed, any part has reached the
+/// disk. Then the volume is recovered, compared with the history of operations, and checked. Every
+/// fourth time the power fails again during recovery. The last line gives the number of states, the
+/// operations and features covered, and the number of failures. Exit status: 0 without failures,
+/// otherwise 1.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs crash --count 5000 --seed 17\n  \
     uxfs crash --count 100000 --feature rmapbt=1 --feature reflink=1 --jobs 2\n  \
     uxfs crash --seed 23 --state 41 --save before-recovery.img   (a failure, repeated)")]
 pub(crate) struct Options {
-    /// How many states
+    /// Number of states
     #[arg(long, default_value_t = 5000, value_name = "N")]
     count: u64,
     /// Seed of the first workload; each further one has the next
     #[arg(long, default_value_t = 0, value_name = "S")]
     seed: u64,
-    /// Threads; what is explored does not depend on it [default: one for each processor]
+    /// Threads; the result does not depend on them [default: one per processor]
     #[arg(long, value_name = "J")]
     jobs: Option<NonZeroUsize>,
     /// Only volumes made with this option of mkfs, as in rmapbt=1; may be given several times
@@ -46,7 +47,7 @@ pub(crate) struct Options {
     /// Only this state of the workload with the seed
     #[arg(long, value_name = "K")]
     state: Option<u64>,
-    /// Write the first volume that failed to a file, as it was before recovery
+    /// Write the first failed volume to a file, as it was before recovery
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// As a JSON document

@@ -13,7 +13,7 @@ use crate::{json, number, quote};
 
 /// Show the free space of volumes
 ///
-/// Without options in blocks of 1024 bytes, as df(1). The log is not counted.
+/// Without options in blocks of 1024 bytes, as df(1). The log does not count as space.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  uxfs df -h disk.img\n  uxfs df -i a.img b.img")]
 pub(crate) struct Options {

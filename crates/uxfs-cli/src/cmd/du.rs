@@ -15,15 +15,15 @@ use crate::session::{Failure, Result, Session};
 use crate::tree::{self, Met, Next, Way};
 use crate::{json, number};
 
-/// Show how much space trees take
+/// Show the space that trees take
 ///
-/// Without options in units of 1024 bytes, as du(1). A file with several names counts once. Blocks that
-/// files share are counted for each of them. Lengths are those of regular files and symbolic links.
+/// Without options in units of 1024 bytes, as du(1). A file with several hard links counts once.
+/// Shared blocks count for each file. Lengths are those of regular files and symbolic links.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs du -sh disk.img:/usr disk.img:/var\n  uxfs du -d 1 disk.img")]
 pub(crate) struct Options {
-    /// Files too, not directories alone
+    /// Print files too, not only directories
     #[arg(short, long, conflicts_with = "summarize")]
     all: bool,
     /// Lengths instead of the space taken
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     /// In KiB, as without it
     #[arg(short = 'k', id = "kibibytes", overrides_with_all = ["bytes", "human_readable", "mebibytes"])]
     _kibibytes: bool,
-    /// Each name of a file with several counts
+    /// Count a file once for each hard link
     #[arg(short = 'l', long)]
     count_links: bool,
     /// In MiB
@@ -76,7 +76,7 @@ struct Sum {
     below: u64,
 }
 
-/// Adds the innermost open directory to the one above, or to the whole.
+/// Adds the innermost open directory to the one above, or to the total.
 fn close(open: &mut Vec<Sum>, whole: &mut u64) {
     let bytes = open.pop().map_or(0, |sum| sum.own + sum.below);
     match open.last_mut() {
@@ -85,11 +85,11 @@ fn close(open: &mut Vec<Sum>, whole: &mut u64) {
     }
 }
 
-/// What was found so far.
+/// The counts so far.
 struct Counter<'a> {
     options: &'a Options,
     session: &'a Session,
-    /// Files with several names that were counted: image, inode.
+    /// Counted files with several hard links: image, inode.
     seen: HashSet<(u64, Ino)>,
     documents: Vec<Value>,
 }
@@ -115,16 +115,17 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
 }
 
 impl Counter<'_> {
-    /// Counts a tree; gives its bytes.
+    /// Counts a tree. Returns its bytes.
     fn tree(&mut self, images: &Images, place: &Inside) -> Result<u64> {
         let found = tree::find(images, place, false, false)?;
         let start = (tree::shown(place), found.stat.clone());
         let (volume, session) = (found.image.volume, self.session);
-        // The directories that are open, outermost first.
+        // The open directories, outermost first.
         let mut open: Vec<Sum> = Vec::new();
         let mut whole = 0;
         let mut visit = |met: Met<'_>| {
-            // A directory that could not be read is not left: it ends where the walk goes on above.
+            // A directory that could not be read has no second visit. It ends where the walk
+            // continues above.
             let above = met.depth + usize::from(met.leaving);
             while open.len() > above {
                 close(&mut open, &mut whole);
@@ -168,7 +169,8 @@ impl Counter<'_> {
     fn bytes_of(&self, met: &Met<'_>) -> u64 {
         let lengths = self.options.apparent_size || self.options.bytes;
         match lengths {
-            // As in coreutils 9.2 and later: what lengths other files have is the file system's own.
+            // As in coreutils 9.2 and later: lengths of other files are internal to the file
+            // system.
             true => match met.stat.mode & S_IFMT {
                 S_IFREG | S_IFLNK => met.stat.size,
                 _ => 0,

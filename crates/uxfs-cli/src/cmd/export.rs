@@ -1,4 +1,4 @@
-//! `uxfs export`: a tree of an image as a tar archive.
+//! `uxfs export`: writes a tree of an image as a tar archive.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::tree;
 /// Write a tree of an image as a tar archive
 ///
 /// The archive is in PAX format, with holes, hard links, extended attributes and access lists; tar
-/// and uxfs import take it back. Names in it are relative to the directory that is exported.
+/// and uxfs import read it. Names in it are relative to the exported directory.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs export disk.img > tree.tar\n  \
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         None if io::stdout().is_terminal() => {
             return Err(Failure::bare("an archive is not for a terminal: use -o FILE or a pipe"));
         }
-        // Past Rust's line buffer: the writer's pieces are large.
+        // Bypasses Rust's line buffer, because the writer's pieces are large.
         None => File::from(io::stdout().as_fd().try_clone_to_owned()?),
     };
     let (mut out, _) = export(found.fs(), found.stat.ino, out).map_err(|error| match error {

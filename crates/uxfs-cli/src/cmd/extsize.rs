@@ -13,9 +13,10 @@ use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
 use crate::tree::{self, Next, Way};
 
-/// Show or set the size that new space of files comes in
+/// Show or set the extent size hint of files
 ///
-/// A file's hint can be set while it is empty; a directory's is for files made in it later.
+/// A file's hint can be set while it is empty; a directory's hint applies to files created in it
+/// later.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs extsize -s 1M disk.img:/images\n  uxfs extsize -R disk.img:/images")]
@@ -24,9 +25,9 @@ pub(crate) struct Options {
     common: Common,
 }
 
-/// Show or set the size that copies on write come in
+/// Show or set the CoW extent size hint of files
 ///
-/// A directory's hint is for files made in it later.
+/// A directory's hint applies to files created in it later.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs cowextsize -s 256K disk.img:/vm.raw\n  uxfs cowextsize disk.img:/vm.raw")]
@@ -40,7 +41,7 @@ struct Common {
     /// Directories with all that is in them
     #[arg(short = 'R', long, conflicts_with = "directories")]
     recursive: bool,
-    /// The same, but of what is in them directories only
+    /// As -R, but only directories
     #[arg(short = 'D', long)]
     directories: bool,
     /// The hint, a multiple of the block size; 0 for none
@@ -99,7 +100,7 @@ fn walk(
     tree::walk(found.fs(), start, Way::default(), &mut visit, &mut trouble)
 }
 
-/// What stopped one file.
+/// The error of one file.
 enum Trouble {
     Volume(uxfs::Error),
     Output(Failure),

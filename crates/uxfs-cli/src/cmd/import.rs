@@ -1,4 +1,5 @@
-//! `uxfs import`: trees into an image: tar streams, directories, container images, manifests.
+//! `uxfs import`: imports trees into an image: tar streams, directories, container images,
+//! manifests.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
@@ -23,17 +24,16 @@ use crate::{number, time};
 /// Put a tar archive, a directory or a container image into an image, new or existing
 ///
 /// SOURCE is a tar archive (plain, gzip, xz or zstd; - for standard input), a directory, or
-/// oci:DIR[:TAG], an image in an OCI image layout, whose layers are applied in their order. An
-/// image that is not there is made, with the size given or as large as the tree needs; one that
-/// holds XFS is added to. One that is named NAME.qcow2 is made as a qcow2 image. All is on stable
-/// storage when the command ends. An import that does not finish, by an error or by Ctrl-C, leaves
-/// no new image behind; with --durable, or when it adds to an image, what was imported by then stays,
-/// in a volume that is whole.
+/// oci:DIR[:TAG], an image in an OCI image layout, whose layers are applied in order. An image that
+/// does not exist is created, with the given size or as large as the tree needs; files are added to
+/// one that holds XFS. An image named NAME.qcow2 is created as a qcow2 image. Everything is on
+/// stable storage when the command ends. An import that fails or is interrupted leaves no new image
+/// behind. With --durable, or when it adds to an image, the files imported by then stay, in a
+/// consistent volume.
 ///
-/// With SOURCE_DATE_EPOCH in the environment and --uuid, the same input and the same options give
-/// the same image, byte for byte: files younger than that moment get it as their time, access,
-/// change and birth have the file's time of modification, and what has no time of its own has
-/// that moment.
+/// With SOURCE_DATE_EPOCH in the environment and --uuid, the same input and options give the same
+/// image, byte for byte: later modification times are set to that time, access, change and birth
+/// times to the modification time, and everything without a time of its own gets that time.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs import linux-6.1.tar.xz disk.img --size 4G\n  \
@@ -57,30 +57,31 @@ pub(crate) struct Options {
     /// Size of a new image, as in 4G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     size: Option<u64>,
-    /// What to leave free in a new image of computed size: a size, or a percentage of the tree
+    /// Space to leave free in a new image of computed size: a size, or a percentage of the tree
     #[arg(long, value_name = "SIZE|PERCENT%", value_parser = parse_headroom)]
     headroom: Option<Headroom>,
-    /// Apply the SOURCEs in their order as layers: .wh.NAME takes away what was NAME, .wh..wh..opq
-    /// all that was in its directory, and what comes replaces what is there
+    /// Apply the SOURCEs in order as layers: .wh.NAME removes NAME, .wh..wh..opq empties its
+    /// directory, and new files replace existing ones
     #[arg(long, conflicts_with = "manifest")]
     layers: bool,
-    /// Which image to take from an OCI image layout that has several; this machine's by default
+    /// Which image of an OCI image layout to take; this machine's by default
     #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
     platform: Option<Platform>,
-    /// Make the tree that FILE (- for standard input) describes, in composefs' dump format
-    /// (composefs-dump(5)); SOURCE is the directory that the payloads lie in
+    /// Create the tree that FILE (- for standard input) describes, in composefs' dump format
+    /// (composefs-dump(5)); SOURCE is the directory of the payloads
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// Let everything belong to USER, and to GROUP if given; a new image's root directory too
+    /// Set the owner of everything to USER, and the group to GROUP if given; also of a new image's
+    /// root directory
     #[arg(long, value_name = "USER[:GROUP]", value_parser = users::owner)]
     owner: Option<Owner>,
-    /// Let everything belong to GROUP
+    /// Set the group of everything to GROUP
     #[arg(long, value_name = "GROUP", value_parser = parse_group)]
     group: Option<u32>,
-    /// Let what belongs to FROM (and the COUNT - 1 users that follow) belong to TO (and so on)
+    /// Map user ids FROM to FROM + COUNT - 1 to TO and following
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_map)]
     map_uid: Vec<IdMap>,
-    /// The same for groups
+    /// Map group ids likewise
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_map)]
     map_gid: Vec<IdMap>,
     #[command(flatten)]
@@ -91,14 +92,14 @@ pub(crate) struct Options {
     /// UUID of a new image; the same as -m uuid=
     #[arg(long, value_name = "UUID")]
     uuid: Option<String>,
-    /// Make the image anew even if it holds something
+    /// Overwrite an image even if it holds something
     #[arg(short, long)]
     force: bool,
-    /// Make a new image so that it is whole at every moment, with a journal from its first file on:
-    /// a power cut leaves what was imported by then, and each file is on stable storage in its turn
+    /// Keep a new image consistent at every moment, with a journal from its first file on: a power
+    /// cut leaves the files imported by then, each of which is on stable storage
     #[arg(long)]
     durable: bool,
-    /// Allow a new volume below 300 MiB and other geometry that is not worth having
+    /// Allow a new volume below 300 MiB, and other geometry that XFS does not support
     #[arg(long)]
     unsupported: bool,
     /// No progress bar, no summary
@@ -154,8 +155,8 @@ impl Options {
         Ok(ImportSource::Tree(source.clone()))
     }
 
-    /// The image that `DIR[:TAG]` names; as with skopeo, the directory has no colon, unless it is
-    /// there.
+    /// The image that `DIR[:TAG]` names. As with skopeo, the directory has no colon, unless it
+    /// exists.
     fn oci(&self, name: &[u8]) -> ImportSource {
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         let colon = name.iter().position(|byte| *byte == b':');

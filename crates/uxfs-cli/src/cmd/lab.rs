@@ -12,11 +12,11 @@ use uxfs_lab::{LabError, experiments, report};
 
 use crate::session::{Failure, Result, Session};
 
-/// Repeat measurements that file systems were argued over, on disks that are only described
+/// Repeat measurements of file systems on modelled disks
 ///
-/// Simulated clients work on the real engine, on a modelled disk in virtual time: the same seed gives
-/// the same digits on any Linux machine. Beside every figure stands what an acknowledged operation was
-/// worth, derived from what went down to the disk, and checked by cutting the power.
+/// Simulated clients work on the real engine, on a modelled disk in virtual time: the same seed
+/// gives the same digits on any Linux machine. Each figure states the durability of an acknowledged
+/// operation, derived from the writes and flushes of the disk, and checked by cutting the power.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs lab list\n  \
@@ -31,8 +31,8 @@ pub(crate) struct Options {
 enum What {
     /// Run an experiment, or all of them
     ///
-    /// Prints a table, and keeps NAME.json and NAME.csv in the directory. Exit status: 1 if a row
-    /// does not keep what it promises.
+    /// Prints a table, and stores NAME.json and NAME.csv in the directory. Exit status: 1 if the
+    /// durability of a row is refuted.
     #[command(after_help = "Examples:\n  \
         uxfs lab run all\n  \
         uxfs lab run tar-star --seed 7 --out lab --only spindle\n  \
@@ -42,10 +42,10 @@ enum What {
         uxfs lab run fs-mark tar-star barriers --on kernel:xfs,kernel:ext4,kernel:btrfs\n  \
         uxfs lab run tar-star --on dir:/srv/data")]
     Run {
-        /// Experiments by name; all stands for every one
+        /// Experiments by name, or all
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// Everything that is left to chance follows from it
+        /// Seed of all random numbers
         #[arg(long, default_value_t = 1, value_name = "S")]
         seed: u64,
         /// Where outcomes are kept
@@ -54,28 +54,27 @@ enum What {
         /// Only rows whose group and name contain this
         #[arg(long, default_value = "", value_name = "TEXT")]
         only: String,
-        /// Times that the power is cut for each row
+        /// Power cuts per row
         #[arg(long, default_value_t = 8, value_name = "N")]
         cuts: u32,
-        /// Rows run at a time; what is found does not depend on it [default: one a processor]
+        /// Rows run in parallel; the result does not depend on it [default: one per processor]
         #[arg(long, value_name = "J")]
         jobs: Option<NonZeroUsize>,
         /// dbench's load [default: the packaged one if there is one, else the lab's own]
         #[arg(long, value_name = "FILE")]
         load: Option<PathBuf>,
-        /// What git and compile play, as tools/record-trace makes it [default: the lab's own]
+        /// Trace of git and compile, as tools/record-trace makes it [default: the lab's own]
         #[arg(long, value_name = "FILE")]
         trace: Option<PathBuf>,
         /// Archive or directory whose tree tar-star extracts [default: the lab's own, so that digits
         /// repeat everywhere]
         #[arg(long, value_name = "FILE")]
         tar: Option<PathBuf>,
-        /// In real time, beside these: kernel:xfs, kernel:ext4, kernel:btrfs (loop devices; root), or
+        /// Also in real time: kernel:xfs, kernel:ext4, kernel:btrfs (loop devices; root), or
         /// dir:PATH; for fs-mark, tar-star, barriers, git and compile
         #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
         on: Vec<String>,
-        /// With --on: directory for the files of loop devices and of uxfs beside them; its file
-        /// system counts
+        /// With --on: directory for the files of loop devices and of uxfs; its file system matters
         #[arg(long, default_value = ".", requires = "on", value_name = "DIR")]
         dir: PathBuf,
         /// No progress bar
@@ -88,7 +87,7 @@ enum What {
         #[arg(long)]
         csv: bool,
     },
-    /// Make one page of outcomes
+    /// Write one page of results
     #[command(after_help = "Examples:\n  \
         uxfs lab report\n  \
         uxfs lab report lab --out page.html\n  \
@@ -116,7 +115,7 @@ enum What {
     List,
 }
 
-/// A bar with how far it is and how long it will still take.
+/// A progress bar with the remaining time.
 struct Bar(ProgressBar);
 
 impl Bar {

@@ -1,5 +1,5 @@
-//! `uxfs log`: what the log of a volume holds, and whether it is clean, without replaying it; and
-//! making it clean.
+//! `uxfs log`: shows the log of a volume and whether it is clean, without replaying it; makes it
+//! clean.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::image::Images;
 use crate::json;
 use crate::session::{Failure, Result, Session};
 
-/// Show the log of a volume, or bring home what it holds
+/// Show the log of a volume, or make it clean
 ///
-/// A log is dirty if it holds changes that are not on the volume yet: opening the volume brings
-/// them there, or into memory if it is only read.
+/// A log is dirty if it holds changes that are not written in place yet. Opening the volume replays
+/// them: on the device, or in memory if it is opened read-only.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  uxfs log status disk.img\n  uxfs log print disk.img\n  \
-                  uxfs log settle disk.img\n  \
+                  uxfs log quiesce disk.img\n  \
                   uxfs log status --json disk.img | jq .state")]
 pub(crate) struct Options {
     #[command(subcommand)]
@@ -30,18 +30,21 @@ pub(crate) struct Options {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Is it clean, where does it begin and end?
+    /// Show whether the log is clean, and its head and tail
     #[command(after_help = "Examples:\n  uxfs log status disk.img")]
     Status(Image),
-    /// List the transactions that replay would go through
+    /// List the transactions that a replay would read
     #[command(after_help = "Examples:\n  uxfs log print disk.img\n  \
                             uxfs log print --json disk.img | jq .transactions[].items[].kind")]
     Print(Image),
-    /// Bring everything home and leave a clean log, for readers that do not replay it, such as boot
-    /// loaders
-    #[command(after_help = "Examples:\n  uxfs log settle disk.img\n  \
-                            uxfs log settle --json disk.img | jq .recovered")]
-    Settle(Image),
+    /// Write everything in place and leave a clean log, for readers that do not replay it, such as
+    /// boot loaders
+    #[command(
+        alias = "settle",
+        after_help = "Examples:\n  uxfs log quiesce disk.img\n  \
+                            uxfs log quiesce --json disk.img | jq .recovered"
+    )]
+    Quiesce(Image),
 }
 
 #[derive(Args)]
@@ -57,7 +60,7 @@ struct Image {
 impl Options {
     /// As a JSON document?
     pub(crate) fn json(&self) -> bool {
-        let (Verb::Status(image) | Verb::Print(image) | Verb::Settle(image)) = &self.verb;
+        let (Verb::Status(image) | Verb::Print(image) | Verb::Quiesce(image)) = &self.verb;
         image.json
     }
 }
@@ -67,14 +70,14 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     match &options.verb {
         Verb::Status(image) => status(image, session, images),
         Verb::Print(image) => print(image, session, images),
-        Verb::Settle(image) => settle(image, session, images),
+        Verb::Quiesce(image) => quiesce(image, session, images),
     }
 }
 
-fn settle(options: &Image, session: &Session, images: &Images) -> Result<()> {
+fn quiesce(options: &Image, session: &Session, images: &Images) -> Result<()> {
     let image = images.get(&options.image, true)?;
-    let settled = image.fs.quiesce();
-    settled.map_err(|error| Failure::volume(options.image.as_os_str(), error))?;
+    let written = image.fs.quiesce();
+    written.map_err(|error| Failure::volume(options.image.as_os_str(), error))?;
     let replayed = image.fs.recovery().map(|recovery| recovery.replay.transactions);
     if !options.json {
         return session.print(match replayed {
@@ -87,10 +90,10 @@ fn settle(options: &Image, session: &Session, images: &Images) -> Result<()> {
     map.insert("state".into(), json!("clean"));
     map.insert("recovered".into(), json!(replayed.is_some()));
     map.insert("transactions".into(), json!(replayed.unwrap_or(0)));
-    session.print(json::document("log-settle", map))
+    session.print(json::document("log-quiesce", map))
 }
 
-/// The log's ends and state, for others to show.
+/// Head, tail and state of a log, for other commands.
 pub(crate) struct Ends {
     pub(crate) state: &'static str,
     pub(crate) head: String,
@@ -118,7 +121,7 @@ fn name(state: State) -> &'static str {
     }
 }
 
-/// A log, looked at.
+/// An open log.
 struct Opened {
     dev: Arc<dyn BlockDev>,
     log: Log,
@@ -142,8 +145,8 @@ fn failed(path: &Path, error: &uxfs::log::Error) -> Failure {
 }
 
 impl Opened {
-    /// Calls `f` for every committed transaction from tail to head; gives the number of records,
-    /// and of transactions that have no commit.
+    /// Calls `f` for every committed transaction from tail to head. Returns the number of records,
+    /// and of transactions without a commit.
     fn transactions(
         &self,
         mut f: impl FnMut(Transaction) -> uxfs::log::Result<()>,
@@ -208,7 +211,7 @@ fn status(options: &Image, session: &Session, images: &Images) -> Result<()> {
     session.print(json::document("log-status", map))
 }
 
-/// An item: its kind, and what it says.
+/// An item: its kind and description.
 fn items(transaction: &Transaction) -> Vec<(String, String)> {
     let item = |raw: uxfs::log::RawItem<'_>| {
         let kind = match raw.kind() {
@@ -251,7 +254,7 @@ fn print(options: &Image, session: &Session, images: &Images) -> Result<()> {
         }
         Ok(())
     });
-    // What was read before the damage is shown all the same.
+    // Transactions before the damage are shown all the same.
     let shown = match options.json {
         true => {
             let mut map = Map::new();

@@ -15,7 +15,7 @@ use crate::tree;
 
 /// List flags and projects of files
 ///
-/// Lines are those of e2fsprogs' lsattr. Of directories, what is in them is listed.
+/// Lines are those of e2fsprogs' lsattr. For a directory, its entries are listed.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs lsattr disk.img:/etc\n  uxfs lsattr -dp disk.img:/srv")]
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     /// Names that begin with a dot too
     #[arg(short, long)]
     all: bool,
-    /// Directories themselves, not what is in them
+    /// Directories themselves, not their entries
     #[arg(short, long)]
     directory: bool,
     /// Flags by their names
@@ -64,7 +64,7 @@ fn list(options: &Options, session: &Session, images: &Images, place: &Inside) -
     line(options, session, found.fs(), &path, &found.stat)
 }
 
-/// A directory on the way down: what is left of it, and its path.
+/// A directory on the way down: its remaining entries, and its path.
 type Level = (std::vec::IntoIter<(Vec<u8>, uxfs::format::Ino)>, Vec<u8>);
 
 fn directory(
@@ -99,7 +99,7 @@ fn directory(
             continue;
         }
         line(options, session, fs, &path, &stat)?;
-        // A damaged volume may lead in a circle.
+        // A damaged volume may contain a cycle.
         if options.recursive && tree::is_dir(&stat) && levels.len() < 4096 {
             session.print([b"\n", &quote::message(&path)[..], b":\n"].concat())?;
             if let Some(names) = session.ok(names(fs, &path, &stat)) {

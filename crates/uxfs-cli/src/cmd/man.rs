@@ -1,4 +1,4 @@
-//! `uxfs man`: the manual pages, for those who package uxfs.
+//! `uxfs man`: writes the manual pages, for packages of uxfs.
 
 use std::path::PathBuf;
 

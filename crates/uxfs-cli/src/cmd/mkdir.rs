@@ -71,14 +71,14 @@ fn make(
     let ino = made.map_err(|error| slot.failed(error))?;
     if let Some(change) = change {
         let has = fs.stat(ino).map_err(|error| slot.failed(error))?.mode;
-        // The mode is reckoned from a=rwx, whatever the umask.
+        // The mode starts from a=rwx, whatever the umask.
         let mode = change.apply(has | 0o777, creator.umask);
         posix::change_mode(fs, ino, mode).map_err(|error| slot.failed(error))?;
     }
     say(options, session, place)
 }
 
-/// Makes the directories above, which whoever makes them can enter.
+/// Creates the directories above, which their owner can enter.
 fn parents(
     options: &Options,
     session: &Session,

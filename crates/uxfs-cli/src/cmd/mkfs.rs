@@ -1,4 +1,4 @@
-//! `uxfs mkfs`: a new volume, as `mkfs.xfs` makes it.
+//! `uxfs mkfs`: creates a volume, as `mkfs.xfs` does.
 
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
@@ -20,11 +20,11 @@ use crate::users::{self, Owner};
 
 /// Make an XFS file system in a file or on a block device, with mkfs.xfs' options
 ///
-/// The geometry goes to standard output, as mkfs.xfs prints it. A file that is not there is made,
-/// sparse, if -d size= says how large; one that is named NAME.qcow2 is made as a qcow2 image. The
-/// root directory belongs to root, as mkfs.xfs makes it, unless --owner says otherwise. With
-/// SOURCE_DATE_EPOCH in the environment and -m uuid=, the
-/// same options give the same volume, byte for byte.
+/// The geometry goes to standard output, as mkfs.xfs prints it. A file that does not exist is
+/// created, sparse, if -d size= gives its length; one named NAME.qcow2 is created as a qcow2 image.
+/// The root directory belongs to root, as with mkfs.xfs, unless --owner is given. With
+/// SOURCE_DATE_EPOCH in the environment and -m uuid=, the same options give the same volume, byte
+/// for byte.
 #[derive(Args)]
 #[command(
     version,
@@ -39,16 +39,17 @@ use crate::users::{self, Owner};
 pub(crate) struct Options {
     #[command(flatten)]
     geometry: Geometry,
-    /// Overwrite what is there, whatever it is
+    /// Overwrite whatever the device holds
     #[arg(short)]
     force: bool,
     /// Label, at most 12 bytes
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<String>,
-    /// Let the root directory belong to USER, and to GROUP if given: names or numbers
+    /// Set the owner of the root directory to USER, and its group to GROUP if given: names or
+    /// numbers
     #[arg(long, value_name = "USER[:GROUP]", value_parser = users::owner)]
     owner: Option<Owner>,
-    /// Leave the blocks of the device as they are instead of discarding them
+    /// Do not discard the blocks of the device
     #[arg(short = 'K')]
     keep: bool,
     /// Show the geometry, write nothing
@@ -60,7 +61,7 @@ pub(crate) struct Options {
     /// Realtime section: refused, as volumes with one cannot be made
     #[arg(short = 'r', value_name = "OPTIONS")]
     realtime: Vec<String>,
-    /// Allow volumes below 300 MiB and other geometry that is not worth having
+    /// Allow volumes below 300 MiB, and other geometry that XFS does not support
     #[arg(long)]
     unsupported: bool,
     /// The file or block device
@@ -74,8 +75,8 @@ pub(crate) struct Geometry {
     /// Block size: size=BYTES
     #[arg(short = 'b', value_name = "OPTIONS")]
     block: Vec<String>,
-    /// Option files: options=FILE, given along with the others; defaults=FILE, where nothing else is
-    /// said
+    /// Option files: options=FILE, in addition to the others; defaults=FILE, for options that are
+    /// not given
     #[arg(short = 'c', value_name = "OPTIONS")]
     config: Vec<String>,
     /// Data section: agcount=, agsize=, size=, su=, sw=, sunit=, swidth=, noalign, file, name=
@@ -96,7 +97,7 @@ pub(crate) struct Geometry {
     /// Sectors: size=BYTES
     #[arg(short = 's', value_name = "OPTIONS")]
     sector: Vec<String>,
-    /// The features that mkfs.xfs made by default for a kernel, where nothing else is said
+    /// The features that mkfs.xfs made by default for a kernel, unless given
     #[arg(long, value_name = "NAME", value_parser = preset_names())]
     preset: Option<Preset>,
 }
@@ -139,7 +140,7 @@ impl Geometry {
         Ok(options.or(&defaults))
     }
 
-    /// What `-c` names: each of `options` and `defaults` once at most.
+    /// The files of `-c`: each of `options` and `defaults` at most once.
     fn files(&self) -> std::result::Result<Vec<(&str, &str)>, MkfsError> {
         let wrong = |why: String| Err(MkfsError::Usage(why));
         let mut files: Vec<(&str, &str)> = Vec::new();
@@ -201,7 +202,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     if length.is_none() && !asked {
         return Err(Failure::new(&path, "no such file: give its size as -d size=SIZE"));
     }
-    // A file grows to what is asked for; a device cannot.
+    // A file grows to the requested size; a device cannot.
     let room = match length {
         Some(Length::Device(bytes)) => bytes,
         Some(Length::File(_)) | None if asked => u64::MAX,
@@ -235,7 +236,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     Ok(())
 }
 
-/// Before anything is said or changed: is the name right, can it be written, and is nobody using it?
+/// Checks before any output or change: is the name valid, is it writable, is it unused?
 fn ready(path: &Path, location: &Location, there: bool) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(path, &error);
     if there {
@@ -245,7 +246,7 @@ fn ready(path: &Path, location: &Location, there: bool) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of what is there already.
+/// Length of the existing file or device.
 enum Length {
     File(u64),
     Device(u64),
@@ -294,7 +295,7 @@ fn write(
 ) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(path, &error);
     let size = layout.size_bytes();
-    // Cutting a file to nothing first is as good as discarding it; -K keeps what is there.
+    // Truncating a file to zero discards it; -K keeps its content.
     let (mode, zero) = match length {
         None => (OpenMode::Create(size), true),
         Some(Length::File(bytes)) if !options.keep => (OpenMode::Create(size.max(bytes)), true),

@@ -1,7 +1,7 @@
-//! `uxfs mount`: a volume mounted through FUSE.
+//! `uxfs mount`: mounts a volume through FUSE.
 //!
-//! 1. In the background, the command runs itself once more, which says on its standard output when
-//!    the mount answers requests; only then, or when that one has failed, does the command return.
+//! 1. In the background, the command starts itself again. The second process prints a line when the
+//!    mount answers requests; only then, or when it has failed, does the command return.
 //! 2. However the mount ends, by umount or a signal, the volume is closed before the process ends.
 
 use std::ffi::OsString;
@@ -30,10 +30,10 @@ use crate::session::{Failure, Result, Session};
 /// Mount a volume through FUSE, without root
 ///
 /// Needs /dev/fuse and, for ordinary users, fusermount3 (Debian's package fuse3). The command
-/// returns when the mount answers requests; the mount ends with `uxfs umount`, umount(8), fusermount3 -u
+/// returns when the mount answers requests. The mount ends with `uxfs umount`, umount(8), fusermount3 -u
 /// or a SIGTERM to its process, with everything written and the log clean. If the process is killed
-/// instead, the next mount recovers: what fsync had confirmed is there. A server in the background
-/// writes what it has to say to the system's log; `uxfs status` shows it too, also after the end.
+/// instead, the next mount recovers, and everything that fsync confirmed is there. A server in the
+/// background writes its messages to the system's log; `uxfs status` shows them, also after the end.
 ///
 /// As `mount.fuse.uxfs` in /sbin (a link to uxfs) it serves `mount -t fuse.uxfs` and /etc/fstab. For root
 /// such a mount is suid,dev unless the options say otherwise, as with mount(8); `uxfs mount` itself makes
@@ -52,33 +52,33 @@ use crate::session::{Failure, Result, Session};
 /// dirty_expire_centisecs=, dirty_writeback_centisecs=, cache_bytes=, threads=N, strict_open, fuseblk,
 /// awake, noawake, fsync_policy=, flush_elision=.
 ///
-/// Many that call fsync at once share flushes. How is for fsync_policy= to say: auto (measures disk and
-/// callers, and does what is best for them; the default), greedy, gather, gather:EIGHTHS, overlap:N,
-/// journal, average, fixed:MICROSECONDS or own. flush_elision=both (the default), covered, clean or none
-/// says which flushes are left out because they would change nothing. Neither changes what is durable
-/// when fsync returns. docs/FSYNC.md explains them, and what each is good for.
+/// Concurrent calls of fsync share flushes. fsync_policy= selects how: auto (measures disk and callers
+/// and chooses; the default), greedy, gather, gather:EIGHTHS, overlap:N, journal, average,
+/// fixed:MICROSECONDS or own. flush_elision=both (the default), covered, clean or none selects which
+/// unnecessary flushes are left out. Neither changes what is durable when fsync returns. docs/FSYNC.md
+/// explains them.
 ///
-/// Durability: fsync, fdatasync, O_SYNC and O_DSYNC are what they should be, each for its own file;
-/// no other request waits meanwhile. sync(2) and syncfs(2) never reach a FUSE server, and succeed all
-/// the same: do not rely on them. `uxfs sync DIR`, or fsync of the mounted root directory as `sync DIR`
-/// of coreutils does, brings everything to stable storage. With -o fuseblk, for root and on Linux 6.18 or
-/// later, both come through, and umount(8) returns only when all is home; that mount has the
-/// kernel's type fuseblk.uxfs and a loop device as its source, and takes two more switches between
-/// threads for each request (docs/MOUNT.md). By itself data
-/// is written after 3 to 4 seconds in memory (dirty_expire_centisecs, dirty_writeback_centisecs), and
-/// a change of metadata is in the log after 1 second (commit).
+/// Durability: fsync, fdatasync, O_SYNC and O_DSYNC make their own file durable, and delay no other
+/// request. sync(2) and syncfs(2) never reach a FUSE server, and succeed all the same: do not rely on
+/// them. `uxfs sync DIR`, or fsync of the mounted root directory as `sync DIR` of coreutils does, makes
+/// everything durable. With -o fuseblk, for root and on Linux 6.18 or later, sync(2) and syncfs(2) reach
+/// the server, and umount(8) returns only when everything is written in place; that mount has the
+/// kernel's type fuseblk.uxfs and a loop device as its source, and costs two more context switches per
+/// request (docs/MOUNT.md). Without fsync, data is written after 3 to 4 seconds in memory
+/// (dirty_expire_centisecs, dirty_writeback_centisecs), and a change of metadata is in the log after 1
+/// second (commit).
 ///
 /// Speed: with -o awake the idle processors of the whole machine do not halt while there are more than two
-/// requests a millisecond. Calls are then answered sooner, on a virtual machine two to three times as fast where
-/// one program calls alone. The processors burn power meanwhile, and to a virtual machine's host they look
-/// busy. The option needs write access to /dev/cpu_dma_latency, which root has; the mount fails without it.
+/// requests per millisecond. Calls are then answered sooner, on a virtual machine two to three times as
+/// fast for a single caller. The processors use power meanwhile, and look busy to a virtual machine's
+/// host. The option needs write access to /dev/cpu_dma_latency, which root has; the mount fails without it.
 /// Off by default (noawake). `uxfs status` shows it.
 ///
 /// Memory: written data waits in at most dirty_bytes (64m; 0 writes it at once), metadata is cached in
-/// cache_bytes (64m; while much is changed up to five times that may wait to go home, which it does in the
-/// background from half of that on). Data that could
-/// not be written stays in memory and is tried again; fsync fails as long as it cannot be. With
-/// strict_open each opener is told of an error once, else whoever asks first.
+/// cache_bytes (64m; under heavy change up to five times that may wait to be written in place, which
+/// starts in the background at half of that). Data that could not be written stays in memory and is
+/// written again; fsync fails until that succeeds. With strict_open each open handle gets an error once,
+/// otherwise the first caller of fsync does.
 ///
 /// What FUSE does not carry: FICLONE and FICLONERANGE (EOPNOTSUPP; cp --reflink=auto still shares blocks,
 /// through copy_file_range, and `uxfs cp --reflink=always` does nothing else), collapse and insert range
@@ -88,9 +88,9 @@ use crate::session::{Failure, Result, Session};
 /// the page cache leave the access time alone. O_DIRECT needs no alignment. sync_file_range does
 /// nothing. FUSE over io_uring is not used: the library does not offer it.
 ///
-/// `uxfs status` and `uxfs stats --watch` show what a mount does; fstrim(8) gives free space back to the
-/// host, by root or whose mount it is. On a terminal, recovery that takes more than a second tells so, and
-/// with -f trimming does, group by group.
+/// `uxfs status` and `uxfs stats --watch` show the activity of a mount. fstrim(8), by root or the owner of
+/// the mount, returns free space to the host. On a terminal, a recovery of more than a second prints a
+/// message, and with -f trimming prints its progress.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs mount disk.img /mnt\n  \
@@ -101,7 +101,7 @@ pub(crate) struct Options {
     /// Mount options, separated by commas; may be given several times
     #[arg(short, long, value_name = "OPTIONS")]
     options: Vec<String>,
-    /// In place of the `-o` that other commands have: here it is among the mount options
+    /// In place of the `-o` of other commands, which is a mount option here
     #[arg(long = "log-options", id = OPTIONS_ID, hide = true, value_delimiter = ',')]
     _log_options: Vec<String>,
     /// Stay in the foreground
@@ -119,20 +119,20 @@ pub(crate) struct Options {
     /// The image; with -o remount it may be left out
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// Where to mount it
+    /// The mount point
     #[arg(value_name = "DIR", required_unless_present = "options")]
     dir: Option<PathBuf>,
 }
 
-/// What the second process says when the mount is there.
+/// The line that the second process prints when it has mounted.
 const READY: &str = "mounted";
 
-/// The command line that mount(8) means when it calls `mount.fuse.uxfs SOURCE DIR [-sfnv]
-/// [-o OPTIONS] [-N NAMESPACE] [-t TYPE]`. `None` if there is nothing to do (`-f`).
+/// The command line for mount(8)'s call `mount.fuse.uxfs SOURCE DIR [-sfnv] [-o OPTIONS] [-N
+/// NAMESPACE] [-t TYPE]`. `None` if there is nothing to do (`-f`).
 pub(crate) fn helper_args(args: &[OsString], root: bool) -> Option<Vec<OsString>> {
     let mut line: Vec<OsString> = vec!["uxfs".into(), "mount".into(), "--helper".into()];
     if root {
-        // mount(8) takes these for granted and does not pass them on; what it passes on comes later.
+        // mount(8) assumes these and does not pass them on. What it passes on comes later.
         line.extend(["-o".into(), "suid,dev".into()]);
     }
     let mut rest = args.iter().skip(1);
@@ -167,7 +167,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     }
     if remount::is_asked_for(&text) {
         let dir = options.dir.as_ref().unwrap_or(&options.image);
-        // What mount(8) takes for granted is no change that somebody asked for.
+        // The defaults of mount(8) are no request for a change.
         let text = text.strip_prefix("suid,dev,").filter(|_| options.helper).unwrap_or(&text);
         return remount::run(dir, text, options.helper);
     }
@@ -186,7 +186,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     Ok(())
 }
 
-/// Runs this command again in a process of its own, and waits until that has mounted.
+/// Starts this command again in a process of its own, and waits until it has mounted.
 fn in_background(options: &Options, dir: &Path, session: &Session, images: &Images) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(dir, &error);
     let mut command = Command::new("/proc/self/exe");
@@ -209,14 +209,14 @@ fn in_background(options: &Options, dir: &Path, session: &Session, images: &Imag
     }
     let status = child.wait().map_err(host)?;
     let Some(signal) = status.signal() else {
-        // It has said why itself.
+        // It has printed the reason itself.
         session.set_code(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1).max(1));
         return Ok(());
     };
     if let Ok(Some(mount)) = mounts::on(dir)
         && std::fs::metadata(&mount.dir).is_err_and(|error| dead(&error))
     {
-        // It is dead: what is left of it can be taken away, or not.
+        // The server is dead. Removing the mount is an attempt only.
         let _ = mounts::unmount(&mount.dir, true);
     }
     let hint = if signal == SIGABRT { " (for want of memory, or by a bug)" } else { "" };
@@ -240,7 +240,7 @@ fn serve(
     if !dir.is_dir() {
         return Err(host(given, rustix::io::Errno::NOTDIR.into()));
     }
-    // From here on a signal ends the mount, and not the process.
+    // From now on a signal ends the mount, not the process.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| host(&dir, error))?;
     if options.background {
         // Already a leader if it cannot be made one.
@@ -286,7 +286,7 @@ fn serve(
     let ender = mounted.ender();
     std::thread::spawn(move || {
         for _ in signals.forever() {
-            // It says itself if the mount goes on.
+            // It reports itself if the mount stays.
             let _ = ender.end();
         }
     });
@@ -299,7 +299,7 @@ fn serve(
     mounted.wait().map_err(|error| host(&image, error))
 }
 
-/// What a terminal is told of trimming that takes more than a second.
+/// The progress line of trimming that takes more than a second.
 fn trim_line(name: &str, trimming: &Trimming) -> String {
     let Trimming { done, groups, bytes, elapsed, ended } = trimming;
     if elapsed.as_secs() < 1 {
@@ -313,7 +313,7 @@ fn trim_line(name: &str, trimming: &Trimming) -> String {
     )
 }
 
-/// Tells on a terminal that opening takes long, which it does where a long log is recovered.
+/// Prints on a terminal that opening takes long, because a long log is being recovered.
 struct Opening(Option<Sender<()>>, Option<JoinHandle<()>>);
 
 impl Opening {
@@ -347,7 +347,7 @@ impl Drop for Opening {
     }
 }
 
-/// What to say to a user who can make nothing in the volume: a new one belongs to root.
+/// The hint for a user who cannot create anything in the volume: a new one belongs to root.
 fn owner_hint(dir: &Path, image: &Path) -> Option<String> {
     let user = rustix::process::geteuid();
     if user.is_root() || rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok() {
@@ -385,7 +385,7 @@ fn open(
         .map_err(|error| images.not_a_volume(image, error))
 }
 
-/// What opens the same image anew, for a remount.
+/// Opens the same image again for a remount.
 fn opener(
     image: &Path,
     images: &Images,
@@ -415,7 +415,7 @@ fn is_write_protected(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
-/// A process that was killed leaves its mount behind, which answers nothing any more.
+/// Removes the mount of a killed process, which answers no requests.
 fn clear_remains(dir: &Path, say: &dyn Fn(&str)) -> Result<()> {
     if std::fs::metadata(dir).is_err_and(|error| dead(&error)) {
         say(&format!("{}: taking away a mount whose process is gone", dir.display()));
@@ -436,7 +436,7 @@ fn explain(error: std::io::Error) -> std::io::Error {
     }
 }
 
-/// What a mount needs of the system and does not find.
+/// What the system lacks for a mount.
 fn missing_of_fuse() -> Option<&'static str> {
     if !Path::new("/dev/fuse").exists() {
         return Some("/dev/fuse is missing (modprobe fuse)");
@@ -446,7 +446,7 @@ fn missing_of_fuse() -> Option<&'static str> {
     (!found).then_some("fusermount3 is missing (install fuse3)")
 }
 
-/// Whoever waits for what this process says waits no longer.
+/// Ends the wait of the process that started this one.
 fn leave_terminal() -> std::io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;

@@ -104,7 +104,7 @@ fn rename(
             return Ok(());
         }
         if there.ino == stat.ino {
-            // Two names of one file: the system call would leave both.
+            // Two hard links of one file: the system call would leave both.
             let fs = source.fs();
             fs.unlink(source.dir, &source.name).map_err(|error| source.failed(error))?;
             return said(options, session, &source, &target);

@@ -1,8 +1,8 @@
-//! `uxfs mount -o remount`: changes the options of a mount that is there.
+//! `uxfs mount -o remount`: changes the options of an existing mount.
 //!
-//! 1. The kernel is asked first to let nobody write before the volume becomes read-only, and last to
-//!    let them write again: a file that is open for writing stands in the way, as for any file system.
-//! 2. If the server refuses, the kernel's flags are put back.
+//! 1. The kernel stops writers before the volume becomes read-only, and allows them again last. A
+//!    file open for writing prevents the change, as for any file system.
+//! 2. If the server refuses, the kernel's flags are restored.
 
 use std::path::Path;
 
@@ -44,16 +44,16 @@ fn apply(mut flags: MountFlags, words: &str) -> MountFlags {
     flags
 }
 
-/// Changes the options of the mount on `dir`. `helper`: mount(8) asks, and passes on what the list of
-/// mounts shows.
+/// Changes the options of the mount on `dir`. `helper`: mount(8) called, and passes on what the
+/// list of mounts shows.
 pub(super) fn run(dir: &Path, words: &str, helper: bool) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(dir, &error);
-    // A wrong word is told before anything changes.
+    // A wrong word is refused before anything changes.
     Options::default().remount(&without_fixed(words)).map_err(Failure::bare)?;
     let Some(mount) = mounts::on(dir).map_err(host)? else {
         return Err(Failure::new(dir, "no volume is mounted here by uxfs"));
     };
-    // The kernel shows `relatime` whenever it was not told otherwise.
+    // The kernel shows `relatime` by default.
     let passed_on =
         |word: &&str| helper && *word == "relatime" && mount.flags.split(',').any(|f| f == *word);
     let words: Vec<&str> = words.split(',').filter(|word| !passed_on(word)).collect();
@@ -66,7 +66,7 @@ pub(super) fn run(dir: &Path, words: &str, helper: bool) -> Result<()> {
     }
     if let Err(error) = control::remount(&mount.dir, &words) {
         if closes {
-            // It was so before.
+            // This was the state before.
             let _ = set_flags(dir, &mount, was);
         }
         return Err(host(error));
@@ -77,7 +77,7 @@ pub(super) fn run(dir: &Path, words: &str, helper: bool) -> Result<()> {
     Ok(())
 }
 
-/// Words whose change is refused by the mount, which knows what they are now.
+/// Words that the mount itself refuses to change, because it knows their values.
 fn without_fixed(words: &str) -> String {
     let fixed = ["threads", "strict_open", "allow_other", "fuseblk", "awake", "noawake"];
     let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
@@ -87,7 +87,7 @@ fn without_fixed(words: &str) -> String {
 
 fn set_flags(dir: &Path, mount: &Mount, flags: MountFlags) -> Result<()> {
     use rustix::io::Errno;
-    // Without a word about access times the kernel would keep none at all.
+    // Without an option for access times the kernel would update none.
     let times = MountFlags::NOATIME;
     let flags = if flags.contains(times) { flags } else { flags | MountFlags::RELATIME };
     mount_remount(&mount.dir, flags, c"").map_err(|error| {

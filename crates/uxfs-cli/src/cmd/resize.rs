@@ -1,4 +1,4 @@
-//! `uxfs resize`: a volume longer or shorter.
+//! `uxfs resize`: grows or shrinks a volume.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ use crate::image::Images;
 use crate::session::{Failure, Result, Session};
 use crate::{json, number};
 
-/// Make a volume longer or shorter
+/// Grow or shrink a volume
 ///
 /// Without SIZE the volume grows to fill its file, partition or device, as with xfs_growfs. With
-/// SIZE it becomes that long, and so does an image that is a file; --minimize makes it as short as
-/// holds its files. An empty tail is cut off in place. If the tail holds something, the volume is
-/// made again beside the old one, which it then replaces: everything is kept but inode numbers and
-/// the sharing of blocks between files.
+/// SIZE it gets that length, and so does an image file; --minimize makes it as short as its files
+/// allow. An empty tail is cut off in place. If the tail is in use, the volume is rebuilt beside
+/// the old one and replaces it: everything is kept but inode numbers and the sharing of blocks
+/// between files.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs resize disk.img 20G\n  \
@@ -27,10 +27,10 @@ pub(crate) struct Options {
     /// As a JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Do not say what was done
+    /// Do not print what was done
     #[arg(short, long)]
     quiet: bool,
-    /// As short as holds the files
+    /// Shrink as far as the files allow
     #[arg(long, conflicts_with = "size")]
     minimize: bool,
     /// The image

@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// Directories too, with all that is in them
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// No error for what is not there; never ask
+    /// No error for files that do not exist; never ask
     #[arg(short, long, overrides_with = "interactive")]
     force: bool,
     /// Empty directories too
@@ -78,7 +78,7 @@ fn remove(options: &Options, session: &Session, images: &Images, place: &Inside)
     remove_tree(slot.fs(), start, tree::shown(place), &mut teller)
 }
 
-/// Does nothing stand at this path because a directory on the way is missing?
+/// Does the path not exist because a directory on the way is missing?
 fn is_missing(images: &Images, place: &Inside) -> bool {
     let image = images.get(&place.image, true);
     image.is_ok_and(|image| {

@@ -13,7 +13,7 @@ use crate::session::{Result, Session};
 use crate::tree::{self, Found};
 use crate::{json, quote, time, users};
 
-/// Show what is known of files
+/// Show the attributes of files
 ///
 /// Formats take the sequences of stat(1): %a %A %b %B %C %d %f %F %g %G %h %i %m %n %N %o %r %R %s
 /// %t %T %u %U %w %W %x %X %y %Y %z %Z, with flags and width.
@@ -23,7 +23,7 @@ use crate::{json, quote, time, users};
     uxfs stat -c '%a %U %n' disk.img:/bin/*\n  \
     uxfs stat --json disk.img:/etc | jq .files[0].mtime_ns")]
 pub(crate) struct Options {
-    /// What symbolic links lead to, not themselves
+    /// The targets of symbolic links, not the links
     #[arg(short = 'L', long)]
     dereference: bool,
     /// Print this for each file, and a newline
@@ -112,7 +112,7 @@ struct Directive<'a> {
     letter: &'a str,
 }
 
-/// Takes the directive behind a `%` off the format.
+/// Takes the directive after a `%` from the format.
 fn directive(text: &str) -> Option<(Directive<'_>, &str)> {
     let split =
         |text: &str, set: &str| text.len() - text.trim_start_matches(|c| set.contains(c)).len();

@@ -1,4 +1,4 @@
-//! `uxfs stats`: what the engine counts about itself, and the state of the log.
+//! `uxfs stats`: the engine's counters, and the state of the log.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use crate::image::Images;
 use crate::json;
 use crate::session::{Failure, Result, Session};
 
-/// Show the log's state, and what the engine counts about itself
+/// Show the state of the log, and the engine's counters
 ///
-/// The counters are those of a program that has the volume open (the library's `Fs::stats`), by the
-/// names of /proc/fs/xfs/stat where that has them. Of an image they begin when this command opens it;
-/// of a directory where a volume is mounted, with the mount. With --watch, a line every few seconds
-/// until the mount ends: what it did in each of them, and what is dirty.
+/// The counters are those of a program that has the volume open (the library's `Fs::stats`), with
+/// the names of /proc/fs/xfs/stat where it has them. For an image they start when this command
+/// opens it; for the directory of a mounted volume, with the mount. With --watch, a line every few
+/// seconds until the mount ends: what was done meanwhile, and what is dirty.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  uxfs stats disk.img\n  uxfs stats --json disk.img | jq .log_bytes\n  \
@@ -29,19 +29,19 @@ pub(crate) struct Options {
     /// As a JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Again and again: what was done meanwhile, a second
+    /// Print a line at each interval: what was done meanwhile, per second
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
-    /// Lines of --watch; without, no end
+    /// Number of lines of --watch; unlimited by default
     #[arg(long, value_name = "N", requires = "watch")]
     count: Option<u64>,
-    /// The image, or where it is mounted
+    /// The image, or its mount point
     #[arg(value_name = "IMAGE|DIR")]
     image: PathBuf,
 }
 
-/// What is said of a volume that is used without barriers.
+/// The note about a volume used without barriers.
 pub(crate) const UNSAFE: &str = "off (nobarrier): unsafe on a volatile write cache";
 
 /// Shows them.
@@ -96,7 +96,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     session.print(json::document("stats", map))
 }
 
-/// What a mount counted.
+/// The counters of a mount.
 fn of_mount(options: &Options, session: &Session) -> Result<()> {
     let pairs = status::ask(&options.image, control::STATS)?;
     if options.json {
@@ -125,14 +125,14 @@ impl Sample {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// How much of something there was a second since `before`.
+    /// The rate per second of a counter since `before`.
     fn rate(&self, before: &Self, names: &[&str]) -> f64 {
         let more = |name: &&str| self.count(name).saturating_sub(before.count(name)) as f64;
         names.iter().map(more).sum::<f64>() / (self.at - before.at).as_secs_f64().max(1e-9)
     }
 }
 
-/// Columns of --watch: what they show, and of which counters; those in MB are bytes.
+/// Columns of --watch: heading and counters; those in MB are bytes.
 const COLUMNS: [(&str, &[&str]); 8] = [
     ("trans", &["trans_async", "trans_sync"]),
     ("forces", &["log_force"]),
@@ -144,7 +144,7 @@ const COLUMNS: [(&str, &[&str]); 8] = [
     ("pushes", &["push_ail"]),
 ];
 
-/// Shows what a mount does, line after line.
+/// Prints the activity of a mount, line by line.
 fn watch(options: &Options, every: Duration, session: &Session) -> Result<()> {
     let mut before = Sample::take(&options.image)?;
     let mut shown = 0;

@@ -1,4 +1,4 @@
-//! `uxfs status`: what mounts say of themselves, and how those ended that are gone.
+//! `uxfs status`: the state of mounts, and how ended ones ended.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -15,28 +15,28 @@ use crate::json;
 use crate::session::{Failure, Result, Session};
 use crate::time;
 
-/// Show the state of mounts: space, log, what is in memory only, what was recovered
+/// Show the state of mounts: space, log, unwritten data, recovery
 ///
-/// Needs no more than the right to read the mounted directory. Of a mount that is gone it shows how
-/// that ended, by the directory or by the image: whether everything was written, and what the server
-/// had to say. `state` is mounted, stopped (by an error, which stands there), dead (the server died and
-/// left the mount behind), ended, failed (not everything was written) or died.
+/// Needs only permission to read the mounted directory. For a mount that is gone, named by
+/// directory or image, it shows how the mount ended: whether everything was written, and the
+/// server's messages. `state` is mounted, stopped (by an error, which is shown), dead (the server
+/// died and left the mount behind), ended, failed (not everything was written) or died.
 ///
-/// Exit status: 0 if all that was asked for is mounted and works, 3 if something is not mounted and
-/// ended well, 1 for everything else.
+/// Exit status: 0 if all requested mounts exist and work, 3 if one is not mounted and ended well, 1
+/// for everything else.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  uxfs status\n  uxfs status --json /mnt | jq .dirty_bytes\n  \
                   uxfs status disk.img")]
 pub(crate) struct Options {
-    /// As a JSON document, one a line
+    /// As JSON documents, one per line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where they are mounted, or anything there, or the images; without, all that are mounted
+    /// Mount points, files in them, or images; without, all mounts
     #[arg(value_name = "DIR|IMAGE")]
     dirs: Vec<PathBuf>,
 }
 
-/// Exit code for a mount that has ended as it should, as service managers have it.
+/// Exit code for a mount that ended well, as service managers use it.
 const NOT_MOUNTED: u8 = 3;
 
 type Pairs = Vec<(String, String)>;
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
                 }
                 Err(error) => error,
             };
-            // Root may not look into the mounts of others.
+            // Root may not read the mounts of other users.
             let closed = error.kind() == ErrorKind::PermissionDenied;
             let record = if closed { record::of_dir(&mount.dir) } else { None };
             if dead(&error) {
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
             } else if let Some(record) = record {
                 show(&mount.dir, of_record(&record, record.state.word()))?;
             } else if mounts::on(&mount.dir).is_ok_and(|mount| mount.is_some()) {
-                // Else it ended meanwhile, and is no mount any more.
+                // Otherwise it ended meanwhile, and is no mount any more.
                 session.fail(Failure::host(&mount.dir, &error));
             }
         }
@@ -108,7 +108,7 @@ fn show(dir: &Path, pairs: Pairs, as_json: bool, gap: bool, session: &Session) -
     session.print(text)
 }
 
-/// What there is to show of a directory or an image.
+/// The status of a directory or an image.
 fn look(path: &Path) -> Result<(PathBuf, Pairs)> {
     let failure = match control::ask(path, control::STATUS) {
         Ok(pairs) => return Ok((path.to_owned(), pairs)),
@@ -157,8 +157,8 @@ fn of_record(record: &Record, state: &str) -> Pairs {
     pairs
 }
 
-/// Why something failed on a mount: more than the number that the kernel passes on, if the server
-/// knows more. And the rest of what it says.
+/// The reason why an operation on a mount failed: more than the kernel's error number, if the
+/// server knows more. Also the rest of its status.
 pub(crate) fn why(dir: &Path, error: &std::io::Error) -> (String, HashMap<String, String>) {
     let pairs = control::ask(dir, control::STATUS).unwrap_or_default();
     let pairs: HashMap<String, String> = pairs.into_iter().collect();
@@ -166,7 +166,7 @@ pub(crate) fn why(dir: &Path, error: &std::io::Error) -> (String, HashMap<String
     (known.cloned().unwrap_or_else(|| text_of(error)), pairs)
 }
 
-/// What a mount says under a name.
+/// A value of a mount's status.
 pub(crate) fn ask(dir: &Path, name: &[u8]) -> Result<Pairs> {
     control::ask(dir, name).map_err(|error| Failure::host(dir, &error))
 }

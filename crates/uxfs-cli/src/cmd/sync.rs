@@ -1,4 +1,4 @@
-//! `uxfs sync`: everything that was done on a mount, brought to stable storage.
+//! `uxfs sync`: makes everything done on a mount durable.
 
 use std::path::PathBuf;
 
@@ -8,14 +8,14 @@ use uxfs_fuse::control;
 use crate::cmd::status;
 use crate::session::{Failure, Result, Session};
 
-/// Bring everything that was done on a mount to stable storage
+/// Make everything done on a mount durable
 ///
-/// What sync(2) and syncfs(2) do elsewhere: these never reach a FUSE server. `sync DIR` of coreutils,
+/// As sync(2) and syncfs(2) do elsewhere, which never reach a FUSE server. `sync DIR` of coreutils,
 /// with the mount's own directory, does the same.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  uxfs sync /mnt")]
 pub(crate) struct Options {
-    /// Where it is mounted, or anything there
+    /// The mount point, or any file in the mount
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
 }

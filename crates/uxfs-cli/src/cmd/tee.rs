@@ -20,7 +20,7 @@ use crate::tree;
                   hostname | uxfs tee disk.img:/etc/hostname\n  \
                   echo 'tmpfs /tmp tmpfs' | uxfs tee -a disk.img:/etc/fstab > /dev/null")]
 pub(crate) struct Options {
-    /// Behind what the files hold, instead of in its place
+    /// Append to the files instead of overwriting them
     #[arg(short, long)]
     append: bool,
     /// The files
@@ -31,7 +31,7 @@ pub(crate) struct Options {
 /// Bytes taken at a time.
 const WINDOW: usize = 1 << 20;
 
-/// A file that is written, and how far.
+/// A file being written, and the offset.
 struct Open {
     place: Inside,
     image: Rc<Image>,
@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(Failure::host("standard input", &error)),
         };
-        // A reader who goes away does not end the files.
+        // A reader that goes away does not end the writing to files.
         session.ok(session.print(&window[..count]).and_then(|()| session.flush()));
         files.retain_mut(|file| {
             let written = file.image.fs.write_at(file.ino, file.at, &window[..count]);

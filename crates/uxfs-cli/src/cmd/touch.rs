@@ -15,9 +15,9 @@ use crate::{time, tree};
 
 /// Make empty files, or change times of files
 ///
-/// Without -a and -m both times change, to now without -d, -t and -r. DATE is `2026-11-23`,
-/// `2026-11-23 14:05`, `2026-11-23T14:05:06.25+01:00`, `@1700000000.5` or `now`; without a zone it is
-/// local time.
+/// Without -a and -m both times change, to the current time without -d, -t and -r. DATE is
+/// `2026-11-23`, `2026-11-23 14:05`, `2026-11-23T14:05:06.25+01:00`, `@1700000000.5` or `now`;
+/// without a zone it is local time.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs touch disk.img:/etc/firstboot\n  \
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     /// The times of this file instead of now
     #[arg(short, long, value_name = "FILE")]
     reference: Option<OsString>,
-    /// Symbolic links themselves, not what they lead to
+    /// Change symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// The files

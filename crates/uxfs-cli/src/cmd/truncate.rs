@@ -33,7 +33,7 @@ pub(crate) struct Options {
     /// SIZE is a number of blocks of the file system
     #[arg(short = 'o', long)]
     io_blocks: bool,
-    /// Reckon from the length of this file
+    /// Use the length of this file as the base
     #[arg(short, long, value_name = "IMAGE:/FILE")]
     reference: Option<OsString>,
     /// The files

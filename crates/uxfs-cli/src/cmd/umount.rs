@@ -1,10 +1,10 @@
-//! `uxfs umount`: ends a mount, and waits until its volume is whole on the device.
+//! `uxfs umount`: ends a mount, and waits until its volume is closed.
 //!
 //! 1. Everything is written before the mount goes. If that fails the mount stays, with the data in
 //!    memory, unless `--force` or `--lazy` is given.
-//! 2. Success means that the server has closed the volume: it says so in the mount's record
-//!    ([`uxfs_fuse::record`]). The record is found by what the server says of itself, not by the
-//!    image's path, which may have changed.
+//! 2. Success means that the server has closed the volume, as the mount's record says
+//!    ([`uxfs_fuse::record`]). The record is found by the server's own status, not by the image's
+//!    path, which may have changed.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -21,38 +21,38 @@ use crate::session::{Failure, Result, Session};
 
 /// Unmount a volume that uxfs has mounted, and wait until everything is written
 ///
-/// Writes everything first. If that fails, because the host's file system is full for example, the
-/// command says what is missing and leaves the mount as it is: make space and unmount again, or give
-/// --force to lose what cannot be written. Exit status 1 if the volume could not be unmounted, or if
-/// it was and not everything is written.
+/// Writes everything first. If that fails, for example because the host's file system is full, the
+/// command prints what is missing and leaves the mount as it is: make space and unmount again, or
+/// give --force to discard what cannot be written. Exit status 1 if the volume could not be
+/// unmounted, or was unmounted and not everything is written.
 ///
-/// Where another namespace of mounts (a container) still has the mount, the volume stays open. The
-/// command then says which process keeps it, and gives up after --timeout.
+/// If another mount namespace (a container) still has the mount, the volume stays open. The command
+/// then names a process that keeps it, and gives up after --timeout.
 ///
-/// umount(8) and fusermount3 -u return before everything is written, and cannot say that it failed:
+/// umount(8) and fusermount3 -u return before everything is written, and cannot report a failure:
 /// `uxfs status IMAGE` and the system's log do.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  uxfs umount /mnt\n  uxfs umount --lazy /mnt\n  \
                   uxfs umount --timeout 10 /mnt")]
 pub(crate) struct Options {
-    /// Even if it is in use: it goes from sight now, and ends when nobody uses it any more
+    /// Even if it is in use: the mount disappears now, and ends when nothing uses it any more
     #[arg(short, long)]
     lazy: bool,
-    /// Even if not everything can be written: what cannot is lost
+    /// Even if not everything can be written: discard the rest
     #[arg(short, long)]
     force: bool,
-    /// Longest time to wait for the end of the mount after unmounting; without, 30 seconds while
-    /// another namespace keeps it, and as long as it takes while the server writes
+    /// Longest time to wait for the end of the mount after unmounting; by default 30 seconds while
+    /// another namespace keeps it, and without limit while the server writes
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
-    /// Where it is mounted
+    /// The mount points
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
 }
 
-/// How long a copy of the mount in another namespace is waited for.
+/// How long to wait for another namespace that has the mount.
 const ELSEWHERE: Duration = Duration::from_secs(30);
-/// When to say what is waited for.
+/// Time after which to print what the command waits for.
 const SOON: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(10);
 
@@ -72,7 +72,7 @@ fn unmount(dir: &Path, options: &Options, session: &Session) -> Result<()> {
     let server = match control::ask(&mount.dir, control::STATUS) {
         Ok(pairs) => Server::new(pairs),
         Err(error) if dead(&error) => return take_away(dir, &mount),
-        // Root may not look into the mounts of others.
+        // Root may not read the mounts of other users.
         Err(_) => Server::from_record(&mount),
     };
     let stopped = server.stopped.clone();
@@ -82,7 +82,7 @@ fn unmount(dir: &Path, options: &Options, session: &Session) -> Result<()> {
         && let Err(error) = control::sync(&mount.dir)
         && !matches!(error.kind(), std::io::ErrorKind::PermissionDenied)
     {
-        // The server can die in the midst of it.
+        // The server may die meanwhile.
         return match dead(&error) || error.kind() == std::io::ErrorKind::ConnectionAborted {
             true => take_away(dir, &mount),
             false => Err(not_written(dir, &mount, &error)),
@@ -93,13 +93,13 @@ fn unmount(dir: &Path, options: &Options, session: &Session) -> Result<()> {
         return Ok(());
     }
     if mounts::list().map_err(host)?.iter().any(|other| other.device == mount.device) {
-        // It is bound to another directory: that is no end.
+        // Another bind mount remains, so the mount has not ended.
         return Ok(());
     }
     server.wait(dir, &mount, options.timeout, session)
 }
 
-/// Why a mount stays that is in use.
+/// The message about a mount in use.
 fn busy(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
     let users = holders::users(mount);
     if users.is_empty() {
@@ -108,7 +108,7 @@ fn busy(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
     Failure::new(dir, format!("in use by {}", Named(&users)))
 }
 
-/// What to say when not everything could be written, and what to do about it.
+/// The message about unwritten data, and what to do about it.
 fn not_written(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let (why, pairs) = status::why(&mount.dir, error);
@@ -140,7 +140,7 @@ fn not_written(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
     )
 }
 
-/// Takes away a mount whose server is gone.
+/// Unmounts a mount whose server is gone.
 fn take_away(dir: &Path, mount: &Mount) -> Result<()> {
     mounts::unmount(&mount.dir, true).map_err(|error| Failure::host(dir, &error))?;
     let said = record::of_dir(&mount.dir).and_then(|record| record.words.last().cloned());
@@ -155,7 +155,7 @@ fn take_away(dir: &Path, mount: &Mount) -> Result<()> {
     ))
 }
 
-/// What serves a mount.
+/// The server of a mount.
 struct Server {
     process: Option<Process>,
     record: Option<PathBuf>,
@@ -175,7 +175,7 @@ impl Server {
         Self { process, record, stopped: pairs.remove("stopped") }
     }
 
-    /// As far as the mount's record says.
+    /// From the mount's record.
     fn from_record(mount: &Mount) -> Self {
         let record = record::of_dir(&mount.dir).filter(|record| record.image == mount.source);
         let process = record.map(|record| record.process);
@@ -201,7 +201,7 @@ impl Server {
     ) -> Result<()> {
         let (begun, mut said) = (Instant::now(), false);
         loop {
-            // In this order: what it leaves last is read after its end.
+            // In this order, because its last record is written before its end.
             let liveness = self.process.map_or(Liveness::Unknown, |process| process.liveness());
             let record = self.record(mount);
             match record.as_ref().map(|record| record.state) {
@@ -248,7 +248,7 @@ impl Server {
     }
 }
 
-/// What to say of a mount that ended badly.
+/// The message about a mount that ended badly.
 fn unmounted_but(dir: &Path, record: Option<&Record>) -> Failure {
     let said = record.and_then(|record| record.words.last());
     let text = match record.map(|record| record.state) {

@@ -41,7 +41,7 @@ enum Verb {
 
 #[derive(Args)]
 struct Common {
-    /// Symbolic links themselves, not what they lead to
+    /// Symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// The files
@@ -112,7 +112,7 @@ struct Remove {
 }
 
 impl Options {
-    /// Is a document asked for?
+    /// Is JSON requested?
     pub(crate) fn json(&self) -> bool {
         match &self.verb {
             Verb::Get(get) => get.json,

@@ -51,7 +51,7 @@ fn check_of_a_killed_mount_says_sound_log_not_replayed() {
     assert!(raw.out.contains("[log-dirty]") && !raw.out.contains(" 200 entries"), "{raw:?}");
     assert_eq!(bed.sh("sha256sum a.img"), before, "it was written to");
     // Once it is replayed, it is clean.
-    bed.uxfs(&["log", "settle", "a.img"]).good();
+    bed.uxfs(&["log", "quiesce", "a.img"]).good();
     assert!(bed.uxfs(&["check", "a.img"]).good().starts_with("clean: "));
     assert!(
         bed.uxfs(&["check", "--json", "a.img"])
