@@ -1,12 +1,13 @@
-//! The buffer cache: every metadata block that was read or made, once.
+//! The buffer cache: each metadata block that was read or created has one buffer.
 //!
 //! 1. A buffer's content is verified before it is used, and again before it is written.
-//! 2. Content changes only through [`crate::tx::Tx::edit`] and its kin, which record what changed.
-//! 3. A buffer that an open transaction has changed is *held* (`holder` is the transaction's number) and is
-//!    neither written nor evicted. One transaction at a time holds it; the locks of allocation groups and
-//!    inodes ensure that.
-//! 4. A dirty buffer is in the dirty set and is never evicted. Dirty buffers are written in ascending order
-//!    of address.
+//! 2. Contents change only through [`crate::tx::Tx::edit`] and related methods, which record the
+//!    change.
+//! 3. A buffer that an open transaction has changed is *held* (`holder` is the transaction's
+//!    number) and is neither written nor evicted. One transaction at a time holds it; the locks of
+//!    allocation groups and inodes ensure that.
+//! 4. A dirty buffer is in the dirty set and is never evicted. Dirty buffers are written in
+//!    ascending order of address.
 //! 5. Clean buffers that are not in use are evicted when the cache is over its limit.
 //!
 //! The content lock is held briefly, never for the length of a transaction.
@@ -25,42 +26,42 @@ use crate::error::{Error, Result};
 use crate::rank::Rank;
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 
-/// A shared handle on a buffer.
+/// A shared reference to a buffer.
 pub type BufRef = Arc<Buf>;
 
-/// Where the pieces of a buffer lie: usually one, more for a directory block whose blocks are not
-/// neighbours.
+/// The addresses of a buffer's pieces: usually one, more for a directory block whose filesystem
+/// blocks are not contiguous.
 pub type Pieces = SmallVec<[Piece; 1]>;
 
 /// A contiguous part of a buffer on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it starts.
+    /// Its address.
     pub daddr: Daddr,
     /// Its length in bytes.
     pub len: u32,
 }
 
-/// A buffer's bytes and what they are.
+/// A buffer's contents and their kind.
 pub struct Content {
     /// Kind of structure.
     pub kind: BufKind,
     /// The bytes.
     pub bytes: Box<[u8]>,
-    /// What the journal knows of it.
+    /// The journal's state of the buffer.
     pub(crate) log: BufLog,
 }
 
-/// What the journal keeps with a buffer.
+/// The journal's state of a buffer.
 #[derive(Default)]
 pub(crate) struct BufLog {
-    /// The checkpoint in which it changed last; 0 for none.
+    /// The last checkpoint in which it changed; 0 if none.
     pub(crate) changed: u64,
-    /// Its place in that checkpoint's list, if it is in it.
+    /// Its slot in that checkpoint's list.
     pub(crate) slot: Option<u32>,
-    /// One bit for every chunk that changed since the buffer was last home.
+    /// One bit for every chunk that changed since the buffer was last written in place.
     pub(crate) chunks: SmallVec<[u64; 1]>,
-    /// The checkpoint in which its block was freed; 0 while it lives.
+    /// The checkpoint in which its blocks were freed; 0 if they were not.
     pub(crate) died: u64,
 }
 
@@ -72,14 +73,14 @@ impl core::ops::Deref for Content {
     }
 }
 
-/// One metadata buffer.
+/// A metadata buffer.
 pub struct Buf {
     pieces: Pieces,
     len: usize,
     pub(crate) content: RwLock<Content>,
-    /// Number of the transaction that has changed it, 0 if none.
+    /// ID of the transaction that has changed it; 0 if none.
     pub(crate) holder: AtomicU64,
-    /// Its place in that transaction's list.
+    /// Its slot in that transaction's list.
     pub(crate) holder_slot: AtomicU32,
     dirty: AtomicBool,
     used: AtomicBool,
@@ -98,12 +99,12 @@ impl Buf {
         })
     }
 
-    /// Address of the first byte; the buffer's name in the cache.
+    /// Address of the first byte, which identifies the buffer in the cache.
     pub fn daddr(&self) -> Daddr {
         self.pieces[0].daddr
     }
 
-    /// Where its parts lie.
+    /// Its pieces.
     pub(crate) fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
@@ -114,34 +115,34 @@ impl Buf {
         self.len
     }
 
-    /// The content, to be read.
+    /// The contents, for reading.
     pub fn read(&self) -> RwLockReadGuard<'_, Content> {
         self.content.read()
     }
 
-    /// Kind of structure it holds.
+    /// The kind of structure it holds.
     pub fn kind(&self) -> BufKind {
         self.content.read().kind
     }
 
-    /// A 16-bit number at `at`.
+    /// The 16-bit number at `at`.
     pub fn u16(&self, at: usize) -> u16 {
         let c = self.read();
         u16::from_be_bytes([c[at], c[at + 1]])
     }
 
-    /// A 32-bit number at `at`.
+    /// The 32-bit number at `at`.
     pub fn u32(&self, at: usize) -> u32 {
         let c = self.read();
         u32::from_be_bytes([c[at], c[at + 1], c[at + 2], c[at + 3]])
     }
 
-    /// Where it lies, for messages.
+    /// Its address, for messages.
     pub fn place(&self) -> Place {
         Place::Device(self.daddr())
     }
 
-    /// An error about this buffer.
+    /// Creates an error about this buffer.
     pub fn corrupt(&self, problem: impl Into<String>) -> Error {
         Corrupt::new(self.kind().name(), self.place(), problem).into()
     }
@@ -157,14 +158,14 @@ pub struct Cache {
     dirty: Mutex<BTreeMap<u64, BufRef>>,
     bytes: AtomicUsize,
     dirty_bytes: AtomicUsize,
-    /// Goes up whenever changed content leaves the cache: what was read from the device before
+    /// Increases whenever changed contents leave the cache. Contents read from the device before
     /// that may be out of date.
     epoch: AtomicU64,
     limit: usize,
 }
 
 impl Cache {
-    /// An empty cache over `dev` that keeps about `limit` bytes of clean buffers.
+    /// Creates an empty cache over `dev` for about `limit` bytes of clean buffers.
     pub fn new(dev: Arc<dyn BlockDev>, geo: Arc<Geometry>, limit: usize) -> Self {
         Self {
             dev,
@@ -178,7 +179,7 @@ impl Cache {
         }
     }
 
-    /// Bytes in buffers that wait to be written.
+    /// Bytes in dirty buffers.
     pub fn dirty_bytes(&self) -> usize {
         self.dirty_bytes.load(Ordering::Relaxed)
     }
@@ -189,15 +190,15 @@ impl Cache {
     }
 
     fn shard(&self, daddr: Daddr) -> &Mutex<FxHashMap<u64, BufRef>> {
-        // Neighbouring blocks differ in bits 3 and up; spread them.
+        // Addresses of adjacent blocks differ in bits 3 and up. Spread them over the shards.
         &self.shards[(daddr.0 >> 3) as usize % SHARDS]
     }
 
-    /// The buffer at `daddr`, from the cache or the device, verified to be one of `kinds` and to
-    /// belong to `owner`.
+    /// Returns the buffer at `daddr` from the cache or the device. Verifies that it is one of
+    /// `kinds` and belongs to `owner`.
     ///
     /// # Errors
-    /// If it cannot be read or fails a check.
+    /// The buffer cannot be read or fails a check.
     pub fn get(&self, daddr: Daddr, len: u32, kinds: &[BufKind], owner: Owner) -> Result<BufRef> {
         self.get_pieces(SmallVec::from_buf([Piece { daddr, len }]), kinds, owner)
     }
@@ -252,7 +253,7 @@ impl Cache {
         Ok(Content { kind, bytes, log: BufLog::default() })
     }
 
-    /// Does the buffer say that it belongs to `owner`, where buffers say such a thing?
+    /// Checks that the buffer belongs to `owner`, if its kind stores an owner.
     fn check_owner(&self, bytes: &[u8], kind: BufKind, daddr: Daddr, owner: Owner) -> Result<()> {
         if self.geo.has_crc() {
             verify::check_owner(bytes, kind, daddr, owner)?;
@@ -263,7 +264,7 @@ impl Cache {
     fn lookup(&self, pieces: &Pieces) -> Option<BufRef> {
         let shard = self.shard(pieces[0].daddr).lock();
         let buf = shard.get(&pieces[0].daddr.0)?;
-        // A stale buffer of another shape under the same address is not the one asked for.
+        // A stale buffer of another length at the same address is not the one asked for.
         if buf.pieces != *pieces {
             return None;
         }
@@ -285,9 +286,9 @@ impl Cache {
         Ok(bytes)
     }
 
-    /// A buffer for a block that was just allocated: all zero, of `kind`, nothing read. The old
-    /// buffer under that address, if one lingers, comes along: it goes back
-    /// ([`Cache::put_back`]) if the allocation is cancelled, and is retired when it is not.
+    /// Creates a buffer of `kind`, all zeroes, for blocks that were just allocated. Also returns
+    /// the old buffer at that address, if there is one: if the allocation is cancelled, it is
+    /// restored ([`Cache::put_back`]), otherwise it is dropped.
     pub(crate) fn make(&self, pieces: Pieces, kind: BufKind) -> (BufRef, Option<BufRef>) {
         let len: usize = pieces.iter().map(|p| p.len as usize).sum();
         let bytes = vec![0; len].into_boxed_slice();
@@ -300,8 +301,8 @@ impl Cache {
         (buf, old)
     }
 
-    /// Takes in what was read since `epoch`. `None` if it must be looked up again: another thread
-    /// was faster, and what it did to the buffer since is what counts.
+    /// Adds contents that were read since `epoch`. Returns `None` if the caller has to look the
+    /// buffer up again, because another thread was faster and may have changed it since.
     fn insert_read(&self, pieces: &Pieces, content: Content, epoch: u64) -> Result<Option<BufRef>> {
         let buf = Buf::new(pieces.clone(), content);
         let key = buf.daddr().0;
@@ -324,14 +325,14 @@ impl Cache {
         Ok(Some(buf))
     }
 
-    /// Puts back a buffer that [`Cache::make`] took out.
+    /// Restores a buffer that [`Cache::make`] removed.
     pub(crate) fn put_back(&self, buf: BufRef) {
         self.bytes.fetch_add(buf.len, Ordering::Relaxed);
         let old = self.shard(buf.daddr()).lock().insert(buf.daddr().0, buf);
         debug_assert!(old.is_none(), "the cancelled buffer was forgotten before");
     }
 
-    /// Counts a buffer that was taken in, and makes room if there are too many now.
+    /// Counts a new buffer, and evicts some if there are too many.
     fn count_in(&self, buf: &BufRef) {
         let total = self.bytes.fetch_add(buf.len, Ordering::Relaxed) + buf.len;
         if total > self.limit.saturating_add(self.dirty_bytes()) {
@@ -339,7 +340,7 @@ impl Cache {
         }
     }
 
-    /// Drops clean, unused buffers of a shard, giving each a second chance.
+    /// Evicts clean, unused buffers of a shard, giving each a second chance.
     fn evict(&self, shard: &Mutex<FxHashMap<u64, BufRef>>) {
         let mut freed = 0;
         shard.lock().retain(|_, buf| {
@@ -354,9 +355,9 @@ impl Cache {
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
     }
 
-    /// Drops clean buffers that nobody uses, where there are more than may stay: many came home.
+    /// Evicts unused clean buffers above the limit, after many were written in place.
     pub(crate) fn shrink(&self) {
-        // The first time round each gets its second chance.
+        // The first pass uses up the second chances.
         for shard in self.shards.iter().chain(&self.shards) {
             if self.bytes() <= self.limit.saturating_add(self.dirty_bytes()) {
                 return;
@@ -365,7 +366,7 @@ impl Cache {
         }
     }
 
-    /// Puts a buffer whose change was committed into the dirty set.
+    /// Adds a buffer with a committed change to the dirty set.
     pub(crate) fn mark_dirty(&self, buf: &BufRef) {
         if !buf.dirty.swap(true, Ordering::AcqRel) {
             self.dirty_bytes.fetch_add(buf.len, Ordering::Relaxed);
@@ -373,7 +374,7 @@ impl Cache {
         }
     }
 
-    /// Takes a buffer out of the dirty set: it is written, or never will be.
+    /// Removes a buffer from the dirty set: it was written, or never will be.
     pub(crate) fn clean(&self, buf: &BufRef) {
         if buf.dirty.swap(false, Ordering::AcqRel) {
             self.epoch.fetch_add(1, Ordering::AcqRel);
@@ -385,7 +386,7 @@ impl Cache {
         }
     }
 
-    /// Forgets a buffer whose block was freed: it is never written again.
+    /// Removes a buffer whose blocks were freed: it is never written again.
     pub(crate) fn forget(&self, buf: &BufRef) {
         let mut shard = self.shard(buf.daddr()).lock();
         if shard.get(&buf.daddr().0).is_some_and(|b| Arc::ptr_eq(b, buf)) {
@@ -396,12 +397,12 @@ impl Cache {
         self.clean(buf);
     }
 
-    /// The buffer that begins at `daddr`, whatever it is, if one is cached.
+    /// The cached buffer that begins at `daddr`, of any kind.
     pub(crate) fn cached_at(&self, daddr: Daddr) -> Option<BufRef> {
         self.shard(daddr).lock().get(&daddr.0).cloned()
     }
 
-    /// All buffers that are cached.
+    /// All cached buffers.
     pub(crate) fn all(&self) -> Vec<BufRef> {
         self.shards
             .iter()
@@ -409,11 +410,11 @@ impl Cache {
             .collect()
     }
 
-    /// Writes the dirty buffers that no open transaction holds, in ascending order, neighbours
-    /// together. The caller has shut out transactions.
+    /// Writes the dirty buffers that no open transaction holds, in ascending order, adjacent ones
+    /// in one write. The caller has closed the gate.
     ///
     /// # Errors
-    /// The first write or check that failed; what was not written stays dirty.
+    /// The first failed write or check; what was not written stays dirty.
     pub fn write_back(&self) -> Result<()> {
         let batch: Vec<BufRef> = self.dirty.lock().values().cloned().collect();
         let mut run = Run::default();
@@ -435,8 +436,8 @@ impl Cache {
             written.push(buf);
         }
         run.put(&*self.dev)?;
-        // Not earlier: a clean buffer may be evicted and read again, and what is still to be
-        // written must not be read from the device.
+        // Only now: a clean buffer may be evicted and read again, so it must be on the device
+        // before.
         for buf in written {
             self.clean(buf);
         }
@@ -444,7 +445,7 @@ impl Cache {
     }
 }
 
-/// Neighbouring pieces gathered into one write.
+/// Adjacent pieces collected for one write.
 #[derive(Default)]
 pub(crate) struct Run {
     start: u64,

@@ -1,11 +1,11 @@
-//! Blocks that were freed, but not durably: until they are, they still belong to something on the
+//! Busy extents: blocks whose freeing is not durable. Until it is, they may still be in use on the
 //! device, and data must not be written into them.
 //!
-//! A block stays busy until the checkpoint that frees it is durable, and until every write in
-//! place that was under way when it was freed has ended: one of them may be of what it held.
+//! A block stays busy until the checkpoint that frees it is durable, and until all AIL pushes that
+//! were in progress when it was freed have ended: one of them may write the block's old contents.
 //!
-//! Metadata may go into busy blocks, because it is written in place only after its own checkpoint,
-//! which is not earlier than the one that freed them.
+//! Metadata may be allocated in busy blocks, because it is written in place only after its own
+//! checkpoint, which is not older than the one that freed them.
 
 use std::collections::BTreeMap;
 
@@ -17,28 +17,28 @@ struct Range {
     len: u32,
     /// The checkpoint that frees it.
     seq: u64,
-    /// Batches of writes in place that had begun.
+    /// AIL pushes that had begun by then.
     batch: u64,
 }
 
-/// The busy blocks of an allocation group.
+/// The busy extents of an AG.
 #[derive(Default)]
 pub(crate) struct Busy {
     ranges: BTreeMap<u32, Range>,
-    /// What is not busy any more, for whoever discards it; `None` if nobody does.
+    /// Extents that are no longer busy, for discard; `None` without discard.
     expired: Option<Vec<core::ops::Range<u32>>>,
 }
 
-/// Ranges remembered for whoever discards them. That is a hint: what there is no room for is left.
-const SETTLED_MAX: usize = 4096;
+/// Maximum number of extents remembered for discard, which is best-effort.
+const EXPIRED_MAX: usize = 4096;
 
 impl Busy {
-    /// Blocks were freed in checkpoint `seq`, when `batch` batches of writes in place had begun.
+    /// Adds blocks freed in checkpoint `seq`, when `batch` AIL pushes had begun.
     pub(crate) fn add(&mut self, seq: u64, batch: u64, start: AgBlock, len: u32) {
         if planted(Fault::ReusedEarly) {
             return;
         }
-        // Blocks freed again were taken for metadata in between; the later free counts for all.
+        // Blocks freed again were used for metadata in between; the later free counts.
         let mut from = start.0;
         let mut end = start.0 + len;
         while let Some((&at, range)) = self.ranges.range(..=end).next_back() {
@@ -52,25 +52,25 @@ impl Busy {
         self.ranges.insert(from, Range { len: end - from, seq, batch });
     }
 
-    /// How many blocks are busy, as far as known.
+    /// The number of busy blocks.
     #[cfg(test)]
     pub(crate) fn blocks(&self) -> u64 {
         self.ranges.values().map(|range| u64::from(range.len)).sum()
     }
 
-    /// Is nothing busy, as far as known?
+    /// Is nothing busy?
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Forgets what is not busy any more: freed in a checkpoint up to `durable`, before the batches of
-    /// writes in place that have `ended`.
+    /// Removes extents that are no longer busy: freed in a checkpoint up to `durable`, with all AIL
+    /// pushes of that time among the first `ended`.
     pub(crate) fn expire(&mut self, durable: u64, ended: u64) {
         if !self.ranges.is_empty() {
             let expired = &mut self.expired;
             self.ranges.retain(|start, range| {
                 let busy = durable < range.seq || ended < range.batch;
-                if let Some(expired) = expired.as_mut().filter(|all| all.len() < SETTLED_MAX)
+                if let Some(expired) = expired.as_mut().filter(|all| all.len() < EXPIRED_MAX)
                     && !busy
                 {
                     expired.push(*start..*start + range.len);
@@ -101,7 +101,8 @@ impl Busy {
 }
 
 impl Busy {
-    /// What has settled since this was called last; from the first call on it is remembered.
+    /// Takes the extents that stopped being busy since the last call. The first call enables
+    /// remembering them.
     pub(crate) fn take_expired(&mut self) -> Vec<core::ops::Range<u32>> {
         self.expired.replace(Vec::new()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! File data written at once, and data that another writer brings.
+//! File data that is written at once, and pending data of another writer.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Says who brings the data of files made by [`crate::Fs::build_with`]; with a journal they are made only
-    /// while that is known. `None` when all of it has arrived.
+    /// Sets the writer of data for files created by [`crate::Fs::build_with`]. With a journal,
+    /// these files can be created only while it is set. `None` when all data has been written.
     pub fn set_pending_data(&self, pending_data: Option<Arc<dyn PendingData>>) {
         let before = core::mem::replace(&mut *self.pending_data.lock(), pending_data);
         if let (Some(_), Some(journal)) = (before, &self.journal) {

@@ -13,20 +13,20 @@ use crate::sync::Mutex;
 use crate::tx::Tx;
 use crate::tx::scratch::Scratch;
 
-/// What does the deferred steps of a transaction. It stands above the transactions that call it.
+/// Finishes the deferred operations of a transaction. Set from a layer above transactions.
 pub(crate) type FinishDeferred = fn(&mut Tx<'_>) -> Result<()>;
 
 /// A mount with its journal, on which transactions run.
 pub struct Engine {
     mount: Mount,
     pub(crate) journal: Option<Journal>,
-    /// Number of the next transaction.
+    /// ID of the next transaction.
     pub(crate) next_tx: AtomicU64,
-    /// Memory of transactions that ended, for later ones.
+    /// Memory of ended transactions, for reuse.
     pub(crate) scratch: Mutex<Vec<Scratch>>,
-    /// Does the deferred steps of a transaction, at its end ([`crate::defer`]).
+    /// Finishes the deferred operations of a transaction, at its end ([`crate::defer`]).
     pub(crate) finish_deferred: FinishDeferred,
-    /// What stood between operations and free space.
+    /// Causes that kept operations from free space.
     pub(crate) enospc_causes: EnospcCauses,
 }
 
@@ -39,7 +39,7 @@ impl Deref for Engine {
 }
 
 impl Engine {
-    /// The engine of a mount, with a journal if changes are logged.
+    /// Creates the engine of a mount, with a journal if changes are logged.
     pub(crate) fn new(
         mount: Mount,
         journal: Option<Journal>,
@@ -55,25 +55,25 @@ impl Engine {
         }
     }
 
-    /// The volume is open with these options from now on.
+    /// Sets the options of the open volume.
     pub(crate) fn set_options(&mut self, options: OpenOptions) {
         self.mount.options = options;
     }
 
-    /// Changes are not logged any more. The log is clean.
+    /// Stops logging changes. The log is clean.
     pub(crate) fn drop_journal(&mut self) {
         self.journal = None;
         self.mount.logged = false;
         self.mount.options.journal = None;
     }
 
-    /// How changes are logged; `None` without a journal.
+    /// The options of the journal; `None` without a journal.
     pub fn journal_options(&self) -> Option<&JournalOptions> {
         self.options.journal.as_ref().filter(|_| self.journal.is_some())
     }
 
-    /// Fails if the volume is stopped, or if its device is no longer the one that was opened; that
-    /// stops it.
+    /// Fails if the volume was shut down. Shuts it down if its device is no longer the one that was
+    /// opened.
     pub(crate) fn check_device(&self) -> Result<()> {
         self.check_running()?;
         let Err(source) = self.dev.check_present() else { return Ok(()) };
@@ -87,9 +87,9 @@ impl Engine {
         })
     }
 
-    /// Stops the volume for good, for those who find that something is wrong of which it cannot know
-    /// itself, such as a panic in a thread that worked on it: nothing more is changed or written, and
-    /// all who wait are told. What was durable stays so; what was not is as after a power cut.
+    /// Shuts the volume down because of a problem that it cannot notice itself, such as a panic in
+    /// a thread that worked on it. Nothing more is changed or written, and all waiters get an
+    /// error. What was durable stays durable; the rest is lost as in a power cut.
     pub fn stop(&self, why: &str) {
         match &self.journal {
             Some(journal) => drop(journal.fail(self, why)),

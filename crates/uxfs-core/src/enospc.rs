@@ -1,28 +1,29 @@
-//! Trying again when space is there but not available at once. The operation fails with
-//! [`Error::NoSpace`] and undoes everything; then the space is made available, and it runs again.
+//! Retries when free space exists but is not available at once. The operation fails with
+//! [`Error::NoSpace`] and undoes everything; then the space is made available, and the operation
+//! runs again.
 //!
-//! 1. The wait happens with nothing locked, outside of transactions.
-//! 2. Two things stand between an operation and free space: blocks whose freeing is not durable
-//!    ([`crate::busy`]), which a log force ends; and groups that other transactions hold and that may not
-//!    be waited for, which are free a moment later.
-//! 3. It gives up after a number of attempts: each time, others have taken the space.
+//! 1. The wait happens outside of transactions, with nothing locked.
+//! 2. Two causes keep an operation from free space: blocks whose freeing is not durable
+//!    ([`crate::busy`]), which a log force solves; and AGs that other transactions hold and that
+//!    the lock order does not allow to wait for, which are free a moment later.
+//! 3. The number of attempts is limited: other threads may take the space each time.
 //!
-//! Called by every operation that takes blocks, around each of its transactions.
+//! Called by every operation that allocates blocks, around each of its transactions.
 
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 
-/// Attempts with busy blocks in the way: each forces the log.
+/// Attempts with busy blocks; each forces the log.
 const FORCES: u32 = 8;
-/// Attempts with groups in the way.
+/// Attempts with locked AGs.
 const ATTEMPTS: u32 = 64;
 
 impl Engine {
-    /// Does `change`, which begins and ends a transaction of its own, again and again while it fails
-    /// for want of space that is only not to be had at once.
+    /// Runs `change`, which begins and ends its own transaction. Runs it again while it fails for
+    /// lack of space that is only temporarily unavailable.
     ///
     /// # Errors
-    /// Those of `change`, or of a forced log.
+    /// An error of `change`, or of a log force.
     pub(crate) fn retry_enospc<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
         let (mut forces, mut attempts) = (0, 0);
         loop {
@@ -31,7 +32,7 @@ impl Engine {
                 Err(Error::NoSpace) => {}
                 other => return other,
             }
-            // Others' hindrances may be among them: then it is tried once too often.
+            // The causes may be another thread's. Then this is one attempt too many.
             let now = self.enospc_causes.seen();
             if now.1 != before.1 && attempts < ATTEMPTS {
                 attempts += 1;
@@ -45,7 +46,7 @@ impl Engine {
         }
     }
 
-    /// Waits until whoever holds a group now has let go of it.
+    /// Waits until every AG that is locked now has been released once.
     fn await_groups(&self) -> Result<()> {
         for ag in 0..self.geo.ag_count {
             drop(self.ag(uxfs_format::AgNo(ag))?.lock());
@@ -53,7 +54,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until what is busy now is so no more.
+    /// Makes the extents that are busy now available.
     fn end_busy(&self) -> Result<()> {
         self.wait(self.ticket())?;
         if let Some(journal) = &self.journal {

@@ -33,13 +33,13 @@ pub struct Fs {
     pub(crate) delalloc: Option<Delalloc>,
     /// What recovery did when the volume was opened, if its log was dirty.
     pub(crate) recovery: Option<Recovery>,
-    /// Held while an inode is taken off its list of unlinked ones.
+    /// Held while an inode is removed from its unlinked list.
     pub(crate) inactivation: Mutex<()>,
-    /// Locks of the content of files.
+    /// Content locks of files.
     pub(crate) iolocks: IoLocks,
-    /// Files that outlive their last name.
+    /// Open references: unlinked files that are still in use.
     pub(crate) open_refs: OpenRefs,
-    /// Held while a file moves between directories.
+    /// Held while a directory moves to another parent.
     pub(crate) moves: Mutex<()>,
 }
 
@@ -52,11 +52,11 @@ impl Deref for Fs {
 }
 
 impl Fs {
-    /// The file system of a volume whose log needs no recovery, or is not looked at: `place` is where
-    /// its next record goes, if changes are to be logged.
+    /// Assembles the file system of a volume that needs no recovery. If changes are logged, `place`
+    /// is the position of the next log record.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for options of the journal that do not fit the volume.
+    /// [`Error::Invalid`] if options of the journal do not fit the volume.
     pub(crate) fn assemble(volume: Examined, place: Option<LogPlace>) -> Result<Self> {
         let Examined { devices, sector, geo, options, log_without_room } = volume;
         let sb = Superblock::verify(&sector)?;
@@ -108,7 +108,7 @@ impl Fs {
         Ok(fs)
     }
 
-    /// Opens a volume that nobody else looks at before it is finished; its log is not looked at.
+    /// Opens a volume that is being made, which has no other readers. Does not read its log.
     ///
     /// # Errors
     /// As [`Fs::open`].
@@ -117,12 +117,12 @@ impl Fs {
         Self::assemble(Examined::new(Devices::new(dev), options)?, None)
     }
 
-    /// Changes are not logged any more. The log is clean.
+    /// Stops logging changes. The log is clean.
     pub(crate) fn drop_journal(&mut self) {
         self.engine.drop_journal();
     }
 
-    /// Says that the volume was recovered when it was opened with `options`.
+    /// Records that the volume was recovered when it was opened with `options`.
     pub(crate) fn set_recovered(&mut self, options: OpenOptions, recovery: Recovery) {
         self.engine.set_options(options);
         self.recovery = Some(recovery);

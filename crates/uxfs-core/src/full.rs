@@ -1,28 +1,30 @@
-//! A host that is full: what it has no room for stays dirty and is written later.
+//! A full host: what the host has no space for stays dirty and is written later.
 //!
-//! The device below may be a sparse file or thinly provisioned, so that a write into the middle of it
-//! fails with ENOSPC, EDQUOT or EFBIG ([`uxfs_disk::host::is_full`]). That loses nothing, and passes.
+//! The device may be a sparse file or thinly provisioned. Then a write into the middle of it can
+//! fail with ENOSPC, EDQUOT or EFBIG ([`uxfs_disk::host::is_full`]). Such a failure loses nothing
+//! and is temporary.
 //!
 //! 1. **Data** that cannot be written stays in memory, and its file's next fsync returns the error.
-//!    While that lasts, each write first tries to write what is oldest, and returns the error if that
-//!    fails: nobody fills the memory with data that has no place.
-//! 2. **Metadata** that cannot be written in place stays in memory and in the log. Once the log is half
-//!    full of it, or memory is, operations that change something fail with the error before they begin,
-//!    after one attempt to write. The other half of the log is for chains that have begun; one that
-//!    finds no log space even so waits [`crate::journal::JournalOptions::patience`] and then stops the
-//!    volume. Reading goes on.
-//! 3. **The log** has its room set aside when the volume is opened ([`Fs::open`]). A host that copies on
-//!    write, or somebody who punches holes, can take that away: then the write of the log is tried
-//!    again for that patience; if it still fails, the volume stops. Nothing that was acknowledged
-//!    depends on that write.
-//! 4. A **flush** that fails stops the volume, whatever the errno: the host has forgotten by then which
-//!    writes it could not keep.
-//! 5. The [`crate::journal::LogWorker`] tries again at intervals of [`RETRY`] and more; so do each sync,
-//!    fsync and close.
-//! 6. A close that cannot write returns the error with what is not written. If that is metadata, the log
-//!    stays dirty, and the next open applies it.
-//! 7. Without a journal, as while a volume is made, the first such failure stops the volume: what is
-//!    being made is not kept.
+//!    While that lasts, each write first tries to write the oldest data, and returns the error if
+//!    that fails. So the memory does not fill with data that cannot be written.
+//! 2. **Metadata** that cannot be written in place stays in memory and in the log. Once it fills
+//!    half of the log or of the memory, operations that change something first try to write it
+//!    once, and fail with the error before they begin if that fails. The other half of the log is
+//!    for transactions that have begun. A rolling transaction that finds no log space waits
+//!    [`crate::journal::JournalOptions::patience`], and then the volume is shut down. Reading still
+//!    works.
+//! 3. **The log**'s space on the host is allocated when the volume is opened ([`Fs::open`]). A host
+//!    that copies on write, or a hole punched into the file, can take that space away. Then log
+//!    writes are retried for the same time; if they still fail, the volume is shut down. Nothing
+//!    that was acknowledged depends on such a write.
+//! 4. A failed **flush** shuts the volume down, whatever the errno: the host no longer knows which
+//!    writes it has lost.
+//! 5. The [`crate::LogWorker`] retries at intervals of at least [`RETRY`]; so does each
+//!    sync, fsync and close.
+//! 6. A close that cannot write returns the error and what is not written. If that is metadata, the
+//!    log stays dirty, and the next open replays it.
+//! 7. Without a journal, as while a volume is made, the first such failure shuts the volume down:
+//!    the unfinished volume is discarded anyway.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -34,19 +36,19 @@ use crate::cause::Cause;
 use crate::error::Error;
 use crate::sync::{self, Mutex};
 
-/// How long at least until the service tries again, and until operations that have ended do.
+/// Minimum time between retries of the log worker, and between retries at the end of operations.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
-/// Between two attempts to write what is needed to go on.
+/// Time between two attempts of a write that is needed to continue.
 pub(crate) const BETWEEN: Duration = Duration::from_millis(100);
 
-/// What finds no room.
+/// Kinds of writes that fail because the host is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stuck {
     /// File data.
     Data,
     /// Metadata in place.
     Metadata,
-    /// Records of the log.
+    /// Log records.
     Log,
 }
 
@@ -60,7 +62,7 @@ impl Stuck {
     }
 }
 
-/// What is stuck, and since when it was tried last.
+/// The kinds of writes that are stuck, and when each was last tried.
 #[derive(Default)]
 pub(crate) struct Full {
     any: AtomicBool,
@@ -68,7 +70,7 @@ pub(crate) struct Full {
 }
 
 impl Error {
-    /// Did the host have no room for a write? Such a write can succeed later.
+    /// Did a write fail because the host is full? It can succeed later.
     pub fn is_host_full(&self) -> bool {
         match self {
             Self::Io { source, .. } => host::is_full(source),
@@ -79,24 +81,24 @@ impl Error {
 }
 
 impl Full {
-    /// Is anything stuck?
+    /// Is any kind stuck?
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// The first of what is stuck.
+    /// The cause of the first kind that is stuck.
     pub(crate) fn cause(&self) -> Option<Cause> {
         self.last.lock().iter().flatten().next().map(|(_, cause)| cause.clone())
     }
 
-    /// Such a write found no room.
+    /// Notes that a write of this kind failed.
     pub(crate) fn note(&self, stuck: Stuck, error: &Error) {
         let mut last = self.last.lock();
         last[stuck as usize] = Some((sync::now(), Cause::of(stuck.words(), error)));
         self.any.store(true, Ordering::Release);
     }
 
-    /// Such writes find room.
+    /// Notes that writes of this kind succeed again.
     pub(crate) fn over(&self, stuck: Stuck) {
         if self.any.load(Ordering::Acquire) {
             let mut last = self.last.lock();
@@ -105,12 +107,12 @@ impl Full {
         }
     }
 
-    /// Does such a write find no room?
+    /// Is this kind stuck?
     pub(crate) fn is(&self, stuck: Stuck) -> bool {
         self.any.load(Ordering::Acquire) && self.last.lock()[stuck as usize].is_some()
     }
 
-    /// Was it tried within [`RETRY`]?
+    /// Was this kind tried within [`RETRY`]?
     pub(crate) fn lately(&self, stuck: Stuck) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;

@@ -1,39 +1,39 @@
-//! How a volume is opened.
+//! Options for opening a volume.
 
 use crate::clock::Clock;
 use crate::delalloc::WritebackOptions;
 use crate::journal::JournalOptions;
 
-/// How to open a volume.
+/// Options for opening a volume.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OpenOptions {
     /// Refuse all changes, and never write to the device.
     pub read_only: bool,
-    /// Read a volume whose log is dirty as it lies there, without what the log holds. Goes with
-    /// `read_only`.
+    /// Read a volume with a dirty log as it is on the device, without replay. Requires `read_only`.
     pub norecovery: bool,
-    /// The volume is being made: nobody looks at it before it is finished, so it may be unfinished
-    /// (`inprogress`) now and be written back at any time.
+    /// The volume is being made. It may be marked as unfinished (`inprogress`), and may be written
+    /// back at any time, because no reader uses it before it is finished.
     pub unfinished: bool,
-    /// Where times of changes come from.
+    /// The source of timestamps.
     pub clock: Clock,
-    /// Seed of inode generations; `None` takes one from the time.
+    /// Seed of inode generations; `None` derives one from the time.
     pub seed: Option<u64>,
-    /// About how many bytes of clean metadata to keep in memory. Half as much again may wait to be
-    /// written, and an inode for each KiB; twice that at most while a service looks after the journal,
-    /// which begins to bring it home from the same limit on.
+    /// Target for clean metadata in memory, in bytes. Dirty metadata may reach 1.5 times this size,
+    /// plus an inode for each KiB of it; with a log worker twice that, and the worker starts
+    /// writing at the limit that holds without it.
     pub cache_bytes: usize,
-    /// The volume is in the midst of a change of its length, and marked as needing repair by it.
+    /// The length of the volume is being changed, and it is marked as needing repair because of
+    /// that.
     pub(crate) resuming: bool,
-    /// How often recovery was done: a log that is not clean after the second time will not become so.
+    /// Number of recoveries so far. A log that is still dirty after the second one stays dirty.
     pub(crate) recovered: u8,
-    /// How changes are logged, so that they survive a power cut: the default. With `None` they are in
-    /// memory until a sync writes all of them in place, and the volume is marked as needing repair
-    /// meanwhile. Without effect on volumes that are `unfinished`.
+    /// How changes are logged, so that they survive a power cut (the default). With `None` changes
+    /// stay in memory until a sync writes all of them in place, and the volume is marked as needing
+    /// repair meanwhile. Ignored on volumes that are `unfinished`.
     pub journal: Option<JournalOptions>,
-    /// Let written data gather in memory, and choose blocks for it when it is written back; needs
-    /// the journal. `None` writes data to the device at once.
+    /// Delayed allocation: keep written data in memory, and allocate its blocks at write-back.
+    /// Requires the journal. `None` writes data to the device at once.
     pub writeback: Option<WritebackOptions>,
 }
 
@@ -55,7 +55,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// For reading only.
+    /// Options for reading only.
     pub fn read_only() -> Self {
         Self { read_only: true, ..Self::default() }
     }

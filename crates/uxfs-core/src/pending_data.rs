@@ -1,19 +1,20 @@
-//! File data that another writer has not written yet: that of files made whole
-//! ([`crate::Fs::build_with`]).
+//! Pending file data: data of files created by [`crate::Fs::build_with`] that another writer has
+//! not written yet.
 //!
-//! 1. The data is handed to the writer before the commit that shows it.
-//! 2. A checkpoint is written only when all data that was handed over before its cut has been written.
+//! 1. The data is passed to the writer before the commit that makes it visible.
+//! 2. A checkpoint is written only when all data passed to the writer before its cut has been
+//!    written.
 //!
 //! Called where a checkpoint is cut ([`crate::journal`]).
 
 use std::io;
 
-/// Who brings data to the device.
+/// A writer of pending data.
 pub trait PendingData: Send + Sync {
-    /// Waits until all that was handed over has been written (not flushed). Was there anything since the
-    /// last call? No call of the volume's is made meanwhile.
+    /// Waits until all data passed to the writer has been written (not flushed). Returns whether
+    /// there was any since the last call. The writer must not call the volume meanwhile.
     ///
     /// # Errors
-    /// The device's: data that is shown by commits is not there.
+    /// A device error: data of committed files is missing.
     fn wait(&self) -> io::Result<bool>;
 }

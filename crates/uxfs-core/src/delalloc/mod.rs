@@ -1,26 +1,27 @@
-//! Delayed allocation: written data gathers in memory, and gets its blocks when it is written back.
+//! Delayed allocation: written data stays in memory, and gets its blocks at write-back.
 //!
-//! A write copies its bytes into blocks in memory ([`page`], [`file`]), reserves what they may take
-//! on the volume, and returns ([`write`]). Reads look there first ([`read`]). Writing back
-//! ([`flush`]) is three steps for many files at once: a transaction a file maps unwritten blocks,
-//! in the order of inode numbers, so that the data of small files made one after the other lies
-//! one behind the other; then the data is written, pieces of many files in one go, with no lock of
-//! inodes, groups or transactions held; then a transaction a file marks the blocks as written and
-//! moves the length on disk. When that happens is decided by [`policy`], by writers that find the
-//! memory used up, and by whoever wants durability ([`sync`]).
+//! A write copies its bytes into blocks in memory ([`page`], [`file`]), reserves the space that
+//! they may need on the volume, and returns ([`write`]). Reads look there first ([`read`]).
 //!
-//! 1. What was in blocks before is never seen: they become written only after the data is down,
-//!    and the journal flushes data before the checkpoint that shows it. The length on disk covers
-//!    only what was written, or reads as zeroes.
-//! 2. [`Error::NoSpace`] comes from the write, not from writing back: blocks for data and trees
+//! Write-back ([`flush`]) has three steps, each for many files at once. First, one transaction per
+//! file maps unwritten blocks, in the order of inode numbers, so that the data of small files
+//! created one after the other is contiguous. Then the data is written, with pieces of many files
+//! in one write, while no lock of an inode, AG or transaction is held. Finally, one transaction per
+//! file marks the blocks as written and moves the length on disk. Write-back is started by
+//! [`policy`], by writers that find no free memory, and by callers that need durability ([`sync`]).
+//!
+//! 1. Old contents of blocks are never visible: blocks become written only after the data is on the
+//!    device, and the journal flushes data before the checkpoint that makes it visible. The length
+//!    on disk covers only what was written or reads as zeroes.
+//! 2. [`Error::NoSpace`] is returned by the write, not by write-back: blocks for data and btrees
 //!    are reserved first.
-//! 3. Memory is bounded: a writer that would exceed the limit writes back before it goes on.
-//! 4. Nothing depends on a thread or a clock of its own; one thread alone makes a run that can be
-//!    repeated exactly.
-//! 5. Data that could not be written stays dirty and is tried again; the error is told once to each
-//!    who asks ([`errors`]). While the host has no room for it, writers get the error ([`crate::full`]).
-//! 6. Operations on what space a file takes ([`Fs::flush_and_block`]) write its data back first, and hold it
-//!    while they last.
+//! 3. Memory is bounded: a writer that would exceed the limit first writes data back.
+//! 4. Nothing depends on a thread or a clock of its own; a run with a single thread can be repeated
+//!    exactly.
+//! 5. Data that could not be written stays dirty and is retried. Each open handle gets the error
+//!    once ([`errors`]). While the host is full, writers get the error ([`crate::full`]).
+//! 6. Operations on a file's blocks ([`Fs::flush_and_block`]) first write its data back, and block
+//!    write-back until they end.
 
 mod errors;
 mod file;
@@ -52,7 +53,7 @@ use crate::fs::Fs;
 use file::Pages;
 
 impl Fs {
-    /// Sets blocks aside for the trees of files being written back, as far as there are any.
+    /// Refills the pool of blocks reserved for btrees during write-back, as far as space allows.
     pub(crate) fn fill_pool(&self, dirty: &Delalloc) {
         let missing = POOL - (*dirty.pool.lock()).min(POOL);
         if missing > 0 && self.reserve(missing).is_ok() {
@@ -60,13 +61,13 @@ impl Fs {
         }
     }
 
-    /// The changes of a file that are in memory only.
+    /// The file's changes that are in memory only.
     pub(crate) fn delayed(&self, ino: Ino) -> Option<Arc<File>> {
         self.delalloc.as_ref()?.file(ino)
     }
 
-    /// Writes back what is dirty of a file whose space is about to change, and holds it. The caller
-    /// has its content's lock, for a change.
+    /// Writes back a file whose blocks are about to change, and blocks further write-back. The
+    /// caller holds the content lock for writing.
     pub(crate) fn flush_and_block(&self, ino: Ino) -> Result<Option<WritebackBlock>> {
         let Some(file) = self.delayed(ino) else { return Ok(None) };
         self.write_back_file(ino)?;
@@ -86,9 +87,9 @@ impl Fs {
         Ok([first, second.map(|file| file.hold())])
     }
 
-    /// Cuts what is dirty of a file to `size` bytes, and holds the file. If it is longer on disk
-    /// already than that, the rest stays dirty; else it is written back. Gives the length that the
-    /// file had. The caller has its content's lock, for a change.
+    /// Truncates a file's dirty data to `size` bytes, and blocks its write-back. If the file is
+    /// longer than that on disk, the rest stays dirty; otherwise it is written back. Returns the
+    /// previous length. The caller holds the content lock for writing.
     pub(crate) fn cut_delayed(&self, ino: Ino, size: u64) -> Result<Option<(WritebackBlock, u64)>> {
         let (Some(dirty), Some(file)) = (&self.delalloc, self.delayed(ino)) else {
             return Ok(None);
@@ -112,7 +113,7 @@ impl Fs {
         Ok(Some((file.hold(), old)))
     }
 
-    /// Cuts dirty blocks; the number of reserved blocks that this sets free.
+    /// Truncates dirty blocks. Returns the number of reserved blocks that this frees.
     fn cut_pages(&self, dirty: &Delalloc, pages: &mut Pages, size: u64) -> u64 {
         let before = pages.reserved;
         let cut: Vec<u64> =
@@ -132,7 +133,7 @@ impl Fs {
         before - pages.reserved
     }
 
-    /// The length on disk of a file that was cut is its length.
+    /// Ends a truncation: the length on disk is the file's length now.
     pub(crate) fn end_cut(&self, ino: Ino) {
         if let (Some(dirty), Some(file)) = (&self.delalloc, self.delayed(ino)) {
             let freed = file::tidy(&mut file.pages());
@@ -141,8 +142,8 @@ impl Fs {
         }
     }
 
-    /// Throws away what is dirty of a file that goes. The caller has its content's lock, for a
-    /// change.
+    /// Discards the dirty data of a file that is being deleted. The caller holds the content lock
+    /// for writing.
     pub(crate) fn discard_delayed(&self, ino: Ino) {
         let Some(dirty) = &self.delalloc else { return };
         dirty.errors.lock().forget(ino);

@@ -1,23 +1,22 @@
-//! How much may be dirty, and for how long.
+//! Limits of dirty data: how much, and for how long.
 
-/// How data gathers in memory before it is written; the fields bear the names that Linux gives
-/// these limits below `/proc/sys/vm`.
+/// Limits of dirty data in memory. The fields have the names of Linux' limits in `/proc/sys/vm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WritebackOptions {
-    /// Most bytes of data in memory that are not on the device. A writer that would exceed it
-    /// writes back first.
+    /// Maximum bytes of data in memory that are not on the device. A writer that would exceed it
+    /// first writes data back.
     pub dirty_bytes: u64,
-    /// Bytes beyond which [`crate::Fs::writeback_tick`] writes back what is oldest.
+    /// Above this number of dirty bytes, [`crate::Fs::writeback_tick`] writes back the oldest data.
     pub dirty_background_bytes: u64,
-    /// Hundredths of a second after which a tick writes back what has been dirty for that long.
+    /// A tick writes back data that has been dirty for this long, in hundredths of a second.
     pub dirty_expire_centisecs: u32,
-    /// Hundredths of a second between two ticks, as [`crate::Fs::writeback_alarm`] asks for them.
+    /// Time between two ticks in hundredths of a second, for [`crate::Fs::writeback_alarm`].
     pub dirty_writeback_centisecs: u32,
 }
 
 impl WritebackOptions {
-    /// Bytes beyond which data is written back while writers go on: never so many that they would
-    /// have to wait before.
+    /// The background limit in effect: low enough that write-back starts before writers have to
+    /// wait.
     pub(super) fn background(&self) -> u64 {
         self.dirty_background_bytes.min(self.dirty_bytes / 2)
     }

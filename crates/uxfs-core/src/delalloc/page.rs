@@ -1,10 +1,10 @@
-//! A block of a file in memory, and the account of all of them.
+//! Blocks of file data in memory, and the accounting of their memory.
 //!
-//! 1. Every byte of content is counted from when it is allocated to when nobody refers to it any
-//!    more, wherever from: what is being written while a writer has a newer version counts too.
-//! 2. Content that is being written does not change: whoever wants to change it gets a copy.
-//! 3. What one write brings is one allocation, of which its blocks are parts: it is counted, whole,
-//!    until the last of them is gone. Whoever changes such a block gets it as one of its own.
+//! 1. Every byte of contents counts from its allocation until its last reference is dropped. Data
+//!    in flight counts too, even if a writer has replaced it.
+//! 2. Contents in flight do not change: a change is made to a copy.
+//! 3. The data of one write is one allocation, which its blocks share. It counts as a whole until
+//!    its last block is gone. A change of one of its blocks copies that block.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sync::{Condvar, Mutex};
 
-/// Bytes of the allocations that are kept to be used again, and how many at most: what a large
-/// write brings. Memory that the host has taken back costs as much to get again as copying into it.
+/// Size of the allocations that are kept for reuse (that of a large write), and their maximum
+/// number. Getting memory back from the host costs as much as copying into it.
 const SPARE_BYTES: usize = 1 << 20;
 const SPARES: usize = 16;
 
-/// The account of memory.
+/// The accounting of memory.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Allocations to be used again; none when nothing is dirty.
+    /// Allocations for reuse; none when nothing is dirty.
     spares: parking_lot::Mutex<Vec<Box<[u8]>>>,
-    /// Bytes there are, and bytes promised to writers.
+    /// Bytes in use or reserved by writers.
     used: AtomicU64,
-    /// Most that there were.
+    /// The maximum so far.
     #[cfg(test)]
     peak: AtomicU64,
-    /// When some may have come free.
+    /// Wakes writers when memory may have been freed.
     pub(super) completions: Completions,
 }
 
-/// Tells those who wait for memory that some may have come free.
+/// Wakes threads that wait for memory when some may have been freed.
 #[derive(Debug, Default)]
 pub(super) struct Completions {
     count: Mutex<u64>,
@@ -39,12 +39,12 @@ pub(super) struct Completions {
 }
 
 impl Completions {
-    /// How many there were so far.
+    /// The number of completions so far.
     pub(super) fn count(&self) -> u64 {
         *self.count.lock()
     }
 
-    /// Waits until there were more than `count`.
+    /// Waits until there are more than `count` completions.
     pub(super) fn wait_beyond(&self, count: u64) {
         let mut now = self.count.lock();
         while *now <= count {
@@ -59,7 +59,7 @@ impl Completions {
 }
 
 impl Memory {
-    /// Bytes in use or promised.
+    /// Bytes in use or reserved.
     pub(super) fn used(&self) -> u64 {
         self.used.load(Ordering::Acquire)
     }
@@ -77,7 +77,7 @@ impl Memory {
         }
     }
 
-    /// Keeps an allocation that nobody refers to any more, if it is worth it.
+    /// Keeps a free allocation for reuse, if it has the right size.
     fn keep(&self, data: Box<[u8]>) {
         let mut spares = self.spares.lock();
         if data.len() == SPARE_BYTES && spares.len() < SPARES {
@@ -91,14 +91,14 @@ impl Memory {
     }
 }
 
-/// Memory that a writer may use.
+/// Memory reserved by a writer.
 pub(super) struct MemoryReservation {
     memory: Arc<Memory>,
     left: u64,
 }
 
 impl MemoryReservation {
-    /// Room for `bytes` more below `limit`; if there is nothing else, beyond it too.
+    /// Reserves `bytes` if the sum stays below `limit`, or if nothing else is in use.
     pub(super) fn new(memory: &Arc<Memory>, bytes: u64, limit: u64) -> Option<Self> {
         let fits = |used: u64| {
             let sum = used.saturating_add(bytes);
@@ -110,14 +110,14 @@ impl MemoryReservation {
         Some(Self { memory: Arc::clone(memory), left: bytes })
     }
 
-    /// Content of `len` bytes, out of what is promised.
+    /// Uses `len` bytes of the reservation.
     fn spend(&mut self, len: usize) {
         let spent = self.left.min(len as u64);
         self.left -= spent;
         self.memory.add(len as u64 - spent);
     }
 
-    /// New content.
+    /// Creates contents from `data`.
     pub(super) fn fill(&mut self, data: Box<[u8]>) -> Content {
         self.spend(data.len());
         let range = 0..data.len();
@@ -125,7 +125,7 @@ impl MemoryReservation {
         Content { buffer: Arc::new(Buffer { data, memory }), range }
     }
 
-    /// New content, a copy of `data`.
+    /// Creates contents as a copy of `data`.
     pub(super) fn fill_from(&mut self, data: &[u8]) -> Content {
         let spare = (data.len() == SPARE_BYTES).then(|| self.memory.spares.lock().pop()).flatten();
         self.fill(match spare {
@@ -137,15 +137,15 @@ impl MemoryReservation {
         })
     }
 
-    /// Content that may be changed: a copy, if somebody else refers to it, or to what it is a part
-    /// of.
+    /// Returns contents for a change: a copy, if there are other references to them or to their
+    /// allocation.
     pub(super) fn unshare<'a>(&mut self, content: &'a mut Content) -> &'a mut [u8] {
         if Arc::get_mut(&mut content.buffer).is_none() {
             *content = self.fill(content.bytes().into());
         }
         match Arc::get_mut(&mut content.buffer) {
             Some(buffer) => &mut buffer.data[content.range.clone()],
-            // Nobody can have got at the copy.
+            // The copy has no other references, so this does not happen.
             None => &mut [],
         }
     }
@@ -158,7 +158,7 @@ impl Drop for MemoryReservation {
     }
 }
 
-/// Content of a block, or of several; of clones, all refer to the same bytes.
+/// Contents of one or several blocks. Clones refer to the same bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     buffer: Arc<Buffer>,
@@ -178,19 +178,19 @@ impl Content {
         &self.buffer.data[self.range.clone()]
     }
 
-    /// A part of it; what lies behind its end is no part of anything.
+    /// A part of the contents, cut at their end.
     pub(super) fn part(&self, range: Range<usize>) -> Self {
         let end = self.range.end;
         let at = |at: usize| self.range.start.saturating_add(at).min(end);
         Self { buffer: Arc::clone(&self.buffer), range: at(range.start)..at(range.end) }
     }
 
-    /// Are these the same bytes, not only equal ones?
+    /// Are these the same bytes in memory?
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.buffer, &other.buffer) && self.range == other.range
     }
 
-    /// Adds `next`, if it lies behind this one in memory.
+    /// Appends `next` if it directly follows in memory.
     pub(super) fn join(&mut self, next: &Self) -> bool {
         let adjacent =
             Arc::ptr_eq(&self.buffer, &next.buffer) && self.range.end == next.range.start;
@@ -209,23 +209,23 @@ impl Drop for Buffer {
     }
 }
 
-/// What there is for a block on the device.
+/// What a dirty block has on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backing {
-    /// A written block of the file's own, to be overwritten.
+    /// A written block of the file's own, which is overwritten.
     Own,
     /// An unwritten block.
     Unwritten,
-    /// Nothing that it could be written to; a block is reserved.
+    /// No block to write to; one is reserved.
     Reserved,
 }
 
 /// A dirty block.
 #[derive(Debug)]
 pub(super) struct Page {
-    /// What it holds.
+    /// Its contents.
     pub(super) content: Content,
-    /// Where it goes.
+    /// What it has on the device.
     pub(super) backing: Backing,
 }
 

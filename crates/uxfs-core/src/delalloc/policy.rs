@@ -1,11 +1,11 @@
 //! When data is written back without a sync: a state machine without clock, thread or I/O.
 //!
-//! Its caller gives it the number of dirty bytes and the time; it answers which files are due. A file gets a
-//! *turn* when it becomes dirty, in ascending order. A tick notes which turns had been given by then: when
-//! the expiry age has passed since that tick, all of them are due.
+//! Its caller gives it the number of dirty bytes and the time; it answers which files are due. A
+//! file gets a *turn* when it becomes dirty, in ascending order. A tick notes which turns had been
+//! given by then: when the expiry age has passed since that tick, all of them are due.
 //!
-//! 1. A turn is due no earlier than the expiry age after it was given, and no later than that plus the time
-//!    between ticks, if ticks come when [`Policy::alarm`] asks for them.
+//! 1. A turn is due no earlier than the expiry age after it was given, and no later than that plus
+//!    the time between ticks, if ticks come when [`Policy::alarm`] asks for them.
 //! 2. Its memory is bounded by the expiry age over the time between ticks.
 
 use std::collections::VecDeque;
@@ -15,20 +15,20 @@ use uxfs_journal::Time;
 
 use super::options::WritebackOptions;
 
-/// What a tick is to write back.
+/// What a tick writes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due {
-    /// Files whose turn is below this one.
+    /// All files with a turn below this one.
     pub(super) below: u64,
-    /// And then as many bytes of the oldest.
+    /// After that, this many bytes of the oldest data.
     pub(super) bytes: u64,
 }
 
-/// The state machine.
+/// Decides which files are due.
 #[derive(Debug)]
 pub(super) struct Policy {
     options: WritebackOptions,
-    /// Ticks, and the turn that was to be given next then.
+    /// Times of ticks, with the next turn at each tick.
     ticks: VecDeque<(Time, u64)>,
 }
 
@@ -41,7 +41,7 @@ impl Policy {
         Duration::from_millis(u64::from(centisecs) * 10)
     }
 
-    /// Time has passed; `turn` is given next, `used` bytes are dirty. What is due now.
+    /// Handles a tick: `turn` is the next turn, `used` bytes are dirty. Returns what is due.
     pub(super) fn tick(&mut self, now: Time, turn: u64, used: u64) -> Due {
         let age = Self::span(self.options.dirty_expire_centisecs);
         let mut below = 0;
@@ -52,14 +52,14 @@ impl Policy {
             self.ticks.pop_front();
         }
         let between = Self::span(self.options.dirty_writeback_centisecs);
-        // Ticks that come more often than asked for are not each remembered.
+        // Do not remember each of the ticks that come more often than asked for.
         if self.ticks.back().is_none_or(|(at, _)| *at + between <= now || age.is_zero()) {
             self.ticks.push_back((now, turn));
         }
         Due { below, bytes: used.saturating_sub(self.options.dirty_background_bytes) }
     }
 
-    /// When the next tick is due, if any is; the moment of the last one, if one is overdue.
+    /// When the next tick is due; the time of the last one if a tick is overdue.
     pub(super) fn alarm(&self, dirty: bool, used: u64) -> Option<Time> {
         if !dirty {
             return None;
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn turns_expire_in_order_and_not_early() {
         let mut policy = Policy::new(WritebackOptions::default());
-        // Turns 0..10 are given before the first tick, ten more before each of the next.
+        // Give turns 0..10 before the first tick, and ten more before each further tick.
         for tick in 0..20 {
             let due = policy.tick(secs(5 * tick), 10 * (tick + 1), 0);
             let expected = if tick < 6 { 0 } else { 10 * (tick - 5) };

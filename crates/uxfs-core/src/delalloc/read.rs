@@ -1,4 +1,4 @@
-//! Reading a file of which something is dirty, and what `stat` tells of it.
+//! Reads of files with dirty data, and their `stat`.
 
 use super::file::{File, Found};
 use crate::error::Result;
@@ -31,7 +31,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Changes what is told of a file by what is in memory only.
+    /// Updates the result of `stat` with changes that are in memory only.
     pub(crate) fn stat_delayed(&self, stat: &mut Stat) {
         if let Some(file) = self.delayed(stat.ino) {
             let pages = file.pages();

@@ -1,4 +1,5 @@
-//! The register of files with data in memory only, and what they share: memory, reserved blocks, errors.
+//! The register of files with data in memory only, and their shared resources: memory, reserved
+//! blocks, errors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::reserve_floor::ReserveFloor;
 use crate::sync::Mutex;
 
 const SHARDS: usize = 16;
-/// Blocks kept reserved for the trees of files being written back, beyond what each of them has.
+/// Blocks kept reserved for btrees during write-back, in addition to each file's own.
 pub(super) const POOL: u64 = 2 * TREE_BLOCKS;
 
 /// Files in the order in which they became dirty.
@@ -29,22 +30,22 @@ pub(super) struct Order {
     pub(super) files: BTreeMap<u64, Ino>,
 }
 
-/// What is dirty on an open volume.
+/// The dirty data of an open volume.
 pub(crate) struct Delalloc {
     pub(super) options: WritebackOptions,
     pub(super) shards: [Mutex<FxHashMap<u64, Arc<File>>>; SHARDS],
     pub(super) order: Mutex<Order>,
     pub(super) memory: Arc<Memory>,
-    /// Blocks of [`POOL`] that are there.
+    /// Blocks of [`POOL`] that are available.
     pub(super) pool: Mutex<u64>,
-    /// Counts the files on the register, too: while there are none, nobody need look.
+    /// Also counts the files on the register, so that readers can skip an empty register.
     pub(super) floor: Arc<ReserveFloor>,
     pub(super) errors: Mutex<Errors>,
     pub(super) policy: Mutex<Policy>,
 }
 
 impl Delalloc {
-    /// Nothing is dirty.
+    /// Creates an empty register.
     pub(crate) fn new(options: WritebackOptions, floor: Arc<ReserveFloor>) -> Self {
         Self {
             options,
@@ -70,7 +71,7 @@ impl Delalloc {
         self.shard(ino).lock().get(&ino.0).cloned()
     }
 
-    /// The changes of a file, none to begin with.
+    /// The changes of a file; registers it if necessary.
     pub(super) fn file_or_new(&self, cell: &InodeRef, inode: &InodeState) -> Arc<File> {
         let mut shard = self.shard(inode.ino).lock();
         let made = || {
@@ -80,7 +81,7 @@ impl Delalloc {
         Arc::clone(shard.entry(inode.ino.0).or_insert_with(made))
     }
 
-    /// All files on the register, in the order of their numbers.
+    /// All registered files, in order of inode numbers.
     pub(super) fn all(&self) -> Vec<Arc<File>> {
         let mut all = Vec::with_capacity(self.floor.files.load(Ordering::Relaxed));
         for shard in &self.shards {
@@ -90,14 +91,15 @@ impl Delalloc {
         all
     }
 
-    /// Files with data in memory only, and how many blocks of it, in the order of their numbers.
+    /// Files with data in memory only, with their number of dirty blocks, in order of inode
+    /// numbers.
     pub(crate) fn by_file(&self) -> Vec<(Ino, u64)> {
         let all = self.all().into_iter().map(|file| (file.ino, file.pages().map.len() as u64));
         all.filter(|(_, blocks)| *blocks > 0).collect()
     }
 
-    /// Files that have been dirty for longest, at most `most` of them with a turn below `below`, in
-    /// the order of their numbers.
+    /// The files that have been dirty longest: at most `most` files with a turn below `below`, in
+    /// order of inode numbers.
     pub(super) fn oldest(&self, below: u64, most: usize) -> Vec<Arc<File>> {
         let inos: Vec<Ino> = {
             let order = self.order.lock();
@@ -108,7 +110,7 @@ impl Delalloc {
         files
     }
 
-    /// Something of a file is dirty: it gets a turn, if it has none.
+    /// Gives a dirty file a turn, unless it has one.
     pub(super) fn take_turn(&self, file: &File, pages: &mut Pages) {
         if pages.turn.is_none() && !pages.gone {
             let mut order = self.order.lock();
@@ -119,14 +121,15 @@ impl Delalloc {
         }
     }
 
-    /// Nothing of a file is dirty, or what is is about to be written.
+    /// Takes a file's turn away: nothing is dirty, or it is about to be written.
     pub(super) fn leave_turn(&self, pages: &mut Pages) {
         if let Some(turn) = pages.turn.take() {
             self.order.lock().files.remove(&turn);
         }
     }
 
-    /// Takes a file off the register if nothing of it is dirty; else sees to it that it has a turn.
+    /// Removes a file from the register if nothing is dirty; otherwise makes sure that it has a
+    /// turn.
     pub(super) fn settle_pool(&self, file: &File) {
         let inode = crate::sync::read(&file.cell);
         let mut shard = self.shard(file.ino).lock();
@@ -152,13 +155,12 @@ impl Delalloc {
         self.floor.files.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Blocks that are set aside for trees, and in none.
+    /// Blocks in the pool.
     pub(crate) fn pooled(&self) -> u64 {
         *self.pool.lock()
     }
 
-    /// Puts blocks that were reserved for trees back: into the pool, and what it does not take is
-    /// given.
+    /// Returns blocks reserved for btrees to the pool, and returns how many the pool did not need.
     pub(super) fn refill(&self, blocks: u64) -> u64 {
         let mut pool = self.pool.lock();
         let taken = blocks.min(POOL.saturating_sub(*pool));

@@ -1,12 +1,12 @@
 //! Space for data that is written back later.
 //!
-//! Free blocks are not all of use: some are in the free-space trees, which count as free, and every
-//! group keeps some for trees that may grow. Who allocates at once is told so by its group; who
-//! only reserves has to know before. So while anything is dirty, reservations stop short of the
-//! *floor*: what is available but of no use.
+//! Not all free blocks are usable: some are in the free-space btrees, which count as free, and
+//! every AG keeps some for btrees that may grow. An allocation learns that from the AG; a
+//! reservation has to know it in advance. So while data is dirty, reservations leave the *floor*
+//! free: the blocks that are free but not usable.
 //!
-//! The floor is looked up group by group when space is short, and again when a quarter of what it
-//! left has been used.
+//! The floor is computed AG by AG when space is short, and again when a quarter of the space above
+//! it has been used.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ use crate::alloc;
 use crate::error::Result;
 use crate::fs::Fs;
 
-/// Blocks of each group that its trees may grow by while data is written back.
+/// Blocks per AG by which its btrees may grow during write-back.
 const GROWTH: u64 = 8;
 
 fn signed(blocks: u64) -> i64 {
@@ -26,15 +26,15 @@ fn signed(blocks: u64) -> i64 {
 }
 
 impl Fs {
-    /// Looks at what space is of use, if that may matter to a reservation of `need` blocks. The
-    /// caller holds no lock but of content.
+    /// Computes the floor if it may matter to a reservation of `need` blocks. The caller holds no
+    /// lock other than content locks.
     pub(super) fn watch_space(&self, dirty: &Delalloc, need: u64) -> Result<()> {
         let left = self.available().saturating_sub(signed(need));
         if left >= dirty.floor.look_at.load(Ordering::Acquire) {
             return Ok(());
         }
         let groups = u64::from(self.geo.ag_count);
-        // Free-space trees take less than an eighth of free space, reverse mappings less than a
+        // Free-space btrees need less than an eighth of free space, the rmap btree less than a
         // sixteenth of all.
         let rmap = if self.geo.has_rmap() { self.geo.dblocks / 16 } else { 0 };
         let plenty = signed(self.free_blocks() / 8 + groups * 64 + rmap);
@@ -52,7 +52,7 @@ impl Fs {
         let available = self.available();
         let rest = self.free_blocks().saturating_sub(self.aside());
         let promised = rest.saturating_sub(available.max(0) as u64);
-        // Data in single blocks takes the most reverse mappings.
+        // Data in single blocks needs the most rmap records.
         let growth = groups * GROWTH + if self.geo.has_rmap() { promised / 16 } else { 0 };
         let floor = signed(rest) - signed(spare) + signed(growth);
         let headroom = (available - floor).max(0);
@@ -61,15 +61,16 @@ impl Fs {
         Ok(())
     }
 
-    /// A reservation of `need` blocks found no space: looks what there is, and writes back what is
-    /// dirty, which gives back most of what was reserved for trees. The caller holds no lock but
-    /// of content, and waits for what others write back only if it holds no file.
+    /// A reservation of `need` blocks found no space: computes the floor, and writes dirty data
+    /// back, which frees most of the blocks reserved for btrees. The caller holds no lock other
+    /// than content locks. It waits for the write-back of other threads only if it blocks no file's
+    /// write-back itself.
     pub(crate) fn relieve(&self, need: u64, wait: bool) -> Result<bool> {
         let Some(dirty) = &self.delalloc else { return Ok(false) };
         if dirty.floor.files.load(Ordering::Acquire) == 0 {
             return Ok(false);
         }
-        // What fails is kept for those who sync.
+        // Errors are recorded for the next sync of the file.
         let how = if wait { How::PLAIN } else { How::PLAIN_OTHERS };
         let _kept = self.write_back_all_of(dirty, how);
         dirty.floor.look_at.store(i64::MAX, Ordering::Release);

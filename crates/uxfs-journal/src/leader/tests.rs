@@ -1,6 +1,6 @@
-//! The hand-over with the real pipeline, under a scheduler that tries interleavings: nobody sleeps for
-//! good, nobody is forgotten, one drives at a time, and who is told of success can rely on it. Then the
-//! same with a hand-over that breaks one of its rules: each is found.
+//! Tests of leader election with the real pipeline, under a scheduler that explores interleavings:
+//! no thread sleeps forever, every waiter gets a result, one thread drives at a time, and success
+//! means durable. The same tests run with variants that break one rule each; each must be found.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,23 +15,23 @@ use crate::{Action, Failure, Need, Options, Pipeline, Seq, Time};
 const THREADS: usize = 3;
 const STEPS: usize = 4;
 
-/// Who is told: a thread that sleeps at this place, or a call with its number.
+/// A waiter: a thread that sleeps on this condition, or a callback with its number.
 #[derive(Clone, Copy)]
 enum Waiter {
     Thread(usize),
-    Call(usize),
+    Callback(usize),
 }
 
-/// Places to sleep at.
-const PLACES: usize = 2;
+/// Conditions to sleep on.
+const CONDITIONS: usize = 2;
 
 struct State {
     pipeline: Pipeline<Waiter>,
-    /// Written to the device, and safe there.
+    /// The last checkpoint written to the device, and the last stable one.
     written: u64,
-    safe: u64,
-    /// How often each call was told of success, of failure.
-    told: Vec<(u32, u32)>,
+    stable: u64,
+    /// For each callback: how often it got success, and failure.
+    results: Vec<(u32, u32)>,
     failed: bool,
 }
 
@@ -42,19 +42,19 @@ struct Driver {
 
 struct Shared {
     state: Mutex<State>,
-    places: [Condvar; PLACES],
+    conditions: [Condvar; CONDITIONS],
     driver: Mutex<Driver>,
 }
 
-/// A place in the room.
+/// A participant of the election, which sleeps on one condition.
 #[derive(Clone, Copy)]
-struct Seat<'r> {
+struct Participant<'r> {
     election: &'r Shared,
-    place: usize,
-    way: Way,
+    condition: usize,
+    protocol: Protocol,
 }
 
-impl LeaderElection for Seat<'_> {
+impl LeaderElection for Participant<'_> {
     type State = State;
     type Driver = Driver;
     type StateGuard<'a>
@@ -75,54 +75,55 @@ impl LeaderElection for Seat<'_> {
     }
 
     fn sleep<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.election.places[self.place].wait(state).expect("no thread panics")
+        self.election.conditions[self.condition].wait(state).expect("no thread panics")
     }
 
     fn wake_one(&self) {
-        let places = if self.way == Way::OnePlaceTold { 1 } else { PLACES };
-        self.election.places[..places].iter().for_each(Condvar::notify_one);
+        let conditions = if self.protocol == Protocol::OneConditionWoken { 1 } else { CONDITIONS };
+        self.election.conditions[..conditions].iter().for_each(Condvar::notify_one);
     }
 
     fn has_work(&self, state: &State) -> bool {
-        self.way != Way::KeptToItself
+        self.protocol != Protocol::WakeupNotPassedOn
             && state.pipeline.has_actions()
             && self.election.driver.try_lock().is_ok()
     }
 }
 
-/// How the hand-over is done: right, or with one of its rules broken.
+/// The election protocol: correct, or with one of its rules broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Right,
-    /// Driving is tried for without the state's lock.
-    TriedOutside,
-    /// Who leaves tells nobody.
-    Untold,
-    /// Who leaves tells one, of those at one place.
-    OnePlaceTold,
-    /// Who was told and has what it wants does not pass on that something is left to do.
-    KeptToItself,
-    /// The driver does not tell those whose outcome is there.
-    DoneUntold,
-    /// Who leaves tells the others while it still has the driver's place.
-    ToldTooEarly,
-    /// Who was told believes it.
-    Believes,
-    /// Everybody drives.
+enum Protocol {
+    Correct,
+    /// A thread tries to become the driver without the state lock.
+    TriedWithoutLock,
+    /// A departing driver wakes no thread.
+    NotWoken,
+    /// A departing driver wakes one sleeper, of one condition only.
+    OneConditionWoken,
+    /// A woken thread with an outcome does not pass the wakeup on.
+    WakeupNotPassedOn,
+    /// The driver does not wake the threads whose outcome is there.
+    DoneNotWoken,
+    /// A departing driver wakes the others while it still holds the driver's lock.
+    WokenTooEarly,
+    /// A woken thread returns without checking its outcome.
+    OutcomeNotChecked,
+    /// Every thread drives.
     AllDrive,
-    /// Who leaves for a failure tells nobody.
-    FailsInSilence,
+    /// A driver that fails wakes no thread.
+    FailureNotWoken,
 }
 
-impl Way {
+impl Protocol {
     fn wait<T>(
         self,
-        election: &Seat<'_>,
+        election: &Participant<'_>,
         done: impl Fn(&State) -> Option<T>,
         mut drive: impl FnMut(&mut Driver) -> Result<(), Failure>,
     ) -> Result<Option<T>, Failure> {
-        let as_ever = [Self::Right, Self::OnePlaceTold, Self::KeptToItself, Self::DoneUntold];
-        if as_ever.contains(&self) {
+        let standard =
+            [Self::Correct, Self::OneConditionWoken, Self::WakeupNotPassedOn, Self::DoneNotWoken];
+        if standard.contains(&self) {
             return wait_for(election, done, drive).map(Some);
         }
         let mut state = election.state();
@@ -138,7 +139,7 @@ impl Way {
                 continue;
             }
             let tried = match self {
-                Self::TriedOutside => {
+                Self::TriedWithoutLock => {
                     drop(state);
                     let tried = election.try_drive();
                     state = election.state();
@@ -148,24 +149,24 @@ impl Way {
             };
             let Some(mut driver) = tried else {
                 state = election.sleep(state);
-                if self == Self::Believes {
+                if self == Self::OutcomeNotChecked {
                     return Ok(None);
                 }
                 continue;
             };
             drop(state);
-            let driven = drive(&mut driver);
-            if self == Self::ToldTooEarly {
+            let result = drive(&mut driver);
+            if self == Self::WokenTooEarly {
                 election.wake_one();
             }
             drop(driver);
             state = election.state();
             match self {
-                Self::Untold | Self::ToldTooEarly => {}
-                Self::FailsInSilence if driven.is_err() => {}
+                Self::NotWoken | Self::WokenTooEarly => {}
+                Self::FailureNotWoken if result.is_err() => {}
                 _ => election.wake_one(),
             }
-            driven?;
+            result?;
         }
     }
 }
@@ -174,21 +175,22 @@ fn now() -> Time {
     Time(0)
 }
 
-/// Carries out actions, as the engine's driver does, on a device of which one call in `fails` fails.
+/// Carries out actions, as the engine's driver does. With `fails` above 0, one device call in
+/// `fails` fails.
 fn drive(
-    election: &Seat<'_>,
+    election: &Participant<'_>,
     driver: &mut Driver,
     fails: u32,
     enough: impl Fn(&State) -> bool,
 ) -> Result<(), Failure> {
-    assert!(!core::mem::replace(&mut driver.inside, true), "two drive at once");
+    assert!(!core::mem::replace(&mut driver.inside, true), "two threads drive at once");
     let done = drive_alone(election, fails, enough);
     driver.inside = false;
     done
 }
 
 fn drive_alone(
-    election: &Seat<'_>,
+    election: &Participant<'_>,
     fails: u32,
     enough: impl Fn(&State) -> bool,
 ) -> Result<(), Failure> {
@@ -208,7 +210,7 @@ fn drive_alone(
         match action {
             Action::Cut(_) => state.pipeline.cut(now(), 1),
             Action::Write { seq, .. } => {
-                assert!(!state.failed, "a write after the failure");
+                assert!(!state.failed, "a write after a failure");
                 state.failed |= fail;
                 if !fail {
                     state.written = seq.0;
@@ -223,18 +225,20 @@ fn drive_alone(
                 let mut state = election.state();
                 state.failed |= fail;
                 if !fail {
-                    state.safe = covered;
+                    state.stable = covered;
                 }
                 state.pipeline.flushed(now(), id, result.clone());
                 result?;
             }
-            Action::Durable(seq) => assert!(state.safe >= seq.0, "{seq:?} is not safe"),
-            Action::Wake(Waiter::Thread(_), _) if election.way == Way::DoneUntold => {}
-            Action::Wake(Waiter::Thread(place), _) => election.election.places[place].notify_all(),
-            Action::Wake(Waiter::Call(call), result) => {
-                assert!(result.is_err() || !state.failed, "success after the failure");
-                let told = &mut state.told[call];
-                if result.is_ok() { told.0 += 1 } else { told.1 += 1 }
+            Action::Durable(seq) => assert!(state.stable >= seq.0, "{seq:?} is not stable"),
+            Action::Wake(Waiter::Thread(_), _) if election.protocol == Protocol::DoneNotWoken => {}
+            Action::Wake(Waiter::Thread(condition), _) => {
+                election.election.conditions[condition].notify_all()
+            }
+            Action::Wake(Waiter::Callback(call), result) => {
+                assert!(result.is_err() || !state.failed, "success after a failure");
+                let results = &mut state.results[call];
+                if result.is_ok() { results.0 += 1 } else { results.1 += 1 }
             }
         }
     }
@@ -248,33 +252,35 @@ fn met(state: &State, need: Need) -> Option<Result<(), Failure>> {
 }
 
 /// Waits for a checkpoint.
-fn wait(election: &Seat<'_>, fails: u32, need: Need) {
-    let Seat { place, way, .. } = *election;
+fn wait(election: &Participant<'_>, fails: u32, need: Need) {
+    let Participant { condition, protocol, .. } = *election;
     {
         let mut state = election.state();
         if met(&state, need).is_none() {
-            state.pipeline.force(now(), need, None, Waiter::Thread(place));
+            state.pipeline.force(now(), need, None, Waiter::Thread(condition));
         }
     }
     let enough = |state: &State| met(state, need).is_some();
-    let outcome = way.wait(
+    let outcome = protocol.wait(
         election,
         |state| met(state, need),
         |driver| drive(election, driver, fails, enough),
     );
     match outcome {
-        Ok(Some(Ok(()))) => assert!(election.state().safe >= need.seq.0, "told, and not safe"),
+        Ok(Some(Ok(()))) => {
+            assert!(election.state().stable >= need.seq.0, "success, but not stable")
+        }
         Ok(None) => {
             let state = election.state();
-            assert!(state.failed || state.safe >= need.seq.0, "told, and not safe");
+            assert!(state.failed || state.stable >= need.seq.0, "success, but not stable");
         }
         Ok(Some(Err(_))) | Err(_) => assert!(election.state().pipeline.failure().is_some()),
     }
 }
 
-fn thread(election: &Shared, way: Way, fails: u32, number: usize) {
+fn thread(election: &Shared, protocol: Protocol, fails: u32, number: usize) {
     for step in 0..STEPS {
-        let election = &Seat { election, place: (number + step) % PLACES, way };
+        let election = &Participant { election, condition: (number + step) % CONDITIONS, protocol };
         let mut state = election.state();
         if state.pipeline.failure().is_some() {
             return;
@@ -285,8 +291,8 @@ fn thread(election: &Shared, way: Way, fails: u32, number: usize) {
             0 => {}
             1 => {
                 let call = number * STEPS + step;
-                state.pipeline.force(now(), need, None, Waiter::Call(call));
-                state.told[number * STEPS + step].0 += 10;
+                state.pipeline.force(now(), need, None, Waiter::Callback(call));
+                state.results[number * STEPS + step].0 += 10;
             }
             2 => {
                 drop(state);
@@ -301,30 +307,30 @@ fn thread(election: &Shared, way: Way, fails: u32, number: usize) {
     }
 }
 
-/// One run: threads that commit, wait, ask to be called, and drive in passing.
-fn run(way: Way, fails: u32) {
+/// One run: threads commit, wait, register callbacks, and drive.
+fn run(protocol: Protocol, fails: u32) {
     let options = Options { size_max: 3, ..Options::default() };
     let state = State {
         pipeline: Pipeline::new(options),
         written: 0,
-        safe: 0,
-        told: vec![(0, 0); THREADS * STEPS],
+        stable: 0,
+        results: vec![(0, 0); THREADS * STEPS],
         failed: false,
     };
     let driver = Mutex::new(Driver::default());
-    let places = [Condvar::new(), Condvar::new()];
-    let election = Arc::new(Shared { state: Mutex::new(state), places, driver });
+    let conditions = [Condvar::new(), Condvar::new()];
+    let election = Arc::new(Shared { state: Mutex::new(state), conditions, driver });
     let threads: Vec<_> = (0..THREADS)
         .map(|number| {
             let election = Arc::clone(&election);
-            thread::spawn(move || thread(&election, way, fails, number))
+            thread::spawn(move || thread(&election, protocol, fails, number))
         })
         .collect();
     for thread in threads {
         thread.join().expect("no thread panics");
     }
-    // Whoever asked to be called is told in the end, by the last who drives.
-    let election = Seat { election: &election, place: 0, way: Way::Right };
+    // The last driver completes all callbacks.
+    let election = Participant { election: &election, condition: 0, protocol: Protocol::Correct };
     let last = {
         let state = election.state();
         Need { seq: state.pipeline.last(), data: state.pipeline.data_written() }
@@ -332,70 +338,70 @@ fn run(way: Way, fails: u32) {
     wait(&election, fails, last);
     let _failed = drive_on(&election, |driver| drive(&election, driver, 0, |_| false));
     let state = election.state();
-    for (call, (success, failure)) in state.told.iter().enumerate() {
+    for (call, (success, failure)) in state.results.iter().enumerate() {
         if *success >= 10 {
             assert_eq!(
                 success - 10 + failure,
                 1,
-                "call {call} was told {success}, {failure} times"
+                "callback {call}: {success} successes, {failure} failures"
             );
         }
     }
     assert!(state.failed || state.pipeline.durable() == last.seq);
-    assert!(state.pipeline.durable() <= Seq(state.safe), "durable, and not safe");
+    assert!(state.pipeline.durable() <= Seq(state.stable), "durable, but not stable");
 }
 
 fn count() -> usize {
     std::env::var("UXFS_COUNT").map_or(1500, |text| text.parse().expect("a number"))
 }
 
-/// Runs that are right, in orders that follow from `UXFS_SEED`.
-fn all_ways(random_fails: u32, pct_fails: u32) {
+/// Runs the correct protocol under schedules that depend on `UXFS_SEED`.
+fn correct_protocol(random_fails: u32, pct_fails: u32) {
     let seed = std::env::var("UXFS_SEED").map_or(1, |text| text.parse().expect("a number"));
     println!("UXFS_SEED={seed}");
     let random = RandomScheduler::new_from_seed(seed, count());
-    Runner::new(random, Config::new()).run(move || run(Way::Right, random_fails));
+    Runner::new(random, Config::new()).run(move || run(Protocol::Correct, random_fails));
     let pct = PctScheduler::new_from_seed(seed, 3, count());
-    Runner::new(pct, Config::new()).run(move || run(Way::Right, pct_fails));
+    Runner::new(pct, Config::new()).run(move || run(Protocol::Correct, pct_fails));
 }
 
 #[test]
-fn nobody_is_forgotten() {
-    all_ways(0, 0);
+fn every_waiter_gets_a_result() {
+    correct_protocol(0, 0);
 }
 
 #[test]
-fn failures_reach_everybody() {
-    all_ways(12, 5);
+fn failures_reach_every_waiter() {
+    correct_protocol(12, 5);
 }
 
 #[test]
-fn broken_hand_overs_are_found() {
-    let ways = [
-        (Way::TriedOutside, 0),
-        (Way::Untold, 0),
-        (Way::OnePlaceTold, 0),
-        (Way::KeptToItself, 0),
-        (Way::DoneUntold, 0),
-        (Way::ToldTooEarly, 0),
-        (Way::Believes, 0),
-        (Way::AllDrive, 0),
-        (Way::FailsInSilence, 6),
+fn broken_protocols_are_found() {
+    let protocols = [
+        (Protocol::TriedWithoutLock, 0),
+        (Protocol::NotWoken, 0),
+        (Protocol::OneConditionWoken, 0),
+        (Protocol::WakeupNotPassedOn, 0),
+        (Protocol::DoneNotWoken, 0),
+        (Protocol::WokenTooEarly, 0),
+        (Protocol::OutcomeNotChecked, 0),
+        (Protocol::AllDrive, 0),
+        (Protocol::FailureNotWoken, 6),
     ];
-    for (way, fails) in ways {
+    for (protocol, fails) in protocols {
         let runs = |seed| {
             let random = RandomScheduler::new_from_seed(seed, 20_000);
             let pct = PctScheduler::new_from_seed(seed, 3, 20_000);
             let fails_under =
                 |runner: Box<dyn FnOnce()>| catch_unwind(AssertUnwindSafe(runner)).is_err();
             fails_under(Box::new(move || {
-                Runner::new(random, Config::new()).run(move || run(way, fails));
+                Runner::new(random, Config::new()).run(move || run(protocol, fails));
             })) || fails_under(Box::new(move || {
-                Runner::new(pct, Config::new()).run(move || run(way, fails));
+                Runner::new(pct, Config::new()).run(move || run(protocol, fails));
             }))
         };
-        // From seeds, so that what is found today is found tomorrow.
+        // Fixed seeds make the result repeatable.
         let found = (1..=8).any(runs);
-        assert!(found, "{way:?} was not found");
+        assert!(found, "the broken protocol {protocol:?} was not found");
     }
 }

@@ -1,4 +1,4 @@
-//! The keeper over a simulated log: random commits, slow homes and stalls, from a seed.
+//! The planner over a simulated log: random commits, pinned items and pauses, from a seed.
 
 use super::*;
 
@@ -22,16 +22,16 @@ impl Rng {
 const LENGTH: u64 = 1 << 20;
 const AGE: Duration = Duration::from_secs(20);
 
-/// A log: what gathers, and what is active at which position.
+/// A simulated log: the open checkpoint, and the active items with their positions.
 struct Sim {
     rng: Rng,
     now: Time,
     planner: LogWorkPlanner,
     head: u64,
     tail: u64,
-    /// Active objects: position, when it was logged, and whether it is pinned for now.
+    /// Active items: position, when it was logged, and whether it is pinned.
     active: Vec<(u64, Time, bool)>,
-    open_seq: Option<(Time, u64)>,
+    open: Option<(Time, u64)>,
     covers: u32,
     last_work: Time,
 }
@@ -45,33 +45,33 @@ impl Sim {
             head: LENGTH,
             tail: LENGTH,
             active: Vec::new(),
-            open_seq: None,
+            open: None,
             covers: 0,
             last_work: Time(0),
         }
     }
 
-    fn seen(&self) -> LogView {
+    fn view(&self) -> LogView {
         LogView {
             length: LENGTH,
             head: self.head,
             tail: self.tail,
             active: self.active.iter().map(|(at, ..)| *at).min(),
-            quiet: self.open_seq.is_none(),
-            alarm: self.open_seq.map(|(since, _)| since + AGE),
+            quiet: self.open.is_none(),
+            alarm: self.open.map(|(since, _)| since + AGE),
         }
     }
 
     fn commit(&mut self) {
         let bytes = 512 * (1 + self.rng.below(60));
-        let (_, open_bytes) = self.open_seq.get_or_insert((self.now, 0));
+        let (_, open_bytes) = self.open.get_or_insert((self.now, 0));
         *open_bytes += bytes;
         self.covers = 0;
         self.last_work = self.now;
     }
 
     fn cut(&mut self) {
-        let Some((_, bytes)) = self.open_seq.take() else { return };
+        let Some((_, bytes)) = self.open.take() else { return };
         self.active.push((self.head, self.now, self.rng.below(8) == 0));
         self.head += bytes;
         assert!(self.head - self.tail <= LENGTH, "the log overflows");
@@ -82,21 +82,21 @@ impl Sim {
         self.tail = self.active.iter().map(|(at, ..)| *at).min().unwrap_or(self.head);
     }
 
-    /// Does chores until there are none; the moment to wake up.
-    fn chores(&mut self) -> Option<Time> {
+    /// Carries out work until there is none; returns when to wake up.
+    fn work(&mut self) -> Option<Time> {
         for _ in 0..20 {
-            let seen = self.seen();
-            match self.planner.next(self.now, &seen) {
+            let view = self.view();
+            match self.planner.next(self.now, &view) {
                 LogWork::Tick => {
-                    assert!(seen.alarm.is_some_and(|alarm| alarm <= self.now));
+                    assert!(view.alarm.is_some_and(|alarm| alarm <= self.now));
                     self.cut();
                 }
                 LogWork::Push(until) => {
-                    assert!(seen.active.is_some_and(|at| at < until), "nothing to push");
+                    assert!(view.active.is_some_and(|at| at < until), "nothing to push");
                     self.write_back(until);
                 }
                 LogWork::Cover => {
-                    assert!(self.active.is_empty() && self.open_seq.is_none());
+                    assert!(self.active.is_empty() && self.open.is_none());
                     assert!(self.now >= self.last_work + Duration::from_secs(30));
                     self.head += 1024;
                     self.tail = self.head;
@@ -105,28 +105,31 @@ impl Sim {
                     self.planner.covered(self.now, self.head);
                 }
                 LogWork::Sleep(until) => {
-                    assert!(until.is_none_or(|until| until > self.now), "no sleep at all");
+                    assert!(
+                        until.is_none_or(|until| until > self.now),
+                        "a sleep that ends at once"
+                    );
                     return until;
                 }
             }
         }
-        panic!("chores without end");
+        panic!("the work does not end");
     }
 
-    /// Lets time pass, waking the keeper when it wants to be.
+    /// Advances time, and asks the planner whenever it wants to wake up.
     fn pass(&mut self, span: Duration) {
         let end = self.now + span;
-        while let Some(wake) = self.chores().filter(|wake| *wake <= end) {
+        while let Some(wake) = self.work().filter(|wake| *wake <= end) {
             self.now = wake;
         }
         self.now = end;
-        self.chores();
+        self.work();
     }
 }
 
 fn run(seed: u64) -> u32 {
     let mut sim = Sim::new(seed);
-    sim.chores();
+    sim.work();
     for _ in 0..200 {
         match sim.rng.below(6) {
             0..4 => {
@@ -141,16 +144,16 @@ fn run(seed: u64) -> u32 {
                 sim.pass(Duration::from_millis(millis));
                 let oldest = sim.active.iter().filter(|(.., pinned)| !pinned);
                 let oldest = oldest.map(|(_, when, _)| *when).min();
-                // Twice: it may be young when the mark is set.
+                // An item may be logged just after the mark is set, so allow twice the limit.
                 assert!(
                     oldest.is_none_or(|when| sim.now < when + Duration::from_secs(61)),
-                    "something was not written in place for too long"
+                    "an item was not written in place in time"
                 );
             }
         }
-        sim.chores();
+        sim.work();
         if sim.head - sim.tail > LENGTH / 2 {
-            // What was pinned a moment ago is tried again soon.
+            // A push of pinned items is retried soon.
             sim.pass(Duration::from_millis(60));
         }
         assert!(
@@ -169,12 +172,12 @@ fn run(seed: u64) -> u32 {
         sim.active.iter_mut().for_each(|(.., pinned)| *pinned = false);
     }
     assert_eq!((sim.covers, sim.active.len()), (2, 0), "the log is not covered");
-    assert_eq!((sim.head, sim.chores()), (sim.tail, None), "an idle log wakes somebody");
+    assert_eq!((sim.head, sim.work()), (sim.tail, None), "an idle log needs work");
     sim.covers
 }
 
 #[test]
-fn thousands_of_seeds() {
+fn random_runs_hold_the_invariants() {
     for seed in 0..3000 {
         let result = std::panic::catch_unwind(|| run(seed));
         assert!(result.is_ok(), "seed {seed}");
@@ -182,7 +185,7 @@ fn thousands_of_seeds() {
 }
 
 #[test]
-fn a_log_that_was_opened_clean_is_left_alone() {
+fn a_log_opened_clean_is_not_covered() {
     let mut sim = Sim::new(1);
     sim.pass(Duration::from_secs(1000));
     assert_eq!((sim.covers, sim.head), (0, LENGTH));

@@ -1,5 +1,5 @@
-//! The pipeline against a simulated device: random commits, forces, stalls and failures, from a
-//! seed; each invariant is checked from outside, by what a power cut would leave.
+//! Tests of the pipeline with a simulated device: random commits, forces, delays and failures, from
+//! a seed. The tests check each invariant against what would survive a power cut.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use uxfs_oracle::Rng;
 use super::*;
 use crate::policy::Fixed;
 
-/// What a simulated device may be in the midst of.
+/// An operation of the simulated device in progress.
 enum Busy {
     Cut(Seq),
     Write { seq: Seq, part: u32, fua: bool },
     Flush(FlushId),
 }
 
-/// What lies in the device's cache, and what is safe.
+/// What the device has in its cache, and what is on stable storage.
 #[derive(Default)]
 struct Device {
-    /// Data writes that ended, in order; and how many of them are safe.
+    /// Data writes that ended, and how many of them are stable.
     data: u64,
-    data_safe: u64,
-    /// Parts written and parts safe of each checkpoint.
+    data_stable: u64,
+    /// Parts of each checkpoint: written, stable.
     parts: BTreeMap<Seq, (u32, u32)>,
-    /// At the start of each flush under way: data, and parts of each checkpoint.
+    /// For each flush in progress, what it covers: data writes, and parts of each checkpoint.
     flushes: BTreeMap<FlushId, (u64, BTreeMap<Seq, u32>)>,
 }
 
@@ -35,9 +35,9 @@ struct Sim {
     now: Time,
     device: Device,
     busy: Vec<Busy>,
-    /// Parts of each checkpoint that was cut, and the data that had been written by then.
+    /// For each checkpoint that was cut: its parts, and the data writes before the cut.
     cuts: BTreeMap<Seq, (u32, u64)>,
-    /// Writes of either kind, by generation: data writes counted up to there.
+    /// For each generation, the number of data writes up to it.
     data_at: Vec<u64>,
     waiting: BTreeMap<u64, Need>,
     woken: u64,
@@ -96,28 +96,34 @@ impl Sim {
             match action {
                 Action::Cut(seq) => self.busy.push(Busy::Cut(seq)),
                 Action::Write { seq, part, fua } => {
-                    assert!(!self.failed, "a write after the failure");
+                    assert!(!self.failed, "a write after a failure");
                     let (parts, data) = self.cuts[&seq];
                     assert_eq!(part, self.device.parts.get(&seq).map_or(0, |p| p.0));
                     assert!(part < parts);
                     if part == 0 {
-                        assert!(self.device.data_safe >= data, "data after its commit");
+                        assert!(
+                            self.device.data_stable >= data,
+                            "a commit is written before its data is stable"
+                        );
                         let before = self.device.parts.iter().all(|(_, (w, s))| w == s);
-                        assert!(before, "an earlier checkpoint is not durable");
+                        assert!(before, "an earlier checkpoint is not stable");
                     } else {
-                        assert_eq!(self.device.parts[&seq].1, part, "two parts unflushed");
+                        assert_eq!(
+                            self.device.parts[&seq].1, part,
+                            "two parts are written without a flush"
+                        );
                     }
                     self.busy.push(Busy::Write { seq, part, fua });
                 }
                 Action::Flush(id) => {
                     let parts = self.device.parts.iter().map(|(s, (w, _))| (*s, *w)).collect();
                     let before = self.device.flushes.insert(id, (self.device.data, parts));
-                    assert!(before.is_none(), "two flushes of one number");
+                    assert!(before.is_none(), "two flushes have the same number");
                     let one = !matches!(
                         self.fsync,
                         FsyncPolicy::Auto | FsyncPolicy::Fixed(Fixed::Own | Fixed::Overlap(_))
                     );
-                    assert!(!one || self.device.flushes.len() == 1, "two flushes at once");
+                    assert!(!one || self.device.flushes.len() == 1, "flushes overlap");
                     self.busy.push(Busy::Flush(id));
                 }
                 Action::Durable(seq) => self.check_durable(seq),
@@ -126,10 +132,13 @@ impl Sim {
                     self.woken += 1;
                     match result {
                         Ok(()) => {
-                            assert!(!self.failed, "success after the failure");
+                            assert!(!self.failed, "success after a failure");
                             (1..=need.seq.0).for_each(|seq| self.check_durable(Seq(seq)));
                             let data = self.data_at[need.data.0 as usize];
-                            assert!(self.device.data_safe >= data, "data of a waiter is not safe");
+                            assert!(
+                                self.device.data_stable >= data,
+                                "a waiter's data is not stable"
+                            );
                         }
                         Err(_) => assert!(self.failed),
                     }
@@ -140,8 +149,8 @@ impl Sim {
 
     fn check_durable(&self, seq: Seq) {
         let parts = self.cuts[&seq].0;
-        let safe = self.device.parts.get(&seq).map_or(0, |p| p.1);
-        assert_eq!(safe, parts, "{seq:?} is called durable");
+        let stable = self.device.parts.get(&seq).map_or(0, |p| p.1);
+        assert_eq!(stable, parts, "{seq:?} is reported durable");
     }
 
     fn finish(&mut self, at: usize) {
@@ -168,7 +177,7 @@ impl Sim {
                 self.failed |= fail;
                 let (data, parts) = self.device.flushes.remove(&id).unwrap();
                 if !fail {
-                    self.device.data_safe = self.device.data_safe.max(data);
+                    self.device.data_stable = self.device.data_stable.max(data);
                     for (seq, written) in parts {
                         let entry = self.device.parts.get_mut(&seq).unwrap();
                         entry.1 = entry.1.max(written);
@@ -183,7 +192,7 @@ impl Sim {
     fn step(&mut self, waiter: u64) {
         self.now = Time(self.now.0 + self.rng.below(200));
         match self.rng.below(11) {
-            // The log runs short, or the engine fails in something of its own.
+            // The log runs short, or the engine fails.
             10 if self.rng.below(100) == 0 => {
                 self.failed = true;
                 self.pipe.fail(Failure("from outside".into()));
@@ -214,11 +223,11 @@ impl Sim {
                     1 => Need { seq: Seq(0), data },
                     _ => Need { seq, data },
                 };
-                let who = [None, Some(self.rng.below(6))][self.rng.below(2) as usize];
-                let need = if who.is_some() { self.pipe.due(need) } else { need };
+                let caller = [None, Some(self.rng.below(6))][self.rng.below(2) as usize];
+                let need = if caller.is_some() { self.pipe.due(need) } else { need };
                 self.note_generations();
                 self.waiting.insert(waiter, need);
-                self.pipe.force(self.now, need, who, waiter);
+                self.pipe.force(self.now, need, caller, waiter);
             }
             7 => self.pipe.tick(self.now),
             _ if self.busy.is_empty() => {}
@@ -230,7 +239,7 @@ impl Sim {
         self.take_actions();
         assert!(
             self.waiting.is_empty() || !self.busy.is_empty() || self.pipe.next_decision().is_some(),
-            "someone waits, and nothing is under way"
+            "a waiter waits, but nothing is in progress"
         );
     }
 }
@@ -255,9 +264,9 @@ fn run(seed: u64) -> (u64, u64, bool) {
         }
         sim.take_actions();
     }
-    assert!(sim.waiting.is_empty(), "somebody was never told");
+    assert!(sim.waiting.is_empty(), "a waiter was never woken");
     if !sim.failed {
-        // Time alone brings the rest down.
+        // The maximum age makes the rest durable.
         if let Some(alarm) = sim.pipe.alarm() {
             sim.now = alarm;
             sim.pipe.tick(alarm);
@@ -273,7 +282,7 @@ fn run(seed: u64) -> (u64, u64, bool) {
 }
 
 #[test]
-fn thousands_of_seeds() {
+fn random_runs_hold_the_invariants() {
     let (mut woken, mut checkpoints, mut failures) = (0, 0, 0);
     for seed in 0..5000 {
         let result = std::panic::catch_unwind(|| run(seed));
@@ -287,7 +296,7 @@ fn thousands_of_seeds() {
 }
 
 #[test]
-fn one_flush_serves_all_who_asked_before_it_began() {
+fn one_flush_serves_all_forces_made_before_it_began() {
     let mut pipe = Pipeline::new(Options::default());
     let now = Time(0);
     let data = pipe.data();
@@ -306,7 +315,7 @@ fn one_flush_serves_all_who_asked_before_it_began() {
 }
 
 #[test]
-fn a_checkpoint_without_data_is_flushed_once() {
+fn a_checkpoint_without_data_costs_one_flush() {
     let mut pipe = Pipeline::new(Options::default());
     let now = Time(0);
     let seq = pipe.commit(now, 100);
@@ -321,10 +330,10 @@ fn a_checkpoint_without_data_is_flushed_once() {
     assert_eq!(pipe.next_action(), Some(Action::Wake(7, Ok(()))));
 }
 
-/// Somebody waits for the next checkpoint while the records of one are written: it is cut before the
-/// flush of those, which is its data's as well.
+/// A caller waits for the next checkpoint while the records of one are written. The next one is cut
+/// before the flush of these records, so that the flush covers its data too.
 #[test]
-fn checkpoints_in_a_row_cost_one_flush_each() {
+fn consecutive_checkpoints_cost_one_flush_each() {
     let mut pipe = Pipeline::new(Options::default());
     let now = Time(0);
     let ask = |pipe: &mut Pipeline<u64>, waiter| {
@@ -342,10 +351,10 @@ fn checkpoints_in_a_row_cost_one_flush_each() {
         let seq = Seq(number);
         assert_eq!(pipe.next_action(), Some(Action::Write { seq, part: 0, fua: false }));
         let next = ask(&mut pipe, number + 1);
-        assert_eq!(pipe.next_action(), None, "not before the records are written");
+        assert_eq!(pipe.next_action(), None, "no cut before the records are written");
         pipe.written(now, Ok(()));
         assert_eq!(pipe.next_action(), Some(Action::Cut(next)));
-        assert_eq!(pipe.next_action(), None, "the flush is to begin after the cut");
+        assert_eq!(pipe.next_action(), None, "the flush begins after the cut");
         pipe.cut(now, 1);
         assert_eq!(pipe.next_action(), Some(Action::Flush(FlushId(number))));
         pipe.flushed(now, FlushId(number), Ok(()));
@@ -354,9 +363,9 @@ fn checkpoints_in_a_row_cost_one_flush_each() {
     }
 }
 
-/// The next checkpoint is cut while those still sleep who waited for the one before.
+/// The next checkpoint is cut before the waiters of the previous one are woken.
 #[test]
-fn the_next_is_cut_before_anybody_is_told() {
+fn the_next_checkpoint_is_cut_before_waiters_wake() {
     let mut pipe = Pipeline::new(Options::default());
     let now = Time(0);
     let first = pipe.commit(now, 100);
@@ -370,7 +379,7 @@ fn the_next_is_cut_before_anybody_is_told() {
     assert_eq!(
         pipe.next_action(),
         Some(Action::Flush(FlushId(0))),
-        "no data wait: no need to hurry"
+        "no data to flush, so no early cut"
     );
     pipe.flushed(now, FlushId(0), Ok(()));
     assert_eq!(pipe.next_action(), Some(Action::Durable(first)));
@@ -379,7 +388,7 @@ fn the_next_is_cut_before_anybody_is_told() {
 }
 
 #[test]
-fn age_and_size_cut() {
+fn age_and_size_limits_cut_the_checkpoint() {
     let options =
         Options { size_max: 100, age_max: Duration::from_secs(1), fua: true, ..Options::default() };
     let mut pipe = Pipeline::<()>::new(options);

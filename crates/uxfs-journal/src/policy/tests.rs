@@ -1,4 +1,4 @@
-//! Each policy's definition, word by word; and what `auto` promises.
+//! Tests of each fixed policy's definition, and of the guarantees of `auto`.
 
 use core::time::Duration;
 
@@ -6,7 +6,7 @@ use super::fixed::Works;
 use super::*;
 use crate::time::Time;
 
-/// Milliseconds.
+/// A time in milliseconds.
 fn ms(count: u64) -> Time {
     Time(count * 1_000_000)
 }
@@ -15,8 +15,8 @@ fn view(now: Time, waiting: u32, since: Time, in_flight: u32) -> View {
     View { now, waiting, since, in_flight }
 }
 
-/// The policy, on a disk whose flushes took 8 ms so far; `callers` came and were told in turn.
-fn seasoned(fixed: Fixed, callers: u64) -> Works {
+/// Returns a policy that has seen flushes of 8 ms, shared by `callers` callers each.
+fn trained(fixed: Fixed, callers: u64) -> Works {
     let mut policy = fixed.start();
     for number in 0..20 {
         let now = ms(number * 10);
@@ -31,71 +31,71 @@ fn seasoned(fixed: Fixed, callers: u64) -> Works {
     policy
 }
 
-/// What it decides about a caller who has just come, the only one.
-fn about_one(policy: &mut Works, caller: u64, in_flight: u32) -> Decision {
+/// Returns the decision for a single caller that has just arrived.
+fn decide_for_one(policy: &mut Works, caller: u64, in_flight: u32) -> Decision {
     let now = ms(200);
     policy.arrived(&view(now, 1, now, in_flight), caller);
     policy.decide(&view(now, 1, now, in_flight))
 }
 
 #[test]
-fn nobody_waits_nothing_is_done() {
+fn without_waiters_policies_rest() {
     for fixed in [Fixed::Own, Fixed::Greedy, Fixed::Average, Fixed::Gather(8), Fixed::Overlap(2)] {
-        let mut policy = seasoned(fixed, 2);
+        let mut policy = trained(fixed, 2);
         assert_eq!(policy.decide(&view(ms(200), 0, ms(200), 0)), Decision::Rest, "{fixed:?}");
     }
 }
 
 #[test]
-fn own_flushes_for_each_at_once() {
-    let mut policy = seasoned(Fixed::Own, 4);
+fn own_flushes_at_once_for_each_caller() {
+    let mut policy = trained(Fixed::Own, 4);
     for in_flight in [0, 1, 100] {
-        assert_eq!(about_one(&mut policy, 0, in_flight), Decision::Flush);
+        assert_eq!(decide_for_one(&mut policy, 0, in_flight), Decision::Flush);
     }
 }
 
 #[test]
 fn greedy_flushes_whenever_it_is_idle() {
-    let mut policy = seasoned(Fixed::Greedy, 4);
-    assert_eq!(about_one(&mut policy, 0, 0), Decision::Flush);
-    assert_eq!(about_one(&mut policy, 1, 1), Decision::Rest);
+    let mut policy = trained(Fixed::Greedy, 4);
+    assert_eq!(decide_for_one(&mut policy, 0, 0), Decision::Flush);
+    assert_eq!(decide_for_one(&mut policy, 1, 1), Decision::Rest);
 }
 
 #[test]
-fn overlap_flushes_while_fewer_are_under_way() {
-    let mut policy = seasoned(Fixed::Overlap(4), 4);
+fn overlap_flushes_up_to_its_limit() {
+    let mut policy = trained(Fixed::Overlap(4), 4);
     for in_flight in 0..4 {
-        assert_eq!(about_one(&mut policy, 0, in_flight), Decision::Flush);
+        assert_eq!(decide_for_one(&mut policy, 0, in_flight), Decision::Flush);
     }
-    assert_eq!(about_one(&mut policy, 0, 4), Decision::Rest);
+    assert_eq!(decide_for_one(&mut policy, 0, 4), Decision::Rest);
 }
 
 #[test]
 fn average_waits_as_long_as_a_flush_takes() {
-    let mut policy = seasoned(Fixed::Average, 1);
-    assert_eq!(about_one(&mut policy, 0, 0), Decision::Until(ms(208)));
+    let mut policy = trained(Fixed::Average, 1);
+    assert_eq!(decide_for_one(&mut policy, 0, 0), Decision::Until(ms(208)));
     assert_eq!(policy.decide(&view(ms(207), 3, ms(200), 0)), Decision::Until(ms(208)));
     assert_eq!(policy.decide(&view(ms(208), 3, ms(200), 0)), Decision::Flush);
     assert_eq!(policy.decide(&view(ms(208), 3, ms(200), 1)), Decision::Rest);
 }
 
 #[test]
-fn fixed_waits_for_its_time() {
-    let mut policy = seasoned(Fixed::Wait(Duration::from_micros(500)), 1);
-    assert_eq!(about_one(&mut policy, 0, 0), Decision::Until(Time(200_500_000)));
+fn fixed_waits_for_its_duration() {
+    let mut policy = trained(Fixed::Wait(Duration::from_micros(500)), 1);
+    assert_eq!(decide_for_one(&mut policy, 0, 0), Decision::Until(Time(200_500_000)));
     assert_eq!(policy.decide(&view(Time(200_500_000), 1, ms(200), 0)), Decision::Flush);
 }
 
 #[test]
-fn journal_does_not_wait_for_who_came_last() {
-    let mut policy = seasoned(Fixed::Journal, 1);
-    assert_eq!(about_one(&mut policy, 0, 0), Decision::Flush);
-    assert_eq!(about_one(&mut policy, 7, 0), Decision::Until(ms(208)));
-    assert_eq!(about_one(&mut policy, 7, 0), Decision::Flush);
+fn journal_does_not_wait_for_a_repeat_caller() {
+    let mut policy = trained(Fixed::Journal, 1);
+    assert_eq!(decide_for_one(&mut policy, 0, 0), Decision::Flush);
+    assert_eq!(decide_for_one(&mut policy, 7, 0), Decision::Until(ms(208)));
+    assert_eq!(decide_for_one(&mut policy, 7, 0), Decision::Flush);
 }
 
 #[test]
-fn journal_waits_15_ms_at_most() {
+fn journal_waits_at_most_15_ms() {
     let mut policy = Fixed::Journal.start();
     for number in 0..20 {
         let (begun, end) = (ms(number * 100), ms(number * 100 + 90));
@@ -108,15 +108,20 @@ fn journal_waits_15_ms_at_most() {
 }
 
 #[test]
-fn gather_waits_for_those_who_come_again() {
-    let mut policy = seasoned(Fixed::Gather(8), 3);
+fn gather_waits_for_expected_callers() {
+    let mut policy = trained(Fixed::Gather(8), 3);
     let now = ms(200);
     for caller in 0..3 {
         policy.arrived(&view(now, caller + 1, now, 0), caller.into());
         let expected = if caller < 2 { Decision::Until(ms(208)) } else { Decision::Flush };
-        assert_eq!(policy.decide(&view(now, caller + 1, now, 0)), expected, "{} came", caller + 1);
+        assert_eq!(
+            policy.decide(&view(now, caller + 1, now, 0)),
+            expected,
+            "{} arrived",
+            caller + 1
+        );
     }
-    // Who does not come is waited for no longer than a flush takes; and not at all, later.
+    // It waits for an absent caller only as long as a flush takes, and later not at all.
     assert_eq!(policy.decide(&view(ms(208), 1, now, 0)), Decision::Flush);
     let later = ms(500);
     policy.arrived(&view(later, 1, later, 0), 0);
@@ -124,13 +129,13 @@ fn gather_waits_for_those_who_come_again() {
 }
 
 #[test]
-fn gather_can_wait_for_longer() {
-    let mut policy = seasoned(Fixed::Gather(16), 3);
-    assert_eq!(about_one(&mut policy, 0, 0), Decision::Until(ms(216)));
+fn gather_can_wait_longer() {
+    let mut policy = trained(Fixed::Gather(16), 3);
+    assert_eq!(decide_for_one(&mut policy, 0, 0), Decision::Until(ms(216)));
 }
 
 #[test]
-fn words_come_back() {
+fn names_round_trip() {
     let words = [
         "own",
         "journal",
@@ -175,9 +180,9 @@ fn words_come_back() {
     }
 }
 
-/// Callers in a closed circle on a serial disk, without chance: gives how many were served, the
-/// longest anybody waited, and how many flushes there were.
-fn circle(policy: &mut dyn Policy, callers: u32, think: u64, until: Time) -> (u64, u64, u64) {
+/// Simulates callers in a closed loop on a serial disk, without randomness. Returns the number of
+/// served requests, the longest wait, and the number of flushes.
+fn closed_loop(policy: &mut dyn Policy, callers: u32, think: u64, until: Time) -> (u64, u64, u64) {
     const FLUSH: u64 = 1_000_000;
     let mut comes: Vec<Time> = (0..callers).map(|caller| Time(u64::from(caller) * 1000)).collect();
     let mut waiting: Vec<usize> = Vec::new();
@@ -194,7 +199,7 @@ fn circle(policy: &mut dyn Policy, callers: u32, think: u64, until: Time) -> (u6
         if end == Some(now) {
             let (begun, group) = flight.take().unwrap();
             policy.ended(
-                &seen_now(&waiting, &comes, false, now),
+                &view_at(&waiting, &comes, false, now),
                 Ended { number: flushes - 1, begun },
             );
             for caller in group {
@@ -205,10 +210,10 @@ fn circle(policy: &mut dyn Policy, callers: u32, think: u64, until: Time) -> (u6
             }
         } else if let Some(caller) = next.filter(|caller| comes[*caller] == now) {
             waiting.push(caller);
-            policy.arrived(&seen_now(&waiting, &comes, flight.is_some(), now), caller as u64);
+            policy.arrived(&view_at(&waiting, &comes, flight.is_some(), now), caller as u64);
         }
         alarm = None;
-        let view = seen_now(&waiting, &comes, flight.is_some(), now);
+        let view = view_at(&waiting, &comes, flight.is_some(), now);
         match policy.decide(&view) {
             Decision::Flush if flight.is_none() && !waiting.is_empty() => {
                 policy.begun(&view);
@@ -222,7 +227,7 @@ fn circle(policy: &mut dyn Policy, callers: u32, think: u64, until: Time) -> (u6
     (served, longest, flushes)
 }
 
-fn seen_now(waiting: &[usize], comes: &[Time], in_flight: bool, now: Time) -> View {
+fn view_at(waiting: &[usize], comes: &[Time], in_flight: bool, now: Time) -> View {
     View {
         now,
         waiting: waiting.len() as u32,
@@ -232,34 +237,34 @@ fn seen_now(waiting: &[usize], comes: &[Time], in_flight: bool, now: Time) -> Vi
 }
 
 #[test]
-fn alone_nobody_is_waited_for() {
+fn auto_does_not_delay_a_lone_caller() {
     for think in [0, 20_000, 1_000_000, 20_000_000] {
         let until = Time(2_000_000_000);
-        let greedy = circle(&mut Fixed::Greedy.start(), 1, think, until);
-        let auto = circle(&mut Auto::default(), 1, think, until);
-        assert_eq!(auto, greedy, "thinking {think} ns");
+        let greedy = closed_loop(&mut Fixed::Greedy.start(), 1, think, until);
+        let auto = closed_loop(&mut Auto::default(), 1, think, until);
+        assert_eq!(auto, greedy, "think time {think} ns");
     }
 }
 
 #[test]
-fn two_who_return_quickly_are_brought_together() {
-    // Greedy is trapped: whoever is told comes again just after the next flush has begun.
+fn auto_groups_two_quick_callers() {
+    // With greedy, a completed caller returns just after the next flush has begun.
     let until = Time(2_000_000_000);
-    let greedy = circle(&mut Fixed::Greedy.start(), 2, 20_000, until).0 as f64;
-    let auto = circle(&mut Auto::default(), 2, 20_000, until).0 as f64;
+    let greedy = closed_loop(&mut Fixed::Greedy.start(), 2, 20_000, until).0 as f64;
+    let auto = closed_loop(&mut Auto::default(), 2, 20_000, until).0 as f64;
     assert!(auto > 1.8 * greedy, "{auto} and {greedy}");
 }
 
 #[test]
-fn the_same_calls_the_same_answers() {
-    let run = || circle(&mut Auto::default(), 7, 300_000, Time(3_000_000_000));
+fn auto_is_deterministic() {
+    let run = || closed_loop(&mut Auto::default(), 7, 300_000, Time(3_000_000_000));
     assert_eq!(run(), run());
 }
 
-/// Where nothing begins beside anything else, as checkpoints do not, `auto` sees that and goes on to
-/// what can be had; and it does so on a disk whose flushes are long and short in turn.
+/// If flushes never overlap, as with checkpoints, `auto` notices and follows another policy. It
+/// does so even if the disk's flushes are alternately long and short.
 #[test]
-fn auto_gives_up_what_cannot_be_had() {
+fn auto_gives_up_overlap_that_never_happens() {
     const STEP: u64 = 100_000;
     let mut auto = Auto::default();
     let mut comes: Vec<u64> = (0..32).map(|caller| caller * STEP).collect();
@@ -288,7 +293,7 @@ fn auto_gives_up_what_cannot_be_had() {
             }
         }
         let here = view(now, waiting.len() as u32, since, u32::from(flight.is_some()));
-        // Somebody else says what may begin: never a second.
+        // The device never begins a second flush in parallel.
         if auto.decide(&here) == Decision::Flush && flight.is_none() && !waiting.is_empty() {
             auto.begun(&here);
             let length = if number % 2 == 0 { 3_000_000 } else { 9_000_000 };
@@ -296,6 +301,6 @@ fn auto_gives_up_what_cannot_be_had() {
         }
         tried |= matches!(auto.follows(), Fixed::Overlap(_));
     }
-    assert!(tried, "it was not even tried");
+    assert!(tried, "auto never tried to overlap");
     assert!(!matches!(auto.follows(), Fixed::Overlap(_)), "{:?}", auto.follows());
 }
