@@ -1,5 +1,5 @@
-//! The journal as a whole: tickets, ways of logging, the service, a clean log in the midst of use,
-//! devices that fail; judged by the tools and kernels that read the same format.
+//! Tests of the whole journal: tickets, log modes, the log worker, a clean log on a mounted volume,
+//! failing devices. Tools and kernels that read the same format check the results.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::{JournalOptions, LogWorkOptions};
 use crate::ops::NewInode;
 use crate::{Error, Fallocate, Fs, LogWorker, OpenOptions, Result};
 
-/// A device that refuses writes and flushes after so many, and keeps refusing; below zero, never.
+/// A device that fails all writes and flushes after the given number; never if negative.
 struct Failing {
     dev: FileDev,
     left: AtomicI64,
@@ -80,7 +80,7 @@ impl Volume {
         open(&self.path, words)
     }
 
-    /// What a power cut would leave if all that was written had arrived.
+    /// The contents after a power cut that kept all writes.
     fn cut(&self, name: &str) -> PathBuf {
         let copy = self.dir.path().join(name);
         std::fs::copy(&self.path, &copy).unwrap();
@@ -105,7 +105,7 @@ fn open(path: &Path, words: &str) -> Fs {
     Fs::open(Arc::new(dev), options(words)).unwrap()
 }
 
-/// Makes files and directories, writes, renames and removes some; what it did comes from `seed`.
+/// Creates files and directories, and writes, renames and removes some, as determined by `seed`.
 fn work(fs: &Fs, seed: u64, count: u64) -> Result<()> {
     let mut rng = Rng::new(seed);
     let mut dirs = vec![fs.root()];
@@ -138,7 +138,7 @@ fn work(fs: &Fs, seed: u64, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Every name in the tree.
+/// All names in the tree.
 fn names(fs: &Fs) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     let mut todo = vec![(fs.root(), Vec::new())];
@@ -179,7 +179,7 @@ const WAYS: [&str; 6] = [
     "delaylog,nobarrier,logbsize=64k,logbufs=3",
 ];
 
-/// Dirty images of each way of logging, recovered by kernels and by us: the same names.
+/// Kernels and uxfs recover dirty images of each log mode to the same names.
 #[test]
 fn kernels_recover_each_way_of_logging() {
     let mut copies = Vec::new();
@@ -236,7 +236,7 @@ fn tickets_are_values() {
                     fs.when_durable(ticket, move |result| told.send((number, result)).unwrap());
                     held.push(ticket);
                 }
-                // The last stands for all before it.
+                // The last ticket covers all before it.
                 fs.wait(held[held.len() - 1]).unwrap();
                 assert!(held.iter().all(|ticket| fs.is_durable(*ticket)));
                 held.iter().for_each(|ticket| fs.wait(*ticket).unwrap());
@@ -244,7 +244,7 @@ fn tickets_are_values() {
         }
     });
     drop(told);
-    // Whoever waited last may have left some of the telling to the next.
+    // The last waiter may have left some notifications to the next driver.
     fs.sync().unwrap();
     assert_eq!(hears.iter().inspect(|(_, result)| result.clone().unwrap()).count(), 6000);
     let stats = fs.stats();
@@ -289,8 +289,7 @@ fn without_barriers_they_are_counted_as_left_out() {
     uxfs_oracle::repair(&volume.path).unwrap();
 }
 
-/// What a log that is busy costs either way: immediate logging repeats what delayed logging says
-/// once.
+/// The cost of a busy log in both modes: immediate logging repeats what delayed logging logs once.
 #[test]
 fn immediate_logging_costs_more() {
     let bytes = |words: &str| {
@@ -329,7 +328,7 @@ fn stripe_units_and_buffers_must_fit() {
     uxfs_oracle::repair(&volume.path).unwrap();
 }
 
-/// The service brings down what nobody asks for, and covers the log when nothing happens.
+/// The log worker writes commits without a waiter, and covers an idle log.
 #[test]
 fn the_service_looks_after_the_log() {
     for words in ["", "nodelaylog"] {
@@ -355,7 +354,7 @@ fn the_service_looks_after_the_log() {
         service.stop();
         assert_eq!(fs.stats().covers, 2);
         let copy = volume.cut("idle");
-        // A reader that does not replay sees it, and a replay has next to nothing to do.
+        // A reader that does not replay sees it, and a replay has almost nothing to do.
         let dev = FileDev::open(&copy, OpenMode::Read).unwrap();
         let norecovery = OpenOptions { norecovery: true, ..OpenOptions::read_only() };
         let seen = Fs::open(Arc::new(dev), norecovery).unwrap();
@@ -370,7 +369,7 @@ fn the_service_looks_after_the_log() {
     }
 }
 
-/// A log that fills is emptied in the background.
+/// A log that fills is pushed in the background.
 #[test]
 fn the_service_pushes_the_tail() {
     let volume = Volume::new(&["-l", "size=64m"]);
@@ -390,8 +389,8 @@ fn the_service_pushes_the_tail() {
     uxfs_oracle::repair(&volume.path).unwrap();
 }
 
-/// Settled while threads go on: at that moment a reader that does not replay finds all that was
-/// done before, and afterwards nothing is lost.
+/// The volume is quiesced while other threads work. A reader that does not replay then finds
+/// everything done before, and afterwards nothing is lost.
 #[test]
 fn settled_in_the_midst_of_use() {
     for words in ["", "nodelaylog"] {
@@ -426,8 +425,8 @@ fn settled_in_the_midst_of_use() {
     }
 }
 
-/// Whatever write or flush is the first that fails: everything after it fails with EIO, and the next
-/// opening recovers what was durable.
+/// After the first failed write or flush, whichever it is, everything fails with EIO, and the next
+/// open recovers what was durable.
 #[test]
 fn a_failing_device_shuts_the_volume_down() {
     let mut rng = Rng::new(7);
@@ -454,7 +453,7 @@ fn a_failing_device_shuts_the_volume_down() {
         }
         let at = format!("round {round}");
         assert!(matches!(failed, Some(Error::Shutdown(_) | Error::Io { .. })), "{at}: {failed:?}");
-        // An error of data alone does not shut the volume down.
+        // A failed data write alone does not shut the volume down.
         if fs.check_running().is_err() {
             dev.left.store(-1, Ordering::Relaxed);
             let written = std::fs::read(&volume.path).unwrap();
@@ -481,7 +480,7 @@ fn a_failing_device_shuts_the_volume_down() {
     }
 }
 
-/// Whoever is told panics, in the thread that serves everybody.
+/// A notification panics in the log worker's thread.
 #[test]
 fn a_panic_in_the_service_leaves_nobody_waiting() {
     let volume = Volume::new(&[]);
@@ -530,8 +529,9 @@ fn the_length_changes_with_the_journal_on() {
     fs.close().unwrap();
 }
 
-/// A record that a power cut tore ends the log; one that had been whole, whose changes went home,
-/// and that was damaged afterwards, is no torn one: going on would mix old with new.
+/// A record torn by a power cut ends the log. A record that was whole, whose changes were written
+/// in place, and that was damaged later is not a torn one: continuing would mix old and new
+/// metadata.
 #[test]
 fn a_damaged_record_that_was_written_back_is_not_taken_for_a_torn_one() {
     for (written_back, of_an_inode) in [(false, false), (true, false), (true, true)] {
@@ -551,7 +551,7 @@ fn a_damaged_record_that_was_written_back_is_not_taken_for_a_torn_one() {
         if written_back {
             fs.push_whole_ail(journal).unwrap();
         }
-        // Behind the record's header.
+        // After the record's header.
         let at = journal.start.bytes() + head % journal.geometry.length + 512 + 40;
         let copy = volume.cut("cut");
         drop(fs);
@@ -576,8 +576,8 @@ fn a_damaged_record_that_was_written_back_is_not_taken_for_a_torn_one() {
     }
 }
 
-/// A chunk of inodes does not come back at its place in the checkpoint that frees it: its making would
-/// take the cancel of its first life's blocks back.
+/// An inode chunk is not created again at its place in the checkpoint that frees it: its icreate
+/// item would undo the cancel items of the freed blocks.
 #[test]
 fn a_chunk_of_inodes_comes_back_only_when_its_freeing_is_durable() {
     let volume = Volume::new(&["-d", "agcount=2", "-i", "sparse=0"]);
@@ -586,7 +586,7 @@ fn a_chunk_of_inodes_comes_back_only_when_its_freeing_is_durable() {
         let make = |n: u32| {
             let name = format!("{round}-{n}");
             let ino = fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o600)).unwrap();
-            // The root is the first of its chunk.
+            // The root is the first inode of its chunk.
             (ino.0 - fs.root().0) / 64
         };
         let mut all: Vec<u64> = (0..300).map(make).collect();
@@ -600,7 +600,7 @@ fn a_chunk_of_inodes_comes_back_only_when_its_freeing_is_durable() {
     };
     let first = chunks(0);
     remove(0);
-    // That of the root stays.
+    // The root's chunk stays.
     let left = usize::try_from(fs.inode_counts().0 / 64).unwrap();
     assert!(left < first.len(), "{left} chunks are left of {first:?}");
     let again = |chunks: &[u64]| chunks.iter().filter(|chunk| first.contains(chunk)).count();
@@ -619,7 +619,7 @@ fn a_chunk_of_inodes_comes_back_only_when_its_freeing_is_durable() {
     uxfs_oracle::repair(&copy).unwrap();
 }
 
-/// A block that a file has at two places is not zeroed in place when one of them becomes a hole: after a
+/// A block that a file maps twice is not zeroed in place when one mapping becomes a hole: after a
 /// power cut the file may have both again.
 #[test]
 fn what_a_file_has_twice_is_not_zeroed_in_place() {
@@ -642,8 +642,8 @@ fn what_a_file_has_twice_is_not_zeroed_in_place() {
     uxfs_oracle::repair(&copy).unwrap();
 }
 
-/// Threads that wait and threads that are called, under every policy: all are told, and what they were
-/// told of is in the volume that a power cut leaves.
+/// Threads that wait and callbacks, under every policy: all get a result, and what was reported as
+/// durable survives a power cut.
 #[test]
 fn every_policy_brings_down_what_is_asked_for() {
     let words = [
@@ -662,7 +662,7 @@ fn every_policy_brings_down_what_is_asked_for() {
         let elision = ["both", "covered", "clean", "none"][number % 4];
         let words = format!("fsync_policy={word},flush_elision={elision}");
         let fs = Arc::new(volume.open(&words));
-        // Where nobody waits, the service brings it down.
+        // The log worker makes changes without a waiter durable.
         let service =
             (number % 2 == 0).then(|| LogWorker::start(&fs, LogWorkOptions::default()).unwrap());
         let (send, receive) = mpsc::channel();
@@ -703,7 +703,7 @@ fn every_policy_brings_down_what_is_asked_for() {
     }
 }
 
-/// A device that ends no flush before so many are under way together.
+/// A device that ends no flush before the given number of flushes are in progress.
 struct Together {
     dev: FileDev,
     flushing: parking_lot::Mutex<(u32, u32)>,
@@ -732,7 +732,7 @@ impl BlockDev for Together {
             self.more.notify_all();
         }
         while state.1 > 0 {
-            // Only so that a failure ends.
+            // Only so that a failing test ends.
             if self.more.wait_for(&mut state, Duration::from_secs(600)).timed_out() {
                 return Err(ErrorKind::TimedOut.into());
             }
@@ -745,7 +745,8 @@ impl BlockDev for Together {
     }
 }
 
-/// Where the policy says so, those who need nothing but a flush do not wait for one that began before.
+/// Under a policy that overlaps flushes, a caller that needs only a flush does not wait for one
+/// that began earlier.
 #[test]
 fn flushes_overlap_where_the_policy_lets_them() {
     for (word, threads) in [("own", 5), ("overlap:3", 3)] {

@@ -33,7 +33,8 @@ impl Log {
             return Err(Error::damaged(0, "it is external, which is not supported"));
         }
         if !geo.fsb_valid(geo.log_start, geo.log_blocks.into()) || blocks < 64 {
-            return Err(Error::damaged(0, format!("{blocks} blocks outside the volume")));
+            let problem = format!("its {blocks} blocks are too few, or outside the volume");
+            return Err(Error::damaged(0, problem));
         }
         let unit = (geo.log_sunit as usize).max(BASIC_BLOCK);
         Ok(Self { start: geo.fsb_daddr(geo.log_start), blocks, unit, uuid: sb.uuid })
@@ -171,10 +172,10 @@ impl Log {
                 if block[..4] != MAGIC.to_be_bytes() {
                     continue;
                 }
-                let place = self.wrap(start + index as u64);
+                let found = self.wrap(start + index as u64);
                 return match RecordHeader::parse(block) {
-                    Some(header) => Ok(Some((place, header))),
-                    None => Err(Error::damaged(place, "a record of an unknown version")),
+                    Some(header) => Ok(Some((found, header))),
+                    None => Err(Error::damaged(found, "a record has an unknown version")),
                 };
             }
             back += step;

@@ -86,10 +86,10 @@ impl Transaction {
         let full = self.items.last().is_none_or(|span| span.have == span.want);
         if full {
             let Some((_, want)) = Item::first(body) else {
-                return Err(format!("an item starts with a region of {} bytes", body.len()));
+                return Err(format!("the first region of an item has only {} bytes", body.len()));
             };
             if want == 0 || want > MAX_REGIONS {
-                return Err(format!("an item of {want} regions"));
+                return Err(format!("an item claims {want} regions"));
             }
             self.items.push(Span { first: self.ends.len(), want, have: 0 });
         }
@@ -109,7 +109,7 @@ impl Transaction {
                 Err("the header of a transaction has a wrong magic number".into())
             }
             ..=TRANS_HEADER_LEN => Ok(()),
-            len => Err(format!("the header of a transaction has {len} bytes")),
+            len => Err(format!("a transaction header has {len} bytes")),
         }
     }
 
@@ -151,7 +151,7 @@ impl Assembler {
         for op in Ops::new(record.data, record.header.num_ops) {
             let (header, body) = op.map_err(bad)?;
             if header.client != CLIENT_TRANSACTION && header.client != CLIENT_LOG {
-                return Err(bad(format!("an operation of client {:#04x}", header.client)));
+                return Err(bad(format!("unknown operation client {:#04x}", header.client)));
             }
             let finished = self.take(record, &header, body).map_err(bad)?;
             if let Some(transaction) = finished {
@@ -190,7 +190,7 @@ impl Assembler {
                 let whole = self.open.remove(&header.tid);
                 return Ok(whole.map(|whole| Transaction { commit_lsn: lsn, ..whole }));
             }
-            other => return Err(format!("an operation with flags {:#04x}", other.bits())),
+            other => return Err(format!("an operation has invalid flags {:#04x}", other.bits())),
         }
         Ok(None)
     }

@@ -49,7 +49,7 @@ impl<'a> Walk<'a> {
                 walk.size = u32::try_from(log.unit()).unwrap_or(u32::MAX).max(header.len);
             }
             if walk.size > RECORD_SIZE_MAX {
-                let problem = format!("a record of a buffer of {} bytes", walk.size);
+                let problem = format!("a record has too large a buffer, {} bytes", walk.size);
                 return Err(Error::damaged(from, problem));
             }
         }
@@ -81,11 +81,12 @@ impl<'a> Walk<'a> {
         let head = self.size.div_ceil(HEADER_SPAN).max(1);
         let bad = |problem: String| Err(Error::damaged(block, problem));
         if header.len == 0 || header.len > self.size {
-            return bad(format!("a record of {} bytes, {} at most", header.len, self.size));
+            let (len, most) = (header.len, self.size);
+            return bad(format!("a record has {len} bytes of data, not between 1 and {most}"));
         }
         let blocks = u64::from(head) + u64::from(header.len).div_ceil(BASIC_BLOCK as u64);
         if blocks > self.left {
-            return bad(format!("a record of {blocks} blocks reaches beyond the head"));
+            return bad(format!("a record of {blocks} blocks extends past the head"));
         }
         let data = (blocks - u64::from(head)) as usize * BASIC_BLOCK;
         let head = head as usize * BASIC_BLOCK;

@@ -1,6 +1,6 @@
-//! Power cuts: of what a recorded run wrote since the last flush, any subset may have reached the
-//! disk, each write whole or in part. Afterwards what was synced is there, and a file holds, byte
-//! by byte, only what it held at some moment since: never what was in its blocks before.
+//! Power cuts: any subset of the writes since the last flush may have reached the disk, each in
+//! full or in part. Afterwards, synced data is there, and every byte of a file is one that the file
+//! held since then, never the old contents of its blocks.
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,18 +21,18 @@ const FILES: usize = 8;
 enum Event {
     Write(u64, Box<[u8]>),
     Flush,
-    /// A file came to a new version.
+    /// A file has a new version.
     Begun(usize, usize),
-    /// All up to this version of a file is durable.
+    /// Everything up to this version of a file is durable.
     Durable(usize, usize),
 }
 
-/// A disk in memory that records what comes.
+/// A disk in memory that records writes and flushes.
 struct Disk {
     bytes: Mutex<Vec<u8>>,
     events: Mutex<Vec<Event>>,
-    /// When data comes next, what gathers is made durable first: nothing that is committed before
-    /// the data is down may show it.
+    /// Before the next data write, make the open checkpoint durable: no committed change may show
+    /// data that is not written yet.
     early: AtomicBool,
     fs: Mutex<Weak<Fs>>,
 }
@@ -65,7 +65,7 @@ impl BlockDev for Disk {
         Ok(())
     }
     fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
-        // Only data comes in pieces; no lock is held that this could wait for.
+        // Only data is written in pieces, and no lock is held that this could wait for.
         if self.early.swap(false, Ordering::Relaxed) {
             let fs = self.fs.lock().upgrade().unwrap();
             fs.wait(fs.ticket()).unwrap();
@@ -82,7 +82,7 @@ impl BlockDev for Disk {
     }
 }
 
-/// What a file held, version by version; `None` while it has no name.
+/// The versions of a file's contents; `None` while it has no name.
 type Versions = Vec<Option<Vec<u8>>>;
 
 struct Run {
@@ -104,7 +104,7 @@ fn name(file: usize) -> Vec<u8> {
     format!("file{file}").into_bytes()
 }
 
-/// Changes one file; its new content, if it changed.
+/// Changes one file, and returns its new contents if it changed.
 fn change(fs: &Fs, rng: &mut Rng, at: usize, old: Option<&Vec<u8>>) -> Option<Option<Vec<u8>>> {
     let root = fs.root();
     let Some(old) = old else {
@@ -144,14 +144,14 @@ fn change(fs: &Fs, rng: &mut Rng, at: usize, old: Option<&Vec<u8>>) -> Option<Op
             }
         }
         _ => {
-            // Bytes that are never zero: a zero tells of a hole.
+            // Use only bytes other than zero, so that a zero means a hole.
             let bytes: Vec<u8> = rng.bytes(len).into_iter().map(|b| b | 1).collect();
             new.resize(new.len().max(from + len), 0);
             new[from..from + len].copy_from_slice(&bytes);
             match fs.write_at(ino, from as u64, &bytes) {
                 Ok(()) => {}
                 Err(Error::NoSpace) => {
-                    // What came before it may be there.
+                    // The previous contents may still be there.
                     fs.truncate(ino, 0).unwrap();
                     return Some(Some(Vec::new()));
                 }
@@ -168,7 +168,7 @@ fn run(line: &str, rng: &mut Rng) -> Run {
     for pair in line.split_whitespace().collect::<Vec<_>>().chunks(2) {
         mkfs.apply(pair[0].chars().nth(1).unwrap(), pair[1]).unwrap();
     }
-    // Stale bytes are to be seen.
+    // Make stale bytes detectable.
     let disk = Disk::new(vec![0xee; LEN]);
     let layout = uxfs_mkfs::Layout::new(&mkfs, LEN as u64).unwrap();
     uxfs_mkfs::write(&layout, &*disk, &uxfs_mkfs::WriteOptions::default()).unwrap();
@@ -217,7 +217,7 @@ fn run(line: &str, rng: &mut Rng) -> Run {
     Run { before, events, files }
 }
 
-/// The disk after a cut before event `at`.
+/// The disk after a power cut before event `at`.
 fn cut(run: &Run, at: usize, rng: &mut Rng) -> Vec<u8> {
     let mut disk = run.before.clone();
     let events = &run.events[..at];
@@ -250,7 +250,7 @@ fn cut(run: &Run, at: usize, rng: &mut Rng) -> Vec<u8> {
     disk
 }
 
-/// Versions of a file that may be there after a cut before event `at`.
+/// The versions of a file that are allowed after a cut before event `at`.
 fn allowed(run: &Run, at: usize, file: usize) -> &[Option<Vec<u8>>] {
     let (mut durable, mut begun) = (0, 0);
     for event in &run.events[..at] {
@@ -263,7 +263,7 @@ fn allowed(run: &Run, at: usize, file: usize) -> &[Option<Vec<u8>>] {
     &run.files[file][durable..=begun.max(durable).min(run.files[file].len() - 1)]
 }
 
-/// What is wrong with a file, if anything is.
+/// Returns what is wrong with a file.
 fn judge(fs: &Fs, file: usize, versions: &[Option<Vec<u8>>]) -> Result<(), String> {
     let ino = match fs.lookup(fs.root(), &name(file)) {
         Ok(ino) => ino,
@@ -274,7 +274,7 @@ fn judge(fs: &Fs, file: usize, versions: &[Option<Vec<u8>>]) -> Result<(), Strin
     let mut found = vec![0; fs.stat(ino).unwrap().size as usize];
     fs.read_at(ino, 0, &mut found).unwrap();
     let (least, most) = (held.iter().map(|v| v.len()).min(), held.iter().map(|v| v.len()).max());
-    // A file that was made since may be there before what was written into it.
+    // A file created since then may exist without its contents.
     let least = if versions.iter().any(Option::is_none) { Some(0) } else { least };
     if least.is_none_or(|least| found.len() < least) || most.is_none_or(|most| found.len() > most) {
         return Err(format!("{} bytes, not {least:?} to {most:?}", found.len()));

@@ -1,4 +1,4 @@
-//! Devices that do not take data.
+//! Devices that fail data writes.
 
 use super::{content, volume};
 use crate::{Error, SyncKind, WritebackOptions};
@@ -17,7 +17,7 @@ fn an_error_is_told_once_to_each_handle_and_the_data_is_not_lost() {
         v.fs.write_at(file, 100, &[2; 50]).unwrap();
         v.fs.write_at(file, 20_000, &[2; 50]).unwrap();
     }
-    // The tick keeps it for those who sync.
+    // The tick keeps the error for a later sync.
     v.fs.writeback_tick(uxfs_journal::Time(0)).unwrap();
     v.fs.writeback_tick(uxfs_journal::Time(1 << 40)).unwrap();
     v.fs.writeback_tick(uxfs_journal::Time(1 << 41)).unwrap();
@@ -51,14 +51,14 @@ fn a_file_whose_data_cannot_be_written_can_still_go() {
     let (bad, cut) = (v.file("bad"), v.file("cut"));
     v.fs.wait(v.fs.ticket()).unwrap();
     let log = v.fs.geo.fsb_daddr(v.fs.geo.log_start).bytes();
-    // Where data goes, but not the first inodes and directories.
+    // The range of data, without the first inodes and directories.
     let data = u64::from(v.fs.geo.ag_blocks / 16) << v.fs.geo.block_log;
     *v.dev.bad.lock() = Some(data..log);
     v.fs.write_at(bad, 0, &[1; 300_000]).unwrap();
     v.fs.write_at(cut, 0, &[1; 300_000]).unwrap();
     assert_eq!(v.fs.fsync(bad).unwrap_err().errno(), 5);
     assert_eq!(v.fs.stat(bad).unwrap().size, 300_000);
-    // A writer that needs memory is told, and does not wait for ever.
+    // A writer that needs memory gets the error, and does not wait forever.
     let full = (0..10).find_map(|at| v.fs.write_at(cut, at << 18, &[1; 1 << 18]).err());
     assert_eq!(full.unwrap().errno(), 5);
     v.fs.truncate(cut, 0).unwrap();

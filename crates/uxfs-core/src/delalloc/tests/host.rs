@@ -1,5 +1,5 @@
-//! A host that has no room, whose file is cut short, or that forgets what it took: who is told, what
-//! lives on, and that nothing acknowledged is lost.
+//! A host that is full, whose image is truncated, or that loses writes: the errors are reported,
+//! reading goes on, and nothing acknowledged is lost.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -20,13 +20,13 @@ const NOSPC: i32 = 28;
 const FBIG: i32 = 27;
 const FULL: [i32; 3] = [NOSPC, 122, 27];
 
-/// First byte of the log, and the first behind it.
+/// First byte of the log, and the first byte after it.
 fn log_of(fs: &Fs) -> (u64, u64) {
     let start = fs.geo.fsb_daddr(fs.geo.log_start).bytes();
     (start, start + (u64::from(fs.geo.log_blocks) << fs.geo.block_log))
 }
 
-/// Where data goes, but not the first inodes and directories, nor the log.
+/// The range of data, without the first inodes and directories and the log.
 fn data_of(fs: &Fs) -> core::ops::Range<u64> {
     (u64::from(fs.geo.ag_blocks / 16) << fs.geo.block_log)..log_of(fs).0
 }
@@ -63,7 +63,7 @@ fn data_that_finds_no_room_waits_and_arrives_when_there_is_some() {
         let cause = v.fs.retrying().unwrap();
         assert_eq!((cause.what.as_str(), cause.errno), ("writing data", Some(errno)));
         assert!(cause.daddr.is_some() && v.fs.unwritten().first == [waits]);
-        // Writers are told, and what does not write data goes on.
+        // Writers get the error; operations that write no data succeed.
         assert_eq!(v.fs.write_at(safe, 0, &[3; 10]).unwrap_err().errno(), errno);
         let new = v.file("new");
         v.fs.fsync(safe).unwrap();
@@ -94,7 +94,7 @@ fn a_close_without_room_tells_what_is_not_written_and_loses_nothing_acknowledged
         v.fs.write_at(lost, 0, &[2; 8192]).unwrap();
         v.file("logged");
         v.fs.wait(v.fs.ticket()).unwrap();
-        // No room but for the log.
+        // The host has space for the log only.
         let (log, _) = log_of(&v.fs);
         v.dev.fill(0..log, errno);
         let Volume { _dir, path, dev, fs } = v;
@@ -117,7 +117,7 @@ fn a_close_without_room_tells_what_is_not_written_and_loses_nothing_acknowledged
     }
 }
 
-/// Every errno, every exit: who is told, and that what was acknowledged is there.
+/// For every errno and every way to end: the error is reported, and acknowledged data is there.
 #[test]
 fn no_refusal_loses_what_was_acknowledged_by_any_exit() {
     type Exit = fn(Fs) -> crate::Result<()>;
@@ -149,7 +149,7 @@ fn no_refusal_loses_what_was_acknowledged_by_any_exit() {
             let (dev, fs) = open(&path, WritebackOptions::default());
             assert_eq!(content(&fs, safe), [1; 100_000], "{at}");
             assert_eq!(fs.lookup(fs.root(), b"waits").unwrap(), waits, "{at}");
-            // Of data that nobody acknowledged all that is seen is zeroes.
+            // Of unacknowledged data only zeroes are visible.
             assert!(content(&fs, waits).iter().all(|byte| *byte == 0), "{at}");
             fs.close().unwrap();
             drop(dev);
@@ -181,7 +181,7 @@ fn metadata_that_finds_no_room_stays_in_the_log() {
     v.judge();
 }
 
-/// Nobody waits for ever for a log that cannot be emptied.
+/// No operation waits forever for a log that cannot be emptied.
 #[test]
 fn changes_fail_before_they_begin_while_the_log_cannot_be_emptied() {
     for served in [false, true] {
@@ -203,7 +203,7 @@ fn changes_fail_before_they_begin_while_the_log_cannot_be_emptied() {
         };
         assert_eq!(refused.errno(), NOSPC, "{refused}");
         is_running(&fs);
-        // Once more: it is the same, and reading goes on.
+        // A second attempt fails in the same way, and reading works.
         let (first, ino) = &made[0];
         assert_eq!(fs.unlink(fs.root(), first.as_bytes()).unwrap_err().errno(), NOSPC);
         assert_eq!(fs.lookup(fs.root(), first.as_bytes()).unwrap(), *ino);
@@ -234,7 +234,7 @@ fn the_service_tries_again_what_found_no_room() {
     assert_eq!(fs.quiesce().unwrap_err().errno(), NOSPC);
     assert!(fs.retrying().is_some() && fs.dirty_bytes() > 0);
     dev.empty();
-    // A limit for a service that never does.
+    // A limit, in case the log worker never retries.
     let begun = Instant::now();
     while fs.retrying().is_some() || fs.dirty_bytes() > 0 {
         assert!(begun.elapsed() < Duration::from_secs(600), "nothing is tried again");
@@ -278,7 +278,7 @@ fn the_log_is_tried_again_and_then_stops_the_volume_with_its_cause() {
     Volume { _dir, path, dev, fs }.judge();
 }
 
-/// What a flush that failed did not bring down nobody can tell, and the host may have forgotten it.
+/// After a failed flush it is unknown what was lost, and the host may have forgotten it.
 #[test]
 fn a_failed_flush_stops_the_volume_whatever_its_errno() {
     for errno in [NOSPC, 122, 5] {
@@ -331,7 +331,7 @@ fn an_image_cut_short_stops_the_volume_and_every_exit_tells() {
         let cause = v.fs.shutdown_cause().unwrap_or_else(|| panic!("{what}: it goes on"));
         assert!(cause.message.contains("cut short"), "{what}: {cause}");
         assert_eq!(cause.errno, Some(5));
-        // Its old length does not bring back what was cut off.
+        // Extending the file to its old length does not restore the data.
         image.set_len(512 << 20).unwrap();
         assert_eq!(v.fs.stat(file).unwrap_err().errno(), 5, "{what}");
         assert_eq!(v.fs.sync().unwrap_err().errno(), 5, "{what}");
@@ -339,7 +339,7 @@ fn an_image_cut_short_stops_the_volume_and_every_exit_tells() {
         let error = v.fs.close().expect_err(what);
         assert!(error.errno() == 5 && error.to_string().contains("cut short"), "{what}: {error}");
     }
-    // A close alone finds it, too: nothing else was asked meanwhile.
+    // A close alone notices it, without another call before it.
     let v = volume("", WritebackOptions::default());
     std::fs::OpenOptions::new().write(true).open(&v.path).unwrap().set_len(1 << 20).unwrap();
     assert!(v.fs.close().unwrap_err().to_string().contains("cut short"));
@@ -356,7 +356,7 @@ fn a_deleted_image_works_and_is_told_of() {
     v.fs.close().unwrap();
 }
 
-/// A device that was pulled out says ENXIO or ENODEV; its users get EIO.
+/// A removed device returns ENXIO or ENODEV; users get EIO.
 #[test]
 fn a_device_that_vanished_stops_the_volume() {
     for errno in [6, 19] {
@@ -369,7 +369,7 @@ fn a_device_that_vanished_stops_the_volume() {
         served.write_at(file, 0, &[1; 5000]).unwrap();
         assert_eq!(served.fsync(file).unwrap_err().errno(), 5);
         assert!(served.shutdown_cause().is_some());
-        // Who waits for the service is told, too.
+        // Waiters of the log worker get the error too.
         let (wakeup, hears) = std::sync::mpsc::channel();
         served.when_durable(served.ticket(), move |result| wakeup.send(result).unwrap());
         assert!(hears.recv().unwrap().is_err());
@@ -394,11 +394,11 @@ fn the_log_has_its_room_when_a_volume_is_made_and_when_it_is_opened_for_writing(
     dev.dev.discard(log + 8192, room - 8192);
     assert!(stored(&path) < room);
     drop(dev);
-    // For reading nothing is allocated.
+    // A read-only open allocates nothing.
     let dev = FileDev::open(&path, OpenMode::Read).unwrap();
     drop(Fs::open(Arc::new(dev), crate::OpenOptions::read_only()).unwrap());
     assert!(stored(&path) < room);
-    // A host that never will have room: nothing is changed.
+    // A host that can never have enough space: nothing is changed.
     let before = std::fs::read(&path).unwrap();
     let dev = Arc::new(Watched::new(FileDev::open(&path, OpenMode::Write).unwrap()));
     dev.fill(log..end, FBIG);
@@ -408,7 +408,7 @@ fn the_log_has_its_room_when_a_volume_is_made_and_when_it_is_opened_for_writing(
     assert!(error.to_string().contains("room for the log"), "{error}");
     drop(dev);
     assert!(before == std::fs::read(&path).unwrap());
-    // One that has none now is warned of.
+    // A host without enough space now causes a warning.
     let dev = Arc::new(Watched::new(FileDev::open(&path, OpenMode::Write).unwrap()));
     dev.fill(log..end, NOSPC);
     let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, words).unwrap();
@@ -420,7 +420,7 @@ fn the_log_has_its_room_when_a_volume_is_made_and_when_it_is_opened_for_writing(
     Volume { _dir, path, dev, fs }.judge();
 }
 
-/// A file system of a size, which goes with it.
+/// A file system of a given size, which is removed with this value.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
@@ -455,7 +455,7 @@ fn a_real_host_fills_up_and_is_emptied_again() {
     let safe = create(&fs, "safe").unwrap();
     fs.write_at(safe, 0, &vec![1; 8 << 20]).unwrap();
     fs.sync().unwrap();
-    // Until the host is full.
+    // Write until the host is full.
     let filled = std::fs::write(&ballast, vec![5; 120 << 20]);
     assert!(filled.is_err());
     let mut waits = Vec::new();
@@ -468,7 +468,7 @@ fn a_real_host_fills_up_and_is_emptied_again() {
         written.and_then(|()| fs.fsync(file)).err()
     });
     assert_eq!(refused.unwrap().errno(), NOSPC);
-    // Metadata is acknowledged by the log, which has its room.
+    // Metadata is acknowledged through the log, whose space is allocated.
     for number in 0..200 {
         create(&fs, &format!("m{number}")).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Memory, space and age.
+//! Limits of memory, space and age.
 
 use uxfs_journal::Time;
 use uxfs_oracle::Rng;
@@ -78,7 +78,7 @@ fn a_part_of_what_one_write_brought_keeps_no_other_part_dirty() {
     v.fs.write_at(file, 0, &expected).unwrap();
     v.fs.write_back_file(file).unwrap();
     assert_eq!(v.fs.dirty_bytes(), 0);
-    // Across what the first write brought, and twice over some of it, in whole blocks and in parts.
+    // Write over the data of the first write, some of it twice, in whole blocks and in parts.
     for (at, len, byte) in [(1 << 20, 1 << 20, 1), (MIB + 8192, 4096, 2), (MIB + 8192, 4096, 3)] {
         v.fs.write_at(file, at, &vec![byte; len]).unwrap();
         expected[at as usize..at as usize + len].fill(byte);
@@ -86,7 +86,7 @@ fn a_part_of_what_one_write_brought_keeps_no_other_part_dirty() {
     v.fs.write_at(file, MIB - 100, &[4; 20_000]).unwrap();
     expected[(1 << 20) - 100..(1 << 20) + 19_900].fill(4);
     assert!(content(&v.fs, file) == expected);
-    // What is left of the allocation counts whole, and what was changed besides.
+    // The rest of the allocation counts as a whole, and the changed blocks count in addition.
     let blocks = v.fs.dirty_bytes_of(file);
     assert!(blocks == MIB + 4096 && v.fs.dirty_bytes() > blocks, "{}", v.fs.dirty_bytes());
     v.fs.fsync(file).unwrap();
@@ -110,13 +110,13 @@ fn no_space_is_told_by_the_write() {
                 Err(error) => return Some(error),
             };
             files.push((file, number));
-            // Holes, so that extents are many.
+            // Leave holes, so that there are many extents.
             let parts = (0..20).map(|part| v.fs.write_at(file, part * 9000, &[number as u8; 3000]));
             parts.collect::<Result<Vec<_>, _>>().err()
         });
         assert!(matches!(full, Some(Error::NoSpace)), "{mkfs}: {full:?}");
         v.fs.sync().unwrap_or_else(|e| panic!("{mkfs}: {e}"));
-        // Overwriting is possible on a full volume.
+        // Overwriting works on a full volume.
         let (first, byte) = files[0];
         v.fs.write_at(first, 9000, &[byte as u8; 3000]).unwrap();
         v.fs.fsync(first).unwrap();

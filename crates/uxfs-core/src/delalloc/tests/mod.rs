@@ -1,5 +1,4 @@
-//! Delayed allocation on real images: what is seen, where it lands, what it costs, and what
-//! happens when the device fails.
+//! Delayed allocation on real images: visible contents, placement, cost, and device failures.
 
 mod cuts;
 mod errors;
@@ -22,17 +21,17 @@ use crate::journal::JournalOptions;
 use crate::ops::NewInode;
 use crate::{Fs, OpenOptions, SyncKind};
 
-/// A device that notes its writes, and fails those into some range.
+/// A device that records its writes, and fails those in some range.
 struct Watched {
     dev: FileDev,
     writes: Mutex<Vec<(u64, usize)>>,
     bad: Mutex<Option<Range<u64>>>,
-    /// With which errno they fail, and flushes too if `flushes`.
+    /// The errno of these failures; flushes fail too if `flushes` is set.
     errno: AtomicI32,
     flushes: AtomicBool,
-    /// So many writes fail, then none; below zero, all.
+    /// This many writes fail; all if negative.
     times: AtomicI64,
-    /// To be called before data is written next.
+    /// Called before the next data write.
     hook: Mutex<Option<Hook>>,
 }
 
@@ -71,14 +70,14 @@ impl Watched {
         Err(io::Error::from_raw_os_error(self.errno.load(Ordering::Relaxed)))
     }
 
-    /// From now on writes into `range` find no room, with this errno.
+    /// From now on, writes into `range` fail with this errno.
     fn fill(&self, range: Range<u64>, errno: i32) {
         self.errno.store(errno, Ordering::Relaxed);
         self.times.store(-1, Ordering::Relaxed);
         *self.bad.lock() = Some(range);
     }
 
-    /// There is room for all.
+    /// Writes succeed again.
     fn empty(&self) {
         *self.bad.lock() = None;
     }
@@ -176,7 +175,7 @@ impl Volume {
         self.fs.create(self.fs.root(), name.as_bytes(), &NewInode::file(0o644)).unwrap()
     }
 
-    /// Writes of data since this was last asked.
+    /// The number of data writes since the last call.
     fn data_writes(&self) -> Vec<(u64, usize)> {
         let log = self.fs.geo.fsb_daddr(self.fs.geo.log_start).bytes();
         let end = log + (u64::from(self.fs.geo.log_blocks) << self.fs.geo.block_log);
@@ -184,7 +183,7 @@ impl Volume {
         all.into_iter().filter(|(at, _)| *at < log || *at >= end).collect()
     }
 
-    /// Goes on after a power cut at this moment that left all that was written.
+    /// Continues after a power cut that kept all writes.
     fn cut(self) -> Self {
         let Self { _dir, path, dev, fs } = self;
         drop((dev, fs));
@@ -192,7 +191,7 @@ impl Volume {
         Self { _dir, path, dev, fs }
     }
 
-    /// Closes it, and lets xfsprogs judge.
+    /// Closes the volume and checks it with xfsprogs.
     fn judge(self) {
         let Self { _dir, path, dev, fs } = self;
         fs.close().unwrap();
@@ -223,7 +222,7 @@ fn what_is_written_is_seen_before_it_is_anywhere() {
     let stat = v.fs.stat(file).unwrap();
     assert_eq!((stat.size, stat.blocks), (19_000, 4));
     assert!(v.fs.available_blocks() <= available - 4);
-    // A power cut now leaves nothing of it, and nothing else in its place.
+    // After a power cut now, neither the data nor anything else is in the file.
     v.fs.wait(v.fs.ticket()).unwrap();
     let v = v.cut();
     assert_eq!(content(&v.fs, file), []);
@@ -279,8 +278,8 @@ fn what_goes_is_never_written() {
     assert_eq!(v.fs.available_blocks(), available);
     v.fs.write_at(file, 0, &[1; 100_000]).unwrap();
     v.fs.unlink(v.fs.root(), b"a").unwrap();
-    // What was left after the first cut went down, to be covered by the new length, and its end was
-    // zeroed when the file grew and was cut again.
+    // The rest after the first truncation was written, so that the new length covers it. Its end
+    // was zeroed when the file grew and was truncated again.
     let bytes: usize = v.data_writes().iter().map(|(_, len)| len).sum();
     assert!(bytes < 4 * 4096, "{bytes} bytes");
     v.fs.sync().unwrap();
@@ -305,7 +304,7 @@ fn fdatasync_leaves_the_log_alone_when_only_times_changed() {
     let v = v.cut();
     assert_eq!(v.fs.stat(file).unwrap().mtime, wakeup);
     assert_eq!(content(&v.fs, file)[4000..4200], [[1; 96].as_slice(), &[2; 104]].concat());
-    // But what it takes to find the data is logged.
+    // The metadata needed to find the data is logged, however.
     v.fs.write_at(file, 100_000, &[3; 10]).unwrap();
     v.fs.fdatasync(file).unwrap();
     let v = v.cut();
@@ -345,7 +344,7 @@ fn a_file_changes_while_it_is_written() {
     fs.write_at(file, 0, &[1; 5000]).unwrap();
     let writer = Arc::clone(&fs);
     *dev.hook.lock() = Some(Box::new(move || {
-        // Everything can be done with the file now but unmap its blocks.
+        // Everything is allowed with the file now, except unmapping its blocks.
         writer.write_at(file, 4000, &[2; 3000]).unwrap();
         writer.write_at(file, 20_000, &[2; 10]).unwrap();
         let mut some = [0; 2];
@@ -359,7 +358,7 @@ fn a_file_changes_while_it_is_written() {
     fs.wait(fs.ticket()).unwrap();
     assert_eq!(fs.stat(file).unwrap().size, 20_010);
     let fs = Arc::into_inner(fs).unwrap();
-    // What was picked went down, and the length covers no more.
+    // The picked data was written, and the length covers no more.
     let v = Volume { _dir, path, dev, fs }.cut();
     assert_eq!(content(&v.fs, file), [1; 5000]);
     v.fs.write_at(file, 4000, &[2; 3000]).unwrap();

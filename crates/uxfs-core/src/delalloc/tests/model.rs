@@ -1,5 +1,5 @@
-//! Random operations on the content of a few files, against a model in memory; with power cuts that
-//! leave all that was written, after which what was synced is there and nothing is that never was.
+//! Random operations on the contents of a few files, compared with a model in memory. Power cuts
+//! keep all writes; afterwards synced data is there, and no file holds contents that it never had.
 
 use uxfs_format::Ino;
 use uxfs_journal::Time;
@@ -14,7 +14,7 @@ struct Model {
     volume: Option<Volume>,
     rng: Rng,
     files: Vec<(Ino, Vec<u8>)>,
-    /// The second of the clock that ticks are told.
+    /// The time in seconds for ticks.
     now: u64,
 }
 
@@ -103,7 +103,7 @@ impl Model {
         }
     }
 
-    /// The power goes, everything having been synced before.
+    /// A power cut, after everything was synced.
     fn cut(&mut self) {
         let v = self.volume.take().unwrap();
         v.fs.sync().unwrap();

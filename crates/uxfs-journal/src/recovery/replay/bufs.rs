@@ -67,7 +67,7 @@ impl Replayer<'_> {
     fn touch(&mut self, lsn: Lsn, format: &BufItem) -> Result<(Vec<u8>, Touched)> {
         let len = format.bytes();
         if len == 0 || len > BYTES_MAX {
-            return Err(Error::item(lsn, format!("a buffer of {len} bytes")));
+            return Err(Error::item(lsn, format!("a buffer has an invalid length of {len} bytes")));
         }
         let mut bytes = vec![0; len];
         self.read(format.blkno, &mut bytes)?;
@@ -105,8 +105,12 @@ impl Replayer<'_> {
         for (chunk, piece) in pieces {
             let at = chunk * CHUNK;
             match bytes.get_mut(at..at + piece.len()) {
-                Some(place) => place.copy_from_slice(piece),
-                None => return Err(Error::item(lsn, format!("chunk {chunk} of {}", bytes.len()))),
+                Some(target) => target.copy_from_slice(piece),
+                None => {
+                    let len = bytes.len();
+                    let problem = format!("chunk {chunk} lies outside a buffer of {len} bytes");
+                    return Err(Error::item(lsn, problem));
+                }
             }
         }
         self.write(format.blkno, &bytes)?;
@@ -135,7 +139,8 @@ impl Replayer<'_> {
         let size = self.geo.inode_size as usize;
         let len = format.bytes();
         if len == 0 || len > BYTES_MAX || !len.is_multiple_of(size) {
-            return Err(Error::item(lsn, format!("a buffer of inodes of {len} bytes")));
+            let problem = format!("a buffer of inodes has an invalid length of {len} bytes");
+            return Err(Error::item(lsn, problem));
         }
         let mut bytes = vec![0; len];
         self.read(format.blkno, &mut bytes)?;
@@ -144,7 +149,7 @@ impl Replayer<'_> {
             let at = index * size + inode::NEXT_UNLINKED_OFFSET;
             let Some(next) = logged(pieces, at) else { continue };
             if next == [0; 4] {
-                let problem = format!("a list of unlinked inodes goes on at 0, {}", format.blkno);
+                let problem = format!("an inode at daddr {} has unlinked pointer 0", format.blkno);
                 return Err(Error::item(lsn, problem));
             }
             let field = inode::NEXT_UNLINKED_OFFSET;
@@ -165,7 +170,7 @@ impl Replayer<'_> {
             1 => BufFlags::UDQUOT,
             2 => BufFlags::PDQUOT,
             4 => BufFlags::GDQUOT,
-            kind => return Err(Error::item(lsn, format!("a quota record of type {kind}"))),
+            kind => return Err(Error::item(lsn, format!("unknown quota type {kind}"))),
         };
         let len = u16::try_from(format.len).unwrap_or(0);
         if self.quota_is_off(kind) || self.is_cancelled(format.blkno, len) {
@@ -174,7 +179,8 @@ impl Replayer<'_> {
         let at = format.boffset as usize;
         let fits = at + DQUOT_LEN <= usize::from(len) * BASIC_BLOCK;
         if record[..2] != DQUOT_MAGIC || record.len() > DQUOT_LEN || !fits {
-            return Err(Error::item(lsn, format!("quota record {} is none", format.id)));
+            let problem = format!("the quota record of ID {} is invalid", format.id);
+            return Err(Error::item(lsn, problem));
         }
         let mut bytes = vec![0; usize::from(len) * BASIC_BLOCK];
         self.read(format.blkno, &mut bytes)?;
@@ -214,22 +220,25 @@ impl Replayer<'_> {
             Err(uxfs_format::Corrupt::new(name, Place::Device(daddr), problem).into())
         };
         match touched.kind {
-            BufType::Unknown => return corrupt(format!("logged at {lsn} without a type")),
+            BufType::Unknown => return corrupt(format!("it was logged at {lsn} without a type")),
             BufType::Udquot | BufType::Pdquot | BufType::Gdquot => return Ok(()),
             BufType::RtBitmap | BufType::RtSummary => return Ok(()),
             _ => {}
         }
         let Some(kind) = BufKind::identify(&bytes, kinds) else {
-            return corrupt(format!("wrong magic number, logged as {}", touched.kind.name()));
+            return corrupt(format!(
+                "wrong magic number; it was logged as {}",
+                touched.kind.name()
+            ));
         };
         if self.is_piece(touched.kind, len) {
-            return corrupt("a directory block whose blocks are not neighbours".into());
+            return corrupt("the filesystem blocks of a directory block are not contiguous".into());
         }
         if let Some(layout) = kind.layout() {
-            if let Some(place) = bytes.get_mut(layout.lsn..layout.lsn + 8)
+            if let Some(field) = bytes.get_mut(layout.lsn..layout.lsn + 8)
                 && kind != BufKind::AttrRemote
             {
-                place.copy_from_slice(&lsn.0.to_be_bytes());
+                field.copy_from_slice(&lsn.0.to_be_bytes());
             }
             verify::stamp_checksum(&mut bytes, kind);
         }

@@ -21,7 +21,7 @@ impl Replayer<'_> {
             && geo.fsb_valid(geo.fsb(new.ag, new.agbno), new.length.into())
             && geo.agblock_valid(new.ag, new.agbno);
         if !fits {
-            return Err(Error::item(lsn, format!("new inodes that cannot be: {new:?}")));
+            return Err(Error::item(lsn, format!("an invalid inode chunk: {new:?}")));
         }
         let cluster = geo.cluster_blocks().min(new.length);
         let len = (cluster << geo.block_log >> 9) as u16;
@@ -69,11 +69,12 @@ impl Replayer<'_> {
         let at = usize::try_from(item.boffset).unwrap_or(usize::MAX);
         let fits = at.is_multiple_of(size) && at < usize::from(len) * 512;
         if !fits || !self.geo.ino_valid(item.ino) {
-            return Err(bad(format!("at byte {} of a buffer of {len}", item.boffset)));
+            let offset = item.boffset;
+            return Err(bad(format!("invalid number, or offset {offset} in {len} basic blocks")));
         }
-        let place = Daddr(item.blkno.0.saturating_add((at / 512) as u64));
+        let daddr = Daddr(item.blkno.0.saturating_add((at / 512) as u64));
         let mut raw = vec![0; size];
-        self.read(place, &mut raw)?;
+        self.read(daddr, &mut raw)?;
         if raw[..2] != inode::MAGIC.to_be_bytes() || core[..2] != inode::MAGIC.to_le_bytes() {
             return Err(bad("there is none on the volume, or in the log".into()));
         }
@@ -101,19 +102,19 @@ impl Replayer<'_> {
         for (fork, region, is_root) in forks {
             let Some(region) = region else { continue };
             let range = decoded.fork_range(fork, literal);
-            let place = &mut raw[CORE_LEN..][range];
+            let target = &mut raw[CORE_LEN..][range];
             if is_root {
-                place.copy_from_slice(&root_to_disk(region, place.len()).map_err(bad)?);
-            } else if let Some(place) = place.get_mut(..region.len()) {
-                place.copy_from_slice(region);
+                target.copy_from_slice(&root_to_disk(region, target.len()).map_err(bad)?);
+            } else if let Some(target) = target.get_mut(..region.len()) {
+                target.copy_from_slice(region);
             } else {
-                let (has, room) = (region.len(), place.len());
-                return Err(bad(format!("{has} bytes for a {fork:?} fork of {room}")));
+                let (len, room) = (region.len(), target.len());
+                return Err(bad(format!("{len} bytes logged for a {fork:?} fork of {room} bytes")));
             }
         }
         crc::stamp(&mut raw, inode::CRC_OFFSET);
         InodeCore::decode(&raw, item.ino, &self.geo.meta_uuid)?;
-        self.write(place, &raw)?;
+        self.write(daddr, &raw)?;
         self.report.replayed += 1;
         let owners = [(Fork::Data, InodeFields::DOWNER), (Fork::Attr, InodeFields::AOWNER)];
         for (fork, flag) in owners {
@@ -135,7 +136,7 @@ impl Replayer<'_> {
         let (level, count) = (be16(root, 0), usize::from(be16(root, 2)));
         let room = (root.len() - 4) / 16;
         if level == 0 || usize::from(level) >= btree::MAX_LEVELS || count > room {
-            return Err(bad(format!("a btree root of level {level}, {count} records")));
+            return Err(bad(format!("a btree root has level {level} and {count} records")));
         }
         let start = 4 + 8 * room;
         let mut todo: Vec<(u16, u64)> =
@@ -144,7 +145,7 @@ impl Replayer<'_> {
         let mut left = self.geo.dblocks;
         while let Some((level, fsb)) = todo.pop() {
             if !self.geo.fsb_valid(FsBlock(fsb), 1) || left == 0 {
-                return Err(bad(format!("a btree block at {fsb}")));
+                return Err(bad(format!("a btree block pointer is invalid: {fsb}")));
             }
             left -= 1;
             let daddr = self.geo.fsb_daddr(FsBlock(fsb));

@@ -38,7 +38,7 @@ impl Intents {
     fn check(&self, item: &IntentItem, geo: &Geometry) -> Result<(), String> {
         let lacks = |feature: &str| {
             let name = item.kind.items().0.name();
-            Err(format!("{name} item on a volume without {feature}"))
+            Err(format!("a {name} item needs {feature}, which the volume does not have"))
         };
         match &item.intent {
             Intent::Rmap(_) if !geo.has_rmap() => lacks("reverse mappings"),

@@ -185,7 +185,7 @@ impl Replayer<'_> {
                     }
                 }
                 Ok(_) => {}
-                Err(code) => return Err(bad(&format!("an item of unknown type {code:#06x}"))),
+                Err(code) => return Err(bad(&format!("an item has the unknown type {code:#06x}"))),
             }
         }
         Ok(())
