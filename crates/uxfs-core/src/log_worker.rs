@@ -1,14 +1,14 @@
 //! The log worker: a thread that does what is due in the journal of an open volume. It commits what has
 //! waited long enough, pushes the AIL before the log is full, covers an idle log, and writes back old data.
 //!
-//! A volume works without it. Then a thread that waits for something does what is due, and a commit that
-//! nobody waits for stays in memory until something else is done.
+//! A volume works without it. Then a thread that waits for something does what is due, and a commit without a
+//! waiter stays in memory until another operation.
 //!
 //! 1. [`LogWorkPlanner`] decides what is due; this carries it out.
 //! 2. The thread ends when it is stopped, or when the volume is shut down. [`LogWorker::stop`] returns when
 //!    everything that it had begun is done.
 //! 3. No call of the volume waits for it.
-//! 4. If it panics, the volume is stopped, and everyone who waits for it gets the error.
+//! 4. If it panics, the volume is stopped, and all its waiters get the error.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,10 +46,10 @@ impl LogWorker {
             return Err(Error::Invalid("the volume has a log worker already"));
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let (inner, told) = (Arc::clone(fs), Arc::clone(&stop));
+        let (inner, stop_flag) = (Arc::clone(fs), Arc::clone(&stop));
         let thread = Thread::start("uxfs-journal", move || {
-            let served = catch_unwind(AssertUnwindSafe(|| serve(&inner, log_work, &told)));
-            if served.is_err() {
+            let outcome = catch_unwind(AssertUnwindSafe(|| serve(&inner, log_work, &stop_flag)));
+            if outcome.is_err() {
                 inner.stop("the thread that serves the journal panicked");
             }
         });

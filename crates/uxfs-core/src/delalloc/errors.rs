@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_handle_is_told_once() {
+    fn each_handle_gets_an_error_once() {
         let (ino, mut errors) = (Ino(7), Errors::default());
         let (mut early, mut other) = (errors.cursor(ino), errors.cursor(ino));
         assert!(errors.check(ino, &mut early).is_ok());

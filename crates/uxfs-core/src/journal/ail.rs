@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn it_lists_what_is_active_and_no_more() {
+    fn the_list_matches_a_model_and_stays_compact() {
         let mut chance = 1u64;
         let mut next = |below: u64| {
             chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_go_across_words() {
+    fn runs_continue_across_words() {
         assert_eq!(runs(&[]), (0, 0));
         assert_eq!(runs(&[0b1011_0001]), (3, 4));
         assert_eq!(runs(&[u64::MAX, 1]), (1, 65));
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn zeroes_that_nobody_looks_at() {
+    fn unused_zeroes_are_not_logged() {
         let mut index = vec![0; 4096];
         index[..4].copy_from_slice(&dir::free::MAGIC.to_be_bytes());
         index[dir::free::NVALID..][..4].copy_from_slice(&130u32.to_be_bytes());

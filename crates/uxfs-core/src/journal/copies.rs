@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_what_was_committed_last_of_each_chunk() {
+    fn a_copy_holds_the_last_commit_of_each_chunk() {
         let mut copies = Copies::new(vec![vec![0xee; 1000]]);
         let mut bytes = vec![1; 4096];
         copies.buffer(0, BufType::Agf, &bytes, &[0b0101], &[0b0101]);

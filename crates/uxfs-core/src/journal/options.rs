@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_taken_refused_or_left_alone() {
+    fn each_word_is_applied_refused_or_not_a_log_option() {
         let mut options = JournalOptions::default();
         for word in ["nodelaylog", "wsync", "nobarrier", "logbufs=2", "logbsize=256k"] {
             assert!(options.apply(word).unwrap(), "{word}");
