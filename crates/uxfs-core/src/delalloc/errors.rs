@@ -62,7 +62,7 @@ impl Kept {
 struct Entry {
     stamp: u64,
     /// It was reported to at least one handle.
-    wakeup: bool,
+    reported: bool,
     /// The cursor of callers without a handle.
     own: ErrorCursor,
     kept: Kept,
@@ -81,12 +81,12 @@ impl Errors {
         self.last += 1;
         let (stamp, kept) = (self.last, Kept::of(error));
         let own = self.files.get(&ino.0).map_or_else(ErrorCursor::default, |e| e.own.clone());
-        self.files.insert(ino.0, Entry { stamp, wakeup: false, own, kept });
+        self.files.insert(ino.0, Entry { stamp, reported: false, own, kept });
     }
 
     /// A cursor for a handle that is opened now.
     pub(super) fn cursor(&self, ino: Ino) -> ErrorCursor {
-        let entry = self.files.get(&ino.0).filter(|entry| entry.wakeup);
+        let entry = self.files.get(&ino.0).filter(|entry| entry.reported);
         ErrorCursor(entry.map_or(0, |entry| entry.stamp))
     }
 
@@ -96,7 +96,7 @@ impl Errors {
             return Ok(());
         };
         cursor.0 = entry.stamp;
-        entry.wakeup = true;
+        entry.reported = true;
         Err(entry.kept.error())
     }
 

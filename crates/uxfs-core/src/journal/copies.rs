@@ -49,7 +49,7 @@ pub(crate) struct Copies {
     copies: Vec<Copy>,
     slabs: Vec<Vec<u8>>,
     /// The slab in use, and the bytes used of it.
-    iclog: usize,
+    filling: usize,
     filled: usize,
     /// Regions under construction.
     scratch: Scratch,
@@ -78,14 +78,14 @@ impl Copies {
     }
 
     fn room(&mut self, len: usize) -> Span {
-        while self.slabs.get(self.iclog).is_some_and(|slab| slab.len() - self.filled < len) {
-            self.iclog += 1;
+        while self.slabs.get(self.filling).is_some_and(|slab| slab.len() - self.filled < len) {
+            self.filling += 1;
             self.filled = 0;
         }
-        if self.iclog == self.slabs.len() {
+        if self.filling == self.slabs.len() {
             self.slabs.push(vec![0; len.max(SLAB)]);
         }
-        let span = Span { slab: self.iclog as u32, at: self.filled as u32, room: len as u32 };
+        let span = Span { slab: self.filling as u32, at: self.filled as u32, room: len as u32 };
         self.filled += len;
         span
     }

@@ -162,7 +162,7 @@ impl Mount {
         let state = match cell.try_read() {
             Some(state) => Seen::Free(state),
             None => match journal.rolled_inodes.get(*ino, cell) {
-                Some(state) => Seen::RolledInodes(state),
+                Some(state) => Seen::Rolled(state),
                 None => {
                     self.counts.push_ail_pinned.one();
                     return Ok(());
@@ -319,7 +319,7 @@ impl Mount {
 /// An inode as it is: nobody's, or that of a chain between two links.
 enum Seen<'a> {
     Free(parking_lot::RwLockReadGuard<'a, InodeState>),
-    RolledInodes(Box<InodeState>),
+    Rolled(Box<InodeState>),
 }
 
 impl core::ops::Deref for Seen<'_> {
@@ -328,7 +328,7 @@ impl core::ops::Deref for Seen<'_> {
     fn deref(&self) -> &InodeState {
         match self {
             Self::Free(state) => state,
-            Self::RolledInodes(state) => state,
+            Self::Rolled(state) => state,
         }
     }
 }

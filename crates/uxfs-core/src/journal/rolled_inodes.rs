@@ -24,7 +24,7 @@ struct Copy {
     cell: InodeRef,
     state: InodeState,
     /// The copy was written in place.
-    push_lock: bool,
+    written: bool,
 }
 
 /// The set of copies.
@@ -42,14 +42,14 @@ impl RolledInodes {
             hints: Hints::default(),
             ..*state
         };
-        let copy = Copy { cell: Arc::clone(cell), state: copy, push_lock: false };
+        let copy = Copy { cell: Arc::clone(cell), state: copy, written: false };
         self.copies.lock().insert(state.ino.0, copy);
     }
 
     /// Removes the copy, because the transaction entered the gate again.
     pub(crate) fn take(&self, fs: &Mount, state: &mut InodeState) {
         let copy = self.copies.lock().remove(&state.ino.0);
-        if copy.is_some_and(|copy| copy.push_lock) {
+        if copy.is_some_and(|copy| copy.written) {
             mark_clean(fs, state);
         }
     }
@@ -69,7 +69,7 @@ impl RolledInodes {
         let Some(copy) = copy.filter(|copy| copy.state.log.changed == changed) else {
             return false;
         };
-        copy.push_lock = true;
+        copy.written = true;
         true
     }
 }
