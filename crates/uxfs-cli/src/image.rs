@@ -1,9 +1,9 @@
 //! The images that a command has open.
 //!
-//! 1. An image is opened once, whatever number of paths lead into it: a second opening would meet
-//!    the first one's lock.
-//! 2. Changes are logged: a command that is cut off in the midst of them leaves a volume that the
-//!    next opening recovers, with all that was done up to some moment and nothing half done.
+//! 1. Each image is opened once, however many arguments name it: a second open would fail on the
+//!    first one's lock.
+//! 2. Changes are logged. If a command is killed, the next open recovers the volume. The volume then
+//!    holds all changes up to some moment, and no partial change.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -25,10 +25,10 @@ type FileId = (u64, u64);
 /// An open image.
 pub(crate) struct Image {
     id: FileId,
-    /// As it was named.
+    /// The path given on the command line.
     name: std::path::PathBuf,
     write: bool,
-    /// Number that tells the volume from others in this process.
+    /// A number for the volume, unique in this process.
     pub(crate) volume: u64,
     /// The volume.
     pub(crate) fs: Fs,
@@ -45,38 +45,38 @@ pub(crate) struct Images {
     rtdev: Option<PathBuf>,
 }
 
-/// No device of the host has a number with all these bits, so that no file of an image is taken
-/// for one of the host's.
+/// First number for volumes. No device of the host has a number with all these bits set, so a file of
+/// an image is never mistaken for a file of the host.
 const VOLUMES: u64 = 0xffff_ff00_0000_0000;
 
 impl Images {
-    /// None yet; with `norecovery`, images whose log is dirty can be read as they lie there. `place`
-    /// tells where in each image its volume lies.
+    /// With `norecovery`, images with a dirty log are read without replay. `location` is the position
+    /// of the volume in each image.
     pub(crate) fn new(norecovery: bool, location: Location) -> Self {
         Self { norecovery, location, ..Self::default() }
     }
 
-    /// Where in each image its volume lies.
+    /// The position of the volume in each image.
     pub(crate) fn location(&self) -> &Location {
         &self.location
     }
 
-    /// Are dirty logs to be left alone?
+    /// Are images with a dirty log read without replay?
     pub(crate) fn norecovery(&self) -> bool {
         self.norecovery
     }
 
-    /// The device with the log, if it is not in the image.
+    /// The external log device.
     pub(crate) fn logdev(&self) -> Option<&Path> {
         self.logdev.as_deref()
     }
 
-    /// The device with realtime data.
+    /// The realtime device.
     pub(crate) fn rtdev(&self) -> Option<&Path> {
         self.rtdev.as_deref()
     }
 
-    /// The options that all commands have, to be given to another process.
+    /// The volume options as arguments for another process.
     pub(crate) fn global_args(&self) -> Vec<OsString> {
         let mut args = Vec::new();
         let mut push = |name: &str, value: Option<OsString>| {
@@ -95,7 +95,7 @@ impl Images {
         args
     }
 
-    /// With changes logged this way.
+    /// Sets how changes are logged.
     pub(crate) fn with_journal(self, journal: JournalOptions) -> Self {
         Self { journal, ..self }
     }
@@ -105,13 +105,13 @@ impl Images {
         self.journal
     }
 
-    /// With devices for the log and for realtime data, for those images that have such.
+    /// Sets the external log device and the realtime device.
     pub(crate) fn with_devices(self, logdev: Option<&Path>, rtdev: Option<&Path>) -> Self {
         Self { logdev: logdev.map(Path::to_owned), rtdev: rtdev.map(Path::to_owned), ..self }
     }
 
-    /// The image at `path`, opened for reading or for writing. What is to be written must be asked
-    /// for first.
+    /// Opens the image at `path`, or returns it if it is open. An image that was first opened for
+    /// reading cannot be opened for writing later.
     pub(crate) fn get(&self, path: &Path, write: bool) -> Result<Rc<Image>, Failure> {
         let host = |error: std::io::Error| Failure::host(path, &error);
         let meta = std::fs::metadata(path).map_err(host)?;
@@ -140,12 +140,12 @@ impl Images {
         Ok(image)
     }
 
-    /// What to tell of an image that does not open: what it holds instead of XFS, and of a disk, its
-    /// partitions.
+    /// The failure for an image that does not open. Says what the image holds instead of XFS; for a
+    /// partitioned disk, names the partitions.
     pub(crate) fn not_a_volume(&self, path: &Path, error: Error) -> Failure {
         let known = match &error {
-            // Another file system may have been made over an old volume, whose copies of the
-            // superblock are still there.
+            // Another file system may have been made over an old volume. The old superblock's copies
+            // then lead to `Corrupt`.
             Error::NotXfs(_) | Error::Corrupt(_) => {
                 volume::open(path, OpenMode::Read, &self.location).ok()
             }
@@ -156,8 +156,7 @@ impl Images {
         Failure::volume(path.as_os_str(), error)
     }
 
-    /// Writes everything that was changed, and lets go of the images. Nobody else holds one any
-    /// more.
+    /// Writes all changes and closes the images. The caller must have dropped all references to them.
     pub(crate) fn close(self) -> Result<(), Failure> {
         let mut first = Ok(());
         for image in self.open.into_inner() {
@@ -173,24 +172,24 @@ impl Images {
     }
 }
 
-/// A device besides the image, which is only read.
+/// Opens an external log device or a realtime device for reading.
 pub(crate) fn further(path: Option<&Path>) -> Result<Option<Device>, Failure> {
     let Some(path) = path else { return Ok(None) };
     let dev = FileDev::open(path, OpenMode::Read).map_err(|error| Failure::host(path, &error))?;
     Ok(Some(Arc::new(dev)))
 }
 
-/// An I/O error without the number that Rust adds.
+/// The text of an I/O error without the error number that Rust appends.
 pub(crate) fn text_of(error: &std::io::Error) -> String {
     let text = error.to_string();
     let mut parts = text.split(" (os error ");
     let first = parts.next().unwrap_or_default().to_owned();
-    // What is told may go on behind a number.
+    // The text can continue after the number.
     let rest = parts.map(|part| part.split_once(')').map_or("", |(_, rest)| rest));
     let text = rest.fold(first, |text, rest| text + rest);
     let mut letters = text.chars();
     match letters.next() {
-        // As the library's own messages are.
+        // The library's own messages begin in lower case.
         Some(first) if text.chars().nth(1).is_some_and(|c| c.is_lowercase()) => {
             first.to_lowercase().chain(letters).collect()
         }

@@ -1,4 +1,4 @@
-//! Files of an image by their paths, and walks over them.
+//! Finds files of an image by path, and walks trees.
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ pub(crate) struct Found {
     pub(crate) image: Rc<Image>,
     /// The path.
     pub(crate) place: Inside,
-    /// What is known of it.
+    /// The file's attributes.
     pub(crate) stat: Stat,
 }
 
@@ -28,23 +28,21 @@ impl Found {
         &self.image.fs
     }
 
-    /// Is it a directory?
     pub(crate) fn is_dir(&self) -> bool {
         is_dir(&self.stat)
     }
 }
 
-/// Is it a directory?
 pub(crate) fn is_dir(stat: &Stat) -> bool {
     stat.mode & S_IFMT == S_IFDIR
 }
 
-/// Is it a symbolic link?
+/// Is the file a symbolic link?
 pub(crate) fn is_link(stat: &Stat) -> bool {
     stat.mode & S_IFMT == S_IFLNK
 }
 
-/// Finds what a path leads to; a symbolic link at its end is followed if `follow`.
+/// Finds the file at a path. Follows a symbolic link at its end if `follow`.
 pub(crate) fn find(images: &Images, place: &Inside, write: bool, follow: bool) -> Result<Found> {
     let image = images.get(&place.image, write)?;
     let found = image.fs.resolve(&place.path, follow).and_then(|ino| image.fs.stat(ino));
@@ -59,7 +57,7 @@ pub(crate) fn at(place: &Inside, error: uxfs::Error) -> Failure {
 
 use std::os::unix::ffi::OsStrExt;
 
-/// A name that is there or is to be: its directory, and itself.
+/// A name in a directory, whether or not a file of that name exists.
 pub(crate) struct Slot {
     /// The image.
     pub(crate) image: Rc<Image>,
@@ -69,7 +67,7 @@ pub(crate) struct Slot {
     pub(crate) dir: Ino,
     /// The name in it.
     pub(crate) name: Vec<u8>,
-    /// Was it written with a slash at its end, which asks for a directory?
+    /// Did the path end in a slash, which requires a directory?
     pub(crate) wants_dir: bool,
 }
 
@@ -79,7 +77,7 @@ impl Slot {
         &self.image.fs
     }
 
-    /// What is there now, a symbolic link itself.
+    /// The file of that name, if it exists. Does not follow a symbolic link.
     pub(crate) fn there(&self) -> Result<Option<Stat>> {
         let fs = self.fs();
         match fs.lookup(self.dir, &self.name).and_then(|ino| fs.stat(ino)) {
@@ -89,13 +87,13 @@ impl Slot {
         }
     }
 
-    /// A failure with it.
+    /// A failure at this path.
     pub(crate) fn failed(&self, error: uxfs::Error) -> Failure {
         at(&self.place, error)
     }
 }
 
-/// Finds the directory that a path's last name is in. The root has no name.
+/// Finds the directory that holds a path's last name. Fails for the root, which has no name.
 pub(crate) fn slot(images: &Images, place: &Inside) -> Result<Slot> {
     let image = images.get(&place.image, true)?;
     let name = place.base().to_vec();
@@ -112,7 +110,8 @@ pub(crate) fn slot(images: &Images, place: &Inside) -> Result<Slot> {
     Ok(Slot { image, place: place.clone(), dir, name, wants_dir })
 }
 
-/// The slot that a path leads to whose last name may be a symbolic link to what is to be made.
+/// Finds the slot for a file to be created. If the last name is a symbolic link, the slot is at the
+/// link's target.
 pub(crate) fn slot_beyond_links(images: &Images, place: &Inside) -> Result<Slot> {
     let there = images.get(&place.image, true)?.fs.resolve(&place.path, false);
     match there {
@@ -121,11 +120,11 @@ pub(crate) fn slot_beyond_links(images: &Images, place: &Inside) -> Result<Slot>
     }
 }
 
-/// As many links as the kernel follows.
+/// Number of symbolic links that the kernel follows in one path.
 const LINKS_MAX: usize = 40;
 
-/// The path with every link followed. All of it must be there if `existing`, else all but the last
-/// name.
+/// Resolves all symbolic links of a path. With `existing` the file must exist; without, only its
+/// directory must.
 pub(crate) fn canonical(images: &Images, place: &Inside, existing: bool) -> Result<Inside> {
     let image = images.get(&place.image, false)?;
     let fs = &image.fs;
@@ -176,7 +175,7 @@ pub(crate) fn canonical(images: &Images, place: &Inside, existing: bool) -> Resu
     Ok(Inside { image: place.image.clone(), path })
 }
 
-/// Names and inodes in a directory, without `.` and `..`, in its order.
+/// Names and inodes in a directory, without `.` and `..`, in the directory's order.
 pub(crate) fn entries(fs: &Fs, dir: Ino) -> uxfs::Result<Vec<(Vec<u8>, Ino)>> {
     let mut names = Vec::new();
     fs.read_dir(dir, 0, &mut |entry| {
@@ -188,37 +187,37 @@ pub(crate) fn entries(fs: &Fs, dir: Ino) -> uxfs::Result<Vec<(Vec<u8>, Ino)>> {
     Ok(names)
 }
 
-/// A file met on a walk.
+/// A file that a walk visits.
 pub(crate) struct Met<'a> {
     /// The volume.
     pub(crate) fs: &'a Fs,
-    /// Its path as the walk's start was written.
+    /// The file's path, beginning with the start as the user wrote it.
     pub(crate) path: &'a [u8],
-    /// How far below the start.
+    /// Levels below the start.
     pub(crate) depth: usize,
-    /// What is known of it.
+    /// The file's attributes.
     pub(crate) stat: &'a Stat,
-    /// Does the directory's content come before it (now), or after?
+    /// Is this the visit after the directory's content?
     pub(crate) leaving: bool,
 }
 
-/// What a visitor wants next.
+/// How a walk continues after a visit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Go on, into the directory if it is one.
+    /// Enter the file if it is a directory.
     Enter,
-    /// Go on beside it.
+    /// Continue with the next file.
     Skip,
-    /// No further at all.
+    /// End the walk.
     Stop,
 }
 
-/// How to walk.
+/// Options of a walk.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Way {
-    /// Visit directories again after what is in them.
+pub(crate) struct WalkOptions {
+    /// Visit each directory again after its content.
     pub(crate) both: bool,
-    /// Follow symbolic links that are met.
+    /// Follow symbolic links.
     pub(crate) follow: bool,
 }
 
@@ -228,14 +227,14 @@ struct Level {
     len: usize,
 }
 
-/// Walks a tree depth first, each directory in its own order. What cannot be read is told to
-/// `trouble` with its path, and left out.
+/// Walks a tree depth first, each directory in its own order. Reports files that cannot be read to
+/// `on_error` with their path, and skips them.
 pub(crate) fn walk(
     fs: &Fs,
     (path, stat): (Vec<u8>, Stat),
-    way: Way,
+    options: WalkOptions,
     visit: &mut dyn FnMut(Met<'_>) -> Result<Next>,
-    trouble: &mut dyn FnMut(&[u8], uxfs::Error),
+    on_error: &mut dyn FnMut(&[u8], uxfs::Error),
 ) -> Result<()> {
     let mut path = path;
     let mut levels: Vec<Level> = Vec::new();
@@ -247,9 +246,9 @@ pub(crate) fn walk(
             match visit(met)? {
                 Next::Stop => return Ok(()),
                 Next::Enter if is_dir(&stat) => {
-                    // A damaged volume, or a followed link, may lead in a circle.
+                    // A damaged volume or a followed link can form a cycle.
                     if levels.iter().any(|level| level.stat.ino == stat.ino) {
-                        trouble(&path, uxfs::Error::Loop);
+                        on_error(&path, uxfs::Error::Loop);
                         continue;
                     }
                     match entries(fs, stat.ino) {
@@ -257,7 +256,7 @@ pub(crate) fn walk(
                             let names = names.into_iter();
                             levels.push(Level { stat, names, len: path.len() });
                         }
-                        Err(error) => trouble(&path, error),
+                        Err(error) => on_error(&path, error),
                     }
                 }
                 _ => {}
@@ -268,7 +267,7 @@ pub(crate) fn walk(
         let Some((name, ino)) = level.names.next() else {
             let depth = levels.len() - 1;
             if let Some(level) = levels.pop()
-                && way.both
+                && options.both
             {
                 let stat = &level.stat;
                 if visit(Met { fs, path: &path, depth, stat, leaving: true })? == Next::Stop {
@@ -282,19 +281,19 @@ pub(crate) fn walk(
             path.push(b'/');
         }
         path.extend_from_slice(&name);
-        let stat = fs.stat(ino).map(|stat| match way.follow && is_link(&stat) {
-            // A link that leads nowhere is told as itself.
+        let stat = fs.stat(ino).map(|stat| match options.follow && is_link(&stat) {
+            // A dangling link is visited itself.
             true => fs.resolve_at(dir, &name, true).and_then(|to| fs.stat(to)).unwrap_or(stat),
             false => stat,
         });
         match stat {
             Ok(stat) => next = Some(stat),
-            Err(error) => trouble(&path, error),
+            Err(error) => on_error(&path, error),
         }
     }
 }
 
-/// A path in messages and results: with its image, as it was written.
+/// The path with its image for messages and results, without trailing slashes except for the root.
 pub(crate) fn shown(place: &Inside) -> Vec<u8> {
     let shown = place.shown();
     match trim(&place.path).is_empty() {

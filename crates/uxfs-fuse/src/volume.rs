@@ -572,6 +572,6 @@ pub(crate) fn not_closed(error: &Error, stopped: Option<String>, unwritten: &Unw
     let lost = if unwritten.is_empty() { "" } else { "data that was not synced is lost; " };
     format!(
         "{what}; {lost}what was synced is on the image: once the host has room and the device \
-         works, `uxfs mount` or `uxfs log settle` recovers it from the log"
+         works, `uxfs mount` or `uxfs log quiesce` recovers it from the log"
     )
 }

@@ -23,7 +23,7 @@ use crate::session::{Failure, Result, Session};
 pub(crate) struct Options {
     #[command(subcommand)]
     what: What,
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// How often each is measured

@@ -22,7 +22,6 @@ pub(crate) struct Options {
 
 const WINDOW: usize = 1 << 20;
 
-/// Writes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut window = vec![0; WINDOW];
     for file in &options.files {
@@ -31,7 +30,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
             false => cat(session, images, &Inside::parse(file), &mut window),
         };
         session.ok(done);
-        if session.unheard() {
+        if session.pipe_closed() {
             break;
         }
     }

@@ -1,4 +1,4 @@
-//! `uxfs chattr`.
+//! `uxfs chattr`: changes flags and projects of files.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,7 @@ use crate::flags;
 use crate::image::Images;
 use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
-use crate::tree::{self, Next, Way};
+use crate::tree::{self, Next, WalkOptions};
 
 /// Change flags and project of files
 ///
@@ -127,7 +127,6 @@ fn letters(text: &str) -> std::result::Result<Xflags, String> {
     text.chars().try_fold(Xflags::empty(), |all, letter| Ok(all | flag(letter)?))
 }
 
-/// Changes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let request = Request::parse(&options.words).map_err(Failure::bare)?;
     for file in &request.files {
@@ -149,7 +148,7 @@ fn change(request: &Request, session: &Session, images: &Images, place: &Inside)
     let found = tree::find(images, place, true, false)?;
     let start = (tree::shown(place), found.stat.clone());
     let mut visit = |met: tree::Met<'_>| {
-        if flags::are_told(met.stat.mode) {
+        if flags::are_accessible(met.stat.mode) {
             report(request, session, one(request, session, met.fs, met.path, met.stat));
         } else if met.depth == 0 {
             let failure = Failure::at(met.path, "only files and directories have flags");
@@ -157,10 +156,10 @@ fn change(request: &Request, session: &Session, images: &Images, place: &Inside)
         }
         Ok(if request.recursive { Next::Enter } else { Next::Skip })
     };
-    let mut trouble = |path: &[u8], error| {
+    let mut on_error = |path: &[u8], error| {
         report(request, session, Err(Failure::volume(OsStr::from_bytes(path), error)));
     };
-    tree::walk(found.fs(), start, Way::default(), &mut visit, &mut trouble)
+    tree::walk(found.fs(), start, WalkOptions::default(), &mut visit, &mut on_error)
 }
 
 fn one(request: &Request, session: &Session, fs: &Fs, path: &[u8], stat: &Stat) -> Result<()> {

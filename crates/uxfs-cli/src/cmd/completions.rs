@@ -15,7 +15,6 @@ pub(crate) struct Options {
     shell: Shell,
 }
 
-/// Prints them.
 pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(options.shell, &mut crate::cli::definition(), "uxfs", &mut text);

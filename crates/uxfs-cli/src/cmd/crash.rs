@@ -49,10 +49,10 @@ pub(crate) struct Options {
     /// Write the first volume that failed to a file, as it was before recovery
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// No progress bar
+    /// Show no progress bar
     #[arg(short, long)]
     quiet: bool,
 }

@@ -1,4 +1,4 @@
-//! `uxfs du`.
+//! `uxfs du`: shows the space that trees use.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -12,7 +12,7 @@ use uxfs::format::inode::{S_IFLNK, S_IFMT, S_IFREG};
 use crate::image::Images;
 use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
-use crate::tree::{self, Met, Next, Way};
+use crate::tree::{self, Met, Next, WalkOptions};
 use crate::{json, number};
 
 /// Show how much space trees take
@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// Show nothing deeper than this
     #[arg(short = 'd', long, value_name = "N", conflicts_with = "summarize")]
     max_depth: Option<usize>,
-    /// Sizes such as 1.5G
+    /// Print sizes such as 1.5G
     #[arg(short = 'h', long, overrides_with_all = ["bytes", "kibibytes", "mebibytes"])]
     human_readable: bool,
     /// In KiB, as without it
@@ -56,13 +56,13 @@ pub(crate) struct Options {
     /// Only a sum for each argument
     #[arg(short, long)]
     summarize: bool,
-    /// End lines with a zero byte instead of a newline
+    /// End lines with a NUL byte instead of a newline
     #[arg(short = '0', long)]
     null: bool,
     /// Only one file system: an image holds no more
     #[arg(short = 'x', long = "one-file-system", id = "one_file_system")]
     _one_file_system: bool,
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long, conflicts_with_all = ["human_readable", "mebibytes", "null"])]
     pub(crate) json: bool,
     /// The trees
@@ -94,7 +94,6 @@ struct Counter<'a> {
     documents: Vec<Value>,
 }
 
-/// Shows it.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut counter = Counter { options, session, seen: HashSet::new(), documents: Vec::new() };
     let mut total = 0u64;
@@ -154,11 +153,11 @@ impl Counter<'_> {
             }
             Ok(Next::Skip)
         };
-        let mut trouble = |path: &[u8], error| {
+        let mut on_error = |path: &[u8], error| {
             session.fail(Failure::volume(OsStr::from_bytes(path), error));
         };
-        let way = Way { both: true, follow: false };
-        tree::walk(found.fs(), start, way, &mut visit, &mut trouble)?;
+        let walk_options = WalkOptions { both: true, follow: false };
+        tree::walk(found.fs(), start, walk_options, &mut visit, &mut on_error)?;
         while !open.is_empty() {
             close(&mut open, &mut whole);
         }

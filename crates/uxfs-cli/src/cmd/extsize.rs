@@ -11,7 +11,7 @@ use crate::image::Images;
 use crate::number;
 use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
-use crate::tree::{self, Next, Way};
+use crate::tree::{self, Next, WalkOptions};
 
 /// Show or set the size that new space of files comes in
 ///
@@ -37,7 +37,7 @@ pub(crate) struct CowOptions {
 
 #[derive(Args)]
 struct Common {
-    /// Directories with all that is in them
+    /// Descend into directories
     #[arg(short = 'R', long, conflicts_with = "directories")]
     recursive: bool,
     /// The same, but of what is in them directories only
@@ -83,7 +83,7 @@ fn walk(
     let start = (tree::shown(place), found.stat.clone());
     let mut visit = |met: tree::Met<'_>| {
         let wanted = met.depth == 0 || !options.directories || tree::is_dir(met.stat);
-        if wanted && flags::are_told(met.stat.mode) {
+        if wanted && flags::are_accessible(met.stat.mode) {
             let done = match options.size {
                 Some(size) => set(met.fs, met.stat, size, cow),
                 None => show(session, &met, cow),
@@ -93,10 +93,10 @@ fn walk(
         let enter = options.recursive || options.directories;
         Ok(if enter { Next::Enter } else { Next::Skip })
     };
-    let mut trouble = |path: &[u8], error| {
+    let mut on_error = |path: &[u8], error| {
         session.fail(Failure::volume(OsStr::from_bytes(path), error));
     };
-    tree::walk(found.fs(), start, Way::default(), &mut visit, &mut trouble)
+    tree::walk(found.fs(), start, WalkOptions::default(), &mut visit, &mut on_error)
 }
 
 /// What stopped one file.

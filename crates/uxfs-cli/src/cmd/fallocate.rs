@@ -1,4 +1,4 @@
-//! `uxfs fallocate`.
+//! `uxfs fallocate`: allocates and frees the space of a file.
 
 use std::ffi::OsString;
 
@@ -109,7 +109,6 @@ impl Options {
     }
 }
 
-/// Does it.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let place = Inside::parse(&options.file);
     let image = images.get(&place.image, true)?;

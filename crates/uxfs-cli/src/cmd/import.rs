@@ -1,4 +1,4 @@
-//! `uxfs import`: trees into an image: tar streams, directories, container images, manifests.
+//! `uxfs import`: puts trees into an image: tar streams, directories, container images, manifests.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
@@ -23,17 +23,16 @@ use crate::{number, time};
 /// Put a tar archive, a directory or a container image into an image, new or existing
 ///
 /// SOURCE is a tar archive (plain, gzip, xz or zstd; - for standard input), a directory, or
-/// oci:DIR[:TAG], an image in an OCI image layout, whose layers are applied in their order. An
-/// image that is not there is made, with the size given or as large as the tree needs; one that
-/// holds XFS is added to. One that is named NAME.qcow2 is made as a qcow2 image. All is on stable
-/// storage when the command ends. An import that does not finish, by an error or by Ctrl-C, leaves
-/// no new image behind; with --durable, or when it adds to an image, what was imported by then stays,
-/// in a volume that is whole.
+/// oci:DIR[:TAG], an image in an OCI image layout, whose layers are applied in order. If IMAGE does
+/// not exist, import creates it, with the given size or as large as the tree needs, and as a qcow2
+/// image if its name ends in .qcow2. If IMAGE holds XFS, import adds to it. Everything is on stable
+/// storage when the command ends. If an import fails or Ctrl-C interrupts it, no new image stays
+/// behind. With --durable, or when import adds to an image, the files imported until then stay in a
+/// consistent volume.
 ///
-/// With SOURCE_DATE_EPOCH in the environment and --uuid, the same input and the same options give
-/// the same image, byte for byte: files younger than that moment get it as their time, access,
-/// change and birth have the file's time of modification, and what has no time of its own has
-/// that moment.
+/// With SOURCE_DATE_EPOCH in the environment and --uuid, the same input and the same options make the
+/// same image, byte for byte. Modification times later than SOURCE_DATE_EPOCH are set to it; access,
+/// change and birth times equal the modification time; entries without a time get SOURCE_DATE_EPOCH.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs import linux-6.1.tar.xz disk.img --size 4G\n  \
@@ -57,30 +56,30 @@ pub(crate) struct Options {
     /// Size of a new image, as in 4G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     size: Option<u64>,
-    /// What to leave free in a new image of computed size: a size, or a percentage of the tree
+    /// Free space in a new image of computed size: a size, or a percentage of the tree
     #[arg(long, value_name = "SIZE|PERCENT%", value_parser = parse_headroom)]
     headroom: Option<Headroom>,
-    /// Apply the SOURCEs in their order as layers: .wh.NAME takes away what was NAME, .wh..wh..opq
-    /// all that was in its directory, and what comes replaces what is there
+    /// Apply the SOURCEs in order as layers: .wh.NAME removes NAME, .wh..wh..opq removes everything in
+    /// its directory, and new entries replace existing ones
     #[arg(long, conflicts_with = "manifest")]
     layers: bool,
-    /// Which image to take from an OCI image layout that has several; this machine's by default
+    /// Platform of the image to take from an OCI image layout with several; default: this machine's
     #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
     platform: Option<Platform>,
-    /// Make the tree that FILE (- for standard input) describes, in composefs' dump format
-    /// (composefs-dump(5)); SOURCE is the directory that the payloads lie in
+    /// Make the tree that FILE (- for standard input) describes in composefs' dump format
+    /// (composefs-dump(5)); SOURCE is the directory of the payloads
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// Let everything belong to USER, and to GROUP if given; a new image's root directory too
+    /// Owner, and group if given, of all files and of a new image's root directory
     #[arg(long, value_name = "USER[:GROUP]", value_parser = users::owner)]
     owner: Option<Owner>,
-    /// Let everything belong to GROUP
+    /// Group of all files
     #[arg(long, value_name = "GROUP", value_parser = parse_group)]
     group: Option<u32>,
-    /// Let what belongs to FROM (and the COUNT - 1 users that follow) belong to TO (and so on)
+    /// Change owner FROM to TO, and the COUNT - 1 user IDs that follow FROM to those that follow TO
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_map)]
     map_uid: Vec<IdMap>,
-    /// The same for groups
+    /// Change groups, as --map-uid changes owners
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_map)]
     map_gid: Vec<IdMap>,
     #[command(flatten)]
@@ -88,20 +87,21 @@ pub(crate) struct Options {
     /// Label of a new image, at most 12 bytes
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<String>,
-    /// UUID of a new image; the same as -m uuid=
+    /// UUID of a new image; same as -m uuid=
     #[arg(long, value_name = "UUID")]
     uuid: Option<String>,
-    /// Make the image anew even if it holds something
+    /// Create the image anew even if it has content
     #[arg(short, long)]
     force: bool,
-    /// Make a new image so that it is whole at every moment, with a journal from its first file on:
-    /// a power cut leaves what was imported by then, and each file is on stable storage in its turn
+    /// Journal the import into a new image from the first file on; files reach stable storage in
+    /// order, so that after a power cut the image is consistent and holds the files imported until
+    /// then
     #[arg(long)]
     durable: bool,
-    /// Allow a new volume below 300 MiB and other geometry that is not worth having
+    /// Allow a new volume below 300 MiB and other geometry that mkfs.xfs does not support
     #[arg(long)]
     unsupported: bool,
-    /// No progress bar, no summary
+    /// Show no progress bar and no summary
     #[arg(short, long)]
     quiet: bool,
 }
@@ -141,8 +141,8 @@ impl Options {
             return Ok(ImportSource::Layers(self.sources.clone()));
         }
         let [source] = self.sources.as_slice() else {
-            let many = "several sources: give --layers to lay them over one another";
-            return Err(Failure::bare(many));
+            let text = "several sources: give --layers to apply them in order";
+            return Err(Failure::bare(text));
         };
         if let Some(manifest) = &self.manifest {
             let (manifest, base) = (manifest.clone(), source.clone());
@@ -154,8 +154,8 @@ impl Options {
         Ok(ImportSource::Tree(source.clone()))
     }
 
-    /// The image that `DIR[:TAG]` names; as with skopeo, the directory has no colon, unless it is
-    /// there.
+    /// The image that `DIR[:TAG]` names. As with skopeo the first colon ends DIR, unless a file with
+    /// the whole name exists.
     fn oci(&self, name: &[u8]) -> ImportSource {
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         let colon = name.iter().position(|byte| *byte == b':');
@@ -179,7 +179,6 @@ impl Options {
     }
 }
 
-/// Imports.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut wanted = ImportOptions::from_source(options.source()?, &options.image);
     wanted.owners = options.owners();
@@ -230,7 +229,6 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     Ok(())
 }
 
-/// The progress bar.
 struct Bar {
     bar: ProgressBar,
 }

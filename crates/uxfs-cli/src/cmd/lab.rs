@@ -78,7 +78,7 @@ enum What {
         /// system counts
         #[arg(long, default_value = ".", requires = "on", value_name = "DIR")]
         dir: PathBuf,
-        /// No progress bar
+        /// Show no progress bar
         #[arg(short, long)]
         quiet: bool,
         /// Outcomes as a JSON document instead of tables

@@ -16,7 +16,7 @@ use crate::session::{Failure, Result, Session};
 #[command(after_help = "Examples:\n  \
                   uxfs label disk.img\n  uxfs label disk.img root\n  uxfs label disk.img -- --")]
 pub(crate) struct Options {
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
     /// The image
@@ -27,7 +27,6 @@ pub(crate) struct Options {
     label: Option<String>,
 }
 
-/// Shows or sets it.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let image = images.get(&options.image, options.label.is_some())?;
     if let Some(label) = &options.label {

@@ -1,4 +1,4 @@
-//! `uxfs ln`.
+//! `uxfs ln`: makes hard links and symbolic links.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// A new name that is a symbolic link to a directory is not followed
     #[arg(short, long)]
     no_dereference: bool,
-    /// The last operand is the new name itself, even if it is a directory
+    /// Treat the last operand as the new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
     /// Make all links in this directory
@@ -43,7 +43,6 @@ pub(crate) struct Options {
     operands: Vec<OsString>,
 }
 
-/// Makes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let (targets, place) = match (&options.target_directory, options.operands.split_last()) {
         (Some(directory), _) => (&options.operands[..], Inside::parse(directory)),

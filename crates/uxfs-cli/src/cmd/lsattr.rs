@@ -1,4 +1,4 @@
-//! `uxfs lsattr`.
+//! `uxfs lsattr`: lists flags and projects of files.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -20,13 +20,13 @@ use crate::tree;
 #[command(after_help = "Examples:\n  \
                   uxfs lsattr disk.img:/etc\n  uxfs lsattr -dp disk.img:/srv")]
 pub(crate) struct Options {
-    /// Directories with all that is in them
+    /// Descend into directories
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Names that begin with a dot too
+    /// Include names that begin with a dot
     #[arg(short, long)]
     all: bool,
-    /// Directories themselves, not what is in them
+    /// List directories themselves, not their content
     #[arg(short, long)]
     directory: bool,
     /// Flags by their names
@@ -43,7 +43,6 @@ pub(crate) struct Options {
     files: Vec<OsString>,
 }
 
-/// Lists them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     for file in &options.files {
         let place = Inside::parse(file);
@@ -58,7 +57,7 @@ fn list(options: &Options, session: &Session, images: &Images, place: &Inside) -
     if found.is_dir() && !options.directory {
         return directory(options, session, found.fs(), &path, &found.stat);
     }
-    if !flags::are_told(found.stat.mode) {
+    if !flags::are_accessible(found.stat.mode) {
         return Err(Failure::at(&path, "only files and directories have flags"));
     }
     line(options, session, found.fs(), &path, &found.stat)
@@ -95,7 +94,7 @@ fn directory(
                 continue;
             }
         };
-        if !flags::are_told(stat.mode) {
+        if !flags::are_accessible(stat.mode) {
             continue;
         }
         line(options, session, fs, &path, &stat)?;

@@ -14,7 +14,6 @@ pub(crate) struct Options {
     directory: PathBuf,
 }
 
-/// Writes them.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let dir = &options.directory;
     let written = std::fs::create_dir_all(dir)

@@ -1,4 +1,4 @@
-//! `uxfs mkdir`.
+//! `uxfs mkdir`: makes directories.
 
 use std::ffi::OsString;
 
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     /// Make parents as needed; no error if the directory is there
     #[arg(short, long)]
     parents: bool,
-    /// Permissions as in chmod, instead of a=rwx less the umask
+    /// Permissions as for chmod; default: a=rwx minus the umask
     #[arg(short, long, value_name = "MODE")]
     mode: Option<String>,
     /// Say what is made
@@ -33,7 +33,6 @@ pub(crate) struct Options {
     directories: Vec<OsString>,
 }
 
-/// Makes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let change = match &options.mode {
         Some(text) => Some(

@@ -1,4 +1,4 @@
-//! `uxfs mkfs`: a new volume, as `mkfs.xfs` makes it.
+//! `uxfs mkfs`: makes a new volume with the options of `mkfs.xfs`.
 
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
@@ -20,11 +20,11 @@ use crate::users::{self, Owner};
 
 /// Make an XFS file system in a file or on a block device, with mkfs.xfs' options
 ///
-/// The geometry goes to standard output, as mkfs.xfs prints it. A file that is not there is made,
-/// sparse, if -d size= says how large; one that is named NAME.qcow2 is made as a qcow2 image. The
-/// root directory belongs to root, as mkfs.xfs makes it, unless --owner says otherwise. With
-/// SOURCE_DATE_EPOCH in the environment and -m uuid=, the
-/// same options give the same volume, byte for byte.
+/// Prints the geometry to standard output in mkfs.xfs' format. If the file does not exist, mkfs
+/// creates it as a sparse file of the size that -d size= gives, or as a qcow2 image if its name ends
+/// in .qcow2. The root directory belongs to root, as with mkfs.xfs, unless --owner is given. With
+/// SOURCE_DATE_EPOCH in the environment and -m uuid=, the same options make the same volume, byte for
+/// byte.
 #[derive(Args)]
 #[command(
     version,
@@ -39,28 +39,28 @@ use crate::users::{self, Owner};
 pub(crate) struct Options {
     #[command(flatten)]
     geometry: Geometry,
-    /// Overwrite what is there, whatever it is
+    /// Overwrite any existing content
     #[arg(short)]
     force: bool,
     /// Label, at most 12 bytes
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<String>,
-    /// Let the root directory belong to USER, and to GROUP if given: names or numbers
+    /// Owner, and group if given, of the root directory: names or numbers
     #[arg(long, value_name = "USER[:GROUP]", value_parser = users::owner)]
     owner: Option<Owner>,
-    /// Leave the blocks of the device as they are instead of discarding them
+    /// Do not discard the blocks of the device
     #[arg(short = 'K')]
     keep: bool,
-    /// Show the geometry, write nothing
+    /// Show the geometry and write nothing
     #[arg(short = 'N')]
     no_write: bool,
     /// Do not show the geometry
     #[arg(short)]
     quiet: bool,
-    /// Realtime section: refused, as volumes with one cannot be made
+    /// Realtime section: refused, because uxfs cannot make volumes with one
     #[arg(short = 'r', value_name = "OPTIONS")]
     realtime: Vec<String>,
-    /// Allow volumes below 300 MiB and other geometry that is not worth having
+    /// Allow volumes below 300 MiB and other geometry that mkfs.xfs does not support
     #[arg(long)]
     unsupported: bool,
     /// The file or block device
@@ -68,14 +68,14 @@ pub(crate) struct Options {
     device: Option<PathBuf>,
 }
 
-/// The options that decide the geometry; `uxfs import` takes them too.
+/// The options for the geometry, shared with `uxfs import`.
 #[derive(Args, Default)]
 pub(crate) struct Geometry {
     /// Block size: size=BYTES
     #[arg(short = 'b', value_name = "OPTIONS")]
     block: Vec<String>,
-    /// Option files: options=FILE, given along with the others; defaults=FILE, where nothing else is
-    /// said
+    /// Option files: options=FILE adds to the other options; defaults=FILE applies where no other
+    /// option does
     #[arg(short = 'c', value_name = "OPTIONS")]
     config: Vec<String>,
     /// Data section: agcount=, agsize=, size=, su=, sw=, sunit=, swidth=, noalign, file, name=
@@ -96,7 +96,7 @@ pub(crate) struct Geometry {
     /// Sectors: size=BYTES
     #[arg(short = 's', value_name = "OPTIONS")]
     sector: Vec<String>,
-    /// The features that mkfs.xfs made by default for a kernel, where nothing else is said
+    /// Default features of mkfs.xfs for a kernel release, where no other option applies
     #[arg(long, value_name = "NAME", value_parser = preset_names())]
     preset: Option<Preset>,
 }
@@ -110,7 +110,7 @@ fn preset_names() -> impl TypedValueParser<Value = Preset> {
 }
 
 impl Geometry {
-    /// The same for the library.
+    /// Converts the options to the library's.
     pub(crate) fn options(&self) -> std::result::Result<mkfs::Options, MkfsError> {
         let mut options = mkfs::Options::default();
         let mut defaults = mkfs::Options::default();
@@ -139,7 +139,7 @@ impl Geometry {
         Ok(options.or(&defaults))
     }
 
-    /// What `-c` names: each of `options` and `defaults` once at most.
+    /// The option files that `-c` names. `options` and `defaults` may occur once each.
     fn files(&self) -> std::result::Result<Vec<(&str, &str)>, MkfsError> {
         let wrong = |why: String| Err(MkfsError::Usage(why));
         let mut files: Vec<(&str, &str)> = Vec::new();
@@ -159,7 +159,7 @@ impl Geometry {
     }
 }
 
-/// The text of an option file.
+/// Reads an option file.
 fn read_config(path: &str) -> std::result::Result<String, MkfsError> {
     let mut text = String::new();
     let read = std::fs::File::open(path)
@@ -173,13 +173,12 @@ fn read_config(path: &str) -> std::result::Result<String, MkfsError> {
     }
 }
 
-/// Makes the volume.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let refused = |error: MkfsError| Failure::bare(error.to_string());
     if let Some(text) = options.realtime.first() {
         return Err(Failure::bare(format!(
-            "-r {text}: volumes with a realtime section can be read, but not made: leave -r out, or \
-             make the volume with mkfs.xfs"
+            "-r {text}: uxfs reads volumes with a realtime section, but cannot make them: leave -r \
+             out, or make the volume with mkfs.xfs"
         )));
     }
     let mut wanted = options.geometry.options().map_err(refused)?;
@@ -201,7 +200,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     if length.is_none() && !asked {
         return Err(Failure::new(&path, "no such file: give its size as -d size=SIZE"));
     }
-    // A file grows to what is asked for; a device cannot.
+    // A file can grow to the wanted size; a device cannot.
     let room = match length {
         Some(Length::Device(bytes)) => bytes,
         Some(Length::File(_)) | None if asked => u64::MAX,
@@ -213,7 +212,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         refuse_existing(&path, images.location())?;
     }
     if !options.no_write {
-        ready(&path, images.location(), length.is_some())?;
+        check_writable(&path, images.location(), length.is_some())?;
     }
     if !options.quiet || options.no_write {
         session.print(mkfs::table(&layout, &path.display().to_string()))?;
@@ -227,16 +226,17 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         let (uid, gid) = (uid.as_raw(), gid.as_raw());
         let hint = format!(
-            "uxfs: mkfs: the root directory belongs to root, as mkfs.xfs makes it; with --owner \
-             {uid}:{gid} it is yours when you mount it"
+            "uxfs: mkfs: the root directory belongs to root, as with mkfs.xfs; give --owner \
+             {uid}:{gid} to own it when you mount the volume"
         );
         session.say(hint.as_bytes());
     }
     Ok(())
 }
 
-/// Before anything is said or changed: is the name right, can it be written, and is nobody using it?
-fn ready(path: &Path, location: &Location, there: bool) -> Result<()> {
+/// Checks, before anything is printed or changed, that the name is allowed, that the file can be
+/// written, and that it is not in use.
+fn check_writable(path: &Path, location: &Location, there: bool) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(path, &error);
     if there {
         volume::open(path, OpenMode::Write, location).map_err(host)?;
@@ -245,7 +245,7 @@ fn ready(path: &Path, location: &Location, there: bool) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of what is there already.
+/// Size in bytes of the existing file or device.
 enum Length {
     File(u64),
     Device(u64),
@@ -294,7 +294,7 @@ fn write(
 ) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(path, &error);
     let size = layout.size_bytes();
-    // Cutting a file to nothing first is as good as discarding it; -K keeps what is there.
+    // Creating a file anew truncates it, which replaces a discard. With -K the content is kept.
     let (mode, zero) = match length {
         None => (OpenMode::Create(size), true),
         Some(Length::File(bytes)) if !options.keep => (OpenMode::Create(size.max(bytes)), true),

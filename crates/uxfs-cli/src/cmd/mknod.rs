@@ -1,4 +1,4 @@
-//! `uxfs mknod`.
+//! `uxfs mknod`: makes devices and fifos.
 
 use std::ffi::OsString;
 
@@ -21,7 +21,7 @@ use crate::tree;
 #[command(after_help = "Examples:\n  \
                   uxfs mknod disk.img:/dev/null c 1 3\n  uxfs mknod -m 600 disk.img:/run/pipe p")]
 pub(crate) struct Options {
-    /// Permissions as in chmod, instead of a=rw less the umask
+    /// Permissions as for chmod; default: a=rw minus the umask
     #[arg(short, long, value_name = "MODE")]
     mode: Option<String>,
     /// The file
@@ -51,7 +51,6 @@ fn number(text: &str) -> std::result::Result<u32, String> {
 const MAJOR_MAX: u32 = (1 << 12) - 1;
 const MINOR_MAX: u32 = (1 << 20) - 1;
 
-/// Makes it.
 pub(crate) fn run(options: &Options, _: &Session, images: &Images) -> Result<()> {
     let (kind, rdev) = match (options.kind.as_str(), options.major, options.minor) {
         ("p", None, None) => (S_IFIFO, (0, 0)),

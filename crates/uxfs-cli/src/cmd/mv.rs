@@ -1,4 +1,4 @@
-//! `uxfs mv`.
+//! `uxfs mv`: moves and renames files within an image.
 
 use std::ffi::OsString;
 
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// Move everything into this directory
     #[arg(short, long, value_name = "IMAGE:/DIRECTORY", conflicts_with = "no_target_directory")]
     target_directory: Option<OsString>,
-    /// The last operand is the new name itself, even if it is a directory
+    /// Treat the last operand as the new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
     /// Say what is moved
@@ -42,7 +42,6 @@ pub(crate) struct Options {
     files: Vec<OsString>,
 }
 
-/// Moves them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let places: Vec<Inside> = options.files.iter().map(|file| Inside::parse(file)).collect();
     let (sources, target) = match &options.target_directory {

@@ -1,4 +1,4 @@
-//! `uxfs readlink`.
+//! `uxfs readlink`: prints the targets of symbolic links.
 
 use std::ffi::OsString;
 
@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// No newline behind the last
     #[arg(short, long)]
     no_newline: bool,
-    /// End each with a zero byte instead of a newline
+    /// End each with a NUL byte instead of a newline
     #[arg(short, long)]
     zero: bool,
     /// Say what is wrong with what is no link
@@ -34,7 +34,6 @@ pub(crate) struct Options {
     files: Vec<OsString>,
 }
 
-/// Prints them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let end: &[u8] = match (options.zero, options.no_newline && options.files.len() == 1) {
         (true, _) => b"\0",

@@ -24,7 +24,7 @@ use crate::{json, number};
     truncate -s +5G disk.img && uxfs resize disk.img\n  \
     uxfs resize --partition root whole-disk.img")]
 pub(crate) struct Options {
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
     /// Do not say what was done
@@ -45,7 +45,6 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
     number::size(text).ok_or_else(|| "not a size such as 4G".into())
 }
 
-/// Resizes.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let target = match (options.minimize, options.size) {
         (true, _) => Target::Minimize,

@@ -1,4 +1,4 @@
-//! `uxfs rm`.
+//! `uxfs rm`: removes files and directories.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -40,7 +40,6 @@ pub(crate) struct Options {
     files: Vec<OsString>,
 }
 
-/// Removes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     for file in &options.files {
         session.ok(remove(options, session, images, &Inside::parse(file)));

@@ -1,4 +1,4 @@
-//! `uxfs rmdir`.
+//! `uxfs rmdir`: removes empty directories.
 
 use std::ffi::OsString;
 
@@ -28,7 +28,6 @@ pub(crate) struct Options {
     directories: Vec<OsString>,
 }
 
-/// Removes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     for directory in &options.directories {
         session.ok(remove(options, session, images, Inside::parse(directory)));

@@ -1,4 +1,4 @@
-//! `uxfs stat`.
+//! `uxfs stat`: shows the attributes of files.
 
 use std::ffi::OsString;
 
@@ -23,7 +23,7 @@ use crate::{json, quote, time, users};
     uxfs stat -c '%a %U %n' disk.img:/bin/*\n  \
     uxfs stat --json disk.img:/etc | jq .files[0].mtime_ns")]
 pub(crate) struct Options {
-    /// What symbolic links lead to, not themselves
+    /// Follow symbolic links
     #[arg(short = 'L', long)]
     dereference: bool,
     /// Print this for each file, and a newline
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     /// All on one line
     #[arg(short, long, conflicts_with_all = ["format", "printf"])]
     terse: bool,
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long, conflicts_with_all = ["format", "printf", "terse"])]
     pub(crate) json: bool,
     /// The files
@@ -45,7 +45,6 @@ pub(crate) struct Options {
 
 const TERSE: &str = "%n %s %b %f %u %g %D %i %h %t %T %X %Y %Z %W %o";
 
-/// Shows it.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut documents = Vec::new();
     for file in &options.files {

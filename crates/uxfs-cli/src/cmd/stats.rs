@@ -26,7 +26,7 @@ use crate::session::{Failure, Result, Session};
                   uxfs stats /mnt --watch"
 )]
 pub(crate) struct Options {
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
     /// Again and again: what was done meanwhile, a second
@@ -44,7 +44,6 @@ pub(crate) struct Options {
 /// What is said of a volume that is used without barriers.
 pub(crate) const UNSAFE: &str = "off (nobarrier): unsafe on a volatile write cache";
 
-/// Shows them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     if options.image.is_dir() {
         return match options.watch {

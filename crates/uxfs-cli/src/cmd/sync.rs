@@ -1,4 +1,4 @@
-//! `uxfs sync`: everything that was done on a mount, brought to stable storage.
+//! `uxfs sync`: writes all changes of a mount to stable storage.
 
 use std::path::PathBuf;
 
@@ -8,19 +8,18 @@ use uxfs_fuse::control;
 use crate::cmd::status;
 use crate::session::{Failure, Result, Session};
 
-/// Bring everything that was done on a mount to stable storage
+/// Write all changes of a mount to stable storage
 ///
-/// What sync(2) and syncfs(2) do elsewhere: these never reach a FUSE server. `sync DIR` of coreutils,
-/// with the mount's own directory, does the same.
+/// Does what sync(2) and syncfs(2) do on other file systems: these calls never reach a FUSE server.
+/// coreutils' `sync DIR`, with the mounted root directory, does the same.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  uxfs sync /mnt")]
 pub(crate) struct Options {
-    /// Where it is mounted, or anything there
+    /// Mounted directory, or any path in it
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
 }
 
-/// Syncs.
 pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     for dir in &options.dirs {
         session

@@ -39,7 +39,6 @@ struct Open {
     at: u64,
 }
 
-/// Copies it.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut files: Vec<Open> = options
         .files

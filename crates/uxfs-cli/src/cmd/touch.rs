@@ -1,4 +1,4 @@
-//! `uxfs touch`.
+//! `uxfs touch`: creates files and changes their times.
 
 use std::ffi::OsString;
 
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// Only the time of the last change of content
     #[arg(short = 'm')]
     modify: bool,
-    /// Do not make files
+    /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
     /// This time instead of now
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     /// The times of this file instead of now
     #[arg(short, long, value_name = "FILE")]
     reference: Option<OsString>,
-    /// Symbolic links themselves, not what they lead to
+    /// Do not follow symbolic links
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// The files
@@ -57,7 +57,6 @@ pub(crate) struct Options {
 /// Times of access and of change; `None` for now.
 type Times = Option<(Timestamp, Timestamp)>;
 
-/// Touches them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let times = times(options, images)?;
     for file in &options.files {

@@ -1,4 +1,4 @@
-//! `uxfs truncate`.
+//! `uxfs truncate`: sets the length of files.
 
 use std::ffi::OsString;
 
@@ -23,7 +23,7 @@ use crate::tree;
 pub(crate) struct Options {
     #[command(flatten)]
     _log: crate::cli::LongOptions,
-    /// Do not make files
+    /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
     /// The length
@@ -74,7 +74,6 @@ impl Length {
     }
 }
 
-/// Sets them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let reference = match &options.reference {
         Some(file) => Some(tree::find(images, &Inside::parse(file), true, true)?.stat.size),

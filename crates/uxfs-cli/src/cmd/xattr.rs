@@ -41,7 +41,7 @@ enum Verb {
 
 #[derive(Args)]
 struct Common {
-    /// Symbolic links themselves, not what they lead to
+    /// Do not follow symbolic links
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// The files
@@ -67,7 +67,7 @@ struct Get {
     /// The value alone, as it is
     #[arg(long, requires = "name", conflicts_with = "json")]
     only_values: bool,
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -79,7 +79,7 @@ struct Get {
     after_help = "Examples:\n  uxfs xattr list disk.img:/a\n  uxfs xattr list --json disk.img:/a"
 )]
 struct List {
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -124,7 +124,6 @@ impl Options {
 
 type Pairs = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// Shows, sets or removes.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let common = match &options.verb {
         Verb::Get(get) => &get.common,

@@ -88,7 +88,7 @@ fn in_use_is_said_once_and_before_anything_else() {
         &["import", "-f", "--size", "320M", ".", "a.img"],
         &["check", "a.img"],
         &["resize", "a.img"],
-        &["log", "settle", "a.img"],
+        &["log", "quiesce", "a.img"],
         &["label", "a.img", "new"],
         &["xattr", "list", "a.img:/"],
     ] {

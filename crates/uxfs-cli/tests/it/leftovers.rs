@@ -108,7 +108,7 @@ fn an_interrupted_import_leaves_nothing_behind() {
     let (ended, words) = interrupted(&bed, &args, "INT");
     assert_eq!(ended, 130, "{words}");
     assert!(words.contains("interrupted") && words.contains("whole"), "{words}");
-    bed.uxfs(&["log", "settle", "new.img"]).good();
+    bed.uxfs(&["log", "quiesce", "new.img"]).good();
     bed.check("new.img");
 }
 

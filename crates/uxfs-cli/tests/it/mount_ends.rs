@@ -133,14 +133,14 @@ fn umount_by_force_says_what_is_lost() {
     let said = bed.uxfs(&["umount", "--force", "mnt"]).bad(1);
     assert!(said.contains("unmounted, but") && said.contains("No space left on device"), "{said}");
     assert!(said.contains("bytes of 1 file are not written"), "{said}");
-    assert!(said.contains("uxfs log settle"), "{said}");
+    assert!(said.contains("uxfs log quiesce"), "{said}");
     for name in ["mnt", "host/a.img"] {
         let told = bed.uxfs(&["status", name]);
         assert!(told.code == 1 && told.out.contains("failed"), "{told:?}");
         assert!(told.out.contains("not written"), "{told:?}");
     }
     bed.sh("rm host/filler");
-    bed.uxfs(&["log", "settle", "host/a.img"]).good();
+    bed.uxfs(&["log", "quiesce", "host/a.img"]).good();
     assert_eq!(bed.uxfs(&["cat", "host/a.img:/small"]).good(), "small\n");
     bed.check("host/a.img");
 }

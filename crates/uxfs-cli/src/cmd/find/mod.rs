@@ -17,7 +17,7 @@ use crate::image::Images;
 use crate::json;
 use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
-use crate::tree::{self, Met, Next, Way};
+use crate::tree::{self, Met, Next, WalkOptions};
 use parse::{Expression, Parsed};
 
 /// Search trees for files
@@ -115,7 +115,6 @@ pub(crate) fn is_expression(word: &OsStr) -> bool {
     bytes.starts_with(b"-") && bytes.len() > 1 || bytes == b"(" || bytes == b"!"
 }
 
-/// Searches.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let split = options.words.iter().position(|word| is_expression(word));
     let split = split.unwrap_or(options.words.len());
@@ -141,7 +140,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
             &Inside::parse(start),
             (options.follow, options.follow_named, settings.deletes),
         ));
-        if finder.quit || session.unheard() {
+        if finder.quit || session.pipe_closed() {
             break;
         }
     }
@@ -171,14 +170,14 @@ impl Finder<'_> {
         }?;
         // As it was written, but for slashes at its end; the root keeps its own.
         let start = tree::shown(place);
-        let way = Way { both: self.depth_first, follow };
+        let walk_options = WalkOptions { both: self.depth_first, follow };
         let session = self.session;
-        let mut trouble = |path: &[u8], error| {
+        let mut on_error = |path: &[u8], error| {
             session.fail(Failure::volume(OsStr::from_bytes(path), error));
         };
         let mut visit = |met: Met<'_>| self.visit((&start, &place.path), met);
         let root = (start.clone(), found.stat.clone());
-        tree::walk(found.fs(), root, way, &mut visit, &mut trouble)
+        tree::walk(found.fs(), root, walk_options, &mut visit, &mut on_error)
     }
 
     fn visit(&mut self, (start, root): (&[u8], &[u8]), met: Met<'_>) -> Result<Next> {

@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// Permissions, owner, size and time too
     #[arg(short = 'l', long = "long")]
     long: bool,
-    /// Names that begin with a dot too
+    /// Include names that begin with a dot
     #[arg(short, long)]
     all: bool,
     /// The same without . and ..
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     /// No names that match this shell pattern, unless they are arguments
     #[arg(short = 'I', long, value_name = "PATTERN")]
     ignore: Vec<OsString>,
-    /// Directories themselves, not what is in them
+    /// List directories themselves, not their content
     #[arg(short, long)]
     directory: bool,
     /// What is in directories below too
@@ -126,7 +126,7 @@ pub(crate) struct Options {
     /// Mark directories with /
     #[arg(short = 'p', id = "slash")]
     slash: bool,
-    /// What symbolic links lead to, not themselves
+    /// Follow symbolic links
     #[arg(short = 'L', long)]
     dereference: bool,
     /// Names as they are, on a terminal too
@@ -148,7 +148,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true,
           default_value = "auto", default_missing_value = "always")]
     color: When,
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
     /// What to list
@@ -274,7 +274,6 @@ impl Options {
     }
 }
 
-/// Lists.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let named = options.time_style.clone().or_else(|| std::env::var("TIME_STYLE").ok());
     let style = match named.filter(|_| !options.full_time) {
@@ -334,7 +333,7 @@ impl Lister<'_> {
         }
         for dir in dirs {
             self.directory(&dir.found, &dir.name, many || self.options.recursive)?;
-            if self.session.unheard() {
+            if self.session.pipe_closed() {
                 break;
             }
         }
@@ -367,7 +366,7 @@ impl Lister<'_> {
             let Some(items) = self.content(&dir, &shown) else { continue };
             let header = headed.then_some(shown.as_slice());
             self.group(Some(&dir), &items, header)?;
-            if !self.options.recursive || self.session.unheard() {
+            if !self.options.recursive || self.session.pipe_closed() {
                 continue;
             }
             for item in items.iter().rev() {
