@@ -1,4 +1,4 @@
-//! `uxfs cat`: the content of files.
+//! `uxfs cat`: writes the content of files to standard output.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -44,7 +44,7 @@ fn cat_input(session: &Session, window: &mut [u8]) -> Result<()> {
             Ok(0) => return Ok(()),
             Ok(count) => {
                 session.print(&window[..count])?;
-                // Somebody may be watching a stream.
+                // Standard input may be interactive, so do not hold output back.
                 session.flush()?;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -15,9 +15,8 @@ use crate::tree::{self, Next, WalkOptions};
 /// Change flags and project of files
 ///
 /// MODE is +, - or = and letters: a (append only), A (no access times), d (no dump), i
-/// (immutable), P (hand the project on), S (synchronous), x (direct access). -R: directories with
-/// all that is in them. -V: say what is done. -f: be silent about failures. -p PROJECT: set the
-/// project.
+/// (immutable), P (new files inherit the project), S (synchronous), x (direct access). -R: descend
+/// into directories. -V: report each file. -f: do not report failures. -p PROJECT: set the project.
 #[derive(Args)]
 #[command(
     override_usage = "uxfs chattr [-RVf] [-p PROJECT] [MODE]... <IMAGE:/FILE>...",
@@ -37,7 +36,7 @@ pub(crate) struct Options {
     words: Vec<OsString>,
 }
 
-/// What is asked for.
+/// The parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Request {
     recursive: bool,
@@ -88,7 +87,7 @@ impl Request {
         Ok(request)
     }
 
-    /// A word that begins with a minus: options, or flags to take away.
+    /// Parses a word that begins with a minus: options, or flags to remove.
     fn options<'a>(
         &mut self,
         word: &str,
@@ -101,7 +100,7 @@ impl Request {
                 'f' => self.silent = true,
                 'p' => {
                     let number = words.next().map(|word| word.to_string_lossy());
-                    let number = number.ok_or("-p needs a project's number")?;
+                    let number = number.ok_or("-p needs a project number")?;
                     let bad = |_| format!("bad project: {number}");
                     self.project = Some(number.parse().map_err(bad)?);
                 }
@@ -111,7 +110,7 @@ impl Request {
         Ok(())
     }
 
-    /// What a file with these flags is to have.
+    /// The new flags of a file that has the flags `old`.
     fn of(&self, old: Xflags) -> Xflags {
         match self.exact {
             Some(flags) => old.difference(flags::all()).union(flags),
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_as_chattr_reads_them() {
+    fn words_parse_as_in_chattr() {
         let got = parse("-RV +iA -d -p 7 a b -c").expect("good");
         assert!(got.recursive && got.verbose && !got.silent);
         assert_eq!((got.on, got.off), (Xflags::IMMUTABLE | Xflags::NOATIME, Xflags::NODUMP));

@@ -15,7 +15,7 @@ use crate::tree::{self, Next, WalkOptions};
 
 /// Change permissions
 ///
-/// MODE is octal, or symbolic as in u+x,go-w. An access list of the file follows the change.
+/// MODE is octal, or symbolic as in u+x,go-w. The file's ACL is updated to match.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs chmod 755 disk.img:/bin/x\n  uxfs chmod -R u=rwX,go=rX disk.img:/srv")]
@@ -66,7 +66,7 @@ fn change_one(
         if let Err(error) = posix::change_mode(met.fs, met.stat.ino, new) {
             session.fail(Failure::volume(OsStr::from_bytes(met.path), error));
         } else if options.verbose || options.changes && old != new {
-            session.print(told(met.path, met.stat.mode, old, new))?;
+            session.print(message(met.path, met.stat.mode, old, new))?;
         }
         Ok(if options.recursive { Next::Enter } else { Next::Skip })
     };
@@ -76,7 +76,7 @@ fn change_one(
     tree::walk(found.fs(), start, WalkOptions::default(), &mut visit, &mut on_error)
 }
 
-fn told(path: &[u8], mode: u16, old: u16, new: u16) -> Vec<u8> {
+fn message(path: &[u8], mode: u16, old: u16, new: u16) -> Vec<u8> {
     let kind = mode & !0o7777;
     let show = |bits: u16| format!("{bits:04o} ({})", &letters(kind | bits)[1..]);
     let text = match old == new {

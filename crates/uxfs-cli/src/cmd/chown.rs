@@ -14,7 +14,7 @@ use crate::users::{self, Owner};
 
 /// Change owner and group
 ///
-/// Names are those of this machine; numbers are taken as they are.
+/// Names are looked up on this machine. Numbers need no lookup.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs chown -R root:root disk.img:/\n  \
@@ -53,7 +53,7 @@ fn change(
     place: &Inside,
     owner: Owner,
 ) -> Result<()> {
-    // A recursive change stays in the tree: links that are met are changed themselves.
+    // A recursive change stays in the tree: it changes links, not their targets.
     let follow = !options.no_dereference && !options.recursive;
     let found = tree::find(images, place, true, follow)?;
     let start = (tree::shown(place), found.stat.clone());

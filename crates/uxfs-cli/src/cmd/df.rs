@@ -13,17 +13,17 @@ use crate::{json, number, quote};
 
 /// Show the free space of volumes
 ///
-/// Without options in blocks of 1024 bytes, as df(1). The log is not counted.
+/// The default unit is 1024 bytes, as in df(1). The size does not include the log.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  uxfs df -h disk.img\n  uxfs df -i a.img b.img")]
 pub(crate) struct Options {
     /// Print sizes such as 1.5G
     #[arg(short = 'h', long, overrides_with = "kibibytes")]
     human_readable: bool,
-    /// Inodes instead of blocks
+    /// Show inodes instead of blocks
     #[arg(short, long)]
     inodes: bool,
-    /// Blocks of 1024 bytes, as without it
+    /// Show blocks of 1024 bytes, the default
     #[arg(short = 'k', id = "kibibytes", overrides_with = "human_readable")]
     _kibibytes: bool,
     /// Print a JSON document

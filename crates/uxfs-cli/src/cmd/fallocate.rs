@@ -16,8 +16,8 @@ use crate::tree;
 
 /// Allocate or free the space of a file
 ///
-/// Without another mode, space is allocated for the range, and the file grows to hold it. The
-/// modes are those of fallocate(2).
+/// Without a mode option, fallocate allocates space for the range, and the file grows to contain it.
+/// The modes are those of fallocate(2).
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs fallocate -l 10M disk.img:/database\n  \
@@ -25,37 +25,37 @@ use crate::tree;
                   uxfs fallocate -d disk.img:/disk.raw\n  \
                   uxfs fallocate -u -n -o 0 -l 1G disk.img:/clone")]
 pub(crate) struct Options {
-    /// Take the range out: what is behind it moves down
+    /// Remove the range; the content after it moves down
     #[arg(short, long, group = "mode", conflicts_with = "keep_size")]
     collapse_range: bool,
-    /// Make holes of blocks that hold only zeroes
+    /// Replace blocks of zeroes by holes
     #[arg(short, long, group = "mode")]
     dig_holes: bool,
-    /// Put in a hole: what is there moves up
+    /// Insert a hole; the content after it moves up
     #[arg(short, long, group = "mode", conflicts_with = "keep_size")]
     insert_range: bool,
-    /// Make the range a hole; the length stays
+    /// Make the range a hole; the file keeps its length
     #[arg(short, long, group = "mode")]
     punch_hole: bool,
-    /// Give the file blocks of its own for those that it shares
+    /// Replace shared blocks by copies that belong to this file only
     #[arg(short, long, group = "mode")]
     unshare_range: bool,
-    /// Make the range zeroes, with space allocated
+    /// Zero the range, with space allocated
     #[arg(short, long, group = "mode")]
     zero_range: bool,
-    /// The length of the file stays
+    /// Keep the length of the file
     #[arg(short = 'n', long)]
     keep_size: bool,
     #[command(flatten)]
     _log: crate::cli::LongOptions,
-    /// Where the range starts (`--offset` tells where the volume does)
+    /// Start of the range (`--offset` is the start of the volume)
     #[arg(id = "from", short = 'o', value_name = "BYTES", default_value = "0", value_parser = bytes)]
     offset: u64,
-    /// How long it is
+    /// Length of the range
     #[arg(short, long, value_name = "BYTES", value_parser = bytes,
           required_unless_present = "dig_holes")]
     length: Option<u64>,
-    /// Say what was done
+    /// Report what was done
     #[arg(short, long)]
     verbose: bool,
     /// The file
@@ -68,7 +68,7 @@ fn bytes(text: &str) -> std::result::Result<u64, String> {
 }
 
 impl Options {
-    /// The mode, and what becomes of space in it; `None` for holes to be dug.
+    /// The mode, and the word for it in the report; `None` for `--dig-holes`.
     fn mode(&self) -> Option<(Fallocate, &'static str)> {
         let keep_size = self.keep_size;
         if self.dig_holes {
@@ -89,8 +89,8 @@ impl Options {
         })
     }
 
-    /// May the file be made?
-    fn makes(&self) -> bool {
+    /// Does this mode create a missing file?
+    fn creates(&self) -> bool {
         !(self.collapse_range || self.insert_range || self.punch_hole || self.dig_holes)
     }
 
@@ -114,7 +114,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     let image = images.get(&place.image, true)?;
     let ino = match image.fs.resolve(&place.path, true) {
         Ok(ino) => ino,
-        Err(uxfs::Error::NotFound) if options.makes() => {
+        Err(uxfs::Error::NotFound) if options.creates() => {
             let slot = tree::slot(images, &place)?;
             if slot.wants_dir {
                 return Err(slot.failed(uxfs::Error::IsDir));

@@ -1,4 +1,4 @@
-//! `uxfs info`: the geometry, as `xfs_info` prints it.
+//! `uxfs info`: shows the geometry of a volume in the format of `xfs_info`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `uxfs label`: the label, as `xfs_admin -l` and `-L` show and set it.
+//! `uxfs label`: shows and sets the label of a volume, as `xfs_admin -l` and `-L` do.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::session::{Failure, Result, Session};
 
 /// Show or set the label of a volume
 ///
-/// Without LABEL shows it; with LABEL sets it, at most 12 bytes; -- clears it, as with xfs_admin.
+/// Without LABEL, shows the label. With LABEL (at most 12 bytes), sets it; -- clears it, as in xfs_admin.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs label disk.img\n  uxfs label disk.img root\n  uxfs label disk.img -- --")]

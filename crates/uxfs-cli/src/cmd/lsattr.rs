@@ -15,7 +15,7 @@ use crate::tree;
 
 /// List flags and projects of files
 ///
-/// Lines are those of e2fsprogs' lsattr. Of directories, what is in them is listed.
+/// Lines have the format of e2fsprogs' lsattr. For a directory, its content is listed.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs lsattr disk.img:/etc\n  uxfs lsattr -dp disk.img:/srv")]
@@ -29,13 +29,13 @@ pub(crate) struct Options {
     /// List directories themselves, not their content
     #[arg(short, long)]
     directory: bool,
-    /// Flags by their names
+    /// Print flags by their names
     #[arg(short, long)]
     long: bool,
-    /// Projects
+    /// Print projects
     #[arg(short, long)]
     project: bool,
-    /// Generations of inodes
+    /// Print inode generations
     #[arg(short = 'v', long)]
     generation: bool,
     /// The files
@@ -63,7 +63,7 @@ fn list(options: &Options, session: &Session, images: &Images, place: &Inside) -
     line(options, session, found.fs(), &path, &found.stat)
 }
 
-/// A directory on the way down: what is left of it, and its path.
+/// An open directory: its remaining entries, and its path.
 type Level = (std::vec::IntoIter<(Vec<u8>, uxfs::format::Ino)>, Vec<u8>);
 
 fn directory(
@@ -98,7 +98,7 @@ fn directory(
             continue;
         }
         line(options, session, fs, &path, &stat)?;
-        // A damaged volume may lead in a circle.
+        // Directories of a damaged volume can form a cycle.
         if options.recursive && tree::is_dir(&stat) && levels.len() < 4096 {
             session.print([b"\n", &quote::message(&path)[..], b":\n"].concat())?;
             if let Some(names) = session.ok(names(fs, &path, &stat)) {

@@ -1,4 +1,4 @@
-//! `uxfs man`: the manual pages, for those who package uxfs.
+//! `uxfs man`: writes the manual pages, for packaging.
 
 use std::path::PathBuf;
 

@@ -15,8 +15,8 @@ use crate::tree;
 
 /// Make a device or a fifo
 ///
-/// Numbers are decimal, octal with a leading 0 or hexadecimal with a leading 0x. Needs no root: only a
-/// kernel that mounts the image makes a device of it.
+/// Numbers are decimal, octal with a leading 0 or hexadecimal with a leading 0x. Root is not needed: the
+/// file acts as a device only if a kernel mounts the image.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs mknod disk.img:/dev/null c 1 3\n  uxfs mknod -m 600 disk.img:/run/pipe p")]
@@ -47,7 +47,7 @@ fn number(text: &str) -> std::result::Result<u32, String> {
     parsed.map_err(|_| "not a number".into())
 }
 
-/// Numbers that XFS and the kernel have room for.
+/// Largest device numbers that XFS and the kernel can store.
 const MAJOR_MAX: u32 = (1 << 12) - 1;
 const MINOR_MAX: u32 = (1 << 20) - 1;
 

@@ -9,24 +9,24 @@ use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
 use crate::tree;
 
-/// Print where symbolic links lead
+/// Print the targets of symbolic links
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs readlink disk.img:/etc/localtime\n  uxfs readlink -f disk.img:/bin/sh")]
 pub(crate) struct Options {
-    /// The path with every link followed; all but the last name must be there
+    /// Resolve every link of the path; all names but the last must exist
     #[arg(short = 'f', long, conflicts_with = "existing")]
     canonicalize: bool,
-    /// The path with every link followed; all of it must be there
+    /// Resolve every link of the path; all names must exist
     #[arg(short = 'e', long = "canonicalize-existing", id = "existing")]
     existing: bool,
-    /// No newline behind the last
+    /// Print no newline after a single path
     #[arg(short, long)]
     no_newline: bool,
     /// End each with a NUL byte instead of a newline
     #[arg(short, long)]
     zero: bool,
-    /// Say what is wrong with what is no link
+    /// Report files that are not links or cannot be read
     #[arg(short, long)]
     verbose: bool,
     /// The links
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         };
         match text {
             Ok(text) => session.print([&text, end].concat())?,
-            // As in coreutils: without -v the exit code says it alone.
+            // As in coreutils: without -v only the exit code shows the failure.
             Err(failure) if options.verbose => session.fail(failure),
             Err(_) => session.set_code(1),
         }

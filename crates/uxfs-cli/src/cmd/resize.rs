@@ -1,4 +1,4 @@
-//! `uxfs resize`: a volume longer or shorter.
+//! `uxfs resize`: grows and shrinks volumes.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ use crate::image::Images;
 use crate::session::{Failure, Result, Session};
 use crate::{json, number};
 
-/// Make a volume longer or shorter
+/// Grow or shrink a volume
 ///
-/// Without SIZE the volume grows to fill its file, partition or device, as with xfs_growfs. With
-/// SIZE it becomes that long, and so does an image that is a file; --minimize makes it as short as
-/// holds its files. An empty tail is cut off in place. If the tail holds something, the volume is
-/// made again beside the old one, which it then replaces: everything is kept but inode numbers and
-/// the sharing of blocks between files.
+/// Without SIZE the volume grows to fill its file, partition or device, as with xfs_growfs. With SIZE
+/// the volume gets that size, and so does an image file. --minimize shrinks the volume to the smallest
+/// size that holds its files. If the removed part is empty, the volume is truncated in place. Otherwise
+/// resize builds a new volume and replaces the old one with it: everything is kept except inode numbers
+/// and the sharing of blocks between files.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs resize disk.img 20G\n  \
@@ -27,16 +27,16 @@ pub(crate) struct Options {
     /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Do not say what was done
+    /// Do not report what was done
     #[arg(short, long)]
     quiet: bool,
-    /// As short as holds the files
+    /// Shrink to the smallest size that holds the files
     #[arg(long, conflicts_with = "size")]
     minimize: bool,
     /// The image
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// The new length, as in 4G
+    /// The new size, as in 4G
     #[arg(value_name = "SIZE", value_parser = parse_size)]
     size: Option<u64>,
 }

@@ -13,9 +13,9 @@ use crate::session::{Result, Session};
 use crate::tree::{self, Found};
 use crate::{json, quote, time, users};
 
-/// Show what is known of files
+/// Show the attributes of files
 ///
-/// Formats take the sequences of stat(1): %a %A %b %B %C %d %f %F %g %G %h %i %m %n %N %o %r %R %s
+/// Formats take the directives of stat(1): %a %A %b %B %C %d %f %F %g %G %h %i %m %n %N %o %r %R %s
 /// %t %T %u %U %w %W %x %X %y %Y %z %Z, with flags and width.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// Print this for each file, with escapes such as \n
     #[arg(long, value_name = "FORMAT")]
     printf: Option<String>,
-    /// All on one line
+    /// Print one line per file
     #[arg(short, long, conflicts_with_all = ["format", "printf"])]
     terse: bool,
     /// Print a JSON document
@@ -103,7 +103,7 @@ fn target(found: &Found) -> Result<Vec<u8>> {
     found.fs().readlink(found.stat.ino).map_err(|error| tree::at(&found.place, error))
 }
 
-/// A directive's flags, width and letters.
+/// A parsed format directive.
 struct Directive<'a> {
     flags: &'a str,
     width: usize,
@@ -111,7 +111,7 @@ struct Directive<'a> {
     letter: &'a str,
 }
 
-/// Takes the directive behind a `%` off the format.
+/// Parses the directive after a `%`. Returns it and the rest of the format.
 fn directive(text: &str) -> Option<(Directive<'_>, &str)> {
     let split =
         |text: &str, set: &str| text.len() - text.trim_start_matches(|c| set.contains(c)).len();
@@ -132,7 +132,7 @@ fn directive(text: &str) -> Option<(Directive<'_>, &str)> {
     Some((Directive { flags, width, precision, letter: &rest[..end] }, &rest[end..]))
 }
 
-/// Widths beyond this are a mistake, not a table.
+/// Larger widths are reduced to this one, to bound the output.
 const WIDTH_MAX: usize = 4096;
 
 fn render(format: &str, found: &Found) -> Result<Vec<u8>> {
@@ -230,7 +230,7 @@ fn value(directive: &Directive<'_>, found: &Found) -> Result<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-/// Backslash escapes of `--printf`.
+/// Replaces the backslash escapes of `--printf`.
 fn unescape(format: &str) -> String {
     let mut out = String::new();
     let mut rest = format.chars();

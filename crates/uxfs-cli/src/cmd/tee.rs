@@ -1,4 +1,4 @@
-//! `uxfs tee`: standard input into files of an image.
+//! `uxfs tee`: copies standard input to files of an image.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -20,7 +20,7 @@ use crate::tree;
                   hostname | uxfs tee disk.img:/etc/hostname\n  \
                   echo 'tmpfs /tmp tmpfs' | uxfs tee -a disk.img:/etc/fstab > /dev/null")]
 pub(crate) struct Options {
-    /// Behind what the files hold, instead of in its place
+    /// Append to the files instead of overwriting them
     #[arg(short, long)]
     append: bool,
     /// The files
@@ -28,10 +28,10 @@ pub(crate) struct Options {
     files: Vec<OsString>,
 }
 
-/// Bytes taken at a time.
+/// Bytes read at a time.
 const WINDOW: usize = 1 << 20;
 
-/// A file that is written, and how far.
+/// An output file and its write position.
 struct Open {
     place: Inside,
     image: Rc<Image>,
@@ -54,7 +54,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(Failure::host("standard input", &error)),
         };
-        // A reader who goes away does not end the files.
+        // If standard output fails, go on writing the files.
         session.ok(session.print(&window[..count]).and_then(|()| session.flush()));
         files.retain_mut(|file| {
             let written = file.image.fs.write_at(file.ino, file.at, &window[..count]);
@@ -82,7 +82,7 @@ fn open(options: &Options, images: &Images, place: Inside) -> Result<Open> {
         return Err(failed(uxfs::Error::IsDir));
     }
     if stat.mode & S_IFMT != S_IFREG {
-        return Err(Failure::at(&place.shown(), "is no regular file"));
+        return Err(Failure::at(&place.shown(), "is not a regular file"));
     }
     let mut at = stat.size;
     if !options.append {

@@ -14,8 +14,8 @@ use crate::tree;
 
 /// Set the length of files
 ///
-/// SIZE may begin with + or - (longer, shorter), < or > (at most, at least), / or % (down, up to a
-/// multiple).
+/// SIZE can begin with + or - (extend, shorten by), < or > (at most, at least), / or % (round down, up to
+/// a multiple of).
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs truncate -s 1G disk.img:/sparse\n  uxfs truncate -s %4K disk.img:/a\n  \
@@ -30,10 +30,10 @@ pub(crate) struct Options {
     #[arg(short, long, value_name = "SIZE", allow_hyphen_values = true, value_parser = parse,
           required_unless_present = "reference")]
     size: Option<Length>,
-    /// SIZE is a number of blocks of the file system
+    /// SIZE counts file system blocks
     #[arg(short = 'o', long)]
     io_blocks: bool,
-    /// Reckon from the length of this file
+    /// Base the new length on the length of this file
     #[arg(short, long, value_name = "IMAGE:/FILE")]
     reference: Option<OsString>,
     /// The files
