@@ -82,17 +82,17 @@ use crate::session::{Failure, Result, Session};
 /// stays in memory and is written again later; fsync fails until that succeeds. With strict_open each
 /// open file reports a write error once, otherwise only the first caller that asks gets it.
 ///
-/// What FUSE does not carry: FICLONE and FICLONERANGE (EOPNOTSUPP; cp --reflink=auto still shares blocks,
-/// through copy_file_range, and `uxfs cp --reflink=always` does nothing else), collapse and insert range
-/// (EOPNOTSUPP), O_TMPFILE (EOPNOTSUPP), birth times (statx leaves them out), FIEMAP (EOPNOTSUPP),
-/// quotas. `uxfs fallocate` and `uxfs stat` do these on the image while it is not mounted. Files that may not be written (chattr +i, +a)
-/// refuse when they are written or truncated, not when they are opened, unless strict_open. Reads from
-/// the page cache leave the access time alone. O_DIRECT needs no alignment. sync_file_range does
-/// nothing. FUSE over io_uring is not used: the library does not offer it.
+/// Not available through FUSE: FICLONE and FICLONERANGE (EOPNOTSUPP; cp --reflink=auto still shares blocks
+/// through copy_file_range, and `uxfs cp --reflink=always` always shares them), collapse and insert range
+/// (EOPNOTSUPP), O_TMPFILE (EOPNOTSUPP), birth times (statx omits them), FIEMAP (EOPNOTSUPP), quotas. For
+/// ranges and birth times, use `uxfs fallocate` and `uxfs stat` on the unmounted image. Without strict_open,
+/// protected files (chattr +i, +a) fail on write and truncate, not on open. Reads from the page cache do not
+/// update the access time. O_DIRECT needs no alignment. sync_file_range has no effect. FUSE over io_uring is
+/// not used, because the FUSE library does not support it.
 ///
-/// `uxfs status` and `uxfs stats --watch` show what a mount does; fstrim(8) gives free space back to the
-/// host, by root or whose mount it is. On a terminal, recovery that takes more than a second tells so, and
-/// with -f trimming does, group by group.
+/// `uxfs status` and `uxfs stats --watch` show the activity of a mount. fstrim(8), run by root or the
+/// mount's owner, returns free space to the host. On a terminal, the command reports a recovery that takes
+/// more than a second, and with -f the progress of trimming.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs mount disk.img /mnt\n  \

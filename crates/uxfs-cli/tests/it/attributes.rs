@@ -1,4 +1,4 @@
-//! Files of thousands of attributes, on every way into a volume.
+//! Files with thousands of attributes, in import, copy and resize.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -64,7 +64,7 @@ fn copies_and_resized_volumes_keep_thousands_of_attributes() {
     assert!(told.contains("rebuilt from"), "{told}");
     assert_eq!((count(&bed, "a.img:/f"), count(&bed, "a.img:/d")), (5000, 5000));
     bed.check("a.img");
-    // Nothing more to gain: that is no failure, and why is said.
+    // A second resize has nothing to do: it succeeds and gives the reason.
     let told = bed.uxfs(&["resize", "--minimize", "a.img"]).good();
     assert!(told.contains("rebuilt") || told.contains("bytes as before: "), "{told}");
 }

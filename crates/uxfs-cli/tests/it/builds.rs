@@ -1,4 +1,4 @@
-//! Images for others: the same each time, with other owners, from manifests, from containers.
+//! Image builds: reproducible images, changed owners, manifests and container images.
 
 use crate::bed::{Bed, EVERYTHING};
 
@@ -8,7 +8,7 @@ fn exe() -> &'static str {
     env!("CARGO_BIN_EXE_uxfs")
 }
 
-/// What an image holds, a line a file, sorted.
+/// The files of an image, one sorted line per file.
 fn listed(bed: &Bed, image: &str, format: &str) -> Vec<String> {
     let text = bed.uxfs(&["find", &format!("{image}:/"), "-printf", format]).good();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -16,7 +16,7 @@ fn listed(bed: &Bed, image: &str, format: &str) -> Vec<String> {
     lines
 }
 
-/// Asserts that a file has exactly one line in a listing, and that it is this one.
+/// Asserts that the listing has exactly one line for the file, and that it equals `line`.
 #[track_caller]
 fn has(lines: &[String], line: &str) {
     assert!(lines.iter().any(|other| other == line), "no line '{line}' in {lines:#?}");
@@ -26,7 +26,7 @@ fn has(lines: &[String], line: &str) {
 fn the_same_input_gives_the_same_bytes() {
     let bed = Bed::new();
     bed.tree();
-    // A copy whose names were made in another order, at another time; and the tree as archives.
+    // A copy whose names were created in another order and at another time, and archives of the tree.
     bed.sh("setfacl -m u:1234:rw t/file; rm t/odd* 2>/dev/null || true; \
          tar -C t --sort=name --format=pax --pax-option=delete=atime,delete=ctime \
          --xattrs --acls -S -cf t.tar .; gzip -k t.tar; xz -k t.tar; zstd -q t.tar; \
@@ -43,7 +43,7 @@ fn the_same_input_gives_the_same_bytes() {
             ));
         };
         import("t", "one.img", "true");
-        // The other judges do not know parent pointers.
+        // The other checkers do not know parent pointers.
         if options.contains("parent") {
             bed.uxfs(&["check", "-q", "one.img"]).good();
         } else {
@@ -87,7 +87,7 @@ fn times_are_bounded_by_the_epoch() {
         exe()
     );
     bed.sh(&text);
-    // Two times into what is there: the same again.
+    // Importing twice into an existing image is reproducible too.
     for copy in ["b.img", "c.img"] {
         bed.sh(&format!(
             "cp --sparse=always a.img {copy}; mkdir -p more; touch more/file; \
@@ -97,7 +97,7 @@ fn times_are_bounded_by_the_epoch() {
     }
     bed.sh("cmp b.img c.img; ! cmp -s a.img b.img");
     bed.check("b.img");
-    // mkfs alone.
+    // mkfs without an import.
     for image in ["d.img", "e.img"] {
         let make = format!("{} mkfs -q -d size=320m -m uuid={UUID} {image}", exe());
         bed.sh(&format!("export SOURCE_DATE_EPOCH=7; {make}; sleep 0.1"));
@@ -110,7 +110,7 @@ fn an_ordinary_user_makes_an_image_of_roots() {
     let bed = Bed::new();
     bed.sh("mkdir t; echo x >t/file; ln -s file t/link; mkfifo t/fifo; setfacl -m u:1001:r t/file");
     let root = bed.sh("id -u").trim() == "0";
-    // As nobody, if root runs this.
+    // If root runs the test, use the user `nobody`.
     let (user, prefix) = if root {
         let nobody = "65534";
         bed.sh(&format!("cp {} uxfs; chmod 755 uxfs .; chown -R {nobody}:{nobody} .", exe()));
@@ -252,7 +252,7 @@ fn a_bad_manifest_names_the_line() {
         assert!(said.contains(words) && said.contains("line 2"), "{line}: {said}");
         assert!(!bed.path("a.img").exists(), "{line}: an image was made");
     }
-    // What only the volume can know.
+    // Errors that only the volume can find.
     for (line, words) in [
         ("/a 0 @100644 1 0 0 0 0.0 /none - -", "a: "),
         ("/a 9300000000000000000 100644 1 0 0 0 0.0 - - -", "a: "),
@@ -264,7 +264,7 @@ fn a_bad_manifest_names_the_line() {
     }
 }
 
-/// Makes three layers and, in `want`, what they give together.
+/// Makes three layers and, in `want`, the tree that results from them.
 fn layers(bed: &Bed) {
     bed.sh("mkdir -p l1/keep l1/opaque/sub l1/gone/deep l1/swap-dir/in l1/attrs l1/real; cd l1; \
          echo 1 >keep/one; echo 1 >opaque/old; echo 1 >opaque/sub/old; echo 1 >gone/deep/file; \
@@ -282,7 +282,7 @@ fn layers(bed: &Bed) {
          mkdir -p l3/keep l3/to-real l3/opaque; cd l3; \
          echo 3 >to-real/file; touch keep/.wh.second; echo 3 >opaque/third; \
          find . -depth -type d -exec touch -d 2003-03-03 {} +; cd ..");
-    // Whiteouts come last, which nobody writes but may; and a hard link to what a lower layer has.
+    // Whiteouts at the end are unusual but allowed; also a hard link to a file of a lower layer.
     bed.sh("tar -C l1 --xattrs --format=pax -cf l1.tar .; \
          (cd l2; find . | grep -v '/\\.wh\\.'; find . | grep '/\\.wh\\.') >names; \
          tar -C l2 --xattrs --format=pax --no-recursion -T names -cf l2.tar; gzip l2.tar; \
@@ -322,13 +322,13 @@ fn layers_are_applied_in_their_order() {
     bed.sh("diff -r x-want.img x-a.img");
     let attributes = bed.sh("cd x-a.img; getfattr -hRd -m - . | cat");
     assert_eq!(attributes, bed.sh("cd x-want.img; getfattr -hRd -m - . | cat"));
-    // Onto what is there, one by one.
+    // Add the layers one by one to an existing image.
     for layer in ["l1.tar", "l2.tar.gz", "l3.tar.zst"] {
         bed.uxfs(&["import", "-q", "--layers", layer, "b.img"]).good();
         bed.check("b.img");
     }
     assert_eq!(listed(&bed, "b.img", LAYERED), want);
-    // Otherwise they are archives like any other.
+    // Without --layers they are ordinary archives.
     bed.uxfs(&["import", "-q", "l2.tar.gz", "c.img"]).good();
     has(&listed(&bed, "c.img", "%P\\n"), "opaque/.wh..wh..opq");
     bed.uxfs(&["import", "-q", "l1.tar", "l2.tar.gz", "d.img"]).bad(1);
@@ -404,7 +404,7 @@ fn container_images_are_taken_from_their_layout() {
     refused(&["--platform", "linux/arm64/v9", "oci:oci"], "linux/arm64/v8");
     refused(&["--platform", "linux/amd64", "oci:oci:multi"], "linux/s390x");
     refused(&["oci:oci:none"], "'single'");
-    // Damage of every kind.
+    // Damaged layouts.
     let damaged = |change: &str, words: &str| {
         bed.sh("rm -rf oci");
         oci(&format!("image amd64 l1.tar; {change} index \"$(descriptor $M.manifest.v1+json)\""));
@@ -431,7 +431,7 @@ fn container_images_are_taken_from_their_layout() {
 #[test]
 fn bombs_end_soon() {
     let bed = Bed::new();
-    // 8 TiB that are not there, by a header's word.
+    // A header claims 8 TiB that the archive does not have.
     bed.sh(
         "truncate -s 8T huge; tar --format=gnu -cf - huge 2>/dev/null | head -c 2000000 | zstd -q -o huge.zst; \
          echo x >f; (tar -cf - f; head -c 3G /dev/zero) | zstd -q -o tail.zst; rm huge",
@@ -443,14 +443,14 @@ fn bombs_end_soon() {
     assert!(!bed.path("b.img").exists());
     let said = bed.uxfs(&["import", "-q", "tail.zst", "a.img", "--size", "320M"]).bad(1);
     assert!(said.contains("unpacks to more"), "{said}");
-    // An existing volume is not filled on the way.
+    // The refused import does not fill an existing volume.
     bed.image("a.img", &[]);
     bed.uxfs(&["import", "-q", "tail.zst", "a.img"]).bad(1);
     let kept: u64 = bed.sh("stat -c %b a.img").trim().parse().unwrap();
     assert!(kept * 512 < 128 << 20, "{kept} blocks");
 }
 
-/// Everything a tree has is still there when it comes by a manifest's or a layer's way.
+/// A manifest and a layer keep everything that an archive keeps.
 #[test]
 fn a_layer_is_as_good_as_an_archive() {
     let bed = Bed::new();

@@ -1,4 +1,5 @@
-//! What is no XFS volume is named as what it is; what is in use is said so once, and first.
+//! Files that hold no XFS are reported with their content's type. An image in use is reported once,
+//! before anything else.
 
 use std::fs;
 
@@ -56,7 +57,7 @@ fn other_contents_are_named_with_what_to_do() {
         let said = bed.uxfs(&["stat", "--json", &inside]).bad(1);
         let value: serde_json::Value = serde_json::from_str(&said).unwrap();
         assert_eq!(value["error"]["kind"], "not-xfs", "{said}");
-        // Neither is it overwritten unasked.
+        // mkfs does not overwrite it without -f.
         bed.uxfs(&["mkfs", "-d", "size=320m", image]).bad(1);
         bed.uxfs(&["import", "-q", "f.tar", image]).bad(1);
         assert_eq!(fs::read(bed.path(image)).unwrap(), before, "{image}");

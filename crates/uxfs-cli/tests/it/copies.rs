@@ -1,8 +1,8 @@
-//! `cp` in all directions, and what it must never do.
+//! `cp` in all directions, and its protection against hostile trees.
 
 use crate::bed::{Bed, UNREAD};
 
-/// Everything of a tree but inode numbers: listing, content, attributes, access lists.
+/// Everything about a tree except inode numbers: listing, content, attributes, ACLs.
 fn told(bed: &Bed, dir: &str) -> String {
     bed.sh(&format!(
         "cd {dir}; find . -printf '{UNREAD}' | awk '{{ if ($1==\"d\") $5=\"-\"; print }}' | LC_ALL=C sort; \
@@ -91,14 +91,14 @@ fn links_in_the_way_lead_nowhere() {
     let bed = Bed::with_image(&[]);
     bed.sh("mkdir -p t/dir outside; printf new >t/dir/file; printf new >t/plain; printf old >outside/target");
     bed.uxfs(&["cp", "-a", "t", "a.img:/"]).good();
-    // On the host, links stand where the copy wants to go.
+    // On the host, links have the names that the copy uses.
     bed.sh("mkdir -p out/t; ln -s ../../outside out/t/dir; ln -s ../../outside/target out/t/plain");
     let words = bed.uxfs(&["cp", "-a", "a.img:/t", "out"]).bad(1);
     assert!(words.contains("out/t/dir") || words.contains("a.img:/t/dir"), "{words}");
     assert_eq!(bed.sh("ls outside; cat outside/target"), "target\nold");
-    // A file replaces the link, and is not written through it.
+    // A file replaces the link; cp does not write through the link.
     assert_eq!(bed.sh("stat -c %F out/t/plain; cat out/t/plain"), "regular file\nnew");
-    // The image itself plants the link, and then walks over it.
+    // The image contains a link and a file whose path leads through it.
     bed.uxfs(&["mkdir", "a.img:/one"]).good();
     bed.uxfs(&["ln", "-s", &bed.path("outside").display().to_string(), "a.img:/one/dir"]).good();
     bed.uxfs(&["cp", "-aT", "a.img:/one", "out2"]).good();

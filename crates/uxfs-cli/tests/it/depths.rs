@@ -1,21 +1,21 @@
-//! Trees that are deeper than a path can be long: in both directions, with few descriptors, and in
-//! memory that grows with the depth and not with its square.
+//! Trees deeper than the longest path: copied in both directions with few descriptors, and with memory
+//! that grows with the depth, not with its square.
 
 use crate::bed::Bed;
 
 const DEPTH: u64 = 10_000;
-/// Bytes of memory that a command may have at its peak; with the square of the depth it would be
-/// thousands of millions.
+/// Limit on a command's peak memory in bytes. Memory proportional to the depth's square would be
+/// several gigabytes.
 const PEAK: u64 = 256 << 20;
 
-/// Runs python3 with a program from here.
+/// Runs a python3 program.
 #[track_caller]
 fn python(bed: &Bed, program: &str, args: &str) -> String {
     std::fs::write(bed.path("program.py"), program).expect("a file is written");
     bed.bash(&format!("python3 program.py {args}")).good()
 }
 
-/// Starts a command with few descriptors and tells its exit code and the most memory it had, in KiB.
+/// Runs a command with few descriptors and prints its exit code and its peak memory in KiB.
 const BOUNDED: &str = "
 import resource, subprocess, sys
 def limit(): resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -24,7 +24,7 @@ ran = subprocess.run(sys.argv[1:], preexec_fn=limit, stdin=subprocess.DEVNULL, s
 print(ran.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 ";
 
-/// A chain of directories with a file in each, every tenth of which has a second name at the top.
+/// Makes a chain of directories with a file in each. Every tenth file has a second name at the top.
 const CHAIN: &str = "
 import os, sys
 name, depth = sys.argv[1], int(sys.argv[2])
@@ -36,7 +36,7 @@ for n in range(depth):
 open('end', 'w').write('the end')
 ";
 
-/// Runs the command with 64 descriptors and looks at the memory it took.
+/// Runs the command with 64 descriptors and checks its peak memory.
 #[track_caller]
 fn bounded(bed: &Bed, line: &str) {
     let args = format!("{} {line}", env!("CARGO_BIN_EXE_uxfs"));
@@ -49,12 +49,12 @@ fn bounded(bed: &Bed, line: &str) {
     assert!(peak < PEAK, "{line}: {peak} bytes");
 }
 
-/// Names in a chain of this depth.
+/// Number of names in a chain of this depth.
 fn names(depth: u64) -> u64 {
     depth * 2 + depth / 10 + 3
 }
 
-/// What `find` found the last time.
+/// Number of files that the last `find` found.
 fn found(bed: &Bed) -> u64 {
     let out = std::fs::read(bed.path("out")).expect("an output");
     out.iter().filter(|byte| **byte == b'\n').count() as u64
@@ -68,7 +68,7 @@ fn deep_trees_take_memory_by_depth_and_few_descriptors() {
     bounded(&bed, "find a.img:/deep -printf 'x\\n'");
     assert_eq!(found(&bed), names(DEPTH));
     bounded(&bed, "cp -a a.img:/deep back");
-    // The deepest file came there and back, and names that belong to one file do.
+    // The deepest file survives the round trip, and so do hard links.
     for dir in ["deep", "back"] {
         assert_eq!(
             bed.sh(&format!("find {dir} -printf 'x\\n' | wc -l")).trim(),
@@ -92,7 +92,7 @@ fn deep_trees_take_memory_by_depth_and_few_descriptors() {
 
 #[test]
 fn archives_hold_paths_that_are_longer_than_a_system_call_takes() {
-    // An archive has the whole path of each file: its length goes with the square.
+    // An archive holds the whole path of each file, so its length grows with the depth's square.
     const LEVELS: u64 = 2500;
     let bed = Bed::with_image(&[]);
     python(&bed, CHAIN, &format!("deep {LEVELS}"));

@@ -1,10 +1,10 @@
-//! Volumes that are only read: version 4, realtime data on a device of its own, a log on another.
+//! Volumes that uxfs only reads: version 4, a realtime device, an external log.
 
 use uxfs_oracle::{Kernel, vm::Vm};
 
 use crate::bed::Bed;
 
-/// A tree for mkfs.xfs to put on a volume, as its -p option has it.
+/// A protofile for mkfs.xfs' option -p.
 const PROTO: &str = "\
 unused
 0 0

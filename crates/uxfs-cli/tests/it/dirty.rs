@@ -50,8 +50,8 @@ fn check_of_a_killed_mount_says_sound_log_not_replayed() {
     let raw = bed.uxfs(&["check", "--norecovery", "a.img"]);
     assert!(raw.out.contains("[log-dirty]") && !raw.out.contains(" 200 entries"), "{raw:?}");
     assert_eq!(bed.sh("sha256sum a.img"), before, "it was written to");
-    // Once it is replayed, it is clean.
-    bed.uxfs(&["log", "settle", "a.img"]).good();
+    // After the replay the volume is clean.
+    bed.uxfs(&["log", "quiesce", "a.img"]).good();
     assert!(bed.uxfs(&["check", "a.img"]).good().starts_with("clean: "));
     assert!(
         bed.uxfs(&["check", "--json", "a.img"])
@@ -61,7 +61,18 @@ fn check_of_a_killed_mount_says_sound_log_not_replayed() {
     bed.check("a.img");
 }
 
-/// As fsck(8) has it: 2 is an answer here.
+/// `uxfs log settle` is the former name of `uxfs log quiesce`. It works, and help does not show it.
+#[test]
+fn log_settle_is_a_hidden_alias_of_log_quiesce() {
+    let bed = Bed::with_image(&[]);
+    let quiesced = bed.uxfs(&["log", "quiesce", "--json", "a.img"]).good();
+    assert!(quiesced.contains(r#""state":"clean""#), "{quiesced}");
+    assert_eq!(bed.uxfs(&["log", "settle", "--json", "a.img"]).good(), quiesced);
+    let help = bed.uxfs(&["log", "--help"]).good();
+    assert!(help.contains("quiesce") && !help.contains("settle"), "{help}");
+}
+
+/// As in fsck(8); exit code 2 is one of the results of check.
 #[test]
 fn a_wrong_command_line_of_check_ends_with_16() {
     let bed = Bed::with_image(&[]);

@@ -1,4 +1,4 @@
-//! Volumes in parts of disks: behind an offset, in partitions of real tools' tables.
+//! Volumes in parts of disks: at an offset, and in partitions made by sfdisk and sgdisk.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,7 +15,7 @@ fn disk(bed: &Bed, name: &str, script: &str) {
     bed.sh(&format!("truncate -s 128M {name}; printf '{script}' | sfdisk -q {name}"));
 }
 
-/// Everything of a file but `range` is as it was.
+/// The bytes of a file outside of the given range.
 fn outside(bed: &Bed, name: &str, start: u64, len: u64) -> Vec<u8> {
     let mut all = fs::read(bed.path(name)).unwrap();
     all.drain(start as usize..(start + len) as usize);
@@ -42,7 +42,7 @@ fn a_gpt_partition_is_made_filled_and_read() {
     let before = outside(&bed, "d.img", start, len);
     bed.tree();
 
-    // A table, and no XFS in it yet.
+    // A partition table, but no XFS in it yet.
     let words = bed.uxfs(&["info", "d.img"]).bad(1);
     assert!(
         words.contains("a partitioned disk (GPT): none of its partitions holds XFS"),
@@ -66,7 +66,7 @@ fn a_gpt_partition_is_made_filled_and_read() {
     assert!(outside(&bed, "d.img", start, len) == before, "written outside the partition");
     bed.sh("sfdisk -q --verify d.img >/dev/null; dd status=none if=d.img of=p.img bs=1M skip=2 count=40");
     bed.check("p.img");
-    // Existing content is found, and a second volume has its own place.
+    // mkfs finds existing content, and a second volume does not touch the first.
     bed.uxfs(&["mkfs", "-q", "--unsupported", "--partition", "2", "d.img"]).bad(1);
     bed.uxfs(&["import", "-q", "--unsupported", "t/dir", "d.img", "--partition", "home"]).good();
     assert_eq!(bed.uxfs(&["cat", "--partition=2", "d.img:/file"]).good(), "hello");
@@ -104,7 +104,7 @@ fn primary_and_logical_partitions_of_an_mbr() {
     }
     let words = bed.uxfs(&["stat", "d.img"]).bad(1);
     assert!(words.contains("(MBR)") && words.contains("5 (40 MiB), 6 (40 MiB)"), "{words}");
-    // The extended partition is none to use, and the first is too small.
+    // The extended partition cannot hold a volume, and the first partition is too small.
     bed.uxfs(&["mkfs", "--partition", "2", "d.img"]).bad(1);
     bed.uxfs(&["mkfs", "-q", "--unsupported", "--partition", "1", "d.img"]).bad(1);
     bed.sh("sfdisk -q --verify d.img >/dev/null");
@@ -122,7 +122,7 @@ fn behind_an_offset() {
     assert!(bed.uxfs(&["ls", "--partition=1", "o.img"]).bad(2).contains("no partition table"));
     bed.uxfs(&["ls", "--offset=1x", "o.img"]).bad(2);
     bed.uxfs(&["ls", "--offset=1", "--partition=1", "o.img"]).bad(2);
-    // A new volume behind an offset ends where the file does, and takes nothing of it away.
+    // A new volume at an offset ends at the end of the file and does not shorten the file.
     bed.sh("truncate -s 400M n.img; printf first | dd status=none of=n.img conv=notrunc");
     bed.uxfs(&["mkfs", "-q", "--offset", "1M", "n.img"]).good();
     assert_eq!(fs::metadata(bed.path("n.img")).unwrap().len(), 400 * MIB);
@@ -132,14 +132,14 @@ fn behind_an_offset() {
     bed.uxfs(&["mkfs", "-q", "--offset", "1M", "none.img"]).bad(1);
 }
 
-/// Reading commands want no more than reading: not of the file, not of where it lies.
+/// Commands that read need only read permission on the file and its directory.
 #[test]
 fn files_that_may_only_be_read() {
     let bed = Bed::with_image(&[]);
     bed.tree_in_image();
     let uxfs = env!("CARGO_BIN_EXE_uxfs");
     bed.sh("chmod 755 .; chmod 444 a.img; mkdir ro; ln a.img ro/a.img; chmod 555 ro");
-    // Root may write everything; an ordinary user is somebody else for this test already.
+    // Root can write everything, so use another user. An ordinary user needs no change.
     let other = "if [ $(id -u) = 0 ]; then setpriv --reuid=65534 --clear-groups --regid=65534 \"$@\"; \
                  else \"$@\"; fi";
     let run = |args: &str| bed.sh(&format!("set -- {uxfs} {args}; {other}"));
@@ -156,7 +156,7 @@ fn files_that_may_only_be_read() {
     bed.sh("chmod 755 ro");
 }
 
-/// qcow2 images are disks like others: made, filled and read as a whole, and with partitions.
+/// Volumes in qcow2 images, in the whole disk and in partitions.
 #[test]
 fn qcow2_images() {
     let bed = Bed::new();
@@ -171,7 +171,7 @@ fn qcow2_images() {
     bed.sh("qemu-img check -q a.qcow2; qemu-img convert -O raw a.qcow2 a.raw");
     bed.check("a.raw");
 
-    // A snapshot over it takes the changes, and what is below stays as it is.
+    // An overlay gets the changes, and its backing image stays unchanged.
     bed.sh("md5sum a.qcow2 >sum; qemu-img create -q -f qcow2 -b a.qcow2 -F qcow2 top.qcow2 80M");
     bed.uxfs(&["rm", "top.qcow2:/more"]).good();
     let grown = bed.uxfs(&["resize", "top.qcow2"]).good();
@@ -229,7 +229,7 @@ fn resizing() {
     bed.uxfs(&["resize", "a.img", "1M"]).bad(1);
     bed.check("a.img");
 
-    // In a partition: up to its end, and no further.
+    // A volume in a partition grows to the partition's end.
     disk(
         &bed,
         "d.img",

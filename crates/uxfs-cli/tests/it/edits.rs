@@ -1,9 +1,9 @@
-//! What writes: after every kind of edit the text agrees with coreutils' on the same tree, and the
-//! judges find nothing.
+//! Commands that write: after every kind of edit the tree equals coreutils' result, and the checkers
+//! find no damage.
 
 use crate::bed::{Bed, EVERYTHING};
 
-/// Runs the same edit on the host's tree and in the image; both must come out the same.
+/// Runs the same edit on the host's tree and in the image. The results must be equal.
 #[track_caller]
 fn same_edit(bed: &Bed, edit: &str) {
     let exe = env!("CARGO_BIN_EXE_uxfs");
@@ -13,7 +13,7 @@ fn same_edit(bed: &Bed, edit: &str) {
     bed.check("a.img");
 }
 
-/// Times are left out: the edits stamp them a moment apart.
+/// Ignores times: the two edits do not run at the same moment.
 #[track_caller]
 fn compare(bed: &Bed, what: &str) {
     let format = "%y %m %U %G %s %n %l %P\\n";
@@ -121,7 +121,7 @@ fn permissions_and_access_lists_go_together() {
     assert_eq!(bed.uxfs(&["stat", "-c", "%a", "a.img:/f"]).good(), bed.sh("stat -c %a f"));
     bed.uxfs(&["chmod", "600", "a.img:/f"]).good();
     bed.sh("chmod 600 f");
-    // Made under a default list, a file inherits it on both sides.
+    // A new file inherits its directory's default ACL, on the host and in the image.
     bed.uxfs(&["mkdir", "a.img:/d/sub"]).good();
     bed.sh("mkdir d/sub");
     bed.sh("mkdir back");

@@ -1,4 +1,4 @@
-//! Hosts without room: limits on the size of files, and room that is set aside in time.
+//! Hosts without space: file size limits, and space that is reserved for the log in advance.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -30,7 +30,7 @@ fn a_limit_on_the_size_of_files_is_an_error_and_not_a_signal() {
     bed.sh("cmp small back");
     bed.uxfs(&["rm", "-f", "a.img:/big"]).good();
     bed.check("a.img");
-    // A limit before the log's end: it is said before anything is changed.
+    // A limit before the log's end is reported before anything changes.
     bed.sh("cp --sparse=always a.img b.img; cksum <b.img >before");
     let limited =
         bed.sh(&format!("ulimit -f 100000; {uxfs} mkdir b.img:/new 2>&1 || echo code=$?"));

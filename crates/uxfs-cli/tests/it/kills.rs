@@ -1,12 +1,12 @@
-//! Commands that are killed in the midst of their changes, at moments chosen at random: what they
-//! leave is recovered by whoever opens it next, and whole.
+//! Commands killed at random moments during their changes: the next open recovers the volume, which is
+//! then consistent.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use crate::bed::Bed;
 
-/// Kills the command after so many microseconds; `false` if it had ended before.
+/// Kills the command after this many microseconds; `false` if it had ended before.
 fn killed(bed: &Bed, args: &[&str], after: u64) -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uxfs"));
     command.args(args).current_dir(bed.path("")).stdin(Stdio::null()).stderr(Stdio::null());
@@ -18,7 +18,7 @@ fn killed(bed: &Bed, args: &[&str], after: u64) -> bool {
     !ended.unwrap_or_else(|error| panic!("{command:?}: {error}")).success()
 }
 
-/// Seeds differ from run to run, and are told when something fails.
+/// The seed differs from run to run. A failure prints it.
 struct Random(u64);
 
 impl Random {
@@ -38,7 +38,7 @@ fn what_a_killed_command_leaves_is_recovered() {
     let bed = Bed::with_image(&[]);
     bed.sh("mkdir t; i=0; while [ $i -lt 20 ]; do mkdir t/d$i; j=0; while [ $j -lt 60 ]; do \
          echo $i $j >t/d$i/a-name-of-some-length-$j; j=$((j+1)); done; i=$((i+1)); done");
-    // How long an undisturbed one takes, to choose moments from.
+    // Measure an undisturbed command, to choose the moments.
     let start = std::time::Instant::now();
     bed.uxfs(&["cp", "-r", "t", "a.img:/whole"]).good();
     let length = u64::try_from(start.elapsed().as_micros()).unwrap().max(1000);
@@ -53,18 +53,18 @@ fn what_a_killed_command_leaves_is_recovered() {
             _ => vec!["-o", logged, "rm", "-r", &to],
         };
         kills += u32::from(killed(&bed, &args, random.below(length)));
-        // Reading replays in memory and changes nothing; what is there is whole files.
+        // Reading replays in memory and changes nothing. All files are complete.
         bed.uxfs(&["ls", "-lR", "a.img:/"]).good();
         let before = std::fs::metadata(bed.path("a.img")).unwrap().modified().unwrap();
         bed.uxfs(&["ls", "a.img:/whole"]).good();
         let after = std::fs::metadata(bed.path("a.img")).unwrap().modified().unwrap();
         assert_eq!(before, after, "UXFS_SEED={seed} round {round}: a reader wrote");
-        // Whoever writes next recovers it.
+        // The next command that writes recovers the volume.
         bed.uxfs(&["mkdir", &format!("a.img:/after{round}")]).good();
         let ran = bed.uxfs(&["check", "a.img"]);
         assert_eq!(ran.code, 0, "UXFS_SEED={seed} round {round} {args:?}: {ran:?}");
         if round % 2 == 0 {
-            // So that there is something to remove, whatever was killed.
+            // Make sure that there is something to remove.
             bed.uxfs(&["mkdir", "-p", &to]).good();
         }
     }
@@ -103,7 +103,7 @@ fn an_import_that_is_durable_at_every_moment() {
         lines
     };
     assert_eq!(sorted(tree("a.img")), sorted(tree("b.img")));
-    // What is added to an image is added with its journal.
+    // An import into an existing image is journaled.
     bed.sh("mkdir u; echo more >u/new; tar -C u -cf u.tar new");
     bed.uxfs(&["import", "-q", "u.tar", "a.img"]).good();
     assert_eq!(bed.uxfs(&["cat", "a.img:/new"]).good(), "more\n");

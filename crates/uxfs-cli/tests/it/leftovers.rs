@@ -1,4 +1,4 @@
-//! What a command that fails or is interrupted leaves: nothing that stands in the way of the next.
+//! A failed or interrupted command leaves nothing that prevents the next one.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -28,13 +28,13 @@ fn a_mistyped_source_leaves_no_image() {
             assert!(!bed.path("a.img").exists(), "{source:?} {size:?}");
         }
     }
-    // A file that was there and was blank is blank again.
+    // An existing empty file is empty again.
     bed.sh("truncate -s 320M a.img");
     bed.uxfs(&["import", "-q", "cut.tar", "a.img"]).bad(1);
     assert_eq!(bed.sh("stat -c '%s %b' a.img"), "335544320 0\n");
     bed.uxfs(&["import", "-q", "t", "a.img"]).good();
     bed.check("a.img");
-    // One that holds something is no place for a typing error.
+    // A mistyped command does not overwrite a file with content.
     let before = bed.sh("sha256sum a.img t.tar");
     bed.uxfs(&["import", "-q", "none.tar", "a.img"]).bad(1);
     let words = bed.uxfs(&["import", "-q", "t", "t.tar"]).bad(1);
@@ -53,8 +53,8 @@ fn no_room_leaves_no_image() {
     assert!(!bed.path("b.img").exists());
 }
 
-/// Starts an import from a pipe that stays open, sends the signal when it has begun to write, and
-/// gives the exit code and the words.
+/// Starts an import from a pipe that stays open, and sends the signal after the import has begun to
+/// write. Returns exit code and messages.
 fn interrupted(bed: &Bed, args: &[&str], signal: &str) -> (i32, String) {
     let tar = std::fs::read(bed.path("t.tar")).expect("the child is as it was set up");
     // A shell that starts the tests in the background lets them ignore SIGINT, and a child inherits
@@ -68,9 +68,9 @@ fn interrupted(bed: &Bed, args: &[&str], signal: &str) -> (i32, String) {
         .spawn()
         .expect("the child is as it was set up");
     let mut input = child.stdin.take().expect("the child is as it was set up");
-    // Without its end: the import waits for more.
+    // The archive is not complete, so the import waits for more.
     input.write_all(&tar[..tar.len() / 2]).expect("the child is as it was set up");
-    // It has begun when it holds the image's lock.
+    // The import has begun when it holds the image's lock.
     let (begun, id) = (Instant::now(), child.id().to_string());
     let holds = || {
         let locks = std::fs::read_to_string("/proc/locks").expect("the child is as it was set up");
@@ -102,7 +102,7 @@ fn an_interrupted_import_leaves_nothing_behind() {
         assert!(words.contains("interrupted") && words.contains("nothing was left"), "{words}");
         assert!(!bed.path("new.img").exists());
     }
-    // The corrected command is not in the way of what was.
+    // The interrupted import does not prevent the next one.
     bed.uxfs(&["import", "-q", "t.tar", "new.img"]).good();
     let args = ["import", "-q", "-", "new.img"];
     let (ended, words) = interrupted(&bed, &args, "INT");
@@ -187,7 +187,7 @@ fn the_root_directory_belongs_to_whom_it_is_given() {
 #[test]
 fn users_without_root_are_told_about_the_owner() {
     let bed = Bed::new();
-    // As root, another user; as anybody else, oneself.
+    // If root runs the test, use another user.
     let line = |args: &str| {
         format!(
             "chmod 777 .; if [ $(id -u) = 0 ]; then \

@@ -1,5 +1,5 @@
-//! One letter means one thing: what it means in the program that a command is modelled on, or, where
-//! there is no model, the same in every command.
+//! An option letter has the meaning that it has in the program a command is modelled on. Without a
+//! model, it has the same meaning in every command.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::bed::Bed;
 /// A letter's long name; empty if it has none.
 type Letters = BTreeMap<char, String>;
 
-/// Commands and the programs whose letters they take over. A command that is not here has no model.
+/// Commands and the programs they are modelled on. Other commands have no model.
 const MODELS: [(&str, &str); 34] = [
     ("mkfs", "mkfs.xfs --help"),
     ("import", "mkfs.xfs --help"),
@@ -49,7 +49,7 @@ const MODELS: [(&str, &str); 34] = [
 /// Letters that mean the same in every command whose model leaves them free.
 const OWN: [(char, &str); 4] = [('h', "help"), ('o', "options"), ('q', "quiet"), ('v', "verbose")];
 
-/// Letters that mean something else than in the model or in [`OWN`], and why.
+/// Exceptions: letters whose meaning differs from the model or from [`OWN`], and the reason.
 const EXCEPTIONS: [(&str, char, &str); 5] = [
     (
         "mount",
@@ -106,7 +106,7 @@ fn letters(help: &str) -> Letters {
     found
 }
 
-/// The commands below a command, from its help.
+/// The subcommands of a command, from its help.
 fn below(help: &str) -> Vec<String> {
     let list = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest);
     let lines = list.lines().take_while(|line| line.starts_with("  "));
@@ -179,11 +179,11 @@ fn a_letter_means_what_it_means_in_the_model() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // What is excused is there.
+    // Each exception must exist.
     assert_eq!(excused.len(), EXCEPTIONS.len(), "{excused:?}");
 }
 
-/// The reader of helps is itself put to the test.
+/// Tests the parser of help texts.
 #[test]
 fn letters_are_read_from_helps() {
     let found = letters(

@@ -1,8 +1,9 @@
-//! What reads: `ls`, `stat`, `cat`, `find`, `xattr get`, their text the same as the real tools'.
+//! Commands that read: the output of `ls`, `stat`, `cat`, `find` and `xattr get` equals the real
+//! tools'.
 
 use crate::bed::Bed;
 
-/// Sizes of directories are the file system's own business.
+/// Removes the sizes of directories, which depend on the file system.
 fn without_sizes_of_directories(text: &str, column: usize) -> String {
     let line = |line: &str| {
         let cells: Vec<&str> = line.split_whitespace().collect();
@@ -49,7 +50,7 @@ fn ls_prints_what_ls_prints() {
         let args: Vec<&str> = ["ls"].into_iter().chain(options.split_whitespace()).collect();
         let mine = bed.uxfs(&[&args[..], &["a.img:/t"]].concat());
         let mine = mine.out.replace("a.img:/t", ".");
-        // Directories' sizes differ, so sorting by size is compared as far as files go.
+        // Directories' sizes differ, so compare the order by size for files only.
         if options.contains('S') {
             let files = |text: &str| -> Vec<String> {
                 let dirs = ["dir", "empty", "many"];
@@ -94,7 +95,7 @@ fn ls_long_prints_what_ls_prints() {
         let column =
             if options.contains(['g', 'o', 'G']) && !options.contains("long") { 3 } else { 4 };
         let column = if options.contains("iso") || options.contains('+') { 4 } else { column };
-        // `..` of the tree is another directory in the image.
+        // In the image, `..` of the tree is another directory.
         let keep = |text: &str| -> Vec<String> {
             let flat = without_sizes_of_directories(text, column);
             flat.lines()
@@ -197,7 +198,7 @@ fn find_prints_what_find_prints() {
         let real = bed.sh(&format!("find t {expression}"));
         let mine = bed.sh(&mine_script).replace("a.img:/t", "t");
         if expression.ends_with("-ls") {
-            // Inode numbers and space are the file system's.
+            // Inode numbers and space depend on the file system.
             let tail = |text: String| text.split_whitespace().skip(2).collect::<Vec<_>>().join(" ");
             assert_eq!(tail(mine), tail(real), "find {expression}");
             continue;
@@ -231,7 +232,7 @@ fn stat_prints_what_stat_prints() {
         let real = bed.sh(&format!("cd t; stat -c '{format}' '{name}'"));
         let mine = bed.uxfs(&["stat", "-c", format, &format!("a.img:/t/{name}")]).good();
         assert_eq!(mine.replace("a.img:/t/", ""), real, "{name}");
-        // The long form: device, inode, space and times of change and birth are the image's own.
+        // In the long format: device, inode, space, change time and birth time differ in the image.
         let lines = |text: String| -> Vec<String> {
             let own = ["Device:", "Change:", " Birth:", "Blocks:"];
             let text = text.replace("a.img:/t/", "");

@@ -1,5 +1,5 @@
-//! How a mount ends, and who is told: umount, a signal, a killed server, another namespace that keeps
-//! the mount, a server that cannot begin.
+//! Ends of a mount and their reports: umount, a signal, a killed server, another namespace that keeps
+//! the mount, a server that cannot start.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -23,14 +23,14 @@ fn mounted() -> Bed {
     bed
 }
 
-/// The server's number.
+/// The server's process ID.
 fn server(bed: &Bed) -> u32 {
     let status = bed.uxfs(&["status", "mnt"]).good();
     let line = status.lines().find(|line| line.trim_start().starts_with("process "));
     line.unwrap().split_whitespace().last().unwrap().parse().unwrap()
 }
 
-/// Waits for something that is sure to come: the limit catches a hang.
+/// Waits for an event that must happen. The limit catches a hang.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -50,7 +50,7 @@ fn kill_server(bed: &Bed) {
     until("dead", || !bed.uxfs(&["ls", "host/a.img:/"]).err.contains("in use"));
 }
 
-/// Ends with its owner, and ends the process.
+/// Kills the process when dropped.
 struct Held(Child);
 
 impl Drop for Held {
@@ -60,7 +60,7 @@ impl Drop for Held {
     }
 }
 
-/// A process in a namespace of mounts of its own, in which the mount stays.
+/// A process in a separate mount namespace, which keeps the mount.
 fn other_namespace(bed: &Bed) -> Held {
     let script = leave_mounts(&bed.path("mnt")) + "echo; exec sleep 1000";
     let mut command = Command::new("unshare");
@@ -71,7 +71,7 @@ fn other_namespace(bed: &Bed) -> Held {
     Held(child)
 }
 
-/// A file system in memory of so many MiB, in which an image lies; for root.
+/// A tmpfs of this many MiB that holds an image. Needs root.
 struct SmallHost(Bed);
 
 impl SmallHost {
@@ -87,17 +87,17 @@ impl SmallHost {
 impl Drop for SmallHost {
     fn drop(&mut self) {
         for dir in ["mnt", "host"] {
-            // If a test failed in between.
+            // A failed test leaves the volume mounted.
             let _ = Command::new("umount").arg("-lq").arg(self.0.path(dir)).status();
         }
     }
 }
 
-/// With 2 MB of data in memory that find no room on the host.
+/// A mount with 2 MB of data in memory that do not fit on the host.
 fn full() -> SmallHost {
     let host = SmallHost::new(120);
     let bed = &host.0;
-    // It writes back when it is asked to, and not before.
+    // Data is written back on request only.
     let options = "dirty_writeback_centisecs=0,commit=300";
     assert_eq!(bed.uxfs(&["mount", "-o", options, "host/a.img", "mnt"]).code, 0);
     bed.sh("head -c 2000000 /dev/urandom >data; echo small >mnt/small");
@@ -191,7 +191,7 @@ fn an_ended_mount_tells_how_it_ended() {
     }
     let told = bed.uxfs(&["status", "--json", "host/a.img"]).out;
     assert!(told.contains("\"state\":\"ended\""), "{told}");
-    // A mount that works takes the place of what was said.
+    // A new mount replaces the record of the old one.
     bed.uxfs(&["mount", "host/a.img", "mnt"]).good();
     let told = bed.uxfs(&["status", "host/a.img"]).good();
     assert!(told.contains("state                  mounted"), "{told}");
@@ -240,7 +240,7 @@ fn umount_names_the_namespace_that_keeps_a_mount() {
     bed.sh("echo content >mnt/file");
     let server = server(&bed);
     let other = other_namespace(&bed);
-    // The way to the image is not what the end is found by.
+    // The record is found although the image's path has changed.
     bed.sh("mv host elsewhere");
     let said = bed.uxfs(&["umount", "--timeout", "2", "mnt"]).bad(1);
     let keeper = format!("(process {})", other.0.id());
@@ -248,7 +248,7 @@ fn umount_names_the_namespace_that_keeps_a_mount() {
     assert!(said.lines().count() == 2 && said.contains("waiting"), "said before it ends: {said}");
     let busy = bed.uxfs(&["mkdir", "elsewhere/a.img:/d"]).bad(1);
     assert!(busy.contains(&format!("in use by uxfs mount (process {server})")), "{busy}");
-    // A signal ends it all the same.
+    // A signal ends the server although the namespace keeps the mount.
     signal(server, "TERM");
     until("ended", || bed.uxfs(&["status", "elsewhere/a.img"]).code == 3);
     let told = bed.uxfs(&["status", "elsewhere/a.img"]).out;
@@ -358,7 +358,7 @@ fn a_server_in_the_background_writes_to_the_system_log() {
     log.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
     let uxfs = env!("CARGO_BIN_EXE_uxfs");
     let (dir, log_path) = (bed.path("."), bed.path("log"));
-    // With a /dev of its own, where the test listens.
+    // The test listens in a separate /dev.
     let script = leave_mounts(&dir);
     let script = format!(
         "{script}cd {}; mount -t tmpfs none /dev; mknod /dev/fuse c 10 229; mknod /dev/null c 1 3; \

@@ -1,4 +1,4 @@
-//! `uxfs mount` and `uxfs umount`, as whoever runs the tests; an ordinary user needs fusermount3.
+//! `uxfs mount` and `uxfs umount`, as root or an ordinary user. An ordinary user needs fusermount3.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -42,7 +42,7 @@ fn serve(bed: &Bed, options: &str) -> Child {
 #[test]
 fn what_is_written_is_in_the_image() {
     let bed = with_dir();
-    // A mount that works says nothing.
+    // A successful mount prints nothing.
     assert_eq!(bed.uxfs(&["mount", "a.img", "mnt"]).good(), "");
     assert!(mounted(&bed));
     bed.sh("echo content >mnt/file; mkdir mnt/dir; mv mnt/file mnt/dir/");
@@ -80,7 +80,7 @@ fn a_running_mount_tells_of_itself_and_syncs() {
     let status = bed.uxfs(&["status", "mnt/dir"]).good();
     assert!(status.contains("commit_seconds         60"), "{status}");
     assert!(bed.uxfs(&["status", "--json", "mnt"]).good().contains("\"dirty_bytes\":4096"));
-    // Others may have mounts here too, which come and go.
+    // Other tests can have mounts at the same time.
     let all = bed.uxfs(&["status"]).out;
     assert!(all.contains(&*bed.path("mnt").to_string_lossy()), "{all}");
     bed.uxfs(&["sync", "mnt/dir/file"]).good();
@@ -135,7 +135,7 @@ fn resident_memory_follows_cache_bytes() {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let most: u64 = most.trim().trim_end_matches(" kB").parse().unwrap();
-    // 38 MiB were seen; what is held of metadata is counted elsewhere.
+    // Observed: 38 MiB. Another test covers the metadata cache.
     assert!(most < 96 << 10, "{most} KiB were resident");
     bed.uxfs(&["umount", "mnt"]).good();
     assert!(child.wait().unwrap().success());
@@ -196,7 +196,7 @@ fn an_ordinary_user_mounts() {
     } else {
         Command::new("sh")
     };
-    // The binary lies where others may not go.
+    // The binary's directory is closed to other users.
     std::fs::copy(env!("CARGO_BIN_EXE_uxfs"), bed.path("uxfs")).unwrap();
     let command = command.args(["-ec", script, "sh", "./uxfs"]).arg(bed.path("."));
     let out = command.env("LC_ALL", "C").output().unwrap();
@@ -205,10 +205,10 @@ fn an_ordinary_user_mounts() {
     assert!(text.contains("clean"), "{text}");
 }
 
-/// After how long something counts as never happening: a limit against hanging only.
+/// Limit that catches a hang.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Asks a mount for names that are not there, until it `is_enough`; `false` if it never is.
+/// Looks up missing names on a mount until `is_enough`; `false` at the limit.
 fn asked_much(bed: &Bed, is_enough: impl Fn() -> bool) -> bool {
     let (enough, begun) = (AtomicBool::new(false), Instant::now());
     std::thread::scope(|scope| {
@@ -247,7 +247,7 @@ fn processors_are_kept_awake_only_where_that_is_asked_for() {
         open.filter_map(|fd| std::fs::read_link(fd.path()).ok())
             .any(|file| file == Path::new(DEVICE))
     };
-    // Not by default, and not if it is declined.
+    // Neither by default nor with noawake.
     for options in ["rw", "awake,noawake"] {
         let mut server = serve(&bed, options);
         told("off");
@@ -277,7 +277,7 @@ fn processors_are_kept_awake_only_where_that_is_asked_for() {
     assert!(server.wait().unwrap().success());
 }
 
-/// In a mount namespace of its own, with a `PATH` that does not lead to system commands.
+/// Runs in a separate mount namespace, with a `PATH` without system commands.
 #[test]
 fn fuseblk_works_in_a_namespace_of_its_own_and_names_what_is_missing() {
     let bed = with_dir();

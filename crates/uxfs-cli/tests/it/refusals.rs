@@ -1,4 +1,4 @@
-//! What is refused, with which words and which exit code, and what stays as it was.
+//! Refused requests: their messages, their exit codes, and what stays unchanged.
 
 use std::fs;
 
@@ -33,7 +33,7 @@ fn usage_is_two_and_failure_is_one() {
     bed.check("a.img");
 }
 
-/// A FIFO that nobody writes to would be waited for without end.
+/// Opening a FIFO without a writer would wait for ever.
 #[test]
 fn what_is_no_image_is_refused_at_once() {
     let bed = Bed::with_image(&[]);
@@ -41,7 +41,7 @@ fn what_is_no_image_is_refused_at_once() {
     bed.sh("mkfifo fifo; mkdir dir; tar -C t -cf t.tar .; ln -s fifo link");
     bed.sh("qemu-img create -q -u -f qcow2 -b fifo -F raw top.qcow2 320M");
     let exe = env!("CARGO_BIN_EXE_uxfs");
-    // Only a command that hangs is ended so, with 124.
+    // timeout(1) ends a hanging command with exit code 124.
     let ran = |line: &str| bed.sh(&format!("timeout 300 {exe} {line} 2>&1 || echo code=$?"));
     for (image, what) in [
         ("fifo", "is a FIFO"),
@@ -66,7 +66,7 @@ fn what_is_no_image_is_refused_at_once() {
     }
 }
 
-/// Where a stream will do, a FIFO does, as a shell's `<(…)` gives it; read twice it cannot be.
+/// A FIFO, such as a shell's `<(…)`, works where a stream is enough. It cannot be read twice.
 #[test]
 fn streams_come_from_fifos() {
     let bed = Bed::new();

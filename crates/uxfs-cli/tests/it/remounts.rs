@@ -1,6 +1,6 @@
-//! `-o remount`: options that change while a volume is mounted; and what mount(8) takes for granted.
+//! `-o remount`: options that change while a volume is mounted; and options that mount(8) implies.
 //!
-//! These need root, as remounting does.
+//! These tests need root, as remounting does.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -32,7 +32,7 @@ fn a_mount_becomes_read_only_and_writable_again() {
     bed.sh("grep ' ro,' /proc/self/mountinfo | grep -q \"$(pwd)/mnt\"");
     let refused = bed.sh("touch mnt/new 2>&1 || true");
     assert!(refused.contains("Read-only file system"), "{refused}");
-    // Everything is in place, and others may read the image.
+    // Everything is written in place, and other processes can read the image.
     assert!(bed.uxfs(&["log", "status", "a.img"]).good().contains("clean"));
     assert_eq!(bed.uxfs(&["cat", "a.img:/dir/file"]).good(), "content\n");
     let mut text = String::new();
@@ -69,7 +69,7 @@ fn files_open_for_writing_keep_a_mount_writable() {
     assert!(said.contains("open for writing"), "{said}");
     assert_eq!(status(&bed, "mode"), "rw");
     open.write_all(b"content").unwrap();
-    // A file without a name would be freed.
+    // An unlinked open file would have to be freed.
     bed.sh("rm mnt/file");
     let said = bed.uxfs(&["mount", "-o", "remount,commit=20", "mnt"]).bad(1);
     assert!(said.contains("busy"), "{said}");
@@ -107,7 +107,7 @@ fn other_options_change_or_are_refused_by_name() {
     bed.check("a.img");
 }
 
-/// Runs a script where mount(8) finds the helper.
+/// Runs a script in an environment in which mount(8) finds the helper.
 fn with_helper(bed: &Bed, script: &str) -> String {
     bed.sh(&format!(
         "unshare -m sh -ec '{}mount -t tmpfs none /sbin; \
@@ -128,7 +128,7 @@ fn mount_8_remounts() {
          mount -o remount,rw mnt; touch mnt/file; mount -o remount,nosuid mnt; \
          grep fuse.uxfs /proc/self/mountinfo; umount mnt",
     );
-    // Other tests have mounts too.
+    // Other tests can have mounts at the same time.
     let dir = bed.path("mnt").display().to_string();
     let lines: Vec<&str> = said.lines().filter(|line| line.contains(&dir)).collect();
     assert_eq!(lines.len(), 2, "{said}");

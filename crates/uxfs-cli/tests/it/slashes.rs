@@ -1,8 +1,8 @@
-//! A slash at the end of a path asks for a directory, as coreutils and the kernel have it.
+//! A trailing slash requires a directory, as in coreutils and the kernel.
 
 use crate::bed::Bed;
 
-/// A line on the host and the same line on the image end alike; in it, `P` stands before paths.
+/// Runs a line on the host and on the image and compares the results. `P` marks the paths.
 #[track_caller]
 fn same(bed: &Bed, line: &str, real: &str) {
     let ours = bed.bash(&line.replace('P', "a.img:/t/").replace('H', "t/"));

@@ -1,5 +1,5 @@
-//! The small commands that people try, and what the shell would do for paths on the host: against
-//! coreutils on the same tree.
+//! Small commands, and the expansion of patterns: compared with coreutils and the shell on the same
+//! tree.
 
 use crate::bed::Bed;
 
@@ -18,7 +18,7 @@ fn touch_makes_files_and_sets_times_as_coreutils_do() {
         times(bed.uxfs(&["stat", "-c", what, &format!("a.img:{file}")]).good())
     };
     assert_eq!(ours("/a", "%X.%Y"), times(bed.sh("stat -c %X.%Y h/a")));
-    // One time alone, another file's times, a stamp.
+    // Only one of the times, another file's times, a stamp.
     bed.uxfs(&["touch", "-m", "-d", "@1000000000", "a.img:/a"]).good();
     assert_eq!(ours("/a", "%Y"), "1000000000");
     assert_ne!(ours("/a", "%X"), "1000000000");
@@ -31,7 +31,7 @@ fn touch_makes_files_and_sets_times_as_coreutils_do() {
     bed.uxfs(&["ln", "-s", "a", "a.img:/l"]).good();
     bed.uxfs(&["touch", "-h", "-d", "@5", "a.img:/l"]).good();
     assert_eq!((ours("/l", "%Y"), ours("/a", "%Y")), ("5".into(), "1000000000".into()));
-    // Nothing is made with -c, nor where a directory was asked for.
+    // Nothing is created with -c, or if the path requires a directory.
     bed.uxfs(&["touch", "-c", "a.img:/none"]).good();
     assert!(bed.uxfs(&["touch", "a.img:/none/"]).bad(1).contains("/none/"));
     assert!(bed.uxfs(&["touch", "-d", "yesterdayish", "a.img:/a"]).bad(1).contains("yesterdayish"));
@@ -57,7 +57,7 @@ fn readlink_follows_as_coreutils_do() {
     assert_eq!(one(&["-f", "a.img:/abs"]).good(), "a.img:/d/e/f\n");
     assert_eq!(one(&["-f", "a.img:/up/../d/./none"]).good(), "a.img:/d/none\n");
     assert_eq!(one(&["-f", "a.img:/"]).good(), "a.img:/\n");
-    // As in coreutils, what fails does so quietly, unless asked.
+    // As in coreutils, failures are silent without -v.
     let quiet = one(&["-e", "a.img:/up/none"]);
     assert_eq!((quiet.code, quiet.err.as_str()), (1, ""));
     assert!(one(&["-v", "a.img:/d"]).bad(1).contains("not a symbolic link"));
@@ -91,7 +91,7 @@ fn tee_takes_a_stream() {
     assert_eq!(bed.uxfs(&["cat", "a.img:/a"]).good(), "one\ntwo\n");
     bed.sh(&format!("head -c 5000000 /dev/zero | {uxfs} tee a.img:/b >/dev/null"));
     assert_eq!(bed.uxfs(&["stat", "-c", "%s", "a.img:/b"]).good(), "5000000\n");
-    // What cannot be written does not end the rest.
+    // A file that cannot be written does not stop the others.
     bed.uxfs(&["mkdir", "a.img:/dir"]).good();
     bed.sh(&format!(
         "echo x | {uxfs} tee a.img:/dir a.img:/c 2>err >out && exit 1; grep -q dir err"
@@ -104,7 +104,7 @@ fn tee_takes_a_stream() {
 fn du_counts_as_coreutils_do() {
     let bed = Bed::with_image(&[]);
     bed.tree_in_image();
-    // Lengths of files do not depend on the file system below; those of directories do.
+    // Lengths of files do not depend on the file system; lengths of directories do.
     let of_files = |text: String, prefix: &str| {
         let mut lines: Vec<String> = text
             .lines()
@@ -123,7 +123,7 @@ fn du_counts_as_coreutils_do() {
         let theirs = bed.sh(&format!("du {} t", options.join(" ")));
         assert_eq!(of_files(ours, "a.img:/t"), of_files(theirs, "t"), "{options:?}");
     }
-    // Sums are those of the parts, and a sparse file takes what it holds.
+    // A sum equals the sum of its parts, and a sparse file counts only its allocated blocks.
     let all = bed.uxfs(&["du", "-s", "a.img:/t"]).good();
     let (sum, path) = all.trim().split_once('\t').unwrap();
     assert_eq!(path, "a.img:/t");
@@ -185,7 +185,7 @@ fn patterns_in_images_are_expanded_as_a_shell_does() {
         let shell = bed.sh(&format!("cd t; LC_ALL=C ls -d1 {pattern}"));
         let ours = ls(pattern);
         let dots = |text: &str| -> Vec<String> {
-            // The shell also gives `.` and `..`, which are no entries of an image.
+            // The shell also returns `.` and `..`, which an image does not list.
             text.lines()
                 .filter(|l| !l.ends_with("/.") && !l.ends_with("/.."))
                 .map(str::to_owned)
@@ -193,13 +193,13 @@ fn patterns_in_images_are_expanded_as_a_shell_does() {
         };
         assert_eq!(dots(&ours), dots(&shell), "{pattern}");
     }
-    // A name that is a pattern is that name first.
+    // An existing file whose name looks like a pattern is that file.
     assert_eq!(ls("bin/q?"), "bin/q?\n");
-    // What matches nothing is not there.
+    // A pattern without a match names a file that does not exist.
     assert!(bed.uxfs(&["ls", "a.img:/bin/z*"]).bad(2).contains("z*"));
     assert!(bed.uxfs(&["rm", "-r", "a.img:/z*"]).bad(1).contains("z*"));
     bed.uxfs(&["rm", "-rf", "a.img:/z*"]).good();
-    // Commands that write take them too.
+    // Commands that write expand patterns too.
     bed.uxfs(&["rm", "a.img:/bin/a*"]).good();
     assert_eq!(bed.uxfs(&["ls", "a.img:/bin"]).good(), "q?\n");
     bed.uxfs(&["cp", "a.img:/lib/*", "out"]).good();
@@ -235,7 +235,7 @@ fn find_compares_dates_and_runs_programs() {
     assert_eq!(told, ["<a.img:/t/a.conf>", "<a.img:/t/b.conf>"]);
     let many = ["find", "a.img:/t", "-type", "f", "-exec", "echo", "{}", "+"];
     assert_eq!(bed.uxfs(&many).good().split_whitespace().count(), 3);
-    // The outcome of a program is a test's; of many files, the command's.
+    // With `;` the program's result is the test's result; with `+` it sets find's exit code.
     let only = [
         "find",
         "a.img:/t",
@@ -272,7 +272,7 @@ fn help_is_one_letter_and_volume_options_stand_apart() {
         assert!(help(&[command, "-h"]).contains("-h, --help"), "{command}");
     }
     assert!(help(&["-h"]).contains("Usage:"));
-    // Here the letter is what it is in coreutils.
+    // Here the letter has its meaning in coreutils.
     assert!(bed.uxfs(&["ls", "-h", "none.img"]).code != 0);
     for command in ["ls", "cp", "mount", "check", "touch"] {
         let text = help(&[command, "--help"]);

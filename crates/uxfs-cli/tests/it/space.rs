@@ -6,7 +6,7 @@ fn stat(bed: &Bed, format: &str, file: &str) -> String {
     bed.uxfs(&["stat", "-c", format, file]).good().trim().to_owned()
 }
 
-/// Are all judges content, our own among them?
+/// Asserts that all checkers, including `uxfs check`, accept the image.
 #[track_caller]
 fn check(bed: &Bed, image: &str) {
     bed.check(image);
@@ -37,7 +37,7 @@ fn copies_inside_an_image_share_blocks() {
         bed.sh("cmp big back");
     }
     check(&bed, "a.img");
-    // Where it cannot be done.
+    // Cases in which blocks cannot be shared.
     bed.uxfs(&["cp", "--reflink=always", "big", "a.img:/in"]).bad(1);
     bed.uxfs(&["cp", "--reflink=always", "a.img:/big", "out"]).bad(1);
     bed.uxfs(&["cp", "--reflink=auto", "big", "a.img:/in"]).good();
@@ -127,7 +127,7 @@ fn flags_and_projects() {
     );
     bed.uxfs(&["cp", "x", "a.img:/d/sub/y"]).good();
     assert!(bed.uxfs(&["lsattr", "-p", "a.img:/d/sub/y"]).good().starts_with("   99 "));
-    // A file of another project does not come in by a link.
+    // A link cannot bring a file of another project into the directory.
     bed.uxfs(&["cp", "x", "a.img:/x"]).good();
     bed.uxfs(&["ln", "a.img:/x", "a.img:/d/other"]).bad(1);
     bed.uxfs(&["chattr", "+c", "a.img:/x"]).bad(1);

@@ -1,4 +1,4 @@
-//! Pipes, devices and standard input and output where a command takes a file.
+//! Pipes, devices, standard input and standard output as file operands.
 
 use crate::bed::Bed;
 
@@ -24,7 +24,7 @@ fn what_a_pipe_holds_is_copied() {
         assert_eq!(content(&bed, &path), text);
         assert_eq!(kind(&bed, &path), format!("regular file {}\n", text.len()));
     }
-    // As cp has it: permissions of what is copied.
+    // As in cp: the permissions of the source.
     let mode = |path: &str| bed.uxfs(&["stat", "-c", "%a", path]).good();
     bed.bash("echo x | cp /dev/stdin real");
     assert_eq!(mode("a.img:/stdin"), bed.sh("stat -c %a real"));
@@ -44,7 +44,7 @@ fn with_r_special_files_are_made_anew() {
     }
     bed.bash("echo held >f & uxfs cp -r --copy-contents f a.img:/held; wait").good();
     assert_eq!(content(&bed, "a.img:/held"), "held\n");
-    // One in an image holds nothing; nothing is made of it, or spoilt for it.
+    // A fifo in an image has no content: nothing is created or overwritten.
     bed.sh("echo keep >kept");
     let words = bed.uxfs(&["cp", "a.img:/f-r", "kept"]).bad(1);
     assert!(words.contains("FIFO") && words.contains("-r"), "{words}");
@@ -103,7 +103,7 @@ fn a_manifest_comes_through_a_pipe() {
 fn large_streams_pass_whole_and_in_bounded_memory() {
     const BYTES: u64 = 200 << 20;
     let bed = Bed::with_image(&[]);
-    // Far less address space than the stream is long, beside what threads and code take.
+    // The limit on address space leaves room for threads and code, but not for the stream.
     let line = format!(
         "head -c {BYTES} /dev/zero | tr '\\0' y | tee >(sha256sum >before) | \
          (ulimit -d 150000; uxfs cp - a.img:/big) && uxfs cat a.img:/big | sha256sum >after; \
@@ -117,14 +117,14 @@ fn large_streams_pass_whole_and_in_bounded_memory() {
 #[test]
 fn a_stream_that_breaks_is_told_and_leaves_what_came() {
     let bed = Bed::with_image(&[]);
-    // A directory can be opened and not read: the first bytes are missing as much as the last.
+    // A directory can be opened but not read, so the first read fails.
     let ran = bed.bash("uxfs cp - a.img:/broken <.");
     let words = ran.bad(1);
     assert!(words.contains("standard input"), "{words}");
-    // A process' memory: bytes up to a hole that cannot be read.
+    // A process' memory can be read up to a hole.
     let words = bed.bash("uxfs cp /proc/self/mem a.img:/mem").bad(1);
     assert!(words.contains("/proc/self/mem"), "{words}");
-    // A volume that is full before the stream is at its end.
+    // The volume is full before the end of the stream.
     let words = bed.bash("uxfs cp - a.img:/endless </dev/zero").bad(1);
     assert!(words.contains("no space left"), "{words}");
     bed.check("a.img");

@@ -1,4 +1,4 @@
-//! `import` and `export`, with `tar` as the other side.
+//! `import` and `export`, tested against `tar`.
 
 use crate::bed::{Bed, EVERYTHING, UNREAD};
 
@@ -29,7 +29,7 @@ fn export_is_the_same_each_time_and_through_a_pipe() {
     bed.tree_in_image();
     let exe = env!("CARGO_BIN_EXE_uxfs");
     bed.sh(&format!("{exe} export a.img | cat >one; {exe} export a.img >two; {exe} export a.img -o three; cmp one two; cmp one three"));
-    // A reader that goes away is no failure worth words.
+    // A closed pipe is not reported.
     bed.sh(&format!("{exe} export a.img 2>words | head -c 1 >byte; test ! -s words"));
     bed.sh(&format!("{exe} find a.img:/ 2>words | head -n 1 >line; test ! -s words"));
     bed.uxfs(&["export", "a.img:/t/file", "-o", "x"]).bad(1);
@@ -75,7 +75,7 @@ fn import_from_directory_stream_and_compressed() {
         let found = bed.sh(&format!("{exe} find n.img:/ -printf '%P\\n' | LC_ALL=C sort"));
         assert_eq!(found, names, "{n}: {import}");
     }
-    // Into what is there already.
+    // Import into an existing image.
     bed.uxfs(&["import", "-q", "t", "n.img"]).good();
     bed.check("n.img");
 }

@@ -48,7 +48,7 @@ fn mkfs_makes_files_and_refuses_what_is_there() {
     bed.uxfs(&["mkfs", "-d", "agcount=x", "-f", "a.img"]).bad(1);
 }
 
-/// The features word of the first superblock, with what `mkfs` says.
+/// The features of the primary superblock of a volume that mkfs makes with these options.
 fn features(bed: &Bed, options: &[&str]) -> String {
     bed.uxfs(&[&["mkfs", "-q", "-f", "-d", "size=320m"], options, &["a.img"]].concat()).good();
     bed.check("a.img");
@@ -72,7 +72,7 @@ fn mkfs_takes_presets_and_option_files() {
     assert_eq!(features(&bed, &["-c", "options=one.conf"]), words("0xd", "0x3"));
     let both = ["-c", "options=one.conf,defaults=two.conf"];
     assert_eq!(features(&bed, &both), words("0x9", "0x3"));
-    // A file's defaults stand before a preset's.
+    // Defaults of an option file override those of a preset.
     let all = ["--preset", "lts-4.19", "-c", "defaults=two.conf", "-m", "reflink=1"];
     assert_eq!(features(&bed, &all), words("0x5", "0xb"));
     for (options, said) in [

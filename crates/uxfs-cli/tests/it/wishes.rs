@@ -1,4 +1,4 @@
-//! What users of coreutils try next: options and odd cases, against coreutils on the same tree.
+//! Further options and odd cases of coreutils, compared with coreutils on the same tree.
 
 use std::process::{Command, Stdio};
 
@@ -27,7 +27,7 @@ fn cp_updates_what_is_older_and_asks_as_coreutils_do() {
         theirs("-uv s/new s/none s/old s/same h/d").replace("h/", "")
     );
     same();
-    // Asked, and refused; asked, and agreed. The last of -i and -n holds.
+    // Answer no, then yes. The last of -i and -n applies.
     for (answer, options) in [("n", "-i"), ("y", "-i"), ("y", "-n -i"), ("n", "-f -i")] {
         bed.sh("rm -rf h/d; cp -a d h/d; touch h/d/none");
         bed.uxfs(&["rm", "-r", "a.img:/d"]).good();
@@ -45,7 +45,7 @@ fn cp_updates_what_is_older_and_asks_as_coreutils_do() {
     let never = bed.sh(&format!("echo y | {UXFS} cp -i -n s/new a.img:/d/same 2>&1"));
     assert_eq!(never, "");
     same();
-    // Out of an image, too.
+    // The same out of an image.
     bed.sh("rm -rf h/d; cp -a d h/d; touch -d @3000 h/d/old");
     ours("-rut h a.img:/d");
     assert_eq!(bed.sh("cat h/d/old"), "to-old\n");
@@ -107,7 +107,7 @@ fn check_takes_the_letter_of_xfs_repair() {
     assert_eq!(bed.uxfs(&["check", "-n", "a.img"]).code, 0);
 }
 
-/// A link that leads to what is not there yet: the file is made where it leads.
+/// Creating a file through a dangling link creates it at the link's target.
 #[test]
 fn what_is_made_is_made_where_a_link_leads() {
     let bed = Bed::with_image(&[]);
@@ -144,7 +144,7 @@ fn du_sums_what_it_lists() {
             echo x >t/c/3; ln t/a/1 t/c/again; ln -s 12345 t/l");
     bed.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
     let du = |options: &[&str]| bed.uxfs(&[&["du"], options, &["a.img:/t"]].concat()).good();
-    // Lengths are those of files and links, as in coreutils since 9.2, each file once.
+    // As in coreutils since 9.2, lengths count files and links, each file once.
     assert!(du(&["-sb"]).starts_with("15007\t"), "{}", du(&["-sb"]));
     assert!(du(&["-sbl"]).starts_with("25007\t"));
     let sorted = |text: String| {
@@ -158,7 +158,7 @@ fn du_sums_what_it_lists() {
     let sum: u64 = own.iter().filter_map(|line| line.split('\t').next()?.parse::<u64>().ok()).sum();
     assert_eq!(sum, 15007);
     assert_eq!(du(&["-x", "-sb"]), du(&["-sb"]));
-    // The last unit holds, as in coreutils.
+    // The last unit applies, as in coreutils.
     assert_eq!(du(&["-h", "-k", "-s"]), du(&["-s"]));
     assert_eq!(du(&["-k", "-h", "-s"]), du(&["-hs"]));
     assert_eq!(du(&["-m", "-b", "-s"]), du(&["-sb"]));
@@ -224,7 +224,7 @@ fn find_takes_more_of_its_model() {
         assert_eq!(found, bed.sh(&format!("find {theirs} | sort")), "{ours}");
         assert!(!found.is_empty(), "{ours}");
     }
-    // Starting points are patterns; words of the expression are find's own.
+    // Patterns are expanded in starting points, but not in the expression.
     assert_eq!(bed.uxfs(&["find", "-H", "a.img:/t/[d]", "-name", "f*"]).good(), "a.img:/t/d/f\n");
     assert_eq!(bed.uxfs(&["find", "a.img:/t", "-path", "a.img:/t/d/*"]).good(), "a.img:/t/d/f\n");
     assert!(bed.uxfs(&["find", "-h"]).good().contains("Usage:"));
@@ -253,7 +253,7 @@ fn patterns_name_leading_dots_and_files_to_write() {
     bed.check("a.img");
 }
 
-/// A reader that goes away ends nothing else.
+/// A closed pipe on standard output does not stop the writes to files.
 #[test]
 fn tee_writes_on_when_nobody_reads() {
     let bed = Bed::with_image(&[]);

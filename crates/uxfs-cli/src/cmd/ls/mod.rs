@@ -302,7 +302,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
 impl Lister<'_> {
     fn operands(&mut self, images: &Images) -> Result<()> {
         let (mut files, mut dirs) = (Vec::new(), Vec::new());
-        // A link that is named is followed, unless its own data is asked for.
+        // Follow a link that is an operand, unless the options show the link's own attributes.
         let own = self.options.directory || self.options.is_long() || self.options.classify;
         for file in &self.options.files {
             let place = Inside::parse(file);
