@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
 /// A letter's long name; empty if it has none.
 type Letters = BTreeMap<char, String>;
@@ -115,12 +115,12 @@ fn below(help: &str) -> Vec<String> {
 }
 
 /// Every command with its letters.
-fn commands(bed: &Bed) -> Vec<(String, Letters)> {
+fn commands(fixture: &Fixture) -> Vec<(String, Letters)> {
     let mut found = Vec::new();
     let mut open = vec![String::new()];
     while let Some(command) = open.pop() {
         let words: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
-        let help = bed.uxfs(&words).good();
+        let help = fixture.uxfs(&words).good();
         let names = below(&help);
         if names.is_empty() {
             let options = help.split_once("Options:").map_or("", |(_, rest)| rest);
@@ -136,17 +136,17 @@ fn commands(bed: &Bed) -> Vec<(String, Letters)> {
 
 #[test]
 fn a_letter_means_what_it_means_in_the_model() {
-    let bed = Bed::new();
-    let commands = commands(&bed);
+    let fixture = Fixture::new();
+    let commands = commands(&fixture);
     assert!(commands.len() > 40, "{commands:?}");
     let mut table: BTreeMap<char, BTreeMap<String, Vec<String>>> = BTreeMap::new();
     let mut wrong = Vec::new();
     let mut excused = Vec::new();
     for (command, letters_of_ours) in &commands {
         let model = MODELS.iter().find(|(name, _)| name == command).map(|(_, line)| {
-            let told = bed.sh(&format!("{line} 2>&1 || true"));
-            let found = letters(&told);
-            assert!(!found.is_empty(), "{line}: {told}");
+            let help = fixture.sh(&format!("{line} 2>&1 || true"));
+            let found = letters(&help);
+            assert!(!found.is_empty(), "{line}: {help}");
             found
         });
         for (letter, ours) in letters_of_ours {
@@ -204,18 +204,21 @@ fn letters_are_read_from_helps() {
 
 #[test]
 fn every_command_has_a_page_and_examples() {
-    let bed = Bed::new();
-    bed.uxfs(&["man", "pages"]).good();
-    let pages = bed.sh("ls pages");
-    for (command, _) in commands(&bed) {
+    let fixture = Fixture::new();
+    fixture.uxfs(&["man", "pages"]).good();
+    let pages = fixture.sh("ls pages");
+    for (command, _) in commands(&fixture) {
         let page = format!("uxfs-{}.1\n", command.replace(' ', "-"));
         assert!(pages.contains(&page) || command == "man", "{page}: {pages}");
         let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
-        let help = bed.uxfs(&words).good();
+        let help = fixture.uxfs(&words).good();
         assert!(help.contains("Examples:") || command.contains(' '), "{command}: {help}");
         let (first, _) = command.split_once(' ').unwrap_or((&command, ""));
         for shell in ["bash", "zsh", "fish"] {
-            assert!(bed.uxfs(&["completions", shell]).good().contains(first), "{shell}: {first}");
+            assert!(
+                fixture.uxfs(&["completions", shell]).good().contains(first),
+                "{shell}: {first}"
+            );
         }
     }
 }

@@ -4,7 +4,6 @@
 //! the image with the command.
 
 mod attributes;
-mod bed;
 mod builds;
 mod contents;
 mod copies;
@@ -14,6 +13,7 @@ mod dirty;
 mod disks;
 mod edits;
 mod errors;
+mod fixture;
 mod hosts;
 mod kills;
 mod leftovers;

@@ -77,7 +77,7 @@ fn look(command: &Command, plan: Plan, words: &[String]) -> Result<(), String> {
 }
 
 #[test]
-fn every_command_reports_what_the_host_refuses() {
+fn every_command_reports_a_refusal_of_the_host() {
     let rows = page::matrix(&page::text());
     let seed = seed();
     let mut rng = Rng::new(seed);

@@ -196,7 +196,7 @@ fn looked(
 }
 
 #[test]
-fn every_cell_is_as_the_page_says() {
+fn every_cell_of_the_page_matches_the_observation() {
     let rows = page::matrix(&page::text());
     assert_eq!(rows.len(), TROUBLES.len(), "a row that is not tested");
     let cells: Vec<_> = TROUBLES.iter().flat_map(|t| Way::ALL.map(|way| (t.0, t.1, way))).collect();
@@ -219,7 +219,7 @@ fn every_cell_is_as_the_page_says() {
 
 /// The process' own file size limit has the same effect as the host's, and no signal ends the process.
 #[test]
-fn a_limit_on_the_size_of_files_is_as_efbig() {
+fn a_process_file_size_limit_equals_the_efbig_row() {
     let row = row(&page::matrix(&page::text()), "`EFBIG`");
     let ways = [Way::Fsync, Way::Umount, Way::Term, Way::Fusermount, Way::Copy];
     let trouble = Trouble::OwnLimit;
@@ -259,7 +259,7 @@ fn finds(what: &str, row: &Row, trouble: Trouble, way: Way, seen: &Seen, words: 
 
 /// Tests the check itself: it finds each false row and each false observation.
 #[test]
-fn lies_are_found() {
+fn false_rows_and_observations_are_reported() {
     let rows = page::matrix(&page::text());
     let (name, trouble) = TROUBLES[1];
     let way = Way::Copy;

@@ -13,7 +13,7 @@ use uxfs::format::Ino;
 use uxfs::{Fs, NewInode};
 
 use super::host::{Cut, Host, IMAGE, Refusal};
-use crate::bed::{Bed, Ran};
+use crate::fixture::{Fixture, Ran};
 
 /// Only a hang takes longer.
 const HANG: Duration = Duration::from_secs(300);
@@ -127,7 +127,7 @@ pub(super) struct Scene {
     server: Option<Server>,
     cut: Option<Cut>,
     host: Host,
-    bed: Bed,
+    fixture: Fixture,
 }
 
 /// Content of a file, different for each.
@@ -158,10 +158,10 @@ struct Server {
 }
 
 impl Server {
-    fn start(bed: &Bed, image: &Path) -> Self {
-        let dir = bed.path("mnt");
+    fn start(fixture: &Fixture, image: &Path) -> Self {
+        let dir = fixture.path("mnt");
         std::fs::create_dir(&dir).unwrap();
-        let words = bed.path("words");
+        let words = fixture.path("words");
         let mut command = Command::new(env!("CARGO_BIN_EXE_uxfs"));
         command.args(["mount", "-f", "-o", "dirty_writeback_centisecs=0,commit=300"]);
         command.arg(image).arg(&dir).stdin(Stdio::null()).env("LC_ALL", "C");
@@ -218,22 +218,22 @@ impl Drop for Server {
 
 impl Scene {
     fn new() -> Self {
-        let bed = Bed::new();
-        std::fs::create_dir(bed.path("host")).unwrap();
-        let host = Host::new(&bed.path("backing"), &bed.path("host"));
-        bed.image(&format!("host/{IMAGE}"), &[]);
-        std::fs::write(bed.path(ACKNOWLEDGED), acknowledged()).unwrap();
-        std::fs::write(bed.path(OTHER), other()).unwrap();
+        let fixture = Fixture::new();
+        std::fs::create_dir(fixture.path("host")).unwrap();
+        let host = Host::new(&fixture.path("backing"), &fixture.path("host"));
+        fixture.image(&format!("host/{IMAGE}"), &[]);
+        std::fs::write(fixture.path(ACKNOWLEDGED), acknowledged()).unwrap();
+        std::fs::write(fixture.path(OTHER), other()).unwrap();
         let dirs: Vec<String> = (0..4).map(|n| format!("host/{IMAGE}:/d{n}")).collect();
         let mkdir = ["mkdir"].into_iter().chain(dirs.iter().map(String::as_str));
-        bed.uxfs(&mkdir.collect::<Vec<_>>()).good();
-        Self { server: None, cut: None, host, bed }
+        fixture.uxfs(&mkdir.collect::<Vec<_>>()).good();
+        Self { server: None, cut: None, host, fixture }
     }
 
     /// A scene whose volume holds some acknowledged files.
     pub(super) fn with_tree() -> Self {
         let scene = Self::new();
-        scene.bed.sh("mkdir t; echo content >t/f; head -c 300000 /dev/urandom >t/big");
+        scene.fixture.sh("mkdir t; echo content >t/f; head -c 300000 /dev/urandom >t/big");
         assert_eq!(scene.uxfs(&format!("cp {ACKNOWLEDGED} I:/{ACKNOWLEDGED}")).code, 0);
         assert_eq!(scene.uxfs("cp -r t I:/t").code, 0);
         scene
@@ -247,7 +247,7 @@ impl Scene {
             _ => word.to_owned(),
         });
         let words: Vec<String> = words.collect();
-        self.bed.uxfs(&words.iter().map(String::as_str).collect::<Vec<_>>())
+        self.fixture.uxfs(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// Makes the host work again.
@@ -268,13 +268,13 @@ impl Scene {
 
     /// Runs xfs_repair. It replays no log, so callers use it only with a clean log.
     pub(super) fn repair(&self) {
-        let ran = self.bed.run(&["xfs_repair", "backing"]);
+        let ran = self.fixture.run(&["xfs_repair", "backing"]);
         assert_eq!(ran.code, 0, "{ran:?}");
     }
 
     /// Asserts that xfs_repair finds no damage.
     pub(super) fn judge(&self) {
-        self.bed.check("backing");
+        self.fixture.check("backing");
     }
 
     /// Opens the volume with the library.
@@ -341,10 +341,10 @@ impl Scene {
                 }
             }
             Way::Fsync | Way::Umount | Way::Term | Way::Fusermount => {
-                let server = Server::start(&self.bed, &image);
+                let server = Server::start(&self.fixture, &image);
                 // Use separate programs: a file that this process has open is inherited for a moment by
                 // programs that other tests start, and makes the mount busy.
-                self.bed.sh(&format!(
+                self.fixture.sh(&format!(
                     "cp {ACKNOWLEDGED} mnt; sync mnt/{ACKNOWLEDGED}; cp {OTHER} mnt/{dir}"
                 ));
                 let pid = Pid::from_child(&server.child);
@@ -360,7 +360,7 @@ impl Scene {
                         (ran.code, ran.err)
                     }
                     Way::Fsync => {
-                        let ran = self.bed.run(&["sync", &format!("mnt/{dir}/{OTHER}")]);
+                        let ran = self.fixture.run(&["sync", &format!("mnt/{dir}/{OTHER}")]);
                         (ran.code, ran.err)
                     }
                     _ => {
@@ -371,7 +371,7 @@ impl Scene {
             }
             Way::Copy => {
                 let img = format!("host/{IMAGE}");
-                self.bed.uxfs(&["cp", ACKNOWLEDGED, &format!("{img}:/{ACKNOWLEDGED}")]).good();
+                self.fixture.uxfs(&["cp", ACKNOWLEDGED, &format!("{img}:/{ACKNOWLEDGED}")]).good();
                 self.trouble(plan, last);
                 let target = format!("{img}:/{dir}/{OTHER}");
                 let ran = match plan.trouble {
@@ -379,9 +379,9 @@ impl Scene {
                         let uxfs = env!("CARGO_BIN_EXE_uxfs");
                         let line =
                             format!("ulimit -f {}; exec {uxfs} cp {OTHER} {target}", last / 512);
-                        self.bed.run(&["sh", "-c", &line])
+                        self.fixture.run(&["sh", "-c", &line])
                     }
-                    _ => self.bed.uxfs(&["cp", OTHER, &target]),
+                    _ => self.fixture.uxfs(&["cp", OTHER, &target]),
                 };
                 (ran.code, ran.err)
             }
@@ -393,7 +393,7 @@ impl Scene {
     fn unmount(&self, command: &[&str]) -> Ran {
         let since = Instant::now();
         loop {
-            let ran = self.bed.run(command);
+            let ran = self.fixture.run(command);
             let busy = ["busy", "in use by", "Invalid argument"];
             let is_there = self.server.as_ref().is_some_and(Server::is_mounted);
             if ran.code == 0 || !is_there || !busy.iter().any(|words| ran.err.contains(words)) {
@@ -407,7 +407,7 @@ impl Scene {
     /// Writes and syncs a file on the mount. Returns the program's exit code.
     fn later(&self) -> i32 {
         let line = format!("cp {ACKNOWLEDGED} mnt/{LATER} && sync mnt/{LATER}");
-        self.bed.run(&["sh", "-c", &line]).code
+        self.fixture.run(&["sh", "-c", &line]).code
     }
 
     /// Ends the remaining mount after the host works again.
@@ -416,7 +416,7 @@ impl Scene {
         let Some(server) = &mut self.server else { return ran.code };
         if ran.code != 0 && server.is_mounted() {
             // A stopped volume cannot write any more.
-            assert_eq!(self.bed.uxfs(&["umount", "--force", "mnt"]).code, 1);
+            assert_eq!(self.fixture.uxfs(&["umount", "--force", "mnt"]).code, 1);
         }
         server.wait();
         ran.code
@@ -456,7 +456,7 @@ pub(super) fn see(plan: impl Into<Plan>, way: Way) -> Seen {
     };
     let server = scene.server.as_mut().filter(|_| !stays).map(Server::wait);
     let met = scene.host.met();
-    let status = scene.server.as_ref().map(|_| scene.bed.uxfs(&["status", "mnt"]));
+    let status = scene.server.as_ref().map(|_| scene.fixture.uxfs(&["status", "mnt"]));
     let grew = scene.cut.as_ref().is_some_and(|cut| scene.host.has_grown(cut));
     scene.mend();
     let later = (way == Way::Fsync).then(|| scene.later());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// A temporary directory that commands run in.
-pub(crate) struct Bed {
+pub(crate) struct Fixture {
     dir: tempfile::TempDir,
 }
 
@@ -69,7 +69,7 @@ fn run(command: &mut Command, dir: &Path) -> Ran {
     Ran::of(&out.unwrap_or_else(|error| panic!("{command:?}: {error}")))
 }
 
-impl Bed {
+impl Fixture {
     /// An empty directory.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir();
@@ -78,9 +78,9 @@ impl Bed {
 
     /// A directory with an empty volume `a.img`.
     pub(crate) fn with_image(options: &[&str]) -> Self {
-        let bed = Self::new();
-        bed.image("a.img", options);
-        bed
+        let fixture = Self::new();
+        fixture.image("a.img", options);
+        fixture
     }
 
     /// Makes a volume with these mkfs options.
