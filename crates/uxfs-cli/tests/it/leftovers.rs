@@ -107,7 +107,7 @@ fn an_interrupted_import_leaves_nothing_behind() {
     let args = ["import", "-q", "-", "new.img"];
     let (ended, words) = interrupted(&fixture, &args, "INT");
     assert_eq!(ended, 130, "{words}");
-    assert!(words.contains("interrupted") && words.contains("whole"), "{words}");
+    assert!(words.contains("interrupted") && words.contains("consistent"), "{words}");
     fixture.uxfs(&["log", "quiesce", "new.img"]).good();
     fixture.check("new.img");
 }
