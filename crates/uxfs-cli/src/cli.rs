@@ -1,4 +1,5 @@
-//! The command line: the definitions of all commands, and the way from arguments to an exit code.
+//! The command line: defines the commands and the options they share, parses the arguments, and
+//! runs the command.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,40 +20,39 @@ use crate::session::{Failure, Result, Session};
 #[command(
     name = "uxfs",
     version,
-    after_help = "Paths inside an image are written IMAGE:/PATH, as in disk.img:/etc/passwd. The \
-                  image is what stands before the first ':/' that follows the path of an existing \
-                  file.\n\n\
+    after_help = "A path inside an image is written IMAGE:/PATH, as in disk.img:/etc/passwd. The \
+                  first ':/' that follows the path of an existing file ends the image's name.\n\n\
                   Examples:\n  \
                   uxfs import linux.tar.xz disk.img --size 4G\n  \
                   uxfs ls -l disk.img:/linux\n  \
                   uxfs cp -r /usr/include disk.img:/inc\n  \
                   uxfs export disk.img > tree.tar\n\n\
-                  Exit status: 0 if all went well, 1 if something failed, 2 for a wrong command \
-                  line (ls: 2 for serious trouble)."
+                  Exit status: 0 for success, 1 if something failed, 2 for a wrong command line \
+                  (ls: also 2 if an operand cannot be listed)."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Verb,
 }
 
-// No doc comments on these structs: they would replace the description of the command.
+// These structures have no doc comments: clap would print them instead of the command's own.
 #[derive(Args)]
 #[command(next_help_heading = "Volume options")]
 struct Volume {
     /// Read an image with a dirty log without replaying the log
     #[arg(long, global = true)]
     norecovery: bool,
-    /// The device with the content of the image's realtime files
+    /// The realtime device of the image
     #[arg(long, global = true, value_name = "PATH")]
     rtdev: Option<PathBuf>,
-    /// The device with the log, if the log is not in the image
+    /// The log device of an image with an external log
     #[arg(long, global = true, value_name = "PATH")]
     logdev: Option<PathBuf>,
-    /// The volume starts this many bytes into the image; suffixes as in 1M or 512K
+    /// Offset of the volume in the image, in bytes; suffixes as in 1M or 512K
     #[arg(long, global = true, value_name = "BYTES", value_parser = parse_offset,
           conflicts_with = "partition")]
     offset: Option<u64>,
-    /// The volume is this partition of the image: its number, label or PARTUUID (GPT or MBR)
+    /// Partition of the image that holds the volume: its number, label or PARTUUID (GPT or MBR)
     #[arg(long, global = true, value_name = "N|LABEL")]
     partition: Option<String>,
 }
@@ -60,8 +60,8 @@ struct Volume {
 #[derive(Args)]
 #[command(next_help_heading = "Volume options")]
 struct Logging {
-    /// How changes are logged, in XFS' words: delaylog, nodelaylog, wsync, logbufs=N, logbsize=SIZE,
-    /// barrier, nobarrier; and how fsyncs share flushes: fsync_policy=auto|greedy|gather|…
+    /// Log options, named as in XFS: delaylog, nodelaylog, wsync, logbufs=N, logbsize=SIZE, barrier,
+    /// nobarrier; and how fsyncs share flushes: fsync_policy=auto|greedy|gather|…
     #[arg(short = 'o', long = "options", id = OPTIONS_ID, global = true, value_name = "WORD,...",
           value_delimiter = ',')]
     _words: Vec<String>,
@@ -77,7 +77,7 @@ struct OnVolume<T: Args> {
     _logging: Logging,
 }
 
-// For commands with a `-o` of their own.
+// For commands that define a `-o` option of their own.
 #[derive(Args)]
 struct OnVolumeOwnO<T: Args> {
     #[command(flatten)]
@@ -94,32 +94,32 @@ struct Logged<T: Args> {
     _logging: Logging,
 }
 
-/// Id of the option for logging.
+/// The clap id of the option for log options.
 pub(crate) const OPTIONS_ID: &str = "log_options";
 
-/// The option for logging, by its long name only, for commands whose `-o` means something else.
+/// The log options of a command whose `-o` means something else. Only the long name exists.
 #[derive(Args)]
 pub(crate) struct LongOptions {
-    /// How changes are logged, as with -o elsewhere
+    /// Log options, as -o of other commands
     #[arg(long = "options", id = OPTIONS_ID, value_name = "WORD,...", value_delimiter = ',',
           help_heading = "Volume options")]
     _words: Vec<String>,
 }
 
-/// The journal options of a command's words.
+/// Parses the values of the option for log options.
 fn journal(words: &[String]) -> Result<JournalOptions> {
     let mut journal = JournalOptions::default();
     for word in words {
         match journal.apply(word) {
             Ok(true) => {}
-            Ok(false) => return Err(Failure::bare(format!("-o {word}: not an option"))),
+            Ok(false) => return Err(Failure::bare(format!("-o {word}: unknown option"))),
             Err(error) => return Err(Failure::bare(format!("-o {word}: {error}"))),
         }
     }
     Ok(journal)
 }
 
-/// The words of the option for logging, if the command has it.
+/// The values of the option for log options; empty if the command does not have it.
 fn logging_words(matches: &ArgMatches) -> Vec<String> {
     let command = matches.subcommand().map(|(_, command)| command);
     let words = command.and_then(|m| m.try_get_many::<String>(OPTIONS_ID).ok().flatten());
@@ -193,7 +193,7 @@ enum Verb {
     Man(cmd::man::Options),
 }
 
-/// The command line's definition: help is `--help`, and `-h` wherever that letter is free.
+/// The command line's definition. Adds `--help` to each command, and `-h` where that letter is free.
 pub(crate) fn definition() -> Command {
     fn with_help(command: Command) -> Command {
         let help = clap::Arg::new("help")
@@ -210,7 +210,7 @@ pub(crate) fn definition() -> Command {
     with_help(Cli::command()).disable_help_subcommand(true)
 }
 
-/// Runs the command of the arguments. Returns the exit code.
+/// Runs the command that the arguments name. Returns the exit code.
 pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
     let name = args.first().and_then(|arg| Path::new(arg).file_name()).map(OsString::from);
     if name.as_ref().is_some_and(|name| name == "mkfs.uxfs") {
@@ -222,10 +222,10 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
             None => return 0,
         }
     }
-    behind_the_verb(&mut args);
+    move_options_after_command(&mut args);
     let is = |verb: &str| args.get(1).is_some_and(|arg| arg == verb);
     let (mkfs, check, find) = (is("mkfs"), is("check"), is("find"));
-    // find parses its own words.
+    // find parses its own arguments, so clap does not see `-h`.
     if find && args.get(2).is_some_and(|arg| arg == "-h") {
         args[2] = "--help".into();
     }
@@ -235,7 +235,8 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
         Ok((Cli::from_arg_matches(&matches)?, words))
     };
     let mut parsed = parse(&args);
-    // Patterns differ from paths only by the content of the volume that the other arguments name.
+    // Whether an argument is a pattern or a path depends on the volume, so parse once to find the
+    // volume options, then expand the patterns and parse again.
     if let Ok((cli, _)) = &parsed
         && let Some(volume) = cli.volume()
         && let Some(expanded) = glob::expand(&args, &volume.images(JournalOptions::default()))
@@ -246,13 +247,13 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
         Ok((cli, words)) => cli.run(&words),
         Err(error) => {
             let error: clap::Error = error;
-            // Without a reader the output is lost.
+            // A failed write to standard error cannot be reported.
             let _ = error.print();
             match error.exit_code() {
                 0 => 0,
-                // mkfs.xfs says 1 to a command line it does not understand.
+                // mkfs.xfs exits with 1 for a wrong command line.
                 _ if mkfs => 1,
-                // As fsck(8), because 2 is a result of this command.
+                // fsck(8) exits with 16; 2 is one of the results of check.
                 _ if check => 16,
                 code => u8::try_from(code).unwrap_or(2),
             }
@@ -260,8 +261,8 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
     }
 }
 
-/// Moves volume options from before the command's name to after it.
-fn behind_the_verb(args: &mut [OsString]) {
+/// Moves volume options that precede the command's name to the position after it.
+fn move_options_after_command(args: &mut [OsString]) {
     const WITH_VALUE: [&str; 6] =
         ["-o", "--options", "--offset", "--partition", "--rtdev", "--logdev"];
     let mut at = 1;
@@ -277,12 +278,12 @@ fn behind_the_verb(args: &mut [OsString]) {
         return;
     }
     args[1..=at].rotate_right(1);
-    // The letter may mean something else to the command.
+    // The command may define `-o` itself, so use the long name.
     args[2..=at].iter_mut().filter(|arg| *arg == "-o").for_each(|arg| *arg = "--options".into());
 }
 
 impl Cli {
-    /// The volume options, of a command that has them.
+    /// The volume options, if the command has them.
     fn volume(&self) -> Option<&Volume> {
         Some(match &self.command {
             Verb::Mkfs(o) => &o.volume,
@@ -331,7 +332,6 @@ impl Cli {
          -> u8 {
             let session = Session::new(name, json);
             let Some(journal) = session.ok(journal(words)) else {
-                // A wrong command line.
                 session.set_code(2);
                 return session.end();
             };
@@ -403,7 +403,7 @@ mod examples;
 #[cfg(test)]
 mod tests {
     #[test]
-    fn definitions_hold_together() {
+    fn clap_accepts_the_definition() {
         super::definition().debug_assert();
     }
 }

@@ -1,9 +1,9 @@
-//! The user who edits an image.
+//! The user for whom images are edited: owner and umask of new files, and confirmation.
 
 use rustix::fs::Mode;
 use uxfs::posix::Creator;
 
-/// The calling user: new files belong to that user, and its umask applies.
+/// The user that runs the command. New files get this owner, group and umask.
 pub(crate) fn caller() -> Creator {
     Creator {
         uid: rustix::process::geteuid().as_raw(),
@@ -14,18 +14,18 @@ pub(crate) fn caller() -> Creator {
 
 /// The process' umask.
 pub(crate) fn umask() -> u16 {
-    // The umask can only be read by setting it. No other thread creates files meanwhile.
+    // The umask can be read only by setting it. No other thread creates files meanwhile.
     let old = rustix::process::umask(Mode::empty());
     rustix::process::umask(old);
     u16::try_from(old.as_raw_mode() & 0o777).unwrap_or(0o022)
 }
 
-/// Asks on standard error. Only an answer that begins with `y` means yes.
+/// Asks on standard error. True if the answer on standard input begins with `y`.
 pub(crate) fn confirm(question: &[u8]) -> bool {
     use std::io::Write;
-    let mut words = std::io::stderr().lock();
-    let asked = words.write_all(question).and_then(|()| words.write_all(b"? "));
+    let mut stderr = std::io::stderr().lock();
+    let asked = stderr.write_all(question).and_then(|()| stderr.write_all(b"? "));
     let mut answer = String::new();
-    let heard = std::io::stdin().read_line(&mut answer);
-    asked.is_ok() && heard.is_ok() && answer.trim_start().starts_with(['y', 'Y'])
+    let read = std::io::stdin().read_line(&mut answer);
+    asked.is_ok() && read.is_ok() && answer.trim_start().starts_with(['y', 'Y'])
 }

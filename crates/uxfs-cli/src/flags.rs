@@ -1,9 +1,9 @@
-//! The letters of flags in `chattr` and `lsattr`.
+//! The letters of `chattr` and `lsattr` for inode flags.
 
 use uxfs::Xflags;
 use uxfs::format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 
-/// A flag: its letter, its column in `lsattr`, its name, its bit.
+/// A letter, its column in a line of `lsattr`, the flag's name, and the flag.
 struct Letter(char, usize, &'static str, Xflags);
 
 const LETTERS: [Letter; 7] = [
@@ -16,7 +16,7 @@ const LETTERS: [Letter; 7] = [
     Letter('P', 19, "Project_Hierarchy", Xflags::PROJINHERIT),
 ];
 
-/// Length of a line's flags.
+/// Columns of the flags in a line of `lsattr`.
 const WIDTH: usize = 22;
 
 /// The flag of a letter, if XFS has it.
@@ -46,8 +46,8 @@ pub(crate) fn names(flags: Xflags) -> String {
     if names.is_empty() { "---".into() } else { names.join(", ") }
 }
 
-/// Do the tools handle flags of files of this mode? On Linux they open the file, which is refused
-/// for links, devices and FIFOs.
-pub(crate) fn are_told(mode: u16) -> bool {
+/// Can flags of files of this mode be read and set? Linux allows it for regular files and directories
+/// only, because the tools open the file.
+pub(crate) fn are_accessible(mode: u16) -> bool {
     matches!(mode & S_IFMT, S_IFREG | S_IFDIR)
 }

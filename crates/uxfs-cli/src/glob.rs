@@ -1,10 +1,10 @@
 //! Expands patterns in paths inside images, which no shell can expand: `disk.img:/bin/*`.
 //!
-//! 1. A pattern is expanded as by a shell: name by name, in byte order. A name that begins with a
-//!    dot matches only a pattern that begins with one; `\` quotes the next character; a pattern
-//!    without matches stays as it is.
-//! 2. A path that names an existing file literally is no pattern.
-//! 3. The images are read before the command opens them, and closed again.
+//! 1. The rules are a shell's. Each name of the path is matched separately, and results are sorted by
+//!    bytes. A name with a leading dot matches only a pattern with a leading dot. `\` quotes a
+//!    character. A pattern without a match stays unchanged.
+//! 2. An argument that names an existing file is not a pattern.
+//! 3. Expansion opens the images and closes them again before the command runs.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -17,7 +17,7 @@ use crate::pattern;
 use crate::place::{Inside, Place};
 use crate::tree;
 
-/// Commands whose arguments are existing files.
+/// Commands whose arguments are expanded.
 const COMMANDS: [&str; 22] = [
     "cat",
     "chattr",
@@ -49,7 +49,7 @@ pub(crate) fn expand(args: &[OsString], images: &Images) -> Option<Vec<OsString>
     if !COMMANDS.contains(&verb) || !args[2..].iter().any(|arg| may_be_pattern(arg)) {
         return None;
     }
-    // After the starting points of find, patterns belong to find.
+    // find itself matches the patterns in its expression.
     let files = match verb {
         "find" => starting_points(args),
         _ => args.len(),
@@ -65,8 +65,7 @@ pub(crate) fn expand(args: &[OsString], images: &Images) -> Option<Vec<OsString>
     (expanded != args).then_some(expanded)
 }
 
-/// The index at which find's expression begins: after the first path, at the first word of an
-/// expression.
+/// Index of the first word of find's expression, which follows the starting points.
 fn starting_points(args: &[OsString]) -> usize {
     let path = |arg: &OsString| arg.as_bytes().windows(2).any(|pair| pair == b":/");
     let first = args.iter().position(path).unwrap_or(args.len());
@@ -83,7 +82,7 @@ fn has_meta(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
-/// The matches of a pattern as arguments; `None` if the argument is no pattern.
+/// The arguments that a pattern expands to; `None` if the argument is not a pattern.
 fn matches(arg: &OsStr, images: &Images) -> Option<Vec<OsString>> {
     if !may_be_pattern(arg) {
         return None;
@@ -98,7 +97,7 @@ fn matches(arg: &OsStr, images: &Images) -> Option<Vec<OsString>> {
     Some(found.into_iter().map(argument).map(OsString::from_vec).collect())
 }
 
-/// The paths that a pattern matches. Unreadable directories match nothing.
+/// The paths that a pattern matches. A directory that cannot be read has no matches.
 fn glob(fs: &Fs, pattern: &[u8]) -> Vec<Vec<u8>> {
     let mut found = vec![Vec::new()];
     let directory = pattern.ends_with(b"/");
@@ -142,7 +141,7 @@ fn names_in(fs: &Fs, dir: &[u8]) -> uxfs::Result<Vec<Vec<u8>>> {
     Ok(names.into_iter().map(|(name, _)| name).collect())
 }
 
-/// The name without quoting backslashes.
+/// The name without the backslashes that quote characters.
 fn literal(name: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(name.len());
     let mut bytes = name.iter();

@@ -1,9 +1,9 @@
 //! The images that a command has open.
 //!
-//! 1. An image is opened once, however many paths lead into it, because a second open would meet
-//!    the first one's lock.
-//! 2. Changes are logged. A command that is interrupted leaves a volume that the next open
-//!    recovers, with everything done up to some moment and nothing half done.
+//! 1. Each image is opened once, however many arguments name it: a second open would fail on the
+//!    first one's lock.
+//! 2. Changes are logged. If a command is killed, the next open recovers the volume. The volume then
+//!    holds all changes up to some moment, and no partial change.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -25,10 +25,10 @@ type FileId = (u64, u64);
 /// An open image.
 pub(crate) struct Image {
     id: FileId,
-    /// The name on the command line.
+    /// The path given on the command line.
     name: std::path::PathBuf,
     write: bool,
-    /// Number of the volume, unique in this process.
+    /// A number for the volume, unique in this process.
     pub(crate) volume: u64,
     /// The volume.
     pub(crate) fs: Fs,
@@ -45,38 +45,38 @@ pub(crate) struct Images {
     rtdev: Option<PathBuf>,
 }
 
-/// Bits that no device number of the host has, so that no file of an image is taken for a file of
-/// the host.
+/// First number for volumes. No device of the host has a number with all these bits set, so a file of
+/// an image is never mistaken for a file of the host.
 const VOLUMES: u64 = 0xffff_ff00_0000_0000;
 
 impl Images {
-    /// None yet; with `norecovery`, images whose log is dirty can be read as they lie there. `place`
-    /// tells where in each image its volume lies.
+    /// With `norecovery`, images with a dirty log are read without replay. `location` is the position
+    /// of the volume in each image.
     pub(crate) fn new(norecovery: bool, location: Location) -> Self {
         Self { norecovery, location, ..Self::default() }
     }
 
-    /// Where in each image its volume lies.
+    /// The position of the volume in each image.
     pub(crate) fn location(&self) -> &Location {
         &self.location
     }
 
-    /// Are dirty logs not replayed?
+    /// Are images with a dirty log read without replay?
     pub(crate) fn norecovery(&self) -> bool {
         self.norecovery
     }
 
-    /// The device with the log, if it is not in the image.
+    /// The external log device.
     pub(crate) fn logdev(&self) -> Option<&Path> {
         self.logdev.as_deref()
     }
 
-    /// The device with realtime data.
+    /// The realtime device.
     pub(crate) fn rtdev(&self) -> Option<&Path> {
         self.rtdev.as_deref()
     }
 
-    /// The options common to all commands, for another process.
+    /// The volume options as arguments for another process.
     pub(crate) fn global_args(&self) -> Vec<OsString> {
         let mut args = Vec::new();
         let mut push = |name: &str, value: Option<OsString>| {
@@ -105,13 +105,13 @@ impl Images {
         self.journal
     }
 
-    /// Sets the devices of the log and of realtime data, for images that have them.
+    /// Sets the external log device and the realtime device.
     pub(crate) fn with_devices(self, logdev: Option<&Path>, rtdev: Option<&Path>) -> Self {
         Self { logdev: logdev.map(Path::to_owned), rtdev: rtdev.map(Path::to_owned), ..self }
     }
 
-    /// The image at `path`, opened for reading or writing. An image that will be written must be
-    /// opened for writing first.
+    /// Opens the image at `path`, or returns it if it is open. An image that was first opened for
+    /// reading cannot be opened for writing later.
     pub(crate) fn get(&self, path: &Path, write: bool) -> Result<Rc<Image>, Failure> {
         let host = |error: std::io::Error| Failure::host(path, &error);
         let meta = std::fs::metadata(path).map_err(host)?;
@@ -140,12 +140,12 @@ impl Images {
         Ok(image)
     }
 
-    /// The message for an image that does not open: what it holds instead of XFS, and the
-    /// partitions of a disk.
+    /// The failure for an image that does not open. Says what the image holds instead of XFS; for a
+    /// partitioned disk, names the partitions.
     pub(crate) fn not_a_volume(&self, path: &Path, error: Error) -> Failure {
         let known = match &error {
-            // Another file system may have been made over an old volume whose superblock copies
-            // still exist.
+            // Another file system may have been made over an old volume. The old superblock's copies
+            // then lead to `Corrupt`.
             Error::NotXfs(_) | Error::Corrupt(_) => {
                 volume::open(path, OpenMode::Read, &self.location).ok()
             }
@@ -156,7 +156,7 @@ impl Images {
         Failure::volume(path.as_os_str(), error)
     }
 
-    /// Writes all changes and closes the images. No other reference to them is left.
+    /// Writes all changes and closes the images. The caller must have dropped all references to them.
     pub(crate) fn close(self) -> Result<(), Failure> {
         let mut first = Ok(());
         for image in self.open.into_inner() {
@@ -172,24 +172,24 @@ impl Images {
     }
 }
 
-/// A device beside the image, opened for reading.
+/// Opens an external log device or a realtime device for reading.
 pub(crate) fn further(path: Option<&Path>) -> Result<Option<Device>, Failure> {
     let Some(path) = path else { return Ok(None) };
     let dev = FileDev::open(path, OpenMode::Read).map_err(|error| Failure::host(path, &error))?;
     Ok(Some(Arc::new(dev)))
 }
 
-/// An I/O error without the number that Rust adds.
+/// The text of an I/O error without the error number that Rust appends.
 pub(crate) fn text_of(error: &std::io::Error) -> String {
     let text = error.to_string();
     let mut parts = text.split(" (os error ");
     let first = parts.next().unwrap_or_default().to_owned();
-    // Text may follow the number.
+    // The text can continue after the number.
     let rest = parts.map(|part| part.split_once(')').map_or("", |(_, rest)| rest));
     let text = rest.fold(first, |text, rest| text + rest);
     let mut letters = text.chars();
     match letters.next() {
-        // Lower case, as the library's own messages.
+        // The library's own messages begin in lower case.
         Some(first) if text.chars().nth(1).is_some_and(|c| c.is_lowercase()) => {
             first.to_lowercase().chain(letters).collect()
         }

@@ -1,8 +1,9 @@
-//! SIGINT and SIGTERM while a command creates something: nothing of it is left behind.
+//! Handles Ctrl-C and SIGTERM in commands that create files, so that no unfinished file stays behind.
 //!
-//! 1. Files being created ([`uxfs::new_file`]) are removed before the process ends.
-//! 2. An existing volume is consistent at every moment by its journal, so the process simply ends.
-//! 3. A signal that the caller ignores, as nohup and background shells do, stays ignored.
+//! 1. Unfinished new files ([`uxfs::new_file`]) are removed before the process ends.
+//! 2. The journal keeps an existing volume consistent at every moment, so the process simply ends.
+//! 3. A signal that the parent has set to be ignored, as nohup and background shells do, stays
+//!    ignored.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,11 +12,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uxfs::new_file;
 
-/// From now on SIGINT and SIGTERM end the command with a message about `image`, which `command`
-/// creates or extends.
+/// Makes SIGINT and SIGTERM end the process with a message about `image`, which `command` creates or
+/// changes.
 pub(crate) fn watch(command: &'static str, image: &Path) -> io::Result<()> {
-    let heard = [SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal));
-    let mut signals = Signals::new(heard)?;
+    let caught = [SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal));
+    let mut signals = Signals::new(caught)?;
     let image = image.to_owned();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         if let Some(signal) = signals.forever().next() {
@@ -29,13 +30,13 @@ fn end(command: &str, image: &Path, signal: i32) -> ! {
     let removed: Vec<PathBuf> = new_file::remove_unfinished();
     let words = match removed.is_empty() && image.exists() {
         true => format!(
-            "{}: it holds what was finished by then; a volume that was added to is whole",
+            "{} holds everything finished before the interruption; its volume is consistent",
             image.display()
         ),
         false => "nothing was left behind".to_owned(),
     };
     let line = format!("\nuxfs: {command}: interrupted: {words}\n");
-    // There is no way to report a failure of this write.
+    // A failed write cannot be reported.
     let _ = io::stderr().lock().write_all(line.as_bytes());
     std::process::exit(128 + signal)
 }

@@ -1,9 +1,9 @@
-//! JSON documents for `--json`.
+//! The documents of `--json`.
 //!
-//! A document is one line. It names its `schema` and `version`; within a version keys are only
-//! added. Numbers are raw, with the unit in the key. Bytes that are not UTF-8 are escaped in the
-//! text and given exactly beside it, as `name_base64`. Inode numbers are JSON numbers, although
-//! they may exceed 2^53.
+//! A document is one line. It names its `schema` and `version`; within a version, keys are only
+//! added. Numbers have no suffix; the key names the unit. Text that is not UTF-8 is escaped, and a
+//! second key, such as `name_base64`, holds the exact bytes. Inode numbers are JSON numbers, although
+//! they can exceed 2^53.
 
 use serde_json::{Map, Value, json};
 use uxfs::Stat;
@@ -11,7 +11,7 @@ use uxfs::format::timestamp::Timestamp;
 
 use crate::mode;
 
-/// A document of this schema.
+/// Builds a document of this schema.
 pub(crate) fn document(schema: &str, body: Map<String, Value>) -> Vec<u8> {
     let mut map = Map::new();
     map.insert("schema".into(), json!(format!("uxfs.{schema}")));
@@ -22,7 +22,7 @@ pub(crate) fn document(schema: &str, body: Map<String, Value>) -> Vec<u8> {
     text
 }
 
-/// Adds bytes under a key: as text, and exactly if they are not UTF-8.
+/// Adds bytes under a key as text, and also as base64 if they are not UTF-8.
 pub(crate) fn put_bytes(map: &mut Map<String, Value>, key: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => {
@@ -35,7 +35,7 @@ pub(crate) fn put_bytes(map: &mut Map<String, Value>, key: &str, bytes: &[u8]) {
     }
 }
 
-/// The result of `stat`, under keys with units.
+/// Adds the attributes of a file.
 pub(crate) fn put_stat(map: &mut Map<String, Value>, stat: &Stat, block_size: u32) {
     let kind = match mode::type_letter(stat.mode) {
         'f' => "file",
@@ -71,7 +71,7 @@ pub(crate) fn put_stat(map: &mut Map<String, Value>, stat: &Stat, block_size: u3
     map.insert("project".into(), json!(stat.projid));
 }
 
-/// Nanoseconds since 1970: XFS' times fit into 64 bits with bigtime, and 32-bit seconds do anyway.
+/// Nanoseconds since 1970. All times of XFS fit into 64 bits, with and without bigtime.
 fn nanoseconds(time: Timestamp) -> Value {
     let total = i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec);
     match (i64::try_from(total), u64::try_from(total)) {
@@ -81,7 +81,7 @@ fn nanoseconds(time: Timestamp) -> Value {
     }
 }
 
-/// Base 64 with padding.
+/// Encodes as base64 with padding.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -99,7 +99,7 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Decodes base 64; `None` if the text is not valid.
+/// Decodes base64; `None` if the text is not valid.
 pub(crate) fn from_base64(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count) = (0u32, 0);
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_both_ways() {
+    fn base64_encodes_and_decodes() {
         for (raw, text) in
             [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"\xff\0", "/wA=")]
         {

@@ -1,7 +1,7 @@
-//! Kinds of failures in `--json` documents: one word per kind, in every command, for errors of the
-//! volume and of the host.
+//! Kinds of failures for `--json`. A kind has the same word in all commands, whether the volume or the
+//! host reports the failure.
 //!
-//! The words are listed in docs/JSON.md and never change their meaning.
+//! docs/JSON.md lists the words. Their meaning never changes.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use uxfs::Error;
 /// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// None of the others.
+    /// Any failure without a kind of its own.
     Failed,
     Corrupt,
     Io,
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     CrossDevice,
     Busy,
     Shutdown,
-    /// The reader of standard output is gone; never reported.
+    /// The reader of standard output closed the pipe. Never reported.
     Pipe,
 }
 
@@ -71,7 +71,7 @@ impl Kind {
         }
     }
 
-    /// The kind of an error of the volume.
+    /// The kind of a failure that the volume reports.
     pub(crate) fn of_volume(error: &Error) -> Self {
         match error {
             Error::Corrupt(_) => Self::Corrupt,
@@ -99,10 +99,10 @@ impl Kind {
         }
     }
 
-    /// The kind of an error of the host.
+    /// The kind of a failure that the host reports.
     pub(crate) fn of_host(error: &io::Error) -> Self {
         use io::ErrorKind as Host;
-        // Rust has no name yet for too many symbolic links.
+        // `ErrorKind` has no stable variant for too many symbolic links.
         if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
             return Self::Loop;
         }
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn the_page_lists_each_kind_once_and_no_other() {
         let page = include_str!("../../../docs/JSON.md");
-        // After the table of keys.
+        // Skip the table of keys.
         let (_, kinds) = page.split_once("| kind |").unwrap();
         let rows = kinds.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
         let mut listed: Vec<&str> = rows.collect();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn volume_and_host_say_the_same() {
+    fn volume_and_host_errors_have_the_same_kind() {
         use rustix::io::Errno;
         for (volume, host) in [
             (Error::NotFound, Errno::NOENT),

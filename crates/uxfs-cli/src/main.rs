@@ -1,9 +1,9 @@
 //! The command `uxfs`: makes, fills, edits and reads XFS images without root.
 //!
-//! 1. Every command is one file in [`cmd`]; its options are a `clap` structure there, from which
-//!    help, manual pages and completions are made.
-//! 2. Started under the name `mkfs.uxfs`, it is `uxfs mkfs`; as `mount.fuse.uxfs`, it is what
-//!    mount(8) calls.
+//! 1. Each command is one file in [`cmd`]. The file defines the command's options as a `clap`
+//!    structure. Help, manual pages and completions are generated from these structures.
+//! 2. Under the name `mkfs.uxfs` the program runs `uxfs mkfs`. Under the name `mount.fuse.uxfs` it
+//!    runs `uxfs mount` with the arguments that mount(8) passes to a helper.
 
 mod cli;
 mod cmd;
@@ -29,13 +29,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 fn main() -> ExitCode {
-    // Trees may be deeper than the descriptors a process gets by default; where the limit cannot
-    // be raised, the depth is limited.
+    // A walk of a deep tree needs more descriptors than the default limit allows. If the limit
+    // cannot be raised, only shallower trees can be walked.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let all = rustix::process::Rlimit { current: limit.maximum, ..limit };
-    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, all);
-    // A limit on the size of files (ulimit -f) is an error of the write, not the end of the process.
-    // Where the signal cannot be caught it ends the process, as it would any other.
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
+    // Catch SIGXFSZ, so that a write beyond the file size limit (ulimit -f) fails with an error. If
+    // the signal cannot be caught, it ends the process.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     ExitCode::from(cli::run(std::env::args_os().collect()))
 }

@@ -1,8 +1,8 @@
-//! File modes: as letters, and as `chmod` takes them.
+//! File modes: formats them as letters, and parses `chmod`'s modes.
 
 use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 
-/// `drwxr-xr-x`.
+/// The mode as letters, such as `drwxr-xr-x`.
 pub(crate) fn letters(mode: u16) -> String {
     let mut text = String::with_capacity(10);
     text.push(match mode & S_IFMT {
@@ -25,7 +25,7 @@ pub(crate) fn letters(mode: u16) -> String {
     text
 }
 
-/// The letter of a type, as `find -type` has it.
+/// The letter of a file type in `find -type`.
 pub(crate) fn type_letter(mode: u16) -> char {
     match mode & S_IFMT {
         S_IFREG => 'f',
@@ -39,7 +39,7 @@ pub(crate) fn type_letter(mode: u16) -> char {
     }
 }
 
-/// The type in words, as `stat` has it.
+/// The file type in `stat`'s words.
 pub(crate) fn type_words(mode: u16, size: u64) -> &'static str {
     match mode & S_IFMT {
         S_IFREG if size == 0 => "regular empty file",
@@ -57,16 +57,17 @@ pub(crate) fn type_words(mode: u16, size: u64) -> &'static str {
 /// A change of permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// To exactly these; the flag says whether directories keep their set-ID bits.
+    /// Sets exactly these permissions; with `true`, directories keep their set-ID bits.
     Octal(u16, bool),
-    /// Step by step.
+    /// Applies the steps in order.
     Symbolic(Vec<Step>),
 }
 
 /// One `u+x` of a symbolic mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Bits of the named classes: `0o4700`, `0o2070`, `0o1007`; 0 if none is named.
+    /// Bits of the classes it changes: user `0o4700`, group `0o2070`, others `0o1007`; 0 if the step
+    /// names no class.
     who: u16,
     operator: char,
     what: What,
@@ -76,7 +77,7 @@ pub(crate) struct Step {
 enum What {
     /// Permissions out of `rwxXst`.
     Bits { rwx: u16, big_x: bool, set_id: bool, sticky: bool },
-    /// The permissions of user, group or others: the shift to the lowest bits.
+    /// The permissions of user, group or others, given as the right shift of their bits.
     Copy(u16),
 }
 
@@ -90,7 +91,7 @@ impl Change {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text.starts_with(|c: char| c.is_ascii_digit()) {
             let mode = u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= ALL)?;
-            // With five digits or more GNU's chmod clears a directory's set-ID bits too.
+            // With five or more digits, GNU chmod also clears a directory's set-ID bits.
             return Some(Self::Octal(mode, text.len() < 5));
         }
         let mut steps = Vec::new();
@@ -100,7 +101,7 @@ impl Change {
         Some(Self::Symbolic(steps))
     }
 
-    /// The permissions of a file that has `mode`, type included, after the change.
+    /// The new permissions of a file with `mode`, which includes the file type.
     pub(crate) fn apply(&self, mode: u16, umask: u16) -> u16 {
         let is_dir = mode & S_IFMT == S_IFDIR;
         let old = mode & ALL;
@@ -173,7 +174,7 @@ impl Step {
             '+' => old | value,
             '-' => old & !value,
             _ => {
-                // "=" leaves a directory's set-ID bits unless they are named.
+                // "=" keeps a directory's set-ID bits unless it names them.
                 let kept = if is_dir { 0o6000 & !value } else { 0 };
                 old & (!who | kept) | value
             }
@@ -186,14 +187,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_of_modes() {
+    fn modes_become_letters() {
         assert_eq!(letters(S_IFDIR | 0o1777), "drwxrwxrwt");
         assert_eq!(letters(S_IFREG | 0o4644), "-rwSr--r--");
         assert_eq!(letters(S_IFSOCK | 0o2755), "srwxr-sr-x");
     }
 
     #[test]
-    fn changes() {
+    fn mode_changes_apply_as_in_chmod() {
         let after = |text: &str, mode: u16| Change::parse(text).map(|c| c.apply(mode, 0o022));
         let (file, dir) = (S_IFREG | 0o644, S_IFDIR | 0o2755);
         assert_eq!(after("755", file), Some(0o755));

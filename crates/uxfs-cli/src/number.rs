@@ -1,6 +1,7 @@
-//! Sizes as coreutils read and print them.
+//! Parses and formats sizes as coreutils do.
 
-/// A size with a suffix out of `K M G T P E` (1024) or `KB MB …` (1000); `KiB` is `K`.
+/// Parses a size in bytes with an optional suffix: `K M G T P E` (powers of 1024, also `KiB`) or
+/// `KB MB …` (powers of 1000).
 pub(crate) fn size(text: &str) -> Option<u64> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, suffix) = text.split_at(digits);
@@ -26,7 +27,7 @@ pub(crate) fn size(text: &str) -> Option<u64> {
     number.checked_mul(base.pow(power))
 }
 
-/// As `ls -h`: at most three digits and a letter, rounded up.
+/// Formats a size as `ls -h` does: at most three digits and a letter, rounded up.
 pub(crate) fn human(bytes: u64) -> String {
     const LETTERS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mut unit = 0;
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn sizes_parse_with_suffixes() {
         assert_eq!(size("4G"), Some(4 << 30));
         assert_eq!(size("4GB"), Some(4_000_000_000));
         assert_eq!(size("2KiB"), Some(2048));
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn human_sizes_as_ls() {
+    fn human_sizes_equal_those_of_ls() {
         for (bytes, text) in [
             (0, "0"),
             (1023, "1023"),

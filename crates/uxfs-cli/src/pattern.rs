@@ -1,9 +1,9 @@
-//! Shell patterns, as `find -name` and `-path` match them: `*` and `?` match slashes and leading
-//! dots too, `[...]` sets and ranges, `\` takes the next byte as it is.
+//! Matches shell patterns as `find -name` and `-path` do: `*` and `?` also match slashes and leading
+//! dots, `[...]` matches sets and ranges, `\` quotes the next byte.
 
-/// Does the whole of `text` match?
+/// Does the pattern match the whole of `text`? `fold` ignores case.
 pub(crate) fn matches(pattern: &[u8], text: &[u8], fold: bool) -> bool {
-    // Where to go on after the last star, if what follows it turns out not to match.
+    // Positions to resume from, after the last star, on a mismatch.
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
@@ -29,11 +29,11 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8], fold: bool) -> bool {
 }
 
 enum Step {
-    /// A star is next.
+    /// The pattern continues with a star.
     Star,
-    /// The byte matched so many bytes of the pattern.
+    /// The byte matched this many bytes of the pattern.
     Took(usize),
-    /// It did not match.
+    /// The byte did not match.
     No,
 }
 
@@ -56,7 +56,8 @@ fn step(pattern: &[u8], byte: u8, fold: bool) -> Step {
     }
 }
 
-/// Is the byte in the set that begins here, and how long is the set? `None` if it has no end.
+/// Is the byte in the set at the start of the pattern, and how long is the set? `None` if the set has
+/// no end.
 fn set(pattern: &[u8], byte: u8, fold: bool) -> Option<(bool, usize)> {
     let mut at = 1;
     let negated = matches!(pattern.get(1), Some(b'!' | b'^'));
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns() {
+    fn patterns_match_as_in_find() {
         let m = |p: &str, t: &str| matches(p.as_bytes(), t.as_bytes(), false);
         assert!(m("*.c", "a.c") && !m("*.c", "a.h"));
         assert!(m("*", "") && m("**", "abc") && !m("?", ""));

@@ -1,11 +1,10 @@
 //! Paths on the command line: on the host, or inside an image.
 //!
-//! A path inside an image is written `IMAGE:/PATH`. Host paths may hold colons too, so the rule is:
-//! of all the places where `:/` stands, the first one counts before which there is the path of an
-//! existing file (or block device). If there is none, and the whole argument names nothing on the
-//! host either, the first `:/` counts, so that a missing image is reported as that. A host path
-//! that would be taken for an image can be written so that no file stands before its `:/`, as
-//! `./dir/../a:/b`.
+//! A path inside an image is written `IMAGE:/PATH`. Host paths can contain colons too, so the first
+//! `:/` that follows the path of an existing file or block device separates image and path. If no
+//! `:/` does, and the whole argument names no file of the host, the first `:/` separates them, so
+//! that a missing image is reported as such. To name a host path that would be parsed as an image,
+//! write it so that no file precedes its `:/`, as in `./dir/../a:/b`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -30,13 +29,13 @@ pub(crate) struct Inside {
     pub(crate) path: Vec<u8>,
 }
 
-/// Can this be an image?
+/// Is the path a regular file or a block device?
 fn is_image(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| meta.is_file() || meta.file_type().is_block_device())
 }
 
 impl Place {
-    /// What an argument means where paths of both kinds may stand.
+    /// Parses an argument that is a path of the host or in an image.
     pub(crate) fn parse(arg: &OsStr) -> Self {
         let bytes = arg.as_bytes();
         let mut splits = bytes.windows(2).enumerate().filter(|(_, w)| w == b":/").map(|(at, _)| at);
@@ -59,7 +58,7 @@ impl Inside {
         }
     }
 
-    /// What an argument means where only images are spoken of: without `:/` it is an image's root.
+    /// Parses an argument that must be in an image. Without `:/` it names the image's root.
     pub(crate) fn parse(arg: &OsStr) -> Self {
         match Place::parse(arg) {
             Place::Image(inside) => inside,
@@ -67,7 +66,7 @@ impl Inside {
         }
     }
 
-    /// The argument for an entry of this directory.
+    /// The path of an entry of this directory.
     pub(crate) fn join(&self, name: &[u8]) -> Self {
         let mut path = self.path.clone();
         if path.last() != Some(&b'/') {
@@ -77,7 +76,7 @@ impl Inside {
         Self { image: self.image.clone(), path }
     }
 
-    /// As it is written on the command line.
+    /// The path as written on the command line.
     pub(crate) fn shown(&self) -> Vec<u8> {
         [self.image.as_os_str().as_bytes(), b":", &self.path].concat()
     }
@@ -97,7 +96,7 @@ impl Inside {
     }
 }
 
-/// Without trailing slashes.
+/// The path without trailing slashes.
 pub(crate) fn trim(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
     &path[..end]
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_image_is_what_exists() {
+    fn the_first_existing_file_is_the_image() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name).display().to_string();
         std::fs::write(at("a"), "").unwrap();
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_paths() {
+    fn base_parent_and_join_handle_slashes() {
         let inside = |path: &str| Inside { image: "i".into(), path: path.as_bytes().to_vec() };
         assert_eq!(inside("/a/b//").base(), b"b");
         assert_eq!(inside("/a/b//").parent(), b"/a/");

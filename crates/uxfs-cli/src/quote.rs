@@ -1,10 +1,10 @@
-//! Names as GNU's tools show them.
+//! Quotes and escapes names as the GNU tools do.
 //!
-//! On a terminal `ls` quotes names that a shell would not take as they are, and shows what cannot
-//! be printed as `$'\n'` ([`shell`]); in a pipe names are raw. `find -ls` escapes in C's way
-//! ([`escaped`]); messages quote only what could upset a terminal ([`message`]).
+//! On a terminal, `ls` quotes names that a shell would interpret, and writes unprintable characters as
+//! `$'\n'` ([`shell`]). In a pipe, names are raw. `find -ls` escapes as in C ([`escaped`]). Messages
+//! quote only names with unprintable characters, which could disturb a terminal ([`message`]).
 
-/// Characters that a shell gives a meaning, anywhere in a word.
+/// Characters that a shell interprets anywhere in a word.
 const SPECIAL: &[u8] = b" !\"$&()*;<=>[\\^`|";
 
 /// The name as `ls` shows it on a terminal: `'a b'`, `"it's"`, `'a'$'\n''b'`.
@@ -53,13 +53,13 @@ pub(crate) fn shell(name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A name in a message, in one piece and harmless.
+/// The name as messages show it: on one line, without control characters.
 pub(crate) fn message(name: &[u8]) -> Vec<u8> {
     let harmless = !name.is_empty() && pieces(name).all(|(_, good)| good);
     if harmless { name.to_vec() } else { shell(name) }
 }
 
-/// As `find -ls` shows names and targets: blanks and all but printable ASCII escaped.
+/// The name as `find -ls` shows it: blanks and everything except printable ASCII are escaped.
 pub(crate) fn escaped(name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     for byte in name {
@@ -72,7 +72,7 @@ pub(crate) fn escaped(name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// As `ls -Q` shows names: a string of C.
+/// The name as `ls -Q` shows it: a C string.
 pub(crate) fn c_string(name: &[u8]) -> Vec<u8> {
     let mut out = vec![b'"'];
     for (text, good) in pieces(name) {
@@ -88,12 +88,12 @@ pub(crate) fn c_string(name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// As GNU's tools show names on a terminal where they do not quote: `?` for what cannot be printed.
+/// The name as GNU tools show it on a terminal without quoting: `?` for unprintable characters.
 pub(crate) fn masked(name: &[u8]) -> Vec<u8> {
     pieces(name).flat_map(|(text, good)| if good { text.to_vec() } else { vec![b'?'] }).collect()
 }
 
-/// Columns that a text takes; what cannot be printed takes none.
+/// Columns of a text; unprintable characters have no width.
 pub(crate) fn width(text: &[u8]) -> usize {
     use unicode_width::UnicodeWidthStr;
     pieces(text).filter(|(_, good)| *good).map(|(c, _)| String::from_utf8_lossy(c).width()).sum()
@@ -112,7 +112,8 @@ fn c_escape(byte: u8) -> Vec<u8> {
     }
 }
 
-/// The characters of a name, each with whether it can be printed; bytes of no character alone.
+/// The characters of a name, each with whether it is printable. Bytes that are not UTF-8 come
+/// separately.
 fn pieces(name: &[u8]) -> impl Iterator<Item = (&[u8], bool)> {
     name.utf8_chunks().flat_map(|chunk| {
         let text = chunk.valid();
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_as_ls_shows_them() {
+    fn names_are_quoted_as_in_ls() {
         let shown = |name: &[u8]| String::from_utf8(shell(name)).unwrap();
         assert_eq!(shown(b"plain-1.txt"), "plain-1.txt");
         assert_eq!(shown(b"a b"), "'a b'");

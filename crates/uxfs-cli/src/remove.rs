@@ -1,4 +1,4 @@
-//! Removing trees from an image.
+//! Removes trees from an image.
 
 use uxfs::format::Ino;
 use uxfs::{Fs, Stat};
@@ -6,22 +6,23 @@ use uxfs::{Fs, Stat};
 use crate::session::Result;
 use crate::tree;
 
-/// A step of a removal.
+/// A step of the removal of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A directory that is not empty is about to be entered.
     Enter,
-    /// It is about to be removed.
+    /// The file is about to be removed.
     Remove,
-    /// It was removed.
+    /// The file was removed.
     Removed,
 }
 
-/// Decides about the steps of a removal and receives its errors.
+/// Confirms and reports the steps of a removal.
 pub(crate) trait Watcher {
-    /// Should the step be taken? The answer to [`Step::Removed`] is ignored.
+    /// Called before [`Step::Enter`] and [`Step::Remove`]; false skips the file. Also called after
+    /// [`Step::Removed`], where the result is ignored.
     fn step(&mut self, step: Step, path: &[u8], stat: &Stat) -> Result<bool>;
-    /// Receives an error.
+    /// Reports a file that could not be removed.
     fn failed(&mut self, path: &[u8], error: uxfs::Error);
 }
 
@@ -31,11 +32,11 @@ struct Level {
     stat: Stat,
     names: std::vec::IntoIter<(Vec<u8>, Ino)>,
     len: usize,
-    /// Something in it was kept, so it is kept.
+    /// An entry of this directory stays, so the directory stays.
     kept: bool,
 }
 
-/// Removes `name` in `parent`, with everything in it. Messages call it `path`.
+/// Removes the file `name` in `parent`, with its content if it is a directory. Messages use `path`.
 pub(crate) fn remove_tree(
     fs: &Fs,
     (parent, name, stat): (Ino, Vec<u8>, Stat),
@@ -107,7 +108,7 @@ fn enter(fs: &Fs, path: &[u8], stat: &Stat, watcher: &mut dyn Watcher) -> Result
     }
 }
 
-/// Removes one file or empty directory. Returns whether it was removed.
+/// Removes one file or empty directory. True if it was removed.
 fn remove(
     fs: &Fs,
     (parent, name, stat): (Ino, &[u8], &Stat),

@@ -1,9 +1,10 @@
-//! The session of a command: results, failures, and the exit code.
+//! The run of a command: its output, its failures and its exit code.
 //!
-//! 1. Results go to standard output as bytes, messages to standard error.
-//! 2. A command continues after a failure where coreutils' does, and ends with the exit code of
-//!    that failure.
-//! 3. If the reader of standard output is gone, the command ends silently, as if by SIGPIPE.
+//! 1. Results go to standard output as bytes. Messages go to standard error.
+//! 2. A command continues after a failure where the coreutils command does, and its exit code
+//!    reports the failure.
+//! 3. If the reader of standard output closes the pipe, the command ends without a message and with
+//!    the exit code of SIGPIPE.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
@@ -15,10 +16,10 @@ use crate::image::text_of;
 use crate::json;
 use crate::kind::Kind;
 
-/// Exit code of a process that SIGPIPE ended, as shells report it.
+/// Exit code that shells report for a process that SIGPIPE ended.
 const EXIT_PIPE: u8 = 128 + 13;
 
-/// A failure, and the object that it concerns.
+/// A failure: the path or image it concerns, the message, and its kind for JSON.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     place: Option<Vec<u8>>,
@@ -27,36 +28,36 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure that concerns a path or an image.
+    /// A failure of a path or an image.
     pub(crate) fn new(place: impl AsRef<OsStr>, text: impl Into<String>) -> Self {
         let place = Some(place.as_ref().as_bytes().to_vec());
         Self { place, text: text.into(), kind: Kind::Failed }
     }
 
-    /// As above, of a given kind.
+    /// Sets the kind.
     pub(crate) fn of(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
 
-    /// A failure that concerns a path in bytes.
+    /// A failure of a path given as bytes.
     pub(crate) fn at(place: &[u8], text: impl Into<String>) -> Self {
         Self::new(OsStr::from_bytes(place), text)
     }
 
-    /// A failure without an object.
+    /// A failure that concerns no path.
     pub(crate) fn bare(text: impl Into<String>) -> Self {
         Self { place: None, text: text.into(), kind: Kind::Failed }
     }
 
-    /// An error of the library that concerns a path.
+    /// A failure that the library reports.
     pub(crate) fn volume(place: impl AsRef<OsStr>, error: uxfs::Error) -> Self {
         Self::new(place, error.to_string()).of(Kind::of_volume(&error))
     }
 
-    /// An error of the host that concerns a path.
+    /// A failure that the host's system reports.
     pub(crate) fn host(place: impl AsRef<OsStr>, error: &io::Error) -> Self {
         let text = text_of(error);
-        // Some messages begin with the path already.
+        // Some messages begin with the path. It is printed before the message already.
         let named = place.as_ref().to_str().and_then(|name| text.strip_prefix(name));
         let short = named.and_then(|rest| rest.strip_prefix(": ").or(rest.strip_prefix(' ')));
         Self::new(place.as_ref(), short.unwrap_or(&text)).of(Kind::of_host(error))
@@ -73,7 +74,7 @@ impl fmt::Display for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// A failure to write to standard output.
+    /// Converts an error of writing to standard output.
     fn from(error: io::Error) -> Self {
         let broken = error.kind() == io::ErrorKind::BrokenPipe;
         let kind = if broken { Kind::Pipe } else { Kind::of_host(&error) };
@@ -81,10 +82,10 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// The result of a command's parts.
+/// The result of a command or of a part of it.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// The session of a running command.
+/// A running command.
 pub(crate) struct Session {
     command: &'static str,
     json: bool,
@@ -96,7 +97,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session for the command of this name. Failures are reported as JSON if `json`.
+    /// Starts the command of this name. With `json`, failures are printed as JSON.
     pub(crate) fn new(command: &'static str, json: bool) -> Self {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
@@ -109,7 +110,7 @@ impl Session {
         Ok(self.out.borrow_mut().write_all(bytes.as_ref())?)
     }
 
-    /// Writes a result and flushes, for a reader that waits.
+    /// Flushes standard output.
     pub(crate) fn flush(&self) -> Result<()> {
         Ok(self.out.borrow_mut().flush()?)
     }
@@ -119,18 +120,18 @@ impl Session {
         self.code.set(self.code.get().max(code));
     }
 
-    /// Reports a failure and sets the exit code.
+    /// Reports a failure and sets the exit code to at least 1.
     pub(crate) fn fail(&self, failure: Failure) {
         self.fail_with(1, failure);
     }
 
-    /// As above, with another exit code.
+    /// Reports a failure and sets the exit code to at least `code`.
     pub(crate) fn fail_with(&self, code: u8, failure: Failure) {
         if failure.kind == Kind::Pipe {
             self.code.set(EXIT_PIPE);
             return;
         }
-        // Messages must not overtake results.
+        // Keep results and messages in order.
         let _ = self.out.borrow_mut().flush();
         self.code.set(self.code.get().max(code));
         if self.json {
@@ -153,22 +154,22 @@ impl Session {
         self.say(&line);
     }
 
-    /// Prints a line on standard error. A failure to do so cannot be reported.
+    /// Writes a line to standard error. A failed write cannot be reported.
     pub(crate) fn say(&self, line: &[u8]) {
         let _ = io::stderr().lock().write_all(&[line, b"\n"].concat());
     }
 
-    /// Reports the failure, if it is one. Returns whether the command continues.
+    /// Reports a failure, if there is one, and returns the value otherwise.
     pub(crate) fn ok<T>(&self, result: Result<T>) -> Option<T> {
         result.map_err(|failure| self.fail(failure)).ok()
     }
 
-    /// Is the reader of standard output gone?
-    pub(crate) fn unheard(&self) -> bool {
+    /// Has the reader of standard output closed the pipe?
+    pub(crate) fn pipe_closed(&self) -> bool {
         self.code.get() == EXIT_PIPE
     }
 
-    /// Ends the command.
+    /// Flushes standard output and returns the exit code.
     pub(crate) fn end(self) -> u8 {
         let flushed = self.out.borrow_mut().flush();
         if let Err(error) = flushed {

@@ -1,4 +1,4 @@
-//! Times as coreutils print them, in the local zone.
+//! Parses and formats times as coreutils do, in the local time zone.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -8,18 +8,18 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp as Moment, Zoned};
 use uxfs::format::timestamp::Timestamp;
 
-/// How `ls` shows times.
+/// The time styles of `ls`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// `Nov 21 08:45`, or with the year for what is not of the last half year.
+    /// `Nov 21 08:45`, or with the year instead of the time if not within the last half year.
     Locale,
     /// `2026-11-21 08:45:28.123456789 +0000`.
     FullIso,
     /// `2026-11-21 08:45`.
     LongIso,
-    /// `11-21 08:45`, or the date alone for what is not of the last half year.
+    /// `11-21 08:45`, or only the date if not within the last half year.
     Iso,
-    /// As `date +FORMAT`; a second format after a newline is for recent times.
+    /// A format of `date +FORMAT`; a second format, after a newline, applies to recent times.
     Format(String, Option<String>),
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum Style {
 const HALF_YEAR: i64 = 31_556_952 / 2;
 
 impl Style {
-    /// By its name for `--time-style`.
+    /// Parses an argument of `--time-style`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let name = text.strip_prefix("posix-").unwrap_or(text);
         match name {
@@ -48,7 +48,7 @@ impl Style {
         }
     }
 
-    /// The time in this style, as seen at `now`.
+    /// Formats the time in this style, relative to `now`.
     pub(crate) fn show(&self, time: Timestamp, now: Timestamp) -> String {
         let recent = now >= time && now.sec.saturating_sub(time.sec) < HALF_YEAR;
         match self {
@@ -76,25 +76,25 @@ fn local(time: Timestamp) -> Option<Zoned> {
     Some(moment.to_zoned(zone()))
 }
 
-/// As `stat` prints times: `2026-11-21 08:45:28.123456789 +0000`.
+/// The time in `stat`'s format: `2026-11-21 08:45:28.123456789 +0000`.
 pub(crate) fn full(time: Timestamp) -> String {
     format(time, "%Y-%m-%d %H:%M:%S.%N %z")
 }
 
-/// The time by a format of `date`; the seconds since 1970 where the calendar does not reach.
+/// The time in a format of `date`; seconds since 1970 if the time is outside the calendar's range.
 pub(crate) fn format(time: Timestamp, format: &str) -> String {
     let Some(zoned) = local(time) else { return seconds(time, 9) };
-    // The library's %N leaves out zeroes at the end.
+    // jiff's %N omits trailing zeroes.
     let format = format.replace("%N", &format!("{:09}", time.nsec));
     jiff::fmt::strtime::format(&format, &zoned).unwrap_or_else(|_| seconds(time, 9))
 }
 
-/// Seconds since 1970 with so many digits after the point, none without a point.
+/// Seconds since 1970 with this many digits after the point; without a point for 0 digits.
 pub(crate) fn seconds(time: Timestamp, digits: usize) -> String {
     if digits == 0 {
         return time.sec.to_string();
     }
-    // Before 1970 the fraction still counts forward.
+    // A timestamp's fraction counts forward, also before 1970.
     let (sign, sec, nsec) = match time.sec < 0 && time.nsec > 0 {
         true => ("-", (time.sec + 1).unsigned_abs(), 1_000_000_000 - time.nsec),
         false if time.sec < 0 => ("-", time.sec.unsigned_abs(), 0),
@@ -104,8 +104,8 @@ pub(crate) fn seconds(time: Timestamp, digits: usize) -> String {
     format!("{sign}{sec}.{}", &fraction[..digits.min(fraction.len())])
 }
 
-/// Parses a time: an ISO 8601 date with or without a time and a zone, or `@` and seconds since
-/// 1970. Without a zone it is local time.
+/// Parses a user's date: an ISO 8601 date with optional time and zone, or `@` and seconds since 1970.
+/// Without a zone the date is in local time.
 pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     if let Some(seconds) = text.strip_prefix('@') {
         return parse_seconds(seconds);
@@ -120,7 +120,7 @@ pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     Some(timestamp(civil.to_zoned(zone()).ok()?.timestamp()))
 }
 
-/// Parses a time as `touch -t` takes it: `[[CC]YY]MMDDhhmm[.ss]`, in local time.
+/// Parses a date of `touch -t`: `[[CC]YY]MMDDhhmm[.ss]`, in local time.
 pub(crate) fn parse_stamp(text: &str) -> Option<Timestamp> {
     let (digits, second) = match text.split_once('.') {
         Some((digits, second)) if second.len() == 2 => (digits, second.parse().ok()?),
@@ -151,7 +151,7 @@ fn parse_seconds(text: &str) -> Option<Timestamp> {
         return None;
     }
     let nsec: u32 = format!("{fraction:0<9}").parse().ok()?;
-    // Before 1970 the fraction is written backward and kept forward.
+    // Before 1970 the written fraction counts backward, and a timestamp's fraction counts forward.
     Some(match whole.starts_with('-') && nsec > 0 {
         true => Timestamp { sec: sec.checked_sub(1)?, nsec: 1_000_000_000 - nsec },
         false => Timestamp { sec, nsec },
@@ -162,7 +162,7 @@ fn timestamp(moment: Moment) -> Timestamp {
     let (sec, nsec) = (moment.as_second(), moment.subsec_nanosecond());
     match u32::try_from(nsec) {
         Ok(nsec) => Timestamp { sec, nsec },
-        // Before 1970 the library counts both backward.
+        // Before 1970 jiff's seconds and fraction are both negative.
         Err(_) => Timestamp { sec: sec - 1, nsec: 1_000_000_000 - nsec.unsigned_abs() },
     }
 }
@@ -178,8 +178,8 @@ pub(crate) fn of_host_file(path: &Path, follow: bool) -> io::Result<[Timestamp; 
     ])
 }
 
-/// The variable `SOURCE_DATE_EPOCH` in seconds since 1970; see
-/// <https://reproducible-builds.org/specs/source-date-epoch/>. Empty counts as not set.
+/// The value of the variable `SOURCE_DATE_EPOCH`, in seconds since 1970; see
+/// <https://reproducible-builds.org/specs/source-date-epoch/>. Empty means not set.
 pub(crate) fn source_date_epoch() -> Result<Option<i64>, String> {
     match std::env::var_os("SOURCE_DATE_EPOCH") {
         None => Ok(None),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_that_users_write() {
+    fn dates_of_users_parse() {
         let at = |text| parse(text).map(|time| (time.sec, time.nsec));
         assert_eq!(at("@12.5"), Some((12, 500_000_000)));
         assert_eq!(at("@-1.25"), Some((-2, 750_000_000)));
@@ -223,7 +223,7 @@ mod tests {
 
     /// Found by fuzzing.
     #[test]
-    fn no_moment_is_too_far() {
+    fn extreme_times_do_not_overflow() {
         let now = Timestamp { sec: 1_700_000_000, nsec: 0 };
         for sec in [i64::MIN, i64::MAX] {
             let far = Timestamp { sec, nsec: 0 };

@@ -1,4 +1,4 @@
-//! Files of an image by their paths, and walks over them.
+//! Finds files of an image by path, and walks trees.
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ pub(crate) struct Found {
     pub(crate) image: Rc<Image>,
     /// The path.
     pub(crate) place: Inside,
-    /// Its attributes.
+    /// The file's attributes.
     pub(crate) stat: Stat,
 }
 
@@ -28,23 +28,21 @@ impl Found {
         &self.image.fs
     }
 
-    /// Is it a directory?
     pub(crate) fn is_dir(&self) -> bool {
         is_dir(&self.stat)
     }
 }
 
-/// Is it a directory?
 pub(crate) fn is_dir(stat: &Stat) -> bool {
     stat.mode & S_IFMT == S_IFDIR
 }
 
-/// Is it a symbolic link?
+/// Is the file a symbolic link?
 pub(crate) fn is_link(stat: &Stat) -> bool {
     stat.mode & S_IFMT == S_IFLNK
 }
 
-/// Finds the file at a path. A symbolic link at its end is followed if `follow`.
+/// Finds the file at a path. Follows a symbolic link at its end if `follow`.
 pub(crate) fn find(images: &Images, place: &Inside, write: bool, follow: bool) -> Result<Found> {
     let image = images.get(&place.image, write)?;
     let found = image.fs.resolve(&place.path, follow).and_then(|ino| image.fs.stat(ino));
@@ -59,7 +57,7 @@ pub(crate) fn at(place: &Inside, error: uxfs::Error) -> Failure {
 
 use std::os::unix::ffi::OsStrExt;
 
-/// A directory entry that exists or will be created: its directory, and its name.
+/// A name in a directory, whether or not a file of that name exists.
 pub(crate) struct Slot {
     /// The image.
     pub(crate) image: Rc<Image>,
@@ -69,7 +67,7 @@ pub(crate) struct Slot {
     pub(crate) dir: Ino,
     /// The name in it.
     pub(crate) name: Vec<u8>,
-    /// Was it written with a trailing slash, which demands a directory?
+    /// Did the path end in a slash, which requires a directory?
     pub(crate) wants_dir: bool,
 }
 
@@ -79,7 +77,7 @@ impl Slot {
         &self.image.fs
     }
 
-    /// The present file; a symbolic link is not followed.
+    /// The file of that name, if it exists. Does not follow a symbolic link.
     pub(crate) fn there(&self) -> Result<Option<Stat>> {
         let fs = self.fs();
         match fs.lookup(self.dir, &self.name).and_then(|ino| fs.stat(ino)) {
@@ -89,13 +87,13 @@ impl Slot {
         }
     }
 
-    /// A failure that concerns it.
+    /// A failure at this path.
     pub(crate) fn failed(&self, error: uxfs::Error) -> Failure {
         at(&self.place, error)
     }
 }
 
-/// Finds the directory of a path's last name. The root has no name.
+/// Finds the directory that holds a path's last name. Fails for the root, which has no name.
 pub(crate) fn slot(images: &Images, place: &Inside) -> Result<Slot> {
     let image = images.get(&place.image, true)?;
     let name = place.base().to_vec();
@@ -112,7 +110,8 @@ pub(crate) fn slot(images: &Images, place: &Inside) -> Result<Slot> {
     Ok(Slot { image, place: place.clone(), dir, name, wants_dir })
 }
 
-/// The slot at a path whose last name may be a symbolic link to a file that will be created.
+/// Finds the slot for a file to be created. If the last name is a symbolic link, the slot is at the
+/// link's target.
 pub(crate) fn slot_beyond_links(images: &Images, place: &Inside) -> Result<Slot> {
     let there = images.get(&place.image, true)?.fs.resolve(&place.path, false);
     match there {
@@ -121,11 +120,11 @@ pub(crate) fn slot_beyond_links(images: &Images, place: &Inside) -> Result<Slot>
     }
 }
 
-/// Most links that are followed, as in the kernel.
+/// Number of symbolic links that the kernel follows in one path.
 const LINKS_MAX: usize = 40;
 
-/// The path with every link resolved. All of it must exist if `existing`, otherwise all but the
-/// last name.
+/// Resolves all symbolic links of a path. With `existing` the file must exist; without, only its
+/// directory must.
 pub(crate) fn canonical(images: &Images, place: &Inside, existing: bool) -> Result<Inside> {
     let image = images.get(&place.image, false)?;
     let fs = &image.fs;
@@ -176,7 +175,7 @@ pub(crate) fn canonical(images: &Images, place: &Inside, existing: bool) -> Resu
     Ok(Inside { image: place.image.clone(), path })
 }
 
-/// Names and inodes in a directory, without `.` and `..`, in its order.
+/// Names and inodes in a directory, without `.` and `..`, in the directory's order.
 pub(crate) fn entries(fs: &Fs, dir: Ino) -> uxfs::Result<Vec<(Vec<u8>, Ino)>> {
     let mut names = Vec::new();
     fs.read_dir(dir, 0, &mut |entry| {
@@ -188,35 +187,35 @@ pub(crate) fn entries(fs: &Fs, dir: Ino) -> uxfs::Result<Vec<(Vec<u8>, Ino)>> {
     Ok(names)
 }
 
-/// A file on a walk.
+/// A file that a walk visits.
 pub(crate) struct Met<'a> {
     /// The volume.
     pub(crate) fs: &'a Fs,
-    /// Its path, starting as the walk's start was written.
+    /// The file's path, beginning with the start as the user wrote it.
     pub(crate) path: &'a [u8],
-    /// Its depth below the start.
+    /// Levels below the start.
     pub(crate) depth: usize,
-    /// Its attributes.
+    /// The file's attributes.
     pub(crate) stat: &'a Stat,
     /// Is this the visit after the directory's content?
     pub(crate) leaving: bool,
 }
 
-/// A visitor's decision.
+/// How a walk continues after a visit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Continue, into the directory if it is one.
+    /// Enter the file if it is a directory.
     Enter,
-    /// Continue after it.
+    /// Continue with the next file.
     Skip,
     /// End the walk.
     Stop,
 }
 
-/// The options of a walk.
+/// Options of a walk.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Way {
-    /// Visit directories again after their content.
+pub(crate) struct WalkOptions {
+    /// Visit each directory again after its content.
     pub(crate) both: bool,
     /// Follow symbolic links.
     pub(crate) follow: bool,
@@ -228,14 +227,14 @@ struct Level {
     len: usize,
 }
 
-/// Walks a tree depth first, each directory in its own order. Unreadable directories are reported
-/// to `trouble` with their paths, and skipped.
+/// Walks a tree depth first, each directory in its own order. Reports files that cannot be read to
+/// `on_error` with their path, and skips them.
 pub(crate) fn walk(
     fs: &Fs,
     (path, stat): (Vec<u8>, Stat),
-    way: Way,
+    options: WalkOptions,
     visit: &mut dyn FnMut(Met<'_>) -> Result<Next>,
-    trouble: &mut dyn FnMut(&[u8], uxfs::Error),
+    on_error: &mut dyn FnMut(&[u8], uxfs::Error),
 ) -> Result<()> {
     let mut path = path;
     let mut levels: Vec<Level> = Vec::new();
@@ -247,9 +246,9 @@ pub(crate) fn walk(
             match visit(met)? {
                 Next::Stop => return Ok(()),
                 Next::Enter if is_dir(&stat) => {
-                    // A damaged volume or a followed link may lead to a cycle.
+                    // A damaged volume or a followed link can form a cycle.
                     if levels.iter().any(|level| level.stat.ino == stat.ino) {
-                        trouble(&path, uxfs::Error::Loop);
+                        on_error(&path, uxfs::Error::Loop);
                         continue;
                     }
                     match entries(fs, stat.ino) {
@@ -257,7 +256,7 @@ pub(crate) fn walk(
                             let names = names.into_iter();
                             levels.push(Level { stat, names, len: path.len() });
                         }
-                        Err(error) => trouble(&path, error),
+                        Err(error) => on_error(&path, error),
                     }
                 }
                 _ => {}
@@ -268,7 +267,7 @@ pub(crate) fn walk(
         let Some((name, ino)) = level.names.next() else {
             let depth = levels.len() - 1;
             if let Some(level) = levels.pop()
-                && way.both
+                && options.both
             {
                 let stat = &level.stat;
                 if visit(Met { fs, path: &path, depth, stat, leaving: true })? == Next::Stop {
@@ -282,19 +281,19 @@ pub(crate) fn walk(
             path.push(b'/');
         }
         path.extend_from_slice(&name);
-        let stat = fs.stat(ino).map(|stat| match way.follow && is_link(&stat) {
+        let stat = fs.stat(ino).map(|stat| match options.follow && is_link(&stat) {
             // A dangling link is visited itself.
             true => fs.resolve_at(dir, &name, true).and_then(|to| fs.stat(to)).unwrap_or(stat),
             false => stat,
         });
         match stat {
             Ok(stat) => next = Some(stat),
-            Err(error) => trouble(&path, error),
+            Err(error) => on_error(&path, error),
         }
     }
 }
 
-/// A path in messages and results: with its image, as written.
+/// The path with its image for messages and results, without trailing slashes except for the root.
 pub(crate) fn shown(place: &Inside) -> Vec<u8> {
     let shown = place.shown();
     match trim(&place.path).is_empty() {

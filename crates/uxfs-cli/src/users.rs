@@ -1,5 +1,5 @@
-//! Names of users and groups, by this machine's `/etc/passwd` and `/etc/group`, as `ls` and `chown`
-//! take them. An image holds numbers only.
+//! Looks up names of users and groups in this machine's `/etc/passwd` and `/etc/group`, as `ls` and
+//! `chown` do. An image holds only numbers.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 struct Table {
     names: HashMap<u32, String>,
     ids: HashMap<String, u32>,
-    /// Of users: their groups.
+    /// Login groups by user name.
     groups: HashMap<String, u32>,
 }
 
@@ -38,35 +38,35 @@ fn groups() -> &'static Table {
     GROUPS.get_or_init(|| table("/etc/group"))
 }
 
-/// The name of a user, if there is one.
+/// The name of a user ID, if there is one.
 pub(crate) fn user_name(uid: u32) -> Option<&'static str> {
     users().names.get(&uid).map(String::as_str)
 }
 
-/// The name of a group, if there is one.
+/// The name of a group ID, if there is one.
 pub(crate) fn group_name(gid: u32) -> Option<&'static str> {
     groups().names.get(&gid).map(String::as_str)
 }
 
-/// The user of a name or a number.
+/// The user ID of a name or a number.
 pub(crate) fn user(text: &str) -> Option<u32> {
     users().ids.get(text).copied().or_else(|| number(text))
 }
 
-/// The group of a name or a number.
+/// The group ID of a name or a number.
 pub(crate) fn group(text: &str) -> Option<u32> {
     groups().ids.get(text).copied().or_else(|| number(text))
 }
 
-/// The primary group of a named user.
+/// The login group of a user name.
 pub(crate) fn login_group(user: &str) -> Option<u32> {
     users().groups.get(user).copied()
 }
 
-/// Owner and group, as far as they are given.
+/// Owner and group; `None` if not given.
 pub(crate) type Owner = (Option<u32>, Option<u32>);
 
-/// Parses `USER`, `USER:GROUP`, `USER:` (with the user's own group) or `:GROUP`.
+/// Parses `USER`, `USER:GROUP`, `USER:` (with the user's login group) or `:GROUP`.
 pub(crate) fn owner(text: &str) -> Result<Owner, String> {
     let bad_user = || format!("invalid user: '{text}'");
     let bad_group = || format!("invalid group: '{text}'");
@@ -87,7 +87,7 @@ pub(crate) fn owner(text: &str) -> Result<Owner, String> {
     Ok((uid, gid))
 }
 
-/// Parses a number. A `+` before it excludes a name.
+/// Parses a numeric ID. A leading `+` excludes a name.
 fn number(text: &str) -> Option<u32> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     if !digits.bytes().all(|b| b.is_ascii_digit()) {

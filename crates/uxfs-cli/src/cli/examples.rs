@@ -1,16 +1,16 @@
-//! The examples in the help texts: every command has some, in `--help` and in its manual page, and
-//! each is a command line that is understood.
+//! Tests of the examples in the help texts: every command has examples in `--help` and in its manual
+//! page, and each example parses.
 
 use clap::Command;
 
 use super::definition;
 
-/// Every command with the words that lead to it: `uxfs`, `uxfs xattr`, `uxfs xattr get`, …
+/// All commands with their full names: `uxfs`, `uxfs xattr`, `uxfs xattr get`, …
 fn commands() -> Vec<(String, Command)> {
     let mut todo = vec![("uxfs".to_owned(), definition())];
     let mut all = Vec::new();
     while let Some((path, command)) = todo.pop() {
-        // Hidden ones are for the command's own use.
+        // Hidden commands need no examples.
         let shown = command.get_subcommands().filter(|below| !below.is_hide_set());
         todo.extend(shown.map(|below| (format!("{path} {}", below.get_name()), below.clone())));
         all.push((path, command));
@@ -18,7 +18,8 @@ fn commands() -> Vec<(String, Command)> {
     all
 }
 
-/// The lines below `Examples:`, up to an empty one; those that go on are one.
+/// The lines after `Examples:` up to an empty line. A line that ends in a backslash is joined with
+/// the next.
 fn examples(command: &Command) -> Vec<String> {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let help = help.replace("\\\n", "");
@@ -26,11 +27,12 @@ fn examples(command: &Command) -> Vec<String> {
     lines.take_while(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned()).collect()
 }
 
-/// The words of what a shell would start `uxfs` with: of a pipeline, the part that does.
+/// The arguments, including the name `uxfs`, that a shell would start `uxfs` with. Of a pipeline,
+/// only the part that runs `uxfs` counts.
 fn words(line: &str) -> Vec<String> {
-    // Remarks stand in brackets behind the line.
+    // Two blanks and a bracket begin a remark.
     let line = line.split("  (").next().unwrap_or_default();
-    // What a shell puts in the place of a program is a number in every example.
+    // Every command substitution in the examples yields a number.
     let mut line = line.to_owned();
     while let Some((before, (_, after))) =
         line.split_once("$(").and_then(|(before, rest)| Some((before, rest.split_once(')')?)))
@@ -56,7 +58,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_command_has_examples_that_are_understood() {
+fn every_command_has_examples_that_parse() {
     for (path, command) in commands() {
         let examples = examples(&command);
         assert!(!examples.is_empty(), "{path} --help has no examples");
@@ -69,7 +71,7 @@ fn every_command_has_examples_that_are_understood() {
     }
 }
 
-/// Help and manual page are made of the same definition, and both show the examples.
+/// Help and manual page are generated from the same definition, and both show the examples.
 #[test]
 fn examples_are_in_help_and_manual() {
     for (path, mut command) in commands() {
@@ -78,7 +80,7 @@ fn examples_are_in_help_and_manual() {
         clap_mangen::Man::new(command.clone()).render(&mut page).unwrap();
         let page = String::from_utf8(page).unwrap().replace("\\-", "-");
         for example in examples(&command) {
-            // Up to where the languages of shells and manual pages quote.
+            // Compare up to the first character that a shell or a manual page escapes.
             let plain = |c: &char| !"'\\%".contains(*c);
             let first: String = example.chars().take_while(plain).take(40).collect();
             assert!(help.contains(&first), "{path} --help lacks {example}");
@@ -87,15 +89,15 @@ fn examples_are_in_help_and_manual() {
     }
 }
 
-/// What is no command line is not taken for one.
+/// The check itself rejects wrong command lines.
 #[test]
-fn a_wrong_example_would_be_seen() {
-    let understood = |line: &str| definition().try_get_matches_from(words(line)).is_ok();
-    assert!(understood("curl x | uxfs ls 'a b.img:/' > out   (a list)"));
+fn wrong_examples_are_rejected() {
+    let parses = |line: &str| definition().try_get_matches_from(words(line)).is_ok();
+    assert!(parses("curl x | uxfs ls 'a b.img:/' > out   (a list)"));
     assert_eq!(words("uxfs ls 'a b.img:/' | wc"), ["uxfs", "ls", "a b.img:/"]);
     assert_eq!(words("cd /x && TZ=UTC uxfs ls -l a.img"), ["uxfs", "ls", "-l", "a.img"]);
     assert_eq!(words("uxfs ls -w $(tput cols) a.img"), ["uxfs", "ls", "-w", "0", "a.img"]);
-    assert!(!understood("uxfs ls --no-such-option a.img"));
-    assert!(!understood("uxfs nothing"));
-    assert!(!understood("ls a.img"));
+    assert!(!parses("uxfs ls --no-such-option a.img"));
+    assert!(!parses("uxfs nothing"));
+    assert!(!parses("ls a.img"));
 }

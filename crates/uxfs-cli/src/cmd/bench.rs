@@ -1,4 +1,4 @@
-//! `uxfs bench`: uxfs and its alternatives, measured in one run.
+//! `uxfs bench`: measures uxfs and its alternatives in one run.
 
 use std::path::PathBuf;
 
@@ -13,8 +13,8 @@ use crate::session::{Failure, Result, Session};
 
 /// Measure uxfs and its alternatives on this machine, in one run
 ///
-/// Each figure comes with what a power cut right after it would lose. Alternatives that need root
-/// (a loop mount) are left out without it.
+/// Each figure comes with the loss that a power cut right afterwards would cause. Without root,
+/// alternatives that need it (a loop mount) are left out.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs bench import linux-6.1.tar\n  \
@@ -23,60 +23,60 @@ use crate::session::{Failure, Result, Session};
 pub(crate) struct Options {
     #[command(subcommand)]
     what: What,
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Number of measurements of each
+    /// Number of measurements of each row
     #[arg(long, global = true, default_value_t = 3, value_name = "N")]
     rounds: u32,
-    /// Directory to measure in; its file system matters
+    /// Directory for the measured files; its file system affects the figures
     #[arg(long, global = true, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
 enum What {
-    /// Import a tarball into an image and export it, compared with a loop mount and with copying it
+    /// Import and export a tarball; compare with a kernel mount and with a plain copy
     #[command(after_help = "Examples:\n  uxfs bench import --size 8G linux-6.1.tar")]
     Import {
-        /// The tarball, not compressed
+        /// The uncompressed tarball
         #[arg(value_name = "TAR")]
         tar: PathBuf,
         /// Size of the images
         #[arg(long, default_value = "4G", value_parser = parse_size, value_name = "SIZE")]
         size: u64,
-        /// Measure the import alone, without and with --durable
+        /// Measure only the import, without and with --durable
         #[arg(long)]
         durable: bool,
     },
-    /// Create empty files in process, compared with fs_mark on the kernel's XFS
+    /// Create empty files in this process; compare with fs_mark on the kernel's XFS
     #[command(after_help = "Examples:\n  uxfs bench creates --files 200000 --rounds 5 --json")]
     Creates {
         /// Files in each round
         #[arg(long, default_value_t = 100_000, value_name = "N")]
         files: u32,
     },
-    /// Check whole volumes, compared with xfs_repair -n, with the memory of both
+    /// Check whole volumes; compare time and memory with xfs_repair -n
     #[command(after_help = "Examples:\n  uxfs bench check disk.img\n  \
                             uxfs bench check --files 1000000 --rounds 5")]
     Check {
-        /// Files of a volume that is made for this; 0 for none
+        /// Make a volume with this many files and check it; 0 for none
         #[arg(long, default_value_t = 0, value_name = "N")]
         files: u32,
-        /// Sound volumes, which are only read
+        /// Sound volumes to check; they are not written
         #[arg(value_name = "IMAGE", required_unless_present = "files")]
         images: Vec<PathBuf>,
     },
-    /// Create files by several threads, as fs_mark does: rates, what the log took, and what a crash
-    /// could lose, compared with the kernel's XFS and ext4
+    /// Create files with several threads, as fs_mark does; show rates, log usage and the possible
+    /// loss in a crash; compare with the kernel's XFS and ext4
     #[command(after_help = "Examples:\n  \
         uxfs bench fs-mark\n  \
         uxfs bench fs-mark --pattern durable --threads 1,64 --rounds 5\n  \
         uxfs bench fs-mark --pattern memory --files 100000 --only uxfs\n  \
         uxfs bench fs-mark --pattern memory --threads 2,8 --total 400000")]
     FsMark {
-        /// Empty files in memory (-S0 -s 0), files of 4 KiB on stable storage each (-S1 -s 4096),
-        /// or both, a table each
+        /// memory: empty files without sync (-S0 -s 0); durable: files of 4 KiB, each synced (-S1 -s
+        /// 4096); or both, one table each
         #[arg(long, value_enum, default_value_t = Pattern::Both)]
         pattern: Pattern,
         /// Numbers of threads [default: 1,2,4,8; durable: 1,8,32,64]
@@ -85,15 +85,15 @@ enum What {
         /// Files that each thread makes [default: 50000; durable: 2000]
         #[arg(long, value_name = "N")]
         files: Option<u32>,
-        /// Files in all, divided among the threads: to compare numbers of threads at equal work
+        /// Files of all threads together, to compare numbers of threads at equal work
         #[arg(long, value_name = "N", conflicts_with = "files")]
         total: Option<u32>,
         /// Only settings whose name contains this, such as uxfs or delaylog
         #[arg(long, default_value = "", value_name = "TEXT")]
         only: String,
     },
-    /// Run the load of a file server's clients, as dbench does: throughput, latency, what the log
-    /// took, and what a crash could lose, compared with the kernel's XFS and ext4
+    /// Replay the load of a file server's clients, as dbench does; show throughput, latency, log usage
+    /// and the possible loss in a crash; compare with the kernel's XFS and ext4
     #[command(after_help = "Examples:\n  \
         uxfs bench dbench\n  \
         uxfs bench dbench --clients 10,20,100 --seconds 30 --only uxfs")]
@@ -104,32 +104,32 @@ enum What {
         /// The load, in dbench's format
         #[arg(long, default_value = "/usr/share/dbench/client.txt", value_name = "FILE")]
         load: PathBuf,
-        /// Seconds that each run takes, a fifth more to warm up
+        /// Seconds of each run, plus a fifth for warm-up
         #[arg(long, default_value_t = 10, value_name = "N")]
         seconds: u32,
         /// Only settings whose name contains this, such as uxfs or delaylog
         #[arg(long, default_value = "", value_name = "TEXT")]
         only: String,
     },
-    /// Measure the mount, compared with an empty FUSE server on the same crate and settings, one
-    /// that forwards to files of the host, and the kernel's XFS: files created in memory and on
-    /// stable storage, a large file, a large directory, and the memory used
+    /// Measure a mount: file creation with and without sync, a large file, a large directory, memory;
+    /// compare with an empty FUSE server, a pass-through FUSE server and the kernel's XFS
     ///
-    /// Needs root, fs_mark and mkfs.xfs. Each part prints one or several tables, each with the host
-    /// file system's own speed, because only figures of one run can be compared.
+    /// The FUSE servers use the same crate and settings as the mount. Needs root, fs_mark and mkfs.xfs.
+    /// Each part prints one or more tables. The host file system's speed affects all figures, so
+    /// compare only figures of one run.
     #[command(after_help = "Examples:\n  \
         uxfs bench mount\n  \
         uxfs bench mount --part durable --threads 8,32 --rounds 5\n  \
         uxfs bench mount --part directory --entries 1000000 --rounds 1\n  \
         uxfs bench mount --part memory --files 500000 --mount-options cache_bytes=16m")]
     Mount {
-        /// Only these parts
+        /// Run only these parts
         #[arg(long = "part", value_enum, value_delimiter = ',', value_name = "PART,...")]
         parts: Vec<MountPart>,
         /// Numbers of threads that create files [default: 1,2,4,8; durable: 1,8,16,32,64]
         #[arg(long, value_delimiter = ',', value_name = "N,...")]
         threads: Option<Vec<u32>>,
-        /// Files of all threads together [default: 40000; durable: 8000; memory: 200000]
+        /// Files that all threads create together [default: 40000; durable: 8000; memory: 200000]
         #[arg(long, value_name = "N")]
         files: Option<u32>,
         /// Entries of the large directory
@@ -138,17 +138,17 @@ enum What {
         /// Size of the large file
         #[arg(long, default_value = "1G", value_parser = parse_size, value_name = "SIZE")]
         size: u64,
-        /// Further mount options, such as cache_bytes=16m
+        /// Additional mount options, such as cache_bytes=16m
         #[arg(long, default_value = "rw", value_name = "OPTIONS")]
         mount_options: String,
     },
-    /// The empty server of `mount`
+    /// Run the empty server that `mount` compares with
     #[command(hide = true)]
     ServeEmpty {
         #[arg(value_name = "DIR")]
         mount_point: PathBuf,
     },
-    /// The forwarding server of `mount`
+    /// Run the pass-through server that `mount` compares with
     #[command(hide = true)]
     ServeThrough {
         #[arg(value_name = "BACKING")]
@@ -156,10 +156,10 @@ enum What {
         #[arg(value_name = "DIR")]
         mount_point: PathBuf,
     },
-    /// Recover a full log that the kernel left: the kernel's mount compared with opening by uxfs
+    /// Recover a full log written by the kernel; compare the kernel's mount with opening by uxfs
     #[command(after_help = "Examples:\n  uxfs bench recovery --rounds 5")]
     Recovery {
-        /// Files whose creation is in the log
+        /// Files whose creation the log holds
         #[arg(long, default_value_t = 100_000, value_name = "N")]
         files: u32,
     },
@@ -174,20 +174,19 @@ enum Pattern {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum MountPart {
-    /// Empty files in memory (fs_mark -S0 -s 0), by several threads, compared with the empty
-    /// server, which is the upper bound of FUSE, and the kernel's XFS on a loop device
+    /// Create empty files with several threads (fs_mark -S0 -s 0); compare with the empty server, which
+    /// is the upper limit for FUSE, and with the kernel's XFS on a loop device
     Creates,
-    /// Files of 4 KiB, each on stable storage (fs_mark -S1 -s 4096), by several threads, compared
-    /// with the same
+    /// Create files of 4 KiB and sync each, with several threads (fs_mark -S1 -s 4096); same comparison
     Durable,
-    /// A file of --size written and synced, read, and read from the page cache, compared with the
-    /// forwarding server and with the host's file itself
+    /// Write and sync a file of --size, read it, and read it from the page cache; compare with the
+    /// pass-through server and with the host's file
     Streams,
-    /// One directory of --entries entries created, listed and removed: the cost of an entry,
-    /// compared with a directory of 10000
+    /// Create, list and remove a directory of --entries entries; compare the cost per entry with a
+    /// directory of 10000
     Directory,
-    /// Peak resident memory of the mount's process while --files files are created, and while
-    /// another mount finds and reads their attributes, compared with a tenth as many
+    /// Peak resident memory of the mount's process while --files files are created, and while a second
+    /// mount finds and stats them; compare with a tenth as many files
     Memory,
 }
 
@@ -206,15 +205,15 @@ impl MountPart {
     }
 }
 
-/// Size of the measured volumes in bytes.
+/// Size in bytes of the volumes that are measured.
 const TABLE_SIZE: u64 = 8 << 30;
 
 fn parse_size(text: &str) -> std::result::Result<u64, String> {
     number::size(text).ok_or_else(|| "not a size such as 4G".into())
 }
 
-/// Measures, and prints the tables.
-/// Our own rows log as `journal` says, but for what their names say.
+/// Measures and prints the tables. uxfs' own rows log as `journal` says, except where the row's name
+/// says otherwise.
 pub(crate) fn run(options: &Options, session: &Session, journal: JournalOptions) -> Result<()> {
     let failed = |e: BenchError| Failure::bare(e.to_string());
     let dir = options.dir.clone().unwrap_or_else(std::env::temp_dir);

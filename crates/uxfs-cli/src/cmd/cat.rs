@@ -1,4 +1,4 @@
-//! `uxfs cat`: the content of files.
+//! `uxfs cat`: writes the content of files to standard output.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -22,7 +22,6 @@ pub(crate) struct Options {
 
 const WINDOW: usize = 1 << 20;
 
-/// Writes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut window = vec![0; WINDOW];
     for file in &options.files {
@@ -31,7 +30,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
             false => cat(session, images, &Inside::parse(file), &mut window),
         };
         session.ok(done);
-        if session.unheard() {
+        if session.pipe_closed() {
             break;
         }
     }
@@ -45,7 +44,7 @@ fn cat_input(session: &Session, window: &mut [u8]) -> Result<()> {
             Ok(0) => return Ok(()),
             Ok(count) => {
                 session.print(&window[..count])?;
-                // The reader may be waiting for a stream.
+                // Standard input may be interactive, so do not hold output back.
                 session.flush()?;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -1,4 +1,4 @@
-//! `uxfs chattr`.
+//! `uxfs chattr`: changes flags and projects of files.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -10,13 +10,13 @@ use crate::flags;
 use crate::image::Images;
 use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
-use crate::tree::{self, Next, Way};
+use crate::tree::{self, Next, WalkOptions};
 
 /// Change flags and project of files
 ///
-/// MODE is +, - or = and letters: a (append only), A (no access times), d (no dump), i (immutable),
-/// P (inherit the project), S (synchronous), x (direct access). -R: directories and their contents.
-/// -V: print what is changed. -f: no messages about failures. -p PROJECT: set the project.
+/// MODE is +, - or = and letters: a (append only), A (no access times), d (no dump), i
+/// (immutable), P (new files inherit the project), S (synchronous), x (direct access). -R: descend
+/// into directories. -V: report each file. -f: do not report failures. -p PROJECT: set the project.
 #[derive(Args)]
 #[command(
     override_usage = "uxfs chattr [-RVf] [-p PROJECT] [MODE]... <IMAGE:/FILE>...",
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     words: Vec<OsString>,
 }
 
-/// A request.
+/// The parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Request {
     recursive: bool,
@@ -87,7 +87,7 @@ impl Request {
         Ok(request)
     }
 
-    /// Parses a word that begins with a minus: options, or flags to clear.
+    /// Parses a word that begins with a minus: options, or flags to remove.
     fn options<'a>(
         &mut self,
         word: &str,
@@ -100,7 +100,7 @@ impl Request {
                 'f' => self.silent = true,
                 'p' => {
                     let number = words.next().map(|word| word.to_string_lossy());
-                    let number = number.ok_or("-p needs a project's number")?;
+                    let number = number.ok_or("-p needs a project number")?;
                     let bad = |_| format!("bad project: {number}");
                     self.project = Some(number.parse().map_err(bad)?);
                 }
@@ -110,7 +110,7 @@ impl Request {
         Ok(())
     }
 
-    /// The new flags of a file with these flags.
+    /// The new flags of a file that has the flags `old`.
     fn of(&self, old: Xflags) -> Xflags {
         match self.exact {
             Some(flags) => old.difference(flags::all()).union(flags),
@@ -126,7 +126,6 @@ fn letters(text: &str) -> std::result::Result<Xflags, String> {
     text.chars().try_fold(Xflags::empty(), |all, letter| Ok(all | flag(letter)?))
 }
 
-/// Changes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let request = Request::parse(&options.words).map_err(Failure::bare)?;
     for file in &request.files {
@@ -148,7 +147,7 @@ fn change(request: &Request, session: &Session, images: &Images, place: &Inside)
     let found = tree::find(images, place, true, false)?;
     let start = (tree::shown(place), found.stat.clone());
     let mut visit = |met: tree::Met<'_>| {
-        if flags::are_told(met.stat.mode) {
+        if flags::are_accessible(met.stat.mode) {
             report(request, session, one(request, session, met.fs, met.path, met.stat));
         } else if met.depth == 0 {
             let failure = Failure::at(met.path, "only files and directories have flags");
@@ -156,10 +155,10 @@ fn change(request: &Request, session: &Session, images: &Images, place: &Inside)
         }
         Ok(if request.recursive { Next::Enter } else { Next::Skip })
     };
-    let mut trouble = |path: &[u8], error| {
+    let mut on_error = |path: &[u8], error| {
         report(request, session, Err(Failure::volume(OsStr::from_bytes(path), error)));
     };
-    tree::walk(found.fs(), start, Way::default(), &mut visit, &mut trouble)
+    tree::walk(found.fs(), start, WalkOptions::default(), &mut visit, &mut on_error)
 }
 
 fn one(request: &Request, session: &Session, fs: &Fs, path: &[u8], stat: &Stat) -> Result<()> {
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_as_chattr_reads_them() {
+    fn words_parse_as_in_chattr() {
         let got = parse("-RV +iA -d -p 7 a b -c").expect("good");
         assert!(got.recursive && got.verbose && !got.silent);
         assert_eq!((got.on, got.off), (Xflags::IMMUTABLE | Xflags::NOATIME, Xflags::NODUMP));

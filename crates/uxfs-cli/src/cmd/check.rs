@@ -1,4 +1,4 @@
-//! `uxfs check`: verifies a volume. Exit codes are those of fsck(8).
+//! `uxfs check`: verifies a volume without writing to it. The exit codes are those of fsck(8).
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -14,29 +14,29 @@ use crate::image::Images;
 use crate::json;
 use crate::session::{Failure, Result, Session};
 
-/// Verify a volume, reading only
+/// Verify a volume without writing to it
 ///
-/// Reads every header, btree, inode, directory, attribute and counter, and compares the owners of
-/// each block. If the log is dirty, as after a power cut, it is replayed in memory, and the volume
-/// is judged as its next mount finds it; with --norecovery it is judged as it lies on the device.
+/// Checks every header, tree, inode, directory, attribute and counter, and the owner of each block.
+/// If the log is dirty, as after a power cut, check replays it in memory and checks the volume as the
+/// next mount would find it. With --norecovery, check reads the volume as it is on the device.
 /// Warnings are not damage.
 ///
-/// Exit status: 0 sound; 2 sound, but the log is not replayed yet: mount the volume, or run `uxfs
-/// log quiesce`; 4 damage found; 8 not readable, or not completely (added to the others); 16 wrong
-/// command line.
+/// Exit status: 0 sound; 2 sound, but the log is not replayed yet: mount the volume, or run
+/// `uxfs log quiesce`; 4 damage found; 8 the volume could not be checked completely (added to the
+/// others); 16 wrong command line.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs check disk.img\n  \
     uxfs check --json disk.img\n  \
     uxfs check --norecovery disk.img")]
 pub(crate) struct Options {
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Change nothing, as xfs_repair -n: this command never does
+    /// Change nothing, as xfs_repair -n; this command never changes anything
     #[arg(short = 'n', id = "no_modify")]
     _no_modify: bool,
-    /// No progress bar
+    /// Show no progress bar
     #[arg(short, long)]
     quiet: bool,
     /// The image
@@ -47,7 +47,7 @@ pub(crate) struct Options {
 /// Exit code of fsck(8) for an operational error.
 const OPERATIONAL: u8 = 8;
 
-/// Checks, and prints what was found.
+/// Checks the volume and prints the findings.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let name = options.image.as_os_str();
     let dev = match volume::open(&options.image, OpenMode::Read, images.location()) {
@@ -104,7 +104,8 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     }
 }
 
-/// The device that shows the volume as its next mount finds it.
+/// Replays the log in memory. Returns the device that shows the volume as the next mount would find
+/// it.
 fn replayed(dev: Device) -> (Device, Replay) {
     match uxfs::replay_in_memory(&dev) {
         Ok(Some(replayed)) => {
@@ -112,7 +113,7 @@ fn replayed(dev: Device) -> (Device, Replay) {
             (replayed.device, Replay::Done { head: replayed.head, unfinished })
         }
         Err(Error::DirtyLog(problem)) => (dev, Replay::Failed(problem)),
-        // The check itself reports other problems.
+        // The log is clean, or the check itself reports what is wrong.
         Ok(None) | Err(_) => (dev, Replay::None),
     }
 }

@@ -1,4 +1,4 @@
-//! `uxfs chmod`.
+//! `uxfs chmod`: changes permissions.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -11,22 +11,22 @@ use crate::image::Images;
 use crate::mode::{Change, letters};
 use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
-use crate::tree::{self, Next, Way};
+use crate::tree::{self, Next, WalkOptions};
 
 /// Change permissions
 ///
-/// MODE is octal, or symbolic as in u+x,go-w. An access list of the file follows the change.
+/// MODE is octal, or symbolic as in u+x,go-w. The file's ACL is updated to match.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs chmod 755 disk.img:/bin/x\n  uxfs chmod -R u=rwX,go=rX disk.img:/srv")]
 pub(crate) struct Options {
-    /// Directories with all that is in them
+    /// Descend into directories
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Say of each file what became of it
+    /// Report each file
     #[arg(short, long)]
     verbose: bool,
-    /// Say of each file that changed what became of it
+    /// Report each file that changes
     #[arg(short, long)]
     changes: bool,
     /// The permissions
@@ -37,7 +37,6 @@ pub(crate) struct Options {
     files: Vec<OsString>,
 }
 
-/// Changes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let change = Change::parse(&options.mode)
         .ok_or_else(|| Failure::bare(format!("invalid mode: '{}'", options.mode)))?;
@@ -67,17 +66,17 @@ fn change_one(
         if let Err(error) = posix::change_mode(met.fs, met.stat.ino, new) {
             session.fail(Failure::volume(OsStr::from_bytes(met.path), error));
         } else if options.verbose || options.changes && old != new {
-            session.print(told(met.path, met.stat.mode, old, new))?;
+            session.print(message(met.path, met.stat.mode, old, new))?;
         }
         Ok(if options.recursive { Next::Enter } else { Next::Skip })
     };
-    let mut trouble = |path: &[u8], error| {
+    let mut on_error = |path: &[u8], error| {
         session.fail(Failure::volume(OsStr::from_bytes(path), error));
     };
-    tree::walk(found.fs(), start, Way::default(), &mut visit, &mut trouble)
+    tree::walk(found.fs(), start, WalkOptions::default(), &mut visit, &mut on_error)
 }
 
-fn told(path: &[u8], mode: u16, old: u16, new: u16) -> Vec<u8> {
+fn message(path: &[u8], mode: u16, old: u16, new: u16) -> Vec<u8> {
     let kind = mode & !0o7777;
     let show = |bits: u16| format!("{bits:04o} ({})", &letters(kind | bits)[1..]);
     let text = match old == new {

@@ -1,4 +1,4 @@
-//! `uxfs chown`.
+//! `uxfs chown`: changes owners and groups.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -9,25 +9,25 @@ use uxfs::posix;
 use crate::image::Images;
 use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
-use crate::tree::{self, Next, Way};
+use crate::tree::{self, Next, WalkOptions};
 use crate::users::{self, Owner};
 
 /// Change owner and group
 ///
-/// Names are those of this machine; numbers are taken as they are.
+/// Names are looked up on this machine. Numbers need no lookup.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs chown -R root:root disk.img:/\n  \
     uxfs chown 1000 disk.img:/home/me\n  \
     uxfs chown :adm disk.img:/var/log")]
 pub(crate) struct Options {
-    /// Directories with all that is in them
+    /// Descend into directories
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Change symbolic links themselves, not what they lead to
+    /// Change symbolic links, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// Say of each file what became of it
+    /// Report each file
     #[arg(short, long)]
     verbose: bool,
     /// USER, USER:GROUP, USER: (with the user's own group) or :GROUP
@@ -38,7 +38,6 @@ pub(crate) struct Options {
     files: Vec<OsString>,
 }
 
-/// Changes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let owner = users::owner(&options.owner).map_err(Failure::bare)?;
     for file in &options.files {
@@ -54,7 +53,7 @@ fn change(
     place: &Inside,
     owner: Owner,
 ) -> Result<()> {
-    // A recursive change stays in the tree: links that are met are changed themselves.
+    // A recursive change stays in the tree: it changes links, not their targets.
     let follow = !options.no_dereference && !options.recursive;
     let found = tree::find(images, place, true, follow)?;
     let start = (tree::shown(place), found.stat.clone());
@@ -71,8 +70,8 @@ fn change(
         }
         Ok(if options.recursive { Next::Enter } else { Next::Skip })
     };
-    let mut trouble = |path: &[u8], error| {
+    let mut on_error = |path: &[u8], error| {
         session.fail(Failure::volume(OsStr::from_bytes(path), error));
     };
-    tree::walk(found.fs(), start, Way::default(), &mut visit, &mut trouble)
+    tree::walk(found.fs(), start, WalkOptions::default(), &mut visit, &mut on_error)
 }

@@ -1,5 +1,5 @@
-//! `uxfs cp --reflink` where no image is named: files of a running mount, copied by sharing their
-//! blocks.
+//! `uxfs cp --reflink=always` without an image: clones files of a mounted volume, so that the copies
+//! share blocks with the originals.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use uxfs_fuse::control;
 
 use crate::session::{Failure, Result, Session};
 
-/// Copies regular files to a name, or into a directory, of the same mount.
+/// Clones regular files to a name, or into a directory, of the same mount.
 pub(crate) fn run(
     sources: &[OsString],
     target: &Path,

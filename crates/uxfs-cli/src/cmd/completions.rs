@@ -1,11 +1,11 @@
-//! `uxfs completions`: what a shell needs to complete the command line.
+//! `uxfs completions`: prints the completion script for a shell.
 
 use clap::Args;
 use clap_complete::Shell;
 
 use crate::session::{Result, Session};
 
-/// Print completions for a shell
+/// Print the completion script for a shell
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs completions bash > /etc/bash_completion.d/uxfs\n  \
@@ -15,7 +15,6 @@ pub(crate) struct Options {
     shell: Shell,
 }
 
-/// Prints them.
 pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(options.shell, &mut crate::cli::definition(), "uxfs", &mut text);

@@ -1,4 +1,4 @@
-//! `uxfs cp`: copies into an image, out of one, and between two.
+//! `uxfs cp`: copies files into an image, out of an image, and between images.
 
 use std::ffi::OsString;
 use std::io;
@@ -23,13 +23,14 @@ use crate::tree;
 
 /// Copy files into an image, out of one, or between two
 ///
-/// Source or target lies in an image. With `--reflink=always` alone, regular files inside a mounted
-/// uxfs volume can also be copied, where cp(1) cannot share blocks. Holes stay holes. When copying
-/// out, nothing is written outside the target directory, whatever names and links the image holds.
+/// At least one of source and target must lie in an image. Exception: `--reflink=always` without other
+/// options also clones regular files inside a volume that uxfs has mounted, where cp(1) cannot. Holes
+/// stay holes. When copying out of an image, cp writes nothing outside the target directory, whatever
+/// names and links the image holds.
 ///
-/// Without -r or -a, the content of a FIFO or device of the host is copied; with them, the FIFO or
-/// device itself is created. - as a source is standard input, and as the target standard output; a
-/// file of that name is ./-.
+/// Without -r or -a, cp copies the content of a fifo or a device of the host; with -r or -a it makes a
+/// fifo or device node. As a source, - is standard input; as the target, it is standard output. Write
+/// ./- for a file of that name.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs cp -r /usr/include disk.img:/inc\n  \
@@ -41,24 +42,24 @@ use crate::tree;
     uxfs cp --reflink=always disk.img:/big disk.img:/clone\n  \
     uxfs cp --reflink=always /mnt/big /mnt/clone")]
 pub(crate) struct Options {
-    /// Copy directories and their contents
+    /// Copy directories and their content
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Keep everything: as -r -d --preserve=all
+    /// Keep everything; same as -r -d --preserve=all
     #[arg(short, long)]
     archive: bool,
-    /// Keep mode, owner and times: as --preserve=mode,ownership,timestamps
+    /// Keep mode, owner and times; same as --preserve=mode,ownership,timestamps
     #[arg(short = 'p')]
     keep: bool,
-    /// Keep symbolic links and hard links: as -P --preserve=links
+    /// Keep symbolic links and hard links; same as -P --preserve=links
     #[arg(short = 'd')]
     keep_links: bool,
-    /// Keep what is listed: mode, ownership, timestamps, links, xattr, all
+    /// Keep these: mode, ownership, timestamps, links, xattr, all
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1,
           require_equals = true, default_missing_value = "mode,ownership,timestamps",
           value_parser = ["mode", "ownership", "timestamps", "links", "context", "xattr", "all"])]
     preserve: Vec<String>,
-    /// Do not keep what is listed
+    /// Do not keep these
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = ["mode", "ownership", "timestamps", "links", "context", "xattr", "all"])]
     no_preserve: Vec<String>,
@@ -68,39 +69,39 @@ pub(crate) struct Options {
     /// Follow symbolic links
     #[arg(short = 'L', long, overrides_with_all = ["no_dereference", "named"])]
     dereference: bool,
-    /// Follow symbolic links on the command line
+    /// Follow symbolic links that are operands
     #[arg(short = 'H', id = "named", overrides_with_all = ["no_dereference", "dereference"])]
     named: bool,
-    /// Copy inside an image by sharing blocks: auto (where it can be done), always, never
+    /// Share blocks when copying inside an image: auto (where possible), always, never
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true,
           default_value = "auto", default_missing_value = "always",
           value_parser = ["auto", "always", "never"])]
     reflink: String,
-    /// With -r, copy the contents of devices and FIFOs
+    /// With -r, copy the content of devices and fifos
     #[arg(long)]
     copy_contents: bool,
-    /// Leave files that exist as they are
+    /// Do not overwrite existing files
     #[arg(short, long, overrides_with = "interactive")]
     no_clobber: bool,
     /// Ask before overwriting a file
     #[arg(short, long, overrides_with = "no_clobber")]
     interactive: bool,
-    /// Leave files that exist as they are unless the source's content changed later
+    /// Overwrite existing files only if the source was modified later
     #[arg(short, long)]
     update: bool,
-    /// Replace a file that cannot be written
+    /// Remove and recreate a target file that cannot be written
     #[arg(short, long)]
     force: bool,
-    /// Copy everything into this directory
+    /// Copy all sources into this directory
     #[arg(short, long, value_name = "DIRECTORY", conflicts_with = "no_target_directory")]
     target_directory: Option<OsString>,
-    /// The last operand is the new name, even if it is a directory
+    /// Treat the last operand as the new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
-    /// Say what is copied
+    /// Print each copied file
     #[arg(short, long)]
     verbose: bool,
-    /// The sources and the target, unless -t names the target
+    /// Sources, then the target unless -t gives it
     #[arg(value_name = "FILE", required = true)]
     files: Vec<OsString>,
 }
@@ -122,7 +123,7 @@ impl Options {
                     "xattr" => (kept.xattr, kept.require_xattr) = (on, on),
                     "all" if on => kept = Preserve::all(),
                     "all" => kept = Preserve::default(),
-                    // SELinux' context is an attribute like others.
+                    // "context": the SELinux context is an extended attribute like others.
                     _ => {}
                 }
             }
@@ -130,7 +131,7 @@ impl Options {
         kept
     }
 
-    /// Is sharing blocks the only option given?
+    /// Is `--reflink=always` the only option that changes what is copied?
     fn clones(&self) -> bool {
         let may_skip = self.no_clobber || self.interactive || self.update;
         let plain = !self.recursive && !self.archive && !self.keep && !may_skip;
@@ -169,7 +170,6 @@ impl Options {
     }
 }
 
-/// Copies.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let (sources, target) = match (&options.target_directory, options.files.split_last()) {
         (Some(directory), _) => (&options.files[..], directory),
@@ -193,21 +193,23 @@ struct Work<'a> {
     images: &'a Images,
     copy: CopyOptions,
     sources: &'a [OsString],
-    /// The target as written.
+    /// The target as given on the command line.
     written: &'a OsString,
 }
 
-/// Standard input as a source, and standard output as the target.
+/// The name of standard input as a source, and of standard output as the target.
 const STREAM: &str = "-";
 
-/// The open target directory, and whether files go into it or to a name in it.
+/// How names of copies are chosen in the target directory.
 enum Aim {
+    /// Each source keeps its name.
     Into,
+    /// The only source gets this name.
     As(Vec<u8>),
 }
 
 impl Work<'_> {
-    /// Is the target a directory that files go into?
+    /// Decides whether sources are copied into the target or to its name.
     fn aim(&self, is_dir: bool, name: &[u8]) -> Result<Aim> {
         let many = self.sources.len() > 1 || self.options.target_directory.is_some();
         if is_dir && !self.options.no_target_directory {
@@ -237,8 +239,7 @@ impl Work<'_> {
         self.copy_all(&target, &Rc::new(dir), &aim)
     }
 
-    /// The target of a symbolic link at the end of the path, which is followed because it was
-    /// named.
+    /// Follows symbolic links at the end of the target: cp(1) follows a link that is an operand.
     fn followed(&self, image: &Rc<Image>, place: &Inside) -> Result<Inside> {
         let mut place = place.clone();
         for _ in 0..40 {
@@ -268,22 +269,22 @@ impl Work<'_> {
         }
         if self.written == STREAM {
             let mut out = self.session.out.borrow_mut();
-            return self.pour_into(&mut *out, STREAM.as_ref());
+            return self.copy_to_stream(&mut *out, STREAM.as_ref());
         }
         let host = |error: io::Error| Failure::host(path, &error);
         let there = std::fs::metadata(path);
         let is_dir = there.as_ref().is_ok_and(|meta| meta.is_dir());
         if there.is_ok_and(|meta| !meta.is_dir() && !meta.is_file()) {
-            // A device or FIFO that was named, directly or by a link, receives the content.
+            // Write into the device or fifo.
             let file = std::fs::OpenOptions::new().write(true).open(path).map_err(host)?;
-            return self.pour_into(&mut &file, path);
+            return self.copy_to_stream(&mut &file, path);
         }
         let name = base(path.as_os_str().as_bytes()).to_vec();
         let aim = self.aim(is_dir, &name)?;
         let (dir, aim) = match aim {
             Aim::Into => (path.to_owned(), Aim::Into),
             Aim::As(_) => {
-                // A link at the end is followed because it was named.
+                // cp(1) follows a link that is an operand.
                 let is_link = std::fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink());
                 let path =
                     if is_link { path.canonicalize().map_err(host)? } else { path.to_owned() };
@@ -302,15 +303,15 @@ impl Work<'_> {
         self.copy_all(&target, &Rc::new(dir), &aim)
     }
 
-    /// Copies one file to a stream.
-    fn pour_into(&self, out: &mut dyn io::Write, target: &Path) -> Result<()> {
+    /// Copies one file to a stream: standard output, a fifo or a device.
+    fn copy_to_stream(&self, out: &mut dyn io::Write, target: &Path) -> Result<()> {
         let [source] = self.sources else {
             return Err(Failure::new(target, "takes one file: use uxfs cat for several"));
         };
         if self.options.target_directory.is_some() {
             return Err(Failure::new(target, "is not a directory"));
         }
-        let poured = match Place::parse(source) {
+        let copied = match Place::parse(source) {
             Place::Image(inside) => {
                 let follow = self.copy.follow != Follow::Never;
                 let found = tree::find(self.images, &inside, false, follow)?;
@@ -322,9 +323,9 @@ impl Work<'_> {
                 return Err(Failure::bare("neither source nor target lies in an image: use cp"));
             }
         };
-        match poured {
+        match copied {
             Ok(_) => Ok(()),
-            // As for standard output: the reader is gone.
+            // The reader has closed the pipe, so end as for standard output.
             Err(CopyError::Host(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
                 Err(error.into())
             }
@@ -333,10 +334,10 @@ impl Work<'_> {
         }
     }
 
-    /// A target that ends in a slash must be a directory.
-    fn fits(&self, aim: &Aim, info: &FileInfo) -> Result<()> {
-        let asks = matches!(aim, Aim::As(_)) && self.written.as_bytes().ends_with(b"/");
-        match asks && info.kind != FileKind::Dir {
+    /// Fails if the target ends in a slash, which requires a directory, and the source is not one.
+    fn check_kind(&self, aim: &Aim, info: &FileInfo) -> Result<()> {
+        let wants_dir = matches!(aim, Aim::As(_)) && self.written.as_bytes().ends_with(b"/");
+        match wants_dir && info.kind != FileKind::Dir {
             true => Err(Failure::volume(self.written, uxfs::Error::NotDir)),
             false => Ok(()),
         }
@@ -370,7 +371,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The name that a source gets in a directory.
+    /// The name of a source's copy in the target directory.
     fn name_of(&self, source: &OsString) -> Result<Vec<u8>> {
         if source == STREAM {
             return Err(Failure::new(
@@ -413,7 +414,7 @@ impl Work<'_> {
         if source == STREAM {
             let side = StreamSource::new(io::stdin().lock());
             let (info, shown) = (side.info(), b"standard input".to_vec());
-            self.fits(aim, &info)?;
+            self.check_kind(aim, &info)?;
             copier.copy(
                 CopyFrom { tree: &side, node: (), info, display_path: shown },
                 to,
@@ -427,7 +428,7 @@ impl Work<'_> {
                 let side = ImageSource::new(found.fs(), found.image.volume);
                 let (node, info) =
                     side.open(found.stat.ino).map_err(|e| Failure::new(source, e.to_string()))?;
-                self.fits(aim, &info)?;
+                self.check_kind(aim, &info)?;
                 copier.copy(
                     CopyFrom { tree: &side, node, info, display_path: shown },
                     to,
@@ -441,7 +442,7 @@ impl Work<'_> {
                     CopyError::Host(error) => Failure::host(source, &error),
                     other => Failure::new(source, other.to_string()),
                 })?;
-                self.fits(aim, &info)?;
+                self.check_kind(aim, &info)?;
                 copier.copy(
                     CopyFrom { tree: &side, node, info, display_path: shown },
                     to,

@@ -1,4 +1,4 @@
-//! `uxfs crash`: simulated power cuts.
+//! `uxfs crash`: tests recovery with simulated power cuts.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -12,48 +12,47 @@ use uxfs_crash::{Explored, Failed, Plan, explore, repeat};
 
 use crate::session::{Failure, Result, Session};
 
-/// Cut the power of volumes in memory again and again, and judge the recovered volumes
+/// Simulate power cuts on volumes in memory, and check the recovered volumes
 ///
 /// Random operations run on a journaled volume, on a device that records every write and flush. The
-/// power fails at a random moment; of the writes that were not flushed, any part has reached the
-/// disk. Then the volume is recovered, compared with the history of operations, and checked. Every
-/// fourth time the power fails again during recovery. The last line gives the number of states, the
-/// operations and features covered, and the number of failures. Exit status: 0 without failures,
-/// otherwise 1.
+/// power is cut at a random moment: any subset of the unflushed writes has reached the disk. Then the
+/// volume is recovered, compared with the history of operations, and checked. Every fourth time the
+/// power is cut again during recovery. The last line shows the number of states, the operations and
+/// features covered, and the number of failures. Exit status: 0 without failures, else 1.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs crash --count 5000 --seed 17\n  \
     uxfs crash --count 100000 --feature rmapbt=1 --feature reflink=1 --jobs 2\n  \
     uxfs crash --seed 23 --state 41 --save before-recovery.img   (a failure, repeated)")]
 pub(crate) struct Options {
-    /// Number of states
+    /// Number of states to test
     #[arg(long, default_value_t = 5000, value_name = "N")]
     count: u64,
-    /// Seed of the first workload; each further one has the next
+    /// Seed of the first workload; each further workload takes the next number
     #[arg(long, default_value_t = 0, value_name = "S")]
     seed: u64,
-    /// Threads; the result does not depend on them [default: one per processor]
+    /// Threads; the states do not depend on their number [default: one per processor]
     #[arg(long, value_name = "J")]
     jobs: Option<NonZeroUsize>,
-    /// Only volumes made with this option of mkfs, as in rmapbt=1; may be given several times
+    /// Use only volumes made with this mkfs option, as in rmapbt=1; can be given several times
     #[arg(long, value_name = "NAME=VALUE")]
     feature: Vec<String>,
-    /// States of each workload
+    /// Number of states per workload
     #[arg(long, default_value_t = 100, value_name = "N")]
     per_workload: u64,
     /// Stop after this many failures
     #[arg(long, default_value_t = 10, value_name = "N")]
     failures: usize,
-    /// Only this state of the workload with the seed
+    /// Test only this state of the workload with the seed
     #[arg(long, value_name = "K")]
     state: Option<u64>,
-    /// Write the first failed volume to a file, as it was before recovery
+    /// Write the first volume that fails to a file, in its state before recovery
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// No progress bar
+    /// Show no progress bar
     #[arg(short, long)]
     quiet: bool,
 }
@@ -93,7 +92,7 @@ impl Options {
     }
 }
 
-/// Explores, and prints what was found.
+/// Tests the states and prints the failures.
 pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     let explored = options.explore();
     if !explored.failures.is_empty() {

@@ -1,4 +1,4 @@
-//! `uxfs df`.
+//! `uxfs df`: shows the free space of volumes.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -13,20 +13,20 @@ use crate::{json, number, quote};
 
 /// Show the free space of volumes
 ///
-/// Without options in blocks of 1024 bytes, as df(1). The log does not count as space.
+/// The default unit is 1024 bytes, as in df(1). The size does not include the log.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  uxfs df -h disk.img\n  uxfs df -i a.img b.img")]
 pub(crate) struct Options {
-    /// Sizes such as 1.5G
+    /// Print sizes such as 1.5G
     #[arg(short = 'h', long, overrides_with = "kibibytes")]
     human_readable: bool,
-    /// Inodes instead of blocks
+    /// Show inodes instead of blocks
     #[arg(short, long)]
     inodes: bool,
-    /// Blocks of 1024 bytes, as without it
+    /// Show blocks of 1024 bytes, the default
     #[arg(short = 'k', id = "kibibytes", overrides_with = "human_readable")]
     _kibibytes: bool,
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long, conflicts_with_all = ["human_readable", "inodes"])]
     pub(crate) json: bool,
     /// The images
@@ -34,7 +34,6 @@ pub(crate) struct Options {
     images: Vec<OsString>,
 }
 
-/// Shows it.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut rows = Vec::new();
     let mut documents = Vec::new();

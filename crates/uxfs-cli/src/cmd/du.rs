@@ -1,4 +1,4 @@
-//! `uxfs du`.
+//! `uxfs du`: shows the space that trees use.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -12,57 +12,57 @@ use uxfs::format::inode::{S_IFLNK, S_IFMT, S_IFREG};
 use crate::image::Images;
 use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
-use crate::tree::{self, Met, Next, Way};
+use crate::tree::{self, Met, Next, WalkOptions};
 use crate::{json, number};
 
-/// Show the space that trees take
+/// Show the space that trees use
 ///
-/// Without options in units of 1024 bytes, as du(1). A file with several hard links counts once.
-/// Shared blocks count for each file. Lengths are those of regular files and symbolic links.
+/// The default unit is 1024 bytes, as in du(1). A file with several names counts once. Shared blocks
+/// count for each file that shares them. Only regular files and symbolic links have a length.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs du -sh disk.img:/usr disk.img:/var\n  uxfs du -d 1 disk.img")]
 pub(crate) struct Options {
-    /// Print files too, not only directories
+    /// Show files too, not only directories
     #[arg(short, long, conflicts_with = "summarize")]
     all: bool,
-    /// Lengths instead of the space taken
+    /// Show lengths instead of the space used
     #[arg(long)]
     apparent_size: bool,
-    /// Lengths in bytes
+    /// Show lengths in bytes
     #[arg(short, long, overrides_with_all = ["kibibytes", "mebibytes", "human_readable"])]
     bytes: bool,
-    /// A total of all at the end
+    /// Show a total at the end
     #[arg(short = 'c', long)]
     total: bool,
     /// Show nothing deeper than this
     #[arg(short = 'd', long, value_name = "N", conflicts_with = "summarize")]
     max_depth: Option<usize>,
-    /// Sizes such as 1.5G
+    /// Print sizes such as 1.5G
     #[arg(short = 'h', long, overrides_with_all = ["bytes", "kibibytes", "mebibytes"])]
     human_readable: bool,
-    /// In KiB, as without it
+    /// Show KiB, the default
     #[arg(short = 'k', id = "kibibytes", overrides_with_all = ["bytes", "human_readable", "mebibytes"])]
     _kibibytes: bool,
-    /// Count a file once for each hard link
+    /// Count a file once for each of its names
     #[arg(short = 'l', long)]
     count_links: bool,
-    /// In MiB
+    /// Show MiB
     #[arg(short = 'm', id = "mebibytes", overrides_with_all = ["bytes", "human_readable", "kibibytes"])]
     mebibytes: bool,
-    /// Directories without those below
+    /// Do not add subdirectories to a directory's sum
     #[arg(short = 'S', long)]
     separate_dirs: bool,
-    /// Only a sum for each argument
+    /// Show only a sum for each operand
     #[arg(short, long)]
     summarize: bool,
-    /// End lines with a zero byte instead of a newline
+    /// End lines with a NUL byte instead of a newline
     #[arg(short = '0', long)]
     null: bool,
-    /// Only one file system: an image holds no more
+    /// Stay in one file system; no effect, because an image holds only one
     #[arg(short = 'x', long = "one-file-system", id = "one_file_system")]
     _one_file_system: bool,
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long, conflicts_with_all = ["human_readable", "mebibytes", "null"])]
     pub(crate) json: bool,
     /// The trees
@@ -70,13 +70,13 @@ pub(crate) struct Options {
     files: Vec<OsString>,
 }
 
-/// Bytes of a directory with its files, and of the directories below it.
+/// Bytes of a directory with its files, and of its subdirectories.
 struct Sum {
     own: u64,
     below: u64,
 }
 
-/// Adds the innermost open directory to the one above, or to the total.
+/// Adds the innermost open directory's sum to its parent's, or stores it as the sum of the tree.
 fn close(open: &mut Vec<Sum>, whole: &mut u64) {
     let bytes = open.pop().map_or(0, |sum| sum.own + sum.below);
     match open.last_mut() {
@@ -85,16 +85,15 @@ fn close(open: &mut Vec<Sum>, whole: &mut u64) {
     }
 }
 
-/// The counts so far.
+/// The state of a count.
 struct Counter<'a> {
     options: &'a Options,
     session: &'a Session,
-    /// Counted files with several hard links: image, inode.
+    /// Files with several names that are counted already: image, inode.
     seen: HashSet<(u64, Ino)>,
     documents: Vec<Value>,
 }
 
-/// Shows it.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut counter = Counter { options, session, seen: HashSet::new(), documents: Vec::new() };
     let mut total = 0u64;
@@ -124,8 +123,8 @@ impl Counter<'_> {
         let mut open: Vec<Sum> = Vec::new();
         let mut whole = 0;
         let mut visit = |met: Met<'_>| {
-            // A directory that could not be read has no second visit. It ends where the walk
-            // continues above.
+            // The walk does not leave a directory that it could not read, so close it at the next
+            // file outside of it.
             let above = met.depth + usize::from(met.leaving);
             while open.len() > above {
                 close(&mut open, &mut whole);
@@ -155,11 +154,11 @@ impl Counter<'_> {
             }
             Ok(Next::Skip)
         };
-        let mut trouble = |path: &[u8], error| {
+        let mut on_error = |path: &[u8], error| {
             session.fail(Failure::volume(OsStr::from_bytes(path), error));
         };
-        let way = Way { both: true, follow: false };
-        tree::walk(found.fs(), start, way, &mut visit, &mut trouble)?;
+        let walk_options = WalkOptions { both: true, follow: false };
+        tree::walk(found.fs(), start, walk_options, &mut visit, &mut on_error)?;
         while !open.is_empty() {
             close(&mut open, &mut whole);
         }
@@ -169,8 +168,7 @@ impl Counter<'_> {
     fn bytes_of(&self, met: &Met<'_>) -> u64 {
         let lengths = self.options.apparent_size || self.options.bytes;
         match lengths {
-            // As in coreutils 9.2 and later: lengths of other files are internal to the file
-            // system.
+            // As in coreutils 9.2 and later: the length of other files depends on the file system.
             true => match met.stat.mode & S_IFMT {
                 S_IFREG | S_IFLNK => met.stat.size,
                 _ => 0,

@@ -19,8 +19,8 @@ use crate::tree;
 
 /// Write a tree of an image as a tar archive
 ///
-/// The archive is in PAX format, with holes, hard links, extended attributes and access lists; tar
-/// and uxfs import read it. Names in it are relative to the exported directory.
+/// The archive is in PAX format and keeps holes, hard links, extended attributes and ACLs; tar and
+/// uxfs import read it. Its names are relative to the exported directory.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs export disk.img > tree.tar\n  \
@@ -32,12 +32,11 @@ pub(crate) struct Options {
     /// The image, or a directory in it
     #[arg(value_name = "IMAGE[:/PATH]")]
     image: OsString,
-    /// Write here instead of to standard output, which is -
+    /// Write to FILE; - is standard output, the default
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
-/// Exports.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let place = Inside::parse(&options.image);
     let found = tree::find(images, &place, false, true)?;
@@ -56,7 +55,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         None if io::stdout().is_terminal() => {
             return Err(Failure::bare("an archive is not for a terminal: use -o FILE or a pipe"));
         }
-        // Bypasses Rust's line buffer, because the writer's pieces are large.
+        // Bypass Rust's line buffer: the writer's pieces are large.
         None => File::from(io::stdout().as_fd().try_clone_to_owned()?),
     };
     let (mut out, _) = export(found.fs(), found.stat.ino, out).map_err(|error| match error {

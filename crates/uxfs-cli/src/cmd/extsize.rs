@@ -1,4 +1,4 @@
-//! `uxfs extsize` and `uxfs cowextsize`.
+//! `uxfs extsize` and `uxfs cowextsize`: show and set extent size hints.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -11,12 +11,12 @@ use crate::image::Images;
 use crate::number;
 use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
-use crate::tree::{self, Next, Way};
+use crate::tree::{self, Next, WalkOptions};
 
 /// Show or set the extent size hint of files
 ///
-/// A file's hint can be set while it is empty; a directory's hint applies to files created in it
-/// later.
+/// The hint is the unit in which a file's space is allocated. A file's hint can be set while the file
+/// is empty; new files inherit their directory's hint.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs extsize -s 1M disk.img:/images\n  uxfs extsize -R disk.img:/images")]
@@ -25,9 +25,10 @@ pub(crate) struct Options {
     common: Common,
 }
 
-/// Show or set the CoW extent size hint of files
+/// Show or set the copy-on-write extent size hint of files
 ///
-/// A directory's hint applies to files created in it later.
+/// The hint is the unit in which copy-on-write allocates space. New files inherit their directory's
+/// hint.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs cowextsize -s 256K disk.img:/vm.raw\n  uxfs cowextsize disk.img:/vm.raw")]
@@ -38,10 +39,10 @@ pub(crate) struct CowOptions {
 
 #[derive(Args)]
 struct Common {
-    /// Directories with all that is in them
+    /// Descend into directories
     #[arg(short = 'R', long, conflicts_with = "directories")]
     recursive: bool,
-    /// As -R, but only directories
+    /// Descend into directories, but show or change only directories
     #[arg(short = 'D', long)]
     directories: bool,
     /// The hint, a multiple of the block size; 0 for none
@@ -84,7 +85,7 @@ fn walk(
     let start = (tree::shown(place), found.stat.clone());
     let mut visit = |met: tree::Met<'_>| {
         let wanted = met.depth == 0 || !options.directories || tree::is_dir(met.stat);
-        if wanted && flags::are_told(met.stat.mode) {
+        if wanted && flags::are_accessible(met.stat.mode) {
             let done = match options.size {
                 Some(size) => set(met.fs, met.stat, size, cow),
                 None => show(session, &met, cow),
@@ -94,19 +95,19 @@ fn walk(
         let enter = options.recursive || options.directories;
         Ok(if enter { Next::Enter } else { Next::Skip })
     };
-    let mut trouble = |path: &[u8], error| {
+    let mut on_error = |path: &[u8], error| {
         session.fail(Failure::volume(OsStr::from_bytes(path), error));
     };
-    tree::walk(found.fs(), start, Way::default(), &mut visit, &mut trouble)
+    tree::walk(found.fs(), start, WalkOptions::default(), &mut visit, &mut on_error)
 }
 
-/// The error of one file.
-enum Trouble {
+/// Why a file's hint could not be shown or set.
+enum HintError {
     Volume(uxfs::Error),
     Output(Failure),
 }
 
-impl Trouble {
+impl HintError {
     fn at(self, path: &[u8]) -> Failure {
         match self {
             Self::Volume(error) => Failure::volume(OsStr::from_bytes(path), error),
@@ -115,20 +116,20 @@ impl Trouble {
     }
 }
 
-impl From<uxfs::Error> for Trouble {
+impl From<uxfs::Error> for HintError {
     fn from(error: uxfs::Error) -> Self {
         Self::Volume(error)
     }
 }
 
-fn show(session: &Session, met: &tree::Met<'_>, cow: bool) -> std::result::Result<(), Trouble> {
+fn show(session: &Session, met: &tree::Met<'_>, cow: bool) -> std::result::Result<(), HintError> {
     let fsx = met.fs.get_fsx(met.stat.ino)?;
     let hint = if cow { fsx.cowextsize } else { fsx.extsize };
     let line = [format!("[{hint}] ").as_bytes(), met.path, b"\n"].concat();
-    session.print(line).map_err(Trouble::Output)
+    session.print(line).map_err(HintError::Output)
 }
 
-fn set(fs: &Fs, stat: &Stat, size: u64, cow: bool) -> std::result::Result<(), Trouble> {
+fn set(fs: &Fs, stat: &Stat, size: u64, cow: bool) -> std::result::Result<(), HintError> {
     let mut fsx = fs.get_fsx(stat.ino)?;
     if cow {
         fsx.cowextsize = size;

@@ -1,4 +1,4 @@
-//! `uxfs fallocate`.
+//! `uxfs fallocate`: allocates and frees the space of a file.
 
 use std::ffi::OsString;
 
@@ -16,8 +16,8 @@ use crate::tree;
 
 /// Allocate or free the space of a file
 ///
-/// Without another mode, space is allocated for the range, and the file grows to contain it. The
-/// modes are those of fallocate(2).
+/// Without a mode option, fallocate allocates space for the range, and the file grows to contain it.
+/// The modes are those of fallocate(2).
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs fallocate -l 10M disk.img:/database\n  \
@@ -25,19 +25,19 @@ use crate::tree;
                   uxfs fallocate -d disk.img:/disk.raw\n  \
                   uxfs fallocate -u -n -o 0 -l 1G disk.img:/clone")]
 pub(crate) struct Options {
-    /// Remove the range: data after it moves down
+    /// Remove the range; the content after it moves down
     #[arg(short, long, group = "mode", conflicts_with = "keep_size")]
     collapse_range: bool,
-    /// Make holes of blocks that contain only zeroes
+    /// Replace blocks of zeroes by holes
     #[arg(short, long, group = "mode")]
     dig_holes: bool,
-    /// Insert a hole: data there moves up
+    /// Insert a hole; the content after it moves up
     #[arg(short, long, group = "mode", conflicts_with = "keep_size")]
     insert_range: bool,
-    /// Make the range a hole; the length stays
+    /// Make the range a hole; the file keeps its length
     #[arg(short, long, group = "mode")]
     punch_hole: bool,
-    /// Give the file its own copies of shared blocks
+    /// Replace shared blocks by copies that belong to this file only
     #[arg(short, long, group = "mode")]
     unshare_range: bool,
     /// Zero the range, with space allocated
@@ -55,7 +55,7 @@ pub(crate) struct Options {
     #[arg(short, long, value_name = "BYTES", value_parser = bytes,
           required_unless_present = "dig_holes")]
     length: Option<u64>,
-    /// Say what was done
+    /// Report what was done
     #[arg(short, long)]
     verbose: bool,
     /// The file
@@ -68,7 +68,7 @@ fn bytes(text: &str) -> std::result::Result<u64, String> {
 }
 
 impl Options {
-    /// The mode; `None` for digging holes.
+    /// The mode, and the word for it in the report; `None` for `--dig-holes`.
     fn mode(&self) -> Option<(Fallocate, &'static str)> {
         let keep_size = self.keep_size;
         if self.dig_holes {
@@ -89,8 +89,8 @@ impl Options {
         })
     }
 
-    /// May the file be created?
-    fn makes(&self) -> bool {
+    /// Does this mode create a missing file?
+    fn creates(&self) -> bool {
         !(self.collapse_range || self.insert_range || self.punch_hole || self.dig_holes)
     }
 
@@ -109,13 +109,12 @@ impl Options {
     }
 }
 
-/// Does it.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let place = Inside::parse(&options.file);
     let image = images.get(&place.image, true)?;
     let ino = match image.fs.resolve(&place.path, true) {
         Ok(ino) => ino,
-        Err(uxfs::Error::NotFound) if options.makes() => {
+        Err(uxfs::Error::NotFound) if options.creates() => {
             let slot = tree::slot(images, &place)?;
             if slot.wants_dir {
                 return Err(slot.failed(uxfs::Error::IsDir));

@@ -1,5 +1,4 @@
-//! `uxfs import`: imports trees into an image: tar streams, directories, container images,
-//! manifests.
+//! `uxfs import`: puts trees into an image: tar streams, directories, container images, manifests.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
@@ -24,16 +23,16 @@ use crate::{number, time};
 /// Put a tar archive, a directory or a container image into an image, new or existing
 ///
 /// SOURCE is a tar archive (plain, gzip, xz or zstd; - for standard input), a directory, or
-/// oci:DIR[:TAG], an image in an OCI image layout, whose layers are applied in order. An image that
-/// does not exist is created, with the given size or as large as the tree needs; files are added to
-/// one that holds XFS. An image named NAME.qcow2 is created as a qcow2 image. Everything is on
-/// stable storage when the command ends. An import that fails or is interrupted leaves no new image
-/// behind. With --durable, or when it adds to an image, the files imported by then stay, in a
+/// oci:DIR[:TAG], an image in an OCI image layout, whose layers are applied in order. If IMAGE does
+/// not exist, import creates it, with the given size or as large as the tree needs, and as a qcow2
+/// image if its name ends in .qcow2. If IMAGE holds XFS, import adds to it. Everything is on stable
+/// storage when the command ends. If an import fails or Ctrl-C interrupts it, no new image stays
+/// behind. With --durable, or when import adds to an image, the files imported until then stay in a
 /// consistent volume.
 ///
-/// With SOURCE_DATE_EPOCH in the environment and --uuid, the same input and options give the same
-/// image, byte for byte: later modification times are set to that time, access, change and birth
-/// times to the modification time, and everything without a time of its own gets that time.
+/// With SOURCE_DATE_EPOCH in the environment and --uuid, the same input and the same options make the
+/// same image, byte for byte. Modification times later than SOURCE_DATE_EPOCH are set to it; access,
+/// change and birth times equal the modification time; entries without a time get SOURCE_DATE_EPOCH.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs import linux-6.1.tar.xz disk.img --size 4G\n  \
@@ -57,31 +56,30 @@ pub(crate) struct Options {
     /// Size of a new image, as in 4G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     size: Option<u64>,
-    /// Space to leave free in a new image of computed size: a size, or a percentage of the tree
+    /// Free space in a new image of computed size: a size, or a percentage of the tree
     #[arg(long, value_name = "SIZE|PERCENT%", value_parser = parse_headroom)]
     headroom: Option<Headroom>,
-    /// Apply the SOURCEs in order as layers: .wh.NAME removes NAME, .wh..wh..opq empties its
-    /// directory, and new files replace existing ones
+    /// Apply the SOURCEs in order as layers: .wh.NAME removes NAME, .wh..wh..opq removes everything in
+    /// its directory, and new entries replace existing ones
     #[arg(long, conflicts_with = "manifest")]
     layers: bool,
-    /// Which image of an OCI image layout to take; this machine's by default
+    /// Platform of the image to take from an OCI image layout with several; default: this machine's
     #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
     platform: Option<Platform>,
-    /// Create the tree that FILE (- for standard input) describes, in composefs' dump format
+    /// Make the tree that FILE (- for standard input) describes in composefs' dump format
     /// (composefs-dump(5)); SOURCE is the directory of the payloads
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// Set the owner of everything to USER, and the group to GROUP if given; also of a new image's
-    /// root directory
+    /// Owner, and group if given, of all files and of a new image's root directory
     #[arg(long, value_name = "USER[:GROUP]", value_parser = users::owner)]
     owner: Option<Owner>,
-    /// Set the group of everything to GROUP
+    /// Group of all files
     #[arg(long, value_name = "GROUP", value_parser = parse_group)]
     group: Option<u32>,
-    /// Map user ids FROM to FROM + COUNT - 1 to TO and following
+    /// Change owner FROM to TO, and the COUNT - 1 user IDs that follow FROM to those that follow TO
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_map)]
     map_uid: Vec<IdMap>,
-    /// Map group ids likewise
+    /// Change groups, as --map-uid changes owners
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_map)]
     map_gid: Vec<IdMap>,
     #[command(flatten)]
@@ -89,20 +87,21 @@ pub(crate) struct Options {
     /// Label of a new image, at most 12 bytes
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<String>,
-    /// UUID of a new image; the same as -m uuid=
+    /// UUID of a new image; same as -m uuid=
     #[arg(long, value_name = "UUID")]
     uuid: Option<String>,
-    /// Overwrite an image even if it holds something
+    /// Create the image anew even if it has content
     #[arg(short, long)]
     force: bool,
-    /// Keep a new image consistent at every moment, with a journal from its first file on: a power
-    /// cut leaves the files imported by then, each of which is on stable storage
+    /// Journal the import into a new image from the first file on; files reach stable storage in
+    /// order, so that after a power cut the image is consistent and holds the files imported until
+    /// then
     #[arg(long)]
     durable: bool,
-    /// Allow a new volume below 300 MiB, and other geometry that XFS does not support
+    /// Allow a new volume below 300 MiB and other geometry that mkfs.xfs does not support
     #[arg(long)]
     unsupported: bool,
-    /// No progress bar, no summary
+    /// Show no progress bar and no summary
     #[arg(short, long)]
     quiet: bool,
 }
@@ -142,8 +141,8 @@ impl Options {
             return Ok(ImportSource::Layers(self.sources.clone()));
         }
         let [source] = self.sources.as_slice() else {
-            let many = "several sources: give --layers to lay them over one another";
-            return Err(Failure::bare(many));
+            let text = "several sources: give --layers to apply them in order";
+            return Err(Failure::bare(text));
         };
         if let Some(manifest) = &self.manifest {
             let (manifest, base) = (manifest.clone(), source.clone());
@@ -155,8 +154,8 @@ impl Options {
         Ok(ImportSource::Tree(source.clone()))
     }
 
-    /// The image that `DIR[:TAG]` names. As with skopeo, the directory has no colon, unless it
-    /// exists.
+    /// The image that `DIR[:TAG]` names. As with skopeo the first colon ends DIR, unless a file with
+    /// the whole name exists.
     fn oci(&self, name: &[u8]) -> ImportSource {
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         let colon = name.iter().position(|byte| *byte == b':');
@@ -180,7 +179,6 @@ impl Options {
     }
 }
 
-/// Imports.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut wanted = ImportOptions::from_source(options.source()?, &options.image);
     wanted.owners = options.owners();
@@ -231,7 +229,6 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     Ok(())
 }
 
-/// The progress bar.
 struct Bar {
     bar: ProgressBar,
 }

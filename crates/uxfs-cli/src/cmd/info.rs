@@ -1,4 +1,4 @@
-//! `uxfs info`: the geometry, as `xfs_info` prints it.
+//! `uxfs info`: shows the geometry of a volume in the format of `xfs_info`.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::session::{Result, Session};
     after_help = "Examples:\n  uxfs info disk.img\n  uxfs info --json disk.img | jq .free_bytes"
 )]
 pub(crate) struct Options {
-    /// As a JSON document, with free space and features
+    /// Print a JSON document, with free space and features
     #[arg(long)]
     pub(crate) json: bool,
     /// The image
@@ -24,7 +24,6 @@ pub(crate) struct Options {
     image: PathBuf,
 }
 
-/// Shows it.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let image = images.get(&options.image, false)?;
     let sb = image.fs.superblock();

@@ -1,4 +1,4 @@
-//! `uxfs lab`: experiments on modelled disks.
+//! `uxfs lab`: runs experiments on modelled disks.
 
 use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
@@ -12,11 +12,11 @@ use uxfs_lab::{LabError, experiments, report};
 
 use crate::session::{Failure, Result, Session};
 
-/// Repeat measurements of file systems on modelled disks
+/// Run file system experiments on modelled disks
 ///
-/// Simulated clients work on the real engine, on a modelled disk in virtual time: the same seed
-/// gives the same digits on any Linux machine. Each figure states the durability of an acknowledged
-/// operation, derived from the writes and flushes of the disk, and checked by cutting the power.
+/// Simulated clients use the real engine on a modelled disk in virtual time: the same seed gives the
+/// same figures on any Linux machine. Each figure comes with the durability of acknowledged operations,
+/// derived from the writes and flushes that reached the disk and checked by simulated power cuts.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs lab list\n  \
@@ -31,8 +31,8 @@ pub(crate) struct Options {
 enum What {
     /// Run an experiment, or all of them
     ///
-    /// Prints a table, and stores NAME.json and NAME.csv in the directory. Exit status: 1 if the
-    /// durability of a row is refuted.
+    /// Prints a table, and writes NAME.json and NAME.csv to the directory. Exit status: 1 if a row loses
+    /// an operation that it acknowledged as durable.
     #[command(after_help = "Examples:\n  \
         uxfs lab run all\n  \
         uxfs lab run tar-star --seed 7 --out lab --only spindle\n  \
@@ -42,59 +42,60 @@ enum What {
         uxfs lab run fs-mark tar-star barriers --on kernel:xfs,kernel:ext4,kernel:btrfs\n  \
         uxfs lab run tar-star --on dir:/srv/data")]
     Run {
-        /// Experiments by name, or all
+        /// Names of experiments; all runs every one
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
-        /// Seed of all random numbers
+        /// Seed of all random choices
         #[arg(long, default_value_t = 1, value_name = "S")]
         seed: u64,
-        /// Where outcomes are kept
+        /// Directory for the results
         #[arg(long, default_value = "lab", value_name = "DIR")]
         out: PathBuf,
-        /// Only rows whose group and name contain this
+        /// Run only rows whose group and name contain this
         #[arg(long, default_value = "", value_name = "TEXT")]
         only: String,
-        /// Power cuts per row
+        /// Number of power cuts for each row
         #[arg(long, default_value_t = 8, value_name = "N")]
         cuts: u32,
-        /// Rows run in parallel; the result does not depend on it [default: one per processor]
+        /// Rows that run at the same time; results do not depend on it [default: one per processor]
         #[arg(long, value_name = "J")]
         jobs: Option<NonZeroUsize>,
-        /// dbench's load [default: the packaged one if there is one, else the lab's own]
+        /// Load file for dbench [default: dbench's packaged file if installed, else the lab's own]
         #[arg(long, value_name = "FILE")]
         load: Option<PathBuf>,
-        /// Trace of git and compile, as tools/record-trace makes it [default: the lab's own]
+        /// Trace for git and compile, made by tools/record-trace [default: the lab's own]
         #[arg(long, value_name = "FILE")]
         trace: Option<PathBuf>,
-        /// Archive or directory whose tree tar-star extracts [default: the lab's own, so that digits
-        /// repeat everywhere]
+        /// Archive or directory whose tree tar-star extracts [default: the lab's own, so that figures
+        /// repeat on every machine]
         #[arg(long, value_name = "FILE")]
         tar: Option<PathBuf>,
-        /// Also in real time: kernel:xfs, kernel:ext4, kernel:btrfs (loop devices; root), or
-        /// dir:PATH; for fs-mark, tar-star, barriers, git and compile
+        /// Run in real time and compare with these: kernel:xfs, kernel:ext4, kernel:btrfs (loop devices;
+        /// root), or dir:PATH; for fs-mark, tar-star, barriers, git and compile
         #[arg(long, value_delimiter = ',', value_name = "PEER,...")]
         on: Vec<String>,
-        /// With --on: directory for the files of loop devices and of uxfs; its file system matters
+        /// With --on: directory for the files of loop devices and of uxfs; its file system affects the
+        /// figures
         #[arg(long, default_value = ".", requires = "on", value_name = "DIR")]
         dir: PathBuf,
-        /// No progress bar
+        /// Show no progress bar
         #[arg(short, long)]
         quiet: bool,
-        /// Outcomes as a JSON document instead of tables
+        /// Print a JSON document instead of tables
         #[arg(long, conflicts_with = "csv")]
         json: bool,
-        /// Outcomes as comma-separated values instead of tables
+        /// Print comma-separated values instead of tables
         #[arg(long)]
         csv: bool,
     },
-    /// Write one page of results
+    /// Make an HTML page of results
     #[command(after_help = "Examples:\n  \
         uxfs lab report\n  \
         uxfs lab report lab --out page.html\n  \
         uxfs lab report lab --charts pictures\n  \
         uxfs lab report lab --json")]
     Report {
-        /// Where outcomes are kept [default: where the page goes, or lab]
+        /// Directory of the results [default: the directory of the page, or lab]
         #[arg(value_name = "DIR")]
         dir: Option<PathBuf>,
         /// The page [default: report.html in the directory]
@@ -103,10 +104,10 @@ enum What {
         /// Also write the first chart of each experiment: NAME.svg, and its data, NAME.chart.json
         #[arg(long, value_name = "DIR", conflicts_with_all = ["json", "csv"])]
         charts: Option<PathBuf>,
-        /// All outcomes as one JSON document on standard output, and no page
+        /// Print all results as one JSON document, and write no page
         #[arg(long, conflicts_with_all = ["csv", "out"])]
         json: bool,
-        /// All tables as comma-separated values on standard output, and no page
+        /// Print all tables as comma-separated values, and write no page
         #[arg(long, conflicts_with = "out")]
         csv: bool,
     },
@@ -115,7 +116,7 @@ enum What {
     List,
 }
 
-/// A progress bar with the remaining time.
+/// A progress bar with the number of rows and the time left.
 struct Bar(ProgressBar);
 
 impl Bar {
@@ -172,7 +173,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     }
 }
 
-/// Writes the picture of each experiment, and its data.
+/// Writes the chart of each experiment and its data.
 fn pictures(dir: &Path, found: &[uxfs_lab::outcome::Experiment], session: &Session) -> Result<()> {
     std::fs::create_dir_all(dir).map_err(|e| Failure::host(dir, &e))?;
     for picture in found.iter().filter_map(report::Picture::of) {

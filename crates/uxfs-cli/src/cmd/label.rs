@@ -1,4 +1,4 @@
-//! `uxfs label`: the label, as `xfs_admin -l` and `-L` show and set it.
+//! `uxfs label`: shows and sets the label of a volume, as `xfs_admin -l` and `-L` do.
 
 use std::path::PathBuf;
 
@@ -11,12 +11,12 @@ use crate::session::{Failure, Result, Session};
 
 /// Show or set the label of a volume
 ///
-/// Without LABEL shows it; with LABEL sets it, at most 12 bytes; -- clears it, as with xfs_admin.
+/// Without LABEL, shows the label. With LABEL (at most 12 bytes), sets it; -- clears it, as in xfs_admin.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs label disk.img\n  uxfs label disk.img root\n  uxfs label disk.img -- --")]
 pub(crate) struct Options {
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
     /// The image
@@ -27,7 +27,6 @@ pub(crate) struct Options {
     label: Option<String>,
 }
 
-/// Shows or sets it.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let image = images.get(&options.image, options.label.is_some())?;
     if let Some(label) = &options.label {

@@ -1,4 +1,4 @@
-//! `uxfs ln`.
+//! `uxfs ln`: makes hard links and symbolic links.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,7 @@ use crate::tree;
 
 /// Make hard links, or symbolic links
 ///
-/// TARGET of a hard link is a path in the same image; that of a symbolic link is any text.
+/// The TARGET of a hard link is a path in the same image; the TARGET of a symbolic link is any text.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs ln disk.img:/a disk.img:/b\n  \
@@ -23,27 +23,26 @@ pub(crate) struct Options {
     /// Make symbolic links
     #[arg(short, long)]
     symbolic: bool,
-    /// Remove what is there under the new name
+    /// Remove an existing file of the new name
     #[arg(short, long)]
     force: bool,
-    /// A new name that is a symbolic link to a directory is not followed
+    /// Do not follow a new name that is a symbolic link to a directory
     #[arg(short, long)]
     no_dereference: bool,
-    /// The last operand is the new name itself, even if it is a directory
+    /// Treat the last operand as the new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
     /// Make all links in this directory
     #[arg(short, long, value_name = "IMAGE:/DIRECTORY", conflicts_with = "no_target_directory")]
     target_directory: Option<OsString>,
-    /// Say what is linked
+    /// Report each link
     #[arg(short, long)]
     verbose: bool,
-    /// What to link to, and the new name or a directory for it, unless -t says so
+    /// Targets, then the new name or a directory unless -t gives it
     #[arg(value_name = "TARGET", required = true)]
     operands: Vec<OsString>,
 }
 
-/// Makes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let (targets, place) = match (&options.target_directory, options.operands.split_last()) {
         (Some(directory), _) => (&options.operands[..], Inside::parse(directory)),
@@ -103,7 +102,8 @@ fn link(
         fs.unlink(slot.dir, &slot.name).map_err(|error| slot.failed(error))?;
     }
     if slot.wants_dir {
-        // A link is never a directory: the system calls say so in these words.
+        // A trailing slash requires a directory, which a link is not. The system calls fail with this
+        // error.
         return Err(slot.failed(uxfs::Error::NotFound));
     }
     let made = match hard {
@@ -119,7 +119,7 @@ fn link(
     Ok(())
 }
 
-/// Is the target of a hard link the very name that is to be made?
+/// Are the target of a hard link and the new name the same directory entry?
 fn is_same_name(images: &Images, target: &OsStr, slot: &tree::Slot) -> bool {
     let other = tree::slot(images, &Inside::parse(target));
     other.is_ok_and(|other| (other.dir, &other.name) == (slot.dir, &slot.name))

@@ -1,5 +1,5 @@
-//! `uxfs log`: shows the log of a volume and whether it is clean, without replaying it; makes it
-//! clean.
+//! `uxfs log`: shows the state and the content of a volume's log without replaying it, and quiesces
+//! the log.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::image::Images;
 use crate::json;
 use crate::session::{Failure, Result, Session};
 
-/// Show the log of a volume, or make it clean
+/// Show the log of a volume, or write what it holds in place
 ///
 /// A log is dirty if it holds changes that are not written in place yet. Opening the volume replays
-/// them: on the device, or in memory if it is opened read-only.
+/// them: in place if the volume is writable, in memory if it is opened for reading.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  uxfs log status disk.img\n  uxfs log print disk.img\n  \
                   uxfs log quiesce disk.img\n  \
@@ -30,15 +30,16 @@ pub(crate) struct Options {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Show whether the log is clean, and its head and tail
+    /// Show whether the log is clean, its head and its tail
     #[command(after_help = "Examples:\n  uxfs log status disk.img")]
     Status(Image),
-    /// List the transactions that a replay would read
+    /// List the transactions that recovery would replay
     #[command(after_help = "Examples:\n  uxfs log print disk.img\n  \
                             uxfs log print --json disk.img | jq .transactions[].items[].kind")]
     Print(Image),
     /// Write everything in place and leave a clean log, for readers that do not replay it, such as
     /// boot loaders
+    // The command was named `settle` before.
     #[command(
         alias = "settle",
         after_help = "Examples:\n  uxfs log quiesce disk.img\n  \
@@ -49,7 +50,7 @@ enum Verb {
 
 #[derive(Args)]
 struct Image {
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     json: bool,
     /// The image
@@ -58,14 +59,12 @@ struct Image {
 }
 
 impl Options {
-    /// As a JSON document?
     pub(crate) fn json(&self) -> bool {
         let (Verb::Status(image) | Verb::Print(image) | Verb::Quiesce(image)) = &self.verb;
         image.json
     }
 }
 
-/// Shows it.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     match &options.verb {
         Verb::Status(image) => status(image, session, images),
@@ -76,12 +75,12 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
 
 fn quiesce(options: &Image, session: &Session, images: &Images) -> Result<()> {
     let image = images.get(&options.image, true)?;
-    let written = image.fs.quiesce();
-    written.map_err(|error| Failure::volume(options.image.as_os_str(), error))?;
+    let quiesced = image.fs.quiesce();
+    quiesced.map_err(|error| Failure::volume(options.image.as_os_str(), error))?;
     let replayed = image.fs.recovery().map(|recovery| recovery.replay.transactions);
     if !options.json {
         return session.print(match replayed {
-            Some(count) => format!("clean: {count} transactions brought home\n"),
+            Some(count) => format!("clean: {count} transactions replayed\n"),
             None => "clean\n".to_owned(),
         });
     }
@@ -90,10 +89,11 @@ fn quiesce(options: &Image, session: &Session, images: &Images) -> Result<()> {
     map.insert("state".into(), json!("clean"));
     map.insert("recovered".into(), json!(replayed.is_some()));
     map.insert("transactions".into(), json!(replayed.unwrap_or(0)));
-    session.print(json::document("log-quiesce", map))
+    // The document keeps the name it had when the command was `settle`: programs read it.
+    session.print(json::document("log-settle", map))
 }
 
-/// Head, tail and state of a log, for other commands.
+/// The log's state, head, tail and sizes in bytes, for `uxfs info`.
 pub(crate) struct Ends {
     pub(crate) state: &'static str,
     pub(crate) head: String,
@@ -102,7 +102,7 @@ pub(crate) struct Ends {
     pub(crate) live_bytes: u64,
 }
 
-/// The log's ends and state.
+/// Reads the log's state, head and tail.
 pub(crate) fn ends(path: &Path, images: &Images) -> core::result::Result<Ends, Failure> {
     let Opened { log, bounds, .. } = open(path, images)?;
     Ok(Ends {
@@ -121,7 +121,7 @@ fn name(state: State) -> &'static str {
     }
 }
 
-/// An open log.
+/// A log with the bounds of its live part, and its device.
 struct Opened {
     dev: Arc<dyn BlockDev>,
     log: Log,
@@ -146,7 +146,7 @@ fn failed(path: &Path, error: &uxfs::log::Error) -> Failure {
 
 impl Opened {
     /// Calls `f` for every committed transaction from tail to head. Returns the number of records,
-    /// and of transactions without a commit.
+    /// and the number of transactions without a commit.
     fn transactions(
         &self,
         mut f: impl FnMut(Transaction) -> uxfs::log::Result<()>,
@@ -211,7 +211,7 @@ fn status(options: &Image, session: &Session, images: &Images) -> Result<()> {
     session.print(json::document("log-status", map))
 }
 
-/// An item: its kind and description.
+/// The kind and the description of each item.
 fn items(transaction: &Transaction) -> Vec<(String, String)> {
     let item = |raw: uxfs::log::RawItem<'_>| {
         let kind = match raw.kind() {
@@ -254,7 +254,7 @@ fn print(options: &Image, session: &Session, images: &Images) -> Result<()> {
         }
         Ok(())
     });
-    // Transactions before the damage are shown all the same.
+    // Print the transactions before the damage, then report the damage.
     let shown = match options.json {
         true => {
             let mut map = Map::new();

@@ -1,4 +1,4 @@
-//! `uxfs lsattr`.
+//! `uxfs lsattr`: lists flags and projects of files.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -15,27 +15,27 @@ use crate::tree;
 
 /// List flags and projects of files
 ///
-/// Lines are those of e2fsprogs' lsattr. For a directory, its entries are listed.
+/// Lines have the format of e2fsprogs' lsattr. For a directory, its content is listed.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs lsattr disk.img:/etc\n  uxfs lsattr -dp disk.img:/srv")]
 pub(crate) struct Options {
-    /// Directories with all that is in them
+    /// Descend into directories
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Names that begin with a dot too
+    /// Include names that begin with a dot
     #[arg(short, long)]
     all: bool,
-    /// Directories themselves, not their entries
+    /// List directories themselves, not their content
     #[arg(short, long)]
     directory: bool,
-    /// Flags by their names
+    /// Print flags by their names
     #[arg(short, long)]
     long: bool,
-    /// Projects
+    /// Print projects
     #[arg(short, long)]
     project: bool,
-    /// Generations of inodes
+    /// Print inode generations
     #[arg(short = 'v', long)]
     generation: bool,
     /// The files
@@ -43,7 +43,6 @@ pub(crate) struct Options {
     files: Vec<OsString>,
 }
 
-/// Lists them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     for file in &options.files {
         let place = Inside::parse(file);
@@ -58,13 +57,13 @@ fn list(options: &Options, session: &Session, images: &Images, place: &Inside) -
     if found.is_dir() && !options.directory {
         return directory(options, session, found.fs(), &path, &found.stat);
     }
-    if !flags::are_told(found.stat.mode) {
+    if !flags::are_accessible(found.stat.mode) {
         return Err(Failure::at(&path, "only files and directories have flags"));
     }
     line(options, session, found.fs(), &path, &found.stat)
 }
 
-/// A directory on the way down: its remaining entries, and its path.
+/// An open directory: its remaining entries, and its path.
 type Level = (std::vec::IntoIter<(Vec<u8>, uxfs::format::Ino)>, Vec<u8>);
 
 fn directory(
@@ -95,11 +94,11 @@ fn directory(
                 continue;
             }
         };
-        if !flags::are_told(stat.mode) {
+        if !flags::are_accessible(stat.mode) {
             continue;
         }
         line(options, session, fs, &path, &stat)?;
-        // A damaged volume may contain a cycle.
+        // Directories of a damaged volume can form a cycle.
         if options.recursive && tree::is_dir(&stat) && levels.len() < 4096 {
             session.print([b"\n", &quote::message(&path)[..], b":\n"].concat())?;
             if let Some(names) = session.ok(names(fs, &path, &stat)) {

@@ -1,4 +1,4 @@
-//! `uxfs man`: writes the manual pages, for packages of uxfs.
+//! `uxfs man`: writes the manual pages, for packaging.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,6 @@ pub(crate) struct Options {
     directory: PathBuf,
 }
 
-/// Writes them.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let dir = &options.directory;
     let written = std::fs::create_dir_all(dir)

@@ -1,4 +1,4 @@
-//! `uxfs mkdir`.
+//! `uxfs mkdir`: makes directories.
 
 use std::ffi::OsString;
 
@@ -19,13 +19,13 @@ use crate::tree;
     after_help = "Examples:\n  uxfs mkdir disk.img:/srv\n  uxfs mkdir -p -m 750 disk.img:/srv/a/b"
 )]
 pub(crate) struct Options {
-    /// Make parents as needed; no error if the directory is there
+    /// Make missing parents; no error if the directory exists
     #[arg(short, long)]
     parents: bool,
-    /// Permissions as in chmod, instead of a=rwx less the umask
+    /// Permissions as for chmod; default: a=rwx minus the umask
     #[arg(short, long, value_name = "MODE")]
     mode: Option<String>,
-    /// Say what is made
+    /// Report each directory
     #[arg(short, long)]
     verbose: bool,
     /// The directories
@@ -33,7 +33,6 @@ pub(crate) struct Options {
     directories: Vec<OsString>,
 }
 
-/// Makes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let change = match &options.mode {
         Some(text) => Some(
@@ -71,14 +70,14 @@ fn make(
     let ino = made.map_err(|error| slot.failed(error))?;
     if let Some(change) = change {
         let has = fs.stat(ino).map_err(|error| slot.failed(error))?.mode;
-        // The mode starts from a=rwx, whatever the umask.
+        // The change applies to a=rwx, regardless of the umask.
         let mode = change.apply(has | 0o777, creator.umask);
         posix::change_mode(fs, ino, mode).map_err(|error| slot.failed(error))?;
     }
     say(options, session, place)
 }
 
-/// Creates the directories above, which their owner can enter.
+/// Makes the missing parents, with write and search permission for the owner.
 fn parents(
     options: &Options,
     session: &Session,

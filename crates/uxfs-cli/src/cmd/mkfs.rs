@@ -1,4 +1,4 @@
-//! `uxfs mkfs`: creates a volume, as `mkfs.xfs` does.
+//! `uxfs mkfs`: makes a new volume with the options of `mkfs.xfs`.
 
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
@@ -20,11 +20,11 @@ use crate::users::{self, Owner};
 
 /// Make an XFS file system in a file or on a block device, with mkfs.xfs' options
 ///
-/// The geometry goes to standard output, as mkfs.xfs prints it. A file that does not exist is
-/// created, sparse, if -d size= gives its length; one named NAME.qcow2 is created as a qcow2 image.
-/// The root directory belongs to root, as with mkfs.xfs, unless --owner is given. With
-/// SOURCE_DATE_EPOCH in the environment and -m uuid=, the same options give the same volume, byte
-/// for byte.
+/// Prints the geometry to standard output in mkfs.xfs' format. If the file does not exist, mkfs
+/// creates it as a sparse file of the size that -d size= gives, or as a qcow2 image if its name ends
+/// in .qcow2. The root directory belongs to root, as with mkfs.xfs, unless --owner is given. With
+/// SOURCE_DATE_EPOCH in the environment and -m uuid=, the same options make the same volume, byte for
+/// byte.
 #[derive(Args)]
 #[command(
     version,
@@ -39,29 +39,28 @@ use crate::users::{self, Owner};
 pub(crate) struct Options {
     #[command(flatten)]
     geometry: Geometry,
-    /// Overwrite whatever the device holds
+    /// Overwrite any existing content
     #[arg(short)]
     force: bool,
     /// Label, at most 12 bytes
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<String>,
-    /// Set the owner of the root directory to USER, and its group to GROUP if given: names or
-    /// numbers
+    /// Owner, and group if given, of the root directory: names or numbers
     #[arg(long, value_name = "USER[:GROUP]", value_parser = users::owner)]
     owner: Option<Owner>,
     /// Do not discard the blocks of the device
     #[arg(short = 'K')]
     keep: bool,
-    /// Show the geometry, write nothing
+    /// Show the geometry and write nothing
     #[arg(short = 'N')]
     no_write: bool,
     /// Do not show the geometry
     #[arg(short)]
     quiet: bool,
-    /// Realtime section: refused, as volumes with one cannot be made
+    /// Realtime section: refused, because uxfs cannot make volumes with one
     #[arg(short = 'r', value_name = "OPTIONS")]
     realtime: Vec<String>,
-    /// Allow volumes below 300 MiB, and other geometry that XFS does not support
+    /// Allow volumes below 300 MiB and other geometry that mkfs.xfs does not support
     #[arg(long)]
     unsupported: bool,
     /// The file or block device
@@ -69,14 +68,14 @@ pub(crate) struct Options {
     device: Option<PathBuf>,
 }
 
-/// The options that decide the geometry; `uxfs import` takes them too.
+/// The options for the geometry, shared with `uxfs import`.
 #[derive(Args, Default)]
 pub(crate) struct Geometry {
     /// Block size: size=BYTES
     #[arg(short = 'b', value_name = "OPTIONS")]
     block: Vec<String>,
-    /// Option files: options=FILE, in addition to the others; defaults=FILE, for options that are
-    /// not given
+    /// Option files: options=FILE adds to the other options; defaults=FILE applies where no other
+    /// option does
     #[arg(short = 'c', value_name = "OPTIONS")]
     config: Vec<String>,
     /// Data section: agcount=, agsize=, size=, su=, sw=, sunit=, swidth=, noalign, file, name=
@@ -97,7 +96,7 @@ pub(crate) struct Geometry {
     /// Sectors: size=BYTES
     #[arg(short = 's', value_name = "OPTIONS")]
     sector: Vec<String>,
-    /// The features that mkfs.xfs made by default for a kernel, unless given
+    /// Default features of mkfs.xfs for a kernel release, where no other option applies
     #[arg(long, value_name = "NAME", value_parser = preset_names())]
     preset: Option<Preset>,
 }
@@ -111,7 +110,7 @@ fn preset_names() -> impl TypedValueParser<Value = Preset> {
 }
 
 impl Geometry {
-    /// The same for the library.
+    /// Converts the options to the library's.
     pub(crate) fn options(&self) -> std::result::Result<mkfs::Options, MkfsError> {
         let mut options = mkfs::Options::default();
         let mut defaults = mkfs::Options::default();
@@ -140,7 +139,7 @@ impl Geometry {
         Ok(options.or(&defaults))
     }
 
-    /// The files of `-c`: each of `options` and `defaults` at most once.
+    /// The option files that `-c` names. `options` and `defaults` may occur once each.
     fn files(&self) -> std::result::Result<Vec<(&str, &str)>, MkfsError> {
         let wrong = |why: String| Err(MkfsError::Usage(why));
         let mut files: Vec<(&str, &str)> = Vec::new();
@@ -160,7 +159,7 @@ impl Geometry {
     }
 }
 
-/// The text of an option file.
+/// Reads an option file.
 fn read_config(path: &str) -> std::result::Result<String, MkfsError> {
     let mut text = String::new();
     let read = std::fs::File::open(path)
@@ -174,13 +173,12 @@ fn read_config(path: &str) -> std::result::Result<String, MkfsError> {
     }
 }
 
-/// Makes the volume.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let refused = |error: MkfsError| Failure::bare(error.to_string());
     if let Some(text) = options.realtime.first() {
         return Err(Failure::bare(format!(
-            "-r {text}: volumes with a realtime section can be read, but not made: leave -r out, or \
-             make the volume with mkfs.xfs"
+            "-r {text}: uxfs reads volumes with a realtime section, but cannot make them: leave -r \
+             out, or make the volume with mkfs.xfs"
         )));
     }
     let mut wanted = options.geometry.options().map_err(refused)?;
@@ -202,7 +200,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     if length.is_none() && !asked {
         return Err(Failure::new(&path, "no such file: give its size as -d size=SIZE"));
     }
-    // A file grows to the requested size; a device cannot.
+    // A file can grow to the wanted size; a device cannot.
     let room = match length {
         Some(Length::Device(bytes)) => bytes,
         Some(Length::File(_)) | None if asked => u64::MAX,
@@ -214,7 +212,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         refuse_existing(&path, images.location())?;
     }
     if !options.no_write {
-        ready(&path, images.location(), length.is_some())?;
+        check_writable(&path, images.location(), length.is_some())?;
     }
     if !options.quiet || options.no_write {
         session.print(mkfs::table(&layout, &path.display().to_string()))?;
@@ -228,16 +226,17 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         let (uid, gid) = (uid.as_raw(), gid.as_raw());
         let hint = format!(
-            "uxfs: mkfs: the root directory belongs to root, as mkfs.xfs makes it; with --owner \
-             {uid}:{gid} it is yours when you mount it"
+            "uxfs: mkfs: the root directory belongs to root, as with mkfs.xfs; give --owner \
+             {uid}:{gid} to own it when you mount the volume"
         );
         session.say(hint.as_bytes());
     }
     Ok(())
 }
 
-/// Checks before any output or change: is the name valid, is it writable, is it unused?
-fn ready(path: &Path, location: &Location, there: bool) -> Result<()> {
+/// Checks, before anything is printed or changed, that the name is allowed, that the file can be
+/// written, and that it is not in use.
+fn check_writable(path: &Path, location: &Location, there: bool) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(path, &error);
     if there {
         volume::open(path, OpenMode::Write, location).map_err(host)?;
@@ -246,7 +245,7 @@ fn ready(path: &Path, location: &Location, there: bool) -> Result<()> {
     Ok(())
 }
 
-/// Length of the existing file or device.
+/// Size in bytes of the existing file or device.
 enum Length {
     File(u64),
     Device(u64),
@@ -295,7 +294,7 @@ fn write(
 ) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(path, &error);
     let size = layout.size_bytes();
-    // Truncating a file to zero discards it; -K keeps its content.
+    // Creating a file anew truncates it, which replaces a discard. With -K the content is kept.
     let (mode, zero) = match length {
         None => (OpenMode::Create(size), true),
         Some(Length::File(bytes)) if !options.keep => (OpenMode::Create(size.max(bytes)), true),

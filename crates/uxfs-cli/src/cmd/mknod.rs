@@ -1,4 +1,4 @@
-//! `uxfs mknod`.
+//! `uxfs mknod`: makes devices and fifos.
 
 use std::ffi::OsString;
 
@@ -15,13 +15,13 @@ use crate::tree;
 
 /// Make a device or a FIFO
 ///
-/// Numbers are decimal, octal with a leading 0 or hexadecimal with a leading 0x. Needs no root,
-/// because only a kernel that mounts the image uses it as a device.
+/// Numbers are decimal, octal with a leading 0 or hexadecimal with a leading 0x. Root is not needed: the
+/// file acts as a device only if a kernel mounts the image.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs mknod disk.img:/dev/null c 1 3\n  uxfs mknod -m 600 disk.img:/run/pipe p")]
 pub(crate) struct Options {
-    /// Permissions as in chmod, instead of a=rw less the umask
+    /// Permissions as for chmod; default: a=rw minus the umask
     #[arg(short, long, value_name = "MODE")]
     mode: Option<String>,
     /// The file
@@ -47,11 +47,10 @@ fn number(text: &str) -> std::result::Result<u32, String> {
     parsed.map_err(|_| "not a number".into())
 }
 
-/// The largest numbers that XFS and the kernel can store.
+/// Largest device numbers that XFS and the kernel can store.
 const MAJOR_MAX: u32 = (1 << 12) - 1;
 const MINOR_MAX: u32 = (1 << 20) - 1;
 
-/// Makes it.
 pub(crate) fn run(options: &Options, _: &Session, images: &Images) -> Result<()> {
     let (kind, rdev) = match (options.kind.as_str(), options.major, options.minor) {
         ("p", None, None) => (S_IFIFO, (0, 0)),

@@ -1,4 +1,4 @@
-//! The commands, one file each: options and implementation.
+//! The commands, one file each. A file defines the command's options and runs it.
 
 pub(crate) mod bench;
 pub(crate) mod cat;

@@ -1,8 +1,9 @@
 //! `uxfs mount`: mounts a volume through FUSE.
 //!
-//! 1. In the background, the command starts itself again. The second process prints a line when the
-//!    mount answers requests; only then, or when it has failed, does the command return.
-//! 2. However the mount ends, by umount or a signal, the volume is closed before the process ends.
+//! 1. For a mount in the background the command starts itself as a second process. That process
+//!    writes a line to its standard output when the mount answers requests. The command returns when
+//!    it has read this line, or when the second process has failed.
+//! 2. Whether umount or a signal ends the mount, the process closes the volume before it exits.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -30,67 +31,68 @@ use crate::session::{Failure, Result, Session};
 /// Mount a volume through FUSE, without root
 ///
 /// Needs /dev/fuse and, for ordinary users, fusermount3 (Debian's package fuse3). The command
-/// returns when the mount answers requests. The mount ends with `uxfs umount`, umount(8), fusermount3 -u
-/// or a SIGTERM to its process, with everything written and the log clean. If the process is killed
-/// instead, the next mount recovers, and everything that fsync confirmed is there. A server in the
-/// background writes its messages to the system's log; `uxfs status` shows them, also after the end.
+/// returns when the mount answers requests. `uxfs umount`, umount(8), fusermount3 -u or a SIGTERM to
+/// the server's process ends the mount: the server writes everything and leaves a clean log. If the
+/// process is killed instead, the next mount replays the log; everything that fsync confirmed is
+/// there. A server in the background writes its messages to the system's log. `uxfs status` shows
+/// them too, also after the mount has ended.
 ///
 /// As `mount.fuse.uxfs` in /sbin (a link to uxfs) it serves `mount -t fuse.uxfs` and /etc/fstab. For root
 /// such a mount is suid,dev unless the options say otherwise, as with mount(8); `uxfs mount` itself makes
 /// mounts nosuid,nodev.
 ///
-/// `uxfs mount -o remount,OPTIONS DIR`, or mount(8), changes options of a mount: ro and rw (root), commit=,
-/// dirty_*=, cache_bytes=, discard, sync (back with nosync), the access times and how fsyncs share
-/// flushes. threads=, strict_open, allow_other, fuseblk and awake cannot change. ro needs that no file is open
-/// for writing.
+/// `uxfs mount -o remount,OPTIONS DIR`, or mount(8), changes the options of a mount: ro and rw (root),
+/// commit=, dirty_*=, cache_bytes=, discard, sync (nosync turns it off), the access times and how fsyncs
+/// share flushes. threads=, strict_open, allow_other, fuseblk and awake cannot change. Changing to ro
+/// fails while a file is open for writing.
 ///
 /// Options, as for XFS and mount(8): ro, rw, norecovery (with ro), noatime, relatime, strictatime,
 /// nodiratime, lazytime, discard, nodiscard, delaylog, nodelaylog, logbufs=2..8, logbsize=16k..256k,
 /// barrier, nobarrier, noquota, inode64, wsync, sync, dirsync, nosuid, suid, nodev, dev, noexec,
-/// allow_other, default_permissions (always on). Others of XFS, such as sunit=, allocsize= or uquota,
-/// are refused with the reason. Of uxfs: commit=SECONDS, dirty_bytes=, dirty_background_bytes=,
+/// allow_other, default_permissions (always on). Other options of XFS, such as sunit=, allocsize= or
+/// uquota, are refused with the reason. uxfs' own: commit=SECONDS, dirty_bytes=, dirty_background_bytes=,
 /// dirty_expire_centisecs=, dirty_writeback_centisecs=, cache_bytes=, threads=N, strict_open, fuseblk,
 /// awake, noawake, fsync_policy=, flush_elision=.
 ///
-/// Concurrent calls of fsync share flushes. fsync_policy= selects how: auto (measures disk and callers
-/// and chooses; the default), greedy, gather, gather:EIGHTHS, overlap:N, journal, average,
-/// fixed:MICROSECONDS or own. flush_elision=both (the default), covered, clean or none selects which
-/// unnecessary flushes are left out. Neither changes what is durable when fsync returns. docs/FSYNC.md
-/// explains them.
+/// Callers that call fsync at the same time share flushes. fsync_policy= chooses how: auto (measures the
+/// disk and the callers and chooses the best schedule; the default), greedy, gather, gather:EIGHTHS,
+/// overlap:N, journal, average, fixed:MICROSECONDS or own. flush_elision=both (the default), covered,
+/// clean or none chooses which flushes are left out because they would change nothing. Neither option
+/// changes what is durable when fsync returns. docs/FSYNC.md explains both options.
 ///
-/// Durability: fsync, fdatasync, O_SYNC and O_DSYNC make their own file durable, and delay no other
-/// request. sync(2) and syncfs(2) never reach a FUSE server, and succeed all the same: do not rely on
-/// them. `uxfs sync DIR`, or fsync of the mounted root directory as `sync DIR` of coreutils does, makes
-/// everything durable. With -o fuseblk, for root and on Linux 6.18 or later, sync(2) and syncfs(2) reach
-/// the server, and umount(8) returns only when everything is written in place; that mount has the
-/// kernel's type fuseblk.uxfs and a loop device as its source, and costs two more context switches per
-/// request (docs/MOUNT.md). Without fsync, data is written after 3 to 4 seconds in memory
-/// (dirty_expire_centisecs, dirty_writeback_centisecs), and a change of metadata is in the log after 1
-/// second (commit).
+/// Durability: fsync, fdatasync, O_SYNC and O_DSYNC make their own file durable; other requests do not
+/// wait for them. sync(2) and syncfs(2) never reach a FUSE server and succeed without
+/// effect: do not rely on them. `uxfs sync DIR`, or an fsync of the mounted root directory as in
+/// coreutils' `sync DIR`, writes everything to stable storage. With -o fuseblk, for root on Linux 6.18 or
+/// later, sync(2) and syncfs(2) reach the server, and umount(8) returns only when everything is written.
+/// Such a mount has the kernel's type fuseblk.uxfs and a loop device as its source, and costs two more
+/// thread switches per request (docs/MOUNT.md). Without any sync, the server writes data after 3 to 4
+/// seconds in memory (dirty_expire_centisecs, dirty_writeback_centisecs), and logs a metadata change
+/// within 1 second (commit).
 ///
 /// Speed: with -o awake the idle processors of the whole machine do not halt while there are more than two
-/// requests per millisecond. Calls are then answered sooner, on a virtual machine two to three times as
-/// fast for a single caller. The processors use power meanwhile, and look busy to a virtual machine's
-/// host. The option needs write access to /dev/cpu_dma_latency, which root has; the mount fails without it.
-/// Off by default (noawake). `uxfs status` shows it.
+/// requests per millisecond. This shortens each call: on a virtual machine with a single caller, calls are
+/// two to three times as fast. Meanwhile the processors use more power, and a virtual machine's host sees
+/// them as busy. The option needs write access to /dev/cpu_dma_latency, which root has; the mount fails
+/// without it. Off by default (noawake). `uxfs status` shows it.
 ///
-/// Memory: written data waits in at most dirty_bytes (64m; 0 writes it at once), metadata is cached in
-/// cache_bytes (64m; under heavy change up to five times that may wait to be written in place, which
-/// starts in the background at half of that). Data that could not be written stays in memory and is
-/// written again; fsync fails until that succeeds. With strict_open each open handle gets an error once,
-/// otherwise the first caller of fsync does.
+/// Memory: at most dirty_bytes (64m; 0 writes at once) of written data waits in memory. Metadata is cached
+/// in cache_bytes (64m). Under heavy change, up to five times cache_bytes of metadata may wait to be
+/// written in place; writeback in the background begins at half of that. Data that could not be written
+/// stays in memory and is written again later; fsync fails until that succeeds. With strict_open each
+/// open file reports a write error once, otherwise only the first caller that asks gets it.
 ///
-/// What FUSE does not carry: FICLONE and FICLONERANGE (EOPNOTSUPP; cp --reflink=auto still shares blocks,
-/// through copy_file_range, and `uxfs cp --reflink=always` does nothing else), collapse and insert range
-/// (EOPNOTSUPP), O_TMPFILE (EOPNOTSUPP), birth times (statx leaves them out), FIEMAP (EOPNOTSUPP),
-/// quotas. `uxfs fallocate` and `uxfs stat` do these on the image while it is not mounted. Files that may not be written (chattr +i, +a)
-/// refuse when they are written or truncated, not when they are opened, unless strict_open. Reads from
-/// the page cache leave the access time alone. O_DIRECT needs no alignment. sync_file_range does
-/// nothing. FUSE over io_uring is not used: the library does not offer it.
+/// Not available through FUSE: FICLONE and FICLONERANGE (EOPNOTSUPP; cp --reflink=auto still shares blocks
+/// through copy_file_range, and `uxfs cp --reflink=always` always shares them), collapse and insert range
+/// (EOPNOTSUPP), O_TMPFILE (EOPNOTSUPP), birth times (statx omits them), FIEMAP (EOPNOTSUPP), quotas. For
+/// ranges and birth times, use `uxfs fallocate` and `uxfs stat` on the unmounted image. Without strict_open,
+/// protected files (chattr +i, +a) fail on write and truncate, not on open. Reads from the page cache do not
+/// update the access time. O_DIRECT needs no alignment. sync_file_range has no effect. FUSE over io_uring is
+/// not used, because the FUSE library does not support it.
 ///
-/// `uxfs status` and `uxfs stats --watch` show the activity of a mount. fstrim(8), by root or the owner of
-/// the mount, returns free space to the host. On a terminal, a recovery of more than a second prints a
-/// message, and with -f trimming prints its progress.
+/// `uxfs status` and `uxfs stats --watch` show the activity of a mount. fstrim(8), run by root or the
+/// mount's owner, returns free space to the host. On a terminal, the command reports a recovery that takes
+/// more than a second, and with -f the progress of trimming.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs mount disk.img /mnt\n  \
@@ -98,10 +100,10 @@ use crate::session::{Failure, Result, Session};
     uxfs mount -o discard,dirty_bytes=256m disk.img /mnt\n  \
     uxfs mount --partition 2 -f vm.qcow2 mnt")]
 pub(crate) struct Options {
-    /// Mount options, separated by commas; may be given several times
+    /// Mount options, separated by commas; can be given several times
     #[arg(short, long, value_name = "OPTIONS")]
     options: Vec<String>,
-    /// In place of the `-o` of other commands, which is a mount option here
+    /// Takes the id of other commands' `-o`; here the log options are among the mount options
     #[arg(long = "log-options", id = OPTIONS_ID, hide = true, value_delimiter = ',')]
     _log_options: Vec<String>,
     /// Stay in the foreground
@@ -119,20 +121,20 @@ pub(crate) struct Options {
     /// The image; with -o remount it may be left out
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// The mount point
+    /// Directory to mount on
     #[arg(value_name = "DIR", required_unless_present = "options")]
     dir: Option<PathBuf>,
 }
 
-/// The line that the second process prints when it has mounted.
+/// The line that the second process writes when the mount answers requests.
 const READY: &str = "mounted";
 
-/// The command line for mount(8)'s call `mount.fuse.uxfs SOURCE DIR [-sfnv] [-o OPTIONS] [-N
-/// NAMESPACE] [-t TYPE]`. `None` if there is nothing to do (`-f`).
+/// Translates mount(8)'s call `mount.fuse.uxfs SOURCE DIR [-sfnv] [-o OPTIONS] [-N NAMESPACE]
+/// [-t TYPE]` into a command line of `uxfs mount`. `None` if there is nothing to do (`-f`).
 pub(crate) fn helper_args(args: &[OsString], root: bool) -> Option<Vec<OsString>> {
     let mut line: Vec<OsString> = vec!["uxfs".into(), "mount".into(), "--helper".into()];
     if root {
-        // mount(8) assumes these and does not pass them on. What it passes on comes later.
+        // mount(8) implies these for root and does not pass them. Options it passes follow and win.
         line.extend(["-o".into(), "suid,dev".into()]);
     }
     let mut rest = args.iter().skip(1);
@@ -156,7 +158,6 @@ pub(crate) fn helper_args(args: &[OsString], root: bool) -> Option<Vec<OsString>
     Some(line)
 }
 
-/// Mounts.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut text = options.options.join(",");
     if options.read_only {
@@ -167,7 +168,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     }
     if remount::is_asked_for(&text) {
         let dir = options.dir.as_ref().unwrap_or(&options.image);
-        // The defaults of mount(8) are no request for a change.
+        // The prefix comes from `helper_args`, not from the user: it asks for no change.
         let text = text.strip_prefix("suid,dev,").filter(|_| options.helper).unwrap_or(&text);
         return remount::run(dir, text, options.helper);
     }
@@ -186,7 +187,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     Ok(())
 }
 
-/// Starts this command again in a process of its own, and waits until it has mounted.
+/// Runs this command again in a second process, and waits until that process has mounted.
 fn in_background(options: &Options, dir: &Path, session: &Session, images: &Images) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(dir, &error);
     let mut command = Command::new("/proc/self/exe");
@@ -209,22 +210,22 @@ fn in_background(options: &Options, dir: &Path, session: &Session, images: &Imag
     }
     let status = child.wait().map_err(host)?;
     let Some(signal) = status.signal() else {
-        // It has printed the reason itself.
+        // The second process has reported the error itself.
         session.set_code(u8::try_from(status.code().unwrap_or(1)).unwrap_or(1).max(1));
         return Ok(());
     };
     if let Ok(Some(mount)) = mounts::on(dir)
         && std::fs::metadata(&mount.dir).is_err_and(|error| dead(&error))
     {
-        // The server is dead. Removing the mount is an attempt only.
+        // Remove the dead mount if possible.
         let _ = mounts::unmount(&mount.dir, true);
     }
-    let hint = if signal == SIGABRT { " (for want of memory, or by a bug)" } else { "" };
-    let text = format!("the server was ended by signal {signal}{hint} before it served requests");
+    let hint = if signal == SIGABRT { " (out of memory, or a bug)" } else { "" };
+    let text = format!("signal {signal}{hint} ended the server before it served requests");
     Err(Failure::new(dir, text))
 }
 
-/// Mounts, and serves the mount until it ends.
+/// Mounts the volume and serves it until the mount ends. Returns a closing message, if there is one.
 fn serve(
     options: &Options,
     given: &Path,
@@ -235,15 +236,15 @@ fn serve(
     let say = |line: &str| session.say(format!("uxfs: mount: {line}").as_bytes());
     let host = |path: &Path, error: std::io::Error| Failure::host(path, &error);
     let image = options.image.canonicalize().map_err(|error| host(&options.image, error))?;
-    clear_remains(given, &say)?;
+    remove_dead_mount(given, &say)?;
     let dir = given.canonicalize().map_err(|error| host(given, error))?;
     if !dir.is_dir() {
         return Err(host(given, rustix::io::Errno::NOTDIR.into()));
     }
-    // From now on a signal ends the mount, not the process.
+    // From here on a signal ends the mount, not the process.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| host(&dir, error))?;
     if options.background {
-        // Already a leader if it cannot be made one.
+        // Fails only if the process is a session leader already.
         let _ = rustix::process::setsid();
         let _ = rustix::process::chdir("/");
     }
@@ -257,8 +258,8 @@ fn serve(
     if let Some(recovery) = fs.recovery() {
         let what = if recovery.in_memory { "replayed in memory" } else { "recovered" };
         say(&format!(
-            "{}: the log was dirty: {what}: {} transactions, {} steps finished, {} files without \
-             a name freed",
+            "{}: the log was dirty: {what}: {} transactions, {} intents finished, {} unlinked \
+             files freed",
             image.display(),
             recovery.replay.transactions,
             recovery.intents,
@@ -278,7 +279,7 @@ fn serve(
     if options.foreground && std::io::stderr().is_terminal() {
         let name = image.display().to_string();
         mounted.tell_trims(move |trimming| {
-            // A terminal that is gone is no reason not to trim.
+            // Trimming goes on without a terminal.
             let _ = std::io::stderr().write_all(trim_line(&name, &trimming).as_bytes());
         });
     }
@@ -286,7 +287,7 @@ fn serve(
     let ender = mounted.ender();
     std::thread::spawn(move || {
         for _ in signals.forever() {
-            // It reports itself if the mount stays.
+            // The server reports it if the mount cannot end.
             let _ = ender.end();
         }
     });
@@ -299,7 +300,7 @@ fn serve(
     mounted.wait().map_err(|error| host(&image, error))
 }
 
-/// The progress line of trimming that takes more than a second.
+/// Progress of trimming for a terminal; empty during the first second.
 fn trim_line(name: &str, trimming: &Trimming) -> String {
     let Trimming { done, groups, bytes, elapsed, ended } = trimming;
     if elapsed.as_secs() < 1 {
@@ -313,7 +314,8 @@ fn trim_line(name: &str, trimming: &Trimming) -> String {
     )
 }
 
-/// Prints on a terminal that opening takes long, because a long log is being recovered.
+/// Reports on a terminal, once a second, that opening the volume takes long. Recovery of a long log
+/// is the usual reason.
 struct Opening(Option<Sender<()>>, Option<JoinHandle<()>>);
 
 impl Opening {
@@ -323,7 +325,7 @@ impl Opening {
         }
         let name = image.display().to_string();
         let (open, opened) = channel::<()>();
-        let teller = std::thread::spawn(move || {
+        let reporter = std::thread::spawn(move || {
             let mut seconds = 0;
             while opened.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
                 seconds += 1;
@@ -333,21 +335,22 @@ impl Opening {
                 eprintln!();
             }
         });
-        Self(Some(open), Some(teller))
+        Self(Some(open), Some(reporter))
     }
 }
 
 impl Drop for Opening {
     fn drop(&mut self) {
         drop(self.0.take());
-        if let Some(teller) = self.1.take() {
-            // It only prints.
-            let _ = teller.join();
+        if let Some(reporter) = self.1.take() {
+            // The thread only prints, so a panic in it is ignored.
+            let _ = reporter.join();
         }
     }
 }
 
-/// The hint for a user who cannot create anything in the volume: a new one belongs to root.
+/// A hint for a user without write permission in the root directory, which belongs to root in a new
+/// volume.
 fn owner_hint(dir: &Path, image: &Path) -> Option<String> {
     let user = rustix::process::geteuid();
     if user.is_root() || rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok() {
@@ -361,7 +364,7 @@ fn owner_hint(dir: &Path, image: &Path) -> Option<String> {
     ))
 }
 
-/// Opens the volume as the options ask. An image that may not be written is mounted for reading.
+/// Opens the volume with the given options; read-only if the user may not write the image.
 fn open(
     image: &Path,
     parsed: &mut uxfs_fuse::Options,
@@ -371,7 +374,7 @@ fn open(
     let mode = if parsed.read_only { OpenMode::Read } else { OpenMode::Write };
     let dev = match volume::open(image, mode, images.location()) {
         Err(error) if !parsed.read_only && is_write_protected(&error) => {
-            say(&format!("{} may not be written: mounting it for reading", image.display()));
+            say(&format!("{} cannot be written: mounting read-only", image.display()));
             parsed.read_only = true;
             volume::open(image, OpenMode::Read, images.location())
         }
@@ -385,7 +388,7 @@ fn open(
         .map_err(|error| images.not_a_volume(image, error))
 }
 
-/// Opens the same image again for a remount.
+/// Returns the function that opens the same image again for a remount.
 fn opener(
     image: &Path,
     images: &Images,
@@ -415,10 +418,10 @@ fn is_write_protected(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Removes the mount of a killed process, which answers no requests.
-fn clear_remains(dir: &Path, say: &dyn Fn(&str)) -> Result<()> {
+/// Unmounts the mount of a server that was killed: such a mount answers no requests.
+fn remove_dead_mount(dir: &Path, say: &dyn Fn(&str)) -> Result<()> {
     if std::fs::metadata(dir).is_err_and(|error| dead(&error)) {
-        say(&format!("{}: taking away a mount whose process is gone", dir.display()));
+        say(&format!("{}: unmounting a mount whose server has died", dir.display()));
         let dir = std::path::absolute(dir).map_err(|error| Failure::host(dir, &error))?;
         mounts::unmount(&dir, true).map_err(|error| Failure::host(&dir, &error))?;
     }
@@ -436,7 +439,7 @@ fn explain(error: std::io::Error) -> std::io::Error {
     }
 }
 
-/// What the system lacks for a mount.
+/// What FUSE needs and the system lacks.
 fn missing_of_fuse() -> Option<&'static str> {
     if !Path::new("/dev/fuse").exists() {
         return Some("/dev/fuse is missing (modprobe fuse)");
@@ -446,7 +449,7 @@ fn missing_of_fuse() -> Option<&'static str> {
     (!found).then_some("fusermount3 is missing (install fuse3)")
 }
 
-/// Ends the wait of the process that started this one.
+/// Closes the pipe and the terminal, so that the process that started this one stops reading.
 fn leave_terminal() -> std::io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
@@ -459,7 +462,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trimming_is_told_when_it_takes_long() {
+    fn trimming_is_reported_after_a_second() {
         let line = |done, millis, ended| {
             let elapsed = Duration::from_millis(millis);
             trim_line("a.img", &Trimming { done, groups: 16, bytes: 5 << 20, elapsed, ended })
@@ -471,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mount_says() {
+    fn arguments_of_mount_8_become_a_command_line() {
         let args = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
         let helped =
             helper_args(&args("mount.fuse.uxfs /a.img /mnt -n -o rw,noatime -t fuse.uxfs"), false);

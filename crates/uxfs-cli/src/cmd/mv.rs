@@ -1,4 +1,4 @@
-//! `uxfs mv`.
+//! `uxfs mv`: moves and renames files within an image.
 
 use std::ffi::OsString;
 
@@ -19,7 +19,7 @@ use crate::tree::{self, Slot};
     uxfs mv -t disk.img:/old disk.img:/x disk.img:/y\n\n\
     To another image or to the host: uxfs cp -a, then uxfs rm -r.")]
 pub(crate) struct Options {
-    /// Leave files that exist as they are
+    /// Do not overwrite existing files
     #[arg(short, long, overrides_with_all = ["force", "interactive"])]
     no_clobber: bool,
     /// Never ask
@@ -28,21 +28,20 @@ pub(crate) struct Options {
     /// Ask before replacing a file
     #[arg(short, long, overrides_with_all = ["no_clobber", "force"])]
     interactive: bool,
-    /// Move everything into this directory
+    /// Move all sources into this directory
     #[arg(short, long, value_name = "IMAGE:/DIRECTORY", conflicts_with = "no_target_directory")]
     target_directory: Option<OsString>,
-    /// The last operand is the new name itself, even if it is a directory
+    /// Treat the last operand as the new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
-    /// Say what is moved
+    /// Report each moved file
     #[arg(short, long)]
     verbose: bool,
-    /// What to move, and where to, unless -t says so
+    /// Sources, then the target unless -t gives it
     #[arg(value_name = "IMAGE:/FILE", required = true)]
     files: Vec<OsString>,
 }
 
-/// Moves them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let places: Vec<Inside> = options.files.iter().map(|file| Inside::parse(file)).collect();
     let (sources, target) = match &options.target_directory {
@@ -104,20 +103,20 @@ fn rename(
             return Ok(());
         }
         if there.ino == stat.ino {
-            // Two hard links of one file: the system call would leave both.
+            // Two names of one file: rename(2) would keep both.
             let fs = source.fs();
             fs.unlink(source.dir, &source.name).map_err(|error| source.failed(error))?;
-            return said(options, session, &source, &target);
+            return report(options, session, &source, &target);
         }
     }
     let fs = source.fs();
     let flags = RenameFlags::Replace;
     let renamed = fs.rename(source.dir, &source.name, target.dir, &target.name, flags);
     renamed.map_err(|error| target.failed(error))?;
-    said(options, session, &source, &target)
+    report(options, session, &source, &target)
 }
 
-fn said(options: &Options, session: &Session, from: &Slot, to: &Slot) -> Result<()> {
+fn report(options: &Options, session: &Session, from: &Slot, to: &Slot) -> Result<()> {
     if !options.verbose {
         return Ok(());
     }

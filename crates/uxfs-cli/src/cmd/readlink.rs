@@ -1,4 +1,4 @@
-//! `uxfs readlink`.
+//! `uxfs readlink`: prints the targets of symbolic links.
 
 use std::ffi::OsString;
 
@@ -14,19 +14,19 @@ use crate::tree;
 #[command(after_help = "Examples:\n  \
                   uxfs readlink disk.img:/etc/localtime\n  uxfs readlink -f disk.img:/bin/sh")]
 pub(crate) struct Options {
-    /// The path with every link resolved; all but the last name must exist
+    /// Resolve every link of the path; all names but the last must exist
     #[arg(short = 'f', long, conflicts_with = "existing")]
     canonicalize: bool,
-    /// The path with every link resolved; all of it must exist
+    /// Resolve every link of the path; all names must exist
     #[arg(short = 'e', long = "canonicalize-existing", id = "existing")]
     existing: bool,
-    /// No newline behind the last
+    /// Print no newline after a single path
     #[arg(short, long)]
     no_newline: bool,
-    /// End each with a zero byte instead of a newline
+    /// End each with a NUL byte instead of a newline
     #[arg(short, long)]
     zero: bool,
-    /// Report files that are not symbolic links
+    /// Report files that are not links or cannot be read
     #[arg(short, long)]
     verbose: bool,
     /// The links
@@ -34,7 +34,6 @@ pub(crate) struct Options {
     files: Vec<OsString>,
 }
 
-/// Prints them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let end: &[u8] = match (options.zero, options.no_newline && options.files.len() == 1) {
         (true, _) => b"\0",
@@ -50,7 +49,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         };
         match text {
             Ok(text) => session.print([&text, end].concat())?,
-            // As in coreutils: without -v only the exit code tells.
+            // As in coreutils: without -v only the exit code shows the failure.
             Err(failure) if options.verbose => session.fail(failure),
             Err(_) => session.set_code(1),
         }

@@ -1,8 +1,9 @@
 //! `uxfs mount -o remount`: changes the options of an existing mount.
 //!
-//! 1. The kernel stops writers before the volume becomes read-only, and allows them again last. A
-//!    file open for writing prevents the change, as for any file system.
-//! 2. If the server refuses, the kernel's flags are restored.
+//! 1. To become read-only, the kernel's mount changes first, then the server's volume. To become
+//!    writable, the order is the reverse. As on any file system, a file that is open for writing
+//!    prevents read-only.
+//! 2. If the server refuses the change, the kernel's flags are restored.
 
 use std::path::Path;
 
@@ -13,12 +14,12 @@ use uxfs_fuse::{Options, control};
 
 use crate::session::{Failure, Result};
 
-/// Is this a remount?
+/// Do the mount options contain `remount`?
 pub(super) fn is_asked_for(options: &str) -> bool {
     options.split(',').any(|word| word == "remount")
 }
 
-/// Flags of the kernel: set by the first word, cleared by the second.
+/// Kernel flags, each with the option that sets it and the option that clears it.
 const FLAGS: [(&str, &str, MountFlags); 6] = [
     ("ro", "rw", MountFlags::RDONLY),
     ("nosuid", "suid", MountFlags::NOSUID),
@@ -44,16 +45,16 @@ fn apply(mut flags: MountFlags, words: &str) -> MountFlags {
     flags
 }
 
-/// Changes the options of the mount on `dir`. `helper`: mount(8) called, and passes on what the
-/// list of mounts shows.
+/// Changes the options of the mount on `dir`. With `helper` the caller is mount(8), which also passes
+/// options from the list of mounts.
 pub(super) fn run(dir: &Path, words: &str, helper: bool) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(dir, &error);
-    // A wrong word is refused before anything changes.
+    // Reject wrong options before anything changes.
     Options::default().remount(&without_fixed(words)).map_err(Failure::bare)?;
     let Some(mount) = mounts::on(dir).map_err(host)? else {
         return Err(Failure::new(dir, "no volume is mounted here by uxfs"));
     };
-    // The kernel shows `relatime` by default.
+    // The kernel lists `relatime` by default, so mount(8) passes it without the user's request.
     let passed_on =
         |word: &&str| helper && *word == "relatime" && mount.flags.split(',').any(|f| f == *word);
     let words: Vec<&str> = words.split(',').filter(|word| !passed_on(word)).collect();
@@ -66,7 +67,7 @@ pub(super) fn run(dir: &Path, words: &str, helper: bool) -> Result<()> {
     }
     if let Err(error) = control::remount(&mount.dir, &words) {
         if closes {
-            // This was the state before.
+            // These flags were valid before, so restoring them is expected to work.
             let _ = set_flags(dir, &mount, was);
         }
         return Err(host(error));
@@ -77,7 +78,7 @@ pub(super) fn run(dir: &Path, words: &str, helper: bool) -> Result<()> {
     Ok(())
 }
 
-/// Words that the mount itself refuses to change, because it knows their values.
+/// Removes options that cannot change. The mount itself compares them with its current options.
 fn without_fixed(words: &str) -> String {
     let fixed = ["threads", "strict_open", "allow_other", "fuseblk", "awake", "noawake"];
     let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
@@ -87,7 +88,7 @@ fn without_fixed(words: &str) -> String {
 
 fn set_flags(dir: &Path, mount: &Mount, flags: MountFlags) -> Result<()> {
     use rustix::io::Errno;
-    // Without an option for access times the kernel would update none.
+    // Without one of these flags the kernel would switch to strictatime.
     let times = MountFlags::NOATIME;
     let flags = if flags.contains(times) { flags } else { flags | MountFlags::RELATIME };
     mount_remount(&mount.dir, flags, c"").map_err(|error| {
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_follow_the_words() {
+    fn options_set_and_clear_flags() {
         let flags = apply(MountFlags::empty(), "rw,nosuid,nodev,noatime");
         assert_eq!(flags, MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME);
         let flags = apply(flags, "remount,ro,suid,relatime,commit=5");

@@ -1,4 +1,4 @@
-//! `uxfs resize`: grows or shrinks a volume.
+//! `uxfs resize`: grows and shrinks volumes.
 
 use std::path::PathBuf;
 
@@ -12,11 +12,11 @@ use crate::{json, number};
 
 /// Grow or shrink a volume
 ///
-/// Without SIZE the volume grows to fill its file, partition or device, as with xfs_growfs. With
-/// SIZE it gets that length, and so does an image file; --minimize makes it as short as its files
-/// allow. An empty tail is cut off in place. If the tail is in use, the volume is rebuilt beside
-/// the old one and replaces it: everything is kept but inode numbers and the sharing of blocks
-/// between files.
+/// Without SIZE the volume grows to fill its file, partition or device, as with xfs_growfs. With SIZE
+/// the volume gets that size, and so does an image file. --minimize shrinks the volume to the smallest
+/// size that holds its files. If the removed part is empty, the volume is truncated in place. Otherwise
+/// resize builds a new volume and replaces the old one with it: everything is kept except inode numbers
+/// and the sharing of blocks between files.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs resize disk.img 20G\n  \
@@ -24,19 +24,19 @@ use crate::{json, number};
     truncate -s +5G disk.img && uxfs resize disk.img\n  \
     uxfs resize --partition root whole-disk.img")]
 pub(crate) struct Options {
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Do not print what was done
+    /// Do not report what was done
     #[arg(short, long)]
     quiet: bool,
-    /// Shrink as far as the files allow
+    /// Shrink to the smallest size that holds the files
     #[arg(long, conflicts_with = "size")]
     minimize: bool,
     /// The image
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// The new length, as in 4G
+    /// The new size, as in 4G
     #[arg(value_name = "SIZE", value_parser = parse_size)]
     size: Option<u64>,
 }
@@ -45,7 +45,6 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
     number::size(text).ok_or_else(|| "not a size such as 4G".into())
 }
 
-/// Resizes.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let target = match (options.minimize, options.size) {
         (true, _) => Target::Minimize,

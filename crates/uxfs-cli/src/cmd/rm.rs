@@ -1,4 +1,4 @@
-//! `uxfs rm`.
+//! `uxfs rm`: removes files and directories.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -20,19 +20,19 @@ use crate::tree;
     after_help = "Examples:\n  uxfs rm disk.img:/tmp/x\n  uxfs rm -r disk.img:/doc disk.img:/man"
 )]
 pub(crate) struct Options {
-    /// Directories too, with all that is in them
+    /// Remove directories and their content
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// No error for files that do not exist; never ask
+    /// Ignore missing files and never ask
     #[arg(short, long, overrides_with = "interactive")]
     force: bool,
-    /// Empty directories too
+    /// Remove empty directories
     #[arg(short, long)]
     dir: bool,
     /// Ask before each removal
     #[arg(short, overrides_with = "force")]
     interactive: bool,
-    /// Say what is removed
+    /// Report each removed file
     #[arg(short, long)]
     verbose: bool,
     /// The files
@@ -40,7 +40,6 @@ pub(crate) struct Options {
     files: Vec<OsString>,
 }
 
-/// Removes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     for file in &options.files {
         session.ok(remove(options, session, images, &Inside::parse(file)));
@@ -73,12 +72,12 @@ fn remove(options: &Options, session: &Session, images: &Images, place: &Inside)
             return Err(slot.failed(uxfs::Error::NotEmpty));
         }
     }
-    let mut teller = Teller { options, session };
+    let mut reporter = Reporter { options, session };
     let start = (slot.dir, slot.name.clone(), stat);
-    remove_tree(slot.fs(), start, tree::shown(place), &mut teller)
+    remove_tree(slot.fs(), start, tree::shown(place), &mut reporter)
 }
 
-/// Does the path not exist because a directory on the way is missing?
+/// Does the path not exist because one of its directories is missing?
 fn is_missing(images: &Images, place: &Inside) -> bool {
     let image = images.get(&place.image, true);
     image.is_ok_and(|image| {
@@ -86,12 +85,12 @@ fn is_missing(images: &Images, place: &Inside) -> bool {
     })
 }
 
-struct Teller<'a> {
+struct Reporter<'a> {
     options: &'a Options,
     session: &'a Session,
 }
 
-impl Watcher for Teller<'_> {
+impl Watcher for Reporter<'_> {
     fn step(&mut self, step: Step, path: &[u8], stat: &Stat) -> Result<bool> {
         let kind = type_words(stat.mode, stat.size).as_bytes();
         match step {

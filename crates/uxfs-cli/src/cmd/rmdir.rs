@@ -1,4 +1,4 @@
-//! `uxfs rmdir`.
+//! `uxfs rmdir`: removes empty directories.
 
 use std::ffi::OsString;
 
@@ -17,10 +17,10 @@ pub(crate) struct Options {
     /// No error for a directory that is not empty
     #[arg(long)]
     ignore_fail_on_non_empty: bool,
-    /// The directories above too, as written: -p a.img:/x/y removes /x/y and then /x
+    /// Remove the parents given in the path too: -p a.img:/x/y removes /x/y and then /x
     #[arg(short, long)]
     parents: bool,
-    /// Say what is removed
+    /// Report each removed directory
     #[arg(short, long)]
     verbose: bool,
     /// The directories
@@ -28,7 +28,6 @@ pub(crate) struct Options {
     directories: Vec<OsString>,
 }
 
-/// Removes them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     for directory in &options.directories {
         session.ok(remove(options, session, images, Inside::parse(directory)));

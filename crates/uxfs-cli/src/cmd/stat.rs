@@ -1,4 +1,4 @@
-//! `uxfs stat`.
+//! `uxfs stat`: shows the attributes of files.
 
 use std::ffi::OsString;
 
@@ -15,7 +15,7 @@ use crate::{json, quote, time, users};
 
 /// Show the attributes of files
 ///
-/// Formats take the sequences of stat(1): %a %A %b %B %C %d %f %F %g %G %h %i %m %n %N %o %r %R %s
+/// Formats take the directives of stat(1): %a %A %b %B %C %d %f %F %g %G %h %i %m %n %N %o %r %R %s
 /// %t %T %u %U %w %W %x %X %y %Y %z %Z, with flags and width.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -23,7 +23,7 @@ use crate::{json, quote, time, users};
     uxfs stat -c '%a %U %n' disk.img:/bin/*\n  \
     uxfs stat --json disk.img:/etc | jq .files[0].mtime_ns")]
 pub(crate) struct Options {
-    /// The targets of symbolic links, not the links
+    /// Follow symbolic links
     #[arg(short = 'L', long)]
     dereference: bool,
     /// Print this for each file, and a newline
@@ -32,10 +32,10 @@ pub(crate) struct Options {
     /// Print this for each file, with escapes such as \n
     #[arg(long, value_name = "FORMAT")]
     printf: Option<String>,
-    /// All on one line
+    /// Print one line per file
     #[arg(short, long, conflicts_with_all = ["format", "printf"])]
     terse: bool,
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long, conflicts_with_all = ["format", "printf", "terse"])]
     pub(crate) json: bool,
     /// The files
@@ -45,7 +45,6 @@ pub(crate) struct Options {
 
 const TERSE: &str = "%n %s %b %f %u %g %D %i %h %t %T %X %Y %Z %W %o";
 
-/// Shows it.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut documents = Vec::new();
     for file in &options.files {
@@ -104,7 +103,7 @@ fn target(found: &Found) -> Result<Vec<u8>> {
     found.fs().readlink(found.stat.ino).map_err(|error| tree::at(&found.place, error))
 }
 
-/// A directive's flags, width and letters.
+/// A parsed format directive.
 struct Directive<'a> {
     flags: &'a str,
     width: usize,
@@ -112,7 +111,7 @@ struct Directive<'a> {
     letter: &'a str,
 }
 
-/// Takes the directive after a `%` from the format.
+/// Parses the directive after a `%`. Returns it and the rest of the format.
 fn directive(text: &str) -> Option<(Directive<'_>, &str)> {
     let split =
         |text: &str, set: &str| text.len() - text.trim_start_matches(|c| set.contains(c)).len();
@@ -133,7 +132,7 @@ fn directive(text: &str) -> Option<(Directive<'_>, &str)> {
     Some((Directive { flags, width, precision, letter: &rest[..end] }, &rest[end..]))
 }
 
-/// Widths beyond this are a mistake, not a table.
+/// Larger widths are reduced to this one, to bound the output.
 const WIDTH_MAX: usize = 4096;
 
 fn render(format: &str, found: &Found) -> Result<Vec<u8>> {
@@ -231,7 +230,7 @@ fn value(directive: &Directive<'_>, found: &Found) -> Result<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-/// Backslash escapes of `--printf`.
+/// Replaces the backslash escapes of `--printf`.
 fn unescape(format: &str) -> String {
     let mut out = String::new();
     let mut rest = format.chars();

@@ -1,4 +1,4 @@
-//! `uxfs stats`: the engine's counters, and the state of the log.
+//! `uxfs stats`: shows the engine's counters and the state of the log.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,37 +14,36 @@ use crate::image::Images;
 use crate::json;
 use crate::session::{Failure, Result, Session};
 
-/// Show the state of the log, and the engine's counters
+/// Show the log's state and the engine's counters
 ///
-/// The counters are those of a program that has the volume open (the library's `Fs::stats`), with
-/// the names of /proc/fs/xfs/stat where it has them. For an image they start when this command
-/// opens it; for the directory of a mounted volume, with the mount. With --watch, a line every few
-/// seconds until the mount ends: what was done meanwhile, and what is dirty.
+/// The counters belong to the process that has the volume open (the library's `Fs::stats`). They have
+/// the names of /proc/fs/xfs/stat where it counts the same. For an image they start when this command
+/// opens it; for a mounted directory, with the mount. With --watch, stats prints a line every few
+/// seconds until the mount ends: the rates in that interval, and the dirty bytes.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  uxfs stats disk.img\n  uxfs stats --json disk.img | jq .log_bytes\n  \
                   uxfs stats /mnt --watch"
 )]
 pub(crate) struct Options {
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print a line at each interval: what was done meanwhile, per second
+    /// Print the rates per second, again after each interval of SECONDS
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
-    /// Number of lines of --watch; unlimited by default
+    /// Number of lines of --watch; default: no limit
     #[arg(long, value_name = "N", requires = "watch")]
     count: Option<u64>,
-    /// The image, or its mount point
+    /// Image, or mounted directory
     #[arg(value_name = "IMAGE|DIR")]
     image: PathBuf,
 }
 
-/// The note about a volume used without barriers.
+/// The warning for a volume that is used without barriers.
 pub(crate) const UNSAFE: &str = "off (nobarrier): unsafe on a volatile write cache";
 
-/// Shows them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     if options.image.is_dir() {
         return match options.watch {
@@ -53,7 +52,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         };
     }
     if options.watch.is_some() {
-        let why = "an image that nobody uses does nothing: --watch goes with a mounted directory";
+        let why = "--watch needs a mounted directory: nothing changes an image that is not mounted";
         return Err(Failure::new(&options.image, why));
     }
     let log = log::ends(&options.image, images)?;
@@ -96,7 +95,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     session.print(json::document("stats", map))
 }
 
-/// The counters of a mount.
+/// Shows the counters of a mount.
 fn of_mount(options: &Options, session: &Session) -> Result<()> {
     let pairs = status::ask(&options.image, control::STATS)?;
     if options.json {
@@ -108,7 +107,7 @@ fn of_mount(options: &Options, session: &Session) -> Result<()> {
     session.print(pairs.iter().map(|(name, value)| format!("{name} {value}\n")).collect::<String>())
 }
 
-/// Counters at a moment.
+/// The counters at one moment.
 struct Sample {
     at: Instant,
     counts: HashMap<String, u64>,
@@ -125,14 +124,15 @@ impl Sample {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// The rate per second of a counter since `before`.
+    /// The increase per second, since `before`, of the sum of the named counters.
     fn rate(&self, before: &Self, names: &[&str]) -> f64 {
         let more = |name: &&str| self.count(name).saturating_sub(before.count(name)) as f64;
         names.iter().map(more).sum::<f64>() / (self.at - before.at).as_secs_f64().max(1e-9)
     }
 }
 
-/// Columns of --watch: heading and counters; those in MB are bytes.
+/// Columns of --watch: the heading and the counters that are summed. Counters of `_MB` columns are in
+/// bytes.
 const COLUMNS: [(&str, &[&str]); 8] = [
     ("trans", &["trans_async", "trans_sync"]),
     ("forces", &["log_force"]),
@@ -144,7 +144,7 @@ const COLUMNS: [(&str, &[&str]); 8] = [
     ("pushes", &["push_ail"]),
 ];
 
-/// Prints the activity of a mount, line by line.
+/// Prints the rates of a mount, one line per interval.
 fn watch(options: &Options, every: Duration, session: &Session) -> Result<()> {
     let mut before = Sample::take(&options.image)?;
     let mut shown = 0;
@@ -185,7 +185,7 @@ fn line(name: &str, times: &Histogram) -> String {
     )
 }
 
-/// The buckets that are not empty.
+/// A histogram as JSON, without its empty buckets.
 fn histogram(times: &Histogram) -> Value {
     let buckets = times.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
     let buckets: Vec<Value> = buckets

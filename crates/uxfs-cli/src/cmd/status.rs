@@ -1,4 +1,4 @@
-//! `uxfs status`: the state of mounts, and how ended ones ended.
+//! `uxfs status`: shows the state of mounts, and how past mounts ended.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -17,31 +17,30 @@ use crate::time;
 
 /// Show the state of mounts: space, log, unwritten data, recovery
 ///
-/// Needs only permission to read the mounted directory. For a mount that is gone, named by
-/// directory or image, it shows how the mount ended: whether everything was written, and the
-/// server's messages. `state` is mounted, stopped (by an error, which is shown), dead (the server
-/// died and left the mount behind), ended, failed (not everything was written) or died.
+/// Needs only permission to read the mounted directory. For a mount that has ended, named by its
+/// directory or its image, status shows how it ended: whether everything was written, and the
+/// server's messages. `state` is mounted, stopped (by an error, which `stopped` shows), dead (the
+/// server died and the mount is still there), ended, failed (not everything was written) or died.
 ///
-/// Exit status: 0 if all requested mounts exist and work, 3 if one is not mounted and ended well, 1
-/// for everything else.
+/// Exit status: 0 if everything named is mounted and works, 3 if something is not mounted and ended
+/// well, 1 for everything else.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  uxfs status\n  uxfs status --json /mnt | jq .dirty_bytes\n  \
                   uxfs status disk.img")]
 pub(crate) struct Options {
-    /// As JSON documents, one per line
+    /// Print JSON documents, one per line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Mount points, files in them, or images; without, all mounts
+    /// Mounted directories or any paths in them, or images; without, all mounts
     #[arg(value_name = "DIR|IMAGE")]
     dirs: Vec<PathBuf>,
 }
 
-/// Exit code for a mount that ended well, as service managers use it.
+/// Exit code for a mount that ended well; service managers use 3 for a stopped service.
 const NOT_MOUNTED: u8 = 3;
 
 type Pairs = Vec<(String, String)>;
 
-/// Shows it.
 pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     let mut shown = false;
     let mut show = |dir: &Path, pairs: Pairs| {
@@ -58,7 +57,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
                 }
                 Err(error) => error,
             };
-            // Root may not read the mounts of other users.
+            // Root may not access other users' mounts.
             let closed = error.kind() == ErrorKind::PermissionDenied;
             let record = if closed { record::of_dir(&mount.dir) } else { None };
             if dead(&error) {
@@ -66,7 +65,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
             } else if let Some(record) = record {
                 show(&mount.dir, of_record(&record, record.state.word()))?;
             } else if mounts::on(&mount.dir).is_ok_and(|mount| mount.is_some()) {
-                // Otherwise it ended meanwhile, and is no mount any more.
+                // Without this test, a mount that ended meanwhile would be reported as an error.
                 session.fail(Failure::host(&mount.dir, &error));
             }
         }
@@ -108,7 +107,7 @@ fn show(dir: &Path, pairs: Pairs, as_json: bool, gap: bool, session: &Session) -
     session.print(text)
 }
 
-/// The status of a directory or an image.
+/// The directory and the status of the mount that a directory or an image names.
 fn look(path: &Path) -> Result<(PathBuf, Pairs)> {
     let failure = match control::ask(path, control::STATUS) {
         Ok(pairs) => return Ok((path.to_owned(), pairs)),
@@ -135,7 +134,7 @@ fn of_dead(dir: &Path) -> Pairs {
         Some(record) => of_record(&record, "dead"),
         None => vec![("state".into(), "dead".into())],
     };
-    let advice = "the server died; uxfs umount takes the mount away, and the next mount recovers";
+    let advice = "the server died: run uxfs umount to remove the mount; the next mount recovers";
     pairs.push(("advice".into(), advice.into()));
     pairs
 }
@@ -157,8 +156,8 @@ fn of_record(record: &Record, state: &str) -> Pairs {
     pairs
 }
 
-/// The reason why an operation on a mount failed: more than the kernel's error number, if the
-/// server knows more. Also the rest of its status.
+/// Why an operation on a mount failed: the server's message if it has one, otherwise the kernel's
+/// error. Also returns the server's status.
 pub(crate) fn why(dir: &Path, error: &std::io::Error) -> (String, HashMap<String, String>) {
     let pairs = control::ask(dir, control::STATUS).unwrap_or_default();
     let pairs: HashMap<String, String> = pairs.into_iter().collect();
@@ -166,12 +165,12 @@ pub(crate) fn why(dir: &Path, error: &std::io::Error) -> (String, HashMap<String
     (known.cloned().unwrap_or_else(|| text_of(error)), pairs)
 }
 
-/// A value of a mount's status.
+/// Asks a mount's server for the values under a name.
 pub(crate) fn ask(dir: &Path, name: &[u8]) -> Result<Pairs> {
     control::ask(dir, name).map_err(|error| Failure::host(dir, &error))
 }
 
-/// A number where it is one.
+/// A JSON number if the text is a number, otherwise a string.
 pub(crate) fn typed(value: &str) -> Value {
     value.parse::<u64>().map_or_else(|_| json!(value), |number| json!(number))
 }

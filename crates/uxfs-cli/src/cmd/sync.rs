@@ -1,4 +1,4 @@
-//! `uxfs sync`: makes everything done on a mount durable.
+//! `uxfs sync`: writes all changes of a mount to stable storage.
 
 use std::path::PathBuf;
 
@@ -8,19 +8,18 @@ use uxfs_fuse::control;
 use crate::cmd::status;
 use crate::session::{Failure, Result, Session};
 
-/// Make everything done on a mount durable
+/// Write all changes of a mount to stable storage
 ///
-/// As sync(2) and syncfs(2) do elsewhere, which never reach a FUSE server. `sync DIR` of coreutils,
-/// with the mount's own directory, does the same.
+/// Does what sync(2) and syncfs(2) do on other file systems: these calls never reach a FUSE server.
+/// coreutils' `sync DIR`, with the mounted root directory, does the same.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  uxfs sync /mnt")]
 pub(crate) struct Options {
-    /// The mount point, or any file in the mount
+    /// Mounted directory, or any path in it
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
 }
 
-/// Syncs.
 pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     for dir in &options.dirs {
         session

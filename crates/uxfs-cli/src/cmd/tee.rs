@@ -1,4 +1,4 @@
-//! `uxfs tee`: standard input into files of an image.
+//! `uxfs tee`: copies standard input to files of an image.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -28,10 +28,10 @@ pub(crate) struct Options {
     files: Vec<OsString>,
 }
 
-/// Bytes taken at a time.
+/// Bytes read at a time.
 const WINDOW: usize = 1 << 20;
 
-/// A file being written, and the offset.
+/// An output file and its write position.
 struct Open {
     place: Inside,
     image: Rc<Image>,
@@ -39,7 +39,6 @@ struct Open {
     at: u64,
 }
 
-/// Copies it.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut files: Vec<Open> = options
         .files
@@ -55,7 +54,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(Failure::host("standard input", &error)),
         };
-        // A reader that goes away does not end the writing to files.
+        // If standard output fails, go on writing the files.
         session.ok(session.print(&window[..count]).and_then(|()| session.flush()));
         files.retain_mut(|file| {
             let written = file.image.fs.write_at(file.ino, file.at, &window[..count]);
@@ -83,7 +82,7 @@ fn open(options: &Options, images: &Images, place: Inside) -> Result<Open> {
         return Err(failed(uxfs::Error::IsDir));
     }
     if stat.mode & S_IFMT != S_IFREG {
-        return Err(Failure::at(&place.shown(), "is no regular file"));
+        return Err(Failure::at(&place.shown(), "is not a regular file"));
     }
     let mut at = stat.size;
     if !options.append {

@@ -1,4 +1,4 @@
-//! `uxfs touch`.
+//! `uxfs touch`: creates files and changes their times.
 
 use std::ffi::OsString;
 
@@ -13,29 +13,29 @@ use crate::place::{Inside, Place};
 use crate::session::{Failure, Result, Session};
 use crate::{time, tree};
 
-/// Make empty files, or change times of files
+/// Create empty files, or change times of files
 ///
-/// Without -a and -m both times change, to the current time without -d, -t and -r. DATE is
-/// `2026-11-23`, `2026-11-23 14:05`, `2026-11-23T14:05:06.25+01:00`, `@1700000000.5` or `now`;
-/// without a zone it is local time.
+/// Without -a and -m, both times change. Without -d, -t and -r, they change to now. DATE is `2026-11-23`,
+/// `2026-11-23 14:05`, `2026-11-23T14:05:06.25+01:00`, `@1700000000.5` or `now`; without a zone it is
+/// local time.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs touch disk.img:/etc/firstboot\n  \
                   uxfs touch -d '2026-01-01 12:00' disk.img:/a disk.img:/b")]
 pub(crate) struct Options {
-    /// Only the time of the last access
+    /// Change only the time of the last access
     #[arg(short = 'a')]
     access: bool,
-    /// Only the time of the last change of content
+    /// Change only the time of the last modification
     #[arg(short = 'm')]
     modify: bool,
-    /// Do not make files
+    /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// This time instead of now
+    /// Use this time instead of now
     #[arg(short, long, value_name = "DATE", conflicts_with_all = ["stamp", "reference"])]
     date: Option<String>,
-    /// This time instead of now
+    /// Use this time instead of now
     #[arg(
         short = 't',
         id = "stamp",
@@ -43,10 +43,10 @@ pub(crate) struct Options {
         conflicts_with = "reference"
     )]
     stamp: Option<String>,
-    /// The times of this file instead of now
+    /// Use the times of this file instead of now
     #[arg(short, long, value_name = "FILE")]
     reference: Option<OsString>,
-    /// Change symbolic links themselves, not their targets
+    /// Do not follow symbolic links
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// The files
@@ -54,10 +54,9 @@ pub(crate) struct Options {
     files: Vec<OsString>,
 }
 
-/// Times of access and of change; `None` for now.
+/// Access and modification time; `None` for now.
 type Times = Option<(Timestamp, Timestamp)>;
 
-/// Touches them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let times = times(options, images)?;
     for file in &options.files {

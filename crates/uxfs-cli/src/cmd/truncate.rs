@@ -1,4 +1,4 @@
-//! `uxfs truncate`.
+//! `uxfs truncate`: sets the length of files.
 
 use std::ffi::OsString;
 
@@ -14,8 +14,8 @@ use crate::tree;
 
 /// Set the length of files
 ///
-/// SIZE may begin with + or - (longer, shorter), < or > (at most, at least), / or % (down, up to a
-/// multiple).
+/// SIZE can begin with + or - (extend, shorten by), < or > (at most, at least), / or % (round down, up to
+/// a multiple of).
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
                   uxfs truncate -s 1G disk.img:/sparse\n  uxfs truncate -s %4K disk.img:/a\n  \
@@ -23,17 +23,17 @@ use crate::tree;
 pub(crate) struct Options {
     #[command(flatten)]
     _log: crate::cli::LongOptions,
-    /// Do not make files
+    /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
     /// The length
     #[arg(short, long, value_name = "SIZE", allow_hyphen_values = true, value_parser = parse,
           required_unless_present = "reference")]
     size: Option<Length>,
-    /// SIZE is a number of blocks of the file system
+    /// SIZE counts file system blocks
     #[arg(short = 'o', long)]
     io_blocks: bool,
-    /// Use the length of this file as the base
+    /// Base the new length on the length of this file
     #[arg(short, long, value_name = "IMAGE:/FILE")]
     reference: Option<OsString>,
     /// The files
@@ -74,7 +74,6 @@ impl Length {
     }
 }
 
-/// Sets them.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let reference = match &options.reference {
         Some(file) => Some(tree::find(images, &Inside::parse(file), true, true)?.stat.size),

@@ -1,10 +1,10 @@
-//! `uxfs umount`: ends a mount, and waits until its volume is closed.
+//! `uxfs umount`: ends a mount, and waits until the server has closed the volume.
 //!
-//! 1. Everything is written before the mount goes. If that fails the mount stays, with the data in
-//!    memory, unless `--force` or `--lazy` is given.
-//! 2. Success means that the server has closed the volume, as the mount's record says
-//!    ([`uxfs_fuse::record`]). The record is found by the server's own status, not by the image's
-//!    path, which may have changed.
+//! 1. The command writes everything before it unmounts. If writing fails, the mount stays and keeps
+//!    the data in memory, unless `--force` or `--lazy` is given.
+//! 2. Success means that the server has closed the volume and written so into the mount's record
+//!    ([`uxfs_fuse::record`]). The server's status names the record. The image's path may have
+//!    changed, so it does not identify the record.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,44 +19,43 @@ use uxfs_fuse::{control, dead};
 use crate::cmd::status;
 use crate::session::{Failure, Result, Session};
 
-/// Unmount a volume that uxfs has mounted, and wait until everything is written
+/// Unmount a volume that uxfs mounted, and wait until everything is written
 ///
 /// Writes everything first. If that fails, for example because the host's file system is full, the
-/// command prints what is missing and leaves the mount as it is: make space and unmount again, or
-/// give --force to discard what cannot be written. Exit status 1 if the volume could not be
-/// unmounted, or was unmounted and not everything is written.
+/// command reports how much is not written and leaves the volume mounted: make space and unmount
+/// again, or give --force to lose the unwritten data. Exit status 1 if the volume could not be
+/// unmounted, or if it was unmounted but not everything is written.
 ///
 /// If another mount namespace (a container) still has the mount, the volume stays open. The command
-/// then names a process that keeps it, and gives up after --timeout.
+/// then names the process that keeps it, and gives up after --timeout.
 ///
-/// umount(8) and fusermount3 -u return before everything is written, and cannot report a failure:
-/// `uxfs status IMAGE` and the system's log do.
+/// umount(8) and fusermount3 -u return before everything is written and cannot report a failure. Use
+/// `uxfs status IMAGE` or the system's log to see it.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  uxfs umount /mnt\n  uxfs umount --lazy /mnt\n  \
                   uxfs umount --timeout 10 /mnt")]
 pub(crate) struct Options {
-    /// Even if it is in use: the mount disappears now, and ends when nothing uses it any more
+    /// Detach the mount now even if it is in use; it ends when its last user has gone
     #[arg(short, long)]
     lazy: bool,
-    /// Even if not everything can be written: discard the rest
+    /// Unmount even if not everything can be written; unwritten data is lost
     #[arg(short, long)]
     force: bool,
-    /// Longest time to wait for the end of the mount after unmounting; by default 30 seconds while
-    /// another namespace keeps it, and without limit while the server writes
+    /// Longest time to wait for the end of the mount after unmounting; default: 30 seconds while
+    /// another namespace keeps the mount, without limit while the server writes
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
-    /// The mount points
+    /// Mounted directory
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
 }
 
-/// How long to wait for another namespace that has the mount.
-const ELSEWHERE: Duration = Duration::from_secs(30);
-/// Time after which to print what the command waits for.
-const SOON: Duration = Duration::from_secs(1);
-const AGAIN: Duration = Duration::from_millis(10);
+/// Default limit of the wait for a copy of the mount in another namespace.
+const OTHER_NAMESPACE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Waits longer than this are reported.
+const REPORT_AFTER: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Unmounts.
 pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     for dir in &options.dirs {
         session.ok(unmount(dir, options, session));
@@ -71,8 +70,8 @@ fn unmount(dir: &Path, options: &Options, session: &Session) -> Result<()> {
     };
     let server = match control::ask(&mount.dir, control::STATUS) {
         Ok(pairs) => Server::new(pairs),
-        Err(error) if dead(&error) => return take_away(dir, &mount),
-        // Root may not read the mounts of other users.
+        Err(error) if dead(&error) => return unmount_dead(dir, &mount),
+        // Root may not access other users' mounts.
         Err(_) => Server::from_record(&mount),
     };
     let stopped = server.stopped.clone();
@@ -82,9 +81,9 @@ fn unmount(dir: &Path, options: &Options, session: &Session) -> Result<()> {
         && let Err(error) = control::sync(&mount.dir)
         && !matches!(error.kind(), std::io::ErrorKind::PermissionDenied)
     {
-        // The server may die meanwhile.
+        // The server can die during the sync.
         return match dead(&error) || error.kind() == std::io::ErrorKind::ConnectionAborted {
-            true => take_away(dir, &mount),
+            true => unmount_dead(dir, &mount),
             false => Err(not_written(dir, &mount, &error)),
         };
     }
@@ -93,13 +92,13 @@ fn unmount(dir: &Path, options: &Options, session: &Session) -> Result<()> {
         return Ok(());
     }
     if mounts::list().map_err(host)?.iter().any(|other| other.device == mount.device) {
-        // Another bind mount remains, so the mount has not ended.
+        // The mount is also bound to another directory, so the server goes on.
         return Ok(());
     }
     server.wait(dir, &mount, options.timeout, session)
 }
 
-/// The message about a mount in use.
+/// The error for a mount that is in use. Names the processes that use it.
 fn busy(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
     let users = holders::users(mount);
     if users.is_empty() {
@@ -108,7 +107,7 @@ fn busy(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
     Failure::new(dir, format!("in use by {}", Named(&users)))
 }
 
-/// The message about unwritten data, and what to do about it.
+/// The error for a sync that failed: what is not written, and what to do.
 fn not_written(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let (why, pairs) = status::why(&mount.dir, error);
@@ -129,7 +128,7 @@ fn not_written(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
             "raise the server's limit on the size of files (prlimit --fsize=unlimited --pid {})",
             number("process")
         ),
-        _ => format!("see to what holds {image}"),
+        _ => format!("check the device or file system that holds {image}"),
     };
     Failure::new(
         dir,
@@ -140,16 +139,16 @@ fn not_written(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
     )
 }
 
-/// Unmounts a mount whose server is gone.
-fn take_away(dir: &Path, mount: &Mount) -> Result<()> {
+/// Unmounts a mount whose server has died. Always an error: unsynced data is lost.
+fn unmount_dead(dir: &Path, mount: &Mount) -> Result<()> {
     mounts::unmount(&mount.dir, true).map_err(|error| Failure::host(dir, &error))?;
-    let said = record::of_dir(&mount.dir).and_then(|record| record.words.last().cloned());
-    let said = said.map_or_else(String::new, |said| format!(" (it said: {said})"));
+    let message = record::of_dir(&mount.dir).and_then(|record| record.words.last().cloned());
+    let message = message.map_or_else(String::new, |text| format!(" (its last message: {text})"));
     Err(Failure::new(
         dir,
         format!(
-            "unmounted, but its server had died{said}: what was not synced is lost; the next mount \
-             of {} recovers what was",
+            "unmounted, but its server had died{message}: what was not synced is lost; the next \
+             mount of {} recovers what was synced",
             mount.source.display()
         ),
     ))
@@ -175,14 +174,14 @@ impl Server {
         Self { process, record, stopped: pairs.remove("stopped") }
     }
 
-    /// From the mount's record.
+    /// Takes what is known from the mount's record, when the server does not answer.
     fn from_record(mount: &Mount) -> Self {
         let record = record::of_dir(&mount.dir).filter(|record| record.image == mount.source);
         let process = record.map(|record| record.process);
         Self { process, record: None, stopped: None }
     }
 
-    /// The record of this mount, not that of a later one.
+    /// The record of this mount, if a later mount has not replaced it.
     fn record(&self, mount: &Mount) -> Option<Record> {
         let record = match &self.record {
             Some(file) => record::read(file).ok(),
@@ -199,27 +198,27 @@ impl Server {
         timeout: Option<u64>,
         session: &Session,
     ) -> Result<()> {
-        let (begun, mut said) = (Instant::now(), false);
+        let (begun, mut reported) = (Instant::now(), false);
         loop {
-            // In this order, because its last record is written before its end.
+            // Liveness first: the record read after the server's end is its last.
             let liveness = self.process.map_or(Liveness::Unknown, |process| process.liveness());
             let record = self.record(mount);
             match record.as_ref().map(|record| record.state) {
                 Some(State::Ended) => return Ok(()),
                 Some(State::Failed) => return Err(unmounted_but(dir, record.as_ref())),
                 _ if liveness == Liveness::Dead => return Err(unmounted_but(dir, record.as_ref())),
-                // A later mount of the image has the record.
+                // A later mount of the image has replaced the record.
                 None if liveness == Liveness::Unknown => return Ok(()),
                 _ => {}
             }
             let waited = begun.elapsed();
-            if waited >= SOON {
+            if waited >= REPORT_AFTER {
                 let keepers = holders::elsewhere(&mount.device);
                 let closing = record.is_some_and(|record| record.state == State::Closing);
                 let limit = match timeout {
                     Some(seconds) => Some(Duration::from_secs(seconds)),
                     None if closing || keepers.is_empty() => None,
-                    None => Some(ELSEWHERE),
+                    None => Some(OTHER_NAMESPACE_TIMEOUT),
                 };
                 let what = match keepers.is_empty() || closing {
                     true => "the server is still writing".to_owned(),
@@ -235,29 +234,29 @@ impl Server {
                     );
                     return Err(Failure::new(dir, text));
                 }
-                if !said {
+                if !reported {
                     let line = format!("uxfs: umount: {}: waiting: {what}", dir.display());
                     session.say(line.as_bytes());
-                    said = true;
+                    reported = true;
                 }
             } else if timeout == Some(0) {
                 return Err(Failure::new(dir, "unmounted here; not waiting for its end"));
             }
-            std::thread::sleep(AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
-/// The message about a mount that ended badly.
+/// The error for a mount that is unmounted but did not close its volume.
 fn unmounted_but(dir: &Path, record: Option<&Record>) -> Failure {
-    let said = record.and_then(|record| record.words.last());
+    let message = record.and_then(|record| record.words.last());
     let text = match record.map(|record| record.state) {
         Some(State::Failed) => {
-            format!("unmounted, but {}", said.map_or("the volume could not be closed", |s| s))
+            format!("unmounted, but {}", message.map_or("the volume could not be closed", |s| s))
         }
         _ => {
             "unmounted, but its server ended without having closed the volume: what was not synced \
-              may be lost; the next mount recovers what was"
+             may be lost; the next mount recovers what was synced"
                 .into()
         }
     };

@@ -1,4 +1,5 @@
-//! `uxfs xattr`: extended attributes, spelled and printed as `getfattr` and `setfattr` do.
+//! `uxfs xattr`: shows and changes extended attributes, with the syntax and output of `getfattr` and
+//! `setfattr`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -41,7 +42,7 @@ enum Verb {
 
 #[derive(Args)]
 struct Common {
-    /// Symbolic links themselves, not their targets
+    /// Do not follow symbolic links
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// The files
@@ -58,16 +59,16 @@ struct Get {
     /// Only this attribute
     #[arg(short, long, value_name = "NAME")]
     name: Option<OsString>,
-    /// Values too, not only names
+    /// Print values too, not only names
     #[arg(short, long)]
     dump: bool,
-    /// How to show values: text, hex or base64; by default text where it is text
+    /// Encoding of values: text, hex or base64; default: text if the value is text, else base64
     #[arg(short, long, value_name = "CODING", value_parser = ["text", "hex", "base64"])]
     encoding: Option<String>,
-    /// The value alone, as it is
+    /// Print only the raw value
     #[arg(long, requires = "name", conflicts_with = "json")]
     only_values: bool,
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -79,7 +80,7 @@ struct Get {
     after_help = "Examples:\n  uxfs xattr list disk.img:/a\n  uxfs xattr list --json disk.img:/a"
 )]
 struct List {
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -112,7 +113,6 @@ struct Remove {
 }
 
 impl Options {
-    /// Is JSON requested?
     pub(crate) fn json(&self) -> bool {
         match &self.verb {
             Verb::Get(get) => get.json,
@@ -124,7 +124,6 @@ impl Options {
 
 type Pairs = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// Shows, sets or removes.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let common = match &options.verb {
         Verb::Get(get) => &get.common,
@@ -169,7 +168,7 @@ fn one(
                 let value = pairs.into_iter().find_map(|(_, value)| value);
                 return session.print(value.unwrap_or_default());
             }
-            session.print(told(found, &pairs, get.encoding.as_deref()))
+            session.print(text(found, &pairs, get.encoding.as_deref()))
         }
         Verb::List(list) => {
             let pairs = read(found, None, false).map_err(failed)?;
@@ -177,7 +176,7 @@ fn one(
                 documents.push(document(found, &pairs));
                 return Ok(());
             }
-            session.print(told(found, &pairs, None))
+            session.print(text(found, &pairs, None))
         }
         Verb::Set(set) => {
             let value = decode(set.value.as_bytes())
@@ -200,8 +199,8 @@ fn read(found: &Found, name: Option<&[u8]>, values: bool) -> uxfs::Result<Pairs>
     names.into_iter().map(|name| Ok((name.clone(), value(&name)?))).collect()
 }
 
-/// As `getfattr` prints: the file, a line for each attribute, an empty line.
-fn told(found: &Found, pairs: &Pairs, encoding: Option<&str>) -> Vec<u8> {
+/// The output of `getfattr`: the file, a line for each attribute, an empty line.
+fn text(found: &Found, pairs: &Pairs, encoding: Option<&str>) -> Vec<u8> {
     if pairs.is_empty() {
         return Vec::new();
     }
@@ -264,7 +263,7 @@ fn encode(value: &[u8], encoding: Option<&str>) -> Vec<u8> {
     }
 }
 
-/// A value as `setfattr` takes it: `0x…`, `0s…`, or text, in quotes with escapes or as it is.
+/// Decodes a value in `setfattr`'s syntax: `0x…`, `0s…`, raw text, or quoted text with escapes.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     if let Some(hex) = text.strip_prefix(b"0x").or(text.strip_prefix(b"0X")) {
         let digits: Vec<u32> =
@@ -304,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_go_both_ways() {
+    fn encoded_values_decode_to_themselves() {
         for value in [&b"text"[..], b"a\"b\\c", b"\0\x01\xff", b"", "é".as_bytes(), b"two words"] {
             for encoding in [None, Some("text"), Some("hex"), Some("base64")] {
                 let shown = encode(value, encoding);

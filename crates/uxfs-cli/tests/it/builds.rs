@@ -1,6 +1,6 @@
-//! Images for others: the same each time, with other owners, from manifests, from containers.
+//! Image builds: reproducible images, changed owners, manifests and container images.
 
-use crate::bed::{Bed, EVERYTHING};
+use crate::fixture::{EVERYTHING, Fixture};
 
 const UUID: &str = "12341234-a4ec-4304-a70f-c549ea829da9";
 
@@ -8,15 +8,15 @@ fn exe() -> &'static str {
     env!("CARGO_BIN_EXE_uxfs")
 }
 
-/// What an image holds, a line a file, sorted.
-fn listed(bed: &Bed, image: &str, format: &str) -> Vec<String> {
-    let text = bed.uxfs(&["find", &format!("{image}:/"), "-printf", format]).good();
+/// The files of an image, one sorted line per file.
+fn listed(fixture: &Fixture, image: &str, format: &str) -> Vec<String> {
+    let text = fixture.uxfs(&["find", &format!("{image}:/"), "-printf", format]).good();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     lines.sort();
     lines
 }
 
-/// Asserts that a file has exactly one line in a listing, and that it is this one.
+/// Asserts that the listing has exactly one line for the file, and that it equals `line`.
 #[track_caller]
 fn has(lines: &[String], line: &str) {
     assert!(lines.iter().any(|other| other == line), "no line '{line}' in {lines:#?}");
@@ -24,10 +24,10 @@ fn has(lines: &[String], line: &str) {
 
 #[test]
 fn the_same_input_gives_the_same_bytes() {
-    let bed = Bed::new();
-    bed.tree();
-    // A copy whose names were made in another order, at another time; and the tree as archives.
-    bed.sh("setfacl -m u:1234:rw t/file; rm t/odd* 2>/dev/null || true; \
+    let fixture = Fixture::new();
+    fixture.tree();
+    // A copy whose names were created in another order and at another time, and archives of the tree.
+    fixture.sh("setfacl -m u:1234:rw t/file; rm t/odd* 2>/dev/null || true; \
          tar -C t --sort=name --format=pax --pax-option=delete=atime,delete=ctime \
          --xattrs --acls -S -cf t.tar .; gzip -k t.tar; xz -k t.tar; zstd -q t.tar; \
          mkdir copy; (cd t; find . -mindepth 1 ! -type d -links 1 -print0 | LC_ALL=C sort -rz \
@@ -37,17 +37,17 @@ fn the_same_input_gives_the_same_bytes() {
     for options in ["", "-m rmapbt=1", "-b size=1k -i sparse=0", "-n parent=1"] {
         let common = format!("--uuid {UUID} --size 320M -L same {options}");
         let import = |source: &str, image: &str, around: &str| {
-            bed.sh(&format!(
+            fixture.sh(&format!(
                 "export SOURCE_DATE_EPOCH=1580000000; {around}; {} import -q {source} {image} {common}",
                 exe()
             ));
         };
         import("t", "one.img", "true");
-        // The other judges do not know parent pointers.
+        // The other checkers do not know parent pointers.
         if options.contains("parent") {
-            bed.uxfs(&["check", "-q", "one.img"]).good();
+            fixture.uxfs(&["check", "-q", "one.img"]).good();
         } else {
-            bed.check("one.img");
+            fixture.check("one.img");
         }
         for (source, around) in [
             ("copy", "umask 077; sleep 1.1"),
@@ -59,21 +59,23 @@ fn the_same_input_gives_the_same_bytes() {
         ] {
             let image = if around.contains("cd away") { "../two.img" } else { "two.img" };
             import(source, image, around);
-            bed.sh(&format!("cmp one.img two.img || (echo {source} {options}; false); rm two.img"));
+            fixture.sh(&format!(
+                "cmp one.img two.img || (echo {source} {options}; false); rm two.img"
+            ));
         }
-        bed.sh("rm one.img");
+        fixture.sh("rm one.img");
     }
 }
 
 #[test]
 fn times_are_bounded_by_the_epoch() {
-    let bed = Bed::new();
-    bed.sh("mkdir t; touch -d '2001-02-03 04:05:06.5 UTC' t/old; touch t/new; mkdir t/dir");
-    bed.sh("touch -d '2002-02-02 UTC' t");
+    let fixture = Fixture::new();
+    fixture.sh("mkdir t; touch -d '2001-02-03 04:05:06.5 UTC' t/old; touch t/new; mkdir t/dir");
+    fixture.sh("touch -d '2002-02-02 UTC' t");
     let import = |epoch: &str, image: &str| {
         let env = format!("export SOURCE_DATE_EPOCH={epoch}");
-        bed.sh(&format!("{env}; {} import -q t {image} --size 320M --uuid {UUID}", exe()));
-        listed(&bed, image, "%P %T@ %A@ %C@\\n")
+        fixture.sh(&format!("{env}; {} import -q t {image} --size 320M --uuid {UUID}", exe()));
+        listed(&fixture, image, "%P %T@ %A@ %C@\\n")
     };
     let lines = import("1000000000", "a.img");
     let epoch = "1000000000.0000000000";
@@ -86,42 +88,44 @@ fn times_are_bounded_by_the_epoch() {
         "! SOURCE_DATE_EPOCH=soon {} import -q t b.img 2>words; grep -q SOURCE_DATE_EPOCH words",
         exe()
     );
-    bed.sh(&text);
-    // Two times into what is there: the same again.
+    fixture.sh(&text);
+    // Importing twice into an existing image is reproducible too.
     for copy in ["b.img", "c.img"] {
-        bed.sh(&format!(
+        fixture.sh(&format!(
             "cp --sparse=always a.img {copy}; mkdir -p more; touch more/file; \
              SOURCE_DATE_EPOCH=5 {} import -q more {copy}; sleep 0.1",
             exe()
         ));
     }
-    bed.sh("cmp b.img c.img; ! cmp -s a.img b.img");
-    bed.check("b.img");
-    // mkfs alone.
+    fixture.sh("cmp b.img c.img; ! cmp -s a.img b.img");
+    fixture.check("b.img");
+    // mkfs without an import.
     for image in ["d.img", "e.img"] {
         let make = format!("{} mkfs -q -d size=320m -m uuid={UUID} {image}", exe());
-        bed.sh(&format!("export SOURCE_DATE_EPOCH=7; {make}; sleep 0.1"));
+        fixture.sh(&format!("export SOURCE_DATE_EPOCH=7; {make}; sleep 0.1"));
     }
-    bed.sh("cmp d.img e.img");
+    fixture.sh("cmp d.img e.img");
 }
 
 #[test]
-fn an_ordinary_user_makes_an_image_of_roots() {
-    let bed = Bed::new();
-    bed.sh("mkdir t; echo x >t/file; ln -s file t/link; mkfifo t/fifo; setfacl -m u:1001:r t/file");
-    let root = bed.sh("id -u").trim() == "0";
-    // As nobody, if root runs this.
+fn an_ordinary_user_makes_an_image_owned_by_root() {
+    let fixture = Fixture::new();
+    fixture.sh(
+        "mkdir t; echo x >t/file; ln -s file t/link; mkfifo t/fifo; setfacl -m u:1001:r t/file",
+    );
+    let root = fixture.sh("id -u").trim() == "0";
+    // If root runs the test, use the user `nobody`.
     let (user, prefix) = if root {
         let nobody = "65534";
-        bed.sh(&format!("cp {} uxfs; chmod 755 uxfs .; chown -R {nobody}:{nobody} .", exe()));
+        fixture.sh(&format!("cp {} uxfs; chmod 755 uxfs .; chown -R {nobody}:{nobody} .", exe()));
         (
             nobody.to_owned(),
             format!("setpriv --reuid {nobody} --regid {nobody} --clear-groups ./uxfs"),
         )
     } else {
-        (bed.sh("id -u").trim().to_owned(), exe().to_owned())
+        (fixture.sh("id -u").trim().to_owned(), exe().to_owned())
     };
-    let group = if root { user.clone() } else { bed.sh("id -g").trim().to_owned() };
+    let group = if root { user.clone() } else { fixture.sh("id -g").trim().to_owned() };
     for (options, uid, gid) in [
         ("", user.as_str(), group.as_str()),
         ("--owner 0:0", "0", "0"),
@@ -131,8 +135,8 @@ fn an_ordinary_user_makes_an_image_of_roots() {
         (&format!("--map-uid {user}:5"), "5", group.as_str()),
         (&format!("--map-uid {user}:6 --map-gid 0:100000:65536"), "6", ""),
     ] {
-        bed.sh(&format!("{prefix} import -q t a.img -f --size 320M {options}"));
-        let lines = listed(&bed, "a.img", "%P %U %G\\n");
+        fixture.sh(&format!("{prefix} import -q t a.img -f --size 320M {options}"));
+        let lines = listed(&fixture, "a.img", "%P %U %G\\n");
         for name in ["", "file", "link", "fifo"] {
             let gid = if gid.is_empty() {
                 group.parse::<u32>().map_or(0, |id| id + 100_000).to_string()
@@ -142,15 +146,15 @@ fn an_ordinary_user_makes_an_image_of_roots() {
             has(&lines, &format!("{name} {uid} {gid}"));
         }
     }
-    bed.check("a.img");
+    fixture.check("a.img");
     let map = format!("{prefix} import -q t a.img -f --size 320M --map-uid 1001:2002");
-    bed.sh(&map);
-    bed.uxfs(&["export", "a.img", "-o", "a.tar"]).good();
-    assert!(bed.sh("tar --acls -tvvf a.tar file | cat").contains("user:2002:r--"));
+    fixture.sh(&map);
+    fixture.uxfs(&["export", "a.img", "-o", "a.tar"]).good();
+    assert!(fixture.sh("tar --acls -tvvf a.tar file | cat").contains("user:2002:r--"));
     for bad in ["--map-uid 1", "--map-uid 1:2:0", "--map-gid 4294967295:0", "--owner no-such-user"]
     {
         let args = ["import", "t", "b.img"].into_iter().chain(bad.split(' '));
-        bed.uxfs(&args.collect::<Vec<_>>()).bad(2);
+        fixture.uxfs(&args.collect::<Vec<_>>()).bad(2);
     }
 }
 
@@ -171,14 +175,14 @@ const MANIFEST: &str = r"/ 0 40755 4 1 2 0 1600000000.5 - - - user.root=yes
 /n\xc3\xa4me 0 100644 1 4294967294 70000 0 0.0 - - -";
 
 #[test]
-fn a_manifest_says_it_all() {
-    let bed = Bed::new();
-    bed.sh("mkdir -p base/obj; printf 0123456789 >base/obj/one; printf start >base/obj/sparse; \
+fn a_manifest_describes_every_kind_of_file() {
+    let fixture = Fixture::new();
+    fixture.sh("mkdir -p base/obj; printf 0123456789 >base/obj/one; printf start >base/obj/sparse; \
          truncate -s 3M base/obj/sparse; printf abcde >>base/obj/sparse; printf 'hello world' >base/hello");
-    std::fs::write(bed.path("tree.dump"), MANIFEST).unwrap();
-    bed.uxfs(&["import", "-q", "--manifest", "tree.dump", "base", "a.img"]).good();
-    bed.check("a.img");
-    let lines = listed(&bed, "a.img", "%y %m %U %G %s %T@ %n %l %P\\n");
+    std::fs::write(fixture.path("tree.dump"), MANIFEST).unwrap();
+    fixture.uxfs(&["import", "-q", "--manifest", "tree.dump", "base", "a.img"]).good();
+    fixture.check("a.img");
+    let lines = listed(&fixture, "a.img", "%y %m %U %G %s %T@ %n %l %P\\n");
     for line in [
         "f 4755 5 6 10 -1.9999999930 2  dir/data",
         "f 4755 5 6 10 -1.9999999930 2  early",
@@ -195,14 +199,14 @@ fn a_manifest_says_it_all() {
         has(&lines, &line);
     }
     assert_eq!(lines.len(), 14);
-    assert_eq!(bed.uxfs(&["cat", "a.img:/early"]).good(), "0123456789");
-    assert_eq!(bed.uxfs(&["cat", "a.img:/inline"]).good(), "a b\n\\c\t\\x0d\\x00\\xff=-");
-    bed.sh(&format!("{} cat a.img:/sparse | cmp - base/obj/sparse", exe()));
-    let blocks = bed.uxfs(&["find", "a.img:/sparse", "-printf", "%b"]).good();
+    assert_eq!(fixture.uxfs(&["cat", "a.img:/early"]).good(), "0123456789");
+    assert_eq!(fixture.uxfs(&["cat", "a.img:/inline"]).good(), "a b\n\\c\t\\x0d\\x00\\xff=-");
+    fixture.sh(&format!("{} cat a.img:/sparse | cmp - base/obj/sparse", exe()));
+    let blocks = fixture.uxfs(&["find", "a.img:/sparse", "-printf", "%b"]).good();
     assert!(blocks.parse::<u64>().unwrap() <= 64, "{blocks}");
     let list = "tar --numeric-owner -tvf a.tar 2>words; grep -ao 'SCHILY.xattr[^=]*' a.tar";
-    bed.uxfs(&["export", "a.img", "-o", "a.tar"]).good();
-    let told = bed.sh(list);
+    fixture.uxfs(&["export", "a.img", "-o", "a.tar"]).good();
+    let output = fixture.sh(list);
     for part in [
         "1,3",
         "259,70000",
@@ -212,14 +216,14 @@ fn a_manifest_says_it_all() {
         "user.a%3Db",
         "user.empty",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(output.contains(part), "{part}: {output}");
     }
 }
 
 #[test]
 fn a_bad_manifest_names_the_line() {
-    let bed = Bed::new();
-    bed.sh("mkdir -p base/sub; printf 0123456789 >base/one; ln -s /etc/passwd base/link; \
+    let fixture = Fixture::new();
+    fixture.sh("mkdir -p base/sub; printf 0123456789 >base/one; ln -s /etc/passwd base/link; \
          ln -s /etc base/away; mkfifo base/fifo; printf secret >outside");
     for (line, words) in [
         ("/a 11 100644 1 0 0 0 0.0 one - -", "10 bytes"),
@@ -246,27 +250,28 @@ fn a_bad_manifest_names_the_line() {
         ("/a 0", "fields"),
     ] {
         let text = format!("/ 0 40755 1 0 0 0 0.0 - - -\n{line}\n");
-        std::fs::write(bed.path("bad.dump"), text).unwrap();
+        std::fs::write(fixture.path("bad.dump"), text).unwrap();
         let args = ["import", "-q", "-f", "--manifest", "bad.dump", "base", "a.img"];
-        let said = bed.uxfs(&args).bad(1);
+        let said = fixture.uxfs(&args).bad(1);
         assert!(said.contains(words) && said.contains("line 2"), "{line}: {said}");
-        assert!(!bed.path("a.img").exists(), "{line}: an image was made");
+        assert!(!fixture.path("a.img").exists(), "{line}: an image was made");
     }
-    // What only the volume can know.
+    // Errors that only the volume can find.
     for (line, words) in [
         ("/a 0 @100644 1 0 0 0 0.0 /none - -", "a: "),
         ("/a 9300000000000000000 100644 1 0 0 0 0.0 - - -", "a: "),
     ] {
-        std::fs::write(bed.path("bad.dump"), line).unwrap();
+        std::fs::write(fixture.path("bad.dump"), line).unwrap();
         let args = ["import", "-q", "-f", "--manifest", "bad.dump", "base", "a.img"];
-        let said = bed.uxfs(&args).bad(1);
+        let said = fixture.uxfs(&args).bad(1);
         assert!(said.contains(words), "{line}: {said}");
     }
 }
 
-/// Makes three layers and, in `want`, what they give together.
-fn layers(bed: &Bed) {
-    bed.sh("mkdir -p l1/keep l1/opaque/sub l1/gone/deep l1/swap-dir/in l1/attrs l1/real; cd l1; \
+/// Makes three layers and, in `want`, the tree that results from them.
+fn layers(fixture: &Fixture) {
+    fixture.sh(
+        "mkdir -p l1/keep l1/opaque/sub l1/gone/deep l1/swap-dir/in l1/attrs l1/real; cd l1; \
          echo 1 >keep/one; echo 1 >opaque/old; echo 1 >opaque/sub/old; echo 1 >gone/deep/file; \
          echo 1 >swap-file; echo 1 >swap-dir/in/file; echo 1 >linked; ln linked keep/second; \
          ln -s real to-real; ln -s real was-link; echo 1 >real/file; echo 1 >removed; \
@@ -281,9 +286,10 @@ fn layers(bed: &Bed) {
          find . -depth -type d -exec touch -d 2002-02-02 {} +; cd ..; \
          mkdir -p l3/keep l3/to-real l3/opaque; cd l3; \
          echo 3 >to-real/file; touch keep/.wh.second; echo 3 >opaque/third; \
-         find . -depth -type d -exec touch -d 2003-03-03 {} +; cd ..");
-    // Whiteouts come last, which nobody writes but may; and a hard link to what a lower layer has.
-    bed.sh("tar -C l1 --xattrs --format=pax -cf l1.tar .; \
+         find . -depth -type d -exec touch -d 2003-03-03 {} +; cd ..",
+    );
+    // Whiteouts at the end are unusual but allowed; also a hard link to a file of a lower layer.
+    fixture.sh("tar -C l1 --xattrs --format=pax -cf l1.tar .; \
          (cd l2; find . | grep -v '/\\.wh\\.'; find . | grep '/\\.wh\\.') >names; \
          tar -C l2 --xattrs --format=pax --no-recursion -T names -cf l2.tar; gzip l2.tar; \
          cp l1/linked l3/linked; ln l3/linked l3/third; \
@@ -292,7 +298,7 @@ fn layers(bed: &Bed) {
          (cd l3; rm linked third); touch -d 2003-03-03 l3; \
          tar -C l3 --xattrs --format=pax -rf l3.tar keep/.wh.second opaque/third to-real; \
          zstd -q l3.tar");
-    bed.sh(
+    fixture.sh(
         "cp -a l1 want; cd want; rm -r opaque/* gone removed back swap-file swap-dir was-link \
          keep/second to-real; ln linked third; setfattr -x user.old attrs; \
          cp -a ../l2/opaque/new opaque/; cp -a ../l2/swap-file ../l2/swap-dir ../l2/back ../l2/was-link .; \
@@ -306,35 +312,37 @@ const LAYERED: &str = "%y %m %s %T@ %n %l %P\\n";
 
 #[test]
 fn layers_are_applied_in_their_order() {
-    let bed = Bed::new();
-    layers(&bed);
-    bed.uxfs(&["import", "-q", "want", "want.img", "--size", "320M"]).good();
-    let want = listed(&bed, "want.img", LAYERED);
-    bed.uxfs(&["import", "-q", "--layers", "l1.tar", "l2.tar.gz", "l3.tar.zst", "a.img"]).good();
-    bed.check("a.img");
-    assert_eq!(listed(&bed, "a.img", LAYERED), want);
+    let fixture = Fixture::new();
+    layers(&fixture);
+    fixture.uxfs(&["import", "-q", "want", "want.img", "--size", "320M"]).good();
+    let want = listed(&fixture, "want.img", LAYERED);
+    fixture
+        .uxfs(&["import", "-q", "--layers", "l1.tar", "l2.tar.gz", "l3.tar.zst", "a.img"])
+        .good();
+    fixture.check("a.img");
+    assert_eq!(listed(&fixture, "a.img", LAYERED), want);
     let both = |image: &str| {
-        bed.sh(&format!("rm -f x.tar; {} export {image} -o x.tar; mkdir -p x-{image}", exe()));
-        bed.sh(&format!("tar -C x-{image} --xattrs --acls -xpf x.tar"));
+        fixture.sh(&format!("rm -f x.tar; {} export {image} -o x.tar; mkdir -p x-{image}", exe()));
+        fixture.sh(&format!("tar -C x-{image} --xattrs --acls -xpf x.tar"));
     };
     both("want.img");
     both("a.img");
-    bed.sh("diff -r x-want.img x-a.img");
-    let attributes = bed.sh("cd x-a.img; getfattr -hRd -m - . | cat");
-    assert_eq!(attributes, bed.sh("cd x-want.img; getfattr -hRd -m - . | cat"));
-    // Onto what is there, one by one.
+    fixture.sh("diff -r x-want.img x-a.img");
+    let attributes = fixture.sh("cd x-a.img; getfattr -hRd -m - . | cat");
+    assert_eq!(attributes, fixture.sh("cd x-want.img; getfattr -hRd -m - . | cat"));
+    // Add the layers one by one to an existing image.
     for layer in ["l1.tar", "l2.tar.gz", "l3.tar.zst"] {
-        bed.uxfs(&["import", "-q", "--layers", layer, "b.img"]).good();
-        bed.check("b.img");
+        fixture.uxfs(&["import", "-q", "--layers", layer, "b.img"]).good();
+        fixture.check("b.img");
     }
-    assert_eq!(listed(&bed, "b.img", LAYERED), want);
-    // Otherwise they are archives like any other.
-    bed.uxfs(&["import", "-q", "l2.tar.gz", "c.img"]).good();
-    has(&listed(&bed, "c.img", "%P\\n"), "opaque/.wh..wh..opq");
-    bed.uxfs(&["import", "-q", "l1.tar", "l2.tar.gz", "d.img"]).bad(1);
-    bed.uxfs(&["import", "-q", "--layers", "l1.tar", "-", "d.img"]).bad(1);
-    bed.sh("mkdir bad; touch bad/.wh.; tar -C bad -cf bad.tar .");
-    let said = bed.uxfs(&["import", "-q", "--layers", "l1.tar", "bad.tar", "d.img"]).bad(1);
+    assert_eq!(listed(&fixture, "b.img", LAYERED), want);
+    // Without --layers they are ordinary archives.
+    fixture.uxfs(&["import", "-q", "l2.tar.gz", "c.img"]).good();
+    has(&listed(&fixture, "c.img", "%P\\n"), "opaque/.wh..wh..opq");
+    fixture.uxfs(&["import", "-q", "l1.tar", "l2.tar.gz", "d.img"]).bad(1);
+    fixture.uxfs(&["import", "-q", "--layers", "l1.tar", "-", "d.img"]).bad(1);
+    fixture.sh("mkdir bad; touch bad/.wh.; tar -C bad -cf bad.tar .");
+    let said = fixture.uxfs(&["import", "-q", "--layers", "l1.tar", "bad.tar", "d.img"]).bad(1);
     assert!(said.contains("names nothing"), "{said}");
 }
 
@@ -366,25 +374,25 @@ mkdir -p oci; echo '{"imageLayoutVersion":"1.0.0"}' >oci/oci-layout
 "#;
 
 #[test]
-fn container_images_are_taken_from_their_layout() {
-    let bed = Bed::new();
-    layers(&bed);
-    let oci = |text: &str| bed.sh(&format!("{OCI}\n{text}"));
+fn container_images_are_imported_from_oci_layouts() {
+    let fixture = Fixture::new();
+    layers(&fixture);
+    let oci = |text: &str| fixture.sh(&format!("{OCI}\n{text}"));
     oci(
         "image amd64 l1.tar l2.tar.gz l3.tar.zst; index \"$(descriptor $M.manifest.v1+json \"$(tag 12)\")\"",
     );
-    bed.uxfs(&["import", "-q", "want", "want.img", "--size", "320M"]).good();
-    let want = listed(&bed, "want.img", LAYERED);
+    fixture.uxfs(&["import", "-q", "want", "want.img", "--size", "320M"]).good();
+    let want = listed(&fixture, "want.img", LAYERED);
     for name in ["oci:oci", "oci:oci:12"] {
-        bed.uxfs(&["import", "-q", "-f", name, "a.img"]).good();
-        assert_eq!(listed(&bed, "a.img", LAYERED), want, "{name}");
+        fixture.uxfs(&["import", "-q", "-f", name, "a.img"]).good();
+        assert_eq!(listed(&fixture, "a.img", LAYERED), want, "{name}");
     }
-    bed.check("a.img");
-    bed.uxfs(&["import", "-q", "-f", "--platform", "linux/amd64", "oci:oci", "a.img"]).good();
+    fixture.check("a.img");
+    fixture.uxfs(&["import", "-q", "-f", "--platform", "linux/amd64", "oci:oci", "a.img"]).good();
     let refused = |args: &[&str], words: &str| {
-        let said = bed.uxfs(&[&["import", "-q", "-f"], args, &["b.img"]].concat()).bad(1);
+        let said = fixture.uxfs(&[&["import", "-q", "-f"], args, &["b.img"]].concat()).bad(1);
         assert!(said.contains(words), "{words}: {said}");
-        assert!(!bed.path("b.img").exists(), "{words}: an image was made");
+        assert!(!fixture.path("b.img").exists(), "{words}: an image was made");
     };
     refused(&["oci:oci:13"], "'12'");
     refused(&["oci:l1"], "oci-layout");
@@ -398,15 +406,17 @@ fn container_images_are_taken_from_their_layout() {
          image amd64 l3.tar.zst; index \"$C,$(descriptor $M.manifest.v1+json \"$(tag single)\")\"",
     );
     for (platform, name) in [("linux/s390x", "gone/deep/file"), ("linux/arm64/v8", "swap-dir")] {
-        bed.uxfs(&["import", "-q", "-f", "--platform", platform, "oci:oci:multi", "a.img"]).good();
-        has(&listed(&bed, "a.img", "%P\\n"), name);
+        fixture
+            .uxfs(&["import", "-q", "-f", "--platform", platform, "oci:oci:multi", "a.img"])
+            .good();
+        has(&listed(&fixture, "a.img", "%P\\n"), name);
     }
     refused(&["--platform", "linux/arm64/v9", "oci:oci"], "linux/arm64/v8");
     refused(&["--platform", "linux/amd64", "oci:oci:multi"], "linux/s390x");
     refused(&["oci:oci:none"], "'single'");
-    // Damage of every kind.
+    // Damaged layouts.
     let damaged = |change: &str, words: &str| {
-        bed.sh("rm -rf oci");
+        fixture.sh("rm -rf oci");
         oci(&format!("image amd64 l1.tar; {change} index \"$(descriptor $M.manifest.v1+json)\""));
         refused(&["oci:oci"], words);
     };
@@ -429,34 +439,34 @@ fn container_images_are_taken_from_their_layout() {
 }
 
 #[test]
-fn bombs_end_soon() {
-    let bed = Bed::new();
-    // 8 TiB that are not there, by a header's word.
-    bed.sh(
+fn archive_bombs_are_refused_early() {
+    let fixture = Fixture::new();
+    // A header claims 8 TiB that the archive does not have.
+    fixture.sh(
         "truncate -s 8T huge; tar --format=gnu -cf - huge 2>/dev/null | head -c 2000000 | zstd -q -o huge.zst; \
          echo x >f; (tar -cf - f; head -c 3G /dev/zero) | zstd -q -o tail.zst; rm huge",
     );
-    let said = bed.uxfs(&["import", "-q", "huge.zst", "a.img", "--size", "320M"]).bad(1);
+    let said = fixture.uxfs(&["import", "-q", "huge.zst", "a.img", "--size", "320M"]).bad(1);
     assert!(said.contains("huge") && said.contains("no space"), "{said}");
-    let said = bed.uxfs(&["import", "-q", "huge.zst", "b.img"]).bad(1);
+    let said = fixture.uxfs(&["import", "-q", "huge.zst", "b.img"]).bad(1);
     assert!(said.contains("room"), "{said}");
-    assert!(!bed.path("b.img").exists());
-    let said = bed.uxfs(&["import", "-q", "tail.zst", "a.img", "--size", "320M"]).bad(1);
+    assert!(!fixture.path("b.img").exists());
+    let said = fixture.uxfs(&["import", "-q", "tail.zst", "a.img", "--size", "320M"]).bad(1);
     assert!(said.contains("unpacks to more"), "{said}");
-    // An existing volume is not filled on the way.
-    bed.image("a.img", &[]);
-    bed.uxfs(&["import", "-q", "tail.zst", "a.img"]).bad(1);
-    let kept: u64 = bed.sh("stat -c %b a.img").trim().parse().unwrap();
+    // The refused import does not fill an existing volume.
+    fixture.image("a.img", &[]);
+    fixture.uxfs(&["import", "-q", "tail.zst", "a.img"]).bad(1);
+    let kept: u64 = fixture.sh("stat -c %b a.img").trim().parse().unwrap();
     assert!(kept * 512 < 128 << 20, "{kept} blocks");
 }
 
-/// Everything a tree has is still there when it comes by a manifest's or a layer's way.
+/// A manifest and a layer keep everything that an archive keeps.
 #[test]
-fn a_layer_is_as_good_as_an_archive() {
-    let bed = Bed::new();
-    bed.tree();
-    bed.sh("tar -C t --xattrs --acls -S --format=pax -cf t.tar .");
-    bed.uxfs(&["import", "-q", "t.tar", "a.img", "--size", "320M"]).good();
-    bed.uxfs(&["import", "-q", "--layers", "t.tar", "b.img", "--size", "320M"]).good();
-    assert_eq!(listed(&bed, "a.img", EVERYTHING), listed(&bed, "b.img", EVERYTHING));
+fn manifests_and_layers_keep_everything_that_archives_keep() {
+    let fixture = Fixture::new();
+    fixture.tree();
+    fixture.sh("tar -C t --xattrs --acls -S --format=pax -cf t.tar .");
+    fixture.uxfs(&["import", "-q", "t.tar", "a.img", "--size", "320M"]).good();
+    fixture.uxfs(&["import", "-q", "--layers", "t.tar", "b.img", "--size", "320M"]).good();
+    assert_eq!(listed(&fixture, "a.img", EVERYTHING), listed(&fixture, "b.img", EVERYTHING));
 }

@@ -1,21 +1,21 @@
-//! Trees that are deeper than a path can be long: in both directions, with few descriptors, and in
-//! memory that grows with the depth and not with its square.
+//! Trees deeper than the longest path: copied in both directions with few descriptors, and with memory
+//! that grows with the depth, not with its square.
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
 const DEPTH: u64 = 10_000;
-/// Bytes of memory that a command may have at its peak; with the square of the depth it would be
-/// thousands of millions.
+/// Limit on a command's peak memory in bytes. Memory proportional to the depth's square would be
+/// several gigabytes.
 const PEAK: u64 = 256 << 20;
 
-/// Runs python3 with a program from here.
+/// Runs a python3 program.
 #[track_caller]
-fn python(bed: &Bed, program: &str, args: &str) -> String {
-    std::fs::write(bed.path("program.py"), program).expect("a file is written");
-    bed.bash(&format!("python3 program.py {args}")).good()
+fn python(fixture: &Fixture, program: &str, args: &str) -> String {
+    std::fs::write(fixture.path("program.py"), program).expect("a file is written");
+    fixture.bash(&format!("python3 program.py {args}")).good()
 }
 
-/// Starts a command with few descriptors and tells its exit code and the most memory it had, in KiB.
+/// Runs a command with few descriptors and prints its exit code and its peak memory in KiB.
 const BOUNDED: &str = "
 import resource, subprocess, sys
 def limit(): resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -24,7 +24,7 @@ ran = subprocess.run(sys.argv[1:], preexec_fn=limit, stdin=subprocess.DEVNULL, s
 print(ran.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 ";
 
-/// A chain of directories with a file in each, every tenth of which has a second name at the top.
+/// Makes a chain of directories with a file in each. Every tenth file has a second name at the top.
 const CHAIN: &str = "
 import os, sys
 name, depth = sys.argv[1], int(sys.argv[2])
@@ -36,11 +36,11 @@ for n in range(depth):
 open('end', 'w').write('the end')
 ";
 
-/// Runs the command with 64 descriptors and looks at the memory it took.
+/// Runs the command with 64 descriptors and checks its peak memory.
 #[track_caller]
-fn bounded(bed: &Bed, line: &str) {
+fn bounded(fixture: &Fixture, line: &str) {
     let args = format!("{} {line}", env!("CARGO_BIN_EXE_uxfs"));
-    let out = python(bed, BOUNDED, &args);
+    let out = python(fixture, BOUNDED, &args);
     let mut words = out.split_whitespace().map(|word| word.parse::<u64>().expect("a number"));
     let (code, peak) =
         (words.next().expect("two numbers"), words.next().expect("two numbers") * 1024);
@@ -49,70 +49,70 @@ fn bounded(bed: &Bed, line: &str) {
     assert!(peak < PEAK, "{line}: {peak} bytes");
 }
 
-/// Names in a chain of this depth.
+/// Number of names in a chain of this depth.
 fn names(depth: u64) -> u64 {
     depth * 2 + depth / 10 + 3
 }
 
-/// What `find` found the last time.
-fn found(bed: &Bed) -> u64 {
-    let out = std::fs::read(bed.path("out")).expect("an output");
+/// Number of files that the last `find` found.
+fn found(fixture: &Fixture) -> u64 {
+    let out = std::fs::read(fixture.path("out")).expect("an output");
     out.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 #[test]
 fn deep_trees_take_memory_by_depth_and_few_descriptors() {
-    let bed = Bed::with_image(&[]);
-    python(&bed, CHAIN, &format!("deep {DEPTH}"));
-    bounded(&bed, "cp -a deep a.img:/");
-    bounded(&bed, "find a.img:/deep -printf 'x\\n'");
-    assert_eq!(found(&bed), names(DEPTH));
-    bounded(&bed, "cp -a a.img:/deep back");
-    // The deepest file came there and back, and names that belong to one file do.
+    let fixture = Fixture::with_image(&[]);
+    python(&fixture, CHAIN, &format!("deep {DEPTH}"));
+    bounded(&fixture, "cp -a deep a.img:/");
+    bounded(&fixture, "find a.img:/deep -printf 'x\\n'");
+    assert_eq!(found(&fixture), names(DEPTH));
+    bounded(&fixture, "cp -a a.img:/deep back");
+    // The deepest file survives the round trip, and so do hard links.
     for dir in ["deep", "back"] {
         assert_eq!(
-            bed.sh(&format!("find {dir} -printf 'x\\n' | wc -l")).trim(),
+            fixture.sh(&format!("find {dir} -printf 'x\\n' | wc -l")).trim(),
             names(DEPTH).to_string()
         );
-        assert_eq!(bed.sh(&format!("find {dir} -name end -execdir cat {{}} ';'")), "the end");
-        let linked = bed.sh(&format!("find {dir}/names -type f -links 2 | wc -l"));
+        assert_eq!(fixture.sh(&format!("find {dir} -name end -execdir cat {{}} ';'")), "the end");
+        let linked = fixture.sh(&format!("find {dir}/names -type f -links 2 | wc -l"));
         assert_eq!(linked.trim(), (DEPTH / 10).to_string());
     }
-    bounded(&bed, "import -q deep b.img");
-    bounded(&bed, "find b.img -printf 'x\\n'");
-    assert_eq!(found(&bed), names(DEPTH));
-    bounded(&bed, "check -q b.img");
-    bounded(&bed, "ls -R b.img");
-    bounded(&bed, "cp -a a.img:/deep b.img:/again");
-    bounded(&bed, "rm -r a.img:/deep");
-    assert_eq!(bed.uxfs(&["ls", "a.img"]).good(), "");
-    bed.uxfs(&["check", "-q", "a.img"]).good();
-    bed.sh("rm -rf deep back");
+    bounded(&fixture, "import -q deep b.img");
+    bounded(&fixture, "find b.img -printf 'x\\n'");
+    assert_eq!(found(&fixture), names(DEPTH));
+    bounded(&fixture, "check -q b.img");
+    bounded(&fixture, "ls -R b.img");
+    bounded(&fixture, "cp -a a.img:/deep b.img:/again");
+    bounded(&fixture, "rm -r a.img:/deep");
+    assert_eq!(fixture.uxfs(&["ls", "a.img"]).good(), "");
+    fixture.uxfs(&["check", "-q", "a.img"]).good();
+    fixture.sh("rm -rf deep back");
 }
 
 #[test]
-fn archives_hold_paths_that_are_longer_than_a_system_call_takes() {
-    // An archive has the whole path of each file: its length goes with the square.
+fn archives_hold_paths_longer_than_path_max() {
+    // An archive holds the whole path of each file, so its length grows with the depth's square.
     const LEVELS: u64 = 2500;
-    let bed = Bed::with_image(&[]);
-    python(&bed, CHAIN, &format!("deep {LEVELS}"));
-    bounded(&bed, "cp -a deep a.img:/");
-    bounded(&bed, "export a.img:/deep -o deep.tar");
-    bounded(&bed, "import -q deep.tar b.img");
-    bounded(&bed, "find b.img -printf 'x\\n'");
-    assert_eq!(found(&bed), names(LEVELS));
-    bed.uxfs(&["check", "-q", "b.img"]).good();
-    bed.sh("rm -rf deep");
+    let fixture = Fixture::with_image(&[]);
+    python(&fixture, CHAIN, &format!("deep {LEVELS}"));
+    bounded(&fixture, "cp -a deep a.img:/");
+    bounded(&fixture, "export a.img:/deep -o deep.tar");
+    bounded(&fixture, "import -q deep.tar b.img");
+    bounded(&fixture, "find b.img -printf 'x\\n'");
+    assert_eq!(found(&fixture), names(LEVELS));
+    fixture.uxfs(&["check", "-q", "b.img"]).good();
+    fixture.sh("rm -rf deep");
 }
 
 #[test]
 fn a_link_that_leads_upwards_is_followed_once() {
-    let bed = Bed::with_image(&[]);
-    bed.sh("mkdir -p t/a; echo x >t/a/x; ln -s .. t/a/up");
-    let words = bed.uxfs(&["cp", "-rL", "t", "a.img:/t"]).bad(1);
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh("mkdir -p t/a; echo x >t/a/x; ln -s .. t/a/up");
+    let words = fixture.uxfs(&["cp", "-rL", "t", "a.img:/t"]).bad(1);
     assert!(words.contains("t/a/up") && words.contains("inside itself"), "{words}");
-    assert_eq!(bed.uxfs(&["cat", "a.img:/t/a/x"]).good(), "x\n");
-    bed.uxfs(&["cp", "-a", "t", "a.img:/u"]).good();
-    bed.uxfs(&["cp", "-rL", "a.img:/u", "v"]).bad(1);
-    assert_eq!(bed.sh("cat v/a/x"), "x\n");
+    assert_eq!(fixture.uxfs(&["cat", "a.img:/t/a/x"]).good(), "x\n");
+    fixture.uxfs(&["cp", "-a", "t", "a.img:/u"]).good();
+    fixture.uxfs(&["cp", "-rL", "a.img:/u", "v"]).bad(1);
+    assert_eq!(fixture.sh("cat v/a/x"), "x\n");
 }

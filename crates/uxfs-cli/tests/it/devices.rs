@@ -1,10 +1,10 @@
-//! Volumes that are only read: version 4, realtime data on a device of its own, a log on another.
+//! Volumes that uxfs only reads: version 4, a realtime device, an external log.
 
 use uxfs_oracle::{Kernel, vm::Vm};
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
-/// A tree for mkfs.xfs to put on a volume, as its -p option has it.
+/// A protofile for mkfs.xfs' option -p.
 const PROTO: &str = "\
 unused
 0 0
@@ -22,85 +22,89 @@ $
 
 #[test]
 fn version_4_is_read_and_not_written() {
-    let bed = Bed::new();
-    bed.sh("printf 'some text\\n' >content; head -c 100000 /dev/zero | tr '\\0' z >>content");
+    let fixture = Fixture::new();
+    fixture.sh("printf 'some text\\n' >content; head -c 100000 /dev/zero | tr '\\0' z >>content");
     let entries: Vec<String> = (0..300).map(|n| format!("entry-{n} ---600 0 0 content")).collect();
     let proto = PROTO.replace("ENTRIES", &entries.join("\n"));
-    std::fs::write(bed.path("proto"), proto).unwrap_or_else(|e| panic!("{e}"));
+    std::fs::write(fixture.path("proto"), proto).unwrap_or_else(|e| panic!("{e}"));
     for options in
         ["-n ftype=0", "-b size=512 -n ftype=1", "-b size=1k -n size=8k,ftype=0 -i align=0"]
     {
-        bed.sh(&format!(
+        fixture.sh(&format!(
             "rm -f v4.img; truncate -s 300m v4.img; \
              mkfs.xfs -q -m crc=0 {options} -p proto v4.img 2>/dev/null"
         ));
-        assert_eq!(bed.uxfs(&["ls", "v4.img"]).good(), "fifo\nfile\nlink\nmany\nnull\n");
-        assert_eq!(bed.uxfs(&["ls", "v4.img:/many"]).good().lines().count(), 300);
-        assert_eq!(bed.uxfs(&["find", "v4.img:/", "-type", "f"]).good().lines().count(), 301);
-        let content = bed.sh("cat content");
-        assert_eq!(bed.uxfs(&["cat", "v4.img:/link"]).good(), content, "{options}");
-        let stat = bed.uxfs(&["stat", "-c", "%s %u %g %a", "v4.img:/file"]).good();
+        assert_eq!(fixture.uxfs(&["ls", "v4.img"]).good(), "fifo\nfile\nlink\nmany\nnull\n");
+        assert_eq!(fixture.uxfs(&["ls", "v4.img:/many"]).good().lines().count(), 300);
+        assert_eq!(fixture.uxfs(&["find", "v4.img:/", "-type", "f"]).good().lines().count(), 301);
+        let content = fixture.sh("cat content");
+        assert_eq!(fixture.uxfs(&["cat", "v4.img:/link"]).good(), content, "{options}");
+        let stat = fixture.uxfs(&["stat", "-c", "%s %u %g %a", "v4.img:/file"]).good();
         assert_eq!(stat, "100010 7 8 644\n");
-        bed.sh("rm -rf out");
-        bed.uxfs(&["cp", "-r", "v4.img:/many", "out"]).good();
-        bed.sh("cmp content out/entry-299; test $(ls out | wc -l) = 300");
-        bed.uxfs(&["export", "-o", "t.tar", "v4.img"]).good();
-        assert_eq!(bed.sh("tar -tf t.tar | wc -l").trim(), "306");
-        assert_eq!(bed.uxfs(&["xattr", "list", "v4.img:/file"]).good(), "");
-        assert!(bed.uxfs(&["info", "v4.img"]).good().contains("crc=0"));
-        bed.uxfs(&["info", "--json", "v4.img"]).good();
-        let before = bed.sh("cksum v4.img");
+        fixture.sh("rm -rf out");
+        fixture.uxfs(&["cp", "-r", "v4.img:/many", "out"]).good();
+        fixture.sh("cmp content out/entry-299; test $(ls out | wc -l) = 300");
+        fixture.uxfs(&["export", "-o", "t.tar", "v4.img"]).good();
+        assert_eq!(fixture.sh("tar -tf t.tar | wc -l").trim(), "306");
+        assert_eq!(fixture.uxfs(&["xattr", "list", "v4.img:/file"]).good(), "");
+        assert!(fixture.uxfs(&["info", "v4.img"]).good().contains("crc=0"));
+        fixture.uxfs(&["info", "--json", "v4.img"]).good();
+        let before = fixture.sh("cksum v4.img");
         for write in [
             &["mkdir", "v4.img:/new"][..],
             &["rm", "v4.img:/file"],
             &["cp", "content", "v4.img:/"],
             &["label", "v4.img", "new"],
         ] {
-            let said = bed.uxfs(write).bad(1);
+            let said = fixture.uxfs(write).bad(1);
             assert!(said.contains("v4") && said.contains("not supported"), "{write:?}: {said}");
         }
-        assert_eq!(bed.sh("cksum v4.img"), before);
-        assert!(bed.uxfs(&["check", "v4.img"]).bad(8).contains("v4"));
+        assert_eq!(fixture.sh("cksum v4.img"), before);
+        assert!(fixture.uxfs(&["check", "v4.img"]).bad(8).contains("v4"));
     }
 }
 
 #[test]
 fn a_realtime_file_needs_its_device() {
-    let bed = Bed::new();
-    bed.sh("truncate -s 300m a.img; truncate -s 64m rt.img; \
+    let fixture = Fixture::new();
+    fixture.sh("truncate -s 300m a.img; truncate -s 64m rt.img; \
             mkfs.xfs -q -d rtinherit=1 -r rtdev=rt.img a.img");
     let script = "set -e\nmount -t xfs -o rtdev=/drive/1 /drive/0 /mnt\n\
                   echo realtime >/mnt/file\nmkdir /mnt/dir\numount /mnt\n";
     let vm = Vm::new(Kernel::Stable);
-    let vm = vm.drive(&bed.path("a.img"), true).drive(&bed.path("rt.img"), true);
+    let vm = vm.drive(&fixture.path("a.img"), true).drive(&fixture.path("rt.img"), true);
     vm.script(script).run().unwrap_or_else(|f| panic!("{f}"));
-    assert_eq!(bed.uxfs(&["ls", "a.img"]).good(), "dir\nfile\n");
-    assert_eq!(bed.uxfs(&["cat", "--rtdev", "rt.img", "a.img:/file"]).good(), "realtime\n");
-    assert!(bed.uxfs(&["cat", "a.img:/file"]).bad(1).contains("realtime"));
-    bed.uxfs(&["cp", "a.img:/file", "out", "--rtdev", "rt.img"]).good();
-    bed.uxfs(&["export", "--rtdev", "rt.img", "-o", "t.tar", "a.img"]).good();
-    assert_eq!(bed.sh("cat out; tar -xOf t.tar file"), "realtime\nrealtime\n");
-    assert!(bed.uxfs(&["mkdir", "--rtdev", "rt.img", "a.img:/new"]).bad(1).contains("realtime"));
-    assert!(bed.uxfs(&["cat", "--rtdev", "none.img", "a.img:/file"]).bad(1).contains("none.img"));
+    assert_eq!(fixture.uxfs(&["ls", "a.img"]).good(), "dir\nfile\n");
+    assert_eq!(fixture.uxfs(&["cat", "--rtdev", "rt.img", "a.img:/file"]).good(), "realtime\n");
+    assert!(fixture.uxfs(&["cat", "a.img:/file"]).bad(1).contains("realtime"));
+    fixture.uxfs(&["cp", "a.img:/file", "out", "--rtdev", "rt.img"]).good();
+    fixture.uxfs(&["export", "--rtdev", "rt.img", "-o", "t.tar", "a.img"]).good();
+    assert_eq!(fixture.sh("cat out; tar -xOf t.tar file"), "realtime\nrealtime\n");
+    assert!(
+        fixture.uxfs(&["mkdir", "--rtdev", "rt.img", "a.img:/new"]).bad(1).contains("realtime")
+    );
+    assert!(
+        fixture.uxfs(&["cat", "--rtdev", "none.img", "a.img:/file"]).bad(1).contains("none.img")
+    );
 }
 
 #[test]
-fn a_log_elsewhere_is_given_or_done_without() {
-    let bed = Bed::new();
-    bed.sh("truncate -s 300m a.img; truncate -s 80m log.img; \
+fn an_external_log_is_given_or_not_replayed() {
+    let fixture = Fixture::new();
+    fixture.sh("truncate -s 300m a.img; truncate -s 80m log.img; \
             mkfs.xfs -q -l logdev=log.img a.img");
-    assert_eq!(bed.uxfs(&["ls", "--logdev", "log.img", "a.img"]).good(), "");
-    assert_eq!(bed.uxfs(&["ls", "--norecovery", "a.img"]).good(), "");
-    assert!(bed.uxfs(&["ls", "a.img"]).bad(2).contains("logdev"));
-    assert!(bed.uxfs(&["mkdir", "--logdev", "log.img", "a.img:/new"]).bad(1).contains("log"));
+    assert_eq!(fixture.uxfs(&["ls", "--logdev", "log.img", "a.img"]).good(), "");
+    assert_eq!(fixture.uxfs(&["ls", "--norecovery", "a.img"]).good(), "");
+    assert!(fixture.uxfs(&["ls", "a.img"]).bad(2).contains("logdev"));
+    assert!(fixture.uxfs(&["mkdir", "--logdev", "log.img", "a.img:/new"]).bad(1).contains("log"));
 }
 
 #[test]
-fn a_damaged_primary_superblock_is_told() {
-    let bed = Bed::with_image(&[]);
-    bed.sh("printf gone | dd of=a.img conv=notrunc status=none");
-    assert!(bed.uxfs(&["ls", "a.img"]).bad(2).contains("a good copy is at AG 1"));
-    let report = bed.uxfs(&["check", "a.img"]);
+fn a_damaged_primary_superblock_is_reported() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh("printf gone | dd of=a.img conv=notrunc status=none");
+    assert!(fixture.uxfs(&["ls", "a.img"]).bad(2).contains("a good copy is at AG 1"));
+    let report = fixture.uxfs(&["check", "a.img"]);
     assert_eq!(report.code, 4, "{report:?}");
     assert!(report.out.contains("the copy in AG 1 is used"), "{report:?}");
 }

@@ -1,148 +1,154 @@
-//! Volumes in parts of disks: behind an offset, in partitions of real tools' tables.
+//! Volumes in parts of disks: at an offset, and in partitions made by real partitioning tools.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
 const MIB: u64 = 1 << 20;
 
 /// A disk of 128 MiB, partitioned by sfdisk as `script` says.
-fn disk(bed: &Bed, name: &str, script: &str) {
+fn disk(fixture: &Fixture, name: &str, script: &str) {
     let _ = uxfs_oracle::program("sfdisk", "fdisk");
-    bed.sh(&format!("truncate -s 128M {name}; printf '{script}' | sfdisk -q {name}"));
+    fixture.sh(&format!("truncate -s 128M {name}; printf '{script}' | sfdisk -q {name}"));
 }
 
-/// Everything of a file but `range` is as it was.
-fn outside(bed: &Bed, name: &str, start: u64, len: u64) -> Vec<u8> {
-    let mut all = fs::read(bed.path(name)).unwrap();
+/// The bytes of a file outside of the given range.
+fn outside(fixture: &Fixture, name: &str, start: u64, len: u64) -> Vec<u8> {
+    let mut all = fs::read(fixture.path(name)).unwrap();
     all.drain(start as usize..(start + len) as usize);
     all
 }
 
-fn guard(bed: &Bed, name: &str, at: u64) {
-    let file = fs::OpenOptions::new().write(true).open(bed.path(name)).unwrap();
+fn guard(fixture: &Fixture, name: &str, at: u64) {
+    let file = fs::OpenOptions::new().write(true).open(fixture.path(name)).unwrap();
     file.write_all_at(&[0xa5; 4096], at).unwrap();
 }
 
 #[test]
 fn a_gpt_partition_is_made_filled_and_read() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let script = "label: gpt\\n\
         start=2048, size=2048, name=boot\\n\
         start=4096, size=81920, name=\"the root\", uuid=0FC63DAF-8483-4772-8E79-3D69D8477DE4\\n\
         start=86016, size=81920, name=home\\n";
-    disk(&bed, "d.img", script);
+    disk(&fixture, "d.img", script);
     let (start, len) = (4096 * 512, 81_920 * 512);
     for at in [start - 4096, start + len] {
-        guard(&bed, "d.img", at);
+        guard(&fixture, "d.img", at);
     }
-    let before = outside(&bed, "d.img", start, len);
-    bed.tree();
+    let before = outside(&fixture, "d.img", start, len);
+    fixture.tree();
 
-    // A table, and no XFS in it yet.
-    let words = bed.uxfs(&["info", "d.img"]).bad(1);
+    // A partition table, but no XFS in it yet.
+    let words = fixture.uxfs(&["info", "d.img"]).bad(1);
     assert!(
         words.contains("a partitioned disk (GPT): none of its partitions holds XFS"),
         "{words}"
     );
-    bed.uxfs(&["mkfs", "-q", "--unsupported", "--partition", "2", "d.img"]).good();
-    let words = bed.uxfs(&["info", "d.img"]).bad(1);
+    fixture.uxfs(&["mkfs", "-q", "--unsupported", "--partition", "2", "d.img"]).good();
+    let words = fixture.uxfs(&["info", "d.img"]).bad(1);
     assert!(words.contains("these hold XFS: 2 'the root' (40 MiB)"), "{words}");
-    assert!(bed.uxfs(&["check", "d.img"]).bad(8).contains("2 'the root'"));
-    assert!(bed.uxfs(&["import", "t", "d.img"]).bad(1).contains("2 'the root'"));
+    assert!(fixture.uxfs(&["check", "d.img"]).bad(8).contains("2 'the root'"));
+    assert!(fixture.uxfs(&["import", "t", "d.img"]).bad(1).contains("2 'the root'"));
 
-    bed.uxfs(&["import", "-q", "t", "d.img", "--partition", "the root"]).good();
-    bed.uxfs(&["cp", "t/file", "d.img:/more", "--partition=2"]).good();
+    fixture.uxfs(&["import", "-q", "t", "d.img", "--partition", "the root"]).good();
+    fixture.uxfs(&["cp", "t/file", "d.img:/more", "--partition=2"]).good();
     let uuid = "--partition=0fc63daf-8483-4772-8e79-3d69d8477de4";
-    assert_eq!(bed.uxfs(&["cat", uuid, "d.img:/file"]).good(), "hello");
-    bed.uxfs(&["check", "-q", "--partition", "2", "d.img"]).good();
-    assert!(bed.uxfs(&["info", "--partition", "2", "d.img"]).good().contains("blocks=10240,"));
-    assert!(bed.uxfs(&["info", "--partition", "none", "d.img"]).bad(1).contains("3 'home'"));
-    assert_eq!(bed.uxfs(&["cat", "--offset=2M", "d.img:/more"]).good(), "hello");
+    assert_eq!(fixture.uxfs(&["cat", uuid, "d.img:/file"]).good(), "hello");
+    fixture.uxfs(&["check", "-q", "--partition", "2", "d.img"]).good();
+    assert!(fixture.uxfs(&["info", "--partition", "2", "d.img"]).good().contains("blocks=10240,"));
+    assert!(fixture.uxfs(&["info", "--partition", "none", "d.img"]).bad(1).contains("3 'home'"));
+    assert_eq!(fixture.uxfs(&["cat", "--offset=2M", "d.img:/more"]).good(), "hello");
 
-    assert!(outside(&bed, "d.img", start, len) == before, "written outside the partition");
-    bed.sh("sfdisk -q --verify d.img >/dev/null; dd status=none if=d.img of=p.img bs=1M skip=2 count=40");
-    bed.check("p.img");
-    // Existing content is found, and a second volume has its own place.
-    bed.uxfs(&["mkfs", "-q", "--unsupported", "--partition", "2", "d.img"]).bad(1);
-    bed.uxfs(&["import", "-q", "--unsupported", "t/dir", "d.img", "--partition", "home"]).good();
-    assert_eq!(bed.uxfs(&["cat", "--partition=2", "d.img:/file"]).good(), "hello");
-    bed.uxfs(&["check", "-q", "--partition", "3", "d.img"]).good();
+    assert!(outside(&fixture, "d.img", start, len) == before, "written outside the partition");
+    fixture.sh("sfdisk -q --verify d.img >/dev/null; dd status=none if=d.img of=p.img bs=1M skip=2 count=40");
+    fixture.check("p.img");
+    // mkfs finds existing content, and a second volume does not touch the first.
+    fixture.uxfs(&["mkfs", "-q", "--unsupported", "--partition", "2", "d.img"]).bad(1);
+    fixture
+        .uxfs(&["import", "-q", "--unsupported", "t/dir", "d.img", "--partition", "home"])
+        .good();
+    assert_eq!(fixture.uxfs(&["cat", "--partition=2", "d.img:/file"]).good(), "hello");
+    fixture.uxfs(&["check", "-q", "--partition", "3", "d.img"]).good();
 }
 
 #[test]
-fn sectors_of_4096_bytes() {
-    let bed = Bed::new();
+fn a_partition_table_with_4096_byte_sectors_is_read() {
+    let fixture = Fixture::new();
     let _ = uxfs_oracle::program("fdisk", "fdisk");
     // Number, first and last sector; then the name.
     let script = "g\\nn\\n1\\n256\\n10255\\nx\\nn\\nbig\\nr\\nw\\n";
-    bed.sh(&format!("truncate -s 128M d.img; printf '{script}' | fdisk -b 4096 d.img >fdisk.out"));
-    bed.uxfs(&["mkfs", "-q", "--unsupported", "--partition", "big", "-s", "size=4096", "d.img"])
+    fixture
+        .sh(&format!("truncate -s 128M d.img; printf '{script}' | fdisk -b 4096 d.img >fdisk.out"));
+    fixture
+        .uxfs(&["mkfs", "-q", "--unsupported", "--partition", "big", "-s", "size=4096", "d.img"])
         .good();
-    bed.uxfs(&["check", "-q", "--partition", "1", "d.img"]).good();
-    bed.sh("dd status=none if=d.img of=p.img bs=4096 skip=256 count=10000");
-    bed.check("p.img");
+    fixture.uxfs(&["check", "-q", "--partition", "1", "d.img"]).good();
+    fixture.sh("dd status=none if=d.img of=p.img bs=4096 skip=256 count=10000");
+    fixture.check("p.img");
 }
 
 #[test]
 fn primary_and_logical_partitions_of_an_mbr() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let script = "label: dos\\nlabel-id: 0xfeedbeef\\n\
         start=2048, size=2048, type=83\\n\
         start=4096, type=5\\n\
         start=6144, size=81920, type=83\\n\
         start=90112, size=81920, type=83\\n";
-    disk(&bed, "d.img", script);
+    disk(&fixture, "d.img", script);
     for (partition, start) in [("5", 6144), ("feedbeef-06", 90_112)] {
-        bed.uxfs(&["mkfs", "-q", "--unsupported", "--partition", partition, "d.img"]).good();
-        bed.uxfs(&["mkdir", "d.img:/dir", "--partition", partition]).good();
-        bed.sh(&format!("dd status=none if=d.img of=p.img bs=512 skip={start} count=81920"));
-        bed.check("p.img");
+        fixture.uxfs(&["mkfs", "-q", "--unsupported", "--partition", partition, "d.img"]).good();
+        fixture.uxfs(&["mkdir", "d.img:/dir", "--partition", partition]).good();
+        fixture.sh(&format!("dd status=none if=d.img of=p.img bs=512 skip={start} count=81920"));
+        fixture.check("p.img");
     }
-    let words = bed.uxfs(&["stat", "d.img"]).bad(1);
+    let words = fixture.uxfs(&["stat", "d.img"]).bad(1);
     assert!(words.contains("(MBR)") && words.contains("5 (40 MiB), 6 (40 MiB)"), "{words}");
-    // The extended partition is none to use, and the first is too small.
-    bed.uxfs(&["mkfs", "--partition", "2", "d.img"]).bad(1);
-    bed.uxfs(&["mkfs", "-q", "--unsupported", "--partition", "1", "d.img"]).bad(1);
-    bed.sh("sfdisk -q --verify d.img >/dev/null");
+    // The extended partition cannot hold a volume, and the first partition is too small.
+    fixture.uxfs(&["mkfs", "--partition", "2", "d.img"]).bad(1);
+    fixture.uxfs(&["mkfs", "-q", "--unsupported", "--partition", "1", "d.img"]).bad(1);
+    fixture.sh("sfdisk -q --verify d.img >/dev/null");
 }
 
 #[test]
-fn behind_an_offset() {
-    let bed = Bed::with_image(&[]);
-    bed.sh("truncate -s 3M o.img; cat a.img >>o.img; printf behind >>o.img");
-    bed.uxfs(&["mkdir", "--offset", "3MiB", "o.img:/dir"]).good();
-    assert_eq!(bed.uxfs(&["ls", "--offset=3145728", "o.img"]).good(), "dir\n");
-    assert!(bed.sh("tail -c 6 o.img").ends_with("behind"));
-    assert!(bed.uxfs(&["ls", "--offset=2M", "o.img"]).bad(2).contains("not an XFS file system"));
-    assert!(bed.uxfs(&["ls", "--offset=9G", "o.img"]).bad(2).contains("not all on the device"));
-    assert!(bed.uxfs(&["ls", "--partition=1", "o.img"]).bad(2).contains("no partition table"));
-    bed.uxfs(&["ls", "--offset=1x", "o.img"]).bad(2);
-    bed.uxfs(&["ls", "--offset=1", "--partition=1", "o.img"]).bad(2);
-    // A new volume behind an offset ends where the file does, and takes nothing of it away.
-    bed.sh("truncate -s 400M n.img; printf first | dd status=none of=n.img conv=notrunc");
-    bed.uxfs(&["mkfs", "-q", "--offset", "1M", "n.img"]).good();
-    assert_eq!(fs::metadata(bed.path("n.img")).unwrap().len(), 400 * MIB);
-    bed.uxfs(&["mkfs", "-f", "-q", "--offset", "1M", "-d", "size=401m", "n.img"]).bad(1);
-    bed.sh("[ \"$(head -c 5 n.img)\" = first ]; dd status=none if=n.img of=p.img bs=1M skip=1");
-    bed.check("p.img");
-    bed.uxfs(&["mkfs", "-q", "--offset", "1M", "none.img"]).bad(1);
+fn a_volume_at_an_offset_is_made_and_read() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh("truncate -s 3M o.img; cat a.img >>o.img; printf behind >>o.img");
+    fixture.uxfs(&["mkdir", "--offset", "3MiB", "o.img:/dir"]).good();
+    assert_eq!(fixture.uxfs(&["ls", "--offset=3145728", "o.img"]).good(), "dir\n");
+    assert!(fixture.sh("tail -c 6 o.img").ends_with("behind"));
+    assert!(
+        fixture.uxfs(&["ls", "--offset=2M", "o.img"]).bad(2).contains("not an XFS file system")
+    );
+    assert!(fixture.uxfs(&["ls", "--offset=9G", "o.img"]).bad(2).contains("not all on the device"));
+    assert!(fixture.uxfs(&["ls", "--partition=1", "o.img"]).bad(2).contains("no partition table"));
+    fixture.uxfs(&["ls", "--offset=1x", "o.img"]).bad(2);
+    fixture.uxfs(&["ls", "--offset=1", "--partition=1", "o.img"]).bad(2);
+    // A new volume at an offset ends at the end of the file and does not shorten the file.
+    fixture.sh("truncate -s 400M n.img; printf first | dd status=none of=n.img conv=notrunc");
+    fixture.uxfs(&["mkfs", "-q", "--offset", "1M", "n.img"]).good();
+    assert_eq!(fs::metadata(fixture.path("n.img")).unwrap().len(), 400 * MIB);
+    fixture.uxfs(&["mkfs", "-f", "-q", "--offset", "1M", "-d", "size=401m", "n.img"]).bad(1);
+    fixture.sh("[ \"$(head -c 5 n.img)\" = first ]; dd status=none if=n.img of=p.img bs=1M skip=1");
+    fixture.check("p.img");
+    fixture.uxfs(&["mkfs", "-q", "--offset", "1M", "none.img"]).bad(1);
 }
 
-/// Reading commands want no more than reading: not of the file, not of where it lies.
+/// Commands that read need only read permission on the file and its directory.
 #[test]
-fn files_that_may_only_be_read() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
+fn reading_commands_need_only_read_permission() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
     let uxfs = env!("CARGO_BIN_EXE_uxfs");
-    bed.sh("chmod 755 .; chmod 444 a.img; mkdir ro; ln a.img ro/a.img; chmod 555 ro");
-    // Root may write everything; an ordinary user is somebody else for this test already.
+    fixture.sh("chmod 755 .; chmod 444 a.img; mkdir ro; ln a.img ro/a.img; chmod 555 ro");
+    // Root can write everything, so use another user. An ordinary user needs no change.
     let other = "if [ $(id -u) = 0 ]; then setpriv --reuid=65534 --clear-groups --regid=65534 \"$@\"; \
                  else \"$@\"; fi";
-    let run = |args: &str| bed.sh(&format!("set -- {uxfs} {args}; {other}"));
+    let run = |args: &str| fixture.sh(&format!("set -- {uxfs} {args}; {other}"));
     run("ls -lR ro/a.img");
     run("stat ro/a.img:/t/file");
     run("find ro/a.img");
@@ -152,56 +158,59 @@ fn files_that_may_only_be_read() {
     run("xattr list ro/a.img:/t/file");
     assert_eq!(run("cat ro/a.img:/t/file"), "hello");
     run("export ro/a.img -o /dev/null");
-    bed.sh(&format!("set -- {uxfs} mkdir ro/a.img:/new; ! ( {other} ) 2>err; grep -q denied err"));
-    bed.sh("chmod 755 ro");
+    fixture
+        .sh(&format!("set -- {uxfs} mkdir ro/a.img:/new; ! ( {other} ) 2>err; grep -q denied err"));
+    fixture.sh("chmod 755 ro");
 }
 
-/// qcow2 images are disks like others: made, filled and read as a whole, and with partitions.
+/// Volumes in qcow2 images, in the whole disk and in partitions.
 #[test]
-fn qcow2_images() {
-    let bed = Bed::new();
-    bed.tree();
+fn volumes_in_qcow2_images_are_made_and_read() {
+    let fixture = Fixture::new();
+    fixture.tree();
     let _ = uxfs_oracle::program("qemu-img", "qemu-utils");
-    bed.sh("qemu-img create -q -f qcow2 a.qcow2 64M");
-    bed.uxfs(&["mkfs", "-q", "--unsupported", "a.qcow2"]).good();
-    bed.uxfs(&["import", "-q", "t", "a.qcow2"]).good();
-    bed.uxfs(&["cp", "t/file", "a.qcow2:/more"]).good();
-    assert_eq!(bed.uxfs(&["cat", "a.qcow2:/file"]).good(), "hello");
-    bed.uxfs(&["check", "-q", "a.qcow2"]).good();
-    bed.sh("qemu-img check -q a.qcow2; qemu-img convert -O raw a.qcow2 a.raw");
-    bed.check("a.raw");
+    fixture.sh("qemu-img create -q -f qcow2 a.qcow2 64M");
+    fixture.uxfs(&["mkfs", "-q", "--unsupported", "a.qcow2"]).good();
+    fixture.uxfs(&["import", "-q", "t", "a.qcow2"]).good();
+    fixture.uxfs(&["cp", "t/file", "a.qcow2:/more"]).good();
+    assert_eq!(fixture.uxfs(&["cat", "a.qcow2:/file"]).good(), "hello");
+    fixture.uxfs(&["check", "-q", "a.qcow2"]).good();
+    fixture.sh("qemu-img check -q a.qcow2; qemu-img convert -O raw a.qcow2 a.raw");
+    fixture.check("a.raw");
 
-    // A snapshot over it takes the changes, and what is below stays as it is.
-    bed.sh("md5sum a.qcow2 >sum; qemu-img create -q -f qcow2 -b a.qcow2 -F qcow2 top.qcow2 80M");
-    bed.uxfs(&["rm", "top.qcow2:/more"]).good();
-    let grown = bed.uxfs(&["resize", "top.qcow2"]).good();
+    // An overlay gets the changes, and its backing image stays unchanged.
+    fixture
+        .sh("md5sum a.qcow2 >sum; qemu-img create -q -f qcow2 -b a.qcow2 -F qcow2 top.qcow2 80M");
+    fixture.uxfs(&["rm", "top.qcow2:/more"]).good();
+    let grown = fixture.uxfs(&["resize", "top.qcow2"]).good();
     assert!(grown.contains("grown from 67108864 to 83886080"), "{grown}");
-    bed.sh("md5sum -c --quiet sum; qemu-img convert -O raw top.qcow2 top.raw");
-    bed.check("top.raw");
-    assert_eq!(bed.uxfs(&["cat", "a.qcow2:/more"]).good(), "hello");
-    bed.uxfs(&["ls", "top.qcow2:/more"]).bad(2);
-    bed.uxfs(&["resize", "--minimize", "top.qcow2"]).bad(1);
+    fixture.sh("md5sum -c --quiet sum; qemu-img convert -O raw top.qcow2 top.raw");
+    fixture.check("top.raw");
+    assert_eq!(fixture.uxfs(&["cat", "a.qcow2:/more"]).good(), "hello");
+    fixture.uxfs(&["ls", "top.qcow2:/more"]).bad(2);
+    fixture.uxfs(&["resize", "--minimize", "top.qcow2"]).bad(1);
 
     let script = "label: gpt\\nstart=2048, size=81920, name=root\\n";
-    disk(&bed, "d.raw", script);
-    bed.sh("qemu-img convert -f raw -O qcow2 d.raw d.qcow2");
-    bed.uxfs(&["mkfs", "-q", "--unsupported", "--partition", "root", "d.qcow2"]).good();
-    assert!(bed.uxfs(&["info", "d.qcow2"]).bad(1).contains("1 'root' (40 MiB)"));
-    bed.uxfs(&["import", "-q", "t", "d.qcow2", "--partition", "1"]).good();
-    bed.uxfs(&["check", "-q", "--partition", "root", "d.qcow2"]).good();
+    disk(&fixture, "d.raw", script);
+    fixture.sh("qemu-img convert -f raw -O qcow2 d.raw d.qcow2");
+    fixture.uxfs(&["mkfs", "-q", "--unsupported", "--partition", "root", "d.qcow2"]).good();
+    assert!(fixture.uxfs(&["info", "d.qcow2"]).bad(1).contains("1 'root' (40 MiB)"));
+    fixture.uxfs(&["import", "-q", "t", "d.qcow2", "--partition", "1"]).good();
+    fixture.uxfs(&["check", "-q", "--partition", "root", "d.qcow2"]).good();
 
-    bed.sh("mkdir sub; qemu-img create -q -u -f qcow2 -b /etc/passwd -F raw sub/evil.qcow2 64M");
-    let words = bed.uxfs(&["info", "sub/evil.qcow2"]).bad(1);
+    fixture
+        .sh("mkdir sub; qemu-img create -q -u -f qcow2 -b /etc/passwd -F raw sub/evil.qcow2 64M");
+    let words = fixture.uxfs(&["info", "sub/evil.qcow2"]).bad(1);
     assert!(words.contains("/etc/passwd") && words.contains("does not open it"), "{words}");
 }
 
 #[test]
-fn resizing() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
-    let size = |name: &str| fs::metadata(bed.path(name)).unwrap().len();
+fn volumes_grow_and_shrink() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
+    let size = |name: &str| fs::metadata(fixture.path(name)).unwrap().len();
     let list =
-        || bed.uxfs(&["find", "a.img", "-printf", "%p %y %m %U %G %s %T@ %C@ %n %l\\n"]).good();
+        || fixture.uxfs(&["find", "a.img", "-printf", "%p %y %m %U %G %s %T@ %C@ %n %l\\n"]).good();
     let mut lines: Vec<String> = list().lines().map(str::to_owned).collect();
     lines.sort();
     let before = lines;
@@ -213,36 +222,41 @@ fn resizing() {
         (&["resize", "a.img", "--minimize"], "rebuilt", 0),
         (&["resize", "--json", "a.img", "330M"], "\"how\":\"grown\"", 330 * MIB),
     ] {
-        let said = bed.uxfs(args).good();
+        let said = fixture.uxfs(args).good();
         assert!(said.contains(how), "{args:?}: {said}");
         assert!(
             bytes == 0 && size("a.img") < 64 * MIB || size("a.img") == bytes,
             "{args:?}: {said}"
         );
-        bed.check("a.img");
+        fixture.check("a.img");
         let mut now: Vec<String> = list().lines().map(str::to_owned).collect();
         now.sort();
         assert_eq!(now, before, "{args:?}");
     }
-    bed.uxfs(&["resize", "a.img", "--minimize", "1G"]).bad(2);
-    bed.uxfs(&["resize", "none.img"]).bad(1);
-    bed.uxfs(&["resize", "a.img", "1M"]).bad(1);
-    bed.check("a.img");
+    fixture.uxfs(&["resize", "a.img", "--minimize", "1G"]).bad(2);
+    fixture.uxfs(&["resize", "none.img"]).bad(1);
+    fixture.uxfs(&["resize", "a.img", "1M"]).bad(1);
+    fixture.check("a.img");
 
-    // In a partition: up to its end, and no further.
+    // A volume in a partition grows to the partition's end.
     disk(
-        &bed,
+        &fixture,
         "d.img",
         "label: gpt\\nstart=2048, size=204800, name=root\\nstart=206848, size=2048\\n",
     );
-    bed.uxfs(&["mkfs", "-q", "--unsupported", "-d", "size=64m", "--partition=1", "d.img"]).good();
-    guard(&bed, "d.img", 206_848 * 512);
-    let after = outside(&bed, "d.img", MIB, 100 * MIB);
+    fixture
+        .uxfs(&["mkfs", "-q", "--unsupported", "-d", "size=64m", "--partition=1", "d.img"])
+        .good();
+    guard(&fixture, "d.img", 206_848 * 512);
+    let after = outside(&fixture, "d.img", MIB, 100 * MIB);
     assert!(
-        bed.uxfs(&["resize", "--partition=1", "d.img", "101M"]).bad(1).contains("cannot grow to")
+        fixture
+            .uxfs(&["resize", "--partition=1", "d.img", "101M"])
+            .bad(1)
+            .contains("cannot grow to")
     );
-    assert!(bed.uxfs(&["resize", "--partition=1", "d.img"]).good().contains("to 104857600"));
-    assert!(bed.uxfs(&["resize", "--partition=1", "d.img", "70M"]).good().contains("cut"));
-    assert!(outside(&bed, "d.img", MIB, 100 * MIB) == after, "written outside the partition");
-    bed.uxfs(&["check", "-q", "--partition=1", "d.img"]).good();
+    assert!(fixture.uxfs(&["resize", "--partition=1", "d.img"]).good().contains("to 104857600"));
+    assert!(fixture.uxfs(&["resize", "--partition=1", "d.img", "70M"]).good().contains("cut"));
+    assert!(outside(&fixture, "d.img", MIB, 100 * MIB) == after, "written outside the partition");
+    fixture.uxfs(&["check", "-q", "--partition=1", "d.img"]).good();
 }

@@ -1,15 +1,15 @@
-//! Commands that are killed in the midst of their changes, at moments chosen at random: what they
-//! leave is recovered by whoever opens it next, and whole.
+//! Commands killed at random moments during their changes: the next open recovers the volume, which is
+//! then consistent.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
-/// Kills the command after so many microseconds; `false` if it had ended before.
-fn killed(bed: &Bed, args: &[&str], after: u64) -> bool {
+/// Kills the command after this many microseconds; `false` if it had ended before.
+fn killed(fixture: &Fixture, args: &[&str], after: u64) -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uxfs"));
-    command.args(args).current_dir(bed.path("")).stdin(Stdio::null()).stderr(Stdio::null());
+    command.args(args).current_dir(fixture.path("")).stdin(Stdio::null()).stderr(Stdio::null());
     let ended = command.spawn().and_then(|mut child| {
         std::thread::sleep(Duration::from_micros(after));
         child.kill()?;
@@ -18,7 +18,7 @@ fn killed(bed: &Bed, args: &[&str], after: u64) -> bool {
     !ended.unwrap_or_else(|error| panic!("{command:?}: {error}")).success()
 }
 
-/// Seeds differ from run to run, and are told when something fails.
+/// The seed differs from run to run. A failure prints it.
 struct Random(u64);
 
 impl Random {
@@ -29,20 +29,20 @@ impl Random {
 }
 
 #[test]
-fn what_a_killed_command_leaves_is_recovered() {
+fn the_volume_of_a_killed_command_is_recovered() {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let seed = std::env::var("UXFS_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or(u64::from(now.subsec_nanos()));
     println!("UXFS_SEED={seed}");
     let mut random = Random(seed);
-    let bed = Bed::with_image(&[]);
-    bed.sh("mkdir t; i=0; while [ $i -lt 20 ]; do mkdir t/d$i; j=0; while [ $j -lt 60 ]; do \
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh("mkdir t; i=0; while [ $i -lt 20 ]; do mkdir t/d$i; j=0; while [ $j -lt 60 ]; do \
          echo $i $j >t/d$i/a-name-of-some-length-$j; j=$((j+1)); done; i=$((i+1)); done");
-    // How long an undisturbed one takes, to choose moments from.
+    // Measure an undisturbed command, to choose the moments.
     let start = std::time::Instant::now();
-    bed.uxfs(&["cp", "-r", "t", "a.img:/whole"]).good();
+    fixture.uxfs(&["cp", "-r", "t", "a.img:/whole"]).good();
     let length = u64::try_from(start.elapsed().as_micros()).unwrap().max(1000);
-    let whole = bed.uxfs(&["find", "a.img:/whole", "-type", "f"]).good().lines().count();
+    let whole = fixture.uxfs(&["find", "a.img:/whole", "-type", "f"]).good().lines().count();
     assert_eq!(whole, 1200);
     let mut kills = 0;
     for round in 0..10 {
@@ -52,50 +52,51 @@ fn what_a_killed_command_leaves_is_recovered() {
             0 => vec!["-o", logged, "cp", "-r", "t", &to],
             _ => vec!["-o", logged, "rm", "-r", &to],
         };
-        kills += u32::from(killed(&bed, &args, random.below(length)));
-        // Reading replays in memory and changes nothing; what is there is whole files.
-        bed.uxfs(&["ls", "-lR", "a.img:/"]).good();
-        let before = std::fs::metadata(bed.path("a.img")).unwrap().modified().unwrap();
-        bed.uxfs(&["ls", "a.img:/whole"]).good();
-        let after = std::fs::metadata(bed.path("a.img")).unwrap().modified().unwrap();
+        kills += u32::from(killed(&fixture, &args, random.below(length)));
+        // Reading replays in memory and changes nothing. All files are complete.
+        fixture.uxfs(&["ls", "-lR", "a.img:/"]).good();
+        let before = std::fs::metadata(fixture.path("a.img")).unwrap().modified().unwrap();
+        fixture.uxfs(&["ls", "a.img:/whole"]).good();
+        let after = std::fs::metadata(fixture.path("a.img")).unwrap().modified().unwrap();
         assert_eq!(before, after, "UXFS_SEED={seed} round {round}: a reader wrote");
-        // Whoever writes next recovers it.
-        bed.uxfs(&["mkdir", &format!("a.img:/after{round}")]).good();
-        let ran = bed.uxfs(&["check", "a.img"]);
+        // The next command that writes recovers the volume.
+        fixture.uxfs(&["mkdir", &format!("a.img:/after{round}")]).good();
+        let ran = fixture.uxfs(&["check", "a.img"]);
         assert_eq!(ran.code, 0, "UXFS_SEED={seed} round {round} {args:?}: {ran:?}");
         if round % 2 == 0 {
-            // So that there is something to remove, whatever was killed.
-            bed.uxfs(&["mkdir", "-p", &to]).good();
+            // Make sure that there is something to remove.
+            fixture.uxfs(&["mkdir", "-p", &to]).good();
         }
     }
     assert!(kills > 0, "UXFS_SEED={seed}: every command ended before its moment");
-    assert_eq!(bed.uxfs(&["find", "a.img:/whole", "-type", "f"]).good().lines().count(), 1200);
-    bed.check("a.img");
+    assert_eq!(fixture.uxfs(&["find", "a.img:/whole", "-type", "f"]).good().lines().count(), 1200);
+    fixture.check("a.img");
 }
 
 #[test]
-fn options_of_the_log_are_xfs_own() {
-    let bed = Bed::with_image(&[]);
-    bed.uxfs(&["mkdir", "-o", "nodelaylog,logbufs=4", "-o", "logbsize=64k", "a.img:/a"]).good();
-    bed.uxfs(&["-o", "wsync", "mkdir", "a.img:/b"]).good();
-    bed.uxfs(&["fallocate", "-o", "4096", "-l", "4096", "--options", "delaylog", "a.img:/a/f"])
+fn log_options_are_those_of_xfs() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.uxfs(&["mkdir", "-o", "nodelaylog,logbufs=4", "-o", "logbsize=64k", "a.img:/a"]).good();
+    fixture.uxfs(&["-o", "wsync", "mkdir", "a.img:/b"]).good();
+    fixture
+        .uxfs(&["fallocate", "-o", "4096", "-l", "4096", "--options", "delaylog", "a.img:/a/f"])
         .good();
-    let words = bed.uxfs(&["mkdir", "-o", "logbsize=5", "a.img:/c"]).bad(2);
+    let words = fixture.uxfs(&["mkdir", "-o", "logbsize=5", "a.img:/c"]).bad(2);
     assert!(words.contains("logbsize"), "{words}");
-    let words = bed.uxfs(&["mkdir", "-o", "frobnicate", "a.img:/c"]).bad(2);
+    let words = fixture.uxfs(&["mkdir", "-o", "frobnicate", "a.img:/c"]).bad(2);
     assert!(words.contains("frobnicate"), "{words}");
-    bed.check("a.img");
+    fixture.check("a.img");
 }
 
 #[test]
-fn an_import_that_is_durable_at_every_moment() {
-    let bed = Bed::new();
-    bed.tree();
-    bed.uxfs(&["import", "-q", "--durable", "--size", "320m", "t", "a.img"]).good();
-    bed.check("a.img");
-    bed.uxfs(&["import", "-q", "--size", "320m", "t", "b.img"]).good();
+fn a_durable_import_is_consistent_at_every_moment() {
+    let fixture = Fixture::new();
+    fixture.tree();
+    fixture.uxfs(&["import", "-q", "--durable", "--size", "320m", "t", "a.img"]).good();
+    fixture.check("a.img");
+    fixture.uxfs(&["import", "-q", "--size", "320m", "t", "b.img"]).good();
     let tree = |image: &str| {
-        bed.uxfs(&["find", &format!("{image}:/"), "-printf", "%y %m %s %n %T@ %P %l\\n"]).good()
+        fixture.uxfs(&["find", &format!("{image}:/"), "-printf", "%y %m %s %n %T@ %P %l\\n"]).good()
     };
     let sorted = |text: String| {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -103,9 +104,9 @@ fn an_import_that_is_durable_at_every_moment() {
         lines
     };
     assert_eq!(sorted(tree("a.img")), sorted(tree("b.img")));
-    // What is added to an image is added with its journal.
-    bed.sh("mkdir u; echo more >u/new; tar -C u -cf u.tar new");
-    bed.uxfs(&["import", "-q", "u.tar", "a.img"]).good();
-    assert_eq!(bed.uxfs(&["cat", "a.img:/new"]).good(), "more\n");
-    bed.check("a.img");
+    // An import into an existing image is journaled.
+    fixture.sh("mkdir u; echo more >u/new; tar -C u -cf u.tar new");
+    fixture.uxfs(&["import", "-q", "u.tar", "a.img"]).good();
+    assert_eq!(fixture.uxfs(&["cat", "a.img:/new"]).good(), "more\n");
+    fixture.check("a.img");
 }

@@ -1,17 +1,17 @@
-//! What a command that fails or is interrupted leaves: nothing that stands in the way of the next.
+//! A failed or interrupted command leaves nothing that prevents the next one.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
 #[test]
 fn a_mistyped_source_leaves_no_image() {
-    let bed = Bed::new();
-    bed.tree();
-    bed.sh("echo this is no archive at all >text; : >empty; tar cf t.tar t; \
+    let fixture = Fixture::new();
+    fixture.tree();
+    fixture.sh("echo this is no archive at all >text; : >empty; tar cf t.tar t; \
             head -c 5000 t.tar >cut.tar; echo '/ nonsense' >bad.dump");
     for source in [
         &["none.tar"][..],
@@ -24,53 +24,53 @@ fn a_mistyped_source_leaves_no_image() {
         &["oci:none"],
     ] {
         for size in [&["--size", "320M"][..], &[]] {
-            bed.uxfs(&[&["import", "-q"], source, &["a.img"], size].concat()).bad(1);
-            assert!(!bed.path("a.img").exists(), "{source:?} {size:?}");
+            fixture.uxfs(&[&["import", "-q"], source, &["a.img"], size].concat()).bad(1);
+            assert!(!fixture.path("a.img").exists(), "{source:?} {size:?}");
         }
     }
-    // A file that was there and was blank is blank again.
-    bed.sh("truncate -s 320M a.img");
-    bed.uxfs(&["import", "-q", "cut.tar", "a.img"]).bad(1);
-    assert_eq!(bed.sh("stat -c '%s %b' a.img"), "335544320 0\n");
-    bed.uxfs(&["import", "-q", "t", "a.img"]).good();
-    bed.check("a.img");
-    // One that holds something is no place for a typing error.
-    let before = bed.sh("sha256sum a.img t.tar");
-    bed.uxfs(&["import", "-q", "none.tar", "a.img"]).bad(1);
-    let words = bed.uxfs(&["import", "-q", "t", "t.tar"]).bad(1);
+    // A failed import leaves an existing blank file blank.
+    fixture.sh("truncate -s 320M a.img");
+    fixture.uxfs(&["import", "-q", "cut.tar", "a.img"]).bad(1);
+    assert_eq!(fixture.sh("stat -c '%s %b' a.img"), "335544320 0\n");
+    fixture.uxfs(&["import", "-q", "t", "a.img"]).good();
+    fixture.check("a.img");
+    // A mistyped command does not overwrite a file with content.
+    let before = fixture.sh("sha256sum a.img t.tar");
+    fixture.uxfs(&["import", "-q", "none.tar", "a.img"]).bad(1);
+    let words = fixture.uxfs(&["import", "-q", "t", "t.tar"]).bad(1);
     assert!(words.contains("tar archive"), "{words}");
-    assert_eq!(bed.sh("sha256sum a.img t.tar"), before);
+    assert_eq!(fixture.sh("sha256sum a.img t.tar"), before);
 }
 
 #[test]
-fn no_room_leaves_no_image() {
-    let bed = Bed::new();
-    bed.sh("head -c 400000000 /dev/zero | tr '\\0' x >big");
-    let words = bed.uxfs(&["import", "-q", "--size", "320M", ".", "a.img"]).bad(1);
+fn a_full_host_leaves_no_image() {
+    let fixture = Fixture::new();
+    fixture.sh("head -c 400000000 /dev/zero | tr '\\0' x >big");
+    let words = fixture.uxfs(&["import", "-q", "--size", "320M", ".", "a.img"]).bad(1);
     assert!(words.contains("big"), "{words}");
-    assert!(!bed.path("a.img").exists());
-    bed.bash("ulimit -f 1000; trap '' XFSZ; uxfs mkfs -q -d size=320m b.img").bad(1);
-    assert!(!bed.path("b.img").exists());
+    assert!(!fixture.path("a.img").exists());
+    fixture.bash("ulimit -f 1000; trap '' XFSZ; uxfs mkfs -q -d size=320m b.img").bad(1);
+    assert!(!fixture.path("b.img").exists());
 }
 
-/// Starts an import from a pipe that stays open, sends the signal when it has begun to write, and
-/// gives the exit code and the words.
-fn interrupted(bed: &Bed, args: &[&str], signal: &str) -> (i32, String) {
-    let tar = std::fs::read(bed.path("t.tar")).expect("the child is as it was set up");
+/// Starts an import from a pipe that stays open, and sends the signal after the import has begun to
+/// write. Returns exit code and messages.
+fn interrupted(fixture: &Fixture, args: &[&str], signal: &str) -> (i32, String) {
+    let tar = std::fs::read(fixture.path("t.tar")).expect("the child is as it was set up");
     // A shell that starts the tests in the background lets them ignore SIGINT, and a child inherits
     // that.
     let mut child = Command::new("env")
         .args(["--default-signal", env!("CARGO_BIN_EXE_uxfs")])
         .args(args)
-        .current_dir(bed.path(""))
+        .current_dir(fixture.path(""))
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("the child is as it was set up");
     let mut input = child.stdin.take().expect("the child is as it was set up");
-    // Without its end: the import waits for more.
+    // The archive is not complete, so the import waits for more.
     input.write_all(&tar[..tar.len() / 2]).expect("the child is as it was set up");
-    // It has begun when it holds the image's lock.
+    // The import has begun when it holds the image's lock.
     let (begun, id) = (Instant::now(), child.id().to_string());
     let holds = || {
         let locks = std::fs::read_to_string("/proc/locks").expect("the child is as it was set up");
@@ -80,7 +80,7 @@ fn interrupted(bed: &Bed, args: &[&str], signal: &str) -> (i32, String) {
         assert!(begun.elapsed() < Duration::from_secs(600), "it never began");
         std::thread::sleep(Duration::from_millis(5));
     }
-    bed.sh(&format!("kill -{signal} {}", child.id()));
+    fixture.sh(&format!("kill -{signal} {}", child.id()));
     let out = child.wait_with_output().expect("the child is as it was set up");
     drop(input);
     let code = out
@@ -92,102 +92,102 @@ fn interrupted(bed: &Bed, args: &[&str], signal: &str) -> (i32, String) {
 
 #[test]
 fn an_interrupted_import_leaves_nothing_behind() {
-    let bed = Bed::new();
-    bed.tree();
-    bed.sh("rm -f t/fifo; tar cf t.tar t");
+    let fixture = Fixture::new();
+    fixture.tree();
+    fixture.sh("rm -f t/fifo; tar cf t.tar t");
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
         let args = ["import", "-q", "-", "new.img", "--size", "320M"];
-        let (ended, words) = interrupted(&bed, &args, signal);
+        let (ended, words) = interrupted(&fixture, &args, signal);
         assert_eq!(ended, code, "{words}");
         assert!(words.contains("interrupted") && words.contains("nothing was left"), "{words}");
-        assert!(!bed.path("new.img").exists());
+        assert!(!fixture.path("new.img").exists());
     }
-    // The corrected command is not in the way of what was.
-    bed.uxfs(&["import", "-q", "t.tar", "new.img"]).good();
+    // The interrupted import does not prevent the next one.
+    fixture.uxfs(&["import", "-q", "t.tar", "new.img"]).good();
     let args = ["import", "-q", "-", "new.img"];
-    let (ended, words) = interrupted(&bed, &args, "INT");
+    let (ended, words) = interrupted(&fixture, &args, "INT");
     assert_eq!(ended, 130, "{words}");
-    assert!(words.contains("interrupted") && words.contains("whole"), "{words}");
-    bed.uxfs(&["log", "quiesce", "new.img"]).good();
-    bed.check("new.img");
+    assert!(words.contains("interrupted") && words.contains("consistent"), "{words}");
+    fixture.uxfs(&["log", "quiesce", "new.img"]).good();
+    fixture.check("new.img");
 }
 
 #[test]
 fn a_killed_import_can_be_done_again() {
-    let bed = Bed::new();
-    bed.tree();
-    bed.sh("rm -f t/fifo; tar cf t.tar t");
+    let fixture = Fixture::new();
+    fixture.tree();
+    fixture.sh("rm -f t/fifo; tar cf t.tar t");
     let args = ["import", "-q", "-", "new.img", "--size", "320M"];
-    let (ended, _) = interrupted(&bed, &args, "KILL");
+    let (ended, _) = interrupted(&fixture, &args, "KILL");
     assert_eq!(ended, 1009);
-    assert!(bed.path("new.img").exists());
-    bed.uxfs(&["import", "-q", "t.tar", "new.img"]).good();
-    bed.check("new.img");
+    assert!(fixture.path("new.img").exists());
+    fixture.uxfs(&["import", "-q", "t.tar", "new.img"]).good();
+    fixture.check("new.img");
 }
 
 #[test]
 fn a_broken_export_leaves_no_archive() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
-    bed.bash("ulimit -f 100; trap '' XFSZ; uxfs export a.img -o x.tar").bad(1);
-    assert!(!bed.path("x.tar").exists());
-    bed.uxfs(&["export", "a.img", "-o", "x.tar"]).good();
-    bed.sh("tar tf x.tar | grep -q t/file");
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
+    fixture.bash("ulimit -f 100; trap '' XFSZ; uxfs export a.img -o x.tar").bad(1);
+    assert!(!fixture.path("x.tar").exists());
+    fixture.uxfs(&["export", "a.img", "-o", "x.tar"]).good();
+    fixture.sh("tar tf x.tar | grep -q t/file");
 }
 
 #[test]
-fn what_is_named_qcow2_is_qcow2() {
-    let bed = Bed::new();
-    bed.tree();
-    bed.uxfs(&["import", "-q", "t", "tree.qcow2"]).good();
-    bed.uxfs(&["mkfs", "-q", "-d", "size=320m", "made.QCOW2"]).good();
+fn images_named_qcow2_have_that_format() {
+    let fixture = Fixture::new();
+    fixture.tree();
+    fixture.uxfs(&["import", "-q", "t", "tree.qcow2"]).good();
+    fixture.uxfs(&["mkfs", "-q", "-d", "size=320m", "made.QCOW2"]).good();
     for image in ["tree.qcow2", "made.QCOW2"] {
-        assert_eq!(&std::fs::read(bed.path(image)).unwrap()[..4], b"QFI\xfb");
-        bed.sh(&format!("qemu-img check -q {image}; qemu-img convert -O raw {image} raw.img"));
-        bed.check("raw.img");
+        assert_eq!(&std::fs::read(fixture.path(image)).unwrap()[..4], b"QFI\xfb");
+        fixture.sh(&format!("qemu-img check -q {image}; qemu-img convert -O raw {image} raw.img"));
+        fixture.check("raw.img");
     }
-    assert_eq!(bed.uxfs(&["cat", "tree.qcow2:/file"]).good(), "hello");
-    bed.uxfs(&["cp", "t/file", "made.QCOW2:/x"]).good();
-    bed.sh("qemu-img check -q made.QCOW2; truncate -s 320M raw.qcow2");
+    assert_eq!(fixture.uxfs(&["cat", "tree.qcow2:/file"]).good(), "hello");
+    fixture.uxfs(&["cp", "t/file", "made.QCOW2:/x"]).good();
+    fixture.sh("qemu-img check -q made.QCOW2; truncate -s 320M raw.qcow2");
     for image in ["a.vmdk", "a.vhdx", "a.vdi", "raw.qcow2"] {
-        let there = bed.path(image).exists();
+        let there = fixture.path(image).exists();
         for args in [
             &["mkfs", "-d", "size=320m", image][..],
             &["import", "-q", "--size", "320M", "t", image],
         ] {
-            let ran = bed.uxfs(args);
+            let ran = fixture.uxfs(args);
             assert_eq!(ran.out, "");
             let words = ran.bad(1);
             assert!(words.contains("image"), "{words}");
             assert!(there || words.contains("qemu-img convert -O"), "{words}");
-            assert_eq!(bed.path(image).exists(), there);
+            assert_eq!(fixture.path(image).exists(), there);
         }
     }
 }
 
 #[test]
-fn the_root_directory_belongs_to_whom_it_is_given() {
-    let bed = Bed::new();
-    bed.tree();
-    let owner = |image: &str| bed.uxfs(&["stat", "-c", "%u:%g", &format!("{image}:/")]).good();
+fn owner_sets_the_owner_of_the_root_directory() {
+    let fixture = Fixture::new();
+    fixture.tree();
+    let owner = |image: &str| fixture.uxfs(&["stat", "-c", "%u:%g", &format!("{image}:/")]).good();
     let args = ["mkfs", "-q", "-d", "size=320m", "-m", "uuid=12341234-a4ec-4304-a70f-c549ea829da9"];
-    bed.uxfs(&[&args[..], &["--owner", "1234:77", "a.img"]].concat()).good();
+    fixture.uxfs(&[&args[..], &["--owner", "1234:77", "a.img"]].concat()).good();
     assert_eq!(owner("a.img"), "1234:77\n");
-    bed.check("a.img");
-    bed.uxfs(&[&args[..], &["--owner", "root", "b.img"]].concat()).good();
+    fixture.check("a.img");
+    fixture.uxfs(&[&args[..], &["--owner", "root", "b.img"]].concat()).good();
     assert_eq!(owner("b.img"), "0:0\n");
-    bed.uxfs(&["mkfs", "-d", "size=320m", "--owner", "no-such-user", "c.img"]).bad(1);
-    bed.sh("tar cf t.tar -C t file");
-    bed.uxfs(&["import", "-q", "--owner", "1234:77", "t.tar", "d.img"]).good();
+    fixture.uxfs(&["mkfs", "-d", "size=320m", "--owner", "no-such-user", "c.img"]).bad(1);
+    fixture.sh("tar cf t.tar -C t file");
+    fixture.uxfs(&["import", "-q", "--owner", "1234:77", "t.tar", "d.img"]).good();
     assert_eq!(owner("d.img"), "1234:77\n");
-    bed.uxfs(&["import", "-q", "t.tar", "e.img"]).good();
+    fixture.uxfs(&["import", "-q", "t.tar", "e.img"]).good();
     assert_eq!(owner("e.img"), "0:0\n");
 }
 
 #[test]
-fn users_without_root_are_told_about_the_owner() {
-    let bed = Bed::new();
-    // As root, another user; as anybody else, oneself.
+fn users_without_root_get_a_hint_about_the_owner() {
+    let fixture = Fixture::new();
+    // If root runs the test, use another user.
     let line = |args: &str| {
         format!(
             "chmod 777 .; if [ $(id -u) = 0 ]; then \
@@ -195,11 +195,11 @@ fn users_without_root_are_told_about_the_owner() {
              bash -c '\"$0\" {args}' ./uxfs-copy; else ./uxfs-copy {args}; fi"
         )
     };
-    bed.sh(&format!("cp {} uxfs-copy; chmod 755 uxfs-copy", env!("CARGO_BIN_EXE_uxfs")));
-    let ran = bed.bash(&line("mkfs -d size=320m a.img"));
+    fixture.sh(&format!("cp {} uxfs-copy; chmod 755 uxfs-copy", env!("CARGO_BIN_EXE_uxfs")));
+    let ran = fixture.bash(&line("mkfs -d size=320m a.img"));
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.err.lines().count() == 1 && ran.err.contains("--owner"), "{ran:?}");
-    bed.bash(&line("mkfs -q -d size=320m b.img")).good();
-    let ran = bed.bash(&line("mkfs -d size=320m --owner 1234:77 c.img"));
+    fixture.bash(&line("mkfs -q -d size=320m b.img")).good();
+    let ran = fixture.bash(&line("mkfs -d size=320m --owner 1234:77 c.img"));
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
 }

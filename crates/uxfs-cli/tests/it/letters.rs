@@ -1,14 +1,14 @@
-//! One letter means one thing: what it means in the program that a command is modelled on, or, where
-//! there is no model, the same in every command.
+//! An option letter has the meaning that it has in the program a command is modelled on. Without a
+//! model, it has the same meaning in every command.
 
 use std::collections::BTreeMap;
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
 /// A letter's long name; empty if it has none.
 type Letters = BTreeMap<char, String>;
 
-/// Commands and the programs whose letters they take over. A command that is not here has no model.
+/// Commands and the programs they are modelled on. Other commands have no model.
 const MODELS: [(&str, &str); 34] = [
     ("mkfs", "mkfs.xfs --help"),
     ("import", "mkfs.xfs --help"),
@@ -49,7 +49,7 @@ const MODELS: [(&str, &str); 34] = [
 /// Letters that mean the same in every command whose model leaves them free.
 const OWN: [(char, &str); 4] = [('h', "help"), ('o', "options"), ('q', "quiet"), ('v', "verbose")];
 
-/// Letters that mean something else than in the model or in [`OWN`], and why.
+/// Exceptions: letters whose meaning differs from the model or from [`OWN`], and the reason.
 const EXCEPTIONS: [(&str, char, &str); 5] = [
     (
         "mount",
@@ -106,7 +106,7 @@ fn letters(help: &str) -> Letters {
     found
 }
 
-/// The commands below a command, from its help.
+/// The subcommands of a command, from its help.
 fn below(help: &str) -> Vec<String> {
     let list = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest);
     let lines = list.lines().take_while(|line| line.starts_with("  "));
@@ -115,12 +115,12 @@ fn below(help: &str) -> Vec<String> {
 }
 
 /// Every command with its letters.
-fn commands(bed: &Bed) -> Vec<(String, Letters)> {
+fn commands(fixture: &Fixture) -> Vec<(String, Letters)> {
     let mut found = Vec::new();
     let mut open = vec![String::new()];
     while let Some(command) = open.pop() {
         let words: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
-        let help = bed.uxfs(&words).good();
+        let help = fixture.uxfs(&words).good();
         let names = below(&help);
         if names.is_empty() {
             let options = help.split_once("Options:").map_or("", |(_, rest)| rest);
@@ -136,17 +136,17 @@ fn commands(bed: &Bed) -> Vec<(String, Letters)> {
 
 #[test]
 fn a_letter_means_what_it_means_in_the_model() {
-    let bed = Bed::new();
-    let commands = commands(&bed);
+    let fixture = Fixture::new();
+    let commands = commands(&fixture);
     assert!(commands.len() > 40, "{commands:?}");
     let mut table: BTreeMap<char, BTreeMap<String, Vec<String>>> = BTreeMap::new();
     let mut wrong = Vec::new();
     let mut excused = Vec::new();
     for (command, letters_of_ours) in &commands {
         let model = MODELS.iter().find(|(name, _)| name == command).map(|(_, line)| {
-            let told = bed.sh(&format!("{line} 2>&1 || true"));
-            let found = letters(&told);
-            assert!(!found.is_empty(), "{line}: {told}");
+            let help = fixture.sh(&format!("{line} 2>&1 || true"));
+            let found = letters(&help);
+            assert!(!found.is_empty(), "{line}: {help}");
             found
         });
         for (letter, ours) in letters_of_ours {
@@ -179,11 +179,11 @@ fn a_letter_means_what_it_means_in_the_model() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // What is excused is there.
+    // Each exception must exist.
     assert_eq!(excused.len(), EXCEPTIONS.len(), "{excused:?}");
 }
 
-/// The reader of helps is itself put to the test.
+/// Tests the parser of help texts.
 #[test]
 fn letters_are_read_from_helps() {
     let found = letters(
@@ -204,18 +204,21 @@ fn letters_are_read_from_helps() {
 
 #[test]
 fn every_command_has_a_page_and_examples() {
-    let bed = Bed::new();
-    bed.uxfs(&["man", "pages"]).good();
-    let pages = bed.sh("ls pages");
-    for (command, _) in commands(&bed) {
+    let fixture = Fixture::new();
+    fixture.uxfs(&["man", "pages"]).good();
+    let pages = fixture.sh("ls pages");
+    for (command, _) in commands(&fixture) {
         let page = format!("uxfs-{}.1\n", command.replace(' ', "-"));
         assert!(pages.contains(&page) || command == "man", "{page}: {pages}");
         let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
-        let help = bed.uxfs(&words).good();
+        let help = fixture.uxfs(&words).good();
         assert!(help.contains("Examples:") || command.contains(' '), "{command}: {help}");
         let (first, _) = command.split_once(' ').unwrap_or((&command, ""));
         for shell in ["bash", "zsh", "fish"] {
-            assert!(bed.uxfs(&["completions", shell]).good().contains(first), "{shell}: {first}");
+            assert!(
+                fixture.uxfs(&["completions", shell]).good().contains(first),
+                "{shell}: {first}"
+            );
         }
     }
 }

@@ -1,8 +1,9 @@
-//! What reads: `ls`, `stat`, `cat`, `find`, `xattr get`, their text the same as the real tools'.
+//! Commands that read: the output of `ls`, `stat`, `cat`, `find` and `xattr get` equals the real
+//! tools'.
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
-/// Sizes of directories are the file system's own business.
+/// Removes the sizes of directories, which depend on the file system.
 fn without_sizes_of_directories(text: &str, column: usize) -> String {
     let line = |line: &str| {
         let cells: Vec<&str> = line.split_whitespace().collect();
@@ -15,9 +16,9 @@ fn without_sizes_of_directories(text: &str, column: usize) -> String {
 }
 
 #[test]
-fn ls_prints_what_ls_prints() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
+fn ls_output_equals_that_of_gnu_ls() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
     for options in [
         "",
         "-a",
@@ -45,11 +46,11 @@ fn ls_prints_what_ls_prints() {
         "-U1d",
     ] {
         let options = options.trim_end_matches('w');
-        let real = bed.sh(&format!("cd t; ls {options} ."));
+        let real = fixture.sh(&format!("cd t; ls {options} ."));
         let args: Vec<&str> = ["ls"].into_iter().chain(options.split_whitespace()).collect();
-        let mine = bed.uxfs(&[&args[..], &["a.img:/t"]].concat());
+        let mine = fixture.uxfs(&[&args[..], &["a.img:/t"]].concat());
         let mine = mine.out.replace("a.img:/t", ".");
-        // Directories' sizes differ, so sorting by size is compared as far as files go.
+        // Directories' sizes differ, so compare the order by size for files only.
         if options.contains('S') {
             let files = |text: &str| -> Vec<String> {
                 let dirs = ["dir", "empty", "many"];
@@ -63,9 +64,9 @@ fn ls_prints_what_ls_prints() {
 }
 
 #[test]
-fn ls_long_prints_what_ls_prints() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
+fn ls_long_output_equals_that_of_gnu_ls() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
     for options in [
         "-l",
         "-la",
@@ -84,9 +85,9 @@ fn ls_long_prints_what_ls_prints() {
         "-ld",
         "-lrt",
     ] {
-        let real = bed.sh(&format!("cd t; ls {options} . | grep -v '^total'"));
+        let real = fixture.sh(&format!("cd t; ls {options} . | grep -v '^total'"));
         let args: Vec<&str> = ["ls"].into_iter().chain(options.split_whitespace()).collect();
-        let mine = bed.uxfs(&[&args[..], &["a.img:/t"]].concat()).good();
+        let mine = fixture.uxfs(&[&args[..], &["a.img:/t"]].concat()).good();
         let mine: String =
             mine.lines().filter(|l| !l.starts_with("total")).map(|l| format!("{l}\n")).collect();
         let mine = mine.replace("a.img:/t", ".");
@@ -94,7 +95,7 @@ fn ls_long_prints_what_ls_prints() {
         let column =
             if options.contains(['g', 'o', 'G']) && !options.contains("long") { 3 } else { 4 };
         let column = if options.contains("iso") || options.contains('+') { 4 } else { column };
-        // `..` of the tree is another directory in the image.
+        // In the image, `..` of the tree is another directory.
         let keep = |text: &str| -> Vec<String> {
             let flat = without_sizes_of_directories(text, column);
             flat.lines()
@@ -108,43 +109,43 @@ fn ls_long_prints_what_ls_prints() {
 
 #[test]
 fn ls_aligns_as_ls_does() {
-    let bed = Bed::with_image(&[]);
-    bed.sh("mkdir t; cd t; printf x >a; head -c 12345 /dev/zero >longer; mkfifo f; ln -s a l");
-    bed.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh("mkdir t; cd t; printf x >a; head -c 12345 /dev/zero >longer; mkfifo f; ln -s a l");
+    fixture.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
     for options in ["-l", "-lh", "-ln", "-lo", "-s", "-1s", "-ls"] {
-        let real = bed.sh(&format!("cd t; ls {options}"));
-        let mine = bed.uxfs(&["ls", options, "a.img:/t"]).good();
+        let real = fixture.sh(&format!("cd t; ls {options}"));
+        let mine = fixture.uxfs(&["ls", options, "a.img:/t"]).good();
         assert_eq!(mine, real, "ls {options}");
     }
 }
 
 #[test]
 fn ls_shows_devices_lists_and_colours() {
-    let bed = Bed::with_image(&[]);
-    bed.uxfs(&["cp", "/dev/null", "a.img:/copied-content"]).good();
-    bed.sh("printf x >x; setfacl -m u:1234:r x");
-    bed.uxfs(&["cp", "-p", "x", "a.img:/x"]).good();
-    let out = bed.uxfs(&["ls", "-ln", "a.img:/x"]).good();
+    let fixture = Fixture::with_image(&[]);
+    fixture.uxfs(&["cp", "/dev/null", "a.img:/copied-content"]).good();
+    fixture.sh("printf x >x; setfacl -m u:1234:r x");
+    fixture.uxfs(&["cp", "-p", "x", "a.img:/x"]).good();
+    let out = fixture.uxfs(&["ls", "-ln", "a.img:/x"]).good();
     assert!(out.starts_with("-rw-r--r--+ 1 "), "{out}");
-    bed.uxfs(&["mkdir", "a.img:/d"]).good();
-    let out = bed.uxfs(&["ls", "--color=always", "a.img"]).good();
+    fixture.uxfs(&["mkdir", "a.img:/d"]).good();
+    let out = fixture.uxfs(&["ls", "--color=always", "a.img"]).good();
     assert!(out.contains("\\x1b[01;34md\\x1b[0m"), "{out}");
 }
 
 #[test]
 fn several_operands_and_failures() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
-    let ran = bed.uxfs(&["ls", "a.img:/none", "a.img:/t/empty", "a.img:/t/file"]);
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
+    let ran = fixture.uxfs(&["ls", "a.img:/none", "a.img:/t/empty", "a.img:/t/file"]);
     assert_eq!(ran.code, 2);
     assert_eq!(ran.err, "uxfs: ls: a.img:/none: no such file or directory\n");
     assert_eq!(ran.out, "a.img:/t/file\n\na.img:/t/empty:\n");
 }
 
 #[test]
-fn find_prints_what_find_prints() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
+fn find_output_equals_that_of_gnu_find() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
     for expression in [
         "",
         "-type f",
@@ -194,10 +195,10 @@ fn find_prints_what_find_prints() {
             lines.sort();
             lines
         };
-        let real = bed.sh(&format!("find t {expression}"));
-        let mine = bed.sh(&mine_script).replace("a.img:/t", "t");
+        let real = fixture.sh(&format!("find t {expression}"));
+        let mine = fixture.sh(&mine_script).replace("a.img:/t", "t");
         if expression.ends_with("-ls") {
-            // Inode numbers and space are the file system's.
+            // Inode numbers and space depend on the file system.
             let tail = |text: String| text.split_whitespace().skip(2).collect::<Vec<_>>().join(" ");
             assert_eq!(tail(mine), tail(real), "find {expression}");
             continue;
@@ -208,66 +209,66 @@ fn find_prints_what_find_prints() {
 
 #[test]
 fn find_deletes_and_refuses_nonsense() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
-    bed.uxfs(&["find", "a.img:/t", "-name", "a-rather*", "-delete"]).good();
-    bed.uxfs(&["find", "a.img:/t/many", "-empty", "-delete"]).good();
-    assert!(bed.uxfs(&["ls", "a.img:/t/many"]).bad(2).contains("no such file"));
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
+    fixture.uxfs(&["find", "a.img:/t", "-name", "a-rather*", "-delete"]).good();
+    fixture.uxfs(&["find", "a.img:/t/many", "-empty", "-delete"]).good();
+    assert!(fixture.uxfs(&["ls", "a.img:/t/many"]).bad(2).contains("no such file"));
     for nonsense in
         [&["-frobnicate"][..], &["-name"], &["("], &["-size", "x"], &["-type", "q"], &[")"]]
     {
-        bed.uxfs(&[&["find", "a.img:/"], nonsense].concat()).bad(1);
+        fixture.uxfs(&[&["find", "a.img:/"], nonsense].concat()).bad(1);
     }
-    bed.check("a.img");
+    fixture.check("a.img");
 }
 
 #[test]
-fn stat_prints_what_stat_prints() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
+fn stat_output_equals_that_of_gnu_stat() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
     for name in ["file", "link", "sparse", "dir/big", "with space", "fifo", "empty-file"] {
         let format =
             "%a %A %f %F %g %G %h %n %s %t %T %u %U %x %X %y %Y %.9Y %N %%|%8s|%-8s|%08s|%04a";
-        let real = bed.sh(&format!("cd t; stat -c '{format}' '{name}'"));
-        let mine = bed.uxfs(&["stat", "-c", format, &format!("a.img:/t/{name}")]).good();
+        let real = fixture.sh(&format!("cd t; stat -c '{format}' '{name}'"));
+        let mine = fixture.uxfs(&["stat", "-c", format, &format!("a.img:/t/{name}")]).good();
         assert_eq!(mine.replace("a.img:/t/", ""), real, "{name}");
-        // The long form: device, inode, space and times of change and birth are the image's own.
+        // In the long format: device, inode, space, change time and birth time differ in the image.
         let lines = |text: String| -> Vec<String> {
             let own = ["Device:", "Change:", " Birth:", "Blocks:"];
             let text = text.replace("a.img:/t/", "");
             text.lines().filter(|l| !own.iter().any(|o| l.contains(o))).map(str::to_owned).collect()
         };
-        let real = bed.sh(&format!("cd t; stat '{name}'"));
-        let mine = bed.uxfs(&["stat", &format!("a.img:/t/{name}")]).good();
+        let real = fixture.sh(&format!("cd t; stat '{name}'"));
+        let mine = fixture.uxfs(&["stat", &format!("a.img:/t/{name}")]).good();
         assert_eq!(lines(mine), lines(real), "{name}");
     }
-    bed.uxfs(&["stat", "a.img:/none"]).bad(1);
+    fixture.uxfs(&["stat", "a.img:/none"]).bad(1);
 }
 
 #[test]
 fn attributes_print_as_getfattr_prints_them() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
     for options in ["-d", "-d -e hex", "-d -e base64", "-d -e text", "-n user.note"] {
-        let real = bed.sh(&format!("cd t; getfattr {options} file"));
+        let real = fixture.sh(&format!("cd t; getfattr {options} file"));
         let args: Vec<&str> =
             ["xattr", "get"].into_iter().chain(options.split_whitespace()).collect();
-        let mine = bed.uxfs(&[&args[..], &["a.img:/t/file"]].concat()).good();
+        let mine = fixture.uxfs(&[&args[..], &["a.img:/t/file"]].concat()).good();
         assert_eq!(mine.replace("a.img:/t/", ""), real, "{options}");
     }
     assert_eq!(
-        bed.uxfs(&["xattr", "get", "--only-values", "-n", "user.note", "a.img:/t/file"]).good(),
+        fixture.uxfs(&["xattr", "get", "--only-values", "-n", "user.note", "a.img:/t/file"]).good(),
         "text"
     );
-    let listed = bed.uxfs(&["xattr", "list", "a.img:/t/file"]).good();
+    let listed = fixture.uxfs(&["xattr", "list", "a.img:/t/file"]).good();
     assert_eq!(listed, "# file: a.img:/t/file\nuser.bin\nuser.note\n\n");
-    bed.uxfs(&["xattr", "get", "-n", "user.none", "a.img:/t/file"]).bad(1);
+    fixture.uxfs(&["xattr", "get", "-n", "user.none", "a.img:/t/file"]).bad(1);
 }
 
 #[test]
 fn documents_are_json() {
-    let bed = Bed::with_image(&["-L", "label"]);
-    bed.tree_in_image();
+    let fixture = Fixture::with_image(&["-L", "label"]);
+    fixture.tree_in_image();
     for args in [
         &["ls", "--json", "a.img:/t"][..],
         &["ls", "--json", "-R", "a.img:/"],
@@ -278,15 +279,15 @@ fn documents_are_json() {
         &["xattr", "get", "--json", "a.img:/t/file"],
         &["xattr", "list", "--json", "a.img:/t/file"],
     ] {
-        let out = bed.uxfs(args).good();
+        let out = fixture.uxfs(args).good();
         let value: serde_json::Value = serde_json::from_str(&out).unwrap();
         assert_eq!(value["version"], 1, "{args:?}");
         assert!(value["schema"].as_str().unwrap().starts_with("uxfs."), "{args:?}");
     }
-    let out = bed.uxfs(&["find", "--json", "a.img:/t", "-name", "bad*"]).good();
+    let out = fixture.uxfs(&["find", "--json", "a.img:/t", "-name", "bad*"]).good();
     let value: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(value["files"][0]["path_base64"], "YS5pbWc6L3QvYmFk/wo=");
-    let err = bed.uxfs(&["stat", "--json", "a.img:/none"]).bad(1);
+    let err = fixture.uxfs(&["stat", "--json", "a.img:/none"]).bad(1);
     let value: serde_json::Value = serde_json::from_str(&err).unwrap();
     assert_eq!(value["error"]["kind"], "not-found");
     assert_eq!(value["error"]["where"], "a.img:/none");
@@ -294,9 +295,10 @@ fn documents_are_json() {
 
 #[test]
 fn cat_writes_content_and_holes() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
-    bed.sh(&format!("{} cat a.img:/t/sparse a.img:/t/dir/big >got", env!("CARGO_BIN_EXE_uxfs")));
-    bed.sh("cat t/sparse t/dir/big | cmp - got");
-    bed.uxfs(&["cat", "a.img:/t"]).bad(1);
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
+    fixture
+        .sh(&format!("{} cat a.img:/t/sparse a.img:/t/dir/big >got", env!("CARGO_BIN_EXE_uxfs")));
+    fixture.sh("cat t/sparse t/dir/big | cmp - got");
+    fixture.uxfs(&["cat", "a.img:/t"]).bad(1);
 }

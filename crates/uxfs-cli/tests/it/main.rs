@@ -1,10 +1,9 @@
 //! Tests of the command `uxfs`: against coreutils on the same tree, with xfsprogs as the judge.
 //!
-//! The tests need no root; what only root can put on the host (owners, devices) is made with the
-//! command in the image.
+//! Most tests need no root: owners and devices, which only root can create on the host, are made in
+//! the image with the command.
 
 mod attributes;
-mod bed;
 mod builds;
 mod contents;
 mod copies;
@@ -14,6 +13,7 @@ mod dirty;
 mod disks;
 mod edits;
 mod errors;
+mod fixture;
 mod hosts;
 mod kills;
 mod leftovers;

@@ -1,4 +1,4 @@
-//! README's examples, run as they stand by an ordinary user.
+//! Runs README's examples unchanged as an ordinary user.
 //!
 //! A block marked `<!-- run -->` is a transcript: `$ ` begins a command, and the lines below it are
 //! its standard output. A command without such lines may print anything. All blocks run in one
@@ -79,7 +79,7 @@ impl Place {
         command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
     }
 
-    /// Runs the marked blocks of a text; says which command is wrong, and why.
+    /// Runs the marked blocks of a text. The error names the wrong command and the reason.
     fn follow(&self, text: &str) -> Result<usize, String> {
         let steps = steps(text);
         for step in &steps {

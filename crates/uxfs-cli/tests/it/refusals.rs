@@ -1,16 +1,16 @@
-//! What is refused, with which words and which exit code, and what stays as it was.
+//! Refused requests: their messages, their exit codes, and what stays unchanged.
 
 use std::fs;
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
 #[test]
 fn usage_is_two_and_failure_is_one() {
-    let bed = Bed::with_image(&[]);
+    let fixture = Fixture::with_image(&[]);
     for args in
         [&["frobnicate"][..], &["ls"], &["cp"], &["ls", "--frob", "a.img"], &["chmod", "755"]]
     {
-        bed.uxfs(args).bad(2);
+        fixture.uxfs(args).bad(2);
     }
     for args in [
         &["cat", "a.img:/none"][..],
@@ -26,23 +26,23 @@ fn usage_is_two_and_failure_is_one() {
         &["export", "none.img"],
         &["label", "a.img", "thirteen-byte"],
     ] {
-        let words = bed.uxfs(args).bad(1);
+        let words = fixture.uxfs(args).bad(1);
         assert!(words.starts_with(&format!("uxfs: {}: ", args[0])), "{words}");
         assert!(!words.contains("os error"), "{words}");
     }
-    bed.check("a.img");
+    fixture.check("a.img");
 }
 
-/// A FIFO that nobody writes to would be waited for without end.
+/// Opening a FIFO without a writer would wait for ever.
 #[test]
-fn what_is_no_image_is_refused_at_once() {
-    let bed = Bed::with_image(&[]);
-    bed.tree();
-    bed.sh("mkfifo fifo; mkdir dir; tar -C t -cf t.tar .; ln -s fifo link");
-    bed.sh("qemu-img create -q -u -f qcow2 -b fifo -F raw top.qcow2 320M");
+fn files_that_are_no_images_are_refused_at_once() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree();
+    fixture.sh("mkfifo fifo; mkdir dir; tar -C t -cf t.tar .; ln -s fifo link");
+    fixture.sh("qemu-img create -q -u -f qcow2 -b fifo -F raw top.qcow2 320M");
     let exe = env!("CARGO_BIN_EXE_uxfs");
-    // Only a command that hangs is ended so, with 124.
-    let ran = |line: &str| bed.sh(&format!("timeout 300 {exe} {line} 2>&1 || echo code=$?"));
+    // timeout(1) ends a hanging command with exit code 124.
+    let ran = |line: &str| fixture.sh(&format!("timeout 300 {exe} {line} 2>&1 || echo code=$?"));
     for (image, what) in [
         ("fifo", "is a FIFO"),
         ("link", "is a FIFO"),
@@ -66,21 +66,21 @@ fn what_is_no_image_is_refused_at_once() {
     }
 }
 
-/// Where a stream will do, a FIFO does, as a shell's `<(…)` gives it; read twice it cannot be.
+/// A FIFO, such as a shell's `<(…)`, works where a stream is enough. It cannot be read twice.
 #[test]
 fn streams_come_from_fifos() {
-    let bed = Bed::new();
-    bed.tree();
+    let fixture = Fixture::new();
+    fixture.tree();
     let exe = env!("CARGO_BIN_EXE_uxfs");
-    bed.sh("mkfifo fifo; tar -C t -cf t.tar .; printf '/ 0 40755 2 0 0 0 0.0 - - -\n' >dump");
+    fixture.sh("mkfifo fifo; tar -C t -cf t.tar .; printf '/ 0 40755 2 0 0 0 0.0 - - -\n' >dump");
     for (image, source, stream) in
         [("a.img", "fifo", "t.tar"), ("b.img", "--manifest fifo t", "dump")]
     {
         let sized = format!("timeout 300 {exe} import -q {source} {image} --size 320M");
-        bed.sh(&format!("cat {stream} >fifo & {sized}; wait"));
-        bed.check(image);
+        fixture.sh(&format!("cat {stream} >fifo & {sized}; wait"));
+        fixture.check(image);
         let twice = format!("timeout 300 {exe} import -q {source} new.img");
-        let said = bed.sh(&format!("{twice} 2>&1 || echo code=$?"));
+        let said = fixture.sh(&format!("{twice} 2>&1 || echo code=$?"));
         assert!(said.contains("read only once: give --size"), "{said}");
         assert!(said.contains("code=1") && !said.contains("code=124"), "{said}");
     }
@@ -88,72 +88,72 @@ fn streams_come_from_fifos() {
 
 #[test]
 fn the_root_is_not_removed() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
     for path in ["a.img:/", "a.img", "a.img://", "a.img:/t/.."] {
-        bed.uxfs(&["rm", "-rf", path]).bad(1);
+        fixture.uxfs(&["rm", "-rf", path]).bad(1);
     }
-    assert_eq!(bed.uxfs(&["ls", "a.img"]).good(), "t\n");
-    bed.uxfs(&["rm", "a.img:/t"]).bad(1);
-    bed.uxfs(&["rm", "-d", "a.img:/t"]).bad(1);
+    assert_eq!(fixture.uxfs(&["ls", "a.img"]).good(), "t\n");
+    fixture.uxfs(&["rm", "a.img:/t"]).bad(1);
+    fixture.uxfs(&["rm", "-d", "a.img:/t"]).bad(1);
 }
 
 #[test]
-fn moves_that_cannot_be() {
-    let bed = Bed::with_image(&[]);
-    bed.image("b.img", &[]);
-    bed.tree_in_image();
-    bed.uxfs(&["mv", "a.img:/t/dir", "a.img:/t/dir/deeper"]).bad(1);
-    bed.uxfs(&["mv", "-T", "a.img:/t/dir", "a.img:/t/many"]).bad(1);
-    bed.uxfs(&["mv", "-T", "a.img:/t/file", "a.img:/t/many"]).bad(1);
-    bed.uxfs(&["mv", "a.img:/t/file", "a.img:/t/file"]).bad(1);
-    assert!(bed.uxfs(&["mv", "a.img:/t/file", "b.img:/"]).bad(1).contains("another image"));
-    bed.uxfs(&["ln", "a.img:/t/dir", "a.img:/t/dir2"]).bad(1);
-    bed.uxfs(&["ln", "a.img:/t/file", "a.img:/t/hard"]).bad(1);
-    bed.check("a.img");
+fn impossible_moves_are_refused() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.image("b.img", &[]);
+    fixture.tree_in_image();
+    fixture.uxfs(&["mv", "a.img:/t/dir", "a.img:/t/dir/deeper"]).bad(1);
+    fixture.uxfs(&["mv", "-T", "a.img:/t/dir", "a.img:/t/many"]).bad(1);
+    fixture.uxfs(&["mv", "-T", "a.img:/t/file", "a.img:/t/many"]).bad(1);
+    fixture.uxfs(&["mv", "a.img:/t/file", "a.img:/t/file"]).bad(1);
+    assert!(fixture.uxfs(&["mv", "a.img:/t/file", "b.img:/"]).bad(1).contains("another image"));
+    fixture.uxfs(&["ln", "a.img:/t/dir", "a.img:/t/dir2"]).bad(1);
+    fixture.uxfs(&["ln", "a.img:/t/file", "a.img:/t/hard"]).bad(1);
+    fixture.check("a.img");
 }
 
 #[test]
 fn a_second_process_is_refused() {
-    let bed = Bed::with_image(&[]);
-    let path = bed.path("a.img");
+    let fixture = Fixture::with_image(&[]);
+    let path = fixture.path("a.img");
     let file = fs::File::open(&path).unwrap();
     file.try_lock().unwrap();
-    let words = bed.uxfs(&["ls", "a.img"]).bad(2);
+    let words = fixture.uxfs(&["ls", "a.img"]).bad(2);
     let holder = format!("(process {})", std::process::id());
     assert!(words.contains("a.img: in use by ") && words.contains(&holder), "{words}");
-    bed.uxfs(&["mkdir", "a.img:/x"]).bad(1);
+    fixture.uxfs(&["mkdir", "a.img:/x"]).bad(1);
     file.unlock().unwrap();
     file.try_lock_shared().unwrap();
-    bed.uxfs(&["ls", "a.img"]).good();
-    bed.uxfs(&["mkdir", "a.img:/x"]).bad(1);
+    fixture.uxfs(&["ls", "a.img"]).good();
+    fixture.uxfs(&["mkdir", "a.img:/x"]).bad(1);
 }
 
 #[test]
 fn damaged_images_are_named_and_left_alone() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
-    fs::write(bed.path("noise.img"), vec![0xa5; 1 << 20]).unwrap();
-    fs::write(bed.path("short.img"), b"XFSB").unwrap();
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
+    fs::write(fixture.path("noise.img"), vec![0xa5; 1 << 20]).unwrap();
+    fs::write(fixture.path("short.img"), b"XFSB").unwrap();
     for image in ["noise.img", "short.img"] {
-        let before = fs::read(bed.path(image)).unwrap();
-        bed.uxfs(&["ls", image]).bad(2);
-        bed.uxfs(&["mkdir", &format!("{image}:/x")]).bad(1);
-        bed.uxfs(&["cp", "t/file", &format!("{image}:/x")]).bad(1);
-        assert_eq!(fs::read(bed.path(image)).unwrap(), before);
+        let before = fs::read(fixture.path(image)).unwrap();
+        fixture.uxfs(&["ls", image]).bad(2);
+        fixture.uxfs(&["mkdir", &format!("{image}:/x")]).bad(1);
+        fixture.uxfs(&["cp", "t/file", &format!("{image}:/x")]).bad(1);
+        assert_eq!(fs::read(fixture.path(image)).unwrap(), before);
     }
-    let _ = uxfs_oracle::db_write(&bed.path("a.img"), &["agi 0", "write -c magicnum 7"]);
-    let before = bed.sh("sha256sum a.img");
-    let words = bed.uxfs(&["mkdir", "a.img:/x"]).bad(1);
+    let _ = uxfs_oracle::db_write(&fixture.path("a.img"), &["agi 0", "write -c magicnum 7"]);
+    let before = fixture.sh("sha256sum a.img");
+    let words = fixture.uxfs(&["mkdir", "a.img:/x"]).bad(1);
     assert!(words.contains("AGI") || words.contains("agi"), "{words}");
-    assert_eq!(bed.sh("sha256sum a.img"), before);
+    assert_eq!(fixture.sh("sha256sum a.img"), before);
 }
 
 #[test]
 fn reading_changes_nothing() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
-    let before = bed.sh("sha256sum a.img; stat -c %y a.img");
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
+    let before = fixture.sh("sha256sum a.img; stat -c %y a.img");
     for args in [
         &["ls", "-lR", "a.img"][..],
         &["find", "a.img:/"],
@@ -164,18 +164,18 @@ fn reading_changes_nothing() {
         &["xattr", "list", "a.img:/t/file"],
         &["export", "a.img", "-o", "x.tar"],
     ] {
-        bed.uxfs(args).good();
+        fixture.uxfs(args).good();
     }
-    assert_eq!(bed.sh("sha256sum a.img; stat -c %y a.img"), before);
+    assert_eq!(fixture.sh("sha256sum a.img; stat -c %y a.img"), before);
 }
 
 #[test]
-fn out_of_space_is_told_and_the_image_stays_whole() {
-    let bed = Bed::with_image(&[]);
-    bed.sh("head -c 400000000 /dev/zero | tr '\\0' z >big");
-    let words = bed.uxfs(&["cp", "big", "a.img:/big"]).bad(1);
+fn out_of_space_is_reported_and_the_image_stays_consistent() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh("head -c 400000000 /dev/zero | tr '\\0' z >big");
+    let words = fixture.uxfs(&["cp", "big", "a.img:/big"]).bad(1);
     assert!(words.contains("no space left"), "{words}");
-    bed.check("a.img");
-    bed.uxfs(&["rm", "-f", "a.img:/big"]).good();
-    bed.check("a.img");
+    fixture.check("a.img");
+    fixture.uxfs(&["rm", "-f", "a.img:/big"]).good();
+    fixture.check("a.img");
 }

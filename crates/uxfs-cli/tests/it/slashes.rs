@@ -1,12 +1,12 @@
-//! A slash at the end of a path asks for a directory, as coreutils and the kernel have it.
+//! A trailing slash requires a directory, as in coreutils and the kernel.
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
-/// A line on the host and the same line on the image end alike; in it, `P` stands before paths.
+/// Runs a line on the host and on the image and compares the results. `P` marks the paths.
 #[track_caller]
-fn same(bed: &Bed, line: &str, real: &str) {
-    let ours = bed.bash(&line.replace('P', "a.img:/t/").replace('H', "t/"));
-    let theirs = bed.bash(&format!("cd t; {real}"));
+fn same(fixture: &Fixture, line: &str, real: &str) {
+    let ours = fixture.bash(&line.replace('P', "a.img:/t/").replace('H', "t/"));
+    let theirs = fixture.bash(&format!("cd t; {real}"));
     assert_eq!(ours.code == 0, theirs.code == 0, "{line}: {ours:?}\n{real}: {theirs:?}");
     if theirs.code != 0 {
         let reason = |text: &str| {
@@ -19,9 +19,10 @@ fn same(bed: &Bed, line: &str, real: &str) {
 
 #[test]
 fn a_slash_at_the_end_asks_for_a_directory() {
-    let bed = Bed::with_image(&[]);
-    bed.sh("mkdir -p t/dir/in; echo x >t/file; ln -s dir t/link; ln -s file t/flink; echo h >h");
-    bed.uxfs(&["cp", "-a", "t", "a.img:/"]).good();
+    let fixture = Fixture::with_image(&[]);
+    fixture
+        .sh("mkdir -p t/dir/in; echo x >t/file; ln -s dir t/link; ln -s file t/flink; echo h >h");
+    fixture.uxfs(&["cp", "-a", "t", "a.img:/"]).good();
     for (line, real) in [
         ("uxfs cp h Pnew/", "cp ../h new/"),
         ("uxfs cp h Pfile/", "cp ../h file/"),
@@ -42,29 +43,31 @@ fn a_slash_at_the_end_asks_for_a_directory() {
         ("uxfs cat Pfile/", "cat file/"),
         ("uxfs stat Pfile/ >/dev/null", "stat file/ >/dev/null"),
     ] {
-        same(&bed, line, real);
+        same(&fixture, line, real);
     }
     assert_eq!(
-        bed.uxfs(&["ls", "-R", "a.img:/t"]).good().replace("a.img:/t", "t"),
-        bed.sh("ls -R t")
+        fixture.uxfs(&["ls", "-R", "a.img:/t"]).good().replace("a.img:/t", "t"),
+        fixture.sh("ls -R t")
     );
-    assert_eq!(bed.uxfs(&["stat", "-c", "%F", "a.img:/t/link/"]).good(), "directory\n");
-    assert!(bed.uxfs(&["export", "a.img:/t/file/", "-o", "x"]).bad(1).contains("not a directory"));
-    bed.check("a.img");
+    assert_eq!(fixture.uxfs(&["stat", "-c", "%F", "a.img:/t/link/"]).good(), "directory\n");
+    assert!(
+        fixture.uxfs(&["export", "a.img:/t/file/", "-o", "x"]).bad(1).contains("not a directory")
+    );
+    fixture.check("a.img");
 }
 
 #[test]
-fn so_does_one_on_the_host() {
-    let bed = Bed::with_image(&[]);
-    bed.sh("mkdir -p t/dir; echo x >t/file; echo old >there; mkdir d");
-    bed.uxfs(&["cp", "-a", "t", "a.img:/"]).good();
+fn a_slash_at_the_end_of_a_host_path_asks_for_a_directory() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh("mkdir -p t/dir; echo x >t/file; echo old >there; mkdir d");
+    fixture.uxfs(&["cp", "-a", "t", "a.img:/"]).good();
     for target in ["new/", "there/", "new//"] {
-        let words = bed.uxfs(&["cp", "a.img:/t/file", target]).bad(1);
+        let words = fixture.uxfs(&["cp", "a.img:/t/file", target]).bad(1);
         assert!(words.contains("not a directory"), "{words}");
     }
-    assert!(bed.bash("echo x | uxfs cp - a.img:/new/").bad(1).contains("not a directory"));
-    assert_eq!(bed.sh("cat there; test ! -e new"), "old\n");
-    bed.uxfs(&["cp", "a.img:/t/file", "d/"]).good();
-    bed.uxfs(&["cp", "-r", "a.img:/t/dir", "new/"]).good();
-    assert_eq!(bed.sh("cat d/file; stat -c %F new"), "x\ndirectory\n");
+    assert!(fixture.bash("echo x | uxfs cp - a.img:/new/").bad(1).contains("not a directory"));
+    assert_eq!(fixture.sh("cat there; test ! -e new"), "old\n");
+    fixture.uxfs(&["cp", "a.img:/t/file", "d/"]).good();
+    fixture.uxfs(&["cp", "-r", "a.img:/t/dir", "new/"]).good();
+    assert_eq!(fixture.sh("cat d/file; stat -c %F new"), "x\ndirectory\n");
 }

@@ -1,51 +1,51 @@
-//! `import` and `export`, with `tar` as the other side.
+//! `import` and `export`, tested against `tar`.
 
-use crate::bed::{Bed, EVERYTHING, UNREAD};
+use crate::fixture::{EVERYTHING, Fixture, UNREAD};
 
-fn told(bed: &Bed, dir: &str) -> String {
-    bed.sh(&format!(
+fn describe(fixture: &Fixture, dir: &str) -> String {
+    fixture.sh(&format!(
         "cd {dir}; find . ! -name . -printf '{UNREAD}' | awk '{{ if ($1==\"d\") $5=\"-\"; print }}' | LC_ALL=C sort; \
          find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum; getfattr -hRd -m - . | cat; getfacl -R . | cat"
     ))
 }
 
 #[test]
-fn tar_takes_what_export_gives() {
-    let bed = Bed::with_image(&[]);
-    bed.tree();
-    bed.sh("setfacl -m u:1234:rw t/sparse; touch -m -d '2020-05-05' t");
-    let before = told(&bed, "t");
-    bed.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
-    bed.uxfs(&["export", "a.img:/t", "-o", "t.tar"]).good();
-    bed.sh("mkdir back; tar -C back --xattrs --acls -xpf t.tar");
-    assert_eq!(told(&bed, "back"), before);
-    let blocks: u64 = bed.sh("stat -c %b back/sparse").trim().parse().unwrap();
+fn tar_extracts_an_exported_tree() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree();
+    fixture.sh("setfacl -m u:1234:rw t/sparse; touch -m -d '2020-05-05' t");
+    let before = describe(&fixture, "t");
+    fixture.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
+    fixture.uxfs(&["export", "a.img:/t", "-o", "t.tar"]).good();
+    fixture.sh("mkdir back; tar -C back --xattrs --acls -xpf t.tar");
+    assert_eq!(describe(&fixture, "back"), before);
+    let blocks: u64 = fixture.sh("stat -c %b back/sparse").trim().parse().unwrap();
     assert!(blocks < 1024, "the hole was filled: {blocks} blocks");
 }
 
 #[test]
 fn export_is_the_same_each_time_and_through_a_pipe() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
     let exe = env!("CARGO_BIN_EXE_uxfs");
-    bed.sh(&format!("{exe} export a.img | cat >one; {exe} export a.img >two; {exe} export a.img -o three; cmp one two; cmp one three"));
-    // A reader that goes away is no failure worth words.
-    bed.sh(&format!("{exe} export a.img 2>words | head -c 1 >byte; test ! -s words"));
-    bed.sh(&format!("{exe} find a.img:/ 2>words | head -n 1 >line; test ! -s words"));
-    bed.uxfs(&["export", "a.img:/t/file", "-o", "x"]).bad(1);
+    fixture.sh(&format!("{exe} export a.img | cat >one; {exe} export a.img >two; {exe} export a.img -o three; cmp one two; cmp one three"));
+    // A closed pipe is not reported.
+    fixture.sh(&format!("{exe} export a.img 2>words | head -c 1 >byte; test ! -s words"));
+    fixture.sh(&format!("{exe} find a.img:/ 2>words | head -n 1 >line; test ! -s words"));
+    fixture.uxfs(&["export", "a.img:/t/file", "-o", "x"]).bad(1);
 }
 
 #[test]
-fn import_takes_back_what_export_gives() {
-    let bed = Bed::with_image(&[]);
-    bed.tree_in_image();
-    bed.uxfs(&["export", "a.img", "-o", "a.tar"]).good();
-    bed.uxfs(&["import", "-q", "a.tar", "b.img", "--size", "320M"]).good();
-    bed.check("b.img");
-    bed.uxfs(&["export", "b.img", "-o", "b.tar"]).good();
-    bed.sh("tar -tvf a.tar --full-time >one; tar -tvf b.tar --full-time >two; cmp one two");
+fn import_restores_an_exported_tree() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree_in_image();
+    fixture.uxfs(&["export", "a.img", "-o", "a.tar"]).good();
+    fixture.uxfs(&["import", "-q", "a.tar", "b.img", "--size", "320M"]).good();
+    fixture.check("b.img");
+    fixture.uxfs(&["export", "b.img", "-o", "b.tar"]).good();
+    fixture.sh("tar -tvf a.tar --full-time >one; tar -tvf b.tar --full-time >two; cmp one two");
     let list = |image: &str| {
-        let text = bed.uxfs(&["find", &format!("{image}:/"), "-printf", EVERYTHING]).good();
+        let text = fixture.uxfs(&["find", &format!("{image}:/"), "-printf", EVERYTHING]).good();
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.sort();
         lines
@@ -55,11 +55,11 @@ fn import_takes_back_what_export_gives() {
 
 #[test]
 fn import_from_directory_stream_and_compressed() {
-    let bed = Bed::new();
-    bed.tree();
+    let fixture = Fixture::new();
+    fixture.tree();
     let exe = env!("CARGO_BIN_EXE_uxfs");
-    bed.sh("tar -C t -cf t.tar .; gzip -k t.tar; xz -k t.tar; zstd -q t.tar");
-    let names = bed.sh("cd t; find . -printf '%P\\n' | LC_ALL=C sort");
+    fixture.sh("tar -C t -cf t.tar .; gzip -k t.tar; xz -k t.tar; zstd -q t.tar");
+    let names = fixture.sh("cd t; find . -printf '%P\\n' | LC_ALL=C sort");
     for (n, import) in [
         "import -q t n.img --headroom 20%",
         "import -q - n.img --size 400M <t.tar",
@@ -70,12 +70,12 @@ fn import_from_directory_stream_and_compressed() {
     .iter()
     .enumerate()
     {
-        bed.sh(&format!("rm -f n.img; {exe} {import}"));
-        bed.check("n.img");
-        let found = bed.sh(&format!("{exe} find n.img:/ -printf '%P\\n' | LC_ALL=C sort"));
+        fixture.sh(&format!("rm -f n.img; {exe} {import}"));
+        fixture.check("n.img");
+        let found = fixture.sh(&format!("{exe} find n.img:/ -printf '%P\\n' | LC_ALL=C sort"));
         assert_eq!(found, names, "{n}: {import}");
     }
-    // Into what is there already.
-    bed.uxfs(&["import", "-q", "t", "n.img"]).good();
-    bed.check("n.img");
+    // Import into an existing image.
+    fixture.uxfs(&["import", "-q", "t", "n.img"]).good();
+    fixture.check("n.img");
 }

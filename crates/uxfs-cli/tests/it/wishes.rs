@@ -1,25 +1,28 @@
-//! What users of coreutils try next: options and odd cases, against coreutils on the same tree.
+//! Further options and odd cases of coreutils, compared with coreutils on the same tree.
 
 use std::process::{Command, Stdio};
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
 const UXFS: &str = env!("CARGO_BIN_EXE_uxfs");
 
 #[test]
-fn cp_updates_what_is_older_and_asks_as_coreutils_do() {
-    let bed = Bed::with_image(&[]);
-    bed.sh("mkdir s d h; for n in old same new; do echo from-$n >s/$n; echo to-$n >d/$n; done; \
+fn cp_updates_and_asks_as_coreutils_do() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh(
+        "mkdir s d h; for n in old same new; do echo from-$n >s/$n; echo to-$n >d/$n; done; \
             echo from-none >s/none; touch -d @1500 s/*; \
-            touch -d @1000 d/old; touch -d @1500 d/same; touch -d @2000 d/new; cp -a d h/d");
-    bed.uxfs(&["cp", "-a", "d", "a.img:/d"]).good();
-    let ours = |args: &str| bed.sh(&format!("{UXFS} cp {args}"));
-    let theirs = |args: &str| bed.sh(&format!("cp {args}"));
+            touch -d @1000 d/old; touch -d @1500 d/same; touch -d @2000 d/new; cp -a d h/d",
+    );
+    fixture.uxfs(&["cp", "-a", "d", "a.img:/d"]).good();
+    let ours = |args: &str| fixture.sh(&format!("{UXFS} cp {args}"));
+    let theirs = |args: &str| fixture.sh(&format!("cp {args}"));
     let same = || {
         assert_eq!(
-            bed.uxfs(&["cat", "a.img:/d/new", "a.img:/d/none", "a.img:/d/old", "a.img:/d/same"])
+            fixture
+                .uxfs(&["cat", "a.img:/d/new", "a.img:/d/none", "a.img:/d/old", "a.img:/d/same"])
                 .good(),
-            bed.sh("cat h/d/new h/d/none h/d/old h/d/same")
+            fixture.sh("cat h/d/new h/d/none h/d/old h/d/same")
         );
     };
     assert_eq!(
@@ -27,13 +30,13 @@ fn cp_updates_what_is_older_and_asks_as_coreutils_do() {
         theirs("-uv s/new s/none s/old s/same h/d").replace("h/", "")
     );
     same();
-    // Asked, and refused; asked, and agreed. The last of -i and -n holds.
+    // Answer no, then yes. The last of -i and -n applies.
     for (answer, options) in [("n", "-i"), ("y", "-i"), ("y", "-n -i"), ("n", "-f -i")] {
-        bed.sh("rm -rf h/d; cp -a d h/d; touch h/d/none");
-        bed.uxfs(&["rm", "-r", "a.img:/d"]).good();
-        bed.uxfs(&["cp", "-a", "h/d", "a.img:/d"]).good();
+        fixture.sh("rm -rf h/d; cp -a d h/d; touch h/d/none");
+        fixture.uxfs(&["rm", "-r", "a.img:/d"]).good();
+        fixture.uxfs(&["cp", "-a", "h/d", "a.img:/d"]).good();
         let ask = |program: &str, target: &str| {
-            bed.sh(&format!(
+            fixture.sh(&format!(
                 "echo {answer} | {program} {options} s/new {target} 2>asked || true; cat asked"
             ))
         };
@@ -42,21 +45,21 @@ fn cp_updates_what_is_older_and_asks_as_coreutils_do() {
         ask("cp", "h/d/new");
         same();
     }
-    let never = bed.sh(&format!("echo y | {UXFS} cp -i -n s/new a.img:/d/same 2>&1"));
+    let never = fixture.sh(&format!("echo y | {UXFS} cp -i -n s/new a.img:/d/same 2>&1"));
     assert_eq!(never, "");
     same();
-    // Out of an image, too.
-    bed.sh("rm -rf h/d; cp -a d h/d; touch -d @3000 h/d/old");
+    // The same out of an image.
+    fixture.sh("rm -rf h/d; cp -a d h/d; touch -d @3000 h/d/old");
     ours("-rut h a.img:/d");
-    assert_eq!(bed.sh("cat h/d/old"), "to-old\n");
-    bed.check("a.img");
+    assert_eq!(fixture.sh("cat h/d/old"), "to-old\n");
+    fixture.check("a.img");
 }
 
 #[test]
 fn rmdir_removes_as_coreutils_do() {
-    let bed = Bed::with_image(&[]);
-    bed.sh("mkdir -p t/a/b/c t/full/x t/one; touch t/file; cp -a t h");
-    bed.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh("mkdir -p t/a/b/c t/full/x t/one; touch t/file; cp -a t h");
+    fixture.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
     for (args, code) in [
         ("T/one", 0),
         ("T/none", 1),
@@ -69,8 +72,9 @@ fn rmdir_removes_as_coreutils_do() {
     ] {
         let ran = |program: &str, tree: &str| {
             let line = format!("{program} {}", args.replace('T', tree));
-            let told = format!("{line} >out 2>err && code=0 || code=$?; cat out; echo code=$code");
-            bed.sh(&told).replace("rmdir: ", "")
+            let script =
+                format!("{line} >out 2>err && code=0 || code=$?; cat out; echo code=$code");
+            fixture.sh(&script).replace("rmdir: ", "")
         };
         let theirs = ran("rmdir", "h");
         assert!(theirs.ends_with(&format!("code={code}\n")), "{args}: {theirs}");
@@ -82,69 +86,72 @@ fn rmdir_removes_as_coreutils_do() {
         let list = |text: String| {
             text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
         };
-        let here = list(bed.sh("find h -mindepth 1 -printf '%P\\n'"));
-        let there = bed.uxfs(&["find", "a.img:/t", "-mindepth", "1", "-printf", "%P\\n"]).good();
+        let here = list(fixture.sh("find h -mindepth 1 -printf '%P\\n'"));
+        let there =
+            fixture.uxfs(&["find", "a.img:/t", "-mindepth", "1", "-printf", "%P\\n"]).good();
         assert_eq!(list(there), here, "{args}");
     }
-    assert!(bed.uxfs(&["rmdir", "a.img:/"]).bad(1).contains("root"));
-    bed.uxfs(&["mkdir", "a.img:/t/d1", "a.img:/t/d2"]).good();
-    bed.uxfs(&["rmdir", "a.img:/t/d?"]).good();
-    bed.check("a.img");
+    assert!(fixture.uxfs(&["rmdir", "a.img:/"]).bad(1).contains("root"));
+    fixture.uxfs(&["mkdir", "a.img:/t/d1", "a.img:/t/d2"]).good();
+    fixture.uxfs(&["rmdir", "a.img:/t/d?"]).good();
+    fixture.check("a.img");
 }
 
 #[test]
 fn mkfs_names_its_version_and_refuses_realtime_sections() {
-    let bed = Bed::new();
-    assert!(bed.uxfs(&["mkfs", "-V"]).good().contains(env!("CARGO_PKG_VERSION")));
-    let said = bed.uxfs(&["mkfs", "-d", "size=320m", "-r", "rtdev=/dev/x", "a.img"]).bad(1);
+    let fixture = Fixture::new();
+    assert!(fixture.uxfs(&["mkfs", "-V"]).good().contains(env!("CARGO_PKG_VERSION")));
+    let said = fixture.uxfs(&["mkfs", "-d", "size=320m", "-r", "rtdev=/dev/x", "a.img"]).bad(1);
     assert!(said.contains("-r rtdev=/dev/x") && said.contains("realtime"), "{said}");
-    assert!(!bed.path("a.img").exists());
+    assert!(!fixture.path("a.img").exists());
 }
 
 #[test]
 fn check_takes_the_letter_of_xfs_repair() {
-    let bed = Bed::with_image(&[]);
-    assert_eq!(bed.uxfs(&["check", "-n", "a.img"]).code, 0);
+    let fixture = Fixture::with_image(&[]);
+    assert_eq!(fixture.uxfs(&["check", "-n", "a.img"]).code, 0);
 }
 
-/// A link that leads to what is not there yet: the file is made where it leads.
+/// Creating a file through a dangling link creates it at the link's target.
 #[test]
-fn what_is_made_is_made_where_a_link_leads() {
-    let bed = Bed::with_image(&[]);
-    bed.sh(
+fn files_are_created_at_the_target_of_a_dangling_link() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh(
         "mkdir -p h/d; ln -s d/one h/l1; ln -s l1 h/l2; ln -s no/where h/bad; ln -s loop h/loop",
     );
     for (program, makes) in [("touch", "touch"), ("truncate -s 5", "truncate -s 5"), ("tee", "tee")]
     {
-        bed.uxfs(&["cp", "-a", "h", "a.img:/h"]).good();
-        bed.sh("cp -a h k");
+        fixture.uxfs(&["cp", "-a", "h", "a.img:/h"]).good();
+        fixture.sh("cp -a h k");
         for name in ["l2", "bad", "loop", "l2"] {
             let here =
-                bed.sh(&format!("echo x | {program} k/{name} 2>err && echo good || echo bad"));
-            let there = bed.sh(&format!(
+                fixture.sh(&format!("echo x | {program} k/{name} 2>err && echo good || echo bad"));
+            let there = fixture.sh(&format!(
                 "echo x | {UXFS} {makes} a.img:/h/{name} 2>err && echo good || echo bad"
             ));
             assert_eq!(there, here, "{program} {name}");
         }
         let format = "%y %s %P %l\n";
-        let here = bed.sh("find k -mindepth 2 -printf '%y %s %P %l\\n'");
-        let there = bed.uxfs(&["find", "a.img:/h", "-mindepth", "2", "-printf", format]).good();
+        let here = fixture.sh("find k -mindepth 2 -printf '%y %s %P %l\\n'");
+        let there = fixture.uxfs(&["find", "a.img:/h", "-mindepth", "2", "-printf", format]).good();
         assert_eq!(there, here, "{program}");
         assert!(here.contains("d/one"), "{here}");
-        bed.uxfs(&["rm", "-r", "a.img:/h"]).good();
-        bed.sh("rm -r k");
+        fixture.uxfs(&["rm", "-r", "a.img:/h"]).good();
+        fixture.sh("rm -r k");
     }
-    bed.check("a.img");
+    fixture.check("a.img");
 }
 
 #[test]
-fn du_sums_what_it_lists() {
-    let bed = Bed::with_image(&[]);
-    bed.sh("mkdir -p t/a/b t/c; head -c 10000 /dev/zero >t/a/1; head -c 5000 /dev/zero >t/a/b/2; \
-            echo x >t/c/3; ln t/a/1 t/c/again; ln -s 12345 t/l");
-    bed.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
-    let du = |options: &[&str]| bed.uxfs(&[&["du"], options, &["a.img:/t"]].concat()).good();
-    // Lengths are those of files and links, as in coreutils since 9.2, each file once.
+fn du_totals_equal_the_sum_of_its_lines() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh(
+        "mkdir -p t/a/b t/c; head -c 10000 /dev/zero >t/a/1; head -c 5000 /dev/zero >t/a/b/2; \
+            echo x >t/c/3; ln t/a/1 t/c/again; ln -s 12345 t/l",
+    );
+    fixture.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
+    let du = |options: &[&str]| fixture.uxfs(&[&["du"], options, &["a.img:/t"]].concat()).good();
+    // As in coreutils since 9.2, lengths count files and links, each file once.
     assert!(du(&["-sb"]).starts_with("15007\t"), "{}", du(&["-sb"]));
     assert!(du(&["-sbl"]).starts_with("25007\t"));
     let sorted = |text: String| {
@@ -158,21 +165,21 @@ fn du_sums_what_it_lists() {
     let sum: u64 = own.iter().filter_map(|line| line.split('\t').next()?.parse::<u64>().ok()).sum();
     assert_eq!(sum, 15007);
     assert_eq!(du(&["-x", "-sb"]), du(&["-sb"]));
-    // The last unit holds, as in coreutils.
+    // The last unit applies, as in coreutils.
     assert_eq!(du(&["-h", "-k", "-s"]), du(&["-s"]));
     assert_eq!(du(&["-k", "-h", "-s"]), du(&["-hs"]));
     assert_eq!(du(&["-m", "-b", "-s"]), du(&["-sb"]));
-    assert!(bed.uxfs(&["df", "-h", "-k", "a.img"]).good().contains("1K-blocks"));
+    assert!(fixture.uxfs(&["df", "-h", "-k", "a.img"]).good().contains("1K-blocks"));
 }
 
 #[test]
 fn ls_sorts_and_hides_as_coreutils_do() {
-    let bed = Bed::with_image(&[]);
-    bed.sh("mkdir t; cd t; printf 1 >b.c; printf 333 >a.txt; printf 22 >c; echo >x~; echo >.dot; \
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh("mkdir t; cd t; printf 1 >b.c; printf 333 >a.txt; printf 22 >c; echo >x~; echo >.dot; \
             printf 55555 >'q\"uo te.c'; mkdir d.d; touch -d @1000 -a b.c; touch -d @3000 -a a.txt; \
             touch -d @2000 -a c; touch -a -d @500 x~ 'q\"uo te.c' d.d; touch -m -d @100 c; \
             touch -m -d @300 b.c; touch -m -d @200 a.txt; touch -m -d @50 x~ 'q\"uo te.c'; touch -m -d @40 d.d");
-    bed.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
+    fixture.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
     for options in [
         "-X",
         "-Xr",
@@ -192,24 +199,26 @@ fn ls_sorts_and_hides_as_coreutils_do() {
         "-C -w 0",
         "-A -B -X",
     ] {
-        let ours = bed.sh(&format!("TZ=UTC {UXFS} ls {options} a.img:/t"));
-        let theirs = bed.sh(&format!("TZ=UTC LC_ALL=C ls {options} t"));
+        let ours = fixture.sh(&format!("TZ=UTC {UXFS} ls {options} a.img:/t"));
+        let theirs = fixture.sh(&format!("TZ=UTC LC_ALL=C ls {options} t"));
         let blind = |text: String| -> Vec<String> {
             // Blocks depend on the file system.
             text.lines().filter(|line| !line.starts_with("total")).map(str::to_owned).collect()
         };
         assert_eq!(blind(ours), blind(theirs), "{options}");
     }
-    let raw = bed.uxfs(&["ls", "-f", "a.img:/t"]).good();
+    let raw = fixture.uxfs(&["ls", "-f", "a.img:/t"]).good();
     assert!(raw.contains(".dot\n") && raw.contains("..\n"), "{raw}");
-    assert_eq!(raw, bed.uxfs(&["ls", "--sort=none", "-a", "a.img:/t"]).good());
+    assert_eq!(raw, fixture.uxfs(&["ls", "--sort=none", "-a", "a.img:/t"]).good());
 }
 
 #[test]
-fn find_takes_more_of_its_model() {
-    let bed = Bed::with_image(&[]);
-    bed.sh("mkdir -p t/d; touch t/d/f; ln -s d t/l; touch -a -d @1000 t/d/f; touch -m -d @900 ref");
-    bed.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
+fn find_supports_further_predicates_of_find_1() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh(
+        "mkdir -p t/d; touch t/d/f; ln -s d t/l; touch -a -d @1000 t/d/f; touch -m -d @900 ref",
+    );
+    fixture.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
     for (ours, theirs) in [
         ("-H a.img:/t/l -mindepth 1", "-H t/l -mindepth 1"),
         ("-P a.img:/t/l", "-P t/l"),
@@ -220,49 +229,55 @@ fn find_takes_more_of_its_model() {
             "t -regextype posix-extended -regex '.*/(f|l)'",
         ),
     ] {
-        let found = bed.sh(&format!("{UXFS} find {ours} | sort")).replace("a.img:/", "");
-        assert_eq!(found, bed.sh(&format!("find {theirs} | sort")), "{ours}");
+        let found = fixture.sh(&format!("{UXFS} find {ours} | sort")).replace("a.img:/", "");
+        assert_eq!(found, fixture.sh(&format!("find {theirs} | sort")), "{ours}");
         assert!(!found.is_empty(), "{ours}");
     }
-    // Starting points are patterns; words of the expression are find's own.
-    assert_eq!(bed.uxfs(&["find", "-H", "a.img:/t/[d]", "-name", "f*"]).good(), "a.img:/t/d/f\n");
-    assert_eq!(bed.uxfs(&["find", "a.img:/t", "-path", "a.img:/t/d/*"]).good(), "a.img:/t/d/f\n");
-    assert!(bed.uxfs(&["find", "-h"]).good().contains("Usage:"));
+    // Patterns are expanded in starting points, but not in the expression.
+    assert_eq!(
+        fixture.uxfs(&["find", "-H", "a.img:/t/[d]", "-name", "f*"]).good(),
+        "a.img:/t/d/f\n"
+    );
+    assert_eq!(
+        fixture.uxfs(&["find", "a.img:/t", "-path", "a.img:/t/d/*"]).good(),
+        "a.img:/t/d/f\n"
+    );
+    assert!(fixture.uxfs(&["find", "-h"]).good().contains("Usage:"));
     for (words, why) in [
         (&["-execdir", "true", ";"][..], "-exec"),
         (&["-regextype", "emacs", "-regex", "x"], "extended"),
         (&["-follow"], "-L"),
     ] {
-        let said = bed.uxfs(&[&["find", "a.img:/t"], words].concat()).bad(1);
+        let said = fixture.uxfs(&[&["find", "a.img:/t"], words].concat()).bad(1);
         assert!(said.contains(why), "{said}");
     }
 }
 
 #[test]
 fn patterns_name_leading_dots_and_files_to_write() {
-    let bed = Bed::with_image(&[]);
-    bed.sh("mkdir -p t; touch t/.one t/.two t/three; mkdir e");
-    bed.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
-    let ls = |pattern: &str| bed.uxfs(&["ls", "-d", &format!("a.img:/t/{pattern}")]).good();
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh("mkdir -p t; touch t/.one t/.two t/three; mkdir e");
+    fixture.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
+    let ls = |pattern: &str| fixture.uxfs(&["ls", "-d", &format!("a.img:/t/{pattern}")]).good();
     assert_eq!(ls("\\.o*"), "a.img:/t/.one\n");
     assert_eq!(ls("*"), "a.img:/t/three\n");
     // A set never matches a leading dot.
-    assert!(bed.uxfs(&["ls", "-d", "a.img:/t/[.]*"]).bad(2).contains("[.]*"));
-    bed.sh(&format!("echo hi | {UXFS} tee 'a.img:/t/thr*' >/dev/null"));
-    assert_eq!(bed.uxfs(&["cat", "a.img:/t/three"]).good(), "hi\n");
-    bed.check("a.img");
+    assert!(fixture.uxfs(&["ls", "-d", "a.img:/t/[.]*"]).bad(2).contains("[.]*"));
+    fixture.sh(&format!("echo hi | {UXFS} tee 'a.img:/t/thr*' >/dev/null"));
+    assert_eq!(fixture.uxfs(&["cat", "a.img:/t/three"]).good(), "hi\n");
+    fixture.check("a.img");
 }
 
-/// A reader that goes away ends nothing else.
+/// A closed pipe on standard output does not stop the writes to files.
 #[test]
-fn tee_writes_on_when_nobody_reads() {
-    let bed = Bed::with_image(&[]);
+fn tee_goes_on_after_a_closed_pipe() {
+    let fixture = Fixture::with_image(&[]);
     let made = Command::new("sh")
         .args(["-c", &format!("head -c 3000000 /dev/zero | {UXFS} tee a.img:/z | true")])
-        .current_dir(bed.path("."))
+        .current_dir(fixture.path("."))
         .stderr(Stdio::null())
         .status();
     assert!(made.is_ok_and(|status| status.success()));
-    assert_eq!(bed.uxfs(&["stat", "-c", "%s", "a.img:/z"]).good(), "3000000\n");
-    bed.check("a.img");
+    assert_eq!(fixture.uxfs(&["stat", "-c", "%s", "a.img:/z"]).good(), "3000000\n");
+    fixture.check("a.img");
 }

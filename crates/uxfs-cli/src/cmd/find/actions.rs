@@ -1,10 +1,10 @@
-//! What `find` does with what it finds.
+//! The actions of `find`.
 
 use serde_json::{Map, Value};
 use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFMT};
 
 use super::parse::Action;
-use super::questions::{failed, target};
+use super::predicates::{failed, target};
 use super::{Candidate, Finder, exec, printf};
 use crate::mode::letters;
 use crate::session::Result;
@@ -55,7 +55,7 @@ impl Finder<'_> {
         Ok(true)
     }
 
-    /// A line as `ls -dils`.
+    /// Prints a line as `ls -dils` does.
     fn ls(&self, candidate: &Candidate<'_>) -> Result<()> {
         let stat = candidate.met.stat;
         let geo = &candidate.met.fs.geo;

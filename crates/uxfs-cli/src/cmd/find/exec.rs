@@ -1,4 +1,4 @@
-//! `find -exec`: programs of this machine, told of files by their paths.
+//! `find -exec`: starts programs of this machine with the paths of files as arguments.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -6,16 +6,16 @@ use std::process::Command;
 
 use crate::session::{Failure, Result, Session};
 
-/// Bytes of paths that one start of a program is given at most: well below every kernel's limit.
+/// Most bytes of paths in one command line; well below every kernel's limit.
 const PATHS_MAX: usize = 64 << 10;
 
-/// Runs the program for one file; did it succeed?
+/// Runs the program for one file. True if it succeeds.
 pub(super) fn run(session: &Session, words: &[OsString], path: &[u8]) -> Result<bool> {
     let words: Vec<OsString> = words.iter().map(|word| with_path(word, path)).collect();
     start(session, &words)
 }
 
-/// The word with the path in the place of each `{}`.
+/// Replaces each `{}` in the word by the path.
 fn with_path(word: &OsStr, path: &[u8]) -> OsString {
     let mut text = Vec::new();
     let mut rest = word.as_bytes();
@@ -30,7 +30,7 @@ fn with_path(word: &OsStr, path: &[u8]) -> OsString {
 
 fn start(session: &Session, words: &[OsString]) -> Result<bool> {
     let Some((program, arguments)) = words.split_first() else { return Ok(true) };
-    // What was printed before stands before what the program prints.
+    // Keep our output before the program's.
     session.flush()?;
     match Command::new(program).args(arguments).status() {
         Ok(status) => Ok(status.success()),
@@ -41,7 +41,7 @@ fn start(session: &Session, words: &[OsString]) -> Result<bool> {
     }
 }
 
-/// A program that takes many files, and those it has not been given yet.
+/// A program that takes many files, and the files collected for its next run.
 pub(super) struct Many {
     words: Vec<OsString>,
     paths: Vec<OsString>,
@@ -49,12 +49,12 @@ pub(super) struct Many {
 }
 
 impl Many {
-    /// Of the program and its first arguments.
+    /// `words`: the program and its first arguments.
     pub(super) fn new(words: Vec<OsString>) -> Self {
         Self { words, paths: Vec::new(), bytes: 0 }
     }
 
-    /// Adds a file; runs the program when there are many.
+    /// Adds a file. Runs the program when the command line is full.
     pub(super) fn add(&mut self, session: &Session, path: &[u8]) -> Result<()> {
         if self.bytes + path.len() > PATHS_MAX {
             self.finish(session)?;
@@ -64,7 +64,7 @@ impl Many {
         Ok(())
     }
 
-    /// Runs the program with what is left. Its failure is one of the command's.
+    /// Runs the program with the remaining files. If it fails, the exit code is at least 1.
     pub(super) fn finish(&mut self, session: &Session) -> Result<()> {
         if !self.paths.is_empty() {
             let words: Vec<OsString> =

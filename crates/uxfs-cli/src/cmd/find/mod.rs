@@ -3,8 +3,8 @@
 mod actions;
 mod exec;
 mod parse;
+mod predicates;
 mod printf;
-mod questions;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -17,18 +17,18 @@ use crate::image::Images;
 use crate::json;
 use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
-use crate::tree::{self, Met, Next, Way};
+use crate::tree::{self, Met, Next, WalkOptions};
 use parse::{Expression, Parsed};
 
-/// Search trees for files
+/// Search for files in trees
 ///
 /// Operators: ( ) ! -not -a -and -o -or. Tests: -name -iname -path -ipath -type -size -empty -perm
 /// -user -group -uid -gid -nouser -nogroup -links -inum -mtime -atime -ctime -mmin -amin -cmin
-/// -newer -anewer -cnewer -newermt and their kin -lname -regex -iregex -true -false. Actions: -print
-/// -print0 -ls -printf -exec -prune -quit -delete. Options: -mindepth -maxdepth -depth. All as in
-/// find(1), but: -regex takes
-/// extended expressions, as -regextype posix-extended; -exec starts a program of this machine with IMAGE:/PATH for {}, while the image
-/// is open for reading, so that a program that changes it is refused (-print0 and xargs -0 do that).
+/// -newer -anewer -cnewer -newerXY -lname -regex -iregex -true -false. Actions: -print -print0 -ls
+/// -printf -exec -prune -quit -delete. Options: -mindepth -maxdepth -depth. All are as in find(1), with
+/// two differences: -regex takes extended expressions, as with -regextype posix-extended; -exec starts a
+/// program of this machine with IMAGE:/PATH for {}. The image is open for reading meanwhile, so a program
+/// that changes it is refused: use -print0 and xargs -0 for such a program.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs find disk.img:/ -name '*.conf' -size +4k\n  \
@@ -46,10 +46,10 @@ pub(crate) struct Options {
     /// Follow symbolic links that are starting points
     #[arg(short = 'H', overrides_with = "follow")]
     follow_named: bool,
-    /// What was found as a JSON document, instead of -print
+    /// Print the files found as a JSON document, instead of -print
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where to start, and what to look for
+    /// Starting points, then the expression
     #[arg(
         value_name = "IMAGE[:/PATH]... EXPRESSION",
         required = true,
@@ -59,7 +59,7 @@ pub(crate) struct Options {
     words: Vec<OsString>,
 }
 
-/// A search at work.
+/// A search in progress.
 struct Finder<'a> {
     session: &'a Session,
     expression: &'a Expression,
@@ -67,9 +67,9 @@ struct Finder<'a> {
     depth_first: bool,
     mindepth: usize,
     maxdepth: usize,
-    /// Commands that take many files.
+    /// Commands of `-exec … +`, which take many files.
     commands: Vec<exec::Many>,
-    /// What was found, for a document.
+    /// The files found, for `--json`.
     documents: Option<Vec<Value>>,
     quit: bool,
 }
@@ -77,14 +77,14 @@ struct Finder<'a> {
 /// A file under test.
 struct Candidate<'a> {
     met: Met<'a>,
-    /// The start as it was written.
+    /// The starting point as given on the command line.
     start: &'a [u8],
-    /// The start's path in the image.
+    /// The starting point's path in the image.
     root: &'a [u8],
 }
 
 impl Candidate<'_> {
-    /// The path below the start.
+    /// The path relative to the starting point.
     fn below(&self) -> &[u8] {
         let rest = self.met.path.get(self.start.len()..).unwrap_or_default();
         rest.strip_prefix(b"/").unwrap_or(rest)
@@ -102,7 +102,7 @@ impl Candidate<'_> {
     fn name(&self) -> &[u8] {
         match crate::place::base(self.met.path) {
             b"" => b"/",
-            // The root of an image has the name that roots have.
+            // The name of an image's root is "/".
             _ if self.met.path.ends_with(b":/") => b"/",
             name => name,
         }
@@ -115,13 +115,12 @@ pub(crate) fn is_expression(word: &OsStr) -> bool {
     bytes.starts_with(b"-") && bytes.len() > 1 || bytes == b"(" || bytes == b"!"
 }
 
-/// Searches.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let split = options.words.iter().position(|word| is_expression(word));
     let split = split.unwrap_or(options.words.len());
     let (starts, words) = options.words.split_at(split);
     if starts.is_empty() {
-        return Err(Failure::bare("no image to search was named"));
+        return Err(Failure::bare("missing starting point: name an image to search"));
     }
     let Parsed { expression, settings } = parse::parse(words, images, options.json)?;
     let mut finder = Finder {
@@ -141,7 +140,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
             &Inside::parse(start),
             (options.follow, options.follow_named, settings.deletes),
         ));
-        if finder.quit || session.unheard() {
+        if finder.quit || session.pipe_closed() {
             break;
         }
     }
@@ -163,29 +162,29 @@ impl Finder<'_> {
         place: &Inside,
         (follow, follow_named, write): (bool, bool, bool),
     ) -> Result<()> {
-        // As find(1), which takes a link that leads nowhere for itself.
+        // As in find(1), a dangling link is taken as itself.
         let found = match follow || follow_named {
             true => tree::find(images, place, write, true)
                 .or_else(|_| tree::find(images, place, write, false)),
             false => tree::find(images, place, write, false),
         }?;
-        // As it was written, but for slashes at its end; the root keeps its own.
+        // Paths begin with the starting point as given, without trailing slashes except for the root.
         let start = tree::shown(place);
-        let way = Way { both: self.depth_first, follow };
+        let walk_options = WalkOptions { both: self.depth_first, follow };
         let session = self.session;
-        let mut trouble = |path: &[u8], error| {
+        let mut on_error = |path: &[u8], error| {
             session.fail(Failure::volume(OsStr::from_bytes(path), error));
         };
         let mut visit = |met: Met<'_>| self.visit((&start, &place.path), met);
         let root = (start.clone(), found.stat.clone());
-        tree::walk(found.fs(), root, way, &mut visit, &mut trouble)
+        tree::walk(found.fs(), root, walk_options, &mut visit, &mut on_error)
     }
 
     fn visit(&mut self, (start, root): (&[u8], &[u8]), met: Met<'_>) -> Result<Next> {
         let deeper = met.depth < self.maxdepth;
         let go_on = if deeper { Next::Enter } else { Next::Skip };
         let is_dir = tree::is_dir(met.stat);
-        // In depth-first order a directory is tested when it is left, if it was entered at all.
+        // With -depth, a directory that is entered is tested after its content.
         if self.depth_first && is_dir && !met.leaving && deeper {
             return Ok(go_on);
         }
@@ -230,7 +229,7 @@ impl Finder<'_> {
                 Ok(false)
             }
             Expression::Not(part) => Ok(!self.evaluate(part, candidate, pruned)?),
-            Expression::Test(test) => questions::holds(test, candidate, self.now),
+            Expression::Test(test) => predicates::holds(test, candidate, self.now),
             Expression::Action(action) => self.act(action, candidate, pruned),
         }
     }

@@ -1,4 +1,4 @@
-//! The expression of `find`, from its words.
+//! Parses the expression of `find`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -12,124 +12,120 @@ use crate::place::Place;
 use crate::session::{Failure, Result};
 use crate::{time, tree, users};
 
-/// What to do with each file.
+/// An expression, evaluated for each file.
 pub(super) enum Expression {
-    /// All, up to the first that fails.
+    /// Evaluates parts up to the first that is false.
     And(Vec<Expression>),
-    /// Any, up to the first that holds.
+    /// Evaluates parts up to the first that is true.
     Or(Vec<Expression>),
-    /// The opposite.
     Not(Box<Expression>),
-    /// A question.
     Test(Test),
-    /// A deed.
     Action(Action),
 }
 
-/// Which numbers: `+n`, `-n`, `n`.
+/// A numeric argument: `+n`, `-n`, `n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
-    /// Greater, less, or equal.
+    /// The value must compare this way to `number`.
     pub(super) order: std::cmp::Ordering,
-    /// Than this.
     pub(super) number: u64,
 }
 
-/// Which time of a file.
+/// One of a file's times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// Access.
     Access,
-    /// Change of content.
+    /// Last change of the content.
     Modify,
-    /// Change of the inode.
+    /// Last change of the inode.
     Change,
 }
 
 /// How permissions are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Perm {
-    /// All and no others.
+    /// The permissions are equal.
     Exactly,
-    /// All of them.
+    /// All given permissions are set.
     All,
-    /// Any of them.
+    /// At least one given permission is set.
     Any,
 }
 
-/// A question about a file.
+/// A test of a file.
 pub(super) enum Test {
-    /// Its name, or its whole path, matches; the flag is for letters of either case.
+    /// The name, or the whole path, matches; `fold` ignores case.
     Name { pattern: Vec<u8>, path: bool, fold: bool },
-    /// The target of the link matches.
+    /// The file is a link and its target matches.
     Target { pattern: Vec<u8>, fold: bool },
-    /// It is of one of these types.
+    /// The file has one of these types.
     Type(Vec<u8>),
-    /// Its length in units of so many bytes, rounded up.
+    /// The length, rounded up to units of this many bytes.
     Size(Range, u64),
     /// A file or directory without content.
     Empty,
-    /// Its permissions; for files, and for directories, since symbolic modes tell them apart.
+    /// The permissions: first those for files, then those for directories, because a symbolic mode
+    /// such as `X` yields different ones.
     Perm(Perm, u16, u16),
-    /// Its owner.
+    /// The owner.
     Uid(Range),
-    /// Its group.
+    /// The group.
     Gid(Range),
-    /// Its owner has no name here.
+    /// This machine has no name for the owner.
     NoUser,
-    /// Its group has no name here.
+    /// This machine has no name for the group.
     NoGroup,
-    /// Number of its names.
+    /// The number of hard links.
     Links(Range),
-    /// Its inode number.
+    /// The inode number.
     Inum(Range),
-    /// Its age in units of so many seconds.
+    /// The age in units of this many seconds.
     Age(Which, Range, i64),
-    /// This time of it is later.
+    /// The file's time is later than this one.
     Newer(Which, Timestamp),
-    /// Its whole path matches.
+    /// The whole path matches.
     Regex(Box<Regex>),
-    /// Always, or never.
+    /// `-true` or `-false`.
     Constant(bool),
 }
 
-/// A deed.
+/// An action.
 pub(super) enum Action {
-    /// The path, and this byte.
+    /// Prints the path and this byte.
     Print(u8),
-    /// A line as `ls -dils`.
+    /// Prints a line as `ls -dils`.
     Ls,
-    /// By a format.
+    /// Prints by a format.
     Printf(Vec<u8>),
-    /// Not into this directory.
+    /// Does not enter this directory.
     Prune,
-    /// No further.
+    /// Ends the search.
     Quit,
-    /// Away with it.
+    /// Removes the file.
     Delete,
-    /// A command of the host, with the file's path for each `{}`.
+    /// Runs a program of the host, with the file's path for each `{}`.
     Exec(Vec<OsString>),
-    /// The same for many files at once: the command of this number.
+    /// Runs a program for many files at once. The number is an index of [`Settings::commands`].
     ExecMany(usize),
-    /// Into the document.
+    /// Adds the file to the JSON document.
     Document,
 }
 
-/// What holds for the whole search.
+/// Options of the whole search.
 pub(super) struct Settings {
-    /// Directories after what is in them.
+    /// Test directories after their content.
     pub(super) depth: bool,
-    /// Test nothing above this depth.
+    /// Do not test files above this depth.
     pub(super) mindepth: usize,
-    /// Go no deeper.
+    /// Do not descend below this depth.
     pub(super) maxdepth: usize,
-    /// The image is written.
+    /// The search removes files, so the image is opened for writing.
     pub(super) deletes: bool,
-    /// Commands that take many files, without the `{}` at their end.
+    /// Commands of `-exec … +`, without the `{}` at their end.
     pub(super) commands: Vec<Vec<OsString>>,
 }
 
-/// The outcome.
+/// The parsed expression and settings.
 pub(super) struct Parsed {
     pub(super) expression: Expression,
     pub(super) settings: Settings,
@@ -139,15 +135,16 @@ struct Parser<'a> {
     words: std::iter::Peekable<std::slice::Iter<'a, OsString>>,
     images: &'a Images,
     settings: Settings,
+    /// The expression has an action other than `-prune` and `-quit`, so `-print` is not implied.
     acts: bool,
-    /// Open brackets.
+    /// Current depth of brackets and negations.
     nested: usize,
 }
 
 /// Brackets and negations deeper than this are refused.
 const NESTED_MAX: usize = 200;
 
-/// Parses the words behind the starting points.
+/// Parses the words after the starting points.
 pub(super) fn parse(words: &[OsString], images: &Images, document: bool) -> Result<Parsed> {
     let settings = Settings {
         depth: false,
@@ -253,12 +250,12 @@ impl Parser<'_> {
             "-mindepth" => self.settings.mindepth = self.depth("-mindepth")?,
             "-maxdepth" => self.settings.maxdepth = self.depth("-maxdepth")?,
             "-depth" | "-d" => self.settings.depth = true,
-            // An image holds one file system, and nobody else's mounts.
+            // No effect: an image holds a single file system, which no one else changes.
             "-xdev" | "-mount" | "-noleaf" | "-ignore_readdir_race" => {}
             "-regextype" => {
                 let text = self.text("-regextype")?;
                 if !EXTENDED.contains(&text.as_str()) {
-                    let what = format!("{text}: expressions are extended ones, as posix-extended");
+                    let what = format!("{text}: not supported: use posix-extended");
                     return Err(Failure::new("-regextype", what));
                 }
             }
@@ -358,7 +355,7 @@ impl Parser<'_> {
     fn id(&mut self, name: &str, look_up: fn(&str) -> Option<u32>) -> Result<Range> {
         let text = self.text(name)?;
         let id = look_up(&text).ok_or_else(|| {
-            Failure::new(name, format!("'{text}' is not the name of a known one"))
+            Failure::new(name, format!("this machine has no user or group named '{text}'"))
         })?;
         Ok(Range { order: std::cmp::Ordering::Equal, number: id.into() })
     }
@@ -402,7 +399,7 @@ impl Parser<'_> {
         Ok(Test::Perm(how, change.apply(S_IFREG, 0), change.apply(S_IFDIR, 0)))
     }
 
-    /// That time of the file that is named next, in an image or on the host.
+    /// Reads a file operand, in an image or on the host, and returns one of the file's times.
     fn time_of(&mut self, name: &str, which: Which) -> Result<Timestamp> {
         match Place::parse(self.value(name)?) {
             Place::Image(place) => {
@@ -434,7 +431,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The words up to `;`, or up to `{} +`.
+    /// Reads the words up to `;`, or up to `{} +`.
     fn exec(&mut self) -> Result<Action> {
         let mut words = Vec::new();
         loop {
@@ -457,7 +454,7 @@ impl Parser<'_> {
 }
 
 impl Which {
-    /// This time of a file.
+    /// Selects this time of a file.
     pub(super) fn of(self, stat: &uxfs::Stat) -> Timestamp {
         match self {
             Self::Access => stat.atime,
@@ -480,10 +477,10 @@ fn unknown(name: &str) -> Failure {
     Failure::new(name, "unknown predicate")
 }
 
-/// Names that find(1) has for extended regular expressions.
+/// find(1)'s names for extended regular expressions.
 const EXTENDED: [&str; 4] = ["posix-extended", "egrep", "posix-egrep", "awk"];
 
-/// Most memory of a regular expression: one that explodes is refused.
+/// Limit on the memory of a compiled regular expression.
 const REGEX_BYTES: usize = 8 << 20;
 
 fn range(text: &str) -> Option<Range> {

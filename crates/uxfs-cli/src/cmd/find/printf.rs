@@ -3,16 +3,16 @@
 use uxfs::format::timestamp::Timestamp;
 
 use super::Candidate;
-use super::questions::target;
+use super::predicates::target;
 use crate::mode::{letters, type_letter};
 use crate::session::Result;
 use crate::{quote, time, tree, users};
 
-/// Digits that find gives fractions of a second.
+/// Digits of a fraction of a second in find's output.
 const DIGITS: usize = 10;
 const WIDTH_MAX: usize = 4096;
 
-/// The text for a file.
+/// Formats the text for a file.
 pub(super) fn render(format: &[u8], candidate: &Candidate<'_>) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let mut rest = format;
@@ -30,7 +30,7 @@ pub(super) fn render(format: &[u8], candidate: &Candidate<'_>) -> Result<Vec<u8>
     Ok(out)
 }
 
-/// Appends what an escape stands for; `None` for `\c`, which ends the output.
+/// Appends the byte of an escape; `None` for `\c`, which ends the output.
 fn escape<'a>(rest: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
     let octal = rest.iter().take(3).take_while(|b| (b'0'..=b'7').contains(b)).count();
     if octal > 0 {
@@ -57,7 +57,7 @@ fn escape<'a>(rest: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
     Some(tail)
 }
 
-/// Appends the value of the directive that `rest` begins with, behind its `%`.
+/// Appends the value of the directive at the start of `rest`, which begins after the `%`.
 fn directive<'a>(rest: &'a [u8], candidate: &Candidate<'_>, out: &mut Vec<u8>) -> Result<&'a [u8]> {
     let end = rest.iter().position(|b| !b"-+ #0123456789.".contains(b));
     let Some(end) = end else {
@@ -101,7 +101,7 @@ fn pad(flags: &[u8], value: &[u8], numeric: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// The value, and whether it is a number.
+/// The value of a directive, and whether it is a number.
 fn value(
     letter: u8,
     sub: Option<u8>,
@@ -165,7 +165,7 @@ fn directory(path: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The type of what a link leads to: `N` for nothing.
+/// The type of the file that a link leads to; `N` if the link dangles.
 fn end_type(candidate: &Candidate<'_>) -> char {
     let met = &candidate.met;
     if !tree::is_link(met.stat) {
@@ -179,7 +179,7 @@ fn end_type(candidate: &Candidate<'_>) -> char {
     }
 }
 
-/// The share of a file that takes space.
+/// The allocated bytes divided by the size.
 fn sparseness(bytes: u64, size: u64) -> String {
     if size == 0 {
         return if bytes == 0 { "1".into() } else { "inf".into() };
@@ -187,13 +187,13 @@ fn sparseness(bytes: u64, size: u64) -> String {
     format!("{}", bytes as f64 / size as f64)
 }
 
-/// As ctime(3), with the fraction of a second.
+/// The time in ctime(3)'s format, with the fraction of a second.
 fn ctime(at: Timestamp) -> String {
     let format = format!("%a %b %e %H:%M:%S.{:09}0 %Y", at.nsec);
     time::format(at, &format)
 }
 
-/// A time by the letter behind `%T`.
+/// The time in the format of the letter after `%A`, `%B`, `%C` or `%T`.
 fn timed(at: Timestamp, sub: Option<u8>) -> String {
     let fraction = format!("{:09}0", at.nsec);
     let format = match sub {

@@ -1,4 +1,4 @@
-//! Colours of names, by `LS_COLORS` as `dircolors` sets it, or by its defaults.
+//! Colours of names: the defaults of `dircolors`, overridden by `LS_COLORS`.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S
 
 use super::When;
 
-/// What kind of file has which colour, and what ending.
+/// Colours by kind of file and by the ending of the name.
 pub(super) struct Colors {
     kinds: HashMap<String, String>,
     endings: Vec<(String, String)>,
@@ -17,7 +17,7 @@ const DEFAULTS: &str = "di=01;34:ln=01;36:pi=33:so=01;35:bd=01;33:cd=01;33:ex=01
                         sg=30;43:st=37;44:ow=34;42:tw=30;42";
 
 impl Colors {
-    /// The colours, if they are wanted.
+    /// Reads the colours; `None` if names are not to be coloured.
     pub(super) fn wanted(when: When, terminal: bool) -> Option<Self> {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         match when {
@@ -25,9 +25,9 @@ impl Colors {
             When::Auto if !terminal || no_color => return None,
             _ => {}
         }
-        let told = std::env::var("LS_COLORS").unwrap_or_default();
+        let user = std::env::var("LS_COLORS").unwrap_or_default();
         let mut colors = Self { kinds: HashMap::new(), endings: Vec::new() };
-        for part in DEFAULTS.split(':').chain(told.split(':')) {
+        for part in DEFAULTS.split(':').chain(user.split(':')) {
             let Some((key, value)) = part.split_once('=') else { continue };
             match key.strip_prefix('*') {
                 Some(ending) => colors.endings.push((ending.to_owned(), value.to_owned())),

@@ -1,4 +1,4 @@
-//! The long form: a line for each file, its columns aligned.
+//! The long format: one line per file, with aligned columns.
 
 use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFMT};
 use uxfs::posix::{ACL_ACCESS, ACL_DEFAULT};
@@ -26,7 +26,7 @@ enum Size {
 }
 
 impl Lister<'_> {
-    /// Appends the lines.
+    /// Appends the lines for `items` to `out`.
     pub(super) fn long(&self, items: &[Item], out: &mut Vec<u8>) {
         let pad = self.some_quoted(items);
         let lines: Vec<Line> = items.iter().map(|item| self.line(item)).collect();
@@ -36,7 +36,7 @@ impl Lister<'_> {
         let (inode, blocks) = (widest(&|l| &l.inode), widest(&|l| &l.blocks));
         let (mode, links) = (widest(&|l| &l.mode), widest(&|l| &l.links));
         let (owner, group) = (widest(&|l| &l.owner), widest(&|l| &l.group));
-        // As coreutils: what a format of the user's makes stands as it is.
+        // As in coreutils, a user's own time format is not padded.
         let time = match self.style {
             Style::Format(..) => 0,
             _ => widest(&|l| &l.time),
@@ -87,7 +87,7 @@ impl Lister<'_> {
         }
     }
 
-    /// Owners and groups stand to the left, their numbers to the right.
+    /// A cell for an owner or group: names are aligned left, numbers right.
     fn name_cell(&self, name: &str, width: usize) -> String {
         let missing = " ".repeat(width.saturating_sub(quote::width(name.as_bytes())));
         match name.bytes().all(|b| b.is_ascii_digit()) {
@@ -123,7 +123,7 @@ impl Lister<'_> {
     }
 }
 
-/// What stands behind the permissions: `+` for an access list, `.` for a security context alone.
+/// The mark after the permissions: `+` for an ACL, `.` for only a security context.
 fn mark(item: &Item) -> &'static str {
     let names = item.found.fs().list_xattrs(item.found.stat.ino).unwrap_or_default();
     let has = |wanted: &[u8]| names.iter().any(|name| name == wanted);

@@ -1,4 +1,4 @@
-//! `uxfs ls`: lists as GNU `ls` does.
+//! `uxfs ls`: lists directories and files as GNU `ls` does.
 
 mod color;
 mod long;
@@ -22,8 +22,8 @@ use crate::{json, number, pattern};
 
 /// List directories and files
 ///
-/// Names are sorted by their bytes. On a terminal they stand in columns, quoted where a shell would
-/// need it; in a pipe one a line, as they are.
+/// Names are sorted by their bytes. On a terminal, ls prints them in columns and quotes them where a
+/// shell would need it; in a pipe, it prints one raw name per line.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs ls disk.img\n  \
@@ -33,91 +33,91 @@ use crate::{json, number, pattern};
 pub(crate) struct Options {
     #[command(flatten)]
     _log: crate::cli::LongOptions,
-    /// Permissions, owner, size and time too
+    /// Print permissions, owner, size and time
     #[arg(short = 'l', long = "long")]
     long: bool,
-    /// Names that begin with a dot too
+    /// Include names that begin with a dot
     #[arg(short, long)]
     all: bool,
-    /// The same without . and ..
+    /// Include names that begin with a dot, except . and ..
     #[arg(short = 'A', long)]
     almost_all: bool,
-    /// No names that end in ~
+    /// Omit names that end in ~
     #[arg(short = 'B', long)]
     ignore_backups: bool,
-    /// No names that match this shell pattern, unless they are arguments
+    /// Omit names that match this shell pattern, unless they are operands
     #[arg(short = 'I', long, value_name = "PATTERN")]
     ignore: Vec<OsString>,
-    /// Directories themselves, not what is in them
+    /// List directories themselves, not their content
     #[arg(short, long)]
     directory: bool,
-    /// What is in directories below too
+    /// List subdirectories recursively
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Inode numbers
+    /// Print inode numbers
     #[arg(short, long)]
     inode: bool,
-    /// One name a line
+    /// Print one name per line
     #[arg(short = '1', id = "one")]
     one: bool,
-    /// In columns, sorted downwards
+    /// Print columns, sorted downwards
     #[arg(short = 'C', id = "columns", overrides_with_all = ["across", "one", "commas"])]
     columns: bool,
-    /// In columns, sorted across
+    /// Print columns, sorted across
     #[arg(short = 'x', id = "across", overrides_with_all = ["columns", "one", "commas"])]
     across: bool,
-    /// On lines, with commas
+    /// Print names separated by commas
     #[arg(short = 'm', id = "commas", overrides_with_all = ["columns", "one", "across"])]
     commas: bool,
-    /// Sizes as in 1.5K
+    /// Print sizes such as 1.5K
     #[arg(short = 'h', long)]
     human_readable: bool,
-    /// Owner and group as numbers; implies -l
+    /// Print owner and group as numbers; implies -l
     #[arg(short, long)]
     numeric_uid_gid: bool,
-    /// No owner; implies -l
+    /// Print no owner; implies -l
     #[arg(short = 'g', id = "no-owner")]
     no_owner: bool,
-    /// No group; implies -l
+    /// Print no group; implies -l
     #[arg(short = 'o', id = "no-group-long")]
     no_group_long: bool,
-    /// No group in long lists
+    /// Print no group in long lists
     #[arg(short = 'G', long)]
     no_group: bool,
-    /// Space taken, in units of 1024 bytes
+    /// Print the space used, in units of 1024 bytes
     #[arg(short, long)]
     size: bool,
-    /// Newest first
+    /// Sort by time, newest first
     #[arg(short = 't', id = "by-time")]
     by_time: bool,
-    /// Largest first
+    /// Sort by size, largest first
     #[arg(short = 'S', id = "by-size")]
     by_size: bool,
-    /// By what stands behind the last dot
+    /// Sort by extension
     #[arg(short = 'X', id = "by-extension")]
     by_extension: bool,
-    /// In the directory's own order
+    /// Do not sort: keep the directory's order
     #[arg(short = 'U', id = "unsorted")]
     unsorted: bool,
-    /// In the directory's own order, and all: as -a -U
+    /// Do not sort, and include all names; same as -a -U
     #[arg(short = 'f', id = "raw")]
     raw: bool,
     /// Sort by WORD: name, none (-U), size (-S), time (-t), extension (-X)
     #[arg(long, value_name = "WORD")]
     sort: Option<Key>,
-    /// The time to show and to sort by: atime (-u), ctime (-c), mtime
+    /// Show and sort by WORD: atime (-u), ctime (-c), mtime
     #[arg(long, value_name = "WORD")]
     time: Option<Stamp>,
-    /// The other way round
+    /// Reverse the order
     #[arg(short, long)]
     reverse: bool,
-    /// Directories before files
+    /// List directories before files
     #[arg(long)]
     group_directories_first: bool,
-    /// Time of last access, to show and to sort by
+    /// Show and sort by the time of last access
     #[arg(short = 'u', id = "use-atime")]
     use_atime: bool,
-    /// Time of the inode's last change, to show and to sort by
+    /// Show and sort by the time of the inode's last change
     #[arg(short = 'c', id = "use-ctime")]
     use_ctime: bool,
     /// Mark directories with /, links with @, programs with *, fifos with |, sockets with =
@@ -126,32 +126,32 @@ pub(crate) struct Options {
     /// Mark directories with /
     #[arg(short = 'p', id = "slash")]
     slash: bool,
-    /// What symbolic links lead to, not themselves
+    /// Follow symbolic links
     #[arg(short = 'L', long)]
     dereference: bool,
-    /// Names as they are, on a terminal too
+    /// Print raw names, also on a terminal
     #[arg(short = 'N', long)]
     literal: bool,
-    /// Names in double quotes, what cannot be printed escaped
+    /// Print names in double quotes, with unprintable characters escaped
     #[arg(short = 'Q', long, overrides_with = "literal")]
     quote_name: bool,
-    /// The width of a line; 0 for no end
+    /// Width of a line; 0 for no limit
     #[arg(short = 'w', long, value_name = "COLUMNS")]
     width: Option<usize>,
-    /// How times look: full-iso, long-iso, iso, locale or +FORMAT
+    /// Format of times: full-iso, long-iso, iso, locale or +FORMAT
     #[arg(long, value_name = "STYLE")]
     time_style: Option<String>,
-    /// As -l --time-style=full-iso
+    /// Same as -l --time-style=full-iso
     #[arg(long)]
     full_time: bool,
-    /// Colours: always, never, or auto for on a terminal unless NO_COLOR is set
+    /// Colour names: always, never, or auto (on a terminal, unless NO_COLOR is set)
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true,
           default_value = "auto", default_missing_value = "always")]
     color: When,
-    /// As a JSON document
+    /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// What to list
+    /// Directories and files to list
     #[arg(value_name = "IMAGE[:/PATH]", required = true)]
     files: Vec<OsString>,
 }
@@ -163,7 +163,7 @@ enum When {
     Never,
 }
 
-/// What a listing is sorted by.
+/// Sort key of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Key {
     Name,
@@ -186,15 +186,15 @@ enum Stamp {
 
 /// A file in a listing.
 struct Item {
-    /// As it is called in the listing.
+    /// The name shown in the listing.
     name: Vec<u8>,
     /// The file.
     found: Found,
-    /// Of a symbolic link: its target, and what that is, if it is anything.
+    /// For a symbolic link: its target, and the attributes of the file it leads to, if that exists.
     target: Option<(Vec<u8>, Option<Stat>)>,
 }
 
-/// A listing at work.
+/// A listing in progress.
 struct Lister<'a> {
     options: &'a Options,
     session: &'a Session,
@@ -202,7 +202,7 @@ struct Lister<'a> {
     now: Timestamp,
     colors: Option<color::Colors>,
     directories: Vec<Value>,
-    /// Has a group of files been shown, so that the next one needs an empty line before it?
+    /// A group of files has been printed, so the next one needs an empty line before it.
     begun: bool,
 }
 
@@ -264,7 +264,7 @@ impl Options {
     fn hides(&self, name: &[u8]) -> bool {
         let shows_dots = self.all || self.raw || self.almost_all;
         let ignored = |pattern: &OsString| {
-            // A leading dot wants to be written out, as in a shell.
+            // As in a shell, a wildcard does not match a leading dot.
             let dots = pattern.as_bytes().starts_with(b".") || !name.starts_with(b".");
             dots && pattern::matches(pattern.as_bytes(), name, false)
         };
@@ -274,7 +274,6 @@ impl Options {
     }
 }
 
-/// Lists.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let named = options.time_style.clone().or_else(|| std::env::var("TIME_STYLE").ok());
     let style = match named.filter(|_| !options.full_time) {
@@ -303,7 +302,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
 impl Lister<'_> {
     fn operands(&mut self, images: &Images) -> Result<()> {
         let (mut files, mut dirs) = (Vec::new(), Vec::new());
-        // A link that is named is followed, unless its own data is asked for.
+        // Follow a link that is an operand, unless the options show the link's own attributes.
         let own = self.options.directory || self.options.is_long() || self.options.classify;
         for file in &self.options.files {
             let place = Inside::parse(file);
@@ -334,7 +333,7 @@ impl Lister<'_> {
         }
         for dir in dirs {
             self.directory(&dir.found, &dir.name, many || self.options.recursive)?;
-            if self.session.unheard() {
+            if self.session.pipe_closed() {
                 break;
             }
         }
@@ -352,7 +351,7 @@ impl Lister<'_> {
         Item { name, found, target }
     }
 
-    /// Lists a directory and, if asked for, those below it.
+    /// Lists a directory and, with `-R`, the directories below it.
     fn directory(&mut self, dir: &Found, shown: &[u8], headed: bool) -> Result<()> {
         let mut open = vec![(dir.clone(), shown.to_vec(), 0usize)];
         let mut above: Vec<uxfs::format::Ino> = Vec::new();
@@ -367,7 +366,7 @@ impl Lister<'_> {
             let Some(items) = self.content(&dir, &shown) else { continue };
             let header = headed.then_some(shown.as_slice());
             self.group(Some(&dir), &items, header)?;
-            if !self.options.recursive || self.session.unheard() {
+            if !self.options.recursive || self.session.pipe_closed() {
                 continue;
             }
             for item in items.iter().rev() {
@@ -414,7 +413,7 @@ impl Lister<'_> {
         Some(items)
     }
 
-    /// Shows files that belong together: those of a directory, or those that were named.
+    /// Prints one group of files: the content of a directory, or the files among the operands.
     fn group(&mut self, dir: Option<&Found>, items: &[Item], header: Option<&[u8]>) -> Result<()> {
         if self.options.json {
             self.directories.push(document(dir, items));
@@ -444,13 +443,13 @@ impl Lister<'_> {
         self.session.terminal && !self.options.literal && !self.options.quote_name
     }
 
-    /// A name without colour: quoted on a terminal.
+    /// The name without colour, quoted on a terminal.
     fn plain(&self, name: &[u8]) -> Vec<u8> {
         if self.options.quote_name {
             return crate::quote::c_string(name);
         }
         match self.quotes() {
-            // With -F, a name that ends as a link is marked must be told from one.
+            // With -F, quote a name with '@' to distinguish it from the mark of a link.
             true if self.options.classify && name.contains(&b'@') => {
                 match crate::quote::shell(name) {
                     plain if plain == name => [b"'", name, b"'"].concat(),
@@ -463,7 +462,7 @@ impl Lister<'_> {
         }
     }
 
-    /// Space in units of 1024 bytes, or in human's.
+    /// Space in units of 1024 bytes, or human-readable.
     fn space(&self, bytes: u64) -> String {
         match self.options.human_readable {
             true => number::human(bytes),
@@ -472,12 +471,12 @@ impl Lister<'_> {
     }
 }
 
-/// From the last dot on; empty if there is none.
+/// The name's part from its last dot; empty without a dot.
 fn extension(name: &[u8]) -> &[u8] {
     name.iter().rposition(|b| *b == b'.').map_or(&[], |at| &name[at..])
 }
 
-/// Bytes that a file takes.
+/// Bytes allocated to a file.
 fn taken(found: &Found) -> u64 {
     found.stat.blocks << found.fs().geo.block_log
 }

@@ -1,4 +1,5 @@
-//! The short forms: names in columns, across, with commas, or one a line; and how a name looks.
+//! The short formats: names in columns, across, with commas, or one per line. Also formats a single
+//! name with its colour and mark.
 
 use uxfs::Stat;
 use uxfs::format::inode::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
@@ -6,7 +7,7 @@ use uxfs::format::inode::{S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use super::{Item, Lister, taken};
 use crate::{quote, tree};
 
-/// Width of a line where no terminal tells it.
+/// Width of a line if neither COLUMNS nor a terminal gives it.
 const LINE: usize = 80;
 /// Blanks between columns.
 const GAP: usize = 2;
@@ -14,7 +15,7 @@ const GAP: usize = 2;
 /// Columns between tab stops.
 const TAB: usize = 8;
 
-/// A name ready to be shown, and its width.
+/// A formatted name and its width.
 struct Cell {
     text: Vec<u8>,
     width: usize,
@@ -24,16 +25,16 @@ fn line_width(wanted: Option<usize>) -> usize {
     if let Some(width) = wanted {
         return if width == 0 { usize::MAX } else { width };
     }
-    let asked = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-    let told = || {
+    let variable = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let terminal = || {
         let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
         (size.ws_col > 0).then_some(usize::from(size.ws_col))
     };
-    asked.filter(|width| *width > 0).or_else(told).unwrap_or(LINE)
+    variable.filter(|width| *width > 0).or_else(terminal).unwrap_or(LINE)
 }
 
 impl Lister<'_> {
-    /// Appends the names.
+    /// Appends the names of `items` to `out`.
     pub(super) fn short(&self, items: &[Item], out: &mut Vec<u8>) {
         let options = self.options;
         let columns = options.columns || options.across || self.session.terminal && !options.one;
@@ -52,12 +53,12 @@ impl Lister<'_> {
         columned(&cells, options.across, line_width(options.width), out);
     }
 
-    /// Is any name in quotes, so that others are indented by a blank to stand in line?
+    /// Is any name quoted, so that unquoted names are indented by a blank to align?
     pub(super) fn some_quoted(&self, items: &[Item]) -> bool {
         self.quotes() && items.iter().any(|item| self.plain(&item.name) != item.name)
     }
 
-    /// The blank before a name without quotes, where others have them.
+    /// The blank before an unquoted name if other names are quoted.
     pub(super) fn margin(&self, item: &Item, pad: bool) -> &'static str {
         if pad && self.plain(&item.name) == item.name { " " } else { "" }
     }
@@ -84,19 +85,19 @@ impl Lister<'_> {
         cells.collect()
     }
 
-    /// The name with its colour and sign.
+    /// The name with its colour and its mark.
     pub(super) fn named(&self, item: &Item) -> Vec<u8> {
         let stat = &item.found.stat;
         let dangling = matches!(item.target, Some((_, None)));
         let mut text = self.coloured(&item.name, Some(stat), dangling);
-        // In the long form the sign stands behind a link's target.
+        // In the long format the mark follows a link's target.
         if !(self.options.is_long() && tree::is_link(stat)) {
             text.extend(self.sign(stat));
         }
         text
     }
 
-    /// The target of a link, in the colour of what it is.
+    /// The target of a link, in the colour of the file it leads to.
     pub(super) fn target(&self, target: &[u8], end: Option<&Stat>) -> Vec<u8> {
         let mut text = self.coloured(target, end, end.is_none());
         text.extend(end.and_then(|stat| self.sign(stat)));
@@ -111,7 +112,7 @@ impl Lister<'_> {
         }
     }
 
-    /// What tells the kind of a file, if signs are asked for.
+    /// The mark for the kind of a file, with `-F` or `-p`.
     fn sign(&self, stat: &Stat) -> Option<u8> {
         let kind = stat.mode & S_IFMT;
         if self.options.slash && !self.options.classify {
@@ -152,11 +153,11 @@ fn commas(cells: &[Cell], line: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// In as many columns as fit on a line.
+/// Prints as many columns as fit on a line.
 fn columned(cells: &[Cell], across: bool, line: usize, out: &mut Vec<u8>) {
     let (rows, widths) = fit(cells, across, line);
     for row in 0..rows {
-        // Where the line has got to, and where the next column begins.
+        // Current column of the line, and the start of the next column.
         let (mut at, mut start) = (0, 0);
         for (column, width) in widths.iter().enumerate() {
             let index = if across { row * widths.len() + column } else { column * rows + row };
@@ -170,7 +171,7 @@ fn columned(cells: &[Cell], across: bool, line: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Moves from one column of the line to another, by tabs where that is shorter.
+/// Moves from column `at` of the line to column `to`, with tabs where that is shorter.
 fn indent(mut at: usize, to: usize, out: &mut Vec<u8>) {
     while at < to {
         if to / TAB > (at + 1) / TAB {
@@ -183,9 +184,9 @@ fn indent(mut at: usize, to: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Rows, and the width of each column.
+/// Number of rows, and the width of each column.
 fn fit(cells: &[Cell], across: bool, line: usize) -> (usize, Vec<usize>) {
-    // A column takes a letter and the gap at least.
+    // A column needs at least one letter and the gap.
     let most = (line / (GAP + 1)).max(1).min(cells.len());
     for columns in (1..=most).rev() {
         let rows = cells.len().div_ceil(columns);

@@ -1,15 +1,15 @@
-//! The exit of every command that changes an image, on a host that refuses.
+//! The exit codes of all commands that change an image, on a host that refuses requests.
 //!
-//! 1. Exit 0: what was asked for is on the volume.
-//! 2. Another exit code: standard error names what the host said.
-//! 3. Either way the volume is whole, and has what was there before.
+//! 1. With exit code 0, the requested change is on the volume.
+//! 2. With another exit code, standard error names the host's error.
+//! 3. In both cases the volume is consistent and keeps its previous content.
 
 use uxfs_oracle::Rng;
 
 use super::out::{Found, Plan, Scene, Trouble};
 use super::{TROUBLES, each, has, page, row, seed};
 
-/// A command, and whether what it was to do is done. `I` stands for the image.
+/// A command line, in which `I` means the image, and the test whether its change is on the volume.
 struct Command {
     line: &'static str,
     is_done: fn(&Scene) -> bool,
@@ -19,7 +19,7 @@ const fn command(line: &'static str, is_done: fn(&Scene) -> bool) -> Command {
     Command { line, is_done }
 }
 
-/// What a command prints about the image.
+/// The output of a command about the image.
 fn says(scene: &Scene, line: &str) -> String {
     let ran = scene.uxfs(line);
     format!("{}{}", ran.out, ran.err)
@@ -55,10 +55,10 @@ fn look(command: &Command, plan: Plan, words: &[String]) -> Result<(), String> {
     let ran = scene.uxfs(command.line);
     scene.mend();
     if command.line.starts_with("resize") && ran.code != 0 {
-        // It works without the log, and asks for a repair if it cannot end: docs/ERRORS.md.
+        // resize does not use the log, and asks for a repair if it fails: docs/ERRORS.md.
         scene.repair();
     }
-    // Whoever opens the volume next recovers it.
+    // The next open recovers the volume.
     let after = scene.uxfs("mkdir I:/replayed");
     if after.code != 0 {
         return Err(format!("{ran:?}, and then {after:?}"));
@@ -77,7 +77,7 @@ fn look(command: &Command, plan: Plan, words: &[String]) -> Result<(), String> {
 }
 
 #[test]
-fn every_command_reports_what_the_host_refuses() {
+fn every_command_reports_a_refusal_of_the_host() {
     let rows = page::matrix(&page::text());
     let seed = seed();
     let mut rng = Rng::new(seed);

@@ -1,10 +1,10 @@
-//! A host that refuses on command: a FUSE file system with one file, an image, backed by a file of
-//! the real host.
+//! A host that refuses requests on command: a FUSE file system with one file, an image, backed by a
+//! file of the real host.
 //!
 //! 1. Every write reaches the server at once: the file is opened for direct I/O, and the kernel keeps
 //!    neither data nor attributes.
-//! 2. Without a refusal it behaves as the host it stands on.
-//! 3. A refusal is counted when a request meets it, so that a test can tell that it did.
+//! 2. Without a refusal it behaves as the real host.
+//! 3. Each refused request is counted, so that a test can see that the refusal took effect.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -32,20 +32,20 @@ const TTL: Duration = Duration::ZERO;
 /// Granularity of allocation on the host.
 const BLOCK: u64 = 4096;
 
-/// What the host refuses.
+/// The kind of request that the host refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// To allocate: writes into holes, and fallocate over them.
+    /// Allocations: writes into holes, and fallocate over them.
     Allocating(Os),
     /// All writes and allocations.
     Writing(Os),
-    /// To flush. Writes are taken.
+    /// Flushes. Writes succeed.
     Flushing(Os),
-    /// To write at this offset or behind it.
+    /// Writes at or after this offset.
     Beyond(u64, Os),
-    /// To take more than half of what is written, each time.
+    /// The second half of each write, so that it returns a short count.
     Half,
-    /// To take any byte of what is written: a write returns 0.
+    /// All bytes of each write: a write returns 0.
     Nothing,
     /// Every request.
     Everything(Os),
@@ -54,13 +54,13 @@ pub(crate) enum Refusal {
 struct State {
     file: File,
     refusal: Option<Refusal>,
-    /// Writes, flushes and allocations that are let through before it begins.
+    /// Writes, flushes and allocations that succeed before the refusal begins.
     before: u64,
-    /// How many requests it meets before it ends by itself.
+    /// Refused requests after which the refusal ends.
     times: u64,
-    /// How many it met.
+    /// Number of refused requests.
     met: u64,
-    /// By block: is it allocated?
+    /// For each block: is it allocated?
     allocated: Vec<bool>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Mounts one on `dir`, with an empty file that is backed by `backing`.
+    /// Mounts a host on `dir`, with an empty file that `backing` stores.
     pub(crate) fn new(backing: &Path, dir: &Path) -> Self {
         let open = OpenOptions::new().read(true).write(true).create_new(true).open(backing);
         let file = open.unwrap();
@@ -84,7 +84,7 @@ impl Host {
         config.n_threads = Some(2);
         let session = Session::new(Server(Arc::clone(&state)), dir, &config)
             .unwrap_or_else(|error| panic!("no FUSE here (modprobe fuse, fuse3): {error}"));
-        // Ends when nothing is mounted any more.
+        // The thread ends with the mount.
         std::thread::spawn(move || session.run());
         Self { dir: dir.to_owned(), backing: backing.to_owned(), state }
     }
@@ -93,13 +93,13 @@ impl Host {
         lock(&self.state)
     }
 
-    /// The image, by the way through the host.
+    /// The path of the image on this host.
     pub(crate) fn image(&self) -> PathBuf {
         self.dir.join(IMAGE)
     }
 
-    /// Begins to refuse, after some more writes, flushes and allocations. Ends by itself when it has
-    /// refused some times.
+    /// Begins to refuse after `before` more writes, flushes and allocations. The refusal ends after
+    /// `times` refused requests.
     pub(crate) fn refuse(&self, refusal: Refusal, before: u64, times: u64) {
         let mut state = self.state();
         (state.refusal, state.before, state.times, state.met) = (Some(refusal), before, times, 0);
@@ -110,12 +110,12 @@ impl Host {
         self.state().refusal = None;
     }
 
-    /// How many requests met the refusal.
+    /// Number of refused requests.
     pub(crate) fn met(&self) -> u64 {
         self.state().met
     }
 
-    /// Cuts the file short, and gives what it cuts off.
+    /// Truncates the file. Returns the part that it cuts off.
     pub(crate) fn cut(&self, len: u64) -> Cut {
         let mut state = self.state();
         let whole = self.backing.with_extension("whole");
@@ -125,12 +125,12 @@ impl Host {
         Cut { whole, from: len, to: old }
     }
 
-    /// Has anything been written behind where the file was cut?
+    /// Has anything been written after the point where the file was cut?
     pub(crate) fn has_grown(&self, cut: &Cut) -> bool {
         self.state().file.metadata().unwrap().len() > cut.from
     }
 
-    /// Puts back what was cut off.
+    /// Restores the part that was cut off.
     pub(crate) fn restore(&self, cut: &Cut) {
         let mut state = self.state();
         state.resize(cut.from).unwrap();
@@ -147,7 +147,7 @@ impl Host {
     }
 }
 
-/// What was cut off a file.
+/// The part that was cut off a file.
 pub(crate) struct Cut {
     whole: PathBuf,
     from: u64,
@@ -166,13 +166,13 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How far into a request something comes.
+/// The blocks that a range touches.
 fn blocks(offset: u64, len: u64) -> std::ops::Range<usize> {
     (offset / BLOCK) as usize..(offset + len).div_ceil(BLOCK) as usize
 }
 
 impl State {
-    /// Refuses if every request is refused.
+    /// Fails if every request is refused.
     fn answer(&mut self) -> io::Result<()> {
         match self.refusal {
             Some(Refusal::Everything(error)) if self.before == 0 => self.meet(error),
@@ -192,7 +192,7 @@ impl State {
         }
     }
 
-    /// The refusal, for a request that writes, flushes or allocates.
+    /// The refusal in effect for a request that writes, flushes or allocates.
     fn due(&mut self) -> Option<Refusal> {
         if self.refusal.is_some() && self.before > 0 {
             self.before -= 1;
@@ -201,7 +201,7 @@ impl State {
         self.refusal
     }
 
-    /// How many bytes of a write are taken, at least one unless it is refused.
+    /// Number of bytes of a write that succeed; at least one unless the write is refused.
     fn admit(&mut self, offset: u64, len: u64) -> io::Result<u64> {
         let (room, error) = match self.due() {
             None | Some(Refusal::Flushing(_)) => return Ok(len),
@@ -241,7 +241,7 @@ impl State {
     fn flush(&mut self) -> io::Result<()> {
         match self.due() {
             Some(Refusal::Flushing(error) | Refusal::Everything(error)) => self.meet(error),
-            // What the real host keeps in memory is as good as its disk here: the machine stays up.
+            // The machine stays up, so the real host needs no flush.
             _ => Ok(()),
         }
     }
@@ -250,7 +250,7 @@ impl State {
         self.answer()?;
         let flags = FallocateFlags::from_bits_retain(mode as u32);
         let punches = flags.contains(FallocateFlags::PUNCH_HOLE);
-        // It is all or nothing, and nothing of it is short.
+        // fallocate succeeds or fails as a whole; it is never short.
         let whole = matches!(self.refusal, Some(Refusal::Half | Refusal::Nothing));
         if !punches && !whole && self.admit(offset, len)? < len {
             return match self.refusal {
@@ -420,7 +420,7 @@ impl Filesystem for Server {
         reply: ReplyWrite,
     ) {
         let mut state = lock(&self.0);
-        // A write that is forced to the disk is a write and a flush.
+        // A synchronous write is a write and a flush.
         let forced = flags.0 & OFlags::DSYNC.bits() as i32 != 0;
         let written = state.write(offset, data);
         match written
@@ -432,8 +432,8 @@ impl Filesystem for Server {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // The kernel does not ask again: a test process that is killed closes its files on this
-        // host after the threads that could answer are gone, and would wait for ever.
+        // After ENOSYS the kernel sends no more flush requests. Otherwise a killed test process, which
+        // closes its files after its server threads are gone, would wait for ever.
         reply.error(Errno::ENOSYS);
     }
 

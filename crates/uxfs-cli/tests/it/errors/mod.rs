@@ -1,10 +1,10 @@
-//! The matrix of docs/ERRORS.md: whatever the host refuses, and however work on a volume ends then,
-//! the page says who reports it, and what is on the volume.
+//! Tests the matrix of docs/ERRORS.md. For each refusal of the host and each way to end work on the
+//! volume, the page says which program reports the failure and what is on the volume.
 //!
-//! 1. The page is the expectation: a cell that says otherwise than what is seen fails.
-//! 2. Three rules hold in every cell, whatever the page says ([`judge`]): what was acknowledged is on
-//!    the volume; success is reported only if everything is; a failure is reported in words.
-//! 3. A refusal that no request met proves nothing, and fails.
+//! 1. The page is the expectation: a cell that differs from the observation fails the test.
+//! 2. Three rules hold in every cell, regardless of the page ([`judge`]): acknowledged data is on the
+//!    volume; success is reported only if all data is; a failure comes with a message.
+//! 3. A refusal that no request met proves nothing and fails the test.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -40,7 +40,7 @@ const TROUBLES: [(&str, Trouble); 11] = [
     ("vanished", Trouble::Refuses(Refusal::Everything(Errno::NODEV))),
 ];
 
-/// The errno that a program names in words.
+/// The errno that a program's message names.
 fn errno(said: &str) -> &'static str {
     let all = [
         ("No space left on device", "ENOSPC"),
@@ -52,7 +52,7 @@ fn errno(said: &str) -> &'static str {
     all.iter().find(|(words, _)| said.contains(words)).map_or("another errno", |(_, name)| name)
 }
 
-/// What the page would say of what was seen.
+/// The cell that describes an observation.
 fn cell(way: Way, seen: &Seen) -> String {
     let server = seen.server.as_ref().map_or(-1, |(code, _)| *code);
     let end = match way {
@@ -71,12 +71,12 @@ fn cell(way: Way, seen: &Seen) -> String {
     format!("{end} {fate}")
 }
 
-/// Does a text have one of these words, in capitals or not?
+/// Does the text contain one of these words? Ignores case.
 fn has(text: &str, words: &[String]) -> bool {
     words.iter().any(|word| text.to_lowercase().contains(&word.to_lowercase()))
 }
 
-/// Is it reported as a success, by who reports?
+/// Did the reporting program report success?
 fn is_success(way: Way, seen: &Seen) -> bool {
     match way {
         Way::Term | Way::Fusermount => seen.server.as_ref().is_some_and(|(code, _)| *code == 0),
@@ -84,7 +84,7 @@ fn is_success(way: Way, seen: &Seen) -> bool {
     }
 }
 
-/// What is wrong with what was seen, whatever the page says.
+/// The rules that an observation violates, regardless of the page.
 fn rules(way: Way, seen: &Seen) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut must = |holds: bool, what: &str| {
@@ -108,7 +108,7 @@ fn rules(way: Way, seen: &Seen) -> Vec<String> {
     wrong
 }
 
-/// What is wrong with what was seen: the rules, and the page.
+/// The differences of an observation from the rules and from the page.
 fn judge(row: &Row, trouble: Trouble, way: Way, seen: &Seen) -> Vec<String> {
     let mut wrong = rules(way, seen);
     let is_success = is_success(way, seen);
@@ -128,7 +128,7 @@ fn judge(row: &Row, trouble: Trouble, way: Way, seen: &Seen) -> Vec<String> {
         let (holds, codes) = match (is_success, seen.server.is_some()) {
             (true, _) => (status.out.contains("ended"), 3..4),
             (false, true) => (has(&status.out, words), 1..2),
-            // Still mounted, and it may have stopped.
+            // The volume is still mounted, but can have stopped.
             (false, false) => (has(&status.out, words), 0..2),
         };
         if !holds || !codes.contains(&status.code) {
@@ -152,12 +152,12 @@ fn row(rows: &[Row], name: &str) -> Row {
     found.unwrap_or_else(|| panic!("docs/ERRORS.md has no row '{name}'")).clone()
 }
 
-/// Of what is chosen at random.
+/// Seed of the random choices.
 fn seed() -> u64 {
     std::env::var("UXFS_SEED").map_or(1, |seed| seed.parse().unwrap())
 }
 
-/// Does something for each of many, some at a time; what it finds wrong.
+/// Calls `look` for each item, several at a time. Returns the problems found.
 fn each<T: Sync>(all: &[T], look: impl Fn(&T) -> String + Sync) -> String {
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(String::new()));
     std::thread::scope(|scope| {
@@ -173,7 +173,7 @@ fn each<T: Sync>(all: &[T], look: impl Fn(&T) -> String + Sync) -> String {
     wrong.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is found wrong by looking at what is seen; a panic is.
+/// The problems found in one case. A panic is a problem.
 fn looked(
     plan: impl Into<Plan>,
     way: Way,
@@ -196,7 +196,7 @@ fn looked(
 }
 
 #[test]
-fn every_cell_is_as_the_page_says() {
+fn every_cell_of_the_page_matches_the_observation() {
     let rows = page::matrix(&page::text());
     assert_eq!(rows.len(), TROUBLES.len(), "a row that is not tested");
     let cells: Vec<_> = TROUBLES.iter().flat_map(|t| Way::ALL.map(|way| (t.0, t.1, way))).collect();
@@ -217,9 +217,9 @@ fn every_cell_is_as_the_page_says() {
     assert!(wrong.is_empty(), "{wrong}\nWhat was seen:\n{}", lines.join("\n"));
 }
 
-/// A limit of the process' own is no other than one of the host, and no signal ends the process.
+/// The process' own file size limit has the same effect as the host's, and no signal ends the process.
 #[test]
-fn a_limit_on_the_size_of_files_is_as_efbig() {
+fn a_process_file_size_limit_equals_the_efbig_row() {
     let row = row(&page::matrix(&page::text()), "`EFBIG`");
     let ways = [Way::Fsync, Way::Umount, Way::Term, Way::Fusermount, Way::Copy];
     let trouble = Trouble::OwnLimit;
@@ -229,8 +229,8 @@ fn a_limit_on_the_size_of_files_is_as_efbig() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// The cells are about a host that refuses from the beginning of the end on. It may begin in the midst
-/// of it, or stop refusing.
+/// In the cells, the host refuses from the start of the end of work. Here it begins later, or stops
+/// refusing.
 #[test]
 fn the_rules_hold_whenever_the_host_refuses() {
     let mut plans = Vec::new();
@@ -250,23 +250,23 @@ fn the_rules_hold_whenever_the_host_refuses() {
     assert!(wrong.is_empty(), "UXFS_SEED={seed}:\n{wrong}");
 }
 
-/// Has a judge that was content something to say when this is changed?
+/// Asserts that the check reports this changed observation.
 #[track_caller]
 fn finds(what: &str, row: &Row, trouble: Trouble, way: Way, seen: &Seen, words: &str) {
     let wrong = judge(row, trouble, way, seen);
     assert!(wrong.iter().any(|line| line.contains(words)), "{what}: {wrong:?}");
 }
 
-/// The test above, tested: each lie is found.
+/// Tests the check itself: it finds each false row and each false observation.
 #[test]
-fn lies_are_found() {
+fn false_rows_and_observations_are_reported() {
     let rows = page::matrix(&page::text());
     let (name, trouble) = TROUBLES[1];
     let way = Way::Copy;
     let honest = row(&rows, name);
     let seen = see(trouble, way);
     assert_eq!(judge(&honest, trouble, way, &seen), Vec::<String>::new());
-    // The page lies.
+    // The page is wrong.
     for lie in ["`0` written", "`1` written", "`0` lost", "`2` lost", ""] {
         let mut row = honest.clone();
         row.cells = vec![lie.to_owned(); Way::ALL.len()];
@@ -275,7 +275,7 @@ fn lies_are_found() {
     let mut row = honest.clone();
     row.words = vec!["Input/output error".into()];
     finds("words", &row, trouble, way, &seen, "no report says");
-    // What is seen is not what is good.
+    // The observation violates a rule.
     let mut silent = seen.clone();
     silent.said.clear();
     finds("silence", &honest, trouble, way, &silent, "no report says");

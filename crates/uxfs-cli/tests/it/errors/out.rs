@@ -1,4 +1,4 @@
-//! A volume on a host that refuses, and every way to end work on it.
+//! A volume on a host that refuses requests, and every way to end work on the volume.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use uxfs::format::Ino;
 use uxfs::{Fs, NewInode};
 
 use super::host::{Cut, Host, IMAGE, Refusal};
-use crate::bed::{Bed, Ran};
+use crate::fixture::{Fixture, Ran};
 
-/// A hang, and nothing else, takes longer.
+/// Only a hang takes longer.
 const HANG: Duration = Duration::from_secs(300);
 
 /// A way to end work on a volume.
@@ -33,7 +33,7 @@ pub(super) enum Way {
     Fusermount,
     /// The end of `uxfs cp`.
     Copy,
-    /// A program's `fsync` on a mount, which is no way out, but the first to hear.
+    /// A program's `fsync` on a mount. It does not end work, but reports a failure first.
     Fsync,
 }
 
@@ -50,13 +50,13 @@ impl Way {
     ];
 }
 
-/// What happens to the host, and when.
+/// The host's trouble, and when it begins and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) trouble: Trouble,
-    /// So many writes, flushes and allocations later.
+    /// Number of writes, flushes and allocations that succeed before.
     pub(super) before: u64,
-    /// Over when so many requests were refused.
+    /// The trouble ends after this many refused requests.
     pub(super) times: u64,
 }
 
@@ -66,55 +66,55 @@ impl From<Trouble> for Plan {
     }
 }
 
-/// What happens to the host.
+/// A failure of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
     None,
     Refuses(Refusal),
-    /// It refuses to write to the last allocation group and behind it.
+    /// The host refuses to write to the last allocation group and after it.
     Limit,
-    /// The process may not write there: its own limit on the size of files (`ulimit -f`).
+    /// The process' own file size limit (`ulimit -f`) prevents writes there.
     OwnLimit,
-    /// It cuts the image short by the last allocation group.
+    /// The host truncates the image by the last allocation group.
     Cut,
 }
 
-/// What became of a file.
+/// The state of a file afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Whole,
     Absent,
-    /// There, but not all of it: shorter, or with blocks of zeroes.
+    /// The file is incomplete: shorter, or with blocks of zeroes.
     Part,
-    /// With content that was never in it, or it cannot be read.
+    /// The file has content that was never written, or it cannot be read.
     Wrong(String),
 }
 
-/// What was seen.
+/// The observations of a test.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     /// Exit code of the command; for the library 0 or 1.
     pub(super) code: i32,
-    /// What the command said, or the library's error.
+    /// The command's messages, or the library's error.
     pub(super) said: String,
-    /// Exit code of the server, if it ended by itself before the host was mended, and its words.
+    /// Exit code and messages of the server, if it ended before the host worked again.
     pub(super) server: Option<(i32, String)>,
-    /// Where the mount is still there: exit code of `uxfs umount` when the host works again.
+    /// If the mount still exists: exit code of `uxfs umount` after the host works again.
     pub(super) again: Option<i32>,
-    /// A file that a program writes and syncs when the host works again: what it was told, and what is
-    /// found.
+    /// A file that a program writes and syncs after the host works again: the program's exit code, and
+    /// the file's state.
     pub(super) later: Option<(i32, Found)>,
-    /// What `uxfs status` says of the mount after the way out, before the host works again.
+    /// Output of `uxfs status` after the end of work, before the host works again.
     pub(super) status: Option<Ran>,
-    /// Has the mount gone in the end?
+    /// Is the mount gone at the end?
     pub(super) gone: bool,
-    /// Requests that were refused.
+    /// Number of refused requests.
     pub(super) met: u64,
-    /// The file that was cut short has grown again.
+    /// The truncated file has grown again.
     pub(super) grew: bool,
-    /// The acknowledged file, and the other one.
+    /// State of the acknowledged file and of the other file.
     pub(super) files: [Found; 2],
-    /// What `uxfs check` says of the volume after its log was replayed.
+    /// Output of `uxfs check` after the log was replayed.
     pub(super) check: i32,
 }
 
@@ -122,12 +122,12 @@ const ACKNOWLEDGED: &str = "acknowledged";
 const OTHER: &str = "other";
 const LATER: &str = "later";
 
-/// A place to work, with a volume on a host.
+/// A fixture with a volume on a host that can refuse requests.
 pub(super) struct Scene {
     server: Option<Server>,
     cut: Option<Cut>,
     host: Host,
-    bed: Bed,
+    fixture: Fixture,
 }
 
 /// Content of a file, different for each.
@@ -158,10 +158,10 @@ struct Server {
 }
 
 impl Server {
-    fn start(bed: &Bed, image: &Path) -> Self {
-        let dir = bed.path("mnt");
+    fn start(fixture: &Fixture, image: &Path) -> Self {
+        let dir = fixture.path("mnt");
         std::fs::create_dir(&dir).unwrap();
-        let words = bed.path("words");
+        let words = fixture.path("words");
         let mut command = Command::new(env!("CARGO_BIN_EXE_uxfs"));
         command.args(["mount", "-f", "-o", "dirty_writeback_centisecs=0,commit=300"]);
         command.arg(image).arg(&dir).stdin(Stdio::null()).env("LC_ALL", "C");
@@ -177,7 +177,7 @@ impl Server {
         server
     }
 
-    /// Limits the size of files that it writes.
+    /// Limits the size of files that the server writes.
     fn limit(&self, bytes: Option<u64>) {
         let limit = Rlimit { current: bytes, maximum: None };
         prlimit(Some(Pid::from_child(&self.child)), Resource::Fsize, limit).unwrap();
@@ -192,7 +192,7 @@ impl Server {
         std::fs::read_to_string(&self.words).unwrap()
     }
 
-    /// Waits for its end.
+    /// Waits for the server's end.
     fn wait(&mut self) -> (i32, String) {
         let since = Instant::now();
         loop {
@@ -207,7 +207,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended; a test that failed leaves it running.
+        // A failed test leaves the server running.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if self.is_mounted() {
@@ -218,28 +218,28 @@ impl Drop for Server {
 
 impl Scene {
     fn new() -> Self {
-        let bed = Bed::new();
-        std::fs::create_dir(bed.path("host")).unwrap();
-        let host = Host::new(&bed.path("backing"), &bed.path("host"));
-        bed.image(&format!("host/{IMAGE}"), &[]);
-        std::fs::write(bed.path(ACKNOWLEDGED), acknowledged()).unwrap();
-        std::fs::write(bed.path(OTHER), other()).unwrap();
+        let fixture = Fixture::new();
+        std::fs::create_dir(fixture.path("host")).unwrap();
+        let host = Host::new(&fixture.path("backing"), &fixture.path("host"));
+        fixture.image(&format!("host/{IMAGE}"), &[]);
+        std::fs::write(fixture.path(ACKNOWLEDGED), acknowledged()).unwrap();
+        std::fs::write(fixture.path(OTHER), other()).unwrap();
         let dirs: Vec<String> = (0..4).map(|n| format!("host/{IMAGE}:/d{n}")).collect();
         let mkdir = ["mkdir"].into_iter().chain(dirs.iter().map(String::as_str));
-        bed.uxfs(&mkdir.collect::<Vec<_>>()).good();
-        Self { server: None, cut: None, host, bed }
+        fixture.uxfs(&mkdir.collect::<Vec<_>>()).good();
+        Self { server: None, cut: None, host, fixture }
     }
 
-    /// With some files in the volume, which are acknowledged.
+    /// A scene whose volume holds some acknowledged files.
     pub(super) fn with_tree() -> Self {
         let scene = Self::new();
-        scene.bed.sh("mkdir t; echo content >t/f; head -c 300000 /dev/urandom >t/big");
+        scene.fixture.sh("mkdir t; echo content >t/f; head -c 300000 /dev/urandom >t/big");
         assert_eq!(scene.uxfs(&format!("cp {ACKNOWLEDGED} I:/{ACKNOWLEDGED}")).code, 0);
         assert_eq!(scene.uxfs("cp -r t I:/t").code, 0);
         scene
     }
 
-    /// Runs a command, of which `I` stands for the image.
+    /// Runs a command line in which `I` means the image.
     pub(super) fn uxfs(&self, line: &str) -> Ran {
         let img = format!("host/{IMAGE}");
         let words = line.split(' ').map(|word| match word.strip_prefix('I') {
@@ -247,10 +247,10 @@ impl Scene {
             _ => word.to_owned(),
         });
         let words: Vec<String> = words.collect();
-        self.bed.uxfs(&words.iter().map(String::as_str).collect::<Vec<_>>())
+        self.fixture.uxfs(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// The host works again.
+    /// Makes the host work again.
     pub(super) fn mend(&mut self) {
         self.host.mend();
         if let Some(server) = self.server.as_mut().filter(|server| server.is_mounted()) {
@@ -261,23 +261,23 @@ impl Scene {
         }
     }
 
-    /// What became of the acknowledged file.
+    /// The state of the acknowledged file.
     pub(super) fn acknowledged(&self) -> Found {
         self.find(ACKNOWLEDGED, &acknowledged())
     }
 
-    /// Runs xfs_repair, which replays no log: there is none where it is asked for.
+    /// Runs xfs_repair. It replays no log, so callers use it only with a clean log.
     pub(super) fn repair(&self) {
-        let ran = self.bed.run(&["xfs_repair", "backing"]);
+        let ran = self.fixture.run(&["xfs_repair", "backing"]);
         assert_eq!(ran.code, 0, "{ran:?}");
     }
 
-    /// Is xfs_repair content?
+    /// Asserts that xfs_repair finds no damage.
     pub(super) fn judge(&self) {
-        self.bed.check("backing");
+        self.fixture.check("backing");
     }
 
-    /// The volume as a library user has it.
+    /// Opens the volume with the library.
     fn open(&self, mode: OpenMode) -> Fs {
         let options = match mode {
             OpenMode::Read => uxfs::OpenOptions::read_only(),
@@ -287,7 +287,7 @@ impl Scene {
         Fs::open(Arc::new(dev), options).unwrap()
     }
 
-    /// Where the last allocation group begins, which lies behind the log, and a directory in it.
+    /// Offset of the last allocation group, which lies after the log, and a directory in that group.
     pub(super) fn last_group(&self) -> (u64, String) {
         let fs = self.open(OpenMode::Read);
         let geo = &fs.geo;
@@ -315,7 +315,7 @@ impl Scene {
         }
     }
 
-    /// Puts the files there, and has the host refuse; then the way out. Exit code and words.
+    /// Writes the files, makes the host refuse, and ends work. Returns exit code and messages.
     fn go(&mut self, plan: Plan, way: Way) -> (i32, String) {
         let (last, dir) = self.last_group();
         let image = self.host.image();
@@ -341,10 +341,10 @@ impl Scene {
                 }
             }
             Way::Fsync | Way::Umount | Way::Term | Way::Fusermount => {
-                let server = Server::start(&self.bed, &image);
-                // By programs of their own: what this process has open there, any program that another
-                // test starts has open for a moment, and the mount is busy.
-                self.bed.sh(&format!(
+                let server = Server::start(&self.fixture, &image);
+                // Use separate programs: a file that this process has open is inherited for a moment by
+                // programs that other tests start, and makes the mount busy.
+                self.fixture.sh(&format!(
                     "cp {ACKNOWLEDGED} mnt; sync mnt/{ACKNOWLEDGED}; cp {OTHER} mnt/{dir}"
                 ));
                 let pid = Pid::from_child(&server.child);
@@ -360,7 +360,7 @@ impl Scene {
                         (ran.code, ran.err)
                     }
                     Way::Fsync => {
-                        let ran = self.bed.run(&["sync", &format!("mnt/{dir}/{OTHER}")]);
+                        let ran = self.fixture.run(&["sync", &format!("mnt/{dir}/{OTHER}")]);
                         (ran.code, ran.err)
                     }
                     _ => {
@@ -371,7 +371,7 @@ impl Scene {
             }
             Way::Copy => {
                 let img = format!("host/{IMAGE}");
-                self.bed.uxfs(&["cp", ACKNOWLEDGED, &format!("{img}:/{ACKNOWLEDGED}")]).good();
+                self.fixture.uxfs(&["cp", ACKNOWLEDGED, &format!("{img}:/{ACKNOWLEDGED}")]).good();
                 self.trouble(plan, last);
                 let target = format!("{img}:/{dir}/{OTHER}");
                 let ran = match plan.trouble {
@@ -379,21 +379,21 @@ impl Scene {
                         let uxfs = env!("CARGO_BIN_EXE_uxfs");
                         let line =
                             format!("ulimit -f {}; exec {uxfs} cp {OTHER} {target}", last / 512);
-                        self.bed.run(&["sh", "-c", &line])
+                        self.fixture.run(&["sh", "-c", &line])
                     }
-                    _ => self.bed.uxfs(&["cp", OTHER, &target]),
+                    _ => self.fixture.uxfs(&["cp", OTHER, &target]),
                 };
                 (ran.code, ran.err)
             }
         }
     }
 
-    /// Runs a command that unmounts, again while others look at the mount: whoever asks for the
-    /// state of all mounts has its directory open for a moment.
+    /// Runs a command that unmounts, and repeats it while the mount is busy: `uxfs status` of another
+    /// test has the directory open for a moment.
     fn unmount(&self, command: &[&str]) -> Ran {
         let since = Instant::now();
         loop {
-            let ran = self.bed.run(command);
+            let ran = self.fixture.run(command);
             let busy = ["busy", "in use by", "Invalid argument"];
             let is_there = self.server.as_ref().is_some_and(Server::is_mounted);
             if ran.code == 0 || !is_there || !busy.iter().any(|words| ran.err.contains(words)) {
@@ -404,25 +404,25 @@ impl Scene {
         }
     }
 
-    /// Goes on with the mount. Exit code of the program.
+    /// Writes and syncs a file on the mount. Returns the program's exit code.
     fn later(&self) -> i32 {
         let line = format!("cp {ACKNOWLEDGED} mnt/{LATER} && sync mnt/{LATER}");
-        self.bed.run(&["sh", "-c", &line]).code
+        self.fixture.run(&["sh", "-c", &line]).code
     }
 
-    /// Ends the mount that is still there, now that the host works.
+    /// Ends the remaining mount after the host works again.
     fn again(&mut self) -> i32 {
         let ran = self.unmount(&[env!("CARGO_BIN_EXE_uxfs"), "umount", "mnt"]);
         let Some(server) = &mut self.server else { return ran.code };
         if ran.code != 0 && server.is_mounted() {
-            // Of a volume that has stopped nothing can be written any more.
-            assert_eq!(self.bed.uxfs(&["umount", "--force", "mnt"]).code, 1);
+            // A stopped volume cannot write any more.
+            assert_eq!(self.fixture.uxfs(&["umount", "--force", "mnt"]).code, 1);
         }
         server.wait();
         ran.code
     }
 
-    /// What is found under a path of the image.
+    /// The state of a file in the image.
     fn find(&self, path: &str, wanted: &[u8]) -> Found {
         let fs = self.open(OpenMode::Read);
         let Ok(ino) = fs.resolve(path.as_bytes(), true) else { return Found::Absent };
@@ -443,12 +443,12 @@ impl Scene {
     }
 }
 
-/// Goes one way out of one trouble.
+/// Ends work in one way under one trouble, and returns the observations.
 pub(super) fn see(plan: impl Into<Plan>, way: Way) -> Seen {
     let mut scene = Scene::new();
     let (_, dir) = scene.last_group();
     let (code, said) = scene.go(plan.into(), way);
-    // A mount that the way out left is left alone; one that ends is waited for.
+    // Wait for a mount that is ending. A mount that stays is not touched.
     let stays = match way {
         Way::Fsync => true,
         Way::Umount => scene.server.as_ref().is_some_and(Server::is_mounted),
@@ -456,14 +456,14 @@ pub(super) fn see(plan: impl Into<Plan>, way: Way) -> Seen {
     };
     let server = scene.server.as_mut().filter(|_| !stays).map(Server::wait);
     let met = scene.host.met();
-    let status = scene.server.as_ref().map(|_| scene.bed.uxfs(&["status", "mnt"]));
+    let status = scene.server.as_ref().map(|_| scene.fixture.uxfs(&["status", "mnt"]));
     let grew = scene.cut.as_ref().is_some_and(|cut| scene.host.has_grown(cut));
     scene.mend();
     let later = (way == Way::Fsync).then(|| scene.later());
     let again = stays.then(|| scene.again());
     let gone = scene.server.as_ref().is_none_or(|server| !server.is_mounted());
     scene.server = None;
-    // Whoever opens the volume next recovers it.
+    // The next open recovers the volume.
     let after = scene.uxfs("mkdir I:/replayed");
     assert_eq!(after.code, 0, "{after:?}");
     let files = [scene.acknowledged(), scene.find(&format!("{dir}/{OTHER}"), &other())];

@@ -1,4 +1,4 @@
-//! What docs/ERRORS.md says.
+//! Parses the matrix of docs/ERRORS.md.
 
 use std::path::Path;
 
@@ -7,34 +7,34 @@ use super::out::Way;
 /// A row of the matrix.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    /// What the host does.
+    /// The name of the host's refusal.
     pub(super) refusal: String,
-    /// Words of which each report of it has one; none if there is nothing to report.
+    /// Each report must contain one of these words; empty if there is nothing to report.
     pub(super) words: Vec<String>,
-    /// By way out, in the order of [`Way::ALL`].
+    /// The cells, in the order of [`Way::ALL`].
     pub(super) cells: Vec<String>,
 }
 
 impl Row {
-    /// What it says of a way out.
+    /// The cell for a way to end work.
     pub(super) fn cell(&self, way: Way) -> &str {
         let at = Way::ALL.iter().position(|other| *other == way).unwrap();
         &self.cells[at]
     }
 }
 
-/// The text.
+/// The text of docs/ERRORS.md.
 pub(super) fn text() -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/ERRORS.md");
     std::fs::read_to_string(page).unwrap()
 }
 
-/// The matrix in a text.
+/// Parses the matrix in a text.
 pub(super) fn matrix(text: &str) -> Vec<Row> {
     let (_, behind) = text.split_once("\n## The matrix\n").expect("a heading 'The matrix'");
     let part = behind.split("\n## ").next().unwrap_or_default();
     let lines = part.lines().filter(|line| line.starts_with('|'));
-    // The heads of the columns, and the line below them.
+    // Skip the headings and the line below them.
     let rows = lines.skip(2).map(|line| {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         assert_eq!(cells.len(), 2 + Way::ALL.len(), "{line}");

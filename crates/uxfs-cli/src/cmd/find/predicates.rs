@@ -1,4 +1,4 @@
-//! The questions that `find` asks about a file.
+//! The tests of `find`.
 
 use uxfs::Stat;
 use uxfs::format::inode::{S_IFDIR, S_IFMT, S_IFREG};
@@ -16,7 +16,7 @@ impl Range {
     }
 }
 
-/// Does the answer come out as yes?
+/// Is the test true for the file?
 pub(super) fn holds(test: &Test, candidate: &Candidate<'_>, now: Timestamp) -> Result<bool> {
     let stat = candidate.met.stat;
     Ok(match test {
@@ -52,7 +52,7 @@ pub(super) fn holds(test: &Test, candidate: &Candidate<'_>, now: Timestamp) -> R
     })
 }
 
-/// The target of a link.
+/// The target of a link; empty for other files.
 pub(super) fn target(candidate: &Candidate<'_>) -> Result<Vec<u8>> {
     let met = &candidate.met;
     match tree::is_link(met.stat) {
@@ -61,7 +61,7 @@ pub(super) fn target(candidate: &Candidate<'_>) -> Result<Vec<u8>> {
     }
 }
 
-/// A failure with the file.
+/// A failure at the file's path.
 pub(super) fn failed(candidate: &Candidate<'_>, error: uxfs::Error) -> Failure {
     Failure::at(candidate.met.path, error.to_string())
 }
@@ -78,7 +78,8 @@ fn is_empty(candidate: &Candidate<'_>) -> Result<bool> {
     }
 }
 
-/// Whole units since then: days are counted down, minutes up, as find does.
+/// Compares the age in whole units. As in find(1), ages in days are rounded down and ages in minutes
+/// are rounded up.
 fn aged(stat: &Stat, which: Which, range: Range, unit: i64, now: Timestamp) -> bool {
     let time = match which {
         Which::Access => stat.atime,

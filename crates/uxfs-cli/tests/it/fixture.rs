@@ -1,15 +1,16 @@
-//! A directory to work in, an image, a tree on the host, and ways to run things.
+//! The fixture of the tests: a temporary directory with images and host trees, and functions that run
+//! commands in it.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A place to work.
-pub(crate) struct Bed {
+/// A temporary directory that commands run in.
+pub(crate) struct Fixture {
     dir: tempfile::TempDir,
 }
 
-/// How a command ended, and what it said.
+/// Exit code and output of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Ran {
     /// Exit code; -1 for a signal.
@@ -29,14 +30,14 @@ impl Ran {
         }
     }
 
-    /// The output of a command that had nothing to complain of.
+    /// Standard output of a command that must succeed with nothing on standard error.
     #[track_caller]
     pub(crate) fn good(self) -> String {
         assert!(self.code == 0 && self.err.is_empty(), "{self:?}");
         self.out
     }
 
-    /// What it complained of; it must have ended with this code.
+    /// Standard error of a command that must end with this code.
     #[track_caller]
     pub(crate) fn bad(self, code: i32) -> String {
         assert!(self.code == code && !self.err.is_empty(), "{self:?}");
@@ -49,7 +50,7 @@ trait Escape {
 }
 
 impl Escape for Vec<u8> {
-    /// Readable in an assertion, and still exact.
+    /// Escapes everything except newlines, so that assertions are readable and exact.
     fn escape_ascii_but_newlines(&self) -> String {
         let text = |byte: &u8| match byte {
             b'\n' => "\n".to_owned(),
@@ -68,27 +69,27 @@ fn run(command: &mut Command, dir: &Path) -> Ran {
     Ran::of(&out.unwrap_or_else(|error| panic!("{command:?}: {error}")))
 }
 
-impl Bed {
-    /// A place with nothing in it.
+impl Fixture {
+    /// An empty directory.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir();
         Self { dir: dir.unwrap_or_else(|error| panic!("{error}")) }
     }
 
-    /// A place with an empty volume `a.img`.
+    /// A directory with an empty volume `a.img`.
     pub(crate) fn with_image(options: &[&str]) -> Self {
-        let bed = Self::new();
-        bed.image("a.img", options);
-        bed
+        let fixture = Self::new();
+        fixture.image("a.img", options);
+        fixture
     }
 
-    /// Makes a volume.
+    /// Makes a volume with these mkfs options.
     pub(crate) fn image(&self, name: &str, options: &[&str]) {
         let args = [&["mkfs", "-q", "-d", "size=320m"], options, &[name]].concat();
         self.uxfs(&args).good();
     }
 
-    /// A path in it.
+    /// A path in the directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -109,13 +110,13 @@ impl Bed {
         run(Command::new("sh").args(["-ec", text]), self.dir.path()).good()
     }
 
-    /// Runs bash text in which `uxfs` is the command under test; however it ends.
+    /// Runs bash text in which `uxfs` is the command under test. It may fail.
     pub(crate) fn bash(&self, text: &str) -> Ran {
         let text = format!("uxfs() {{ {} \"$@\"; }}\n{text}", env!("CARGO_BIN_EXE_uxfs"));
         run(Command::new("bash").args(["-c", &text]), self.dir.path())
     }
 
-    /// Are all judges content with the image?
+    /// Asserts that all checkers accept the image.
     #[track_caller]
     pub(crate) fn check(&self, image: &str) {
         if let Err(finding) = uxfs_oracle::both(&self.path(image)) {
@@ -123,7 +124,7 @@ impl Bed {
         }
     }
 
-    /// Makes a tree `t` on the host that has some of everything an ordinary user can make.
+    /// Makes a tree `t` on the host with every kind of file that an ordinary user can make.
     pub(crate) fn tree(&self) {
         self.sh(
             "mkdir -p t/dir/deeper t/empty t/.hidden t/many; cd t; \
@@ -143,19 +144,19 @@ impl Bed {
         use std::ffi::OsStr;
         let odd = self.path("t").join(OsStr::from_bytes(b"bad\xff\n"));
         std::fs::write(&odd, "x").unwrap_or_else(|error| panic!("{}: {error}", odd.display()));
-        // Hosts note the time of access at the first reading only: let it be over.
+        // With relatime only the first read updates access times: read everything once.
         self.sh("touch -m -d '2020-05-05 05:05:05' t; sleep 0.02; find t -printf '%l' >/dev/null");
     }
 
-    /// The same tree in `a.img` under `/t`.
+    /// Makes the same tree in `a.img` under `/t`.
     pub(crate) fn tree_in_image(&self) {
         self.tree();
         self.uxfs(&["cp", "-a", "t", "a.img:/t"]).good();
     }
 }
 
-/// Shell text for a new namespace of mounts: lets go of what other tests have mounted, but for `keep`,
-/// which their ends would otherwise wait for.
+/// Shell text for a new mount namespace: unmounts other tests' mounts except `keep`. Otherwise those
+/// tests would wait for this namespace when they unmount.
 pub(crate) fn leave_mounts(keep: &Path) -> String {
     format!(
         "grep fuse.uxfs /proc/self/mountinfo | cut -d \" \" -f 5 | grep -vxF \"{}\" | \
@@ -164,7 +165,7 @@ pub(crate) fn leave_mounts(keep: &Path) -> String {
     )
 }
 
-/// A listing line for every file that says all of it that two file systems must agree on.
+/// A find format with everything about a file that two file systems must agree on.
 pub(crate) const EVERYTHING: &str = "%y %m %U %G %s %T@ %A@ %n %l %P\\n";
-/// The same without the time of access, which reading changes.
+/// The same without the access time, which reading changes.
 pub(crate) const UNREAD: &str = "%y %m %U %G %s %T@ %n %l %P\\n";
