@@ -1,9 +1,9 @@
-//! What files hold, block by block, and which block on the disk holds it.
+//! The expected content of files, block by block, and the disk block that holds each.
 //!
-//! Data that is overwritten in place reaches the disk before the transaction that belongs to it,
-//! if there is one. So a file may hold, at a moment of the history, what was written later into the
-//! same block; and only that. A block is known by a number here, which goes with it when blocks are
-//! moved, shared, or given to another file; a copy gets a new number.
+//! Data that is overwritten in place reaches the disk before its transaction, if there is one. So
+//! at a moment of the history a file may hold what was written later into the same block, and
+//! nothing else. A block has a number here, which it keeps when it is moved, shared, or given to
+//! another file. A copy gets a new number.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ pub(crate) struct Block {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct File {
     pub(crate) size: usize,
-    /// Its blocks up to its end; `None` where it reads as zeroes without any.
+    /// Its blocks up to its end; `None` for a hole.
     pub(crate) blocks: Vec<Option<Block>>,
 }
 
-/// Bytes that were written into a block in place.
+/// A write into a block in place.
 #[derive(Clone, Debug)]
 pub(crate) struct Touch {
     pub(crate) step: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Touch {
     pub(crate) byte: u8,
 }
 
-/// The touches of all blocks, by number.
+/// The writes in place of all blocks, by number.
 #[derive(Default)]
 pub(crate) struct Touches {
     all: HashMap<u64, Vec<Touch>>,
@@ -40,7 +40,7 @@ pub(crate) struct Touches {
 }
 
 impl Touches {
-    /// A block that never was before.
+    /// A new block.
     pub(crate) fn fresh(&mut self, data: Vec<u8>) -> Option<Block> {
         self.next_id += 1;
         Some(Block { id: self.next_id, data: data.into() })
@@ -50,8 +50,8 @@ impl Touches {
         self.all.entry(id).or_default().push(touch);
     }
 
-    /// Is `have` the content of a block, as it was after step `moment`, or with something that was
-    /// written into it in place since, up to step `begun`? The first byte that is not.
+    /// Compares `have` with the content of a block after step `moment`, or with writes in place
+    /// since then, up to step `begun`. Returns the first byte that fits neither.
     pub(crate) fn differs(
         &self,
         want: Option<&Block>,
@@ -72,20 +72,21 @@ impl Touches {
     }
 }
 
-/// A change to a file, being made.
+/// A change to a file.
 pub(crate) struct Change<'a> {
     pub(crate) file: &'a mut File,
     pub(crate) touches: &'a mut Touches,
-    /// Bytes of a block.
+    /// Bytes per block.
     pub(crate) block: usize,
     pub(crate) step: usize,
-    /// How often each block is in use, in all files.
+    /// Number of uses of each block in all files.
     pub(crate) uses: HashMap<u64, u32>,
-    /// Copies on write may take neighbours along: later writes to these may still be in place.
+    /// Copies on write may include neighbouring blocks. Later writes to these may still be in
+    /// place.
     pub(crate) wide: bool,
 }
 
-/// Is a block shared, so that what is written must go elsewhere? Then it has one user less.
+/// Is a block shared, so that a write must go elsewhere? It then has one user less.
 fn leave(uses: &mut HashMap<u64, u32>, id: u64) -> bool {
     let uses = uses.get_mut(&id).filter(|uses| **uses > 1);
     uses.map(|uses| *uses -= 1).is_some()
@@ -96,7 +97,7 @@ impl Change<'_> {
         bytes.div_ceil(self.block)
     }
 
-    /// The file gets this length, cut or with nothing in what is new.
+    /// Sets the length of the file. New parts are holes.
     pub(crate) fn resize(&mut self, size: usize) {
         if size < self.file.size {
             let end = size.next_multiple_of(self.block);
@@ -107,7 +108,7 @@ impl Change<'_> {
         self.file.blocks.resize_with(blocks, || None);
     }
 
-    /// Writes a byte into a range; holes in it become blocks if `fill`.
+    /// Fills a range with a byte. Holes in it become blocks if `fill`.
     fn put(&mut self, from: usize, to: usize, byte: u8, fill: bool) {
         let mut at = from;
         while at < to {
@@ -137,7 +138,7 @@ impl Change<'_> {
         }
     }
 
-    /// Writes a byte into a range, to which the file grows if need be.
+    /// Fills a range with a byte. The file grows if necessary.
     pub(crate) fn write(&mut self, from: usize, to: usize, byte: u8) {
         if to > self.file.size {
             self.resize(to);
@@ -159,20 +160,20 @@ impl Change<'_> {
         }
     }
 
-    /// Takes whole blocks out.
+    /// Removes whole blocks.
     pub(crate) fn collapse(&mut self, from: usize, to: usize) {
         self.file.blocks.drain(from / self.block..to / self.block);
         self.file.size -= to - from;
     }
 
-    /// Puts holes in.
+    /// Inserts holes.
     pub(crate) fn insert(&mut self, from: usize, to: usize) {
         let (at, count) = (from / self.block, (to - from) / self.block);
         self.file.blocks.splice(at..at, (0..count).map(|_| None));
         self.file.size += to - from;
     }
 
-    /// Gives the file blocks of its own in a range.
+    /// Gives the file its own copies of the blocks of a range.
     pub(crate) fn unshare(&mut self, from: usize, to: usize) {
         let (first, last) = (from / self.block, self.blocks_for(to));
         for place in self.file.blocks.iter_mut().take(last).skip(first) {
@@ -183,7 +184,7 @@ impl Change<'_> {
         }
     }
 
-    /// Puts `source`'s blocks of a range at `at`.
+    /// Shares `source`'s blocks of a range at `at`.
     pub(crate) fn share(&mut self, source: &File, from: usize, len: usize, at: usize) {
         let end = at + len;
         if end > self.file.size {

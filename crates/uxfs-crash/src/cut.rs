@@ -1,4 +1,4 @@
-//! Power cuts: what of a recorded run may have reached the disk.
+//! Power cuts: the states that a recorded run may have left on the disk.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use crate::pages::Pages;
 use crate::record::Event;
 use crate::rng::Rng;
 
-/// A recorded run, and the disk as every flush left it.
+/// A recorded run, and the disk after every flush.
 pub struct Recording {
     events: Vec<Event>,
-    /// The disk before the run and after each flush: index of the first event behind it.
+    /// The disk before the run and after each flush, with the index of the next event.
     safe: Vec<(usize, Pages)>,
-    /// Bytes that are written whole or not at all.
+    /// Unit of bytes that is written atomically.
     sector: usize,
 }
 
-/// A state that a cut left.
+/// The state after a cut.
 pub struct Cut {
-    /// What is on the disk.
+    /// The content of the disk.
     pub disk: Pages,
-    /// Number of the event before which the power went.
+    /// Number of the event before which the power failed.
     pub at: usize,
     /// Last step that was acknowledged as durable.
     pub durable: usize,
@@ -30,7 +30,7 @@ pub struct Cut {
 }
 
 impl Recording {
-    /// A run that began with the disk `before`; `sector` bytes are written whole or not at all.
+    /// A run that started with the disk `before`. Units of `sector` bytes are written atomically.
     pub fn new(before: Pages, events: Vec<Event>, sector: usize) -> Self {
         let mut safe = vec![(0, before.clone())];
         let disk = before;
@@ -49,8 +49,8 @@ impl Recording {
         self.events.len()
     }
 
-    /// A moment for a cut: before any event, as often as not one close to a flush, where most is at
-    /// stake.
+    /// A random moment for a cut: before any event, half of them close to a flush, where most is at
+    /// risk.
     pub fn choose(&self, rng: &mut Rng) -> usize {
         if rng.one_in(2) {
             return rng.below(self.len() as u64 + 1) as usize;
@@ -59,7 +59,7 @@ impl Recording {
         (flush + rng.below(4) as usize).saturating_sub(2).min(self.len())
     }
 
-    /// A state after a cut before event `at`.
+    /// A random state after a cut before event `at`.
     pub fn cut(&self, at: usize, rng: &mut Rng) -> Cut {
         let index = self.safe.partition_point(|(first, _)| *first <= at) - 1;
         let (first, disk) = &self.safe[index];
@@ -72,7 +72,7 @@ impl Recording {
             }
         }
         lose_some(&disk, &pending, self.sector, rng);
-        // What went to the same place later is lost then, which it may be.
+        // Later writes to the same place are then lost, which is allowed.
         forced.iter().for_each(|(offset, data)| write(&disk, *offset, data));
         let last = |pick: fn(&Event) -> Option<usize>| {
             self.events[..at].iter().rev().find_map(pick).unwrap_or(0)
@@ -84,11 +84,11 @@ impl Recording {
 }
 
 fn write(disk: &Pages, offset: u64, data: &[u8]) {
-    // What was recorded lies inside the device.
+    // Recorded writes lie inside the device.
     let _inside = disk.write_at(offset, data);
 }
 
-/// Some of the writes that no flush covers reach the disk, each whole or in part.
+/// Applies some of the writes that no flush covers, each whole or in part.
 fn lose_some(disk: &Pages, pending: &[(u64, Arc<[u8]>)], sector: usize, rng: &mut Rng) {
     let mode = rng.below(6);
     let missing = rng.below(pending.len().max(1) as u64) as usize;
@@ -106,7 +106,7 @@ fn lose_some(disk: &Pages, pending: &[(u64, Arc<[u8]>)], sector: usize, rng: &mu
             kept.push(entry);
         }
     }
-    // Writes to the same place may pass each other.
+    // Writes to the same place may be reordered.
     if rng.one_in(3) {
         for at in (1..kept.len()).rev() {
             kept.swap(at, rng.below(at as u64 + 1) as usize);

@@ -16,15 +16,15 @@ use crate::pages::Pages;
 pub struct Plan {
     /// Seed of the first workload; those after it follow.
     pub seed: u64,
-    /// How many states.
+    /// Number of states.
     pub count: u64,
     /// States of one workload.
     pub per_workload: u64,
-    /// Threads. What is explored does not depend on it.
+    /// Number of threads, which does not change the states.
     pub jobs: NonZeroUsize,
-    /// Only workloads on volumes whose options hold all of these words.
+    /// Only workloads on volumes whose options contain all of these words.
     pub features: Vec<String>,
-    /// What is made to go wrong; for tests.
+    /// A planted fault, for tests.
     pub fault: Option<Fault>,
     /// Stop after this many failures; only the first of a workload counts.
     pub failures_max: usize,
@@ -46,25 +46,25 @@ impl Plan {
     }
 }
 
-/// What was explored.
+/// The result of an exploration.
 #[derive(Clone, Debug, Default)]
 pub struct Explored {
     /// States judged.
     pub states: u64,
-    /// States of recoveries that were cut off, besides.
+    /// States of interrupted recoveries, in addition.
     pub nested: u64,
     /// Workloads run.
     pub workloads: u64,
-    /// Operations that workloads did.
+    /// Operations of the workloads.
     pub operations: BTreeSet<&'static str>,
-    /// Volumes they ran on, as options of mkfs.
+    /// Volumes of the workloads, as options of mkfs.
     pub volumes: BTreeSet<&'static str>,
-    /// What was not right, by seed.
+    /// Failures by seed.
     pub failures: Vec<Failed>,
 }
 
 impl Explored {
-    /// The values of options that were given to mkfs, `rmapbt=1` and the like.
+    /// The option values of the volumes, such as `rmapbt=1`.
     pub fn features(&self) -> BTreeSet<&'static str> {
         let options = self.volumes.iter().flat_map(|line| line.split_whitespace());
         options.filter(|word| !word.starts_with('-')).flat_map(|word| word.split(',')).collect()
@@ -99,18 +99,18 @@ impl fmt::Display for Explored {
     }
 }
 
-/// A state that was not right.
+/// A failed state.
 #[derive(Clone, Debug)]
 pub struct Failed {
     /// Seed of the workload.
     pub seed: u64,
-    /// Which of its states; none if the workload itself failed.
+    /// Number of the state; `None` if the workload itself failed.
     pub state: Option<u64>,
     /// The volume, as options of mkfs.
     pub volume: &'static str,
-    /// What was wrong.
+    /// The problem.
     pub problem: String,
-    /// The disk before the recovery that went wrong.
+    /// The disk before the failed recovery.
     pub disk: Option<Box<Pages>>,
 }
 
@@ -123,10 +123,10 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// Explores one state of the workload of one seed.
+/// Explores one state of the workload with this seed.
 ///
 /// # Errors
-/// What is not right.
+/// The problem.
 pub fn repeat(seed: u64, state: u64) -> Result<Explored, Failed> {
     let mut explored = Explored::default();
     let volume = judge::volume(seed);
@@ -137,18 +137,17 @@ pub fn repeat(seed: u64, state: u64) -> Result<Explored, Failed> {
     Ok(explored)
 }
 
-/// What is left to be handed out.
+/// The work that is left.
 struct Left {
     seed: u64,
     states: u64,
     failures: usize,
 }
 
-/// Explores states of workloads of the plan's seed and those after it. `progress` is told of each
-/// state that is done.
+/// Explores states of the workloads from the plan's seed on. Calls `progress` for each state.
 pub fn explore(plan: &Plan, progress: &(dyn Fn() + Sync)) -> Explored {
-    // An allocator that hands large pieces straight back to the system spends half of the time on
-    // page faults; glibc's learns from one large piece not to.
+    // An allocator that returns large pieces to the system at once spends half of the time on page
+    // faults. glibc's adapts after one large piece.
     drop(vec![0_u8; 31 << 20]);
     let left = Mutex::new(Left { seed: plan.seed, states: plan.count, failures: 0 });
     let all = Mutex::new(Explored::default());
@@ -159,7 +158,7 @@ pub fn explore(plan: &Plan, progress: &(dyn Fn() + Sync)) -> Explored {
         if left.states == 0 || left.failures >= plan.failures_max {
             return None;
         }
-        // A volume that does not match comes at most as often as there are volumes.
+        // At most as many volumes in a row do not match as there are volumes.
         let seed = (left.seed..).take(crate::VOLUMES.len()).find(|seed| matching(*seed))?;
         let states = plan.per_workload.max(1).min(left.states);
         left.seed = seed + 1;

@@ -1,4 +1,4 @@
-//! A device that fails on order: at one call of a kind, once or from there on.
+//! A device that fails at a chosen call of a kind, once or permanently.
 
 use std::io;
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use uxfs::disk::BlockDev;
 #[cfg(test)]
 mod tests;
 
-/// Kinds of call.
+/// Kinds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Call {
     /// [`BlockDev::read_at`].
     Read,
     /// Any kind of write.
     Write,
-    /// [`BlockDev::flush`], and the flush of a write that is forced.
+    /// [`BlockDev::flush`], and the flush of a forced write.
     Flush,
 }
 
-/// What fails, and how.
+/// The failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Calls of this kind.
+    /// The kind of calls that fail.
     pub call: Call,
-    /// The first that fails, from 0.
+    /// Number of the first call that fails, from 0.
     pub number: u64,
-    /// Do all of the kind behind it fail too?
+    /// Do all later calls of the kind fail too?
     pub for_good: bool,
     /// The errno: EIO, or ENOSPC of a sparse host.
     pub errno: i32,
 }
 
 impl Fault {
-    /// One call fails, with EIO.
+    /// One failing call, with EIO.
     pub fn once(call: Call, number: u64) -> Self {
         Self { call, number, for_good: false, errno: 5 }
     }
@@ -49,7 +49,7 @@ pub struct FailDev {
 }
 
 impl FailDev {
-    /// Over `inner`.
+    /// A device that forwards to `inner`.
     pub fn new(inner: Arc<dyn BlockDev>, fault: Fault) -> Self {
         Self { inner, fault, calls: Default::default(), failed: AtomicBool::new(false) }
     }
@@ -59,7 +59,7 @@ impl FailDev {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Calls of a kind so far.
+    /// Number of calls of a kind so far.
     pub fn calls(&self, call: Call) -> u64 {
         self.calls[call as usize].load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! The moments of a workload, and whether a tree is that of one of them.
+//! The moments of a workload, and the comparison of a tree with them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -11,14 +11,14 @@ use uxfs::{Fs, Result, Xflags};
 
 use crate::content::{File, Touches};
 
-/// What a file is, but for its content and its attributes.
+/// The attributes of a file apart from content and extended attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Traits {
     pub(crate) mode: u16,
     pub(crate) nlink: u32,
     pub(crate) owner: (u32, u32),
     pub(crate) rdev: (u32, u32),
-    /// Of access, of the content's change, of the inode's change, of creation.
+    /// atime, mtime, ctime, birth time.
     pub(crate) times: [Timestamp; 4],
     pub(crate) xflags: u32,
     pub(crate) projid: u32,
@@ -29,17 +29,17 @@ pub(crate) struct Traits {
 
 pub(crate) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A file as it should be.
+/// An expected file.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// Number by which hard links are known.
+    /// Number of the file, equal for its hard links.
     pub(crate) id: u64,
     pub(crate) traits: Traits,
     pub(crate) xattrs: Arc<Xattrs>,
     pub(crate) file: Arc<File>,
 }
 
-/// Paths, and what is there. The root is the empty path.
+/// Files by path. The root is the empty path.
 pub(crate) type Tree = BTreeMap<Vec<u8>, Arc<Node>>;
 
 /// The volume after a step.
@@ -47,28 +47,28 @@ pub(crate) type Tree = BTreeMap<Vec<u8>, Arc<Node>>;
 pub(crate) struct Moment {
     pub(crate) tree: Tree,
     pub(crate) label: Vec<u8>,
-    /// The file whose content the step changed, which may have taken several transactions.
+    /// The file whose content the step changed, perhaps in several transactions.
     pub(crate) changed: Option<u64>,
-    /// What the step did.
+    /// The operation of the step.
     pub(crate) operation: &'static str,
 }
 
-/// All moments: the volume after each step, that before the first included.
+/// All moments: the volume before the first step and after each.
 #[derive(Default)]
 pub(crate) struct History {
     /// Bytes of a block.
     pub(crate) block: usize,
     pub(crate) moments: Vec<Moment>,
     pub(crate) touches: Touches,
-    /// Written data gathered in memory: what a file holds may be older than its name.
+    /// Data was written back later: the content of a file may be older than its name.
     pub(crate) delayed: bool,
-    /// After which steps the data of one file, or of all, was synced.
+    /// The steps after which the data of one file, or of all, was synced.
     pub(crate) synced: Vec<(usize, Option<u64>)>,
-    /// What each file was, and from which moment on.
+    /// The versions of each file, and the moment from which on each holds.
     pub(crate) versions: HashMap<u64, Vec<(usize, Arc<Node>)>>,
 }
 
-/// A file as it is found.
+/// A file on a recovered volume.
 pub(crate) struct Seen {
     ino: Ino,
     traits: Traits,
@@ -76,28 +76,28 @@ pub(crate) struct Seen {
     content: Vec<u8>,
 }
 
-/// A volume as it is found.
+/// A recovered volume.
 pub(crate) struct Sight {
     label: Vec<u8>,
     files: BTreeMap<Vec<u8>, Seen>,
 }
 
-/// Takes what differs; `Break` if that is enough.
+/// Receives differences; `Break` ends the comparison.
 type Tell<'a> = &'a mut dyn FnMut(&[u8], &dyn Fn() -> String) -> ControlFlow<()>;
 
-/// What is compared with what.
+/// The bounds of a comparison.
 #[derive(Clone, Copy)]
 struct Span {
     /// The last moment that was acknowledged as durable.
     durable: usize,
-    /// The moment that may have been found.
+    /// The candidate moment.
     moment: usize,
     /// The last step that had begun.
     begun: usize,
 }
 
 impl History {
-    /// A file as it is after the step that comes next in [`History::moments`].
+    /// A file after the step that follows in [`History::moments`].
     pub(crate) fn version(&mut self, node: &Arc<Node>) {
         let at = self.moments.len();
         let versions = self.versions.entry(node.id).or_default();
@@ -106,7 +106,7 @@ impl History {
         }
     }
 
-    /// What a file's data may be: that of its last sync, or any that it was given since.
+    /// The allowed data of a file: that of its last sync, or any since.
     fn lagging(&self, id: u64, span: Span) -> impl Iterator<Item = (usize, &Arc<Node>)> {
         let whose = |of: Option<u64>| of.is_none_or(|of| of == id);
         let synced = self.synced.iter().filter(|(step, of)| *step <= span.durable && whose(*of));
@@ -116,10 +116,10 @@ impl History {
         let first = all.partition_point(|(at, _)| *at <= floor).saturating_sub(1);
         all[first..].iter().filter(move |(at, _)| *at <= last).map(|(at, node)| (*at, node))
     }
-    /// Which moment from `durable` to `begun` was found.
+    /// Finds the moment between `durable` and `begun` that the volume shows.
     ///
     /// # Errors
-    /// How what was found differs from the nearest.
+    /// The difference from the nearest moment.
     pub(crate) fn find(
         &self,
         sight: &Sight,
@@ -162,7 +162,7 @@ impl History {
         let Span { moment, begun, .. } = span;
         let Moment { tree, label, .. } = &self.moments[moment];
         let next = self.moments.get(moment + 1).filter(|_| moment < begun);
-        // The label changes at once, not through the log.
+        // The label changes at once, without the log.
         if sight.label != *label && next.is_none_or(|next| next.label != sight.label) {
             tell(b"", &|| format!("label {}", sight.label.escape_ascii()))?;
         }
@@ -217,7 +217,7 @@ impl History {
         ControlFlow::Continue(())
     }
 
-    /// Written data gathered in memory, and all that differs are times, which come with it.
+    /// With delayed write-back, times alone may differ, because they change with the data.
     fn is_late(&self, have: &Seen, want: &Node, span: Span) -> bool {
         if !self.delayed || want.traits.mode & S_IFMT != S_IFREG {
             return false;
@@ -231,13 +231,13 @@ impl History {
         like == want.traits && (0..4).all(known)
     }
 
-    /// A length that a file had since its last sync, or one on the way from one to the other.
+    /// A length that the file had since its last sync, or one in between.
     fn is_late_length(&self, len: usize, want: &Node, span: Span) -> bool {
         let sizes = || self.lagging(want.id, span).map(|(_, node)| node.file.size);
         self.delayed && sizes().min() <= Some(len) && Some(len) <= sizes().max()
     }
 
-    /// What is wrong with a file's content.
+    /// The problem with a file's content.
     fn content(
         &self,
         have: &Seen,
@@ -267,7 +267,7 @@ impl History {
             if self.delayed && self.lagging(want.id, span).any(old_data) {
                 continue;
             }
-            // A change in several transactions shows piece by piece.
+            // A change of several transactions may be partly done.
             let fits = next.is_some_and(|next| {
                 let new = of(next);
                 self.touches.differs(new.as_ref(), bytes, moment + 1, begun).is_none()
@@ -284,7 +284,7 @@ impl History {
     }
 }
 
-/// Are traits those of a file in the midst of a step that changes its content?
+/// Are these the attributes of a file in the middle of a step that changes its content?
 fn traits_between(have: &Traits, old: &Node, new: &Node) -> bool {
     let (old, new) = (&old.traits, &new.traits);
     let mut like = have.clone();
@@ -304,8 +304,7 @@ pub(crate) fn read(fs: &Fs) -> Result<Sight> {
         let mut content = Vec::new();
         match traits.mode & S_IFMT {
             S_IFREG => {
-                // A file that is too long to be one of the workload's is no reason to run out of
-                // memory.
+                // A length beyond the workload's must not use up memory.
                 let size = fs.stat(ino)?.size.min(1 << 26);
                 content.resize(size as usize, 0);
                 fs.read_at(ino, 0, &mut content)?;
@@ -332,7 +331,7 @@ pub(crate) fn traits(fs: &Fs, ino: Ino) -> Result<Traits> {
     let stat = fs.stat(ino)?;
     let fsx = fs.get_fsx(ino)?;
     let target = if stat.mode & S_IFMT == S_IFLNK { fs.readlink(ino)? } else { Vec::new() };
-    // These follow from the content and the attributes, in ways of their own.
+    // These flags follow from content and attributes.
     let told = Xflags::PREALLOC | Xflags::HASATTR;
     Ok(Traits {
         mode: stat.mode,

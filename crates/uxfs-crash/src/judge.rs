@@ -1,4 +1,4 @@
-//! One state of a workload: made, recovered, judged.
+//! Makes, recovers and judges one state of a workload.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::workload::Workload;
 /// Steps of a workload.
 const STEPS: usize = 120;
 
-/// A workload that was run.
+/// A completed workload.
 pub(crate) struct Run {
     seed: u64,
     /// The volume, as options of mkfs.
@@ -33,7 +33,7 @@ pub(crate) struct Run {
     history: History,
 }
 
-/// What is wrong, and the disk before it was recovered.
+/// The problem, and the disk before the recovery.
 type Bad = (String, Box<Pages>);
 
 /// The volume of the workload with this seed.
@@ -41,7 +41,7 @@ pub(crate) fn volume(seed: u64) -> &'static str {
     VOLUMES[(seed % VOLUMES.len() as u64) as usize]
 }
 
-/// How a volume with a log of this stripe unit is opened.
+/// The open options of a volume with this log stripe unit.
 fn options(volume: &str, rng: &mut Rng, delayed: bool) -> OpenOptions {
     let mut options = OpenOptions::default();
     options.clock = Clock::Fixed(Timestamp { sec: 1_700_000_000, nsec: 5 });
@@ -70,8 +70,8 @@ fn options(volume: &str, rng: &mut Rng, delayed: bool) -> OpenOptions {
     options
 }
 
-/// Every run is held to the trace rules; not if a fault was planted, which is to be found by what it
-/// leaves.
+/// Every run must obey the trace rules, unless a fault was planted, which must be found by its
+/// effects.
 fn dynamic(dev: &Arc<RecordDev>) -> Arc<dyn BlockDev> {
     let dev = Arc::<RecordDev>::clone(dev);
     if Fault::ALL.into_iter().any(planted) {
@@ -80,7 +80,7 @@ fn dynamic(dev: &Arc<RecordDev>) -> Arc<dyn BlockDev> {
     Arc::new(RuledDev::new(dev))
 }
 
-/// What `f` says, and a panic in words.
+/// The result of `f`, with a panic as text.
 fn caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -93,7 +93,7 @@ impl Run {
     /// Runs the workload of a seed.
     ///
     /// # Errors
-    /// What went wrong, without any power cut.
+    /// What failed without any power cut.
     pub(crate) fn new(seed: u64, explored: &mut Explored) -> Result<Self, String> {
         let volume = volume(seed);
         let run = || Self::record(seed, volume, explored);
@@ -132,7 +132,7 @@ impl Run {
         self.recording.cut(at, rng)
     }
 
-    /// The disk in one of its states, and which moments it may show.
+    /// One state of the disk, and the moments that it may show.
     pub(crate) fn state(&self, state: u64) -> Cut {
         self.make(&mut self.rng(state))
     }
@@ -140,12 +140,12 @@ impl Run {
     /// Makes, recovers and judges a state.
     ///
     /// # Errors
-    /// What is wrong, and the disk before the recovery that went wrong.
+    /// The problem, and the disk before the failed recovery.
     pub(crate) fn judge(&self, state: u64, explored: &mut Explored) -> Result<(), Bad> {
         let mut rng = self.rng(state);
         let cut = self.make(&mut rng);
         let (at, events) = (cut.at, self.recording.len());
-        // The power goes again while recovery is under way.
+        // The power fails again during recovery.
         let again = rng.one_in(4);
         let dev = match again {
             true => RecordDev::new(cut.disk.clone()),
@@ -178,7 +178,7 @@ impl Run {
         let fs = Fs::open(dynamic(dev), options(self.volume, rng, false))
             .map_err(|e| format!("recovery: {e}"))?;
         self.compare(&fs, cut)?;
-        // Not where the power goes again: what it does is in no history.
+        // Not if the power fails again, because this work is in no history.
         if !dev.records() && rng.one_in(4) {
             use_it(&fs).map_err(|e| format!("in use after recovery: {e}"))?;
         }
@@ -186,17 +186,17 @@ impl Run {
         check(&**dev)
     }
 
-    /// Is what an open volume shows a moment of the history?
+    /// Checks that an open volume shows a moment of the history.
     ///
     /// # Errors
-    /// How it differs.
+    /// The difference.
     pub(crate) fn compare(&self, fs: &Fs, cut: &Cut) -> Result<(), String> {
         let sight = history::read(fs).map_err(|e| format!("reading: {e}"))?;
         self.history.find(&sight, cut.durable, cut.begun).map(|_| ())
     }
 }
 
-/// Is a volume sound?
+/// Checks a volume.
 ///
 /// # Errors
 /// The first finding.
@@ -210,7 +210,7 @@ pub(crate) fn check(dev: &dyn BlockDev) -> Result<(), String> {
     }
 }
 
-/// A recovered volume is one to work with.
+/// Checks that a recovered volume can be used.
 fn use_it(fs: &Fs) -> uxfs::Result<()> {
     let new = fs.create(fs.root(), b"after", &NewInode::file(0o600))?;
     fs.write_at(new, 100, &[0xff; 9000])?;
@@ -219,17 +219,17 @@ fn use_it(fs: &Fs) -> uxfs::Result<()> {
     fs.unlink(fs.root(), b"after")
 }
 
-/// A state to be recovered by somebody else.
+/// A state for another program to recover.
 pub struct State {
     run: Arc<Run>,
     cut: Cut,
 }
 
 impl State {
-    /// The first `count` states of the workload with this seed, each to be recovered by others.
+    /// The first `count` states of the workload with this seed.
     ///
     /// # Errors
-    /// What went wrong in the workload.
+    /// What failed in the workload.
     pub fn of(seed: u64, count: u64) -> Result<Vec<Self>, String> {
         let run = Arc::new(Run::new(seed, &mut Explored::default())?);
         let state = |state| Self { run: Arc::clone(&run), cut: run.state(state) };
@@ -241,15 +241,15 @@ impl State {
         volume(seed)
     }
 
-    /// The disk as the cut left it.
+    /// The disk after the cut.
     pub fn disk(&self) -> &Pages {
         &self.cut.disk
     }
 
-    /// Is an open volume, recovered from this state, one of the history?
+    /// Checks that an open volume, recovered from this state, shows a moment of the history.
     ///
     /// # Errors
-    /// How it differs.
+    /// The difference.
     pub fn compare(&self, fs: &Fs) -> Result<(), String> {
         self.run.compare(fs, &self.cut)
     }

@@ -1,22 +1,21 @@
-//! Power cuts, explored: a workload runs on a device that records every write and flush; then the
-//! device is put into the states that a power cut may have left it in, and each is recovered and
-//! judged.
+//! Explores power cuts: a workload runs on a device that records every write and flush. Then the
+//! device is put into states that a power cut may have left, and each is recovered and judged.
 //!
 //! A cut may fall before any event. Of the writes since the last flush any subset may have reached
-//! the disk, each whole or some of its sectors. A state is right if
+//! the disk, each whole or some of its sectors. A state passes if
 //!
 //! 1. recovery succeeds, and the checker finds nothing afterwards;
 //! 2. the tree is that of some moment of the history, not before the last moment that was
 //!    acknowledged as durable;
 //! 3. a file holds what it held then, or what was written into it in place since: never another
 //!    file's bytes;
-//! 4. the same holds when recovery itself is cut off and begun again.
+//! 4. the same holds when recovery itself is interrupted and started again.
 //!
-//! Every run is held to the trace rules besides ([`RuledDev`]), and devices that fail on order
-//! ([`FailDev`]) show what comes of a failure.
+//! Every run must also obey the trace rules ([`RuledDev`]), and devices that fail ([`FailDev`])
+//! test the handling of errors.
 //!
-//! Everything follows from a seed: [`explore`] says which state of which seed failed, and [`repeat`]
-//! repeats it.
+//! Everything follows from a seed: [`explore`] reports the seed and number of a failed state, and
+//! [`repeat`] repeats it.
 
 mod content;
 mod cut;

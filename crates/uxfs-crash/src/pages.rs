@@ -1,4 +1,4 @@
-//! A device in memory whose copies share what they have in common.
+//! A device in memory whose copies share unchanged pages.
 
 use std::io;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ impl Pages {
         Self { len, pages: RwLock::new(vec![None; count]) }
     }
 
-    /// Calls `f(offset, bytes)` for all that was ever written, in pieces.
+    /// Calls `f(offset, bytes)` for everything ever written, in pieces.
     ///
     /// # Errors
-    /// The first that `f` returns.
+    /// The first error of `f`.
     pub fn each<E>(&self, mut f: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
         for (number, page) in self.pages.read().iter().enumerate() {
             let offset = (number * PAGE) as u64;
@@ -96,7 +96,7 @@ impl BlockDev for Pages {
             let from = &data[done..done + step];
             let page = &mut pages[page];
             match page {
-                // What is overwritten whole need not be copied first.
+                // A page that is overwritten whole need not be copied first.
                 Some(bytes) if step < PAGE || Arc::strong_count(bytes) == 1 => {
                     Arc::make_mut(bytes)[start..start + step].copy_from_slice(from);
                 }

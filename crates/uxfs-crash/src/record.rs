@@ -1,4 +1,4 @@
-//! A device that keeps every write and flush, in order.
+//! A device that records every write and flush in order.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use uxfs::disk::fault::{Fault, planted};
 
 use crate::pages::Pages;
 
-/// What happened on the device, or above it.
+/// An event on the device, or above it.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A write ended.
@@ -18,14 +18,14 @@ pub enum Event {
         offset: u64,
         /// What was written.
         data: Arc<[u8]>,
-        /// By force-unit-access: this write is safe, and says nothing of others.
+        /// A forced write (FUA): it is safe, but covers no other writes.
         fua: bool,
     },
     /// A flush ended: every write before it is safe.
     Flush,
-    /// The workload began its step of this number.
+    /// The workload began this step.
     Step(usize),
-    /// The workload was told that everything up to this step is durable.
+    /// Everything up to this step was acknowledged as durable.
     Durable(usize),
 }
 
@@ -42,7 +42,7 @@ impl RecordDev {
         Self { pages, events: Some(Mutex::default()), fua: false }
     }
 
-    /// A device that keeps nothing but its content.
+    /// A device that only keeps its content.
     pub fn forgetful(pages: Pages) -> Self {
         Self { pages, events: None, fua: false }
     }

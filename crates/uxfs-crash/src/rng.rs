@@ -4,7 +4,7 @@
 pub struct Rng(u64);
 
 impl Rng {
-    /// What `seed` makes.
+    /// The numbers of `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed ^ 0x6a09_e667_f3bc_c909)
     }

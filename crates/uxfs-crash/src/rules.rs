@@ -1,35 +1,34 @@
-//! Trace rules: what must hold of every write and flush of a volume with a journal, checked while
-//! they are made.
+//! Trace rules: conditions on every write and flush of a journaled volume, checked as they are
+//! made.
 //!
-//! [`RuledDev`] goes around any device. It reads the log records that go by, knows from them what
-//! every durable checkpoint says of every object, and judges each write before it reaches the device
-//! below. It shares nothing with the engine's idea of what is durable: a write counts as written when
-//! it ends, and is safe after a flush that began after that, or if it was forced.
+//! [`RuledDev`] wraps any device. It reads the log records that are written, derives from them the
+//! state of every object in every durable checkpoint, and checks each write before it reaches the
+//! device below. It shares nothing with the engine's own view of durability: a write counts as
+//! written when it ends, and is safe after a flush that began after that, or if it was forced.
 //!
-//! 1. **Home.** What is written in place of metadata is what a durable checkpoint says of it, under
-//!    that checkpoint's LSN or an earlier one; or it is what lies there already.
+//! 1. **In place.** A write in place of metadata is the state of a durable checkpoint, with that
+//!    checkpoint's LSN or an earlier one; or it is what lies there already.
 //! 2. **Data first.** A block that a checkpoint newly maps as written was written since it was last
-//!    free, and flushed before the record that commits the checkpoint goes down.
-//! 3. **Reuse.** Data is not written into a block that is metadata, or whose free is in a checkpoint
-//!    that is not durable; and no checkpoint maps a block that it takes from another owner.
-//! 4. **Tail.** From the tail that a record names, recovery comes to what is durable: of every object,
-//!    what is safe in place, and what the log says of it from there on, make up its last durable
-//!    state.
+//!    free, and flushed before the record that commits the checkpoint is written.
+//! 3. **Reuse.** Data is not written into a block that is metadata, or whose free is in a
+//!    checkpoint that is not durable; and no checkpoint maps a block that it takes from another
+//!    owner.
+//! 4. **Tail.** Recovery from the tail that a record names reaches everything durable: for every
+//!    object, the safe state in place and the log from the tail on give its last durable state.
 //! 5. **Window.** No more of the log is written without a flush than recovery's search for the head
-//!    sees through: 2 MiB.
-//! 6. **Order.** Records follow one another without a gap, with their cycle, LSN and checksum; a
-//!    checkpoint is not begun inside another one; tails do not go back; nothing behind the last
+//!    looks back over: 2 MiB.
+//! 6. **Order.** Records follow each other without a gap, with their cycle, LSN and checksum. A
+//!    checkpoint does not begin inside another one. Tails do not move back. Nothing after the last
 //!    durable tail is overwritten.
-//! 7. **Stopped.** After a flush has failed, or a write of log or metadata for another reason than a full
-//!    host, nothing goes to the device from the thread that was told; nor from any other once the volume's owner knows
-//!    ([`RuledDev::stopped`]).
+//! 7. **Stopped.** After a failed flush, or a failed write of log or metadata for another reason
+//!    than a full host, the thread that got the error writes nothing more; nor does any other once
+//!    the volume's owner knows ([`RuledDev::stopped`]).
 //!
-//! What is not checked: the superblock's counters and label, its copies, and the number of bytes of a
-//! block that were written. With file blocks that may be shared or exchanged, a block that changes
-//! hands inside one checkpoint is not an offence.
+//! Not checked: the superblock's counters and label, its copies, and how many bytes of a block were
+//! written. With file blocks that may be shared or exchanged, a block may change owners inside one
+//! checkpoint.
 //!
-//! A log that is dirty is not followed; the rules hold from the moment on when recovery has left it
-//! clean.
+//! A dirty log is not followed. The rules apply from the moment when recovery has left it clean.
 
 mod log;
 mod model;
@@ -51,32 +50,32 @@ use model::Model;
 /// The rules, by their numbers above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// In place only what is durable in the log.
-    Home = 1,
-    /// Data before the commit that shows it.
+    /// Only durable states are written in place.
+    InPlace = 1,
+    /// Data is flushed before the commit that maps it.
     DataFirst = 2,
     /// No reuse before the free is durable.
     Reuse = 3,
-    /// The tail is not past what is home.
+    /// The tail does not pass objects that are not in place.
     Tail = 4,
-    /// The log written ahead of a flush stays within recovery's sight.
+    /// The unflushed log stays within reach of recovery's search.
     Window = 5,
-    /// Records in order.
+    /// Records are in order.
     Order = 6,
-    /// Nothing after a failure.
+    /// Nothing is written after a failure.
     Stopped = 7,
 }
 
 /// A rule that was broken.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which.
+    /// The rule.
     pub rule: Rule,
     /// Number of the event, from 1: writes and flushes counted together.
     pub event: u64,
-    /// Byte of the device.
+    /// Byte offset on the device.
     pub at: u64,
-    /// How.
+    /// The problem.
     pub problem: String,
 }
 
@@ -90,49 +89,49 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// What a check says: the rule, the place, what is wrong.
+/// The result of a check: rule, offset, problem.
 type Broken = (Rule, u64, String);
 
-/// Where the device below stands.
+/// The state of the device below.
 #[derive(Default)]
 struct Clock {
     /// Events that began.
     event: u64,
     /// Writes up to this event are safe.
     flushed: u64,
-    /// Who was told of a failure.
+    /// The thread that got a failure.
     failed: Option<ThreadId>,
-    /// Everybody knows of it.
+    /// The volume's owner knows of it.
     stopped: bool,
 }
 
 struct State {
     clock: Clock,
     model: Option<Model>,
-    /// The log was written while nobody followed it.
+    /// The log was written while it was not followed.
     log_touched: bool,
     broken: Option<Violation>,
     told: bool,
 }
 
-/// A device that holds whoever writes to it to the rules: what breaks one fails, and does not reach
-/// the device below. Dropped with a violation that nobody asked about, it panics.
+/// A device that enforces the rules: a write that breaks one fails and does not reach the device
+/// below. It panics when dropped with a violation that was not asked for.
 pub struct RuledDev {
     inner: Arc<dyn BlockDev>,
-    /// The same, to look at it.
+    /// The same device, for reading.
     view: Arc<dyn BlockDev>,
     state: Mutex<State>,
 }
 
 impl RuledDev {
-    /// Rules around `inner`, which holds a volume.
+    /// Enforces the rules on `inner`, which holds a volume.
     pub fn new(inner: Arc<dyn BlockDev>) -> Self {
         let view = Arc::clone(&inner);
         Self::seen_through(inner, view)
     }
 
-    /// As [`RuledDev::new`], where what is there is looked at through `view`, another way to the same
-    /// bytes: `inner` may fail, or count.
+    /// As [`RuledDev::new`], but reads through `view`, another way to the same bytes: `inner` may
+    /// fail, or count.
     pub fn seen_through(inner: Arc<dyn BlockDev>, view: Arc<dyn BlockDev>) -> Self {
         let model = Model::of_clean(&*view);
         let clock = Clock::default();
@@ -160,17 +159,17 @@ impl RuledDev {
         self.state.lock().clock.failed.is_some()
     }
 
-    /// The volume is known to be shut down: nothing more may be written, by any thread.
+    /// Notes that the volume is shut down: no thread may write any more.
     pub fn stopped(&self) {
         self.state.lock().clock.stopped = true;
     }
 
-    /// Number of checkpoints that were followed.
+    /// Number of checkpoints followed.
     pub fn checkpoints(&self) -> u64 {
         self.state.lock().model.as_ref().map_or(0, Model::checkpoints)
     }
 
-    /// Begins an event, and judges it.
+    /// Begins an event, and checks it.
     fn begin(
         &self,
         at: u64,
@@ -217,11 +216,11 @@ impl RuledDev {
         let ended = state.clock.event;
         match (&mut state.model, &done) {
             (Some(model), Ok(())) => {
-                // A flush that began meanwhile may have come too early for it.
+                // A flush that began meanwhile may not cover it.
                 model.written(data.len() as u64, begun, ended, fua, state.clock.flushed);
             }
-            // What finds no room is tried again: in place it counts as not written; of the log it is
-            // not known what it holds now.
+            // A write that fails because the host is full is retried: in place it counts as not
+            // written; in the log the content is unknown.
             (Some(model), Err(error)) if host::is_full(error) => {
                 if !model.refused(begun) {
                     state.model = None;
@@ -238,7 +237,7 @@ impl RuledDev {
         done
     }
 
-    /// Recovery that clears what lies ahead of the head is not followed.
+    /// Stops following: recovery clears stale blocks ahead of the head.
     fn give_way(&self, offset: u64, data: &[u8]) {
         let mut state = self.state.lock();
         if state.model.as_ref().is_some_and(|model| model.is_cleared(offset, data)) {
@@ -246,7 +245,7 @@ impl RuledDev {
         }
     }
 
-    /// Follows a log that is clean now.
+    /// Starts to follow a log that is clean now.
     fn take_up(&self, state: &mut State) {
         if state.model.is_none() && core::mem::take(&mut state.log_touched) {
             state.model = Model::of_clean(&*self.view);
@@ -289,7 +288,7 @@ impl BlockDev for RuledDev {
         let state = &mut *state;
         match &done {
             Ok(()) => {
-                // What ended before it began is safe.
+                // Writes that ended before it began are safe.
                 state.clock.flushed = state.clock.flushed.max(began - 1);
                 match &mut state.model {
                     Some(model) => model.flushed(state.clock.flushed),

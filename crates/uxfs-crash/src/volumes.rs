@@ -9,10 +9,10 @@ use crate::pages::Pages;
 const LENGTH: u64 = 48 << 20;
 
 /// Volumes that workloads run on, as options of mkfs. Any two values of block size, sector, inode
-/// size, directory block, features, log stripe unit and log size meet in one of them, as far as
-/// they go together; where no size of the log is told, it is the smallest that is legal. With the
-/// longest stripe unit every checkpoint takes that much, so the log is full after a few dozen and
-/// goes round.
+/// size, directory block, features, log stripe unit and log size occur together in one of them, as
+/// far as they are compatible. Without a log size the log is the smallest legal one. With the
+/// largest stripe unit every checkpoint takes that much, so the log is full after a few dozen and
+/// wraps.
 pub const VOLUMES: &[&str] = &[
     "-m rmapbt=0,reflink=1 -l su=256k",
     "-m rmapbt=1,reflink=1 -l size=16m",
@@ -40,9 +40,9 @@ pub const VOLUMES: &[&str] = &[
 /// Makes a volume.
 ///
 /// # Errors
-/// What mkfs says.
+/// Those of mkfs.
 pub(crate) fn make(line: &str) -> Result<Pages, String> {
-    // Always the same bytes, so that what comes of them is repeated exactly.
+    // Always the same bytes, so that a run repeats exactly.
     let uuid = "75786673-0000-4000-8000-000000000001".parse().ok();
     let mut options = mkfs::Options::default();
     (options.unsupported, options.uuid) = (true, uuid);
@@ -61,7 +61,7 @@ pub(crate) fn make(line: &str) -> Result<Pages, String> {
     Ok(disk)
 }
 
-/// Bytes that are written whole or not at all: the volume's sector.
+/// The unit of atomic writes: the volume's sector.
 pub(crate) fn sector(line: &str) -> usize {
     if line.contains("-s size=4096") { 4096 } else { 512 }
 }

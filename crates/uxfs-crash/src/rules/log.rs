@@ -1,6 +1,6 @@
 //! The log as it is written: a stream of records, and the transactions in them.
 //!
-//! Positions count bytes since the log was made: cycle times length, and the byte in the log.
+//! A position counts bytes since the log was made: cycle times length, plus the offset in the log.
 
 use std::collections::VecDeque;
 
@@ -14,16 +14,16 @@ use super::Rule;
 const WINDOW: u64 = 2 << 20;
 const BLOCK: usize = 512;
 
-/// A record that went by.
+/// A written record.
 struct Passed {
     tail: u64,
-    /// Event at which its last byte was down; `None` while it is not.
+    /// Event at which its last byte was written; `None` before that.
     ended: Option<u64>,
     /// Forced with its last write.
     forced: bool,
     /// Bytes up to its end.
     end: u64,
-    /// Numbers of the checkpoints that end in it.
+    /// Numbers of the checkpoints that it commits.
     commits: Vec<u64>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Stream {
     start: u64,
     length: u64,
     uuid: [u8; 16],
-    /// Where the next byte goes.
+    /// Position of the next byte.
     next: u64,
     partial: Vec<u8>,
     /// Records that are not durable.
@@ -45,9 +45,9 @@ pub(super) struct Stream {
     assembler: Assembler,
 }
 
-/// What a record brought.
+/// The effects of a record.
 pub(super) struct Brought {
-    /// Its tail, if that moved.
+    /// Its tail, if it moved.
     pub(super) tail: Option<u64>,
     /// Transactions that it completes.
     pub(super) transactions: Vec<Transaction>,
@@ -56,7 +56,7 @@ pub(super) struct Brought {
 }
 
 impl Stream {
-    /// A stream that begins at `head`, in a clean log.
+    /// A stream that begins at `head` of a clean log.
     pub(super) fn new(start: u64, length: u64, uuid: [u8; 16], head: Lsn) -> Self {
         let next = u64::from(head.cycle()) * length + u64::from(head.block()) * BLOCK as u64;
         Self {
@@ -83,8 +83,8 @@ impl Stream {
         u64::from(lsn.cycle()) * self.length + u64::from(lsn.block()) * BLOCK as u64
     }
 
-    /// Bytes go to the log; gives what the records among them bring. `number` is that of the next
-    /// checkpoint.
+    /// Adds bytes written to the log. Returns the effects of the records among them. `number` is
+    /// that of the next checkpoint.
     pub(super) fn write(
         &mut self,
         offset: u64,
@@ -127,7 +127,7 @@ impl Stream {
         Ok(brought)
     }
 
-    /// Bytes of the record that starts at `from` of what is there, if it is there whole.
+    /// The bytes of the record that starts at `from`, if it is complete.
     fn whole(&self, from: usize) -> Result<Option<usize>, String> {
         let Some(block) = self.partial[from..].first_chunk::<BLOCK>() else { return Ok(None) };
         let Some(header) = RecordHeader::parse(block) else {
@@ -188,9 +188,9 @@ impl Stream {
         Ok(Brought { tail: moved, transactions, at })
     }
 
-    /// Bytes of the log have been written, by this event.
+    /// Notes that bytes of the log were written by this event.
     pub(super) fn written(&mut self, len: u64, event: u64, forced: bool) {
-        // Writes of the log do not overtake one another: what is whole now is down.
+        // Log writes are not reordered: complete records are written.
         let down = self.next - self.partial.len() as u64;
         for record in self.records.iter_mut().filter(|r| r.ended.is_none() && r.end <= down) {
             record.ended = Some(event);
@@ -201,7 +201,7 @@ impl Stream {
         }
     }
 
-    /// Writes up to this event are safe; gives the checkpoints that are durable by it.
+    /// Notes that writes up to this event are safe. Returns the checkpoints that became durable.
     pub(super) fn flushed(&mut self, flushed: u64) -> Vec<u64> {
         self.unsafe_writes.retain(|(event, _)| *event > flushed);
         let mut durable = Vec::new();

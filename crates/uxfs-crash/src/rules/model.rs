@@ -1,9 +1,9 @@
-//! What is known of a volume from the writes that went by: objects, blocks, the log.
+//! A model of the volume, built from the writes: objects, blocks, the log.
 //!
-//! 1. An object is known from the first item about it on. What is written elsewhere is data, unless
-//!    it carries the marks of metadata of this volume.
-//! 2. A checkpoint is taken in when the record that commits it is written, and counts as durable
-//!    when that record and all before it are safe.
+//! 1. An object is known from its first log item on. Other writes are data, unless they carry the
+//!    marks of this volume's metadata.
+//! 2. A checkpoint is added when the record with its commit is written, and is durable when that
+//!    record and all before it are safe.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,7 +21,7 @@ use super::object::{KINDS, Kind, Mapped, Object, Patch, Said, Shown, mapped};
 use super::space::Blocks;
 use super::{Broken, Clock, Rule};
 
-/// Longest buffer.
+/// Most bytes of a buffer.
 const BUFFER_MAX: u64 = 64 << 10;
 
 /// Place and length of an object.
@@ -36,7 +36,7 @@ struct Passing {
     freed: Vec<(u64, u64)>,
 }
 
-/// A write of an object in place, which is not safe.
+/// A write in place that is not safe yet.
 struct Going {
     event: u64,
     key: Key,
@@ -45,7 +45,7 @@ struct Going {
     bytes: Box<[u8]>,
 }
 
-/// What a write that has begun is.
+/// The kind of a write that has begun.
 enum Begun {
     Log,
     InPlace { homes: Vec<Going>, data: Vec<(u64, u64)> },
@@ -56,10 +56,10 @@ pub(super) struct Model {
     geo: Geometry,
     log: Stream,
     objects: BTreeMap<Key, Object>,
-    /// Objects of which the log says something that is not home.
+    /// Objects with logged changes that are not written in place.
     active: BTreeSet<Key>,
     blocks: Blocks,
-    /// Blocks may change hands inside a checkpoint.
+    /// Blocks may change owners inside a checkpoint.
     exchanging: bool,
     next: u64,
     born: u64,
@@ -120,23 +120,23 @@ impl Model {
         })
     }
 
-    /// Number of checkpoints that went by.
+    /// Number of checkpoints so far.
     pub(super) fn checkpoints(&self) -> u64 {
         self.next - 1
     }
 
-    /// Was the write that began as this event one of data only?
+    /// Did the write that began as this event contain only data?
     pub(super) fn is_data(&self, begun: u64) -> bool {
         matches!(self.begun.get(&begun), Some(Begun::InPlace { homes, .. }) if homes.is_empty())
     }
 
-    /// Is it an empty record, with which recovery overwrites remains ahead of the log's head?
+    /// Is it an empty record, with which recovery clears stale blocks ahead of the head?
     pub(super) fn is_cleared(&self, offset: u64, data: &[u8]) -> bool {
         let header = data.first_chunk().and_then(RecordHeader::parse);
         self.log.holds(offset) && header.is_some_and(|h| h.len == 0 && h.size == 0)
     }
 
-    /// Judges a write that is about to be made.
+    /// Checks a write before it is made.
     pub(super) fn write(
         &mut self,
         dev: &dyn BlockDev,
@@ -223,7 +223,7 @@ impl Model {
         self.blocks.freed_for_good(&passing.freed);
     }
 
-    /// A record goes down.
+    /// Handles a written record.
     fn take_in(
         &mut self,
         dev: &dyn BlockDev,
@@ -250,7 +250,7 @@ impl Model {
         brought.transactions.iter().try_for_each(|one| self.checkpoint(dev, flushed, one))
     }
 
-    /// A checkpoint whose commit goes down.
+    /// Handles a checkpoint whose commit is written.
     fn checkpoint(
         &mut self,
         dev: &dyn BlockDev,
@@ -320,7 +320,7 @@ impl Model {
         Ok(())
     }
 
-    /// Buffers in whose place a checkpoint makes inodes: nothing needs to cancel what is overwritten.
+    /// Buffers in whose place a checkpoint creates inodes: what is overwritten needs no cancel.
     fn replaced(&self, said: &Sayings) -> Vec<Key> {
         let made = said.iter().filter_map(|((key, kind), patches)| match (kind, &patches[..]) {
             (Kind::Inode(_), [Patch::Whole(_), ..]) => Some(key),
@@ -334,7 +334,7 @@ impl Model {
         keys
     }
 
-    /// Reads the free space of groups that changed, as it will be.
+    /// Reads the free space of changed groups, as it will be.
     fn read_groups(
         &mut self,
         dev: &dyn BlockDev,
@@ -354,7 +354,7 @@ impl Model {
         Ok(freed)
     }
 
-    /// Rules 2 and 3 of what a checkpoint maps.
+    /// Checks rules 2 and 3 for what a checkpoint maps.
     fn check_mapped(
         &self,
         flushed: u64,
@@ -426,7 +426,7 @@ impl Model {
             .filter(move |(key, _)| key.0 + u64::from(key.1) > at)
     }
 
-    /// A write outside the log, piece by piece: objects, and what lies between.
+    /// Checks a write outside the log, piece by piece: objects, and the parts in between.
     fn in_place(&mut self, dev: &dyn BlockDev, offset: u64, data: &[u8]) -> Result<Begun, Broken> {
         let there = read(dev, offset, data.len())
             .ok_or_else(|| (Rule::Order, offset, "beyond the device".into()))?;
@@ -453,7 +453,7 @@ impl Model {
         Ok(Begun::InPlace { homes, data: plain })
     }
 
-    /// An object at the start of what is written; its length.
+    /// An object at the start of a write. Returns its length.
     fn object(
         &self,
         at: u64,
@@ -463,7 +463,7 @@ impl Model {
     ) -> Result<Option<u64>, Broken> {
         let mut wrong = None;
         let mut here: Vec<_> = self.objects.range((at, 0)..(at + 1, 0)).collect();
-        // What is dead may lie at the start of what lives.
+        // A freed object may lie at the start of a live one.
         here.sort_by_key(|(_, object)| object.dead);
         for (key, object) in here {
             if object.dead && wrong.is_some() {
@@ -472,7 +472,7 @@ impl Model {
             let len = key.1 as usize;
             let (Some(bytes), Some(there)) = (data.get(..len), there.get(..len)) else { continue };
             match object.shown(bytes, there, self.durable) {
-                // What is dead may be data by now, written again as it was.
+                // A freed object may be data now, written again unchanged.
                 Shown::Same if object.dead => {}
                 Shown::Same => return Ok(Some(key.1.into())),
                 Shown::Checkpoint(checkpoint) => {
@@ -483,7 +483,7 @@ impl Model {
                 Shown::Wrong(_) if object.dead => {}
                 Shown::Wrong(problem) => {
                     let marked = self.is_marked(at, bytes) || matches!(object.kind, Kind::Inode(_));
-                    let rule = if marked { Rule::Home } else { Rule::Reuse };
+                    let rule = if marked { Rule::InPlace } else { Rule::Reuse };
                     let seen =
                         object.said.iter().any(|said| said.durable) || object.said.is_empty();
                     if seen || marked {
@@ -509,7 +509,7 @@ impl Model {
                     return Ok(());
                 }
             }
-            return Err((Rule::Home, at, "metadata that no checkpoint logged".into()));
+            return Err((Rule::InPlace, at, "metadata that no checkpoint logged".into()));
         }
         let len = data.len() as u64;
         let metadata = self
@@ -557,7 +557,7 @@ impl Model {
     }
 }
 
-/// What a transaction says of each object, in the order of replay.
+/// The items of each object in a transaction, in the order of replay.
 type Sayings = BTreeMap<(Key, Kind), Vec<Patch>>;
 
 impl Model {
@@ -615,7 +615,7 @@ impl Model {
                         InodeCore::encode_free(&mut raw, ino, &self.geo.meta_uuid, new.generation);
                         let key = (start + u64::from(index * size), size);
                         let patches = first.entry((key, Kind::Inode(ino))).or_default();
-                        // A chunk may be made twice; what is said of its inodes comes behind.
+                        // A chunk may be created twice; the items of its inodes follow.
                         let made =
                             patches.iter().take_while(|p| matches!(p, Patch::Whole(_))).count();
                         patches.insert(made, Patch::Whole(raw.into()));
@@ -645,7 +645,7 @@ impl Model {
             }
         }
         let cluster = self.geo.cluster_blocks() << self.geo.block_log;
-        // What a checkpoint says of a buffer that it cancels itself is not replayed.
+        // Items of a buffer that the same checkpoint cancels are not replayed.
         first.retain(|((at, len), kind), _| {
             !cancels.iter().any(|(from, bytes)| match kind {
                 Kind::Buf => (from, bytes) == (at, len),

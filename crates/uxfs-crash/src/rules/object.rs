@@ -1,5 +1,4 @@
-//! An object of the volume's metadata, a buffer or an inode: what is safe in place, and what the log
-//! says of it.
+//! A metadata object, a buffer or an inode: its safe state in place, and its states in the log.
 
 use uxfs::format::btree::{LEVEL_OFFSET, LONG, NUMRECS_OFFSET, TreeKind};
 use uxfs::format::extent::{Extent, RECORD_LEN};
@@ -8,7 +7,7 @@ use uxfs::format::log::{CHUNK, InodeFields, LOG_CORE_LEN, core_to_disk, root_to_
 use uxfs::format::verify::BufKind;
 use uxfs::format::{Ino, Lsn, superblock};
 
-/// All kinds of buffer that have a place for an LSN.
+/// All kinds of buffers that have an LSN.
 pub(super) const KINDS: [BufKind; 19] = [
     BufKind::Superblock,
     BufKind::Agf,
@@ -31,18 +30,18 @@ pub(super) const KINDS: [BufKind; 19] = [
     BufKind::AttrLeaf,
 ];
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Buf,
     Inode(Ino),
 }
 
-/// What one item says of an object.
+/// The change of an object by one log item.
 pub(super) enum Patch {
-    /// Bytes at places.
+    /// Bytes at offsets.
     Chunks(Vec<(usize, Box<[u8]>)>),
-    /// All of it.
+    /// The whole object.
     Whole(Box<[u8]>),
     /// Core and forks.
     Inode {
@@ -104,41 +103,41 @@ impl Patch {
     }
 }
 
-/// What a checkpoint says of an object.
+/// The state of an object in a checkpoint.
 pub(super) struct Said {
     /// The checkpoint's number.
     pub(super) checkpoint: u64,
     pub(super) lsn: Lsn,
     pub(super) durable: bool,
     pub(super) patches: Vec<Patch>,
-    /// The object after it.
+    /// The object after the checkpoint.
     pub(super) after: Box<[u8]>,
 }
 
 /// An object.
 pub(super) struct Object {
     pub(super) kind: Kind,
-    /// Tells it from others at its place before and after.
+    /// A number that differs from those of earlier and later objects in its place.
     pub(super) born: u64,
-    /// What is safe in place.
+    /// The safe state in place.
     pub(super) base: Box<[u8]>,
     pub(super) said: Vec<Said>,
-    /// Of a buffer that was made since it was last home: which chunks were logged. What the others
-    /// hold does not matter to anybody.
+    /// The logged chunks of a buffer that was never written in place. The content of other chunks
+    /// has no meaning.
     pub(super) known: Option<Vec<bool>>,
     /// The checkpoint that frees it.
     pub(super) dying: Option<u64>,
-    /// That is durable.
+    /// The free is durable.
     pub(super) dead: bool,
 }
 
-/// What a write in place shows of an object.
+/// The state that a write in place shows.
 pub(super) enum Shown {
-    /// Nothing but what is there.
+    /// The present state.
     Same,
-    /// What this checkpoint says.
+    /// The state of this checkpoint.
     Checkpoint(u64),
-    /// Something else.
+    /// Another state, which is an error.
     Wrong(String),
 }
 
@@ -150,12 +149,12 @@ impl Object {
         }
     }
 
-    /// Its state after the last checkpoint that went by.
+    /// Its state after the last checkpoint so far.
     pub(super) fn latest(&self) -> &[u8] {
         self.said.last().map_or(&self.base, |said| &said.after)
     }
 
-    /// Does a durable checkpoint say anything of it, or was it always there?
+    /// Does a durable checkpoint log it, or did it exist from the beginning?
     pub(super) fn lives(&self) -> bool {
         !self.dead
     }
@@ -213,7 +212,7 @@ impl Object {
         Shown::Wrong(wrong.unwrap_or_else(|| self.difference(bytes)))
     }
 
-    /// Are they the same where it is known what they should be?
+    /// Are they equal where the expected content is known?
     fn alike(&self, a: &[u8], b: &[u8]) -> bool {
         let Some(known) = &self.known else { return same(self.kind, a, b) };
         let blank = |bytes: &[u8]| {
@@ -271,14 +270,14 @@ impl Object {
         )
     }
 
-    /// Where durable checkpoints say something of it that is not home, for messages.
+    /// The durable checkpoints with changes that are not in place, for messages.
     pub(super) fn logged(&self, position: impl Fn(Lsn) -> u64) -> String {
         let durable = self.said.iter().filter(|said| said.durable);
         let places: Vec<String> = durable.map(|said| position(said.lsn).to_string()).collect();
         places.join(", ")
     }
 
-    /// Does recovery that begins at `tail` come to its last durable state?
+    /// Does a recovery from `tail` reach its last durable state?
     pub(super) fn comes_back(&self, tail: impl Fn(Lsn) -> bool) -> bool {
         let Some(last) = self.said.iter().rfind(|said| said.durable) else { return true };
         let lost = self.said.iter().any(|said| said.durable && !tail(said.lsn));
@@ -292,7 +291,7 @@ impl Object {
         self.alike(&bytes, &last.after)
     }
 
-    /// What was written in place is safe: `bytes`, which show `checkpoint`.
+    /// Notes that a write in place is safe: `bytes`, which show `checkpoint`.
     pub(super) fn home(&mut self, checkpoint: u64, bytes: Box<[u8]>) {
         self.base = bytes;
         self.said.retain(|said| said.checkpoint > checkpoint);
@@ -306,7 +305,7 @@ impl Object {
     }
 }
 
-/// The LSN that a buffer or inode carries, and whether it may be a piece of something larger.
+/// The LSN of a buffer or inode, and whether it may be a part of something larger.
 fn lsn_of(kind: Kind, bytes: &[u8]) -> Option<(Lsn, bool)> {
     let (at, piece) = match kind {
         Kind::Inode(_) => (inode::LSN_OFFSET, false),
@@ -331,7 +330,7 @@ fn lsn_of(kind: Kind, bytes: &[u8]) -> Option<(Lsn, bool)> {
     Some((Lsn(u64::from_be_bytes(*raw)), piece))
 }
 
-/// Where checksum and LSN lie, in this order.
+/// The offsets of checksum and LSN, in this order.
 fn marks(kind: Kind, bytes: &[u8]) -> [(usize, usize); 2] {
     let (crc, lsn) = match kind {
         Kind::Inode(_) => (CRC_OFFSET, inode::LSN_OFFSET),
@@ -343,7 +342,7 @@ fn marks(kind: Kind, bytes: &[u8]) -> [(usize, usize); 2] {
     if crc <= lsn { [(crc, 4), (lsn, 8)] } else { [(lsn, 8), (crc, 4)] }
 }
 
-/// Are they the same, but for checksum and LSN?
+/// Are they equal apart from checksum and LSN?
 fn same(kind: Kind, a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;
@@ -400,7 +399,7 @@ fn same_inode(ino: Ino, a: &[u8], b: &[u8]) -> bool {
     [Fork::Data, Fork::Attr].into_iter().all(|fork| used(&core, fork, a) == used(&core, fork, b))
 }
 
-/// What of a fork means anything.
+/// The meaningful part of a fork.
 fn used(core: &InodeCore, fork: Fork, raw: &[u8]) -> Vec<u8> {
     if fork == Fork::Attr && core.forkoff == 0 {
         return Vec::new();
@@ -423,7 +422,7 @@ fn used(core: &InodeCore, fork: Fork, raw: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Blocks that a state of an object maps, and for whom.
+/// The blocks that a state of an object maps, and their owner.
 #[derive(Clone, Debug)]
 pub(super) struct Mapped {
     pub(super) extent: Extent,
@@ -431,7 +430,7 @@ pub(super) struct Mapped {
     pub(super) shared: bool,
 }
 
-/// What an object's state maps as written.
+/// The written extents that an object's state maps.
 pub(super) fn mapped(kind: Kind, bytes: &[u8]) -> Vec<Mapped> {
     let unpack = |raw: &[u8]| raw.first_chunk::<RECORD_LEN>().map(Extent::unpack);
     match kind {

@@ -1,9 +1,9 @@
-//! What is known of every block of the volume: free or not, and what was written into it.
+//! The state of every block of the volume: free or not, and what was written into it.
 //!
-//! 1. A block's *free* tells of the last checkpoint whose commit went by, durable or not.
-//! 2. It is *fresh* if data was written into it since it was last free; what was in use from the
-//!    beginning counts as fresh.
-//! 3. It is *pending* while the checkpoint that freed it is not durable.
+//! 1. *Free* is the state after the last checkpoint whose commit was written, durable or not.
+//! 2. A block is *fresh* if data was written into it since it was last free. Blocks in use from the
+//!    beginning count as fresh.
+//! 3. A block is *pending* while the checkpoint that freed it is not durable.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ const NOT_YET: u64 = u64::MAX;
 /// Nothing was written.
 const NEVER: u64 = 0;
 
-/// Reads bytes of the volume, as they are to be.
+/// Reads bytes of the volume in their newest state.
 pub(super) type Reader<'a> = dyn Fn(u64, usize) -> Option<Vec<u8>> + 'a;
 
 /// The blocks, by their number on the device.
 pub(super) struct Blocks {
     flags: Vec<u8>,
-    /// The end of the first write since it was free: who writes over it later may do so any time.
+    /// The end of the first write since it was free. Later overwrites may come at any time.
     written: Vec<u64>,
     log: u32,
     /// Free extents of each group: start and length in blocks of the device.
@@ -54,7 +54,7 @@ impl Blocks {
         self.flags.iter_mut().for_each(|flags| *flags &= !PENDING);
     }
 
-    /// Reads a group's free space anew; gives the blocks that were freed.
+    /// Reads a group's free space again. Returns the freed blocks.
     pub(super) fn read_group(
         &mut self,
         geo: &Geometry,
@@ -74,7 +74,7 @@ impl Blocks {
         Some(freed)
     }
 
-    /// The checkpoint that freed these is durable.
+    /// Notes that the checkpoint that freed these blocks is durable.
     pub(super) fn freed_for_good(&mut self, extents: &[(u64, u64)]) {
         each(extents).for_each(|block| self.flags[block] &= !PENDING);
     }
@@ -90,7 +90,7 @@ impl Blocks {
         self.of(offset, len).find(|block| self.flags[*block] & PENDING != 0)
     }
 
-    /// Something is being written there.
+    /// Notes that a write to these blocks began.
     pub(super) fn write(&mut self, offset: u64, len: u64) {
         for block in self.of(offset, len) {
             self.flags[block] |= FRESH;
@@ -100,7 +100,7 @@ impl Blocks {
         }
     }
 
-    /// It was written, and ended by this event.
+    /// Notes that the write ended by this event.
     pub(super) fn written(&mut self, offset: u64, len: u64, event: u64) {
         for block in self.of(offset, len) {
             if self.written[block] == NOT_YET {
@@ -109,12 +109,12 @@ impl Blocks {
         }
     }
 
-    /// Was something written into the block since it was last free?
+    /// Was the block written since it was last free?
     pub(super) fn is_fresh(&self, block: usize) -> bool {
         self.flags.get(block).is_none_or(|flags| flags & FRESH != 0)
     }
 
-    /// Is what was written into it safe?
+    /// Is that write safe?
     pub(super) fn is_safe(&self, block: usize, flushed: u64) -> bool {
         self.written.get(block).is_none_or(|event| *event <= flushed)
     }
@@ -129,7 +129,7 @@ fn each(extents: &[(u64, u64)]) -> impl Iterator<Item = usize> {
     extents.iter().flat_map(|(start, len)| *start as usize..(start + len) as usize)
 }
 
-/// What of `all`, which is in order, is not in `other`, likewise.
+/// The extents of `all` that are not in `other`, both in order.
 pub(super) fn minus(all: &[(u64, u64)], other: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut left = Vec::new();
     let mut from = 0;
@@ -158,7 +158,7 @@ pub(super) fn minus(all: &[(u64, u64)], other: &[(u64, u64)]) -> Vec<(u64, u64)>
     left
 }
 
-/// A group's free extents, in order, from its tree by block number.
+/// A group's free extents in order, from the bnobt.
 fn free_extents(geo: &Geometry, ag: AgNo, read: &Reader<'_>) -> Option<Vec<(u64, u64)>> {
     let sector = read(geo.agf_daddr(ag).bytes(), geo.sector_size as usize)?;
     let agf = Agf::view(&sector);

@@ -154,7 +154,7 @@ fn broken(
         match judge(&trace.0, &events) {
             Some(found) if found.rule == rule => caught += 1,
             // What is missing in the log may be seen at home first.
-            Some(found) if rule == Rule::Order && found.rule == Rule::Home => caught += 1,
+            Some(found) if rule == Rule::Order && found.rule == Rule::InPlace => caught += 1,
             Some(other) => panic!("at event {at}, {rule:?} was broken: {other}"),
             None => {}
         }
@@ -199,7 +199,7 @@ fn writes_in_place_before_their_time() {
         _ => None,
     };
     // Right behind the record that logs it, before the flush.
-    let (caught, tried) = broken(Rule::Home, &trace, |at, events, log| {
+    let (caught, tried) = broken(Rule::InPlace, &trace, |at, events, log| {
         let lsn = in_place(events, at, log)?;
         let to = events.iter().position(|e| log.header(e).is_some_and(|h| h.lsn.0 == lsn))?;
         let mut events = events.to_vec();
@@ -208,7 +208,7 @@ fn writes_in_place_before_their_time() {
         Some(events)
     });
     assert!(caught > 0 && caught == tried, "{caught} of {tried}");
-    let (caught, tried) = broken(Rule::Home, &trace, |at, events, log| {
+    let (caught, tried) = broken(Rule::InPlace, &trace, |at, events, log| {
         in_place(events, at, log)?;
         let mut events = events.to_vec();
         let Event::Write { data, .. } = &mut events[at] else { return None };

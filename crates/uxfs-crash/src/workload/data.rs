@@ -12,7 +12,7 @@ use crate::content::{Change, File};
 const FILE_MAX: usize = 120_000;
 
 impl Workload<'_> {
-    /// How often each block is in use.
+    /// Number of uses of each block.
     fn uses(&self) -> HashMap<u64, u32> {
         let mut files: HashMap<u64, &File> = HashMap::new();
         for node in self.tree.values() {
@@ -25,7 +25,7 @@ impl Workload<'_> {
         uses
     }
 
-    /// Notes a change to a file's content, which the volume made.
+    /// Records a change of a file's content that the volume made.
     fn change(&mut self, path: &[u8], step: usize, change: impl FnOnce(&mut Change<'_>)) {
         let node = &self.tree[path];
         let (id, mut file) = (node.id, File::clone(&node.file));
@@ -63,7 +63,7 @@ impl Workload<'_> {
         Ok(())
     }
 
-    /// Brings a file's data to the device, which promises nothing.
+    /// Writes a file's data back, without durability.
     pub(super) fn write_back(&mut self) -> Result<()> {
         let Some(path) = self.any(S_IFREG) else { return Ok(()) };
         self.did("write-back");
@@ -85,7 +85,7 @@ impl Workload<'_> {
         Ok(())
     }
 
-    /// A range, of whole blocks if asked for, that begins in the file.
+    /// A random range that begins in the file, of whole blocks if requested.
     fn range(&mut self, size: usize, whole: bool) -> (usize, usize) {
         let block = self.history.block;
         let from = self.rng.below(size as u64 + 1) as usize;

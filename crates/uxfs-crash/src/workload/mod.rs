@@ -1,8 +1,7 @@
-//! Workloads: random operations on a volume with a journal, and what the volume should be after
-//! each.
+//! Workloads: random operations on a journaled volume, and the expected volume after each.
 //!
-//! Names and content follow from the operations; what else is told of a file is asked of the volume
-//! after each step, because here it matters only that it survives.
+//! Names and content follow from the operations. Other attributes are read from the volume after
+//! each step, because here it only matters that they survive.
 
 mod data;
 mod names;
@@ -20,20 +19,20 @@ use crate::history::{self, History, Moment, Node, Tree};
 use crate::record::{Event, RecordDev};
 use crate::rng::Rng;
 
-/// How a workload goes, by its seed.
+/// The style of a workload, by its seed.
 #[derive(Clone, Copy, Debug)]
 struct Style {
     /// Most names in the tree.
     names_max: usize,
     /// Most names go into one directory.
     wide: bool,
-    /// Hints of sizes are given.
+    /// Extent size hints are set.
     hints: bool,
-    /// Once in how many steps everything is brought to stable storage.
+    /// Number of steps between syncs of the volume, on average.
     sync: u64,
 }
 
-/// A workload that is running.
+/// A running workload.
 pub(crate) struct Workload<'a> {
     fs: &'a Fs,
     dev: &'a RecordDev,
@@ -43,7 +42,7 @@ pub(crate) struct Workload<'a> {
     style: Style,
     /// The file whose content this step changes.
     changed: Option<u64>,
-    /// Files that are open, most without a name.
+    /// Open files, most of them unlinked.
     held: Vec<Ino>,
     /// Files whose attributes this step changes.
     renew: Vec<u64>,
@@ -54,7 +53,7 @@ pub(crate) struct Workload<'a> {
 }
 
 impl<'a> Workload<'a> {
-    /// On an open volume; `delayed` if written data gathers in memory.
+    /// Starts on an open volume; `delayed` if data is written back later.
     pub(crate) fn new(
         fs: &'a Fs,
         dev: &'a RecordDev,
@@ -100,7 +99,7 @@ impl<'a> Workload<'a> {
         })
     }
 
-    /// Does `count` steps, or fewer if the volume is full.
+    /// Runs `count` steps, or fewer if the volume is full.
     pub(crate) fn run(&mut self, count: usize) -> Result<()> {
         let mut told = 0;
         let mut tickets: Vec<(usize, uxfs::journal::Ticket)> = Vec::new();
@@ -118,7 +117,7 @@ impl<'a> Workload<'a> {
                     | Error::NotDir
                     | Error::Invalid(_),
                 ) => self.refused(),
-                // What was done of it may show; nothing follows.
+                // The step may be partly done; no further step follows.
                 Err(Error::NoSpace) => {
                     self.did("enospc");
                     self.moment()?;
@@ -155,14 +154,14 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    /// Checks at the end that the volume is, for whoever has it open, what it should be.
+    /// Checks at the end that the open volume has the expected state.
     pub(crate) fn agrees(&self) -> Result<core::result::Result<(), String>> {
         let sight = history::read(self.fs)?;
         let last = self.history.moments.len() - 1;
         Ok(self.history.find(&sight, last, last).map(|_| ()))
     }
 
-    /// Notes what this step does.
+    /// Records the operation of this step.
     fn did(&mut self, operation: &'static str) {
         self.operations.insert(operation);
         self.operation = operation;
@@ -173,7 +172,7 @@ impl<'a> Workload<'a> {
         self.did("refused");
     }
 
-    /// Asks the volume what is told of every file, and notes the moment.
+    /// Reads the attributes of every file, and records the moment.
     fn moment(&mut self) -> Result<()> {
         let mut known: HashMap<u64, Arc<Node>> = HashMap::new();
         let paths: Vec<Vec<u8>> = self.tree.keys().cloned().collect();
@@ -277,7 +276,7 @@ impl<'a> Workload<'a> {
         (parent.unwrap_or_default(), name)
     }
 
-    /// Adds a name for a file that was just made.
+    /// Adds the name of a new file.
     fn add(&mut self, parent: &[u8], name: &[u8]) -> Result<()> {
         self.next_id += 1;
         let path = join(parent, name);
@@ -292,7 +291,7 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    /// Gives a file, under all its names, new content.
+    /// Replaces the content of a file, under all its names.
     fn put_file(&mut self, id: u64, file: File) {
         let file = Arc::new(file);
         for node in self.tree.values_mut().filter(|node| node.id == id) {

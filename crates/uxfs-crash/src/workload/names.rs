@@ -45,7 +45,7 @@ impl Workload<'_> {
         Ok(())
     }
 
-    /// Where to, and whether it is over something.
+    /// The new name, and whether it exists.
     fn rename_target(&mut self) -> (Vec<u8>, Vec<u8>) {
         match self.any_name().filter(|_| self.rng.one_in(3)) {
             Some(path) => {
@@ -110,7 +110,7 @@ impl Workload<'_> {
         Ok(())
     }
 
-    /// Takes a name and all below it out of the tree.
+    /// Removes a name and everything below it from the tree.
     fn take(&mut self, path: &[u8]) -> Tree {
         let below = join(path, b"");
         let taken = |p: &Vec<u8>| p == path || p.starts_with(&below);
@@ -120,7 +120,7 @@ impl Workload<'_> {
         moved
     }
 
-    /// Puts what was taken from one name under another.
+    /// Inserts what was removed from one name under another.
     fn give(&mut self, old: &[u8], new: &[u8], moved: Tree) {
         for (path, node) in moved {
             self.tree.insert([new, &path[old.len()..]].concat(), node);
@@ -148,7 +148,7 @@ impl Workload<'_> {
         Ok(())
     }
 
-    /// Closes a file that may have no name any more.
+    /// Closes a file that may be unlinked.
     pub(super) fn release(&mut self) -> Result<()> {
         if self.held.is_empty() {
             return Ok(());

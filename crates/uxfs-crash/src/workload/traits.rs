@@ -1,4 +1,4 @@
-//! Operations on what is told of files: attributes, owners, times, flags, hints; and the label.
+//! Operations on attributes, owners, times, flags, hints, and the label.
 
 use uxfs::format::inode::{S_IFDIR, S_IFREG};
 use uxfs::format::timestamp::Timestamp;
