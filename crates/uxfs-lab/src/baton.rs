@@ -1,4 +1,5 @@
-//! A lock of the simulation's own: held across waiting, by one at a time, in the order of asking.
+//! A lock in simulated time: it may be held across waits, by one client at a time, in the order of
+//! requests.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::sim::Sim;
 #[derive(Default)]
 struct State {
     held: bool,
-    /// Numbers of those who wait, and the next.
+    /// Numbers of the waiting clients, and the next number.
     waiting: VecDeque<u64>,
     next: u64,
 }
@@ -20,7 +21,7 @@ struct State {
 #[derive(Default)]
 pub(crate) struct Baton(Arc<Mutex<State>>);
 
-/// Having it.
+/// The lock, held.
 pub(crate) struct Held {
     state: Arc<Mutex<State>>,
     sim: Arc<Sim>,
@@ -31,7 +32,7 @@ fn place(state: &Arc<Mutex<State>>) -> WaitKey {
 }
 
 impl Baton {
-    /// Waits for it.
+    /// Waits for the lock.
     pub(crate) fn take(&self, sim: &Arc<Sim>) -> Held {
         let number = {
             let mut state = self.0.lock();
@@ -53,7 +54,7 @@ impl Baton {
         }
     }
 
-    /// Waits until nobody has it.
+    /// Waits until the lock is free.
     pub(crate) fn look(&self, sim: &Arc<Sim>) {
         while self.0.lock().held {
             sim.sleep(place(&self.0), None);

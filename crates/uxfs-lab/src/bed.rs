@@ -1,7 +1,7 @@
-//! A run: a volume on a modelled disk, clients that work on it, and all that was seen of it.
+//! A run: a volume on a modelled disk, the clients that work on it, and all observations.
 //!
-//! What an operation costs of a processor is stated ([`Cpu`]), not measured: it is part of what a
-//! run is a function of.
+//! The processor time of operations is stated ([`Cpu`]), not measured: it is one of the inputs of a
+//! run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,28 +22,28 @@ use crate::durability::{Ack, Promise, Worth};
 use crate::sim::{Sim, SimDev, Store, StoreDev, Trace, Weakness};
 use crate::{LabError, Result};
 
-/// What operations cost of a processor, in microseconds.
+/// The processor time of operations in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
     /// Processors.
     pub processors: u32,
-    /// Making, removing or renaming a name.
+    /// Creating, removing or renaming a name.
     pub name_us: f64,
-    /// The part of every change that is done one at a time: joining the log.
+    /// The serial part of every change: joining the log.
     pub serial_us: f64,
-    /// Looking a name up, or at an inode.
+    /// Looking up a name, or reading an inode.
     pub look_us: f64,
-    /// A call that reads or writes, besides its bytes.
+    /// A call that reads or writes, apart from its bytes.
     pub call_us: f64,
     /// Each KiB that is read or written.
     pub kib_us: f64,
-    /// A call of fsync, besides what it waits for.
+    /// A call of fsync, apart from what it waits for.
     pub sync_us: f64,
 }
 
 impl Default for Cpu {
-    /// Of the order of 2010, when Dave Chinner posted that one client alone made 19,000 files
-    /// a second in memory, 53 µs each.
+    /// Values of about 2010, when Dave Chinner posted that one client alone created 19,000 files
+    /// per second in memory, 53 µs each.
     fn default() -> Self {
         Self {
             processors: 8,
@@ -57,33 +57,33 @@ impl Default for Cpu {
     }
 }
 
-/// How a log force treats everybody else.
+/// How a log force affects other clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Force {
-    /// As the engine does it: nobody but who asked waits.
+    /// As in the engine: only the caller waits.
     #[default]
     Ours,
-    /// As the first delayed logging did it: while one forces the log, nobody commits.
+    /// As in the first delayed logging: during a log force no client commits.
     Exclusive,
 }
 
-/// A client that does not do what it says; for tests of those who look for such things.
+/// A client that misreports its operations, for tests of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
-    /// An fsync is said to be done before it is.
+    /// An fsync is acknowledged before it is done.
     Early,
     /// An fsync is not done at all.
     Never,
     /// Every tenth fsync is not done.
     Sometimes,
-    /// Only the file's data is brought down.
+    /// Only the file's data is made durable.
     DataOnly,
 }
 
-/// Puts something on a volume.
+/// Prepares a volume.
 pub type Prepare = Arc<dyn Fn(&Fs) -> uxfs::Result<()> + Send + Sync>;
 
-/// What a run is a function of.
+/// The inputs of a run.
 #[derive(Clone)]
 pub struct Setup {
     /// The disk.
@@ -98,24 +98,24 @@ pub struct Setup {
     pub writeback: Option<WritebackOptions>,
     /// What operations cost.
     pub cpu: Cpu,
-    /// How log forces are done.
+    /// How log forces affect others.
     pub force: Force,
-    /// Everything that is left to chance follows from it.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// How often the power is cut afterwards.
+    /// Number of power cuts afterwards.
     pub cuts: u32,
-    /// What is put on the volume before, outside of the simulation.
+    /// The preparation of the volume, outside the simulation.
     pub prepare: Option<Prepare>,
-    /// A disk that lies.
+    /// A defect of the disk.
     pub weakness: Option<Weakness>,
-    /// A client that lies.
+    /// A defect of a client.
     pub lie: Option<Lie>,
-    /// An engine with a fault.
+    /// A fault planted in the engine.
     pub fault: Option<Fault>,
 }
 
 impl Setup {
-    /// A run on this disk, with everything as it is by default.
+    /// A run on this disk, with all defaults.
     pub fn new(disk: &Description, seed: u64) -> Self {
         Self {
             disk: disk.clone(),
@@ -134,14 +134,14 @@ impl Setup {
         }
     }
 
-    /// With these words of the log's mount options besides.
+    /// Adds mount options of the log.
     #[must_use]
     pub fn mount(mut self, words: &[&str]) -> Self {
         self.mount.extend(words.iter().map(|word| (*word).to_owned()));
         self
     }
 
-    /// With this option of mkfs.
+    /// Adds an option of mkfs.
     #[must_use]
     pub fn mkfs(mut self, letter: char, text: &str) -> Self {
         self.mkfs.push((letter, text.into()));
@@ -167,7 +167,7 @@ impl Setup {
         Ok(options)
     }
 
-    /// What is promised of a synced operation, by the options and the disk's kind.
+    /// The promised durability of a synced operation, by the options and the kind of disk.
     pub fn promise(&self) -> Result<Promise> {
         let journal = self.journal()?;
         Ok(promise_of(&journal, self.writeback.as_ref(), is_volatile(&self.disk.disk)))
@@ -200,10 +200,10 @@ impl Setup {
         Ok(dev.store())
     }
 
-    /// Runs `body` on a fresh volume, as the first client.
+    /// Runs `body` on a new volume, as the first client.
     ///
     /// # Errors
-    /// If the volume cannot be made or opened, `body` fails, or the simulation comes to no end.
+    /// If the volume cannot be made or opened, `body` fails, or the simulation does not end.
     pub fn run<R>(&self, body: impl FnOnce(&Arc<Lab>) -> uxfs::Result<R>) -> Result<Ran<R>> {
         let store = self.volume()?;
         let options = self.open_options()?;
@@ -249,8 +249,8 @@ impl Setup {
     }
 }
 
-/// What these options promise of a synced operation, on a disk that forgets or not; and after how many
-/// seconds what nobody synced is on its way down at the latest.
+/// The promised durability of a synced operation on a volatile or non-volatile disk, and the
+/// seconds after which other data is written at the latest.
 pub(crate) fn promise_of(
     journal: &JournalOptions,
     writeback: Option<&WritebackOptions>,
@@ -262,10 +262,10 @@ pub(crate) fn promise_of(
     Promise { synced, within_s: journal.pipeline.age_max.as_secs_f64() + dirty }
 }
 
-/// The moment that everything in a volume bears.
+/// The time of everything on a volume.
 pub(crate) const MOMENT: Timestamp = Timestamp { sec: 1_274_661_039, nsec: 0 };
 
-/// Does a disk forget, when the power goes, what it said it had written?
+/// Does a disk lose its cache when the power fails?
 pub fn is_volatile(model: &Model) -> bool {
     match model {
         Model::Spindle(spec) => spec.write_cache && spec.cache_mib > 0.0,
@@ -278,39 +278,39 @@ pub fn is_volatile(model: &Model) -> bool {
     }
 }
 
-/// What was seen of a run.
+/// The observations of a run.
 pub struct Ran<R> {
-    /// What its body gave.
+    /// The result of its body.
     pub value: R,
-    /// What the disk was asked.
+    /// The requests of the disk.
     pub trace: Trace,
-    /// Where the log lies, in bytes.
+    /// The byte range of the log.
     pub log: core::ops::Range<u64>,
-    /// When what is measured began, and when it ended.
+    /// Start and end of the measured part.
     pub begun: u64,
     /// …
     pub ended: u64,
-    /// What was acknowledged.
+    /// The acknowledgements.
     pub acks: Vec<Ack>,
     /// Nanoseconds for which processors worked.
     pub busy_ns: u64,
-    /// Nanoseconds of each operation that was watched.
+    /// Latencies of the timed operations in nanoseconds.
     pub latencies: Vec<u64>,
     /// The disk before the run.
     pub initial: Store,
-    /// The disk forgets what is in its cache.
+    /// The disk's cache is volatile.
     pub volatile: bool,
-    /// What was promised.
+    /// The promised durability.
     pub promise: Promise,
 }
 
 impl<R> Ran<R> {
-    /// Seconds that were measured.
+    /// Length of the measured part in seconds.
     pub fn seconds(&self) -> f64 {
         (self.ended.saturating_sub(self.begun)) as f64 / 1e9
     }
 
-    /// Milliseconds under which so many of a hundred of the watched operations stayed.
+    /// A percentile of the latencies in milliseconds.
     pub fn percentile_ms(&self, percent: f64) -> f64 {
         let mut all = self.latencies.clone();
         all.sort_unstable();
@@ -319,7 +319,7 @@ impl<R> Ran<R> {
     }
 }
 
-/// What clients work with.
+/// The environment of clients.
 pub struct Lab {
     /// The simulation.
     pub sim: Arc<Sim>,
@@ -327,26 +327,26 @@ pub struct Lab {
     pub fs: Arc<Fs>,
     /// What operations cost.
     pub cpu: Cpu,
-    /// Everything that is left to chance follows from it.
+    /// The seed of all random numbers.
     pub seed: u64,
     force: Force,
     lie: Option<Lie>,
     syncs: AtomicU64,
-    /// Since when nobody is kept from committing.
+    /// The time from which on commits are not delayed.
     serial: Mutex<u64>,
     forcing: crate::baton::Baton,
     begun: AtomicU64,
     ended: AtomicU64,
-    /// Nanoseconds for which processors had worked at these moments.
+    /// Processor time in nanoseconds at start and end.
     busy: (AtomicU64, AtomicU64),
     acks: Mutex<Vec<Ack>>,
-    /// Those that still count, by path.
+    /// The acknowledgements that are still valid, by path.
     open: Mutex<FxHashMap<(String, String), Vec<usize>>>,
     latencies: Mutex<Vec<u64>>,
 }
 
 fn us(us: f64) -> Duration {
-    // As whole nanoseconds: the same everywhere.
+    // As whole nanoseconds, which are the same on every machine.
     Duration::from_nanos((us * 1e3).round() as u64)
 }
 
@@ -371,31 +371,31 @@ impl Lab {
         }
     }
 
-    /// What is measured begins now.
+    /// Starts the measured part.
     pub fn begin(&self) {
         self.begun.store(self.now(), Ordering::Relaxed);
         self.busy.0.store(self.sim.worked(), Ordering::Relaxed);
     }
 
-    /// What is measured ends now.
+    /// Ends the measured part.
     pub fn end(&self) {
         self.ended.store(self.now(), Ordering::Relaxed);
         self.busy.1.store(self.sim.worked(), Ordering::Relaxed);
     }
 
-    /// What was acknowledged and watched so far does not count.
+    /// Drops all acknowledgements and latencies so far.
     pub fn forget(&self) {
         self.acks.lock().clear();
         self.open.lock().clear();
         self.latencies.lock().clear();
     }
 
-    /// Now.
+    /// The simulated time.
     pub fn now(&self) -> u64 {
         self.sim.now().0
     }
 
-    /// Something was acknowledged.
+    /// Records an acknowledgement.
     pub fn ack(&self, ack: Ack) {
         let mut acks = self.acks.lock();
         let place = (ack.dir.to_string(), ack.name.clone());
@@ -403,13 +403,13 @@ impl Lab {
         acks.push(ack);
     }
 
-    /// A watched operation took so long.
+    /// Records a latency.
     pub fn took(&self, since: u64) {
         let now = self.now();
         self.latencies.lock().push(now - since);
     }
 
-    /// Something begins that changes what a path names: what was said of it no longer counts.
+    /// Invalidates the acknowledgements of a path whose meaning is about to change.
     pub fn touch(&self, dir: &str, name: &str) {
         let now = self.now();
         let open = self.open.lock().remove(&(dir.to_owned(), name.to_owned()));
@@ -433,13 +433,13 @@ impl Lab {
         }
     }
 
-    /// What a change to names costs.
+    /// Spends the processor time of a change of names.
     pub(crate) fn name(&self) {
         self.sim.work(us(self.cpu.name_us));
         self.join_log();
     }
 
-    /// Makes a file or directory.
+    /// Creates a file or directory.
     pub fn create(&self, dir: Ino, name: &str, new: &NewInode) -> uxfs::Result<Ino> {
         self.name();
         self.fs.create(dir, name.as_bytes(), new)
@@ -457,17 +457,17 @@ impl Lab {
         self.fs.rename(dir, from.as_bytes(), to_dir, to.as_bytes(), RenameFlags::default())
     }
 
-    /// Looks at something small.
+    /// Reads an inode.
     pub fn look(&self) {
         self.sim.work(us(self.cpu.look_us));
     }
 
-    /// What a call that moves bytes costs.
+    /// Spends the processor time of a call that moves bytes.
     pub fn call(&self, bytes: usize) {
         self.sim.work(us(self.cpu.call_us + bytes as f64 / 1024.0 * self.cpu.kib_us));
     }
 
-    /// What a change that is none of names costs.
+    /// Spends the processor time of another change.
     pub fn change(&self) {
         self.sim.work(us(self.cpu.call_us));
         self.join_log();
@@ -485,7 +485,7 @@ impl Lab {
         self.fs.read_at(ino, offset, buf)
     }
 
-    /// Brings a file to stable storage.
+    /// Makes a file durable.
     pub fn fsync(&self, ino: Ino) -> uxfs::Result<()> {
         self.sim.work(us(self.cpu.sync_us));
         let number = self.syncs.fetch_add(1, Ordering::Relaxed);
@@ -505,7 +505,7 @@ impl Lab {
         }
     }
 
-    /// Brings a file's data to stable storage, and of the rest what it takes to find it.
+    /// Makes a file's data durable, with the metadata needed to find it.
     pub fn fdatasync(&self, ino: Ino) -> uxfs::Result<()> {
         self.sim.work(us(self.cpu.sync_us));
         let mut cursor = self.fs.error_cursor(ino);
@@ -513,13 +513,13 @@ impl Lab {
         self.fs.wait(ticket)
     }
 
-    /// Begins to bring a file to stable storage; the ticket stands for it.
+    /// Starts to make a file durable. The ticket stands for it.
     pub fn begin_fsync(&self, ino: Ino) -> uxfs::Result<uxfs::journal::Ticket> {
         let mut cursor = self.fs.error_cursor(ino);
         self.fs.begin_fsync(ino, uxfs::SyncKind::All, &mut cursor)
     }
 
-    /// Brings everything to stable storage, and leaves it logged: as sync(2).
+    /// Makes everything durable in the log, as sync(2) does.
     pub fn sync(&self) -> uxfs::Result<()> {
         self.sim.work(us(self.cpu.sync_us));
         let ticket = self.fs.begin_sync()?;

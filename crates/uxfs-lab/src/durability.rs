@@ -28,93 +28,92 @@ use crate::bed::{MOMENT, Ran};
 use crate::rng::Rng;
 use crate::sim::{Kind, Store, StoreDev};
 
-/// Acknowledged files that are looked for after each cut, at most.
+/// Most acknowledged files that are looked up after each cut.
 const LOOKED_FOR: usize = 400;
 
-/// What keeps something.
+/// Where data is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Worth {
-    /// Memory: gone with the process or the machine.
+    /// Memory: lost with the process or the machine.
     Memory,
-    /// A cache that forgets without power.
+    /// A volatile cache: lost without power.
     Cache,
     /// Stable storage.
     Stable,
 }
 
-/// What a run's options promise.
+/// The durability that a run's options promise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Promise {
-    /// Of what was synced.
+    /// The durability of synced operations.
     pub synced: Worth,
-    /// Seconds after which what was not is on its way down at the latest.
+    /// Seconds after which other data is written at the latest.
     pub within_s: f64,
 }
 
-/// Something that was said to be done.
+/// An acknowledgement.
 #[derive(Clone, Debug)]
 pub struct Ack {
-    /// When the operation began whose effect it is.
+    /// Start of the acknowledged operation.
     pub began: u64,
-    /// When it was said.
+    /// Time of the acknowledgement.
     pub at: u64,
-    /// When something began that may undo it; `u64::MAX` for never.
+    /// Start of the first operation that may undo it; `u64::MAX` for none.
     pub until: u64,
-    /// It was said to be durable.
+    /// It was acknowledged as durable.
     pub synced: bool,
-    /// The directory it is in, from the root, without a slash at its ends.
+    /// Its directory, from the root, without slashes at the ends.
     pub dir: Arc<str>,
     /// Its name.
     pub name: String,
-    /// The first byte that the word fills.
+    /// The first byte filled with the word.
     pub from: u64,
-    /// Bytes that it has at least; the word fills it up to here.
+    /// Minimum length in bytes; the word fills it up to here.
     pub size: u64,
-    /// The word that fills it; 0 if that is not known.
+    /// The word that fills it; 0 if unknown.
     pub word: u64,
-    /// It takes a record of the log to find it after a power cut. What was overwritten in place is
-    /// found without.
+    /// A log record is needed to find it after a power cut. Data overwritten in place needs none.
     pub logged: bool,
 }
 
-/// What an acknowledged operation was worth.
+/// The durability of the acknowledged operations of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Durability {
-    /// What it was promised to be worth.
+    /// The promised durability.
     pub promised: Worth,
-    /// What it was worth, as derived: the least of all.
+    /// The lowest derived durability.
     pub found: Worth,
-    /// Longest time, in seconds, for which something acknowledged could still be lost.
+    /// Longest time in seconds for which an acknowledged operation could still be lost.
     pub exposed_s: f64,
-    /// Seconds after which what nobody synced is on its way down at the latest.
+    /// Seconds after which unsynced data is written at the latest.
     pub within_s: f64,
-    /// Something acknowledged could still be lost when the run ended.
+    /// An acknowledged operation could still be lost when the run ended.
     pub open_end: bool,
     /// Operations acknowledged.
     pub acknowledged: u64,
-    /// Flushes that went down while it was measured.
+    /// Flushes in the measured part.
     pub flushes: u64,
     /// Forced writes.
     pub forced: u64,
-    /// Times that the power was cut.
+    /// Power cuts.
     pub cuts: u32,
-    /// Acknowledged files looked for.
+    /// Acknowledged files looked up.
     pub looked_for: u64,
-    /// … of which this many were lost or not whole.
+    /// Number of them that were lost or incomplete.
     pub lost: u64,
-    /// … that should not have been.
+    /// Number of them that should not have been.
     pub broken: u64,
-    /// Cuts that left a volume that could not be recovered or was not sound.
+    /// Cuts after which the volume could not be recovered or was not sound.
     pub unsound: u32,
-    /// The promise was not kept.
+    /// The promise was broken.
     pub failed: bool,
-    /// The first thing that was wrong.
+    /// The first problem.
     pub problem: Option<String>,
 }
 
 impl Durability {
-    /// The label that stands beside a figure.
+    /// The label beside a figure.
     pub fn label(&self) -> String {
         let worth = match self.found.min(self.promised) {
             Worth::Stable => "stable storage".to_owned(),
@@ -132,7 +131,7 @@ impl Durability {
         }
     }
 
-    /// Of two runs: what both were worth.
+    /// The common durability of two runs.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -163,7 +162,7 @@ impl Durability {
         }
     }
 
-    /// What came of cutting the power.
+    /// The result of power cuts.
     pub fn checked(&self) -> String {
         let unsound = match self.unsound {
             0 => String::new(),
@@ -196,11 +195,12 @@ pub fn judge<R>(ran: &Ran<R>, cuts: u32, seed: u64) -> Durability {
     found
 }
 
-/// What the trace says.
+/// Derives the durability from the trace.
 fn derive<R>(ran: &Ran<R>) -> Durability {
     let safe = ran.trace.safe(ran.volatile);
     let events = &ran.trace.events;
-    // Of the log: when each write was asked and done, and from when on it and all before are safe.
+    // For the log: when each write was submitted and completed, and from when on it and all before
+    // are safe.
     let mut log: Vec<(u64, u64, u64)> = Vec::new();
     let mut data: FxHashMap<u64, (u64, u64)> = FxHashMap::default();
     let mut prefix = 0;
@@ -263,7 +263,7 @@ fn derive<R>(ran: &Ran<R>) -> Durability {
     }
 }
 
-/// Cuts the power, and looks.
+/// Cuts the power, and checks.
 fn check<R>(ran: &Ran<R>, cuts: u32, seed: u64, found: &mut Durability) {
     let safe = ran.trace.safe(ran.volatile);
     let synced: Vec<&Ack> = ran.acks.iter().filter(|ack| ack.synced).collect();
@@ -283,14 +283,14 @@ fn check<R>(ran: &Ran<R>, cuts: u32, seed: u64, found: &mut Durability) {
     }
 }
 
-/// The disk as a cut at this moment leaves it. Of what was not safe, about this part is there.
+/// The disk after a cut at this moment. Of the unsafe writes, about this fraction is there.
 fn cut<R>(ran: &Ran<R>, safe: &[u64], moment: u64, part: f64, rng: &mut Rng) -> Store {
     let mut store = ran.initial.clone();
     for (number, event) in ran.trace.writes() {
         let Some(content) = event.content.as_ref().filter(|_| event.asked <= moment) else {
             continue;
         };
-        // What the simulated disk took, this one takes.
+        // The simulated disk accepted these writes, so this one does too.
         let there = safe[number] <= moment || part >= 1.0 && event.done <= moment;
         let _ = if there {
             store.write(content)
@@ -305,7 +305,7 @@ fn cut<R>(ran: &Ran<R>, safe: &[u64], moment: u64, part: f64, rng: &mut Rng) -> 
     store
 }
 
-/// Recovers the volume, looks for what was acknowledged, and checks it.
+/// Recovers the volume, looks up the acknowledged files, and checks the volume.
 fn look<R>(
     ran: &Ran<R>,
     store: Store,
@@ -344,11 +344,11 @@ fn look<R>(
     }
 }
 
-/// Acknowledgements that held at a moment: the youngest, and some of the others.
+/// Acknowledgements valid at a moment: the most recent, and some of the others.
 fn sample<'a, R>(ran: &'a Ran<R>, moment: u64, rng: &mut Rng) -> Vec<&'a Ack> {
     let held = |ack: &&Ack| ack.at <= moment && ack.until > moment;
     let mut all: Vec<&Ack> = ran.acks.iter().filter(held).collect();
-    // Only the last word on each path counts.
+    // Only the last acknowledgement of each path counts.
     let mut seen = FxHashSet::default();
     all.sort_by_key(|ack| core::cmp::Reverse(ack.at));
     all.retain(|ack| seen.insert((&*ack.dir, ack.name.as_str(), ack.from)));
@@ -363,7 +363,7 @@ fn sample<'a, R>(ran: &'a Ran<R>, moment: u64, rng: &mut Rng) -> Vec<&'a Ack> {
     all
 }
 
-/// Is it there, and whole?
+/// Is the file there and complete?
 fn find(fs: &Fs, ack: &Ack, dirs: &mut FxHashMap<Arc<str>, Ino>) -> Result<(), String> {
     let dir = match dirs.get(&ack.dir) {
         Some(dir) => *dir,

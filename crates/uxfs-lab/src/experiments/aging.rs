@@ -30,7 +30,7 @@ const LOAD: Load = Load { clients: 8, jobs: 12, reads: 10, makes: 8, work_us: 3_
 /// Columns of a map.
 const COLUMNS: usize = 128;
 
-/// Runs of bytes, and whose they are.
+/// Runs of bytes and their owners.
 type Runs = Vec<(u64, u64, usize)>;
 
 /// Owners on the map.
@@ -42,13 +42,13 @@ const OWNERS: [&str; 5] = [
     "the log",
 ];
 
-/// What is seen of a volume when its life so far is over.
+/// The state of a volume after a part of its life.
 #[derive(Debug, Default)]
 struct State {
-    /// Runs of blocks of a file, in the mean: of those that grew old there, and of the tree's.
+    /// Mean number of extents per file: of files that aged there, and of the tree's.
     old_runs: f64,
     tree_runs: f64,
-    /// Pieces into which what no file has is cut, for each GB of it.
+    /// Pieces of free space per GB of it.
     gaps: f64,
     map: Vec<Vec<(f64, f64)>>,
 }
@@ -64,7 +64,7 @@ fn runs_of(fs: &Fs, inos: &[(uxfs::format::Ino, usize)], runs: &mut Runs) -> uxf
     Ok((runs.len() - before) as f64 / inos.len().max(1) as f64)
 }
 
-/// Takes down how the volume is laid out.
+/// Records the layout of the volume.
 fn survey(fs: &Fs, tree: &Tree, old: &[Old], months: u32) -> uxfs::Result<State> {
     let mut state = State::default();
     let mut inos = Vec::new();
@@ -98,7 +98,7 @@ fn survey(fs: &Fs, tree: &Tree, old: &[Old], months: u32) -> uxfs::Result<State>
     Ok(state)
 }
 
-/// For each owner, what part of each column of the volume is theirs.
+/// For each owner, its fraction of each column of the volume.
 fn map(runs: &Runs, size: u64) -> Vec<Vec<(f64, f64)>> {
     let wide = size.div_ceil(COLUMNS as u64).max(1);
     let mut parts = vec![vec![0u64; COLUMNS]; OWNERS.len()];

@@ -21,7 +21,7 @@ const POST: [(&str, &str, f64); 4] = [
     ("nobarrier", "cache off", 42.90),
 ];
 
-/// How it was logged then, and how it is now.
+/// The logging of that time, and today's.
 const LOGGING: [&str; 2] = ["nodelaylog", "delaylog"];
 
 fn name(barrier: &str, cache: &str) -> String {

@@ -17,13 +17,13 @@ use crate::work::build::{Load, plant, run as build};
 use crate::work::tree::Tree;
 
 const COUNT: u32 = 4;
-/// Bytes behind every sixteenth file that belong to somebody else: the volume is in use.
+/// Bytes after every sixteenth file that belong to other files: the volume is in use.
 const FILLER: u64 = 600 << 20;
 const SPREAD: &str = "spread over groups";
 const PACKED: &str = "packed in one";
 const LOAD: Load = Load { clients: 64, jobs: 4, reads: 16, makes: 2, work_us: 500, flat: false };
 
-/// So many of a disk, one behind the other.
+/// This many disks, concatenated.
 fn concat(disk: &Description, count: u32) -> Description {
     let mut all = disk.clone();
     all.name = format!("{count} x {}", disk.name);
@@ -32,13 +32,13 @@ fn concat(disk: &Description, count: u32) -> Description {
     all
 }
 
-/// The part of the requests that the busiest disk had, and how many disks had at least a tenth of
+/// The fraction of requests of the busiest disk, and the number of disks with at least a tenth of
 /// their fair share.
 fn shares<R>(ran: &Ran<R>, disk: u64, count: u32) -> (f64, f64) {
     let mut asked = vec![0u64; count as usize];
     for event in ran.trace.events.iter().filter(|e| e.kind != Kind::Flush && e.asked >= ran.begun) {
         let at = ((event.at / disk.max(1)) as usize).min(asked.len() - 1);
-        // The log is on one disk, whatever is spread.
+        // The log lies on one disk in any case.
         if !ran.log.contains(&event.at) {
             asked[at] += 1;
         }

@@ -1,4 +1,4 @@
-//! Many threads that call fsync, and five ways to coordinate them: [`posts::FSYNC_COORDINATION`].
+//! Many threads that call fsync, and five ways to share flushes: [`posts::FSYNC_COORDINATION`].
 
 use uxfs_models::Description;
 
@@ -12,8 +12,7 @@ use crate::posts;
 use crate::verdict::{at_least, at_most, like};
 use crate::work::syncs::{Load, run as sync};
 
-/// Ways, and what the post calls them; transactions a second on its host elm3a4, where it showed
-/// them.
+/// The policies, their names in the post, and transactions per second on its host elm3a4.
 const WAYS: [(&str, &str, Option<f64>); 7] = [
     ("own", "own (\"old\")", Some(145.84)),
     ("journal", "journal (\"jbd2\")", Some(184.06)),
@@ -30,7 +29,7 @@ const DISKS: [(&str, &str); 4] = [
     ("nvme-plp", "flush of nothing"),
 ];
 const CLIENTS: [u32; 2] = [1, 16];
-/// The post's `directio`: data goes to the disk as it is written, and fsync finds it there.
+/// The post's `directio`: data is written to the disk at once, and fsync finds it there.
 const DIRECT: &str = ", direct I/O";
 
 fn group(disk: &str, about: &str, clients: u32) -> String {
@@ -42,7 +41,7 @@ fn setup(how: &How, disk: &Description, policy: &str, direct: bool) -> Setup {
     let mut setup = Setup::new(disk, how.seed).mount(&[&format!("fsync_policy={policy}")]);
     setup.cuts = how.cuts.min(4);
     if direct {
-        // Nothing gathers: each write is on the disk, or in its cache, when it returns.
+        // Nothing is kept in memory: each write is on the disk, or in its cache, when it returns.
         setup.writeback = None;
     }
     setup

@@ -1,4 +1,4 @@
-//! dbench at 1 to 200 clients; and what the first log force of delayed logging did to it:
+//! dbench at 1 to 200 clients; and the effect of the first log force of delayed logging on it:
 //! [`posts::DELAYED_LOGGING`].
 
 use std::path::Path;
@@ -28,12 +28,12 @@ const POST: [(u32, [f64; 2], [f64; 2]); 6] = [
     (100, [1410.42, 477.964], [2488.105, 177.471]),
     (200, [1232.97, 457.641], [297.982, 447.060]),
 ];
-/// Operations that each of so many clients does: the same with each way of logging.
+/// Operations of each client: the same with each way of logging.
 fn steps(clients: u32) -> usize {
     (120_000 / clients as usize).clamp(500, 8_000)
 }
 
-/// Where Debian's dbench has its load.
+/// The load file of Debian's dbench.
 const PACKAGED: &str = "/usr/share/dbench/client.txt";
 
 fn post(group: &str, name: &str, key: &str) -> Option<f64> {
@@ -47,7 +47,7 @@ fn post(group: &str, name: &str, key: &str) -> Option<f64> {
     }
 }
 
-/// The load, how much of it makes what the rest works on, and what it is.
+/// The load, the length of its preparation, and its description.
 fn load(how: &How) -> Result<(Arc<Vec<Op>>, usize, String)> {
     let path = how.load.as_deref().or_else(|| {
         let packaged = Path::new(PACKAGED);
@@ -177,7 +177,7 @@ fn chart(rows: &Rows, clients: &[u32], modes: &[&str]) -> Chart {
 
 const CLIENTS: [u32; 6] = [1, 2, 10, 20, 100, 200];
 
-/// The least of the quotients of two ways' rates, over numbers of clients.
+/// The smallest quotient of two rates, over the numbers of clients.
 fn least(rows: &Rows, clients: &[u32], over: &str, under: &str) -> Option<f64> {
     let ratio = |count: &u32| {
         let group = count.to_string();

@@ -1,5 +1,4 @@
-//! What is logged, and what the disk is asked for, of work on names alone:
-//! [`posts::DELAYED_LOGGING`].
+//! Log bytes and disk requests of work on names only: [`posts::DELAYED_LOGGING`].
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ const MODES: [&str; 2] = ["nodelaylog", "delaylog"];
 const KINDS: [&str; 3] = ["create", "create and remove", "times"];
 const THREADS: u32 = 8;
 
-/// Each client does so many operations on names of its own directory; gives how many there were.
+/// Runs operations on names in each client's own directory. Returns their number.
 fn work(lab: &Arc<Lab>, kind: &'static str, steps: u32) -> uxfs::Result<u64> {
     for thread in 0..THREADS {
         let dir =

@@ -1,11 +1,11 @@
-//! The disks of the experiments, where those that come with the models are not what is wanted.
+//! The disks of the experiments that are not among the models.
 
 use uxfs_models::{Description, Model};
 
 use crate::{LabError, Result};
 
-/// The disk of Dave Chinner's post of May 2010: it served 9,800 requests and 520 MB/s at most, and its log writes were as
-/// good as done when they were in its controller's memory.
+/// The disk of Dave Chinner's post of May 2010: it served at most 9,800 requests and 520 MB per
+/// second, and log writes were complete when they were in its controller's memory.
 const ARRAY_2010: &str = r#"
 name = "array-2010"
 about = "twelve 15,000 rpm SAS disks, striped, behind a controller with 512 MiB that a battery keeps and 520 MB/s to the host: as much as the disks of Dave Chinner's post (May 2010) were seen to do"
@@ -42,7 +42,7 @@ queue = 64
 scheduler = "elevator"
 "#;
 
-/// A disk that comes with the models, or `array-2010`.
+/// A disk of the models, or `array-2010`.
 ///
 /// # Errors
 /// If there is none of that name.

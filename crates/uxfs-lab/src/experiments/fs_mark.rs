@@ -34,8 +34,7 @@ fn post(group: &str, name: &str, key: &str) -> Option<f64> {
     }
 }
 
-/// Files that a client makes: as many as it takes for the log to be written again and again, and no
-/// more.
+/// Files per client: enough to wrap the log several times.
 fn files(mode: &str) -> u32 {
     if mode == "delaylog" { 12_000 } else { 2_000 }
 }
@@ -149,7 +148,7 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
     ]
 }
 
-/// What 8 clients make with immediate logging, to the best of fewer.
+/// The rate of 8 clients with immediate logging, relative to the best of fewer.
 fn turned(rows: &Rows) -> Option<f64> {
     let rate = |threads: &str| rows.get(threads, "nodelaylog", "rate");
     let before = ["1", "2", "4"].into_iter().filter_map(rate).reduce(f64::max)?;

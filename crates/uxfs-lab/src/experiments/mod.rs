@@ -21,11 +21,11 @@ use crate::plan::{How, Progress};
 use crate::posts::{self, Post};
 use crate::{LabError, Result};
 
-/// An experiment that can be run.
+/// A known experiment.
 pub struct Known {
-    /// By which it is known.
+    /// Its name.
     pub name: &'static str,
-    /// What it is about, in a line.
+    /// One line about it.
     pub about: &'static str,
     /// The post whose measurement it repeats.
     pub post: Option<&'static Post>,
@@ -135,7 +135,7 @@ pub const ALL: &[Known] = &[
 /// Runs the experiment of this name.
 ///
 /// # Errors
-/// If there is none, or it cannot be done.
+/// If there is none, or it cannot be run.
 pub fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
     let known = ALL.iter().find(|known| known.name == name).ok_or_else(|| {
         let names: Vec<&str> = ALL.iter().map(|known| known.name).collect();

@@ -16,7 +16,7 @@ use crate::verdict::{at_least, at_most, like};
 use crate::work::overwrites::{plant, run as overwrite};
 use crate::work::syncs::Load;
 
-/// Ways, and what the post calls them; transactions a second on its host elm3a4.
+/// The policies, their names in the post, and transactions per second on its host elm3a4.
 const WAYS: [(&str, &str, Option<f64>); 7] = [
     ("own", "own (\"old\")", Some(145.84)),
     ("journal", "journal (\"jbd2\")", Some(184.06)),
@@ -33,10 +33,10 @@ const FIXED_1: usize = 3;
 const FIXED_500: usize = 4;
 const AUTO: usize = 6;
 
-/// A disk, how it takes flushes, and what one takes.
+/// A disk, its handling of flushes, and the duration of one.
 struct Place {
     disk: &'static str,
-    /// It is behind a SATA port, which sends a flush alone.
+    /// It has a SATA port, which sends a flush alone.
     sata: bool,
     about: &'static str,
 }
@@ -71,8 +71,8 @@ impl Place {
     }
 }
 
-/// Threads, direct I/O (the post's `directio`: data is on the disk before the fsync), and the ways
-/// that are tried: alone, ways differ by whether they wait.
+/// Threads, direct I/O (the post's `directio`: data is on the disk before the fsync), and the
+/// policies tried: with one thread, policies differ only by whether they wait.
 const LOADS: [(u32, bool, &[usize]); 3] = [
     (1, false, &[OWN, AVERAGE, AUTO]),
     (16, false, &[0, 1, 2, 3, 4, 5, 6]),
@@ -152,7 +152,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     Ok(out)
 }
 
-/// A way's rate to that of another, with 16 threads.
+/// The rate of a policy relative to another, with 16 threads.
 fn ratio(rows: &Rows, place: usize, over: usize, under: usize) -> Option<f64> {
     let group = PLACES[place].group(16, false);
     rows.ratio("rate", (&group, WAYS[over].1), (&group, WAYS[under].1))

@@ -9,12 +9,12 @@ use crate::plan::{Done, Found, How, Job, Progress, Rows, rounded, run as run_job
 use crate::posts;
 use crate::verdict::{at_least, at_most};
 
-/// Callers, each a column.
+/// Numbers of callers, the columns.
 const CALLERS: [u32; 9] = [1, 2, 3, 4, 8, 16, 64, 256, 1000];
 const AUTO: &str = "auto";
-/// The group of the cases in which load or disk change under way.
+/// The group of cases in which load or disk change during the run.
 const CHANGING: &str = "changing under way";
-/// What a caller was told was worth: the simulation's own rule, which no policy can break.
+/// The durability of an acknowledgement: the simulation's own rule, which no policy can break.
 const WORTH: &str = "stable storage: told by a flush that began after it came";
 
 fn group(case: &Case) -> String {
@@ -24,10 +24,10 @@ fn group(case: &Case) -> String {
     }
 }
 
-/// Which cases are run. Those with 1,000 callers, and those in which 256 come and go, take longer
-/// than all others together; what they show hardly depends on how long a flush takes. So of these
-/// all with 8 ms, and every fifth of the others: five, because that falls on another load for
-/// each disk.
+/// Selects the cases to run. Those with 1,000 callers, and those in which 256 come and go, take
+/// longer than all others together, and depend little on the duration of a flush. So all of them
+/// are run with 8 ms, and every fifth with other durations: five, because that selects another load
+/// for each disk.
 fn chosen() -> Vec<Case> {
     let mut others = 0usize;
     let wanted = |case: &Case| {
@@ -41,8 +41,8 @@ fn chosen() -> Vec<Case> {
     cases().into_iter().filter(wanted).collect()
 }
 
-/// A policy's share of what the best of a case served, and its slowest hundredth as a multiple of
-/// the best one's.
+/// A policy's rate relative to the best of the case, and its 99th percentile as a multiple of the
+/// best one's.
 fn shares(row: &Measured) -> impl Iterator<Item = (&str, f64, f64)> {
     let best = &row.others[0];
     let all = row.others.iter().chain([&row.auto]);
@@ -151,10 +151,10 @@ fn mean(of: &[f64]) -> Option<f64> {
     (!of.is_empty()).then(|| of.iter().sum::<f64>() / of.len() as f64)
 }
 
-/// What a bound is about: a figure of each case, and whether it must be at least or at most that.
+/// A bound on a figure of each case: at least or at most a value.
 struct Bound {
     claim: &'static str,
-    /// What the figure is.
+    /// The name of the figure.
     what: &'static str,
     key: &'static str,
     bound: f64,
@@ -198,7 +198,7 @@ const BOUNDS: [Bound; 4] = [
 ];
 
 impl Bound {
-    /// The cases it is about that were run, with their figure.
+    /// The cases to which it applies, with their figures.
     fn of<'a>(&self, measured: &'a Rows) -> Vec<(&'a Done, f64)> {
         let about = |done: &&Done| !self.lone || done.found.get("lone") == Some(1.0);
         let cases = measured.0.iter().filter(about);
@@ -297,7 +297,7 @@ fn charts(rows: &Rows) -> Vec<Chart> {
     all.into_iter().filter(|chart| !chart.series.is_empty()).collect()
 }
 
-/// What was run of the grid, and which cases missed which bound.
+/// The cases that were run, and those that missed a bound.
 fn notes(measured: &Rows) -> Vec<String> {
     let mut all = vec![format!(
         "{} of the {} cases of the grid were run: of those with 1,000 threads, and those in which 256 \

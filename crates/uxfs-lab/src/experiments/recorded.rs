@@ -1,4 +1,4 @@
-//! What real programs did, recorded and played again: git, and a configured build.
+//! Recorded work of real programs, replayed: git, and a configured build.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) fn recording(name: &str, how: &How) -> Result<Recording> {
     }
 }
 
-/// What an experiment that plays this recording is about.
+/// The description of an experiment with this recording.
 pub(crate) fn title(name: &str, how: &How, recording: &Recording) -> String {
     match (&how.trace, name) {
         (Some(_), _) => format!("a recording of one's own: {}", recording.about),

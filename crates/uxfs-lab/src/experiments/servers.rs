@@ -1,4 +1,4 @@
-//! Servers that many wait for: mail and databases, under three ways to coordinate their fsyncs.
+//! Servers with many clients: mail and databases, under three fsync policies.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::work::{database, mail};
 const DISKS: [&str; 3] = ["hdd-7200", "ssd-2015", "nvme"];
 const WAYS: [&str; 3] = ["greedy", "gather", "auto"];
 const CLIENTS: [u32; 2] = [1, 32];
-/// Runs of a row of many clients, from as many seeds: how these come to follow each other is chance.
+/// Runs of a row with many clients, from as many seeds, because the grouping of clients is random.
 const RUNS: u64 = 5;
 
-/// Which server.
+/// The kind of server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Server {
     Mail,

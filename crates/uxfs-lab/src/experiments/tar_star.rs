@@ -1,4 +1,5 @@
-//! A tree extracted with an fsync for no file, for each, or for all at once: [`posts::TAR_STAR`].
+//! A tree extracted without fsync, with one for each file, or with all at the end:
+//! [`posts::TAR_STAR`].
 
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ const WAYS: [Way; 7] = [
 
 const DISKS: [(&str, &str); 2] = [("spindle", "hdd-7200"), ("fast SSD", "ssd-2010")];
 
-/// The post's figures; its seconds as for so many times fewer files.
+/// The post's figures, with its seconds scaled to fewer files.
 fn post(group: &str, name: &str, key: &str, scale: f64) -> Option<f64> {
     let (.., extract, sync) = POST.iter().find(|row| group == row.0 && name == row.1)?;
     match key {
@@ -143,8 +144,8 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     Ok(out)
 }
 
-/// The tree to extract: the archive's that was named, with a note of it, or the lab's own of so many
-/// files.
+/// The tree to extract: that of the named archive, with a note about it, or the lab's own with this
+/// many files.
 pub(crate) fn tree(how: &How, files: u32) -> Result<(Tree, Option<String>)> {
     let Some(path) = &how.tar else { return Ok((Tree::new("linux-2.6.32", files, 2012), None)) };
     let (tree, left_out) = Tree::of_archive(path, "archive")?;
@@ -159,7 +160,7 @@ pub(crate) fn tree(how: &How, files: u32) -> Result<(Tree, Option<String>)> {
 
 fn shapes(rows: &Rows) -> Vec<Shape> {
     let mut all = Vec::new();
-    // What fsyncs cost without barriers was shown of the spindle alone.
+    // The post shows the cost of fsync without barriers for the spindle only.
     for (group, then, weak) in [("spindle", 22.0, Some(44.0)), ("fast SSD", 64.0, None)] {
         let time = |over, under| rows.ratio("total_s", (group, over), (group, under));
         all.push(Shape::new(

@@ -1,32 +1,32 @@
-//! Callers who write, want it durable, think, and write again.
+//! Callers that write, call fsync, think, and write again.
 
 use super::rng::Rng;
 
-/// How long a caller thinks between two fsyncs.
+/// The distribution of think times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Think {
-    /// Around a mean, a tenth of it more or less.
+    /// The mean, plus or minus a tenth.
     Even,
-    /// As chance has it: exponential around the mean.
+    /// Exponential around the mean.
     Random,
-    /// Every second caller a tenth of the mean, the others nearly twice it; each around that, a tenth
-    /// more or less.
+    /// Every second caller a tenth of the mean, the others nearly twice the mean; each plus or
+    /// minus a tenth.
     Two,
 }
 
-/// A load: callers, and how they think.
+/// A load: the callers and their think times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// How many there are.
+    /// Number of callers.
     pub callers: u32,
-    /// Nanoseconds that they think, in the mean.
+    /// Mean think time in nanoseconds.
     pub think: f64,
-    /// How that is spread.
+    /// Its distribution.
     pub spread: Think,
 }
 
 impl Load {
-    /// How long caller `caller` thinks this time.
+    /// The next think time of `caller`.
     pub(super) fn think(&self, caller: u32, rng: &mut Rng) -> u64 {
         let part = match self.spread {
             Think::Even => 0.9 + 0.2 * rng.unit(),

@@ -1,9 +1,9 @@
-//! Every policy on every disk, for every load: how `auto` does beside the best in hindsight.
+//! Every policy on every disk and load: how `auto` compares with the best in hindsight.
 //!
 //! 1. The same seed gives the same digits, whatever the number of threads.
-//! 2. Two policies are given the same thinking and the same flush times.
-//! 3. What is served in the first fifty rounds is not counted; everything after is, the learning that
-//!    follows a change included.
+//! 2. Two policies get the same think times and the same flush durations.
+//! 3. The first fifty rounds are not counted. Everything after them is, including what a policy
+//!    learns after a change.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -14,7 +14,7 @@ use uxfs_journal::policy::FsyncPolicy;
 
 use super::{Device, Load, Outcome, Stage, Think, run};
 
-/// The policies among which the best in hindsight is sought.
+/// The policies from which the best in hindsight is taken.
 pub const POLICIES: [&str; 13] = [
     "own",
     "journal",
@@ -33,53 +33,53 @@ pub const POLICIES: [&str; 13] = [
 
 /// Milliseconds of a flush.
 const FLUSHES: [f64; 4] = [0.05, 1.0, 8.0, 30.0];
-/// Flushes that a disk works on at a time.
+/// Flushes that a disk works on in parallel.
 const AT_ONCE: [u32; 2] = [1, 16];
 const CALLERS: [u32; 9] = [1, 2, 3, 4, 8, 16, 64, 256, 1000];
-/// Flushes that are thought between two fsyncs.
+/// Think times in flush durations.
 const THINKS: [f64; 6] = [0.02, 0.2, 0.6, 1.5, 5.0, 20.0];
-/// How far flush times are spread.
+/// Spread of flush durations.
 const SPREAD: f64 = 0.05;
-/// Rounds that are not counted, that are counted at least, and that a stage of several has.
+/// Rounds that are not counted; fewest that are counted; rounds of one stage of several.
 const SETTLING: f64 = 50.0;
 const ROUNDS: f64 = 300.0;
-/// Fsyncs that are counted at least.
+/// Fewest fsyncs that are counted.
 const FSYNCS: f64 = 8000.0;
 
 /// A disk and a load, or several one after the other.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it is, in words.
+    /// Its description.
     pub name: String,
-    /// Whether load or disk change under way.
+    /// Whether load or disk change during the run.
     pub changing: bool,
-    /// Whether all the time one caller is alone.
+    /// Whether there is always only one caller.
     pub lone: bool,
     stages: Vec<Stage>,
     counted: (Time, Time),
 }
 
-/// How a policy did.
+/// The result of a policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Score {
-    /// Its word.
+    /// Its name.
     pub policy: String,
-    /// Fsyncs served a second.
+    /// Fsyncs per second.
     pub rate: f64,
-    /// Milliseconds that 99 of 100 took no longer than.
+    /// 99th percentile of latency in milliseconds.
     pub p99: f64,
-    /// Flushes for each fsync.
+    /// Flushes per fsync.
     pub flushes: f64,
 }
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What it is, in words.
+    /// Its description.
     pub name: String,
-    /// Whether load or disk change under way.
+    /// Whether load or disk change during the run.
     pub changing: bool,
-    /// Whether all the time one caller is alone.
+    /// Whether there is always only one caller.
     pub lone: bool,
     /// Milliseconds of a flush, at the beginning.
     pub flush: f64,
@@ -93,11 +93,11 @@ pub struct Row {
     pub auto: Score,
     /// The others, best first.
     pub others: Vec<Score>,
-    /// What `auto` serves, as a part of what the best serves.
+    /// The rate of `auto` relative to the best.
     pub to_best: f64,
-    /// Its slowest hundredth, as a multiple of the best one's.
+    /// Its 99th percentile relative to the best one's.
     pub p99_to_best: f64,
-    /// What `auto` serves, as a part of what `own` serves.
+    /// The rate of `auto` relative to `own`.
     pub to_own: f64,
 }
 
@@ -142,7 +142,7 @@ impl Case {
         run(&mut *policy.start(), &self.stages, self.counted, seed)
     }
 
-    /// Plays all policies.
+    /// Runs all policies.
     pub fn measure(&self, seed: u64) -> Row {
         let score = |policy: FsyncPolicy| {
             let Outcome { rate, p99, flushes, .. } = self.play(policy, seed);
@@ -194,7 +194,7 @@ pub fn cases() -> Vec<Case> {
             for callers in CALLERS {
                 for think in THINKS {
                     for spread in [Think::Even, Think::Random, Think::Two] {
-                        // Alone, nobody is of another kind.
+                        // With one caller all distributions are alike.
                         if callers > 1 || spread == Think::Random {
                             all.push(Case::steady(
                                 Load { callers, think: think * flush, spread },
@@ -231,7 +231,7 @@ fn changes(flush: f64, at_once: u32) -> Vec<Case> {
         let load = |think: f64| Load { callers, think: think * flush, spread: Think::Random };
         let paces = [0.02, 5.0, 0.6, 20.0, 0.2].map(|think| (load(think), device));
         all.push(Case::changing("0.02, 5, 0.6, 20, 0.2 flushes thought", &paces));
-        // The disk becomes another one: slower, then as it was, then one of the other kind.
+        // The disk changes: slower, then as before, then of the other kind.
         let load = Load { callers, think: 0.2 * flush, spread: Think::Even };
         let slower = Device { flush: flush * 20.0, ..device };
         let other = Device { at_once: 17 - at_once, ..device };
@@ -244,7 +244,8 @@ fn changes(flush: f64, at_once: u32) -> Vec<Case> {
     all
 }
 
-/// Measures these cases on so many threads. `done` is told how many are done, of how many.
+/// Measures these cases on several threads. Calls `done` with the number of cases done, and the
+/// total.
 pub fn grid(
     cases: &[Case],
     seed: u64,
@@ -262,7 +263,7 @@ pub fn grid(
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = cases.get(at) else { return };
-                    // Nobody listens any more: then nobody wants it.
+                    // Without a receiver the result is not needed.
                     let _ = send.send((at, case.measure(seed)));
                 }
             });

@@ -1,7 +1,7 @@
-//! Coordinating fsync: any policy, any number of callers, any disk, in virtual time.
+//! Simulates fsync policies in virtual time, with any number of callers and any disk.
 //!
-//! [`grid`] plays every policy of `fsync_policy=` against every combination of disk, callers and
-//! think time, and says how `auto` did beside the best of them in hindsight.
+//! [`grid`] runs every policy of `fsync_policy=` on every combination of disk, callers and think
+//! time, and compares `auto` with the best of them in hindsight.
 
 mod clients;
 mod grid;

@@ -1,4 +1,4 @@
-//! Chance that repeats: splitmix64, as published by Steele, Lea and Flood (2014).
+//! Repeatable random numbers: splitmix64, as published by Steele, Lea and Flood (2014).
 
 #[derive(Clone, Debug)]
 pub(super) struct Rng(u64);
