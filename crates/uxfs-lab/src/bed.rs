@@ -292,7 +292,7 @@ pub struct Ran<R> {
     pub ended: u64,
     /// The acknowledgements.
     pub acks: Vec<Ack>,
-    /// Nanoseconds for which processors worked.
+    /// Nanoseconds of processor time.
     pub busy_ns: u64,
     /// Latencies of the timed operations in nanoseconds.
     pub latencies: Vec<u64>,
