@@ -1,5 +1,5 @@
-//! The lab: experiments on modelled disks, in virtual time, with what an acknowledged operation was
-//! worth beside every figure, derived from what went down and checked by cutting the power.
+//! The lab: experiments on modelled disks in virtual time. Each figure states the durability of an
+//! acknowledged operation, derived from the disk's requests and checked by cutting the power.
 
 mod baton;
 pub mod bed;
@@ -16,18 +16,18 @@ pub mod sim;
 pub mod verdict;
 pub mod work;
 
-/// Why an experiment could not be done.
+/// The error of an experiment.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct LabError {
-    /// What was attempted.
+    /// The attempted operation.
     pub what: String,
-    /// What stood in the way.
+    /// The reason.
     pub why: String,
 }
 
 impl LabError {
-    /// An error with words for it.
+    /// An error with this text.
     pub fn new(what: impl Into<String>, why: impl core::fmt::Display) -> Self {
         Self { what: what.into(), why: why.to_string() }
     }

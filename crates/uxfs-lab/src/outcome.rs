@@ -1,4 +1,4 @@
-//! What an experiment found, as it is kept in a file, printed, and shown in the report.
+//! The result of an experiment, as stored in a file, printed, and shown in the report.
 
 use core::fmt;
 
@@ -16,20 +16,20 @@ pub enum Best {
     High,
     /// The lowest.
     Low,
-    /// None: it only says what was so.
+    /// None: the figure is only information.
     None,
 }
 
 /// A column of figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Column {
-    /// By which key a row's figures hold it.
+    /// Key of the figure in a row.
     pub key: String,
-    /// What stands above it.
+    /// Heading.
     pub label: String,
-    /// Digits behind the point.
+    /// Digits after the point.
     pub digits: usize,
-    /// Which is the best of a group.
+    /// Which figure of a group is the best.
     pub best: Best,
 }
 
@@ -40,31 +40,31 @@ impl Column {
     }
 }
 
-/// A figure, and the post's beside it.
+/// A figure, and the post's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Ours.
+    /// The measured figure.
     pub ours: Option<f64>,
-    /// What the post saw, on hardware of its day.
+    /// The post's figure, from hardware of its day.
     pub post: Option<f64>,
 }
 
 /// A row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Rows of a group are compared with each other.
+    /// The group. Its rows are compared with each other.
     pub group: String,
     /// What it is.
     pub name: String,
     /// A figure for each column.
     pub cells: Vec<Cell>,
-    /// What the figures were bought at.
+    /// The durability of the figures.
     pub durability: Option<Durability>,
-    /// The same in words.
+    /// The durability as text.
     pub worth: String,
-    /// What the check found.
+    /// The result of the check.
     pub checked: String,
-    /// What was promised was not kept.
+    /// The promised durability was refuted.
     pub failed: bool,
     /// The command that repeats it.
     pub repeat: String,
@@ -78,35 +78,35 @@ pub enum Drawn {
     Lines,
     /// Points.
     Points,
-    /// Columns in which series stand on each other: at which place they begin, and how high each is.
+    /// Stacked columns: where they begin, and their heights.
     Shares,
 }
 
-/// Points of a chart that belong together.
+/// A series of points.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// What they are.
     pub name: String,
-    /// Where they are.
+    /// The coordinates.
     pub points: Vec<(f64, f64)>,
-    /// They are the post's.
+    /// The points are the post's.
     pub post: bool,
-    /// What they were bought at; nothing if that is not known.
+    /// Their durability; empty if unknown.
     pub worth: String,
 }
 
 /// A chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
-    /// What it shows.
+    /// The title.
     pub title: String,
-    /// What goes to the right, and what goes up.
+    /// Labels of the horizontal and vertical axis.
     pub axes: (String, String),
-    /// Whether either goes by factors.
+    /// Whether each axis is logarithmic.
     pub log: (bool, bool),
     /// How it is drawn.
     pub drawn: Drawn,
-    /// What is drawn.
+    /// The series.
     pub series: Vec<Series>,
 }
 
@@ -127,23 +127,23 @@ pub const SCHEMA: (&str, u32) = ("uxfs-lab", 2);
 pub struct Experiment {
     /// `uxfs-lab`.
     pub schema: String,
-    /// Of the schema.
+    /// Version of the schema.
     pub version: u32,
-    /// By which it is known.
+    /// Its name.
     pub name: String,
-    /// What was done.
+    /// What was measured.
     pub title: String,
-    /// What it is about, and what it does not show.
+    /// Its subject, and what it does not show.
     pub about: String,
-    /// Which post it answers, cited; or that it answers none.
+    /// The post that it answers, cited, or that there is none.
     pub source: String,
-    /// The random seed, which it is a function of.
+    /// The random seed.
     pub seed: u64,
     /// Disks.
     pub disks: Vec<DiskNote>,
     /// What operations cost of a processor.
     pub cpu: Option<Cpu>,
-    /// What the rows' names are.
+    /// Headings of the rows' names.
     pub heads: (String, String),
     /// Columns.
     pub columns: Vec<Column>,
@@ -153,11 +153,11 @@ pub struct Experiment {
     pub charts: Vec<Chart>,
     /// Shapes.
     pub shapes: Vec<Shape>,
-    /// What else has to be known.
+    /// Notes.
     pub notes: Vec<String>,
 }
 
-/// A figure as it is written.
+/// The text of a figure.
 pub fn figure(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     let (whole, rest) = text.split_once('.').map_or((&text[..], ""), |(w, r)| (w, r));
@@ -188,7 +188,7 @@ impl Experiment {
         }
     }
 
-    /// Does any row not keep its promise?
+    /// Was the durability of any row refuted?
     pub fn failed(&self) -> bool {
         self.rows.iter().any(|row| row.failed)
     }

@@ -1,4 +1,4 @@
-//! Experiments as they are done: rows that are run, side by side, and what is made of them.
+//! Runs experiments: rows in parallel, and the result made from them.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -15,22 +15,21 @@ use crate::{LabError, Result};
 /// Bytes of stack of a thread that runs a row.
 const STACK: usize = 64 << 20;
 
-/// What a row gave.
+/// The result of a row.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// Figures, by key.
     pub figures: BTreeMap<String, f64>,
-    /// What they were bought at.
+    /// Their durability.
     pub durability: Option<Durability>,
-    /// Points for charts, by what they are.
+    /// Points for charts, by key.
     pub points: BTreeMap<String, Vec<(f64, f64)>>,
-    /// What the figures were bought at, where nothing of it was derived.
+    /// The durability of the figures, where none was derived.
     pub worth: Option<String>,
 }
 
 impl Found {
-    /// What is to be seen of every run: rates of requests and bytes, of the log, latencies; and what
-    /// it was worth.
+    /// The figures common to all runs: rates of requests, bytes and the log; latencies; durability.
     pub fn of<R>(ran: &Ran<R>, setup: &Setup) -> Self {
         let mut found = Self::default();
         let seconds = ran.seconds().max(1e-9);
@@ -47,7 +46,7 @@ impl Found {
                 seek += event.at.abs_diff(last);
             }
         }
-        // What was logged of the work, though it may have gone down behind its end.
+        // The log bytes of the work, even if written after its end.
         let log =
             ran.trace.writes().filter(|(_, e)| ran.log.contains(&e.at) && e.asked >= ran.begun);
         let log_bytes: u64 = log.map(|(_, e)| e.len).sum();
@@ -74,8 +73,8 @@ impl Found {
         found
     }
 
-    /// What is to be seen of runs that differ by chance alone: the means of their figures, what all of them
-    /// were worth, and as `low` and `high` the least and the most of one figure. Charts are of the first.
+    /// The figures of runs that differ only by the seed: means, the lowest durability, and as `low`
+    /// and `high` the least and the greatest value of one figure. Charts are of the first run.
     pub fn mean(mut all: Vec<Self>, of: &str) -> Self {
         let range = |most: fn(f64, f64) -> f64| all.iter().filter_map(|f| f.get(of)).reduce(most);
         let (low, high) = (range(f64::min), range(f64::max));
@@ -92,7 +91,7 @@ impl Found {
         mean
     }
 
-    /// Keeps a figure.
+    /// Stores a figure.
     pub fn set(&mut self, key: &str, value: f64) {
         self.figures.insert(key.into(), value);
     }
@@ -102,8 +101,8 @@ impl Found {
         self.figures.get(key).copied()
     }
 
-    /// Keeps, for charts, where requests went when: seconds and place in gigabytes. No more than
-    /// some hundred, evenly chosen.
+    /// Stores, for charts, the requests over time: seconds and offset in gigabytes. At most some
+    /// hundred, evenly chosen.
     pub fn keep_places<R>(&mut self, ran: &Ran<R>) {
         let all: Vec<_> = ran
             .trace
@@ -119,7 +118,7 @@ impl Found {
         self.points.insert("places".into(), all.iter().step_by(step).map(place).collect());
     }
 
-    /// Keeps, for charts, requests and megabytes a second over time, in so many steps.
+    /// Stores, for charts, requests and megabytes per second over time, in this many steps.
     pub fn keep_flow<R>(&mut self, ran: &Ran<R>, steps: usize) {
         let span = (ran.ended - ran.begun).max(1);
         let mut counts = vec![(0u64, 0u64); steps];
@@ -144,7 +143,7 @@ impl Found {
         self.points.insert("mb_s".into(), points(|step| step.1 as f64 / 1e6));
     }
 
-    /// Keeps, for charts, which part of the watched operations took at most how many milliseconds.
+    /// Stores, for charts, the distribution of latencies in milliseconds.
     pub fn keep_latencies<R>(&mut self, ran: &Ran<R>) {
         let mut all = ran.latencies.clone();
         all.sort_unstable();
@@ -191,7 +190,7 @@ pub struct Done {
     pub group: String,
     /// Its name.
     pub name: String,
-    /// What it gave.
+    /// Its result.
     pub found: Found,
 }
 
@@ -213,7 +212,7 @@ impl Rows {
         (under > 0.0).then_some(over / under)
     }
 
-    /// What a chart draws of a group: the points of this key of each of its rows that has them.
+    /// The series of a group for a chart: the points with this key of each of its rows.
     pub fn series(&self, group: &str, key: &str) -> Vec<Series> {
         let of = self.0.iter().filter(|row| row.group == group);
         of.filter_map(|row| {
@@ -224,7 +223,7 @@ impl Rows {
         .collect()
     }
 
-    /// What some rows together were bought at: the least of them.
+    /// The lowest durability of some rows.
     pub fn worth(&self, wanted: impl Fn(&Done) -> bool) -> String {
         let rows = || self.0.iter().filter(|row| wanted(row));
         let derived = rows().filter_map(|row| row.found.durability.clone());
@@ -277,31 +276,31 @@ fn round_to(value: f64, digits: usize) -> f64 {
     (value * scale).round() / scale
 }
 
-/// How experiments are done.
+/// The settings of experiments.
 #[derive(Clone, Debug)]
 pub struct How {
-    /// Everything that is left to chance follows from it.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// Rows run at a time. What they give does not depend on it.
+    /// Rows run in parallel. The result does not depend on it.
     pub jobs: NonZeroUsize,
     /// Only rows whose group and name contain this.
     pub only: String,
-    /// Times that the power is cut for each row.
+    /// Power cuts per row.
     pub cuts: u32,
     /// dbench's load, if not the one found or the lab's own.
     pub load: Option<std::path::PathBuf>,
-    /// What `git` and `compile` play, if not the recording that comes with the lab.
+    /// The trace of `git` and `compile`, if not the lab's own.
     pub trace: Option<std::path::PathBuf>,
     /// The archive whose tree `tar-star` extracts, if not the lab's own tree.
     pub tar: Option<std::path::PathBuf>,
-    /// What uxfs is set beside, in real time; nothing for modelled disks in virtual time.
+    /// The file systems to compare in real time; none for modelled disks in virtual time.
     pub on: Vec<crate::real::Peer>,
-    /// Where the files of real time lie.
+    /// The directory of the files for real time.
     pub dir: std::path::PathBuf,
 }
 
 impl How {
-    /// From this seed, with everything as it is by default.
+    /// This seed, with all defaults.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -317,19 +316,19 @@ impl How {
     }
 }
 
-/// Told how far it is.
+/// Receives progress.
 pub trait Progress: Sync {
-    /// So many rows more are to be run.
+    /// Adds rows to run.
     fn expect(&self, rows: usize);
-    /// One has been run.
+    /// A row has been run.
     fn ran(&self, row: &str);
-    /// Is it to be left here?
+    /// Should the run stop?
     fn stop(&self) -> bool {
         false
     }
 }
 
-/// Nobody is told.
+/// Ignores progress.
 pub struct Quiet;
 
 impl Progress for Quiet {
@@ -337,10 +336,10 @@ impl Progress for Quiet {
     fn ran(&self, _row: &str) {}
 }
 
-/// Runs rows, several at a time.
+/// Runs rows, several in parallel.
 ///
 /// # Errors
-/// The first that could not be run.
+/// The first error of a row.
 pub fn run(how: &How, jobs: Vec<Job>, progress: &dyn Progress) -> Result<Rows> {
     let wanted = |job: &Job| format!("{} / {}", job.group, job.name).contains(&how.only);
     let jobs: Vec<Job> = jobs.into_iter().filter(wanted).collect();
@@ -365,7 +364,7 @@ pub fn run(how: &How, jobs: Vec<Job>, progress: &dyn Progress) -> Result<Rows> {
                 progress.ran(&label);
             };
             let spawned = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, worker);
-            // Without a thread to be had, this one does it.
+            // Without a new thread, this one runs the row.
             if spawned.is_err() {
                 worker();
             }
@@ -384,16 +383,16 @@ pub fn run(how: &How, jobs: Vec<Job>, progress: &dyn Progress) -> Result<Rows> {
     Ok(Rows(rows))
 }
 
-/// Writes what an experiment found into a directory: as JSON, from which the report is made, and as
-/// CSV.
+/// Writes the result of an experiment into a directory: as JSON, from which the report is made, and
+/// as CSV.
 ///
 /// # Errors
-/// If that cannot be written.
+/// If it cannot be written.
 pub fn keep(dir: &std::path::Path, found: &crate::outcome::Experiment) -> Result<()> {
     let failed = |e: std::io::Error| LabError::new(dir.display().to_string(), e);
     std::fs::create_dir_all(dir).map_err(failed)?;
     let json = serde_json::to_string_pretty(found).map_err(|e| LabError::new("JSON", e))?;
-    // Whole or not at all, so that an interrupt leaves nothing half written.
+    // Atomically, so that an interrupt leaves nothing half written.
     for (end, content) in [("json", json + "\n"), ("csv", found.csv())] {
         let path = dir.join(format!("{}.{end}", found.name));
         let part = dir.join(format!(".{}.{end}.part", found.name));

@@ -1,8 +1,8 @@
-//! The simulation: callers in a circle of thinking and waiting, a policy, and a device that takes so
-//! long to flush.
+//! The simulation: callers that alternate between thinking and waiting, a policy, and a device with
+//! a flush duration.
 //!
-//! 1. A caller is served by a flush that began after they came; all of a flush are told when it ends.
-//! 2. The device works on so many flushes at a time; more wait in a row.
+//! 1. A flush serves the callers that came before it began. All of them complete when it ends.
+//! 2. The device works on a number of flushes in parallel; further ones queue.
 //! 3. A run is a function of its arguments.
 
 use std::cmp::Reverse;
@@ -14,38 +14,38 @@ use uxfs_journal::policy::{Decision, Ended, Policy, View};
 use super::clients::Load;
 use super::rng::Rng;
 
-/// What flushes cost.
+/// The cost of flushes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Device {
-    /// Nanoseconds of a flush.
+    /// Duration of a flush in nanoseconds.
     pub flush: f64,
-    /// How far that is spread, as a part of it.
+    /// Spread of the duration, as a fraction.
     pub spread: f64,
-    /// Flushes that it works on at a time.
+    /// Flushes that it works on in parallel.
     pub at_once: u32,
 }
 
-/// What is so from a moment on, until the next stage begins.
+/// Load and device from a time on, until the next stage begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stage {
-    /// The moment.
+    /// Start of the stage.
     pub from: Time,
-    /// Who comes.
+    /// The load.
     pub load: Load,
-    /// What they come to.
+    /// The device.
     pub device: Device,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Fsyncs served a second.
+    /// Fsyncs per second.
     pub rate: f64,
-    /// Nanoseconds that 99 of 100 took no longer than.
+    /// 99th percentile of latency in nanoseconds.
     pub p99: u64,
-    /// Nanoseconds that one took in the mean.
+    /// Mean latency in nanoseconds.
     pub mean: f64,
-    /// Flushes a second.
+    /// Flushes per second.
     pub flushes: f64,
 }
 
@@ -53,9 +53,9 @@ pub struct Outcome {
 enum Event {
     /// A flush has ended.
     Flushed(u64),
-    /// A caller comes.
+    /// A caller calls fsync.
     Comes(u32),
-    /// The policy wants to be asked.
+    /// A decision of the policy is due.
     Alarm,
 }
 
@@ -67,8 +67,8 @@ struct InFlight {
 struct Sim<'a> {
     policy: &'a mut dyn Policy,
     stage: Stage,
-    /// What flushes take is by chance of their own, and so is what each caller thinks: so that two
-    /// policies are given the same.
+    /// Flush durations have random numbers of their own, and so have the think times of each
+    /// caller, so that two policies get the same.
     rng: Rng,
     chances: Vec<Rng>,
     now: Time,
@@ -81,14 +81,14 @@ struct Sim<'a> {
     row: VecDeque<u64>,
     working: u32,
     alarm: Option<Time>,
-    /// Callers who stay away, because the present load has fewer.
+    /// Callers that pause, because the present load has fewer.
     away: Vec<u32>,
     from: Time,
     took: Vec<u64>,
     flushes: u64,
 }
 
-/// Plays a policy through all stages until `until`; what is served before `from` is not counted.
+/// Runs a policy through all stages until `until`. Fsyncs before `from` are not counted.
 pub fn run(
     policy: &mut dyn Policy,
     stages: &[Stage],
@@ -127,7 +127,7 @@ pub fn run(
         sim.chances
             .extend(new.clone().map(|caller| Rng::new(seed ^ (u64::from(caller) + 1) << 32)));
         for caller in Vec::into_iter(back).chain(new) {
-            // They do not all begin at the same moment.
+            // Callers do not all start at the same time.
             let Some(chance) = sim.chances.get_mut(caller as usize) else { continue };
             let cycle = stage.load.think + stage.device.flush;
             let at = Time(stage.from.0 + (chance.unit() * cycle) as u64);
@@ -184,7 +184,7 @@ impl Sim<'_> {
 
     fn flushed(&mut self, number: u64) {
         self.working -= 1;
-        // A disk that has become one of fewer at a time ends first what it has begun.
+        // A disk whose parallelism decreases first ends the flushes in flight.
         while self.working < self.stage.device.at_once
             && let Some(next) = self.row.pop_front()
         {

@@ -1,12 +1,12 @@
-//! The same workloads on the disk in front of the user, in real time: uxfs in this process beside the
-//! file systems of the host, on files in the same directory.
+//! The same workloads on a real disk in real time: uxfs in this process, compared with file systems
+//! of the host, on files in the same directory.
 //!
-//! 1. Rows are run one after the other, and each on a file system that was made for it.
+//! 1. Rows run one after the other, each on a file system made for it.
 //! 2. What a kernel mounts was made by its own tools; never a volume that uxfs wrote.
-//! 3. What is made (files, loop devices, mounts) is removed again, however this process ends
+//! 3. Files, loop devices and mounts are removed again, however this process ends
 //!    ([`uxfs_bench::Scratch`]).
-//! 4. For uxfs the trace of what went down is kept, judged and cut as in virtual time. Of others it
-//!    is said what their calls promise, and that nobody checked.
+//! 4. For uxfs the trace of requests is recorded, judged and cut as in virtual time. For others
+//!    only the promise of their calls is stated, and that it is unchecked.
 
 mod peer;
 mod recorder;
@@ -30,7 +30,7 @@ pub use peer::Peer;
 use volume::{Own, Volume};
 use works::{Variant, Work};
 
-/// Who does a row.
+/// The file system of a row.
 #[derive(Clone, Debug)]
 enum Who {
     Uxfs(PathBuf),
@@ -38,7 +38,7 @@ enum Who {
     Dir(PathBuf),
 }
 
-/// Directories, and who is measured in each; uxfs first.
+/// The directories, and the file system measured in each; uxfs first.
 fn places(how: &How) -> Vec<(PathBuf, Vec<Who>)> {
     let mut all: Vec<(PathBuf, Vec<Who>)> = Vec::new();
     for peer in &how.on {
@@ -64,12 +64,12 @@ impl Who {
         }
     }
 
-    /// Can it do that?
+    /// Does it support this variant?
     fn can(&self, variant: &Variant) -> bool {
         match self {
             Self::Uxfs(_) => true,
             Self::Kernel(..) => !variant.tickets(),
-            // It is mounted as it is.
+            // Its mount options cannot be changed.
             Self::Dir(_) => !variant.tickets() && variant.barrier,
         }
     }
@@ -88,7 +88,7 @@ impl Who {
             Self::Kernel(kind, _) => {
                 match Mounted::with(*kind, &scratch, volume::SIZE, &words.join(",")) {
                     Ok(new) => Volume::Host(mounted.insert(new).dir.clone()),
-                    // No longer known to newer kernels; then that is what is told.
+                    // Newer kernels do not know it any more; the row says so.
                     Err(error) if !variant.barrier => {
                         let why = error.why.lines().next().unwrap_or_default().to_owned();
                         let worth = format!("not run: does not mount with nobarrier ({why})");
@@ -104,7 +104,7 @@ impl Who {
                 Volume::Host(files)
             }
         };
-        // What others have yet to bring down is not measured here.
+        // Unwritten data of others is not measured here.
         volume.sync()?;
         let before = mounted.as_ref().and_then(|m| m.traffic().ok());
         let mut found = work.run(&volume, variant, seed)?;
@@ -213,7 +213,7 @@ fn outcome<'a>(
     out
 }
 
-/// What can be said of a run without knowing the disk.
+/// The durability of a run on an unknown disk.
 fn shapes(work: &Work, rows: &Rows) -> Vec<Shape> {
     if work.name != "tar-star" {
         return Vec::new();

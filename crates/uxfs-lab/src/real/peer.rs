@@ -1,4 +1,4 @@
-//! What uxfs is measured beside, in real time.
+//! The file systems that uxfs is compared with in real time.
 
 use core::fmt;
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use uxfs_bench::{Kind, has, is_root};
 
 use crate::{LabError, Result};
 
-/// What uxfs is measured beside.
+/// A file system that uxfs is compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A file system of the kernel, on a loop device over a file.
     Kernel(Kind),
-    /// A directory, whatever it lies on.
+    /// A directory on any file system.
     Dir(PathBuf),
 }
 

@@ -1,5 +1,5 @@
-//! A file as a disk, in real time, with a trace of what it was asked: the same that the simulated
-//! disks keep, so that the same is derived from it and the same cuts can be made.
+//! A file as a disk in real time, with a trace of its requests: the same trace as of simulated
+//! disks, so that the same durability is derived and the same cuts are made.
 
 use std::io::{self, IoSlice};
 use std::time::Instant;
@@ -26,7 +26,7 @@ impl Recorder {
         u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// What it was asked so far.
+    /// The requests so far.
     pub(super) fn take(&self) -> Trace {
         Trace { recording: false, events: core::mem::take(&mut *self.events.lock()) }
     }
@@ -94,7 +94,7 @@ impl BlockDev for Recorder {
     }
 
     fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
-        // As large as memory bears: the log is cleared when a volume is made, not here.
+        // As large as memory allows: the log is cleared when a volume is made, not here.
         let zeroes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
         let content = Content::new(offset, &zeroes);
         self.noted(Kind::Write, Some(content), || self.below.zero(offset, len))

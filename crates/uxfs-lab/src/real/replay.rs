@@ -1,5 +1,5 @@
-//! A recording played again in real time: on uxfs in this process, or in a directory of the host
-//! through system calls.
+//! Replays a recording in real time: on uxfs in this process, or in a directory of the host through
+//! system calls.
 
 use std::fs::{File, FileTimes, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -53,14 +53,14 @@ impl Around for Own {
     }
 }
 
-/// Who plays.
+/// The target of a replay.
 pub(super) enum Client<'a> {
     Own { own: &'a Own, recording: &'a Recording, player: Option<Player<'a, Own>> },
     Host(Host<'a>),
 }
 
 impl Volume {
-    /// A client for a recording, what was there before planted.
+    /// A client for a recording, with the initial files created.
     pub(super) fn client<'a>(&'a self, recording: &'a Recording) -> Result<Client<'a>> {
         let failed = |e: uxfs::Error| LabError::new("planting the tree", e);
         match self {
@@ -75,7 +75,7 @@ impl Volume {
 }
 
 impl Client<'_> {
-    /// Plays all of it.
+    /// Replays all steps.
     pub(super) fn play(&mut self) -> Result<Played> {
         match self {
             Self::Own { player: Some(player), .. } => {
@@ -86,7 +86,7 @@ impl Client<'_> {
         }
     }
 
-    /// All that is there was synced.
+    /// Notes that everything was synced.
     pub(super) fn synced(self) {
         if let Self::Own { own, recording, player: Some(player) } = self {
             acknowledge(own, recording, player.left());
@@ -94,7 +94,7 @@ impl Client<'_> {
     }
 }
 
-/// A directory of the host, through system calls. What is open stays so, as in the recording.
+/// A directory of the host, through system calls. Files stay open as in the recording.
 pub(super) struct Host<'a> {
     recording: &'a Recording,
     paths: Vec<PathBuf>,
@@ -120,7 +120,7 @@ impl<'a> Host<'a> {
         Ok(Self { recording, paths, open: FxHashMap::default(), content: Vec::new() })
     }
 
-    /// What is not there is left out, as on uxfs.
+    /// Missing files are skipped, as on uxfs.
     fn play(&mut self) -> Result<Played> {
         let mut played = Played::default();
         for step in &self.recording.steps {
@@ -139,7 +139,7 @@ impl<'a> Host<'a> {
         &self.paths[path as usize]
     }
 
-    /// Does something with a file that is open, or opens it for that.
+    /// Uses an open file, or opens it.
     fn with(&self, path: PathNo, f: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         match self.open.get(&path) {
             Some((file, _)) => f(file),
@@ -230,7 +230,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// What a step may be told because what it is of is not there any more, or still is.
+/// Errors that a step may get because its file is gone, or still exists.
 fn tolerable(kind: ErrorKind) -> bool {
     use ErrorKind::{
         AlreadyExists, DirectoryNotEmpty, IsADirectory, NotADirectory, NotFound, PermissionDenied,

@@ -1,5 +1,5 @@
-//! What the workloads are done on: a volume of uxfs in this process, or a directory of the host,
-//! through system calls.
+//! The target of workloads: a volume of uxfs in this process, or a directory of the host through
+//! system calls.
 
 use std::fs::{File, FileTimes};
 use std::io::Write;
@@ -26,19 +26,19 @@ use crate::{LabError, Result};
 pub(super) const SIZE: u64 = 4 << 30;
 /// Bytes of one write.
 const PIECE: usize = 64 << 10;
-/// What extracted files bear.
+/// The time of extracted files.
 const TIME: i64 = 1_259_812_262;
 
-/// How a file is brought to stable storage.
+/// When a file is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
-    /// Not.
+    /// Never.
     Nothing,
-    /// By a sync of everything, later.
+    /// By a sync of everything at the end.
     End,
-    /// Before anything else is done.
+    /// At once.
     Each,
-    /// It begins, and is waited for later.
+    /// Started at once, awaited later.
     Ticket,
 }
 
@@ -50,31 +50,31 @@ pub(super) struct Dir {
     name: Arc<str>,
 }
 
-/// A file to be made.
+/// A file to create.
 pub(super) struct Made<'a> {
     pub(super) name: &'a str,
     pub(super) content: &'a [u8],
     /// The word that fills it.
     pub(super) word: u64,
-    /// Times are set behind it, as tar does.
+    /// Times are set afterwards, as tar does.
     pub(super) dated: bool,
 }
 
-/// Something that is waited for at the end.
+/// A durability to await at the end.
 pub(super) struct Owed(Option<Ticket>, Ack);
 
 /// uxfs in this process, on a file.
 pub(super) struct Own {
     pub(super) fs: Arc<Fs>,
     pub(super) dev: Arc<Recorder>,
-    /// Behind a lock, for it may not be shared between threads.
+    /// In a lock, because it cannot be shared between threads.
     service: Mutex<LogWorker>,
     journal: JournalOptions,
     initial: Store,
     pub(super) acks: Mutex<Vec<Ack>>,
 }
 
-/// Either.
+/// Either target.
 pub(super) enum Volume {
     Own(Box<Own>),
     Host(PathBuf),
@@ -89,7 +89,7 @@ fn at(path: &Path) -> impl Fn(std::io::Error) -> LabError {
 }
 
 impl Own {
-    /// A fresh one in the scratch directory, with these words of the log's mount options.
+    /// A new volume in the scratch directory, with these mount options of the log.
     pub(super) fn new(scratch: &Scratch, words: &[&str]) -> Result<Self> {
         let made = |e: mkfs::MkfsError| LabError::new("mkfs", e);
         let mut journal = JournalOptions::default();
@@ -163,7 +163,7 @@ impl Own {
         }
     }
 
-    /// What was seen, for those who judge. `span` is what was measured.
+    /// The observations for the check. `span` is the measured part.
     fn ran(self, span: (u64, u64)) -> Result<Ran<()>> {
         let Self { fs, dev, service, journal, initial, acks } = self;
         let start = fs.geo.fsb_daddr(fs.geo.log_start).bytes();
@@ -183,7 +183,7 @@ impl Own {
             busy_ns: 0,
             latencies: Vec::new(),
             initial,
-            // Nobody knows of the disk below; the worst is taken.
+            // The disk below is unknown, so the worst is assumed.
             volatile: true,
             promise: promise_of(&journal, Some(&WritebackOptions::default()), true),
         })
@@ -191,7 +191,7 @@ impl Own {
 }
 
 impl Volume {
-    /// Nanoseconds since some moment.
+    /// Nanoseconds since a fixed time.
     pub(super) fn now(&self, since: std::time::Instant) -> u64 {
         match self {
             Self::Own(own) => own.dev.now(),
@@ -223,7 +223,7 @@ impl Volume {
         Ok(Dir { ino, path, name: full.into() })
     }
 
-    /// Makes a file. What it gives must be waited for.
+    /// Creates a file. Its result must be awaited.
     pub(super) fn put(&self, dir: &Dir, file: &Made<'_>, after: After) -> Result<Option<Owed>> {
         if let Self::Own(own) = self {
             return own.put(dir, file, after).map_err(failed("making a file"));
@@ -246,7 +246,7 @@ impl Volume {
         make().map(|()| None).map_err(at(&path))
     }
 
-    /// Brings everything to stable storage.
+    /// Makes everything durable.
     pub(super) fn sync(&self) -> Result<()> {
         match self {
             Self::Own(own) => {
@@ -257,7 +257,7 @@ impl Volume {
         }
     }
 
-    /// Waits for what is owed.
+    /// Awaits these durabilities.
     pub(super) fn settle(&self, owed: Vec<Owed>) -> Result<()> {
         let Self::Own(own) = self else { return Ok(()) };
         for Owed(ticket, ack) in owed {
@@ -269,7 +269,7 @@ impl Volume {
         Ok(())
     }
 
-    /// What was seen of uxfs; of others nothing can be.
+    /// The observations of uxfs. There are none of others.
     pub(super) fn end(self, span: (u64, u64)) -> Result<Option<Ran<()>>> {
         match self {
             Self::Own(own) => own.ran(span).map(Some),

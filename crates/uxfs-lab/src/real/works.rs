@@ -1,4 +1,4 @@
-//! What is done in real time: the workloads of `fs-mark`, `tar-star`, `barriers`, `git` and `compile`.
+//! The workloads in real time: `fs-mark`, `tar-star`, `barriers`, `git` and `compile`.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -24,7 +24,7 @@ const FILES: u32 = 3_000;
 /// Bytes of a file that is synced.
 const DURABLE: usize = 4096;
 
-/// A way of doing it.
+/// A variant of a workload.
 #[derive(Clone, Debug)]
 pub(super) struct Variant {
     pub(super) group: String,
@@ -44,7 +44,7 @@ impl Variant {
         self.after == After::Ticket
     }
 
-    /// What the calls that were made promise, on a file system that keeps its word.
+    /// The durability that the calls promise on a correct file system.
     pub(super) fn told(&self) -> &'static str {
         match (self.after, self.barrier) {
             (After::Nothing, _) => "memory, until the kernel writes it back",
@@ -60,12 +60,12 @@ pub(super) struct Work {
     pub(super) name: &'static str,
     pub(super) title: String,
     pub(super) about: &'static str,
-    /// More of what is done, if it was named.
+    /// A note about the input, if one was named.
     pub(super) note: Option<String>,
     what: What,
 }
 
-/// What is done.
+/// The kind of work.
 enum What {
     Files,
     Tree(Tree),
@@ -76,7 +76,7 @@ impl Work {
     /// The work of this name, if there is one.
     ///
     /// # Errors
-    /// If the archive or the recording that was named cannot be read.
+    /// If the named archive or recording cannot be read.
     pub(super) fn named(name: &str, how: &How) -> Result<Option<Self>> {
         let played = |recording: &Recording| {
             let (about, calls) = (&recording.about, recording.calls());
@@ -129,7 +129,7 @@ impl Work {
         }))
     }
 
-    /// Is it files a second that count?
+    /// Is the figure files per second?
     pub(super) fn rated(&self) -> bool {
         matches!(self.what, What::Files)
     }
@@ -167,7 +167,8 @@ impl Work {
         }
     }
 
-    /// Does it. What was measured is told as nanoseconds `begun` and `ended` of the volume's clock.
+    /// Runs the work. The measured part is returned as nanoseconds `begun` and `ended` of the
+    /// volume's clock.
     pub(super) fn run(&self, volume: &Volume, variant: &Variant, seed: u64) -> Result<Found> {
         let since = Instant::now();
         match &self.what {

@@ -1,7 +1,7 @@
-//! Charts of the report, drawn as SVG in its page.
+//! Charts of the report, drawn as SVG in the page.
 //!
-//! 1. Where a chart has few places to the right, its ticks are there: 1, 2, 4, 8 clients.
-//! 2. Below each chart stands what its figures were bought at.
+//! 1. A chart with few values on the horizontal axis has its ticks there: 1, 2, 4, 8 clients.
+//! 2. Each chart states the durability of its figures.
 
 use core::fmt::Write;
 
@@ -15,12 +15,12 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
 
-/// Most places that each get a tick of their own.
+/// Most values that get a tick each.
 const PLACES: usize = 10;
-/// The least part of an axis between two ticks.
+/// Smallest distance of two ticks, as a fraction of the axis.
 const APART: f64 = 0.035;
 
-/// An axis: what goes from where to where.
+/// An axis: label, range, and scale.
 pub(super) struct Axis {
     low: f64,
     high: f64,
@@ -43,7 +43,7 @@ impl Axis {
         Self { low: low.min(0.0), high, log }
     }
 
-    /// Where a value is, from 0 to 1.
+    /// The position of a value, from 0 to 1.
     pub(super) fn place(&self, value: f64) -> f64 {
         match self.log {
             true => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
@@ -51,7 +51,7 @@ impl Axis {
         }
     }
 
-    /// Ticks where the values are, if these are few; else at round numbers.
+    /// Ticks at the values if they are few, otherwise at round numbers.
     pub(super) fn ticks_at(&self, values: impl Iterator<Item = f64>) -> Vec<f64> {
         let mut all: Vec<f64> = values.filter(|v| v.is_finite()).collect();
         all.sort_unstable_by(f64::total_cmp);
@@ -139,7 +139,7 @@ pub(super) fn draw(out: &mut String, chart: &Chart) -> core::fmt::Result {
     writeln!(out, "</svg><ul class=\"legend\">{legend}</ul></figure>")
 }
 
-/// Draws axes and series in a box of [`WIDTH`] by [`HEIGHT`]; gives the legend.
+/// Draws axes and series in a box of [`WIDTH`] by [`HEIGHT`]. Returns the legend.
 pub(super) fn plot(
     out: &mut String,
     chart: &Chart,
@@ -154,7 +154,7 @@ pub(super) fn plot(
     let mut legend = Vec::new();
     let mut below = vec![0.0; tops.len()];
     for series in &chart.series {
-        // The post's line has the colour of ours before it.
+        // The post's line has the colour of the measured one before it.
         if !series.post {
             colour += 1;
         }
@@ -170,7 +170,7 @@ pub(super) fn plot(
     Ok(legend)
 }
 
-/// What a series was bought at.
+/// The durability of a series.
 fn worth_of(series: &Series) -> &str {
     match (series.post, series.worth.as_str()) {
         (true, _) => "the post's; at what durability, nobody checked",
@@ -179,7 +179,7 @@ fn worth_of(series: &Series) -> &str {
     }
 }
 
-/// What all of ours were bought at, if that is one and the same.
+/// The durability of all measured series, if it is the same.
 fn common_worth(chart: &Chart) -> Option<&str> {
     let mut ours = chart.series.iter().filter(|series| !series.post).map(worth_of);
     let first = ours.next()?;
@@ -274,14 +274,14 @@ fn draw_series(
     writeln!(out, "</g>")
 }
 
-/// How high all series together are in each column.
+/// The height of all series together in each column.
 fn tops(series: &[Series]) -> Vec<f64> {
     let columns = series.iter().map(|s| s.points.len()).max().unwrap_or(0);
     let top = |at: usize| series.iter().filter_map(|s| Some(s.points.get(at)?.1)).sum();
     (0..columns).map(top).collect()
 }
 
-/// Columns of one series, on those that were drawn before.
+/// The columns of one series, on top of those drawn before.
 fn draw_shares(
     out: &mut String,
     series: &Series,

@@ -1,8 +1,8 @@
-//! The machine, as it describes itself.
+//! A description of the machine.
 
 use std::fs::read_to_string;
 
-/// What can be told of it.
+/// The known properties.
 pub(super) fn describe() -> Vec<(&'static str, String)> {
     let field = |file: &str, name: &str| {
         let all = read_to_string(file).ok()?;

@@ -1,8 +1,8 @@
-//! The report: one page with everything on it, that needs nothing but itself.
+//! The report: one page, complete in itself.
 //!
-//! 1. No network, no scripts: charts are drawn here, as SVG in the page.
-//! 2. No figure without what it was bought at in the same row.
-//! 3. What is text in an outcome is text on the page, whatever is in it.
+//! 1. No network, no scripts: charts are SVG in the page.
+//! 2. Every figure has its durability in the same row.
+//! 3. Text of a result is text on the page, whatever it contains.
 
 mod chart;
 mod machine;
@@ -19,7 +19,7 @@ pub use picture::Picture;
 
 const STYLE: &str = include_str!("style.css");
 
-/// Text as it stands in a page.
+/// Text escaped for HTML.
 fn text(plain: &str) -> String {
     let mut out = String::with_capacity(plain.len());
     for c in plain.chars() {
@@ -34,11 +34,11 @@ fn text(plain: &str) -> String {
     out
 }
 
-/// The same, with what stands between backticks set as code.
+/// Text escaped for HTML, with parts between backticks as code.
 fn prose(plain: &str) -> String {
     let mut out = String::with_capacity(plain.len());
     let mut pieces = text(plain).split('`').map(str::to_owned).collect::<Vec<_>>();
-    // One that has no fellow stays what it is.
+    // An unpaired backtick stays.
     if pieces.len().is_multiple_of(2) {
         let last = pieces.pop().unwrap_or_default();
         if let Some(before) = pieces.last_mut() {
@@ -51,7 +51,7 @@ fn prose(plain: &str) -> String {
     out
 }
 
-/// The outcomes in a directory, in the order in which experiments are listed.
+/// The results in a directory, in the order of the list of experiments.
 ///
 /// # Errors
 /// If it cannot be read, or holds none.
@@ -65,7 +65,7 @@ pub fn load(dir: &Path) -> Result<Vec<Experiment>> {
         }
         let bytes = std::fs::read(&path);
         let bytes = bytes.map_err(|e| LabError::new(path.display().to_string(), e))?;
-        // Other people's JSON may lie here too.
+        // There may be other JSON files.
         let Ok(json) = serde_json::from_slice::<serde_json::Value>(&bytes) else { continue };
         if json["schema"] != SCHEMA.0 {
             continue;
@@ -162,7 +162,7 @@ fn contents(out: &mut String, experiments: &[Experiment]) -> core::fmt::Result {
     Ok(())
 }
 
-/// How many of the claims that posts make hold, and how.
+/// How many claims of posts hold, by verdict.
 fn claims(e: &Experiment) -> String {
     let all = e.shapes.iter().filter(|shape| !shape.goal && shape.verdict.is_some());
     let count = |verdict| all.clone().filter(|shape| shape.verdict == Some(verdict)).count();
@@ -233,8 +233,8 @@ fn shape_item(out: &mut String, shape: &Shape) -> core::fmt::Result {
     )
 }
 
-/// What the rows' figures were bought at, in one paragraph. Printed pages have it in place of the
-/// table of an experiment that has charts.
+/// The durability of all rows in one paragraph. Printed pages show it in place of the table of an
+/// experiment that has charts.
 fn durability(out: &mut String, e: &Experiment) -> core::fmt::Result {
     let mut worths: Vec<(&str, usize)> = Vec::new();
     for row in &e.rows {

@@ -1,6 +1,6 @@
-//! A chart as an SVG file of its own, for pages that show it as an image.
+//! A chart as an SVG file, for pages that show it as an image.
 //!
-//! 1. The durability of every series stands in the picture.
+//! 1. The picture states the durability of every series.
 //! 2. Colours follow the reader's light or dark mode.
 //! 3. A picture is a function of its [`Picture`]: the same data give the same bytes.
 
@@ -12,13 +12,13 @@ use super::chart::{Entry, HEIGHT, WIDTH, bought, plot};
 use super::{STYLE, text};
 use crate::outcome::{Chart, Experiment};
 
-/// The width of a picture, that of a column of text on a project's page.
+/// Width of a picture, that of a text column on a project's page.
 const WIDE: f64 = 830.0;
 const EDGE: f64 = 14.0;
 /// Width of a character, as part of the font's size: wider than most are.
 const CHARACTER: f64 = 0.56;
 
-/// What a picture is drawn from.
+/// The data of a picture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Picture {
     /// The experiment's name.
@@ -27,7 +27,7 @@ pub struct Picture {
     pub source: String,
     /// The random seed of the run.
     pub seed: u64,
-    /// What is drawn.
+    /// The chart.
     pub chart: Chart,
 }
 
@@ -87,7 +87,7 @@ impl Picture {
     }
 }
 
-/// The rules of the report's page that a chart needs.
+/// The style rules of the report that a chart needs.
 fn style() -> String {
     let mut out = String::new();
     let colours = STYLE.split_once("* {").map_or(STYLE, |(before, _)| before);
@@ -108,7 +108,7 @@ fn style() -> String {
     out
 }
 
-/// Words in lines that fit.
+/// Breaks text into lines.
 fn lines(out: &mut String, y: &mut f64, words: &str, class: &str, size: f64) -> core::fmt::Result {
     let most = ((WIDE - 2.0 * EDGE) / (size * CHARACTER)) as usize;
     let mut line = String::new();

@@ -1,5 +1,5 @@
-//! A simulated disk as the engine's device: a store that holds the bytes, a model that says how
-//! long it takes, and a trace of what was asked.
+//! A simulated disk as the engine's device: a store for the bytes, a model for the time, and a
+//! trace of the requests.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -11,21 +11,20 @@ use uxfs_models::Request;
 use super::store::StoreDev;
 use super::{Content, Sim, Store};
 
-/// A way in which a disk, or who sits between it and the engine, does not keep its word; for tests
-/// of those who look for such things.
+/// A defect of a disk or of a layer above it, for tests of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weakness {
-    /// A flush is answered, and never reaches the disk.
+    /// A flush is acknowledged but never reaches the disk.
     FlushDropped,
-    /// Force-unit-access is taken for a plain write.
+    /// A forced write (FUA) is treated as a plain write.
     FuaDropped,
-    /// Every third flush is answered, and never reaches the disk.
+    /// Every third flush is acknowledged but never reaches the disk.
     SomeFlushesDropped,
-    /// Every fiftieth write is answered, and never reaches the disk.
+    /// Every fiftieth write is acknowledged but never reaches the disk.
     WriteLost,
     /// Every write of more than 4 KiB loses its last sector.
     WriteTorn,
-    /// Every fiftieth write goes a page too far.
+    /// Every fiftieth write goes one page too far.
     WriteMisplaced,
 }
 
@@ -40,7 +39,7 @@ pub struct SimDev {
 }
 
 impl SimDev {
-    /// The disk of this number. `fua` says whether the engine may use force-unit-access.
+    /// The disk with this number. `fua` tells whether the engine may use forced writes.
     pub fn new(
         sim: &Arc<Sim>,
         disk: usize,
@@ -52,7 +51,7 @@ impl SimDev {
         Self { sim, disk, fua, weakness, store, asked: core::sync::atomic::AtomicU64::new(0) }
     }
 
-    /// What it holds.
+    /// Its content.
     pub fn store(&self) -> Store {
         self.store.store()
     }

@@ -1,16 +1,17 @@
-//! The simulation: threads that take turns in virtual time, on modelled disks and a stated number
-//! of processors.
+//! The simulation: threads that run one at a time in virtual time, on modelled disks and a stated
+//! number of processors.
 //!
-//! Each simulated client is a thread of the machine, running the real engine; but one at a time has
-//! the turn, and who waits (for a disk, a processor, a lock, another's word, a moment) gives it to
-//! whoever is due next. Time goes on only when nobody is due.
+//! Each simulated client is a thread of the machine that runs the real engine. Only one thread runs
+//! at a time. A thread that waits (for a disk, a processor, a lock, a wake-up, a time) hands over
+//! to the thread that is due next. Time advances only when no thread is due.
 //!
-//! 1. A run is a function of what it is given: the order in which turns are taken depends on
-//!    virtual time and on the order of calls, on nothing of the machine's.
+//! 1. A run is a function of its inputs: the order of threads depends on virtual time and the order
+//!    of calls, and on nothing of the machine.
 //! 2. Virtual time never goes back.
-//! 3. Whoever waits for a lock that somebody else has is asked again, first come first served,
-//!    after each turn in which something may have changed, before time goes on.
-//! 4. If nobody will ever be due the run has failed, and says so; a panic of one is one of all.
+//! 3. A thread that waits for a held lock tries again, in order of arrival, whenever another thread
+//!    ran that may have changed something, before time advances.
+//! 4. If no thread will ever be due, the run has failed and reports so. A panic of one thread ends
+//!    all.
 
 mod dev;
 mod store;
@@ -37,13 +38,13 @@ pub use trace::{Event, Kind, Trace};
 
 /// Bytes of a simulated thread's stack.
 const STACK: usize = 4 << 20;
-/// A run that lasts longer than this has gone wrong: thirty days.
+/// Longest run in nanoseconds, thirty days; a longer one has failed.
 const LIMIT: u64 = 30 * 86_400 * 1_000_000_000;
 
-/// Why a simulation came to no end.
+/// Why a simulation did not end.
 #[derive(Debug, thiserror::Error)]
 pub enum Stuck {
-    /// Nobody will ever be due.
+    /// No thread will ever be due.
     #[error("the simulation is stuck at {0:?}: everybody waits, and nothing will happen")]
     Nobody(Time),
     /// A thread panicked.
@@ -51,11 +52,11 @@ pub enum Stuck {
     Panic(String),
 }
 
-/// What the threads that take turns share.
+/// The state shared by the threads.
 pub struct Sim {
     myself: Weak<Self>,
     inner: Mutex<Inner>,
-    /// Who has the turn.
+    /// The running thread.
     running: AtomicUsize,
     failed: AtomicBool,
     fault: Option<Fault>,
@@ -63,16 +64,16 @@ pub struct Sim {
 
 struct Slot {
     thread: Option<Thread>,
-    /// Counts its waits: what was meant for an earlier one is out of date.
+    /// Number of its waits. Wake-ups for an earlier wait are ignored.
     wait: u64,
     ended: bool,
 }
 
-/// Those who wait for one lock.
+/// The threads that wait for one lock.
 struct Line {
     place: WaitKey,
     waiting: VecDeque<usize>,
-    /// The first was asked since anything changed.
+    /// The first one has tried since the last change.
     tried: bool,
 }
 
@@ -86,26 +87,26 @@ struct Drive {
 struct Inner {
     now: u64,
     order: u64,
-    /// Who is due when: thread and number of its wait, in order.
+    /// Due threads by time and order: thread and number of its wait.
     due: BTreeMap<(u64, u64), (usize, u64)>,
     slots: Vec<Slot>,
     sleepers: FxHashMap<WaitKey, VecDeque<(usize, u64)>>,
     lines: Vec<Line>,
-    /// The thread with the turn was asked whether it can have this lock now.
+    /// The running thread was asked to try this lock again.
     asked: Option<WaitKey>,
     drives: Vec<Drive>,
-    /// When each processor is free.
+    /// Time at which each processor is free.
     processors: Vec<u64>,
     busy: u64,
     found: Vec<Done>,
     stuck: Option<Stuck>,
 }
 
-/// What stops the other threads when one has failed.
+/// The panic payload that ends the other threads when one has failed.
 struct Stopped;
 
 impl Sim {
-    /// Runs `body` as the first thread of a simulation with so many processors and these disks.
+    /// Runs `body` as the first thread of a simulation with this many processors and these disks.
     ///
     /// # Errors
     /// [`Stuck`].
@@ -158,12 +159,12 @@ impl Sim {
         result.map_err(|panic| Stuck::Panic(words(&*panic)))
     }
 
-    /// Now.
+    /// The current time.
     pub fn now(&self) -> Time {
         Time(self.inner.lock().now)
     }
 
-    /// Works for so long on a processor, once one is free.
+    /// Uses a processor for this long, once one is free.
     pub fn work(&self, span: Duration) {
         let mut inner = self.inner.lock();
         let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
@@ -175,35 +176,35 @@ impl Sim {
         self.wait_until(inner, until);
     }
 
-    /// Waits for so long.
+    /// Waits for this long.
     pub fn rest(&self, span: Duration) {
         let inner = self.inner.lock();
         let until = (Time(inner.now) + span).0;
         self.wait_until(inner, until);
     }
 
-    /// Nanoseconds for which processors worked.
+    /// Nanoseconds of processor time.
     pub fn worked(&self) -> u64 {
         self.inner.lock().busy
     }
 
-    /// Takes what was recorded of a disk so far.
+    /// Takes the recorded requests of a disk.
     pub fn take_trace(&self, disk: usize) -> Trace {
         core::mem::take(&mut self.inner.lock().drives[disk].trace)
     }
 
-    /// From now on what a disk is asked is recorded.
+    /// Starts to record the requests of a disk.
     pub fn record(&self, disk: usize) {
         let mut inner = self.inner.lock();
         inner.drives[disk].trace = Trace { recording: true, ..Trace::default() };
     }
 
-    /// Looks at what was recorded of a disk so far.
+    /// Reads the recorded requests of a disk.
     pub fn look<R>(&self, disk: usize, look: impl FnOnce(&Trace) -> R) -> R {
         look(&self.inner.lock().drives[disk].trace)
     }
 
-    /// Asks a disk for something and waits until it is done.
+    /// Submits a request to a disk and waits for its completion.
     fn ask(&self, disk: usize, request: Request, content: Option<Content>) {
         let mut inner = self.inner.lock();
         let thread = self.running.load(Ordering::Relaxed);
@@ -227,7 +228,7 @@ impl Sim {
         self.give(inner, thread);
     }
 
-    /// Gives the turn away, and comes back with it. Something may have changed.
+    /// Hands over to other threads, and returns when this one is due. Anything may have changed.
     fn give(&self, mut inner: MutexGuard<'_, Inner>, thread: usize) {
         inner.changed(None);
         self.hand_on(inner, thread);
@@ -318,7 +319,7 @@ impl Sim {
         Box::new(move || sim.join(number))
     }
 
-    /// As a thread's first turn: a failure before it only keeps it from beginning.
+    /// As the first run of a thread: a failure before it only keeps it from starting.
     fn await_turn_first(&self, thread: usize) {
         while self.running.load(Ordering::Acquire) != thread && !self.is_failed() {
             std::thread::park();
@@ -367,7 +368,7 @@ impl Sim {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -375,7 +376,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
 }
 
 impl Inner {
-    /// A thread begins to wait: what it waited for before is out of date.
+    /// Starts a wait of a thread, and cancels its earlier one.
     fn begin_wait(&mut self, thread: usize) -> u64 {
         self.slots[thread].wait += 1;
         self.slots[thread].wait
@@ -403,7 +404,7 @@ impl Inner {
         }
     }
 
-    /// The disk is told the time; who waited for what it did by then is due.
+    /// Advances a disk to the present time. Threads whose requests completed become due.
     fn advance(&mut self, disk: usize) {
         let mut found = core::mem::take(&mut self.found);
         let now = self.now;
@@ -418,14 +419,14 @@ impl Inner {
         self.found = found;
     }
 
-    /// Locks may have been let go of, but not this one.
+    /// Notes that locks other than this one may have been released.
     fn changed(&mut self, but: Option<WaitKey>) {
         for line in &mut self.lines {
             line.tried = Some(line.place) == but;
         }
     }
 
-    /// Whose turn is next; time goes on if it has to.
+    /// Picks the next thread, and advances time if necessary.
     fn next(&mut self) -> Option<usize> {
         self.asked = None;
         loop {
@@ -497,7 +498,7 @@ impl Scheduler for Sim {
             }
         }
         if !again {
-            // This turn may have let go of other locks.
+            // This thread may have released other locks.
             inner.changed(Some(place));
         }
         self.hand_on(inner, thread);
@@ -525,7 +526,7 @@ impl Scheduler for Sim {
         if self.is_failed() {
             return self.stop();
         }
-        // A moment, so that who tries again and again does not keep time from going on.
+        // A short wait, so that a thread that tries again and again does not stop time.
         self.rest(Duration::from_micros(10));
     }
 

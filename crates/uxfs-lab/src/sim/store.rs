@@ -1,7 +1,8 @@
-//! What a simulated disk holds: pages, of which those that repeat one word take up no more than it.
+//! The content of a simulated disk: pages, of which those that repeat one word take no more memory
+//! than the word.
 //!
-//! File data of workloads is a word of its file's own ([`Content::word`]), repeated: so it costs
-//! next to nothing to keep, and every page found on the disk says whose it is.
+//! File data of workloads repeats a word of its file ([`Content::word`]). So it costs almost no
+//! memory, and every page on the disk names its file.
 
 use std::io;
 use std::sync::Arc;
@@ -16,9 +17,9 @@ const PAGE: usize = 4096;
 /// A page's content.
 #[derive(Clone, Debug)]
 enum Page {
-    /// A word, repeated for so many bytes; then zeroes.
+    /// A word, repeated for this many bytes; then zeroes.
     Word(u64, u16),
-    /// Anything.
+    /// Other bytes.
     Bytes(Arc<[u8]>),
 }
 
@@ -50,7 +51,7 @@ fn word_of(bytes: &[u8]) -> Option<(u64, u16)> {
     let first: [u8; 8] = bytes.get(..8)?.try_into().ok()?;
     let same = bytes.chunks(8).take_while(|chunk| **chunk == first[..chunk.len()]).count();
     let mut end = (same * 8).min(bytes.len());
-    // The word may end in the midst.
+    // The word may end in the middle.
     while end < bytes.len() && bytes[end] == first[end % 8] && bytes[end] != 0 {
         end += 1;
     }
@@ -58,7 +59,7 @@ fn word_of(bytes: &[u8]) -> Option<(u64, u16)> {
     zero.then(|| (u64::from_le_bytes(first), u16::try_from(end).unwrap_or(0)))
 }
 
-/// What is written in one go.
+/// The content of one write.
 #[derive(Clone, Debug)]
 pub struct Content {
     at: u64,
@@ -103,7 +104,7 @@ impl Content {
         })
     }
 
-    /// The same without its last `lost` bytes.
+    /// The content without its last `lost` bytes.
     pub fn torn(&self, lost: u64) -> Self {
         let mut bytes = self.bytes();
         bytes.truncate(usize::try_from(self.len.saturating_sub(lost)).unwrap_or(0));
@@ -185,7 +186,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes in those sectors of it that `keep` says.
+    /// Writes the sectors that `keep` selects.
     ///
     /// # Errors
     /// Beyond the end.
@@ -246,17 +247,17 @@ impl Store {
     }
 }
 
-/// A device over a store, outside of any simulation.
+/// A device over a store, outside any simulation.
 #[derive(Debug)]
 pub struct StoreDev(RwLock<Store>);
 
 impl StoreDev {
-    /// A device that holds this.
+    /// A device with this content.
     pub fn new(store: Store) -> Self {
         Self(RwLock::new(store))
     }
 
-    /// What it holds.
+    /// Its content.
     pub fn store(&self) -> Store {
         self.0.read().clone()
     }

@@ -1,17 +1,17 @@
-//! What a disk was asked, when, and when it was done: what durability and charts are derived from.
+//! The requests of a disk with their times: the source of durability and charts.
 
 use uxfs_models::{Op, Request};
 
 use super::Content;
 
-/// What was asked.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Bytes were read.
     Read,
     /// Bytes were written.
     Write,
-    /// Bytes were written, to be kept without power when done.
+    /// A forced write, which is safe when it completes.
     Fua,
     /// The cache was flushed.
     Flush,
@@ -20,31 +20,31 @@ pub enum Kind {
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// When it was asked.
+    /// Time of submission.
     pub asked: u64,
-    /// When it was done; `u64::MAX` if it was not.
+    /// Time of completion; `u64::MAX` if it did not complete.
     pub done: u64,
-    /// What.
+    /// The kind.
     pub kind: Kind,
     /// First byte.
     pub at: u64,
     /// Number of bytes.
     pub len: u64,
-    /// What was written.
+    /// The written content.
     pub content: Option<Content>,
 }
 
-/// All of them, in the order in which they were asked.
+/// All requests in order of submission.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// Whether anything is kept.
+    /// Whether requests are recorded.
     pub recording: bool,
     /// Requests.
     pub events: Vec<Event>,
 }
 
 impl Trace {
-    /// A request is asked; by which number it is known.
+    /// Records a request. Returns its number.
     pub(super) fn begin(&mut self, now: u64, request: Request, content: Option<Content>) -> usize {
         if !self.recording {
             return usize::MAX;
@@ -60,21 +60,21 @@ impl Trace {
         self.events.len() - 1
     }
 
-    /// A request was done.
+    /// Records a completion.
     pub(super) fn end(&mut self, number: usize, at: u64) {
         if let Some(event) = self.events.get_mut(number) {
             event.done = at;
         }
     }
 
-    /// For each write, from when on a power cut could not take it any more; `u64::MAX` where it
-    /// could at any time. On a disk whose cache is `volatile` that is the end of the first flush
-    /// that began when it was done.
+    /// For each write, the time from which on a power cut cannot lose it; `u64::MAX` if always
+    /// possible. On a disk with a `volatile` cache that is the end of the first flush that began
+    /// after its completion.
     pub fn safe(&self, volatile: bool) -> Vec<u64> {
         let flushes = self.events.iter().filter(|event| event.kind == Kind::Flush);
         let mut flushes: Vec<(u64, u64)> = flushes.map(|event| (event.asked, event.done)).collect();
         flushes.sort_unstable();
-        // The earliest end of those that begin then or later.
+        // The earliest end of the flushes that begin then or later.
         for at in (0..flushes.len().saturating_sub(1)).rev() {
             flushes[at].1 = flushes[at].1.min(flushes[at + 1].1);
         }
@@ -97,7 +97,7 @@ impl Trace {
         self.events.iter().enumerate().filter(written)
     }
 
-    /// How many of a kind.
+    /// Number of requests of a kind.
     pub fn count(&self, kind: Kind) -> u64 {
         self.events.iter().filter(|event| event.kind == kind).count() as u64
     }
