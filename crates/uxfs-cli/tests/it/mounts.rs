@@ -168,7 +168,7 @@ fn after_a_kill_the_next_mount_recovers_and_reports_it() {
     child.wait().unwrap();
     let said = fixture.uxfs(&["mount", "a.img", "mnt"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("process is gone") && said.err.contains("recovered"), "{said:?}");
+    assert!(said.err.contains("server has died") && said.err.contains("recovered"), "{said:?}");
     assert_eq!(fixture.sh("cat mnt/file"), "content\n");
     fixture.uxfs(&["umount", "mnt"]).good();
     fixture.check("a.img");
