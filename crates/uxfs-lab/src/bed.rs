@@ -13,13 +13,12 @@ use serde::{Deserialize, Serialize};
 use uxfs::LogWorker;
 use uxfs::disk::fault::Fault;
 use uxfs::format::Ino;
-use uxfs::format::timestamp::Timestamp;
 use uxfs::journal::{JournalOptions, LogWorkOptions};
 use uxfs::{Fs, NewInode, OpenOptions, RenameFlags, WritebackOptions, clock, mkfs};
 use uxfs_models::{Description, Model};
 
 use crate::durability::{Ack, Promise, Worth};
-use crate::sim::{Sim, SimDev, Store, StoreDev, Trace, Weakness};
+use crate::sim::{DATE, Sim, SimDev, Store, StoreDev, Trace, Weakness};
 use crate::{LabError, Result};
 
 /// The processor time of operations in microseconds.
@@ -186,13 +185,13 @@ impl Setup {
         let layout = mkfs::Layout::new(&shape, size).map_err(made)?;
         let dev = StoreDev::new(Store::new(size));
         let mut how = mkfs::WriteOptions::default();
-        how.now = Some(MOMENT);
+        how.now = Some(DATE);
         mkfs::write(&layout, &dev, &how).map_err(made)?;
         let Some(prepare) = &self.prepare else { return Ok(dev.store()) };
         let dev = Arc::new(dev);
         let failed = |e: uxfs::Error| LabError::new("preparing the volume", e);
         let mut options = self.open_options()?;
-        options.clock = clock::Clock::Fixed(MOMENT);
+        options.clock = clock::Clock::Fixed(DATE);
         let device: Arc<dyn uxfs::disk::BlockDev> = dev.clone();
         let fs = Fs::open(device, options).map_err(failed)?;
         prepare(&fs).map_err(failed)?;
@@ -261,9 +260,6 @@ pub(crate) fn promise_of(
         .map_or(0.0, |w| f64::from(w.dirty_expire_centisecs + w.dirty_writeback_centisecs) / 100.0);
     Promise { synced, within_s: journal.pipeline.age_max.as_secs_f64() + dirty }
 }
-
-/// The time of everything on a volume.
-pub(crate) const MOMENT: Timestamp = Timestamp { sec: 1_274_661_039, nsec: 0 };
 
 /// Does a disk lose its cache when the power fails?
 pub fn is_volatile(model: &Model) -> bool {

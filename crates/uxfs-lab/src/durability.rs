@@ -24,9 +24,9 @@ use uxfs::journal::JournalOptions;
 use uxfs::{Fs, OpenOptions, clock};
 use uxfs_check::{CheckOptions, Severity};
 
-use crate::bed::{MOMENT, Ran};
+use crate::bed::Ran;
 use crate::rng::Rng;
-use crate::sim::{Kind, Store, StoreDev};
+use crate::sim::{DATE, Kind, Store, StoreDev};
 
 /// Most acknowledged files that are looked up after each cut.
 const LOOKED_FOR: usize = 400;
@@ -317,7 +317,7 @@ fn look<R>(
     let mut options = OpenOptions::default();
     options.journal = Some(JournalOptions::default());
     options.seed = Some(1);
-    options.clock = clock::Clock::Fixed(MOMENT);
+    options.clock = clock::Clock::Fixed(DATE);
     let device: Arc<dyn uxfs::disk::BlockDev> = dev.clone();
     let fs = Fs::open(device, options).map_err(|e| format!("recovery: {e}"))?;
     let bound = (ran.promise.within_s * 1e9) as u64;

@@ -28,6 +28,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use uxfs::disk::fault::{Fault, plant};
+use uxfs::format::timestamp::Timestamp;
 use uxfs::sync::{self, Body, Join, Scheduler, WaitKey};
 use uxfs_journal::Time;
 use uxfs_models::{Disk, Done, Request, Tag};
@@ -36,6 +37,8 @@ pub use dev::{SimDev, Weakness};
 pub use store::{Content, Store, StoreDev};
 pub use trace::{Event, Kind, Trace};
 
+/// The date of every run: volumes are made at it, and it does not advance with virtual time.
+pub(crate) const DATE: Timestamp = Timestamp { sec: 1_274_661_039, nsec: 0 };
 /// Bytes of a simulated thread's stack.
 const STACK: usize = 4 << 20;
 /// Longest run in nanoseconds, thirty days; a longer one has failed.
@@ -473,7 +476,7 @@ impl Scheduler for Sim {
     }
 
     fn date(&self) -> i64 {
-        crate::bed::MOMENT.sec
+        DATE.sec
     }
 
     fn now(&self) -> Time {
