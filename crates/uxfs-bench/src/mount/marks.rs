@@ -4,7 +4,7 @@ use std::path::Path;
 
 use uxfs_fuse::awake;
 
-use super::Options;
+use super::options::Options;
 use super::served::Served;
 use crate::fs_mark;
 use crate::host::Scratch;

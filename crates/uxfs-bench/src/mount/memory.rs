@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::Options;
+use super::options::Options;
 use super::served::Served;
 use crate::host::Scratch;
 use crate::{BenchError, Report, Result, Row};

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use super::Options;
+use super::options::Options;
 use super::served::Served;
 use crate::host::{Scratch, forget};
 use crate::{BenchError, Report, Result, Row};

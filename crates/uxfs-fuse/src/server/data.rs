@@ -5,7 +5,7 @@ use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFMT, S_IFREG};
 use uxfs::{Error, Fallocate, Fs, SetAttr};
 
-use super::Result;
+use super::outcome::Result;
 use super::who::Who;
 use crate::control::Copied;
 use crate::volume::errno;

@@ -6,7 +6,7 @@ use uxfs::format::inode::Flags;
 use uxfs::posix::Creator;
 use uxfs::{Error, Fs};
 
-use super::{Entry, Result};
+use super::outcome::{Entry, Result};
 use crate::attr::{attr_of, bare_attr, decode_rdev, ino_of};
 
 /// A file to create.

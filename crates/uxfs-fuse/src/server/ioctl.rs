@@ -8,7 +8,7 @@ use fuser::Errno;
 use uxfs::format::Ino;
 use uxfs::{Fs, Fsx, Xflags};
 
-use super::Result;
+use super::outcome::Result;
 use crate::volume::errno;
 
 const GETFLAGS: u32 = 0x8008_6601;

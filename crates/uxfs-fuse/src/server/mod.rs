@@ -16,6 +16,7 @@ mod data;
 mod dirs;
 mod entries;
 mod ioctl;
+mod outcome;
 mod setattr;
 mod who;
 mod xattrs;
@@ -48,6 +49,7 @@ use crate::options::Options;
 use crate::settings::{self, MAX_WRITE, TTL};
 use crate::volume::{Asker, Volume};
 use cached::Cached;
+use outcome::{Entry, Result};
 use who::Who;
 
 /// `O_DSYNC`; `O_SYNC` has this bit too.
@@ -70,9 +72,6 @@ pub(crate) struct Server {
     /// state can be asked for.
     root: Mutex<Option<FileAttr>>,
 }
-
-/// The result of a request.
-type Result<T> = std::result::Result<T, Errno>;
 
 impl Server {
     pub(crate) fn new(volume: Arc<Volume>, options: Options) -> Self {
@@ -149,9 +148,6 @@ impl Server {
 trait Reply<T> {
     fn answer(self, result: Result<T>);
 }
-
-/// An entry: attributes and generation.
-type Entry = (FileAttr, u32);
 
 impl Reply<()> for ReplyEmpty {
     fn answer(self, result: Result<()>) {

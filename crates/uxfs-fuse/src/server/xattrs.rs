@@ -6,7 +6,7 @@ use uxfs::format::acl::Acl;
 use uxfs::posix::{self, ACL_ACCESS, ACL_DEFAULT, S_ISGID};
 use uxfs::{Error, Fs, SetAttr, XattrMode};
 
-use super::Result;
+use super::outcome::Result;
 use super::who::Who;
 
 /// Sends a value, or its length if the caller gave no buffer.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::Vm;
+use super::machine::Vm;
 use crate::Finding;
 
 /// What init says last.

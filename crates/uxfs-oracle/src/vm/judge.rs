@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Kernel, Output, Vm};
+use super::machine::{Kernel, Output, Vm};
 use crate::{Finding, Listing};
 
 /// Mounts each image read-only, its log recovered if need be, and lists it. The images stay

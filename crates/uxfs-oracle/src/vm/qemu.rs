@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use super::archive::{cpio, untar};
 use super::console::{self, DONE};
-use super::{Drive, Kernel, Output, Vm, guest};
+use super::guest;
+use super::machine::{Drive, Kernel, Output, Vm};
 use crate::{Finding, Patience, program};
 
 /// First process inside.
