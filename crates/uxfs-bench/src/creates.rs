@@ -67,7 +67,7 @@ fn in_process(options: &Options, scratch: &Scratch) -> Result<f64> {
     let fs = Fs::open(dev, unjournaled).map_err(fail)?;
     let start = Instant::now();
     let root = fs.root();
-    // fs_mark fills one directory unless told otherwise; names of its length.
+    // By default fs_mark fills one directory. The names have its length.
     for i in 0..options.files {
         let name = format!("{i:08}~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~");
         fs.create(root, name.as_bytes(), &NewInode::file(0o600)).map_err(fail)?;

@@ -9,7 +9,7 @@ pub struct Traffic {
     pub writes: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Writes of the log; 0 where they are not told apart.
+    /// Writes of the log; 0 where they are not known.
     pub log_writes: u64,
     /// Their bytes.
     pub log_bytes: u64,

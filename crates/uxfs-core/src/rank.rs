@@ -175,7 +175,7 @@ mod tests {
         let _ag = ag.lock();
         let _both = other_ag.lock();
         drop(leaf.lock());
-        // Out of order is fine where nobody waits.
+        // A lock may be tried out of order.
         let outside = Mutex::ranked(Rank::Moves, ());
         drop(outside.try_lock().unwrap());
     }

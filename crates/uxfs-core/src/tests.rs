@@ -24,7 +24,7 @@ use crate::ops::{Content, Fallocate, NewInode};
 use crate::tx::Tx;
 use crate::{Error, Fs, OpenOptions, bmap};
 
-/// A device whose flushes fail when told to, and one of whose reads takes long when told to.
+/// A device whose flushes can be made to fail, and one of whose reads can be delayed.
 struct Fragile {
     dev: FileDev,
     broken: AtomicBool,

@@ -20,7 +20,7 @@ use crate::{BlockDev, DIRECT_ALIGN, host, lock, storage};
 pub enum OpenMode {
     /// Read only. Other readers may open the volume, writers may not.
     Read,
-    /// Read and write. Nobody else may open the volume.
+    /// Read and write. No other process may open the volume.
     Write,
     /// Like `Write`, but the file is created, or truncated, with this length in bytes. A block
     /// device keeps its own length.

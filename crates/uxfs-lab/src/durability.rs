@@ -1,19 +1,18 @@
-//! What an acknowledged operation was worth: derived from what really went down, and checked by
-//! cutting the power.
+//! The durability of acknowledged operations: derived from the disk's requests, and checked by cutting
+//! the power.
 //!
-//! Derived: for each acknowledgement, from the trace of the disk. What was written of the file must
-//! be safe (flushed after it was done, forced, or on a disk that forgets nothing), and so must be
-//! the first record of the log that was written after the operation began, and all before it. That
-//! is as much as can be said without reading the log: an operation is *at most* worth what is
-//! derived.
+//! Derived: for each acknowledgement, from the trace of the disk. The data written to the file must be
+//! safe (flushed after its write, forced, or on a disk without a volatile cache). The first log record
+//! written after the operation began must be safe too, and all records before it. This is an upper
+//! bound, because the log's content is not read.
 //!
-//! Checked: the trace is cut at random moments, half of them right behind an acknowledgement. Of
-//! the writes that were not safe then, any part is on the disk. The volume is recovered by the
-//! engine, every acknowledged file looked for, and the volume checked by `uxfs-check`.
+//! Checked: the trace is cut at random moments, half of them right after an acknowledgement. Of the
+//! writes that were not safe then, any part is on the disk. The engine recovers the volume, every
+//! acknowledged file is looked up, and `uxfs-check` checks the volume.
 //!
-//! 1. What is printed beside a figure is the lesser of what was derived and what was promised; if it
-//!    is less than what was promised, or the check found anything, the row has failed.
-//! 2. What is derived comes from the disk's side alone: nothing of it is the engine's word.
+//! 1. The printed durability is the lesser of the derived and the promised one. If it is less than
+//!    promised, or the check finds anything, the row has failed.
+//! 2. The derivation uses the disk's requests only, and nothing that the engine reports.
 
 use std::sync::Arc;
 

@@ -91,7 +91,7 @@ fn who_does_not_is_caught() {
     assert!(caught.len() >= 12, "{caught:?}");
 }
 
-/// A promise that was kept only because there was nothing to keep is told as what it is.
+/// The label states what was found, also where little was promised.
 #[test]
 fn labels_tell_what_was_found() {
     let mut weak = setup().mount(&["nobarrier"]);

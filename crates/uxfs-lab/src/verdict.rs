@@ -182,7 +182,7 @@ impl fmt::Display for Shape {
 mod tests {
     use super::*;
 
-    /// Of one claim, by what was found: in size, in direction only, not; and the bounds are told.
+    /// The verdict of a claim by its figure: in size, in direction only, or not; with the bounds.
     #[test]
     fn a_claim_has_three_verdicts_and_its_bounds_beside_it() {
         let of = |value| {

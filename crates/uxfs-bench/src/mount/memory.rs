@@ -9,7 +9,7 @@ use super::served::Served;
 use crate::host::Scratch;
 use crate::{BenchError, Report, Result, Row};
 
-/// Files of the larger volume, if nobody says otherwise.
+/// Default number of files of the larger volume.
 const FILES: u32 = 200_000;
 /// Files of a directory.
 const EACH: u32 = 500;

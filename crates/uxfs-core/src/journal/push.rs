@@ -316,7 +316,7 @@ impl Mount {
     }
 }
 
-/// An inode as it is: nobody's, or that of a chain between two links.
+/// An inode in its present state: unlocked, or that of a rolling transaction.
 enum Seen<'a> {
     Free(parking_lot::RwLockReadGuard<'a, InodeState>),
     Rolled(Box<InodeState>),

@@ -1,12 +1,12 @@
-//! A device that fails, at every call of a workload (of which a sample is tried; `UXFS_EVERY=1` tries
-//! all, `UXFS_COUNT` sets the number of workloads):
+//! A device that fails at every call of a workload (a sample is tried; `UXFS_EVERY=1` tries all,
+//! `UXFS_COUNT` sets the number of workloads):
 //!
-//! 1. Whoever made the call is told, with an errno; nothing panics.
+//! 1. The caller gets an errno; nothing panics.
 //! 2. After a failed write or flush of log or metadata every later change fails, and nothing more
-//!    reaches the device; unless a host had no room, where the volume may live on.
-//! 3. The next open of the image, whether the writes that were not flushed reached it or not, recovers
-//!    to a moment of the history, not before the last that was acknowledged.
-//! 4. Whoever waits for something is told, once: that it is durable, or that it cannot be.
+//!    reaches the device; unless the host is full, when the volume may continue.
+//! 3. The next open of the image, whether the unflushed writes reached it or not, recovers to a
+//!    moment of the history, not before the last that was acknowledged.
+//! 4. Every waiter is woken once: its work is durable, or cannot become durable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,7 +56,7 @@ fn options() -> OpenOptions {
     options.cache_bytes = 1 << 16;
     let mut journal = JournalOptions::default();
     journal.pipeline.size_max = 16 << 10;
-    // A host that has no room has none later: nobody waits for it.
+    // A full host stays full, so nothing waits for space.
     journal.patience = std::time::Duration::ZERO;
     options.journal = Some(journal);
     options
@@ -171,7 +171,7 @@ fn fail(before: &Pages, seed: u64, fault: Fault, clean: &History) -> Option<bool
     match done {
         Err(Error::Corrupt(corrupt)) => panic!("{at}: {corrupt}"),
         Err(error) => assert!(error.errno() > 0, "{at}: {error}"),
-        // Data that nobody asked to be safe yet, or something that could be done without.
+        // Unsynced data, or a call that is not needed.
         Ok(()) => assert!(!must_stop, "{at}: nobody was told"),
     }
     assert!(run.ruled.verdict().is_ok(), "{at}: {:?}", run.ruled.violation());
@@ -210,7 +210,7 @@ fn every_call_that_fails() {
     assert!(stops > 10);
 }
 
-/// All who wait are told once, whatever fails.
+/// All waiters are woken once, whatever fails.
 #[test]
 fn who_waits_is_told() {
     let before = make("-m reflink=0 -l size=6m");

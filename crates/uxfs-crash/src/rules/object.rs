@@ -196,8 +196,8 @@ impl Object {
                 format!("it is stamped {lsn}, and was logged at {}", said.lsn)
             });
         }
-        // Of a chunk that was made, the inodes go home as they were made, if others are in use yet:
-        // all that the checkpoint says of them is still to come.
+        // Inodes of a new chunk are written as created while others are already in use: the
+        // checkpoint's changes follow.
         for said in self.said.iter().filter(|said| said.durable && self.kind != Kind::Buf) {
             if let [Patch::Whole(made), _, ..] = &said.patches[..]
                 && same(self.kind, bytes, made)
@@ -224,8 +224,8 @@ impl Object {
         same(self.kind, &blank(a), &blank(b))
     }
 
-    /// Takes note of what an item of a buffer logs: if it shows a buffer that was never home, it logs
-    /// all that matters of it.
+    /// Notes the chunks that a buffer item logs. For a buffer that was never written in place they
+    /// are all that matters.
     pub(super) fn learn(&mut self, patches: &[Patch], after: &[u8]) {
         let [Patch::Chunks(pieces)] = patches else {
             if let [Patch::Whole(_)] = patches {

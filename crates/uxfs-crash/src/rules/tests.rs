@@ -153,7 +153,7 @@ fn broken(
         tried += 1;
         match judge(&trace.0, &events) {
             Some(found) if found.rule == rule => caught += 1,
-            // What is missing in the log may be seen at home first.
+            // A gap in the log may show in place first.
             Some(found) if rule == Rule::Order && found.rule == Rule::InPlace => caught += 1,
             Some(other) => panic!("at event {at}, {rule:?} was broken: {other}"),
             None => {}
@@ -241,7 +241,7 @@ fn data_after_its_commit() {
         tried += 1;
         let mut events = trace.1.clone();
         events.remove(at);
-        // Nobody minds if the file was removed before any checkpoint saw it.
+        // No rule is broken if the file was removed before any checkpoint mapped it.
         if let Some(found) = judge(&trace.0, &events) {
             assert_eq!(found.rule, Rule::DataFirst, "{found}");
             lost += 1;
@@ -344,8 +344,7 @@ fn writes_behind_a_failure() {
     panic!("no write failed");
 }
 
-/// Rule 4: a header's tail is pushed on, to its own record; and a write that brings something home
-/// is left out.
+/// Rule 4: a header's tail is moved forward, to its own record; and a write in place is left out.
 #[test]
 fn tails_that_are_too_far() {
     let trace = trace("-m reflink=0 -l size=6m", 16 << 10, 14);
@@ -372,7 +371,7 @@ fn tails_that_are_too_far() {
         Some(events)
     });
     assert!(caught > 0, "{caught} of {tried}");
-    // What went home is not flushed before the next record, whose tail lies behind it.
+    // Writes in place are not flushed before the next record, whose tail lies after them.
     let trace = many_files("-m reflink=0 -l size=6m", 16 << 10);
     let (caught, tried) = broken(Rule::Tail, &trace, |at, events, log| {
         let place = |event: &Event| matches!(event, Event::Write { .. }) && !log.is_log(event);

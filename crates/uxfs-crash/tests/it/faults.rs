@@ -22,7 +22,7 @@ fn look(fault: Option<Fault>, count: u64) -> Explored {
 
 #[test]
 fn each_planted_fault_is_found() {
-    // What a fault makes of an operation is told by its failure; a backtrace of it would be noise.
+    // The failure itself shows the effect of a fault; a backtrace would be noise.
     let shown = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if !is_any_planted() {

@@ -91,7 +91,7 @@ fn tree(dir: &Path) {
 fn sources(dir: &Path, tar: &Path) -> [Box<dyn Source>; 2] {
     let args = [Path::new("-cf"), tar, Path::new("-C"), dir, Path::new(".")];
     assert!(std::process::Command::new("tar").args(args).status().unwrap().success());
-    // Read by whoever hands data over, and by those who bring it.
+    // Read by the threads that pass data on, and by those that bring it.
     [Box::new(DirSource::new(dir, DirOptions::default()).unwrap()), open(tar).unwrap()]
 }
 

@@ -24,7 +24,7 @@ fn past_the_cache(path: &Path) -> Vec<u8> {
     content
 }
 
-/// Reads single pages through the cache until it is told to stop.
+/// Reads single pages through the cache until it is stopped.
 fn read_pages(path: &Path, step: usize, stop: &AtomicBool) {
     let file = File::open(path).unwrap();
     // Each page is a request of its own, which overtakes large writes on their way into the server.

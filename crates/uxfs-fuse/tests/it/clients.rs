@@ -22,7 +22,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Starts a program in a directory of its own, made here. `told` hears of each durable step.
+    /// Starts a program in a new directory of its own. `told` receives each durable step.
     pub(crate) fn start(
         volume: &Path,
         kind: &str,

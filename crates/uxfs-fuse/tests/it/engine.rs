@@ -128,7 +128,7 @@ fn errors_of_data_reach_each_handle_and_nothing_is_lost() {
     // What is in memory is still there, and goes down as soon as that can be.
     assert_eq!(std::fs::read(&path).unwrap(), [7; 10_000]);
     bed.dev.refuses_data.store(false, Ordering::Release);
-    // The last failure was while `two` was told of its own: `one` was not told of that one.
+    // The last failure was reported to `two` only.
     assert!(one.sync_all().is_err());
     for file in [&one, &two] {
         file.sync_all().unwrap();
@@ -188,7 +188,7 @@ fn nobody_waits_behind_an_fsync() {
 #[test]
 fn memory_of_what_is_dirty_is_bounded() {
     let image = Image::new(SIZE, &[]);
-    // Nothing is written unless somebody wants memory.
+    // Nothing is written without demand for memory.
     let options = "dirty_bytes=4m,dirty_writeback_centisecs=0,cache_bytes=8m";
     let volume = Box::new(Ours::of(image, options));
     let dir = volume.dir();
@@ -239,7 +239,7 @@ fn a_mount_tells_of_itself() {
     control::sync(&inside).unwrap();
     assert_eq!(number(&dir, control::STATUS, "dirty_bytes"), 0);
     assert!(number(&dir, control::STATS, "flushes") > 0);
-    // Nobody sees the names who does not ask for them.
+    // Listings do not show the names.
     let listed = run("getfattr", &["-d".as_ref(), "-m-".as_ref(), dir.as_os_str()]);
     assert!(!listed.contains("uxfs."), "{listed}");
     let elsewhere = control::ask(Path::new("/"), control::STATUS).unwrap_err();

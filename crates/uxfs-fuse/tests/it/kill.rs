@@ -104,7 +104,8 @@ fn what_was_synced_survives_a_killed_server() {
     }
 }
 
-/// Programs at work when the server is killed: they fail, and what they had been told is there.
+/// The server is killed while programs run: they fail, and everything acknowledged as durable is
+/// there.
 #[test]
 fn programs_lose_nothing_to_a_killed_server() {
     let mut image = Image::new(512 << 20, &[]);

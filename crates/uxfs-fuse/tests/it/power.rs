@@ -40,7 +40,7 @@ fn end(mounted: Mounted) {
     assert_eq!(mounted.wait().unwrap(), None);
 }
 
-/// A run of all the programs at once, and which steps of which were told durable, in order.
+/// A run of all programs at once, and the steps acknowledged as durable, in order.
 struct Run {
     recording: Recording,
     told: Vec<(&'static str, usize)>,
@@ -136,7 +136,7 @@ fn work_acknowledged_too_early_is_found_out() {
     let mut rng = Rng::new(4);
     let mut early = run.recording.choose(&mut rng);
     let mut cut = run.recording.cut(early, &mut rng);
-    // How far who is by when differs from run to run; here nobody is far.
+    // The progress of programs differs between runs; here none is far.
     while cut.durable > 0 {
         early /= 2;
         cut = run.recording.cut(early, &mut rng);

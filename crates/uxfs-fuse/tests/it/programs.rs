@@ -20,7 +20,7 @@ fn on_a_mount(scripts: &[&str]) {
     volume.end();
 }
 
-/// What git needs to know of whoever commits.
+/// The identity that git needs for a commit.
 pub(crate) const GIT: &str = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a \
     GIT_COMMITTER_EMAIL=a@b GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1\n";
 

@@ -84,7 +84,7 @@ impl Ours {
         Self { image, mounted: Some(mounted) }
     }
 
-    /// Has somebody told of trimming.
+    /// Registers a receiver of trimming progress.
     pub(crate) fn tell_trims(&self, tell: impl Fn(uxfs_fuse::Trimming) + Send + Sync + 'static) {
         self.mounted.as_ref().unwrap().tell_trims(tell);
     }
@@ -131,7 +131,7 @@ impl Theirs {
         Self::of(Image::new(size, &[]), options)
     }
 
-    /// Of an image that nobody has touched since it was made.
+    /// A rig on an image that is new.
     pub(crate) fn of(image: Image, options: &str) -> Self {
         let options = format!("loop,{options}");
         run(

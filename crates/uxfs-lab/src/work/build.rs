@@ -13,7 +13,7 @@ use crate::durability::Ack;
 use crate::rng::Rng;
 
 /// Puts a tree on a volume, outside of any measurement; behind every sixteenth file another of
-/// `filler` bytes that nobody reads.
+/// `filler` bytes that are never read.
 ///
 /// # Errors
 /// Those of the volume.

@@ -246,7 +246,7 @@ impl<'a, A: Around> Player<'a, A> {
                 None => Node::Dir(ino),
                 Some(size) => {
                     let names = vec![*path];
-                    // What was planted is in no trace of the disk: nobody is told to look for it.
+                    // Initial files are in no trace of the disk, so they are not looked up.
                     let (word, size) = (0, *size);
                     new.files.push(FileState {
                         ino,
@@ -427,7 +427,7 @@ impl<'a, A: Around> Player<'a, A> {
         let end = at.saturating_add(len);
         state.size = state.size.max(end);
         state.warm = state.warm.max(end);
-        // Any will do where nobody looks.
+        // Any content will do where it is not checked.
         let word = if state.word == 0 { word(1 << 33 | self.number) } else { state.word };
         let mut at = at;
         while at < end {
@@ -513,7 +513,7 @@ impl<'a, A: Around> Player<'a, A> {
                             }
                             state.carried |= path != from;
                         }
-                        // Under its new name nobody speaks of it again.
+                        // Its new name does not occur again.
                         None => state.names.retain(|name| *name != path),
                     }
                 }

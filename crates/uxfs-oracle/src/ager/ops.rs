@@ -307,7 +307,7 @@ impl Ager {
         let len = rustix::fs::llistxattr(&path, &mut names)?;
         let mut names: Vec<&[u8]> =
             names[..len].split(|&b| b == 0).filter(|name| !name.is_empty()).collect();
-        // In which order they are told is the file system's business.
+        // Their order is up to the file system.
         names.sort_unstable();
         for _ in 0..if self.rng.once_in(5) { names.len() } else { 1 } {
             if let Some(name) = names.get(self.rng.index(names.len())) {

@@ -136,7 +136,7 @@ impl Worker<'_> {
         };
         match fair(at, fs.write_at(ino, 0, &data)) {
             Some(_) => drop(self.files.insert(name, (ino, data))),
-            // The volume is full; what was written of it is nobody's affair.
+            // The volume is full; what it wrote before is not checked.
             None => drop(fair(at, fs.unlink(self.own, &name))),
         }
     }

@@ -15,7 +15,7 @@ use crate::volume;
 /// Most bytes that a test changes.
 const LIMIT: usize = 1 << 30;
 
-/// What a device was told.
+/// A request to a device.
 enum Call {
     Write(u64, Vec<u8>),
     Flush,
@@ -111,7 +111,7 @@ pub(super) fn cut_off(path: &Path, want: &Listing, seed: u64, count: u64) {
     for number in 0..count {
         let at = format!("{}: seed {seed}, cut {number}", path.display());
         let mut rng = Rng::new(seed * 1000 + number);
-        // Most calls bring blocks home; the others are fewer, and matter more.
+        // Most calls write blocks in place; the others are fewer and matter more.
         let end = match rng.below(3) {
             0 => calls - rng.index(calls.min(12)),
             _ => 1 + rng.index(calls),

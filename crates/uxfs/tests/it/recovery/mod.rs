@@ -190,7 +190,7 @@ fn without_blocks(mut listing: Listing, of: &BTreeSet<u64>) -> Listing {
     listing
 }
 
-/// One after the other: volumes, with what mkfs and mount are told.
+/// Volumes with the options of mkfs and mount, one after the other.
 fn round(made: Kernel, lines: &[(&str, &str)], seed: u64) {
     let newest = |line: &str| line.contains("parent=1");
     let volumes = lines.iter().map(|(line, _)| match newest(line) {
