@@ -1,6 +1,6 @@
 //! The whole grid of fsync policies, as a table: `cargo run --release -p uxfs-lab --example policies`.
-//! Words given select cases whose name has them all; `--csv` prints all rows, not only the worst;
-//! `--seed=N` takes other chances.
+//! Arguments select the cases whose name contains all of them; `--csv` prints all rows, not only the
+//! worst; `--seed=N` sets the random seed.
 
 use uxfs_lab::fsync::{POLICIES, Row, cases, grid};
 

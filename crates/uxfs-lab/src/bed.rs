@@ -18,7 +18,7 @@ use uxfs::{Fs, NewInode, OpenOptions, RenameFlags, WritebackOptions, clock, mkfs
 use uxfs_models::{Description, Model};
 
 use crate::durability::{Ack, Promise, Worth};
-use crate::sim::{DATE, Sim, SimDev, Store, StoreDev, Trace, Weakness};
+use crate::sim::{DATE, DeviceFault, Sim, SimDev, Store, StoreDev, Trace};
 use crate::{LabError, Result};
 
 /// The processor time of operations in microseconds.
@@ -68,7 +68,7 @@ pub enum Force {
 
 /// A client that misreports its operations, for tests of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
+pub enum FaultyClient {
     /// An fsync is acknowledged before it is done.
     Early,
     /// An fsync is not done at all.
@@ -106,9 +106,9 @@ pub struct Setup {
     /// The preparation of the volume, outside the simulation.
     pub prepare: Option<Prepare>,
     /// A defect of the disk.
-    pub weakness: Option<Weakness>,
+    pub device_fault: Option<DeviceFault>,
     /// A defect of a client.
-    pub lie: Option<Lie>,
+    pub client_fault: Option<FaultyClient>,
     /// A fault planted in the engine.
     pub fault: Option<Fault>,
 }
@@ -127,8 +127,8 @@ impl Setup {
             seed,
             cuts: 8,
             prepare: None,
-            weakness: None,
-            lie: None,
+            device_fault: None,
+            client_fault: None,
             fault: None,
         }
     }
@@ -210,7 +210,7 @@ impl Setup {
         let processors = self.cpu.processors as usize;
         let simulated = Sim::run(processors, vec![disk], self.fault, |sim| {
             sim.record(0);
-            let dev = SimDev::new(sim, 0, store.clone(), self.fua, self.weakness);
+            let dev = SimDev::new(sim, 0, store.clone(), self.fua, self.device_fault);
             let dev: Arc<dyn uxfs::disk::BlockDev> = Arc::new(dev);
             let failed = |e: uxfs::Error| LabError::new("the run", e);
             let fs = Arc::new(Fs::open(dev, options).map_err(failed)?);
@@ -326,11 +326,11 @@ pub struct Lab {
     /// The seed of all random numbers.
     pub seed: u64,
     force: Force,
-    lie: Option<Lie>,
+    client_fault: Option<FaultyClient>,
     syncs: AtomicU64,
     /// The time from which on commits are not delayed.
     serial: Mutex<u64>,
-    forcing: crate::baton::Baton,
+    forcing: crate::sim_mutex::SimMutex,
     begun: AtomicU64,
     ended: AtomicU64,
     /// Processor time in nanoseconds at start and end.
@@ -354,10 +354,10 @@ impl Lab {
             cpu: setup.cpu,
             seed: setup.seed,
             force: setup.force,
-            lie: setup.lie,
+            client_fault: setup.client_fault,
             syncs: AtomicU64::new(0),
             serial: Mutex::new(0),
-            forcing: crate::baton::Baton::default(),
+            forcing: crate::sim_mutex::SimMutex::default(),
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             busy: Default::default(),
@@ -485,12 +485,12 @@ impl Lab {
     pub fn fsync(&self, ino: Ino) -> uxfs::Result<()> {
         self.sim.work(us(self.cpu.sync_us));
         let number = self.syncs.fetch_add(1, Ordering::Relaxed);
-        match self.lie {
-            Some(Lie::Never) => return Ok(()),
-            Some(Lie::Sometimes) if number % 10 == 9 => return Ok(()),
-            Some(Lie::DataOnly) => return self.fs.write_back_file(ino),
-            Some(Lie::Early) => return self.begin_fsync(ino).map(|_| ()),
-            Some(Lie::Sometimes) | None => {}
+        match self.client_fault {
+            Some(FaultyClient::Never) => return Ok(()),
+            Some(FaultyClient::Sometimes) if number % 10 == 9 => return Ok(()),
+            Some(FaultyClient::DataOnly) => return self.fs.write_back_file(ino),
+            Some(FaultyClient::Early) => return self.begin_fsync(ino).map(|_| ()),
+            Some(FaultyClient::Sometimes) | None => {}
         }
         match self.force {
             Force::Ours => self.fs.fsync(ino),

@@ -1,7 +1,6 @@
 //! The lab: experiments on modelled disks in virtual time. Each figure states the durability of an
 //! acknowledged operation, derived from the disk's requests and checked by cutting the power.
 
-mod baton;
 pub mod bed;
 pub mod durability;
 pub mod experiments;
@@ -13,6 +12,7 @@ pub mod real;
 pub mod report;
 pub mod rng;
 pub mod sim;
+mod sim_mutex;
 pub mod verdict;
 pub mod work;
 

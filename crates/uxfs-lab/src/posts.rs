@@ -1,18 +1,18 @@
-//! The posts whose measurements are repeated, cited so that a reader can find them in the lists'
-//! archives.
+//! The posts whose measurements the experiments repeat, cited so that a reader can find them in the
+//! archives of the mailing lists.
 
 use core::fmt;
 
 /// A post to a mailing list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Post {
-    /// Who wrote it.
+    /// The author.
     pub author: &'static str,
-    /// When, as exactly as is known.
+    /// The date, as exactly as it is known.
     pub date: &'static str,
-    /// The list it was sent to.
+    /// The mailing list.
     pub list: &'static str,
-    /// Its subject.
+    /// The subject.
     pub subject: &'static str,
 }
 

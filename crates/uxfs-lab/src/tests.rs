@@ -1,16 +1,16 @@
-//! The labels attacked: disks, clients and engines that do not keep their word must not get away
-//! with it; and runs that are to be equal are.
+//! Tests of the durability labels against planted faults of disks, clients and the engine, and of the
+//! repeatability of runs.
 
 use std::sync::Arc;
 
 use uxfs_disk::fault::Fault;
 use uxfs_models::Description;
 
-use crate::bed::{Lie, Setup};
+use crate::bed::{FaultyClient, Setup};
 use crate::durability::{Durability, Worth, judge};
 use crate::experiments;
 use crate::plan::{Found, How, Quiet};
-use crate::sim::Weakness;
+use crate::sim::DeviceFault;
 use crate::work::fs_mark::{self, Load, Sync};
 use crate::work::recording::Recording;
 use crate::work::replay::{home, plant, run as replay};
@@ -25,14 +25,14 @@ fn run(setup: &Setup, sync: Sync) -> Durability {
     let load = Load { threads: 3, files: 40, size: 12_288, sync };
     match setup.run(|lab| fs_mark::run(lab, load)) {
         Ok(ran) => judge(&ran, setup.cuts, setup.seed),
-        // A volume that the fault stopped has been caught too.
+        // No planted fault may stop the run itself.
         Err(error) => panic!("{error}"),
     }
 }
 
-/// Rows of honest engines on honest disks keep what they promise.
+/// Without a fault, no row fails.
 #[test]
-fn who_keeps_their_word_is_believed() {
+fn rows_without_a_fault_keep_their_promise() {
     for sync in [Sync::Each, Sync::Tickets, Sync::All, Sync::Post, Sync::Reverse] {
         for fua in [false, true] {
             let mut setup = setup();
@@ -42,42 +42,44 @@ fn who_keeps_their_word_is_believed() {
             assert_eq!((found.found, found.lost), (Worth::Stable, 0), "{sync:?} {fua}: {found:?}");
         }
     }
-    let mut weak = setup().mount(&["nobarrier"]);
-    weak.cuts = 8;
-    let found = run(&weak, Sync::Each);
+    let mut degraded = setup().mount(&["nobarrier"]);
+    degraded.cuts = 8;
+    let found = run(&degraded, Sync::Each);
     assert_eq!((found.promised, found.found), (Worth::Cache, Worth::Cache), "{found:?}");
     assert!(found.lost > 0 && found.flushes == 0 && !found.failed, "{found:?}");
     let found = run(&setup(), Sync::Never);
     assert_eq!((found.promised, found.found, found.failed), (Worth::Memory, Worth::Memory, false));
 }
 
-/// Planted faults, of disks, clients and the engine: each makes its row fail.
+/// Each planted fault of a disk, a client or the engine makes its row fail.
 #[test]
-fn who_does_not_is_caught() {
+fn each_planted_fault_fails_its_row() {
     let mut caught = Vec::new();
-    for weakness in [
-        Weakness::FlushDropped,
-        Weakness::SomeFlushesDropped,
-        Weakness::FuaDropped,
-        Weakness::WriteLost,
-        Weakness::WriteTorn,
-        Weakness::WriteMisplaced,
+    for device_fault in [
+        DeviceFault::FlushDropped,
+        DeviceFault::SomeFlushesDropped,
+        DeviceFault::FuaDropped,
+        DeviceFault::WriteLost,
+        DeviceFault::WriteTorn,
+        DeviceFault::WriteMisplaced,
     ] {
         let mut setup = setup();
-        setup.weakness = Some(weakness);
-        setup.fua = weakness == Weakness::FuaDropped;
+        setup.device_fault = Some(device_fault);
+        setup.fua = device_fault == DeviceFault::FuaDropped;
         let found = run(&setup, Sync::Each);
-        println!("{weakness:?}: {} {} {:?}", found.label(), found.checked(), found.problem);
-        assert!(found.failed, "{weakness:?}: {found:?}");
-        caught.push(format!("{weakness:?}"));
+        println!("{device_fault:?}: {} {} {:?}", found.label(), found.checked(), found.problem);
+        assert!(found.failed, "{device_fault:?}: {found:?}");
+        caught.push(format!("{device_fault:?}"));
     }
-    for lie in [Lie::Early, Lie::Never, Lie::Sometimes, Lie::DataOnly] {
+    for client_fault in
+        [FaultyClient::Early, FaultyClient::Never, FaultyClient::Sometimes, FaultyClient::DataOnly]
+    {
         let mut setup = setup();
-        setup.lie = Some(lie);
+        setup.client_fault = Some(client_fault);
         let found = run(&setup, Sync::Each);
-        println!("{lie:?}: {} {} {:?}", found.label(), found.checked(), found.problem);
-        assert!(found.failed, "{lie:?}: {found:?}");
-        caught.push(format!("{lie:?}"));
+        println!("{client_fault:?}: {} {} {:?}", found.label(), found.checked(), found.problem);
+        assert!(found.failed, "{client_fault:?}: {found:?}");
+        caught.push(format!("{client_fault:?}"));
     }
     for fault in [Fault::FlushAfterLog, Fault::CommitLost, Fault::ChunkLost, Fault::IcreateMissing]
     {
@@ -91,43 +93,43 @@ fn who_does_not_is_caught() {
     assert!(caught.len() >= 12, "{caught:?}");
 }
 
-/// The label states what was found, also where little was promised.
+/// Without power cuts, the label still states the durability derived from the trace.
 #[test]
-fn labels_tell_what_was_found() {
-    let mut weak = setup().mount(&["nobarrier"]);
-    weak.cuts = 0;
-    let found = run(&weak, Sync::Each);
+fn labels_state_the_durability_found() {
+    let mut degraded = setup().mount(&["nobarrier"]);
+    degraded.cuts = 0;
+    let found = run(&degraded, Sync::Each);
     assert!(found.label().starts_with("volatile cache, up to "), "{}", found.label());
-    let mut lying = setup();
-    (lying.cuts, lying.weakness) = (0, Some(Weakness::FlushDropped));
-    let found = run(&lying, Sync::Each);
+    let mut faulty = setup();
+    (faulty.cuts, faulty.device_fault) = (0, Some(DeviceFault::FlushDropped));
+    let found = run(&faulty, Sync::Each);
     assert!(found.label().starts_with("FAILED: promised stable storage, worth volatile"));
 }
 
-/// A row of several runs is worth what the worst of them was, and fails with it.
+/// A row of several runs has the durability of the worst run, and fails if one fails.
 #[test]
-fn a_run_that_fails_is_not_lost_among_others() {
-    let honest = run(&setup(), Sync::Each);
-    let mut lying = setup();
-    (lying.cuts, lying.weakness) = (0, Some(Weakness::FlushDropped));
-    let weak = run(&lying, Sync::Each);
-    assert!(!honest.failed && honest.cuts > 0 && weak.failed);
+fn a_row_fails_if_one_of_its_runs_fails() {
+    let sound = run(&setup(), Sync::Each);
+    let mut faulty = setup();
+    (faulty.cuts, faulty.device_fault) = (0, Some(DeviceFault::FlushDropped));
+    let degraded = run(&faulty, Sync::Each);
+    assert!(!sound.failed && sound.cuts > 0 && degraded.failed);
     let found = |durability: &Durability, rate: f64| {
         let mut found = Found { durability: Some(durability.clone()), ..Found::default() };
         found.set("rate", rate);
         found
     };
-    let all = vec![found(&honest, 2.0), found(&weak, 3.0), found(&honest, 7.0)];
+    let all = vec![found(&sound, 2.0), found(&degraded, 3.0), found(&sound, 7.0)];
     let mean = Found::mean(all, "rate");
     assert_eq!(["low", "rate", "high"].map(|key| mean.get(key)), [Some(2.0), Some(4.0), Some(7.0)]);
     let durability = mean.durability.unwrap();
     assert!(durability.label().starts_with("FAILED: promised stable storage, worth volatile"));
-    assert_eq!(durability.cuts, 2 * honest.cuts);
+    assert_eq!(durability.cuts, 2 * sound.cuts);
 }
 
-/// The same seed, however many rows are run at a time: the same digits.
+/// The number of parallel rows does not change the digits.
 #[test]
-fn equal_runs_are_equal() {
+fn the_number_of_jobs_does_not_change_results() {
     let found = |jobs: usize| {
         let mut how = How::new(5);
         how.jobs = jobs.try_into().unwrap();
@@ -139,10 +141,9 @@ fn equal_runs_are_equal() {
     assert_eq!(found(1), found(2));
 }
 
-/// A recording played: what was synced, and all that is left at its end, is worth what is said; an
-/// engine that loses some of it is caught; and each run is like the other.
+/// A replay keeps what it acknowledged, is repeatable, and fails with a faulty engine.
 #[test]
-fn a_recording_is_played_and_judged() {
+fn a_recording_is_replayed_and_judged() {
     let text = "uxfs-trace 1\n# a test\np 0 old\np 1 source\np 1 lock\np 1 kept\np 0 sub\np 5 a\n\
                 p 0 moved\np 7 a\nd 1\nf 2 9000\nO 2\nR 2 0 9000\nR 2 0 9000\nw 300\nC 3\nW 3 0 5000\n\
                 W 3 5000 7000\nS 3\nK 3\nN 3 4\nS 4\nD 5\nC 6\nW 6 0 70000\nS 6\nN 5 7\nG 8\nS 8\n\
@@ -159,7 +160,7 @@ fn a_recording_is_played_and_judged() {
         (ran.value.played, reads, judge(&ran, setup.cuts, setup.seed))
     };
     let (sum, reads, found) = played(None);
-    // The file under its old name, which the recording asks for no more.
+    // The skipped steps are those on a file that the recording knows only by its old name.
     assert_eq!((sum.left_out, sum.syncs), (3, 12), "{sum:?}");
     assert!(!found.failed && found.found == Worth::Stable && found.lost == 0, "{found:?}");
     assert!(found.acknowledged >= 15 && found.looked_for > 30 && reads > 0, "{found:?}");

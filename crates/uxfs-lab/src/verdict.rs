@@ -1,14 +1,14 @@
-//! What is looked for in the figures of an experiment, the bounds it is held to, and the verdict.
+//! Claims about the figures of an experiment, the bounds that decide on them, and the verdicts.
 //!
 //! 1. Verdicts are computed, and the bounds are printed beside them.
 //! 2. A claim taken from a post holds *in size* if our gain is between half and twice the post's, and
-//!    *in direction* if it only goes the same way.
+//!    *in direction* if it has only the same sign.
 
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The bounds of a figure.
+/// The range in which a figure must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {
     /// At least.
@@ -17,23 +17,23 @@ pub struct Bounds {
     pub most: Option<f64>,
 }
 
-/// At least so much.
+/// A lower bound.
 pub fn at_least(least: f64) -> Bounds {
     Bounds { least: Some(least), most: None }
 }
 
-/// At most so much.
+/// An upper bound.
 pub fn at_most(most: f64) -> Bounds {
     Bounds { least: None, most: Some(most) }
 }
 
-/// Between these.
+/// A lower and an upper bound.
 pub fn between(least: f64, most: f64) -> Bounds {
     Bounds { least: Some(least), most: Some(most) }
 }
 
-/// As much as a post's factor: a gain of half to twice the post's. A factor below one is a loss, whose
-/// inverse gains.
+/// The bounds of *in size*: a gain between half and twice that of the post's factor. For a factor below
+/// 1, a loss, the same holds of the inverse.
 pub fn like(factor: f64) -> Bounds {
     let gain = |factor: f64, part: f64| 1.0 + (factor - 1.0) * part;
     match factor >= 1.0 {
@@ -43,12 +43,12 @@ pub fn like(factor: f64) -> Bounds {
 }
 
 impl Bounds {
-    /// Is it within?
+    /// Is a figure within the bounds?
     pub fn hold(&self, value: f64) -> bool {
         self.least.is_none_or(|least| value >= least) && self.most.is_none_or(|most| value <= most)
     }
 
-    /// As words.
+    /// The bounds in words.
     pub fn words(&self, unit: &str) -> String {
         let number = |v: f64| {
             let text = format!("{v:.3}");
@@ -63,34 +63,34 @@ impl Bounds {
     }
 }
 
-/// What was found of a claim.
+/// The verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// The figure is as large as the post's, by the bounds for that.
     Size,
-    /// It goes the same way.
+    /// The figure has the post's direction.
     Direction,
     /// Neither.
     No,
 }
 
-/// Something that a post's figures show, looked for in ours; or a goal.
+/// A claim that a post's figures make, checked against ours; or a goal of this project.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shape {
-    /// What is looked for.
+    /// The claim.
     pub claim: String,
-    /// What the post saw; nothing if there is none.
+    /// The post's figure; empty if there is none.
     pub post: String,
-    /// What was found.
+    /// Our figure.
     pub ours: String,
-    /// What a figure is of.
+    /// The unit of the figures.
     pub unit: String,
     /// When the claim holds in direction; of a goal, when it is reached.
     pub direction: Bounds,
     /// When it holds in size; `None` where the post gives no size.
     pub size: Option<Bounds>,
-    /// What was found; `None` if what it takes was not run.
+    /// The verdict; `None` if the rows that it needs were not run.
     pub verdict: Option<Verdict>,
     /// It is a goal of this project.
     pub goal: bool,
@@ -182,7 +182,7 @@ impl fmt::Display for Shape {
 mod tests {
     use super::*;
 
-    /// The verdict of a claim by its figure: in size, in direction only, or not; with the bounds.
+    /// A claim holds in size, in direction only, or not at all, and prints its bounds.
     #[test]
     fn a_claim_has_three_verdicts_and_its_bounds_beside_it() {
         let of = |value| {
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(goal(None).words(), "not run");
     }
 
-    /// A loss is as large as a post's if its inverse gains as much.
+    /// A loss is compared by its inverse.
     #[test]
     fn a_gain_of_half_to_twice_is_as_large() {
         assert_eq!(like(3.0), between(2.0, 5.0));

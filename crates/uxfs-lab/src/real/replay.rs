@@ -14,14 +14,14 @@ use uxfs::Fs;
 use super::volume::{Own, Volume};
 use crate::durability::Ack;
 use crate::work::recording::{PathNo, Recording, Step};
-use crate::work::replay::{Around, Cost, Played, Player, acknowledge, plant};
+use crate::work::replay::{Cost, Played, Player, ReplayHost, acknowledge, plant};
 use crate::work::{fill, word};
 use crate::{LabError, Result};
 
 /// The directory it is played in.
 const HOME: &str = "played";
 
-impl Around for Own {
+impl ReplayHost for Own {
     fn fs(&self) -> &Arc<Fs> {
         &self.fs
     }

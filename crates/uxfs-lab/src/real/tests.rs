@@ -1,15 +1,15 @@
-//! Real time, without root: what uxfs does on a file is judged, and nothing is left behind.
+//! Tests of real time without root: uxfs on a file is judged, and no file is left behind.
 
 use super::Peer;
 use crate::experiments;
 use crate::plan::{How, Quiet};
 
 #[test]
-fn uxfs_on_a_file_keeps_its_word_and_leaves_nothing_behind() {
+fn uxfs_on_a_file_is_stable_and_leaves_no_files() {
     let dir = tempfile::tempdir().unwrap();
     let mut how = How::new(3);
     how.on = vec![Peer::Dir(dir.path().into())];
-    // Nothing of the directory's own file system: a sync of it would be one of the whole machine.
+    // Leave out the row of the directory itself: it would sync the host's file system.
     how.only = "8 threads, 4 KiB, fsync each / uxfs".into();
     how.cuts = 6;
     let found = experiments::run("fs-mark", &how, &Quiet).unwrap();
@@ -23,7 +23,7 @@ fn uxfs_on_a_file_keeps_its_word_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn peers_are_known_by_their_words() {
+fn peers_are_parsed_and_errors_list_the_forms() {
     for word in ["kernel:xfs", "kernel:ext4", "kernel:btrfs", "dir:/srv/data"] {
         assert_eq!(word.parse::<Peer>().unwrap().to_string(), word);
     }
@@ -34,7 +34,7 @@ fn peers_are_known_by_their_words() {
 }
 
 #[test]
-fn what_has_no_real_time_says_so() {
+fn experiments_without_real_time_are_refused() {
     let mut how = How::new(1);
     how.on = vec![Peer::Dir("/nowhere/at/all".into())];
     let error = experiments::run("mail", &how, &Quiet).unwrap_err().to_string();
@@ -43,9 +43,10 @@ fn what_has_no_real_time_says_so() {
     assert!(error.contains("not a directory"), "{error}");
 }
 
-/// Every workload on a directory, through system calls: on one of memory's, whose sync is its own.
+/// Every workload runs on a directory through system calls. The directory is on tmpfs, so that its sync
+/// does not concern other file systems.
 #[test]
-fn all_of_them_are_done_in_a_directory() {
+fn every_workload_runs_in_a_directory() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut how = How::new(3);
     how.on = vec![Peer::Dir(dir.path().into())];
@@ -79,6 +80,6 @@ fn all_of_them_are_done_in_a_directory() {
             assert!(calls || row.durability.is_some(), "{found}");
         }
     }
-    // What was made was removed again.
+    // Only the trace and the tree are left.
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
 }

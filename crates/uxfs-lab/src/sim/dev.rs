@@ -13,7 +13,7 @@ use super::{Content, Sim, Store};
 
 /// A defect of a disk or of a layer above it, for tests of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weakness {
+pub enum DeviceFault {
     /// A flush is acknowledged but never reaches the disk.
     FlushDropped,
     /// A forced write (FUA) is treated as a plain write.
@@ -33,7 +33,7 @@ pub struct SimDev {
     sim: Arc<Sim>,
     disk: usize,
     fua: bool,
-    weakness: Option<Weakness>,
+    device_fault: Option<DeviceFault>,
     store: StoreDev,
     asked: core::sync::atomic::AtomicU64,
 }
@@ -45,10 +45,10 @@ impl SimDev {
         disk: usize,
         store: Store,
         fua: bool,
-        weakness: Option<Weakness>,
+        device_fault: Option<DeviceFault>,
     ) -> Self {
         let (sim, store) = (Arc::clone(sim), StoreDev::new(store));
-        Self { sim, disk, fua, weakness, store, asked: core::sync::atomic::AtomicU64::new(0) }
+        Self { sim, disk, fua, device_fault, store, asked: core::sync::atomic::AtomicU64::new(0) }
     }
 
     /// Its content.
@@ -73,13 +73,13 @@ impl SimDev {
             let request = Request::write(content.at(), content.len());
             (Request { op: uxfs_models::Op::Write { fua }, ..request }, Some(content))
         };
-        let (request, content) = match self.weakness {
-            Some(Weakness::WriteLost) if self.nth(50) => return Ok(()),
-            Some(Weakness::WriteTorn) if data.len() > 4096 => plain(content.torn(512)),
-            Some(Weakness::WriteMisplaced) if self.nth(50) && offset > 1 << 20 => {
+        let (request, content) = match self.device_fault {
+            Some(DeviceFault::WriteLost) if self.nth(50) => return Ok(()),
+            Some(DeviceFault::WriteTorn) if data.len() > 4096 => plain(content.torn(512)),
+            Some(DeviceFault::WriteMisplaced) if self.nth(50) && offset > 1 << 20 => {
                 plain(Content::new(offset + 4096, data))
             }
-            Some(Weakness::FuaDropped) if fua => {
+            Some(DeviceFault::FuaDropped) if fua => {
                 (Request::write(offset, data.len() as u64), Some(content))
             }
             _ => plain(content),
@@ -127,9 +127,9 @@ impl BlockDev for SimDev {
     }
 
     fn flush(&self) -> io::Result<()> {
-        match self.weakness {
-            Some(Weakness::FlushDropped) => {}
-            Some(Weakness::SomeFlushesDropped) if self.nth(3) => {}
+        match self.device_fault {
+            Some(DeviceFault::FlushDropped) => {}
+            Some(DeviceFault::SomeFlushesDropped) if self.nth(3) => {}
             _ => self.ask(Request::flush(), None),
         }
         Ok(())

@@ -33,7 +33,7 @@ use uxfs::sync::{self, Body, Join, Scheduler, WaitKey};
 use uxfs_journal::Time;
 use uxfs_models::{Disk, Done, Request, Tag};
 
-pub use dev::{SimDev, Weakness};
+pub use dev::{DeviceFault, SimDev};
 pub use store::{Content, Store, StoreDev};
 pub use trace::{Event, Kind, Trace};
 

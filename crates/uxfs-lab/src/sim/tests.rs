@@ -31,7 +31,7 @@ fn runs_are_equal() {
 }
 
 #[test]
-fn who_waits_for_nobody_is_told() {
+fn a_deadlock_and_a_panic_are_reported() {
     let stuck = Sim::run(1, vec![], None, |sim| Scheduler::sleep(&**sim, WaitKey(99), None));
     assert!(matches!(stuck, Err(Stuck::Nobody(_))));
     let panicked = Sim::run(1, vec![], None, |sim| {

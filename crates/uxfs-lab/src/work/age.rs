@@ -1,35 +1,35 @@
-//! Aging: a volume that is filled and then lived on, month after month: files made, grown and removed,
-//! at one level of fullness. Outside of the simulation: what counts is how space is left behind.
+//! Aging: fills a volume, then creates, grows and removes files for simulated months at a constant fill
+//! level. It runs before the simulation begins: only the resulting layout of space matters.
 
 use uxfs::format::Ino;
 use uxfs::{Fallocate, Fs, NewInode, Result};
 
 use crate::rng::Rng;
 
-/// How a volume lives.
+/// The history of an aged volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
-    /// Months that it was in use; in none nothing but the tree of [`crate::work::build`] is on it.
+    /// Months of use. With 0, the volume holds only the tree of [`crate::work::build`].
     pub months: u32,
-    /// Directories that files are made in; one puts them all into one place.
+    /// Directories in which files are created. With 1, all files are in one.
     pub dirs: u32,
-    /// Percent of its blocks that are taken.
+    /// Used blocks, in percent.
     pub fill: u64,
-    /// Everything that is left to chance follows from it.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
-/// Sizes go from this on ...
+/// The smallest file, in bytes.
 const LEAST: f64 = 4096.0;
-/// ... by factors that are as likely as others, to so many times that.
+/// The largest file divided by the smallest; the logarithm of sizes is uniform.
 const FACTOR: f64 = 4096.0;
-/// What part of all files is replaced in a month, and what part grows.
+/// The share of all files that is replaced in a month, and the share that grows.
 const REPLACED: f64 = 0.5;
 const GROWN: f64 = 0.5;
-/// Changes after which what was freed is made durable, and so may be used again.
+/// Changes between two syncs. A sync makes freed blocks available again.
 const STEP: u32 = 128;
 
-/// A file, and the month in which it was made.
+/// A file and the month of its creation.
 #[derive(Clone, Debug)]
 pub struct Old {
     dir: usize,
@@ -37,7 +37,7 @@ pub struct Old {
     /// Its inode.
     pub ino: Ino,
     size: u64,
-    /// 0 for those that were there from the first day.
+    /// 0 for files of the initial fill.
     pub month: u32,
 }
 
@@ -50,10 +50,10 @@ struct Volume<'a> {
     changes: u32,
 }
 
-/// Has a volume live so long; gives the files that are on it then.
+/// Ages a volume and returns the files that it then holds.
 ///
 /// # Errors
-/// Those of the volume.
+/// An error of the volume.
 pub fn live(fs: &Fs, life: Life) -> Result<Vec<Old>> {
     let mut dirs = Vec::new();
     for number in 0..life.dirs.max(1) {
@@ -80,7 +80,7 @@ impl Volume<'_> {
         all.free_blocks * 100 > all.blocks * (100 - fill)
     }
 
-    /// What was freed may be used again now and then, as after so many seconds of a real life.
+    /// Counts a change and syncs after each [`STEP`] changes, as periodic write-back does.
     fn changed(&mut self) -> Result<()> {
         self.changes += 1;
         if self.changes.is_multiple_of(STEP) {
@@ -105,7 +105,7 @@ impl Volume<'_> {
         self.changed()
     }
 
-    /// Makes any of them larger, by up to as much as it is.
+    /// Grows a random file, at most to twice its size.
     fn grow(&mut self) -> Result<()> {
         let at = self.rng.below(self.files.len() as u64) as usize;
         let part = self.rng.unit();
@@ -124,7 +124,7 @@ impl Volume<'_> {
         self.changed()
     }
 
-    /// A month: in any order files go, come and grow, and as many more go as it takes to keep the level.
+    /// Removes, creates and grows files in random order, and removes more as needed to keep the fill level.
     fn month(&mut self, month: u32, fill: u64) -> Result<()> {
         let count = self.files.len() as f64;
         let (replaced, grown) = ((count * REPLACED) as u64, (count * GROWN) as u64);

@@ -1,5 +1,5 @@
-//! Builds and their tests: clients that read sources spread over a tree, write what they make of
-//! them, and remove it again, as `make test` in a tree of sources does.
+//! Builds and tests: clients read sources spread over a tree, write output files, and remove them
+//! again, as `make test` in a source tree does.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::bed::Lab;
 use crate::durability::Ack;
 use crate::rng::Rng;
 
-/// Puts a tree on a volume, outside of any measurement; behind every sixteenth file another of
-/// `filler` bytes that are never read.
+/// Writes a tree to a volume before the measurement. With `filler` above 0, each sixteenth file is
+/// followed by a file of `filler` bytes that is never read.
 ///
 /// # Errors
-/// Those of the volume.
+/// An error of the volume.
 pub fn plant(fs: &Fs, tree: &Tree, filler: u64) -> Result<()> {
     let mut inos: Vec<Ino> = Vec::new();
     for (number, (parent, name)) in tree.dirs.iter().enumerate() {
@@ -27,7 +27,7 @@ pub fn plant(fs: &Fs, tree: &Tree, filler: u64) -> Result<()> {
         let ino = fs.create(inos[*dir], name.as_bytes(), &NewInode::file(0o644))?;
         fs.write_at(ino, 0, &fill(word(number as u64), *size as usize))?;
         if filler > 0 && number % 16 == 15 {
-            // Blocks are chosen as data is written back: in this order.
+            // Writeback allocates the blocks, so this fixes their order.
             fs.write_back_file(ino)?;
             let name = format!("filler{number}");
             let other = fs.create(inos[*dir], name.as_bytes(), &NewInode::file(0o644))?;
@@ -37,27 +37,28 @@ pub fn plant(fs: &Fs, tree: &Tree, filler: u64) -> Result<()> {
     Ok(())
 }
 
-/// What to do.
+/// The parameters of the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Clients.
+    /// The number of clients.
     pub clients: u32,
-    /// Jobs of each.
+    /// Jobs per client.
     pub jobs: u32,
-    /// Sources that a job reads.
+    /// Files that a job reads.
     pub reads: u32,
-    /// Files that it makes, and removes again.
+    /// Files that a job creates; every other job removes its files again.
     pub makes: u32,
-    /// Microseconds of a processor that it works on them.
+    /// Processor time of a job, in microseconds.
     pub work_us: u64,
-    /// It makes them where the sources are, and not in directories of its own.
+    /// Create the files in the tree's top directory, not in a directory for each job.
     pub flat: bool,
 }
 
-/// Does it on a tree that was planted; nothing of it is in memory at first.
+/// Runs the jobs on a tree that [`plant`] wrote. None of it is cached at first. Returns the number of
+/// jobs.
 ///
 /// # Errors
-/// Those of the volume.
+/// An error of the volume.
 pub fn run(lab: &Arc<Lab>, tree: &Arc<Tree>, load: Load) -> Result<u64> {
     lab.begin();
     let tree = Arc::clone(tree);
@@ -123,7 +124,7 @@ fn client(lab: &Arc<Lab>, tree: &Tree, load: Load, number: u32) -> Result<()> {
                 logged: true,
             });
         }
-        // Every other job's is removed again, as tests do.
+        // Every other job removes its files again, as tests do.
         for file in (0..load.makes).filter(|_| job % 2 == 0) {
             let file = name_of(file);
             lab.touch(&path, &file);

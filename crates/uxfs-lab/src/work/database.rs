@@ -1,5 +1,5 @@
-//! A database's commits: connections that append records to one log and bring it to stable storage
-//! (`fdatasync`), and now and then write pages all over a table and sync that.
+//! A database's commits: connections append records to one log file and call `fdatasync`. From time to
+//! time each writes random pages of a table and calls `fsync` on it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,41 +14,41 @@ use crate::bed::Lab;
 use crate::durability::Ack;
 use crate::rng::Rng;
 
-/// What to do.
+/// The parameters of the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Connections.
+    /// The number of connections.
     pub clients: u32,
-    /// Commits of each that are counted.
+    /// Counted commits per connection.
     pub commits: u32,
-    /// … and before them, for who has to learn something first.
+    /// Commits before these that are not counted, in which an adaptive policy can learn.
     pub settling: u32,
-    /// Microseconds of work between two, in the middle.
+    /// Mean time between two commits, in microseconds.
     pub think_us: u64,
 }
 
-/// Nanoseconds in which connections begin, one after the other.
+/// Connections begin at random times within this many nanoseconds.
 const START: u64 = 200_000_000;
-/// Bytes of a commit's record.
+/// Bytes of a log record.
 const RECORD: u64 = 4096;
-/// Bytes of a table's page, and pages of the table.
+/// Bytes of a table's page, and the number of pages.
 const PAGE: u64 = 8192;
 const PAGES: u64 = 4096;
-/// Commits of a connection between two in which it writes pages, and how many those are.
+/// A connection writes pages after each `EVERY` commits, and `DIRTY` of them.
 const EVERY: u32 = 50;
 const DIRTY: u32 = 8;
 
-/// Does it; gives the commits a second: the sum of what each connection had while it was at it.
+/// Runs the workload and returns commits per second: the sum of the connections' own rates.
 ///
 /// # Errors
-/// Those of the volume.
+/// An error of the volume.
 pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
     let fs = &lab.fs;
     let dir: Arc<str> = "db".into();
     let home = fs.create(fs.root(), dir.as_bytes(), &NewInode::dir(0o700))?;
     let log = fs.create(home, b"log", &NewInode::file(0o600))?;
     let table = fs.create(home, b"table", &NewInode::file(0o600))?;
-    // What is written over blocks that were written changes no metadata.
+    // Write the whole table, because overwriting written blocks changes no metadata.
     let piece = fill(word(0), (PAGE * 32) as usize);
     for number in 0..PAGES / 32 {
         fs.write_at(table, number * PAGE * 32, &piece)?;
@@ -63,7 +63,7 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
         let mut rng = Rng::new(lab.seed ^ u64::from(number) << 10);
         let record = fill(word(1 + u64::from(number)), RECORD as usize);
         let mut begun = lab.now();
-        // Not all at the same moment: who began together would keep step for ever.
+        // Connections that began at the same time would stay in step.
         lab.sim.rest(Duration::from_nanos(rng.below(START)));
         for commit in 0..load.settling + load.commits {
             if commit == load.settling {
@@ -83,7 +83,7 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
             }
             let end = at + RECORD;
             let size = durable.fetch_max(end, Ordering::Relaxed).max(end);
-            // Its words are found on the disk before and after: the log says what was committed.
+            // All records of a connection hold the same word, so content cannot prove a commit; the size can.
             lab.touch(&dir, "log");
             let (at, until, dir, name) = (lab.now(), u64::MAX, Arc::clone(&dir), "log".into());
             lab.ack(Ack {
@@ -110,7 +110,7 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
     Ok(rate)
 }
 
-/// Pages all over the table, then a sync of it.
+/// Overwrites random pages of the table and syncs it.
 fn pages(lab: &Arc<Lab>, table: Ino, rng: &mut Rng) -> Result<()> {
     let page = fill(word(0), PAGE as usize);
     for _ in 0..DIRTY {

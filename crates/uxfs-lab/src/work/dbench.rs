@@ -1,9 +1,8 @@
-//! dbench's load: clients of a file server, each in a directory of its own, until time is up.
+//! dbench's load: clients of a file server, each in its own directory, for a fixed number of steps.
 //!
-//! Operations are mapped as dbench maps them: a flush is an `fsync`, a name that is not there is
-//! looked for once more without regard to case. Reads and writes count as throughput. Reads of what
-//! was written are from memory, as a machine with a page cache has them: they cost processor time
-//! alone.
+//! Operations are mapped as dbench maps them: a flush is an `fsync`, and a missing name is looked up
+//! again without regard to case. Reads and writes count as throughput. Reads cost only processor time,
+//! as with a page cache.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,11 +19,11 @@ use super::{clients, fill, word};
 use crate::bed::Lab;
 use crate::durability::Ack;
 
-/// What dbench itself takes of a processor for each operation: reading its line, keeping account.
+/// Processor time of dbench itself for each operation: reading its line and accounting.
 pub const STEP: Duration = Duration::from_micros(20);
 
-/// A load without the files that only fill the volume before it begins: 25 MB a client, that are
-/// removed at its end and otherwise left alone.
+/// Removes the filler files from a load: 25 MB per client, created at the beginning, removed at the
+/// end, and not used in between.
 pub fn without_filler(load: Vec<Op>) -> Vec<Op> {
     let is_filler = |name: &[Box<[u8]>]| {
         name.last().is_some_and(|last| last.to_ascii_lowercase().starts_with(b"filler."))
@@ -58,19 +57,19 @@ pub fn without_filler(load: Vec<Op>) -> Vec<Op> {
     kept
 }
 
-/// What was done.
+/// The work of clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moved {
     /// Bytes read and written.
     pub bytes: u64,
     /// Operations.
     pub steps: u64,
-    /// Flushes among them.
+    /// Flushes among the operations.
     pub flushes: u64,
 }
 
-/// A load of the lab's own, for machines without dbench's: a file server's client that makes, fills,
-/// flushes, renames and removes documents in a few directories.
+/// The lab's own load, for machines without dbench's: a file server's client creates, fills, flushes,
+/// renames and removes documents in a few directories.
 pub fn own_load() -> Vec<Op> {
     let name = |parts: &[&str]| -> Vec<Box<[u8]>> {
         parts.iter().map(|part| Box::from(part.as_bytes())).collect()
@@ -118,14 +117,14 @@ pub fn own_load() -> Vec<Op> {
     ops
 }
 
-/// Operations at a load's start that make what the rest works on, in dbench's own load.
+/// In dbench's own load, the operations at the start that create the files for the rest.
 pub const PREPARES: usize = 1000;
 
-/// Plays a load with so many clients: each does its first `prepares` operations, in no time, then
-/// `steps` more, which are counted. What is written first is only given its length.
+/// Plays a load with `count` clients. Each first does `prepares` operations, which take no time and
+/// only set file sizes instead of writing. Then it does `steps` operations, which are counted.
 ///
 /// # Errors
-/// Those of the volume.
+/// An error of the volume.
 pub fn run(
     lab: &Arc<Lab>,
     load: &Arc<Vec<Op>>,
@@ -170,10 +169,10 @@ pub fn run(
 
 struct Open {
     ino: Ino,
-    /// Where it is, if it is a file.
+    /// The directory and name of a file.
     place: Option<(Arc<str>, String)>,
     word: u64,
-    /// When the first change began that was not flushed.
+    /// The start of the oldest unflushed change.
     changed: Option<u64>,
 }
 
@@ -182,7 +181,7 @@ struct Client {
     home: Ino,
     path: String,
     open: FxHashMap<Handle, Open>,
-    /// What it does takes no time yet.
+    /// The client prepares: its operations take no time.
     prepares: bool,
     moved: Moved,
     next: u64,
@@ -198,7 +197,8 @@ impl Client {
         Ok(Self { lab, home, path, open, prepares: false, moved, next: 0, number })
     }
 
-    /// What a client may be refused is not an error.
+    /// Does one operation. Errors that a file server reports to its client, such as a missing name, are
+    /// not errors here.
     fn step(&mut self, op: &Op) -> uxfs::Result<()> {
         let since = self.lab.now();
         if !self.prepares {
@@ -311,7 +311,7 @@ impl Client {
         let open = self.open.get_mut(&handle).ok_or(Error::NotFound)?;
         let (place, changed, ino) = (open.place.clone(), open.changed.take(), open.ino);
         self.lab.fsync(ino)?;
-        // With nothing new since the last flush there is nothing new to tell.
+        // Without a change since the last flush there is nothing new to acknowledge.
         if let (Some((dir, name)), Some(began)) = (place, changed) {
             let at = self.lab.now();
             self.lab.ack(Ack {
@@ -370,7 +370,7 @@ impl Client {
         }
     }
 
-    /// The directory that a name lies in, its path, and the name there.
+    /// The parent directory of a path, that directory's path, and the last name.
     fn parent(&self, name: &[Box<[u8]>]) -> uxfs::Result<(Ino, String, String)> {
         let (last, above) = name.split_last().ok_or(Error::NotFound)?;
         let (mut dir, mut path) = (self.home, self.path.clone());
@@ -382,7 +382,7 @@ impl Client {
         Ok((dir, path, String::from_utf8_lossy(last).into_owned()))
     }
 
-    /// The same for a name that is there, in whatever case.
+    /// The same for an existing name, without regard to case.
     fn find(&self, name: &[Box<[u8]>]) -> uxfs::Result<(Ino, String, String)> {
         let (dir, path, last) = self.parent(name)?;
         self.lab.look();

@@ -1,5 +1,5 @@
-//! The pattern of fs_mark: clients that make files, each in a directory of its own, and bring them
-//! to stable storage in one of its ways.
+//! The pattern of fs_mark: clients create files, each in its own directory, and sync them by one of
+//! its methods.
 
 use std::sync::Arc;
 
@@ -10,37 +10,37 @@ use crate::bed::Lab;
 use crate::durability::Ack;
 use crate::rng::Rng;
 
-/// How files are brought to stable storage, by fs_mark's numbers; and a way that it does not have.
+/// The method of syncing files: fs_mark's methods, and tickets, which it does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
     /// Not at all (`-S 0`).
     Never,
-    /// Each before the next is made (`-S 1`).
+    /// fsync of each file before the next is created (`-S 1`).
     Each,
-    /// By one sync of all at the end (`-S 2`).
+    /// One sync of the volume at the end (`-S 2`).
     All,
-    /// All are written, then each is synced, the last first (`-S 3`).
+    /// All files are written, then each is synced, the last one first (`-S 3`).
     Reverse,
-    /// All are written, then each is synced, the first first (`-S 5`).
+    /// All files are written, then each is synced, in order (`-S 5`).
     Post,
-    /// Each begins to be synced as it is written; all are waited for at the end.
+    /// The sync of each file begins when it is written; the client waits for all at the end.
     Tickets,
 }
 
-/// What to do.
+/// The parameters of the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Clients.
+    /// The number of clients.
     pub threads: u32,
-    /// Files that each makes.
+    /// Files per client.
     pub files: u32,
     /// Bytes of a file.
     pub size: u32,
-    /// How they are synced.
+    /// The method of syncing.
     pub sync: Sync,
 }
 
-/// A name as fs_mark makes them: 40 bytes, of which the last 24 are as good as random.
+/// A file name like fs_mark's: 40 bytes, of which the last 24 are pseudo-random.
 pub fn file_name(number: u32, rng: &mut Rng) -> String {
     const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
     let mut name = format!("{number:08x}~~~~~~~~");
@@ -50,10 +50,10 @@ pub fn file_name(number: u32, rng: &mut Rng) -> String {
     name
 }
 
-/// Does it; gives the files made.
+/// Runs the workload and returns the number of files created.
 ///
 /// # Errors
-/// Those of the volume.
+/// An error of the volume.
 pub fn run(lab: &Arc<Lab>, load: Load) -> Result<u64> {
     for thread in 0..load.threads {
         lab.fs.create(lab.fs.root(), thread.to_string().as_bytes(), &NewInode::dir(0o777))?;

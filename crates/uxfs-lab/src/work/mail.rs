@@ -1,5 +1,5 @@
-//! A mail server: clients that deliver (into a spool directory, made durable, then renamed into a
-//! user's box), read, and remove, as Maildir has it.
+//! A mail server: clients deliver, read and remove mails. As with Maildir, a mail is written to a
+//! spool directory and synced, then renamed into a user's mailbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,44 +13,44 @@ use crate::bed::Lab;
 use crate::durability::Ack;
 use crate::rng::Rng;
 
-/// What to do.
+/// The parameters of the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Clients.
+    /// The number of clients.
     pub clients: u32,
-    /// Mails that each delivers and are counted.
+    /// Counted mails per client.
     pub mails: u32,
-    /// … and before them, for who has to learn something first.
+    /// Mails before these that are not counted, in which an adaptive policy can learn.
     pub settling: u32,
-    /// Boxes, each a directory.
+    /// Mailboxes, each a directory.
     pub boxes: u32,
-    /// Microseconds between two mails of a client, in the middle.
+    /// Mean time between two mails of a client, in microseconds.
     pub think_us: u64,
 }
 
-/// Bytes of a mail, least and most.
+/// The smallest and largest mail, in bytes.
 const SIZE: (u64, u64) = (2_000, 30_000);
-/// Nanoseconds in which clients begin, one after the other.
+/// Clients begin at random times within this many nanoseconds.
 const START: u64 = 200_000_000;
-/// Mails of a connection, and nanoseconds until the next connection, at most. Clients who never paused
-/// would fall in step in one way or another, which lasts, and then a policy would win by luck.
+/// Mails per connection, and the longest pause before the next connection in nanoseconds. Clients that
+/// never paused would fall in step and stay so, and a policy would win by luck.
 const CONNECTION: (u32, u64) = (8, 100_000_000);
-/// The spool, in the root.
+/// The spool directory, in the root.
 const SPOOL: &str = "spool";
 
-struct Place {
+struct Mailbox {
     ino: Ino,
     path: Arc<str>,
 }
 
-/// Does it; gives the mails a second: the sum of what each client had while it was at it.
+/// Runs the workload and returns mails per second: the sum of the clients' own rates.
 ///
 /// # Errors
-/// Those of the volume.
+/// An error of the volume.
 pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
-    let make = |name: &str| -> Result<Place> {
+    let make = |name: &str| -> Result<Mailbox> {
         let ino = lab.fs.create(lab.fs.root(), name.as_bytes(), &NewInode::dir(0o755))?;
-        Ok(Place { ino, path: name.into() })
+        Ok(Mailbox { ino, path: name.into() })
     };
     let spool = make(SPOOL)?;
     let boxes = (0..load.boxes).map(|n| make(&format!("box{n}"))).collect::<Result<Vec<_>>>()?;
@@ -73,19 +73,19 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
 struct Client<'a> {
     lab: &'a Arc<Lab>,
     load: Load,
-    spool: &'a Place,
-    boxes: &'a [Place],
+    spool: &'a Mailbox,
+    boxes: &'a [Mailbox],
     number: u32,
-    /// What it has delivered and not removed: the box, the name, the file.
+    /// Delivered mails that are not removed: mailbox, name, inode.
     old: Vec<(usize, String, Ino)>,
 }
 
 impl Client<'_> {
-    /// Gives the mails a second that it delivered while they were counted.
+    /// Runs the client and returns its rate of counted mails per second.
     fn run(&mut self) -> Result<f64> {
         let mut begun = self.lab.now();
         let mut rng = Rng::new(self.lab.seed ^ u64::from(self.number) << 12);
-        // Not all at the same moment: who began together would keep step for ever.
+        // Clients that began at the same time would stay in step.
         self.lab.sim.rest(Duration::from_nanos(rng.below(START)));
         for mail in 0..self.load.settling + self.load.mails {
             if mail == self.load.settling {
@@ -100,46 +100,46 @@ impl Client<'_> {
             let half = self.load.think_us * 500;
             self.lab.sim.rest(Duration::from_nanos(half + rng.below(2 * half + 1)));
             self.deliver(mail, &mut rng)?;
-            // The user reads it now and then, and keeps the last dozen.
+            // The user reads every second mail on average, and keeps the last twelve.
             if rng.below(2) == 0 {
                 self.read(&mut rng)?;
             }
             if self.old.len() > 12 {
                 let (at, name, _) = self.old.remove(0);
-                let place = &self.boxes[at];
-                self.lab.touch(&place.path, &name);
-                self.lab.unlink(place.ino, &name)?;
+                let mailbox = &self.boxes[at];
+                self.lab.touch(&mailbox.path, &name);
+                self.lab.unlink(mailbox.ino, &name)?;
             }
         }
         Ok(f64::from(self.load.mails) / ((self.lab.now() - begun) as f64 / 1e9))
     }
 
-    /// Written and durable in the spool first, so that a box never holds half a mail; then renamed,
-    /// and the box made durable, before the sender is told that it was taken.
+    /// Writes and syncs the mail in the spool first, so that a mailbox never holds half a mail. Then
+    /// renames it and syncs the mailbox, before it acknowledges the mail to the sender.
     fn deliver(&mut self, mail: u32, rng: &mut Rng) -> Result<()> {
         let lab = self.lab;
         let name = format!("{:03}-{mail:06}", self.number);
         let size = SIZE.0 + rng.below(SIZE.1 - SIZE.0);
         let word = word(u64::from(self.number) << 20 | u64::from(mail));
         let at = rng.below(self.boxes.len() as u64) as usize;
-        let place = &self.boxes[at];
+        let mailbox = &self.boxes[at];
         let began = lab.now();
         let ino = lab.create(self.spool.ino, &name, &NewInode::file(0o600))?;
         lab.write(ino, 0, &fill(word, size as usize))?;
         lab.fsync(ino)?;
         let renamed = lab.now();
-        lab.rename(self.spool.ino, &name, place.ino, &name)?;
-        lab.fsync(place.ino)?;
+        lab.rename(self.spool.ino, &name, mailbox.ino, &name)?;
+        lab.fsync(mailbox.ino)?;
         if mail >= self.load.settling {
             lab.took(began);
         }
         lab.ack(Ack {
-            // It is there under this name from the rename on; that is what the log must hold.
+            // The mail has this name from the rename on, so the log must hold the rename.
             began: renamed,
             at: lab.now(),
             until: u64::MAX,
             synced: true,
-            dir: Arc::clone(&place.path),
+            dir: Arc::clone(&mailbox.path),
             name: name.clone(),
             from: 0,
             size,
@@ -157,7 +157,7 @@ impl Client<'_> {
         let (at, name, _) = &self.old[rng.below(self.old.len() as u64) as usize];
         self.lab.look();
         let ino = self.lab.fs.lookup(self.boxes[*at].ino, name.as_bytes())?;
-        // As with a page cache: it was written not long ago.
+        // The mail is recent, so a page cache would hold it: only processor time.
         let size = self.lab.fs.stat(ino)?.size;
         self.lab.call(usize::try_from(size).unwrap_or(0));
         Ok(())

@@ -1,4 +1,4 @@
-//! Workloads: what clients do, in process, in virtual time.
+//! Workloads: the operations of simulated clients on a volume, in virtual time.
 
 pub mod age;
 pub mod build;
@@ -19,14 +19,14 @@ use uxfs::Result;
 
 use crate::bed::Lab;
 
-/// The word that fills a file of this number: every page found on a disk says whose it is. None of
-/// its bytes is zero, so that its end is seen.
+/// The word that fills the file of this number, so that a page on the disk identifies its file. No
+/// byte of it is zero, so that the end of the content is visible.
 pub fn word(number: u64) -> u64 {
     let digits = (0..5).map(|at| ((number >> (7 * at)) & 0x7f | 0x80) << (8 * at));
     digits.fold(0x4c41_4200_0000_0000, |word, digit| word | digit)
 }
 
-/// So many bytes of a word.
+/// `len` bytes that repeat a word.
 pub fn fill(word: u64, len: usize) -> Vec<u8> {
     let bytes = word.to_le_bytes();
     let mut all = vec![0; len];
@@ -36,10 +36,10 @@ pub fn fill(word: u64, len: usize) -> Vec<u8> {
     all
 }
 
-/// Runs so many clients at once, to the end of all.
+/// Runs `count` clients at the same time and waits for all of them.
 ///
 /// # Errors
-/// The first that one of them met.
+/// The first error of a client.
 pub fn clients(
     lab: &Arc<Lab>,
     count: u32,

@@ -1,8 +1,8 @@
-//! Many who overwrite and sync: each client has a file that was laid out before, overwrites its
-//! blocks in place, one after the other, and waits for each (`fdatasync`).
+//! Overwriting with `fdatasync`: each client has a fully written file, overwrites its blocks one after
+//! the other, and calls `fdatasync` after each.
 //!
-//! Nothing of that needs the log, so an fdatasync is the write of one block and a flush of the
-//! device, and whether callers share a flush is for the policy alone to say.
+//! None of this needs the log. An `fdatasync` is the write of one block and a flush of the device,
+//! and only the policy decides whether callers share a flush.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::rng::Rng;
 const PIECE: usize = 4096;
 const DIR: &str = "overwrites";
 
-/// The word that fills a block of a client's file when it was overwritten.
+/// The word that fills an overwritten block of a client's file.
 fn mark(client: u32, block: u32) -> u64 {
     word(1 + (u64::from(client) << 20 | u64::from(block)))
 }
@@ -29,10 +29,10 @@ fn blocks(load: Load) -> u32 {
     load.settling + load.syncs
 }
 
-/// Lays the files out, each written from its first byte to its last.
+/// Creates the files and writes each from its first byte to its last.
 ///
 /// # Errors
-/// Those of the volume.
+/// An error of the volume.
 pub fn plant(fs: &Fs, load: Load) -> Result<()> {
     let home = fs.create(fs.root(), DIR.as_bytes(), &NewInode::dir(0o755))?;
     let content = fill(word(0), PIECE * blocks(load) as usize);
@@ -43,11 +43,11 @@ pub fn plant(fs: &Fs, load: Load) -> Result<()> {
     Ok(())
 }
 
-/// Overwrites them; gives the syncs a second: the sum of what each client had while it was at it. With
-/// `direct`, each block is on the disk, or in its cache, before the fdatasync.
+/// Overwrites the files and returns syncs per second: the sum of the clients' own rates. With `direct`,
+/// each block is written to the disk or its cache before the fdatasync.
 ///
 /// # Errors
-/// Those of the volume.
+/// An error of the volume.
 pub fn run(lab: &Arc<Lab>, load: Load, direct: bool) -> Result<f64> {
     let dir: Arc<str> = DIR.into();
     let home = lab.fs.lookup(lab.fs.root(), DIR.as_bytes())?;

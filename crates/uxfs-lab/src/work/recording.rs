@@ -1,26 +1,27 @@
-//! Recordings: what a real program did to a tree of files, as `tools/record-trace` writes it down.
+//! Recordings of the file operations of a real program on a tree, made by `tools/record-trace`.
 //!
-//! A recording is text, gzipped. Its first line is `uxfs-trace 1`; `#` begins one that tells what it
-//! is of. Then, each in a line of its own, with paths by their numbers (0 is the tree's own):
+//! A recording is gzipped text. Its first line is `uxfs-trace 1`; a line that begins with `#` describes
+//! the recording. Each other line is an operation; paths are given by number, and 0 is the tree's top:
 //!
-//! | line | is |
+//! | line | meaning |
 //! |---|---|
-//! | `p PARENT NAME` | the next path's number stands for this name |
-//! | `d PATH`, `f PATH SIZE` | a directory, a file was there before |
-//! | `w US` | programs worked for so many microseconds |
-//! | `C`, `O`, `K PATH` | a file made and opened, opened, closed |
+//! | `p PARENT NAME` | defines the next path number |
+//! | `d PATH`, `f PATH SIZE` | a directory, a file that existed before |
+//! | `w US` | programs used the processor for this many microseconds |
+//! | `C`, `O`, `K PATH` | a file created and opened, opened, closed |
 //! | `R`, `W PATH AT LEN` | bytes read, written |
-//! | `T PATH SIZE` | cut or grown to a size |
+//! | `T PATH SIZE` | truncated or extended to a size |
 //! | `S`, `B PATH` | fsync, fdatasync |
 //! | `N`, `L PATH PATH` | renamed to, linked as |
-//! | `Y PATH LEN` | a symbolic link made, to a target of so many bytes |
-//! | `D`, `X`, `U PATH` | a directory made, removed; a name removed |
+//! | `Y PATH LEN` | a symbolic link created, with a target of this many bytes |
+//! | `D`, `X`, `U PATH` | a directory created, removed; a file unlinked |
 //! | `A PATH` | attributes changed |
-//! | `G`, `M PATH` | looked at; looked for, and missing |
+//! | `G`, `M PATH` | a lookup that found the name; one that did not |
 //! | `E PATH` | a directory listed |
 //!
-//! 1. Nothing in a recording makes this module panic or take more memory than bounds that are fixed.
-//! 2. A name is one a directory can hold: no slash, not `.` or `..`; so none leads out of the tree.
+//! 1. No recording makes this module panic or use more memory than fixed bounds allow.
+//! 2. A name is valid in a directory: it holds no slash and is not `.` or `..`. So no path leads out of
+//!    the tree.
 
 use std::io::Read;
 use std::path::Path;
@@ -29,19 +30,19 @@ use flate2::read::MultiGzDecoder;
 
 use crate::{LabError, Result};
 
-/// Most bytes that a recording unpacks to.
+/// The largest unpacked recording, in bytes.
 const LONGEST: u64 = 256 << 20;
-/// Most bytes of a file in one.
+/// The largest file in a recording, in bytes.
 const LARGEST: u64 = 1 << 40;
-/// Most bytes of one read or write.
+/// The largest read or write, in bytes.
 const PIECE: u64 = 1 << 30;
 
 /// A path's number.
 pub type PathNo = u32;
 
-/// One thing done.
+/// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the table in the module's head tells what each is")]
+#[allow(missing_docs, reason = "the table in the module's head describes each")]
 pub enum Step {
     Work { us: u64 },
     Make(PathNo),
@@ -66,38 +67,38 @@ pub enum Step {
 /// A recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
-    /// What it is of.
+    /// The description.
     pub about: String,
-    /// Of each path the one that it is in, and its name there; the first is the tree's own.
+    /// The parent and the name of each path. The first is the tree's top.
     pub paths: Vec<(PathNo, String)>,
-    /// What was there before: paths, and the sizes of those that are files.
+    /// What existed before: each path, with the size if it is a file.
     pub before: Vec<(PathNo, Option<u64>)>,
-    /// What was done.
+    /// The operations, in order.
     pub steps: Vec<Step>,
 }
 
-/// git: a repository cloned, five commits, `git gc`.
+/// git: a clone of a repository, five commits, `git gc`.
 const GIT: &[u8] = include_bytes!("../../traces/git.trace.gz");
-/// GNU hello 2.10, configured and made.
+/// GNU hello 2.10: `configure` and `make`.
 const COMPILE: &[u8] = include_bytes!("../../traces/compile.trace.gz");
 
 impl Recording {
-    /// The one that comes with the lab under this name: `git` or `compile`.
+    /// A recording that comes with the lab: `git` or `compile`.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no such recording.
     pub fn named(name: &str) -> Result<Self> {
         match name {
             "git" => Self::unpack(GIT, name),
             "compile" => Self::unpack(COMPILE, name),
-            _ => Err(LabError::new(name, "no recording; there are git and compile")),
+            _ => Err(LabError::new(name, "no such recording; known: git, compile")),
         }
     }
 
-    /// The one in a file.
+    /// Reads a recording from a file.
     ///
     /// # Errors
-    /// If it cannot be read, or is none.
+    /// If the file cannot be read or is not a recording.
     pub fn read(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let packed = std::fs::read(path).map_err(|e| LabError::new(name.as_str(), e))?;
@@ -109,17 +110,17 @@ impl Recording {
         let mut unpacked = MultiGzDecoder::new(packed).take(LONGEST + 1);
         unpacked
             .read_to_string(&mut text)
-            .map_err(|e| LabError::new(name, format!("not a recording that is gzipped: {e}")))?;
+            .map_err(|e| LabError::new(name, format!("not a gzipped recording: {e}")))?;
         if text.len() as u64 > LONGEST {
-            return Err(LabError::new(name, format!("unpacks to more than {LONGEST} bytes")));
+            return Err(LabError::new(name, format!("larger than {LONGEST} bytes when unpacked")));
         }
         Self::parse(&text, name)
     }
 
-    /// Reads the text of one; `name` is for messages.
+    /// Parses the text of a recording; `name` is for messages.
     ///
     /// # Errors
-    /// If it is none; names the line.
+    /// If the text is not a recording. The error names the line.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
         let mut lines = (1..).zip(text.lines());
         if lines.next().is_none_or(|(_, first)| first != "uxfs-trace 1") {
@@ -131,7 +132,10 @@ impl Recording {
         let mut found = Self { paths: vec![(0, String::new())], ..Self::default() };
         for (number, line) in lines {
             found.line(line).ok_or_else(|| {
-                LabError::new(format!("{name}, line {number}"), format!("not understood: {line:?}"))
+                LabError::new(
+                    format!("{name}, line {number}"),
+                    format!("not a valid operation: {line:?}"),
+                )
             })?;
         }
         Ok(found)
@@ -197,11 +201,11 @@ impl Recording {
         word?.parse().ok().filter(|path: &PathNo| (*path as usize) < self.paths.len())
     }
 
-    /// A path's words, from the tree's own, without a slash at its ends.
+    /// A path relative to the tree's top, without a slash at its ends.
     pub fn path_of(&self, path: PathNo) -> String {
         let mut parts = Vec::new();
         let mut at = path;
-        // Parents were numbered before what is in them, so this ends.
+        // A parent has a smaller number than its children, so this ends.
         while at != 0 {
             let (parent, name) = &self.paths[at as usize];
             parts.push(name.as_str());
@@ -211,13 +215,13 @@ impl Recording {
         parts.join("/")
     }
 
-    /// Seconds that programs worked.
+    /// Seconds of processor time of the recorded programs.
     pub fn work_s(&self) -> f64 {
         let work = |step: &Step| if let Step::Work { us } = step { *us } else { 0 };
         self.steps.iter().map(work).sum::<u64>() as f64 / 1e6
     }
 
-    /// Calls, work not counted.
+    /// The number of operations without processor time.
     pub fn calls(&self) -> usize {
         self.steps.iter().filter(|step| !matches!(step, Step::Work { .. })).count()
     }
@@ -241,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn an_invalid_recording_is_refused() {
         let whole = |line: &str| format!("uxfs-trace 1\np 0 a\n{line}\n");
         for line in [
             "p 0 ..",
@@ -270,9 +274,9 @@ mod tests {
         assert!(Recording::named("svn").unwrap_err().to_string().contains("compile"));
     }
 
-    /// What is shipped is real, and small.
+    /// The recordings in the repository can be read, and are small.
     #[test]
-    fn the_shipped_ones_are_read() {
+    fn the_included_recordings_are_read() {
         for (name, packed) in [("git", GIT), ("compile", COMPILE)] {
             let found = Recording::named(name).unwrap();
             println!("{name}: {}, {} calls, {} s", found.about, found.calls(), found.work_s());

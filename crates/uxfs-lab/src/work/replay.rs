@@ -1,12 +1,12 @@
-//! A [`Recording`] played again on a volume, by one client, in a directory of its own.
+//! Replays a [`Recording`] on a volume, by one client in its own directory.
 //!
-//! 1. What the recording's calls did to names and bytes is done again, in their order; contents are
-//!    words that tell whose they are.
-//! 2. A read of bytes that were written or read before costs processor time alone, as with a page
-//!    cache; any other goes to the disk.
-//! 3. A file that was synced is acknowledged until it changes again, and everything that is left at
-//!    the end once the volume was synced.
-//! 4. A step on something that is not there (a file removed while it was open) is left out and counted.
+//! 1. The recorded operations on names and bytes are repeated in their order. The content of a file is
+//!    a word that identifies it.
+//! 2. A read of bytes that were written or read before costs only processor time, as with a page cache.
+//!    Other reads go to the disk.
+//! 3. A synced file is acknowledged until it changes again. After the final sync of the volume, all
+//!    remaining files are acknowledged.
+//! 4. A step on a file that does not exist (one removed while it was open) is skipped and counted.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,47 +22,47 @@ use crate::bed::Lab;
 use crate::durability::Ack;
 use crate::rng::Rng;
 
-/// Clients begin within so many nanoseconds.
+/// Clients begin at random times within this many nanoseconds.
 const START_NS: u64 = 200_000_000;
-/// Most bytes of one call.
+/// The largest read or write, in bytes.
 const PIECE: u64 = 64 << 10;
 
-/// What a step costs, besides what the volume does.
+/// The processor time of a step, in addition to the volume's own work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cost {
-    /// Work of the programs.
+    /// The recorded program's own, in microseconds.
     Us(u64),
-    /// A name made, changed or removed.
+    /// A name created, changed or removed.
     Name,
     /// Another change.
     Change,
-    /// A look.
+    /// A lookup.
     Look,
-    /// A call that moves bytes.
+    /// A read or write of this many bytes.
     Call(u64),
     /// A sync.
     Sync,
 }
 
-/// Around a volume: the lab in virtual time, or real time.
-pub(crate) trait Around {
+/// The environment of a replay: the lab in virtual time, or real time.
+pub(crate) trait ReplayHost {
     /// The volume.
     fn fs(&self) -> &Arc<Fs>;
-    /// Nanoseconds.
+    /// The time in nanoseconds.
     fn now(&self) -> u64;
-    /// Lets something cost what it does.
+    /// Spends processor time.
     fn cost(&self, cost: Cost);
-    /// Something was acknowledged.
+    /// Records an acknowledgement.
     fn ack(&self, ack: Ack);
-    /// What was acknowledged of this name no longer counts.
+    /// Withdraws the acknowledgements of this name.
     fn touch(&self, dir: &str, name: &str);
-    /// An operation took since then.
+    /// Records the latency of an operation that began at `since`.
     fn took(&self, since: u64);
-    /// Are reads of what was not read before done?
+    /// Are uncached reads sent to the volume?
     fn reads(&self) -> bool;
 }
 
-impl Around for Lab {
+impl ReplayHost for Lab {
     fn fs(&self) -> &Arc<Fs> {
         &self.fs
     }
@@ -99,16 +99,16 @@ impl Around for Lab {
     }
 }
 
-/// Bytes of a word as they stand at an offset of a file that repeats it.
+/// The bytes at an offset of a file that repeats a word.
 fn fill_at(word: u64, at: u64, len: usize) -> Vec<u8> {
     let bytes = word.to_le_bytes();
     (0..len).map(|i| bytes[((at + i as u64) % 8) as usize]).collect()
 }
 
-/// Plants what was there before, in a directory of this name.
+/// Creates what existed before the recording, in a directory of this name.
 ///
 /// # Errors
-/// Those of the volume.
+/// An error of the volume.
 pub fn plant(fs: &Fs, recording: &Recording, top: &str) -> Result<()> {
     let home = fs.create(fs.root(), top.as_bytes(), &NewInode::dir(0o755))?;
     let mut dirs = FxHashMap::from_iter([(0, home)]);
@@ -134,15 +134,15 @@ pub fn plant(fs: &Fs, recording: &Recording, top: &str) -> Result<()> {
 #[derive(Clone, Debug)]
 struct FileState {
     ino: Ino,
-    /// What fills it; 0 if more than one word does.
+    /// The word that fills the file; 0 if several words do.
     word: u64,
     size: u64,
-    /// Bytes from its beginning that are in memory.
+    /// Bytes from its beginning that a page cache would hold.
     warm: u64,
-    /// When the first change began that was not acknowledged.
+    /// The start of the oldest change that is not acknowledged.
     changed: Option<u64>,
     names: Vec<PathNo>,
-    /// A directory above it was renamed: its own fsync says nothing of where it is.
+    /// A directory above the file was renamed, so its own fsync does not make its path durable.
     carried: bool,
 }
 
@@ -153,16 +153,16 @@ enum Node {
     Link,
 }
 
-/// What a client left.
+/// The files that exist after a replay.
 pub(crate) struct Left {
     top: String,
     files: Vec<FileState>,
 }
 
-/// All that was left has been synced.
-pub(crate) fn acknowledge<A: Around>(around: &A, recording: &Recording, mut left: Left) {
+/// Acknowledges all remaining files. The caller has synced the volume.
+pub(crate) fn acknowledge<A: ReplayHost>(host: &A, recording: &Recording, mut left: Left) {
     for file in &mut left.files {
-        told(around, recording, &left.top, file);
+        acknowledge_file(host, recording, &left.top, file);
     }
 }
 
@@ -173,15 +173,20 @@ fn full(recording: &Recording, top: &str, path: PathNo) -> (Arc<str>, String) {
     (dir.into(), name.clone())
 }
 
-/// A file was synced: each of its names is acknowledged, if anything changed since the last time.
-fn told<A: Around>(around: &A, recording: &Recording, top: &str, file: &mut FileState) {
+/// Acknowledges each name of a synced file that changed since its last acknowledgement.
+fn acknowledge_file<A: ReplayHost>(
+    host: &A,
+    recording: &Recording,
+    top: &str,
+    file: &mut FileState,
+) {
     let Some(began) = file.changed.take() else { return };
     for path in &file.names {
         let (dir, name) = full(recording, top, *path);
-        // A word that is not whole on any page is not found there.
+        // No page holds a whole word, so the check cannot look for it.
         let word = if file.size < 8 { 0 } else { file.word };
-        let (at, until, size) = (around.now(), u64::MAX, file.size);
-        around.ack(Ack {
+        let (at, until, size) = (host.now(), u64::MAX, file.size);
+        host.ack(Ack {
             began,
             at,
             until,
@@ -196,20 +201,20 @@ fn told<A: Around>(around: &A, recording: &Recording, top: &str, file: &mut File
     }
 }
 
-/// What was played.
+/// Counters of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Played {
     /// Steps done.
     pub done: u64,
-    /// Steps left out, because what they were of was not there.
+    /// Steps skipped, because their file did not exist.
     pub left_out: u64,
-    /// fsyncs among them.
+    /// Calls of fsync and fdatasync among the steps done.
     pub syncs: u64,
 }
 
-/// A client that plays a recording.
+/// A client that replays a recording.
 pub(crate) struct Player<'a, A> {
-    around: &'a A,
+    host: &'a A,
     recording: &'a Recording,
     top: String,
     number: u64,
@@ -220,15 +225,15 @@ pub(crate) struct Player<'a, A> {
     played: Played,
 }
 
-impl<'a, A: Around> Player<'a, A> {
-    /// The client of this number, in a directory where [`plant`] has been.
+impl<'a, A: ReplayHost> Player<'a, A> {
+    /// The client of this number, in a directory that [`plant`] made.
     pub(crate) fn new(
-        around: &'a A,
+        host: &'a A,
         recording: &'a Recording,
         top: &str,
         number: u32,
     ) -> Result<Self> {
-        let fs = around.fs();
+        let fs = host.fs();
         let home = fs.lookup(fs.root(), top.as_bytes())?;
         let mut nodes = vec![None; recording.paths.len()];
         nodes[0] = Some(Node::Dir(home));
@@ -238,15 +243,15 @@ impl<'a, A: Around> Player<'a, A> {
         let (files, played) = (Vec::new(), Played::default());
         let (top, number) = (top.to_owned(), u64::from(number));
         let mut new =
-            Self { around, recording, top, number, nodes, files, children, words: 0, played };
+            Self { host, recording, top, number, nodes, files, children, words: 0, played };
         for (path, size) in &recording.before {
-            let Some((dir, name)) = new.place(*path) else { continue };
+            let Some((dir, name)) = new.parent(*path) else { continue };
             let ino = fs.lookup(dir, name.as_bytes())?;
             new.nodes[*path as usize] = Some(match size {
                 None => Node::Dir(ino),
                 Some(size) => {
                     let names = vec![*path];
-                    // Initial files are in no trace of the disk, so they are not looked up.
+                    // The trace of the disk does not hold planted content, so it cannot be checked.
                     let (word, size) = (0, *size);
                     new.files.push(FileState {
                         ino,
@@ -264,7 +269,7 @@ impl<'a, A: Around> Player<'a, A> {
         Ok(new)
     }
 
-    /// Plays all of it.
+    /// Replays all steps.
     pub(crate) fn play(&mut self) -> Result<Played> {
         for step in &self.recording.steps {
             let done = self.step(step)?.is_some();
@@ -274,13 +279,13 @@ impl<'a, A: Around> Player<'a, A> {
         Ok(self.played)
     }
 
-    /// What is there when all was played; [`acknowledge`] tells of it once it was synced.
+    /// The remaining files, for [`acknowledge`] after a sync.
     pub(crate) fn left(self) -> Left {
         Left { top: self.top, files: self.files }
     }
 
-    /// The directory that a path is in, if that is there, and its name in it.
-    fn place(&self, path: PathNo) -> Option<(Ino, &'a str)> {
+    /// The parent directory of a path, if it exists, and the name in it.
+    fn parent(&self, path: PathNo) -> Option<(Ino, &'a str)> {
         let (parent, name) = &self.recording.paths[path as usize];
         match self.nodes[*parent as usize] {
             Some(Node::Dir(ino)) if path != 0 => Some((ino, name)),
@@ -305,13 +310,13 @@ impl<'a, A: Around> Player<'a, A> {
 
     fn next_word(&mut self) -> u64 {
         self.words += 1;
-        // Behind those of what was planted.
+        // Above the words of planted files.
         word(1 << 34 | (self.number & 0xff) << 26 | self.words & 0x3ff_ffff)
     }
 
-    /// A file changes: what was said of it no longer counts.
+    /// Marks a file as changed, and withdraws its acknowledgements.
     fn changes(&mut self, file: usize) {
-        let now = self.around.now();
+        let now = self.host.now();
         let state = &mut self.files[file];
         if state.changed.is_some() {
             return;
@@ -319,14 +324,14 @@ impl<'a, A: Around> Player<'a, A> {
         state.changed = Some(now);
         for path in &self.files[file].names {
             let (dir, name) = self.full(*path);
-            self.around.touch(&dir, &name);
+            self.host.touch(&dir, &name);
         }
     }
 
     fn step(&mut self, step: &Step) -> Result<Option<()>> {
-        let around = self.around;
+        let host = self.host;
         match *step {
-            Step::Work { us } => around.cost(Cost::Us(us)),
+            Step::Work { us } => host.cost(Cost::Us(us)),
             Step::Make(path) => return self.make(path),
             Step::MakeDir(path) => return self.make_dir(path),
             Step::Symlink { path, len } => return self.symlink(path, len),
@@ -341,19 +346,19 @@ impl<'a, A: Around> Player<'a, A> {
             Step::Attr(path) => return self.attr(path),
             Step::List(path) => {
                 let Some(Node::Dir(ino)) = self.node(path) else { return Ok(None) };
-                around.cost(Cost::Call(4096));
-                around.fs().read_dir(ino, 0, &mut |_| ControlFlow::Continue(()))?;
+                host.cost(Cost::Call(4096));
+                host.fs().read_dir(ino, 0, &mut |_| ControlFlow::Continue(()))?;
             }
             Step::Open(path) | Step::Look(path) | Step::Miss(path) => {
-                around.cost(Cost::Look);
-                // Where its directory is missing, too, that was found out before.
-                let Some((dir, name)) = self.place(path) else { return Ok(Some(())) };
-                match around.fs().lookup(dir, name.as_bytes()) {
+                host.cost(Cost::Look);
+                // If the directory is missing too, an earlier lookup found that.
+                let Some((dir, name)) = self.parent(path) else { return Ok(Some(())) };
+                match host.fs().lookup(dir, name.as_bytes()) {
                     Ok(_) | Err(uxfs::Error::NotFound) => {}
                     Err(error) => return Err(error),
                 }
             }
-            Step::Close(_) => around.cost(Cost::Look),
+            Step::Close(_) => host.cost(Cost::Look),
         }
         Ok(Some(()))
     }
@@ -362,10 +367,10 @@ impl<'a, A: Around> Player<'a, A> {
         if self.node(path).is_some() {
             return self.cut(path, 0);
         }
-        let Some((dir, name)) = self.place(path) else { return Ok(None) };
-        let changed = Some(self.around.now());
-        self.around.cost(Cost::Name);
-        let ino = self.around.fs().create(dir, name.as_bytes(), &NewInode::file(0o644))?;
+        let Some((dir, name)) = self.parent(path) else { return Ok(None) };
+        let changed = Some(self.host.now());
+        self.host.cost(Cost::Name);
+        let ino = self.host.fs().create(dir, name.as_bytes(), &NewInode::file(0o644))?;
         let (word, names) = (self.next_word(), vec![path]);
         self.files.push(FileState { ino, word, size: 0, warm: 0, changed, names, carried: false });
         self.nodes[path as usize] = Some(Node::File(self.files.len() - 1));
@@ -373,22 +378,22 @@ impl<'a, A: Around> Player<'a, A> {
     }
 
     fn make_dir(&mut self, path: PathNo) -> Result<Option<()>> {
-        let (Some((dir, name)), None) = (self.place(path), self.node(path)) else {
+        let (Some((dir, name)), None) = (self.parent(path), self.node(path)) else {
             return Ok(None);
         };
-        self.around.cost(Cost::Name);
-        let ino = self.around.fs().create(dir, name.as_bytes(), &NewInode::dir(0o755))?;
+        self.host.cost(Cost::Name);
+        let ino = self.host.fs().create(dir, name.as_bytes(), &NewInode::dir(0o755))?;
         self.nodes[path as usize] = Some(Node::Dir(ino));
         Ok(Some(()))
     }
 
     fn symlink(&mut self, path: PathNo, len: u64) -> Result<Option<()>> {
-        let (Some((dir, name)), None) = (self.place(path), self.node(path)) else {
+        let (Some((dir, name)), None) = (self.parent(path), self.node(path)) else {
             return Ok(None);
         };
-        self.around.cost(Cost::Name);
+        self.host.cost(Cost::Name);
         let target = vec![b'x'; len as usize];
-        let fs = self.around.fs();
+        let fs = self.host.fs();
         fs.symlink(dir, name.as_bytes(), &target, &NewInode::file(0o777))?;
         self.nodes[path as usize] = Some(Node::Link);
         Ok(Some(()))
@@ -398,14 +403,14 @@ impl<'a, A: Around> Player<'a, A> {
         let Some(file) = self.file(path) else { return Ok(None) };
         let state = &mut self.files[file];
         let end = at.saturating_add(len);
-        let cold = end > state.warm && self.around.reads();
+        let cold = end > state.warm && self.host.reads();
         state.warm = state.warm.max(end);
         let mut at = at;
         while at < end {
             let piece = PIECE.min(end - at);
-            self.around.cost(Cost::Call(piece));
+            self.host.cost(Cost::Call(piece));
             if cold {
-                self.around.fs().read_at(state.ino, at, &mut vec![0; piece as usize])?;
+                self.host.fs().read_at(state.ino, at, &mut vec![0; piece as usize])?;
             }
             at += piece;
         }
@@ -416,7 +421,7 @@ impl<'a, A: Around> Player<'a, A> {
         let Some(file) = self.file(path) else { return Ok(None) };
         if self.files[file].changed.is_none() {
             self.changes(file);
-            // What was synced stays where this does not overwrite it.
+            // Synced content remains where this write does not replace it.
             self.files[file].word =
                 if at == 0 && len >= self.files[file].size { self.next_word() } else { 0 };
         }
@@ -427,13 +432,13 @@ impl<'a, A: Around> Player<'a, A> {
         let end = at.saturating_add(len);
         state.size = state.size.max(end);
         state.warm = state.warm.max(end);
-        // Any content will do where it is not checked.
+        // Content with several words is not checked, so any word will do.
         let word = if state.word == 0 { word(1 << 33 | self.number) } else { state.word };
         let mut at = at;
         while at < end {
             let piece = PIECE.min(end - at);
-            self.around.cost(Cost::Call(piece));
-            self.around.fs().write_at(state.ino, at, &fill_at(word, at, piece as usize))?;
+            self.host.cost(Cost::Call(piece));
+            self.host.fs().write_at(state.ino, at, &fill_at(word, at, piece as usize))?;
             at += piece;
         }
         Ok(Some(()))
@@ -442,8 +447,8 @@ impl<'a, A: Around> Player<'a, A> {
     fn cut(&mut self, path: PathNo, size: u64) -> Result<Option<()>> {
         let Some(file) = self.file(path) else { return Ok(None) };
         self.changes(file);
-        self.around.cost(Cost::Change);
-        self.around.fs().truncate(self.files[file].ino, size)?;
+        self.host.cost(Cost::Change);
+        self.host.fs().truncate(self.files[file].ino, size)?;
         let fresh = self.next_word();
         let state = &mut self.files[file];
         state.word = match size {
@@ -456,14 +461,14 @@ impl<'a, A: Around> Player<'a, A> {
     }
 
     fn sync(&mut self, path: PathNo, data: bool) -> Result<Option<()>> {
-        let since = self.around.now();
+        let since = self.host.now();
         let (ino, file) = match self.node(path) {
             Some(Node::Dir(ino)) => (ino, None),
             Some(Node::File(file)) => (self.files[file].ino, Some(file)),
             Some(Node::Link) | None => return Ok(None),
         };
-        self.around.cost(Cost::Sync);
-        let fs = self.around.fs();
+        self.host.cost(Cost::Sync);
+        let fs = self.host.fs();
         if data {
             let mut cursor = fs.error_cursor(ino);
             let ticket = fs.begin_fsync(ino, uxfs::SyncKind::Data, &mut cursor)?;
@@ -472,32 +477,32 @@ impl<'a, A: Around> Player<'a, A> {
             fs.fsync(ino)?;
         }
         self.played.syncs += 1;
-        self.around.took(since);
-        // fdatasync says nothing of names.
+        self.host.took(since);
+        // fdatasync does not make names durable.
         if let (Some(file), false) = (file.filter(|file| !self.files[*file].carried), data) {
-            told(self.around, self.recording, &self.top, &mut self.files[file]);
+            acknowledge_file(self.host, self.recording, &self.top, &mut self.files[file]);
         }
         Ok(Some(()))
     }
 
     fn rename(&mut self, from: PathNo, to: PathNo) -> Result<Option<()>> {
-        let (Some((dir, name)), Some((to_dir, to_name))) = (self.place(from), self.place(to))
+        let (Some((dir, name)), Some((to_dir, to_name))) = (self.parent(from), self.parent(to))
         else {
             return Ok(None);
         };
         if self.node(from).is_none() || from == to {
             return Ok(None);
         }
-        self.name_goes(to);
-        // Before the volume knows, so that nothing is looked for where it may not be any more.
+        self.drop_name(to);
+        // Withdraw acknowledgements before the rename, so that no check expects the old name.
         self.moved(from, to);
-        self.around.cost(Cost::Name);
+        self.host.cost(Cost::Name);
         let (name, to_name) = (name.as_bytes(), to_name.as_bytes());
-        self.around.fs().rename(dir, name, to_dir, to_name, RenameFlags::default())?;
+        self.host.fs().rename(dir, name, to_dir, to_name, RenameFlags::default())?;
         Ok(Some(()))
     }
 
-    /// A name, and all that is below it, is known by another.
+    /// Updates the paths of a renamed node and of everything below it.
     fn moved(&mut self, from: PathNo, to: PathNo) {
         let mut moves = vec![(from, Some(to))];
         while let Some((path, new)) = moves.pop() {
@@ -513,7 +518,7 @@ impl<'a, A: Around> Player<'a, A> {
                             }
                             state.carried |= path != from;
                         }
-                        // Its new name does not occur again.
+                        // The recording does not use the new name.
                         None => state.names.retain(|name| *name != path),
                     }
                 }
@@ -533,24 +538,24 @@ impl<'a, A: Around> Player<'a, A> {
         }
     }
 
-    /// A name is about to be taken from whatever bears it.
-    fn name_goes(&mut self, path: PathNo) {
+    /// Withdraws a name that is about to be removed or replaced.
+    fn drop_name(&mut self, path: PathNo) {
         if let Some(file) = self.file(path) {
             let (dir, name) = self.full(path);
-            self.around.touch(&dir, &name);
+            self.host.touch(&dir, &name);
             self.files[file].names.retain(|name| *name != path);
         }
     }
 
     fn link(&mut self, path: PathNo, to: PathNo) -> Result<Option<()>> {
         let (Some(file), Some((dir, name)), None) =
-            (self.file(path), self.place(to), self.node(to))
+            (self.file(path), self.parent(to), self.node(to))
         else {
             return Ok(None);
         };
         self.changes(file);
-        self.around.cost(Cost::Name);
-        self.around.fs().link(self.files[file].ino, dir, name.as_bytes())?;
+        self.host.cost(Cost::Name);
+        self.host.fs().link(self.files[file].ino, dir, name.as_bytes())?;
         self.files[file].names.push(to);
         self.nodes[to as usize] = Some(Node::File(file));
         Ok(Some(()))
@@ -558,23 +563,23 @@ impl<'a, A: Around> Player<'a, A> {
 
     fn unlink(&mut self, path: PathNo) -> Result<Option<()>> {
         let (Some((dir, name)), Some(Node::File(_) | Node::Link)) =
-            (self.place(path), self.node(path))
+            (self.parent(path), self.node(path))
         else {
             return Ok(None);
         };
-        self.name_goes(path);
-        self.around.cost(Cost::Name);
-        self.around.fs().unlink(dir, name.as_bytes())?;
+        self.drop_name(path);
+        self.host.cost(Cost::Name);
+        self.host.fs().unlink(dir, name.as_bytes())?;
         self.nodes[path as usize] = None;
         Ok(Some(()))
     }
 
     fn remove_dir(&mut self, path: PathNo) -> Result<Option<()>> {
-        let (Some((dir, name)), Some(Node::Dir(_))) = (self.place(path), self.node(path)) else {
+        let (Some((dir, name)), Some(Node::Dir(_))) = (self.parent(path), self.node(path)) else {
             return Ok(None);
         };
-        self.around.cost(Cost::Name);
-        self.around.fs().rmdir(dir, name.as_bytes())?;
+        self.host.cost(Cost::Name);
+        self.host.fs().rmdir(dir, name.as_bytes())?;
         self.nodes[path as usize] = None;
         Ok(Some(()))
     }
@@ -585,9 +590,9 @@ impl<'a, A: Around> Player<'a, A> {
             Some(Node::File(file)) => self.files[file].ino,
             Some(Node::Link) | None => return Ok(None),
         };
-        self.around.cost(Cost::Change);
-        let now = Some(self.around.fs().now());
-        self.around.fs().set_attr(ino, &SetAttr { mtime: now, ..SetAttr::default() })?;
+        self.host.cost(Cost::Change);
+        let now = Some(self.host.fs().now());
+        self.host.fs().set_attr(ino, &SetAttr { mtime: now, ..SetAttr::default() })?;
         Ok(Some(()))
     }
 }
@@ -595,11 +600,11 @@ impl<'a, A: Around> Player<'a, A> {
 /// Seconds of a replay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Took {
-    /// Until the last client had done its last step.
+    /// Until the last client finished its last step.
     pub work_s: f64,
-    /// Then, until everything was on stable storage.
+    /// From then until everything was on stable storage.
     pub sync_s: f64,
-    /// What all clients did.
+    /// The sum of all clients' counters.
     pub played: Played,
 }
 
@@ -608,10 +613,11 @@ pub fn home(number: u32) -> String {
     format!("client{number}")
 }
 
-/// So many clients play a recording at once, each where it was planted; then all is synced.
+/// Replays a recording with several clients at the same time, each in its planted directory, then syncs
+/// the volume.
 ///
 /// # Errors
-/// Those of the volume.
+/// An error of the volume.
 pub fn run(lab: &Arc<Lab>, recording: &Arc<Recording>, clients: u32) -> Result<Took> {
     let sum = Arc::new(parking_lot::Mutex::new((Played::default(), Vec::new())));
     let its = Arc::clone(recording);
@@ -619,7 +625,7 @@ pub fn run(lab: &Arc<Lab>, recording: &Arc<Recording>, clients: u32) -> Result<T
     let begun = lab.now();
     let (all, recording) = (Arc::clone(&sum), Arc::clone(recording));
     super::clients(lab, clients, move |lab, number| {
-        // Who begin together keep step, and then one way or another wins by luck.
+        // Clients that began at the same time would stay in step, and results would depend on luck.
         let mut rng = Rng::new(lab.seed ^ u64::from(number) << 20);
         lab.sim.rest(Duration::from_nanos(rng.below(START_NS)));
         let mut player = Player::new(&**lab, &recording, &home(number), number)?;

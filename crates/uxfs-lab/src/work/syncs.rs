@@ -1,5 +1,5 @@
-//! Many who sync: clients that each write a little into a file of their own and bring it to stable
-//! storage, over and over, with some thought between.
+//! Appending with `fsync`: each client appends a block to its own file, calls `fsync`, pauses, and
+//! repeats.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use crate::bed::Lab;
 use crate::durability::Ack;
 use crate::rng::Rng;
 
-/// What to do.
+/// The parameters of the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Clients.
+    /// The number of clients.
     pub clients: u32,
-    /// Syncs of each that are counted.
+    /// Counted syncs per client.
     pub syncs: u32,
-    /// … and before them, for who has to learn something first.
+    /// Syncs before these that are not counted, in which an adaptive policy can learn.
     pub settling: u32,
-    /// Microseconds of thought between two, in the middle.
+    /// Mean pause between two syncs, in microseconds.
     pub think_us: u64,
 }
 
 /// Bytes of a write.
 const PIECE: usize = 4096;
 
-/// Does it; gives the syncs a second: the sum of what each client had while it was at it.
+/// Runs the workload and returns syncs per second: the sum of the clients' own rates.
 ///
 /// # Errors
-/// Those of the volume.
+/// An error of the volume.
 pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
     let dir: Arc<str> = "syncs".into();
     let home = lab.fs.create(lab.fs.root(), dir.as_bytes(), &NewInode::dir(0o755))?;
@@ -68,7 +68,7 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
             let size = u64::from(sync + 1) * PIECE as u64;
             let (at, until, dir, name) =
                 (lab.now(), u64::MAX, Arc::clone(&dir), number.to_string());
-            // Its word is found on the disk before and after: only the log tells one from another.
+            // All blocks of a file hold the same word, so content cannot prove a sync; the size can.
             lab.touch(&dir, &name);
             lab.ack(Ack {
                 began,

@@ -1,4 +1,4 @@
-//! Trees of files, as large as sources are; extracted as tar and star do it.
+//! Trees of files with the sizes of sources, and their extraction as by tar and star.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::bed::Lab;
 use crate::durability::Ack;
 use crate::rng::Rng;
 
-/// Sizes of a kernel's source files: of so many in a hundred, at most so many bytes.
+/// Sizes of a kernel's source files: percentile, and its size in bytes.
 const SIZES: [(u32, u32); 10] = [
     (1, 80),
     (10, 700),
@@ -29,17 +29,17 @@ const SIZES: [(u32, u32); 10] = [
     (101, 400_000),
 ];
 
-/// A tree, in the order of an archive of it.
+/// A tree, in the order of an archive.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// Directories: the one each is in, and its name. The first is the tree's own, in the root.
+    /// Directories: parent and name. The first is the tree's top, in the root.
     pub dirs: Vec<(usize, String)>,
-    /// Files: the directory of each, its name, and its bytes.
+    /// Files: directory, name and size in bytes.
     pub files: Vec<(usize, String, u32)>,
 }
 
 impl Tree {
-    /// A tree of so many files, about 18 in a directory, as in a kernel's sources.
+    /// A tree of `files` files, about 18 in a directory, as in a kernel's sources.
     pub fn new(name: &str, files: u32, seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x7472_6565);
         let mut tree = Self { dirs: vec![(0, name.into())], files: Vec::new() };
@@ -56,11 +56,11 @@ impl Tree {
         tree
     }
 
-    /// The tree of an archive, or of a directory: its directories and files, in its order, below one of
-    /// this name; and how many entries of other kinds were left out.
+    /// The directories and files of an archive or a directory, in its order, below a directory of this
+    /// name; and the number of entries of other types, which are left out.
     ///
     /// # Errors
-    /// If it cannot be read, or a file in it has 4 GiB or more.
+    /// If it cannot be read, holds no file, or holds a file of 4 GiB or more.
     pub fn of_archive(path: &Path, name: &str) -> core::result::Result<(Self, u32), LabError> {
         let failed = |e: &dyn core::fmt::Display| LabError::new(path.display().to_string(), e);
         let mut source = uxfs::archive::open(path).map_err(|e| failed(&e))?;
@@ -77,7 +77,7 @@ impl Tree {
                     let (above, name) = path.rsplit_once('/').unwrap_or(("", &path));
                     let size = u32::try_from(size).map_err(|_| {
                         failed(&format!(
-                            "{path} has {size} bytes: files of 4 GiB and more are not played"
+                            "{path} has {size} bytes; the lab extracts only files below 4 GiB"
                         ))
                     })?;
                     let dir = tree.dir(above, &mut known);
@@ -87,22 +87,22 @@ impl Tree {
             }
         }
         if tree.files.is_empty() {
-            return Err(failed(&"there is no file in it"));
+            return Err(failed(&"it holds no file"));
         }
-        // A name can be in an archive more than once; what is extracted here is made once.
+        // An archive can hold a name several times; here each file is created once.
         let mut seen = FxHashSet::default();
         tree.files.retain(|(dir, name, _)| seen.insert((*dir, name.clone())));
         Ok((tree, left_out))
     }
 
-    /// The number of a directory of this path, made with those above it if it is not there yet.
+    /// The number of the directory at this path. Adds it and missing parents.
     fn dir(&mut self, path: &str, known: &mut FxHashMap<String, usize>) -> usize {
         let mut at = path.len();
         let mut dir = loop {
             if let Some(dir) = known.get(&path[..at]) {
                 break *dir;
             }
-            // The empty path is known.
+            // The map always holds the empty path.
             at = path[..at].rfind('/').unwrap_or(0);
         };
         while at < path.len() {
@@ -120,7 +120,7 @@ impl Tree {
         self.files.iter().map(|file| u64::from(file.2)).sum()
     }
 
-    /// Path of a directory from the root.
+    /// The path of a directory, relative to the root.
     pub fn path(&self, dir: usize) -> String {
         let mut parts = vec![self.dirs[dir].1.as_str()];
         let mut at = dir;
@@ -148,14 +148,14 @@ fn size(rng: &mut Rng) -> u32 {
     before.1
 }
 
-/// How files are brought to stable storage.
+/// The method of syncing files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
-    /// By one sync after the last (GNU tar, then sync).
+    /// One sync of the volume after the last file (GNU tar, then sync).
     End,
-    /// Each, before the next is begun (star).
+    /// fsync of each file before the next is begun (star).
     Each,
-    /// Each begins to be synced as it is written; all are waited for after the last.
+    /// The sync of each file begins when it is written; the client waits for all after the last.
     Tickets,
 }
 
@@ -164,16 +164,16 @@ pub enum Sync {
 pub struct Took {
     /// Until the last file was written.
     pub extract_s: f64,
-    /// Then, until everything was on stable storage.
+    /// From then until everything was on stable storage.
     pub sync_s: f64,
-    /// Bytes in memory when the last file was written.
+    /// Dirty bytes in memory when the last file was written.
     pub dirty: u64,
 }
 
 /// Extracts a tree.
 ///
 /// # Errors
-/// Those of the volume.
+/// An error of the volume.
 pub fn extract(lab: &Arc<Lab>, tree: &Tree, sync: Sync, numbers: u64) -> Result<Took> {
     let times = SetAttr {
         atime: Some(Timestamp { sec: 1_259_812_262, nsec: 0 }),
@@ -247,7 +247,7 @@ pub fn extract(lab: &Arc<Lab>, tree: &Tree, sync: Sync, numbers: u64) -> Result<
 mod tests {
     use super::*;
 
-    /// A real archive, by a real tar: its names, its sizes, its order.
+    /// The test compares names, sizes and order of an archive made by tar.
     #[test]
     fn an_archive_is_a_tree() {
         let dir = tempfile::tempdir().unwrap();
@@ -271,7 +271,7 @@ mod tests {
         files.sort();
         assert_eq!(files, [("all/top/sub/one".to_owned(), 5000), ("all/top/two".to_owned(), 0)]);
         assert_eq!((tree.dirs.len(), tree.bytes(), left_out), (4, 5000, 1), "{tree:?}");
-        // Parents come before what is in them.
+        // Parents come before their children.
         assert!(tree.dirs.iter().enumerate().skip(1).all(|(at, dir)| dir.0 < at), "{tree:?}");
         let error = Tree::of_archive(&at("nothing"), "all").unwrap_err().to_string();
         assert!(error.contains("nothing"), "{error}");

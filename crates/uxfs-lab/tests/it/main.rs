@@ -1,4 +1,4 @@
-//! The lab's experiments, in the small.
+//! Tests of the lab's experiments with small parameters.
 
 mod fsync;
 mod pictures;

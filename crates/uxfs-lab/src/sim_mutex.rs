@@ -19,7 +19,7 @@ struct State {
 
 /// The lock.
 #[derive(Default)]
-pub(crate) struct Baton(Arc<Mutex<State>>);
+pub(crate) struct SimMutex(Arc<Mutex<State>>);
 
 /// The lock, held.
 pub(crate) struct Held {
@@ -27,11 +27,11 @@ pub(crate) struct Held {
     sim: Arc<Sim>,
 }
 
-fn place(state: &Arc<Mutex<State>>) -> WaitKey {
+fn wait_key(state: &Arc<Mutex<State>>) -> WaitKey {
     WaitKey(Arc::as_ptr(state).addr())
 }
 
-impl Baton {
+impl SimMutex {
     /// Waits for the lock.
     pub(crate) fn take(&self, sim: &Arc<Sim>) -> Held {
         let number = {
@@ -50,14 +50,14 @@ impl Baton {
                     return Held { state: Arc::clone(&self.0), sim: Arc::clone(sim) };
                 }
             }
-            sim.sleep(place(&self.0), None);
+            sim.sleep(wait_key(&self.0), None);
         }
     }
 
     /// Waits until the lock is free.
     pub(crate) fn look(&self, sim: &Arc<Sim>) {
         while self.0.lock().held {
-            sim.sleep(place(&self.0), None);
+            sim.sleep(wait_key(&self.0), None);
         }
     }
 }
@@ -65,6 +65,6 @@ impl Baton {
 impl Drop for Held {
     fn drop(&mut self) {
         self.state.lock().held = false;
-        self.sim.wake(place(&self.state), true);
+        self.sim.wake(wait_key(&self.state), true);
     }
 }
