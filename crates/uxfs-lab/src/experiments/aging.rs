@@ -171,14 +171,14 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
         }
     }
     let rows = run_jobs(how, jobs, progress)?;
-    let mut out =
-        blank("aging", "a tree worked on cold, on a volume that is new or has lived", how);
-    out.about = "A volume of 16 GB is filled to 80 % with files of 4 KiB to 16 MiB and lived on: each month \
-                 half of the files are replaced and as many grow, in any order. Then a tree of 2,000 files \
-                 is put on it, and eight clients do on it what `spindle` does as git's tests. Spread is \
-                 XFS with 64 directories in 8 allocation groups; packed has one directory for \
-                 everything, which keeps XFS in as few groups as will do: it stands for what fills a disk \
-                 from its start, other file systems are not modelled."
+    let mut out = blank("aging", "work on a cold tree, on a new and on an aged volume", how);
+    out.about = "A volume of 16 GB is filled to 80 % with files of 4 KiB to 16 MiB. In each month \
+                 half of the files are replaced and as many grow, in random order. Then a tree \
+                 of 2,000 files is written, and eight clients run the load that `spindle` calls \
+                 git's tests on it. Spread is XFS with 64 directories in 8 allocation groups. \
+                 Packed has one directory for all files, which keeps XFS in as few groups as \
+                 possible: it stands for file systems that fill a disk from its start, which are \
+                 not modelled."
         .into();
     out.source = posts::SPINDLE.to_string();
     out.disks = vec![note(&disk)];
@@ -195,8 +195,8 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     out.shapes = shapes(&rows);
     out.charts = charts(&rows);
     out.notes = vec![
-        "aging is done outside of the simulation: only what it leaves behind is measured".into(),
-        "gaps are what lies between runs of files: free space, and metadata in it".into(),
+        "aging runs outside the simulation: only work on the aged volume is measured".into(),
+        "gaps are the spaces between extents of files: free space, and metadata in it".into(),
     ];
     Ok(out)
 }

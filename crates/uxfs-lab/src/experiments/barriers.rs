@@ -62,10 +62,10 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     let rows = run_jobs(how, jobs, progress)?;
     let mut out = blank("barriers", "tar xf linux-2.6.27.8.tar; sync, on a mirror", how);
     out.about = "A tree like that kernel's (24,000 files, the same each time) is extracted and \
-                 synced. A barrier is a flush of the disks' caches: without it nothing keeps the \
-                 log and what it speaks of in order when the power goes, unless the caches are off. \
-                 What a barrier costs is the number of flushes, and what the disk has to write at \
-                 each."
+                 synced. A barrier is a flush of the disks' caches. Without it nothing keeps the \
+                 log and the changes that it describes in order at a power cut, unless the \
+                 caches are off. The cost of barriers is the number of flushes times what the \
+                 disk has to write at each."
         .into();
     out.source = posts::BARRIERS.to_string();
     out.disks = vec![note(&disk)];

@@ -80,13 +80,13 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     }
     let rows = run_jobs(how, jobs, progress)?;
     let mut out = blank("fsync-coordination", "threads that call fsync, coordinated or not", how);
-    out.about = "Each thread writes 4 KiB at the end of a file of its own and syncs it, over and \
-                 over, with half a millisecond of thought between. The ways are uxfs' \
-                 `fsync_policy=`; the first five are those of the post. In every one of them the \
-                 file's inode goes through the log, so two threads' fsyncs can share a checkpoint \
-                 whatever the policy says; what differs is who waits for whom. With direct I/O, the \
-                 post's third switch, each write goes to the disk before it returns, and the fsync \
-                 has the log and the flush left. `policies` looks at the policies alone, over many \
+    out.about = "Each thread repeatedly appends 4 KiB to its own file and syncs it, with half a \
+                 millisecond of think time between. The variants are uxfs' `fsync_policy=`; the \
+                 first five are the post's. With each of them the file's inode goes through the \
+                 log, so the fsyncs of two threads can share a checkpoint under any policy; the \
+                 policies differ in how callers wait for each other. With direct I/O, the post's \
+                 third switch, each write goes to the disk before it returns, and the fsync only \
+                 writes and flushes the log. `policies` measures the policies alone, over many \
                  more disks and loads."
         .into();
     out.source = posts::FSYNC_COORDINATION.to_string();

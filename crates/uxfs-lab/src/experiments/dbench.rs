@@ -194,10 +194,11 @@ fn least(rows: &Rows, clients: &[u32], over: &str, under: &str) -> Option<f64> {
 pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     let modes = [NODELAYLOG, DELAYLOG];
     let (rows, mut out) = of(how, progress, "dbench", &CLIENTS, &modes)?;
-    out.about = "Clients play a file server's load, each in a directory of its own: most of it is \
+    out.about = "Clients replay a file server's load, each in its own directory. Most of it is \
                  reading and writing in memory; a flush is an fsync. The post found that delayed \
-                 logging lost more than 60 % above two clients, because each fsync forced the log \
-                 with everybody else shut out; `log-force` shows that loss and what became of it."
+                 logging lost more than 60 % above two clients, because each fsync forced the \
+                 log while all other commits were blocked. `log-force` shows that loss, and that \
+                 it is gone."
         .into();
     out.shapes = vec![
         Shape::goal(
@@ -228,9 +229,10 @@ pub(super) fn run_force(how: &How, progress: &dyn Progress) -> Result<Experiment
     let modes = [NODELAYLOG, DELAYLOG, NAIVE];
     let (rows, mut out) = of(how, progress, "log-force", &FEW, &modes)?;
     out.title = "dbench, with the log forced as in 2010 and as here".into();
-    out.about = "The naive force is played as the post tells of it: whoever forces the log shuts \
-                 out every commit until the log is down, one after the other. Here nobody but who \
-                 asked waits, and who asks for what is on its way already asks for nothing new."
+    out.about = "The naive force is simulated as the post describes it: a caller that forces the \
+                 log blocks every commit until the log is flushed, one force after the other. In \
+                 uxfs only the caller waits, and a caller whose changes are in flight already \
+                 starts no new force."
         .into();
     out.shapes = vec![
         Shape::new(

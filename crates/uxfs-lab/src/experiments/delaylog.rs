@@ -93,11 +93,11 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
         }
     }
     let rows = run_jobs(how, jobs, progress)?;
-    let mut out = blank("delaylog", "what 8 clients' work on names takes of the log", how);
-    out.about = "The log's bytes, requests and throughput for three kinds of work: files made; files \
-                 made and removed again; times of the same 64 files changed over and over. The more \
-                 often the same thing changes, the more of it delayed logging never writes. \
-                 Immediate logging writes every transaction, whatever comes after it."
+    let mut out = blank("delaylog", "the log traffic of 8 clients' work on names", how);
+    out.about = "The log's bytes, requests and throughput for three kinds of work: files created; \
+                 files created and removed again; timestamps of the same 64 files changed \
+                 repeatedly. The more often the same object changes, the fewer of its changes \
+                 delayed logging writes. Immediate logging writes every transaction."
         .into();
     out.source = posts::DELAYED_LOGGING.to_string();
     out.disks = vec![note(&disk)];
@@ -121,14 +121,14 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
     let less = |kind: &str| rows.ratio("log_b", (kind, MODES[0]), (kind, MODES[1]));
     vec![
         Shape::goal(
-            "a file made takes at most 1/3.5 of the log",
+            "a created file takes at most 1/3.5 of the log",
             "8x less (12.3 and 1.5 kB)",
             less(KINDS[0]),
             "x less",
             at_least(3.5),
         ),
         Shape::new(
-            "files made and removed again take less still",
+            "files created and removed again take even less",
             "not measured",
             less(KINDS[1]),
             "x less",
@@ -136,7 +136,7 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
             None,
         ),
         Shape::new(
-            "what changes over and over all but vanishes",
+            "repeated changes of the same files nearly vanish",
             "not measured",
             less(KINDS[2]),
             "x less",

@@ -96,7 +96,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     out.charts = charts(&rows);
     out.shapes = shapes(&rows);
     out.notes = vec![
-        "log B/file and log MB/s count what a sync behind the run adds: all that the files took".into(),
+        "log B/file and log MB/s include the log writes of a sync after the run".into(),
         "the post's runs were of 100,000 files a thread; here they are of 12,000 with delayed and 2,000 with immediate \
          logging"
             .into(),

@@ -36,7 +36,7 @@ pub struct Known {
 pub const ALL: &[Known] = &[
     Known {
         name: "fs-mark",
-        about: "creates in memory by 1 to 8 clients, delayed and immediate logging",
+        about: "files created in memory by 1 to 8 clients, delayed and immediate logging",
         post: Some(&posts::DELAYED_LOGGING),
         run: fs_mark::run,
     },
@@ -48,31 +48,31 @@ pub const ALL: &[Known] = &[
     },
     Known {
         name: "log-force",
-        about: "the same with the log forced as in 2010, and as here",
+        about: "the same load, with the log force of 2010 and with uxfs'",
         post: Some(&posts::DELAYED_LOGGING),
         run: dbench::run_force,
     },
     Known {
         name: "delaylog",
-        about: "what work on names takes of the log, delayed and immediate",
+        about: "log traffic of work on names, delayed and immediate logging",
         post: Some(&posts::DELAYED_LOGGING),
         run: delaylog::run,
     },
     Known {
         name: "fsync-coordination",
-        about: "many threads that call fsync, by who waits for whom",
+        about: "many threads that call fsync, under each policy",
         post: Some(&posts::FSYNC_COORDINATION),
         run: coordination::run,
     },
     Known {
         name: "fsync-overwrite",
-        about: "many threads that overwrite and sync, each with a flush of its own",
+        about: "many threads that overwrite and call fdatasync, under each policy",
         post: Some(&posts::FSYNC_COORDINATION),
         run: overwrites::run,
     },
     Known {
         name: "policies",
-        about: "each policy of fsync_policy= alone, on many disks, 1 to 1,000 threads",
+        about: "each policy of fsync_policy= without an engine, on many disks, 1 to 1,000 threads",
         post: Some(&posts::FSYNC_COORDINATION),
         run: policies::run,
     },
@@ -84,13 +84,13 @@ pub const ALL: &[Known] = &[
     },
     Known {
         name: "concat",
-        about: "a row of disks kept busy, or only its first",
+        about: "the use of all disks of a concat, or only its first",
         post: Some(&posts::SPINDLE),
         run: concat::run,
     },
     Known {
         name: "aging",
-        about: "work on a tree on a volume that is new or has lived for months",
+        about: "work on a tree, on a new volume and on volumes aged for months",
         post: Some(&posts::SPINDLE),
         run: aging::run,
     },
@@ -102,31 +102,31 @@ pub const ALL: &[Known] = &[
     },
     Known {
         name: "tar-star",
-        about: "a tree extracted with an fsync for no file, each, or all at once",
+        about: "a tree extracted with an fsync of no file, of each, or of all at the end",
         post: Some(&posts::TAR_STAR),
         run: tar_star::run,
     },
     Known {
         name: "mail",
-        about: "a mail server's deliveries, by who waits for whom, on three disks",
+        about: "a mail server's deliveries, under three policies, on three disks",
         post: None,
         run: servers::run_mail,
     },
     Known {
         name: "database",
-        about: "a database's commits, by who waits for whom, on three disks",
+        about: "a database's commits, under three policies, on three disks",
         post: None,
         run: servers::run_database,
     },
     Known {
         name: "git",
-        about: "git as it was recorded: a clone, five commits, gc; delayed and immediate logging",
+        about: "a recording of git: a clone, five commits, gc; delayed and immediate logging",
         post: None,
         run: recorded::run_git,
     },
     Known {
         name: "compile",
-        about: "a configured build as it was recorded; delayed and immediate logging",
+        about: "a recording of configure and make; delayed and immediate logging",
         post: None,
         run: recorded::run_compile,
     },
@@ -139,7 +139,7 @@ pub const ALL: &[Known] = &[
 pub fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
     let known = ALL.iter().find(|known| known.name == name).ok_or_else(|| {
         let names: Vec<&str> = ALL.iter().map(|known| known.name).collect();
-        LabError::new(name, format!("no experiment; there are {}", names.join(", ")))
+        LabError::new(name, format!("no such experiment; known: {}", names.join(", ")))
     })?;
     let mut found = match how.on.is_empty() {
         true => (known.run)(how, progress)?,

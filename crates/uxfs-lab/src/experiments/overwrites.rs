@@ -113,20 +113,21 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     }
     let rows = run_jobs(how, jobs, progress)?;
     let mut out = blank("fsync-overwrite", "threads that overwrite in place and fdatasync", how);
-    out.about = "Each thread has a file that was laid out before, overwrites its blocks of 4 KiB in \
-                 place, one after the other, and waits for `fdatasync`, with half a millisecond of \
-                 thought between. Nothing of that needs the log: an fdatasync is the write of one \
-                 block and a flush of the device, and with `own` each thread has its flush to itself, \
+    out.about =
+        "Each thread has a file that was written before, overwrites its blocks of 4 KiB in \
+                 place, one after the other, and waits for `fdatasync`, with half a millisecond \
+                 of think time between. None of this needs the log: an fdatasync is the write of \
+                 one block and a flush of the device. With `own` each thread has its own flush, \
                  as ext4's callers had in the post (\"everyone issues their own flush\"). In \
-                 `fsync-coordination` they share checkpoints whatever the policy says. How a disk \
-                 takes flushes side by side is stated: a SATA port sends a flush alone, when all \
-                 else has ended (FLUSH CACHE is no queued command); without a port, the same disk \
-                 takes flushes and writes side by side. With direct I/O each block is on the disk, \
-                 or in its cache, before the fdatasync. The post's figures are of its host elm3a4, \
-                 whose disk it does not describe. A flush that finds the cache of a modelled hard disk \
-                 empty ends at once, so `own` there does not pay 16 full flushes for 16 threads; a \
-                 modelled SSD takes its full time for each."
-        .into();
+                 `fsync-coordination` threads share checkpoints under any policy. How a disk \
+                 handles parallel flushes is stated: a SATA port sends a flush alone, after all \
+                 other requests have ended (FLUSH CACHE is no queued command); without a port, \
+                 the same disk takes flushes and writes in parallel. With direct I/O each block \
+                 is on the disk, or in its cache, before the fdatasync. The post's figures are \
+                 of its host elm3a4, whose disk it does not describe. A flush that finds the \
+                 cache of a modelled hard disk empty ends at once, so `own` there does not pay \
+                 16 full flushes for 16 threads; a modelled SSD takes its full time for each."
+            .into();
     out.source = posts::FSYNC_COORDINATION.to_string();
     for place in &PLACES {
         out.disks.push(note(&place.described()?));
@@ -178,7 +179,7 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
     }
     all.push(Shape::new(
         "the same disk with flushes queued: waiting the average wins",
-        "not told apart",
+        "not distinguished",
         ratio(rows, QUEUED, AVERAGE, OWN),
         "x own",
         at_least(1.02),

@@ -15,7 +15,7 @@ const AUTO: &str = "auto";
 /// The group of cases in which load or disk change during the run.
 const CHANGING: &str = "changing under way";
 /// The durability of an acknowledgement: the simulation's own rule, which no policy can break.
-const WORTH: &str = "stable storage: told by a flush that began after it came";
+const WORTH: &str = "stable storage: acknowledged after a flush that began after the arrival";
 
 fn group(case: &Case) -> String {
     match (case.changing, case.name.split_once("; ")) {
@@ -74,15 +74,15 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     let measured = run_jobs(how, jobs, progress)?;
     let mut out =
         blank("policies", "each policy of fsync_policy= on each disk, 1 to 1,000 threads", how);
-    out.about = "The commit pipeline's policies alone, without an engine: callers think, come, wait \
-                 for a flush that began after they came, and think again. A disk is how long its \
-                 flush takes (5 % more or less) and how many it works on at a time. Figures are what \
-                 a policy serves, in percent of what the best of 13 serves in the same case (the \
-                 words shown and gather, overlap and fixed with other numbers), in the mean of \
-                 all think times (0.02 to 20 flushes; evenly, at random, of two kinds). auto can be \
-                 above 100: it is none of the 13, and is held against the best of them in \
-                 hindsight. docs/FSYNC.md tells what each policy does, and why a bound is missed \
-                 where it is."
+    out.about = "The commit pipeline's policies alone, without an engine: callers think, arrive, \
+                 wait for a flush that began after their arrival, and think again. A disk is \
+                 described by the duration of its flush (plus or minus 5 %) and the number of \
+                 flushes that it works on in parallel. Figures are the rate of a policy in \
+                 percent of the best of 13 policies in the same case (those shown, and gather, \
+                 overlap and fixed with other numbers), as the mean over all think times (0.02 \
+                 to 20 flushes; evenly, at random, of two kinds). auto can be above 100: it is \
+                 none of the 13, and is compared with the best of them in hindsight. \
+                 docs/FSYNC.md explains each policy, and why bounds are missed."
         .into();
     out.source = posts::FSYNC_COORDINATION.to_string();
     out.heads = ("disk".into(), "fsync_policy=".into());

@@ -86,11 +86,11 @@ fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
         }
     }
     let rows = run_jobs(how, jobs, progress)?;
-    out.about = "What programs did to a tree of files was recorded call by call, with how long they \
-                 worked between, and is played again by each client in a directory of its own: real \
-                 names, real sizes, the order they really came in. Then everything is synced. What \
-                 was read or written before is read from memory, as with a page cache; what the tree \
-                 held before is cold."
+    out.about = "The calls of real programs on a tree of files were recorded, with the processor \
+                 time between them. Each client replays them in its own directory, with the real \
+                 names, sizes and order. Then everything is synced. Bytes that were read or \
+                 written before are read from memory, as with a page cache; what the tree held \
+                 before is cold."
         .into();
     out.source = "no post: recorded by tools/record-trace".into();
     out.cpu = Some(crate::bed::Cpu::default());

@@ -58,11 +58,12 @@ fn group(disk: &str, clients: u32) -> String {
 pub(super) fn run_mail(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     let mut out =
         blank("mail", "a mail server: spooled, synced, renamed, synced, read, removed", how);
-    out.about = "Each client takes a mail of 2 to 30 kB, writes and syncs it in a spool directory, renames \
-                 it into one of 64 boxes, syncs that, and says that it has it; reads one now and then, \
-                 and removes all but the last dozen; after each eighth it is away for up to 100 ms. \
-                 Latencies are of a delivery. After each cut every mail that was acknowledged and not \
-                 removed must be in its box, whole."
+    out.about = "Each client receives a mail of 2 to 30 kB, writes and syncs it in a spool \
+                 directory, renames it into one of 64 mailboxes, syncs the mailbox, and \
+                 acknowledges the mail. It reads every second mail on average, removes all but \
+                 the last twelve, and pauses for up to 100 ms after each eighth. Latencies are \
+                 of a delivery. After each cut every mail that was acknowledged and not removed \
+                 must be in its mailbox, whole."
         .into();
     run(Server::Mail, out, how, progress)
 }
@@ -74,12 +75,12 @@ pub(super) fn run_mail(how: &How, progress: &dyn Progress) -> Result<Experiment>
 pub(super) fn run_database(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     let mut out =
         blank("database", "a database's commits: fdatasync of a log, pages of a table", how);
-    out.about = "Connections append 4 KiB each to one log and wait for fdatasync; after each fiftieth \
-                 commit a connection writes 8 pages of 8 KiB all over a table of 32 MiB and waits for \
-                 fsync. Latencies are of a commit. The log grows, so each commit is also one of \
-                 metadata; databases that recycle their logs save that. After each cut the log must be as \
-                 long as what was acknowledged; what stands in it is not looked at, for connections \
-                 share it."
+    out.about = "Connections append 4 KiB each to one log file and wait for fdatasync. After each \
+                 fiftieth commit a connection writes 8 random pages of 8 KiB in a table of 32 \
+                 MiB and waits for fsync. Latencies are of a commit. The log grows, so each \
+                 commit also changes metadata; databases that recycle their logs avoid that. \
+                 After each cut the log must be at least as long as acknowledged. Its content is \
+                 not checked, because connections share it."
         .into();
     run(Server::Database, out, how, progress)
 }
@@ -133,7 +134,7 @@ fn run(
     out.shapes = shapes(&rows);
     out.charts = charts(&rows);
     out.notes = vec![
-        "what each client does first is not counted, in which auto learns".into(),
+        "the first operations of each client, in which auto learns, are not counted".into(),
         "clients begin within 200 ms, at random, and those of mail pause: who begin together and go on \
          for ever keep step, and then one way or another wins by luck"
             .into(),

@@ -66,14 +66,15 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     }
     let rows = run_jobs(how, jobs, progress)?;
     let mut out = blank("spindle", "builds and tests on an almost empty file system, cold", how);
-    out.about = "Eight clients read sources from a cold tree of 4,000 files, work on them, write a \
-                 few files and remove half of them: like git's own tests, which work little between \
-                 files, and like a kernel build, which works much. Spreading directories over \
-                 allocation groups costs seeks where there is one arm and little on the disk; where \
-                 nothing seeks it costs nothing. A volume of the disk's first 20 GB stands for what \
-                 packs everything at its start; other file systems are not modelled. What spreading buys is shown by \
-                 `concat`."
-        .into();
+    out.about =
+        "Eight clients read sources from a cold tree of 4,000 files, work on them, write a \
+                 few files and remove half of them: like git's own tests, which compute little \
+                 between files, and like a kernel build, which computes much. Spreading \
+                 directories over allocation groups costs seeks on a disk with one arm and few \
+                 files. Where nothing seeks it costs nothing. A volume on the disk's first 20 GB \
+                 stands for file systems that pack everything at its start; they are not \
+                 modelled. `concat` shows the benefit of spreading."
+            .into();
     out.source = posts::SPINDLE.to_string();
     for (_, disk) in DISKS {
         out.disks.push(note(&disks::named(disk)?));
@@ -91,8 +92,8 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     out.shapes = shapes(&rows);
     out.charts = charts(&rows);
     out.notes = vec![
-        "the post's seconds are of the whole of git's tests, and of a whole kernel: only how rows \
-         compare says something"
+        "the post's seconds are of all of git's tests, and of a whole kernel: only ratios of rows \
+         can be compared"
             .into(),
     ];
     Ok(out)

@@ -107,14 +107,15 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     }
     let rows = run_jobs(how, jobs, progress)?;
     let mut out = blank("tar-star", "tar and star of a fifth of linux-2.6.32", how);
-    out.about = "The same tree is extracted by somebody who syncs once at the end (GNU tar, then \
-                 sync), by somebody who syncs each file before the next (star), and by somebody who \
-                 asks for each file to be synced as it is written but waits for all answers only at \
-                 the end (tickets). The first tells nothing until its end; the second is slow \
-                 because one fsync waits for another; the third gives what the second gives, when \
-                 the command ends, at the price of the first. The tight flusher is the post's: at \
-                 most 100 kB dirty (1 MiB here), written back after 2 s."
-        .into();
+    out.about =
+        "The same tree is extracted in three ways: with one sync at the end (GNU tar, then \
+                 sync); with an fsync of each file before the next (star); and with a sync of \
+                 each file that begins when the file is written, and one wait for all of them at \
+                 the end (tickets). The first acknowledges nothing until its end. The second is \
+                 slow because one fsync waits for another. The third gives the durability of the \
+                 second when the command ends, at the price of the first. The tight flusher is \
+                 the post's: at most 100 kB dirty (1 MiB here), written back after 2 s."
+            .into();
     out.source = posts::TAR_STAR.to_string();
     for (_, disk) in DISKS {
         out.disks.push(note(&disks::named(disk)?));

@@ -32,29 +32,29 @@ use works::{Variant, Work};
 
 /// The file system of a row.
 #[derive(Clone, Debug)]
-enum Who {
+enum FileSystem {
     Uxfs(PathBuf),
     Kernel(Kind, PathBuf),
     Dir(PathBuf),
 }
 
 /// The directories, and the file system measured in each; uxfs first.
-fn places(how: &How) -> Vec<(PathBuf, Vec<Who>)> {
-    let mut all: Vec<(PathBuf, Vec<Who>)> = Vec::new();
+fn places(how: &How) -> Vec<(PathBuf, Vec<FileSystem>)> {
+    let mut all: Vec<(PathBuf, Vec<FileSystem>)> = Vec::new();
     for peer in &how.on {
-        let (dir, who) = match peer {
-            Peer::Kernel(kind) => (&how.dir, Who::Kernel(*kind, how.dir.clone())),
-            Peer::Dir(dir) => (dir, Who::Dir(dir.clone())),
+        let (dir, fs) = match peer {
+            Peer::Kernel(kind) => (&how.dir, FileSystem::Kernel(*kind, how.dir.clone())),
+            Peer::Dir(dir) => (dir, FileSystem::Dir(dir.clone())),
         };
         match all.iter_mut().find(|place| place.0 == *dir) {
-            Some(place) => place.1.push(who),
-            None => all.push((dir.clone(), vec![Who::Uxfs(dir.clone()), who])),
+            Some(place) => place.1.push(fs),
+            None => all.push((dir.clone(), vec![FileSystem::Uxfs(dir.clone()), fs])),
         }
     }
     all
 }
 
-impl Who {
+impl FileSystem {
     fn name(&self, variant: &Variant) -> String {
         match self {
             Self::Uxfs(_) if variant.tickets() => "uxfs, waiting at the end".into(),
@@ -119,7 +119,7 @@ impl Who {
                 found.set("flushes", durability.flushes as f64);
                 found.durability = Some(durability);
             }
-            None => found.worth = Some(variant.told().into()),
+            None => found.worth = Some(variant.promise().into()),
         }
         match mounted {
             Some(mounted) => mounted.done().map_err(failed)?,
@@ -132,27 +132,27 @@ impl Who {
 /// Runs the experiment of this name beside the peers.
 ///
 /// # Errors
-/// If there is none that has peers, a peer cannot be used, or a row cannot be run.
+/// If the experiment has no real-time variant, a peer cannot be used, or a row cannot be run.
 pub(crate) fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
     let work = Work::named(name, how)?.ok_or_else(|| {
-        let why = "runs on modelled disks only; on real ones do fs-mark, tar-star, barriers, git and \
-                   compile";
+        let why =
+            "runs only on modelled disks; --on takes fs-mark, tar-star, barriers, git and compile";
         LabError::new(name, why)
     })?;
     how.on.iter().try_for_each(Peer::ready)?;
     let work = std::sync::Arc::new(work);
     let mut jobs = Vec::new();
     let places = places(how);
-    for (dir, everybody) in &places {
+    for (dir, systems) in &places {
         for variant in work.variants() {
-            for who in everybody.iter().filter(|who| who.can(&variant)) {
+            for fs in systems.iter().filter(|fs| fs.can(&variant)) {
                 let group = match places.len() {
                     1 => variant.group.clone(),
                     _ => format!("{}, in {}", variant.group, dir.display()),
                 };
-                let (work, who, variant) = (work.clone(), who.clone(), variant.clone());
-                let (cuts, seed, name) = (how.cuts, how.seed, who.name(&variant));
-                jobs.push(Job::new(group, name, move || who.run(&work, &variant, cuts, seed)));
+                let (work, fs, variant) = (work.clone(), fs.clone(), variant.clone());
+                let (cuts, seed, name) = (how.cuts, how.seed, fs.name(&variant));
+                jobs.push(Job::new(group, name, move || fs.run(&work, &variant, cuts, seed)));
             }
         }
     }
@@ -171,11 +171,11 @@ fn outcome<'a>(
     let name = format!("{}-real", work.name);
     let mut out = blank(&name, &format!("{}, in real time on a real disk", work.title), how);
     out.about = format!(
-        "REAL TIME, not repeatable: what is found depends on this machine, its disk, and on what else \
-         they do. {} uxfs works in this process, on a file; file systems of the kernel through system \
+        "REAL TIME, not repeatable: results depend on this machine, its disk, and their other work. {} \
+         uxfs works in this process, on a file. File systems of the kernel are used through system \
          calls, on a loop device over a file in the same directory; dir: through system calls in a \
-         directory. What went down of uxfs is judged and cut as in virtual time, taking the disk to \
-         forget what is not flushed; of others stands there what their calls promise.",
+         directory. The requests of uxfs are judged and cut as in virtual time, assuming a volatile \
+         cache; for others the row states what their calls promise.",
         work.about
     );
     out.source = format!("{} in real time", work.name);
@@ -204,11 +204,11 @@ fn outcome<'a>(
         );
     }
     out.shapes = shapes(work, rows);
-    out.notes = vec!["real time: another run gives other digits".into()];
+    out.notes = vec!["real time: digits differ between runs".into()];
     out.notes.extend(work.note.clone());
-    out.notes.extend(places.map(|dir| format!("files lay in {}", dir.display())));
+    out.notes.extend(places.map(|dir| format!("files were in {}", dir.display())));
     out.notes.push(
-        "for uxfs each write is also kept in memory for the cuts, which its times include".into(),
+        "for uxfs each write is also kept in memory for the cuts; its times include that".into(),
     );
     out
 }

@@ -39,13 +39,13 @@ impl Variant {
         Self { group: group.into(), after, threads: 1, files: FILES, barrier }
     }
 
-    /// Only uxfs can do that.
+    /// Does the variant need tickets, which only uxfs has?
     pub(super) fn tickets(&self) -> bool {
         self.after == After::Ticket
     }
 
     /// The durability that the calls promise on a correct file system.
-    pub(super) fn told(&self) -> &'static str {
+    pub(super) fn promise(&self) -> &'static str {
         match (self.after, self.barrier) {
             (After::Nothing, _) => "memory, until the kernel writes it back",
             (_, false) => "a volatile cache, as mounted without barriers",

@@ -48,8 +48,8 @@ const LIMIT: u64 = 30 * 86_400 * 1_000_000_000;
 #[derive(Debug, thiserror::Error)]
 pub enum Stuck {
     /// No thread will ever be due.
-    #[error("the simulation is stuck at {0:?}: everybody waits, and nothing will happen")]
-    Nobody(Time),
+    #[error("the simulation is stuck at {0:?}: all threads wait, and none will be due")]
+    Deadlock(Time),
     /// A thread panicked.
     #[error("a simulated thread panicked: {0}")]
     Panic(String),
@@ -154,7 +154,7 @@ impl Sim {
         if let Err(panic) = &result {
             sim.fail(Stuck::Panic(words(&**panic)));
         } else if sim.inner.lock().slots.iter().skip(1).any(|slot| !slot.ended) {
-            sim.fail(Stuck::Panic("somebody was left behind".into()));
+            sim.fail(Stuck::Panic("a thread was still running at the end".into()));
         }
         if let Some(stuck) = sim.inner.lock().stuck.take() {
             return Err(stuck);
@@ -240,7 +240,7 @@ impl Sim {
     fn hand_on(&self, mut inner: MutexGuard<'_, Inner>, thread: usize) {
         let next = inner.next();
         let Some(next) = next else {
-            let stuck = Stuck::Nobody(Time(inner.now));
+            let stuck = Stuck::Deadlock(Time(inner.now));
             drop(inner);
             self.fail(stuck);
             return self.stop();
@@ -363,7 +363,7 @@ impl Sim {
                 }
             }
             None => {
-                let stuck = Stuck::Nobody(Time(inner.now));
+                let stuck = Stuck::Deadlock(Time(inner.now));
                 drop(inner);
                 self.fail(stuck);
             }
@@ -443,7 +443,7 @@ impl Inner {
                 }
                 return first;
             }
-            let first = self.due.first_key_value().map(|(key, who)| (*key, *who));
+            let first = self.due.first_key_value().map(|(key, thread)| (*key, *thread));
             if let Some((key, (thread, wait))) = first
                 && key.0 <= self.now
             {

@@ -33,7 +33,7 @@ fn runs_are_equal() {
 #[test]
 fn a_deadlock_and_a_panic_are_reported() {
     let stuck = Sim::run(1, vec![], None, |sim| Scheduler::sleep(&**sim, WaitKey(99), None));
-    assert!(matches!(stuck, Err(Stuck::Nobody(_))));
+    assert!(matches!(stuck, Err(Stuck::Deadlock(_))));
     let panicked = Sim::run(1, vec![], None, |sim| {
         let join = sim.start(|| panic!("on purpose"));
         join();
