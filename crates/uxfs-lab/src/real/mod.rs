@@ -213,7 +213,7 @@ fn outcome<'a>(
     out
 }
 
-/// The durability of a run on an unknown disk.
+/// The claims that a run in real time can judge.
 fn shapes(work: &Work, rows: &Rows) -> Vec<Shape> {
     if work.name != "tar-star" {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! The pictures in docs/lab are drawn by today's code from data that lie beside them, and one
-//! experiment's data are what it finds today.
+//! The pictures in docs/lab are drawn by today's code from the data beside them. The data of three
+//! experiments are those of a run today.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
