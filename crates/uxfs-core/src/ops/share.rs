@@ -78,7 +78,7 @@ impl Fs {
     /// fs.clone_file(one, two)?;
     /// assert!(free - fs.free_blocks() < 4, "the data takes no new blocks");
     ///
-    /// A write to one file does not change the other.
+    /// // A write to one file does not change the other.
     /// fs.write_at(two, 0, b"other")?;
     /// let mut first = [0; 1];
     /// fs.read_at(one, 0, &mut first)?;
