@@ -19,6 +19,7 @@ mod number;
 mod pattern;
 mod place;
 mod quote;
+mod readiness;
 mod remove;
 mod session;
 mod time;

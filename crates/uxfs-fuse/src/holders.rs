@@ -54,8 +54,8 @@ fn holder(process: u32) -> Holder {
     Holder { process, command }
 }
 
-/// A process of each other mount namespace that still has a mount of this device.
-pub fn elsewhere(device: &str) -> Vec<Holder> {
+/// A process of each other mount namespace that still has this mount.
+pub fn elsewhere(wanted: &Mount) -> Vec<Holder> {
     let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     let mut seen: BTreeSet<PathBuf> = space("self").into_iter().collect();
     let mut found = Vec::new();
@@ -66,7 +66,7 @@ pub fn elsewhere(device: &str) -> Vec<Holder> {
         }
         let Ok(list) = mounts::list_of(&process.to_string()) else { continue };
         seen.insert(space);
-        if list.iter().any(|mount| mount.device == device) {
+        if list.iter().any(|mount| mount.is_copy_of(wanted)) {
             found.push(holder(process));
         }
     }

@@ -29,6 +29,14 @@ pub struct Mount {
     pub flags: String,
 }
 
+impl Mount {
+    /// Is this the same mount, perhaps bound to another directory? The kernel gives the device number
+    /// of a mount that has ended to the next one, so the image is compared as well.
+    pub fn is_copy_of(&self, other: &Self) -> bool {
+        self.device == other.device && self.source == other.source
+    }
+}
+
 /// All mounts of uxfs, in the order of mounting.
 ///
 /// # Errors
@@ -141,6 +149,9 @@ mod tests {
         assert_eq!(mount.dir, Path::new("/mnt/a b"));
         assert_eq!(mount.source, Path::new("/img,x"));
         assert_eq!((&*mount.device, mount.id, &*mount.flags), ("0:40", 36, "rw,nosuid"));
+        let bound = Mount { dir: "/srv".into(), id: 37, ..mount.clone() };
+        let next = Mount { source: "/other".into(), ..mount.clone() };
+        assert!(bound.is_copy_of(&mount) && !next.is_copy_of(&mount));
         assert_eq!(parse(b"36 35 0:40 / /mnt rw - ext4 /dev/sda rw"), None);
         assert_eq!(parse(b""), None);
     }

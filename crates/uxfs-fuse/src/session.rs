@@ -38,7 +38,8 @@ const CLOSING: &std::ffi::CStr = c"uxfs-closing";
 pub struct Mounted {
     volume: Arc<Volume>,
     dir: PathBuf,
-    device: String,
+    /// Its entry in the list of mounts; `None` if the list cannot be read.
+    entry: Option<Mount>,
     events: Receiver<Event>,
     told: Sender<Event>,
 }
@@ -47,8 +48,8 @@ pub struct Mounted {
 #[derive(Clone)]
 pub struct Ender {
     dir: PathBuf,
-    /// The device number in the list of mounts. The mount may have been moved or covered.
-    device: String,
+    /// The entry in the list of mounts. The mount may have been moved or covered since.
+    entry: Option<Mount>,
     volume: Arc<Volume>,
     told: Arc<Mutex<Sender<Event>>>,
 }
@@ -75,6 +76,9 @@ pub fn mount(fs: Fs, source: &Path, dir: &Path, options: &Options) -> io::Result
         Err(error) => {
             // The first error is reported.
             let _ = volume.close();
+            if let Some(recorder) = volume.recorder() {
+                recorder.end(&Err(error.to_string()));
+            }
             Err(error)
         }
     }
@@ -105,6 +109,8 @@ fn start(
         false => (Session::new(server, &dir, &config)?, None),
     };
     cached.connect(session.notifier());
+    // Before the first request, so that the record has every message.
+    volume.set_recorder(Recorder::begin(source, &dir));
     let (told, events) = channel();
     let ended = told.clone();
     let thread = std::thread::Builder::new().name("uxfs-mount".into()).spawn(move || {
@@ -124,10 +130,8 @@ fn start(
         return Err(error);
     }
     settings::read_ahead(&dir);
-    let mount = mounts::on(&dir).ok().flatten();
-    let device = mount.map(|mount| mount.device).unwrap_or_default();
-    volume.set_recorder(Recorder::begin(source, &dir));
-    Ok(Mounted { volume: Arc::clone(volume), dir, device, events, told })
+    let entry = mounts::on(&dir).ok().flatten();
+    Ok(Mounted { volume: Arc::clone(volume), dir, entry, events, told })
 }
 
 /// Waits until all server threads wait for requests, each with the memory that it needs, and one
@@ -187,7 +191,7 @@ impl Mounted {
     pub fn ender(&self) -> Ender {
         Ender {
             dir: self.dir.clone(),
-            device: self.device.clone(),
+            entry: self.entry.clone(),
             volume: Arc::clone(&self.volume),
             told: Arc::new(Mutex::new(self.told.clone())),
         }
@@ -281,7 +285,7 @@ impl Ender {
             }
         }
         // Unless it is mounted elsewhere too, this ends it.
-        let elsewhere = holders::elsewhere(&self.device);
+        let elsewhere = self.entry.as_ref().map(holders::elsewhere).unwrap_or_default();
         if !elsewhere.is_empty() {
             self.detached(format!(" in another namespace, by {}", Named(&elsewhere)));
         }
@@ -290,9 +294,9 @@ impl Ender {
 
     /// An entry of this mount in the list of mounts.
     fn find(&self) -> io::Result<Option<Mount>> {
-        let ours = |mount: &Mount| match self.device.is_empty() {
-            true => mount.dir == self.dir,
-            false => mount.device == self.device,
+        let ours = |mount: &Mount| match &self.entry {
+            None => mount.dir == self.dir,
+            Some(entry) => mount.is_copy_of(entry),
         };
         Ok(mounts::list()?.into_iter().rev().find(ours))
     }

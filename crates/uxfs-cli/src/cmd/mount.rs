@@ -26,6 +26,7 @@ use uxfs_fuse::{Trimming, dead, mounts};
 use crate::cli::OPTIONS_ID;
 use crate::cmd::remount;
 use crate::image::{Images, further};
+use crate::readiness;
 use crate::session::{Failure, Result, Session};
 
 /// Mount a volume through FUSE, without root
@@ -81,6 +82,9 @@ use crate::session::{Failure, Result, Session};
 /// written in place; writeback in the background begins at half of that. Data that could not be written
 /// stays in memory and is written again later; fsync fails until that succeeds. With strict_open each
 /// open file reports a write error once, otherwise only the first caller that asks gets it.
+///
+/// Under a service manager: with -f the command reports that the mount serves requests as sd_notify(3)
+/// does (Type=notify in a systemd unit).
 ///
 /// Not available through FUSE: FICLONE and FICLONERANGE (EOPNOTSUPP; cp --reflink=auto still shares blocks
 /// through copy_file_range, and `uxfs cp --reflink=always` always shares them), collapse and insert range
@@ -249,6 +253,7 @@ fn serve(
         let _ = rustix::process::chdir("/");
     }
     let mut parsed = parsed.clone();
+    let reopen = opener(&image, images)?;
     let opening = Opening::begin(&image);
     let fs = open(&image, &mut parsed, images, &say)?;
     drop(opening);
@@ -283,7 +288,7 @@ fn serve(
             let _ = std::io::stderr().write_all(trim_line(&name, &trimming).as_bytes());
         });
     }
-    mounted.reopen_with(opener(&image, images)?);
+    mounted.reopen_with(reopen);
     let ender = mounted.ender();
     std::thread::spawn(move || {
         for _ in signals.forever() {
@@ -291,13 +296,26 @@ fn serve(
             let _ = ender.end();
         }
     });
-    if options.background {
-        session.print(format!("{READY}\n"))?;
-        session.flush()?;
-        mounted.to_background();
-        leave_terminal().map_err(|error| host(&dir, error))?;
+    let announced = match options.background {
+        true => announce(session).and_then(|()| {
+            mounted.to_background();
+            leave_terminal().map_err(|error| host(&dir, error))
+        }),
+        false => readiness::notify("READY=1").map_err(|error| host(&dir, error)),
+    };
+    if let Err(failure) = announced {
+        // Nobody knows of the mount. The first error is reported.
+        let _ = mounted.ender().end();
+        let _ = mounted.wait();
+        return Err(failure);
     }
     mounted.wait().map_err(|error| host(&image, error))
+}
+
+/// Reports to the first process that the mount answers requests.
+fn announce(session: &Session) -> Result<()> {
+    session.print(format!("{READY}\n"))?;
+    session.flush()
 }
 
 /// Progress of trimming for a terminal; empty during the first second.

@@ -91,7 +91,7 @@ fn unmount(dir: &Path, options: &Options, session: &Session) -> Result<()> {
     if options.lazy {
         return Ok(());
     }
-    if mounts::list().map_err(host)?.iter().any(|other| other.device == mount.device) {
+    if mounts::list().map_err(host)?.iter().any(|other| other.is_copy_of(&mount)) {
         // The mount is also bound to another directory, so the server goes on.
         return Ok(());
     }
@@ -213,7 +213,7 @@ impl Server {
             }
             let waited = begun.elapsed();
             if waited >= REPORT_AFTER {
-                let keepers = holders::elsewhere(&mount.device);
+                let keepers = holders::elsewhere(mount);
                 let closing = record.is_some_and(|record| record.state == State::Closing);
                 let limit = match timeout {
                     Some(seconds) => Some(Duration::from_secs(seconds)),

@@ -50,6 +50,22 @@ fn kill_server(fixture: &Fixture) {
     until("dead", || !fixture.uxfs(&["ls", "host/a.img:/"]).err.contains("in use"));
 }
 
+/// A mount that fails after the kernel has mounted it leaves neither a mount nor a dirty log.
+#[test]
+fn a_mount_that_cannot_be_announced_is_ended() {
+    let fixture = fixture();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uxfs"));
+    command.args(["mount", "-f", "host/a.img", "mnt"]).current_dir(fixture.path(""));
+    let ended = command.env("NOTIFY_SOCKET", fixture.path("missing")).output().unwrap();
+    let error = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{error}");
+    assert!(error.contains("NOTIFY_SOCKET=") && error.contains("No such file"), "{error}");
+    let dir = fixture.path("mnt");
+    assert!(uxfs_fuse::mounts::list().unwrap().iter().all(|mount| mount.dir != dir));
+    let status = fixture.uxfs(&["status", "host/a.img"]);
+    assert_eq!(status.code, 3, "{status:?}");
+}
+
 /// Kills the process when dropped.
 struct Held(Child);
 

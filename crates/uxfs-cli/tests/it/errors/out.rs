@@ -1,6 +1,7 @@
 //! A volume on a host that refuses requests, and every way to end work on the volume.
 
 use std::fs::File;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -165,15 +166,23 @@ impl Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_uxfs"));
         command.args(["mount", "-f", "-o", "dirty_writeback_centisecs=0,commit=300"]);
         command.arg(image).arg(&dir).stdin(Stdio::null()).env("LC_ALL", "C");
+        let socket = fixture.path("ready");
+        let ready = UnixDatagram::bind(&socket).unwrap();
+        ready.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        command.env("NOTIFY_SOCKET", socket);
         let child = command.stderr(File::create(&words).unwrap()).spawn().unwrap();
         let mut server = Self { child, words, dir };
         let since = Instant::now();
-        while !server.is_mounted() {
+        let mut state = [0; 16];
+        let len = loop {
+            if let Ok(len) = ready.recv(&mut state) {
+                break len;
+            }
             let ended = server.child.try_wait().unwrap();
             assert!(ended.is_none(), "{ended:?}: {}", server.said());
             assert!(since.elapsed() < HANG, "the mount did not come up");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        };
+        assert_eq!((&state[..len], server.is_mounted()), (&b"READY=1"[..], true));
         server
     }
 
