@@ -82,4 +82,5 @@ pub use options::OpenOptions;
 pub use pending_data::PendingData;
 pub use recovery::{Recovery, Replayed, replay_in_memory};
 pub use stats::{Histogram, Stats};
+pub use tickets::Drive;
 pub use unwritten::Unwritten;

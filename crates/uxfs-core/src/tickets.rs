@@ -7,6 +7,16 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::journal::{Failure, LogLoad, Op, Ticket, caller};
 
+/// The thread that drives the journal for a waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drive {
+    /// The [`crate::LogWorker`].
+    Worker,
+    /// The calling thread, unless another one drives already. For a thread with nothing else to do:
+    /// it need not wake the log worker, which does what is left when the call returns.
+    Caller,
+}
+
 impl Engine {
     /// How full the log is; zero without a journal.
     pub fn log_load(&self) -> LogLoad {
@@ -49,44 +59,28 @@ impl Engine {
         ticket: Ticket,
         notify: impl FnOnce(core::result::Result<(), Failure>) + Send + 'static,
     ) {
-        self.when_durable_for(caller(), ticket, notify);
+        self.when_durable_for(caller(), ticket, Drive::Worker, notify);
     }
 
     /// As [`Engine::when_durable`], for a thread that acts for many callers. `caller` identifies
-    /// the caller for the fsync policy.
+    /// the caller for the fsync policy; `drive` names the thread that drives the journal.
     pub fn when_durable_for(
         &self,
         caller: u64,
         ticket: Ticket,
+        drive: Drive,
         notify: impl FnOnce(core::result::Result<(), Failure>) + Send + 'static,
     ) {
-        match &self.journal {
-            Some(journal) => {
-                if journal.notify_when(caller, ticket, Box::new(notify)) {
-                    journal.nudge_worker();
-                }
-            }
-            None => notify(Ok(())),
+        let Some(journal) = &self.journal else { return notify(Ok(())) };
+        if !journal.notify_when(caller, ticket, Box::new(notify)) {
+            return;
         }
-    }
-
-    /// As [`Engine::when_durable_for`], but this call itself drives the journal, unless another
-    /// thread does. For a thread with nothing else to do: it need not wake the
-    /// [`crate::LogWorker`]. The log worker does what is left when this call returns.
-    pub fn make_durable_for(
-        &self,
-        caller: u64,
-        ticket: Ticket,
-        notify: impl FnOnce(core::result::Result<(), Failure>) + Send + 'static,
-    ) {
-        match &self.journal {
-            Some(journal) => {
-                if journal.notify_when(caller, ticket, Box::new(notify)) {
-                    // Each waiter gets a failure through its own notification.
-                    let _reported = self.drive_on(journal);
-                }
+        match drive {
+            Drive::Worker => journal.nudge_worker(),
+            Drive::Caller => {
+                // Each waiter gets a failure through its own notification.
+                let _reported = self.drive_on(journal);
             }
-            None => notify(Ok(())),
         }
     }
 

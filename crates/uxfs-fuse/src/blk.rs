@@ -33,10 +33,11 @@ use fuser::{Config, Errno, MountOption, Session, SessionACL};
 use parking_lot::Mutex;
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use crate::durability::{Caller, Scope, Waiter};
 use crate::mounts::BLOCK_TYPE;
 use crate::options::Options;
 use crate::server::Server;
-use crate::volume::{Asker, Volume};
+use crate::volume::Volume;
 
 /// Most bytes of one read or write. A message between sockets holds at most twice as many.
 pub(crate) const MAX_WRITE: u32 = 128 << 10;
@@ -184,7 +185,7 @@ impl Requests {
 
     fn sync(&self, unique: u64, pid: u32) {
         let dev = Arc::clone(&self.dev);
-        self.volume.sync(Asker::process(pid), move |done: Result<(), Errno>| {
+        let waiter = Waiter::new(Caller::process(pid), move |done: Result<(), Errno>| {
             let error = done.err().map_or(0, |error| -error.code());
             let mut reply = [0; REPLY];
             reply[..4].copy_from_slice(&16_u32.to_ne_bytes());
@@ -193,6 +194,7 @@ impl Requests {
             // The caller may be gone.
             let _ = (&*dev).write(&reply);
         });
+        self.volume.make_durable(Scope::Volume, waiter);
     }
 }
 

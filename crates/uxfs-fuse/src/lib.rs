@@ -18,6 +18,7 @@ mod attr;
 pub mod awake;
 mod blk;
 pub mod control;
+mod durability;
 mod handles;
 pub mod holders;
 mod live;

@@ -42,8 +42,7 @@ impl Volume {
         }
         // Their jobs use the volume, so they end before requests are held back.
         self.discard(false).map_err(|error| error.to_string())?;
-        self.writer.end();
-        self.syncer.end();
+        self.end_write_back();
         let mut guard = self.fs.write();
         let fs = guard.as_ref().ok_or("the volume is closed")?;
         let ready = match (fs.stopped_by(), fs.unlinked()) {

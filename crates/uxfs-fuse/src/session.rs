@@ -41,7 +41,7 @@ pub struct Mounted {
     /// Its entry in the list of mounts; `None` if the list cannot be read.
     entry: Option<Mount>,
     events: Receiver<Event>,
-    told: Sender<Event>,
+    sender: Sender<Event>,
 }
 
 /// Ends a mount.
@@ -51,7 +51,7 @@ pub struct Ender {
     /// The entry in the list of mounts. The mount may have been moved or covered since.
     entry: Option<Mount>,
     volume: Arc<Volume>,
-    told: Arc<Mutex<Sender<Event>>>,
+    sender: Arc<Mutex<Sender<Event>>>,
 }
 
 /// The end of a mount.
@@ -111,8 +111,8 @@ fn start(
     cached.connect(session.notifier());
     // Before the first request, so that the record has every message.
     volume.set_recorder(Recorder::begin(source, &dir));
-    let (told, events) = channel();
-    let ended = told.clone();
+    let (sender, events) = channel();
+    let ended = sender.clone();
     let thread = std::thread::Builder::new().name("uxfs-mount".into()).spawn(move || {
         let result = match (session.run(), &between) {
             (said, Some(between)) => between.result(said),
@@ -131,7 +131,7 @@ fn start(
     }
     settings::read_ahead(&dir);
     let entry = mounts::on(&dir).ok().flatten();
-    Ok(Mounted { volume: Arc::clone(volume), dir, entry, events, told })
+    Ok(Mounted { volume: Arc::clone(volume), dir, entry, events, sender })
 }
 
 /// Waits until all server threads wait for requests, each with the memory that it needs, and one
@@ -193,7 +193,7 @@ impl Mounted {
             dir: self.dir.clone(),
             entry: self.entry.clone(),
             volume: Arc::clone(&self.volume),
-            told: Arc::new(Mutex::new(self.told.clone())),
+            sender: Arc::new(Mutex::new(self.sender.clone())),
         }
     }
 
@@ -302,9 +302,9 @@ impl Ender {
     }
 
     fn detached(&self, from: String) {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         // Without a receiver it has ended already.
-        let _ = told.send(Event::Detached(from));
+        let _ = sender.send(Event::Detached(from));
     }
 
     /// Unmounts, unless the mount stays in use. A mount is in use for a moment whenever a program

@@ -3,53 +3,38 @@
 //!
 //! 1. A request uses the volume under a read lock. The end of the mount takes the volume out under
 //!    the write lock, so no request is half done then.
-//! 2. A request for durability starts the work and parks its reply. The library's log worker drives
-//!    the journal and sends the reply when the work is durable. If one caller alone asks again and
-//!    again, the request's own thread drives instead, which saves a wake-up, provided that another
-//!    thread can answer requests meanwhile. With several callers this would take threads from them.
-//! 3. The start may write much data. More than [`AT_ONCE`] is written by a thread of its own, so
-//!    that it delays no other request. That thread also writes back data when much is dirty, while
-//!    writers continue. Little data is written by the request's own thread, if no other thread does
-//!    so, and otherwise by a second thread, one file after the other: threads that wait for the
-//!    device answer no requests, and callers wait for each other's answers (the kernel keeps a
-//!    directory locked during a lookup in it).
-//! 4. Requests for durability carry the identity of their caller ([`Asker`]), because the fsync
-//!    policy depends on which callers come again, and the server's threads ask for all of them.
-//! 5. A panic in work for the mount is caught where that work uses the volume
+//! 2. A panic in work for the mount is caught where that work uses the volume
 //!    ([`Volume::guarded`]). The volume is stopped, so that nothing half done is written, and this
 //!    and every later request returns EIO.
-//! 6. The volume is closed after the log worker has ended and every reply was sent. The result is
+//! 3. The volume is closed after the log worker has ended and every reply was sent. The result is
 //!    kept, and closing again returns it.
-//! 7. That the volume has stopped is reported once, by the first request that finds it stopped.
+//! 4. That the volume has stopped is reported once, by the first request that finds it stopped.
 
 use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fuser::{Errno, FileAttr, Request};
+use fuser::{Errno, FileAttr};
 use parking_lot::{Condvar, Mutex, RwLock};
 use uxfs::LogWorker;
 use uxfs::disk::fault::{self, Fault};
 use uxfs::format::Ino;
 use uxfs::journal::{LogWorkOptions, Ticket};
-use uxfs::{Error, Fs, SyncKind, Unwritten};
+use uxfs::{Error, Fs, Unwritten};
 
 use crate::attr::attr_of;
 use crate::awake::{Awake, DEVICE};
-use crate::handles::Cursor;
+use crate::durability::Durability;
 use crate::live::Live;
 use crate::options::Options;
 use crate::record::Recorder;
 use crate::settings;
 use crate::syslog::Severity;
 use crate::worker::Worker;
-
-/// Most bytes of dirty data that a server thread writes back itself.
-const AT_ONCE: u64 = 1 << 20;
 
 /// Interval of discards, if freed space is discarded.
 const DISCARD: Duration = Duration::from_secs(2);
@@ -75,24 +60,6 @@ pub(crate) type Opener = Box<dyn Fn(&Options) -> Result<Fs, String> + Send + Syn
 /// The receiver of progress.
 type Teller = Box<dyn Fn(Trimming) + Send + Sync>;
 
-/// The identity of a caller of fsync: a thread of a program, or none. The number only shows whether
-/// two callers are the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asker(u64);
-
-impl Asker {
-    /// The caller of a request.
-    pub(crate) fn of(req: &Request) -> Self {
-        Self::process(req.pid())
-    }
-
-    /// A process.
-    pub(crate) fn process(pid: u32) -> Self {
-        // Above the numbers of this process' threads.
-        Self(1 << 32 | u64::from(pid))
-    }
-}
-
 /// The volume of a mount.
 pub(crate) struct Volume {
     root: Ino,
@@ -100,10 +67,8 @@ pub(crate) struct Volume {
     pub(crate) service: Mutex<Option<LogWorker>>,
     /// The thread that writes back much data.
     pub(crate) writer: Worker<Volume>,
-    /// The thread that syncs files with little dirty data.
-    pub(crate) syncer: Worker<Volume>,
-    /// Number of files with little dirty data that are being synced or wait for it.
-    syncing: AtomicUsize,
+    /// The state of requests for durability.
+    pub(crate) durability: Durability,
     discarder: Mutex<Option<JoinHandle<()>>>,
     /// The receiver of trimming progress.
     teller: Mutex<Option<Teller>>,
@@ -111,14 +76,8 @@ pub(crate) struct Volume {
     fault: Option<Fault>,
     /// The writer thread has a job to reduce dirty data.
     relieving: AtomicBool,
-    /// Number of parked requests.
-    parked: Arc<AtomicUsize>,
-    /// The last caller of fsync.
-    asked: AtomicU64,
     /// Keeps idle processors from halting, if enabled.
     awake: OnceLock<Awake>,
-    /// There are enough threads that one may drive the journal.
-    may_drive: bool,
     /// The mount is ending.
     ending: Mutex<bool>,
     ends: Condvar,
@@ -140,15 +99,6 @@ pub(crate) struct Volume {
     sync_error: Mutex<Option<String>>,
 }
 
-/// A parked request, which counts as such until this is dropped.
-struct Parked(Arc<AtomicUsize>);
-
-impl Drop for Parked {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// The FUSE error of an error of the engine.
 pub(crate) fn errno(error: &Error) -> Errno {
     Errno::from_i32(error.errno())
@@ -163,16 +113,12 @@ impl Volume {
             fs: RwLock::new(Some(Arc::new(fs))),
             service: Mutex::default(),
             writer: Worker::default(),
-            syncer: Worker::default(),
-            syncing: AtomicUsize::new(0),
+            durability: Durability::new(threads),
             discarder: Mutex::default(),
             teller: Mutex::default(),
             fault: fault::in_force(),
             relieving: AtomicBool::new(false),
-            parked: Arc::default(),
-            asked: AtomicU64::new(0),
             awake: OnceLock::new(),
-            may_drive: threads > 1,
             ending: Mutex::default(),
             ends: Condvar::new(),
             live: Arc::new(Live::new(options)),
@@ -247,7 +193,11 @@ impl Volume {
     }
 
     /// Runs `work` on the volume, and stops the volume if it panics.
-    fn guarded<T>(&self, fs: &Fs, work: impl FnOnce() -> uxfs::Result<T>) -> Result<T, Errno> {
+    pub(crate) fn guarded<T>(
+        &self,
+        fs: &Fs,
+        work: impl FnOnce() -> uxfs::Result<T>,
+    ) -> Result<T, Errno> {
         if self.fault.is_some() {
             fault::plant(self.fault);
         }
@@ -288,114 +238,26 @@ impl Volume {
         }
     }
 
-    /// Calls `told` when everything done so far, except for dirty data, is durable, or can no
-    /// longer become durable.
-    pub(crate) fn when_durable(
-        &self,
-        who: Asker,
-        told: impl FnOnce(Result<(), Errno>) + Send + 'static,
-    ) {
-        self.park(who, true, told, |fs| Ok(fs.ticket()));
-    }
-
-    /// As above, for the ticket that `begin` returns. With `here` this thread drives the journal if
-    /// no other caller waits.
-    fn park(
-        &self,
-        who: Asker,
-        here: bool,
-        told: impl FnOnce(Result<(), Errno>) + Send + 'static,
-        begin: impl FnOnce(&Fs) -> uxfs::Result<Ticket>,
-    ) {
-        let guard = self.fs.read();
-        let Some(fs) = &*guard else { return told(Err(Errno::EIO)) };
-        let ticket = match self.guarded(fs, || begin(fs)) {
-            Ok(ticket) => ticket,
-            Err(error) => return told(Err(error)),
-        };
-        // The same caller asks twice in a row, and no other waits.
-        let again = self.asked.swap(who.0, Ordering::Relaxed) == who.0;
-        let alone = self.parked.fetch_add(1, Ordering::Relaxed) == 0 && again;
-        let parked = Parked(Arc::clone(&self.parked));
-        let told = move |result: Result<(), _>| {
-            drop(parked);
-            told(result.map_err(|_| Errno::EIO));
-        };
-        // A reply dropped by a panic is sent as EIO.
-        let _ = self.guarded(fs, || {
-            match alone && here && self.may_drive {
-                true => fs.make_durable_for(who.0, ticket, told),
-                false => fs.when_durable_for(who.0, ticket, told),
-            }
-            Ok(())
-        });
-    }
-
-    /// Syncs a file: calls `told` when it is durable, or cannot become durable. `cursor` holds the
-    /// errors that were reported to its caller. Without a cursor, an error that was reported to no
-    /// caller is returned.
-    pub(crate) fn fsync(
-        &self,
-        who: Asker,
-        ino: Ino,
-        kind: SyncKind,
-        cursor: Option<Cursor>,
-        told: impl FnOnce(Result<(), Errno>) + Send + 'static,
-    ) {
-        let begin = move |fs: &Fs| match cursor {
-            Some(cursor) => fs.begin_fsync(ino, kind, &mut cursor.lock()),
-            None => fs.begin_fsync(ino, kind, &mut fs.error_cursor(ino)),
-        };
-        let much = self.with(|fs| Ok(fs.dirty_bytes_of(ino) > AT_ONCE));
-        if much == Ok(true) {
-            let job = move |volume: &Self| volume.park(who, false, told, begin);
-            return self.writer.hand(self, Box::new(job));
-        }
-        let others = self.syncing.fetch_add(1, Ordering::Relaxed) > 0;
-        let job = move |volume: &Self| {
-            volume.park(who, !others, told, begin);
-            volume.syncing.fetch_sub(1, Ordering::Relaxed);
-        };
-        match others {
-            true => self.syncer.hand(self, Box::new(job)),
-            false => job(self),
-        }
-    }
-
-    /// Syncs the whole volume, and calls `told` then.
-    pub(crate) fn sync(&self, who: Asker, told: impl FnOnce(Result<(), Errno>) + Send + 'static) {
-        let much = self.with(|fs| Ok(fs.dirty_bytes() > AT_ONCE));
-        match much {
-            Ok(true) => {
-                let job = move |volume: &Self| {
-                    volume.park(who, false, told, |fs| volume.begin_sync(fs));
-                };
-                self.writer.hand(self, Box::new(job));
-            }
-            _ => self.park(who, true, told, |fs| self.begin_sync(fs)),
-        }
-    }
-
     /// Starts a sync of the whole volume, and keeps its error, because the kernel forwards only a
     /// number.
-    fn begin_sync(&self, fs: &Fs) -> uxfs::Result<Ticket> {
+    pub(crate) fn begin_sync(&self, fs: &Fs) -> uxfs::Result<Ticket> {
         let begun = fs.begin_sync();
         *self.sync_error.lock() = begun.as_ref().err().map(ToString::to_string);
         self.notice(fs);
         begun
     }
 
-    /// Discards free space as [`Fs::trim`] does, in a thread of its own, and calls `told` with the
+    /// Discards free space as [`Fs::trim`] does, in a thread of its own, and calls `reply` with the
     /// number of bytes. The end of the mount waits for one group at most.
     pub(crate) fn trim(
         self: &Arc<Self>,
         range: Range<u64>,
         least: u64,
-        told: impl FnOnce(Result<u64, Errno>) + Send + 'static,
+        reply: impl FnOnce(Result<u64, Errno>) + Send + 'static,
     ) -> io::Result<()> {
         let volume = Arc::clone(self);
         let work = std::thread::Builder::new().name("uxfs-trim".into());
-        work.spawn(move || told(volume.trim_groups(range, least))).map(drop)
+        work.spawn(move || reply(volume.trim_groups(range, least))).map(drop)
     }
 
     /// Calls `teller` with the progress of trimming.
@@ -499,7 +361,7 @@ impl Volume {
         let served = LogWorker::start(fs, LogWorkOptions::default());
         *self.service.lock() = Some(served.map_err(|e| io::Error::other(e.to_string()))?);
         self.writer.start("uxfs-write", Arc::clone(self))?;
-        self.syncer.start("uxfs-sync", Arc::clone(self))
+        self.durability.start(self)
     }
 
     /// Enables or disables discards of freed space.
@@ -520,6 +382,12 @@ impl Volume {
         Ok(())
     }
 
+    /// Ends the threads that write back.
+    pub(crate) fn end_write_back(&self) {
+        self.writer.end();
+        self.durability.end();
+    }
+
     fn end_discarding(&self) {
         // Under the lock, so that the thread cannot miss it.
         drop(self.ending.lock());
@@ -535,8 +403,7 @@ impl Volume {
     /// # Errors
     /// What could not be written and why, what is lost by that, and what to do.
     pub(crate) fn close(&self) -> Result<(), String> {
-        self.writer.end();
-        self.syncer.end();
+        self.end_write_back();
         *self.ending.lock() = true;
         self.end_discarding();
         let mut closed = self.closed.lock();

@@ -110,7 +110,7 @@ pub mod volume;
 pub use uxfs_archive as archive;
 pub use uxfs_core::Atime;
 pub use uxfs_core::{
-    Cached, Cause, Content, Device, Devices, Engine, Error, ErrorCursor, Fallocate, Fs, Fsx,
+    Cached, Cause, Content, Device, Devices, Drive, Engine, Error, ErrorCursor, Fallocate, Fs, Fsx,
     Histogram, LogWorker, Mount, NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Replayed,
     Result, Segment, SetAttr, Stat, StatFs, Stats, SyncKind, Times, Unwritten, WritebackOptions,
     XattrMode, Xflags, clock, dir, journal, replay_in_memory, sync,

@@ -13,6 +13,7 @@ use uxfs_oracle::Rng;
 use uxfs_oracle::vm::{self, Kernel};
 
 use super::{JournalOptions, LogWorkOptions};
+use crate::Drive;
 use crate::ops::NewInode;
 use crate::{Error, Fallocate, Fs, LogWorker, OpenOptions, Result};
 
@@ -678,7 +679,7 @@ fn every_policy_brings_down_what_is_asked_for() {
                         if served && step % 4 == thread {
                             let send = send.clone();
                             let told = move |result| send.send((name, result)).unwrap();
-                            fs.when_durable_for(1000 + step, ticket, told);
+                            fs.when_durable_for(1000 + step, ticket, Drive::Worker, told);
                         } else {
                             fs.wait(ticket).unwrap();
                             assert!(fs.is_durable(ticket), "{words}");

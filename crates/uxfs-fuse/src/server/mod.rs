@@ -6,7 +6,7 @@
 //!    returned it, until the kernel forgets it. This, not open, keeps an unlinked file alive, and
 //!    covers mappings and working directories too. So opening a file needs no request, and there is
 //!    none unless `strict_open` is set.
-//! 3. A request that must be durable parks its reply ([`Volume::when_durable`]). No thread waits.
+//! 3. A request that must be durable parks its reply ([`Volume::make_durable`]). No thread waits.
 //! 4. The kernel caches attributes, access lists and data for a day. It invalidates what most
 //!    requests change. What other requests change is invalidated before their reply
 //!    ([`cached::Cached`]).
@@ -43,11 +43,12 @@ use uxfs::{Fs, SyncKind};
 use crate::attr::{attr_of, ino_of};
 use crate::blk;
 use crate::control::{self, Control};
+use crate::durability::{Caller, Scope, Waiter};
 use crate::handles::Handles;
 use crate::live::Live;
 use crate::options::Options;
 use crate::settings::{self, MAX_WRITE, TTL};
-use crate::volume::{Asker, Volume};
+use crate::volume::Volume;
 use cached::Cached;
 use outcome::{Entry, Result};
 use who::Who;
@@ -136,8 +137,8 @@ impl Server {
     ) {
         match result {
             Ok(value) if self.live.hot().wsync => {
-                let told = move |durable: Result<()>| reply.answer(durable.map(|()| value));
-                self.volume.when_durable(Asker::of(req), told);
+                let reply = move |durable: Result<()>| reply.answer(durable.map(|()| value));
+                self.volume.make_durable(Scope::Changes, Waiter::new(Caller::of(req), reply));
             }
             other => reply.answer(other),
         }
@@ -481,7 +482,7 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let who = Who::of(req).told(write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
+        let who = Who::of(req).for_write(write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
         let ino = self.ino(node);
         let written = self.volume.with(|fs| data::write(fs, ino, offset, data, who));
         self.volume.relieve();
@@ -494,8 +495,9 @@ impl Filesystem for Server {
         match written {
             Ok(bytes) => {
                 let cursor = self.handles.cursor(handle);
-                let told = move |done: Result<()>| reply.answer(done.map(|()| bytes));
-                self.volume.fsync(Asker::of(req), ino, kind, cursor, told);
+                let reply = move |done: Result<()>| reply.answer(done.map(|()| bytes));
+                let waiter = Waiter::new(Caller::of(req), reply);
+                self.volume.make_durable(Scope::File { ino, kind, cursor }, waiter);
             }
             failed => reply.answer(failed),
         }
@@ -517,8 +519,8 @@ impl Filesystem for Server {
     ) {
         let kind = if datasync { SyncKind::Data } else { SyncKind::All };
         let cursor = self.handles.cursor(handle);
-        let told = move |done| reply.answer(done);
-        self.volume.fsync(Asker::of(req), self.ino(node), kind, cursor, told);
+        let waiter = Waiter::new(Caller::of(req), move |done| reply.answer(done));
+        self.volume.make_durable(Scope::File { ino: self.ino(node), kind, cursor }, waiter);
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -567,14 +569,14 @@ impl Filesystem for Server {
     }
 
     fn fsyncdir(&self, req: &Request, node: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let who = Asker::of(req);
-        let told = move |done: Result<()>| reply.answer(done);
-        match node {
+        let scope = match node {
             // fsync of the root syncs the whole volume, because `sync(2)` does not reach the
             // server.
-            INodeNo::ROOT => self.volume.sync(who, told),
-            _ => self.volume.fsync(who, self.ino(node), SyncKind::All, None, told),
-        }
+            INodeNo::ROOT => Scope::Volume,
+            _ => Scope::File { ino: self.ino(node), kind: SyncKind::All, cursor: None },
+        };
+        let waiter = Waiter::new(Caller::of(req), move |done| reply.answer(done));
+        self.volume.make_durable(scope, waiter);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {

@@ -32,7 +32,7 @@ impl Who {
     }
 
     /// A caller for which the kernel decided about set-ID bits.
-    pub(super) fn told(self, kill: bool) -> Self {
+    pub(super) fn for_write(self, kill: bool) -> Self {
         Self { keeps: Some(!kill), ..self }
     }
 

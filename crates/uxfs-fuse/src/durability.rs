@@ -1,0 +1,209 @@
+//! Requests for durability: fsync, `O_SYNC` writes, changes on a mount with `wsync`, and fsync of the
+//! root directory, which syncs the whole volume. All take one way, [`Volume::make_durable`]: write
+//! back what is dirty, take a ticket, and send the reply when the ticket is durable.
+//!
+//! 1. The reply is parked until then; no server thread waits for it. The library's log worker drives
+//!    the journal and sends the reply. If one caller alone asks again and again, the request's own
+//!    thread drives instead, which saves a wake-up, provided that another thread can answer requests
+//!    meanwhile. With several callers this would take threads from them.
+//! 2. More than [`INLINE_MAX`] dirty bytes are written back by the volume's writer thread, so that
+//!    they delay no other request. Fewer are written back by the request's own thread, if no other
+//!    request does so, and otherwise by the sync thread, one file after the other: threads that wait
+//!    for the device answer no requests, and callers wait for each other's answers (the kernel keeps
+//!    a directory locked during a lookup in it).
+//! 3. A request carries the identity of its caller ([`Caller`]), because the fsync policy depends on
+//!    which callers come again, and the server's threads ask for all of them.
+//! 4. Each waiter gets exactly one reply, also if the volume stops.
+//!
+//! Called by the server of requests and by [`crate::blk`].
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use fuser::{Errno, Request};
+use uxfs::format::Ino;
+use uxfs::journal::Ticket;
+use uxfs::{Drive, Fs, SyncKind};
+
+use crate::handles::Cursor;
+use crate::volume::Volume;
+use crate::worker::Worker;
+
+/// Most dirty bytes that a server thread writes back itself.
+const INLINE_MAX: u64 = 1 << 20;
+
+/// The identity of a caller of fsync: a thread of a program. The number only shows whether two
+/// callers are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caller(u64);
+
+impl Caller {
+    /// The caller of a request.
+    pub(crate) fn of(req: &Request) -> Self {
+        Self::process(req.pid())
+    }
+
+    /// A process.
+    pub(crate) fn process(pid: u32) -> Self {
+        // Above the numbers of this process' threads.
+        Self(1 << 32 | u64::from(pid))
+    }
+}
+
+/// What becomes durable.
+pub(crate) enum Scope {
+    /// Everything done so far, except for dirty data.
+    Changes,
+    /// A file.
+    File {
+        ino: Ino,
+        kind: SyncKind,
+        /// The errors that were reported to the caller. Without a cursor, an error that was reported
+        /// to no caller is returned.
+        cursor: Option<Cursor>,
+    },
+    /// The whole volume.
+    Volume,
+}
+
+impl Scope {
+    /// Bytes that have to be written back first.
+    fn dirty_bytes(&self, fs: &Fs) -> u64 {
+        match self {
+            Self::Changes => 0,
+            Self::File { ino, .. } => fs.dirty_bytes_of(*ino),
+            Self::Volume => fs.dirty_bytes(),
+        }
+    }
+
+    /// Writes back, and returns a ticket for what then has to become durable.
+    fn write_back(self, volume: &Volume, fs: &Fs) -> uxfs::Result<Ticket> {
+        match self {
+            Self::Changes => Ok(fs.ticket()),
+            Self::File { ino, kind, cursor: Some(cursor) } => {
+                fs.begin_fsync(ino, kind, &mut cursor.lock())
+            }
+            Self::File { ino, kind, cursor: None } => {
+                fs.begin_fsync(ino, kind, &mut fs.error_cursor(ino))
+            }
+            Self::Volume => volume.begin_sync(fs),
+        }
+    }
+}
+
+/// A caller that waits for durability, and the function that sends its reply.
+pub(crate) struct Waiter {
+    caller: Caller,
+    reply: Box<dyn FnOnce(Result<(), Errno>) + Send>,
+}
+
+impl Waiter {
+    /// A waiter.
+    pub(crate) fn new(
+        caller: Caller,
+        reply: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) -> Self {
+        Self { caller, reply: Box::new(reply) }
+    }
+}
+
+/// The state of a volume's requests for durability.
+pub(crate) struct Durability {
+    /// The thread that syncs files with little dirty data.
+    sync_thread: Worker<Volume>,
+    /// Number of files with little dirty data that are being synced or wait for it.
+    syncing: AtomicUsize,
+    /// Number of parked replies.
+    parked: Arc<AtomicUsize>,
+    /// The last caller.
+    last: AtomicU64,
+    /// There are enough server threads that one may drive the journal.
+    may_drive: bool,
+}
+
+/// A parked reply, which counts as such until this is dropped.
+struct Parked(Arc<AtomicUsize>);
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Durability {
+    /// The state of a volume that `threads` threads serve.
+    pub(crate) fn new(threads: usize) -> Self {
+        Self {
+            sync_thread: Worker::default(),
+            syncing: AtomicUsize::new(0),
+            parked: Arc::default(),
+            last: AtomicU64::new(0),
+            may_drive: threads > 1,
+        }
+    }
+
+    /// Starts the sync thread.
+    ///
+    /// # Errors
+    /// Those of the host for a new thread.
+    pub(crate) fn start(&self, volume: &Arc<Volume>) -> io::Result<()> {
+        self.sync_thread.start("uxfs-sync", Arc::clone(volume))
+    }
+
+    /// Ends the sync thread, after the syncs that it was given.
+    pub(crate) fn end(&self) {
+        self.sync_thread.end();
+    }
+}
+
+impl Volume {
+    /// Makes `scope` durable, and sends the waiter's reply when it is durable, or can no longer
+    /// become durable.
+    pub(crate) fn make_durable(&self, scope: Scope, waiter: Waiter) {
+        let much = self.with(|fs| Ok(scope.dirty_bytes(fs) > INLINE_MAX));
+        if much == Ok(true) {
+            let job = move |volume: &Self| volume.park(scope, waiter, Drive::Worker);
+            return self.writer.hand(self, Box::new(job));
+        }
+        if !matches!(scope, Scope::File { .. }) {
+            return self.park(scope, waiter, Drive::Caller);
+        }
+        let is_first = self.durability.syncing.fetch_add(1, Ordering::Relaxed) == 0;
+        let job = move |volume: &Self| {
+            let drive = if is_first { Drive::Caller } else { Drive::Worker };
+            volume.park(scope, waiter, drive);
+            volume.durability.syncing.fetch_sub(1, Ordering::Relaxed);
+        };
+        match is_first {
+            true => job(self),
+            false => self.durability.sync_thread.hand(self, Box::new(job)),
+        }
+    }
+
+    /// Writes back, and parks the reply. With [`Drive::Caller`] this thread drives the journal if
+    /// its caller is the only one.
+    fn park(&self, scope: Scope, waiter: Waiter, drive: Drive) {
+        let Waiter { caller, reply } = waiter;
+        let guard = self.fs.read();
+        let Some(fs) = &*guard else { return reply(Err(Errno::EIO)) };
+        let ticket = match self.guarded(fs, || scope.write_back(self, fs)) {
+            Ok(ticket) => ticket,
+            Err(error) => return reply(Err(error)),
+        };
+        let state = &self.durability;
+        let again = state.last.swap(caller.0, Ordering::Relaxed) == caller.0;
+        let is_alone = state.parked.fetch_add(1, Ordering::Relaxed) == 0 && again;
+        let drive = if is_alone && state.may_drive { drive } else { Drive::Worker };
+        let parked = Parked(Arc::clone(&state.parked));
+        let notify = move |result: Result<(), _>| {
+            drop(parked);
+            reply(result.map_err(|_| Errno::EIO));
+        };
+        // A reply dropped by a panic is sent as EIO.
+        let _ = self.guarded(fs, || {
+            fs.when_durable_for(caller.0, ticket, drive, notify);
+            Ok(())
+        });
+    }
+}
