@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// The directory that `tools/setup-vm` and `tools/setup-xfsprogs` fill.
+/// The directory that `tools/setup-uml`, `tools/setup-vm` and `tools/setup-xfsprogs` fill.
 ///
 /// # Panics
 /// When neither `UXFS_CACHE` nor `HOME` is set.

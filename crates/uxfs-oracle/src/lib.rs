@@ -34,8 +34,8 @@
 //! ```
 //!
 //! `UXFS_KEEP=DIR` keeps a copy of the image that a finding is about; `UXFS_CACHE` says where the
-//! virtual machine's kernels and the newer xfsprogs are (`~/.cache/uxfs/vm`), which `tools/setup-vm`
-//! and `tools/setup-xfsprogs` put there.
+//! virtual machine's kernels and the newer xfsprogs are (`~/.cache/uxfs/vm`), which `tools/setup-uml`,
+//! `tools/setup-vm` and `tools/setup-xfsprogs` put there.
 
 pub mod ager;
 mod cache;

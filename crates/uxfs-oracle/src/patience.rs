@@ -131,16 +131,22 @@ impl Watch {
 }
 
 impl Sample {
-    /// What a process has used. Of one that has ended, nothing.
+    /// What a process and its children have used. Of one that has ended, nothing.
     fn of(process: u32) -> Self {
         let mut sample = Self::default();
+        sample.add(process);
+        sample
+    }
+
+    fn add(&mut self, process: u32) {
+        let sample = self;
         let home = format!("/proc/{process}");
         let text = |name: &str| fs::read_to_string(format!("{home}/{name}")).unwrap_or_default();
         // Behind the name, which may hold anything, the 12th and 13th number: hundredths of a second.
         let stat = text("stat");
         let numbers = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
         let ticks = numbers.skip(11).take(2).filter_map(|number| number.parse::<u64>().ok());
-        sample.work = Duration::from_millis(10 * ticks.sum::<u64>());
+        sample.work += Duration::from_millis(10 * ticks.sum::<u64>());
         for line in text("io").lines() {
             if let Some(("read_bytes" | "write_bytes", bytes)) = line.split_once(": ") {
                 sample.bytes = sample.bytes.wrapping_add(bytes.parse().unwrap_or(0));
@@ -156,8 +162,9 @@ impl Sample {
             let stat = text("stat");
             let state = stat.rsplit(')').next().unwrap_or_default().split_whitespace().next();
             sample.waits_for_disk |= state == Some("D");
+            let children = text("children");
+            children.split_whitespace().filter_map(|c| c.parse().ok()).for_each(|c| sample.add(c));
         }
-        sample
     }
 
     /// Was it busy since an earlier one, for so long?
@@ -219,6 +226,16 @@ mod tests {
         let mut child = shell("while :; do :; done");
         let end = patience(LONG, 500).wait(&mut child.0, || 0).unwrap();
         assert!(matches!(end, Err(Hang::Endless(_))), "{end:?}");
+    }
+
+    #[test]
+    fn a_process_whose_child_computes_for_ever_does() {
+        let mut child = shell("(while :; do :; done) & echo $!; wait");
+        let end = patience(LONG, 500).wait(&mut child.0, || 0).unwrap();
+        assert!(matches!(end, Err(Hang::Endless(_))), "{end:?}");
+        // The group's other process ends with it: the shell waits for no one then.
+        let mut pkill = Command::new("pkill");
+        pkill.args(["-P", &child.0.id().to_string()]).status().unwrap();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Tests of the check against xfs_repair and against undamaged volumes.
 //!
-//! They need `xfsprogs`, `coreutils` and the virtual machine of `tools/setup-vm`, and fail without
+//! They need `xfsprogs`, `coreutils` and the kernels of `tools/setup-uml`, and fail without
 //! them. Random tests print their seed when they fail:
 //!
 //! - `UXFS_SEED` changes all seeds.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::machine::{Kernel, Output, Vm};
+use super::machine::{Engine, Kernel, Output, Vm};
 use crate::{Finding, Listing};
 
 /// Mounts each image read-only, its log recovered if need be, and lists it. The images stay
@@ -14,21 +14,22 @@ use crate::{Finding, Listing};
 /// # Panics
 /// As [`Vm::run`].
 pub fn list(kernel: Kernel, images: &[&Path]) -> Result<Vec<Listing>, Finding> {
-    let mut listings = Vec::with_capacity(images.len());
-    for some in images.chunks(Vm::DRIVES_MAX) {
-        let mut vm = Vm::new(kernel);
-        let mut script = "set -e\n".to_owned();
-        for (number, image) in some.iter().enumerate() {
-            vm = vm.drive(image, false);
-            script.push_str(&listing_script(number));
-        }
-        let judge = vm.judge();
-        let output = vm.script(&script).run()?;
-        for (number, image) in some.iter().enumerate() {
-            listings.push(listing(&output, number, &judge, image)?);
-        }
-    }
-    Ok(listings)
+    in_machines(
+        images,
+        |image| image,
+        |some| {
+            let mut vm = Vm::new(kernel);
+            let mut script = "set -e\n".to_owned();
+            for (number, image) in some.iter().enumerate() {
+                vm = vm.drive(image, false);
+                script.push_str(&listing_script(number));
+            }
+            let judge = vm.judge();
+            let output = vm.script(&script).run()?;
+            let all = some.iter().enumerate();
+            all.map(|(number, image)| listing(&output, number, &judge, image)).collect()
+        },
+    )
 }
 
 /// Mounts the image for writing, and lets `uxfs-ager` carry out `ops` operations chosen by `seed`
@@ -51,26 +52,27 @@ pub fn age(kernel: Kernel, image: &Path, seed: u64, ops: u32) -> Result<Listing,
 /// # Panics
 /// As [`Vm::run`].
 pub fn age_all(kernel: Kernel, images: &[(&Path, u64)], ops: u32) -> Result<Vec<Listing>, Finding> {
-    let mut listings = Vec::with_capacity(images.len());
-    for some in images.chunks(Vm::DRIVES_MAX) {
-        let mut vm = Vm::new(kernel);
-        let mut script = "set -e\n".to_owned();
-        for (number, (image, seed)) in some.iter().enumerate() {
-            vm = vm.drive(image, true);
-            script.push_str(&format!(
-                "step ageing drive {number} with seed {seed}\n\
+    in_machines(
+        images,
+        |(image, _)| image,
+        |some| {
+            let mut vm = Vm::new(kernel);
+            let mut script = "set -e\n".to_owned();
+            for (number, (image, seed)) in some.iter().enumerate() {
+                vm = vm.drive(image, true);
+                script.push_str(&format!(
+                    "step ageing drive {number} with seed {seed}\n\
                 mount -t xfs /drive/{number} /mnt\n\
                 uxfs-ager /mnt {seed} {ops} >&2\numount /mnt\n{}",
-                listing_script(number)
-            ));
-        }
-        let judge = vm.judge();
-        let output = vm.script(&script).run()?;
-        for (number, (image, _)) in some.iter().enumerate() {
-            listings.push(listing(&output, number, &judge, image)?);
-        }
-    }
-    Ok(listings)
+                    listing_script(number)
+                ));
+            }
+            let judge = vm.judge();
+            let output = vm.script(&script).run()?;
+            let all = some.iter().enumerate();
+            all.map(|(number, (image, _))| listing(&output, number, &judge, image)).collect()
+        },
+    )
 }
 
 /// A volume to be cut off in the midst of work.
@@ -95,6 +97,11 @@ pub struct Crash<'a> {
 /// # Panics
 /// As [`Vm::run`].
 pub fn crash(kernel: Kernel, volumes: &[Crash<'_>]) -> Result<(), Finding> {
+    in_machines(volumes, |volume| volume.image, |some| crash_one(kernel, some)).map(drop)
+}
+
+/// Runs one machine for [`crash`].
+fn crash_one(kernel: Kernel, volumes: &[&Crash<'_>]) -> Result<Vec<()>, Finding> {
     let mut vm = Vm::new(kernel);
     let mut script = "set -e\n".to_owned();
     for (number, volume) in volumes.iter().enumerate() {
@@ -116,7 +123,27 @@ pub fn crash(kernel: Kernel, volumes: &[Crash<'_>]) -> Result<(), Finding> {
         "echo 0 >/out/.status\ntar -c -f /drive/out -C /out .\necho uxfs-done >/dev/console\n\
         echo b >/proc/sysrq-trigger\n",
     );
-    vm.script(&script).run().map(|_| ())
+    vm.script(&script).run().map(|_| vec![(); volumes.len()])
+}
+
+/// Calls `run` for groups of `all`, each of which one machine takes: as many drives as it has, and one
+/// engine for all. Returns the results in the order of `all`.
+fn in_machines<T, R>(
+    all: &[T],
+    image: impl Fn(&T) -> &Path,
+    mut run: impl FnMut(&[&T]) -> Result<Vec<R>, Finding>,
+) -> Result<Vec<R>, Finding> {
+    let mut results: Vec<(usize, R)> = Vec::with_capacity(all.len());
+    let engines: Vec<_> = all.iter().map(|one| Engine::for_image(image(one))).collect();
+    for engine in [Engine::Uml, Engine::Qemu] {
+        let those: Vec<usize> = (0..all.len()).filter(|at| engines[*at] == engine).collect();
+        for some in those.chunks(Vm::DRIVES_MAX) {
+            let group: Vec<&T> = some.iter().map(|at| &all[*at]).collect();
+            results.extend(some.iter().copied().zip(run(&group)?));
+        }
+    }
+    results.sort_by_key(|(at, _)| *at);
+    Ok(results.into_iter().map(|(_, result)| result).collect())
 }
 
 /// Mounts a drive read-only and lists it to `/out`.

@@ -1,6 +1,8 @@
 //! A virtual machine, described: its kernel, drives, files and script; and the output of its run.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ impl Kernel {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Stable, Self::Current];
 
-    /// Its directory in the cache, and its name for `tools/setup-vm`.
+    /// Its name for the setup scripts.
     fn name(self) -> &'static str {
         match self {
             Self::Stable => "stable",
@@ -27,24 +29,73 @@ impl Kernel {
         }
     }
 
-    /// What `uname -r` says.
+    /// The output of `uname -r` inside.
     ///
     /// # Panics
-    /// When `tools/setup-vm` has not been run.
+    /// When the engine's setup script has not been run.
     #[must_use]
     pub fn version(self) -> String {
-        let file = self.file("version");
+        self.version_in(Engine::chosen())
+    }
+
+    /// The output of `uname -r` inside, under an engine.
+    pub(super) fn version_in(self, engine: Engine) -> String {
+        let file = self.file(engine, "version");
         let text = std::fs::read_to_string(&file);
         text.unwrap_or_else(|e| panic!("{}: {e}", file.display())).trim().to_owned()
     }
 
-    /// A file of this kernel's in the cache.
-    pub(super) fn file(self, name: &str) -> PathBuf {
-        let file = cache().join(self.name()).join(name);
-        assert!(file.exists(), "{} is missing: run tools/setup-vm {}", file.display(), self.name());
+    /// A file of this kernel in the cache.
+    pub(super) fn file(self, engine: Engine, name: &str) -> PathBuf {
+        let (dir, setup) = match engine {
+            Engine::Uml => ("uml", "tools/setup-uml"),
+            Engine::Qemu => (".", "tools/setup-vm"),
+        };
+        let file = cache().join(dir).join(self.name()).join(name);
+        assert!(file.exists(), "{} is missing: run {setup} {}", file.display(), self.name());
         file
     }
 }
+
+/// What runs a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// User Mode Linux: the kernel as a process of the host, at the speed of the host.
+    Uml,
+    /// qemu, which emulates a machine, and can use the host's virtualisation.
+    Qemu,
+}
+
+impl Engine {
+    /// The engine that the environment variable `UXFS_VM` names: `uml`, the default, or `qemu`.
+    ///
+    /// # Panics
+    /// If it names another one.
+    #[must_use]
+    pub fn chosen() -> Self {
+        match std::env::var("UXFS_VM").as_deref() {
+            Err(_) | Ok("uml") => Self::Uml,
+            Ok("qemu") => Self::Qemu,
+            Ok(other) => panic!("UXFS_VM={other}: say uml or qemu"),
+        }
+    }
+
+    /// The engine for an image: the chosen one, but User Mode Linux mounts no volume whose blocks are
+    /// larger than a page, so those take qemu.
+    pub(super) fn for_image(image: &Path) -> Self {
+        let mut head = [0; 8];
+        let read = File::open(image).and_then(|mut file| file.read_exact(&mut head));
+        let [m0, m1, m2, m3, block_size @ ..] = head;
+        let is_xfs = read.is_ok() && [m0, m1, m2, m3] == *b"XFSB";
+        match is_xfs && u32::from_be_bytes(block_size) > PAGE {
+            true => Self::Qemu,
+            false => Self::chosen(),
+        }
+    }
+}
+
+/// Bytes of a page.
+const PAGE: u32 = 4096;
 
 /// The output of a run.
 #[derive(Debug, Clone)]
@@ -79,8 +130,8 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// The most drives that a machine takes.
-    pub const DRIVES_MAX: usize = 160;
+    /// The most drives that a machine takes: those of User Mode Linux.
+    pub const DRIVES_MAX: usize = 16;
 
     /// A machine with `kernel`, without drives, and nothing to do.
     #[must_use]
@@ -134,9 +185,18 @@ impl Vm {
         self
     }
 
+    /// What runs this machine.
+    pub(super) fn engine(&self) -> Engine {
+        let images = || self.drives.iter().map(|drive| drive.image.as_path());
+        if images().any(|image| Engine::for_image(image) == Engine::Qemu) {
+            return Engine::Qemu;
+        }
+        Engine::chosen()
+    }
+
     /// The machine's name in findings.
     pub(super) fn judge(&self) -> String {
-        format!("kernel {}", self.kernel.version())
+        format!("kernel {}", self.kernel.version_in(self.engine()))
     }
 
     /// The image, if there is only one.

@@ -8,22 +8,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::archive::{cpio, untar};
-use super::console::{self, DONE};
-use super::guest;
-use super::machine::{Drive, Kernel, Output, Vm};
-use crate::{Finding, Patience, program};
+use super::initramfs;
+use super::machine::{Drive, Engine, Kernel, Vm};
+use crate::{Patience, program};
 
-/// First process inside.
-const INIT: &[u8] = include_bytes!("../../guest/init");
-/// What every script can call.
-const PRELUDE: &str = "step() { echo \"uxfs-step $*\" >&2; }\n";
-/// For the kernel. The second line saves time under emulation. The others switch watchdogs off, to which a
-/// machine that gets no processor for a while looks like one that hangs.
-const CMDLINE: &str = "console=ttyS0 quiet panic=-1 oops=panic random.trust_cpu=on \
-    mitigations=off cryptomgr.notests no_timer_check \
-    nowatchdog nosoftlockup rcupdate.rcu_cpu_stall_suppress=1 workqueue.watchdog_thresh=0 \
-    sysctl.kernel.hung_task_timeout_secs=0";
+/// Options for the kernel, beside those of all engines; most save time under emulation.
+const OPTIONS: &str = "console=ttyS0 random.trust_cpu=on \
+    mitigations=off cryptomgr.notests no_timer_check";
 /// Room for what comes out, in bytes; the file is sparse.
 const OUT_SIZE: u64 = 2 << 30;
 /// The drives' first slot on the bus; the ones before it are the machine's own.
@@ -40,41 +31,14 @@ impl Drop for Running {
     }
 }
 
-pub(super) fn run(vm: &Vm) -> Result<Output, Finding> {
-    run_with(vm, accel())
-}
-
-fn run_with(vm: &Vm, accel: &str) -> Result<Output, Finding> {
-    for drive in &vm.drives {
-        assert!(drive.image.exists(), "{} is missing", drive.image.display());
-    }
-    let dir = tempfile::tempdir().unwrap_or_else(|e| panic!("temporary directory: {e}"));
-    let prepared = prepare(vm, dir.path()).and_then(|()| wait(vm, dir.path(), accel));
-    let why = prepared.unwrap_or_else(|e| panic!("the test machine: {e}"));
-    let console = fs::read(dir.path().join("console")).unwrap_or_default();
-    let console = String::from_utf8_lossy(&console).into_owned();
-    output(vm, dir.path(), console, why)
-}
-
 /// Lays out the initramfs and the drive for what comes out.
-fn prepare(vm: &Vm, dir: &Path) -> io::Result<()> {
-    let programs = guest::programs();
-    let mut files = vec![("init".to_owned(), INIT.to_vec())];
-    for name in guest::PROGRAMS {
-        files.push((format!("job/{name}"), fs::read(programs.join(name))?));
-    }
-    files.push(("job/run".to_owned(), format!("{PRELUDE}{}", vm.script).into_bytes()));
-    files.extend(vm.files.iter().map(|(name, bytes)| (format!("job/{name}"), bytes.clone())));
-    let views: Vec<_> =
-        files.iter().map(|(path, bytes)| (path.clone(), bytes.as_slice())).collect();
-    let mut initramfs = fs::read(vm.kernel.file("base.cpio"))?;
-    initramfs.extend(cpio(&views));
-    fs::write(dir.join("initramfs"), initramfs)?;
+pub(super) fn prepare(vm: &Vm, dir: &Path) -> io::Result<()> {
+    fs::write(dir.join("initramfs"), initramfs::build(vm, Engine::Qemu, &[])?)?;
     File::create(dir.join("out"))?.set_len(OUT_SIZE)
 }
 
 /// Runs qemu to its end; says why if it hangs, or that was not a good one.
-fn wait(vm: &Vm, dir: &Path, accel: &str) -> io::Result<Option<String>> {
+pub(super) fn wait(vm: &Vm, dir: &Path, accel: &str) -> io::Result<Option<String>> {
     let log = File::create(dir.join("qemu"))?;
     let mut command = command(vm, dir, accel);
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -97,9 +61,9 @@ fn command(vm: &Vm, dir: &Path, accel: &str) -> Command {
         .args(["-machine", "q35", "-cpu", "max", "-accel", accel])
         .args(["-m", &vm.memory_mib.to_string()])
         .args(["-nodefaults", "-display", "none", "-monitor", "none", "-no-reboot"])
-        .args(["-append", CMDLINE])
+        .args(["-append", &format!("{OPTIONS} {}", super::KERNEL_OPTIONS)])
         .arg("-kernel")
-        .arg(vm.kernel.file("kernel"))
+        .arg(vm.kernel.file(Engine::Qemu, "kernel"))
         .arg("-initrd")
         .arg(dir.join("initramfs"))
         .arg("-serial")
@@ -129,32 +93,8 @@ fn with_path(options: &str, path: &Path) -> OsString {
     format!("{options}{}", path.replace(',', ",,")).into()
 }
 
-/// Judges a run that has ended.
-fn output(vm: &Vm, dir: &Path, console: String, why: Option<String>) -> Result<Output, Finding> {
-    let complain = |why: Option<String>| Err(console::finding(vm, why, &console));
-    if why.is_some() {
-        return complain(why);
-    }
-    if !console::alarms(&console).lines.is_empty() {
-        return complain(None);
-    }
-    let tar = fs::read(dir.join("out")).unwrap_or_default();
-    let files = untar(&tar).filter(|_| console.contains(DONE));
-    let Some(mut files) = files else {
-        return complain(Some("the machine stopped before the script ended".to_owned()));
-    };
-    let mut text =
-        |name: &str| String::from_utf8_lossy(&files.remove(name).unwrap_or_default()).into_owned();
-    let status = text(".status");
-    let stdout = text(".stdout");
-    if status.trim() != "0" {
-        return complain(Some(format!("the script ended with status {}", status.trim())));
-    }
-    Ok(Output { console, stdout, files })
-}
-
 /// How qemu is to run the machine's code.
-fn accel() -> &'static str {
+pub(super) fn accel() -> &'static str {
     static ACCEL: OnceLock<&'static str> = OnceLock::new();
     ACCEL.get_or_init(|| match std::env::var("UXFS_VM_ACCEL").as_deref() {
         Err(_) | Ok("tcg") => "tcg",
@@ -170,7 +110,7 @@ fn probe() -> &'static str {
     let patience = Patience { idle: Duration::from_secs(20), work: Duration::from_secs(60) };
     let boots = || {
         let vm = Vm::new(Kernel::Stable).script("true\n").patience(patience);
-        run_with(&vm, "kvm").is_ok()
+        vm.run_with(prepare, |vm, dir| wait(vm, dir, "kvm")).is_ok()
     };
     if Path::new("/dev/kvm").exists() && boots() { "kvm" } else { "tcg" }
 }

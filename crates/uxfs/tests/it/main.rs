@@ -1,7 +1,7 @@
 //! The library as a whole against the real tools: xfsprogs on every image, kernels in a throw-away
 //! machine, and a model in memory.
 //!
-//! Needs `xfsprogs`, `tar`, `gzip`, `xz`, `zstd` and the virtual machine of `tools/setup-vm`; without them
+//! Needs `xfsprogs`, `tar`, `gzip`, `xz`, `zstd` and the kernels of `tools/setup-uml`; without them
 //! the tests fail. Random tests run from seeds that are printed when they fail; `UXFS_SEED` moves
 //! them all and `UXFS_ROUNDS` makes them longer.
 
