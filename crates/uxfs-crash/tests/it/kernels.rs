@@ -16,8 +16,9 @@ use crate::{listing, put, setting};
 
 /// States of one workload.
 const PER_WORKLOAD: u64 = 6;
-/// Images of one boot.
-const PER_BOOT: usize = 120;
+/// Images of one boot: the states of two workloads.
+const PER_BOOT: usize = 12;
+const _: () = assert!(PER_BOOT <= Vm::DRIVES_MAX && PER_BOOT as u64 % PER_WORKLOAD == 0);
 
 /// A state on its way through a kernel.
 struct Subject {
