@@ -28,6 +28,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::{ArcRwLockWriteGuard, RawRwLock};
 use smallvec::SmallVec;
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::agf::Agf;
 use uxfs_format::agi::Agi;
 use uxfs_format::inode::Fork;
@@ -40,7 +41,9 @@ use crate::deferred::Deferred;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::{Changed, InodeRef, InodeState};
-use crate::journal::{Cil, ImmediateWriter, Journal, Op};
+use crate::journal::{
+    Cil, Handle, ImmediateWriter, Journal, Op, buf_item, inode_item, superblock_item,
+};
 use crate::mount::Counters;
 use crate::sync::{MappedRwLockWriteGuard, MutexGuard, RwLockReadGuard};
 pub(crate) use label::label;
@@ -605,9 +608,9 @@ impl<'fs> Tx<'fs> {
         }
         for entry in &self.bufs {
             if entry.stale {
-                cil.cancel(&entry.buf);
+                buf_item::cancel(cil, &entry.buf);
             } else if entry.chunks.iter().any(|word| *word != 0) {
-                cil.buffer(&entry.buf, &entry.chunks, entry.fresh);
+                buf_item::add(cil, &entry.buf, &entry.chunks, entry.fresh);
             }
         }
         for entry in self.inodes.iter_mut().filter(|entry| !entry.changed.is_empty()) {
@@ -623,19 +626,21 @@ impl<'fs> Tx<'fs> {
                     parts |= Changed::DATA | Changed::ATTR;
                 }
             }
-            cil.inode(self.fs, &entry.cell, &mut entry.guard, parts, unlinked);
+            inode_item::add(cil, self.fs, &entry.cell, &mut entry.guard, parts, unlinked);
         }
         for (first, count) in &self.gone {
             for (ino, cell) in self.fs.inodes.in_memory(*first, *count) {
                 journal.freed_inodes.add(&cell);
-                cil.inode_gone(ino, cell);
+                cil.gone.push(Handle::Inode(ino, cell));
             }
         }
         for chunk in self.chunks_made.drain(..) {
-            cil.chunk(chunk);
+            if !planted(Fault::IcreateMissing) {
+                cil.chunk(chunk);
+            }
         }
         if self.fs.take_superblock_change() {
-            cil.superblock(self.fs);
+            superblock_item::add(cil, self.fs);
         }
         self.log_steps(cil, goes_on);
         self.log_single(journal, cil);

@@ -72,6 +72,7 @@ impl LogGeometry {
     }
 }
 
+#[derive(Debug)]
 struct Record {
     /// The record's bytes in the buffer, headers included.
     bytes: Range<usize>,
@@ -79,6 +80,7 @@ struct Record {
 }
 
 /// A builder of records.
+#[derive(Debug)]
 pub struct Records {
     geometry: LogGeometry,
     bytes: Vec<u8>,

@@ -15,13 +15,11 @@ use std::time::Duration;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::verify::{self, BufKind};
 use uxfs_journal::leader::{self, LeaderElection};
-use uxfs_journal::{Action, Failure, Need, Records, Seq};
+use uxfs_journal::{Action, Failure, Iclog, Need, Records, Seq};
 
 use super::caller::caller;
 use super::checkpoint::{CutCheckpoint, Driver};
-use super::cil::Cil;
-use super::iclog::Iclog;
-use super::item::Handle;
+use super::item::{Cil, Handle};
 use super::state::{Journal, State, Ticket, Waiter};
 use super::waiters::{WaitSlot, WaitSlots};
 use crate::buf::Run;
@@ -279,7 +277,7 @@ impl Mount {
         } else if !cil.is_empty() {
             cil.write(&mut records, journal.tid());
         }
-        driver.slabs = core::mem::take(&mut cil.copies).into_slabs();
+        driver.slabs = cil.take_slabs();
         driver.slabs.truncate(SLABS_MAX);
         Ok((cil, records))
     }
@@ -287,7 +285,13 @@ impl Mount {
     /// Writes remote attribute values in place, before the checkpoint that refers to them.
     fn write_values(&self, cil: &Cil, dead_too: bool) -> Result<()> {
         let mut run = Run::default();
-        for buf in &cil.values {
+        let values = || {
+            cil.values.iter().filter_map(|value| match value {
+                Handle::Buf(buf) => Some(buf),
+                _ => None,
+            })
+        };
+        for buf in values() {
             let mut content = buf.content.write();
             // This checkpoint still refers to a value that a later checkpoint freed.
             let shown = content.log.died == 0 || content.log.died > cil.seq.0;
@@ -304,7 +308,7 @@ impl Mount {
             }
         }
         run.put(&*self.dev)?;
-        cil.values.iter().for_each(|buf| self.bufs.clean(buf));
+        values().for_each(|buf| self.bufs.clean(buf));
         Ok(())
     }
 

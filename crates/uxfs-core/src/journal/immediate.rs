@@ -2,7 +2,7 @@
 //! commits, while it still holds what it changed.
 //!
 //! The open checkpoint then holds no list of objects to be formatted later, but the log buffers that fill
-//! with transactions ([`super::iclog`]). Half of the buffers fill while the other half is in flight; what is
+//! with transactions ([`uxfs_journal::Iclog`]). Half of the buffers fill while the other half is in flight; what is
 //! written and flushed together is called a checkpoint here too.
 //!
 //! 1. What is logged of an object is all that changed since it was last written in place, as with delayed
@@ -15,12 +15,13 @@
 //! 4. A remote attribute value is written before the checkpoint, even if a later transaction in it freed
 //!    the value: a prefix may still show it.
 
+use uxfs_format::log::BufItem;
 use uxfs_format::verify::BufKind;
 use uxfs_journal::Records;
 
-use super::cil::Cil;
-use super::items;
+use super::item::Cil;
 use super::state::Journal;
+use super::{buf_item, inode_item, superblock_item};
 use crate::buf::BufRef;
 use crate::error::Result;
 use crate::inode::InodeState;
@@ -72,7 +73,7 @@ impl<'c> ImmediateWriter<'c> {
         let kind = buf.kind();
         if kind != BufKind::AttrRemote && kind != BufKind::InodeCluster {
             self.object(|_, records| {
-                items::buffer(buf, records);
+                buf_item::write(buf, records);
                 Ok(())
             });
         }
@@ -80,14 +81,14 @@ impl<'c> ImmediateWriter<'c> {
 
     /// Writes a changed inode.
     pub(crate) fn inode(&mut self, state: &InodeState) {
-        self.object(|fs, records| items::inode(fs, state, records));
+        self.object(|fs, records| inode_item::write(fs, state, records));
     }
 
     /// Ends the transaction.
     pub(crate) fn end(mut self) {
         if core::mem::take(&mut self.cil.superblock_now) {
             self.object(|fs, records| {
-                items::superblock(fs, records);
+                superblock_item::write(fs, records);
                 Ok(())
             });
         }
@@ -107,7 +108,7 @@ impl<'c> ImmediateWriter<'c> {
         }
         for (daddr, len) in core::mem::take(&mut self.cil.cancelled).into_keys() {
             self.put(|_, records| {
-                items::cancel(daddr, len, records);
+                records.region(&BufItem::cancel(daddr, len).encode());
                 Ok(())
             });
         }

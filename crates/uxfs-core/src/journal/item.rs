@@ -1,22 +1,21 @@
 //! The objects that the journal tracks from commit to write in place (buffers, inodes, the
 //! superblock, intents), and the log space of their items.
 
+use std::sync::Arc;
+
 use uxfs_format::Ino;
 use uxfs_format::log::CHUNK;
+use uxfs_journal::{LogItem, Logged, Records};
 
+use super::buf_item;
 use crate::buf::BufRef;
+use crate::error::Error;
 use crate::inode::InodeRef;
 
 /// Regions of an inode item and of the buffer item of its unlinked list pointer.
 pub(super) const INODE_REGIONS: u64 = 4 + 2;
 /// Bytes of an inode item without its forks.
 pub(super) const INODE_BYTES: u64 = 56 + 176 + 2 * 72 + 8 + 36 + CHUNK as u64;
-/// Most bytes of an intent of one element.
-pub(super) const INTENT_BYTES: u64 = 16 + 32;
-/// Most bytes of a done item.
-pub(super) const DONE_BYTES: u64 = 16 + 16;
-/// Bytes of the superblock item.
-pub(super) const SUPERBLOCK_BYTES: u64 = 24 + 384;
 
 /// An object that the journal tracks until it is written in place.
 #[derive(Clone)]
@@ -44,9 +43,10 @@ pub(crate) enum Key {
     Intent(u64),
 }
 
-impl Handle {
-    /// The object's key.
-    pub(crate) fn key(&self) -> Key {
+impl LogItem for Handle {
+    type Key = Key;
+
+    fn key(&self) -> Key {
         match self {
             Self::Buf(buf) => Key::Buf(buf.daddr().0),
             Self::Inode(ino, _) => Key::Inode(ino.0),
@@ -55,14 +55,38 @@ impl Handle {
         }
     }
 
-    /// Are they the same object in memory?
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    fn is(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Buf(a), Self::Buf(b)) => std::sync::Arc::ptr_eq(a, b),
-            (Self::Inode(_, a), Self::Inode(_, b)) => std::sync::Arc::ptr_eq(a, b),
+            (Self::Buf(a), Self::Buf(b)) => Arc::ptr_eq(a, b),
+            (Self::Inode(_, a), Self::Inode(_, b)) => Arc::ptr_eq(a, b),
             (Self::Superblock, Self::Superblock) => true,
             (Self::Intent(a), Self::Intent(b)) => a == b,
             _ => false,
         }
     }
+
+    fn intent(id: u64) -> Self {
+        Self::Intent(id)
+    }
+
+    fn freed_address(&self) -> Option<usize> {
+        match self {
+            Self::Inode(_, cell) => Some(Arc::as_ptr(cell).addr()),
+            _ => None,
+        }
+    }
+
+    fn format(&self, logged: Logged<'_>, records: &mut Records) {
+        match (self, logged) {
+            (Self::Buf(buf), Logged::Chunks { kind, chunks, bytes }) => {
+                buf_item::write_chunks(buf.pieces(), kind, chunks, bytes, records);
+            }
+            (_, logged) => logged.write_regions(records),
+        }
+    }
 }
+
+/// The open checkpoint.
+pub(crate) type Cil = uxfs_journal::Cil<Handle, Error>;
+/// The active item list.
+pub(super) type Ail = uxfs_journal::Ail<Handle>;

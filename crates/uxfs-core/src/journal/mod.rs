@@ -1,9 +1,10 @@
 //! The journal: XFS' log, written so that every committed change survives.
 //!
-//! A commit adds the objects that it changed to the open checkpoint ([`cil`]), with copies of what is
-//! logged of them ([`copies`], [`items`]). When the checkpoint is cut, the copies become log records. Once
-//! the records are on stable storage, the objects are *active* ([`ail`]): they may be written in place
-//! ([`push`]), and as long as one of them is not, the log's tail stays before its record.
+//! A commit adds the objects that it changed to the open checkpoint ([`uxfs_journal::Cil`]), with copies of
+//! what is logged of them ([`buf_item`], [`inode_item`], [`superblock_item`]). When the checkpoint is cut, the
+//! copies become log records. Once the records are on stable storage, the objects are *active*
+//! ([`uxfs_journal::Ail`]): they may be written in place ([`push`]), and as long as one of them is not, the
+//! log's tail stays before its record.
 //! [`uxfs_journal::Pipeline`] decides when each step is due; the threads that wait for something carry it
 //! out ([`drive`]).
 //!
@@ -24,34 +25,32 @@
 //!
 //! Called by [`crate::engine::Engine`], transactions, and the log worker.
 
-mod ail;
+pub(crate) mod buf_item;
 mod caller;
 mod checkpoint;
-mod cil;
-mod copies;
 mod drive;
 mod freed_inodes;
 mod grant;
 mod grant_queue;
-mod iclog;
 mod immediate;
+pub(crate) mod inode_item;
 mod item;
-mod items;
 mod options;
 mod push;
 mod quiesce;
 pub(crate) mod reserve;
 mod rolled_inodes;
 mod state;
+pub(crate) mod superblock_item;
 #[cfg(test)]
 mod tests;
 mod waiters;
 mod worker;
 
 pub(crate) use caller::caller;
-pub(crate) use cil::Cil;
 pub(crate) use grant_queue::{Grant, GrantTicket};
 pub(crate) use immediate::ImmediateWriter;
+pub(crate) use item::{Cil, Handle};
 pub use options::{JournalOptions, LogMode, RollPolicy};
 pub(crate) use reserve::Op;
 pub(crate) use state::{Journal, LogPlace};

@@ -13,6 +13,7 @@ use super::checkpoint::Driver;
 use super::immediate::ImmediateWriter;
 use super::reserve::Op;
 use super::state::Journal;
+use super::superblock_item;
 use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::mount::Mount;
@@ -129,7 +130,7 @@ impl Mount {
         {
             let _open = self.gate.read();
             let mut cil = journal.cil();
-            cil.superblock(self);
+            superblock_item::add(&mut cil, self);
             if let Some(single) = ImmediateWriter::begin(self, journal, &mut cil) {
                 single.end();
             }

@@ -20,9 +20,9 @@ use uxfs_format::btree::TreeKind;
 use uxfs_format::da::MAX_DEPTH;
 use uxfs_format::log::CHUNK;
 use uxfs_format::{Geometry, inode};
-use uxfs_journal::LogGeometry;
+use uxfs_journal::{DONE_BYTES, INTENT_BYTES, LogGeometry};
 
-use super::item;
+use super::{item, superblock_item};
 
 /// Bytes of an operation header in the log.
 const OP: u64 = 12;
@@ -81,7 +81,7 @@ pub(crate) fn inode(geo: &Geometry) -> u64 {
 
 /// Log space of `steps` intents and done items.
 pub(crate) fn intents(geometry: &LogGeometry, steps: u64) -> u64 {
-    geometry.most_bytes(1, 2 * steps, steps * (item::INTENT_BYTES + item::DONE_BYTES))
+    geometry.most_bytes(1, 2 * steps, steps * (INTENT_BYTES + DONE_BYTES))
 }
 
 /// Blocks of a btree that an inserted or deleted record changes: on each level the block, the
@@ -193,9 +193,9 @@ impl Reserve {
     /// Most log bytes of an operation between two rolls. Each part may also be a deferred
     /// operation.
     pub(crate) fn link(&self, op: Op) -> u64 {
-        let steps = STEPS * (item::INTENT_BYTES + item::DONE_BYTES + 2 * OP);
+        let steps = STEPS * (INTENT_BYTES + DONE_BYTES + 2 * OP);
         let most = self.bytes(self.sums.bound(op)).max(self.step)
-            + item::SUPERBLOCK_BYTES
+            + superblock_item::BYTES
             + 2 * OP
             + steps;
         self.geometry.most_bytes(1, 0, most).min(self.geometry.length / 4)

@@ -8,15 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::{Daddr, Geometry};
 use uxfs_journal::{
-    Action, Failure, Generation, LogGeometry, LogSpace, Need, Options, Pipeline, Seq, Time,
+    Action, Failure, Generation, Iclog, LogGeometry, LogSpace, Need, Options, Pipeline, Seq, Time,
+    iclog_half,
 };
 
-use super::ail::Ail;
 use super::checkpoint::Driver;
-use super::cil::Cil;
 use super::freed_inodes::FreedInodes;
 use super::grant_queue::GrantQueue;
-use super::iclog::{self, Iclog};
+use super::item::{Ail, Cil};
 use super::options::{JournalOptions, LogMode, RollPolicy};
 use super::reserve::Reserve;
 use super::rolled_inodes::RolledInodes;
@@ -116,7 +115,7 @@ impl Journal {
         // checkpoint in flight and all open transactions.
         let immediate = options.mode == LogMode::Immediate;
         let wanted = match immediate {
-            true => iclog::half(options.buffers, geometry.buffer),
+            true => iclog_half(options.buffers, geometry.buffer),
             false => options.pipeline.size_max,
         };
         let size_max = wanted.min(geometry.length / 8);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use uxfs_journal::{LogView, Time};
 
-use super::ail::Ail;
+use super::item::Ail;
 use super::state::Journal;
 use crate::full::RETRY;
 

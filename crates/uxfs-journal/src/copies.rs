@@ -7,20 +7,19 @@
 //! 3. A copy is replaced in place if there is room for it. Memory comes in slabs, which later checkpoints
 //!    use again.
 //!
-//! Called by [`super::cil`].
+//! Called by [`crate::Cil`].
 
 use smallvec::SmallVec;
 use uxfs_format::log::{BufType, CHUNK};
-use uxfs_journal::Records;
 
-use super::items::{self, Regions};
-use crate::buf::BufRef;
+use crate::log_item::Regions;
+use crate::records::Records;
 
 /// Bytes of a slab, unless a copy needs more.
 const SLAB: usize = 256 << 10;
 
 /// The location of a copy.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Span {
     slab: u32,
     at: u32,
@@ -28,6 +27,7 @@ struct Span {
 }
 
 /// The copy of one object.
+#[derive(Debug)]
 enum Copy {
     Nothing,
     /// The logged chunks of a buffer, in a space as long as the buffer.
@@ -44,7 +44,7 @@ enum Copy {
 }
 
 /// The copies of a checkpoint's objects, by the objects' indexes in its list.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Copies {
     copies: Vec<Copy>,
     slabs: Vec<Vec<u8>>,
@@ -56,7 +56,7 @@ pub(crate) struct Copies {
 }
 
 /// Regions, one after the other.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Scratch(Vec<u8>);
 
 impl Regions for Scratch {
@@ -68,12 +68,12 @@ impl Regions for Scratch {
 
 impl Copies {
     /// No copies. The memory of `slabs` is used first.
-    pub(super) fn new(slabs: Vec<Vec<u8>>) -> Self {
+    pub(crate) fn new(slabs: Vec<Vec<u8>>) -> Self {
         Self { slabs, ..Self::default() }
     }
 
     /// Returns the slabs for a later checkpoint, and drops the copies.
-    pub(super) fn into_slabs(self) -> Vec<Vec<u8>> {
+    pub(crate) fn into_slabs(self) -> Vec<Vec<u8>> {
         self.slabs
     }
 
@@ -106,7 +106,7 @@ impl Copies {
 
     /// Copies the buffer with this index: `logged` of its chunks are logged, of which `changed` are
     /// not in the copy or changed since.
-    pub(super) fn buffer(
+    pub(crate) fn buffer(
         &mut self,
         slot: u32,
         kind: BufType,
@@ -140,7 +140,7 @@ impl Copies {
     ///
     /// # Errors
     /// Those of `put`; the object then has no copy.
-    pub(super) fn regions<E>(
+    pub(crate) fn regions<E>(
         &mut self,
         slot: u32,
         put: impl FnOnce(&mut dyn Regions) -> Result<(), E>,
@@ -168,35 +168,65 @@ impl Copies {
     }
 
     /// Drops the copy of the object with this index.
-    pub(super) fn forget(&mut self, slot: u32) {
+    pub(crate) fn forget(&mut self, slot: u32) {
         if let Some(copy) = self.copies.get_mut(slot as usize) {
             *copy = Copy::Nothing;
         }
     }
 
-    /// Writes the copy of the buffer with this index.
-    pub(super) fn write_buffer(&self, slot: usize, buf: &BufRef, records: &mut Records) {
-        if let Some(Copy::Chunks { kind, chunks, span }) = self.copies.get(slot) {
-            items::chunks(buf.pieces(), *kind, chunks, self.at(*span), records);
+    /// The copy of the object with this index.
+    pub(crate) fn get(&self, slot: usize) -> Logged<'_> {
+        match self.copies.get(slot) {
+            None | Some(Copy::Nothing) => Logged::Nothing,
+            Some(Copy::Chunks { kind, chunks, span }) => {
+                Logged::Chunks { kind: *kind, chunks, bytes: self.at(*span) }
+            }
+            Some(Copy::Regions { span, len }) => {
+                Logged::Regions(RegionsOf(&self.at(*span)[..*len as usize]))
+            }
         }
     }
+}
 
-    /// Writes the copy of the object with this index, which is not a buffer.
-    pub(super) fn write_regions(&self, slot: usize, records: &mut Records) {
-        self.regions_of(slot).for_each(|region| records.region(region));
+/// What is logged of an object.
+#[derive(Clone, Copy, Debug)]
+pub enum Logged<'a> {
+    /// Nothing: the object was freed, or is not logged as itself.
+    Nothing,
+    /// Chunks of a buffer.
+    Chunks {
+        /// The type of its content.
+        kind: BufType,
+        /// The bitmap of the logged chunks.
+        chunks: &'a [u64],
+        /// As many bytes as the buffer has; only the logged chunks mean something.
+        bytes: &'a [u8],
+    },
+    /// The regions of log items.
+    Regions(RegionsOf<'a>),
+}
+
+impl Logged<'_> {
+    /// Writes the regions, if there are any.
+    pub fn write_regions(self, records: &mut Records) {
+        if let Self::Regions(regions) = self {
+            regions.for_each(|region| records.region(region));
+        }
     }
+}
 
-    fn regions_of(&self, slot: usize) -> impl Iterator<Item = &[u8]> {
-        let mut rest = match self.copies.get(slot) {
-            Some(Copy::Regions { span, len }) => &self.at(*span)[..*len as usize],
-            _ => &[],
-        };
-        core::iter::from_fn(move || {
-            let (len, more) = rest.split_first_chunk()?;
-            let (region, more) = more.split_at(u32::from_le_bytes(*len) as usize);
-            rest = more;
-            Some(region)
-        })
+/// The regions of a copy, in order.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionsOf<'a>(&'a [u8]);
+
+impl<'a> Iterator for RegionsOf<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (len, rest) = self.0.split_first_chunk()?;
+        let (region, rest) = rest.split_at(u32::from_le_bytes(*len) as usize);
+        self.0 = rest;
+        Some(region)
     }
 }
 
@@ -256,7 +286,10 @@ mod tests {
         put(&mut copies, 2, &[b"abcd"]);
         put(&mut copies, 0, &[b"8765", b"4321"]);
         put(&mut copies, 2, &[&[7; 100], &[]]);
-        let regions = |slot| copies.regions_of(slot).collect::<Vec<_>>();
+        let regions = |slot| match copies.get(slot) {
+            Logged::Regions(regions) => regions.collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
         assert_eq!(regions(0), [b"8765", b"4321"]);
         assert!(matches!(copies.copies[1], Copy::Nothing));
         assert_eq!(regions(2), [&[7; 100][..], &[]]);

@@ -13,38 +13,46 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::item::{Handle, Key};
+use crate::log_item::LogItem;
 
 /// Objects that a checkpoint logged.
-struct Logged {
+#[derive(Debug)]
+struct Logged<K> {
     position: u64,
     /// Number of objects whose last copy is in it.
     live: usize,
     /// Their keys, and keys of some that were written in place or logged again since.
-    keys: Vec<Key>,
+    keys: Vec<K>,
 }
 
 /// An object, and its position.
-struct Active {
+#[derive(Debug)]
+struct Active<I> {
     position: u64,
     at: usize,
-    handle: Handle,
+    item: I,
 }
 
 /// The list.
-#[derive(Default)]
-pub(crate) struct Ail {
-    objects: FxHashMap<Key, Active>,
-    checkpoints: VecDeque<Logged>,
+#[derive(Debug)]
+pub struct Ail<I: LogItem> {
+    objects: FxHashMap<I::Key, Active<I>>,
+    checkpoints: VecDeque<Logged<I::Key>>,
+}
+
+impl<I: LogItem> Default for Ail<I> {
+    fn default() -> Self {
+        Self { objects: FxHashMap::default(), checkpoints: VecDeque::new() }
+    }
 }
 
 /// Number of outdated keys that a checkpoint's list may hold beyond the number of valid ones.
 const SLACK: usize = 32;
 
-impl Ail {
+impl<I: LogItem> Ail<I> {
     /// Adds or moves an object that a durable checkpoint at `position` logged.
-    pub(crate) fn insert(&mut self, position: u64, handle: Handle) {
-        let key = handle.key();
+    pub fn insert(&mut self, position: u64, item: I) {
+        let key = item.key();
         let last = self.checkpoints.back().map(|last| last.position);
         debug_assert!(last <= Some(position), "{key:?} moves back in the log");
         if last != Some(position) {
@@ -54,16 +62,16 @@ impl Ail {
         let at = last.keys.len();
         last.keys.push(key);
         last.live += 1;
-        let old = self.objects.insert(key, Active { position, at, handle });
+        let old = self.objects.insert(key, Active { position, at, item });
         if let Some(old) = old {
             self.left(old.position);
         }
     }
 
     /// Removes an object that was written in place or freed. A new object in its place stays.
-    pub(crate) fn remove(&mut self, handle: &Handle) {
-        let key = handle.key();
-        if let Some(position) = self.position(handle) {
+    pub fn remove(&mut self, item: &I) {
+        let key = item.key();
+        if let Some(position) = self.position(item) {
             self.objects.remove(&key);
             self.left(position);
         }
@@ -99,31 +107,32 @@ impl Ail {
     }
 
     /// The position at which an object was logged last.
-    pub(crate) fn position(&self, handle: &Handle) -> Option<u64> {
-        let active = self.objects.get(&handle.key());
-        active.filter(|active| active.handle.is(handle)).map(|active| active.position)
+    pub fn position(&self, item: &I) -> Option<u64> {
+        let active = self.objects.get(&item.key());
+        active.filter(|active| active.item.is(item)).map(|active| active.position)
     }
 
     /// The lowest position.
-    pub(crate) fn lowest(&self) -> Option<u64> {
+    pub fn lowest(&self) -> Option<u64> {
         self.checkpoints.front().map(|first| first.position)
     }
 
     /// The objects below `position`, each with its position.
-    pub(crate) fn below(&self, position: u64) -> Vec<(u64, Handle)> {
+    pub fn below(&self, position: u64) -> Vec<(u64, I)> {
         let those = self.checkpoints.iter().take_while(|logged| logged.position < position);
         let all = those.flat_map(|logged| {
             logged.keys.iter().enumerate().filter_map(|(at, key)| {
                 let active = self.objects.get(key)?;
                 let here = active.position == logged.position && active.at == at;
-                here.then(|| (active.position, active.handle.clone()))
+                here.then(|| (active.position, active.item.clone()))
             })
         });
         all.collect()
     }
 
     /// Number of objects.
-    pub(crate) fn len(&self) -> usize {
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
         self.objects.len()
     }
 }
@@ -134,23 +143,15 @@ mod tests {
 
     use super::*;
 
-    fn intent(id: u64) -> Handle {
-        Handle::Intent(id)
-    }
+    use crate::log_item::tests::{Item, intent};
 
-    fn check(ail: &Ail, model: &BTreeMap<u64, u64>) {
+    fn check(ail: &Ail<Item>, model: &BTreeMap<u64, u64>) {
         assert_eq!(ail.len(), model.len());
         assert_eq!(ail.lowest(), model.values().min().copied());
         let highest = model.values().max().copied().unwrap_or(0);
         for until in [0, highest / 2, highest, highest + 1] {
-            let mut below: Vec<_> = ail
-                .below(until)
-                .into_iter()
-                .map(|(at, handle)| match handle {
-                    Handle::Intent(id) => (at, id),
-                    _ => unreachable!("there are intents only"),
-                })
-                .collect();
+            let mut below: Vec<_> =
+                ail.below(until).into_iter().map(|(at, item)| (at, item.0)).collect();
             assert!(below.is_sorted_by_key(|(at, _)| *at));
             below.sort_unstable();
             let mut expected: Vec<_> =
@@ -167,7 +168,7 @@ mod tests {
             chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (chance >> 33) % below
         };
-        let (mut ail, mut model, mut position) = (Ail::default(), BTreeMap::new(), 1000);
+        let (mut ail, mut model, mut position) = (Ail::<Item>::default(), BTreeMap::new(), 1000);
         for step in 0..20_000 {
             match next(8) {
                 0 => position += 512 * next(3),

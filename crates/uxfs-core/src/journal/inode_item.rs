@@ -1,7 +1,4 @@
-//! Log items: what is logged of each object of a checkpoint.
-//!
-//! They are formatted when a transaction commits, while it still holds the object: with delayed logging into
-//! a copy ([`super::copies`]), else into the log buffers ([`super::immediate`]).
+//! Inodes in the log: the core, the forks that changed, and the unlinked list pointer (XFS' inode log item).
 
 use std::borrow::Cow;
 
@@ -10,84 +7,45 @@ use uxfs_format::inode::{CORE_LEN, Fork, ForkFormat, NEXT_UNLINKED_OFFSET};
 use uxfs_format::log::{
     BufFlags, BufItem, BufType, CHUNK, InodeFields, InodeItem, core_to_log, root_to_log,
 };
-use uxfs_format::verify::BufKind;
-use uxfs_format::{BASIC_BLOCK, Daddr, Place};
-use uxfs_journal::Records;
+use uxfs_format::{BASIC_BLOCK, Place};
+use uxfs_journal::Regions;
 
-use crate::buf::{BufRef, Piece};
+use super::item::{Cil, Handle};
 use crate::error::{Error, Result};
-use crate::inode::Changed;
-use crate::inode::{self, InodeState};
+use crate::inode::{self, Changed, InodeRef, InodeState};
 use crate::mount::Mount;
 
-/// Bytes of the superblock that are logged: all of it, in whole chunks.
-const SUPERBLOCK_LOGGED: usize = 384;
-
-/// A receiver of the regions of log items.
-pub(super) trait Regions {
-    /// Adds a region.
-    fn region(&mut self, bytes: &[u8]);
-}
-
-impl Regions for Records {
-    fn region(&mut self, bytes: &[u8]) {
-        Records::region(self, bytes);
-    }
-}
-
-/// Writes a cancel item.
-pub(super) fn cancel(daddr: Daddr, len: usize, records: &mut Records) {
-    records.region(&BufItem::cancel(daddr, len).encode());
-}
-
-/// Writes the items of a buffer in its present state.
-pub(super) fn buffer(buf: &BufRef, records: &mut Records) {
-    let content = buf.read();
-    if content.log.died == 0 && content.kind != BufKind::InodeCluster {
-        let kind = BufType::of(content.kind);
-        chunks(buf.pieces(), kind, &content.log.chunks, &content.bytes, records);
-    }
-}
-
-/// Writes an item for each of these pieces of a buffer that has logged chunks.
-pub(super) fn chunks(
-    pieces: &[Piece],
-    kind: BufType,
-    logged: &[u64],
-    bytes: &[u8],
-    records: &mut Records,
+/// Adds an inode that changed in these parts.
+pub(crate) fn add(
+    cil: &mut Cil,
+    fs: &Mount,
+    cell: &InodeRef,
+    state: &mut InodeState,
+    parts: Changed,
+    unlinked: bool,
 ) {
-    let logged = |chunk: usize| {
-        logged.get(chunk / 64).is_some_and(|word| word >> (chunk % 64) & 1 != 0)
-            && !(planted(Fault::ChunkLost) && chunk % 4 == 3)
-    };
-    let mut first = 0;
-    for piece in pieces {
-        let len = piece.len as usize;
-        let mut item = BufItem::new(kind, piece.daddr, len);
-        (0..len / CHUNK).filter(|chunk| logged(first + chunk)).for_each(|c| item.set_chunk(c));
-        if item.runs().next().is_some() {
-            records.region(&item.encode());
-            for (chunk, count) in item.runs() {
-                let from = (first + chunk) * CHUNK;
-                records.region(&bytes[from..from + count * CHUNK]);
-            }
-        }
-        first += len / CHUNK;
+    let log = &mut state.log;
+    if !log.parts.is_empty() && (cil.is_immediate() || log.changed != cil.seq.0) {
+        cil.relog(CORE_LEN as u64);
     }
-}
-
-/// Writes the superblock item.
-pub(super) fn superblock(fs: &Mount, records: &mut dyn Regions) {
-    let sector = fs.edit_superblock(|_| {});
-    let mut item = BufItem::new(BufType::Superblock, Daddr(0), sector.len());
-    (0..SUPERBLOCK_LOGGED / CHUNK).for_each(|chunk| item.set_chunk(chunk));
-    records.region(&item.encode());
-    records.region(&sector[..SUPERBLOCK_LOGGED]);
+    log.parts |= parts;
+    log.unlinked |= unlinked;
+    if log.changed != cil.seq.0 {
+        log.changed = cil.seq.0;
+        log.counted = (0, 0);
+        log.slot = cil.add(Handle::Inode(state.ino, cell.clone()));
+    }
+    // Its present size: the size of a checkpoint is the sum of these, and most inodes have
+    // empty forks.
+    let (regions, bytes) = size(state);
+    let counted = &mut state.log.counted;
+    cil.account(regions.saturating_sub(counted.0).into(), bytes.saturating_sub(counted.1).into());
+    *counted = (counted.0.max(regions), counted.1.max(bytes));
+    cil.copy_regions(state.log.slot, |regions| write(fs, state, regions));
 }
 
 /// Writes an inode item, and the buffer item of its unlinked list pointer.
-pub(super) fn inode(fs: &Mount, state: &InodeState, records: &mut dyn Regions) -> Result<()> {
+pub(super) fn write(fs: &Mount, state: &InodeState, records: &mut dyn Regions) -> Result<()> {
     let core_only = !state.log.parts.intersects(Changed::DATA | Changed::ATTR);
     if core_only && planted(Fault::CoreNotLogged) {
         return Ok(());
@@ -135,7 +93,7 @@ pub(super) fn inode(fs: &Mount, state: &InodeState, records: &mut dyn Regions) -
 }
 
 /// Upper bounds of the regions and bytes of an inode's items in its present state.
-pub(super) fn inode_size(state: &InodeState) -> (u32, u32) {
+fn size(state: &InodeState) -> (u32, u32) {
     let core = &state.core;
     let fork = |part, fork, format, extents: u64| -> u32 {
         if !state.log.parts.contains(part) {

@@ -1,0 +1,39 @@
+//! The superblock in the log: its sector, as a buffer log item.
+
+use uxfs_format::Daddr;
+use uxfs_format::log::{BufItem, BufType, CHUNK};
+use uxfs_journal::Regions;
+
+use super::item::{Cil, Handle};
+use crate::mount::Mount;
+
+/// Bytes of the superblock that are logged: all of it, in whole chunks.
+const LOGGED: usize = 384;
+/// Bytes of the superblock item.
+pub(super) const BYTES: u64 = 24 + LOGGED as u64;
+
+/// Adds the superblock, which changed in more than its counters.
+pub(crate) fn add(cil: &mut Cil, fs: &Mount) {
+    cil.superblock_now = true;
+    let slot = match cil.superblock {
+        Some(slot) => slot,
+        None => {
+            cil.account(2, BYTES);
+            let slot = cil.add(Handle::Superblock);
+            *cil.superblock.insert(slot)
+        }
+    };
+    cil.copy_regions(slot, |regions| {
+        write(fs, regions);
+        Ok(())
+    });
+}
+
+/// Writes the superblock item.
+pub(super) fn write(fs: &Mount, records: &mut dyn Regions) {
+    let sector = fs.edit_superblock(|_| {});
+    let mut item = BufItem::new(BufType::Superblock, Daddr(0), sector.len());
+    (0..LOGGED / CHUNK).for_each(|chunk| item.set_chunk(chunk));
+    records.region(&item.encode());
+    records.region(&sector[..LOGGED]);
+}
