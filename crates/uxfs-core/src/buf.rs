@@ -12,6 +12,7 @@
 //!
 //! The content lock is held briefly, never for the length of a transaction.
 
+use uxfs_format::Check;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -143,8 +144,8 @@ impl Buf {
     }
 
     /// Creates an error about this buffer.
-    pub fn corrupt(&self, problem: impl Into<String>) -> Error {
-        Corrupt::new(self.kind().name(), self.place(), problem).into()
+    pub fn corrupt(&self, check: Check, detail: impl Into<String>) -> Error {
+        Corrupt::new(self.kind().name(), self.place(), check, detail).into()
     }
 }
 
@@ -213,7 +214,7 @@ impl Cache {
                 let content = buf.read();
                 if !kinds.contains(&content.kind) {
                     let problem = format!("is a {}", content.kind.name());
-                    return Err(Error::corrupt(kinds[0].name(), buf.place(), problem));
+                    return Err(Error::corrupt(kinds[0].name(), buf.place(), Check::Magic, problem));
                 }
                 self.check_owner(&content, content.kind, buf.daddr(), owner)?;
                 drop(content);
@@ -241,11 +242,11 @@ impl Cache {
         let Some(kind) = kind else {
             let start: Vec<String> = bytes[..16].iter().map(|b| format!("{b:02x}")).collect();
             let problem = format!("wrong magic number (starts {})", start.concat());
-            return Err(Error::corrupt(kinds[0].name(), Place::Device(daddr), problem));
+            return Err(Error::corrupt(kinds[0].name(), Place::Device(daddr), Check::Magic, problem));
         };
         if labelled && !verify::checksum_matches(&bytes, kind) {
             let problem = "checksum does not match";
-            return Err(Error::corrupt(kind.name(), Place::Device(daddr), problem));
+            return Err(Error::corrupt(kind.name(), Place::Device(daddr), Check::Checksum, problem));
         }
         let bytes = if labelled { bytes } else { v4::lift(bytes, kind) };
         verify::check(&bytes, kind, daddr, &self.geo)?;
@@ -315,7 +316,7 @@ impl Cache {
                 return Ok(None);
             }
             if there.holder.load(Ordering::Acquire) != 0 || there.dirty.load(Ordering::Acquire) {
-                return Err(buf.corrupt("overlaps another structure that was just changed"));
+                return Err(buf.corrupt(Check::Overlap, "overlaps another structure that was just changed"));
             }
             self.bytes.fetch_sub(there.len, Ordering::Relaxed);
         }

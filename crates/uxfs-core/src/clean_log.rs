@@ -3,6 +3,7 @@
 //! A log is clean if the last record before its head is an unmount record. This module replays
 //! nothing and refuses a dirty log.
 
+use uxfs_format::Check;
 use uxfs_disk::BlockDev;
 use uxfs_format::log::{self, RecordHeader};
 use uxfs_format::superblock::Superblock;
@@ -115,7 +116,7 @@ fn find<'a>(devices: &'a Devices, geo: &Geometry) -> Result<Log<'a>> {
     };
     if !inside || blocks < 2 {
         let problem = format!("{blocks} blocks of 512 bytes lie outside its device");
-        return Err(Error::corrupt("log", uxfs_format::Place::Volume, problem));
+        return Err(Error::corrupt("log", uxfs_format::Place::Volume, Check::Range, problem));
     }
     Ok(Log { dev: &**dev, start, blocks })
 }

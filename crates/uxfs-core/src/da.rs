@@ -15,6 +15,7 @@
 //!
 //! Called by [`crate::dir`] and the attribute code.
 
+use uxfs_format::Check;
 use smallvec::SmallVec;
 use uxfs_format::da::{self, ENTRIES, ENTRY_LEN, MAX_DEPTH};
 use uxfs_format::inode::Fork;
@@ -143,7 +144,7 @@ fn descend(
             if level.is_some_and(|above| own + 1 != above) {
                 let above = level.unwrap_or(0);
                 drop(node);
-                return Err(buf.corrupt(format!("level {own} below level {above}")));
+                return Err(buf.corrupt(Check::Level, format!("level {own} below level {above}")));
             }
             level = Some(own);
             if own == 0 {
@@ -162,7 +163,7 @@ fn descend(
 fn read_child(fs: &Mount, inode: &InodeState, tree: Tree, at: FileBlock) -> Result<BufRef> {
     let (base, step) = (tree.base(&fs.geo).0, dabuf::fsbs(fs, tree.fork()));
     if at.0 <= base || at.0 >= tree.end(&fs.geo) || !(at.0 - base).is_multiple_of(step) {
-        return Err(inode.corrupt(format!("{tree:?} tree leads to block {at}")));
+        return Err(inode.corrupt(Check::Pointer, format!("{tree:?} tree leads to block {at}")));
     }
     dabuf::read(fs, inode, tree.fork(), at, &[tree.leaf_kind(), BufKind::DaNode])
 }
@@ -178,7 +179,7 @@ pub fn next_leaf(fs: &Mount, inode: &InodeState, tree: Tree, path: &mut Path) ->
     let more = |step: &Step| step.index + 1 < da::count(&step.buf.read());
     let Some(turn) = path.nodes.iter().rposition(more) else {
         if forw != 0 {
-            return Err(path.leaf.corrupt(format!("last leaf is followed by block {forw}")));
+            return Err(path.leaf.corrupt(Check::Pointer, format!("last leaf is followed by block {forw}")));
         }
         return Ok(false);
     };
@@ -189,7 +190,7 @@ pub fn next_leaf(fs: &Mount, inode: &InodeState, tree: Tree, path: &mut Path) ->
     let next = descend(fs, inode, tree, nodes, (buf, at), |_, _| 0)?;
     if next.leaf_at.0 != u64::from(forw) {
         let problem = format!("is followed by block {forw}, by the nodes by {}", next.leaf_at);
-        return Err(path.leaf.corrupt(problem));
+        return Err(path.leaf.corrupt(Check::Pointer, problem));
     }
     *path = next;
     Ok(true)
@@ -343,7 +344,7 @@ fn link_after(
         let next = neighbour(tx, slot, tree, old.0, forw)?;
         let back = da::back(&next.read());
         if u64::from(back) != old.1.0 {
-            return Err(next.corrupt(format!("follows block {back}, not {}", old.1)));
+            return Err(next.corrupt(Check::Pointer, format!("follows block {back}, not {}", old.1)));
         }
         put(tx, &next, da::BACK, &number(fresh.1));
     }
@@ -361,7 +362,7 @@ fn neighbour(tx: &Tx<'_>, slot: InodeSlot, tree: Tree, buf: &BufRef, at: u32) ->
         if block.kind == BufKind::DaNode { da::level(&block) } else { 0 }
     };
     if rank(&next) != rank(buf) {
-        return Err(next.corrupt("is linked to a block of another level"));
+        return Err(next.corrupt(Check::Level, "is linked to a block of another level"));
     }
     Ok(next)
 }
@@ -379,7 +380,7 @@ fn unlink(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree, buf: &BufRef, at: FileBl
         let beside = neighbour(tx, slot, tree, buf, side)?;
         let seen = beside.u32(towards_us);
         if u64::from(seen) != at.0 {
-            return Err(beside.corrupt(format!("is linked to block {seen}, not to {at}")));
+            return Err(beside.corrupt(Check::Pointer, format!("is linked to block {seen}, not to {at}")));
         }
         put(tx, &beside, towards_us, &other.to_be_bytes());
     }
@@ -495,7 +496,7 @@ fn split_node(
 /// If it is the only leaf, or a structure on the way is damaged.
 pub fn remove_leaf(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree, path: Path) -> Result<()> {
     if is_only_leaf(&path) {
-        return Err(path.leaf.corrupt("is the only leaf of its tree"));
+        return Err(path.leaf.corrupt(Check::Count, "is the only leaf of its tree"));
     }
     let Path { mut nodes, leaf, leaf_at } = path;
     unlink(tx, slot, tree, &leaf, leaf_at)?;
@@ -555,7 +556,7 @@ fn collapse_root(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree) -> Result<()> {
             if block.kind == BufKind::DaNode { da::level(&block) } else { 0 }
         };
         if own + 1 != level || buf.u32(da::FORW) != 0 || buf.u32(da::BACK) != 0 {
-            return Err(buf.corrupt("is not the only block of its level"));
+            return Err(buf.corrupt(Check::Count, "is not the only block of its level"));
         }
         copy_content(tx, &buf, &root);
         dabuf::shrink(tx, slot, tree.fork(), child, &buf)?;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use uxfs_format::{Corrupt, Daddr, Place};
+use uxfs_format::{Check, Corrupt, Daddr, Place};
 
 use crate::unwritten::Unwritten;
 
@@ -160,7 +160,12 @@ impl Error {
     }
 
     /// Creates the error for a failed check of `structure` at `place`.
-    pub fn corrupt(structure: &'static str, place: Place, problem: impl Into<String>) -> Self {
-        Corrupt::new(structure, place, problem).into()
+    pub fn corrupt(
+        structure: &'static str,
+        place: Place,
+        check: Check,
+        detail: impl Into<String>,
+    ) -> Self {
+        Corrupt::new(structure, place, check, detail).into()
     }
 }

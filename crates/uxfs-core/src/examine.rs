@@ -6,6 +6,7 @@
 //! 2. The log's blocks are allocated on the host before a volume that is open for writing is changed.
 //!    A host without room for them is warned of ([`crate::mount::Mount::device_warning`]).
 
+use uxfs_format::Check;
 use std::sync::Arc;
 
 use uxfs_disk::host;
@@ -49,7 +50,7 @@ impl Examined {
                 "the volume has {needed} bytes and its device only {there}: an image that was cut \
                  short, or not all of it was copied"
             );
-            return Err(Error::corrupt("superblock", Place::Volume, problem));
+            return Err(Error::corrupt("superblock", Place::Volume, Check::Size, problem));
         }
         let mut log_without_room = false;
         if !read_only && !options.unfinished && options.recovered == 0 && geo.log_start.0 != 0 {

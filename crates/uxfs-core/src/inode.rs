@@ -6,6 +6,7 @@
 //! 3. A dirty inode is never evicted.
 //! 4. Forks are kept as they are on disk, so that writing, logging and undoing are copies.
 
+use uxfs_format::Check;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -102,8 +103,8 @@ impl InodeState {
     }
 
     /// An error about this inode.
-    pub fn corrupt(&self, problem: impl Into<String>) -> Error {
-        Error::corrupt("inode", Place::Inode(self.ino), problem)
+    pub fn corrupt(&self, check: Check, detail: impl Into<String>) -> Error {
+        Error::corrupt("inode", Place::Inode(self.ino), check, detail)
     }
 }
 
@@ -263,7 +264,7 @@ impl Inodes {
             return Ok(true);
         }
         let problem = "is in use, against its chunk's record";
-        Err(Error::corrupt("inode", Place::Inode(ino), problem))
+        Err(Error::corrupt("inode", Place::Inode(ino), Check::State, problem))
     }
 
     /// Drops `count` inodes from `first` on, whose chunk was freed.
@@ -371,7 +372,7 @@ pub(crate) fn read_cluster(fs: &Mount, ino: Ino) -> Result<(BufRef, usize)> {
 
 fn read(fs: &Mount, ino: Ino) -> Result<InodeState> {
     if !fs.geo.ino_valid(ino) {
-        return Err(Error::corrupt("inode", Place::Inode(ino), "lies outside the volume"));
+        return Err(Error::corrupt("inode", Place::Inode(ino), Check::Range, "lies outside the volume"));
     }
     let (buf, offset) = read_cluster(fs, ino)?;
     let content = buf.read();

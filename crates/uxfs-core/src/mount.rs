@@ -10,6 +10,7 @@
 //!
 //! It does not know transactions or the journal, which [`crate::engine::Engine`] adds.
 
+use uxfs_format::Check;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -195,7 +196,7 @@ impl Mount {
 
     pub(crate) fn ag(&self, ag: AgNo) -> Result<&AgCell> {
         self.ags.get(ag.0 as usize).ok_or_else(|| {
-            Error::corrupt("AG number", Place::Volume, format!("{ag} of {}", self.ags.len()))
+            Error::corrupt("AG number", Place::Volume, Check::Range, format!("{ag} of {}", self.ags.len()))
         })
     }
 

@@ -1,5 +1,6 @@
 //! Reading and verifying the primary superblock. If it is damaged, the error names a good copy.
 
+use uxfs_format::Check;
 use uxfs_disk::BlockDev;
 use uxfs_format::superblock::{self, Superblock};
 use uxfs_format::{Corrupt, Daddr, Place, copies};
@@ -24,12 +25,13 @@ pub(crate) fn read(dev: &dyn BlockDev) -> Result<Vec<u8>> {
 fn with_copy(dev: &dyn BlockDev, error: Error) -> Error {
     let mut read = |at: u64, buf: &mut [u8]| dev.read_at(at, buf).is_ok();
     let Some(copy) = copies::find(dev.len(), SCAN, &mut read) else { return error };
-    let why = match error {
-        Error::Corrupt(Corrupt { problem, .. }) => problem,
-        other => other.to_string(),
+    let (check, why) = match error {
+        Error::Corrupt(Corrupt { check, detail, .. }) => (check, detail),
+        error @ Error::Unsupported(_) => (Check::Version, error.to_string()),
+        other => (Check::Magic, other.to_string()),
     };
     let problem = format!("{why}; a good copy is at AG {}: xfs_repair can restore it", copy.ag);
-    Error::corrupt("primary superblock", Place::Device(Daddr(0)), problem)
+    Error::corrupt("primary superblock", Place::Device(Daddr(0)), check, problem)
 }
 
 fn read_verified(dev: &dyn BlockDev) -> Result<Vec<u8>> {
@@ -58,7 +60,7 @@ fn read_verified(dev: &dyn BlockDev) -> Result<Vec<u8>> {
     }
     let size = usize::from(sb.sectsize.get());
     if !size.is_power_of_two() || !(512..=32768).contains(&size) || dev.len() < size as u64 {
-        return Err(Error::corrupt("superblock", Place::Volume, format!("sector size {size}")));
+        return Err(Error::corrupt("superblock", Place::Volume, Check::Geometry, format!("sector size {size}")));
     }
     let sector = read(size)?;
     Superblock::verify(&sector)?;

@@ -1,5 +1,6 @@
 //! Targets of symbolic links: in the inode, or in blocks with a header for each extent.
 
+use uxfs_format::Check;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::symlink::{HEADER_LEN, MAGIC, MAX_TARGET, SymlinkHeader};
 use uxfs_format::verify::{BufKind, Owner};
@@ -87,7 +88,7 @@ fn read_bare(fs: &Mount, inode: &InodeState, len: usize) -> Result<Vec<u8>> {
     let (mut done, mut at) = (0, FileBlock(0));
     while done < len {
         let Some(extent) = bmap::lookup(fs, inode, Fork::Data, at)? else {
-            return Err(inode.corrupt(MISSING));
+            return Err(inode.corrupt(Check::Missing, MISSING));
         };
         let skip = at.0 - extent.offset.0;
         let room = (extent.len - skip).saturating_mul(fs.geo.block_size.into());
@@ -103,7 +104,7 @@ fn read_bare(fs: &Mount, inode: &InodeState, len: usize) -> Result<Vec<u8>> {
 pub(crate) fn read(fs: &Mount, inode: &InodeState) -> Result<Vec<u8>> {
     let len = inode.core.size as usize;
     if len > MAX_TARGET + 1 {
-        return Err(inode.corrupt(format!("a link's target of {len} bytes")));
+        return Err(inode.corrupt(Check::Size, format!("a link's target of {len} bytes")));
     }
     if inode.core.format == ForkFormat::Local {
         return Ok(inode.fork(Fork::Data)[..len].to_vec());
@@ -115,7 +116,7 @@ pub(crate) fn read(fs: &Mount, inode: &InodeState) -> Result<Vec<u8>> {
     let mut at = FileBlock(0);
     while target.len() < len {
         let Some(extent) = bmap::lookup(fs, inode, Fork::Data, at)? else {
-            return Err(inode.corrupt(MISSING));
+            return Err(inode.corrupt(Check::Missing, MISSING));
         };
         let most = (1024 + 4 * HEADER_LEN as u64).div_ceil(fs.geo.block_size.into());
         let blocks = extent.len.min(most.max(1)) as u32;
@@ -128,7 +129,7 @@ pub(crate) fn read(fs: &Mount, inode: &InodeState) -> Result<Vec<u8>> {
         let (offset, here) = (header.offset.get() as usize, header.bytes.get() as usize);
         if offset != target.len() || here == 0 || here > raw.len() - HEADER_LEN {
             drop(raw);
-            return Err(buf.corrupt(format!("holds {here} bytes at {offset} of a target")));
+            return Err(buf.corrupt(Check::Range, format!("holds {here} bytes at {offset} of a target")));
         }
         target.extend_from_slice(&raw[HEADER_LEN..HEADER_LEN + here]);
         at = extent.end();

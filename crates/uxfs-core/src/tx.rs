@@ -23,6 +23,7 @@ mod owed;
 mod roll;
 pub(crate) mod scratch;
 
+use uxfs_format::Check;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -258,7 +259,7 @@ impl<'fs> Tx<'fs> {
     /// If the inode counts more blocks already than are possible.
     pub(crate) fn count_blocks(&mut self, slot: InodeSlot, blocks: u64) -> Result<()> {
         let Some(total) = self.inode(slot).core.nblocks.checked_add(blocks) else {
-            return Err(self.inode(slot).corrupt("counts more blocks than are possible"));
+            return Err(self.inode(slot).corrupt(Check::Counter, "counts more blocks than are possible"));
         };
         self.core_mut(slot).nblocks = total;
         Ok(())

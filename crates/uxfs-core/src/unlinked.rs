@@ -1,6 +1,7 @@
 //! The lists of unlinked inodes: inodes that have no name but are not freed yet. An AGI has 64 buckets
 //! with one list each. After a crash, recovery frees the inodes on these lists.
 
+use uxfs_format::Check;
 use uxfs_format::agi::UNLINKED_BUCKETS;
 use uxfs_format::{AgIno, AgNo};
 
@@ -38,7 +39,7 @@ pub(crate) fn remove(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
     }
     let broken = |tx: &Tx<'_>| {
         let problem = format!("inode {ino} is not on its list of unlinked inodes");
-        Err(tx.ag(ag).headers().agi.corrupt(problem))
+        Err(tx.ag(ag).headers().agi.corrupt(Check::Missing, problem))
     };
     for _ in 0..tx.agi(ag).count.get() {
         if at.is_null() {

@@ -8,6 +8,7 @@
 //! 3. After a failed write or flush the state of the device is unknown: the volume is shut down and
 //!    keeps its mark.
 
+use uxfs_format::Check;
 use crate::device_io::SERVED;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -186,7 +187,7 @@ impl Fs {
             let Some(sb) = Superblock::view_mut(&mut sector) else { continue };
             if sb.magicnum.get() != uxfs_format::superblock::MAGIC {
                 let place = uxfs_format::Place::Device(daddr);
-                return Err(Error::corrupt("superblock copy", place, "wrong magic number"));
+                return Err(Error::corrupt("superblock copy", place, Check::Magic, "wrong magic number"));
             }
             change(sb);
             uxfs_format::crc::stamp(&mut sector, CRC_OFFSET);

@@ -9,6 +9,7 @@
 //! 3. Directory and attribute leaves have the same header. Their entries have the same length as
 //!    a node's and start with the hash, so [`lower_bound`] searches all of them.
 
+use crate::error::{Check, Problem};
 use crate::bytes::{be16, be32};
 
 /// Magic number of a node.
@@ -120,17 +121,17 @@ pub fn out_of_order(entries: &[u8], count: usize) -> Option<usize> {
 ///
 /// # Errors
 /// A description of the first violated rule.
-pub fn check_node(block: &[u8]) -> Result<(), String> {
+pub fn check_node(block: &[u8]) -> Result<(), Problem> {
     let (count, level) = (count(block), level(block));
     if level == 0 || level >= MAX_DEPTH {
-        return Err(format!("level {level}"));
+        return Err(Check::Level.failed(format!("level {level}")));
     }
     let room = capacity(block.len());
     if count == 0 || count > room {
-        return Err(format!("{count} entries, room for {room}"));
+        return Err(Check::Count.failed(format!("{count} entries, room for {room}")));
     }
     match out_of_order(&block[ENTRIES..], count) {
-        Some(index) => Err(format!("entry {index} is out of hash order")),
+        Some(index) => Err(Check::Order.failed(format!("entry {index} is out of hash order"))),
         None => Ok(()),
     }
 }

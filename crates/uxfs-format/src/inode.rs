@@ -1,6 +1,7 @@
 //! The inode: a core of 176 bytes (100 in version 4), then the literal area with the data fork
 //! and, behind it, the attribute fork.
 
+use crate::error::{Check, Problem};
 use crate::bytes::{be16, be32, be64};
 use crate::crc;
 use crate::error::{Corrupt, Place};
@@ -274,24 +275,24 @@ impl InodeCore {
     /// # Errors
     /// If magic number, checksum, UUID, inode number or a rule of [`InodeCore::check`] is violated.
     pub fn decode(raw: &[u8], ino: Ino, uuid: &Uuid) -> Result<Self, Corrupt> {
-        let bad = |problem: String| Err(Corrupt::new("inode", Place::Inode(ino), problem));
+        let bad = |check: Check, detail: String| Err(Corrupt::new("inode", Place::Inode(ino), check, detail));
         if raw.len() < CORE_LEN {
-            return bad(format!("only {} bytes", raw.len()));
+            return bad(Check::Size, format!("only {} bytes", raw.len()));
         }
         if be16(raw, 0) != MAGIC {
-            return bad(format!("magic {:#06x} is not IN", be16(raw, 0)));
+            return bad(Check::Magic, format!("magic {:#06x} is not IN", be16(raw, 0)));
         }
         if raw[4] != 3 {
-            return bad(format!("version {} is not 3", raw[4]));
+            return bad(Check::Version, format!("version {} is not 3", raw[4]));
         }
         if !crc::matches(raw, CRC_OFFSET) {
-            return bad("checksum does not match".into());
+            return bad(Check::Checksum, "checksum does not match".into());
         }
         if be64(raw, 152) != ino.0 {
-            return bad(format!("holds inode number {}", be64(raw, 152)));
+            return bad(Check::Address, format!("holds inode number {}", be64(raw, 152)));
         }
         if raw[160..176] != uuid.0 {
-            return bad("UUID is another volume's".into());
+            return bad(Check::Uuid, "UUID is another volume's".into());
         }
         Self::decode_unchecked(raw, ino)
     }
@@ -310,22 +311,22 @@ impl InodeCore {
     /// # Errors
     /// If magic number, version or a rule of [`InodeCore::check`] is violated.
     pub fn decode_v4(raw: &[u8], ino: Ino) -> Result<Self, Corrupt> {
-        let bad = |problem: String| Err(Corrupt::new("inode", Place::Inode(ino), problem));
+        let bad = |check: Check, detail: String| Err(Corrupt::new("inode", Place::Inode(ino), check, detail));
         if raw.len() < 2 * V4_CORE_LEN {
-            return bad(format!("only {} bytes", raw.len()));
+            return bad(Check::Size, format!("only {} bytes", raw.len()));
         }
         if be16(raw, 0) != MAGIC {
-            return bad(format!("magic {:#06x} is not IN", be16(raw, 0)));
+            return bad(Check::Magic, format!("magic {:#06x} is not IN", be16(raw, 0)));
         }
         let Some(core) = lift_v4(raw) else {
-            return bad(format!("version {} is neither 1 nor 2", raw[4]));
+            return bad(Check::Version, format!("version {} is neither 1 nor 2", raw[4]));
         };
         Self::fields(&core, raw.len() - V4_CORE_LEN, ino)
     }
 
     /// Decodes a core in the version 5 layout; the literal area behind it has `literal` bytes.
     fn fields(raw: &[u8], literal: usize, ino: Ino) -> Result<Self, Corrupt> {
-        let bad = |problem: String| Err(Corrupt::new("inode", Place::Inode(ino), problem));
+        let bad = |check: Check, detail: String| Err(Corrupt::new("inode", Place::Inode(ino), check, detail));
         let mode = be16(raw, 2);
         let flags2 = Flags2::from_bits_retain(be64(raw, 120));
         let time = |at: usize| {
@@ -342,10 +343,10 @@ impl InodeCore {
             (be32(raw, 76).into(), be16(raw, 80).into())
         };
         let Some(format) = ForkFormat::from_raw(raw[5]) else {
-            return bad(format!("data fork format {}", raw[5]));
+            return bad(Check::Format, format!("data fork format {}", raw[5]));
         };
         let Some(aformat) = ForkFormat::from_raw(raw[83]) else {
-            return bad(format!("attribute fork format {}", raw[83]));
+            return bad(Check::Format, format!("attribute fork format {}", raw[83]));
         };
         let core = Self {
             mode,
@@ -378,7 +379,7 @@ impl InodeCore {
         };
         match core.check(literal) {
             Ok(()) => Ok(core),
-            Err(problem) => bad(problem),
+            Err(problem) => Err(problem.of("inode", Place::Inode(ino))),
         }
     }
 
@@ -387,64 +388,64 @@ impl InodeCore {
     ///
     /// # Errors
     /// A description of the first violated rule.
-    pub fn check(&self, literal: usize) -> Result<(), String> {
+    pub fn check(&self, literal: usize) -> Result<(), Problem> {
         if self.size >> 63 != 0 {
-            return Err(format!("size {:#x} is negative", self.size));
+            return Err(Check::Size.failed(format!("size {:#x} is negative", self.size)));
         }
         if self.mode == 0 {
             return Ok(());
         }
         let forkoff = usize::from(self.forkoff) * 8;
         if self.forkoff != 0 && forkoff >= literal {
-            return Err(format!("attribute fork at {forkoff} of {literal} bytes"));
+            return Err(Check::Format.failed(format!("attribute fork at {forkoff} of {literal} bytes")));
         }
         if self.forkoff == 0 && self.anextents != 0 {
-            return Err(format!("{} attribute extents without a fork", self.anextents));
+            return Err(Check::Format.failed(format!("{} attribute extents without a fork", self.anextents)));
         }
         if self.forkoff == 0 && !matches!(self.aformat, ForkFormat::Extents | ForkFormat::Dev) {
-            return Err(format!("attribute fork format {:?} without a fork", self.aformat));
+            return Err(Check::Format.failed(format!("attribute fork format {:?} without a fork", self.aformat)));
         }
         if self.forkoff != 0 && self.aformat == ForkFormat::Dev {
-            return Err("attribute fork of format dev".into());
+            return Err(Check::Format.failed("attribute fork of format dev"));
         }
         let data = self.fork_range(Fork::Data, literal).len();
         match (self.file_type(), self.format) {
             (S_IFREG, ForkFormat::Extents | ForkFormat::Btree) => {}
             (S_IFDIR | S_IFLNK, ForkFormat::Local) => {
                 if self.size == 0 || self.size > data as u64 {
-                    return Err(format!("{} bytes in a data fork of {data}", self.size));
+                    return Err(Check::Size.failed(format!("{} bytes in a data fork of {data}", self.size)));
                 }
             }
             (S_IFDIR | S_IFLNK, ForkFormat::Extents | ForkFormat::Btree) => {
                 if self.size == 0 && self.nlink != 0 {
-                    return Err("directory or link of size 0".into());
+                    return Err(Check::Size.failed("directory or link of size 0"));
                 }
             }
             (S_IFCHR | S_IFBLK | S_IFIFO | S_IFSOCK, ForkFormat::Dev) => {}
             (kind, format) => {
-                return Err(format!("mode {kind:#o} with data fork format {format:?}"));
+                return Err(Check::Format.failed(format!("mode {kind:#o} with data fork format {format:?}")));
             }
         }
         for fork in [Fork::Data, Fork::Attr] {
             let (count, room) = (self.fork_extents(fork), self.fork_range(fork, literal).len());
             match self.fork_format(fork) {
                 ForkFormat::Extents if count > (room / 16) as u64 => {
-                    return Err(format!("{count} extents in a {fork:?} fork of {room} bytes"));
+                    return Err(Check::Count.failed(format!("{count} extents in a {fork:?} fork of {room} bytes")));
                 }
                 ForkFormat::Btree if count <= (room / 16) as u64 => {
-                    return Err(format!("btree {fork:?} fork for {count} extents"));
+                    return Err(Check::Format.failed(format!("btree {fork:?} fork for {count} extents")));
                 }
                 ForkFormat::Local | ForkFormat::Dev if count != 0 => {
-                    return Err(format!("{count} extents in a local {fork:?} fork"));
+                    return Err(Check::Format.failed(format!("{count} extents in a local {fork:?} fork")));
                 }
                 _ => {}
             }
         }
         if self.nextents.saturating_add(self.anextents.into()) > self.nblocks {
-            return Err(format!(
+            return Err(Check::Count.failed(format!(
                 "{} + {} extents in {} blocks",
                 self.nextents, self.anextents, self.nblocks
-            ));
+            )));
         }
         Ok(())
     }

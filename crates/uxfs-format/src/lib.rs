@@ -39,7 +39,7 @@ mod types;
 pub mod v4;
 pub mod verify;
 
-pub use error::{Corrupt, Place};
+pub use error::{Check, Corrupt, Place, Problem};
 pub use extent::Extent;
 pub use geometry::Geometry;
 pub use types::*;

@@ -4,6 +4,7 @@
 //! 2. These checks use only the buffer, its address and the geometry. The code that follows a
 //!    pointer checks the rules that involve other structures (owner, order among neighbours).
 
+use crate::error::{Check, Problem};
 use crate::agf::Agf;
 use crate::agi::Agi;
 use crate::btree::{self, TreeKind};
@@ -46,7 +47,7 @@ pub fn check_owner(
         return Ok(());
     }
     let problem = format!("belongs to {seen}, not to {wanted}");
-    Err(Corrupt::new(kind.name(), Place::Device(daddr), problem))
+    Err(Corrupt::new(kind.name(), Place::Device(daddr), Check::Owner, problem))
 }
 
 /// Checks a buffer of `kind` that was read from `daddr` or is to be written there. The checksum is
@@ -55,20 +56,22 @@ pub fn check_owner(
 /// # Errors
 /// The first violated rule.
 pub fn check(buffer: &[u8], kind: BufKind, daddr: Daddr, geo: &Geometry) -> Result<(), Corrupt> {
-    let bad = |problem: String| Err(Corrupt::new(kind.name(), Place::Device(daddr), problem));
+    let bad = |check: Check, detail: String| {
+        Err(Corrupt::new(kind.name(), Place::Device(daddr), check, detail))
+    };
     // Version 4 stores only the magic number, which identified the kind.
     let labelled = geo.has_crc();
     if labelled && !kind.has_magic(buffer) {
-        return bad(format!("wrong magic number (starts {:#010x})", be32(buffer, 0)));
+        return bad(Check::Magic, format!("wrong magic number (starts {:#010x})", be32(buffer, 0)));
     }
     if let Some(layout) = kind.layout().filter(|_| labelled) {
         if kind != BufKind::Superblock && buffer[layout.uuid..layout.uuid + 16] != geo.meta_uuid.0 {
-            return bad("UUID is another volume's".into());
+            return bad(Check::Uuid, "UUID is another volume's".into());
         }
         if let Some(at) = layout.blkno
             && be64(buffer, at) != daddr.0
         {
-            return bad(format!("its address field says daddr {}", be64(buffer, at)));
+            return bad(Check::Address, format!("its address field says daddr {}", be64(buffer, at)));
         }
     }
     let rules = match kind {
@@ -86,7 +89,7 @@ pub fn check(buffer: &[u8], kind: BufKind, daddr: Daddr, geo: &Geometry) -> Resu
         BufKind::DirFree => dir::free::check(buffer),
         _ => Ok(()),
     };
-    rules.or_else(bad)
+    rules.map_err(|problem| problem.of(kind.name(), Place::Device(daddr)))
 }
 
 /// Does the stored checksum of a buffer match? Inode clusters have none of their own.
@@ -101,27 +104,27 @@ pub fn stamp_checksum(buffer: &mut [u8], kind: BufKind) {
     }
 }
 
-fn check_agf(agf: &Agf, geo: &Geometry) -> Result<(), String> {
+fn check_agf(agf: &Agf, geo: &Geometry) -> Result<(), Problem> {
     let ag = AgNo(agf.seqno.get());
     let len = geo.ag_len(ag);
     if ag.0 >= geo.ag_count || agf.length.get() != len {
-        return Err(format!("AG {ag} of {} blocks, which has {len}", agf.length.get()));
+        return Err(Check::Geometry.failed(format!("AG {ag} of {} blocks, which has {len}", agf.length.get())));
     }
     if agf.versionnum.get() != 1 {
-        return Err(format!("version {}", agf.versionnum.get()));
+        return Err(Check::Version.failed(format!("version {}", agf.versionnum.get())));
     }
     let slots = agfl::slots(geo.sector_size as usize);
     let (first, last, count) = (agf.flfirst.get(), agf.fllast.get(), agf.flcount.get());
     if first >= slots || last >= slots || count > slots {
-        return Err(format!("free list {first}..{last} of {count} in {slots} slots"));
+        return Err(Check::FreeList.failed(format!("free list {first}..{last} of {count} in {slots} slots")));
     }
     let live = if last >= first { last - first + 1 } else { slots - first + last + 1 };
     if count != 0 && live != count {
-        return Err(format!("free list {first}..{last} does not hold {count}"));
+        return Err(Check::FreeList.failed(format!("free list {first}..{last} does not hold {count}")));
     }
     let (free, longest) = (agf.freeblks.get(), agf.longest.get());
     if free > len || longest > free || agf.btreeblks.get() > len {
-        return Err(format!("{free} free blocks, longest {longest}, of {len}"));
+        return Err(Check::Counter.failed(format!("{free} free blocks, longest {longest}, of {len}")));
     }
     let mut roots = vec![
         ("bnobt", agf.bno_root.get(), agf.bno_level.get()),
@@ -136,17 +139,17 @@ fn check_agf(agf: &Agf, geo: &Geometry) -> Result<(), String> {
     check_roots(&roots, ag, geo)
 }
 
-fn check_agi(agi: &Agi, geo: &Geometry) -> Result<(), String> {
+fn check_agi(agi: &Agi, geo: &Geometry) -> Result<(), Problem> {
     let ag = AgNo(agi.seqno.get());
     let len = geo.ag_len(ag);
     if ag.0 >= geo.ag_count || agi.length.get() != len {
-        return Err(format!("AG {ag} of {} blocks, which has {len}", agi.length.get()));
+        return Err(Check::Geometry.failed(format!("AG {ag} of {} blocks, which has {len}", agi.length.get())));
     }
     if agi.versionnum.get() != 1 {
-        return Err(format!("version {}", agi.versionnum.get()));
+        return Err(Check::Version.failed(format!("version {}", agi.versionnum.get())));
     }
     if agi.freecount.get() > agi.count.get() {
-        return Err(format!("{} of {} inodes free", agi.freecount.get(), agi.count.get()));
+        return Err(Check::Counter.failed(format!("{} of {} inodes free", agi.freecount.get(), agi.count.get())));
     }
     let mut roots = vec![("inobt", agi.root.get(), agi.level.get())];
     if geo.has_finobt() {
@@ -156,39 +159,39 @@ fn check_agi(agi: &Agi, geo: &Geometry) -> Result<(), String> {
     for (bucket, head) in agi.unlinked.iter().enumerate() {
         let head = head.get();
         if head != u32::MAX && head as usize % agi::UNLINKED_BUCKETS != bucket {
-            return Err(format!("unlinked bucket {bucket} holds inode {head}"));
+            return Err(Check::Hash.failed(format!("unlinked bucket {bucket} holds inode {head}")));
         }
     }
     Ok(())
 }
 
-fn check_roots(roots: &[(&str, u32, u32)], ag: AgNo, geo: &Geometry) -> Result<(), String> {
+fn check_roots(roots: &[(&str, u32, u32)], ag: AgNo, geo: &Geometry) -> Result<(), Problem> {
     for &(name, root, level) in roots {
         if !geo.agblock_valid(ag, AgBlock(root)) {
-            return Err(format!("{name} root at block {root}"));
+            return Err(Check::Pointer.failed(format!("{name} root at block {root}")));
         }
         if level == 0 || level as usize > btree::MAX_LEVELS {
-            return Err(format!("{name} of {level} levels"));
+            return Err(Check::Level.failed(format!("{name} of {level} levels")));
         }
     }
     Ok(())
 }
 
-fn check_agfl(buffer: &[u8], geo: &Geometry) -> Result<(), String> {
+fn check_agfl(buffer: &[u8], geo: &Geometry) -> Result<(), Problem> {
     let ag = AgNo(be32(buffer, 4));
     if ag.0 >= geo.ag_count {
-        return Err(format!("belongs to AG {ag}"));
+        return Err(Check::Owner.failed(format!("belongs to AG {ag}")));
     }
     for index in 0..agfl::slots(buffer.len()) {
         let block = agfl::slot(buffer, index);
         if !block.is_null() && block.0 >= geo.ag_len(ag) {
-            return Err(format!("slot {index} holds block {block}"));
+            return Err(Check::FreeList.failed(format!("slot {index} holds block {block}")));
         }
     }
     Ok(())
 }
 
-fn check_btree(buffer: &[u8], tree: TreeKind, daddr: Daddr, geo: &Geometry) -> Result<(), String> {
+fn check_btree(buffer: &[u8], tree: TreeKind, daddr: Daddr, geo: &Geometry) -> Result<(), Problem> {
     let wanted = match tree {
         TreeKind::Rmap => geo.ro_compat.contains(RoCompat::RMAPBT),
         TreeKind::Refcount => geo.ro_compat.contains(RoCompat::REFLINK),
@@ -196,19 +199,19 @@ fn check_btree(buffer: &[u8], tree: TreeKind, daddr: Daddr, geo: &Geometry) -> R
         _ => true,
     };
     if !wanted {
-        return Err("the volume has no such tree".into());
+        return Err(Check::Version.failed("the volume has no such tree"));
     }
     let level = usize::from(be16(buffer, btree::LEVEL_OFFSET));
     let records = usize::from(be16(buffer, btree::NUMRECS_OFFSET));
     if level >= btree::MAX_LEVELS {
-        return Err(format!("level {level}"));
+        return Err(Check::Level.failed(format!("level {level}")));
     }
     let max = match level {
         0 => tree.max_leaf(buffer.len()),
         _ => tree.max_node(buffer.len()),
     };
     if records > max || (level > 0 && records == 0) {
-        return Err(format!("{records} records at level {level}, room for {max}"));
+        return Err(Check::Count.failed(format!("{records} records at level {level}, room for {max}")));
     }
     let header = tree.header();
     for at in [header.leftsib, header.rightsib] {
@@ -221,7 +224,7 @@ fn check_btree(buffer: &[u8], tree: TreeKind, daddr: Daddr, geo: &Geometry) -> R
             block == u32::MAX || geo.agblock_valid(ag, AgBlock(block))
         };
         if !valid {
-            return Err("sibling outside the volume".into());
+            return Err(Check::Pointer.failed("sibling outside the volume"));
         }
     }
     Ok(())

@@ -14,6 +14,7 @@
 //!
 //! Used by `uxfs export`.
 
+use uxfs_format::Check;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -309,7 +310,7 @@ impl<'a> Walk<'a> {
                 data.retain(|s| s.device.is_some());
                 let ranges = data.iter().map(|s| (s.offset, s.len));
                 let map = SparseMap::from_segments(stat.size, ranges).map_err(|problem| {
-                    Error::corrupt("extent map", Place::Inode(stat.ino), problem)
+                    Error::corrupt("extent map", Place::Inode(stat.ino), Check::Range, problem)
                 })?;
                 Kind::File { size: stat.size, map }
             }
@@ -320,15 +321,17 @@ impl<'a> Walk<'a> {
             S_IFSOCK => Kind::Socket,
             other => {
                 let problem = format!("mode {other:#o} of no file type");
-                return Err(Error::corrupt("inode", Place::Inode(stat.ino), problem));
+                return Err(Error::corrupt("inode", Place::Inode(stat.ino), Check::Mode, problem));
             }
         })
     }
 
     fn enter(&mut self, dir: Ino) -> Result<(), ExportError> {
-        let damaged = |problem: String| Error::corrupt("directory", Place::Inode(dir), problem);
+        let damaged = |check: Check, detail: String| {
+            Error::corrupt("directory", Place::Inode(dir), check, detail)
+        };
         if !self.entered.insert(dir) {
-            return Err(self.failed(damaged("is reached by two paths".into())));
+            return Err(self.failed(damaged(Check::Loop, "is reached by two paths".into())));
         }
         let mut names = Vec::new();
         let mut bad = None;
@@ -345,7 +348,7 @@ impl<'a> Walk<'a> {
         });
         listed.map_err(|e| self.failed(e))?;
         if let Some(problem) = bad {
-            return Err(self.failed(damaged(problem)));
+            return Err(self.failed(damaged(Check::Range, problem)));
         }
         self.read_inodes_ahead(&names);
         let level = Level { names: names.into_iter(), path_len: self.path.len() };

@@ -3,6 +3,7 @@
 //! Allocating changes these trees, so they take blocks only from this list. [`super::freelist`] keeps
 //! the list long enough.
 
+use uxfs_format::Check;
 use std::sync::Arc;
 
 use uxfs_format::agfl;
@@ -46,7 +47,7 @@ pub(super) fn pop(tx: &mut Tx<'_>, ag: AgNo) -> Result<AgBlock> {
     let first = agf.flfirst.get();
     let block = agfl::slot(&list.read(), first);
     if !tx.fs().geo.agblock_valid(ag, block) {
-        return Err(list.corrupt(format!("slot {first} holds block {block}")));
+        return Err(list.corrupt(Check::FreeList, format!("slot {first} holds block {block}")));
     }
     let slots = agfl::slots(list.len());
     tx.edit_agf(ag, |agf| {
@@ -61,7 +62,7 @@ pub(super) fn push(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock) -> Result<()> {
     let list = Arc::clone(&tx.ag(ag).headers().agfl);
     let slots = agfl::slots(list.len());
     if agf.flcount.get() >= slots {
-        return Err(list.corrupt("the free list is full"));
+        return Err(list.corrupt(Check::FreeList, "the free list is full"));
     }
     let slot = (agf.fllast.get() + 1) % slots;
     let at = agfl::slot_offset(slot);

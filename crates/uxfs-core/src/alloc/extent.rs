@@ -1,5 +1,6 @@
 //! Allocating an extent from a group's free space, and freeing one.
 
+use uxfs_format::Check;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -198,7 +199,7 @@ fn check(tx: &Tx<'_>, ag: AgNo, free: &FreeExtent) -> Result<()> {
         return Ok(());
     }
     let problem = format!("free blocks {}+{} lie outside the AG", free.start, free.len);
-    Err(tx.ag(ag).headers().agf.corrupt(problem))
+    Err(tx.ag(ag).headers().agf.corrupt(Check::Range, problem))
 }
 
 /// Removes `len` blocks at `start` from a free extent, in both trees.
@@ -223,7 +224,7 @@ pub(crate) fn free(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Resul
     let headers = geo.ag_header_blocks();
     if len == 0 || start.0 < headers || end > geo.ag_len(ag).into() {
         let problem = format!("blocks {start}+{len} to be freed lie outside the AG");
-        return Err(tx.ag(ag).headers().agf.corrupt(problem));
+        return Err(tx.ag(ag).headers().agf.corrupt(Check::Range, problem));
     }
     let (env, tree) = (Env::Tx(tx), BnoTree::new(ag));
     let before = match Cursor::<BnoTree>::seek_le(env, &tree, &(start.0, u32::MAX))? {
@@ -238,7 +239,7 @@ pub(crate) fn free(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Resul
         || next.is_some_and(|b| u64::from(b.start.0) < end);
     if overlap {
         let problem = format!("blocks {start}+{len} to be freed are free already");
-        return Err(tx.ag(ag).headers().agf.corrupt(problem));
+        return Err(tx.ag(ag).headers().agf.corrupt(Check::Overlap, problem));
     }
     let before = before.filter(|b| b.start.0 + b.len == start.0);
     let next = next.filter(|b| u64::from(b.start.0) == end);
@@ -308,7 +309,7 @@ fn replace_cnt(
 
 fn differ(tx: &Tx<'_>, ag: AgNo, rec: &FreeExtent) -> crate::Error {
     let problem = format!("the free-space trees differ about {}+{}", rec.start, rec.len);
-    tx.ag(ag).headers().agf.corrupt(problem)
+    tx.ag(ag).headers().agf.corrupt(Check::CrossReference, problem)
 }
 
 /// Updates the AGF's totals after the trees changed.
@@ -320,7 +321,7 @@ fn set_totals(tx: &mut Tx<'_>, ag: AgNo, change: i64) -> Result<()> {
     };
     let free = i64::from(tx.agf(ag).freeblks.get()) + change;
     let Ok(free) = u32::try_from(free) else {
-        return Err(tx.ag(ag).headers().agf.corrupt("fewer free blocks than were taken"));
+        return Err(tx.ag(ag).headers().agf.corrupt(Check::Counter, "fewer free blocks than were taken"));
     };
     tx.edit_agf(ag, |agf| {
         agf.freeblks.set(free);

@@ -17,6 +17,7 @@ mod refcount;
 mod rmap;
 pub(crate) mod staging;
 
+use uxfs_format::Check;
 use uxfs_format::btree::Rmap;
 use uxfs_format::inode::Fork;
 use uxfs_format::{AgBlock, AgNo, Extent, Ino};
@@ -143,7 +144,7 @@ fn any_owner(tx: &Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Result<Option<R
         }
         _ => {
             let problem = format!("blocks {start}+{len} to be freed have owners");
-            Err(tx.ag(ag).headers().agf.corrupt(problem))
+            Err(tx.ag(ag).headers().agf.corrupt(Check::Owner, problem))
         }
     }
 }

@@ -6,6 +6,7 @@
 //! 3. A count that has reached [`PINNED`] is no longer exact: it never changes again, and the blocks
 //!    are never freed.
 
+use uxfs_format::Check;
 use uxfs_format::btree::Refcount;
 use uxfs_format::{AgBlock, AgNo};
 
@@ -78,7 +79,7 @@ fn touching(tx: &Tx<'_>, ag: AgNo, start: u32, end: u32, max: usize) -> Result<V
             || rec.count < 2
         {
             let problem = format!("{} owners of blocks {}+{}", rec.count, rec.start, rec.len);
-            return Err(tx.ag(ag).headers().agf.corrupt(problem));
+            return Err(tx.ag(ag).headers().agf.corrupt(Check::Range, problem));
         }
         if rec.start.0 + rec.len >= start {
             found.push(rec);

@@ -4,6 +4,7 @@
 //!    record.
 //! 2. Records of different owners overlap only where files share blocks.
 
+use uxfs_format::Check;
 use uxfs_format::btree::Rmap;
 use uxfs_format::{AgBlock, AgNo};
 
@@ -81,7 +82,7 @@ fn covering(tx: &Tx<'_>, ag: AgNo, rmap: &Rmap) -> Result<Rmap> {
     })?;
     found.ok_or_else(|| {
         let problem = format!("no reverse mapping for {rmap:?}");
-        tx.ag(ag).headers().agf.corrupt(problem)
+        tx.ag(ag).headers().agf.corrupt(Check::Missing, problem)
     })
 }
 

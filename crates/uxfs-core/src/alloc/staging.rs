@@ -5,6 +5,7 @@
 //!
 //! Each function works in one group, whose lock the transaction holds.
 
+use uxfs_format::Check;
 use uxfs_format::btree::{Refcount, RmapOwner};
 use uxfs_format::{AgBlock, AgNo};
 
@@ -32,7 +33,7 @@ fn staged(tx: &Tx<'_>, ag: AgNo, from: u32, to: u32) -> Result<Vec<Refcount>> {
         }
         let Some(end) = rec.start.0.checked_add(rec.len) else {
             let problem = format!("reference counts of blocks {}+{}", rec.start, rec.len);
-            return Err(tx.ag(ag).headers().agf.corrupt(problem));
+            return Err(tx.ag(ag).headers().agf.corrupt(Check::Range, problem));
         };
         if rec.cow && end >= from {
             found.push(rec);
@@ -82,7 +83,7 @@ pub(crate) fn unstage(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Re
     let whole = old.iter().any(|rec| rec.start.0 <= from && rec.start.0 + rec.len >= to);
     if !whole {
         let problem = format!("blocks {start}+{len} are not staged for copy on write");
-        return Err(tx.ag(ag).headers().agf.corrupt(problem));
+        return Err(tx.ag(ag).headers().agf.corrupt(Check::Missing, problem));
     }
     let mut new = Vec::new();
     for rec in &old {

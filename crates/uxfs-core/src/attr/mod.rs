@@ -23,6 +23,7 @@ mod short;
 mod tests;
 mod tree;
 
+use uxfs_format::Check;
 use core::ops::ControlFlow;
 
 use uxfs_format::attr::{self as layout, AttrFlags, MAX_NAME, MAX_VALUE, PARENT_VALUE_LEN, leaf};
@@ -136,11 +137,11 @@ fn form(inode: &InodeState) -> Result<Form> {
         _ if !core.has_attr_fork() => Ok(Form::Empty),
         ForkFormat::Local => match layout::sf::verify(inode.fork(Fork::Attr)) {
             Ok(()) => Ok(Form::Short),
-            Err(problem) => Err(inode.corrupt(format!("attributes: {problem}"))),
+            Err(problem) => Err(inode.corrupt(problem.check, format!("attributes: {problem}"))),
         },
         ForkFormat::Extents if core.anextents == 0 => Ok(Form::Empty),
         ForkFormat::Extents | ForkFormat::Btree => Ok(Form::Tree),
-        ForkFormat::Dev => Err(inode.corrupt("attribute fork of format dev")),
+        ForkFormat::Dev => Err(inode.corrupt(Check::Format, "attribute fork of format dev")),
     }
 }
 

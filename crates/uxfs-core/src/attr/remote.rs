@@ -3,6 +3,7 @@
 //! 1. A value's blocks are contiguous in the fork, but not necessarily on the device.
 //! 2. Every block is a buffer of its own.
 
+use uxfs_format::Check;
 use uxfs_format::attr::remote::{self as layout, RemoteHeader};
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::{BufKind, Owner};
@@ -46,7 +47,7 @@ pub(super) fn read(fs: &Mount, inode: &InodeState, block: u32, len: usize) -> Re
     if addresses.len() as u64 != count {
         let seen = addresses.len();
         let problem = format!("value of {len} bytes at block {block}: {seen} of {count} blocks");
-        return Err(inode.corrupt(problem));
+        return Err(inode.corrupt(Check::Missing, problem));
     }
     if bare {
         return read_bare(fs, &addresses, len);
@@ -61,7 +62,7 @@ pub(super) fn read(fs: &Mount, inode: &InodeState, block: u32, len: usize) -> Re
         if offset != value.len() || bytes != wanted {
             drop(part);
             let problem = format!("holds {bytes} bytes at {offset}, {wanted} at {}", value.len());
-            return Err(buf.corrupt(format!("{problem} are wanted")));
+            return Err(buf.corrupt(Check::Range, format!("{problem} are wanted")));
         }
         value.extend_from_slice(&part[layout::HEADER_LEN..layout::HEADER_LEN + bytes]);
     }
@@ -140,7 +141,7 @@ pub(super) fn drop_buffers(
             continue;
         };
         if kind.is_some_and(|kind| buf.kind() != kind) {
-            return Err(buf.corrupt("is part of an attribute's value too"));
+            return Err(buf.corrupt(Check::Overlap, "is part of an attribute's value too"));
         }
         tx.invalidate(&buf);
     }

@@ -6,6 +6,7 @@
 //!    attribute, unless the data fork cannot simply take its space: a btree root would have to be laid
 //!    out again, and a link target that has moved out would have to move back.
 
+use uxfs_format::Check;
 use uxfs_format::Geometry;
 use uxfs_format::inode::{Fork, ForkFormat, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
@@ -98,7 +99,7 @@ pub(super) fn for_blocks(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
         ForkFormat::Dev => DEVICE,
         // Extents that do not fit move into a btree.
         ForkFormat::Extents | ForkFormat::Btree if low > high => USUAL.min(high),
-        _ if low > high => return Err(inode.corrupt("no space for an attribute fork")),
+        _ if low > high => return Err(inode.corrupt(Check::Size, "no space for an attribute fork")),
         _ => USUAL.clamp(low, high),
     };
     divide(tx, slot, place)

@@ -3,6 +3,7 @@
 //! A single leaf and the leaves of a larger tree are handled alike. [`crate::da`] handles the
 //! difference.
 
+use uxfs_format::Check;
 use core::ops::Range;
 
 use smallvec::SmallVec;
@@ -65,7 +66,7 @@ enum Search {
 }
 
 fn outside(buf: &BufRef, index: usize) -> crate::Error {
-    buf.corrupt(format!("the name of entry {index} is not inside"))
+    buf.corrupt(Check::Range, format!("the name of entry {index} is not inside"))
 }
 
 fn search(block: &[u8], key: &Key<'_>, any: bool) -> Search {
@@ -346,7 +347,7 @@ pub(super) fn free_blocks(tx: &mut Tx<'_>, slot: InodeSlot, extents: u64) -> Res
         }
         let last = FileBlock(end.0 - 1);
         let Some(extent) = bmap::lookup(fs, tx.inode(slot), Fork::Attr, last)? else {
-            return Err(tx.inode(slot).corrupt(format!("attribute block {last} is not found")));
+            return Err(tx.inode(slot).corrupt(Check::Missing, format!("attribute block {last} is not found")));
         };
         remote::drop_buffers(tx, slot, extent.offset, extent.len, None)?;
         bmap::unmap(tx, slot, Fork::Attr, extent.offset, extent.len, u64::MAX)?;

@@ -1,5 +1,6 @@
 //! The extent btree of a fork (bmbt): its root lies in the inode, its blocks anywhere on the volume.
 
+use uxfs_format::Check;
 use uxfs_format::btree::TreeKind;
 use uxfs_format::extent::{Extent, RECORD_LEN};
 use uxfs_format::inode::Fork;
@@ -78,7 +79,7 @@ impl Tree for Bmbt {
         let fsb = FsBlock(block);
         if !fs.geo.fsb_valid(fsb, 1) {
             let problem = format!("child at block {fsb}, outside the volume");
-            return Err(Error::corrupt(TreeKind::Bmap.block_name(), Place::Volume, problem));
+            return Err(Error::corrupt(TreeKind::Bmap.block_name(), Place::Volume, Check::Pointer, problem));
         }
         Ok(fs.geo.fsb_daddr(fsb))
     }

@@ -1,5 +1,6 @@
 //! Moving a fork's records between the inode and a btree.
 
+use uxfs_format::Check;
 use uxfs_format::btree::{LEVEL_OFFSET, NUMRECS_OFFSET, TreeKind};
 use uxfs_format::extent::RECORD_LEN;
 use uxfs_format::inode::{Fork, ForkFormat};
@@ -124,7 +125,7 @@ fn fill_node(tx: &mut Tx<'_>, buf: &BufRef, entries: &[RootEntry]) {
 pub(super) fn to_btree(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, room: usize) -> Result<()> {
     if root_max(room) == 0 {
         let problem = format!("{fork:?} fork of {room} bytes has no room for a btree's root");
-        return Err(tx.inode(slot).corrupt(problem));
+        return Err(tx.inode(slot).corrupt(Check::Size, problem));
     }
     let list = List::of(tx.inode(slot), fork);
     let records: Vec<Extent> = (0..list.len()).filter_map(|i| list.get(i)).collect();
@@ -156,7 +157,7 @@ pub(super) fn to_extents_if_fitting(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork
     let mut cursor = Cursor::<Bmbt>::first(Env::Tx(tx), &tree)?;
     while let Some(record) = cursor.rec(Env::Tx(tx), &tree) {
         if record.len == 0 {
-            return Err(tx.inode(slot).corrupt("an extent of no blocks in its tree"));
+            return Err(tx.inode(slot).corrupt(Check::Size, "an extent of no blocks in its tree"));
         }
         records.push(record);
         if records.len() > count || !cursor.next(Env::Tx(tx), &tree)? {
@@ -165,7 +166,7 @@ pub(super) fn to_extents_if_fitting(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork
     }
     if records.len() != count {
         let problem = format!("{} extents in a tree that should have {count}", records.len());
-        return Err(tx.inode(slot).corrupt(problem));
+        return Err(tx.inode(slot).corrupt(Check::Count, problem));
     }
     let (level, entries) = read_root(tx.inode(slot).fork(fork));
     for (_, block) in entries {
@@ -188,7 +189,7 @@ fn free_below(tx: &mut Tx<'_>, tree: &Bmbt, block: u64, level: u16) -> Result<()
     let buf = tx.fs().bufs.get(daddr, tx.fs().geo.block_size, &kinds, owner)?;
     let seen = buf.u16(LEVEL_OFFSET);
     if seen != level {
-        return Err(buf.corrupt(format!("is at level {seen}, not {level}")));
+        return Err(buf.corrupt(Check::Level, format!("is at level {seen}, not {level}")));
     }
     if level > 0 {
         let children: Vec<u64> = {

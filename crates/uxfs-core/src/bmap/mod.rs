@@ -12,6 +12,7 @@ mod records;
 mod remap;
 mod shift;
 
+use uxfs_format::Check;
 use uxfs_format::extent::MAX_EXTENT_LEN;
 use uxfs_format::inode::Fork;
 use uxfs_format::{Extent, FileBlock, FsBlock};
@@ -85,7 +86,7 @@ pub(crate) fn map(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, new: Extent) -> 
     let overlap =
         left.is_some_and(|l| l.end() > new.offset) || right.is_some_and(|r| r.offset < new.end());
     if overlap {
-        return Err(inode.corrupt(format!("{fork:?} blocks at {} are mapped twice", new.offset)));
+        return Err(inode.corrupt(Check::Overlap, format!("{fork:?} blocks at {} are mapped twice", new.offset)));
     }
     let left = left.filter(|l| joins(fs, l, &new));
     let right = right.filter(|r| joins(fs, &new, r));
@@ -251,7 +252,7 @@ pub(super) fn unmap_last(
     cut_out(tx, slot, fork, &old, &cut)?;
     let inode = tx.inode(slot);
     if inode.core.nblocks < cut.len {
-        return Err(inode.corrupt("fewer blocks counted than mapped"));
+        return Err(inode.corrupt(Check::Counter, "fewer blocks counted than mapped"));
     }
     tx.core_mut(slot).nblocks -= cut.len;
     Ok(Some(cut))

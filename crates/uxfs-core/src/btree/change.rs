@@ -1,5 +1,6 @@
 //! Changing a tree: update, insert, delete.
 
+use uxfs_format::Check;
 use uxfs_format::btree::{LEVEL_OFFSET, MAGIC_OFFSET, MAX_LEVELS};
 use uxfs_format::verify::{BufKind, Owner};
 
@@ -19,7 +20,7 @@ impl<T: Tree> Cursor<T> {
         let Level { node, index } = &self.path[0];
         let shape = node.shape(Env::Tx(tx), tree, 0);
         if *index >= node.num(Env::Tx(tx), tree, 0) {
-            return Err(damaged(Env::Tx(tx), tree, node, "a record to be changed is not there"));
+            return Err(damaged(Env::Tx(tx), tree, node, Check::Missing, "a record to be changed is not there"));
         }
         node.put(tx, tree, &shape, *index, &rec_entry::<T>(rec));
         self.fix_keys(tx, tree, 0)
@@ -35,7 +36,7 @@ impl<T: Tree> Cursor<T> {
             && T::key(&found) <= T::key(rec)
         {
             let problem = format!("{rec:?} would stand at {found:?}");
-            return Err(damaged(Env::Tx(tx), tree, &self.path[0].node, problem));
+            return Err(damaged(Env::Tx(tx), tree, &self.path[0].node, Check::Order, problem));
         }
         // The start of a leaf is equivalent to the end of the leaf before it. What matters is that
         // the record's key lies between its neighbours' keys.
@@ -112,7 +113,7 @@ impl<T: Tree> Cursor<T> {
         let old = self.block_number(tx, tree, level);
         if level + 1 >= MAX_LEVELS {
             let node = &self.path[level].node;
-            return Err(damaged(Env::Tx(tx), tree, node, "the tree cannot grow any higher"));
+            return Err(damaged(Env::Tx(tx), tree, node, Check::Level, "the tree cannot grow any higher"));
         }
         let (buf, block) = new_block(tx, tree, level + 1, old)?;
         let root = Node::Block(buf);
@@ -254,7 +255,7 @@ impl<T: Tree> Cursor<T> {
         let shape = node.shape(Env::Tx(tx), tree, level);
         let num = node.num(Env::Tx(tx), tree, level);
         if index >= num {
-            return Err(damaged(Env::Tx(tx), tree, &node, "a record to be deleted is not there"));
+            return Err(damaged(Env::Tx(tx), tree, &node, Check::Missing, "a record to be deleted is not there"));
         }
         node.close(tx, tree, &shape, num, index, 1);
         node.set_num(tx, tree, &shape, num - 1);

@@ -1,5 +1,6 @@
 //! A cursor: the path from the root of a tree to a record.
 
+use uxfs_format::Check;
 use core::marker::PhantomData;
 
 use smallvec::SmallVec;
@@ -88,7 +89,7 @@ impl<T: Tree> Cursor<T> {
             Root::Fork(_, level) => (Node::Fork, level),
         };
         if level >= MAX_LEVELS {
-            return Err(damaged(env, tree, &node, format!("{} levels", level + 1)));
+            return Err(damaged(env, tree, &node, Check::Level, format!("{} levels", level + 1)));
         }
         loop {
             let (index, num, child) = node.with(env, tree, level, |b, s| {
@@ -103,7 +104,7 @@ impl<T: Tree> Cursor<T> {
             let overfull = child.is_none() && level > 0;
             if overfull {
                 let problem = format!("{num} entries at level {level}");
-                return Err(damaged(env, tree, &node, problem));
+                return Err(damaged(env, tree, &node, Check::Level, problem));
             }
             path.push(Level { node, index });
             let Some(child) = child else { break };
@@ -238,7 +239,7 @@ impl<T: Tree> Cursor<T> {
             let node = read_block(env, tree, child, level)?;
             let num = node.num(env, tree, level);
             if num == 0 {
-                return Err(damaged(env, tree, &node, "no records in a block below the root"));
+                return Err(damaged(env, tree, &node, Check::Count, "no records in a block below the root"));
             }
             self.path[level] = Level { node, index: if forwards { 0 } else { num - 1 } };
         }
@@ -273,7 +274,7 @@ pub(super) fn read_block<T: Tree>(
     let buf = fs.bufs.get(daddr, fs.geo.block_size, &kinds, tree.owner(env))?;
     let seen = level_of(&buf.read());
     if seen != level {
-        return Err(buf.corrupt(format!("is at level {seen}, its parent at {}", level + 1)));
+        return Err(buf.corrupt(Check::Level, format!("is at level {seen}, its parent at {}", level + 1)));
     }
     Ok(Node::Block(buf))
 }
@@ -282,11 +283,12 @@ pub(super) fn damaged<T: Tree>(
     env: Env<'_, '_>,
     tree: &T,
     node: &Node,
-    problem: impl Into<String>,
+    check: Check,
+    detail: impl Into<String>,
 ) -> crate::Error {
     match (node, tree.fork()) {
-        (Node::Block(buf), _) => buf.corrupt(problem),
-        (Node::Fork, Some((slot, _))) => env.inode(slot).corrupt(problem),
+        (Node::Block(buf), _) => buf.corrupt(check, detail),
+        (Node::Fork, Some((slot, _))) => env.inode(slot).corrupt(check, detail),
         (Node::Fork, None) => unreachable!("only extent trees have their root in a fork"),
     }
 }

@@ -1,6 +1,7 @@
 //! The trees of an allocation group: two of free space, two of inodes, reverse mappings, and reference
 //! counts.
 
+use uxfs_format::Check;
 use core::marker::PhantomData;
 
 use uxfs_format::btree::{
@@ -406,7 +407,7 @@ impl<K: AgKind + BlockSource> Tree for AgTree<K> {
         let block = AgBlock(block as u32);
         if !fs.geo.agblock_valid(self.ag, block) {
             let place = Place::Ag(self.ag, block);
-            return Err(Error::corrupt(K::KIND.block_name(), place, "lies outside the AG"));
+            return Err(Error::corrupt(K::KIND.block_name(), place, Check::Pointer, "lies outside the AG"));
         }
         Ok(fs.geo.ag_daddr(self.ag, block))
     }

@@ -1,5 +1,6 @@
 //! The block form: one block holds the whole directory.
 
+use uxfs_format::Check;
 use smallvec::SmallVec;
 use uxfs_format::dir::block::{self, TAIL_LEN, Tail};
 use uxfs_format::dir::data::Item;
@@ -108,7 +109,7 @@ fn to_short(tx: &mut Tx<'_>, slot: InodeSlot, buf: &BufRef) -> Result<()> {
     let core = &tx.inode(slot).core;
     if core.nextents != 0 || core.format != ForkFormat::Extents {
         let problem = format!("{} extents after a directory's only block", core.nextents);
-        return Err(tx.inode(slot).corrupt(problem));
+        return Err(tx.inode(slot).corrupt(Check::Count, problem));
     }
     short::write(tx, slot, &bytes);
     Ok(())

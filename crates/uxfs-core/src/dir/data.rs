@@ -1,5 +1,6 @@
 //! Data blocks: reading entries by address, applying planned changes, adding and removing blocks.
 
+use uxfs_format::Check;
 use uxfs_format::dir::data::{self, BESTFREE, DataEntry, Plan};
 use uxfs_format::dir::{FileType, offset};
 use uxfs_format::inode::Fork;
@@ -38,7 +39,7 @@ pub(super) fn probe(
     let (db, at) = (offset(address) / size, (offset(address) % size) as usize);
     let in_block = leaf.kind() == BufKind::DirBlock;
     if in_block && db != 0 {
-        return Err(leaf.corrupt(format!("leaf entry {index} leads to block {db}")));
+        return Err(leaf.corrupt(Check::Pointer, format!("leaf entry {index} leads to block {db}")));
     }
     let found = |buf: &BufRef| {
         let block = buf.read();
@@ -49,7 +50,7 @@ pub(super) fn probe(
     let other = if in_block { None } else { Some(read(fs, inode, db)?) };
     let buf = other.as_ref().unwrap_or(leaf);
     match found(buf) {
-        None => Err(buf.corrupt(format!("a leaf entry leads to offset {at}: no entry there"))),
+        None => Err(buf.corrupt(Check::Pointer, format!("a leaf entry leads to offset {at}: no entry there"))),
         Some(None) => Ok(None),
         Some(Some((ino, ftype))) => Ok(Some(Hit { ino, ftype, db, data: buf.clone(), at, index })),
     }
@@ -85,7 +86,7 @@ pub(super) fn insert(tx: &mut Tx<'_>, buf: &BufRef, new: New<'_>) -> Result<(usi
     };
     let Some(plan) = plan else {
         return Err(
-            buf.corrupt(format!("has no space for {len} bytes, although its index says so"))
+            buf.corrupt(Check::FreeSpace, format!("has no space for {len} bytes, although its index says so"))
         );
     };
     apply_insert(tx, buf, &plan, new);
@@ -99,7 +100,7 @@ pub(super) fn remove(tx: &mut Tx<'_>, buf: &BufRef, at: usize, end: usize) -> Re
         data::entry_at(&block, at, end).map(|e| data::plan_remove(&block, end, at, e.space()))
     };
     let Some(plan) = plan else {
-        return Err(buf.corrupt(format!("no entry at offset {at}")));
+        return Err(buf.corrupt(Check::Pointer, format!("no entry at offset {at}")));
     };
     apply(tx, buf, &plan);
     Ok(plan.room())
@@ -131,7 +132,7 @@ pub(super) fn shrink(tx: &mut Tx<'_>, slot: InodeSlot, db: u64, buf: &BufRef) ->
         let end = bmap::last_before(fs, tx.inode(slot), Fork::Data, leaf)?;
         if end.0 == 0 || end > at || !end.0.is_multiple_of(fs.geo.dir_block_fsbs()) {
             let problem = format!("directory's data ends at block {end} without the one at {at}");
-            return Err(tx.inode(slot).corrupt(problem));
+            return Err(tx.inode(slot).corrupt(Check::Missing, problem));
         }
         tx.core_mut(slot).size = end.0 << fs.geo.block_log;
     }

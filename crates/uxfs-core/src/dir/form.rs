@@ -1,6 +1,7 @@
 //! The forms of a directory and their common types: entries found or to be added, leaf entries, and
 //! writes into blocks.
 
+use uxfs_format::Check;
 use smallvec::SmallVec;
 use uxfs_format::dir::FileType;
 use uxfs_format::inode::{Fork, ForkFormat};
@@ -49,7 +50,7 @@ pub(super) fn form(fs: &Mount, inode: &InodeState) -> Result<Form> {
 pub(super) fn data_size(fs: &Mount, inode: &InodeState) -> Result<u64> {
     let (size, block) = (inode.core.size, u64::from(fs.geo.dir_block_size()));
     if size == 0 || !size.is_multiple_of(block) || size > uxfs_format::geometry::DIR_LEAF_OFFSET {
-        return Err(inode.corrupt(format!("directory of {size} bytes, in blocks of {block}")));
+        return Err(inode.corrupt(Check::Size, format!("directory of {size} bytes, in blocks of {block}")));
     }
     Ok(size)
 }

@@ -20,6 +20,7 @@ mod read;
 mod search;
 mod short;
 
+use uxfs_format::Check;
 use uxfs_format::dir::{self as format, FileType};
 use uxfs_format::hash::name_hash;
 use uxfs_format::inode::{Fork, ForkFormat};
@@ -97,7 +98,7 @@ pub fn parent(fs: &Mount, inode: &InodeState) -> Result<Ino> {
         let entry = shape.entry_at(&bytes, shape.dotdot(), bytes.len());
         entry.filter(|entry| entry.name == b"..").map(|entry| entry.ino)
     };
-    entry.ok_or_else(|| buf.corrupt("has no \"..\""))
+    entry.ok_or_else(|| buf.corrupt(Check::Missing, "has no \"..\""))
 }
 
 /// Makes a new inode an empty directory in short form.

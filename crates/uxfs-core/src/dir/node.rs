@@ -1,5 +1,6 @@
 //! The node form: data blocks, leaves under a tree of nodes, and the free index.
 
+use uxfs_format::Check;
 use uxfs_format::dir::leaf::{self as leaf_format, NO_BLOCK};
 use uxfs_format::dir::{self, entry_len, free};
 use uxfs_format::inode::Fork;
@@ -39,7 +40,7 @@ pub(super) fn find(
             return Ok(None);
         }
     }
-    Err(inode.corrupt("the directory's leaves form a cycle"))
+    Err(inode.corrupt(Check::Loop, "the directory's leaves form a cycle"))
 }
 
 /// Hash of a leaf's last entry, stale or not; 0 if the leaf is empty.
@@ -116,7 +117,7 @@ fn read_index(fs: &Mount, inode: &InodeState, number: u64) -> Result<Option<BufR
     let Some(buf) = dabuf::read_opt(fs, inode, Fork::Data, at, &kinds)? else { return Ok(None) };
     let (first, len) = (u64::from(buf.u32(free::FIRST_DB)), buf.len());
     if first != number * free::capacity(len) as u64 {
-        return Err(buf.corrupt(format!("block {number} starts with data block {first}")));
+        return Err(buf.corrupt(Check::Address, format!("block {number} starts with data block {first}")));
     }
     Ok(Some(buf))
 }
@@ -185,7 +186,7 @@ fn grow(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<(Room, BufRef)> {
     };
     if best != NO_BLOCK {
         return Err(
-            index.corrupt(format!("holds free space for data block {db}, which does not exist"))
+            index.corrupt(Check::FreeSpace, format!("holds free space for data block {db}, which does not exist"))
         );
     }
     if index_slot >= valid {
@@ -231,10 +232,10 @@ fn remove_data(tx: &mut Tx<'_>, slot: InodeSlot, hit: &Hit) -> Result<()> {
     let (number, index_slot) = index_of(&fs.geo, hit.db);
     let Some(index) = read_index(fs, tx.inode(slot), number)? else {
         let problem = format!("no free index block for data block {}", hit.db);
-        return Err(tx.inode(slot).corrupt(problem));
+        return Err(tx.inode(slot).corrupt(Check::FreeSpace, problem));
     };
     if free::best(&index.read(), index_slot) == NO_BLOCK {
-        return Err(index.corrupt(format!("has no entry for data block {}", hit.db)));
+        return Err(index.corrupt(Check::FreeSpace, format!("has no entry for data block {}", hit.db)));
     }
     if hit.db == 0 || !data::is_empty(room, len) {
         put(tx, &index, free::best_at(index_slot), &room.to_be_bytes());

@@ -1,5 +1,6 @@
 //! The short form: the inode's data fork holds the whole directory.
 
+use uxfs_format::Check;
 use uxfs_format::dir::data::DataEntry;
 use uxfs_format::dir::sf::{self, SfEntry, Shortform};
 use uxfs_format::dir::{DOT, DOTDOT, FileType, block, entry_len};
@@ -20,16 +21,16 @@ pub(super) fn parse<'a>(fs: &Mount, inode: &'a InodeState) -> Result<Shortform<'
     let bytes = usize::try_from(inode.core.size).ok().and_then(|size| fork.get(..size));
     let Some(bytes) = bytes else {
         let problem = format!("{} bytes in a fork of {}", inode.core.size, fork.len());
-        return Err(inode.corrupt(problem));
+        return Err(inode.corrupt(Check::Size, problem));
     };
-    let dir = Shortform::parse_in(bytes, fs.geo.dir).map_err(|problem| inode.corrupt(problem))?;
+    let dir = Shortform::parse_in(bytes, fs.geo.dir).map_err(|problem| inode.corrupt(problem.check, problem.detail))?;
     let end = dir.end();
     if end > block::data_limit(fs.geo.dir_block_size() as usize, dir.count() + 2) {
-        return Err(inode.corrupt(format!("short form reaches to offset {end}")));
+        return Err(inode.corrupt(Check::Size, format!("short form reaches to offset {end}")));
     }
     let mut inos = dir.entries().map(|entry| entry.ino).chain([dir.parent()]);
     if let Some(ino) = inos.find(|ino| !fs.geo.ino_valid(*ino)) {
-        return Err(inode.corrupt(format!("short form leads to inode {ino}")));
+        return Err(inode.corrupt(Check::Pointer, format!("short form leads to inode {ino}")));
     }
     Ok(dir)
 }
@@ -163,7 +164,7 @@ pub(super) fn to_block(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     core.size = fs.geo.dir_block_size().into();
     tx.fork_mut(slot, Fork::Data).fill(0);
     let buf = dabuf::grow(tx, slot, Fork::Data, FileBlock(0), BufKind::DirBlock)?;
-    let dir = Shortform::parse(&bytes).map_err(|problem| tx.inode(slot).corrupt(problem))?;
+    let dir = Shortform::parse(&bytes).map_err(|problem| tx.inode(slot).corrupt(problem.check, problem.detail))?;
     let dots = [(DOT, ino, &b"."[..]), (DOTDOT, dir.parent(), b"..")];
     let dots =
         dots.map(|(at, ino, name)| DataEntry { at, ino, name, ftype: FileType::Directory as u8 });

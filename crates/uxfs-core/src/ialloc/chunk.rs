@@ -1,5 +1,6 @@
 //! Allocating and freeing inode chunks, whole or sparse.
 
+use uxfs_format::Check;
 use std::sync::Arc;
 
 use uxfs_format::btree::{InodeChunk, RmapOwner};
@@ -87,7 +88,7 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
     };
     super::check(tx, ag, &old)?;
     if !old.holemask & !new.holemask != 0 {
-        return Err(super::record_damaged(tx, ag, &old, "has inodes in free blocks"));
+        return Err(super::record_damaged(tx, ag, &old, Check::CrossReference, "has inodes in free blocks"));
     }
     let merged = InodeChunk {
         start: old.start,

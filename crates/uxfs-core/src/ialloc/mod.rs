@@ -8,6 +8,7 @@
 mod chunk;
 mod trees;
 
+use uxfs_format::Check;
 use uxfs_format::btree::InodeChunk;
 use uxfs_format::geometry::CHUNK_INODES;
 use uxfs_format::inode::{Flags2, ForkFormat, InodeCore};
@@ -74,7 +75,7 @@ fn alloc_in(tx: &mut Tx<'_>, ag: AgNo, parent: Ino, may_be_tight: bool) -> Resul
     check(tx, ag, &chunk)?;
     let usable = chunk.free & chunk.present();
     if usable == 0 {
-        return Err(record_damaged(tx, ag, &chunk, "has no free inode, against its tree"));
+        return Err(record_damaged(tx, ag, &chunk, Check::Counter, "has no free inode, against its tree"));
     }
     let bit = usable.trailing_zeros();
     let taken =
@@ -128,10 +129,10 @@ fn scan(tx: &Tx<'_>, ag: AgNo, from: AgIno) -> Result<Option<InodeChunk>> {
     Ok(None)
 }
 
-fn record_damaged(tx: &Tx<'_>, ag: AgNo, chunk: &InodeChunk, problem: &str) -> Error {
+fn record_damaged(tx: &Tx<'_>, ag: AgNo, chunk: &InodeChunk, check: Check, detail: &str) -> Error {
     let block = tx.fs().geo.agino_block(chunk.start);
-    let problem = format!("record of inode {} {problem}", chunk.start);
-    Error::corrupt("inobt record", Place::Ag(ag, block), problem)
+    let problem = format!("record of inode {} {detail}", chunk.start);
+    Error::corrupt("inobt record", Place::Ag(ag, block), check, problem)
 }
 
 /// Fails if a chunk's record contradicts itself, or the chunk lies outside the group.
@@ -140,13 +141,13 @@ fn check(tx: &Tx<'_>, ag: AgNo, chunk: &InodeChunk) -> Result<()> {
     let last = AgIno(chunk.start.0.saturating_add(CHUNK_INODES - 1));
     let inside = [chunk.start, last].map(|i| geo.agblock_valid(ag, geo.agino_block(i)));
     if inside != [true; 2] || !chunk.start.0.is_multiple_of(geo.inodes_per_block().min(64)) {
-        return Err(record_damaged(tx, ag, chunk, "lies where no chunk can lie"));
+        return Err(record_damaged(tx, ag, chunk, Check::Range, "lies where no chunk can lie"));
     }
     let present = chunk.present();
     if present.count_ones() != chunk.inodes().into()
         || (chunk.free & present).count_ones() != chunk.freecount.into()
     {
-        return Err(record_damaged(tx, ag, chunk, "counts other inodes than it marks"));
+        return Err(record_damaged(tx, ag, chunk, Check::Counter, "counts other inodes than it marks"));
     }
     Ok(())
 }
@@ -156,7 +157,7 @@ fn update(tx: &mut Tx<'_>, ag: AgNo, old: &InodeChunk, new: &InodeChunk) -> Resu
     let tree = InoTree::new(ag);
     let mut cursor = Cursor::<InoTree>::seek(Env::Tx(tx), &tree, &old.start.0)?;
     if cursor.rec(Env::Tx(tx), &tree) != Some(*old) {
-        return Err(record_damaged(tx, ag, old, "differs between the inode trees"));
+        return Err(record_damaged(tx, ag, old, Check::CrossReference, "differs between the inode trees"));
     }
     cursor.update(tx, &tree, new)?;
     if !tx.fs().geo.has_finobt() {
@@ -166,7 +167,7 @@ fn update(tx: &mut Tx<'_>, ag: AgNo, old: &InodeChunk, new: &InodeChunk) -> Resu
     let mut cursor = Cursor::<FinoTree>::seek(Env::Tx(tx), &tree, &old.start.0)?;
     let found = cursor.rec(Env::Tx(tx), &tree).filter(|c| c.start == old.start);
     if found != (old.freecount > 0).then_some(*old) {
-        return Err(record_damaged(tx, ag, old, "differs between the inode trees"));
+        return Err(record_damaged(tx, ag, old, Check::CrossReference, "differs between the inode trees"));
     }
     match (found, new.freecount > 0) {
         (Some(_), true) => cursor.update(tx, &tree, new),
@@ -191,7 +192,7 @@ fn join(tx: &mut Tx<'_>, ino: Ino, core: InodeCore) -> Result<InodeSlot> {
     };
     if tx.has_inode(ino) {
         let problem = "is in use by what asks for a new one, against its chunk's record";
-        return Err(Error::corrupt("inode", Place::Inode(ino), problem));
+        return Err(Error::corrupt("inode", Place::Inode(ino), Check::State, problem));
     }
     if fs.inodes.is_free_in_memory(ino)? {
         return Ok(tx.join_new(InodeState::new(ino, core, &fs.geo)));
@@ -200,7 +201,7 @@ fn join(tx: &mut Tx<'_>, ino: Ino, core: InodeCore) -> Result<InodeSlot> {
     let mode = buf.u16(offset + 2);
     if buf.u16(offset) != inode::MAGIC || mode != 0 {
         let problem = format!("is free by its chunk's record, but has mode {mode:#o}");
-        return Err(Error::corrupt("inode", Place::Inode(ino), problem));
+        return Err(Error::corrupt("inode", Place::Inode(ino), Check::State, problem));
     }
     Ok(tx.join_new(InodeState::new(ino, core, &fs.geo)))
 }
@@ -217,7 +218,7 @@ pub(crate) fn free(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     let old = tx.inode(slot).core.clone();
     if old.nblocks != 0 {
         let problem = format!("still counts {} blocks when it is freed", old.nblocks);
-        return Err(tx.inode(slot).corrupt(problem));
+        return Err(tx.inode(slot).corrupt(Check::Counter, problem));
     }
     *tx.core_mut(slot) = InodeCore {
         format: ForkFormat::Extents,
@@ -237,12 +238,12 @@ pub(crate) fn free(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     };
     let Some(chunk) = chunk else {
         let problem = "has no chunk in the inode tree";
-        return Err(Error::corrupt("inode", Place::Inode(ino), problem));
+        return Err(Error::corrupt("inode", Place::Inode(ino), Check::Missing, problem));
     };
     check(tx, ag, &chunk)?;
     let bit = 1u64 << (agino.0 - chunk.start.0);
     if chunk.free & bit != 0 {
-        return Err(record_damaged(tx, ag, &chunk, "says an inode in use is free"));
+        return Err(record_damaged(tx, ag, &chunk, Check::State, "says an inode in use is free"));
     }
     let freed = InodeChunk { free: chunk.free | bit, freecount: chunk.freecount + 1, ..chunk };
     update(tx, ag, &chunk, &freed)?;

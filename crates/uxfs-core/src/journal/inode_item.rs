@@ -1,5 +1,6 @@
 //! Inodes in the log: the core, the forks that changed, and the unlinked list pointer (XFS' inode log item).
 
+use uxfs_format::Check;
 use std::borrow::Cow;
 
 use uxfs_disk::fault::{Fault, planted};
@@ -153,7 +154,9 @@ fn region<'a>(fs: &Mount, state: &'a InodeState, fork: Fork) -> Result<Option<Re
         Fork::Data => core.nextents,
         Fork::Attr => core.anextents.into(),
     };
-    let damaged = |problem: String| Error::corrupt("inode", Place::Inode(state.ino), problem);
+    let damaged = |check: Check, detail: String| {
+        Error::corrupt("inode", Place::Inode(state.ino), check, detail)
+    };
     let (field, used) = match format {
         ForkFormat::Dev => return Ok(None),
         ForkFormat::Local => {
@@ -171,7 +174,7 @@ fn region<'a>(fs: &Mount, state: &'a InodeState, fork: Fork) -> Result<Option<Re
         }
     };
     let Some(used) = bytes.get(..used) else {
-        return Err(damaged(format!("{fork:?} fork of {used} bytes in {}", bytes.len())));
+        return Err(damaged(Check::Size, format!("{fork:?} fork of {used} bytes in {}", bytes.len())));
     };
     if used.is_empty() {
         return Ok(None);

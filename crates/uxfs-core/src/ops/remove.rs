@@ -1,5 +1,6 @@
 //! Removing names, and freeing inodes whose last name is gone.
 
+use uxfs_format::Check;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::{FileBlock, Ino};
@@ -50,7 +51,7 @@ impl Fs {
         }
         let gone = drop_link(&mut tx, ip)?;
         if dir::remove(&mut tx, dp, name)? != Some(ino) {
-            return Err(tx.inode(dp).corrupt("an entry changed while it was removed"));
+            return Err(tx.inode(dp).corrupt(Check::State, "an entry changed while it was removed"));
         }
         assert!(!planted(Fault::RemovalPanics), "a fault that was planted");
         super::parent::remove(&mut tx, ip, dp, name)?;
@@ -75,7 +76,7 @@ impl Fs {
                 return Err(Error::corrupt(
                     "directory",
                     uxfs_format::Place::Inode(parent),
-                    "holds itself",
+                    Check::Loop, "holds itself",
                 ));
             }
             let blocks = dir::remove_blocks(&self.geo) + self.parent_blocks();
@@ -108,7 +109,7 @@ impl Fs {
             let left = tx.inode(slot).core.nblocks;
             if empty && left != 0 {
                 let problem = format!("still counts {left} blocks when it is emptied");
-                return Err(tx.inode(slot).corrupt(problem));
+                return Err(tx.inode(slot).corrupt(Check::Counter, problem));
             }
             tx.commit()?;
             if empty && self.free_empty(ino)? {
@@ -144,7 +145,7 @@ impl Fs {
 pub(super) fn drop_link(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<bool> {
     let now = tx.fs().now();
     if tx.inode(slot).core.nlink == 0 {
-        return Err(tx.inode(slot).corrupt("has a name, but a link count of 0"));
+        return Err(tx.inode(slot).corrupt(Check::Links, "has a name, but a link count of 0"));
     }
     let core = tx.core_mut(slot);
     core.ctime = now;

@@ -1,5 +1,6 @@
 //! Renaming files.
 
+use uxfs_format::Check;
 use uxfs_format::Ino;
 use uxfs_format::dir::FileType;
 use uxfs_format::inode::{Fork, S_IFCHR, encode_dev};
@@ -147,7 +148,7 @@ impl Fs {
             at = up;
         }
         let place = uxfs_format::Place::Inode(dir);
-        Err(Error::corrupt("directory", place, "its parents form a cycle"))
+        Err(Error::corrupt("directory", place, Check::Loop, "its parents form a cycle"))
     }
 
     fn move_entry(

@@ -8,6 +8,7 @@
 //!    file unless they were preallocated on purpose.
 //! 3. The caller moves the data itself, before it closes the new volume.
 
+use uxfs_format::Check;
 use core::ops::ControlFlow;
 
 use uxfs_format::inode::{Flags, Flags2, Fork, S_IFMT};
@@ -238,7 +239,7 @@ fn copy_attribute(
 ) -> Result<()> {
     let Attr { namespace, name, .. } = wanted;
     let value = attr::get(source, original, *namespace, name)?
-        .ok_or_else(|| original.corrupt("an attribute is listed but not found"))?;
+        .ok_or_else(|| original.corrupt(Check::Missing, "an attribute is listed but not found"))?;
     attr::set(tx, slot, *namespace, name, &value)
 }
 

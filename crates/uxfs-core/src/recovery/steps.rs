@@ -1,5 +1,6 @@
 //! Completing a pending intent, each kind with the engine's own operations.
 
+use uxfs_format::Check;
 use uxfs_format::inode::{Flags2, Fork};
 use uxfs_format::log::{
     AttrIntent, AttrOp, BmapOp, BmapStep, ExchangeFlags, ExchangeIntent, ExtentRun, Intent,
@@ -35,12 +36,12 @@ pub(super) fn finish(fs: &Engine, intent: &Intent, kind: IntentKind) -> Result<(
     }
 }
 
-fn bad(what: &'static str, problem: String) -> Error {
-    Error::corrupt(what, Place::Volume, problem)
+fn bad(what: &'static str, check: Check, detail: String) -> Error {
+    Error::corrupt(what, Place::Volume, check, detail)
 }
 
 fn bad_run(run: ExtentRun) -> Error {
-    bad("intent in the log", format!("blocks {}+{}", run.start, run.len))
+    bad("intent in the log", Check::Range, format!("blocks {}+{}", run.start, run.len))
 }
 
 /// Runs a deferred operation as a transaction of its own.
@@ -53,7 +54,7 @@ fn run(fs: &Engine, step: Deferred) -> Result<()> {
 /// Begins a transaction on an inode, which may have no name left.
 fn on_inode(fs: &Engine, ino: Ino, blocks: u64) -> Result<(Tx<'_>, InodeSlot)> {
     if !fs.geo.ino_valid(ino) {
-        return Err(bad("intent in the log", format!("inode {ino}")));
+        return Err(bad("intent in the log", Check::Range, format!("inode {ino}")));
     }
     let mut tx = Tx::begin_freeing(fs, blocks)?;
     let slot = tx.lock_inode(ino)?;
@@ -112,7 +113,7 @@ fn attribute(fs: &Engine, intent: &AttrIntent) -> Result<()> {
     let (mut tx, slot) = on_inode(fs, intent.ino, blocks)?;
     if intent.op.is_parent() && tx.inode(slot).core.generation != intent.generation {
         let problem = "an attribute intent in the log is of another generation";
-        return Err(tx.inode(slot).corrupt(problem));
+        return Err(tx.inode(slot).corrupt(Check::Generation, problem));
     }
     let space = match intent.filter {
         0 => Namespace::User,
@@ -172,14 +173,14 @@ fn exchange(fs: &Engine, intent: &ExchangeIntent) -> Result<()> {
 
 fn on_both<'fs>(fs: &'fs Engine, intent: &ExchangeIntent) -> Result<(Tx<'fs>, [InodeSlot; 2])> {
     if intent.inos.iter().any(|ino| !fs.geo.ino_valid(*ino)) {
-        return Err(bad("intent in the log", format!("inodes {:?}", intent.inos)));
+        return Err(bad("intent in the log", Check::Range, format!("inodes {:?}", intent.inos)));
     }
     let mut tx = Tx::begin_freeing(fs, 2 * BLOCKS)?;
     let slots = tx.lock_inodes(intent.inos)?;
     for (slot, generation) in slots.iter().zip(intent.generations) {
         if tx.inode(*slot).core.generation != generation {
             let problem = "an exchange intent in the log is of another generation";
-            return Err(tx.inode(*slot).corrupt(problem));
+            return Err(tx.inode(*slot).corrupt(Check::Generation, problem));
         }
     }
     Ok((tx, slots))

@@ -1,5 +1,6 @@
 //! Limits, flags and hash that attribute entries of all three forms have in common.
 
+use crate::error::{Check, Problem};
 use crate::hash::{name_hash, parent_hash};
 use crate::types::Ino;
 
@@ -37,9 +38,9 @@ impl AttrFlags {
     }
 
     /// Checks that all bits are known and that at most one namespace bit is set.
-    pub(super) fn check(self) -> Result<(), String> {
+    pub(super) fn check(self) -> Result<(), Problem> {
         if !Self::all().contains(self) || self.namespace().bits().count_ones() > 1 {
-            return Err(format!("entry with flags {:#04x}", self.bits()));
+            return Err(Check::Flags.failed(format!("entry with flags {:#04x}", self.bits())));
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 //! 3. This code writes a free map with one area, the gap between entries and names, and sets
 //!    `holes` if there is free space between names, too. Reads do not rely on the free map.
 
+use crate::error::{Check, Problem};
 use core::ops::Range;
 
 use super::entry::{AttrFlags, MAX_NAME};
@@ -344,48 +345,48 @@ pub fn fill<'a>(block: &mut [u8], items: impl IntoIterator<Item = &'a Item>) {
 ///
 /// # Errors
 /// A description of the first violated rule.
-pub fn verify(block: &[u8]) -> Result<(), String> {
+pub fn verify(block: &[u8]) -> Result<(), Problem> {
     let header = Header::decode(block);
     let end = head_len(block) + header.count * ENTRY_LEN;
     if header.first > block.len() || end > header.first {
-        return Err(format!(
+        return Err(Check::Count.failed(format!(
             "{} entries, names from {} on, in {} bytes",
             header.count,
             header.first,
             block.len()
-        ));
+        )));
     }
     verify_free_map(block)?;
     let mut seen = NameMap::new(block.len());
     let (mut used, mut hash) = (0, 0);
     for index in 0..header.count {
         let Some(record) = record(block, index) else {
-            return Err(format!("the name of entry {index} is not inside"));
+            return Err(Check::Range.failed(format!("the name of entry {index} is not inside")));
         };
         let entry = record.entry;
         if entry.at < header.first || !entry.at.is_multiple_of(4) || record.name.is_empty() {
-            return Err(format!("entry {index} has its name at {}", entry.at));
+            return Err(Check::Range.failed(format!("entry {index} has its name at {}", entry.at)));
         }
         if entry.hash < hash {
-            return Err(format!("hash {:#x} of entry {index} is below the last", entry.hash));
+            return Err(Check::Order.failed(format!("hash {:#x} of entry {index} is below the last", entry.hash)));
         }
         entry.flags.check()?;
         if record.value.len() > super::MAX_VALUE {
-            return Err(format!("entry {index} has a value of {} bytes", record.value.len()));
+            return Err(Check::Size.failed(format!("entry {index} has a value of {} bytes", record.value.len())));
         }
         if !seen.take(record.range()) {
-            return Err(format!("the name of entry {index} overlaps another"));
+            return Err(Check::Overlap.failed(format!("the name of entry {index} overlaps another")));
         }
         used += record.raw.len();
         hash = entry.hash;
     }
     if used != header.used {
-        return Err(format!("{used} bytes of names, header says {}", header.used));
+        return Err(Check::FreeSpace.failed(format!("{used} bytes of names, header says {}", header.used)));
     }
     Ok(())
 }
 
-fn verify_free_map(block: &[u8]) -> Result<(), String> {
+fn verify_free_map(block: &[u8]) -> Result<(), Problem> {
     for slot in 0..3 {
         let at = content_at(block) + FREE_MAP + 4 * slot;
         let (base, size) = (usize::from(be16(block, at)), usize::from(be16(block, at + 2)));
@@ -394,7 +395,7 @@ fn verify_free_map(block: &[u8]) -> Result<(), String> {
         }
         let inside = base >= head_len(block) && base + size <= block.len();
         if !inside || !base.is_multiple_of(4) || !size.is_multiple_of(4) {
-            return Err(format!("free map: {size} bytes at {base}"));
+            return Err(Check::FreeSpace.failed(format!("free map: {size} bytes at {base}")));
         }
     }
     Ok(())

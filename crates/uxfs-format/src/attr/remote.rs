@@ -3,6 +3,7 @@
 //!
 //! Remote values are written in place without the log, so their LSN is all ones ([`LSN`]).
 
+use crate::error::{Check, Problem};
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -74,14 +75,14 @@ pub const fn blocks(value_len: usize, block_size: usize) -> u64 {
 ///
 /// # Errors
 /// A description of the first violated rule.
-pub fn verify(block: &[u8]) -> Result<(), String> {
+pub fn verify(block: &[u8]) -> Result<(), Problem> {
     let header = RemoteHeader::view(block);
     let (offset, bytes) = (u64::from(header.offset.get()), u64::from(header.bytes.get()));
     if bytes > payload(block.len()) as u64 || offset + bytes > MAX_VALUE as u64 {
-        return Err(format!("bytes {offset} to {} of a value", offset + bytes));
+        return Err(Check::Range.failed(format!("bytes {offset} to {} of a value", offset + bytes)));
     }
     if header.owner.get() == 0 {
-        return Err("belongs to no inode".into());
+        return Err(Check::Owner.failed("belongs to no inode"));
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 //! 1. Every entry has exactly one leaf entry that is not stale, with its hash and address.
 //! 2. "." and ".." are the first two entries.
 
+use crate::error::{Check, Problem};
 use smallvec::{SmallVec, smallvec};
 
 use super::data::{self, DataEntry, Free, Plan};
@@ -171,11 +172,11 @@ pub fn fill<'a>(block: &mut [u8], entries: impl Iterator<Item = DataEntry<'a>>) 
 ///
 /// # Errors
 /// A description of the first violated rule.
-pub fn check(block: &[u8], geo: &Geometry) -> Result<(), String> {
+pub fn check(block: &[u8], geo: &Geometry) -> Result<(), Problem> {
     let tail = Tail::of(block);
     let room = (block.len() - geo.dir.start() - TAIL_LEN) / ENTRY_LEN;
     if tail.count > room || tail.stale > tail.count {
-        return Err(format!("{} leaf entries, {} stale, room for {room}", tail.count, tail.stale));
+        return Err(Check::Count.failed(format!("{} leaf entries, {} stale, room for {room}", tail.count, tail.stale)));
     }
     let start = tail.leaf_start(block.len());
     let entries = &block[start..block.len() - TAIL_LEN];
@@ -187,7 +188,7 @@ pub fn check(block: &[u8], geo: &Geometry) -> Result<(), String> {
         seen += 1;
     })?;
     if seen != tail.count - tail.stale {
-        return Err(format!("{seen} entries with {} leaf entries", tail.count - tail.stale));
+        return Err(Check::Count.failed(format!("{seen} entries with {} leaf entries", tail.count - tail.stale)));
     }
     for index in 0..tail.count {
         let address = leaf::address(entries, index) as usize;
@@ -196,29 +197,29 @@ pub fn check(block: &[u8], geo: &Geometry) -> Result<(), String> {
         }
         let place = places.get_mut(address / 64).filter(|word| **word & 1 << (address % 64) != 0);
         let Some(place) = place else {
-            return Err(format!("leaf entry {index} leads to no entry, or not alone"));
+            return Err(Check::Pointer.failed(format!("leaf entry {index} leads to no entry, or not alone")));
         };
         *place &= !(1 << (address % 64));
         let Some(entry) = geo.dir.entry_at(block, address * 8, start) else {
-            return Err(format!("leaf entry {index} leads to no entry"));
+            return Err(Check::Pointer.failed(format!("leaf entry {index} leads to no entry")));
         };
         if name_hash(entry.name) != leaf::hash(entries, index) {
-            return Err(format!("leaf entry {index} has another hash than its entry"));
+            return Err(Check::Hash.failed(format!("leaf entry {index} has another hash than its entry")));
         }
     }
     check_dots(block, start, geo)
 }
 
 /// Checks that "." and ".." come first and that "." leads to the owner, if the block names one.
-fn check_dots(block: &[u8], end: usize, geo: &Geometry) -> Result<(), String> {
+fn check_dots(block: &[u8], end: usize, geo: &Geometry) -> Result<(), Problem> {
     let dot = geo.dir.entry_at(block, geo.dir.start(), end);
     let owned = |ino: Ino| !geo.has_crc() || ino.0 == be64(block, OWNER);
     if dot.is_none_or(|entry| entry.name != b"." || !owned(entry.ino)) {
-        return Err("has no \".\" for itself".into());
+        return Err(Check::Missing.failed("has no \".\" for itself"));
     }
     let dotdot = geo.dir.entry_at(block, geo.dir.dotdot(), end);
     if dotdot.is_none_or(|entry| entry.name != b"..") {
-        return Err("has no \"..\"".into());
+        return Err(Check::Missing.failed("has no \"..\""));
     }
     Ok(())
 }

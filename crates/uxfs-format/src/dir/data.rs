@@ -9,6 +9,7 @@
 //! Functions here plan a change of a block: a [`Plan`] lists the few bytes that change. The caller
 //! applies the plan.
 
+use crate::error::{Check, Problem};
 use smallvec::SmallVec;
 
 use super::entry::{DATA_START, Shape, entry_len, entry_problem};
@@ -312,7 +313,7 @@ pub fn check_items(
     end: usize,
     geo: &Geometry,
     mut each: impl FnMut(&DataEntry<'_>),
-) -> Result<(), String> {
+) -> Result<(), Problem> {
     let listed = geo.dir.best(block);
     let mut found = 0;
     let mut after_free = false;
@@ -322,10 +323,10 @@ pub fn check_items(
             Item::Free(free) => free,
             Item::Entry(entry) => {
                 if let Some(problem) = entry_problem(entry.name, entry.ftype) {
-                    return Err(format!("offset {}: {problem}", entry.at));
+                    return Err(Check::Name.failed(format!("offset {}: {problem}", entry.at)));
                 }
                 if !geo.ino_valid(entry.ino) {
-                    return Err(format!("offset {}: leads to inode {}", entry.at, entry.ino));
+                    return Err(Check::Pointer.failed(format!("offset {}: leads to inode {}", entry.at, entry.ino)));
                 }
                 each(&entry);
                 after_free = false;
@@ -333,23 +334,23 @@ pub fn check_items(
             }
         };
         if after_free {
-            return Err(format!("offset {}: free area behind a free area", free.at));
+            return Err(Check::FreeSpace.failed(format!("offset {}: free area behind a free area", free.at)));
         }
         after_free = true;
         if listed.contains(&free) {
             found += 1;
         } else if free.len > listed[2].len {
-            return Err(format!("free area of {} bytes at {} is not listed", free.len, free.at));
+            return Err(Check::FreeSpace.failed(format!("free area of {} bytes at {} is not listed", free.len, free.at)));
         }
     }
     if items.position() != end {
-        return Err(format!("offset {}: neither an entry nor a free area", items.position()));
+        return Err(Check::FreeSpace.failed(format!("offset {}: neither an entry nor a free area", items.position())));
     }
     let used = listed.iter().filter(|free| free.len > 0).count();
     let ordered = listed.is_sorted_by_key(|free| core::cmp::Reverse(free.len));
     let blank = listed[used..].iter().all(|free| *free == Free::default());
     if found != used || !ordered || !blank {
-        return Err(format!("list of longest free areas {listed:?} is wrong"));
+        return Err(Check::FreeSpace.failed(format!("list of longest free areas {listed:?} is wrong")));
     }
     Ok(())
 }
@@ -358,7 +359,7 @@ pub fn check_items(
 ///
 /// # Errors
 /// A description of the first violated rule.
-pub fn check(block: &[u8], geo: &Geometry) -> Result<(), String> {
+pub fn check(block: &[u8], geo: &Geometry) -> Result<(), Problem> {
     check_items(block, block.len(), geo, |_| {})
 }
 

@@ -4,6 +4,7 @@
 //!    existing data block may be absent.
 //! 2. `nused` counts the existing data blocks among the first `nvalid` slots.
 
+use crate::error::{Check, Problem};
 use super::leaf::{NO_BLOCK, check_room};
 use crate::bytes::{be16, be32};
 
@@ -63,14 +64,14 @@ pub fn find(block: &[u8], from: usize, to: usize, len: usize) -> Option<usize> {
 ///
 /// # Errors
 /// A description of the first violated rule.
-pub fn check(block: &[u8]) -> Result<(), String> {
+pub fn check(block: &[u8]) -> Result<(), Problem> {
     let (room, nvalid, nused) = (capacity(block.len()), nvalid(block), nused(block));
     if nvalid > room {
-        return Err(format!("{nvalid} slots, room for {room}"));
+        return Err(Check::Count.failed(format!("{nvalid} slots, room for {room}")));
     }
     let first = first_db(block) as usize;
     if !first.is_multiple_of(room) {
-        return Err(format!("starts with data block {first}, not a multiple of {room}"));
+        return Err(Check::Address.failed(format!("starts with data block {first}, not a multiple of {room}")));
     }
     let mut seen = 0;
     for index in 0..nvalid {
@@ -79,7 +80,7 @@ pub fn check(block: &[u8]) -> Result<(), String> {
         seen += usize::from(best != NO_BLOCK);
     }
     if seen != nused {
-        return Err(format!("{seen} data blocks, says {nused}"));
+        return Err(Check::Count.failed(format!("{seen} data blocks, says {nused}")));
     }
     Ok(())
 }

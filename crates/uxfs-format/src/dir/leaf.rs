@@ -11,6 +11,7 @@
 //! [`BufKind::DirLeaf1`]: crate::verify::BufKind::DirLeaf1
 //! [`BufKind::DirLeafN`]: crate::verify::BufKind::DirLeafN
 
+use crate::error::{Check, Problem};
 use crate::bytes::{be16, be32};
 use crate::da::{self, ENTRIES, ENTRY_LEN};
 
@@ -102,13 +103,13 @@ pub fn best_at(leaf_len: usize, best_count: usize, index: usize) -> usize {
 ///
 /// # Errors
 /// A description of the first violated rule.
-pub fn check_entries(entries: &[u8], count: usize, stale: usize) -> Result<(), String> {
+pub fn check_entries(entries: &[u8], count: usize, stale: usize) -> Result<(), Problem> {
     if let Some(index) = da::out_of_order(entries, count) {
-        return Err(format!("entry {index} is out of hash order"));
+        return Err(Check::Order.failed(format!("entry {index} is out of hash order")));
     }
     let seen = (0..count).filter(|&i| address(entries, i) == 0).count();
     if seen != stale {
-        return Err(format!("{seen} stale entries, says {stale}"));
+        return Err(Check::Count.failed(format!("{seen} stale entries, says {stale}")));
     }
     Ok(())
 }
@@ -117,10 +118,10 @@ pub fn check_entries(entries: &[u8], count: usize, stale: usize) -> Result<(), S
 ///
 /// # Errors
 /// A description of the first violated rule.
-pub fn check_leafn(block: &[u8]) -> Result<(), String> {
+pub fn check_leafn(block: &[u8]) -> Result<(), Problem> {
     let (count, room) = (da::count(block), da::capacity(block.len()));
     if count > room {
-        return Err(format!("{count} entries, room for {room}"));
+        return Err(Check::Count.failed(format!("{count} entries, room for {room}")));
     }
     check_entries(&block[ENTRIES..], count, stale(block))
 }
@@ -129,14 +130,14 @@ pub fn check_leafn(block: &[u8]) -> Result<(), String> {
 ///
 /// # Errors
 /// A description of the first violated rule.
-pub fn check_leaf1(block: &[u8]) -> Result<(), String> {
+pub fn check_leaf1(block: &[u8]) -> Result<(), Problem> {
     let (count, blocks) = (da::count(block), best_count(block));
     if blocks == 0 || blocks > (block.len() - ENTRIES - 4) / 2 {
-        return Err(format!("room of {blocks} data blocks"));
+        return Err(Check::Count.failed(format!("room of {blocks} data blocks")));
     }
     let room = leaf1_capacity(block.len(), blocks);
     if count > room {
-        return Err(format!("{count} entries and {blocks} blocks, room for {room}"));
+        return Err(Check::Count.failed(format!("{count} entries and {blocks} blocks, room for {room}")));
     }
     for index in 0..blocks {
         let best = be16(block, best_at(block.len(), blocks, index));
@@ -146,12 +147,12 @@ pub fn check_leaf1(block: &[u8]) -> Result<(), String> {
 }
 
 /// Checks that a data block of `len` bytes can have a free area of `best` bytes.
-pub(crate) fn check_room(best: u16, index: usize, len: usize) -> Result<(), String> {
+pub(crate) fn check_room(best: u16, index: usize, len: usize) -> Result<(), Problem> {
     let most = len - super::DATA_START;
     if best == NO_BLOCK || (best.is_multiple_of(8) && usize::from(best) <= most) {
         return Ok(());
     }
-    Err(format!("room of {best} bytes in data block {index}"))
+    Err(Check::FreeSpace.failed(format!("room of {best} bytes in data block {index}")))
 }
 
 #[cfg(test)]

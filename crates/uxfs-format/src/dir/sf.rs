@@ -8,6 +8,7 @@
 //! 2. An entry's offset is its offset in the data space of the block form. Offsets ascend; a
 //!    removed entry leaves a gap.
 
+use crate::error::{Check, Problem};
 use smallvec::SmallVec;
 
 use super::entry::{Shape, entry_len, entry_problem};
@@ -85,7 +86,7 @@ impl<'a> Shortform<'a> {
     ///
     /// # Errors
     /// A description of the first violated rule.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, String> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Problem> {
         Self::parse_in(bytes, Shape::V5)
     }
 
@@ -93,36 +94,36 @@ impl<'a> Shortform<'a> {
     ///
     /// # Errors
     /// A description of the first violated rule.
-    pub fn parse_in(bytes: &'a [u8], shape: Shape) -> Result<Self, String> {
+    pub fn parse_in(bytes: &'a [u8], shape: Shape) -> Result<Self, Problem> {
         if bytes.len() < header_len(false) {
-            return Err(format!("short form of {} bytes", bytes.len()));
+            return Err(Check::Size.failed(format!("short form of {} bytes", bytes.len())));
         }
         let (count, wide_count) = (usize::from(bytes[0]), usize::from(bytes[1]));
         let mut sf = Self { shape, bytes, count, wide_count, end: shape.first() };
         if bytes.len() < header_len(sf.wide()) {
-            return Err(format!("short form of {} bytes", bytes.len()));
+            return Err(Check::Size.failed(format!("short form of {} bytes", bytes.len())));
         }
         let mut at = header_len(sf.wide());
         let mut wide = usize::from(is_wide(sf.parent()));
         for index in 0..count {
             let Some(entry) = sf.entry_at(at) else {
-                return Err(format!("entry {index} of {count} runs out of the short form"));
+                return Err(Check::Size.failed(format!("entry {index} of {count} runs out of the short form")));
             };
             if let Some(problem) = entry_problem(entry.name, entry.ftype) {
-                return Err(format!("entry {index}: {problem}"));
+                return Err(Check::Name.failed(format!("entry {index}: {problem}")));
             }
             if usize::from(entry.offset) < sf.end || !entry.offset.is_multiple_of(8) {
-                return Err(format!("entry {index} at offset {}", entry.offset));
+                return Err(Check::Name.failed(format!("entry {index} at offset {}", entry.offset)));
             }
             sf.end = usize::from(entry.offset) + shape.entry_len(entry.name.len());
             wide += usize::from(is_wide(entry.ino));
             at += sf.entry_len(entry.name.len());
         }
         if at != bytes.len() {
-            return Err(format!("{at} bytes of entries in a short form of {}", bytes.len()));
+            return Err(Check::Size.failed(format!("{at} bytes of entries in a short form of {}", bytes.len())));
         }
         if wide != wide_count {
-            return Err(format!("{wide} wide inode numbers, says {wide_count}"));
+            return Err(Check::Count.failed(format!("{wide} wide inode numbers, says {wide_count}")));
         }
         Ok(sf)
     }

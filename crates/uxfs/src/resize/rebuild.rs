@@ -10,6 +10,7 @@
 //! 4. The old volume is only read. The new file is marked unfinished until it is complete and on
 //!    stable storage; only then does it replace the old one.
 
+use uxfs_format::Check;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -165,7 +166,7 @@ fn copy_tree(old: &Fs, new: &Fs, mut writers: Option<&mut DataWriters>) -> Resul
             if stat.mode & S_IFMT == S_IFDIR {
                 if !entered.insert(ino) {
                     let problem = "is reached by two paths";
-                    return Err(fail(Error::corrupt("directory", Place::Inode(ino), problem)));
+                    return Err(fail(Error::corrupt("directory", Place::Inode(ino), Check::Loop, problem)));
                 }
                 dirs.push((ino, new_ino));
                 let path = dir.child_path(&name);
