@@ -224,11 +224,11 @@ impl<'w, 'a> Walk<'w, 'a> {
         }
         let kind = BufKind::Btree(self.kind);
         if let Err(e) = verify::check(&block, kind, daddr, &ctx.geo) {
-            ctx.find(code::BTREE, place, format!("{}: {}", self.name(), e.problem));
+            ctx.find(code::BTREE, place, format!("{}: {}", self.name(), e.detail));
             return None;
         }
         if let Err(e) = verify::check_owner(&block, kind, daddr, self.owner) {
-            ctx.find(code::BTREE_OWNER, place, format!("{}: {}", self.name(), e.problem));
+            ctx.find(code::BTREE_OWNER, place, format!("{}: {}", self.name(), e.detail));
             return None;
         }
         let seen = usize::from(be16(&block, LEVEL_OFFSET));

@@ -101,7 +101,7 @@ fn header(ctx: &Ctx<'_>, ag: AgNo, kind: BufKind, daddr: Daddr) -> Option<Vec<u8
     let checked = verify::check(&sector, kind, daddr, &ctx.geo)
         .and_then(|()| verify::check_owner(&sector, kind, daddr, Owner::Ag(ag)));
     if let Err(e) = checked {
-        ctx.find(code, place, format!("{}: {}", kind.name(), e.problem));
+        ctx.find(code, place, format!("{}: {}", kind.name(), e.detail));
         return None;
     }
     if let Some(layout) = kind.layout() {

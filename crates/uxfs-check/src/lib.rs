@@ -85,10 +85,10 @@ pub fn check(
         Ok(sb) => (*sb, None),
         Err(e) => match sb::from_copy(dev) {
             Some((sb, ag)) => {
-                let message = format!("{}; the copy in AG {ag} is used instead", e.problem);
+                let message = format!("{}; the copy in AG {ag} is used instead", e.detail);
                 (sb, Some(message))
             }
-            None => return unreadable(&sector, e.problem),
+            None => return unreadable(&sector, e.detail),
         },
     };
     supported(&sb)?;

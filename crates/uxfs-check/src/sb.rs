@@ -209,7 +209,7 @@ pub(crate) fn check_copy(ctx: &Ctx<'_>, ag: AgNo) {
     let copy = match Superblock::verify(&sector) {
         Ok(copy) => copy,
         Err(e) => {
-            ctx.find(code::SB_COPY, place, e.problem);
+            ctx.find(code::SB_COPY, place, e.detail);
             return;
         }
     };

@@ -12,7 +12,6 @@
 //!
 //! The content lock is held briefly, never for the length of a transaction.
 
-use uxfs_format::Check;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -21,7 +20,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use uxfs_disk::BlockDev;
 use uxfs_format::verify::{self, BufKind, Owner};
-use uxfs_format::{Corrupt, Daddr, Geometry, Place, v4};
+use uxfs_format::{Check, Corrupt, Daddr, Geometry, Place, v4};
 
 use crate::error::{Error, Result};
 use crate::rank::Rank;
@@ -214,7 +213,12 @@ impl Cache {
                 let content = buf.read();
                 if !kinds.contains(&content.kind) {
                     let problem = format!("is a {}", content.kind.name());
-                    return Err(Error::corrupt(kinds[0].name(), buf.place(), Check::Magic, problem));
+                    return Err(Error::corrupt(
+                        kinds[0].name(),
+                        buf.place(),
+                        Check::Magic,
+                        problem,
+                    ));
                 }
                 self.check_owner(&content, content.kind, buf.daddr(), owner)?;
                 drop(content);
@@ -242,11 +246,21 @@ impl Cache {
         let Some(kind) = kind else {
             let start: Vec<String> = bytes[..16].iter().map(|b| format!("{b:02x}")).collect();
             let problem = format!("wrong magic number (starts {})", start.concat());
-            return Err(Error::corrupt(kinds[0].name(), Place::Device(daddr), Check::Magic, problem));
+            return Err(Error::corrupt(
+                kinds[0].name(),
+                Place::Device(daddr),
+                Check::Magic,
+                problem,
+            ));
         };
         if labelled && !verify::checksum_matches(&bytes, kind) {
             let problem = "checksum does not match";
-            return Err(Error::corrupt(kind.name(), Place::Device(daddr), Check::Checksum, problem));
+            return Err(Error::corrupt(
+                kind.name(),
+                Place::Device(daddr),
+                Check::Checksum,
+                problem,
+            ));
         }
         let bytes = if labelled { bytes } else { v4::lift(bytes, kind) };
         verify::check(&bytes, kind, daddr, &self.geo)?;
@@ -316,7 +330,9 @@ impl Cache {
                 return Ok(None);
             }
             if there.holder.load(Ordering::Acquire) != 0 || there.dirty.load(Ordering::Acquire) {
-                return Err(buf.corrupt(Check::Overlap, "overlaps another structure that was just changed"));
+                return Err(
+                    buf.corrupt(Check::Overlap, "overlaps another structure that was just changed")
+                );
             }
             self.bytes.fetch_sub(there.len, Ordering::Relaxed);
         }

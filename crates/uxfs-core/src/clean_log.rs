@@ -3,11 +3,10 @@
 //! A log is clean if the last record before its head is an unmount record. This module replays
 //! nothing and refuses a dirty log.
 
-use uxfs_format::Check;
 use uxfs_disk::BlockDev;
 use uxfs_format::log::{self, RecordHeader};
 use uxfs_format::superblock::Superblock;
-use uxfs_format::{BASIC_BLOCK, Daddr, Geometry};
+use uxfs_format::{BASIC_BLOCK, Check, Daddr, Geometry};
 
 use crate::devices::Devices;
 use crate::error::{Error, Result};

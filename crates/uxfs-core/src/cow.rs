@@ -3,9 +3,8 @@
 //! 1. Blocks shared with other files are never overwritten.
 //! 2. The content is in the new blocks before the transaction that maps them commits.
 
-use uxfs_format::Check;
 use uxfs_format::inode::{Flags, Flags2, Fork, InodeCore};
-use uxfs_format::{Extent, FsBlock, Geometry};
+use uxfs_format::{Check, Extent, FsBlock, Geometry};
 
 use crate::alloc::{self, Goal};
 use crate::bmap;
@@ -91,7 +90,9 @@ impl Engine {
                 self.copy_blocks(part.start, new.start, new.len)?;
             }
         }
-        place.ok_or_else(|| tx.inode(slot).corrupt(Check::State, "shared blocks changed while they were copied"))
+        place.ok_or_else(|| {
+            tx.inode(slot).corrupt(Check::State, "shared blocks changed while they were copied")
+        })
     }
 
     /// Extends `part` to multiples of `unit` blocks of the file, as far as the blocks are mapped

@@ -15,12 +15,11 @@
 //!
 //! Called by [`crate::dir`] and the attribute code.
 
-use uxfs_format::Check;
 use smallvec::SmallVec;
 use uxfs_format::da::{self, ENTRIES, ENTRY_LEN, MAX_DEPTH};
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::BufKind;
-use uxfs_format::{FileBlock, Geometry};
+use uxfs_format::{Check, FileBlock, Geometry};
 
 use crate::buf::BufRef;
 use crate::dabuf;
@@ -179,7 +178,9 @@ pub fn next_leaf(fs: &Mount, inode: &InodeState, tree: Tree, path: &mut Path) ->
     let more = |step: &Step| step.index + 1 < da::count(&step.buf.read());
     let Some(turn) = path.nodes.iter().rposition(more) else {
         if forw != 0 {
-            return Err(path.leaf.corrupt(Check::Pointer, format!("last leaf is followed by block {forw}")));
+            return Err(path
+                .leaf
+                .corrupt(Check::Pointer, format!("last leaf is followed by block {forw}")));
         }
         return Ok(false);
     };
@@ -344,7 +345,9 @@ fn link_after(
         let next = neighbour(tx, slot, tree, old.0, forw)?;
         let back = da::back(&next.read());
         if u64::from(back) != old.1.0 {
-            return Err(next.corrupt(Check::Pointer, format!("follows block {back}, not {}", old.1)));
+            return Err(
+                next.corrupt(Check::Pointer, format!("follows block {back}, not {}", old.1))
+            );
         }
         put(tx, &next, da::BACK, &number(fresh.1));
     }
@@ -380,7 +383,9 @@ fn unlink(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree, buf: &BufRef, at: FileBl
         let beside = neighbour(tx, slot, tree, buf, side)?;
         let seen = beside.u32(towards_us);
         if u64::from(seen) != at.0 {
-            return Err(beside.corrupt(Check::Pointer, format!("is linked to block {seen}, not to {at}")));
+            return Err(
+                beside.corrupt(Check::Pointer, format!("is linked to block {seen}, not to {at}"))
+            );
         }
         put(tx, &beside, towards_us, &other.to_be_bytes());
     }

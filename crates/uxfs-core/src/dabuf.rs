@@ -1,10 +1,9 @@
 //! Directory and attribute blocks: finding them through the fork's extents, reading, adding and
 //! freeing them. Directory and attribute code uses mapping and allocation only through this module.
 
-use uxfs_format::Check;
-use uxfs_format::FileBlock;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::{BufKind, Owner};
+use uxfs_format::{Check, FileBlock};
 
 use crate::bmap;
 use crate::buf::{BufRef, Piece, Pieces};
@@ -52,7 +51,10 @@ pub fn read(
 ) -> Result<BufRef> {
     match read_opt(fs, inode, fork, at, kinds)? {
         Some(buf) => Ok(buf),
-        None => Err(inode.corrupt(Check::Missing, format!("no {} at {fork:?} block {at}", kinds[0].name()))),
+        None => {
+            Err(inode
+                .corrupt(Check::Missing, format!("no {} at {fork:?} block {at}", kinds[0].name())))
+        }
     }
 }
 
@@ -97,7 +99,9 @@ pub fn first_unused(
     let at = bmap::first_unused(fs, inode, fork, len, from)?;
     if !(at.0 - base.0).is_multiple_of(len) {
         // A hole between da blocks has whole blocks, unless the fork is damaged.
-        return Err(inode.corrupt(Check::Missing, format!("directory has an odd hole at block {at}")));
+        return Err(
+            inode.corrupt(Check::Missing, format!("directory has an odd hole at block {at}"))
+        );
     }
     tx.inode_mut(slot, Changed::empty()).hints.hole_found(&fs.geo, at);
     Ok(at)
@@ -111,7 +115,9 @@ fn pieces(fs: &Mount, inode: &InodeState, fork: Fork, at: FileBlock) -> Result<O
             if pieces.is_empty() {
                 return Ok(None);
             }
-            return Err(inode.corrupt(Check::Missing, format!("{fork:?} block {at} is missing in part")));
+            return Err(
+                inode.corrupt(Check::Missing, format!("{fork:?} block {at} is missing in part"))
+            );
         };
         let skip = at.0 - extent.offset.0;
         let len = (extent.len - skip).min(end.0 - at.0);
@@ -148,7 +154,8 @@ pub fn grow(
     }
     let inode = tx.inode(slot);
     let Some(pieces) = pieces(fs, inode, fork, at)? else {
-        return Err(inode.corrupt(Check::Missing, format!("{fork:?} block {at} was mapped but is not found")));
+        return Err(inode
+            .corrupt(Check::Missing, format!("{fork:?} block {at} was mapped but is not found")));
     };
     let ino = inode.ino;
     let buf = tx.make_buf(pieces, kind);

@@ -6,12 +6,11 @@
 //! 2. The log's blocks are allocated on the host before a volume that is open for writing is changed.
 //!    A host without room for them is warned of ([`crate::mount::Mount::device_warning`]).
 
-use uxfs_format::Check;
 use std::sync::Arc;
 
 use uxfs_disk::host;
 use uxfs_format::superblock::Superblock;
-use uxfs_format::{Geometry, Place};
+use uxfs_format::{Check, Geometry, Place};
 
 use crate::devices::Devices;
 use crate::error::{Error, Result};

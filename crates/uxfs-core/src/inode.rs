@@ -6,7 +6,6 @@
 //! 3. A dirty inode is never evicted.
 //! 4. Forks are kept as they are on disk, so that writing, logging and undoing are copies.
 
-use uxfs_format::Check;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use uxfs_format::inode::{Fork, InodeCore};
 use uxfs_format::timestamp::Timestamp;
 use uxfs_format::verify::{BufKind, Owner};
-use uxfs_format::{Geometry, Ino, Place, inode};
+use uxfs_format::{Check, Geometry, Ino, Place, inode};
 
 use crate::buf::BufRef;
 use crate::error::{Error, Result};
@@ -372,7 +371,12 @@ pub(crate) fn read_cluster(fs: &Mount, ino: Ino) -> Result<(BufRef, usize)> {
 
 fn read(fs: &Mount, ino: Ino) -> Result<InodeState> {
     if !fs.geo.ino_valid(ino) {
-        return Err(Error::corrupt("inode", Place::Inode(ino), Check::Range, "lies outside the volume"));
+        return Err(Error::corrupt(
+            "inode",
+            Place::Inode(ino),
+            Check::Range,
+            "lies outside the volume",
+        ));
     }
     let (buf, offset) = read_cluster(fs, ino)?;
     let content = buf.read();

@@ -10,7 +10,6 @@
 //!
 //! It does not know transactions or the journal, which [`crate::engine::Engine`] adds.
 
-use uxfs_format::Check;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -18,7 +17,7 @@ use uxfs_disk::BlockDev;
 use uxfs_format::features::Version;
 use uxfs_format::superblock::{self, Superblock};
 use uxfs_format::timestamp::Timestamp;
-use uxfs_format::{AgNo, Geometry, Place};
+use uxfs_format::{AgNo, Check, Geometry, Place};
 
 use crate::ag::{AgCell, AgState};
 use crate::buf::Cache;
@@ -196,7 +195,12 @@ impl Mount {
 
     pub(crate) fn ag(&self, ag: AgNo) -> Result<&AgCell> {
         self.ags.get(ag.0 as usize).ok_or_else(|| {
-            Error::corrupt("AG number", Place::Volume, Check::Range, format!("{ag} of {}", self.ags.len()))
+            Error::corrupt(
+                "AG number",
+                Place::Volume,
+                Check::Range,
+                format!("{ag} of {}", self.ags.len()),
+            )
         })
     }
 

@@ -1,9 +1,8 @@
 //! Reading and verifying the primary superblock. If it is damaged, the error names a good copy.
 
-use uxfs_format::Check;
 use uxfs_disk::BlockDev;
 use uxfs_format::superblock::{self, Superblock};
-use uxfs_format::{Corrupt, Daddr, Place, copies};
+use uxfs_format::{Check, Corrupt, Daddr, Place, copies};
 
 use crate::error::{Error, Result};
 
@@ -60,7 +59,12 @@ fn read_verified(dev: &dyn BlockDev) -> Result<Vec<u8>> {
     }
     let size = usize::from(sb.sectsize.get());
     if !size.is_power_of_two() || !(512..=32768).contains(&size) || dev.len() < size as u64 {
-        return Err(Error::corrupt("superblock", Place::Volume, Check::Geometry, format!("sector size {size}")));
+        return Err(Error::corrupt(
+            "superblock",
+            Place::Volume,
+            Check::Geometry,
+            format!("sector size {size}"),
+        ));
     }
     let sector = read(size)?;
     Superblock::verify(&sector)?;

@@ -1,10 +1,9 @@
 //! Targets of symbolic links: in the inode, or in blocks with a header for each extent.
 
-use uxfs_format::Check;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::symlink::{HEADER_LEN, MAGIC, MAX_TARGET, SymlinkHeader};
 use uxfs_format::verify::{BufKind, Owner};
-use uxfs_format::{FileBlock, Geometry};
+use uxfs_format::{Check, FileBlock, Geometry};
 
 use crate::bmap;
 use crate::buf::{Piece, Pieces};
@@ -129,7 +128,9 @@ pub(crate) fn read(fs: &Mount, inode: &InodeState) -> Result<Vec<u8>> {
         let (offset, here) = (header.offset.get() as usize, header.bytes.get() as usize);
         if offset != target.len() || here == 0 || here > raw.len() - HEADER_LEN {
             drop(raw);
-            return Err(buf.corrupt(Check::Range, format!("holds {here} bytes at {offset} of a target")));
+            return Err(
+                buf.corrupt(Check::Range, format!("holds {here} bytes at {offset} of a target"))
+            );
         }
         target.extend_from_slice(&raw[HEADER_LEN..HEADER_LEN + here]);
         at = extent.end();

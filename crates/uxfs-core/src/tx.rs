@@ -23,7 +23,6 @@ mod owed;
 mod roll;
 pub(crate) mod scratch;
 
-use uxfs_format::Check;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -34,7 +33,7 @@ use uxfs_format::agf::Agf;
 use uxfs_format::agi::Agi;
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::BufKind;
-use uxfs_format::{AgNo, Ino};
+use uxfs_format::{AgNo, Check, Ino};
 
 use crate::ag::AgState;
 use crate::buf::{BufRef, Pieces};
@@ -259,7 +258,9 @@ impl<'fs> Tx<'fs> {
     /// If the inode counts more blocks already than are possible.
     pub(crate) fn count_blocks(&mut self, slot: InodeSlot, blocks: u64) -> Result<()> {
         let Some(total) = self.inode(slot).core.nblocks.checked_add(blocks) else {
-            return Err(self.inode(slot).corrupt(Check::Counter, "counts more blocks than are possible"));
+            return Err(self
+                .inode(slot)
+                .corrupt(Check::Counter, "counts more blocks than are possible"));
         };
         self.core_mut(slot).nblocks = total;
         Ok(())

@@ -1,9 +1,8 @@
 //! The lists of unlinked inodes: inodes that have no name but are not freed yet. An AGI has 64 buckets
 //! with one list each. After a crash, recovery frees the inodes on these lists.
 
-use uxfs_format::Check;
 use uxfs_format::agi::UNLINKED_BUCKETS;
-use uxfs_format::{AgIno, AgNo};
+use uxfs_format::{AgIno, AgNo, Check};
 
 use crate::error::{Error, Result};
 use crate::tx::{InodeSlot, Tx};

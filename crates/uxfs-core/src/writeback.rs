@@ -9,6 +9,7 @@
 //!    keeps its mark.
 
 use uxfs_format::Check;
+
 use crate::device_io::SERVED;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -187,7 +188,12 @@ impl Fs {
             let Some(sb) = Superblock::view_mut(&mut sector) else { continue };
             if sb.magicnum.get() != uxfs_format::superblock::MAGIC {
                 let place = uxfs_format::Place::Device(daddr);
-                return Err(Error::corrupt("superblock copy", place, Check::Magic, "wrong magic number"));
+                return Err(Error::corrupt(
+                    "superblock copy",
+                    place,
+                    Check::Magic,
+                    "wrong magic number",
+                ));
             }
             change(sb);
             uxfs_format::crc::stamp(&mut sector, CRC_OFFSET);

@@ -9,8 +9,8 @@
 //! 3. Directory and attribute leaves have the same header. Their entries have the same length as
 //!    a node's and start with the hash, so [`lower_bound`] searches all of them.
 
-use crate::error::{Check, Problem};
 use crate::bytes::{be16, be32};
+use crate::error::{Check, Problem};
 
 /// Magic number of a node.
 pub const NODE_MAGIC: u16 = 0x3ebe;

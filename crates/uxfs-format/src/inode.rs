@@ -1,9 +1,9 @@
 //! The inode: a core of 176 bytes (100 in version 4), then the literal area with the data fork
 //! and, behind it, the attribute fork.
 
-use crate::error::{Check, Problem};
 use crate::bytes::{be16, be32, be64};
 use crate::crc;
+use crate::error::{Check, Problem};
 use crate::error::{Corrupt, Place};
 use crate::timestamp::Timestamp;
 use crate::types::{AgIno, Ino, Lsn, Uuid};
@@ -275,7 +275,9 @@ impl InodeCore {
     /// # Errors
     /// If magic number, checksum, UUID, inode number or a rule of [`InodeCore::check`] is violated.
     pub fn decode(raw: &[u8], ino: Ino, uuid: &Uuid) -> Result<Self, Corrupt> {
-        let bad = |check: Check, detail: String| Err(Corrupt::new("inode", Place::Inode(ino), check, detail));
+        let bad = |check: Check, detail: String| {
+            Err(Corrupt::new("inode", Place::Inode(ino), check, detail))
+        };
         if raw.len() < CORE_LEN {
             return bad(Check::Size, format!("only {} bytes", raw.len()));
         }
@@ -311,7 +313,9 @@ impl InodeCore {
     /// # Errors
     /// If magic number, version or a rule of [`InodeCore::check`] is violated.
     pub fn decode_v4(raw: &[u8], ino: Ino) -> Result<Self, Corrupt> {
-        let bad = |check: Check, detail: String| Err(Corrupt::new("inode", Place::Inode(ino), check, detail));
+        let bad = |check: Check, detail: String| {
+            Err(Corrupt::new("inode", Place::Inode(ino), check, detail))
+        };
         if raw.len() < 2 * V4_CORE_LEN {
             return bad(Check::Size, format!("only {} bytes", raw.len()));
         }
@@ -326,7 +330,9 @@ impl InodeCore {
 
     /// Decodes a core in the version 5 layout; the literal area behind it has `literal` bytes.
     fn fields(raw: &[u8], literal: usize, ino: Ino) -> Result<Self, Corrupt> {
-        let bad = |check: Check, detail: String| Err(Corrupt::new("inode", Place::Inode(ino), check, detail));
+        let bad = |check: Check, detail: String| {
+            Err(Corrupt::new("inode", Place::Inode(ino), check, detail))
+        };
         let mode = be16(raw, 2);
         let flags2 = Flags2::from_bits_retain(be64(raw, 120));
         let time = |at: usize| {
@@ -397,13 +403,17 @@ impl InodeCore {
         }
         let forkoff = usize::from(self.forkoff) * 8;
         if self.forkoff != 0 && forkoff >= literal {
-            return Err(Check::Format.failed(format!("attribute fork at {forkoff} of {literal} bytes")));
+            return Err(
+                Check::Format.failed(format!("attribute fork at {forkoff} of {literal} bytes"))
+            );
         }
         if self.forkoff == 0 && self.anextents != 0 {
-            return Err(Check::Format.failed(format!("{} attribute extents without a fork", self.anextents)));
+            return Err(Check::Format
+                .failed(format!("{} attribute extents without a fork", self.anextents)));
         }
         if self.forkoff == 0 && !matches!(self.aformat, ForkFormat::Extents | ForkFormat::Dev) {
-            return Err(Check::Format.failed(format!("attribute fork format {:?} without a fork", self.aformat)));
+            return Err(Check::Format
+                .failed(format!("attribute fork format {:?} without a fork", self.aformat)));
         }
         if self.forkoff != 0 && self.aformat == ForkFormat::Dev {
             return Err(Check::Format.failed("attribute fork of format dev"));
@@ -413,7 +423,9 @@ impl InodeCore {
             (S_IFREG, ForkFormat::Extents | ForkFormat::Btree) => {}
             (S_IFDIR | S_IFLNK, ForkFormat::Local) => {
                 if self.size == 0 || self.size > data as u64 {
-                    return Err(Check::Size.failed(format!("{} bytes in a data fork of {data}", self.size)));
+                    return Err(
+                        Check::Size.failed(format!("{} bytes in a data fork of {data}", self.size))
+                    );
                 }
             }
             (S_IFDIR | S_IFLNK, ForkFormat::Extents | ForkFormat::Btree) => {
@@ -423,20 +435,26 @@ impl InodeCore {
             }
             (S_IFCHR | S_IFBLK | S_IFIFO | S_IFSOCK, ForkFormat::Dev) => {}
             (kind, format) => {
-                return Err(Check::Format.failed(format!("mode {kind:#o} with data fork format {format:?}")));
+                return Err(Check::Format
+                    .failed(format!("mode {kind:#o} with data fork format {format:?}")));
             }
         }
         for fork in [Fork::Data, Fork::Attr] {
             let (count, room) = (self.fork_extents(fork), self.fork_range(fork, literal).len());
             match self.fork_format(fork) {
                 ForkFormat::Extents if count > (room / 16) as u64 => {
-                    return Err(Check::Count.failed(format!("{count} extents in a {fork:?} fork of {room} bytes")));
+                    return Err(Check::Count
+                        .failed(format!("{count} extents in a {fork:?} fork of {room} bytes")));
                 }
                 ForkFormat::Btree if count <= (room / 16) as u64 => {
-                    return Err(Check::Format.failed(format!("btree {fork:?} fork for {count} extents")));
+                    return Err(
+                        Check::Format.failed(format!("btree {fork:?} fork for {count} extents"))
+                    );
                 }
                 ForkFormat::Local | ForkFormat::Dev if count != 0 => {
-                    return Err(Check::Format.failed(format!("{count} extents in a local {fork:?} fork")));
+                    return Err(
+                        Check::Format.failed(format!("{count} extents in a local {fork:?} fork"))
+                    );
                 }
                 _ => {}
             }

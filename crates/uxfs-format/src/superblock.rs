@@ -1,10 +1,9 @@
 //! The superblock: sector 0 of every allocation group; the one in AG 0 is the primary.
 
-use crate::error::Check;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::error::{Corrupt, Place};
+use crate::error::{Check, Corrupt, Place};
 use crate::features::{Features2, Incompat, LogIncompat, RoCompat, Version};
 use crate::types::Uuid;
 
@@ -198,21 +197,32 @@ impl Superblock {
     /// # Errors
     /// The first violated rule.
     pub fn verify(sector: &[u8]) -> Result<&Self, Corrupt> {
-        let bad = |check: Check, detail: String| Corrupt::new("superblock", Place::Volume, check, detail);
-        let sb = Self::view(sector).ok_or_else(|| bad(Check::Size, "shorter than 304 bytes".into()))?;
+        let bad =
+            |check: Check, detail: String| Corrupt::new("superblock", Place::Volume, check, detail);
+        let sb =
+            Self::view(sector).ok_or_else(|| bad(Check::Size, "shorter than 304 bytes".into()))?;
         if sb.magicnum.get() != MAGIC {
-            return Err(bad(Check::Magic, format!("magic {:#010x} is not XFSB", sb.magicnum.get())));
+            return Err(bad(
+                Check::Magic,
+                format!("magic {:#010x} is not XFSB", sb.magicnum.get()),
+            ));
         }
         let v5 = sb.version() == 5;
         if !v5 && sb.version() != 4 {
-            return Err(bad(Check::Version, format!("version {} is neither 5 nor 4", sb.version())));
+            return Err(bad(
+                Check::Version,
+                format!("version {} is neither 5 nor 4", sb.version()),
+            ));
         }
         let sectsize = usize::from(sb.sectsize.get());
         if !power(sb.sectsize.get().into(), sb.sectlog) || !(512..=32768).contains(&sectsize) {
             return Err(bad(Check::Geometry, format!("sector size {sectsize}")));
         }
         let Some(object) = sector.get(..sectsize) else {
-            return Err(bad(Check::Size, format!("sector size {sectsize} is beyond what was read")));
+            return Err(bad(
+                Check::Size,
+                format!("sector size {sectsize} is beyond what was read"),
+            ));
         };
         if v5 && !crate::crc::matches(object, CRC_OFFSET) {
             return Err(bad(Check::Checksum, "checksum does not match".into()));
@@ -223,7 +233,10 @@ impl Superblock {
             return Err(bad(Check::Geometry, format!("block size {block}")));
         }
         if (block as usize) < sectsize {
-            return Err(bad(Check::Geometry, format!("block size {block} is below the sector size {sectsize}")));
+            return Err(bad(
+                Check::Geometry,
+                format!("block size {block} is below the sector size {sectsize}"),
+            ));
         }
         let isize = u32::from(sb.inodesize.get());
         if !power(isize.into(), sb.inodelog)
@@ -243,10 +256,16 @@ impl Superblock {
             return Err(bad(Check::Geometry, format!("AG size of {agblocks} blocks")));
         }
         if u32::from(sb.agblklog) != agblocks.next_power_of_two().trailing_zeros() {
-            return Err(bad(Check::Geometry, format!("agblklog {} for {agblocks} blocks", sb.agblklog)));
+            return Err(bad(
+                Check::Geometry,
+                format!("agblklog {} for {agblocks} blocks", sb.agblklog),
+            ));
         }
         if agcount == 0 || dblocks == 0 || dblocks.div_ceil(agblocks) != agcount {
-            return Err(bad(Check::Geometry, format!("{dblocks} blocks in {agcount} AGs of {agblocks}")));
+            return Err(bad(
+                Check::Geometry,
+                format!("{dblocks} blocks in {agcount} AGs of {agblocks}"),
+            ));
         }
         if u32::from(sb.dirblklog) + u32::from(sb.blocklog) > 16 {
             return Err(bad(Check::Geometry, format!("dirblklog {}", sb.dirblklog)));
@@ -255,7 +274,10 @@ impl Superblock {
             return Err(bad(Check::Geometry, format!("imax_pct {}", sb.imax_pct)));
         }
         if (sb.unit.get() != 0) != sb.version_flags().contains(Version::DALIGN) {
-            return Err(bad(Check::Geometry, format!("stripe unit {} against DALIGN", sb.unit.get())));
+            return Err(bad(
+                Check::Geometry,
+                format!("stripe unit {} against DALIGN", sb.unit.get()),
+            ));
         }
         if !sb.version_flags().contains(Version::DIRV2) {
             return Err(bad(Check::Version, "not a version 2 directory volume".into()));
@@ -265,18 +287,25 @@ impl Superblock {
             // Both are 0 where a block is larger than a chunk or than a cluster.
             let (chunk, part) = (64 * isize / block, 8192 * (isize / 256) / block);
             if align != chunk {
-                return Err(bad(Check::Geometry, format!(
-                    "inode alignment {align} with sparse inodes must be {chunk}"
-                )));
+                return Err(bad(
+                    Check::Geometry,
+                    format!("inode alignment {align} with sparse inodes must be {chunk}"),
+                ));
             }
             if sb.spino_align.get() != part {
                 let seen = sb.spino_align.get();
-                return Err(bad(Check::Geometry, format!("sparse inode alignment {seen} must be {part}")));
+                return Err(bad(
+                    Check::Geometry,
+                    format!("sparse inode alignment {seen} must be {part}"),
+                ));
             }
         }
         let cluster = cluster_blocks(block, isize, align);
         if v5 && !align.max(1).is_multiple_of(cluster) {
-            return Err(bad(Check::Geometry, format!("inode alignment {align} with clusters of {cluster} blocks")));
+            return Err(bad(
+                Check::Geometry,
+                format!("inode alignment {align} with clusters of {cluster} blocks"),
+            ));
         }
         let sunit = sb.logsunit.get();
         if sunit > 1 && (!sunit.is_multiple_of(block) || sunit > 256 << 10) {

@@ -4,12 +4,12 @@
 //! 2. These checks use only the buffer, its address and the geometry. The code that follows a
 //!    pointer checks the rules that involve other structures (owner, order among neighbours).
 
-use crate::error::{Check, Problem};
 use crate::agf::Agf;
 use crate::agi::Agi;
 use crate::btree::{self, TreeKind};
 pub use crate::buf_kind::{BufKind, Layout, OwnerField};
 use crate::bytes::{be16, be32, be64};
+use crate::error::{Check, Problem};
 use crate::error::{Corrupt, Place};
 use crate::features::RoCompat;
 use crate::geometry::Geometry;
@@ -71,7 +71,10 @@ pub fn check(buffer: &[u8], kind: BufKind, daddr: Daddr, geo: &Geometry) -> Resu
         if let Some(at) = layout.blkno
             && be64(buffer, at) != daddr.0
         {
-            return bad(Check::Address, format!("its address field says daddr {}", be64(buffer, at)));
+            return bad(
+                Check::Address,
+                format!("its address field says daddr {}", be64(buffer, at)),
+            );
         }
     }
     let rules = match kind {
@@ -108,7 +111,8 @@ fn check_agf(agf: &Agf, geo: &Geometry) -> Result<(), Problem> {
     let ag = AgNo(agf.seqno.get());
     let len = geo.ag_len(ag);
     if ag.0 >= geo.ag_count || agf.length.get() != len {
-        return Err(Check::Geometry.failed(format!("AG {ag} of {} blocks, which has {len}", agf.length.get())));
+        return Err(Check::Geometry
+            .failed(format!("AG {ag} of {} blocks, which has {len}", agf.length.get())));
     }
     if agf.versionnum.get() != 1 {
         return Err(Check::Version.failed(format!("version {}", agf.versionnum.get())));
@@ -116,15 +120,20 @@ fn check_agf(agf: &Agf, geo: &Geometry) -> Result<(), Problem> {
     let slots = agfl::slots(geo.sector_size as usize);
     let (first, last, count) = (agf.flfirst.get(), agf.fllast.get(), agf.flcount.get());
     if first >= slots || last >= slots || count > slots {
-        return Err(Check::FreeList.failed(format!("free list {first}..{last} of {count} in {slots} slots")));
+        return Err(Check::FreeList
+            .failed(format!("free list {first}..{last} of {count} in {slots} slots")));
     }
     let live = if last >= first { last - first + 1 } else { slots - first + last + 1 };
     if count != 0 && live != count {
-        return Err(Check::FreeList.failed(format!("free list {first}..{last} does not hold {count}")));
+        return Err(
+            Check::FreeList.failed(format!("free list {first}..{last} does not hold {count}"))
+        );
     }
     let (free, longest) = (agf.freeblks.get(), agf.longest.get());
     if free > len || longest > free || agf.btreeblks.get() > len {
-        return Err(Check::Counter.failed(format!("{free} free blocks, longest {longest}, of {len}")));
+        return Err(
+            Check::Counter.failed(format!("{free} free blocks, longest {longest}, of {len}"))
+        );
     }
     let mut roots = vec![
         ("bnobt", agf.bno_root.get(), agf.bno_level.get()),
@@ -143,13 +152,18 @@ fn check_agi(agi: &Agi, geo: &Geometry) -> Result<(), Problem> {
     let ag = AgNo(agi.seqno.get());
     let len = geo.ag_len(ag);
     if ag.0 >= geo.ag_count || agi.length.get() != len {
-        return Err(Check::Geometry.failed(format!("AG {ag} of {} blocks, which has {len}", agi.length.get())));
+        return Err(Check::Geometry
+            .failed(format!("AG {ag} of {} blocks, which has {len}", agi.length.get())));
     }
     if agi.versionnum.get() != 1 {
         return Err(Check::Version.failed(format!("version {}", agi.versionnum.get())));
     }
     if agi.freecount.get() > agi.count.get() {
-        return Err(Check::Counter.failed(format!("{} of {} inodes free", agi.freecount.get(), agi.count.get())));
+        return Err(Check::Counter.failed(format!(
+            "{} of {} inodes free",
+            agi.freecount.get(),
+            agi.count.get()
+        )));
     }
     let mut roots = vec![("inobt", agi.root.get(), agi.level.get())];
     if geo.has_finobt() {
@@ -211,7 +225,9 @@ fn check_btree(buffer: &[u8], tree: TreeKind, daddr: Daddr, geo: &Geometry) -> R
         _ => tree.max_node(buffer.len()),
     };
     if records > max || (level > 0 && records == 0) {
-        return Err(Check::Count.failed(format!("{records} records at level {level}, room for {max}")));
+        return Err(
+            Check::Count.failed(format!("{records} records at level {level}, room for {max}"))
+        );
     }
     let header = tree.header();
     for at in [header.leftsib, header.rightsib] {

@@ -14,7 +14,6 @@
 //!
 //! Used by `uxfs export`.
 
-use uxfs_format::Check;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -26,7 +25,7 @@ use uxfs_archive::{ArchiveError, Entry, Kind, Meta, SparseMap, TarWriter, Time, 
 use uxfs_core::{Error, Fs, Segment, Stat};
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
-use uxfs_format::{Ino, Place};
+use uxfs_format::{Check, Ino, Place};
 
 use crate::posix;
 

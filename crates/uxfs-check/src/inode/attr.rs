@@ -72,7 +72,7 @@ impl Attrs<'_, '_, '_> {
     fn short(&mut self) {
         let fork = self.inode.fork(Fork::Attr);
         if let Err(problem) = sf::verify(fork) {
-            self.pass.ctx.find(code::ATTR, self.inode.place(), problem);
+            self.pass.ctx.find(code::ATTR, self.inode.place(), problem.detail);
             return;
         }
         for entry in sf::entries(fork) {

@@ -91,7 +91,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         }
         if let Err(e) = checked {
             self.damage += 1;
-            let message = format!("{} at offset {offset}: {}", kind.name(), e.problem);
+            let message = format!("{} at offset {offset}: {}", kind.name(), e.detail);
             self.ctx.find(self.code, place, message);
             return None;
         }

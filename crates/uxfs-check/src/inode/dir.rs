@@ -158,7 +158,7 @@ impl Dir<'_, '_, '_> {
         let form = match sf::Shortform::parse(bytes) {
             Ok(form) => form,
             Err(problem) => {
-                ctx.find(code::DIR, self.inode.place(), problem);
+                ctx.find(code::DIR, self.inode.place(), problem.detail);
                 return None;
             }
         };

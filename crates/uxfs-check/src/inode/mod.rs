@@ -117,7 +117,7 @@ fn check_inode(pass: &Pass<'_, '_>, ino: Ino, raw: &[u8], local: &mut Local) {
     let core = match InodeCore::decode_unchecked(raw, ino) {
         Ok(core) => core,
         Err(e) => {
-            ctx.find(code::INODE, Place::inode(ino), e.problem);
+            ctx.find(code::INODE, Place::inode(ino), e.detail);
             local.incomplete = true;
             return;
         }

@@ -61,7 +61,7 @@ fn piece(ctx: &Ctx<'_>, inode: &Inode<'_>, extent: &Extent, before: usize) -> Op
     let checked = verify::check(&bytes, kind, daddr, &ctx.geo)
         .and_then(|()| verify::check_owner(&bytes, kind, daddr, Owner::Inode(inode.ino)));
     if let Err(e) = checked {
-        ctx.find(code::SYMLINK, place, e.problem);
+        ctx.find(code::SYMLINK, place, e.detail);
         return None;
     }
     if !verify::checksum_matches(&bytes, kind) {

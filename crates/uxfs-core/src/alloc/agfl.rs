@@ -3,11 +3,10 @@
 //! Allocating changes these trees, so they take blocks only from this list. [`super::freelist`] keeps
 //! the list long enough.
 
-use uxfs_format::Check;
 use std::sync::Arc;
 
 use uxfs_format::agfl;
-use uxfs_format::{AgBlock, AgNo};
+use uxfs_format::{AgBlock, AgNo, Check};
 
 use crate::btree::{BlockSource, Bno, Cnt, RmapKind};
 use crate::error::{Error, Result};

@@ -1,11 +1,10 @@
 //! Allocating an extent from a group's free space, and freeing one.
 
-use uxfs_format::Check;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use uxfs_format::btree::FreeExtent;
-use uxfs_format::{AgBlock, AgNo};
+use uxfs_format::{AgBlock, AgNo, Check};
 
 use super::freelist;
 use crate::btree::Bno;
@@ -321,7 +320,11 @@ fn set_totals(tx: &mut Tx<'_>, ag: AgNo, change: i64) -> Result<()> {
     };
     let free = i64::from(tx.agf(ag).freeblks.get()) + change;
     let Ok(free) = u32::try_from(free) else {
-        return Err(tx.ag(ag).headers().agf.corrupt(Check::Counter, "fewer free blocks than were taken"));
+        return Err(tx
+            .ag(ag)
+            .headers()
+            .agf
+            .corrupt(Check::Counter, "fewer free blocks than were taken"));
     };
     tx.edit_agf(ag, |agf| {
         agf.freeblks.set(free);

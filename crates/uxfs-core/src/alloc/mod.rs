@@ -17,10 +17,9 @@ mod refcount;
 mod rmap;
 pub(crate) mod staging;
 
-use uxfs_format::Check;
 use uxfs_format::btree::Rmap;
 use uxfs_format::inode::Fork;
-use uxfs_format::{AgBlock, AgNo, Extent, Ino};
+use uxfs_format::{AgBlock, AgNo, Check, Extent, Ino};
 
 pub use blocks::Goal;
 use blocks::{KEEP, KEEP_UNWRITTEN};

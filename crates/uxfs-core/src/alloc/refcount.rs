@@ -6,9 +6,8 @@
 //! 3. A count that has reached [`PINNED`] is no longer exact: it never changes again, and the blocks
 //!    are never freed.
 
-use uxfs_format::Check;
 use uxfs_format::btree::Refcount;
-use uxfs_format::{AgBlock, AgNo};
+use uxfs_format::{AgBlock, AgNo, Check};
 
 use super::blocks::{alloc_block, free_later};
 use super::freelist;

@@ -4,9 +4,8 @@
 //!    record.
 //! 2. Records of different owners overlap only where files share blocks.
 
-use uxfs_format::Check;
 use uxfs_format::btree::Rmap;
-use uxfs_format::{AgBlock, AgNo};
+use uxfs_format::{AgBlock, AgNo, Check};
 
 use crate::btree::{Cursor, Env, RmapKey, RmapTree, Tree};
 use crate::error::Result;

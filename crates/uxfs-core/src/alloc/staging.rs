@@ -5,9 +5,8 @@
 //!
 //! Each function works in one group, whose lock the transaction holds.
 
-use uxfs_format::Check;
 use uxfs_format::btree::{Refcount, RmapOwner};
-use uxfs_format::{AgBlock, AgNo};
+use uxfs_format::{AgBlock, AgNo, Check};
 
 use super::{Owner, free_now, freelist, refcount};
 use crate::btree::{Cursor, Env, RefcountTree, Tree};

@@ -23,13 +23,12 @@ mod short;
 mod tests;
 mod tree;
 
-use uxfs_format::Check;
 use core::ops::ControlFlow;
 
 use uxfs_format::attr::{self as layout, AttrFlags, MAX_NAME, MAX_VALUE, PARENT_VALUE_LEN, leaf};
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
-use uxfs_format::{FileBlock, Geometry, Ino};
+use uxfs_format::{Check, FileBlock, Geometry, Ino};
 
 use crate::buf::BufRef;
 use crate::dabuf;

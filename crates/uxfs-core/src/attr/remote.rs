@@ -3,11 +3,10 @@
 //! 1. A value's blocks are contiguous in the fork, but not necessarily on the device.
 //! 2. Every block is a buffer of its own.
 
-use uxfs_format::Check;
 use uxfs_format::attr::remote::{self as layout, RemoteHeader};
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::{BufKind, Owner};
-use uxfs_format::{Daddr, Extent, FileBlock};
+use uxfs_format::{Check, Daddr, Extent, FileBlock};
 
 use crate::bmap;
 use crate::buf::{Piece, Pieces};

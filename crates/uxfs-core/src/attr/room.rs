@@ -6,9 +6,8 @@
 //!    attribute, unless the data fork cannot simply take its space: a btree root would have to be laid
 //!    out again, and a link target that has moved out would have to move back.
 
-use uxfs_format::Check;
-use uxfs_format::Geometry;
 use uxfs_format::inode::{Fork, ForkFormat, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use uxfs_format::{Check, Geometry};
 
 use crate::bmap;
 use crate::error::Result;

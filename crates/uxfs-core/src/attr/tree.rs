@@ -3,15 +3,14 @@
 //! A single leaf and the leaves of a larger tree are handled alike. [`crate::da`] handles the
 //! difference.
 
-use uxfs_format::Check;
 use core::ops::Range;
 
 use smallvec::SmallVec;
-use uxfs_format::FileBlock;
 use uxfs_format::attr::AttrFlags;
 use uxfs_format::attr::leaf::{self, ENTRY_LEN, HEADER_RANGE, Header, Item, Value};
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
+use uxfs_format::{Check, FileBlock};
 
 use super::{Form, Key, Namespace, Show, form, make_item, remote, room, short};
 use crate::buf::BufRef;
@@ -347,7 +346,9 @@ pub(super) fn free_blocks(tx: &mut Tx<'_>, slot: InodeSlot, extents: u64) -> Res
         }
         let last = FileBlock(end.0 - 1);
         let Some(extent) = bmap::lookup(fs, tx.inode(slot), Fork::Attr, last)? else {
-            return Err(tx.inode(slot).corrupt(Check::Missing, format!("attribute block {last} is not found")));
+            return Err(tx
+                .inode(slot)
+                .corrupt(Check::Missing, format!("attribute block {last} is not found")));
         };
         remote::drop_buffers(tx, slot, extent.offset, extent.len, None)?;
         bmap::unmap(tx, slot, Fork::Attr, extent.offset, extent.len, u64::MAX)?;

@@ -1,11 +1,10 @@
 //! The extent btree of a fork (bmbt): its root lies in the inode, its blocks anywhere on the volume.
 
-use uxfs_format::Check;
 use uxfs_format::btree::TreeKind;
 use uxfs_format::extent::{Extent, RECORD_LEN};
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::Owner;
-use uxfs_format::{Daddr, FsBlock, Place};
+use uxfs_format::{Check, Daddr, FsBlock, Place};
 
 use crate::alloc;
 use crate::btree::{Env, Root, Tree};
@@ -79,7 +78,12 @@ impl Tree for Bmbt {
         let fsb = FsBlock(block);
         if !fs.geo.fsb_valid(fsb, 1) {
             let problem = format!("child at block {fsb}, outside the volume");
-            return Err(Error::corrupt(TreeKind::Bmap.block_name(), Place::Volume, Check::Pointer, problem));
+            return Err(Error::corrupt(
+                TreeKind::Bmap.block_name(),
+                Place::Volume,
+                Check::Pointer,
+                problem,
+            ));
         }
         Ok(fs.geo.fsb_daddr(fsb))
     }

@@ -1,11 +1,10 @@
 //! Moving a fork's records between the inode and a btree.
 
-use uxfs_format::Check;
 use uxfs_format::btree::{LEVEL_OFFSET, NUMRECS_OFFSET, TreeKind};
 use uxfs_format::extent::RECORD_LEN;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::{BufKind, Owner};
-use uxfs_format::{Extent, FsBlock};
+use uxfs_format::{Check, Extent, FsBlock};
 
 use super::btree::Bmbt;
 use super::records::List;

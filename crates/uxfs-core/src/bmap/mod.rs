@@ -12,10 +12,9 @@ mod records;
 mod remap;
 mod shift;
 
-use uxfs_format::Check;
 use uxfs_format::extent::MAX_EXTENT_LEN;
 use uxfs_format::inode::Fork;
-use uxfs_format::{Extent, FileBlock, FsBlock};
+use uxfs_format::{Check, Extent, FileBlock, FsBlock};
 
 pub use btree::Bmbt;
 pub use convert::fit;
@@ -86,7 +85,10 @@ pub(crate) fn map(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, new: Extent) -> 
     let overlap =
         left.is_some_and(|l| l.end() > new.offset) || right.is_some_and(|r| r.offset < new.end());
     if overlap {
-        return Err(inode.corrupt(Check::Overlap, format!("{fork:?} blocks at {} are mapped twice", new.offset)));
+        return Err(inode.corrupt(
+            Check::Overlap,
+            format!("{fork:?} blocks at {} are mapped twice", new.offset),
+        ));
     }
     let left = left.filter(|l| joins(fs, l, &new));
     let right = right.filter(|r| joins(fs, &new, r));

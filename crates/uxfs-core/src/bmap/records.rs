@@ -1,9 +1,8 @@
 //! The extent records of a fork one by one, in extents form or in a btree.
 
-use uxfs_format::Check;
 use uxfs_format::extent::RECORD_LEN;
 use uxfs_format::inode::{Fork, ForkFormat};
-use uxfs_format::{Extent, FileBlock};
+use uxfs_format::{Check, Extent, FileBlock};
 
 use super::btree::Bmbt;
 use super::convert;
@@ -122,7 +121,10 @@ fn out_of_order(inode: &InodeState, fork: Fork, extent: &Extent) -> Error {
 fn check_root(inode: &InodeState, fork: Fork) -> Result<()> {
     match inode.fork(fork).first_chunk::<2>() {
         Some([0, level]) if (1..=8).contains(level) => Ok(()),
-        _ => Err(inode.corrupt(Check::Format, format!("root of the {fork:?} fork's btree is damaged"))),
+        _ => {
+            Err(inode
+                .corrupt(Check::Format, format!("root of the {fork:?} fork's btree is damaged")))
+        }
     }
 }
 
@@ -180,7 +182,11 @@ pub(super) fn insert_rec(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, rec: &Ext
             let cursor = Cursor::seek(Env::Tx(tx), &tree, &rec.offset.0)?;
             cursor.insert(tx, &tree, rec)?;
         }
-        _ => return Err(tx.inode(slot).corrupt(Check::Format, format!("an extent in a {format:?} fork"))),
+        _ => {
+            return Err(tx
+                .inode(slot)
+                .corrupt(Check::Format, format!("an extent in a {format:?} fork")));
+        }
     }
     tx.core_mut(slot).set_fork_extents(fork, count + 1);
     Ok(())
@@ -242,5 +248,6 @@ pub(super) fn delete_rec(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, old: &Ext
 }
 
 fn vanished(tx: &Tx<'_>, slot: InodeSlot, old: &Extent) -> Error {
-    tx.inode(slot).corrupt(Check::Missing, format!("the extent at {} is not where it was found", old.offset))
+    tx.inode(slot)
+        .corrupt(Check::Missing, format!("the extent at {} is not where it was found", old.offset))
 }

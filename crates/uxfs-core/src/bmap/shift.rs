@@ -9,9 +9,8 @@
 //!
 //! Called by fallocate's collapse and insert modes.
 
-use uxfs_format::Check;
 use uxfs_format::inode::Fork;
-use uxfs_format::{Extent, FileBlock};
+use uxfs_format::{Check, Extent, FileBlock};
 
 use super::records::{at_or_after, before, delete_rec, insert_rec, update_rec};
 use super::{joins, slice};
@@ -39,12 +38,16 @@ pub(crate) fn shift_down(
         let Some(old) = at_or_after(tx.fs(), tx.inode(slot), FORK, next)? else { return Ok(None) };
         next = old.end();
         let Some(to) = old.offset.0.checked_sub(by).map(FileBlock) else {
-            return Err(tx.inode(slot).corrupt(Check::Overlap, "an extent lies where a hole was made"));
+            return Err(tx
+                .inode(slot)
+                .corrupt(Check::Overlap, "an extent lies where a hole was made"));
         };
         let new = Extent { offset: to, ..old };
         let left = before(tx.fs(), tx.inode(slot), FORK, old.offset)?;
         if left.is_some_and(|left| left.end() > to) {
-            return Err(tx.inode(slot).corrupt(Check::Overlap, "an extent lies where a hole was made"));
+            return Err(tx
+                .inode(slot)
+                .corrupt(Check::Overlap, "an extent lies where a hole was made"));
         }
         match left.filter(|left| joins(tx.fs(), left, &new)) {
             Some(left) => {

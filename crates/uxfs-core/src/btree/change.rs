@@ -20,7 +20,13 @@ impl<T: Tree> Cursor<T> {
         let Level { node, index } = &self.path[0];
         let shape = node.shape(Env::Tx(tx), tree, 0);
         if *index >= node.num(Env::Tx(tx), tree, 0) {
-            return Err(damaged(Env::Tx(tx), tree, node, Check::Missing, "a record to be changed is not there"));
+            return Err(damaged(
+                Env::Tx(tx),
+                tree,
+                node,
+                Check::Missing,
+                "a record to be changed is not there",
+            ));
         }
         node.put(tx, tree, &shape, *index, &rec_entry::<T>(rec));
         self.fix_keys(tx, tree, 0)
@@ -113,7 +119,13 @@ impl<T: Tree> Cursor<T> {
         let old = self.block_number(tx, tree, level);
         if level + 1 >= MAX_LEVELS {
             let node = &self.path[level].node;
-            return Err(damaged(Env::Tx(tx), tree, node, Check::Level, "the tree cannot grow any higher"));
+            return Err(damaged(
+                Env::Tx(tx),
+                tree,
+                node,
+                Check::Level,
+                "the tree cannot grow any higher",
+            ));
         }
         let (buf, block) = new_block(tx, tree, level + 1, old)?;
         let root = Node::Block(buf);
@@ -255,7 +267,13 @@ impl<T: Tree> Cursor<T> {
         let shape = node.shape(Env::Tx(tx), tree, level);
         let num = node.num(Env::Tx(tx), tree, level);
         if index >= num {
-            return Err(damaged(Env::Tx(tx), tree, &node, Check::Missing, "a record to be deleted is not there"));
+            return Err(damaged(
+                Env::Tx(tx),
+                tree,
+                &node,
+                Check::Missing,
+                "a record to be deleted is not there",
+            ));
         }
         node.close(tx, tree, &shape, num, index, 1);
         node.set_num(tx, tree, &shape, num - 1);

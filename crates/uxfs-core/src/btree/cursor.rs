@@ -1,9 +1,9 @@
 //! A cursor: the path from the root of a tree to a record.
 
-use uxfs_format::Check;
 use core::marker::PhantomData;
 
 use smallvec::SmallVec;
+use uxfs_format::Check;
 use uxfs_format::btree::MAX_LEVELS;
 use uxfs_format::verify::BufKind;
 
@@ -239,7 +239,13 @@ impl<T: Tree> Cursor<T> {
             let node = read_block(env, tree, child, level)?;
             let num = node.num(env, tree, level);
             if num == 0 {
-                return Err(damaged(env, tree, &node, Check::Count, "no records in a block below the root"));
+                return Err(damaged(
+                    env,
+                    tree,
+                    &node,
+                    Check::Count,
+                    "no records in a block below the root",
+                ));
             }
             self.path[level] = Level { node, index: if forwards { 0 } else { num - 1 } };
         }
@@ -274,7 +280,9 @@ pub(super) fn read_block<T: Tree>(
     let buf = fs.bufs.get(daddr, fs.geo.block_size, &kinds, tree.owner(env))?;
     let seen = level_of(&buf.read());
     if seen != level {
-        return Err(buf.corrupt(Check::Level, format!("is at level {seen}, its parent at {}", level + 1)));
+        return Err(
+            buf.corrupt(Check::Level, format!("is at level {seen}, its parent at {}", level + 1))
+        );
     }
     Ok(Node::Block(buf))
 }

@@ -1,14 +1,13 @@
 //! The trees of an allocation group: two of free space, two of inodes, reverse mappings, and reference
 //! counts.
 
-use uxfs_format::Check;
 use core::marker::PhantomData;
 
 use uxfs_format::btree::{
     FreeExtent, InodeChunk, REFCOUNT_COW_FLAG, Refcount, Rmap, RmapOwner, TreeKind,
 };
 use uxfs_format::verify::{BufKind, Owner};
-use uxfs_format::{AgBlock, AgIno, AgNo, Daddr, Place};
+use uxfs_format::{AgBlock, AgIno, AgNo, Check, Daddr, Place};
 
 use super::tree::{Env, Root, Tree};
 use crate::buf::BufRef;
@@ -407,7 +406,12 @@ impl<K: AgKind + BlockSource> Tree for AgTree<K> {
         let block = AgBlock(block as u32);
         if !fs.geo.agblock_valid(self.ag, block) {
             let place = Place::Ag(self.ag, block);
-            return Err(Error::corrupt(K::KIND.block_name(), place, Check::Pointer, "lies outside the AG"));
+            return Err(Error::corrupt(
+                K::KIND.block_name(),
+                place,
+                Check::Pointer,
+                "lies outside the AG",
+            ));
         }
         Ok(fs.geo.ag_daddr(self.ag, block))
     }

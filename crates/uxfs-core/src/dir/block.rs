@@ -1,6 +1,5 @@
 //! The block form: one block holds the whole directory.
 
-use uxfs_format::Check;
 use smallvec::SmallVec;
 use uxfs_format::dir::block::{self, TAIL_LEN, Tail};
 use uxfs_format::dir::data::Item;
@@ -8,7 +7,7 @@ use uxfs_format::dir::sf::{self, SfEntry};
 use uxfs_format::dir::{self, FIRST, entry_len, leaf as leaf_format};
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
-use uxfs_format::{FileBlock, Ino, da};
+use uxfs_format::{Check, FileBlock, Ino, da};
 
 use super::form::{Hit, New, Slots, put};
 use super::{data, short};

@@ -1,11 +1,10 @@
 //! Data blocks: reading entries by address, applying planned changes, adding and removing blocks.
 
-use uxfs_format::Check;
 use uxfs_format::dir::data::{self, BESTFREE, DataEntry, Plan};
 use uxfs_format::dir::{FileType, offset};
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::BufKind;
-use uxfs_format::{FileBlock, Geometry};
+use uxfs_format::{Check, FileBlock, Geometry};
 
 use super::form::{Hit, New, put};
 use crate::buf::BufRef;
@@ -50,7 +49,8 @@ pub(super) fn probe(
     let other = if in_block { None } else { Some(read(fs, inode, db)?) };
     let buf = other.as_ref().unwrap_or(leaf);
     match found(buf) {
-        None => Err(buf.corrupt(Check::Pointer, format!("a leaf entry leads to offset {at}: no entry there"))),
+        None => Err(buf
+            .corrupt(Check::Pointer, format!("a leaf entry leads to offset {at}: no entry there"))),
         Some(None) => Ok(None),
         Some(Some((ino, ftype))) => Ok(Some(Hit { ino, ftype, db, data: buf.clone(), at, index })),
     }
@@ -85,9 +85,10 @@ pub(super) fn insert(tx: &mut Tx<'_>, buf: &BufRef, new: New<'_>) -> Result<(usi
         data::plan_insert(&block, block.len(), len)
     };
     let Some(plan) = plan else {
-        return Err(
-            buf.corrupt(Check::FreeSpace, format!("has no space for {len} bytes, although its index says so"))
-        );
+        return Err(buf.corrupt(
+            Check::FreeSpace,
+            format!("has no space for {len} bytes, although its index says so"),
+        ));
     };
     apply_insert(tx, buf, &plan, new);
     Ok((plan.at, plan.room()))

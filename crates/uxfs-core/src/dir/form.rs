@@ -1,12 +1,11 @@
 //! The forms of a directory and their common types: entries found or to be added, leaf entries, and
 //! writes into blocks.
 
-use uxfs_format::Check;
 use smallvec::SmallVec;
 use uxfs_format::dir::FileType;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
-use uxfs_format::{FileBlock, Ino, da};
+use uxfs_format::{Check, FileBlock, Ino, da};
 
 use crate::buf::BufRef;
 use crate::dabuf;
@@ -50,7 +49,9 @@ pub(super) fn form(fs: &Mount, inode: &InodeState) -> Result<Form> {
 pub(super) fn data_size(fs: &Mount, inode: &InodeState) -> Result<u64> {
     let (size, block) = (inode.core.size, u64::from(fs.geo.dir_block_size()));
     if size == 0 || !size.is_multiple_of(block) || size > uxfs_format::geometry::DIR_LEAF_OFFSET {
-        return Err(inode.corrupt(Check::Size, format!("directory of {size} bytes, in blocks of {block}")));
+        return Err(
+            inode.corrupt(Check::Size, format!("directory of {size} bytes, in blocks of {block}"))
+        );
     }
     Ok(size)
 }

@@ -144,7 +144,10 @@ pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef, hit: &Hit)
     let len = leaf.len();
     let bests = leaf::best_count(&leaf.read());
     let Some(db) = usize::try_from(hit.db).ok().filter(|db| *db < bests) else {
-        return Err(leaf.corrupt(Check::FreeSpace, format!("has no free-space entry for data block {}", hit.db)));
+        return Err(leaf.corrupt(
+            Check::FreeSpace,
+            format!("has no free-space entry for data block {}", hit.db),
+        ));
     };
     let mut room = data::remove(tx, &hit.data, hit.at, len)?;
     remove_entry(tx, leaf, hit.index);
@@ -194,7 +197,8 @@ pub(super) fn to_node(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Result
     };
     let count = bests.len() / 2;
     if count > free::capacity(leaf.len()) {
-        return Err(leaf.corrupt(Check::FreeSpace, format!("has free-space entries for {count} data blocks")));
+        return Err(leaf
+            .corrupt(Check::FreeSpace, format!("has free-space entries for {count} data blocks")));
     }
     let used = bests.chunks_exact(2).filter(|raw| **raw != NO_BLOCK.to_be_bytes()).count();
     let index = dabuf::grow(tx, slot, Fork::Data, geo.dir_free_start(), BufKind::DirFree)?;

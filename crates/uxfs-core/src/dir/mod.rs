@@ -20,12 +20,11 @@ mod read;
 mod search;
 mod short;
 
-use uxfs_format::Check;
 use uxfs_format::dir::{self as format, FileType};
 use uxfs_format::hash::name_hash;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
-use uxfs_format::{FileBlock, Geometry, Ino, da};
+use uxfs_format::{Check, FileBlock, Geometry, Ino, da};
 
 use form::{Form, Hit, New, form};
 pub use read::{DirEntry, is_empty, read_dir};

@@ -1,11 +1,10 @@
 //! The node form: data blocks, leaves under a tree of nodes, and the free index.
 
-use uxfs_format::Check;
 use uxfs_format::dir::leaf::{self as leaf_format, NO_BLOCK};
 use uxfs_format::dir::{self, entry_len, free};
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::BufKind;
-use uxfs_format::{FileBlock, Geometry, da};
+use uxfs_format::{Check, FileBlock, Geometry, da};
 
 use super::form::{Hit, New, put, set_counts};
 use super::search::search;
@@ -117,7 +116,9 @@ fn read_index(fs: &Mount, inode: &InodeState, number: u64) -> Result<Option<BufR
     let Some(buf) = dabuf::read_opt(fs, inode, Fork::Data, at, &kinds)? else { return Ok(None) };
     let (first, len) = (u64::from(buf.u32(free::FIRST_DB)), buf.len());
     if first != number * free::capacity(len) as u64 {
-        return Err(buf.corrupt(Check::Address, format!("block {number} starts with data block {first}")));
+        return Err(
+            buf.corrupt(Check::Address, format!("block {number} starts with data block {first}"))
+        );
     }
     Ok(Some(buf))
 }
@@ -185,9 +186,10 @@ fn grow(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<(Room, BufRef)> {
         (free::nvalid(&block), free::nused(&block), free::best(&block, index_slot))
     };
     if best != NO_BLOCK {
-        return Err(
-            index.corrupt(Check::FreeSpace, format!("holds free space for data block {db}, which does not exist"))
-        );
+        return Err(index.corrupt(
+            Check::FreeSpace,
+            format!("holds free space for data block {db}, which does not exist"),
+        ));
     }
     if index_slot >= valid {
         let range = free::best_at(valid)..free::best_at(index_slot + 1);
@@ -235,7 +237,9 @@ fn remove_data(tx: &mut Tx<'_>, slot: InodeSlot, hit: &Hit) -> Result<()> {
         return Err(tx.inode(slot).corrupt(Check::FreeSpace, problem));
     };
     if free::best(&index.read(), index_slot) == NO_BLOCK {
-        return Err(index.corrupt(Check::FreeSpace, format!("has no entry for data block {}", hit.db)));
+        return Err(
+            index.corrupt(Check::FreeSpace, format!("has no entry for data block {}", hit.db))
+        );
     }
     if hit.db == 0 || !data::is_empty(room, len) {
         put(tx, &index, free::best_at(index_slot), &room.to_be_bytes());

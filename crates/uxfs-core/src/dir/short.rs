@@ -1,12 +1,11 @@
 //! The short form: the inode's data fork holds the whole directory.
 
-use uxfs_format::Check;
 use uxfs_format::dir::data::DataEntry;
 use uxfs_format::dir::sf::{self, SfEntry, Shortform};
 use uxfs_format::dir::{DOT, DOTDOT, FileType, block, entry_len};
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
-use uxfs_format::{FileBlock, Ino};
+use uxfs_format::{Check, FileBlock, Ino};
 
 use super::form::{New, Scratch};
 use crate::dabuf;
@@ -23,7 +22,8 @@ pub(super) fn parse<'a>(fs: &Mount, inode: &'a InodeState) -> Result<Shortform<'
         let problem = format!("{} bytes in a fork of {}", inode.core.size, fork.len());
         return Err(inode.corrupt(Check::Size, problem));
     };
-    let dir = Shortform::parse_in(bytes, fs.geo.dir).map_err(|problem| inode.corrupt(problem.check, problem.detail))?;
+    let dir = Shortform::parse_in(bytes, fs.geo.dir)
+        .map_err(|problem| inode.corrupt(problem.check, problem.detail))?;
     let end = dir.end();
     if end > block::data_limit(fs.geo.dir_block_size() as usize, dir.count() + 2) {
         return Err(inode.corrupt(Check::Size, format!("short form reaches to offset {end}")));
@@ -164,7 +164,8 @@ pub(super) fn to_block(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     core.size = fs.geo.dir_block_size().into();
     tx.fork_mut(slot, Fork::Data).fill(0);
     let buf = dabuf::grow(tx, slot, Fork::Data, FileBlock(0), BufKind::DirBlock)?;
-    let dir = Shortform::parse(&bytes).map_err(|problem| tx.inode(slot).corrupt(problem.check, problem.detail))?;
+    let dir = Shortform::parse(&bytes)
+        .map_err(|problem| tx.inode(slot).corrupt(problem.check, problem.detail))?;
     let dots = [(DOT, ino, &b"."[..]), (DOTDOT, dir.parent(), b"..")];
     let dots =
         dots.map(|(at, ino, name)| DataEntry { at, ino, name, ftype: FileType::Directory as u8 });

@@ -1,6 +1,5 @@
 //! Allocating and freeing inode chunks, whole or sparse.
 
-use uxfs_format::Check;
 use std::sync::Arc;
 
 use uxfs_format::btree::{InodeChunk, RmapOwner};
@@ -8,7 +7,7 @@ use uxfs_format::geometry::CHUNK_INODES;
 use uxfs_format::inode::InodeCore;
 use uxfs_format::log::Icreate;
 use uxfs_format::verify::BufKind;
-use uxfs_format::{AgBlock, AgIno, AgNo};
+use uxfs_format::{AgBlock, AgIno, AgNo, Check};
 
 use crate::alloc::{self, Owner, Want};
 use crate::btree::{Cursor, Env, FinoTree, InoTree};
@@ -88,7 +87,13 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
     };
     super::check(tx, ag, &old)?;
     if !old.holemask & !new.holemask != 0 {
-        return Err(super::record_damaged(tx, ag, &old, Check::CrossReference, "has inodes in free blocks"));
+        return Err(super::record_damaged(
+            tx,
+            ag,
+            &old,
+            Check::CrossReference,
+            "has inodes in free blocks",
+        ));
     }
     let merged = InodeChunk {
         start: old.start,

@@ -8,11 +8,10 @@
 mod chunk;
 mod trees;
 
-use uxfs_format::Check;
 use uxfs_format::btree::InodeChunk;
 use uxfs_format::geometry::CHUNK_INODES;
 use uxfs_format::inode::{Flags2, ForkFormat, InodeCore};
-use uxfs_format::{AgIno, AgNo, Ino, Place, inode};
+use uxfs_format::{AgIno, AgNo, Check, Ino, Place, inode};
 
 use crate::btree::{Cursor, Env, FinoTree, InoTree};
 use crate::error::{Error, Result};
@@ -75,7 +74,13 @@ fn alloc_in(tx: &mut Tx<'_>, ag: AgNo, parent: Ino, may_be_tight: bool) -> Resul
     check(tx, ag, &chunk)?;
     let usable = chunk.free & chunk.present();
     if usable == 0 {
-        return Err(record_damaged(tx, ag, &chunk, Check::Counter, "has no free inode, against its tree"));
+        return Err(record_damaged(
+            tx,
+            ag,
+            &chunk,
+            Check::Counter,
+            "has no free inode, against its tree",
+        ));
     }
     let bit = usable.trailing_zeros();
     let taken =
@@ -147,7 +152,13 @@ fn check(tx: &Tx<'_>, ag: AgNo, chunk: &InodeChunk) -> Result<()> {
     if present.count_ones() != chunk.inodes().into()
         || (chunk.free & present).count_ones() != chunk.freecount.into()
     {
-        return Err(record_damaged(tx, ag, chunk, Check::Counter, "counts other inodes than it marks"));
+        return Err(record_damaged(
+            tx,
+            ag,
+            chunk,
+            Check::Counter,
+            "counts other inodes than it marks",
+        ));
     }
     Ok(())
 }
@@ -157,7 +168,13 @@ fn update(tx: &mut Tx<'_>, ag: AgNo, old: &InodeChunk, new: &InodeChunk) -> Resu
     let tree = InoTree::new(ag);
     let mut cursor = Cursor::<InoTree>::seek(Env::Tx(tx), &tree, &old.start.0)?;
     if cursor.rec(Env::Tx(tx), &tree) != Some(*old) {
-        return Err(record_damaged(tx, ag, old, Check::CrossReference, "differs between the inode trees"));
+        return Err(record_damaged(
+            tx,
+            ag,
+            old,
+            Check::CrossReference,
+            "differs between the inode trees",
+        ));
     }
     cursor.update(tx, &tree, new)?;
     if !tx.fs().geo.has_finobt() {
@@ -167,7 +184,13 @@ fn update(tx: &mut Tx<'_>, ag: AgNo, old: &InodeChunk, new: &InodeChunk) -> Resu
     let mut cursor = Cursor::<FinoTree>::seek(Env::Tx(tx), &tree, &old.start.0)?;
     let found = cursor.rec(Env::Tx(tx), &tree).filter(|c| c.start == old.start);
     if found != (old.freecount > 0).then_some(*old) {
-        return Err(record_damaged(tx, ag, old, Check::CrossReference, "differs between the inode trees"));
+        return Err(record_damaged(
+            tx,
+            ag,
+            old,
+            Check::CrossReference,
+            "differs between the inode trees",
+        ));
     }
     match (found, new.freecount > 0) {
         (Some(_), true) => cursor.update(tx, &tree, new),

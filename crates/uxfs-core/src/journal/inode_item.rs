@@ -1,6 +1,5 @@
 //! Inodes in the log: the core, the forks that changed, and the unlinked list pointer (XFS' inode log item).
 
-use uxfs_format::Check;
 use std::borrow::Cow;
 
 use uxfs_disk::fault::{Fault, planted};
@@ -8,7 +7,7 @@ use uxfs_format::inode::{CORE_LEN, Fork, ForkFormat, NEXT_UNLINKED_OFFSET};
 use uxfs_format::log::{
     BufFlags, BufItem, BufType, CHUNK, InodeFields, InodeItem, core_to_log, root_to_log,
 };
-use uxfs_format::{BASIC_BLOCK, Place};
+use uxfs_format::{BASIC_BLOCK, Check, Place};
 use uxfs_journal::Regions;
 
 use super::item::{Cil, Handle};
@@ -168,13 +167,17 @@ fn region<'a>(fs: &Mount, state: &'a InodeState, fork: Fork) -> Result<Option<Re
         }
         ForkFormat::Extents => (pick(InodeFields::DEXT, InodeFields::AEXT), extents as usize * 16),
         ForkFormat::Btree => {
-            let root = root_to_log(bytes, state.ino, &fs.geo.meta_uuid).map_err(damaged)?;
+            let root = root_to_log(bytes, state.ino, &fs.geo.meta_uuid)
+                .map_err(|detail| damaged(Check::Size, detail))?;
             let field = pick(InodeFields::DBROOT, InodeFields::ABROOT);
             return Ok(Some(Region { field, len: root.len(), bytes: root.into() }));
         }
     };
     let Some(used) = bytes.get(..used) else {
-        return Err(damaged(Check::Size, format!("{fork:?} fork of {used} bytes in {}", bytes.len())));
+        return Err(damaged(
+            Check::Size,
+            format!("{fork:?} fork of {used} bytes in {}", bytes.len()),
+        ));
     };
     if used.is_empty() {
         return Ok(None);

@@ -2,6 +2,7 @@
 //! in the same transaction that changes the directory.
 
 use uxfs_format::Check;
+
 use crate::attr;
 use crate::error::Result;
 use crate::fs::Fs;
@@ -37,5 +38,7 @@ pub(super) fn remove(tx: &mut Tx<'_>, child: InodeSlot, dir: InodeSlot, name: &[
         return Ok(());
     }
     let name = name.escape_ascii();
-    Err(tx.inode(child).corrupt(Check::Missing, format!("no parent pointer for entry {name} of inode {parent}")))
+    Err(tx
+        .inode(child)
+        .corrupt(Check::Missing, format!("no parent pointer for entry {name} of inode {parent}")))
 }

@@ -1,9 +1,8 @@
 //! Removing names, and freeing inodes whose last name is gone.
 
-use uxfs_format::Check;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{Fork, ForkFormat};
-use uxfs_format::{FileBlock, Ino};
+use uxfs_format::{Check, FileBlock, Ino};
 
 use super::guard;
 use super::names::{check_dir, check_name};
@@ -51,7 +50,9 @@ impl Fs {
         }
         let gone = drop_link(&mut tx, ip)?;
         if dir::remove(&mut tx, dp, name)? != Some(ino) {
-            return Err(tx.inode(dp).corrupt(Check::State, "an entry changed while it was removed"));
+            return Err(tx
+                .inode(dp)
+                .corrupt(Check::State, "an entry changed while it was removed"));
         }
         assert!(!planted(Fault::RemovalPanics), "a fault that was planted");
         super::parent::remove(&mut tx, ip, dp, name)?;
@@ -76,7 +77,8 @@ impl Fs {
                 return Err(Error::corrupt(
                     "directory",
                     uxfs_format::Place::Inode(parent),
-                    Check::Loop, "holds itself",
+                    Check::Loop,
+                    "holds itself",
                 ));
             }
             let blocks = dir::remove_blocks(&self.geo) + self.parent_blocks();

@@ -1,9 +1,8 @@
 //! Renaming files.
 
-use uxfs_format::Check;
-use uxfs_format::Ino;
 use uxfs_format::dir::FileType;
 use uxfs_format::inode::{Fork, S_IFCHR, encode_dev};
+use uxfs_format::{Check, Ino};
 
 use super::create::NewInode;
 use super::names::{check_dir, check_name};

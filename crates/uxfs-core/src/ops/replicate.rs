@@ -8,11 +8,10 @@
 //!    file unless they were preallocated on purpose.
 //! 3. The caller moves the data itself, before it closes the new volume.
 
-use uxfs_format::Check;
 use core::ops::ControlFlow;
 
 use uxfs_format::inode::{Flags, Flags2, Fork, S_IFMT};
-use uxfs_format::{FileBlock, Ino};
+use uxfs_format::{Check, FileBlock, Ino};
 
 use super::batches::Batches;
 use super::create::{NewInode, Times};

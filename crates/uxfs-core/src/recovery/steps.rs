@@ -1,12 +1,11 @@
 //! Completing a pending intent, each kind with the engine's own operations.
 
-use uxfs_format::Check;
 use uxfs_format::inode::{Flags2, Fork};
 use uxfs_format::log::{
     AttrIntent, AttrOp, BmapOp, BmapStep, ExchangeFlags, ExchangeIntent, ExtentRun, Intent,
     IntentKind,
 };
-use uxfs_format::{Extent, FileBlock, Ino, Place};
+use uxfs_format::{Check, Extent, FileBlock, Ino, Place};
 
 use crate::alloc;
 use crate::attr::{self, Namespace};

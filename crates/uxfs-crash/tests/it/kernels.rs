@@ -18,7 +18,7 @@ use crate::{listing, put, setting};
 const PER_WORKLOAD: u64 = 6;
 /// Images of one boot: the states of two workloads.
 const PER_BOOT: usize = 12;
-const _: () = assert!(PER_BOOT <= Vm::DRIVES_MAX && PER_BOOT as u64 % PER_WORKLOAD == 0);
+const _: () = assert!(PER_BOOT <= Vm::DRIVES_MAX && (PER_BOOT as u64).is_multiple_of(PER_WORKLOAD));
 
 /// A state on its way through a kernel.
 struct Subject {

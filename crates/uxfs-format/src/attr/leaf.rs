@@ -368,20 +368,26 @@ pub fn verify(block: &[u8]) -> Result<(), Problem> {
             return Err(Check::Range.failed(format!("entry {index} has its name at {}", entry.at)));
         }
         if entry.hash < hash {
-            return Err(Check::Order.failed(format!("hash {:#x} of entry {index} is below the last", entry.hash)));
+            return Err(Check::Order
+                .failed(format!("hash {:#x} of entry {index} is below the last", entry.hash)));
         }
         entry.flags.check()?;
         if record.value.len() > super::MAX_VALUE {
-            return Err(Check::Size.failed(format!("entry {index} has a value of {} bytes", record.value.len())));
+            return Err(Check::Size
+                .failed(format!("entry {index} has a value of {} bytes", record.value.len())));
         }
         if !seen.take(record.range()) {
-            return Err(Check::Overlap.failed(format!("the name of entry {index} overlaps another")));
+            return Err(
+                Check::Overlap.failed(format!("the name of entry {index} overlaps another"))
+            );
         }
         used += record.raw.len();
         hash = entry.hash;
     }
     if used != header.used {
-        return Err(Check::FreeSpace.failed(format!("{used} bytes of names, header says {}", header.used)));
+        return Err(
+            Check::FreeSpace.failed(format!("{used} bytes of names, header says {}", header.used))
+        );
     }
     Ok(())
 }

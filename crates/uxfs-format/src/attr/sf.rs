@@ -5,9 +5,9 @@
 //! 2. Entries stay in the order in which they were added; a replaced entry moves to the end.
 //! 3. Bytes behind the total length have no meaning; this code keeps them zero.
 
-use crate::error::{Check, Problem};
 use super::entry::{AttrFlags, MAX_NAME};
 use crate::bytes::be16;
+use crate::error::{Check, Problem};
 
 /// Length of the header.
 pub const HEADER_LEN: usize = 4;
@@ -68,7 +68,9 @@ pub fn count(fork: &[u8]) -> usize {
 pub fn verify(fork: &[u8]) -> Result<(), Problem> {
     let total = usize::from(be16(fork, 0));
     if total < HEADER_LEN || total > fork.len() {
-        return Err(Check::Size.failed(format!("short form of {total} bytes in a fork of {}", fork.len())));
+        return Err(
+            Check::Size.failed(format!("short form of {total} bytes in a fork of {}", fork.len()))
+        );
     }
     let (mut end, mut seen) = (HEADER_LEN, 0);
     for entry in entries(fork) {
@@ -76,7 +78,8 @@ pub fn verify(fork: &[u8]) -> Result<(), Problem> {
             return Err(Check::Name.failed(format!("short form entry {seen} has no name")));
         }
         if entry.flags.intersects(AttrFlags::LOCAL | AttrFlags::INCOMPLETE) {
-            return Err(Check::Flags.failed(format!("short form entry with flags {:#04x}", entry.flags.bits())));
+            return Err(Check::Flags
+                .failed(format!("short form entry with flags {:#04x}", entry.flags.bits())));
         }
         entry.flags.check()?;
         end = entry.at + entry.len();

@@ -176,7 +176,10 @@ pub fn check(block: &[u8], geo: &Geometry) -> Result<(), Problem> {
     let tail = Tail::of(block);
     let room = (block.len() - geo.dir.start() - TAIL_LEN) / ENTRY_LEN;
     if tail.count > room || tail.stale > tail.count {
-        return Err(Check::Count.failed(format!("{} leaf entries, {} stale, room for {room}", tail.count, tail.stale)));
+        return Err(Check::Count.failed(format!(
+            "{} leaf entries, {} stale, room for {room}",
+            tail.count, tail.stale
+        )));
     }
     let start = tail.leaf_start(block.len());
     let entries = &block[start..block.len() - TAIL_LEN];
@@ -188,7 +191,8 @@ pub fn check(block: &[u8], geo: &Geometry) -> Result<(), Problem> {
         seen += 1;
     })?;
     if seen != tail.count - tail.stale {
-        return Err(Check::Count.failed(format!("{seen} entries with {} leaf entries", tail.count - tail.stale)));
+        return Err(Check::Count
+            .failed(format!("{seen} entries with {} leaf entries", tail.count - tail.stale)));
     }
     for index in 0..tail.count {
         let address = leaf::address(entries, index) as usize;
@@ -197,14 +201,17 @@ pub fn check(block: &[u8], geo: &Geometry) -> Result<(), Problem> {
         }
         let place = places.get_mut(address / 64).filter(|word| **word & 1 << (address % 64) != 0);
         let Some(place) = place else {
-            return Err(Check::Pointer.failed(format!("leaf entry {index} leads to no entry, or not alone")));
+            return Err(Check::Pointer
+                .failed(format!("leaf entry {index} leads to no entry, or not alone")));
         };
         *place &= !(1 << (address % 64));
         let Some(entry) = geo.dir.entry_at(block, address * 8, start) else {
             return Err(Check::Pointer.failed(format!("leaf entry {index} leads to no entry")));
         };
         if name_hash(entry.name) != leaf::hash(entries, index) {
-            return Err(Check::Hash.failed(format!("leaf entry {index} has another hash than its entry")));
+            return Err(
+                Check::Hash.failed(format!("leaf entry {index} has another hash than its entry"))
+            );
         }
     }
     check_dots(block, start, geo)

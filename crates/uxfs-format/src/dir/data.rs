@@ -326,7 +326,8 @@ pub fn check_items(
                     return Err(Check::Name.failed(format!("offset {}: {problem}", entry.at)));
                 }
                 if !geo.ino_valid(entry.ino) {
-                    return Err(Check::Pointer.failed(format!("offset {}: leads to inode {}", entry.at, entry.ino)));
+                    return Err(Check::Pointer
+                        .failed(format!("offset {}: leads to inode {}", entry.at, entry.ino)));
                 }
                 each(&entry);
                 after_free = false;
@@ -334,23 +335,28 @@ pub fn check_items(
             }
         };
         if after_free {
-            return Err(Check::FreeSpace.failed(format!("offset {}: free area behind a free area", free.at)));
+            return Err(Check::FreeSpace
+                .failed(format!("offset {}: free area behind a free area", free.at)));
         }
         after_free = true;
         if listed.contains(&free) {
             found += 1;
         } else if free.len > listed[2].len {
-            return Err(Check::FreeSpace.failed(format!("free area of {} bytes at {} is not listed", free.len, free.at)));
+            return Err(Check::FreeSpace
+                .failed(format!("free area of {} bytes at {} is not listed", free.len, free.at)));
         }
     }
     if items.position() != end {
-        return Err(Check::FreeSpace.failed(format!("offset {}: neither an entry nor a free area", items.position())));
+        return Err(Check::FreeSpace
+            .failed(format!("offset {}: neither an entry nor a free area", items.position())));
     }
     let used = listed.iter().filter(|free| free.len > 0).count();
     let ordered = listed.is_sorted_by_key(|free| core::cmp::Reverse(free.len));
     let blank = listed[used..].iter().all(|free| *free == Free::default());
     if found != used || !ordered || !blank {
-        return Err(Check::FreeSpace.failed(format!("list of longest free areas {listed:?} is wrong")));
+        return Err(
+            Check::FreeSpace.failed(format!("list of longest free areas {listed:?} is wrong"))
+        );
     }
     Ok(())
 }

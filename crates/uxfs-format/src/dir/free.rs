@@ -4,9 +4,9 @@
 //!    existing data block may be absent.
 //! 2. `nused` counts the existing data blocks among the first `nvalid` slots.
 
-use crate::error::{Check, Problem};
 use super::leaf::{NO_BLOCK, check_room};
 use crate::bytes::{be16, be32};
+use crate::error::{Check, Problem};
 
 /// "XDF3".
 pub const MAGIC: u32 = 0x5844_4633;
@@ -71,7 +71,8 @@ pub fn check(block: &[u8]) -> Result<(), Problem> {
     }
     let first = first_db(block) as usize;
     if !first.is_multiple_of(room) {
-        return Err(Check::Address.failed(format!("starts with data block {first}, not a multiple of {room}")));
+        return Err(Check::Address
+            .failed(format!("starts with data block {first}, not a multiple of {room}")));
     }
     let mut seen = 0;
     for index in 0..nvalid {

@@ -11,9 +11,9 @@
 //! [`BufKind::DirLeaf1`]: crate::verify::BufKind::DirLeaf1
 //! [`BufKind::DirLeafN`]: crate::verify::BufKind::DirLeafN
 
-use crate::error::{Check, Problem};
 use crate::bytes::{be16, be32};
 use crate::da::{self, ENTRIES, ENTRY_LEN};
+use crate::error::{Check, Problem};
 
 /// Byte offset of the count of stale entries.
 pub const STALE: usize = 58;
@@ -137,7 +137,9 @@ pub fn check_leaf1(block: &[u8]) -> Result<(), Problem> {
     }
     let room = leaf1_capacity(block.len(), blocks);
     if count > room {
-        return Err(Check::Count.failed(format!("{count} entries and {blocks} blocks, room for {room}")));
+        return Err(
+            Check::Count.failed(format!("{count} entries and {blocks} blocks, room for {room}"))
+        );
     }
     for index in 0..blocks {
         let best = be16(block, best_at(block.len(), blocks, index));

@@ -107,7 +107,8 @@ impl<'a> Shortform<'a> {
         let mut wide = usize::from(is_wide(sf.parent()));
         for index in 0..count {
             let Some(entry) = sf.entry_at(at) else {
-                return Err(Check::Size.failed(format!("entry {index} of {count} runs out of the short form")));
+                return Err(Check::Size
+                    .failed(format!("entry {index} of {count} runs out of the short form")));
             };
             if let Some(problem) = entry_problem(entry.name, entry.ftype) {
                 return Err(Check::Name.failed(format!("entry {index}: {problem}")));
@@ -120,10 +121,13 @@ impl<'a> Shortform<'a> {
             at += sf.entry_len(entry.name.len());
         }
         if at != bytes.len() {
-            return Err(Check::Size.failed(format!("{at} bytes of entries in a short form of {}", bytes.len())));
+            return Err(Check::Size
+                .failed(format!("{at} bytes of entries in a short form of {}", bytes.len())));
         }
         if wide != wide_count {
-            return Err(Check::Count.failed(format!("{wide} wide inode numbers, says {wide_count}")));
+            return Err(
+                Check::Count.failed(format!("{wide} wide inode numbers, says {wide_count}"))
+            );
         }
         Ok(sf)
     }

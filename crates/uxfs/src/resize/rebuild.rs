@@ -10,7 +10,6 @@
 //! 4. The old volume is only read. The new file is marked unfinished until it is complete and on
 //!    stable storage; only then does it replace the old one.
 
-use uxfs_format::Check;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -19,7 +18,7 @@ use std::sync::Arc;
 use uxfs_core::{Error, Fs};
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_format::inode::{S_IFDIR, S_IFMT};
-use uxfs_format::{Ino, Place};
+use uxfs_format::{Check, Ino, Place};
 use uxfs_mkfs::{self as mkfs, Layout, Size};
 
 use super::replace::ReplacementFile;
@@ -166,7 +165,12 @@ fn copy_tree(old: &Fs, new: &Fs, mut writers: Option<&mut DataWriters>) -> Resul
             if stat.mode & S_IFMT == S_IFDIR {
                 if !entered.insert(ino) {
                     let problem = "is reached by two paths";
-                    return Err(fail(Error::corrupt("directory", Place::Inode(ino), Check::Loop, problem)));
+                    return Err(fail(Error::corrupt(
+                        "directory",
+                        Place::Inode(ino),
+                        Check::Loop,
+                        problem,
+                    )));
                 }
                 dirs.push((ino, new_ino));
                 let path = dir.child_path(&name);

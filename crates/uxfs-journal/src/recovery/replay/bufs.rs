@@ -1,10 +1,9 @@
 //! Replays buffer items, and stamps and verifies the replayed buffers.
 
-use uxfs_format::Check;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::log::{BufFlags, BufItem, BufType, CHUNK, DquotItem};
 use uxfs_format::verify::{self, BufKind};
-use uxfs_format::{BASIC_BLOCK, Daddr, Lsn, Place, crc, inode};
+use uxfs_format::{BASIC_BLOCK, Check, Daddr, Lsn, Place, crc, inode};
 
 use super::{Replayer, Touched};
 use crate::recovery::error::{Error, Result};
@@ -221,19 +220,24 @@ impl Replayer<'_> {
             Err(uxfs_format::Corrupt::new(name, Place::Device(daddr), check, detail).into())
         };
         match touched.kind {
-            BufType::Unknown => return corrupt(Check::Format, format!("it was logged at {lsn} without a type")),
+            BufType::Unknown => {
+                return corrupt(Check::Format, format!("it was logged at {lsn} without a type"));
+            }
             BufType::Udquot | BufType::Pdquot | BufType::Gdquot => return Ok(()),
             BufType::RtBitmap | BufType::RtSummary => return Ok(()),
             _ => {}
         }
         let Some(kind) = BufKind::identify(&bytes, kinds) else {
-            return corrupt(Check::Magic, format!(
-                "wrong magic number; it was logged as {}",
-                touched.kind.name()
-            ));
+            return corrupt(
+                Check::Magic,
+                format!("wrong magic number; it was logged as {}", touched.kind.name()),
+            );
         };
         if self.is_piece(touched.kind, len) {
-            return corrupt(Check::Range, "the filesystem blocks of a directory block are not contiguous".into());
+            return corrupt(
+                Check::Range,
+                "the filesystem blocks of a directory block are not contiguous".into(),
+            );
         }
         if let Some(layout) = kind.layout() {
             if let Some(field) = bytes.get_mut(layout.lsn..layout.lsn + 8)

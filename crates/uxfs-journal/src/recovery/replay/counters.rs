@@ -1,12 +1,11 @@
 //! Recomputes the superblock's counters, which a log does not keep exact, and collects the unlinked
 //! lists.
 
-use uxfs_format::Check;
 use uxfs_format::agf::Agf;
 use uxfs_format::agi::Agi;
 use uxfs_format::superblock::{self, Superblock};
 use uxfs_format::verify::{self, BufKind};
-use uxfs_format::{AgIno, AgNo, Corrupt, Daddr, Place, agf, agi, crc};
+use uxfs_format::{AgIno, AgNo, Check, Corrupt, Daddr, Place, agf, agi, crc};
 
 use super::Replayer;
 use crate::recovery::error::Result;
@@ -33,7 +32,9 @@ impl Replayer<'_> {
         let sound = BufKind::identify(&bytes, &[kind]).is_some();
         if !sound || !verify::checksum_matches(&bytes, kind) {
             let problem = "magic number or checksum does not match";
-            return Err(Corrupt::new(kind.name(), Place::Device(daddr), Check::Checksum, problem).into());
+            return Err(
+                Corrupt::new(kind.name(), Place::Device(daddr), Check::Checksum, problem).into()
+            );
         }
         verify::check(&bytes, kind, daddr, &self.geo)?;
         Ok(bytes)
