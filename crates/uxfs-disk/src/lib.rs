@@ -29,6 +29,7 @@ mod slice;
 mod storage;
 
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 
 pub use aligned::AlignedBuf;
 pub use file::{FileDev, OpenMode};
@@ -126,4 +127,11 @@ pub trait BlockDev: Send + Sync {
 
     /// The underlying file, if there is one. It allows copies that bypass user space.
     fn as_file(&self) -> Option<&std::fs::File>;
+}
+
+/// A shared device, so that a device that wraps another one can own or share it.
+impl<D: BlockDev + ?Sized> BlockDev for Arc<D> {
+    forward!(self => **self; len, read_at, write_at, write_vectored_at, write_bulk_at, has_fua,
+        write_fua_at, flush, discard, zero, allocate, check_present, warning, read_only,
+        sector_size, as_file);
 }

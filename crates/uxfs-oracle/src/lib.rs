@@ -44,7 +44,6 @@ mod finding;
 pub mod lister;
 mod listing;
 mod patience;
-mod rng;
 pub mod storm;
 mod tools;
 pub mod vm;
@@ -54,8 +53,8 @@ use cache::cache;
 pub use finding::Finding;
 pub use listing::{ContentSum, Entry, Fields, Kind, Listing, Space, Time, Value, checksum};
 pub use patience::{Hang, Patience, Watch};
-pub use rng::Rng;
 pub use tools::{
     Xfsprogs, both, both_after_old_kernel, db, db_check, db_value, db_write, mkfs, program, repair,
 };
+pub use uxfs_testkit::Rng;
 pub use vm::Kernel;

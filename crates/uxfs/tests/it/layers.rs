@@ -23,17 +23,22 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("uxfs-mkfs", &["uxfs-disk", "uxfs-format"]),
     ("uxfs-check", &["uxfs-disk", "uxfs-format"]),
     ("uxfs-core", &["uxfs-disk", "uxfs-format", "uxfs-journal"]),
-    ("uxfs-models", &["uxfs-disk", "uxfs-journal"]),
+    ("uxfs-models", &["uxfs-disk", "uxfs-journal", "uxfs-testkit"]),
     (
         "uxfs",
         &["uxfs-archive", "uxfs-core", "uxfs-disk", "uxfs-format", "uxfs-journal", "uxfs-mkfs"],
     ),
     ("uxfs-fuse", &["uxfs"]),
-    ("uxfs-bench", &["uxfs", "uxfs-fuse"]),
-    ("uxfs-crash", &["uxfs", "uxfs-check"]),
-    ("uxfs-lab", &["uxfs", "uxfs-bench", "uxfs-check", "uxfs-journal", "uxfs-models"]),
+    ("uxfs-bench", &["uxfs", "uxfs-fuse", "uxfs-testkit"]),
+    ("uxfs-crash", &["uxfs", "uxfs-check", "uxfs-testkit"]),
+    (
+        "uxfs-lab",
+        &["uxfs", "uxfs-bench", "uxfs-check", "uxfs-journal", "uxfs-models", "uxfs-testkit"],
+    ),
     ("uxfs-cli", &["uxfs", "uxfs-bench", "uxfs-check", "uxfs-crash", "uxfs-fuse", "uxfs-lab"]),
-    ("uxfs-oracle", &[]),
+    // Only tools use it outside of tests.
+    ("uxfs-testkit", &["uxfs-disk"]),
+    ("uxfs-oracle", &["uxfs-testkit"]),
 ];
 
 type Module = Vec<String>;
