@@ -1,72 +1,32 @@
 //! Full volumes, failing devices, damaged maps and threads that are too fast or too slow: nothing
 //! hangs, panics or gets lost.
 
-use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, Weak};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_format::btree::RmapOwner;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::{BufKind, Owner as BufOwner};
 use uxfs_format::{AgBlock, AgNo, Extent, FileBlock};
 use uxfs_oracle::Rng;
+use uxfs_testkit::{Answer, ETIMEDOUT, FaultDev, Op, Rule};
 
 use crate::alloc::{self, Owner, Want};
 use crate::buf::{Piece, Pieces};
 use crate::inode::Changed;
 use crate::inode::InodeState;
-use crate::journal::{JournalOptions, Op, RollPolicy};
+use crate::journal::{JournalOptions, Op as OpKind, RollPolicy};
 use crate::ops::{Content, Fallocate, NewInode};
 use crate::tx::Tx;
 use crate::{Error, Fs, OpenOptions, bmap};
 
-/// A device whose flushes can be made to fail, and one of whose reads can be delayed.
-struct Fragile {
-    dev: FileDev,
-    broken: AtomicBool,
-    /// Where the next read has to wait, with what it has read in hand, at both barriers.
-    slow: Mutex<Option<u64>>,
-    has_read: Barrier,
-    may_return: Barrier,
-}
-
-impl BlockDev for Fragile {
-    uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
-    uxfs_disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
-
-    fn len(&self) -> u64 {
-        self.dev.len()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.dev.read_at(offset, buf)?;
-        if self.slow.lock().take_if(|at| *at == offset).is_some() {
-            self.has_read.wait();
-            self.may_return.wait();
-        }
-        Ok(())
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.dev.write_at(offset, data)
-    }
-    fn flush(&self) -> io::Result<()> {
-        match self.broken.load(Ordering::Relaxed) {
-            true => Err(ErrorKind::TimedOut.into()),
-            false => self.dev.flush(),
-        }
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-}
-
 struct Volume {
     _dir: tempfile::TempDir,
     path: PathBuf,
-    dev: Arc<Fragile>,
+    dev: Arc<FaultDev<FileDev>>,
     fs: Fs,
 }
 
@@ -75,19 +35,12 @@ fn unlogged() -> OpenOptions {
     OpenOptions { journal: None, ..OpenOptions::default() }
 }
 
-fn open(path: &std::path::Path) -> (Arc<Fragile>, Fs) {
+fn open(path: &std::path::Path) -> (Arc<FaultDev<FileDev>>, Fs) {
     open_with(path, unlogged())
 }
 
-fn open_with(path: &std::path::Path, options: OpenOptions) -> (Arc<Fragile>, Fs) {
-    let dev = FileDev::open(path, OpenMode::Write).unwrap();
-    let dev = Arc::new(Fragile {
-        dev,
-        broken: AtomicBool::new(false),
-        slow: Mutex::new(None),
-        has_read: Barrier::new(2),
-        may_return: Barrier::new(2),
-    });
+fn open_with(path: &std::path::Path, options: OpenOptions) -> (Arc<FaultDev<FileDev>>, Fs) {
+    let dev = Arc::new(FaultDev::new(FileDev::open(path, OpenMode::Write).unwrap()));
     let options = OpenOptions { seed: Some(1), ..options };
     let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options).unwrap();
     (dev, fs)
@@ -305,9 +258,9 @@ fn a_failed_flush_shuts_the_volume_down() {
     let volume = volume(&[]);
     let fs = &volume.fs;
     fs.create(fs.root(), b"a", &NewInode::file(0o644)).unwrap();
-    volume.dev.broken.store(true, Ordering::Relaxed);
+    let broken = volume.dev.add(Rule::on(&[Op::Flush]).fail(ETIMEDOUT));
     assert!(matches!(fs.sync(), Err(Error::Io { .. })));
-    volume.dev.broken.store(false, Ordering::Relaxed);
+    volume.dev.remove(broken);
     assert!(matches!(fs.sync(), Err(Error::Shutdown(_))));
     assert!(matches!(fs.balance(), Ok(())), "there is nothing to write");
     assert!(matches!(fs.create(fs.root(), b"b", &NewInode::file(0o644)), Err(Error::Shutdown(_))));
@@ -485,14 +438,22 @@ fn a_slow_reader_does_not_bring_back_what_was() {
     drop(first.dev);
     let (dev, fs) = open(&first.path);
     let (block, _) = fs.geo.cluster_of(fs.geo.ino_agino(inos[0]));
-    *dev.slow.lock() = Some(fs.geo.ag_daddr(AgNo(0), block).bytes());
+    // The thread that reads the cluster waits with what it has read in hand.
+    let at = fs.geo.ag_daddr(AgNo(0), block).bytes();
+    let barriers = Arc::new([Barrier::new(2), Barrier::new(2)]);
+    let [has_read, may_return] = &*barriers;
+    let waits = Arc::clone(&barriers);
+    dev.add(Rule::on(&[Op::Read]).within(at..at + 1).times(1).afterwards(move |_| {
+        waits.iter().for_each(|barrier| drop(barrier.wait()));
+        Answer::Pass
+    }));
     let uid = |uid| crate::SetAttr { uid: Some(uid), ..Default::default() };
     std::thread::scope(|scope| {
         scope.spawn(|| fs.stat(inos[0]).unwrap());
-        dev.has_read.wait();
+        has_read.wait();
         fs.set_attr(inos[0], &uid(7)).unwrap();
         fs.sync().unwrap();
-        dev.may_return.wait();
+        may_return.wait();
     });
     // Their neighbour brings the whole cluster to the device once more.
     fs.set_attr(inos[1], &uid(8)).unwrap();
@@ -601,38 +562,6 @@ fn an_extent_of_no_blocks_is_not_taken_into_the_inode() {
     assert!(matches!(error, Error::Corrupt(_)), "{error}");
 }
 
-/// A device on whose every flush all log space that is free is taken.
-struct Greedy {
-    dev: FileDev,
-    fs: Mutex<Weak<Fs>>,
-    held: AtomicU64,
-}
-
-impl BlockDev for Greedy {
-    uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
-    uxfs_disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
-
-    fn len(&self) -> u64 {
-        self.dev.len()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.dev.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.dev.write_at(offset, data)
-    }
-    fn flush(&self) -> io::Result<()> {
-        if let Some(fs) = self.fs.lock().upgrade() {
-            let taken = fs.journal.as_ref().map_or(0, |journal| journal.hog());
-            self.held.fetch_add(taken, Ordering::Relaxed);
-        }
-        self.dev.flush()
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-}
-
 /// A chain waits for log space, all of which others have: what it gets in the end is what its own
 /// intents kept, which it announces again.
 #[test]
@@ -640,8 +569,7 @@ fn a_chain_that_waits_announces_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     uxfs_oracle::mkfs(&path, 512 << 20, &["-m", "rmapbt=1"]);
-    let dev = FileDev::open(&path, OpenMode::Write).unwrap();
-    let dev = Arc::new(Greedy { dev, fs: Mutex::default(), held: AtomicU64::new(0) });
+    let dev = Arc::new(FaultDev::new(FileDev::open(&path, OpenMode::Write).unwrap()));
     let mut journal =
         JournalOptions { roll_policy: RollPolicy::Always, ..JournalOptions::default() };
     journal.pipeline.size_max = 8 << 20;
@@ -659,15 +587,23 @@ fn a_chain_that_waits_announces_again() {
     }
     let journal = fs.journal.as_ref().unwrap();
     let all = journal.hog();
-    journal.release(journal.reserve.link(Op::Extents));
-    dev.held.store(all - journal.reserve.link(Op::Extents), Ordering::Relaxed);
-    *dev.fs.lock() = Arc::downgrade(&fs);
+    journal.release(journal.reserve.link(OpKind::Extents));
+    // From here on, every flush takes all log space that is free.
+    let held = Arc::new(AtomicU64::new(all - journal.reserve.link(OpKind::Extents)));
+    let (taken, greedy) = (Arc::clone(&held), Arc::downgrade(&fs));
+    let greedy = dev.add(Rule::on(&[Op::Flush]).before(move |_| {
+        if let Some(fs) = greedy.upgrade() {
+            let hogged = fs.journal.as_ref().map_or(0, |journal| journal.hog());
+            taken.fetch_add(hogged, Ordering::Relaxed);
+        }
+        Answer::Pass
+    }));
     let before = journal.announced();
     fs.fallocate(file, Fallocate::PunchHole, 0, 30 * 8192).unwrap();
-    *dev.fs.lock() = Weak::new();
+    dev.remove(greedy);
     // Each of the 30 extents is two steps, and brings about a third.
     assert!(journal.announced() - before > 90, "{}", journal.announced() - before);
-    journal.release(dev.held.load(Ordering::Relaxed));
+    journal.release(held.load(Ordering::Relaxed));
     assert!(fs.extents(file).unwrap().is_empty());
     assert_eq!(fs.stats().logspace_overruns, 0);
     Arc::into_inner(fs).unwrap().close().unwrap();

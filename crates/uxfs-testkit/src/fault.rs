@@ -9,7 +9,12 @@
 //!    after the first `after`.
 //! 4. A call that fails does not reach the device below; a short one reaches it with its first
 //!    bytes only; a lost one does not reach it and succeeds.
-//! 5. Closures run without a lock, so a rule may block one thread while others go on.
+//! 5. After [`FaultDev::unsynced`] nothing makes the device below durable: flushes end here and
+//!    forced writes are written. The rules see them all the same. For tests that cannot lose their
+//!    host, and need not wait for its disk.
+//! 6. After [`FaultDev::traced`] it keeps a list of all calls, also of those that fail or are lost,
+//!    until the list is taken.
+//! 7. Closures run without a lock, so a rule may block one thread while others go on.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -17,7 +22,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use uxfs_disk::BlockDev;
 
 use crate::EIO;
@@ -214,8 +219,10 @@ pub struct FaultDev<D> {
     rules: RwLock<Vec<Arc<Active>>>,
     next: AtomicU64,
     calls: [AtomicU64; Op::COUNT],
+    trace: Option<Mutex<Vec<Call>>>,
     fua: bool,
     pieces: bool,
+    synced: bool,
 }
 
 impl<D: BlockDev> FaultDev<D> {
@@ -226,8 +233,10 @@ impl<D: BlockDev> FaultDev<D> {
             rules: RwLock::default(),
             next: AtomicU64::new(0),
             calls: Default::default(),
+            trace: None,
             fua: false,
             pieces: false,
+            synced: true,
         }
     }
 
@@ -243,6 +252,25 @@ impl<D: BlockDev> FaultDev<D> {
     pub fn in_pieces(mut self) -> Self {
         self.pieces = true;
         self
+    }
+
+    /// Does not sync the device below.
+    #[must_use]
+    pub fn unsynced(mut self) -> Self {
+        self.synced = false;
+        self
+    }
+
+    /// Keeps a list of the calls.
+    #[must_use]
+    pub fn traced(mut self) -> Self {
+        self.trace = Some(Mutex::default());
+        self
+    }
+
+    /// Takes the list of calls; it is empty afterwards.
+    pub fn take_trace(&self) -> Vec<Call> {
+        self.trace.as_ref().map(|calls| core::mem::take(&mut *calls.lock())).unwrap_or_default()
     }
 
     /// Adds a rule, behind all others.
@@ -290,6 +318,9 @@ impl<D: BlockDev> FaultDev<D> {
     ) -> io::Result<()> {
         let call = Call { op, offset, len };
         self.calls[op as usize].fetch_add(1, Ordering::AcqRel);
+        if let Some(trace) = &self.trace {
+            trace.lock().push(call);
+        }
         let rules: Vec<Arc<Active>> = self.rules.read().iter().map(Arc::clone).collect();
         let (mut answer, mut after) = (Answer::Pass, Vec::new());
         for active in rules {
@@ -361,12 +392,15 @@ impl<D: BlockDev> BlockDev for FaultDev<D> {
             self.write_at(offset, data)?;
             return self.flush();
         }
-        let go = |len| self.below.write_fua_at(offset, &data[..len as usize]);
+        let go = |len| match self.synced {
+            true => self.below.write_fua_at(offset, &data[..len as usize]),
+            false => self.below.write_at(offset, &data[..len as usize]),
+        };
         self.call(Op::WriteFua, offset, data.len() as u64, go)
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.call(Op::Flush, 0, 0, |_| self.below.flush())
+        self.call(Op::Flush, 0, 0, |_| if self.synced { self.below.flush() } else { Ok(()) })
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -556,6 +590,29 @@ mod tests {
             in_test.1.wait();
         });
         assert_eq!(dev.below().counts().flushes, 2);
+    }
+
+    #[test]
+    fn an_unsynced_device_asks_its_rules_and_syncs_nothing() {
+        let dev = dev().with_fua().unsynced();
+        let rule = dev.add(Rule::on(&[Op::Flush, Op::WriteFua]).after(2).fail(EIO));
+        dev.flush().unwrap();
+        dev.write_fua_at(0, &[1]).unwrap();
+        let counts = dev.below().counts();
+        assert_eq!((counts.writes, counts.forced, counts.flushes), (1, 0, 0));
+        dev.flush().unwrap_err();
+        assert_eq!((byte(&dev, 0), dev.applied(rule)), (1, 1));
+    }
+
+    #[test]
+    fn the_trace_lists_calls_that_fail_too() {
+        let dev = dev().traced();
+        dev.add(Rule::on(Op::WRITES).fail(EIO));
+        dev.write_at(3, &[1; 4]).unwrap_err();
+        dev.flush().unwrap();
+        let write = Call { op: Op::Write, offset: 3, len: 4 };
+        assert_eq!(dev.take_trace(), [write, Call { op: Op::Flush, offset: 0, len: 0 }]);
+        assert_eq!(dev.take_trace(), []);
     }
 
     #[test]

@@ -1,68 +1,21 @@
 //! Tests of the whole journal: tickets, log modes, the log worker, a clean log on a mounted volume,
 //! failing devices. Tools and kernels that read the same format check the results.
 
-use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_journal::recovery::{Log, State};
 use uxfs_oracle::Rng;
 use uxfs_oracle::vm::{self, Kernel};
+use uxfs_testkit::{Answer, ETIMEDOUT, FaultDev, Op, Rule};
 
 use super::{JournalOptions, LogWorkOptions};
 use crate::Drive;
 use crate::ops::NewInode;
 use crate::{Error, Fallocate, Fs, LogWorker, OpenOptions, Result};
-
-/// A device that fails all writes and flushes after the given number; never if negative.
-struct Failing {
-    dev: FileDev,
-    left: AtomicI64,
-}
-
-impl Failing {
-    fn one(&self) -> io::Result<()> {
-        match self.left.load(Ordering::Relaxed) {
-            0 => Err(ErrorKind::TimedOut.into()),
-            left => {
-                self.left.store(left - 1, Ordering::Relaxed);
-                Ok(())
-            }
-        }
-    }
-}
-
-impl BlockDev for Failing {
-    uxfs_disk::emulate!(write_vectored_at, write_bulk_at, zero);
-    uxfs_disk::without!(discard, allocate, check_present, warning, sector_size, as_file);
-
-    fn len(&self) -> u64 {
-        self.dev.len()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.dev.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.one()?;
-        self.dev.write_at(offset, data)
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.one()
-    }
-    fn has_fua(&self) -> bool {
-        true
-    }
-    fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.one()?;
-        self.dev.write_at(offset, data)
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-}
 
 struct Volume {
     dir: tempfile::TempDir,
@@ -433,14 +386,14 @@ fn a_failing_device_shuts_the_volume_down() {
     let mut rng = Rng::new(7);
     for round in 0..24 {
         let volume = Volume::new(&["-l", "size=64m"]);
-        let dev = device(&volume.path);
-        let dev = Arc::new(Failing { dev, left: AtomicI64::new(-1) });
+        let dev = FaultDev::new(device(&volume.path)).with_fua().in_pieces().unsynced();
+        let dev = Arc::new(dev);
         let words = if round % 2 == 0 { "" } else { "nodelaylog" };
         let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options(words)).unwrap();
         work(&fs, 1, 60).unwrap();
         fs.sync().unwrap();
         let safe = names(&fs);
-        dev.left.store(rng.below(30) as i64, Ordering::Relaxed);
+        dev.add(Rule::on(Op::CHANGES).after(rng.below(30)).fail(ETIMEDOUT));
         let mut failed = None;
         for seed in 2..200 {
             let done = work(&fs, seed, 5).and_then(|()| match seed % 3 {
@@ -456,7 +409,7 @@ fn a_failing_device_shuts_the_volume_down() {
         assert!(matches!(failed, Some(Error::Shutdown(_) | Error::Io { .. })), "{at}: {failed:?}");
         // A failed data write alone does not shut the volume down.
         if fs.check_running().is_err() {
-            dev.left.store(-1, Ordering::Relaxed);
+            dev.clear();
             let written = std::fs::read(&volume.path).unwrap();
             let eio = |error: Error| assert_eq!(error.errno(), 5, "{at}: {error}");
             eio(fs.create(fs.root(), b"late", &NewInode::file(0o600)).unwrap_err());
@@ -704,62 +657,28 @@ fn every_policy_brings_down_what_is_asked_for() {
     }
 }
 
-/// A device that ends no flush before the given number of flushes are in progress.
-struct Together {
-    dev: FileDev,
-    flushing: parking_lot::Mutex<(u32, u32)>,
-    more: parking_lot::Condvar,
-}
-
-impl BlockDev for Together {
-    uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
-    uxfs_disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
-
-    fn len(&self) -> u64 {
-        self.dev.len()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.dev.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.dev.write_at(offset, data)
-    }
-    fn flush(&self) -> io::Result<()> {
-        let mut state = self.flushing.lock();
-        let (flushing, wanted) = &mut *state;
-        *flushing += 1;
-        if *flushing >= *wanted {
-            *wanted = 0;
-            self.more.notify_all();
-        }
-        while state.1 > 0 {
-            // Only so that a failing test ends.
-            if self.more.wait_for(&mut state, Duration::from_secs(600)).timed_out() {
-                return Err(ErrorKind::TimedOut.into());
-            }
-        }
-        state.0 -= 1;
-        Ok(())
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-}
-
 /// Under a policy that overlaps flushes, a caller that needs only a flush does not wait for one
 /// that began earlier.
 #[test]
 fn flushes_overlap_where_the_policy_lets_them() {
     for (word, threads) in [("own", 5), ("overlap:3", 3)] {
         let volume = Volume::new(&[]);
-        let dev = Arc::new(Together {
-            dev: device(&volume.path),
-            flushing: parking_lot::Mutex::new((0, 0)),
-            more: parking_lot::Condvar::new(),
-        });
+        let dev = Arc::new(FaultDev::new(device(&volume.path)).unsynced());
         let words = options(&format!("fsync_policy={word}"));
         let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, words).unwrap();
-        dev.flushing.lock().1 = threads;
+        // No flush ends before this many are in progress.
+        let (flushing, more) = (Mutex::new(0), Condvar::new());
+        dev.add(Rule::on(&[Op::Flush]).times(threads).before(move |_| {
+            let mut flushing = flushing.lock();
+            *flushing += 1;
+            more.notify_all();
+            // Only so that a failing test ends.
+            let limit = Duration::from_secs(600);
+            match more.wait_while_for(&mut flushing, |n| *n < threads, limit).timed_out() {
+                true => Answer::Fail(ETIMEDOUT),
+                false => Answer::Pass,
+            }
+        }));
         let journal = fs.journal.as_ref().unwrap();
         std::thread::scope(|scope| {
             for _ in 0..threads {

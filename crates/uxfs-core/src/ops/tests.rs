@@ -2,60 +2,19 @@
 //! or not at all.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFIFO};
 use uxfs_oracle::Rng;
+use uxfs_testkit::{ETIMEDOUT, FaultDev, Op, Rule};
 
 use super::build::Content;
 use super::create::NewInode;
 use crate::journal::JournalOptions;
 use crate::{Error, Fs, OpenOptions, XattrMode};
-
-/// A device that refuses writes and flushes after the given number of them; below zero, never.
-struct Ending {
-    dev: FileDev,
-    left: AtomicI64,
-}
-
-impl Ending {
-    fn one(&self) -> io::Result<()> {
-        match self.left.load(Ordering::Relaxed) {
-            0 => Err(ErrorKind::TimedOut.into()),
-            left => {
-                self.left.store(left - 1, Ordering::Relaxed);
-                Ok(())
-            }
-        }
-    }
-}
-
-impl BlockDev for Ending {
-    uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
-    uxfs_disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
-
-    fn len(&self) -> u64 {
-        self.dev.len()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.dev.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.one()?;
-        self.dev.write_at(offset, data)
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.one()
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-}
 
 struct Volume {
     _dir: tempfile::TempDir,
@@ -70,11 +29,10 @@ impl Volume {
         Self { _dir: dir, path }
     }
 
-    /// Opens the volume on a device that fails after `writes`. With a journal, each transaction is
-    /// durable when it commits.
-    fn open(&self, journal: bool, writes: i64) -> (Arc<Ending>, Fs) {
+    /// Opens the volume. With a journal, each transaction is durable when it commits.
+    fn open(&self, journal: bool) -> (Arc<FaultDev<FileDev>>, Fs) {
         let dev = FileDev::open(&self.path, OpenMode::Write).unwrap();
-        let dev = Arc::new(Ending { dev, left: AtomicI64::new(writes) });
+        let dev = Arc::new(FaultDev::new(dev).in_pieces().unsynced());
         let mut with = JournalOptions::default();
         assert!(with.apply("wsync").unwrap());
         let options = OpenOptions {
@@ -128,7 +86,7 @@ fn files_of_thousands_of_attributes_are_made_whole() {
     ] {
         let at = format!("{options:?}, journal: {journal}");
         let volume = Volume::new(320, options);
-        let (dev, fs) = volume.open(journal, -1);
+        let (dev, fs) = volume.open(journal);
         let target = [b't'; 1000];
         let mut block = NewInode::new(S_IFBLK | 0o600);
         block.rdev = (7, 9);
@@ -150,7 +108,7 @@ fn files_of_thousands_of_attributes_are_made_whole() {
         fs.close().unwrap();
         drop(dev);
         volume.judge(&at);
-        let (_dev, fs) = volume.open(false, -1);
+        let (_dev, fs) = volume.open(false);
         for (name, new, _) in &kinds {
             let ino = fs.lookup(fs.root(), name).unwrap();
             compare(&fs, ino, &attrs, &at);
@@ -171,17 +129,17 @@ fn a_file_of_many_attributes_shows_whole_or_not_at_all() {
     let (mut whole, mut absent) = (0, 0);
     for round in 0..24 {
         let volume = Volume::new(320, &["-m", "rmapbt=1"]);
-        let (dev, fs) = volume.open(true, -1);
+        let (dev, fs) = volume.open(true);
         fs.create(fs.root(), b"before", &NewInode::file(0o644)).unwrap();
         fs.sync().unwrap();
         // The last rounds complete the operation.
         let writes = if round < 20 { rng.below(160) } else { 2000 };
-        dev.left.store(writes as i64, Ordering::Relaxed);
+        dev.add(Rule::on(Op::CHANGES).after(writes).fail(ETIMEDOUT));
         let new = if round % 2 == 0 { NewInode::file(0o644) } else { NewInode::dir(0o755) };
         let made = fs.build(fs.root(), b"many", &new, &attrs, Content::Empty);
         drop((fs, dev));
         let at = format!("round {round}, {writes} writes");
-        let (_dev, fs) = volume.open(true, -1);
+        let (_dev, fs) = volume.open(true);
         fs.lookup(fs.root(), b"before").unwrap();
         match fs.lookup(fs.root(), b"many") {
             Ok(ino) => {
@@ -205,7 +163,7 @@ fn a_file_of_many_attributes_shows_whole_or_not_at_all() {
 fn attributes_that_do_not_fit_leave_nothing() {
     for journal in [false, true] {
         let volume = Volume::new(320, &[]);
-        let (_dev, fs) = volume.open(journal, -1);
+        let (_dev, fs) = volume.open(journal);
         fs.create(fs.root(), b"small", &NewInode::file(0o644)).unwrap();
         fs.sync().unwrap();
         let before = (fs.free_blocks(), fs.inode_counts().0 - fs.inode_counts().1);
@@ -233,7 +191,7 @@ fn attributes_that_do_not_fit_leave_nothing() {
 fn replicas_keep_thousands_of_attributes() {
     let attrs = attributes(5000, 40);
     let (old, new) = (Volume::new(320, &[]), Volume::new(320, &["-m", "rmapbt=1"]));
-    let (_dev, from) = old.open(true, -1);
+    let (_dev, from) = old.open(true);
     let file = from.build(from.root(), b"f", &NewInode::file(0o644), &attrs, Content::Empty);
     let file = file.unwrap().0;
     from.write_at(file, 0, &[7; 9000]).unwrap();
@@ -241,7 +199,7 @@ fn replicas_keep_thousands_of_attributes() {
         from.set_xattr(from.root(), name, value, XattrMode::Any).unwrap();
     }
     from.sync().unwrap();
-    let (_dev, to) = new.open(false, -1);
+    let (_dev, to) = new.open(false);
     to.replicate_traits(&from, from.root(), to.root(), true).unwrap();
     let (copy, moves) = to.replicate(&from, file, to.root(), b"f").unwrap();
     assert_eq!(moves.iter().map(|piece| piece.len).sum::<u64>(), 12288);

@@ -2,14 +2,11 @@
 //! full or in part. Afterwards, synced data is there, and every byte of a file is one that the file
 //! held since then, never the old contents of its blocks.
 
-use std::io::{self, IoSlice};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
-use uxfs_disk::BlockDev;
+use uxfs_disk::{BlockDev, MemDev};
 use uxfs_journal::Time;
-use uxfs_oracle::Rng;
+use uxfs_testkit::{Answer, FaultDev, Op, RecordDev, Recording, Rng, Rule};
 
 use super::options;
 use crate::ops::NewInode;
@@ -18,76 +15,19 @@ use crate::{Error, Fallocate, Fs, WritebackOptions};
 const LEN: usize = 48 << 20;
 const FILES: usize = 8;
 
-enum Event {
-    Write(u64, Box<[u8]>),
-    Flush,
+/// What the test notes between the events of the device.
+enum Mark {
     /// A file has a new version.
     Begun(usize, usize),
     /// Everything up to this version of a file is durable.
     Durable(usize, usize),
 }
 
-/// A disk in memory that records writes and flushes.
-struct Disk {
-    bytes: Mutex<Vec<u8>>,
-    events: Mutex<Vec<Event>>,
-    /// Before the next data write, make the open checkpoint durable: no committed change may show
-    /// data that is not written yet.
-    early: AtomicBool,
-    fs: Mutex<Weak<Fs>>,
-}
-
-impl Disk {
-    fn new(bytes: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self {
-            bytes: Mutex::new(bytes),
-            events: Mutex::default(),
-            early: AtomicBool::new(false),
-            fs: Mutex::default(),
-        })
-    }
-}
-
-impl BlockDev for Disk {
-    uxfs_disk::emulate!(write_bulk_at, write_fua_at, zero);
-    uxfs_disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
-
-    fn len(&self) -> u64 {
-        LEN as u64
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        buf.copy_from_slice(&self.bytes.lock()[offset as usize..][..buf.len()]);
-        Ok(())
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.bytes.lock()[offset as usize..][..data.len()].copy_from_slice(data);
-        self.events.lock().push(Event::Write(offset, data.into()));
-        Ok(())
-    }
-    fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
-        // Only data is written in pieces, and no lock is held that this could wait for.
-        if self.early.swap(false, Ordering::Relaxed) {
-            let fs = self.fs.lock().upgrade().unwrap();
-            fs.wait(fs.ticket()).unwrap();
-        }
-        let data: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
-        self.write_at(offset, &data)
-    }
-    fn flush(&self) -> io::Result<()> {
-        self.events.lock().push(Event::Flush);
-        Ok(())
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
-}
-
 /// The versions of a file's contents; `None` while it has no name.
 type Versions = Vec<Option<Vec<u8>>>;
 
 struct Run {
-    before: Vec<u8>,
-    events: Vec<Event>,
+    recording: Recording<Mark>,
     files: Vec<Versions>,
 }
 
@@ -169,30 +109,39 @@ fn run(line: &str, rng: &mut Rng) -> Run {
         mkfs.apply(pair[0].chars().nth(1).unwrap(), pair[1]).unwrap();
     }
     // Make stale bytes detectable.
-    let disk = Disk::new(vec![0xee; LEN]);
+    let before = MemDev::from_bytes(&vec![0xee; LEN]);
     let layout = uxfs_mkfs::Layout::new(&mkfs, LEN as u64).unwrap();
-    uxfs_mkfs::write(&layout, &*disk, &uxfs_mkfs::WriteOptions::default()).unwrap();
-    let before = disk.bytes.lock().clone();
-    disk.events.lock().clear();
-    let fs = Fs::open(Arc::clone(&disk) as Arc<dyn BlockDev>, options(limits(rng))).unwrap();
-    let fs = Arc::new(fs);
-    *disk.fs.lock() = Arc::downgrade(&fs);
+    uxfs_mkfs::write(&layout, &before, &uxfs_mkfs::WriteOptions::default()).unwrap();
+    let disk = Arc::new(RecordDev::new(before.clone()));
+    let dev = Arc::new(FaultDev::new(Arc::clone(&disk)));
+    let fs =
+        Arc::new(Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options(limits(rng))).unwrap());
+    // Before the next data write, make the open checkpoint durable: no committed change may show
+    // data that is not written yet. Only data is written in pieces, and no lock is held that this
+    // could wait for.
+    let weak = Arc::downgrade(&fs);
+    let early = Rule::on(&[Op::WriteVectored]).times(1).before(move |_| {
+        let fs = weak.upgrade().unwrap();
+        fs.wait(fs.ticket()).unwrap();
+        Answer::Pass
+    });
     let mut files: Vec<Versions> = (0..FILES).map(|_| vec![None]).collect();
     let mut now = 0;
     for _ in 0..150 {
         let at = rng.index(FILES);
         let old = files[at].last().unwrap().clone();
-        let event = Event::Begun(at, files[at].len());
-        disk.events.lock().push(event);
+        disk.mark(Mark::Begun(at, files[at].len()));
         if let Some(new) = change(&fs, rng, at, old.as_ref()) {
             files[at].push(new);
         }
-        disk.early.store(rng.once_in(2), Ordering::Relaxed);
-        let durable = |file: usize| Event::Durable(file, files[file].len() - 1);
+        if rng.once_in(2) {
+            dev.add(early.clone());
+        }
+        let durable = |file: usize| Mark::Durable(file, files[file].len() - 1);
         match rng.below(16) {
             0 => {
                 fs.sync().unwrap();
-                disk.events.lock().extend((0..FILES).map(durable));
+                (0..FILES).map(durable).for_each(|mark| disk.mark(mark));
             }
             1 | 2 if files[at].last().unwrap().is_some() => {
                 let ino = fs.lookup(fs.root(), &name(at)).unwrap();
@@ -200,7 +149,7 @@ fn run(line: &str, rng: &mut Rng) -> Run {
                     true => fs.fsync(ino).unwrap(),
                     false => fs.fdatasync(ino).unwrap(),
                 }
-                disk.events.lock().push(durable(at));
+                disk.mark(durable(at));
             }
             3 => fs.wait(fs.ticket()).unwrap(),
             4 => {
@@ -210,56 +159,24 @@ fn run(line: &str, rng: &mut Rng) -> Run {
             5 => fs.write_back_all().unwrap(),
             _ => {}
         }
-        disk.early.store(false, Ordering::Relaxed);
+        dev.clear();
     }
     drop(fs);
-    let events = core::mem::take(&mut *disk.events.lock());
-    Run { before, events, files }
-}
-
-/// The disk after a power cut before event `at`.
-fn cut(run: &Run, at: usize, rng: &mut Rng) -> Vec<u8> {
-    let mut disk = run.before.clone();
-    let events = &run.events[..at];
-    let flushed = events.iter().rposition(|e| matches!(e, Event::Flush)).unwrap_or(0);
-    let mut pending = Vec::new();
-    for (index, event) in events.iter().enumerate() {
-        let Event::Write(offset, data) = event else { continue };
-        if index < flushed {
-            disk[*offset as usize..][..data.len()].copy_from_slice(data);
-        } else {
-            pending.push((*offset as usize, data));
-        }
-    }
-    let mode = rng.below(4);
-    let missing = rng.index(pending.len().max(1));
-    for (index, (offset, data)) in pending.into_iter().enumerate() {
-        let keep = match mode {
-            0 => index < missing,
-            1 => index != missing,
-            2 => index == missing,
-            _ => rng.once_in(2),
-        };
-        let torn = rng.once_in(4);
-        for (sector, bytes) in data.chunks(512).enumerate().filter(|_| keep) {
-            if !torn || rng.once_in(2) {
-                disk[offset + sector * 512..][..bytes.len()].copy_from_slice(bytes);
-            }
-        }
-    }
-    disk
+    Run { recording: Recording::new(before, disk.take(), 512), files }
 }
 
 /// The versions of a file that are allowed after a cut before event `at`.
 fn allowed(run: &Run, at: usize, file: usize) -> &[Option<Vec<u8>>] {
-    let (mut durable, mut begun) = (0, 0);
-    for event in &run.events[..at] {
-        match event {
-            Event::Begun(of, version) if *of == file => begun = *version,
-            Event::Durable(of, version) if *of == file => durable = *version,
-            _ => {}
-        }
-    }
+    let marks = || run.recording.marks_before(at);
+    let durable = marks().find_map(|mark| match mark {
+        Mark::Durable(of, version) if *of == file => Some(*version),
+        _ => None,
+    });
+    let begun = marks().find_map(|mark| match mark {
+        Mark::Begun(of, version) if *of == file => Some(*version),
+        _ => None,
+    });
+    let (durable, begun) = (durable.unwrap_or(0), begun.unwrap_or(0));
     &run.files[file][durable..=begun.max(durable).min(run.files[file].len() - 1)]
 }
 
@@ -304,9 +221,9 @@ fn nothing_stale_is_seen_and_nothing_synced_is_lost() {
         let mut rng = Rng::new(seed);
         let run = run(line, &mut rng);
         for state in 0..60 {
-            let at = rng.index(run.events.len() + 1);
+            let at = rng.index(run.recording.len() + 1);
             let where_ = format!("seed {seed}, state {state}, before event {at}");
-            let disk = Disk::new(cut(&run, at, &mut rng));
+            let disk = Arc::new(run.recording.cut(at, &mut rng));
             let fs = Fs::open(Arc::clone(&disk) as Arc<dyn BlockDev>, options(limits(&mut rng)));
             let fs = fs.unwrap_or_else(|e| panic!("{where_}: {e}"));
             for file in 0..FILES {
@@ -318,7 +235,9 @@ fn nothing_stale_is_seen_and_nothing_synced_is_lost() {
             if state % 30 == 0 {
                 let dir = tempfile::tempdir().unwrap();
                 let path = dir.path().join("image");
-                std::fs::write(&path, &*disk.bytes.lock()).unwrap();
+                let mut bytes = vec![0; LEN];
+                disk.read_at(0, &mut bytes).unwrap();
+                std::fs::write(&path, bytes).unwrap();
                 uxfs_oracle::repair(&path).unwrap_or_else(|f| panic!("{where_}: {f}"));
             }
         }

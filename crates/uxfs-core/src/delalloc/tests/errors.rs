@@ -1,6 +1,6 @@
 //! Devices that fail data writes.
 
-use super::{content, volume};
+use super::{content, fill, volume};
 use crate::{Error, SyncKind, WritebackOptions};
 
 #[test]
@@ -12,7 +12,7 @@ fn an_error_is_told_once_to_each_handle_and_the_data_is_not_lost() {
     v.fs.sync().unwrap();
     let mut handles = [v.fs.error_cursor(bad), v.fs.error_cursor(bad)];
     let at = v.fs.segments(bad).unwrap()[0].device.unwrap();
-    *v.dev.bad.lock() = Some(at..at + 10_000);
+    fill(&v.dev, at..at + 10_000, 5);
     for file in [bad, good] {
         v.fs.write_at(file, 100, &[2; 50]).unwrap();
         v.fs.write_at(file, 20_000, &[2; 50]).unwrap();
@@ -22,7 +22,7 @@ fn an_error_is_told_once_to_each_handle_and_the_data_is_not_lost() {
     v.fs.writeback_tick(uxfs_journal::Time(1 << 40)).unwrap();
     v.fs.writeback_tick(uxfs_journal::Time(1 << 41)).unwrap();
     assert!(matches!(v.fs.sync(), Err(Error::Io { .. })));
-    *v.dev.bad.lock() = None;
+    v.dev.clear();
     for handle in &mut handles {
         let wakeup = v.fs.begin_fsync(bad, SyncKind::All, handle).unwrap_err();
         assert_eq!(wakeup.errno(), 5);
@@ -53,7 +53,7 @@ fn a_file_whose_data_cannot_be_written_can_still_go() {
     let log = v.fs.geo.fsb_daddr(v.fs.geo.log_start).bytes();
     // The range of data, without the first inodes and directories.
     let data = u64::from(v.fs.geo.ag_blocks / 16) << v.fs.geo.block_log;
-    *v.dev.bad.lock() = Some(data..log);
+    fill(&v.dev, data..log, 5);
     v.fs.write_at(bad, 0, &[1; 300_000]).unwrap();
     v.fs.write_at(cut, 0, &[1; 300_000]).unwrap();
     assert_eq!(v.fs.fsync(bad).unwrap_err().errno(), 5);
@@ -64,7 +64,7 @@ fn a_file_whose_data_cannot_be_written_can_still_go() {
     v.fs.truncate(cut, 0).unwrap();
     v.fs.unlink(v.fs.root(), b"bad").unwrap();
     assert_eq!(v.fs.dirty_bytes(), 0);
-    *v.dev.bad.lock() = None;
+    v.dev.clear();
     v.fs.sync().unwrap();
     v.fs.unlink(v.fs.root(), b"cut").unwrap();
     v.fs.sync().unwrap();

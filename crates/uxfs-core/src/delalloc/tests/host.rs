@@ -5,13 +5,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_format::Ino;
+use uxfs_testkit::{Op, Rule};
 
-use super::{Volume, Watched, content, open, options, volume, volume_of};
+use super::{TO_THE_HOST, Volume, content, device, fill, open, options, volume, volume_of};
 use crate::journal::LogWorkOptions;
 use crate::ops::NewInode;
 use crate::{Error, Fs, LogWorker, WritebackOptions};
@@ -57,7 +57,7 @@ fn data_that_finds_no_room_waits_and_arrives_when_there_is_some() {
         let (safe, waits) = (v.file("safe"), v.file("waits"));
         v.fs.write_at(safe, 0, &[1; 300_000]).unwrap();
         v.fs.sync().unwrap();
-        v.dev.fill(data_of(&v.fs), errno);
+        fill(&v.dev, data_of(&v.fs), errno);
         v.fs.write_at(waits, 0, &[2; 300_000]).unwrap();
         assert_eq!(v.fs.fsync(waits).unwrap_err().errno(), errno);
         let cause = v.fs.retrying().unwrap();
@@ -71,7 +71,7 @@ fn data_that_finds_no_room_waits_and_arrives_when_there_is_some() {
         assert_eq!(content(&v.fs, waits), [2; 300_000]);
         assert_eq!(v.fs.sync().unwrap_err().errno(), errno);
         is_running(&v.fs);
-        v.dev.empty();
+        v.dev.clear();
         v.fs.write_at(new, 0, b"room").unwrap();
         v.fs.sync().unwrap();
         assert_eq!(v.fs.retrying(), None);
@@ -96,7 +96,7 @@ fn a_close_without_room_tells_what_is_not_written_and_loses_nothing_acknowledged
         v.fs.wait(v.fs.ticket()).unwrap();
         // The host has space for the log only.
         let (log, _) = log_of(&v.fs);
-        v.dev.fill(0..log, errno);
+        fill(&v.dev, 0..log, errno);
         let Volume { _dir, path, dev, fs } = v;
         let error = fs.close().unwrap_err();
         assert_eq!(error.errno(), errno);
@@ -138,7 +138,7 @@ fn no_refusal_loses_what_was_acknowledged_by_any_exit() {
             let safe = v.file("safe");
             v.fs.write_at(safe, 0, &[1; 100_000]).unwrap();
             v.fs.fsync(safe).unwrap();
-            v.dev.fill(data_of(&v.fs), errno);
+            fill(&v.dev, data_of(&v.fs), errno);
             let waits = v.file("waits");
             v.fs.wait(v.fs.ticket()).unwrap();
             v.fs.write_at(waits, 0, &[2; 100_000]).unwrap();
@@ -162,7 +162,7 @@ fn no_refusal_loses_what_was_acknowledged_by_any_exit() {
 fn metadata_that_finds_no_room_stays_in_the_log() {
     let v = volume("", WritebackOptions::default());
     let (log, _) = log_of(&v.fs);
-    v.dev.fill(0..log, NOSPC);
+    fill(&v.dev, 0..log, NOSPC);
     for number in 0..50 {
         create(&v.fs, &format!("f{number}")).unwrap();
     }
@@ -172,7 +172,7 @@ fn metadata_that_finds_no_room_stays_in_the_log() {
     assert_eq!(v.fs.retrying().unwrap().what, "writing metadata in place");
     create(&v.fs, "more").unwrap();
     v.fs.sync().unwrap();
-    v.dev.empty();
+    v.dev.clear();
     v.fs.quiesce().unwrap();
     assert_eq!(v.fs.retrying(), None);
     let v = v.cut();
@@ -190,7 +190,7 @@ fn changes_fail_before_they_begin_while_the_log_cannot_be_emptied() {
         let Volume { _dir, path, dev, fs } = v;
         let fs = Arc::new(fs);
         let service = served.then(|| LogWorker::start(&fs, LogWorkOptions::default()).unwrap());
-        dev.fill(0..log, NOSPC);
+        fill(&dev, 0..log, NOSPC);
         let mut made = Vec::new();
         let refused = loop {
             let name = format!("a name long enough to fill the log before long {:05}", made.len());
@@ -210,7 +210,7 @@ fn changes_fail_before_they_begin_while_the_log_cannot_be_emptied() {
         fs.sync().unwrap();
         let load = fs.log_load();
         assert!(load.live * 4 < load.bytes * 3, "{load:?}");
-        dev.empty();
+        dev.clear();
         create(&fs, "there is room").unwrap();
         fs.sync().unwrap();
         drop(service);
@@ -229,11 +229,11 @@ fn the_service_tries_again_what_found_no_room() {
     let file = create(&fs, "file").unwrap();
     fs.wait(fs.ticket()).unwrap();
     let (log, _) = log_of(&fs);
-    dev.fill(0..log, NOSPC);
+    fill(&dev, 0..log, NOSPC);
     fs.write_at(file, 0, &[7; 100_000]).unwrap();
     assert_eq!(fs.quiesce().unwrap_err().errno(), NOSPC);
     assert!(fs.retrying().is_some() && fs.dirty_bytes() > 0);
-    dev.empty();
+    dev.clear();
     // A limit, in case the log worker never retries.
     let begun = Instant::now();
     while fs.retrying().is_some() || fs.dirty_bytes() > 0 {
@@ -254,18 +254,17 @@ fn the_log_is_tried_again_and_then_stops_the_volume_with_its_cause() {
     let v = volume("", WritebackOptions::default());
     let (log, end) = log_of(&v.fs);
     let safe = v.file("safe");
-    v.dev.fill(log..end, NOSPC);
-    v.dev.times.store(3, Ordering::Relaxed);
+    v.dev.add(Rule::on(TO_THE_HOST).within(log..end).times(3).fail(NOSPC));
     v.fs.sync().unwrap();
     assert_eq!(v.fs.retrying(), None);
-    v.dev.empty();
+    v.dev.clear();
     let Volume { _dir, path, dev, fs } = v;
     fs.close().unwrap();
     let mut impatient = options(WritebackOptions::default());
     impatient.journal.as_mut().unwrap().patience = Duration::ZERO;
     let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, impatient).unwrap();
     create(&fs, "lost").unwrap();
-    dev.fill(log..end, NOSPC);
+    fill(&dev, log..end, NOSPC);
     assert!(fs.sync().is_err());
     let cause = fs.shutdown_cause().unwrap();
     assert_eq!((cause.what.as_str(), cause.errno), ("writing the log", Some(NOSPC)));
@@ -288,12 +287,11 @@ fn a_failed_flush_stops_the_volume_whatever_its_errno() {
         v.fs.fsync(file).unwrap();
         v.fs.write_at(file, 0, &[2; 5000]).unwrap();
         v.file("another");
-        v.dev.errno.store(errno, Ordering::Relaxed);
-        v.dev.flushes.store(true, Ordering::Relaxed);
+        v.dev.add(Rule::on(&[Op::Flush]).fail(errno));
         assert!(v.fs.fsync(file).is_err());
         let cause = v.fs.shutdown_cause().unwrap();
         assert_eq!((cause.what.as_str(), cause.errno), ("flushing the device", Some(errno)));
-        v.dev.flushes.store(false, Ordering::Relaxed);
+        v.dev.clear();
         assert_eq!(v.fs.fsync(file).unwrap_err().errno(), 5);
         let Volume { _dir, path, dev, fs } = v;
         assert_eq!(fs.close().unwrap_err().errno(), 5);
@@ -365,7 +363,7 @@ fn a_device_that_vanished_stops_the_volume() {
         v.fs.sync().unwrap();
         let served = Arc::new(v.fs);
         let service = LogWorker::start(&served, LogWorkOptions::default()).unwrap();
-        v.dev.fill(0..u64::MAX, errno);
+        fill(&v.dev, 0..u64::MAX, errno);
         served.write_at(file, 0, &[1; 5000]).unwrap();
         assert_eq!(served.fsync(file).unwrap_err().errno(), 5);
         assert!(served.shutdown_cause().is_some());
@@ -391,7 +389,7 @@ fn the_log_has_its_room_when_a_volume_is_made_and_when_it_is_opened_for_writing(
     let room = end - log;
     assert!(stored(&path) >= room);
     fs.close().unwrap();
-    dev.dev.discard(log + 8192, room - 8192);
+    dev.below().discard(log + 8192, room - 8192);
     assert!(stored(&path) < room);
     drop(dev);
     // A read-only open allocates nothing.
@@ -400,8 +398,8 @@ fn the_log_has_its_room_when_a_volume_is_made_and_when_it_is_opened_for_writing(
     assert!(stored(&path) < room);
     // A host that can never have enough space: nothing is changed.
     let before = std::fs::read(&path).unwrap();
-    let dev = Arc::new(Watched::new(FileDev::open(&path, OpenMode::Write).unwrap()));
-    dev.fill(log..end, FBIG);
+    let dev = device(&path);
+    fill(&dev, log..end, FBIG);
     let words = options(WritebackOptions::default());
     let error = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, words.clone()).err().unwrap();
     assert_eq!(error.errno(), FBIG);
@@ -409,8 +407,8 @@ fn the_log_has_its_room_when_a_volume_is_made_and_when_it_is_opened_for_writing(
     drop(dev);
     assert!(before == std::fs::read(&path).unwrap());
     // A host without enough space now causes a warning.
-    let dev = Arc::new(Watched::new(FileDev::open(&path, OpenMode::Write).unwrap()));
-    dev.fill(log..end, NOSPC);
+    let dev = device(&path);
+    fill(&dev, log..end, NOSPC);
     let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, words).unwrap();
     assert!(fs.device_warning().unwrap().contains("no room for the log"));
     drop((fs, dev));

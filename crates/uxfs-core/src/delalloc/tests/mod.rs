@@ -6,131 +6,42 @@ mod host;
 mod limits;
 mod model;
 
-use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 
-use parking_lot::Mutex;
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_format::Ino;
+use uxfs_testkit::{Answer, FaultDev, Op, Rule};
 
 use super::WritebackOptions;
 use crate::journal::JournalOptions;
 use crate::ops::NewInode;
 use crate::{Fs, OpenOptions, SyncKind};
 
-/// A device that records its writes, and fails those in some range.
-struct Watched {
-    dev: FileDev,
-    writes: Mutex<Vec<(u64, usize)>>,
-    bad: Mutex<Option<Range<u64>>>,
-    /// The errno of these failures; flushes fail too if `flushes` is set.
-    errno: AtomicI32,
-    flushes: AtomicBool,
-    /// This many writes fail; all if negative.
-    times: AtomicI64,
-    /// Called before the next data write.
-    hook: Mutex<Option<Hook>>,
+/// What a host that refuses data refuses.
+const TO_THE_HOST: &[Op] = &[Op::Write, Op::WriteVectored, Op::Allocate];
+
+fn device(path: &std::path::Path) -> Arc<FaultDev<FileDev>> {
+    Arc::new(FaultDev::new(FileDev::open(path, OpenMode::Write).unwrap()).traced())
 }
 
-type Hook = Box<dyn FnOnce() + Send>;
-
-impl Watched {
-    fn note(&self, offset: u64, len: usize) -> io::Result<()> {
-        self.writes.lock().push((offset, len));
-        let end = offset + len as u64;
-        match &*self.bad.lock() {
-            Some(bad) if bad.start < end && offset < bad.end => self.refuse(),
-            _ => Ok(()),
-        }
-    }
+/// From now on, writes into `range` fail with this errno.
+fn fill(dev: &FaultDev<FileDev>, range: Range<u64>, errno: i32) {
+    dev.clear();
+    dev.add(Rule::on(TO_THE_HOST).within(range).fail(errno));
 }
 
-impl Watched {
-    fn new(dev: FileDev) -> Self {
-        Self {
-            dev,
-            writes: Mutex::default(),
-            bad: Mutex::new(None),
-            errno: AtomicI32::new(5),
-            flushes: AtomicBool::new(false),
-            times: AtomicI64::new(-1),
-            hook: Mutex::new(None),
-        }
-    }
-
-    fn refuse(&self) -> io::Result<()> {
-        let left = self.times.load(Ordering::Relaxed);
-        if left == 0 {
-            return Ok(());
-        }
-        self.times.store(left - i64::from(left > 0), Ordering::Relaxed);
-        Err(io::Error::from_raw_os_error(self.errno.load(Ordering::Relaxed)))
-    }
-
-    /// From now on, writes into `range` fail with this errno.
-    fn fill(&self, range: Range<u64>, errno: i32) {
-        self.errno.store(errno, Ordering::Relaxed);
-        self.times.store(-1, Ordering::Relaxed);
-        *self.bad.lock() = Some(range);
-    }
-
-    /// Writes succeed again.
-    fn empty(&self) {
-        *self.bad.lock() = None;
-    }
-}
-
-impl BlockDev for Watched {
-    uxfs_disk::emulate!(write_bulk_at, write_fua_at, zero);
-    uxfs_disk::without!(has_fua, discard, sector_size, as_file);
-
-    fn len(&self) -> u64 {
-        self.dev.len()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.dev.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.note(offset, data.len())?;
-        self.dev.write_at(offset, data)
-    }
-    fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
-        let hook = self.hook.lock().take();
-        if let Some(hook) = hook {
-            hook();
-        }
-        self.note(offset, pieces.iter().map(|p| p.len()).sum())?;
-        self.dev.write_vectored_at(offset, pieces)
-    }
-    fn flush(&self) -> io::Result<()> {
-        match self.flushes.load(Ordering::Relaxed) {
-            true => self.refuse(),
-            false => self.dev.flush(),
-        }
-    }
-    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.note(offset, len as usize)?;
-        self.writes.lock().pop();
-        self.dev.allocate(offset, len)
-    }
-    fn check_present(&self) -> io::Result<()> {
-        self.dev.check_present()
-    }
-    fn warning(&self) -> Option<String> {
-        self.dev.warning()
-    }
-    fn read_only(&self) -> bool {
-        false
-    }
+/// The writes since the last call: offset and length.
+fn writes(dev: &FaultDev<FileDev>) -> Vec<(u64, u64)> {
+    let all = dev.take_trace().into_iter().filter(|call| Op::WRITES.contains(&call.op));
+    all.map(|call| (call.offset, call.len)).collect()
 }
 
 struct Volume {
     _dir: tempfile::TempDir,
     path: PathBuf,
-    dev: Arc<Watched>,
+    dev: Arc<FaultDev<FileDev>>,
     fs: Fs,
 }
 
@@ -143,8 +54,8 @@ fn options(writeback: WritebackOptions) -> OpenOptions {
     }
 }
 
-fn open(path: &std::path::Path, writeback: WritebackOptions) -> (Arc<Watched>, Fs) {
-    let dev = Arc::new(Watched::new(FileDev::open(path, OpenMode::Write).unwrap()));
+fn open(path: &std::path::Path, writeback: WritebackOptions) -> (Arc<FaultDev<FileDev>>, Fs) {
+    let dev = device(path);
     let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options(writeback)).unwrap();
     (dev, fs)
 }
@@ -176,11 +87,10 @@ impl Volume {
     }
 
     /// The number of data writes since the last call.
-    fn data_writes(&self) -> Vec<(u64, usize)> {
+    fn data_writes(&self) -> Vec<(u64, u64)> {
         let log = self.fs.geo.fsb_daddr(self.fs.geo.log_start).bytes();
         let end = log + (u64::from(self.fs.geo.log_blocks) << self.fs.geo.block_log);
-        let all = core::mem::take(&mut *self.dev.writes.lock());
-        all.into_iter().filter(|(at, _)| *at < log || *at >= end).collect()
+        writes(&self.dev).into_iter().filter(|(at, _)| *at < log || *at >= end).collect()
     }
 
     /// Continues after a power cut that kept all writes.
@@ -280,7 +190,7 @@ fn what_goes_is_never_written() {
     v.fs.unlink(v.fs.root(), b"a").unwrap();
     // The rest after the first truncation was written, so that the new length covers it. Its end
     // was zeroed when the file grew and was truncated again.
-    let bytes: usize = v.data_writes().iter().map(|(_, len)| len).sum();
+    let bytes: u64 = v.data_writes().iter().map(|(_, len)| len).sum();
     assert!(bytes < 4 * 4096, "{bytes} bytes");
     v.fs.sync().unwrap();
     assert_eq!((v.fs.available_blocks(), v.fs.dirty_bytes()), (available, 0));
@@ -293,14 +203,14 @@ fn fdatasync_leaves_the_log_alone_when_only_times_changed() {
     let file = v.file("a");
     v.fs.write_at(file, 0, &[1; 100_000]).unwrap();
     v.fs.fsync(file).unwrap();
-    v.dev.writes.lock().clear();
+    writes(&v.dev);
     v.fs.write_at(file, 4096, &[2; 8192]).unwrap();
     v.fs.fdatasync(file).unwrap();
-    let all = core::mem::take(&mut *v.dev.writes.lock());
+    let all = writes(&v.dev);
     assert_eq!(all.iter().map(|(_, len)| *len).collect::<Vec<_>>(), [8192]);
     let wakeup = v.fs.stat(file).unwrap().mtime;
     v.fs.fsync(file).unwrap();
-    assert!(!v.dev.writes.lock().is_empty(), "the times are logged by fsync");
+    assert!(!writes(&v.dev).is_empty(), "the times are logged by fsync");
     let v = v.cut();
     assert_eq!(v.fs.stat(file).unwrap().mtime, wakeup);
     assert_eq!(content(&v.fs, file)[4000..4200], [[1; 96].as_slice(), &[2; 104]].concat());
@@ -343,7 +253,8 @@ fn a_file_changes_while_it_is_written() {
     let file = fs.create(fs.root(), b"a", &NewInode::file(0o644)).unwrap();
     fs.write_at(file, 0, &[1; 5000]).unwrap();
     let writer = Arc::clone(&fs);
-    *dev.hook.lock() = Some(Box::new(move || {
+    // Data alone is written in pieces.
+    dev.add(Rule::on(&[Op::WriteVectored]).times(1).before(move |_| {
         // Everything is allowed with the file now, except unmapping its blocks.
         writer.write_at(file, 4000, &[2; 3000]).unwrap();
         writer.write_at(file, 20_000, &[2; 10]).unwrap();
@@ -353,8 +264,10 @@ fn a_file_changes_while_it_is_written() {
         let other = writer.create(writer.root(), b"b", &NewInode::file(0o644)).unwrap();
         writer.write_at(other, 0, &[3; 5000]).unwrap();
         writer.wait(writer.ticket()).unwrap();
+        Answer::Pass
     }));
     fs.write_back_file(file).unwrap();
+    dev.clear();
     fs.wait(fs.ticket()).unwrap();
     assert_eq!(fs.stat(file).unwrap().size, 20_010);
     let fs = Arc::into_inner(fs).unwrap();
