@@ -1,26 +1,34 @@
-//! Power cuts: the states that a recorded run may have left on the disk.
+//! The states of a workload's disk after a power cut, with what the workload knew by then.
 
-use std::sync::Arc;
+use uxfs::disk::MemDev;
+use uxfs_testkit::Rng;
 
-use uxfs::disk::BlockDev;
+/// What a workload notes between the events of its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// It began this step.
+    Step(usize),
+    /// Everything up to this step was acknowledged as durable.
+    Durable(usize),
+}
 
-use crate::pages::Pages;
-use crate::record::Event;
-use crate::rng::Rng;
+/// An event of a workload's device.
+pub type Event = uxfs_testkit::Event<Mark>;
+/// A workload's device.
+pub type RecordDev = uxfs_testkit::RecordDev<MemDev, Mark>;
+/// A workload's run.
+pub type Recording = uxfs_testkit::Recording<Mark>;
 
-/// A recorded run, and the disk after every flush.
-pub struct Recording {
-    events: Vec<Event>,
-    /// The disk before the run and after each flush, with the index of the next event.
-    safe: Vec<(usize, Pages)>,
-    /// Unit of bytes that is written atomically.
-    sector: usize,
+/// The random numbers of a workload and its power cuts. They differ from those that other tools
+/// draw from the same seed.
+pub fn rng(seed: u64) -> Rng {
+    Rng::keyed(seed, 0x6a09_e667_f3bc_c909)
 }
 
 /// The state after a cut.
 pub struct Cut {
     /// The content of the disk.
-    pub disk: Pages,
+    pub disk: MemDev,
     /// Number of the event before which the power failed.
     pub at: usize,
     /// Last step that was acknowledged as durable.
@@ -29,102 +37,38 @@ pub struct Cut {
     pub begun: usize,
 }
 
-impl Recording {
-    /// A run that started with the disk `before`. Units of `sector` bytes are written atomically.
-    pub fn new(before: Pages, events: Vec<Event>, sector: usize) -> Self {
-        let mut safe = vec![(0, before.clone())];
-        let disk = before;
-        for (at, event) in events.iter().enumerate() {
-            match event {
-                Event::Write { offset, data, .. } => write(&disk, *offset, data),
-                Event::Flush => safe.push((at + 1, disk.clone())),
-                Event::Step(_) | Event::Durable(_) => {}
-            }
-        }
-        Self { events, safe, sector }
-    }
-
-    /// Number of events.
-    pub(crate) fn len(&self) -> usize {
-        self.events.len()
-    }
-
-    /// A random moment for a cut: before any event, half of them close to a flush, where most is at
-    /// risk.
-    pub fn choose(&self, rng: &mut Rng) -> usize {
-        if rng.one_in(2) {
-            return rng.below(self.len() as u64 + 1) as usize;
-        }
-        let flush = self.safe[rng.below(self.safe.len() as u64) as usize].0;
-        (flush + rng.below(4) as usize).saturating_sub(2).min(self.len())
-    }
-
+impl Cut {
     /// A random state after a cut before event `at`.
-    pub fn cut(&self, at: usize, rng: &mut Rng) -> Cut {
-        let index = self.safe.partition_point(|(first, _)| *first <= at) - 1;
-        let (first, disk) = &self.safe[index];
-        let disk = disk.clone();
-        let (mut pending, mut forced) = (Vec::new(), Vec::new());
-        for event in &self.events[*first..at] {
-            if let Event::Write { offset, data, fua } = event {
-                let which = if *fua { &mut forced } else { &mut pending };
-                which.push((*offset, Arc::clone(data)));
-            }
-        }
-        lose_some(&disk, &pending, self.sector, rng);
-        // Later writes to the same place are then lost, which is allowed.
-        forced.iter().for_each(|(offset, data)| write(&disk, *offset, data));
-        let last = |pick: fn(&Event) -> Option<usize>| {
-            self.events[..at].iter().rev().find_map(pick).unwrap_or(0)
-        };
-        let durable = last(|e| if let Event::Durable(step) = e { Some(*step) } else { None });
-        let begun = last(|e| if let Event::Step(step) = e { Some(*step) } else { None });
-        Cut { disk, at, durable, begun }
+    pub fn of(run: &Recording, at: usize, rng: &mut Rng) -> Self {
+        let disk = run.cut(at, rng);
+        let last = |pick: fn(&Mark) -> Option<usize>| run.marks_before(at).find_map(pick);
+        let durable = last(|mark| if let Mark::Durable(step) = mark { Some(*step) } else { None });
+        let begun = last(|mark| if let Mark::Step(step) = mark { Some(*step) } else { None });
+        Self { disk, at, durable: durable.unwrap_or(0), begun: begun.unwrap_or(0) }
     }
 }
 
-fn write(disk: &Pages, offset: u64, data: &[u8]) {
-    // Recorded writes lie inside the device.
-    let _inside = disk.write_at(offset, data);
-}
+#[cfg(test)]
+mod tests {
+    use uxfs::disk::BlockDev;
 
-/// Applies some of the writes that no flush covers, each whole or in part.
-fn lose_some(disk: &Pages, pending: &[(u64, Arc<[u8]>)], sector: usize, rng: &mut Rng) {
-    let mode = rng.below(6);
-    let missing = rng.below(pending.len().max(1) as u64) as usize;
-    let mut kept: Vec<&(u64, Arc<[u8]>)> = Vec::new();
-    for (at, entry) in pending.iter().enumerate() {
-        let keep = match mode {
-            0 => true,
-            1 => false,
-            2 => at < missing,
-            3 => at != missing,
-            4 => at == missing,
-            _ => rng.one_in(2),
+    use super::*;
+
+    /// A cut knows the steps that were noted before it, and none behind it.
+    #[test]
+    fn a_cut_knows_the_steps_before_it() {
+        let before = MemDev::new(4096);
+        let dev = RecordDev::new(before.clone());
+        dev.mark(Mark::Step(1));
+        dev.write_at(0, &[1]).unwrap();
+        dev.mark(Mark::Step(2));
+        dev.mark(Mark::Durable(1));
+        dev.flush().unwrap();
+        let run = Recording::new(before, dev.take(), 512);
+        let known = |at| {
+            let cut = Cut::of(&run, at, &mut rng(1));
+            (cut.at, cut.begun, cut.durable)
         };
-        if keep {
-            kept.push(entry);
-        }
-    }
-    // Writes to the same place may be reordered.
-    if rng.one_in(3) {
-        for at in (1..kept.len()).rev() {
-            kept.swap(at, rng.below(at as u64 + 1) as usize);
-        }
-    }
-    for (offset, data) in kept {
-        let torn = data.len() > sector && rng.one_in(4);
-        if !torn {
-            write(disk, *offset, data);
-            continue;
-        }
-        let prefix = rng.one_in(2);
-        let sectors = data.len().div_ceil(sector) as u64;
-        let end = rng.below(sectors);
-        for (at, piece) in data.chunks(sector).enumerate() {
-            if if prefix { (at as u64) < end } else { rng.one_in(2) } {
-                write(disk, offset + (at * sector) as u64, piece);
-            }
-        }
+        assert_eq!([0, 1, 3, 4].map(known), [(0, 0, 0), (1, 1, 0), (3, 2, 0), (4, 2, 1)]);
     }
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use uxfs::disk::fault::{Fault, plant};
 
 use crate::judge::{self, Run};
-use crate::pages::Pages;
+use uxfs::disk::MemDev;
 
 /// What to explore.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ pub struct Failed {
     /// The problem.
     pub problem: String,
     /// The disk before the failed recovery.
-    pub disk: Option<Box<Pages>>,
+    pub disk: Option<Box<MemDev>>,
 }
 
 impl fmt::Display for Failed {

@@ -1,105 +1,248 @@
-//! A device that fails at a chosen call of a kind, once or permanently.
+//! A device that fails at every call of a workload (a sample is tried; `UXFS_EVERY=1` tries all,
+//! `UXFS_COUNT` sets the number of workloads):
+//!
+//! 1. The caller gets an errno; nothing panics.
+//! 2. After a failed write or flush of log or metadata every later change fails, and nothing more
+//!    reaches the device; unless the host is full, when the volume may continue.
+//! 3. The next open of the image, whether the unflushed writes reached it or not, recovers to a
+//!    moment of the history, not before the last that was acknowledged.
+//! 4. Every waiter is woken once: its work is durable, or cannot become durable.
 
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use uxfs::clock::Clock;
 use uxfs::disk::BlockDev;
+use uxfs::format::timestamp::Timestamp;
+use uxfs::journal::JournalOptions;
+use uxfs::{Error, Fs, NewInode, OpenOptions, mkfs};
 
-#[cfg(test)]
-mod tests;
+use uxfs_testkit::{FaultDev, Op, Rule};
 
-/// Kinds of calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Call {
-    /// [`BlockDev::read_at`].
-    Read,
-    /// Any kind of write.
-    Write,
-    /// [`BlockDev::flush`], and the flush of a forced write.
-    Flush,
+use crate::cut::{Cut, Event, RecordDev, Recording, rng};
+use crate::history::{self, History};
+use crate::rules::RuledDev;
+use crate::workload::Workload;
+use uxfs::disk::MemDev;
+
+const VOLUME: u64 = 48 << 20;
+const STEPS: usize = 50;
+const LINES: [&str; 3] =
+    ["-l size=6m", "-b size=1k -m rmapbt=1 -l size=8m", "-m reflink=0 -n parent=1 -l size=16m"];
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// The failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The kind of calls that fail.
-    pub call: Call,
-    /// Number of the first call that fails, from 0.
-    pub number: u64,
-    /// Do all later calls of the kind fail too?
-    pub for_good: bool,
-    /// The errno: EIO, or ENOSPC of a sparse host.
-    pub errno: i32,
+fn make(line: &str) -> MemDev {
+    let mut options = mkfs::Options::default();
+    options.unsupported = true;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    for pair in words.chunks(2) {
+        options.apply(pair[0].chars().nth(1).unwrap(), pair[1]).unwrap();
+    }
+    let layout = mkfs::Layout::new(&options, VOLUME).unwrap();
+    let disk = MemDev::new(VOLUME);
+    mkfs::write(&layout, &disk, &mkfs::WriteOptions::default()).unwrap();
+    disk
 }
 
-impl Fault {
-    /// One failing call, with EIO.
-    pub fn once(call: Call, number: u64) -> Self {
-        Self { call, number, for_good: false, errno: 5 }
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::default();
+    options.clock = Clock::Fixed(Timestamp { sec: 1_700_000_000, nsec: 5 });
+    options.seed = Some(11);
+    // Little in memory, so that there is something to be read.
+    options.cache_bytes = 1 << 16;
+    let mut journal = JournalOptions::default();
+    journal.pipeline.size_max = 16 << 10;
+    // A full host stays full, so nothing waits for space.
+    journal.patience = std::time::Duration::ZERO;
+    options.journal = Some(journal);
+    options
+}
+
+/// A volume over a device that fails.
+struct Run {
+    record: Arc<RecordDev>,
+    failing: Arc<FaultDev<Arc<RecordDev>>>,
+    ruled: Arc<RuledDev>,
+}
+
+impl Run {
+    fn new(before: &MemDev, fault: Rule) -> Self {
+        let record = Arc::new(RecordDev::new(before.clone()).in_pieces());
+        let failing = Arc::new(FaultDev::new(Arc::clone(&record)).in_pieces());
+        failing.add(fault);
+        let below = Arc::clone(&failing) as Arc<dyn BlockDev>;
+        let ruled = RuledDev::seen_through(below, Arc::<RecordDev>::clone(&record));
+        let ruled = Arc::new(ruled);
+        Self { record, failing, ruled }
+    }
+
+    /// Runs the workload of a seed, and closes the volume.
+    fn work(&self, seed: u64) -> (Result<(), Error>, Option<Fs>, History) {
+        let fs = match Fs::open(Arc::<RuledDev>::clone(&self.ruled), options()) {
+            Ok(fs) => fs,
+            Err(error) => return (Err(error), None, History::default()),
+        };
+        let mut rng = rng(seed);
+        let (done, history) = match Workload::new(&fs, &self.record, &mut rng, false) {
+            Ok(mut workload) => (workload.run(STEPS), workload.history),
+            Err(error) => (Err(error), History::default()),
+        };
+        (done, Some(fs), history)
+    }
+
+    fn changes(&self) -> u64 {
+        self.failing.calls(Op::CHANGES)
     }
 }
 
-/// The device.
-pub struct FailDev {
-    inner: Arc<dyn BlockDev>,
-    fault: Fault,
-    calls: [AtomicU64; 3],
-    failed: AtomicBool,
-}
-
-impl FailDev {
-    /// A device that forwards to `inner`.
-    pub fn new(inner: Arc<dyn BlockDev>, fault: Fault) -> Self {
-        Self { inner, fault, calls: Default::default(), failed: AtomicBool::new(false) }
-    }
-
-    /// Did a call fail?
-    pub fn failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
-    }
-
-    /// Number of calls of a kind so far.
-    pub fn calls(&self, call: Call) -> u64 {
-        self.calls[call as usize].load(Ordering::Acquire)
-    }
-
-    fn count(&self, call: Call) -> io::Result<()> {
-        let number = self.calls[call as usize].fetch_add(1, Ordering::AcqRel);
-        let fault = &self.fault;
-        let due = number == fault.number || fault.for_good && number > fault.number;
-        if call != fault.call || !due {
-            return Ok(());
+/// After the failure: nothing goes on.
+fn stopped(at: &str, run: &Run, fs: Fs) {
+    run.ruled.stopped();
+    let before = run.changes();
+    let down = |done: Result<(), Error>| match done {
+        Err(error) => {
+            assert!(matches!(error, Error::Shutdown(_)) && error.errno() == 5, "{at}: {error}")
         }
-        self.failed.store(true, Ordering::Release);
-        Err(io::Error::from_raw_os_error(fault.errno))
+        Ok(()) => panic!("{at}: something goes on after a failure"),
+    };
+    down(fs.create(fs.root(), b"one more", &NewInode::file(0o600)).map(drop));
+    down(fs.sync());
+    down(fs.wait(fs.ticket()));
+    down(fs.fsync(fs.root()));
+    let told = Arc::new(AtomicUsize::new(0));
+    let teller = Arc::clone(&told);
+    fs.when_durable(fs.ticket(), move |result| {
+        teller.fetch_add(1 + usize::from(result.is_ok()), Ordering::Relaxed);
+    });
+    down(fs.close());
+    assert_eq!(run.changes(), before, "{at}: something was written after a failure");
+    assert_eq!(told.load(Ordering::Relaxed), 1, "{at}: told of a failure");
+    assert!(run.ruled.verdict().is_ok(), "{at}: {:?}", run.ruled.violation());
+}
+
+/// The image recovers, as it is and after the power went.
+fn recovers(at: &str, before: &MemDev, events: Vec<Event>, history: &History, seed: u64) {
+    let recording = Recording::new(before.clone(), events, 512);
+    let mut rng = rng(seed);
+    for _ in 0..2 {
+        let cut = Cut::of(&recording, recording.len(), &mut rng);
+        let dev = Arc::new(RuledDev::new(Arc::new(cut.disk)));
+        let fs = Fs::open(Arc::<RuledDev>::clone(&dev) as Arc<dyn BlockDev>, options());
+        let fs = fs.unwrap_or_else(|e| panic!("{at}: recovery: {e}"));
+        let sight = history::read(&fs).unwrap_or_else(|e| panic!("{at}: {e}"));
+        history.find(&sight, cut.durable, cut.begun).unwrap_or_else(|e| panic!("{at}: {e}"));
+        fs.close().unwrap_or_else(|e| panic!("{at}: {e}"));
+        let report =
+            uxfs_check::check(&*dev, &uxfs_check::CheckOptions::default(), &|_| {}).unwrap();
+        let worst = report.findings.iter().find(|f| f.severity > uxfs_check::Severity::Note);
+        assert!(worst.is_none(), "{at}: {worst:?}");
     }
 }
 
-impl BlockDev for FailDev {
-    uxfs::disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
-    uxfs::disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
-
-    fn len(&self) -> u64 {
-        self.inner.len()
+/// Tries one fault; did it come to a stop?
+fn fail(before: &MemDev, seed: u64, fault: Rule, clean: &History) -> Option<bool> {
+    let at = format!("seed {seed}, {fault:?}");
+    let run = Run::new(before, fault);
+    let (done, fs, _) = run.work(seed);
+    let mut must_stop = run.ruled.failure();
+    let done = match (done, fs) {
+        (Ok(()), Some(fs)) if !run.failing.failed() => {
+            let closed = fs.close();
+            must_stop = run.ruled.failure();
+            closed
+        }
+        (done, Some(fs)) => {
+            if must_stop {
+                stopped(&at, &run, fs);
+            }
+            done
+        }
+        (done, None) => done,
+    };
+    if !run.failing.failed() {
+        done.unwrap_or_else(|e| panic!("{at}: {e}"));
+        return None;
     }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.count(Call::Read)?;
-        self.inner.read_at(offset, buf)
+    match done {
+        Err(Error::Corrupt(corrupt)) => panic!("{at}: {corrupt}"),
+        Err(error) => assert!(error.errno() > 0, "{at}: {error}"),
+        // Unsynced data, or a call that is not needed.
+        Ok(()) => assert!(!must_stop, "{at}: nobody was told"),
     }
+    assert!(run.ruled.verdict().is_ok(), "{at}: {:?}", run.ruled.violation());
+    recovers(&at, before, run.record.take(), clean, seed);
+    Some(must_stop)
+}
 
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.count(Call::Write)?;
-        self.inner.write_at(offset, data)
+#[test]
+fn every_call_that_fails() {
+    let every = setting("UXFS_EVERY", 5);
+    let (mut tried, mut stops) = (0u64, 0u64);
+    for round in 0..setting("UXFS_COUNT", LINES.len() as u64) {
+        let seed = setting("UXFS_SEED", 0) + round;
+        let before = make(LINES[(seed % LINES.len() as u64) as usize]);
+        let never = Rule::on(&[]);
+        let whole = Run::new(&before, never);
+        let (done, fs, clean) = whole.work(seed);
+        done.unwrap();
+        fs.unwrap().close().unwrap();
+        for ops in [Op::WRITES, &[Op::Flush], &[Op::Read]] {
+            for number in (round % every..whole.failing.calls(ops)).step_by(every as usize) {
+                for (times, errno) in [(1, 5), (u64::MAX, 5), (u64::MAX, 28)] {
+                    if errno == 28 && ops != Op::WRITES {
+                        continue;
+                    }
+                    let fault = Rule::on(ops).after(number).times(times).fail(errno);
+                    if let Some(stop) = fail(&before, seed, fault, &clean) {
+                        tried += 1;
+                        stops += u64::from(stop);
+                    }
+                }
+            }
+        }
     }
+    println!("{tried} failures, {stops} came to a stop");
+    assert!(stops > 10);
+}
 
-    fn flush(&self) -> io::Result<()> {
-        self.count(Call::Flush)?;
-        self.inner.flush()
+/// All waiters are woken once, whatever fails.
+#[test]
+fn who_waits_is_told() {
+    let before = make("-m reflink=0 -l size=6m");
+    let mut number = 0;
+    loop {
+        let fault = Rule::on(Op::WRITES).after(number).fail(5);
+        let run = Run::new(&before, fault);
+        let fs = Fs::open(Arc::<RuledDev>::clone(&run.ruled), options()).unwrap();
+        let told: Vec<Arc<AtomicUsize>> = (0..300).map(|_| Arc::default()).collect();
+        let mut asked = 0;
+        for told in &told {
+            let name = format!("file {asked}");
+            if fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o600)).is_err() {
+                break;
+            }
+            let told = Arc::clone(told);
+            fs.when_durable(fs.ticket(), move |_| {
+                told.fetch_add(1, Ordering::Relaxed);
+            });
+            asked += 1;
+        }
+        let closed = fs.close();
+        assert_eq!(closed.is_err(), run.failing.failed(), "write {number}");
+        for (who, told) in told[..asked].iter().enumerate() {
+            let times = told.load(Ordering::Relaxed);
+            assert_eq!(
+                times, 1,
+                "write {number} fails: waiter {who} of {asked} was told {times} times"
+            );
+        }
+        if !run.failing.failed() {
+            break;
+        }
+        number += 1;
     }
-
-    fn read_only(&self) -> bool {
-        false
-    }
+    assert!(number > 10, "{number} writes");
 }

@@ -11,15 +11,14 @@ use uxfs::journal::{JournalOptions, LogMode, RollPolicy};
 use uxfs::{Fs, NewInode, OpenOptions, WritebackOptions};
 use uxfs_check::{CheckOptions, Severity};
 
-use crate::cut::{Cut, Recording};
+use crate::cut::{Cut, RecordDev, Recording, rng};
 use crate::explore::Explored;
 use crate::history::{self, History};
-use crate::pages::Pages;
-use crate::record::RecordDev;
-use crate::rng::Rng;
 use crate::rules::RuledDev;
 use crate::volumes::{self, VOLUMES};
 use crate::workload::Workload;
+use uxfs::disk::MemDev;
+use uxfs_testkit::Rng;
 
 /// Steps of a workload.
 const STEPS: usize = 120;
@@ -34,7 +33,7 @@ pub(crate) struct Run {
 }
 
 /// The problem, and the disk before the recovery.
-type Bad = (String, Box<Pages>);
+type Bad = (String, Box<MemDev>);
 
 /// The volume of the workload with this seed.
 pub(crate) fn volume(seed: u64) -> &'static str {
@@ -45,7 +44,7 @@ pub(crate) fn volume(seed: u64) -> &'static str {
 fn options(volume: &str, rng: &mut Rng, delayed: bool) -> OpenOptions {
     let mut options = OpenOptions::default();
     options.clock = Clock::Fixed(Timestamp { sec: 1_700_000_000, nsec: 5 });
-    options.seed = Some(rng.next());
+    options.seed = Some(rng.bits());
     let mut journal = JournalOptions::default();
     let unit = volumes::log_unit(volume);
     let buffer = (16 << 10) << rng.below(5);
@@ -56,9 +55,9 @@ fn options(volume: &str, rng: &mut Rng, delayed: bool) -> OpenOptions {
     journal.pipeline.size_max = [4 << 10, 32 << 10, 256 << 10][rng.below(3) as usize];
     journal.roll_policy = [RollPolicy::WhenFull, RollPolicy::Always, RollPolicy::AlwaysDurable]
         [rng.below(3) as usize];
-    if rng.one_in(3) {
+    if rng.once_in(3) {
         journal.mode = LogMode::Immediate;
-        journal.wsync = rng.one_in(3);
+        journal.wsync = rng.once_in(3);
     }
     options.journal = Some(journal);
     if delayed {
@@ -101,12 +100,12 @@ impl Run {
     }
 
     fn record(seed: u64, volume: &'static str, explored: &mut Explored) -> Result<Self, String> {
-        let mut rng = Rng::new(seed);
+        let mut rng = rng(seed);
         let before = volumes::make(volume)?;
-        let fua = rng.one_in(3);
-        let dev = Arc::new(RecordDev::new(before.clone()).with_fua(fua));
+        let fua = rng.once_in(3);
+        let dev = Arc::new(RecordDev::new(before.clone()).in_pieces().with_fua(fua));
         let text = |e: uxfs::Error| e.to_string();
-        let delayed = rng.one_in(3);
+        let delayed = rng.once_in(3);
         let how = options(volume, &mut rng, delayed);
         let fs = Fs::open(dynamic(&dev), how).map_err(text)?;
         let mut workload = Workload::new(&fs, &dev, &mut rng, delayed).map_err(text)?;
@@ -124,12 +123,12 @@ impl Run {
     }
 
     fn rng(&self, state: u64) -> Rng {
-        Rng::new(Rng::new(self.seed).next() ^ state.wrapping_mul(0xd6e8_feb8_6659_fd93))
+        rng(rng(self.seed).bits() ^ state.wrapping_mul(0xd6e8_feb8_6659_fd93))
     }
 
     fn make(&self, rng: &mut Rng) -> Cut {
         let at = self.recording.choose(rng);
-        self.recording.cut(at, rng)
+        Cut::of(&self.recording, at, rng)
     }
 
     /// One state of the disk, and the moments that it may show.
@@ -146,12 +145,12 @@ impl Run {
         let cut = self.make(&mut rng);
         let (at, events) = (cut.at, self.recording.len());
         // The power fails again during recovery.
-        let again = rng.one_in(4);
+        let again = rng.once_in(4);
         let dev = match again {
-            true => RecordDev::new(cut.disk.clone()),
-            false => RecordDev::forgetful(cut.disk.clone()),
+            true => RecordDev::new(cut.disk.clone()).in_pieces(),
+            false => RecordDev::forgetful(cut.disk.clone()).in_pieces(),
         };
-        let dev = Arc::new(dev.with_fua(rng.one_in(3)));
+        let dev = Arc::new(dev.with_fua(rng.once_in(3)));
         let recovered = caught(|| self.recover(&dev, &cut, &mut rng));
         let bad = |problem, cut: &Cut| {
             (format!("cut before event {at} of {events}: {problem}"), Box::new(cut.disk.clone()))
@@ -164,9 +163,9 @@ impl Run {
         let sector = volumes::sector(self.volume);
         let recovery = Recording::new(cut.disk.clone(), dev.take(), sector);
         let at = recovery.choose(&mut rng);
-        let second = recovery.cut(at, &mut rng);
+        let second = Cut::of(&recovery, at, &mut rng);
         let second = Cut { durable: cut.durable, begun: cut.begun, ..second };
-        let dev = Arc::new(RecordDev::forgetful(second.disk.clone()));
+        let dev = Arc::new(RecordDev::forgetful(second.disk.clone()).in_pieces());
         caught(|| self.recover(&dev, &second, &mut rng)).map_err(|problem| {
             bad(format!("cut again before event {at} of recovery: {problem}"), &second)
         })?;
@@ -179,7 +178,7 @@ impl Run {
             .map_err(|e| format!("recovery: {e}"))?;
         self.compare(&fs, cut)?;
         // Not if the power fails again, because this work is in no history.
-        if !dev.records() && rng.one_in(4) {
+        if !dev.records() && rng.once_in(4) {
             use_it(&fs).map_err(|e| format!("in use after recovery: {e}"))?;
         }
         fs.close().map_err(|e| format!("closing: {e}"))?;
@@ -242,7 +241,7 @@ impl State {
     }
 
     /// The disk after the cut.
-    pub fn disk(&self) -> &Pages {
+    pub fn disk(&self) -> &MemDev {
         &self.cut.disk
     }
 

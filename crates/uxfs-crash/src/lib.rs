@@ -11,8 +11,8 @@
 //!    file's bytes;
 //! 4. the same holds when recovery itself is interrupted and started again.
 //!
-//! Every run must also obey the trace rules ([`RuledDev`]), and devices that fail ([`FailDev`])
-//! test the handling of errors.
+//! Every run must also obey the trace rules ([`RuledDev`]), and devices that fail
+//! ([`FaultDev`](uxfs_testkit::FaultDev)) test the handling of errors.
 //!
 //! Everything follows from a seed: [`explore`] reports the seed and number of a failed state, and
 //! [`repeat`] repeats it.
@@ -20,22 +20,16 @@
 mod content;
 mod cut;
 mod explore;
+#[cfg(test)]
 mod fail;
 mod history;
 mod judge;
-mod pages;
-mod record;
-mod rng;
 mod rules;
 mod volumes;
 mod workload;
 
-pub use cut::{Cut, Recording};
+pub use cut::{Cut, Event, Mark, RecordDev, Recording, rng};
 pub use explore::{Explored, Failed, Plan, explore, repeat};
-pub use fail::{Call, FailDev, Fault};
 pub use judge::State;
-pub use pages::Pages;
-pub use record::{Event, RecordDev};
-pub use rng::Rng;
 pub use rules::{Rule, RuledDev, Violation};
 pub use volumes::VOLUMES;

@@ -3,7 +3,7 @@
 use uxfs::format::timestamp::Timestamp;
 use uxfs::mkfs;
 
-use crate::pages::Pages;
+use uxfs::disk::MemDev;
 
 /// Bytes of a volume.
 const LENGTH: u64 = 48 << 20;
@@ -41,7 +41,7 @@ pub const VOLUMES: &[&str] = &[
 ///
 /// # Errors
 /// Those of mkfs.
-pub(crate) fn make(line: &str) -> Result<Pages, String> {
+pub(crate) fn make(line: &str) -> Result<MemDev, String> {
     // Always the same bytes, so that a run repeats exactly.
     let uuid = "75786673-0000-4000-8000-000000000001".parse().ok();
     let mut options = mkfs::Options::default();
@@ -52,7 +52,7 @@ pub(crate) fn make(line: &str) -> Result<Pages, String> {
         options.apply(letter, pair[1]).map_err(|e| e.to_string())?;
     }
     let layout = mkfs::Layout::new(&options, LENGTH).map_err(|e| format!("{line}: {e}"))?;
-    let disk = Pages::new(LENGTH);
+    let disk = MemDev::new(LENGTH);
     let now = Some(Timestamp { sec: 1_600_000_000, nsec: 7 });
     let mut how = mkfs::WriteOptions::default();
     how.now = now;

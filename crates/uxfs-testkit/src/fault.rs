@@ -20,7 +20,7 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use uxfs_disk::BlockDev;
@@ -220,6 +220,7 @@ pub struct FaultDev<D> {
     next: AtomicU64,
     calls: [AtomicU64; Op::COUNT],
     trace: Option<Mutex<Vec<Call>>>,
+    failed: AtomicBool,
     fua: bool,
     pieces: bool,
     synced: bool,
@@ -234,6 +235,7 @@ impl<D: BlockDev> FaultDev<D> {
             next: AtomicU64::new(0),
             calls: Default::default(),
             trace: None,
+            failed: AtomicBool::new(false),
             fua: false,
             pieces: false,
             synced: true,
@@ -298,6 +300,11 @@ impl<D: BlockDev> FaultDev<D> {
         rule.map_or(0, |active| active.applied.load(Ordering::Acquire))
     }
 
+    /// Did a rule make a call fail?
+    pub fn failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
     /// The number of calls of these kinds so far, with those that failed or were lost.
     pub fn calls(&self, ops: &[Op]) -> u64 {
         ops.iter().map(|op| self.calls[*op as usize].load(Ordering::Acquire)).sum()
@@ -336,11 +343,11 @@ impl<D: BlockDev> FaultDev<D> {
             }
         }
         match answer {
-            Answer::Fail(errno) => return Err(io::Error::from_raw_os_error(errno)),
+            Answer::Fail(errno) => return self.fail(errno),
             Answer::Lose => return Ok(()),
             Answer::Short(bytes) => {
                 go(bytes.min(len))?;
-                return Err(io::Error::from_raw_os_error(EIO));
+                return self.fail(EIO);
             }
             Answer::Pass => go(len)?,
         }
@@ -348,7 +355,12 @@ impl<D: BlockDev> FaultDev<D> {
             Answer::Fail(errno) => Some(errno),
             _ => None,
         });
-        failed.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+        failed.map_or(Ok(()), |errno| self.fail(errno))
+    }
+
+    fn fail(&self, errno: i32) -> io::Result<()> {
+        self.failed.store(true, Ordering::Release);
+        Err(io::Error::from_raw_os_error(errno))
     }
 }
 
@@ -463,6 +475,7 @@ mod tests {
         }
         dev.flush().unwrap();
         dev.read_at(100, &mut [0; 10]).unwrap();
+        assert!(dev.failed());
         assert_eq!(dev.applied(rule), 2);
         assert_eq!(dev.calls(&[Op::Write]), 6);
         assert_eq!(dev.below().counts().writes, 4);
@@ -537,6 +550,7 @@ mod tests {
         dev.write_at(1, &[1]).unwrap();
         dev.flush().unwrap();
         assert_eq!((byte(&dev, 0), byte(&dev, 1)), (1, 0));
+        assert!(!dev.failed());
         assert_eq!((dev.below().counts().writes, dev.below().counts().flushes), (1, 0));
     }
 

@@ -114,7 +114,7 @@ fn save(path: &Path, failed: &Failed) -> io::Result<()> {
     let Some(disk) = &failed.disk else { return Ok(()) };
     let file = File::create(path)?;
     file.set_len(uxfs::disk::BlockDev::len(&**disk))?;
-    disk.each(|offset, bytes| file.write_all_at(bytes, offset))
+    disk.for_written(|offset, bytes| file.write_all_at(bytes, offset))
 }
 
 fn document(explored: &Explored) -> serde_json::Value {

@@ -7,14 +7,15 @@ use uxfs::format::log::{MAGIC, RecordHeader, checksum};
 use uxfs::journal::JournalOptions;
 use uxfs::{Fs, NewInode, OpenOptions, XattrMode, mkfs};
 
+use uxfs_testkit::{FaultDev, Op};
+
 use super::{Rule, RuledDev, Violation};
-use crate::fail::{Call, FailDev, Fault};
-use crate::pages::Pages;
-use crate::record::{Event, RecordDev};
+use crate::cut::{Event, RecordDev};
+use uxfs::disk::MemDev;
 
 const VOLUME: u64 = 48 << 20;
 
-fn make(line: &str) -> Pages {
+fn make(line: &str) -> MemDev {
     let mut options = mkfs::Options::default();
     options.unsupported = true;
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -22,7 +23,7 @@ fn make(line: &str) -> Pages {
         options.apply(pair[0].chars().nth(1).unwrap(), pair[1]).unwrap();
     }
     let layout = mkfs::Layout::new(&options, VOLUME).unwrap();
-    let disk = Pages::new(VOLUME);
+    let disk = MemDev::new(VOLUME);
     mkfs::write(&layout, &disk, &mkfs::WriteOptions::default()).unwrap();
     disk
 }
@@ -68,9 +69,9 @@ fn work(fs: &Fs, rounds: u64) {
 }
 
 /// A good trace: the disk before, and what went to it.
-fn trace(line: &str, size_max: u64, rounds: u64) -> (Pages, Vec<Event>) {
+fn trace(line: &str, size_max: u64, rounds: u64) -> (MemDev, Vec<Event>) {
     let before = make(line);
-    let dev = Arc::new(RecordDev::new(before.clone()));
+    let dev = Arc::new(RecordDev::new(before.clone()).in_pieces());
     let ruled = Arc::new(RuledDev::new(Arc::<RecordDev>::clone(&dev)));
     let fs = Fs::open(Arc::<RuledDev>::clone(&ruled), options(size_max)).unwrap();
     work(&fs, rounds);
@@ -81,7 +82,7 @@ fn trace(line: &str, size_max: u64, rounds: u64) -> (Pages, Vec<Event>) {
 }
 
 /// What the rules say of a trace.
-fn judge(before: &Pages, events: &[Event]) -> Option<Violation> {
+fn judge(before: &MemDev, events: &[Event]) -> Option<Violation> {
     let ruled = RuledDev::new(Arc::new(before.clone()));
     for event in events {
         let done = match event {
@@ -101,7 +102,7 @@ struct Logged {
     end: u64,
 }
 
-fn logged(before: &Pages) -> Logged {
+fn logged(before: &MemDev) -> Logged {
     let fs = Fs::open(Arc::new(before.clone()), OpenOptions::read_only()).unwrap();
     let start = fs.geo.fsb_daddr(fs.geo.log_start).bytes();
     Logged { start, end: start + (u64::from(fs.geo.log_blocks) << fs.geo.block_log) }
@@ -140,7 +141,7 @@ fn edit(event: &mut Event, change: impl Fn(&mut RecordHeader)) {
 /// that were tried. Anything else it may not be caught by.
 fn broken(
     rule: Rule,
-    trace: &(Pages, Vec<Event>),
+    trace: &(MemDev, Vec<Event>),
     mut at_each: impl FnMut(usize, &[Event], &Logged) -> Option<Vec<Event>>,
 ) -> (usize, usize) {
     let log = logged(&trace.0);
@@ -326,7 +327,8 @@ fn writes_behind_a_failure() {
     let record = events.iter().position(|event| log.is_log(event)).unwrap();
     let writes =
         events[..record].iter().filter(|event| matches!(event, Event::Write { .. })).count();
-    let failing = FailDev::new(Arc::new(before.clone()), Fault::once(Call::Write, writes as u64));
+    let failing = FaultDev::new(before.clone());
+    failing.add(uxfs_testkit::Rule::on(Op::WRITES).after(writes as u64).times(1).fail(5));
     let ruled = RuledDev::new(Arc::new(failing));
     let mut failed = false;
     for event in &events {
@@ -387,9 +389,9 @@ fn tails_that_are_too_far() {
 }
 
 /// A trace of nothing but files made.
-fn many_files(line: &str, size_max: u64) -> (Pages, Vec<Event>) {
+fn many_files(line: &str, size_max: u64) -> (MemDev, Vec<Event>) {
     let before = make(line);
-    let dev = Arc::new(RecordDev::new(before.clone()));
+    let dev = Arc::new(RecordDev::new(before.clone()).in_pieces());
     let fs = Fs::open(Arc::<RecordDev>::clone(&dev), options(size_max)).unwrap();
     for number in 0..16_000 {
         let name = format!("a file with quite a long name, number {number}");

@@ -51,7 +51,7 @@ impl Workload<'_> {
             _ => self.rng.below(FILE_MAX as u64 / 2) as usize,
         };
         self.did(if from == size { "append" } else { "write" });
-        let most = if self.rng.one_in(3) { 40_000 } else { 3000 };
+        let most = if self.rng.once_in(3) { 40_000 } else { 3000 };
         let len = 1 + self.rng.below(most) as usize;
         let to = (from + len).min(FILE_MAX);
         if from >= to {
@@ -89,7 +89,7 @@ impl Workload<'_> {
     fn range(&mut self, size: usize, whole: bool) -> (usize, usize) {
         let block = self.history.block;
         let from = self.rng.below(size as u64 + 1) as usize;
-        let most = if self.rng.one_in(2) { 3 * block } else { 30_000 };
+        let most = if self.rng.once_in(2) { 3 * block } else { 30_000 };
         let to = from + 1 + self.rng.below(most as u64) as usize;
         if !whole {
             return (from, to);
@@ -103,7 +103,7 @@ impl Workload<'_> {
         let kind = self.rng.below(7);
         let size = self.tree[&path].file.size;
         let (from, to) = self.range(size, kind == 4 || kind == 5);
-        let keep_size = self.rng.one_in(2);
+        let keep_size = self.rng.once_in(2);
         let (name, mode) = match kind {
             0 if keep_size => ("fallocate-keep-size", Fallocate::Allocate { keep_size }),
             0 => ("fallocate", Fallocate::Allocate { keep_size }),
@@ -148,7 +148,7 @@ impl Workload<'_> {
         let source = File::clone(&self.tree[&from].file);
         let block = self.history.block;
         let blocks = source.size / block;
-        let clone = blocks == 0 || self.rng.one_in(2);
+        let clone = blocks == 0 || self.rng.once_in(2);
         let (from_at, len, to_at) = if clone {
             (0, source.size, 0)
         } else {

@@ -15,9 +15,9 @@ use uxfs::format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use uxfs::{Error, Fs, Result};
 
 use crate::content::File;
+use crate::cut::{Mark, RecordDev};
 use crate::history::{self, History, Moment, Node, Tree};
-use crate::record::{Event, RecordDev};
-use crate::rng::Rng;
+use uxfs_testkit::Rng;
 
 /// The style of a workload, by its seed.
 #[derive(Clone, Copy, Debug)]
@@ -60,11 +60,11 @@ impl<'a> Workload<'a> {
         rng: &'a mut Rng,
         delayed: bool,
     ) -> Result<Self> {
-        let wide = rng.one_in(6);
+        let wide = rng.once_in(6);
         let style = Style {
             names_max: if wide { 250 } else { 50 },
             wide,
-            hints: rng.one_in(3),
+            hints: rng.once_in(3),
             sync: 4 + rng.below(12),
         };
         let root = Node {
@@ -104,7 +104,7 @@ impl<'a> Workload<'a> {
         let mut told = 0;
         let mut tickets: Vec<(usize, uxfs::journal::Ticket)> = Vec::new();
         for step in 1..=count {
-            self.dev.note(Event::Step(step));
+            self.dev.mark(Mark::Step(step));
             self.changed = None;
             match self.step(step) {
                 Ok(()) => {}
@@ -127,14 +127,14 @@ impl<'a> Workload<'a> {
             }
             self.moment()?;
             tickets.push((step, self.fs.ticket()));
-            if self.rng.one_in(self.style.sync) {
+            if self.rng.once_in(self.style.sync) {
                 self.make_durable(step)?;
             }
             let done = tickets.iter().take_while(|(_, ticket)| self.fs.is_durable(*ticket));
             let done = done.last().map_or(told, |(step, _)| *step);
             if done > told {
                 told = done;
-                self.dev.note(Event::Durable(done));
+                self.dev.mark(Mark::Durable(done));
                 tickets.retain(|(step, _)| *step > done);
             }
         }
@@ -142,7 +142,7 @@ impl<'a> Workload<'a> {
     }
 
     fn make_durable(&mut self, step: usize) -> Result<()> {
-        if let Some(path) = self.any(S_IFREG).filter(|_| self.rng.one_in(3)) {
+        if let Some(path) = self.any(S_IFREG).filter(|_| self.rng.once_in(3)) {
             self.did("fsync");
             self.fs.fsync(self.ino(&path)?)?;
             self.history.synced.push((step, Some(self.tree[&path].id)));
@@ -215,7 +215,7 @@ impl<'a> Workload<'a> {
 
     fn step(&mut self, step: usize) -> Result<()> {
         let full = self.tree.len() > self.style.names_max;
-        if self.style.wide && !full && self.rng.one_in(2) {
+        if self.style.wide && !full && self.rng.once_in(2) {
             return self.create(S_IFREG);
         }
         match self.rng.below(40) {
@@ -229,14 +229,14 @@ impl<'a> Workload<'a> {
             18..22 => self.fallocate(step),
             22 | 23 => self.share(step),
             24 => self.rename(),
-            25 if self.rng.one_in(3) => self.whiteout(),
+            25 if self.rng.once_in(3) => self.whiteout(),
             25 => self.rename(),
             26 => self.exchange(),
             27..30 => self.set_xattr(step),
             30 => self.set_attr(step),
             31 => self.set_times(),
             32 => self.set_fsx(),
-            33 if self.rng.one_in(4) => self.set_label(),
+            33 if self.rng.once_in(4) => self.set_label(),
             33 => self.release(),
             34 if self.history.delayed => self.write_back(),
             _ => self.remove(),
@@ -268,9 +268,9 @@ impl<'a> Workload<'a> {
 
     fn new_path(&mut self) -> (Vec<u8>, Vec<u8>) {
         let dirs = self.of_kind(S_IFDIR);
-        let crowd = self.style.wide && !self.rng.one_in(8);
+        let crowd = self.style.wide && !self.rng.once_in(8);
         let parent = if crowd { dirs.last().cloned() } else { self.rng.pick(&dirs).cloned() };
-        let len = if self.rng.one_in(4) { 200 } else { 6 };
+        let len = if self.rng.once_in(4) { 200 } else { 6 };
         let number = self.rng.below(1 << 40);
         let name = format!("{number:0len$x}").into_bytes();
         (parent.unwrap_or_default(), name)

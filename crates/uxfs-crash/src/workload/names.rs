@@ -12,11 +12,11 @@ impl Workload<'_> {
         let dir = self.ino(&parent)?;
         if kind == S_IFLNK {
             self.did("symlink");
-            let len = if self.rng.one_in(2) { 20 } else { 900 };
+            let len = if self.rng.once_in(2) { 20 } else { 900 };
             self.fs.symlink(dir, &name, &vec![b't'; len], &NewInode::new(0o640))?;
         } else {
             self.did(if kind == S_IFDIR { "mkdir" } else { "create" });
-            let attr_bytes = if self.rng.one_in(4) { 100 } else { 0 };
+            let attr_bytes = if self.rng.once_in(4) { 100 } else { 0 };
             let new = NewInode { attr_bytes, ..NewInode::new(kind | 0o640) };
             self.fs.create(dir, &name, &new)?;
         }
@@ -47,7 +47,7 @@ impl Workload<'_> {
 
     /// The new name, and whether it exists.
     fn rename_target(&mut self) -> (Vec<u8>, Vec<u8>) {
-        match self.any_name().filter(|_| self.rng.one_in(3)) {
+        match self.any_name().filter(|_| self.rng.once_in(3)) {
             Some(path) => {
                 let (parent, name) = split(&path);
                 (parent.to_vec(), name.to_vec())
@@ -60,7 +60,7 @@ impl Workload<'_> {
         let Some(old) = self.any_name() else { return Ok(()) };
         let (parent, name) = self.rename_target();
         let new = join(&parent, &name);
-        let flags = if self.rng.one_in(4) { RenameFlags::NoReplace } else { RenameFlags::Replace };
+        let flags = if self.rng.once_in(4) { RenameFlags::NoReplace } else { RenameFlags::Replace };
         self.did(match (flags, self.tree.contains_key(&new)) {
             (RenameFlags::NoReplace, _) => "rename-noreplace",
             (_, true) => "rename-over",
@@ -135,7 +135,7 @@ impl Workload<'_> {
             self.did("rmdir");
             self.fs.rmdir(dir, last)?;
         } else {
-            let held = self.rng.one_in(3);
+            let held = self.rng.once_in(3);
             self.did(if held { "unlink-open" } else { "unlink" });
             let ino = self.ino(&path)?;
             if held {

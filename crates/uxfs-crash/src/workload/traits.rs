@@ -14,7 +14,7 @@ impl Workload<'_> {
         let plain = matches!(self.kind(&path), S_IFREG | S_IFDIR);
         let ino = self.ino(&path)?;
         self.renew.push(id);
-        let enough = known.len() > 6 || self.rng.one_in(6);
+        let enough = known.len() > 6 || self.rng.once_in(6);
         if let Some(name) = self.rng.pick(&known).filter(|_| enough).cloned() {
             self.did("removexattr");
             return self.fs.remove_xattr(ino, &name);

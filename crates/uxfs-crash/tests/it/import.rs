@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use uxfs::archive::{DirOptions, DirSource, Source, open};
 use uxfs::disk::BlockDev;
+use uxfs::disk::MemDev;
 use uxfs::disk::fault::{Fault, plant};
 use uxfs::{Fs, OpenOptions, mkfs};
-use uxfs_crash::{Pages, RecordDev, Recording, Rng};
+use uxfs_crash::{RecordDev, Recording, rng};
 
 use crate::setting;
 
@@ -16,7 +17,7 @@ const FILES: usize = 400;
 
 /// What a file holds: nothing of it is zero, and no two files agree anywhere.
 fn content(file: usize) -> Vec<u8> {
-    let mut rng = Rng::new(file as u64);
+    let mut rng = rng(file as u64);
     let len = match file % 5 {
         0 => rng.below(100),
         1 => 4096,
@@ -27,11 +28,11 @@ fn content(file: usize) -> Vec<u8> {
     word.bytes().cycle().take(len as usize).collect()
 }
 
-fn made() -> Pages {
+fn made() -> MemDev {
     let mut options = mkfs::Options::default();
     options.unsupported = true;
     let layout = mkfs::Layout::new(&options, VOLUME).unwrap();
-    let disk = Pages::new(VOLUME);
+    let disk = MemDev::new(VOLUME);
     mkfs::write(&layout, &disk, &mkfs::WriteOptions::default()).unwrap();
     disk
 }
@@ -40,7 +41,7 @@ fn made() -> Pages {
 fn import(source: Box<dyn Source>) -> Recording {
     let disk = made();
     let before = disk.clone();
-    let dev = Arc::new(RecordDev::new(disk));
+    let dev = Arc::new(RecordDev::new(disk).in_pieces());
     let mut options = OpenOptions::default();
     options.journal.get_or_insert_default().pipeline.size_max = 64 << 10;
     let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options).unwrap();
@@ -50,8 +51,8 @@ fn import(source: Box<dyn Source>) -> Recording {
 }
 
 /// What is wrong after a cut, if anything.
-fn judge(disk: Pages) -> Result<usize, String> {
-    let dev: Arc<dyn BlockDev> = Arc::new(RecordDev::forgetful(disk));
+fn judge(disk: MemDev) -> Result<usize, String> {
+    let dev: Arc<dyn BlockDev> = Arc::new(RecordDev::forgetful(disk).in_pieces());
     let fs = Fs::open(dev, OpenOptions::read_only()).map_err(|e| e.to_string())?;
     let mut there = 0;
     for file in 0..FILES {
@@ -72,9 +73,9 @@ fn cuts(source: Box<dyn Source>, seed: u64, count: u64) -> (Vec<String>, Vec<usi
     let recording = import(source);
     let (mut wrong, mut there) = (Vec::new(), Vec::new());
     for number in 0..count {
-        let mut rng = Rng::new(seed + number);
+        let mut rng = rng(seed + number);
         let at = recording.choose(&mut rng);
-        match judge(recording.cut(at, &mut rng).disk) {
+        match judge(recording.cut(at, &mut rng)) {
             Ok(files) => there.push(files),
             Err(problem) => wrong.push(format!("seed {}: {problem}", seed + number)),
         }

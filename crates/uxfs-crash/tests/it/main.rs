@@ -14,14 +14,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use uxfs::disk::BlockDev;
-use uxfs_crash::Pages;
+use uxfs::disk::{BlockDev, MemDev};
 
 /// Writes a disk into a file.
-fn put(disk: &Pages, path: &Path) {
+fn put(disk: &MemDev, path: &Path) {
     let file = File::create(path).unwrap();
     file.set_len(disk.len()).unwrap();
-    disk.each(|offset, bytes| file.write_all_at(bytes, offset)).unwrap();
+    disk.for_written(|offset, bytes| file.write_all_at(bytes, offset)).unwrap();
 }
 
 /// A number from the environment.

@@ -2,96 +2,67 @@
 //! fails or is slow, and what a running mount tells of itself.
 
 use std::fs::{File, Permissions};
-use std::io::{IoSlice, Write};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use uxfs::Fs;
 use uxfs::disk::{BlockDev, FileDev, OpenMode};
 use uxfs_fuse::{Mounted, Options, control, mount, mounts};
+use uxfs_testkit::{Answer, EIO, FaultDev, Op, Rule, RuleId};
 
 use crate::kill::serve;
 use crate::rig::{Image, Ours, Volume, run};
 
 const SIZE: u64 = 320 << 20;
 
-/// A device whose data cannot be written, or whose flushes wait, as long as the test says.
-struct Moody {
-    dev: FileDev,
-    refuses_data: AtomicBool,
-    /// Flushes wait while this is set.
-    stuck: Mutex<bool>,
+/// From now on, data cannot be written. File data is written in pieces, and nothing else is.
+fn refuse_data(dev: &FaultDev<FileDev>) -> RuleId {
+    dev.add(Rule::on(&[Op::WriteVectored]).fail(EIO))
+}
+
+/// Flushes wait while it is closed.
+#[derive(Default)]
+struct Gate {
+    closed: Mutex<bool>,
     moved: Condvar,
 }
 
-impl Moody {
-    fn set_stuck(&self, stuck: bool) {
-        *self.stuck.lock().unwrap() = stuck;
+impl Gate {
+    fn set(&self, closed: bool) {
+        *self.closed.lock().unwrap() = closed;
         self.moved.notify_all();
     }
 
-    fn wait_while_stuck(&self) {
-        let stuck = self.stuck.lock().unwrap();
-        drop(self.moved.wait_while(stuck, |stuck| *stuck).unwrap());
+    fn pass(&self) {
+        let closed = self.closed.lock().unwrap();
+        drop(self.moved.wait_while(closed, |closed| *closed).unwrap());
     }
 }
 
-impl BlockDev for Moody {
-    uxfs_disk::emulate!(write_bulk_at, write_fua_at, zero);
-    uxfs_disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
-
-    fn len(&self) -> u64 {
-        self.dev.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        self.dev.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
-        self.dev.write_at(offset, data)
-    }
-
-    // File data comes this way, and nothing else does.
-    fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> std::io::Result<()> {
-        if self.refuses_data.load(Ordering::Acquire) {
-            return Err(std::io::Error::from_raw_os_error(5));
-        }
-        self.dev.write_vectored_at(offset, pieces)
-    }
-
-    fn flush(&self) -> std::io::Result<()> {
-        self.wait_while_stuck();
-        self.dev.flush()
-    }
-
-    fn read_only(&self) -> bool {
-        false
-    }
-}
-
-/// A mount of a moody device.
+/// A mount of a device that fails and waits as the test says.
 struct Bed {
     image: Image,
-    dev: Arc<Moody>,
+    dev: Arc<FaultDev<FileDev>>,
+    flushes: Arc<Gate>,
     mounted: Option<Mounted>,
 }
 
 impl Bed {
     fn new(options: &str) -> Self {
         let image = Image::new(SIZE, &[]);
-        let dev = Arc::new(Moody {
-            dev: image.device(OpenMode::Write),
-            refuses_data: AtomicBool::new(false),
-            stuck: Mutex::new(false),
-            moved: Condvar::new(),
-        });
+        let dev = Arc::new(FaultDev::new(image.device(OpenMode::Write)));
+        let flushes = Arc::new(Gate::default());
+        let gate = Arc::clone(&flushes);
+        dev.add(Rule::on(&[Op::Flush]).before(move |_| {
+            gate.pass();
+            Answer::Pass
+        }));
         let options = Options::parse(options).unwrap();
         let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options.open_options()).unwrap();
         let mounted = mount(fs, &image.path(), &image.mount_point(), &options).unwrap();
-        Self { image, dev, mounted: Some(mounted) }
+        Self { image, dev, flushes, mounted: Some(mounted) }
     }
 
     fn dir(&self) -> PathBuf {
@@ -120,14 +91,14 @@ fn errors_of_data_reach_each_handle_and_nothing_is_lost() {
     let path = bed.dir().join("f");
     let mut one = File::create(&path).unwrap();
     let two = File::options().write(true).open(&path).unwrap();
-    bed.dev.refuses_data.store(true, Ordering::Release);
+    let refused = refuse_data(&bed.dev);
     one.write_all(&[7; 10_000]).unwrap();
     for file in [&one, &two] {
         assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(5));
     }
     // What is in memory is still there, and goes down as soon as that can be.
     assert_eq!(std::fs::read(&path).unwrap(), [7; 10_000]);
-    bed.dev.refuses_data.store(false, Ordering::Release);
+    bed.dev.remove(refused);
     // The last failure was reported to `two` only.
     assert!(one.sync_all().is_err());
     for file in [&one, &two] {
@@ -142,12 +113,12 @@ fn errors_of_data_reach_each_handle_and_nothing_is_lost() {
 fn without_handles_an_error_is_told_as_long_as_it_lasts() {
     let bed = Bed::new("");
     let mut file = File::create(bed.dir().join("f")).unwrap();
-    bed.dev.refuses_data.store(true, Ordering::Release);
+    let refused = refuse_data(&bed.dev);
     file.write_all(&[7; 10_000]).unwrap();
     for _ in 0..3 {
         assert_eq!(file.sync_data().unwrap_err().raw_os_error(), Some(5));
     }
-    bed.dev.refuses_data.store(false, Ordering::Release);
+    bed.dev.remove(refused);
     file.sync_all().unwrap();
     bed.end();
 }
@@ -158,7 +129,7 @@ fn nobody_waits_behind_an_fsync() {
     let dir = bed.dir();
     std::fs::write(dir.join("old"), b"content").unwrap();
     control::sync(&dir).unwrap();
-    bed.dev.set_stuck(true);
+    bed.flushes.set(true);
     std::thread::scope(|scope| {
         let syncs: Vec<_> = (0..8)
             .map(|n| {
@@ -180,7 +151,7 @@ fn nobody_waits_behind_an_fsync() {
         assert_eq!(std::fs::read(dir.join("old")).unwrap(), b"content");
         assert!(std::fs::read_dir(&dir).unwrap().count() > 58);
         assert!(!syncs.iter().any(|sync| sync.is_finished()), "nothing can be durable yet");
-        bed.dev.set_stuck(false);
+        bed.flushes.set(false);
     });
     bed.end();
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Barrier, Mutex};
 use uxfs::Fs;
 use uxfs::disk::fault::{Fault as Planted, plant};
 use uxfs::disk::{BlockDev, OpenMode};
-use uxfs_crash::{Call, FailDev, Fault};
 use uxfs_fuse::{Options, control, mount};
+use uxfs_testkit::{EIO, FaultDev, Op, Rule};
 
 use crate::clients::{Client, check};
 use crate::programs::sh;
@@ -125,13 +125,12 @@ os.fsync(os.open("f", os.O_RDONLY))
 /// asks something is answered, and what was acknowledged is there when the device works again.
 #[test]
 fn programs_are_told_when_the_device_fails() {
-    for (call, number) in
-        [(Call::Write, 300), (Call::Write, 900), (Call::Flush, 40), (Call::Flush, 200)]
-    {
+    let faults: [(&'static [Op], u64); 4] =
+        [(Op::WRITES, 300), (Op::WRITES, 900), (&[Op::Flush], 40), (&[Op::Flush], 200)];
+    for (ops, number) in faults {
         let image = Image::new(320 << 20, &[]);
-        let file: Arc<dyn BlockDev> = Arc::new(image.device(OpenMode::Write));
-        let fault = Fault { call, number, for_good: true, errno: 5 };
-        let dev = Arc::new(FailDev::new(file, fault));
+        let dev = Arc::new(FaultDev::new(image.device(OpenMode::Write)).in_pieces());
+        dev.add(Rule::on(ops).after(number).fail(EIO));
         let options = Options::parse("allow_other").unwrap();
         let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options.open_options()).unwrap();
         let dir = image.mount_point();
@@ -147,13 +146,13 @@ fn programs_are_told_when_the_device_fails() {
             })
             .collect();
         for client in clients {
-            assert!(!client.wait().success(), "{call:?} {number}: who was to be told went on");
+            assert!(!client.wait().success(), "{ops:?} {number}: who was to be told went on");
         }
         assert!(dev.failed());
         // Whatever the answer, there is one.
         answers(&dir);
         mounted.ender().end().unwrap();
-        assert!(mounted.wait().is_err(), "{call:?} {number}: what failed is told at the end");
+        assert!(mounted.wait().is_err(), "{ops:?} {number}: what failed is told at the end");
         drop(dev);
         let again = Box::new(Ours::of(image, ""));
         let steps = told.map(|told| *told.lock().unwrap());
@@ -162,7 +161,7 @@ fn programs_are_told_when_the_device_fails() {
             .zip(steps)
             .filter_map(|(kind, steps)| check(&again.dir(), kind, steps).err())
             .collect();
-        assert!(wrong.is_empty(), "{call:?} {number}: {}", wrong.join("\n"));
+        assert!(wrong.is_empty(), "{ops:?} {number}: {}", wrong.join("\n"));
         again.end();
     }
 }

@@ -5,9 +5,9 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use uxfs::disk::BlockDev;
+use uxfs::disk::{BlockDev, MemDev};
 use uxfs::{Fs, mkfs};
-use uxfs_crash::{Cut, Event, Pages, RecordDev, Recording, Rng};
+use uxfs_crash::{Cut, Mark, RecordDev, Recording, rng};
 use uxfs_fuse::{Mounted, Options, mount};
 
 use crate::clients::{Client, KINDS, check};
@@ -20,11 +20,11 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-fn made() -> Pages {
+fn made() -> MemDev {
     let mut options = mkfs::Options::default();
     options.unsupported = true;
     let layout = mkfs::Layout::new(&options, SIZE).unwrap();
-    let disk = Pages::new(SIZE);
+    let disk = MemDev::new(SIZE);
     mkfs::write(&layout, &disk, &mkfs::WriteOptions::default()).unwrap();
     disk
 }
@@ -49,7 +49,7 @@ struct Run {
 fn recorded(options: &str, fua: bool) -> Run {
     let dir = tempfile::tempdir().unwrap();
     let before = made();
-    let dev = Arc::new(RecordDev::new(before.clone()).with_fua(fua));
+    let dev = Arc::new(RecordDev::new(before.clone()).in_pieces().with_fua(fua));
     let volume = mounted(Arc::clone(&dev) as Arc<dyn BlockDev>, dir.path(), options);
     let told: Arc<Mutex<Vec<(&str, usize)>>> = Arc::default();
     let clients: Vec<Client> = KINDS
@@ -59,7 +59,7 @@ fn recorded(options: &str, fua: bool) -> Run {
             Client::start(dir.path(), kind, steps, move |step| {
                 let mut told = told.lock().unwrap();
                 told.push((kind, step));
-                dev.note(Event::Durable(told.len()));
+                dev.mark(Mark::Durable(told.len()));
             })
         })
         .collect();
@@ -93,21 +93,23 @@ impl Run {
 }
 
 /// Is the volume whole, by all who can say?
-fn judge(disk: &Pages) {
+fn judge(disk: &MemDev) {
     let image = Image::new(SIZE.max(300 << 20), &[]);
     let file = std::fs::File::create(image.path()).unwrap();
     file.set_len(SIZE).unwrap();
-    disk.each(|offset, bytes| std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset))
-        .unwrap();
+    disk.for_written(|offset, bytes| {
+        std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset)
+    })
+    .unwrap();
     image.judge();
 }
 
 fn cuts(options: &str, fua: bool, seed: u64) {
     let run = recorded(options, fua);
-    let mut rng = Rng::new(setting("UXFS_SEED", seed));
+    let mut rng = rng(setting("UXFS_SEED", seed));
     for number in 0..setting("UXFS_CUTS", 6) {
         let at = run.recording.choose(&mut rng);
-        let cut = run.recording.cut(at, &mut rng);
+        let cut = Cut::of(&run.recording, at, &mut rng);
         let where_ = format!("{options}: cut {number}, before event {at}");
         let wrong = run.judge(cut, options);
         assert!(wrong.is_empty(), "{where_}:\n{}", wrong.join("\n"));
@@ -133,13 +135,13 @@ fn nor_without_delayed_logging() {
 #[test]
 fn work_acknowledged_too_early_is_found_out() {
     let run = recorded("", false);
-    let mut rng = Rng::new(4);
+    let mut rng = rng(4);
     let mut early = run.recording.choose(&mut rng);
-    let mut cut = run.recording.cut(early, &mut rng);
+    let mut cut = Cut::of(&run.recording, early, &mut rng);
     // The progress of programs differs between runs; here none is far.
     while cut.durable > 0 {
         early /= 2;
-        cut = run.recording.cut(early, &mut rng);
+        cut = Cut::of(&run.recording, early, &mut rng);
     }
     cut.durable = run.told.len();
     let wrong = run.judge(cut, "");

@@ -1,10 +1,8 @@
 //! The power goes in the midst of chains of transactions: what they had announced is finished, by
 //! the library and by kernels, to the same end.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use uxfs::clock::Clock;
 use uxfs::disk::{BlockDev, FileDev, MemDev, OpenMode};
@@ -13,6 +11,7 @@ use uxfs::format::timestamp::Timestamp;
 use uxfs::journal::{JournalOptions, RollPolicy};
 use uxfs::{Error, Fallocate, Fs, NewInode, OpenOptions, XattrMode};
 use uxfs_oracle::{Fields, Kernel, Rng, vm};
+use uxfs_testkit::{FaultDev, Op, Rule};
 
 use crate::listing;
 use crate::volume::{MIB, Volume, device, setting};
@@ -23,40 +22,6 @@ const ALL: Fields = Fields::ALL.difference(Fields::SPACE).difference(Fields::ATI
 const SIZE: u64 = 40 * MIB;
 /// Images of each volume that kernels get to see.
 const IMAGES: usize = 5;
-
-/// A device whose power goes after so many writes.
-struct Cut {
-    memory: MemDev,
-    left: AtomicI64,
-}
-
-impl BlockDev for Cut {
-    uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
-    uxfs_disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
-
-    fn len(&self) -> u64 {
-        self.memory.len()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.memory.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        match self.left.fetch_sub(1, Ordering::Relaxed) > 0 {
-            true => self.memory.write_at(offset, data),
-            false => Ok(()),
-        }
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn read_only(&self) -> bool {
-        false
-    }
-}
 
 fn fair(result: Result<(), Error>) {
     match result {
@@ -98,11 +63,11 @@ fn work(fs: &Fs, rng: &mut Rng) {
     }
 }
 
-/// The volume after `writes` writes of the work, and how many writes it took.
-fn cut_after(image: &[u8], seed: u64, writes: i64) -> (MemDev, i64) {
-    let memory = MemDev::new(image.len() as u64);
-    memory.write_at(0, image).unwrap();
-    let cut = Arc::new(Cut { memory, left: AtomicI64::new(writes) });
+/// The volume after a power cut behind `writes` writes of the work, and how many writes the work
+/// makes.
+fn cut_after(image: &[u8], seed: u64, writes: u64) -> (MemDev, u64) {
+    let cut = Arc::new(FaultDev::new(MemDev::from_bytes(image)).in_pieces());
+    cut.add(Rule::on(Op::WRITES).after(writes).lose());
     let mut options = OpenOptions::default();
     options.clock = Clock::Fixed(Timestamp { sec: 1_700_000_000, nsec: 1 });
     options.seed = Some(seed);
@@ -110,16 +75,11 @@ fn cut_after(image: &[u8], seed: u64, writes: i64) -> (MemDev, i64) {
         JournalOptions { roll_policy: RollPolicy::AlwaysDurable, ..JournalOptions::default() };
     journal.pipeline.size_max = 16 << 10;
     options.journal = Some(journal);
-    let fs = Fs::open(Arc::<Cut>::clone(&cut) as Arc<dyn BlockDev>, options).unwrap();
+    let fs = Fs::open(Arc::clone(&cut) as Arc<dyn BlockDev>, options).unwrap();
     work(&fs, &mut Rng::new(seed));
     fs.sync().unwrap();
     drop(fs);
-    let used = writes - cut.left.load(Ordering::Relaxed);
-    let memory = MemDev::new(image.len() as u64);
-    let mut bytes = vec![0; image.len()];
-    cut.read_at(0, &mut bytes).unwrap();
-    memory.write_at(0, &bytes).unwrap();
-    (memory, used)
+    (cut.below().clone(), cut.calls(Op::WRITES))
 }
 
 fn copy_of(dev: &MemDev, path: &Path) {
@@ -141,11 +101,11 @@ fn announced(path: &Path) -> [bool; 3] {
 fn images(dir: &Path, line: &str, seed: u64) -> Vec<PathBuf> {
     let volume = Volume::small(SIZE / MIB, line);
     let image = std::fs::read(&volume.path).unwrap();
-    let (_, all) = cut_after(&image, seed, i64::MAX / 2);
+    let (_, all) = cut_after(&image, seed, u64::MAX);
     let mut rng = Rng::new(seed);
     let mut found = Vec::new();
     for _ in 0..200 {
-        let (dev, _) = cut_after(&image, seed, 1 + rng.below(all as u64) as i64);
+        let (dev, _) = cut_after(&image, seed, 1 + rng.below(all));
         let dev = Arc::new(dev);
         let fs =
             Fs::open(Arc::<MemDev>::clone(&dev) as Arc<dyn BlockDev>, OpenOptions::read_only());

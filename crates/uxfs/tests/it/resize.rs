@@ -8,10 +8,10 @@ use uxfs::disk::BlockDev;
 use uxfs::format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 use uxfs::resize::{self, Method, ResizeOptions, ResizeSummary, Target};
 use uxfs::{Error, Fs, Fsx, NewInode, OpenOptions, Xflags, mkfs};
-use uxfs_crash::FailDev;
 use uxfs_oracle::{Fields, Kernel, Listing, Rng, vm};
+use uxfs_testkit::Op;
 
-use crate::damage::device::{self, Call};
+use crate::damage::device;
 use crate::damage::rich;
 use crate::volume::{MIB, Volume, setting};
 use crate::{edit, listing};
@@ -237,13 +237,13 @@ fn cut_off_anywhere() {
     let path = dir.path().join("cut.img");
     for (what, image, dblocks) in [("grow", longer, large_blocks), ("shrink", large, small_blocks)]
     {
-        for call in [Call::Write, Call::Flush] {
+        for call in [Op::Write, Op::Flush] {
             let (mut marked, mut whole) = (0, 0);
             for number in 0.. {
                 let at = format!("{what}, {call:?} {number} fails");
                 let state = device::copy(&image);
                 let dev = device::failing(&state, call, number);
-                let failing: Arc<dyn BlockDev> = Arc::<FailDev>::clone(&dev);
+                let failing = Arc::clone(&dev) as Arc<dyn BlockDev>;
                 let done = in_place(&failing, dblocks);
                 assert_eq!(done.is_err(), dev.failed(), "{at}: {done:?}");
                 std::fs::write(&path, device::bytes(&*state)).unwrap();

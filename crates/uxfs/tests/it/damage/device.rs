@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use uxfs::disk::{BlockDev, MemDev, Overlay};
-pub(crate) use uxfs_crash::Call;
-use uxfs_crash::{FailDev, Fault};
+use uxfs_testkit::{EIO, FaultDev, Op, Rule};
 
 /// An image in memory, as the base of copies.
 pub(crate) fn base(image: &[u8]) -> Arc<dyn BlockDev> {
@@ -17,9 +16,15 @@ pub(crate) fn copy(base: &Arc<dyn BlockDev>) -> Arc<Overlay> {
 }
 
 /// `dev`, whose call number `number` of a kind fails with EIO, and all calls of the kind after it.
-pub(crate) fn failing(dev: &Arc<Overlay>, call: Call, number: u64) -> Arc<FailDev> {
-    let fault = Fault { call, number, for_good: true, errno: 5 };
-    Arc::new(FailDev::new(Arc::<Overlay>::clone(dev), fault))
+pub(crate) fn failing(dev: &Arc<Overlay>, op: Op, number: u64) -> Arc<FaultDev<Arc<Overlay>>> {
+    let failing = FaultDev::new(Arc::clone(dev)).in_pieces();
+    let ops: &[Op] = match op {
+        Op::Read => &[Op::Read],
+        Op::Flush => &[Op::Flush],
+        _ => Op::WRITES,
+    };
+    failing.add(Rule::on(ops).after(number).fail(EIO));
+    Arc::new(failing)
 }
 
 /// The bytes of a device.

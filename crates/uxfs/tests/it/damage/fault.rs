@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use uxfs::format::inode::S_IFMT;
 use uxfs::{Error, Fs, NewInode, OpenOptions, Result, XattrMode};
+use uxfs_testkit::Op;
 
-use super::device::{self, Call};
+use super::device;
 use super::rich;
 use crate::edit;
 
@@ -36,7 +37,7 @@ fn every_failure_of_the_device_is_an_error() {
     let image = device::base(&rich("-d agcount=2 -m rmapbt=1", 48));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("after.img");
-    for call in [Call::Flush, Call::Write, Call::Read] {
+    for call in [Op::Flush, Op::Write, Op::Read] {
         let (mut marked, mut whole) = (0, 0);
         let mut number = 0;
         loop {
@@ -80,6 +81,6 @@ fn every_failure_of_the_device_is_an_error() {
         }
         println!("{call:?}: {number}, left whole {whole}, marked {marked}");
         assert!(whole > 0, "{call:?}: never whole");
-        assert!(marked > 0 || call == Call::Read, "{call:?}: never marked");
+        assert!(marked > 0 || call == Op::Read, "{call:?}: never marked");
     }
 }
