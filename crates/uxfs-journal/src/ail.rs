@@ -163,11 +163,8 @@ mod tests {
 
     #[test]
     fn the_list_matches_a_model_and_stays_compact() {
-        let mut chance = 1u64;
-        let mut next = |below: u64| {
-            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (chance >> 33) % below
-        };
+        let mut rng = uxfs_oracle::Rng::new(1);
+        let mut next = |below: u64| rng.below(below);
         let (mut ail, mut model, mut position) = (Ail::<Item>::default(), BTreeMap::new(), 1000);
         for step in 0..20_000 {
             match next(8) {

@@ -24,8 +24,8 @@ use uxfs::{Fs, OpenOptions, clock};
 use uxfs_check::{CheckOptions, Severity};
 
 use crate::bed::Ran;
-use crate::rng::Rng;
 use crate::sim::{DATE, Kind, Store, StoreDev};
+use uxfs_testkit::Rng;
 
 /// Most acknowledged files that are looked up after each cut.
 const LOOKED_FOR: usize = 400;
@@ -266,11 +266,11 @@ fn derive<R>(ran: &Ran<R>) -> Durability {
 fn check<R>(ran: &Ran<R>, cuts: u32, seed: u64, found: &mut Durability) {
     let safe = ran.trace.safe(ran.volatile);
     let synced: Vec<&Ack> = ran.acks.iter().filter(|ack| ack.synced).collect();
-    let mut rng = Rng::new(seed ^ 0x6375_7473);
+    let mut rng = Rng::spread(seed ^ 0x6375_7473);
     for number in 0..cuts {
         let moment = match synced.is_empty() || number % 2 == 0 {
-            true => ran.begun + rng.below(ran.ended.saturating_sub(ran.begun).max(1)),
-            false => synced[rng.below(synced.len() as u64) as usize].at,
+            true => ran.begun + rng.scaled(ran.ended.saturating_sub(ran.begun).max(1)),
+            false => synced[rng.scaled(synced.len() as u64) as usize].at,
         };
         let part = [0.0, 0.3, 0.7, 1.0][(number / 2 % 4) as usize];
         let store = cut(ran, &safe, moment, part, &mut rng);
@@ -354,7 +354,7 @@ fn sample<'a, R>(ran: &'a Ran<R>, moment: u64, rng: &mut Rng) -> Vec<&'a Ack> {
     if all.len() > LOOKED_FOR {
         let young = LOOKED_FOR / 2;
         for place in young..LOOKED_FOR {
-            let other = place + rng.below((all.len() - place) as u64) as usize;
+            let other = place + rng.scaled((all.len() - place) as u64) as usize;
             all.swap(place, other);
         }
         all.truncate(LOOKED_FOR);

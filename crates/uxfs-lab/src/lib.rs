@@ -10,7 +10,6 @@ pub mod plan;
 pub mod posts;
 pub mod real;
 pub mod report;
-pub mod rng;
 pub mod sim;
 mod sim_mutex;
 pub mod verdict;

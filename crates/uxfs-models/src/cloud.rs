@@ -8,8 +8,8 @@
 use serde::Deserialize;
 use uxfs_journal::Time;
 
-use crate::rng::Rng;
 use crate::{Completions, Disk, Done, Op, Request, Tag, transfer, us};
+use uxfs_testkit::Rng;
 
 /// Parameters of a cloud volume.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -31,7 +31,6 @@ mod cloud;
 mod describe;
 mod dev;
 mod flash;
-mod rng;
 mod sata;
 mod spindle;
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_journal::Time;
 
-use crate::rng::Rng;
 use crate::{
     Description, Disk, Done, NAMES, Op, RealTimeDev, Request, Tag, VirtualClock, VirtualDev, serve,
 };
+use uxfs_testkit::Rng;
 
 fn disk(name: &str) -> Box<dyn Disk> {
     Description::named(name).unwrap().build(7).unwrap()
@@ -46,7 +46,7 @@ fn run(disk: &mut dyn Disk, depth: u64, count: u64, mut next: impl FnMut(u64) ->
 
 fn random(disk: &dyn Disk, op: Op, seed: u64) -> impl FnMut(u64) -> Request + use<> {
     let (mut rng, pages) = (Rng::new(seed), disk.capacity() / 4096);
-    move |_| Request { op, at: rng.next() % pages * 4096, len: 4096 }
+    move |_| Request { op, at: rng.bits() % pages * 4096, len: 4096 }
 }
 
 fn iops(disk: &mut dyn Disk, op: Op, depth: u64, count: u64) -> f64 {
@@ -147,7 +147,7 @@ fn a_cloud_volume_bursts_until_its_credit_is_used() {
     let mut tired = changed("cloud", &[("5400000", "10000")]);
     let seconds = run(&mut *tired, 64, 100_000, {
         let mut rng = Rng::new(1);
-        move |_| Request::read(rng.next() % 1_000_000 * 4096, 4096)
+        move |_| Request::read(rng.bits() % 1_000_000 * 4096, 4096)
     });
     // Usage above the steady rate consumes the credit.
     let burst = 10_000.0 / (3000.0 - 900.0);
@@ -213,12 +213,12 @@ fn random_run(name: &str, seed: u64) -> Vec<Done> {
     let (mut all, mut done) = (Vec::new(), Vec::new());
     let mut now = Time(0);
     for tag in 0..400 {
-        now.0 += rng.next() % [1, 100_000, 30_000_000][(rng.next() % 3) as usize];
+        now.0 += rng.bits() % [1, 100_000, 30_000_000][(rng.bits() % 3) as usize];
         disk.advance(now, &mut done);
-        let len = [512, 4096, 65_536, 3 << 20][(rng.next() % 4) as usize];
-        let near = if rng.next().is_multiple_of(2) { 1 << 26 } else { capacity };
-        let at = rng.next() % (near - len) / 512 * 512;
-        let request = match rng.next() % 8 {
+        let len = [512, 4096, 65_536, 3 << 20][(rng.bits() % 4) as usize];
+        let near = if rng.bits().is_multiple_of(2) { 1 << 26 } else { capacity };
+        let at = rng.bits() % (near - len) / 512 * 512;
+        let request = match rng.bits() % 8 {
             0 => Request::flush(),
             1 => Request::write_fua(at, len),
             2..5 => Request::write(at, len),
@@ -252,7 +252,7 @@ fn a_flush_waits_for_the_cache() {
     let mut now = Time(0);
     let mut rng = Rng::new(9);
     for _ in 0..100 {
-        now = serve(&mut *disk, now, Request::write(rng.next() % 200_000_000 * 4096, 4096));
+        now = serve(&mut *disk, now, Request::write(rng.bits() % 200_000_000 * 4096, 4096));
     }
     assert!(now.0 < 50_000_000, "into the cache: {now:?}");
     let flushed = serve(&mut *disk, now, Request::flush());

@@ -38,12 +38,7 @@ fn xattr(path: &Path, name: &str, value: &[u8]) {
 }
 
 fn data(seed: u32, length: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    let next = |_| {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        state.to_be_bytes()[0]
-    };
-    (0..length).map(next).collect()
+    uxfs_oracle::Rng::new(seed.into()).bytes(length)
 }
 
 fn sparse(path: &Path, size: u64, segments: &[(u64, usize)]) {

@@ -4,6 +4,8 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
+use uxfs_oracle::Rng;
+
 use crate::fixture::Fixture;
 
 /// Kills the command after this many microseconds; `false` if it had ended before.
@@ -19,22 +21,13 @@ fn killed(fixture: &Fixture, args: &[&str], after: u64) -> bool {
 }
 
 /// The seed differs from run to run. A failure prints it.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % end
-    }
-}
-
 #[test]
 fn the_volume_of_a_killed_command_is_recovered() {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let seed = std::env::var("UXFS_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or(u64::from(now.subsec_nanos()));
     println!("UXFS_SEED={seed}");
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
     let fixture = Fixture::with_image(&[]);
     fixture.sh("mkdir t; i=0; while [ $i -lt 20 ]; do mkdir t/d$i; j=0; while [ $j -lt 60 ]; do \
          echo $i $j >t/d$i/a-name-of-some-length-$j; j=$((j+1)); done; i=$((i+1)); done");

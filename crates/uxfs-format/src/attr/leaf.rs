@@ -488,11 +488,8 @@ mod tests {
 
     #[test]
     fn any_bytes_are_refused_or_read() {
-        let mut seed = 0xa77_u64;
-        let mut next = move || {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) as usize
-        };
+        let mut rng = uxfs_oracle::Rng::new(0xa77);
+        let mut next = move || (rng.bits() >> 33) as usize;
         for round in 0..30_000 {
             let mut block = sample(1024);
             for _ in 0..1 + next() % 3 {

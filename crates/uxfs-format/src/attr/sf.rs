@@ -207,11 +207,8 @@ mod tests {
 
     #[test]
     fn any_bytes_are_refused_or_read() {
-        let mut seed = 0x5eed_u64;
-        let mut next = move || {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) as usize
-        };
+        let mut rng = uxfs_oracle::Rng::new(0x5eed);
+        let mut next = move || (rng.bits() >> 33) as usize;
         for round in 0..20_000 {
             let mut fork = vec![0; next() % 150];
             if fork.len() > 60 {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use uxfs_oracle::Rng;
 use zerocopy::FromZeros;
 
 use super::block::{self, Tail};
@@ -13,15 +14,6 @@ use crate::hash::name_hash;
 use crate::superblock::Superblock;
 use crate::types::{Daddr, Ino};
 use crate::verify::{self, BufKind};
-
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
-        (self.0 >> 33) as usize % end
-    }
-}
 
 fn geometry() -> Geometry {
     let mut sb = Superblock::new_zeroed();
@@ -106,14 +98,14 @@ fn content(raw: &[u8]) -> BTreeMap<Vec<u8>, Ino> {
 fn a_block_agrees_with_its_model() {
     let geo = geometry();
     for seed in 0..30 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut raw = empty([1024, 4096, 65536][seed as usize % 3]);
         let mut model = BTreeMap::new();
         for step in 0..600 {
-            let number = rng.below(100);
+            let number = rng.index(100);
             let mut name = format!("{number}").into_bytes();
             name.resize(name.len() + number * 5 % 80, b'n');
-            let ino = Ino(128 + rng.below(1000) as u64);
+            let ino = Ino(128 + rng.index(1000) as u64);
             if model.remove(&name).is_some() {
                 remove(&mut raw, &name);
             } else if insert(&mut raw, &name, ino) {
@@ -147,7 +139,7 @@ fn sound(rng: &mut Rng) -> Vec<(BufKind, Vec<u8>)> {
     let plan = data::plan_remove(&one, start, start, 4096 - start);
     apply(&mut many, &plan);
     let mut leaf1 = vec![0; 4096];
-    let count = 20 + rng.below(100);
+    let count = 20 + rng.index(100);
     leaf1[da::MAGIC..da::MAGIC + 2].copy_from_slice(&da::DIR_LEAF1_MAGIC.to_be_bytes());
     leaf1[da::COUNT + 1] = count as u8;
     for index in 0..count {
@@ -179,7 +171,7 @@ fn sound(rng: &mut Rng) -> Vec<(BufKind, Vec<u8>)> {
 #[test]
 fn damage_is_detected_or_harmless() {
     let geo = geometry();
-    let mut rng = Rng(7);
+    let mut rng = Rng::new(7);
     let mut seen = 0;
     for (kind, mut raw) in sound(&mut rng) {
         let at = kind.layout().unwrap().blkno.unwrap();
@@ -187,13 +179,13 @@ fn damage_is_detected_or_harmless() {
         assert_eq!(verify::check(&raw, kind, Daddr(64), &geo), Ok(()));
         for _ in 0..4000 {
             let mut bad = raw.clone();
-            for _ in 0..=rng.below(4) {
-                let at = match rng.below(3) {
-                    0 => rng.below(200),
-                    1 => 4096 - 1 - rng.below(64),
-                    _ => rng.below(4096),
+            for _ in 0..=rng.index(4) {
+                let at = match rng.index(3) {
+                    0 => rng.index(200),
+                    1 => 4096 - 1 - rng.index(64),
+                    _ => rng.index(4096),
                 };
-                bad[at] = [0, 0xff, 1, rng.below(256) as u8][rng.below(4)];
+                bad[at] = [0, 0xff, 1, rng.index(256) as u8][rng.index(4)];
             }
             if verify::check(&bad, kind, Daddr(64), &geo).is_err() {
                 seen += 1;
@@ -216,16 +208,16 @@ fn damage_is_detected_or_harmless() {
 #[test]
 fn no_bytes_make_the_checks_panic() {
     let geo = geometry();
-    let mut rng = Rng(11);
+    let mut rng = Rng::new(11);
     let kinds = sound(&mut rng);
     for _ in 0..3000 {
         for (kind, raw) in &kinds {
-            let len = [1024, 4096][rng.below(2)];
-            let mut bad: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
+            let len = [1024, 4096][rng.index(2)];
+            let mut bad: Vec<u8> = (0..len).map(|_| rng.index(256) as u8).collect();
             bad[..64].copy_from_slice(&raw[..64]);
-            if rng.below(2) == 0 {
+            if rng.index(2) == 0 {
                 bad[48..64].fill(0);
-                bad[57] = rng.below(256) as u8;
+                bad[57] = rng.index(256) as u8;
             }
             if verify::check(&bad, *kind, Daddr(0), &geo).is_err() {
                 continue;

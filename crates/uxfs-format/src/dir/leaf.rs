@@ -193,11 +193,8 @@ mod tests {
 
     #[test]
     fn random_insertions_keep_the_order() {
-        let mut seed = 99u64;
-        let mut next = move || {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) as u32
-        };
+        let mut rng = uxfs_oracle::Rng::new(99);
+        let mut next = move || (rng.bits() >> 33) as u32;
         for _ in 0..2000 {
             let mut list: Vec<(u32, u32)> =
                 (0..next() % 20).map(|_| (next() % 30, next() % 3)).collect();

@@ -1,23 +1,8 @@
 //! The planner over a simulated log: random commits, pinned items and pauses, from a seed.
 
+use uxfs_oracle::Rng;
+
 use super::*;
-
-/// splitmix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
 
 const LENGTH: u64 = 1 << 20;
 const AGE: Duration = Duration::from_secs(20);
@@ -39,7 +24,7 @@ struct Sim {
 impl Sim {
     fn new(seed: u64) -> Self {
         Self {
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             now: Time(0),
             planner: LogWorkPlanner::new(LogWorkOptions::default()),
             head: LENGTH,

@@ -6,20 +6,9 @@ use uxfs_disk::{BlockDev, MemDev, Overlay};
 use uxfs_format::log::{BufItem, BufType, CHUNK, Item, RecordHeader, checksum};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{BASIC_BLOCK, Daddr, Lsn};
+use uxfs_oracle::Rng;
 
 use crate::recovery::{Bounds, Limits, Log, State, mark_clean, replay};
-
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-}
 
 struct Volume {
     dev: Arc<dyn BlockDev>,
@@ -97,7 +86,7 @@ fn each_transaction_of_a_wrapping_log_is_replayed() {
         (4, &[('l', "su=64k")][..]),
     ] {
         let volume = volume(line);
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut bounds = volume.find();
         assert_eq!(bounds.state, State::Clean, "as made");
         let mut written = 0;
@@ -130,7 +119,7 @@ fn each_transaction_of_a_wrapping_log_is_replayed() {
 #[test]
 fn torn_transactions_are_not_replayed() {
     let volume = volume(&[('b', "size=1k")]);
-    let mut rng = Rng(9);
+    let mut rng = Rng::new(9);
     let clean = volume.find();
     mark_clean::clear_stale(&volume.log, &*volume.dev, &clean).unwrap();
     let mut bounds =
@@ -170,7 +159,7 @@ fn torn_transactions_are_not_replayed() {
 #[test]
 fn random_logs_end() {
     let volume = volume(&[('b', "size=1k")]);
-    let mut rng = Rng(11);
+    let mut rng = Rng::new(11);
     let clean = volume.find();
     let bounds =
         mark_clean::write_redo(&volume.log, &*volume.dev, &clean, &volume.items(0, 30)).unwrap();

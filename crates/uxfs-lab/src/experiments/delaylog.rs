@@ -11,10 +11,10 @@ use crate::bed::{Lab, Setup};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, rounded, run as run_jobs};
 use crate::posts;
-use crate::rng::Rng;
 use crate::verdict::at_least;
 use crate::work::clients;
 use crate::work::fs_mark::file_name;
+use uxfs_testkit::Rng;
 
 const MODES: [&str; 2] = ["nodelaylog", "delaylog"];
 /// Kinds of work.
@@ -37,14 +37,14 @@ fn work(lab: &Arc<Lab>, kind: &'static str, steps: u32) -> uxfs::Result<u64> {
     lab.begin();
     clients(lab, THREADS, move |lab, thread| {
         let dir = lab.fs.lookup(lab.fs.root(), thread.to_string().as_bytes())?;
-        let mut rng = Rng::new(lab.seed ^ u64::from(thread));
+        let mut rng = Rng::spread(lab.seed ^ u64::from(thread));
         for step in 0..steps {
             match kind {
                 "create" => {
                     lab.create(dir, &file_name(step, &mut rng), &NewInode::file(0o644))?;
                 }
                 "create and remove" => {
-                    let name = file_name(step / 2, &mut Rng::new(u64::from(step / 2)));
+                    let name = file_name(step / 2, &mut Rng::spread(u64::from(step / 2)));
                     match step % 2 {
                         0 => {
                             lab.create(dir, &name, &NewInode::file(0o644))?;
@@ -53,7 +53,7 @@ fn work(lab: &Arc<Lab>, kind: &'static str, steps: u32) -> uxfs::Result<u64> {
                     }
                 }
                 _ => {
-                    let ino = lab.fs.lookup(dir, rng.below(64).to_string().as_bytes())?;
+                    let ino = lab.fs.lookup(dir, rng.scaled(64).to_string().as_bytes())?;
                     lab.change();
                     let now = Some(lab.fs.now());
                     let times = uxfs::SetAttr { mtime: now, ..uxfs::SetAttr::default() };

@@ -1,6 +1,6 @@
 //! Callers that write, call fsync, think, and write again.
 
-use super::rng::Rng;
+use uxfs_testkit::Rng;
 
 /// The distribution of think times.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,7 +5,6 @@
 
 mod clients;
 mod grid;
-mod rng;
 mod sim;
 
 pub use clients::{Load, Think};

@@ -12,7 +12,7 @@ use uxfs_journal::Time;
 use uxfs_journal::policy::{Decision, Ended, Policy, View};
 
 use super::clients::Load;
-use super::rng::Rng;
+use uxfs_testkit::Rng;
 
 /// The cost of flushes.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,12 +9,12 @@ use super::volume::{After, Dir, Made, Volume};
 use crate::experiments::recorded::{recording, title};
 use crate::experiments::tar_star::tree;
 use crate::plan::{Found, How};
-use crate::rng::Rng;
 use crate::work::fs_mark::file_name;
 use crate::work::recording::Recording;
 use crate::work::tree::Tree;
 use crate::work::{fill, word};
 use crate::{LabError, Result};
+use uxfs_testkit::Rng;
 
 pub(super) const END: &str = "one sync at the end (tar)";
 pub(super) const TICKETS: &str = "fsync each, waited for at the end";
@@ -253,7 +253,7 @@ fn fs_mark(volume: &Volume, variant: &Variant, seed: u64, since: Instant) -> Res
     let ready = Barrier::new(dirs.len() + 1);
     let latencies = Mutex::new(Vec::new());
     let client = |thread: u64, dir: &Dir| -> Result<()> {
-        let mut rng = Rng::new(seed ^ thread << 32);
+        let mut rng = Rng::spread(seed ^ thread << 32);
         let mut took = Vec::new();
         ready.wait();
         for number in 0..variant.files {

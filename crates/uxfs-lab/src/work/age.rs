@@ -4,7 +4,7 @@
 use uxfs::format::Ino;
 use uxfs::{Fallocate, Fs, NewInode, Result};
 
-use crate::rng::Rng;
+use uxfs_testkit::Rng;
 
 /// The history of an aged volume.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ pub fn live(fs: &Fs, life: Life) -> Result<Vec<Old>> {
     if life.months == 0 {
         return Ok(Vec::new());
     }
-    let rng = Rng::new(life.seed ^ 0x6167_6564);
+    let rng = Rng::spread(life.seed ^ 0x6167_6564);
     let mut volume = Volume { fs, dirs, files: Vec::new(), rng, made: 0, changes: 0 };
     while volume.has_room(life.fill) {
         volume.make(0)?;
@@ -95,7 +95,7 @@ impl Volume<'_> {
     }
 
     fn make(&mut self, month: u32) -> Result<()> {
-        let dir = self.rng.below(self.dirs.len() as u64) as usize;
+        let dir = self.rng.scaled(self.dirs.len() as u64) as usize;
         let size = self.size();
         self.made += 1;
         let name = format!("f{}", self.made);
@@ -107,7 +107,7 @@ impl Volume<'_> {
 
     /// Grows a random file, at most to twice its size.
     fn grow(&mut self) -> Result<()> {
-        let at = self.rng.below(self.files.len() as u64) as usize;
+        let at = self.rng.scaled(self.files.len() as u64) as usize;
         let part = self.rng.unit();
         let file = &mut self.files[at];
         let more = (file.size as f64 * part) as u64 + 1;
@@ -118,7 +118,7 @@ impl Volume<'_> {
     }
 
     fn remove(&mut self) -> Result<()> {
-        let at = self.rng.below(self.files.len() as u64) as usize;
+        let at = self.rng.scaled(self.files.len() as u64) as usize;
         let file = self.files.swap_remove(at);
         self.fs.unlink(self.dirs[file.dir], file.name.as_bytes())?;
         self.changed()
@@ -129,7 +129,7 @@ impl Volume<'_> {
         let count = self.files.len() as f64;
         let (replaced, grown) = ((count * REPLACED) as u64, (count * GROWN) as u64);
         for _ in 0..replaced + grown {
-            if self.rng.below(replaced + grown) < replaced {
+            if self.rng.scaled(replaced + grown) < replaced {
                 self.remove()?;
                 if self.has_room(fill) {
                     self.make(month)?;

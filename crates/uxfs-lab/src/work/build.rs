@@ -10,7 +10,7 @@ use super::tree::Tree;
 use super::{clients, fill, word};
 use crate::bed::Lab;
 use crate::durability::Ack;
-use crate::rng::Rng;
+use uxfs_testkit::Rng;
 
 /// Writes a tree to a volume before the measurement. With `filler` above 0, each sixteenth file is
 /// followed by a file of `filler` bytes that is never read.
@@ -69,7 +69,7 @@ pub fn run(lab: &Arc<Lab>, tree: &Arc<Tree>, load: Load) -> Result<u64> {
 }
 
 fn client(lab: &Arc<Lab>, tree: &Tree, load: Load, number: u32) -> Result<()> {
-    let mut rng = Rng::new(lab.seed ^ u64::from(number) << 20);
+    let mut rng = Rng::spread(lab.seed ^ u64::from(number) << 20);
     let top = if load.flat { tree.dirs[0].1.clone() } else { format!("trash{number}") };
     let own = match load.flat {
         true => lab.fs.lookup(lab.fs.root(), top.as_bytes())?,
@@ -78,7 +78,7 @@ fn client(lab: &Arc<Lab>, tree: &Tree, load: Load, number: u32) -> Result<()> {
     let mut buf = vec![0; 64 << 10];
     for job in 0..load.jobs {
         for _ in 0..load.reads {
-            let (dir, name, size) = &tree.files[rng.below(tree.files.len() as u64) as usize];
+            let (dir, name, size) = &tree.files[rng.scaled(tree.files.len() as u64) as usize];
             lab.look();
             let path = format!("/{}/{name}", tree.path(*dir));
             let ino = lab.fs.resolve(path.as_bytes(), false)?;
@@ -102,7 +102,7 @@ fn client(lab: &Arc<Lab>, tree: &Tree, load: Load, number: u32) -> Result<()> {
         };
         let name_of = |file: u32| format!("out{number}-{job}-{file}");
         for file in 0..load.makes {
-            let size = 500 + rng.below(12_000) as u32;
+            let size = 500 + rng.scaled(12_000) as u32;
             let began = lab.now();
             let word =
                 word(1 << 30 | u64::from(number) << 16 | u64::from(job) << 6 | u64::from(file));

@@ -12,7 +12,7 @@ use uxfs::{NewInode, Result};
 use super::{clients, fill, word};
 use crate::bed::Lab;
 use crate::durability::Ack;
-use crate::rng::Rng;
+use uxfs_testkit::Rng;
 
 /// The parameters of the workload.
 #[derive(Clone, Copy, Debug)]
@@ -60,11 +60,11 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
     let sum = Arc::new(Mutex::new(0.0));
     let all = Arc::clone(&sum);
     clients(lab, load.clients, move |lab, number| {
-        let mut rng = Rng::new(lab.seed ^ u64::from(number) << 10);
+        let mut rng = Rng::spread(lab.seed ^ u64::from(number) << 10);
         let record = fill(word(1 + u64::from(number)), RECORD as usize);
         let mut begun = lab.now();
         // Connections that began at the same time would stay in step.
-        lab.sim.rest(Duration::from_nanos(rng.below(START)));
+        lab.sim.rest(Duration::from_nanos(rng.scaled(START)));
         for commit in 0..load.settling + load.commits {
             if commit == load.settling {
                 begun = lab.now();
@@ -73,7 +73,7 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
                 }
             }
             let half = load.think_us * 500;
-            lab.sim.rest(Duration::from_nanos(half + rng.below(2 * half + 1)));
+            lab.sim.rest(Duration::from_nanos(half + rng.scaled(2 * half + 1)));
             let began = lab.now();
             let at = next.fetch_add(RECORD, Ordering::Relaxed);
             lab.write(log, at, &record)?;
@@ -114,7 +114,7 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
 fn pages(lab: &Arc<Lab>, table: Ino, rng: &mut Rng) -> Result<()> {
     let page = fill(word(0), PAGE as usize);
     for _ in 0..DIRTY {
-        lab.write(table, rng.below(PAGES) * PAGE, &page)?;
+        lab.write(table, rng.scaled(PAGES) * PAGE, &page)?;
     }
     lab.fsync(table)
 }

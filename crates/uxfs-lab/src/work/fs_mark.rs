@@ -8,7 +8,7 @@ use uxfs::{NewInode, Result};
 use super::{clients, fill, word};
 use crate::bed::Lab;
 use crate::durability::Ack;
-use crate::rng::Rng;
+use uxfs_testkit::Rng;
 
 /// The method of syncing files: fs_mark's methods, and tickets, which it does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub fn file_name(number: u32, rng: &mut Rng) -> String {
     const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
     let mut name = format!("{number:08x}~~~~~~~~");
     for _ in 0..24 {
-        name.push(DIGITS[rng.below(32) as usize].into());
+        name.push(DIGITS[rng.scaled(32) as usize].into());
     }
     name
 }
@@ -69,7 +69,7 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<u64> {
 fn client(lab: &Arc<Lab>, load: Load, thread: u32) -> Result<()> {
     let dir_name: Arc<str> = thread.to_string().into();
     let dir = lab.fs.lookup(lab.fs.root(), dir_name.as_bytes())?;
-    let mut rng = Rng::new(lab.seed ^ u64::from(thread) << 32);
+    let mut rng = Rng::spread(lab.seed ^ u64::from(thread) << 32);
     let mut made = Vec::new();
     let ack = |began, name: &str, word, synced| {
         lab.ack(Ack {

@@ -11,7 +11,7 @@ use uxfs::{NewInode, Result};
 use super::{clients, fill, word};
 use crate::bed::Lab;
 use crate::durability::Ack;
-use crate::rng::Rng;
+use uxfs_testkit::Rng;
 
 /// The parameters of the workload.
 #[derive(Clone, Copy, Debug)]
@@ -84,9 +84,9 @@ impl Client<'_> {
     /// Runs the client and returns its rate of counted mails per second.
     fn run(&mut self) -> Result<f64> {
         let mut begun = self.lab.now();
-        let mut rng = Rng::new(self.lab.seed ^ u64::from(self.number) << 12);
+        let mut rng = Rng::spread(self.lab.seed ^ u64::from(self.number) << 12);
         // Clients that began at the same time would stay in step.
-        self.lab.sim.rest(Duration::from_nanos(rng.below(START)));
+        self.lab.sim.rest(Duration::from_nanos(rng.scaled(START)));
         for mail in 0..self.load.settling + self.load.mails {
             if mail == self.load.settling {
                 begun = self.lab.now();
@@ -95,13 +95,13 @@ impl Client<'_> {
                 }
             }
             if mail > 0 && mail.is_multiple_of(CONNECTION.0) {
-                self.lab.sim.rest(Duration::from_nanos(rng.below(CONNECTION.1)));
+                self.lab.sim.rest(Duration::from_nanos(rng.scaled(CONNECTION.1)));
             }
             let half = self.load.think_us * 500;
-            self.lab.sim.rest(Duration::from_nanos(half + rng.below(2 * half + 1)));
+            self.lab.sim.rest(Duration::from_nanos(half + rng.scaled(2 * half + 1)));
             self.deliver(mail, &mut rng)?;
             // The user reads every second mail on average, and keeps the last twelve.
-            if rng.below(2) == 0 {
+            if rng.scaled(2) == 0 {
                 self.read(&mut rng)?;
             }
             if self.old.len() > 12 {
@@ -119,9 +119,9 @@ impl Client<'_> {
     fn deliver(&mut self, mail: u32, rng: &mut Rng) -> Result<()> {
         let lab = self.lab;
         let name = format!("{:03}-{mail:06}", self.number);
-        let size = SIZE.0 + rng.below(SIZE.1 - SIZE.0);
+        let size = SIZE.0 + rng.scaled(SIZE.1 - SIZE.0);
         let word = word(u64::from(self.number) << 20 | u64::from(mail));
-        let at = rng.below(self.boxes.len() as u64) as usize;
+        let at = rng.scaled(self.boxes.len() as u64) as usize;
         let mailbox = &self.boxes[at];
         let began = lab.now();
         let ino = lab.create(self.spool.ino, &name, &NewInode::file(0o600))?;
@@ -154,7 +154,7 @@ impl Client<'_> {
         if self.old.is_empty() {
             return Ok(());
         }
-        let (at, name, _) = &self.old[rng.below(self.old.len() as u64) as usize];
+        let (at, name, _) = &self.old[rng.scaled(self.old.len() as u64) as usize];
         self.lab.look();
         let ino = self.lab.fs.lookup(self.boxes[*at].ino, name.as_bytes())?;
         // The mail is recent, so a page cache would hold it: only processor time.

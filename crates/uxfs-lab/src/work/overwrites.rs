@@ -14,7 +14,7 @@ use super::syncs::Load;
 use super::{clients, fill, word};
 use crate::bed::Lab;
 use crate::durability::Ack;
-use crate::rng::Rng;
+use uxfs_testkit::Rng;
 
 /// Bytes of a write.
 const PIECE: usize = 4096;
@@ -57,7 +57,7 @@ pub fn run(lab: &Arc<Lab>, load: Load, direct: bool) -> Result<f64> {
     clients(lab, load.clients, move |lab, client| {
         let name = client.to_string();
         let ino = lab.fs.lookup(home, name.as_bytes())?;
-        let mut rng = Rng::new(lab.seed ^ u64::from(client) << 9);
+        let mut rng = Rng::spread(lab.seed ^ u64::from(client) << 9);
         let mut begun = lab.now();
         for block in 0..blocks(load) {
             if block == load.settling {
@@ -67,7 +67,7 @@ pub fn run(lab: &Arc<Lab>, load: Load, direct: bool) -> Result<f64> {
                 }
             }
             let half = load.think_us * 500;
-            lab.sim.rest(Duration::from_nanos(half + rng.below(2 * half + 1)));
+            lab.sim.rest(Duration::from_nanos(half + rng.scaled(2 * half + 1)));
             let began = lab.now();
             let (word, from) = (mark(client, block), u64::from(block) * PIECE as u64);
             lab.write(ino, from, &fill(word, PIECE))?;

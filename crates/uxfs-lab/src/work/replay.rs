@@ -20,7 +20,7 @@ use super::recording::{PathNo, Recording, Step};
 use super::word;
 use crate::bed::Lab;
 use crate::durability::Ack;
-use crate::rng::Rng;
+use uxfs_testkit::Rng;
 
 /// Clients begin at random times within this many nanoseconds.
 const START_NS: u64 = 200_000_000;
@@ -626,8 +626,8 @@ pub fn run(lab: &Arc<Lab>, recording: &Arc<Recording>, clients: u32) -> Result<T
     let (all, recording) = (Arc::clone(&sum), Arc::clone(recording));
     super::clients(lab, clients, move |lab, number| {
         // Clients that began at the same time would stay in step, and results would depend on luck.
-        let mut rng = Rng::new(lab.seed ^ u64::from(number) << 20);
-        lab.sim.rest(Duration::from_nanos(rng.below(START_NS)));
+        let mut rng = Rng::spread(lab.seed ^ u64::from(number) << 20);
+        lab.sim.rest(Duration::from_nanos(rng.scaled(START_NS)));
         let mut player = Player::new(&**lab, &recording, &home(number), number)?;
         let played = player.play()?;
         let mut all = all.lock();

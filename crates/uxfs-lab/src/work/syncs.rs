@@ -10,7 +10,7 @@ use uxfs::{NewInode, Result};
 use super::{clients, fill, word};
 use crate::bed::Lab;
 use crate::durability::Ack;
-use crate::rng::Rng;
+use uxfs_testkit::Rng;
 
 /// The parameters of the workload.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,8 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
     let sum = Arc::new(Mutex::new(0.0));
     let all = Arc::clone(&sum);
     clients(lab, load.clients, move |lab, number| {
-        let (ino, mut rng) = (files[number as usize], Rng::new(lab.seed ^ u64::from(number) << 8));
+        let (ino, mut rng) =
+            (files[number as usize], Rng::spread(lab.seed ^ u64::from(number) << 8));
         let mut begun = lab.now();
         let word = word(u64::from(number));
         for sync in 0..load.settling + load.syncs {
@@ -57,7 +58,7 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
             }
             if load.think_us > 0 {
                 let half = load.think_us * 500;
-                lab.sim.rest(Duration::from_nanos(half + rng.below(2 * half)));
+                lab.sim.rest(Duration::from_nanos(half + rng.scaled(2 * half)));
             }
             let began = lab.now();
             lab.write(ino, u64::from(sync) * PIECE as u64, &fill(word, PIECE))?;

@@ -13,7 +13,7 @@ use super::{fill, word};
 use crate::LabError;
 use crate::bed::Lab;
 use crate::durability::Ack;
-use crate::rng::Rng;
+use uxfs_testkit::Rng;
 
 /// Sizes of a kernel's source files: percentile, and its size in bytes.
 const SIZES: [(u32, u32); 10] = [
@@ -41,13 +41,13 @@ pub struct Tree {
 impl Tree {
     /// A tree of `files` files, about 18 in a directory, as in a kernel's sources.
     pub fn new(name: &str, files: u32, seed: u64) -> Self {
-        let mut rng = Rng::new(seed ^ 0x7472_6565);
+        let mut rng = Rng::spread(seed ^ 0x7472_6565);
         let mut tree = Self { dirs: vec![(0, name.into())], files: Vec::new() };
         while (tree.files.len() as u32) < files {
             let dir = tree.dirs.len();
-            let parent = rng.below(dir as u64) as usize;
+            let parent = rng.scaled(dir as u64) as usize;
             tree.dirs.push((parent, format!("dir{dir:04}")));
-            let count = 1 + rng.below(35) as u32;
+            let count = 1 + rng.scaled(35) as u32;
             for number in 0..count.min(files - tree.files.len() as u32) {
                 let size = size(&mut rng);
                 tree.files.push((dir, format!("file{number:03}.c"), size));
@@ -134,7 +134,7 @@ impl Tree {
 }
 
 fn size(rng: &mut Rng) -> u32 {
-    let part = rng.below(100_000) as u32;
+    let part = rng.scaled(100_000) as u32;
     let mut before = (0, 8);
     for (percent, bytes) in SIZES {
         if part < percent * 1000 {

@@ -1,23 +1,20 @@
 //! Random options from a seed: this crate must do the same as `mkfs.xfs`.
 
+use uxfs_oracle::Rng;
+
 use crate::bytes::difference;
 use crate::pair::{MIB, Outcome, Pair, mkfs};
 
-/// A small random number generator; the same seed repeats a run.
-struct Random(u64);
+/// Random options of mkfs; the same seed repeats a run.
+struct Random(Rng);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
-        (self.0 ^ self.0 >> 33) >> 8
-    }
-
     fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[(self.next() % choices.len() as u64) as usize]
+        choices[self.0.index(choices.len())]
     }
 
     fn percent(&mut self, chance: u64) -> bool {
-        self.next() % 100 < chance
+        self.0.below(100) < chance
     }
 
     fn group(&mut self, line: &mut String, letter: char, choices: &[(&str, u64, &[&str])]) {
@@ -76,7 +73,7 @@ impl Random {
 
 /// Tests `rounds` random command lines on volumes of random sizes.
 fn rounds(seed: u64, rounds: u32, sizes: &[u64], unsupported: bool) {
-    let mut random = Random(seed);
+    let mut random = Random(Rng::new(seed));
     let mut made = 0;
     for round in 0..rounds {
         let size = random.of(sizes) * MIB;
@@ -117,7 +114,7 @@ fn minimum(said: &str) -> Option<u64> {
 
 #[test]
 fn the_minimum_log_size_agrees_for_random_options() {
-    let mut random = Random(3);
+    let mut random = Random(Rng::new(3));
     let mut compared = 0;
     for round in 0..300 {
         let pair = Pair::new(random.of(&[300, 1024, 5000, 20_480, 102_400, 3 << 20]) * MIB);
