@@ -136,13 +136,13 @@ fn in_process(options: &Options, clients: u32, ops: &[Op], own: &Own) -> Result<
             (0..clients).map(|client| scope.spawn(move || Client::run(stage, client))).collect();
         stage.ready.wait();
         std::thread::sleep(length / 5);
-        let before = own.dev.traffic();
+        let before = own.traffic();
         let start = Instant::now();
         stage.measuring.store(true, Ordering::Relaxed);
         std::thread::sleep(length);
         stage.measuring.store(false, Ordering::Relaxed);
         let seconds = start.elapsed().as_secs_f64();
-        let during = own.dev.traffic();
+        let during = own.traffic();
         stage.stop.store(true, Ordering::Relaxed);
         for worker in workers {
             let ended =
@@ -153,7 +153,7 @@ fn in_process(options: &Options, clients: u32, ops: &[Op], own: &Own) -> Result<
     });
     let (before, during, seconds) = measured?;
     own.fs.sync().map_err(|e| BenchError::new("syncing", e))?;
-    let all = own.dev.traffic() - before;
+    let all = own.traffic() - before;
     let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
     Ok(Run {
         rate: get(&stage.bytes) as f64 / seconds / f64::from(1 << 20),

@@ -7,6 +7,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use uxfs::{Fs, NewInode};
+use uxfs_testkit::Rng;
 
 use crate::host::{self, Scratch, is_root, run};
 use crate::kernel::{Kind, Mounted};
@@ -140,7 +141,7 @@ fn in_process(
                 })
             })
             .collect();
-        let before = own.dev.traffic();
+        let before = own.traffic();
         let start = Instant::now();
         ready.wait();
         for worker in workers {
@@ -149,11 +150,11 @@ fn in_process(
                 .map_err(|_| BenchError::new("making files", "a thread panicked"))?
                 .map_err(fail)?;
         }
-        Ok((before, start.elapsed(), own.dev.traffic()))
+        Ok((before, start.elapsed(), own.traffic()))
     })?;
     let seconds = start.as_secs_f64();
     fs.sync().map_err(fail)?;
-    let all = own.dev.traffic() - before;
+    let all = own.traffic() - before;
     let steps = u64::from(threads) * u64::from(options.files.each(threads));
     own.done()?;
     let rate = steps as f64 / seconds;
@@ -167,9 +168,9 @@ fn make_files(
     threads: u32,
 ) -> uxfs::Result<()> {
     let data = [0x5a; FILE];
-    let mut random = dir.0 | 1;
+    let mut rng = Rng::new(dir.0);
     for number in 0..options.files.each(threads) {
-        let name = file_name(number, &mut random);
+        let name = file_name(number, &mut rng);
         let ino = fs.create(dir, name.as_bytes(), &NewInode::file(0o666))?;
         if options.durable {
             fs.write_at(ino, 0, &data)?;
@@ -180,14 +181,11 @@ fn make_files(
 }
 
 /// A name as fs_mark makes them: 40 bytes, of which the last 24 are as good as random.
-fn file_name(number: u32, random: &mut u64) -> String {
+pub fn file_name(number: u32, rng: &mut Rng) -> String {
     const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
     let mut name = format!("{number:08x}~~~~~~~~");
     for _ in 0..24 {
-        *random ^= *random << 13;
-        *random ^= *random >> 7;
-        *random ^= *random << 17;
-        name.push(DIGITS[(*random >> 59) as usize].into());
+        name.push(DIGITS[rng.scaled(32) as usize].into());
     }
     name
 }
@@ -250,8 +248,8 @@ mod tests {
 
     #[test]
     fn names_are_of_forty_bytes_and_differ() {
-        let mut random = 1;
-        let names: Vec<String> = (0..100).map(|n| file_name(n, &mut random)).collect();
+        let mut rng = Rng::new(1);
+        let names: Vec<String> = (0..100).map(|n| file_name(n, &mut rng)).collect();
         assert!(names.iter().all(|name| name.len() == 40));
         assert!(names[0][16..] != names[1][16..]);
     }

@@ -9,7 +9,6 @@
 //! 4. What needs root (mounting) is left out without it, and the report says so.
 
 pub mod check;
-mod counted;
 pub mod creates;
 pub mod dbench;
 pub mod fs_mark;

@@ -8,15 +8,17 @@ use uxfs::disk::{FileDev, OpenMode};
 use uxfs::journal::{JournalOptions, LogWorkOptions};
 use uxfs::{Fs, OpenOptions, WritebackOptions, mkfs};
 
-use crate::counted::Counted;
+use uxfs_testkit::CountDev;
+
 use crate::host::Scratch;
+use crate::traffic::Traffic;
 use crate::{BenchError, Result};
 
 /// The volume.
 pub(crate) struct Own {
     pub(crate) fs: Arc<Fs>,
     service: LogWorker,
-    pub(crate) dev: Arc<Counted>,
+    dev: Arc<CountDev<FileDev>>,
     image: PathBuf,
 }
 
@@ -40,7 +42,7 @@ impl Own {
         let image = scratch.file("own.img");
         let dev = FileDev::open(&image, OpenMode::Create(size))
             .map_err(|e| BenchError::new(image.display().to_string(), e))?;
-        let dev = Arc::new(Counted::new(dev));
+        let dev = Arc::new(CountDev::new(dev));
         let made = |e: mkfs::MkfsError| BenchError::new("mkfs", e);
         let mut shape = mkfs::Options::default();
         shape.apply('l', "size=128m").map_err(made)?;
@@ -53,10 +55,23 @@ impl Own {
         let device: Arc<dyn uxfs::disk::BlockDev> = Arc::clone(&dev) as _;
         let failed = |e: uxfs::Error| BenchError::new("opening", e);
         let fs = Arc::new(Fs::open(device, options).map_err(failed)?);
-        dev.watch_log(&fs);
+        let log = fs.geo.fsb_daddr(fs.geo.log_start).bytes();
+        dev.watch(log..log + u64::from(fs.geo.log_blocks) * u64::from(fs.geo.block_size));
         // As the kernel has threads of its own for the log.
         let service = LogWorker::start(&fs, LogWorkOptions::default()).map_err(failed)?;
         Ok(Self { fs, service, dev, image })
+    }
+
+    /// What went to the device so far. The writes of the log count from when it was opened.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let counts = self.dev.counts();
+        Traffic {
+            writes: counts.writes,
+            bytes: counts.bytes,
+            log_writes: counts.watched_writes,
+            log_bytes: counts.watched_bytes,
+            flushes: counts.flushes + counts.forced,
+        }
     }
 
     /// Closes the volume and removes its image.

@@ -13,7 +13,7 @@ use crate::plan::{Found, How, Job, Progress, Rows, rounded, run as run_jobs};
 use crate::posts;
 use crate::verdict::at_least;
 use crate::work::clients;
-use crate::work::fs_mark::file_name;
+use uxfs_bench::fs_mark::file_name;
 use uxfs_testkit::Rng;
 
 const MODES: [&str; 2] = ["nodelaylog", "delaylog"];

@@ -9,7 +9,7 @@ use super::volume::{After, Dir, Made, Volume};
 use crate::experiments::recorded::{recording, title};
 use crate::experiments::tar_star::tree;
 use crate::plan::{Found, How};
-use crate::work::fs_mark::file_name;
+use uxfs_bench::fs_mark::file_name;
 use crate::work::recording::Recording;
 use crate::work::tree::Tree;
 use crate::work::{fill, word};

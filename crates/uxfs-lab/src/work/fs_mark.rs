@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use uxfs::{NewInode, Result};
+use uxfs_bench::fs_mark::file_name;
+use uxfs_testkit::Rng;
 
 use super::{clients, fill, word};
 use crate::bed::Lab;
 use crate::durability::Ack;
-use uxfs_testkit::Rng;
 
 /// The method of syncing files: fs_mark's methods, and tickets, which it does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,16 +39,6 @@ pub struct Load {
     pub size: u32,
     /// The method of syncing.
     pub sync: Sync,
-}
-
-/// A file name like fs_mark's: 40 bytes, of which the last 24 are pseudo-random.
-pub fn file_name(number: u32, rng: &mut Rng) -> String {
-    const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
-    let mut name = format!("{number:08x}~~~~~~~~");
-    for _ in 0..24 {
-        name.push(DIGITS[rng.scaled(32) as usize].into());
-    }
-    name
 }
 
 /// Runs the workload and returns the number of files created.
