@@ -444,7 +444,9 @@ fn a_slow_reader_does_not_bring_back_what_was() {
     let [has_read, may_return] = &*barriers;
     let waits = Arc::clone(&barriers);
     dev.add(Rule::on(&[Op::Read]).within(at..at + 1).times(1).afterwards(move |_| {
-        waits.iter().for_each(|barrier| drop(barrier.wait()));
+        for barrier in &*waits {
+            barrier.wait();
+        }
         Answer::Pass
     }));
     let uid = |uid| crate::SetAttr { uid: Some(uid), ..Default::default() };

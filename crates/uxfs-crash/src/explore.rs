@@ -5,10 +5,10 @@ use std::fmt;
 use std::num::NonZeroUsize;
 
 use parking_lot::Mutex;
+use uxfs::disk::MemDev;
 use uxfs::disk::fault::{Fault, plant};
 
 use crate::judge::{self, Run};
-use uxfs::disk::MemDev;
 
 /// What to explore.
 #[derive(Clone, Debug)]

@@ -17,13 +17,13 @@ use uxfs::format::timestamp::Timestamp;
 use uxfs::journal::JournalOptions;
 use uxfs::{Error, Fs, NewInode, OpenOptions, mkfs};
 
+use uxfs::disk::MemDev;
 use uxfs_testkit::{FaultDev, Op, Rule};
 
 use crate::cut::{Cut, Event, RecordDev, Recording, rng};
 use crate::history::{self, History};
 use crate::rules::RuledDev;
 use crate::workload::Workload;
-use uxfs::disk::MemDev;
 
 const VOLUME: u64 = 48 << 20;
 const STEPS: usize = 50;

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use uxfs::clock::Clock;
 use uxfs::disk::BlockDev;
+use uxfs::disk::MemDev;
 use uxfs::disk::fault::{Fault, planted};
 use uxfs::format::timestamp::Timestamp;
 use uxfs::journal::{JournalOptions, LogMode, RollPolicy};
 use uxfs::{Fs, NewInode, OpenOptions, WritebackOptions};
 use uxfs_check::{CheckOptions, Severity};
+use uxfs_testkit::Rng;
 
 use crate::cut::{Cut, RecordDev, Recording, rng};
 use crate::explore::Explored;
@@ -17,8 +19,6 @@ use crate::history::{self, History};
 use crate::rules::RuledDev;
 use crate::volumes::{self, VOLUMES};
 use crate::workload::Workload;
-use uxfs::disk::MemDev;
-use uxfs_testkit::Rng;
 
 /// Steps of a workload.
 const STEPS: usize = 120;

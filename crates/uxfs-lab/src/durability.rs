@@ -22,10 +22,10 @@ use uxfs::format::Ino;
 use uxfs::journal::JournalOptions;
 use uxfs::{Fs, OpenOptions, clock};
 use uxfs_check::{CheckOptions, Severity};
+use uxfs_testkit::Rng;
 
 use crate::bed::Ran;
 use crate::sim::{DATE, Kind, Store, StoreDev};
-use uxfs_testkit::Rng;
 
 /// Most acknowledged files that are looked up after each cut.
 const LOOKED_FOR: usize = 400;

@@ -7,9 +7,9 @@
 
 use serde::Deserialize;
 use uxfs_journal::Time;
+use uxfs_testkit::Rng;
 
 use crate::{Completions, Disk, Done, Op, Request, Tag, transfer, us};
-use uxfs_testkit::Rng;
 
 /// Parameters of a cloud volume.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

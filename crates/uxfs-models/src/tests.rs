@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_journal::Time;
+use uxfs_testkit::Rng;
 
 use crate::{
     Description, Disk, Done, NAMES, Op, RealTimeDev, Request, Tag, VirtualClock, VirtualDev, serve,
 };
-use uxfs_testkit::Rng;
 
 fn disk(name: &str) -> Box<dyn Disk> {
     Description::named(name).unwrap().build(7).unwrap()

@@ -7,11 +7,11 @@ use uxfs::format::log::{MAGIC, RecordHeader, checksum};
 use uxfs::journal::JournalOptions;
 use uxfs::{Fs, NewInode, OpenOptions, XattrMode, mkfs};
 
+use uxfs::disk::MemDev;
 use uxfs_testkit::{FaultDev, Op};
 
 use super::{Rule, RuledDev, Violation};
 use crate::cut::{Event, RecordDev};
-use uxfs::disk::MemDev;
 
 const VOLUME: u64 = 48 << 20;
 

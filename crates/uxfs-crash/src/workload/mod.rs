@@ -13,11 +13,11 @@ use std::sync::Arc;
 use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use uxfs::{Error, Fs, Result};
+use uxfs_testkit::Rng;
 
 use crate::content::File;
 use crate::cut::{Mark, RecordDev};
 use crate::history::{self, History, Moment, Node, Tree};
-use uxfs_testkit::Rng;
 
 /// The style of a workload, by its seed.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use uxfs::NewInode;
+use uxfs_bench::fs_mark::file_name;
+use uxfs_testkit::Rng;
 
 use super::blank::{blank, note};
 use super::disks;
@@ -13,8 +15,6 @@ use crate::plan::{Found, How, Job, Progress, Rows, rounded, run as run_jobs};
 use crate::posts;
 use crate::verdict::at_least;
 use crate::work::clients;
-use uxfs_bench::fs_mark::file_name;
-use uxfs_testkit::Rng;
 
 const MODES: [&str; 2] = ["nodelaylog", "delaylog"];
 /// Kinds of work.

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use uxfs_journal::Time;
 use uxfs_journal::policy::{Decision, Ended, Policy, View};
+use uxfs_testkit::Rng;
 
 use super::clients::Load;
-use uxfs_testkit::Rng;
 
 /// The cost of flushes.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,17 +4,17 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use uxfs_bench::fs_mark::file_name;
+use uxfs_testkit::Rng;
 
 use super::volume::{After, Dir, Made, Volume};
 use crate::experiments::recorded::{recording, title};
 use crate::experiments::tar_star::tree;
 use crate::plan::{Found, How};
-use uxfs_bench::fs_mark::file_name;
 use crate::work::recording::Recording;
 use crate::work::tree::Tree;
 use crate::work::{fill, word};
 use crate::{LabError, Result};
-use uxfs_testkit::Rng;
 
 pub(super) const END: &str = "one sync at the end (tar)";
 pub(super) const TICKETS: &str = "fsync each, waited for at the end";

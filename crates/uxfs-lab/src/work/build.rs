@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use uxfs::format::Ino;
 use uxfs::{Fallocate, Fs, NewInode, Result};
+use uxfs_testkit::Rng;
 
 use super::tree::Tree;
 use super::{clients, fill, word};
 use crate::bed::Lab;
 use crate::durability::Ack;
-use uxfs_testkit::Rng;
 
 /// Writes a tree to a volume before the measurement. With `filler` above 0, each sixteenth file is
 /// followed by a file of `filler` bytes that is never read.

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use uxfs::{Fs, NewInode, Result};
+use uxfs_testkit::Rng;
 
 use super::syncs::Load;
 use super::{clients, fill, word};
 use crate::bed::Lab;
 use crate::durability::Ack;
-use uxfs_testkit::Rng;
 
 /// Bytes of a write.
 const PIECE: usize = 4096;

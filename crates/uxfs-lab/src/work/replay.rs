@@ -15,12 +15,12 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use uxfs::format::Ino;
 use uxfs::{Fs, NewInode, RenameFlags, Result, SetAttr};
+use uxfs_testkit::Rng;
 
 use super::recording::{PathNo, Recording, Step};
 use super::word;
 use crate::bed::Lab;
 use crate::durability::Ack;
-use uxfs_testkit::Rng;
 
 /// Clients begin at random times within this many nanoseconds.
 const START_NS: u64 = 200_000_000;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use uxfs::{NewInode, Result};
+use uxfs_testkit::Rng;
 
 use super::{clients, fill, word};
 use crate::bed::Lab;
 use crate::durability::Ack;
-use uxfs_testkit::Rng;
 
 /// The parameters of the workload.
 #[derive(Clone, Copy, Debug)]

@@ -8,12 +8,12 @@ use uxfs::archive::Kind;
 use uxfs::format::Ino;
 use uxfs::format::timestamp::Timestamp;
 use uxfs::{NewInode, Result, SetAttr};
+use uxfs_testkit::Rng;
 
 use super::{fill, word};
 use crate::LabError;
 use crate::bed::Lab;
 use crate::durability::Ack;
-use uxfs_testkit::Rng;
 
 /// Sizes of a kernel's source files: percentile, and its size in bytes.
 const SIZES: [(u32, u32); 10] = [
