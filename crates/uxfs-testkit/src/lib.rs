@@ -9,21 +9,31 @@
 //! | [`CountDev`] | counts calls and bytes |
 //! | [`Rng`] | random numbers from a seed |
 //!
-//! Stores are those of `uxfs-disk`: [`MemDev`](uxfs_disk::MemDev) is sparse and its copies share
-//! pages, [`Overlay`](uxfs_disk::Overlay) keeps changes over a device that does not change.
+//! Stores are those of `uxfs-disk`: `MemDev` is sparse and its copies share
+//! pages, `Overlay` keeps changes over a device that does not change.
+//!
+//! The devices need the feature `devices`.
 //!
 //! 1. Nothing here reads a clock or the host's random numbers: equal calls have equal results.
 //! 2. No device holds a lock while it calls the device below or a closure of a rule.
 
+#[cfg(feature = "devices")]
 mod count;
+#[cfg(feature = "devices")]
 mod cut;
+#[cfg(feature = "devices")]
 mod fault;
+#[cfg(feature = "devices")]
 mod record;
 mod rng;
 
+#[cfg(feature = "devices")]
 pub use count::{CountDev, Counts};
+#[cfg(feature = "devices")]
 pub use cut::Recording;
+#[cfg(feature = "devices")]
 pub use fault::{Answer, Call, FaultDev, Op, Rule, RuleId};
+#[cfg(feature = "devices")]
 pub use record::{Event, RecordDev};
 pub use rng::Rng;
 
