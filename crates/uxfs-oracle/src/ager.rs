@@ -1,11 +1,11 @@
-//! Fills and ages a mounted volume: a seeded mix of all that programs do to a tree.
+//! Fills and ages a mounted volume: a seeded mix of everything that programs do to a tree.
 //!
 //! 1. The same seed, tree and number of operations give the same calls.
-//! 2. It begins with whatever tree is there, so that it can take turns with the code under test.
-//! 3. An operation may fail for want of space, or since a name exists or is gone; it may not fail
-//!    with anything else, least of all with an I/O or corruption error.
+//! 2. It starts with whatever tree is there, so it can take turns with the code under test.
+//! 3. An operation may fail for lack of space, or because a name exists or is gone. Any other
+//!    failure is an error, above all an I/O or corruption error.
 //!
-//! Run as `uxfs-ager` in the virtual machine ([`crate::vm::age`]); works on any directory.
+//! Runs as `uxfs-ager` in the virtual machine ([`crate::vm::age`]), and on any directory.
 
 mod ops;
 
@@ -19,10 +19,10 @@ use rustix::io::Errno;
 
 use crate::Rng;
 
-/// The longest path that it makes, in bytes, well below `PATH_MAX`.
+/// Longest path that it makes, in bytes, well below `PATH_MAX`.
 const PATH_LEN_MAX: usize = 3000;
 
-/// What an operation is allowed to fail with.
+/// Errors with which an operation may fail.
 const EXPECTED: [Errno; 12] = [
     Errno::NOSPC,
     Errno::EXIST,
@@ -45,17 +45,14 @@ pub struct Ager {
     dirs: Vec<PathBuf>,
     files: Vec<PathBuf>,
     others: Vec<PathBuf>,
-    /// Operations carried out, and failed as expected, by name.
+    /// Number of operations that succeeded and that failed as expected, by name.
     counts: BTreeMap<&'static str, (u32, u32)>,
-    /// Operations that are not done when their turn comes.
+    /// Operations that are skipped.
     left_out: Vec<&'static str>,
 }
 
 impl Ager {
-    /// Takes stock of the tree below `root`.
-    ///
-    /// # Errors
-    /// A directory cannot be read.
+    /// Lists the tree below `root`.
     pub fn new(root: &Path, seed: u64) -> io::Result<Self> {
         let mut ager = Self {
             root: root.to_path_buf(),
@@ -95,8 +92,7 @@ impl Ager {
         Ok(())
     }
 
-    /// Leaves out the operations of these names: for two trees in step, of which one cannot do
-    /// them.
+    /// Skips the operations of these names: for two trees in step, one of which cannot do them.
     #[must_use]
     pub fn without(mut self, names: &[&'static str]) -> Self {
         self.left_out.extend_from_slice(names);
@@ -130,7 +126,7 @@ impl Ager {
         Ok(())
     }
 
-    /// Lets an expected failure pass; makes room when there was none.
+    /// Ignores an expected failure, and frees space if there was none.
     fn weigh(&mut self, error: &io::Error) -> io::Result<()> {
         let code = Errno::from_io_error(error);
         if !code.is_some_and(|code| EXPECTED.contains(&code)) {
@@ -174,7 +170,7 @@ impl Ager {
         self.dirs.get(at).unwrap_or(&self.root).clone()
     }
 
-    /// A name that most likely is not there.
+    /// A name that probably does not exist.
     fn fresh(&mut self) -> PathBuf {
         let dir = self.dir();
         let name = self.name();
@@ -186,7 +182,7 @@ impl Ager {
         }
     }
 
-    /// A name: mostly short words, at times long, at times any bytes.
+    /// A name: mostly short words, sometimes long, sometimes any bytes.
     fn name(&mut self) -> Vec<u8> {
         let len = match self.rng.below(10) {
             0 => 1 + self.rng.index(255),
@@ -219,7 +215,7 @@ impl Ager {
         found.filter(|path| **path != self.root).cloned().ok_or(Errno::NOENT.into())
     }
 
-    /// Keeps the lists right when `from` has become `to` with all below it, or is gone.
+    /// Updates the lists after `from`, with everything below it, became `to` or was removed.
     fn moved(&mut self, from: &Path, to: Option<&Path>) {
         for list in [&mut self.dirs, &mut self.files, &mut self.others] {
             let changed = list.drain(..).filter_map(|path| match (path.strip_prefix(from), to) {

@@ -1,4 +1,4 @@
-//! Where judges that are not installed are kept.
+//! The directory of tools and kernels that are not installed.
 
 use std::path::PathBuf;
 

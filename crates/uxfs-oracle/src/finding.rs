@@ -1,4 +1,4 @@
-//! What a judge complains of.
+//! The complaints of a tool or a kernel about an image.
 //!
 //! Made by `tools` and `vm`, printed by the test that fails.
 
@@ -6,21 +6,21 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A judge's complaint about an image. Its `Display` is the whole story, over several lines.
+/// The complaints of one judge about an image. `Display` prints everything, on several lines.
 #[derive(Debug, Clone)]
 pub struct Finding {
     /// The judge: `xfs_repair -n`, `kernel 6.1.0-50-cloud-amd64`, …
     pub judge: String,
-    /// The image in question; none when it is not known which of several.
+    /// The image; `None` if it is not known which of several.
     pub image: Option<PathBuf>,
-    /// The judge's own words.
+    /// The judge's output.
     pub lines: Vec<String>,
-    /// Where a copy of the image was put (`UXFS_KEEP`).
+    /// The path of the copy of the image (`UXFS_KEEP`).
     pub kept: Option<PathBuf>,
 }
 
 impl Finding {
-    /// A finding of `judge`; keeps a copy of the image when `UXFS_KEEP` asks for it.
+    /// A finding of `judge`. Copies the image if `UXFS_KEEP` is set.
     #[must_use]
     pub fn new(judge: &str, image: Option<&Path>, lines: Vec<String>) -> Self {
         let image = image.map(Path::to_path_buf);
@@ -54,7 +54,7 @@ impl fmt::Display for Finding {
 
 impl std::error::Error for Finding {}
 
-/// Copies the image into `$UXFS_KEEP`, holes as holes.
+/// Copies the image into `$UXFS_KEEP`, with its holes.
 fn keep(image: &Path) -> Option<PathBuf> {
     let dir = PathBuf::from(std::env::var_os("UXFS_KEEP")?);
     std::fs::create_dir_all(&dir).ok()?;

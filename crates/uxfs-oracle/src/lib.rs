@@ -1,15 +1,15 @@
-//! Judges for the tests of the other crates: the real tools, and the real kernel in a throw-away
-//! virtual machine. For `[dev-dependencies]` only.
+//! Judges for the tests of the other crates: the real tools, and real kernels in throw-away
+//! machines. For `[dev-dependencies]` only.
 //!
-//! 1. A judge that is missing panics and says what to install; it is never taken for "no finding".
-//! 2. What a judge complains of is a [`Finding`]: which judge, which image, its own words.
-//! 3. The host's kernel never mounts anything here. The [`vm`] does, without root, and an image
-//!    is left untouched unless the call says that it writes.
-//! 4. A tree is told by one program everywhere ([`lister`]), as a canonical [`Listing`]: of a
-//!    directory on the host, of an image that a kernel mounted, or put together by a test from
-//!    what the code under test reads.
+//! 1. A judge that is missing panics and says what to install; it never counts as "no finding".
+//! 2. The complaints of a judge are a [`Finding`]: the judge, the image, and the judge's output.
+//! 3. The host's kernel never mounts anything here. A machine ([`vm`]) does, without root, and it
+//!    leaves an image untouched unless the function says that it writes.
+//! 4. One program lists a tree everywhere ([`lister`]), as a canonical [`Listing`]: of a directory
+//!    on the host, and of an image that a kernel mounted. A test makes a listing of what the code
+//!    under test reads.
 //!
-//! A test of another crate, in which kernel and code take turns:
+//! A test of another crate, in which a kernel and the code under test take turns:
 //!
 //! ```no_run
 //! use uxfs_oracle::{Fields, Kernel, both, mkfs, vm};
@@ -22,9 +22,9 @@
 //!     // The kernel fills and ages the image …
 //!     let aged = vm::age(Kernel::Stable, &image, seed, 500).unwrap_or_else(|f| panic!("{f}"));
 //!     println!("{} entries", aged.entries.len());
-//!     // … the code under test edits it, and says what it believes is there …
+//!     // … the code under test edits it, and lists what it sees …
 //!     let ours = edit_and_list(&image);
-//!     // … and xfsprogs and two kernels have to agree.
+//!     // … and xfsprogs and two kernels must agree.
 //!     both(&image).unwrap_or_else(|f| panic!("seed {seed}: {f}"));
 //!     for kernel in Kernel::ALL {
 //!         let listings = vm::list(kernel, &[&image]).unwrap_or_else(|f| panic!("seed {seed}: {f}"));
@@ -33,9 +33,9 @@
 //! }
 //! ```
 //!
-//! `UXFS_KEEP=DIR` keeps a copy of the image that a finding is about; `UXFS_CACHE` says where the
-//! virtual machine's kernels and the newer xfsprogs are (`~/.cache/uxfs/vm`), which `tools/setup-uml`,
-//! `tools/setup-vm` and `tools/setup-xfsprogs` put there.
+//! `UXFS_KEEP=DIR` keeps a copy of the image that a finding is about. `UXFS_CACHE` names the
+//! directory of the kernels and the newer xfsprogs (`~/.cache/uxfs/vm`), which `tools/setup-uml`,
+//! `tools/setup-vm` and `tools/setup-xfsprogs` fill.
 
 pub mod ager;
 mod cache;

@@ -1,10 +1,10 @@
 //! Lists the tree below a directory, with everything that a user of it can see.
 //!
-//! 1. Nothing is followed out of the directory, nothing but regular files is opened.
-//! 2. Access times are read before anything that could change them.
-//! 3. A file is mapped before anything of it is read, and once, however many names it has: once its
-//!    pages are cached, read ahead of need, Linux tells unwritten blocks as data.
-//! 4. Names longer than `PATH_MAX` together are no obstacle: each is looked up in its directory.
+//! 1. It follows nothing out of the directory, and opens regular files only.
+//! 2. It reads access times before anything that could change them.
+//! 3. It maps a file before it reads any of it, and maps it once, regardless of the number of its
+//!    names: once the pages of a file are cached, Linux reports unwritten blocks as data.
+//! 4. Paths may be longer than `PATH_MAX`: each name is looked up in its directory.
 //!
 //! Called by tests on the host, and by `uxfs-lister` in the virtual machine.
 
@@ -22,7 +22,7 @@ use rustix::io::Errno;
 
 use crate::listing::{ContentSum, Entry, Kind, Listing, Space, Time, Value};
 
-/// The most bytes in an attribute's value, and in all names of one file's together.
+/// Most bytes of an attribute's value, and of all names of a file's attributes.
 const XATTR_MAX: usize = 1 << 16;
 /// Offsets and lengths in bytes.
 type Ranges = Vec<(u64, u64)>;

@@ -1,10 +1,10 @@
-//! A tree as canonical text: one line an entry, sorted by path, and the comparison of two.
+//! A tree as canonical text, one line per entry, and the comparison of two trees.
 //!
 //! 1. Entries are sorted by the bytes of their paths, which begin with `/`; the root is `/`.
 //! 2. `Display` and `FromStr` lose nothing.
-//! 3. Names and values may be any bytes; lines are printable ASCII.
+//! 3. Names and values may hold any bytes; lines are printable ASCII.
 //!
-//! Made by [`crate::lister`], or by a test out of what the code under test reads.
+//! Made by [`crate::lister`], or by a test from what the code under test reads.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use twox_hash::XxHash64;
 use crate::escape::{escape, unescape};
 
 bitflags::bitflags! {
-    /// What a comparison of two listings looks at. The kind of an entry always counts.
+    /// The properties that a comparison looks at. The kind of an entry always counts.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Fields: u32 {
         /// The permission bits, with set-uid, set-gid and sticky.

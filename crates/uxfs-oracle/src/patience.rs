@@ -1,11 +1,10 @@
-//! Tells a process that hangs from one that is slow, on a machine that may be busy with anything.
+//! Distinguishes a process that hangs from one that is slow, on a machine of any load.
 //!
-//! 1. A process hangs if it neither works nor wants to for minutes ([`Hang::Idle`]), or if it has worked far
-//!    longer than its task can take ([`Hang::Endless`]). How much time passes on the clock alone decides
+//! 1. A process hangs if it has been idle for minutes ([`Hang::Idle`]), or if it has worked far
+//!    longer than its task can take ([`Hang::Endless`]). The time on the clock alone decides
 //!    nothing.
-//! 2. Waiting for a processor is wanting to work. So a process that gets hardly any time is not idle, and
-//!    one that waits for the host's disk is not either.
-//! 3. Time of work is time of processors, so a busy machine does not use it up.
+//! 2. A process that waits for a processor or for the host's disk is not idle.
+//! 3. Work is processor time, so a busy machine does not use it up.
 
 use std::fmt;
 use std::fs;
@@ -13,21 +12,21 @@ use std::io;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// How long a process may be idle, and how long it may work.
+/// The longest time that a process may be idle, and that it may work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// Time on the clock in which it does next to nothing.
+    /// Time on the clock during which it does almost nothing.
     pub idle: Duration,
-    /// Time of processors.
+    /// Processor time.
     pub work: Duration,
 }
 
 /// Why a process counts as hanging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hang {
-    /// It has been idle for so long.
+    /// It has been idle for this time.
     Idle(Duration),
-    /// It has worked for so long.
+    /// It has worked for this time.
     Endless(Duration),
 }
 
@@ -40,18 +39,19 @@ impl fmt::Display for Hang {
     }
 }
 
-/// Below this share of the time a process is idle: a machine that does nothing still has a clock that ticks.
+/// A process that uses less than this share of the time is idle: a machine that does nothing still
+/// has a ticking clock.
 const BUSY_PERCENT: u32 = 10;
-/// How often the end is looked for, and how often progress is, at most.
+/// Interval of checks for the end, and longest interval of checks for progress.
 const LOOK: Duration = Duration::from_millis(20);
 const SAMPLE: Duration = Duration::from_secs(1);
 
 impl Patience {
-    /// Waits for the end of a child; `moved` tells a number that changes with its progress. A child that
-    /// hangs is not ended.
+    /// Waits for the end of a child. `moved` returns a number that changes when the child makes
+    /// progress. A child that hangs is not killed.
     ///
     /// # Errors
-    /// What the system says.
+    /// Those of the host.
     pub fn wait(
         self,
         child: &mut Child,
@@ -75,20 +75,20 @@ impl Patience {
 pub struct Watch {
     process: u32,
     patience: Patience,
-    /// What it had used, and how far it was, when that was looked at last.
+    /// The last sample, and the last number of `moved`.
     last: Sample,
     moved: u64,
     looked: Instant,
-    /// When it was busy last, and what it had worked when it moved last.
+    /// When it was busy last, and its processor time since the task began.
     busy: Instant,
     worked: Duration,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Sample {
-    /// Time of processors, of threads that have ended too.
+    /// Processor time, including that of threads that have ended.
     work: Duration,
-    /// Time in which its threads worked, or waited for a processor.
+    /// Time during which its threads ran or waited for a processor.
     wanted: Duration,
     /// Bytes read from and written to devices.
     bytes: u64,
@@ -97,14 +97,14 @@ struct Sample {
 }
 
 impl Watch {
-    /// Begins.
+    /// Starts to watch a process.
     #[must_use]
     pub fn new(process: u32, patience: Patience) -> Self {
         let (last, now) = (Sample::of(process), Instant::now());
         Self { process, patience, last, moved: 0, looked: now, busy: now, worked: Duration::ZERO }
     }
 
-    /// Does it hang? `moved` tells a number that changes when the process gets on.
+    /// Does it hang? `moved` returns a number that changes when the process makes progress.
     pub fn look(&mut self, moved: impl FnOnce() -> u64) -> Option<Hang> {
         let passed = self.looked.elapsed();
         if passed < SAMPLE.min(self.patience.idle / 4) {
@@ -124,14 +124,14 @@ impl Watch {
         (idle > self.patience.idle).then_some(Hang::Idle(idle))
     }
 
-    /// The task is another one from now on: what was worked so far no longer counts.
+    /// A new task begins: earlier work no longer counts.
     pub fn begin_again(&mut self) {
         (self.busy, self.worked) = (Instant::now(), Duration::ZERO);
     }
 }
 
 impl Sample {
-    /// What a process and its children have used. Of one that has ended, nothing.
+    /// The use of a process and its children; nothing for a process that has ended.
     fn of(process: u32) -> Self {
         let mut sample = Self::default();
         sample.add(process);
@@ -142,7 +142,8 @@ impl Sample {
         let sample = self;
         let home = format!("/proc/{process}");
         let text = |name: &str| fs::read_to_string(format!("{home}/{name}")).unwrap_or_default();
-        // Behind the name, which may hold anything, the 12th and 13th number: hundredths of a second.
+        // After the name, which may hold anything, the 12th and 13th number: hundredths of a
+        // second.
         let stat = text("stat");
         let numbers = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
         let ticks = numbers.skip(11).take(2).filter_map(|number| number.parse::<u64>().ok());
@@ -167,9 +168,9 @@ impl Sample {
         }
     }
 
-    /// Was it busy since an earlier one, for so long?
+    /// Was it busy since an earlier sample, `passed` ago?
     fn busier_than(&self, before: &Self, passed: Duration) -> bool {
-        // Threads that have ended take their time with them: the kernel's other count goes on.
+        // A thread that ends takes its time with it; the kernel's other count keeps it.
         let wanted = self.wanted.saturating_sub(before.wanted);
         let used = wanted.max(self.work.saturating_sub(before.work));
         used * 100 > passed * BUSY_PERCENT || self.bytes != before.bytes || self.waits_for_disk
@@ -233,7 +234,7 @@ mod tests {
         let mut child = shell("(while :; do :; done) & echo $!; wait");
         let end = patience(LONG, 500).wait(&mut child.0, || 0).unwrap();
         assert!(matches!(end, Err(Hang::Endless(_))), "{end:?}");
-        // The group's other process ends with it: the shell waits for no one then.
+        // The shell's child has to be killed as well.
         let mut pkill = Command::new("pkill");
         pkill.args(["-P", &child.0.id().to_string()]).status().unwrap();
     }

@@ -1,10 +1,10 @@
-//! Keeps a mounted volume busy until the power goes: so that its log is dirty, wherever it is cut.
+//! Keeps a mounted volume busy until the power is cut, so that its log is dirty at every moment.
 //!
-//! Three things go on at once. One ages a tree ([`crate::ager`]); one shares, splits, punches,
-//! renames and removes files of many extents, which takes several transactions each; one makes the
-//! volume write its log, so that these come apart.
+//! Three threads work at the same time. One ages a tree ([`crate::ager`]). One shares, splits,
+//! punches, renames and removes files of many extents, which takes several transactions each. One
+//! makes the volume write its log, so that a cut separates these transactions.
 //!
-//! Run as `uxfs-storm` in the virtual machine ([`crate::vm::crash`]); works on any directory.
+//! Runs as `uxfs-storm` in the virtual machine ([`crate::vm::crash`]), and on any directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -19,14 +19,14 @@ use crate::ager::Ager;
 
 /// Bytes between two extents of a fragmented file.
 const STEP: u64 = 8192;
-/// Files that the second part works on.
+/// Files that the second thread works on.
 const FILES: usize = 24;
 
-/// Works below `dir`; makes the file `ready` when `ops` operations of the first part are done, and
-/// goes on until it is killed.
+/// Works below `dir`. Makes the file `ready` after `ops` operations of the first thread, and
+/// continues until it is killed.
 ///
 /// # Errors
-/// An operation of the first part failed that must not.
+/// An operation of the first thread failed with an error that is not expected.
 pub fn run(dir: &Path, seed: u64, ops: u32, ready: &Path) -> io::Result<()> {
     let (aged, shared) = (dir.join("aged"), dir.join("shared"));
     fs::create_dir_all(&aged)?;
@@ -44,7 +44,7 @@ pub fn run(dir: &Path, seed: u64, ops: u32, ready: &Path) -> io::Result<()> {
     let mut sharing = Sharing { rng: Rng::new(seed ^ 2), dir: shared };
     std::thread::spawn(move || {
         loop {
-            // Failures (no space, a file that is gone) are part of it.
+            // Failures (no space, a file that is gone) are expected.
             let _ = sharing.one();
         }
     });
@@ -92,7 +92,7 @@ impl Sharing {
                 rustix::fs::lsetxattr(&from, "trusted.storm", &value, XattrFlags::empty())?;
                 fs::rename(from, to)
             }
-            // A file that is open while it loses its name is freed only later.
+            // An open file that loses its name is freed later.
             _ => {
                 let path = self.file();
                 let open = File::open(&path)?;

@@ -1,9 +1,9 @@
-//! xfsprogs as a judge: `mkfs.xfs`, `xfs_repair -n`, `xfs_db`, of two releases.
+//! xfsprogs as a judge: `mkfs.xfs`, `xfs_repair -n` and `xfs_db` of two releases.
 //!
-//! 1. No function here changes an image but those called `mkfs` and `db_write`.
-//! 2. A judge's every unusual line counts, whatever its exit code: the tools warn of some damage
-//!    with exit code 0.
-//! 3. The free functions ask the installed release; [`both`] asks the newer one too.
+//! 1. Only functions named `mkfs` and `db_write` change an image.
+//! 2. Every unusual line of a judge counts, regardless of its exit code: the tools report some
+//!    damage with exit code 0.
+//! 3. The free functions ask the installed release; [`both`] asks the newer one as well.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::{Finding, cache};
 
-/// Where an ordinary user's `PATH` does not look, but Debian keeps the tools.
+/// Directories of Debian's administration tools, which are not in an ordinary user's `PATH`.
 const SBIN: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// Finds a program.
@@ -29,7 +29,7 @@ pub fn program(name: &str, package: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{name} is missing: install {package} (./test does)"))
 }
 
-/// Which release of xfsprogs.
+/// A release of xfsprogs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Xfsprogs {
     /// The one that is installed: Debian 12's, 6.1. It alone has `xfs_db -c check`.
@@ -121,8 +121,8 @@ impl Xfsprogs {
     /// # Errors
     /// Its complaints.
     pub fn repair(self, image: &Path) -> Result<(), Finding> {
-        // On a busy machine a read-ahead thread can take a lock of its own threads' for one that it
-        // holds itself, and warns of that. Without read-ahead there is one thread.
+        // On a busy machine, a read-ahead thread can mistake another thread's lock for its own, and
+        // warns. Without read-ahead there is one thread.
         const OWN_LOCKS: &str = "Warning: recursive buffer locking at block";
         let mut lines = self.complaints(image, &["-n"]);
         if !lines.is_empty() && lines.iter().all(|line| line.starts_with(OWN_LOCKS)) {
@@ -162,11 +162,11 @@ fn is_new(image: &Path) -> bool {
     u32::from_be_bytes(word) & !KNOWN != 0
 }
 
-/// Everything that both releases can say: `xfs_repair -n` of each that knows the volume's features,
-/// and `xfs_db -c check`.
+/// Asks everything: `xfs_repair -n` of each release that knows the volume's features, and `xfs_db
+/// -c check`.
 ///
 /// # Errors
-/// The first one's complaints.
+/// The complaints of the first judge that has some.
 ///
 /// # Panics
 /// When a judge is missing, or the image cannot be read.
@@ -178,9 +178,9 @@ pub fn both(image: &Path) -> Result<(), Finding> {
     Xfsprogs::Current.repair(image)
 }
 
-/// As [`both`], for a volume that a kernel of the installed release's time has changed: such kernels
-/// put the flag of unwritten extents into keys of the reverse mapping tree, which the newer release
-/// remarks on. Nothing else is let pass.
+/// As [`both`], for a volume that a kernel of the installed release's time has changed: such
+/// kernels put the flag of unwritten extents into keys of the reverse mapping tree, and the newer
+/// release reports that. Nothing else is ignored.
 ///
 /// # Errors
 /// As [`both`].
@@ -338,7 +338,7 @@ mod tests {
         assert!(db_check(&path).is_err());
     }
 
-    /// The case that `xfs_repair -n` misses: all counts agree, but a block is neither used nor free.
+    /// `xfs_repair -n` misses this damage: all counts agree, but a block is neither used nor free.
     #[test]
     fn db_check_sees_a_leaked_block() {
         let dir = tempfile::tempdir().unwrap();
@@ -383,7 +383,7 @@ mod tests {
         both(&image(&dir, &["-m", "rmapbt=1"])).unwrap_or_else(|f| panic!("{f}"));
     }
 
-    /// What only the newer release sees.
+    /// Damage that only the newer release sees.
     #[test]
     fn a_wrong_parent_pointer_is_seen() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,15 +1,15 @@
-//! What most tests ask of a kernel: list these images, age this one.
+//! The requests that most tests make of a kernel: list images, age images, cut the power.
 
 use std::path::Path;
 
 use super::machine::{Engine, Kernel, Output, Vm};
 use crate::{Finding, Listing};
 
-/// Mounts each image read-only, its log recovered if need be, and lists it. The images stay
-/// untouched. Many take one boot.
+/// Mounts each image read-only, which recovers its log if necessary, and lists it. The images stay
+/// untouched. One boot serves many images.
 ///
 /// # Errors
-/// The kernel refused to mount one, or complained.
+/// The kernel refused to mount an image, or complained.
 ///
 /// # Panics
 /// As [`Vm::run`].
@@ -32,11 +32,12 @@ pub fn list(kernel: Kernel, images: &[&Path]) -> Result<Vec<Listing>, Finding> {
     )
 }
 
-/// Mounts the image for writing, and lets `uxfs-ager` carry out `ops` operations chosen by `seed`
-/// on it; unmounts it, and lists it mounted anew. The image is changed.
+/// Mounts the image for writing, lets `uxfs-ager` carry out `ops` operations chosen by `seed`,
+/// unmounts it, mounts it again and lists it. Changes the image.
 ///
 /// # Errors
-/// The kernel refused to mount it, or complained, or an operation failed that must not.
+/// The kernel refused to mount it or complained, or an operation failed with an error that is not
+/// expected.
 ///
 /// # Panics
 /// As [`Vm::run`].
@@ -75,24 +76,24 @@ pub fn age_all(kernel: Kernel, images: &[(&Path, u64)], ops: u32) -> Result<Vec<
     )
 }
 
-/// A volume to be cut off in the midst of work.
+/// A volume whose machine loses power while it is in use.
 #[derive(Clone, Debug)]
 pub struct Crash<'a> {
     /// The image, which is changed.
     pub image: &'a Path,
     /// Options to mount it with.
     pub options: &'a str,
-    /// What the work is chosen by.
+    /// Seed of the work.
     pub seed: u64,
-    /// Operations of the ager after which the power may go.
+    /// Number of operations before the power may be cut.
     pub ops: u32,
 }
 
-/// Mounts the images for writing, works on all of them at once, and switches the machine off in
-/// the midst of it, nothing synced: their logs are dirty.
+/// Mounts the images for writing, works on all of them at once, and resets the machine meanwhile,
+/// without a sync: their logs are dirty.
 ///
 /// # Errors
-/// The kernel refused to mount one, or complained.
+/// The kernel refused to mount an image, or complained.
 ///
 /// # Panics
 /// As [`Vm::run`].
@@ -117,8 +118,8 @@ fn crash_one(kernel: Kernel, volumes: &[&Crash<'_>]) -> Result<Vec<()>, Finding>
     for number in 0..volumes.len() {
         script.push_str(&format!("while [ ! -e /out/ready{number} ]; do sleep 0.1; done\n"));
     }
-    // What init does at the end; but the machine is reset on the spot, where switching it off would
-    // first take the drives away, of which the kernel complains.
+    // The end of init, but with a reset: a shutdown would first remove the drives, and the kernel
+    // would complain about that.
     script.push_str(
         "echo 0 >/out/.status\ntar -c -f /drive/out -C /out .\necho uxfs-done >/dev/console\n\
         echo b >/proc/sysrq-trigger\n",
@@ -126,8 +127,8 @@ fn crash_one(kernel: Kernel, volumes: &[&Crash<'_>]) -> Result<Vec<()>, Finding>
     vm.script(&script).run().map(|_| vec![(); volumes.len()])
 }
 
-/// Calls `run` for groups of `all`, each of which one machine takes: as many drives as it has, and one
-/// engine for all. Returns the results in the order of `all`.
+/// Calls `run` for groups of `all` that fit into one machine: no more images than it has drives,
+/// all of one engine. Returns the results in the order of `all`.
 fn in_machines<T, R>(
     all: &[T],
     image: impl Fn(&T) -> &Path,

@@ -1,4 +1,4 @@
-//! A virtual machine, described: its kernel, drives, files and script; and the output of its run.
+//! The description of a virtual machine (kernel, drives, files, script), and the output of its run.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -108,7 +108,7 @@ pub struct Output {
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
-/// The time limits of a hanging machine. The longest runs work for a quarter of an hour.
+/// Time limits of a machine that hangs. The longest runs take a quarter of an hour of work.
 const PATIENCE: Patience =
     Patience { idle: Duration::from_secs(300), work: Duration::from_secs(4 * 3600) };
 
