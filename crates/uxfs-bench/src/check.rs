@@ -1,4 +1,4 @@
-//! Checking a volume: `uxfs check` beside `xfs_repair -n`, with the memory of both.
+//! Checks of volumes: `uxfs check` against `xfs_repair -n`, with the memory of both.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,31 +10,31 @@ use uxfs::{Fs, NewInode, OpenOptions, mkfs};
 use crate::host::{self, Scratch, timed, warm, watched};
 use crate::{BenchError, Report, Result, Row};
 
-/// What to measure, and where.
+/// The measurement, and where it runs.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Sound volumes, which are only read.
     pub images: Vec<PathBuf>,
-    /// Files of a volume that is made for this; none for 0.
+    /// Number of files of a volume that is made for the measurement; none for 0.
     pub files: u32,
     /// A directory on the host file system for that volume.
     pub dir: PathBuf,
     /// The command `uxfs`.
     pub uxfs: PathBuf,
-    /// How often.
+    /// Number of rounds.
     pub rounds: u32,
 }
 
 const OWN: &str = "uxfs check";
 const REPAIR: &str = "xfs_repair -n";
 const NOTHING: &str = "reads only";
-/// Files in a directory of the volume that is made.
+/// Number of files per directory of the volume that is made.
 const EACH: u32 = 1000;
-/// Bytes for each of its files, of which inodes may take a quarter, and for what a volume has besides.
+/// Bytes per file, of which inodes may take a quarter, and everything else of the volume.
 const FILE_BYTES: u64 = 4096;
 const BESIDES: u64 = 512 << 20;
 
-/// Measures checks, one report a volume. The host has each volume in its cache, as far as it fits.
+/// Measures checks; one report per volume. The host caches each volume as far as it fits.
 ///
 /// # Errors
 /// If a step fails, or a volume is not sound.

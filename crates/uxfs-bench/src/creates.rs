@@ -1,4 +1,4 @@
-//! Creating empty files: through the library in this process, and by fs_mark on the kernel's XFS.
+//! Creates of empty files: through the library in this process, and by fs_mark on the kernel's XFS.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use uxfs::{Fs, NewInode, OpenOptions, mkfs};
 use crate::host::{self, Scratch, is_root, run};
 use crate::{BenchError, Report, Result, Row};
 
-/// What to measure, and where.
+/// The measurement, and where it runs.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// A directory on the host file system to measure on.
     pub dir: PathBuf,
-    /// How often.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Files in each round.
+    /// Number of files per round.
     pub files: u32,
 }
 
@@ -25,7 +25,7 @@ const SIZE: u64 = 2 << 30;
 const OWN: &str = "uxfs, in process, one thread";
 const KERNEL: &str = "kernel XFS, fs_mark -S0 -s 0 -t 1";
 
-/// Measures creates a second.
+/// Measures creates per second.
 ///
 /// # Errors
 /// If a step fails.

@@ -1,9 +1,9 @@
-//! dbench's load: clients of a file server, each in a directory of its own, played in process and
-//! by the real dbench on the kernel's file systems.
+//! dbench's load: clients of a file server, each in its own directory. Runs in this process, and by
+//! the real dbench on the kernel's file systems.
 //!
-//! Operations are mapped as dbench maps them: a flush is an `fsync`, a name that is not there is
-//! looked for once more without regard to case by reading its directory, locks of ranges are no
-//! business of the file system. Reads and writes count as throughput, from the end of the warm-up.
+//! Operations are mapped as dbench maps them: a flush is an `fsync`; a name that is not found is
+//! looked up again, ignoring case, by reading its directory; locks of ranges do not reach the file
+//! system. Reads and writes count as throughput, from the end of the warm-up.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -27,24 +27,24 @@ use crate::table::{Run, Table};
 use crate::traffic::Promise;
 use crate::{BenchError, Result};
 
-/// What to measure, and where.
+/// The measurement, and where it runs.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// A directory on the host file system to measure on.
     pub dir: PathBuf,
-    /// How often.
+    /// Number of rounds.
     pub rounds: u32,
     /// Numbers of clients.
     pub clients: Vec<u32>,
     /// The load, in dbench's format.
     pub load: PathBuf,
-    /// Seconds each run takes, a fifth more to warm up.
+    /// Seconds per run; the warm-up takes a fifth more.
     pub seconds: u32,
-    /// Of the settings, only those whose name contains this.
+    /// Measures only settings whose name contains this.
     pub only: String,
     /// Size of the volumes in bytes.
     pub size: u64,
-    /// How our own rows log, but for what their names say.
+    /// Log options of uxfs' rows, except for what their names say.
     pub journal: uxfs::journal::JournalOptions,
 }
 
@@ -84,7 +84,7 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
                     Setting::Own(word) => {
                         let journal = own::journal(options.journal, word)?;
                         let age = journal.pipeline.age_max.as_secs() as u32;
-                        // As the kernel, whose page cache dbench writes into.
+                        // As with the kernel, where dbench writes into the page cache.
                         let data = Some(WritebackOptions::default());
                         let own = Own::new(&scratch, options.size, journal, data)?;
                         let run = in_process(options, clients, &ops, &own);
@@ -106,7 +106,7 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
     Ok(table)
 }
 
-/// What all clients share.
+/// The state that all clients share.
 struct Stage<'a> {
     fs: &'a Fs,
     ops: &'a [Op],
@@ -198,7 +198,8 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Does one operation; gives the bytes it moved. What a client may be refused is not an error.
+    /// Carries out one operation and returns the bytes that it moved. A refusal that a client may
+    /// meet is not an error.
     fn step(&mut self, op: &Op) -> uxfs::Result<u64> {
         match self.attempt(op) {
             Ok(moved) => Ok(moved),
@@ -311,13 +312,13 @@ impl<'a> Client<'a> {
         parts.iter().try_fold(self.home, |dir, part| self.fs.lookup(dir, part))
     }
 
-    /// The directory that a name lies in, and the name there.
+    /// The directory of a name, and the name in it.
     fn parent(&self, name: &[Box<[u8]>]) -> uxfs::Result<(Ino, Vec<u8>)> {
         let (last, above) = name.split_last().ok_or(Error::NotFound)?;
         Ok((self.walk(above)?, last.to_vec()))
     }
 
-    /// The same for a name that is there, in whatever case.
+    /// The same for an existing name, ignoring case.
     fn find(&self, name: &[Box<[u8]>]) -> uxfs::Result<(Ino, Vec<u8>)> {
         let (dir, last) = self.parent(name)?;
         match self.fs.lookup(dir, &last) {
@@ -356,7 +357,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Runs the real one.
+/// Runs the real dbench.
 fn dbench(options: &Options, clients: u32, mounted: &Mounted) -> Result<Run> {
     let fail = |e: std::io::Error| BenchError::new("dbench", e);
     let mut child = Command::new("dbench")

@@ -1,5 +1,5 @@
-//! The pattern of fs_mark: many threads that make files, each in a directory of its own, in process
-//! and on the kernel's file systems.
+//! The pattern of fs_mark: many threads create files, each in its own directory. Runs in this
+//! process, and on the kernel's file systems.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -17,17 +17,17 @@ use crate::table::{Run, Table};
 use crate::traffic::Promise;
 use crate::{BenchError, Result};
 
-/// How many files are made.
+/// The number of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
-    /// So many by each thread.
+    /// This many by each thread.
     Each(u32),
-    /// So many in all: each thread makes its share.
+    /// This many in all, shared among the threads.
     Total(u32),
 }
 
 impl Files {
-    /// How many each of so many threads makes.
+    /// Number of files of each of `threads` threads.
     fn each(self, threads: u32) -> u32 {
         match self {
             Self::Each(files) => files,
@@ -45,32 +45,32 @@ impl core::fmt::Display for Files {
     }
 }
 
-/// What to measure, and where.
+/// The measurement, and where it runs.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// A directory on the host file system to measure on.
     pub dir: PathBuf,
-    /// How often.
+    /// Number of rounds.
     pub rounds: u32,
     /// Numbers of threads.
     pub threads: Vec<u32>,
-    /// How many files.
+    /// The number of files.
     pub files: Files,
-    /// Files of 4 KiB that are on stable storage before the next one is made (`-S1 -s 4096`), and
-    /// not empty ones in memory (`-S0 -s 0`).
+    /// Files of 4 KiB, each on stable storage before the next is created (`-S1 -s 4096`), instead
+    /// of empty files in memory (`-S0 -s 0`).
     pub durable: bool,
-    /// Of the settings, only those whose name contains this.
+    /// Measures only settings whose name contains this.
     pub only: String,
     /// Size of the volumes in bytes.
     pub size: u64,
-    /// How our own rows log, but for what their names say.
+    /// Log options of uxfs' rows, except for what their names say.
     pub journal: uxfs::journal::JournalOptions,
 }
 
 /// Bytes of a durable file.
 const FILE: usize = 4096;
 
-/// Measures creates a second.
+/// Measures creates per second.
 ///
 /// # Errors
 /// If a step fails.
@@ -180,7 +180,7 @@ fn make_files(
     Ok(())
 }
 
-/// A name as fs_mark makes them: 40 bytes, of which the last 24 are as good as random.
+/// A name of fs_mark's form: 40 bytes, the last 24 of them random.
 pub fn file_name(number: u32, rng: &mut Rng) -> String {
     const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
     let mut name = format!("{number:08x}~~~~~~~~");
@@ -190,7 +190,7 @@ pub fn file_name(number: u32, rng: &mut Rng) -> String {
     name
 }
 
-/// Runs the real one.
+/// Runs the real fs_mark.
 fn fs_mark(options: &Options, threads: u32, scratch: &Scratch, kind: Kind) -> Result<(Run, u32)> {
     let mounted = Mounted::new(kind, scratch, options.size)?;
     let age = mounted.age();
@@ -215,7 +215,7 @@ fn fs_mark_in(
     Ok(Run { rate, worst_ms: None, seconds: steps as f64 / rate, steps, during, all })
 }
 
-/// Runs fs_mark in a directory; files a second.
+/// Runs fs_mark in a directory. Returns files per second.
 pub(crate) fn marked(
     scratch: &Scratch,
     dir: &Path,

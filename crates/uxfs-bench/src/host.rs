@@ -1,4 +1,4 @@
-//! The host's side of a benchmark: commands, mounts, caches, a place to work in.
+//! The host's side of a benchmark: commands, mounts, caches, a scratch directory.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use crate::{BenchError, Result};
 
-/// A directory to work in, gone with everything in it (mounts first) at the end.
+/// A scratch directory. Its end unmounts everything in it and removes it.
 ///
-/// A shell beside this process sees to that, which reads from a pipe that ends with this process,
-/// however it ends: by itself, by an interrupt, or killed.
+/// A shell beside this process does that: it reads from a pipe that ends with this process, also if
+/// the process is interrupted or killed.
 pub struct Scratch {
     path: PathBuf,
     guard: Child,
 }
 
-/// What tidies up, with the directory as `$1`. Processes that still use the mount may take a moment
-/// to end.
+/// The shell's script, with the directory as `$1`. Processes that still use the mount may take a
+/// moment to end.
 const TIDY: &str = r#"
     trap '' INT TERM HUP
     cat >/dev/null
@@ -34,7 +34,7 @@ const TIDY: &str = r#"
 "#;
 
 impl Scratch {
-    /// One in this directory.
+    /// Makes one in this directory.
     ///
     /// # Errors
     /// If it cannot be made.
@@ -43,7 +43,7 @@ impl Scratch {
         let path = under.join(format!("uxfs-bench-{}", std::process::id()));
         let failed = |e| BenchError::new(format!("making {}", path.display()), e);
         std::fs::create_dir_all(path.join("mnt")).map_err(failed)?;
-        // In /proc/self/mounts stands the whole path.
+        // /proc/self/mounts shows the whole path.
         let path = path.canonicalize().map_err(failed)?;
         let guard = Command::new("sh")
             .args(["-c", TIDY, "sh"])
@@ -61,7 +61,7 @@ impl Scratch {
         self.path.join(name)
     }
 
-    /// Where something can be mounted.
+    /// A directory to mount on.
     pub fn mnt(&self) -> PathBuf {
         self.path.join("mnt")
     }
@@ -84,7 +84,7 @@ pub fn has(program: &str) -> bool {
     found(program).is_some()
 }
 
-/// Where a program lies; its bare name if it is nowhere.
+/// The path of a program; its bare name if it is not found.
 pub(crate) fn program(name: &str) -> PathBuf {
     found(name).unwrap_or_else(|| name.into())
 }
@@ -98,7 +98,10 @@ fn found(program: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Runs a command to its end, which must be good.
+/// Runs a command to its end.
+///
+/// # Errors
+/// If it fails.
 pub(crate) fn run(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> Result<String> {
     let mut command = Command::new(program);
     command.args(args.iter().map(|a| a.as_ref())).stdin(Stdio::null());
@@ -110,20 +113,20 @@ pub(crate) fn run(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> Result
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Brings one file to stable storage.
+/// Makes one file durable.
 pub(crate) fn sync(path: &Path) -> Result<()> {
     let synced = File::open(path).and_then(|f| f.sync_all());
     synced.map_err(|e| BenchError::new(format!("syncing {}", path.display()), e))
 }
 
-/// Drops what the host caches of one file.
+/// Drops the host's cache of one file.
 pub(crate) fn forget(path: &Path) -> Result<()> {
     let file = File::open(path).map_err(|e| BenchError::new(path.display().to_string(), e))?;
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
         .map_err(|e| BenchError::new(path.display().to_string(), e))
 }
 
-/// Brings the file system that a directory lies in, and no other, to stable storage.
+/// Makes the file system of a directory durable, and no other.
 ///
 /// # Errors
 /// Those of the system.
@@ -131,7 +134,7 @@ pub fn sync_fs(dir: &Path) -> std::io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(dir)?)?)
 }
 
-/// Reads a file through, so that the host caches it.
+/// Reads a whole file, so that the host caches it.
 pub(crate) fn warm(path: &Path) -> Result<u64> {
     let mut file = File::open(path).map_err(|e| BenchError::new(path.display().to_string(), e))?;
     drain(&mut file).map_err(|e| BenchError::new(path.display().to_string(), e))
@@ -154,7 +157,7 @@ pub(crate) fn timed<R>(f: impl FnOnce() -> Result<R>) -> Result<(f64, R)> {
     Ok((start.elapsed().as_secs_f64(), result))
 }
 
-/// Runs a child to its end and tells its largest resident memory in KiB.
+/// Runs a child to its end and returns its largest resident memory in KiB.
 pub(crate) fn watched(mut child: Child, what: &str) -> Result<u64> {
     let status_file = format!("/proc/{}/status", child.id());
     let mut peak = 0;

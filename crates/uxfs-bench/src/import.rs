@@ -1,4 +1,5 @@
-//! A tarball into an image, and back: uxfs, root's own way, and the floor of copying the tarball.
+//! A tarball into an image, and back: uxfs, root's own way, and a plain copy of the tarball as the
+//! floor.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,16 +7,16 @@ use std::process::{Command, Stdio};
 use crate::host::{self, Scratch, drain, forget, is_root, run, sync, timed, warm, watched};
 use crate::{BenchError, Report, Result, Row};
 
-/// What to measure, and where.
+/// The measurement, and where it runs.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The tarball, not compressed.
     pub tar: PathBuf,
     /// A directory on the host file system to measure on.
     pub dir: PathBuf,
-    /// The command `uxfs` itself, run as a process of its own.
+    /// The command `uxfs`, run as a process of its own.
     pub uxfs: PathBuf,
-    /// How often.
+    /// Number of rounds.
     pub rounds: u32,
     /// Size of the images in bytes.
     pub size: u64,
@@ -90,7 +91,7 @@ fn clean(paths: &[&Path]) -> Result<()> {
     Ok(())
 }
 
-/// Measures imports without and with a journal from the first file on.
+/// Measures imports without a journal, and with one from the first file on.
 ///
 /// # Errors
 /// If a step fails.
@@ -142,7 +143,8 @@ fn roots_way(options: &Options, scratch: &Scratch, image: &Path) -> Result<()> {
     sync(image)
 }
 
-/// Exports, cold, of the image that the kernel made: only a trusted driver's image is mounted.
+/// Measures cold exports of the image that the kernel made: only the image of a trusted driver is
+/// mounted.
 fn exports(options: &Options, scratch: &Scratch, say: &mut dyn FnMut(&str)) -> Result<Report> {
     const OWN: &str = "uxfs export";
     const TAR: &str = "tar c from the kernel's read-only loop mount";
@@ -173,7 +175,7 @@ fn exports(options: &Options, scratch: &Scratch, say: &mut dyn FnMut(&str)) -> R
     Ok(Report { title, unit: "s", rows, base: TAR.into(), notes: Vec::new() })
 }
 
-/// Runs a command whose output is read through and counted.
+/// Runs a command, and reads and counts its output.
 fn piped(command: &mut Command, what: &str) -> Result<u64> {
     let fail = |e: std::io::Error| BenchError::new(what, e);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(fail)?;

@@ -7,7 +7,7 @@ use crate::host::{Scratch, run};
 use crate::traffic::Traffic;
 use crate::{BenchError, Result};
 
-/// Which file system.
+/// A file system of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// XFS.
@@ -32,23 +32,24 @@ impl Kind {
 /// Bytes of a block in which ext4's journal counts.
 const EXT4_BLOCK: u64 = 4096;
 
-/// A mounted one, fresh. Unmounted and gone with [`Mounted::done`], or with the scratch directory.
+/// A fresh mounted file system. [`Mounted::done`] or the end of the scratch directory unmounts and
+/// removes it.
 pub struct Mounted {
     kind: Kind,
     image: PathBuf,
-    /// Where it is mounted.
+    /// The mount point.
     pub dir: PathBuf,
     /// Name of the loop device, such as `loop0`.
     dev: String,
 }
 
 impl Mounted {
-    /// Makes and mounts one, with 128 MiB of log in XFS' case.
+    /// Makes and mounts a file system, XFS with a log of 128 MiB.
     pub(crate) fn new(kind: Kind, scratch: &Scratch, size: u64) -> Result<Self> {
         Self::with(kind, scratch, size, "")
     }
 
-    /// Makes and mounts one of `size` bytes; `words` are further mount options.
+    /// Makes and mounts a file system of `size` bytes; `words` are further mount options.
     ///
     /// # Errors
     /// If it cannot be made, or the kernel does not mount it with these options.
@@ -62,7 +63,8 @@ impl Mounted {
                 let args: Vec<&OsStr> = how.into_iter().chain([image.as_os_str()]).collect();
                 run("mkfs.xfs", &refs(&args))?
             }
-            // All of it made now, not by the kernel in the background of what is measured.
+            // Makes everything now, so that the kernel does not do it in the background of the
+            // measurement.
             Kind::Ext4 => run(
                 "mkfs.ext4",
                 &[&"-q", &"-F", &"-E", &"lazy_itable_init=0,lazy_journal_init=0", &image],
@@ -102,23 +104,23 @@ impl Mounted {
             .map_err(|e| BenchError::new(self.image.display().to_string(), e))
     }
 
-    /// Unmounts it and gives its image.
+    /// Unmounts it and returns its image.
     pub(crate) fn unmount(self) -> Result<PathBuf> {
         run("umount", &[&self.dir])?;
         Ok(self.image)
     }
 
-    /// Brings it, and nothing else, to stable storage.
+    /// Makes it durable, and nothing else.
     pub(crate) fn sync(&self) -> Result<()> {
         let fail = |e: std::io::Error| BenchError::new(self.dir.display().to_string(), e);
         let dir = std::fs::File::open(&self.dir).map_err(fail)?;
         rustix::fs::syncfs(&dir).map_err(|e| fail(e.into()))
     }
 
-    /// What went to its device so far.
+    /// The traffic to its device so far.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn traffic(&self) -> Result<Traffic> {
         let stat = read(&format!("/sys/block/{}/stat", self.dev))?;
         let fields: Vec<u64> = stat.split_whitespace().map_while(|f| f.parse().ok()).collect();
@@ -126,7 +128,7 @@ impl Mounted {
         let (log_writes, log_bytes) = match self.kind {
             Kind::Xfs => self.xfs_log()?,
             Kind::Ext4 => self.ext4_log()?,
-            // It has none to speak of: its trees are written elsewhere instead.
+            // It has hardly a log: its trees are written elsewhere instead.
             Kind::Btrfs => (0, 0),
         };
         let (writes, bytes, flushes) = (field(4), field(6) * 512, field(15));
@@ -145,7 +147,7 @@ impl Mounted {
         }
     }
 
-    /// Transactions of the journal, and about how many bytes they took: jbd2 tells averages.
+    /// Number of journal transactions, and about how many bytes they took: jbd2 reports averages.
     fn ext4_log(&self) -> Result<(u64, u64)> {
         let info = read(&format!("/proc/fs/jbd2/{}-8/info", self.dev))?;
         let first = |line: &str| line.split_whitespace().next().and_then(|n| n.parse::<u64>().ok());
@@ -155,7 +157,7 @@ impl Mounted {
         Ok((transactions, transactions * blocks * EXT4_BLOCK))
     }
 
-    /// How long a commit may stay in memory, in seconds.
+    /// Longest time of a commit in memory, in seconds.
     pub fn age(&self) -> u32 {
         match self.kind {
             Kind::Xfs => read("/proc/sys/fs/xfs/xfssyncd_centisecs")

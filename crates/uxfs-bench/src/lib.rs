@@ -1,12 +1,11 @@
-//! Benchmarks: uxfs beside what people use today, on the same host file system, in one run.
+//! Benchmarks: uxfs against today's alternatives, on the same host file system, in one run.
 //!
-//! 1. Alternatives are measured in turns, round by round, so that a machine's moods fall on all; where a
-//!    table has several numbers of threads or clients, every other round the other way round.
-//! 2. What is reported is the median and the spread, and ratios: of medians, or in those tables the
-//!    median of the rounds' ratios.
-//! 3. No figure stands without what it was bought at: each row says what a power cut right after it
-//!    would cost.
-//! 4. What needs root (mounting) is left out without it, and the report says so.
+//! 1. Alternatives are measured in turns, round by round, so that changes of the machine affect
+//!    all. Tables of several numbers of threads or clients reverse the order in every other round.
+//! 2. Reports show medians and spread, and ratios: of medians, or in those tables the median of the
+//!    rounds' ratios.
+//! 3. Each row names its durability: what a power cut right after it would cost.
+//! 4. Measurements that need root (for mounts) are omitted without root, and the report says so.
 
 pub mod check;
 pub mod creates;
@@ -30,13 +29,13 @@ pub use report::{Report, Row};
 pub use table::{Line, Run, Table};
 pub use traffic::{Promise, Traffic, at_stake};
 
-/// Why a benchmark could not be run.
+/// The error of a benchmark that could not run.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct BenchError {
-    /// What was attempted.
+    /// The attempted step.
     pub what: String,
-    /// What stood in the way.
+    /// The reason of the failure.
     pub why: String,
 }
 

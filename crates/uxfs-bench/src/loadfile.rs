@@ -1,9 +1,9 @@
-//! dbench's load file: one operation a line, as a file server's client asked for it.
+//! dbench's load file: one operation per line, as a file server's client asked for it.
 //!
 //! `NTCreateX "NAME" OPTIONS DISPOSITION HANDLE STATUS`, `ReadX HANDLE OFFSET BYTES GOT STATUS`,
-//! `Flush HANDLE STATUS`, and so on. A name is that of a file below `\clients\client1`; what stands
-//! there for the client's number is put right when it is played. The status is what the original
-//! server said, which is not compared: some of it depends on what other clients do.
+//! `Flush HANDLE STATUS`, and so on. A name is that of a file below `\clients\client1`; playing it
+//! replaces the client's number. The status is that of the original server and is not compared:
+//! some of it depends on other clients.
 
 use std::path::Path;
 
@@ -14,17 +14,17 @@ use crate::{BenchError, Result};
 /// A name: its parts, below the client's own directory.
 pub type Name = Vec<Box<[u8]>>;
 
-/// Number by which a load file knows an open file.
+/// The number of an open file in a load file.
 pub type Handle = u32;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// It has to be there.
+    /// The file must exist.
     Open,
-    /// It is made if it is not there.
+    /// The file is created if it does not exist.
     Create,
-    /// It is made if it is not there, and emptied if it is.
+    /// The file is created if it does not exist, and emptied otherwise.
     Overwrite,
 }
 
@@ -37,9 +37,9 @@ pub enum Op {
         name: Name,
         /// It is a directory.
         directory: bool,
-        /// What is done if it is there, or is not.
+        /// What happens if it exists or not.
         how: Disposition,
-        /// By which number it is known from here on.
+        /// Its number from here on.
         handle: Handle,
     },
     /// Closes a file.

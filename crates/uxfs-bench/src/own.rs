@@ -1,4 +1,4 @@
-//! A fresh volume of our own, opened with the journal, whose device is counted.
+//! A fresh volume of uxfs, opened with the journal, on a device that counts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct Own {
     image: PathBuf,
 }
 
-/// How it logs: as this option says, with the largest log buffers.
+/// The log options that a word stands for, with the largest log buffers.
 pub(crate) fn journal(mut options: JournalOptions, word: &str) -> Result<JournalOptions> {
     for word in [word, "logbsize=262144"] {
         options.apply(word).map_err(|e| BenchError::new(word, e))?;
@@ -31,8 +31,8 @@ pub(crate) fn journal(mut options: JournalOptions, word: &str) -> Result<Journal
 }
 
 impl Own {
-    /// Makes one as the kernel's is made ([`crate::kernel::Mounted::new`]). Written data goes down at
-    /// once, or gathers in memory as `data` says.
+    /// Makes a volume with the options of the kernel's ([`crate::kernel::Mounted::new`]). Data is
+    /// written at once, or stays in memory as `data` says.
     pub(crate) fn new(
         scratch: &Scratch,
         size: u64,
@@ -57,12 +57,12 @@ impl Own {
         let fs = Arc::new(Fs::open(device, options).map_err(failed)?);
         let log = fs.geo.fsb_daddr(fs.geo.log_start).bytes();
         dev.watch(log..log + u64::from(fs.geo.log_blocks) * u64::from(fs.geo.block_size));
-        // As the kernel has threads of its own for the log.
+        // The kernel has threads of its own for the log, too.
         let service = LogWorker::start(&fs, LogWorkOptions::default()).map_err(failed)?;
         Ok(Self { fs, service, dev, image })
     }
 
-    /// What went to the device so far. The writes of the log count from when it was opened.
+    /// The traffic to the device so far. Log writes count from the open.
     pub(crate) fn traffic(&self) -> Traffic {
         let counts = self.dev.counts();
         Traffic {

@@ -1,5 +1,5 @@
-//! Recovery of a log that the kernel left full: the kernel's mount of one copy against opening
-//! another one, both until all that was logged is home.
+//! Recovery of a full log of the kernel: the kernel mounts one copy, uxfs opens another, until
+//! everything that was logged is written in place.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::host::{self, Scratch, forget, is_root, run, sync, timed, warm};
 use crate::kernel::{Kind, Mounted};
 use crate::{BenchError, Report, Result, Row};
 
-/// What to measure, and where.
+/// The measurement, and where it runs.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// A directory on the host file system to measure on.
     pub dir: PathBuf,
-    /// How often.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Files whose making is in the log.
+    /// Number of files whose creates are in the log.
     pub files: u32,
     /// Size of the volumes in bytes.
     pub size: u64,
@@ -47,7 +47,7 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Report> {
     let copy = scratch.file("copy.img");
     for round in 1..=options.rounds {
         say(&format!("recovery, round {round} of {}", options.rounds));
-        // In turns, and each first every other time.
+        // In turns; each is first in every other round.
         for turn in 0..2 {
             fresh_copy(&dirty, &copy)?;
             if (turn + round) % 2 == 0 {
@@ -64,14 +64,14 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Report> {
     Ok(Report { title, unit: "s", rows: vec![own, kernel], base: KERNEL.into(), notes })
 }
 
-/// An image whose log holds all that was done to it: shut down without a flush of what is not
-/// logged yet, which the creates have to be, for they are to be recovered.
+/// An image whose log holds all changes: shut down after the log was forced and before anything
+/// else was written.
 fn dirty_image(options: &Options, scratch: &Scratch) -> Result<PathBuf> {
     let mounted = Mounted::new(Kind::Xfs, scratch, options.size)?;
     let dir = mounted.dir.join("0");
     let (files, log) = (options.files.to_string(), scratch.file("fs_log.txt"));
     run("fs_mark", &[&"-S0", &"-s", &"0", &"-n", &files, &"-k", &"-l", &log, &"-d", &dir])?;
-    // The log is forced, and nothing else written.
+    // Forces the log, and writes nothing else.
     run("xfs_io", &[&"-x", &"-c", &"shutdown -f", &mounted.dir])?;
     mounted.unmount()
 }
@@ -79,13 +79,13 @@ fn dirty_image(options: &Options, scratch: &Scratch) -> Result<PathBuf> {
 fn fresh_copy(from: &Path, to: &Path) -> Result<()> {
     run("cp", &[&"--sparse=always", &from, &to])?;
     sync(to)?;
-    // From the host's cache, for both: what is measured is the replay.
+    // Both read from the host's cache: the replay is measured.
     forget(to)?;
     warm(to).map(|_| ())
 }
 
 fn mount(scratch: &Scratch, image: &Path) -> Result<()> {
-    // The unmount is not part of it; but what the mount wrote has to be down for a fair end.
+    // The unmount is not measured, but the mount's writes must be durable for a fair end.
     let mounted = Mounted::mount(Kind::Xfs, scratch, image.to_owned())?;
     mounted.unmount()?;
     sync(image)

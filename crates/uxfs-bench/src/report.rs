@@ -1,22 +1,22 @@
-//! What a benchmark found: samples, medians, spread, and the durability they were bought at.
+//! The result of a benchmark: samples, medians, spread, and the durability of each row.
 
 use core::fmt;
 
-/// One thing measured: its samples, and what they were bought at.
+/// A measured row: its samples and their durability.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What was measured.
+    /// The name of the measurement.
     pub name: String,
-    /// One figure a round.
+    /// One figure per round.
     pub samples: Vec<f64>,
-    /// What a power cut right afterwards would cost.
+    /// What a power cut right after it would cost.
     pub durability: &'static str,
     /// Largest resident memory in KiB, where it was watched.
     pub memory_kib: Option<u64>,
 }
 
 impl Row {
-    /// A row without samples yet.
+    /// A row without samples.
     pub fn new(name: impl Into<String>, durability: &'static str) -> Self {
         Self { name: name.into(), samples: Vec::new(), durability, memory_kib: None }
     }
