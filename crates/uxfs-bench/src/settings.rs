@@ -1,8 +1,8 @@
-//! The settings that the tables of fs_mark and dbench compare, and the order they take turns in.
+//! The settings that the tables of fs_mark and dbench compare, and their order.
 
 use crate::kernel::Kind;
 
-/// One of them.
+/// A setting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Setting {
     /// In process, with this option.
@@ -24,8 +24,8 @@ const SETTINGS: [(&str, Setting); 4] = [
     (EXT4, Setting::Kernel(Kind::Ext4)),
 ];
 
-/// What is to be measured in a round, counted from 1: every other round the other way round, the
-/// first as it is told. What a run leaves to the disk, and what the machine does by the minute, so falls to all alike.
+/// The order of a round, counted from 1: every other round runs in reverse, so that what a run
+/// leaves to the disk and changes of the machine affect all alike.
 pub(crate) fn in_turn<T, const N: usize>(round: u32, mut all: [T; N]) -> [T; N] {
     if round.is_multiple_of(2) {
         all.reverse();
@@ -33,8 +33,8 @@ pub(crate) fn in_turn<T, const N: usize>(round: u32, mut all: [T; N]) -> [T; N] 
     all
 }
 
-/// The settings of a round that are wanted: whose name contains `only`, and of the kernel's if that can
-/// be measured.
+/// The settings to measure in a round: those whose name contains `only`, and the kernel's only if
+/// they can be measured.
 pub(crate) fn of_round(
     round: u32,
     only: &str,

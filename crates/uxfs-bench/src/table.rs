@@ -1,24 +1,24 @@
-//! Tables of several settings at several numbers of threads or clients, with what went to the
-//! device and what a crash would have cost.
+//! Tables of several settings at several numbers of threads or clients, with the traffic to the
+//! device and the cost of a crash.
 
 use core::fmt;
 
 use crate::traffic::{Promise, Traffic, at_stake};
 
-/// What one run gave.
+/// The result of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The figure the table is about.
+    /// The figure that the table shows.
     pub rate: f64,
-    /// The longest step, in milliseconds, where it was watched.
+    /// The longest step, in milliseconds, if it was measured.
     pub worst_ms: Option<f64>,
-    /// How long it took.
+    /// Its duration in seconds.
     pub seconds: f64,
     /// Steps done.
     pub steps: u64,
-    /// What went to the device meanwhile.
+    /// The traffic to the device meanwhile.
     pub during: Traffic,
-    /// The same, with what a sync afterwards added.
+    /// The same, including that of a sync afterwards.
     pub all: Traffic,
 }
 
@@ -29,9 +29,9 @@ pub struct Line {
     pub threads: u32,
     /// The setting.
     pub name: &'static str,
-    /// What it promises.
+    /// Its durability.
     pub promise: Promise,
-    /// One run a round.
+    /// One run per round.
     pub runs: Vec<Run>,
 }
 
@@ -40,12 +40,12 @@ impl Line {
         median(self.runs.iter().map(of).collect())
     }
 
-    /// The middle one of the rounds' rates.
+    /// The median of the rounds' rates.
     pub fn rate(&self) -> f64 {
         self.median(|run| run.rate)
     }
 
-    /// Bytes of the log for each step.
+    /// Bytes of the log per step.
     pub fn log_bytes_per_step(&self) -> f64 {
         self.median(|run| run.all.log_bytes as f64 / run.steps.max(1) as f64)
     }
@@ -60,9 +60,9 @@ impl Line {
         self.median(|run| run.during.log_bytes as f64 / run.seconds / 1e6)
     }
 
-    /// What a crash at the end would have cost.
+    /// The cost of a crash at the end.
     pub fn stake(&self) -> String {
-        // The round in the middle speaks for all.
+        // The median round stands for all.
         let rate = self.rate();
         let off = |run: &&Run| (run.rate - rate).abs();
         let middle = self.runs.iter().min_by(|a, b| off(a).total_cmp(&off(b)));
@@ -71,7 +71,7 @@ impl Line {
     }
 }
 
-/// The middle one, or what lies between the middle two.
+/// The median.
 fn median(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
     let middle = |at: usize| all.get(at).copied().unwrap_or(0.0);
@@ -81,24 +81,24 @@ fn median(mut all: Vec<f64>) -> f64 {
 /// The table.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// What was done.
+    /// The title.
     pub title: String,
-    /// What the lines differ in besides their setting: `threads` or `clients`.
+    /// The axis that lines differ in, apart from their setting: `threads` or `clients`.
     pub axis: &'static str,
     /// Unit of the rates.
     pub unit: &'static str,
-    /// What a step is.
+    /// The name of a step.
     pub step: &'static str,
     /// The lines.
     pub lines: Vec<Line>,
     /// The setting that the others are compared with.
     pub base: &'static str,
-    /// What was left out, and why; what else has to be known.
+    /// What was omitted, and why; other remarks.
     pub notes: Vec<String>,
 }
 
 impl Table {
-    /// Adds a run to the line of a setting, which is made if it is not there.
+    /// Adds a run to the line of a setting, and creates the line if it is missing.
     pub fn add(&mut self, threads: u32, name: &'static str, promise: Promise, run: Run) {
         let same = |line: &&mut Line| line.threads == threads && line.name == name;
         match self.lines.iter_mut().find(same) {
@@ -107,14 +107,14 @@ impl Table {
         }
     }
 
-    /// The setting that is compared with, if it was measured; else the first that was.
+    /// The base setting if it was measured, otherwise the first one.
     fn base(&self) -> &'static str {
         let measured = self.lines.iter().any(|line| line.name == self.base);
         self.lines.first().filter(|_| !measured).map_or(self.base, |line| line.name)
     }
 
-    /// Ratio of a line's rate to that of the base at the same number of threads: the middle one of the
-    /// rounds' ratios. Of what the machine does by the minute both sides of a round have their part.
+    /// Ratio of a line's rate to that of the base at the same number of threads: the median of the
+    /// rounds' ratios, because changes of the machine affect both sides of a round.
     pub fn ratio(&self, line: &Line) -> Option<f64> {
         let name = self.base();
         let base = self.lines.iter().find(|l| l.threads == line.threads && l.name == name)?;
@@ -248,7 +248,7 @@ mod tests {
             table.add(1, "ours", Promise::Each, run(ours));
             table.add(1, "theirs", Promise::Each, run(theirs));
         }
-        // The base was left out: the first is compared with.
+        // Without the base, the first line is the base.
         assert_eq!(table.ratio(&table.lines[1]), Some(0.5));
         assert_eq!(table.ratio(&table.lines[0]), Some(1.0));
         assert!(table.to_string().contains("ratios to ours"), "{table}");

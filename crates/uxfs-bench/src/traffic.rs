@@ -1,15 +1,15 @@
-//! What went to a device, and what that leaves at stake.
+//! The traffic to a device, and what a crash would cost.
 
 use core::ops::Sub;
 
 /// Writes and flushes of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Writes, of whatever.
+    /// All writes.
     pub writes: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Writes of the log; 0 where they are not known.
+    /// Writes of the log; 0 if they are not known.
     pub log_writes: u64,
     /// Their bytes.
     pub log_bytes: u64,
@@ -31,19 +31,19 @@ impl Sub for Traffic {
     }
 }
 
-/// How a setting promises durability.
+/// The durability of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// Each step is on stable storage when it returns.
     Each,
     /// Steps are on stable storage after this many seconds.
     Within(u32),
-    /// Steps are kept nowhere.
+    /// Steps are never durable.
     Nothing,
 }
 
-/// What a crash at the end of `steps` steps would have cost, in plain words. `during` went to the
-/// device while they ran, `all` with what a sync afterwards added.
+/// What a crash after `steps` steps would cost, in words. `during` is the traffic while they ran,
+/// `all` includes a sync afterwards.
 pub fn at_stake(promise: Promise, steps: u64, during: Traffic, all: Traffic) -> String {
     match promise {
         Promise::Each if during.flushes > 0 => {

@@ -1,8 +1,8 @@
-//! What the servers have in common that a mount is compared with: the mount's own settings, and the
-//! answers to the kernel that cost nothing. What lies behind is a [`Content`].
+//! The common part of the servers that a mount is compared with: the mount's own settings, and the
+//! answers to the kernel that cost nothing. A [`Content`] holds the files.
 //!
-//! 1. Nothing is asked, allowed or remembered otherwise than in a mount of a volume: what such a
-//!    server reaches is what this crate and these settings can.
+//! 1. The kernel gets the same permissions, requests and cache settings as with a mount of a
+//!    volume. So the speed of such a server is the limit of the FUSE crate with these settings.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -20,11 +20,11 @@ use uxfs_fuse::settings::{self, MAX_WRITE, TTL};
 
 /// Number of the root directory.
 pub(super) const ROOT: u64 = 1;
-/// What the system says of a name that is not there, and of reading a directory.
+/// The errno of a name that does not exist, and of reading a directory.
 pub(super) const ENOENT: i32 = 2;
 pub(super) const EISDIR: i32 = 21;
 
-/// An inode, as far as these servers know it.
+/// An inode, as these servers see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) ino: u64,
@@ -32,30 +32,30 @@ pub(super) struct Node {
     pub(super) size: u64,
 }
 
-/// What lies behind a server.
+/// The files of a server.
 pub(super) trait Content: Send + Sync + 'static {
-    /// What a name stands for.
+    /// Looks up a name.
     fn find(&self, dir: u64, name: &OsStr) -> io::Result<Option<Node>>;
-    /// An inode that the kernel knows.
+    /// An inode that the kernel has looked up.
     fn node(&self, ino: u64) -> io::Result<Node>;
     /// A new file or directory.
     fn make(&self, dir: u64, name: &OsStr, is_dir: bool) -> io::Result<Node>;
-    /// Takes a name away.
+    /// Removes a name.
     fn remove(&self, dir: u64, name: &OsStr) -> io::Result<()>;
     /// Sets the length of a file, in bytes.
     fn resize(&self, ino: u64, size: u64) -> io::Result<()>;
-    /// Reads; gives how many bytes there were.
+    /// Reads. Returns the number of bytes.
     fn read(&self, ino: u64, offset: u64, into: &mut [u8]) -> io::Result<usize>;
     /// Writes all of `data`.
     fn write(&self, ino: u64, offset: u64, data: &[u8]) -> io::Result<()>;
-    /// Brings a file to stable storage, where there is such a thing.
+    /// Makes a file durable, if the content can be durable.
     fn sync(&self, ino: u64) -> io::Result<()>;
 }
 
 /// Mounts a server on a directory, as a volume is mounted, and serves it until it is unmounted.
 ///
 /// # Errors
-/// What the kernel says.
+/// Those of the kernel.
 pub(super) fn serve(content: impl Content, source: &str, dir: &Path) -> io::Result<()> {
     let mut config = Config::default();
     config.mount_options = vec![
@@ -117,7 +117,7 @@ fn attributes(node: io::Result<Node>, reply: ReplyAttr) {
 }
 
 thread_local! {
-    /// What a thread reads into.
+    /// The read buffer of a thread.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -127,7 +127,7 @@ impl<C: Content> Filesystem for Bare<C> {
     }
 
     fn lookup(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        // Number 0: there is no such name, which may be remembered.
+        // Number 0 means that the name does not exist; the kernel may cache that.
         let none = Node { ino: 0, is_dir: false, size: 0 };
         entry(self.0.find(dir.0, name).map(|found| found.unwrap_or(none)), reply);
     }

@@ -1,4 +1,4 @@
-//! One directory with very many files: what an entry costs, beside a directory of ten thousand.
+//! One directory with very many files: the cost of an entry, against a directory of ten thousand.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,12 +9,12 @@ use super::served::Served;
 use crate::host::Scratch;
 use crate::{BenchError, Report, Result, Row};
 
-/// Entries of the directory that is compared with.
+/// Entries of the smaller directory.
 const FEW: u32 = 10_000;
 const WHAT: [&str; 3] = ["made", "listed", "removed"];
 const MEMORY: &str = "in memory for a second at most";
 
-/// Measures.
+/// Runs the measurement.
 pub(super) fn run_all(
     options: &Options,
     scratch: &Scratch,
@@ -47,8 +47,8 @@ pub(super) fn run_all(
     Ok(reports.collect())
 }
 
-/// Microseconds for each entry: made, listed, removed. What is short is listed several times, so that it
-/// takes as long: what else the machine does spares nobody then.
+/// Microseconds per entry: create, list, remove. Short lists are repeated to take about as long, so
+/// that other work of the machine affects both.
 fn fill(dir: &Path, count: u32, times: u32) -> Result<[f64; 3]> {
     let fail = |e: std::io::Error| BenchError::new(dir.display().to_string(), e);
     let cost = |begun: Instant| begun.elapsed().as_secs_f64() * 1e6 / f64::from(count);

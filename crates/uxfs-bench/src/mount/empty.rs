@@ -1,5 +1,5 @@
-//! A FUSE server that does next to nothing: names in memory, writes thrown away. With the same
-//! crate and settings, no mount can be faster.
+//! A FUSE server that does almost nothing: it keeps names in memory and discards writes. With the
+//! same crate and settings, no mount can be faster.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -24,13 +24,13 @@ struct Empty {
 /// Mounts the server on a directory and serves it until it is unmounted.
 ///
 /// # Errors
-/// What the kernel says.
+/// Those of the kernel.
 pub fn serve(dir: &Path) -> io::Result<()> {
     let names = core::array::from_fn(|_| Mutex::default());
     bare::serve(Empty { names, next: AtomicU64::new(2) }, "empty", dir)
 }
 
-/// Directories have even numbers, but for the root.
+/// All directories but the root have even numbers.
 fn node(ino: u64) -> Node {
     Node { ino, is_dir: ino == ROOT || ino.is_multiple_of(2), size: 0 }
 }

@@ -1,4 +1,4 @@
-//! Many threads that make files, each in a directory of its own, by fs_mark.
+//! Many threads that create files, each in its own directory, by fs_mark.
 
 use std::path::Path;
 
@@ -20,10 +20,10 @@ const EMPTY: &str = "empty FUSE server";
 const EMPTY_AWAKE: &str = "empty FUSE server, awake";
 const KERNEL_AWAKE: &str = "kernel xfs, awake";
 
-/// How long a change stays in the mount's memory at most, in seconds.
+/// Longest time of a change in the mount's memory, in seconds.
 const COMMIT: u32 = 1;
 
-/// Empty files in memory, beside the most that can be reached.
+/// Empty files in memory, against the empty server.
 pub(super) fn creates(
     options: &Options,
     scratch: &Scratch,
@@ -34,7 +34,7 @@ pub(super) fn creates(
     measure(options, scratch, (&threads, files, false), say)
 }
 
-/// Files of 4 KiB, on stable storage each, beside the kernel's.
+/// Durable files of 4 KiB, against the kernel's XFS.
 pub(super) fn durable(
     options: &Options,
     scratch: &Scratch,
@@ -57,7 +57,7 @@ fn measure(
          -l size=128m -d agcount=16"
     );
     let awake = uxfs_fuse::Options::parse(&options.options).is_ok_and(|options| options.awake);
-    // Like for like: the most that FUSE can do is what it can with the same processors.
+    // Like for like: the empty server with the same processor settings.
     let base = match (durable, awake) {
         (true, _) => KERNEL,
         (false, true) => EMPTY_AWAKE,

@@ -1,5 +1,5 @@
-//! What a mount has resident: of a small volume and of one with ten times as many files, made and
-//! then walked by a mount that begins with nothing.
+//! Resident memory of a mount: of a small volume, and of one with ten times as many files, while
+//! files are created, and while a fresh mount walks them.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,12 +11,12 @@ use crate::{BenchError, Report, Result, Row};
 
 /// Default number of files of the larger volume.
 const FILES: u32 = 200_000;
-/// Files of a directory.
+/// Files per directory.
 const EACH: u32 = 500;
 const MEMORY: &str = "in memory for a second at most";
 const READ: &str = "nothing written";
 
-/// Measures.
+/// Runs the measurement.
 pub(super) fn run_all(
     options: &Options,
     scratch: &Scratch,
@@ -49,7 +49,7 @@ pub(super) fn run_all(
     Ok(reports.collect())
 }
 
-/// Most that was resident while files were made, and while they were looked at, in MiB.
+/// Largest resident memory while files were created and while they were walked, in MiB.
 fn peaks(options: &Options, scratch: &Scratch, count: u32) -> Result<[f64; 2]> {
     let peak = |served: &Served| served.memory_kib().unwrap_or(0) as f64 / 1024.0;
     let served = Served::volume(&options.uxfs, scratch, options.size, &options.options)?;
@@ -77,7 +77,7 @@ fn fill(root: &Path, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// Looks at everything; gives how many files there are.
+/// Walks everything. Returns the number of files.
 fn walk(root: &Path) -> Result<u32> {
     let fail = |e: std::io::Error| BenchError::new(root.display().to_string(), e);
     let mut files = 0;

@@ -1,8 +1,7 @@
-//! Mounts through FUSE beside what they can be compared with: an empty server on the same crate and
-//! settings (the most that can be reached), one that passes on to files of the host, and the
-//! kernel's XFS on a loop device.
+//! Mounts through FUSE against an empty server on the same crate and settings (the limit), a server
+//! that forwards to files of the host, and the kernel's XFS on a loop device.
 //!
-//! Servers run in processes of their own, the mount too: it is the command that people use.
+//! Servers run in processes of their own. The mount does too: it is the command `uxfs mount`.
 
 mod bare;
 mod directory;
@@ -21,7 +20,7 @@ pub use through::serve as serve_through;
 use crate::host::{self, Scratch, is_root};
 use crate::{BenchError, Report, Result, Table};
 
-/// What a part gives.
+/// The result of a part.
 pub enum Outcome {
     /// Several settings at several numbers of threads.
     Table(Table),
@@ -29,7 +28,7 @@ pub enum Outcome {
     Report(Report),
 }
 
-/// Measures.
+/// Runs the measurement.
 ///
 /// # Errors
 /// If a step fails, or without root and its tools.

@@ -2,26 +2,26 @@
 
 use std::path::PathBuf;
 
-/// What to measure, and where.
+/// The measurement, and where it runs.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// A directory on the host file system to measure on.
     pub dir: PathBuf,
     /// The command `uxfs`.
     pub uxfs: PathBuf,
-    /// How often.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Which parts.
+    /// The parts to run.
     pub parts: Vec<Part>,
-    /// Numbers of threads, of the parts that make files; `None` for the usual ones.
+    /// Numbers of threads for the parts that create files; `None` for the defaults.
     pub threads: Option<Vec<u32>>,
-    /// Files of a run, all threads together; `None` for the usual number.
+    /// Files per run, of all threads together; `None` for the default.
     pub files: Option<u32>,
     /// Entries of the large directory.
     pub entries: u32,
     /// Bytes of the large file.
     pub bytes: u64,
-    /// Mount options, besides.
+    /// Further mount options.
     pub options: String,
     /// Size of the volumes in bytes.
     pub size: u64,
@@ -32,12 +32,12 @@ pub struct Options {
 pub enum Part {
     /// Empty files in memory, by several threads.
     Creates,
-    /// Files of 4 KiB on stable storage each, by several threads.
+    /// Durable files of 4 KiB, by several threads.
     Durable,
     /// A large file written and read from end to end.
     Streams,
     /// A large directory.
     Directory,
-    /// What is resident, of a small volume and of a large one.
+    /// Resident memory, of a small and of a large volume.
     Memory,
 }

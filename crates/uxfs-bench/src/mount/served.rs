@@ -13,14 +13,15 @@ use crate::{BenchError, Result};
 /// The server.
 pub(crate) struct Served {
     child: Child,
-    /// Where it is mounted.
+    /// The mount point.
     pub(crate) dir: PathBuf,
-    /// The image, if it is a mount of ours.
+    /// The image, if it is a mount of uxfs.
     image: Option<PathBuf>,
 }
 
 impl Served {
-    /// A fresh volume of ours, made as the kernel's is made ([`crate::kernel::Mounted::new`]).
+    /// A fresh volume of uxfs, made with the options of the kernel's
+    /// ([`crate::kernel::Mounted::new`]).
     pub(crate) fn volume(uxfs: &Path, scratch: &Scratch, size: u64, options: &str) -> Result<Self> {
         let image = scratch.file("own.img");
         let made = std::fs::File::create(&image).and_then(|f| f.set_len(size));
@@ -42,14 +43,14 @@ impl Served {
         Self::mount(uxfs, scratch, image.unwrap_or_else(|| scratch.file("own.img")), options)
     }
 
-    /// A server that keeps nothing but names, in memory.
+    /// A server that keeps only names, in memory.
     pub(crate) fn empty(uxfs: &Path, scratch: &Scratch) -> Result<Self> {
         let mut command = Command::new(uxfs);
         command.args(["bench", "serve-empty"]).arg(scratch.mnt());
         Self::start(command, scratch, None)
     }
 
-    /// A server that passes everything on to files of the host, in `backing`.
+    /// A server that forwards everything to files of the host, in `backing`.
     pub(crate) fn through(uxfs: &Path, scratch: &Scratch, backing: &Path) -> Result<Self> {
         let mut command = Command::new(uxfs);
         command.args(["bench", "serve-through"]).arg(backing).arg(scratch.mnt());
@@ -70,7 +71,7 @@ impl Served {
         Ok(Self { child, dir, image })
     }
 
-    /// What went to the volume's device so far; nothing of a server without one.
+    /// The traffic to the volume's device so far; zero for a server without one.
     pub(crate) fn traffic(&self) -> Result<Traffic> {
         if self.image.is_none() {
             return Ok(Traffic::default());
@@ -90,7 +91,7 @@ impl Served {
         })
     }
 
-    /// Brings it to stable storage.
+    /// Makes it durable.
     pub(crate) fn sync(&self) -> Result<()> {
         match &self.image {
             Some(_) => {

@@ -1,4 +1,4 @@
-//! A large file, written and read from end to end: the mount beside a server that passes on to
+//! A large file, written and read from start to end: the mount against a server that forwards to
 //! files of the host.
 
 use std::fs::File;
@@ -22,7 +22,7 @@ const CALL: usize = 1 << 20;
 /// Rates of a file in MB/s: written, read from the server, read from the page cache.
 type Rates = [f64; 3];
 
-/// Measures.
+/// Runs the measurement.
 pub(super) fn run_all(
     options: &Options,
     scratch: &Scratch,
@@ -79,9 +79,9 @@ fn one(options: &Options, scratch: &Scratch, name: &str) -> Result<(Rates, Optio
     Ok((rates?, memory))
 }
 
-/// Fills the page cache with what is forgotten at once: in a virtual machine, memory that was not used
-/// for some time belongs to its host, and whoever gets it first pays for that, many times what
-/// copying costs. A mount takes twice the file: in its own cache and in that of what lies behind.
+/// Fills the page cache with data that is dropped at once. In a virtual machine, memory that was
+/// not used for some time belongs to its host, and the first use costs many times a copy. A mount
+/// takes twice the file: in its own cache and in the host file's.
 fn warm(path: &Path, bytes: u64) -> Result<()> {
     let fail = |e: std::io::Error| BenchError::new(path.display().to_string(), e);
     let call = vec![0x5a_u8; CALL];

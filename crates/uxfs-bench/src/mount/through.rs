@@ -1,5 +1,5 @@
-//! A FUSE server that passes reading and writing on to files of the host: what a mount of any kind
-//! costs over the host's own files, on the same crate and settings. It knows one directory.
+//! A FUSE server that forwards reads and writes to files of the host: the cost of any mount over
+//! the host's own files, on the same crate and settings. It has one directory.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -24,7 +24,7 @@ struct Through {
 /// Mounts the server on a directory and serves it until it is unmounted.
 ///
 /// # Errors
-/// What the kernel says.
+/// Those of the kernel.
 pub fn serve(backing: &Path, dir: &Path) -> io::Result<()> {
     let backing = backing.canonicalize()?;
     bare::serve(Through { backing, files: Mutex::default() }, "through", dir)
@@ -68,7 +68,7 @@ impl Content for Through {
 
     fn remove(&self, _: u64, name: &OsStr) -> io::Result<()> {
         std::fs::remove_file(self.backing.join(name))?;
-        // Its number is not given again.
+        // Its number is not used again.
         let mut files = self.files();
         let gone = files.iter_mut().filter(|(known, _)| **known == *name);
         gone.for_each(|(known, _)| *known = OsStr::new("").into());
