@@ -3,8 +3,9 @@
 //! 1. A group has at least 16 MiB and at most one block less than 1 TiB.
 //! 2. With a stripe, groups start at multiples of the stripe unit; if possible they do not all
 //!    start on the same disk.
-//! 3. A last group below 16 MiB is dropped.
 //! 3. A last group below 16 MiB is cut off.
+
+use uxfs_format::AgNo;
 
 use crate::error::{MkfsError, geometry, usage};
 use crate::options::Options;
@@ -32,6 +33,13 @@ impl Groups {
     /// Bits of a block number inside a group.
     pub(crate) fn blklog(&self) -> u32 {
         u64::from(self.blocks).next_power_of_two().trailing_zeros()
+    }
+
+    /// Blocks of one group; the last may be shorter than the others.
+    pub(crate) fn len(&self, ag: AgNo) -> u32 {
+        let before = u64::from(ag.0) * u64::from(self.blocks);
+        let left = self.dblocks.saturating_sub(before);
+        u32::try_from(left).unwrap_or(u32::MAX).min(self.blocks)
     }
 
     pub(crate) fn new(

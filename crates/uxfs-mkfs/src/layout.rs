@@ -125,9 +125,7 @@ impl Layout {
 
     /// Blocks in allocation group `ag`.
     pub(crate) fn ag_len(&self, ag: AgNo) -> u32 {
-        let before = u64::from(ag.0) * u64::from(self.groups.blocks);
-        let left = self.groups.dblocks.saturating_sub(before);
-        u32::try_from(left).unwrap_or(u32::MAX).min(self.groups.blocks)
+        self.groups.len(ag)
     }
 
     /// Converts a block of an AG to a block of the volume.

@@ -74,9 +74,12 @@ impl LogPlace {
                 ));
             }
         }
-        if start + blocks > u64::from(groups.blocks) {
+        // The log may be in the last group, which may be shorter than the others.
+        let len = groups.len(ag);
+        if start + blocks > u64::from(len) {
             return geometry(format!(
-                "internal log size {blocks} too large, it ends beyond its allocation group"
+                "internal log size {blocks} too large, it ends beyond its allocation group: AG {ag} \
+                 has {len} blocks"
             ));
         }
         // Both lie inside an AG, which has fewer than 2^32 blocks.

@@ -71,9 +71,9 @@ impl Plan {
         };
         free.retain(|(start, end)| start < end);
         let wanted = if with_list { layout.free_list_blocks() } else { 0 };
-        let behind = log.map_or(end - fixed, |(start, len)| end - (start + len));
-        // mkfs.xfs leaves the free list empty if the log takes nearly the whole AG.
-        let full = behind == 0 || free.iter().map(|(from, to)| to - from).sum::<u32>() < wanted;
+        // mkfs.xfs leaves the free list empty if the log takes nearly the whole AG. Where blocks are
+        // free before a log that ends with its AG, mkfs.xfs 6.1 loses them; this does not.
+        let full = free.iter().map(|(from, to)| to - from).sum::<u32>() < wanted;
         let free_list = if full { Vec::new() } else { take_free_list(&mut free, wanted) };
         let mut chunks = Vec::new();
         if ag == AgNo(0) {
@@ -85,7 +85,7 @@ impl Plan {
             .iter()
             .map(|(start, end)| FreeExtent { start: AgBlock(*start), len: end - start })
             .collect();
-        let longest = if full { behind } else { longest(&free) };
+        let longest = longest(&free);
         let mut plan = Self { ag, free_list, free, longest, chunks, rmaps: Vec::new(), roots };
         if layout.has(RoCompat::RMAPBT) {
             plan.rmaps = plan.reverse_mappings(layout);

@@ -116,7 +116,12 @@ fn options_that_mkfs_refuses_are_refused() {
 #[test]
 fn options_that_mkfs_refuses_only_when_it_writes_are_refused() {
     let pair = Pair::new(GIB);
-    for line in ["-l agnum=0,su=256k", "-d su=128m,sw=1"] {
+    for line in [
+        "-l agnum=0,su=256k",
+        "-d su=128m,sw=1",
+        // The last group is too short for the log.
+        "-d agsize=600m -l size=500m,agnum=1",
+    ] {
         let outcome = pair.make(line, false, false).unwrap();
         assert!(matches!(outcome, Outcome::Refused), "{line}: {outcome:?}");
     }
