@@ -347,7 +347,7 @@ impl<'a> Walk<'a> {
         });
         listed.map_err(|e| self.failed(e))?;
         if let Some(problem) = bad {
-            return Err(self.failed(damaged(Check::Range, problem)));
+            return Err(self.failed(damaged(Check::Name, problem)));
         }
         self.read_inodes_ahead(&names);
         let level = Level { names: names.into_iter(), path_len: self.path.len() };

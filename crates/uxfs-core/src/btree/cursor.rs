@@ -104,7 +104,7 @@ impl<T: Tree> Cursor<T> {
             let overfull = child.is_none() && level > 0;
             if overfull {
                 let problem = format!("{num} entries at level {level}");
-                return Err(damaged(env, tree, &node, Check::Level, problem));
+                return Err(damaged(env, tree, &node, Check::Count, problem));
             }
             path.push(Level { node, index });
             let Some(child) = child else { break };

@@ -234,7 +234,7 @@ fn remove_data(tx: &mut Tx<'_>, slot: InodeSlot, hit: &Hit) -> Result<()> {
     let (number, index_slot) = index_of(&fs.geo, hit.db);
     let Some(index) = read_index(fs, tx.inode(slot), number)? else {
         let problem = format!("no free index block for data block {}", hit.db);
-        return Err(tx.inode(slot).corrupt(Check::FreeSpace, problem));
+        return Err(tx.inode(slot).corrupt(Check::Missing, problem));
     };
     if free::best(&index.read(), index_slot) == NO_BLOCK {
         return Err(

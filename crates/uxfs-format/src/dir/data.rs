@@ -347,7 +347,7 @@ pub fn check_items(
         }
     }
     if items.position() != end {
-        return Err(Check::FreeSpace
+        return Err(Check::Format
             .failed(format!("offset {}: neither an entry nor a free area", items.position())));
     }
     let used = listed.iter().filter(|free| free.len > 0).count();

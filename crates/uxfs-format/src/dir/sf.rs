@@ -114,7 +114,9 @@ impl<'a> Shortform<'a> {
                 return Err(Check::Name.failed(format!("entry {index}: {problem}")));
             }
             if usize::from(entry.offset) < sf.end || !entry.offset.is_multiple_of(8) {
-                return Err(Check::Name.failed(format!("entry {index} at offset {}", entry.offset)));
+                return Err(
+                    Check::Range.failed(format!("entry {index} at offset {}", entry.offset))
+                );
             }
             sf.end = usize::from(entry.offset) + shape.entry_len(entry.name.len());
             wide += usize::from(is_wide(entry.ino));

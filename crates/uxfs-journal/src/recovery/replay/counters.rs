@@ -5,7 +5,7 @@ use uxfs_format::agf::Agf;
 use uxfs_format::agi::Agi;
 use uxfs_format::superblock::{self, Superblock};
 use uxfs_format::verify::{self, BufKind};
-use uxfs_format::{AgIno, AgNo, Check, Corrupt, Daddr, Place, agf, agi, crc};
+use uxfs_format::{AgIno, AgNo, Check, Corrupt, Daddr, Place, Problem, agf, agi, crc};
 
 use super::Replayer;
 use crate::recovery::error::Result;
@@ -29,12 +29,15 @@ impl Replayer<'_> {
         let daddr = self.geo.ag_sector_daddr(ag, sector);
         let mut bytes = vec![0; self.geo.sector_size as usize];
         self.read(daddr, &mut bytes)?;
-        let sound = BufKind::identify(&bytes, &[kind]).is_some();
-        if !sound || !verify::checksum_matches(&bytes, kind) {
-            let problem = "magic number or checksum does not match";
-            return Err(
-                Corrupt::new(kind.name(), Place::Device(daddr), Check::Checksum, problem).into()
-            );
+        let failed = if BufKind::identify(&bytes, &[kind]).is_none() {
+            Some(Check::Magic.failed("another magic number"))
+        } else if !verify::checksum_matches(&bytes, kind) {
+            Some(Check::Checksum.failed("checksum does not match"))
+        } else {
+            None
+        };
+        if let Some(Problem { check, detail }) = failed {
+            return Err(Corrupt::new(kind.name(), Place::Device(daddr), check, detail).into());
         }
         verify::check(&bytes, kind, daddr, &self.geo)?;
         Ok(bytes)
