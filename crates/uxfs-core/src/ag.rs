@@ -2,12 +2,12 @@
 
 use uxfs_format::verify::{BufKind, Owner};
 use uxfs_format::{AgBlock, AgIno, AgNo};
+use uxfs_sync::Mutex;
 
 use crate::buf::BufRef;
 use crate::busy::Busy;
 use crate::error::Result;
 use crate::mount::Mount;
-use crate::sync::Mutex;
 
 /// The lock of an allocation group. It protects everything in the group except inodes in use and
 /// their blocks.

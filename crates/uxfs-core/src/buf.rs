@@ -21,10 +21,9 @@ use smallvec::SmallVec;
 use uxfs_disk::BlockDev;
 use uxfs_format::verify::{self, BufKind, Owner};
 use uxfs_format::{Check, Corrupt, Daddr, Geometry, Place, v4};
+use uxfs_sync::{Mutex, Rank, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
-use crate::rank::Rank;
-use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 
 /// A shared reference to a buffer.
 pub type BufRef = Arc<Buf>;

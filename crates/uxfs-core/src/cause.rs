@@ -8,9 +8,9 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use uxfs_format::Daddr;
+use uxfs_sync::Mutex;
 
 use crate::error::{Error, Result, errno_of};
-use crate::sync::Mutex;
 
 /// A failure that stopped the volume, or that is being retried.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use uxfs_format::timestamp::Timestamp;
-
-use crate::sync;
+use uxfs_sync as sync;
 
 /// The source of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

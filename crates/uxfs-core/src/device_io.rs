@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use uxfs_format::Daddr;
 use uxfs_format::features::Incompat;
+use uxfs_sync as sync;
 
 use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::full::{BETWEEN, Stuck};
 use crate::mount::Mount;
-use crate::sync;
 
 /// Bytes of the smallest cache. With less, nearly every operation would write.
 const CACHE_MIN: usize = 4 << 20;

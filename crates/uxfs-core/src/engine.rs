@@ -3,13 +3,14 @@
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
+use uxfs_sync::Mutex;
+
 use crate::cause::Cause;
 use crate::enospc_causes::EnospcCauses;
 use crate::error::{Error, Result};
 use crate::journal::{Journal, JournalOptions};
 use crate::mount::Mount;
 use crate::options::OpenOptions;
-use crate::sync::Mutex;
 use crate::tx::Tx;
 use crate::tx::scratch::Scratch;
 

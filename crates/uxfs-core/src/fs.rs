@@ -9,6 +9,7 @@ use std::sync::Arc;
 use uxfs_disk::BlockDev;
 use uxfs_format::superblock::Superblock;
 use uxfs_journal::LogGeometry;
+use uxfs_sync::{Mutex, Rank};
 
 use crate::clock::Clock;
 use crate::defer;
@@ -22,9 +23,7 @@ use crate::journal::{Journal, LogPlace};
 use crate::mount::{Mount, Parts};
 use crate::open_refs::OpenRefs;
 use crate::options::OpenOptions;
-use crate::rank::Rank;
 use crate::recovery::Recovery;
-use crate::sync::Mutex;
 
 /// An open volume: its files, on the engine that changes them.
 pub struct Fs {

@@ -31,10 +31,10 @@ use std::time::Duration;
 
 use uxfs_disk::host;
 use uxfs_journal::Time;
+use uxfs_sync::{self as sync, Mutex};
 
 use crate::cause::Cause;
 use crate::error::Error;
-use crate::sync::{self, Mutex};
 
 /// Minimum time between retries of the log worker, and between retries at the end of operations.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);

@@ -8,8 +8,7 @@
 
 use rustc_hash::FxHashMap;
 use uxfs_format::{Daddr, FileBlock, Geometry};
-
-use crate::sync::Mutex;
+use uxfs_sync::Mutex;
 
 /// What is remembered of a directory.
 #[derive(Clone, Default)]

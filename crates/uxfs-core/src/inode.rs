@@ -17,12 +17,12 @@ use uxfs_format::inode::{Fork, InodeCore};
 use uxfs_format::timestamp::Timestamp;
 use uxfs_format::verify::{BufKind, Owner};
 use uxfs_format::{Check, Geometry, Ino, Place, inode};
+use uxfs_sync::{self as sync, Mutex};
 
 use crate::buf::BufRef;
 use crate::error::{Error, Result};
 use crate::hints::Hints;
 use crate::mount::Mount;
-use crate::sync::{self, Mutex};
 
 bitflags::bitflags! {
     /// Which parts of an inode a transaction changed.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use uxfs_disk::{BlockDev, host};
 use uxfs_format::BASIC_BLOCK;
+use uxfs_sync as sync;
 
 use crate::cause::{Cause, Stop};
 use crate::stats::Counts;
-use crate::sync;
 
 /// What is written through the wrapper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,7 @@
 //! 2. Files may share a lock: a holder of one takes no other, except by [`IoLocks::change_two`].
 
 use uxfs_format::Ino;
-
-use crate::rank::Rank;
-use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use uxfs_sync::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const SHARDS: usize = 256;
 

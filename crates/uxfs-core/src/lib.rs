@@ -48,14 +48,11 @@ mod open_refs;
 pub mod ops;
 mod options;
 mod pending_data;
-mod rank;
 mod recovery;
 mod reserve_floor;
 mod sb;
 mod stats;
 pub mod symlink;
-#[doc(hidden)]
-pub mod sync;
 #[cfg(test)]
 mod tests;
 mod tickets;
@@ -84,3 +81,5 @@ pub use recovery::{Recovery, Replayed, replay_in_memory};
 pub use stats::{Histogram, Stats};
 pub use tickets::Drive;
 pub use unwritten::Unwritten;
+#[doc(hidden)]
+pub use uxfs_sync as sync;

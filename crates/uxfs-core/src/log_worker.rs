@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use uxfs_journal::{LogWork, LogWorkOptions, LogWorkPlanner};
+use uxfs_sync::Thread;
 
 use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::full::{RETRY, Stuck};
 use crate::journal::Journal;
-use crate::sync::Thread;
 
 /// The thread; it ends when this is dropped.
 #[must_use = "the service ends when this is dropped"]

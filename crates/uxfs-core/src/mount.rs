@@ -18,6 +18,7 @@ use uxfs_format::features::Version;
 use uxfs_format::superblock::{self, Superblock};
 use uxfs_format::timestamp::Timestamp;
 use uxfs_format::{AgNo, Check, Geometry, Place};
+use uxfs_sync::{Mutex, Rank, RwLock};
 
 use crate::ag::{AgCell, AgState};
 use crate::buf::Cache;
@@ -30,10 +31,8 @@ use crate::inode::Inodes;
 use crate::instrumented::{DevRole, InstrumentedDev};
 use crate::options::OpenOptions;
 use crate::pending_data::PendingData;
-use crate::rank::Rank;
 use crate::reserve_floor::ReserveFloor;
 use crate::stats::{Counts, Stats};
-use crate::sync::{Mutex, RwLock};
 
 /// Changes to the counters of the superblock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

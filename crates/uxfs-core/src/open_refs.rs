@@ -11,10 +11,10 @@
 
 use rustc_hash::FxHashMap;
 use uxfs_format::Ino;
+use uxfs_sync::Mutex;
 
 use crate::error::Result;
 use crate::fs::Fs;
-use crate::sync::Mutex;
 
 const SHARDS: usize = 64;
 

@@ -34,6 +34,7 @@ use uxfs_format::agi::Agi;
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::BufKind;
 use uxfs_format::{AgNo, Check, Ino};
+use uxfs_sync::{MappedRwLockWriteGuard, MutexGuard, RwLockReadGuard};
 
 use crate::ag::AgState;
 use crate::buf::{BufRef, Pieces};
@@ -45,7 +46,6 @@ use crate::journal::{
     Cil, Handle, ImmediateWriter, Journal, Op, buf_item, inode_item, superblock_item,
 };
 use crate::mount::Counters;
-use crate::sync::{MappedRwLockWriteGuard, MutexGuard, RwLockReadGuard};
 pub(crate) use label::label;
 use owed::Rolling;
 use scratch::{Scratch, TxBuf, UndoChunk};
@@ -202,7 +202,7 @@ impl<'fs> Tx<'fs> {
     /// Adds an inode that this transaction just allocated, in its first state.
     pub(crate) fn join_new(&mut self, state: InodeState) -> InodeSlot {
         let (cell, left) = self.fs.inodes.insert(state);
-        let mut guard = crate::sync::write_arc_new(&cell);
+        let mut guard = uxfs_sync::write_arc_new(&cell);
         // If the transaction is cancelled, a free inode that is still in memory returns to its old
         // state.
         let before = left.map(|state| {

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use crate::pipeline::{FlushId, Seq};
 use crate::policy::{Decision, Ended, FsyncPolicy, Policy, View};
-use crate::time::Time;
+use uxfs_sync::Time;
 
 /// Work that serves a group of callers together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,7 +34,6 @@ pub mod policy;
 mod records;
 pub mod recovery;
 mod space;
-mod time;
 
 pub use ail::Ail;
 pub use cil::{Cil, DONE_BYTES, INTENT_BYTES};
@@ -45,4 +44,4 @@ pub use log_work::{LogView, LogWork, LogWorkOptions, LogWorkPlanner};
 pub use pipeline::{Action, Failure, FlushId, Generation, Need, Options, Pipeline, Seq};
 pub use records::{LogGeometry, Records, Sealed};
 pub use space::LogSpace;
-pub use time::Time;
+pub use uxfs_sync::Time;

@@ -22,7 +22,7 @@
 
 use std::time::Duration;
 
-use crate::time::Time;
+use uxfs_sync::Time;
 
 /// The intervals of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use crate::group_commit::{GroupCommit, Round};
 use crate::policy::{Decision, FsyncPolicy};
-use crate::time::Time;
+use uxfs_sync::Time;
 
 /// Number of a checkpoint. The first after a mount is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -17,11 +17,10 @@ use std::sync::Arc;
 use parking_lot::RawMutex;
 use parking_lot::lock_api::ArcMutexGuard;
 use uxfs_format::Ino;
+use uxfs_sync::{self as sync, Mutex, MutexGuard, Rank};
 
 use super::page::{Backing, Content, Memory, Page};
 use crate::inode::InodeRef;
-use crate::rank::Rank;
-use crate::sync::{self, Mutex, MutexGuard};
 
 /// A file with dirty data.
 pub(crate) struct File {

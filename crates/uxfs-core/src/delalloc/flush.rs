@@ -458,7 +458,7 @@ impl Fs {
     fn show(&self, dirty: &Delalloc, batch: &WritebackBatch, how: How) -> Result<()> {
         let file = &batch.file;
         let (size, gone, times) = {
-            let inode = crate::sync::read(&file.cell);
+            let inode = uxfs_sync::read(&file.cell);
             (inode.core.size, inode.core.mode == 0, inode.log.unlogged.is_some())
         };
         let block_size = u64::from(self.geo.block_size);

@@ -94,7 +94,7 @@ impl Fs {
         let (Some(dirty), Some(file)) = (&self.delalloc, self.delayed(ino)) else {
             return Ok(None);
         };
-        let on_disk = crate::sync::read(&file.cell).core.size;
+        let on_disk = uxfs_sync::read(&file.cell).core.size;
         let hold = file.hold();
         let old = {
             let mut pages = file.pages();

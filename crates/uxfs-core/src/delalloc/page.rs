@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sync::{Condvar, Mutex};
+use uxfs_sync::{Condvar, Mutex};
 
 /// Size of the allocations that are kept for reuse (that of a large write), and their maximum
 /// number. Getting memory back from the host costs as much as copying into it.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHashMap;
 use uxfs_format::Ino;
+use uxfs_sync::{Mutex, Rank};
 
 use super::errors::Errors;
 use super::file::{File, Pages};
@@ -15,9 +16,7 @@ use super::page::Memory;
 use super::policy::Policy;
 use crate::inode::{InodeRef, InodeState};
 use crate::limits::TREE_BLOCKS;
-use crate::rank::Rank;
 use crate::reserve_floor::ReserveFloor;
-use crate::sync::Mutex;
 
 const SHARDS: usize = 16;
 /// Blocks kept reserved for btrees during write-back, in addition to each file's own.
@@ -131,7 +130,7 @@ impl Delalloc {
     /// Removes a file from the register if nothing is dirty; otherwise makes sure that it has a
     /// turn.
     pub(super) fn settle_pool(&self, file: &File) {
-        let inode = crate::sync::read(&file.cell);
+        let inode = uxfs_sync::read(&file.cell);
         let mut shard = self.shard(file.ino).lock();
         let mut pages = file.pages();
         if pages.gone {

@@ -96,7 +96,7 @@ impl Fs {
                 }
             }
         }
-        let mut inode = crate::sync::write(&cell);
+        let mut inode = uxfs_sync::write(&cell);
         let now = self.now();
         let times = (inode.core.mtime, inode.core.ctime);
         if times != (now, now) {
@@ -151,7 +151,7 @@ impl Fs {
 
     /// Prepares a write.
     fn plan_write(&self, dirty: &Delalloc, cell: &InodeRef, at: u64, len: u64) -> Result<Plan> {
-        let inode = crate::sync::read(cell);
+        let inode = uxfs_sync::read(cell);
         if inode.core.mode == 0 {
             return Err(Error::NotFound);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sync;
+use uxfs_sync as sync;
 
 /// A number that identifies the calling thread.
 pub(crate) fn caller() -> u64 {

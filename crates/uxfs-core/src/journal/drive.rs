@@ -16,6 +16,7 @@ use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::verify::{self, BufKind};
 use uxfs_journal::leader::{self, LeaderElection};
 use uxfs_journal::{Action, Failure, Iclog, Need, Records, Seq};
+use uxfs_sync::{self as sync, MutexGuard};
 
 use super::caller::caller;
 use super::checkpoint::{CutCheckpoint, Driver};
@@ -26,7 +27,6 @@ use crate::buf::Run;
 use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::mount::Mount;
-use crate::sync::{self, MutexGuard};
 
 /// Most bytes of the log written without a flush. Recovery finds holes only within the last 2 MiB
 /// before the head.

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+use uxfs_sync::Mutex;
 
 use crate::inode::InodeRef;
-use crate::sync::Mutex;
 
 /// Number of inodes below which none are dropped.
 const FEW: usize = 256;

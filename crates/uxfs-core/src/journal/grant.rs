@@ -160,7 +160,7 @@ impl Mount {
         };
         self.push_ail(journal, until)?;
         // Objects that could not be written are locked by other threads.
-        crate::sync::yield_now();
+        uxfs_sync::yield_now();
         journal.sleep(events);
         Ok(())
     }

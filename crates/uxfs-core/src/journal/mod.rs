@@ -21,7 +21,7 @@
 //!    inodes locked, and they leave copies of them ([`rolled_inodes`]). So closing the gate never waits for
 //!    a thread that waits for an inode.
 //!
-//! [`crate::rank`] gives the order of locks. `driver` and `push_lock` are held across I/O.
+//! [`uxfs_sync::Rank`] gives the order of locks. `driver` and `push_lock` are held across I/O.
 //!
 //! Called by [`crate::engine::Engine`], transactions, and the log worker.
 

@@ -75,7 +75,7 @@ impl Mount {
                 });
             }
             drop(_alone);
-            crate::sync::yield_now();
+            uxfs_sync::yield_now();
         }
     }
 
@@ -92,7 +92,7 @@ impl Mount {
                 return self.drive_on(journal);
             }
             self.push_ail(journal, u64::MAX)?;
-            crate::sync::yield_now();
+            uxfs_sync::yield_now();
         }
     }
 

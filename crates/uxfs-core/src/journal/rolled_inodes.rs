@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use uxfs_format::Ino;
+use uxfs_sync::Mutex;
 
 use crate::hints::Hints;
 use crate::inode::Changed;
 use crate::inode::{InodeRef, InodeState};
 use crate::mount::Mount;
-use crate::sync::Mutex;
 
 struct Copy {
     cell: InodeRef,

@@ -1,6 +1,6 @@
 //! The journal of an open volume: its parts, and the log space that commits use.
 //!
-//! [`crate::rank`] gives the order of locks.
+//! [`uxfs_sync::Rank`] gives the order of locks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,6 +11,7 @@ use uxfs_journal::{
     Action, Failure, Generation, Iclog, LogGeometry, LogSpace, Need, Options, Pipeline, Seq, Time,
     iclog_half,
 };
+use uxfs_sync::{self as sync, Condvar, Mutex, MutexGuard, Rank};
 
 use super::checkpoint::Driver;
 use super::freed_inodes::FreedInodes;
@@ -23,8 +24,6 @@ use super::waiters::{WaitSlot, Waiters};
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::mount::Mount;
-use crate::rank::Rank;
-use crate::sync::{self, Condvar, Mutex, MutexGuard};
 
 /// The durability of everything up to a point in time, to wait for or to ask about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,7 @@
 //! 1. A thread sleeps in the slot that it gave to the pipeline when it began to wait.
 
 use uxfs_journal::{Need, Seq};
-
-use crate::sync::Condvar;
+use uxfs_sync::Condvar;
 
 /// Number of checkpoints that threads can wait for at one time: the one being written, the one
 /// after it, and the open one; a power of two.

@@ -137,7 +137,7 @@ impl Fs {
                 return Ok(true);
             }
             drop(tx);
-            crate::sync::yield_now();
+            uxfs_sync::yield_now();
         }
     }
 }

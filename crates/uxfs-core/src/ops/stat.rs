@@ -101,7 +101,7 @@ impl Fs {
         f: impl FnOnce(&InodeState) -> Result<R>,
     ) -> Result<R> {
         let cell = self.inodes.get(self, ino)?;
-        let state = crate::sync::read(&cell);
+        let state = uxfs_sync::read(&cell);
         if state.core.mode == 0 {
             return Err(Error::NotFound);
         }

@@ -79,7 +79,7 @@ impl Fs {
             }
             // Another thread has locked the inode before it on the list.
             drop(tx);
-            crate::sync::yield_now();
+            uxfs_sync::yield_now();
         }
     }
 

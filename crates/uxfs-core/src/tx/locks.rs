@@ -80,12 +80,12 @@ impl Tx<'_> {
     fn wait_for_inode(&mut self, ino: Ino) -> Result<Option<Locked>> {
         let cell = self.fs.inodes.get(self.fs, ino)?;
         let Some(journal) = &self.fs.journal else {
-            let guard = crate::sync::write_arc(&cell);
+            let guard = uxfs_sync::write_arc(&cell);
             return Ok(Some((cell, guard)));
         };
         self.gate = None;
         journal.release(core::mem::take(&mut self.granted));
-        let guard = crate::sync::write_arc(&cell);
+        let guard = uxfs_sync::write_arc(&cell);
         if let Grant::Granted = journal.try_grant(None, self.link)? {
             self.granted = self.link;
             self.gate = self.fs.gate.try_read_recursive();

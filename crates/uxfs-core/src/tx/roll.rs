@@ -9,13 +9,14 @@
 
 use std::time::Duration;
 
+use uxfs_sync as sync;
+
 use super::Tx;
 use super::owed::Owed;
 use crate::cause::Cause;
 use crate::deferred::Deferred;
 use crate::error::Result;
 use crate::journal::{self, Grant, GrantTicket, ImmediateWriter, Journal, RollPolicy, reserve};
-use crate::sync;
 
 /// Time between two attempts to get log space from a full host.
 const MOMENT: Duration = Duration::from_millis(100);

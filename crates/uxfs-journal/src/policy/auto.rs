@@ -25,7 +25,7 @@ use super::disk::{Disk, LEVELS};
 use super::fixed::Facts;
 use super::fixed::Fixed;
 use super::simulation::{Score, Simulation};
-use crate::time::Time;
+use uxfs_sync::Time;
 
 /// A simulated policy: one of [`Fixed`], for a disk of known flush duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! 1. A caller counts as active in the epoch of its last arrival, so each is counted once.
 //! 2. The table has a fixed size. A caller without an entry is not counted.
 
-use crate::time::Time;
+use uxfs_sync::Time;
 
 /// Number of epochs kept.
 pub(super) const EPOCHS: u64 = 32;

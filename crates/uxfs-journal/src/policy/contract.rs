@@ -1,6 +1,6 @@
 //! What a policy sees, learns and decides, under the rules of [`crate::policy`].
 
-use crate::time::Time;
+use uxfs_sync::Time;
 
 /// The state that a policy sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

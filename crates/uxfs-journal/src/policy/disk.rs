@@ -5,7 +5,7 @@
 //! lower level, the level is bad. It is tried again only after a long time.
 
 use super::contract::Ended;
-use crate::time::Time;
+use uxfs_sync::Time;
 
 /// The levels: numbers of parallel flushes, tried in this order.
 pub(super) const LEVELS: [u32; 4] = [2, 4, 8, 16];

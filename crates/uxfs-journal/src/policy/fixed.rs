@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use super::callers::Callers;
 use super::contract::{Decision, Ended, Policy, View};
-use crate::time::Time;
+use uxfs_sync::Time;
 
 /// Longest wait of [`Fixed::Journal`] in nanoseconds.
 const JOURNAL_MAX: u64 = 15_000_000;

@@ -14,7 +14,7 @@ use super::contract::{Decision, View};
 use super::disk::Disk;
 use super::fixed::Facts;
 use super::fixed::Fixed;
-use crate::time::Time;
+use uxfs_sync::Time;
 
 /// Most simulated callers.
 const CALLERS: usize = 256;

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::fixed::Works;
 use super::*;
-use crate::time::Time;
+use uxfs_sync::Time;
 
 /// A time in milliseconds.
 fn ms(count: u64) -> Time {

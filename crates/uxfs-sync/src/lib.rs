@@ -1,4 +1,4 @@
-//! Locks, condition variables, time and threads of the engine.
+//! Locks, condition variables, time and threads of the engine and its journal.
 //!
 //! Outside a simulation these are `parking_lot`'s locks and the machine's clock and threads. A thread
 //! that takes part in a simulation ([`set_scheduler`]) uses the simulation's clock. Instead of
@@ -7,10 +7,13 @@
 //!
 //! 1. Outside a simulation an uncontended lock costs what `parking_lot`'s costs.
 //! 2. Only threads of a simulation use the locks that its threads use.
-//! 3. A lock that does not come from this module is never held across I/O or a wait.
+//! 3. A lock that does not come from this crate is never held across I/O or a wait.
 //! 4. Every lock has a [`Rank`]; debug builds assert the order.
 //!
 //! Used by every module of the engine that waits or reads the clock.
+
+mod rank;
+mod time;
 
 use core::cell::RefCell;
 use core::ops::{Deref, DerefMut};
@@ -20,9 +23,9 @@ use std::time::Instant;
 
 use parking_lot::lock_api::{ArcMutexGuard, ArcRwLockWriteGuard};
 use parking_lot::{RawMutex, RawRwLock};
-use uxfs_journal::Time;
 
-use crate::rank::{self, Rank};
+pub use rank::Rank;
+pub use time::Time;
 
 /// Identifies a lock or condition variable that a thread waits for, by its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -94,12 +97,12 @@ pub fn now() -> Time {
 }
 
 /// The time that has passed since `moment`.
-pub(crate) fn since(moment: Time) -> Duration {
+pub fn since(moment: Time) -> Duration {
     Duration::from_nanos(now().0.saturating_sub(moment.0))
 }
 
 /// Lets other threads run.
-pub(crate) fn yield_now() {
+pub fn yield_now() {
     match current() {
         Some(scheduler) => scheduler.yield_now(),
         None => std::thread::yield_now(),
@@ -107,7 +110,7 @@ pub(crate) fn yield_now() {
 }
 
 /// Sleeps for `span`.
-pub(crate) fn pause(span: Duration) {
+pub fn pause(span: Duration) {
     match current() {
         Some(scheduler) => scheduler.sleep(WaitKey::of(&span), Some(scheduler.now() + span)),
         None => std::thread::sleep(span),
@@ -115,7 +118,7 @@ pub(crate) fn pause(span: Duration) {
 }
 
 /// A started thread.
-pub(crate) enum Thread {
+pub enum Thread {
     /// A thread of the machine.
     Real(std::thread::JoinHandle<()>),
     /// A thread of the simulation.
@@ -127,7 +130,7 @@ impl Thread {
     ///
     /// # Errors
     /// If the machine refuses a new thread.
-    pub(crate) fn start(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
+    pub fn start(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
         if let Some(scheduler) = current() {
             return Ok(Self::Simulated(scheduler.spawn(Box::new(body))));
         }
@@ -135,7 +138,7 @@ impl Thread {
     }
 
     /// Waits for the thread to end.
-    pub(crate) fn join(self) {
+    pub fn join(self) {
         match self {
             // The panic handler has already reported a panic of the thread.
             Self::Real(thread) => drop(thread.join()),
@@ -202,7 +205,7 @@ guard!(
 
 impl<'a, T> RwLockWriteGuard<'a, T> {
     /// Narrows the guard to a part of the value.
-    pub(crate) fn map<U: ?Sized>(
+    pub fn map<U: ?Sized>(
         self,
         part: impl FnOnce(&mut T) -> &mut U,
     ) -> MappedRwLockWriteGuard<'a, U> {
@@ -220,17 +223,17 @@ pub struct Mutex<T> {
 
 impl<T> Mutex<T> {
     /// A lock of rank [`Rank::Leaf`].
-    pub(crate) const fn new(value: T) -> Self {
+    pub const fn new(value: T) -> Self {
         Self::ranked(Rank::Leaf, value)
     }
 
     /// A lock of this rank.
-    pub(crate) const fn ranked(rank: Rank, value: T) -> Self {
+    pub const fn ranked(rank: Rank, value: T) -> Self {
         Self { lock: parking_lot::Mutex::new(value), rank: rank::Of::new(rank) }
     }
 
     /// Waits for the lock.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         let held = self.rank.wait();
         let guard = self.lock.try_lock().unwrap_or_else(|| {
             retry_scheduled(WaitKey::of(self), || self.lock.try_lock())
@@ -240,7 +243,7 @@ impl<T> Mutex<T> {
     }
 
     /// Takes the lock if it is free.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let guard = self.lock.try_lock()?;
         Some(MutexGuard { guard, _held: self.rank.hold() })
     }
@@ -248,19 +251,19 @@ impl<T> Mutex<T> {
 
 /// A lock for one writer or many readers.
 #[derive(Debug, Default)]
-pub(crate) struct RwLock<T> {
+pub struct RwLock<T> {
     lock: parking_lot::RwLock<T>,
     rank: rank::Of,
 }
 
 impl<T> RwLock<T> {
     /// A lock of this rank.
-    pub(crate) const fn ranked(rank: Rank, value: T) -> Self {
+    pub const fn ranked(rank: Rank, value: T) -> Self {
         Self { lock: parking_lot::RwLock::new(value), rank: rank::Of::new(rank) }
     }
 
     /// Waits to lock for reading.
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let held = self.rank.wait();
         let guard = self.lock.try_read().unwrap_or_else(|| {
             retry_scheduled(WaitKey::of(self), || self.lock.try_read())
@@ -270,7 +273,7 @@ impl<T> RwLock<T> {
     }
 
     /// Waits to lock for writing.
-    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let held = self.rank.wait();
         let guard = self.lock.try_write().unwrap_or_else(|| {
             retry_scheduled(WaitKey::of(self), || self.lock.try_write())
@@ -281,7 +284,7 @@ impl<T> RwLock<T> {
 
     /// Waits to read, ahead of waiting writers. A thread that already holds the lock for reading may
     /// call it.
-    pub(crate) fn read_recursive(&self) -> RwLockReadGuard<'_, T> {
+    pub fn read_recursive(&self) -> RwLockReadGuard<'_, T> {
         let guard = self.lock.try_read_recursive().unwrap_or_else(|| {
             retry_scheduled(WaitKey::of(self), || self.lock.try_read_recursive())
                 .unwrap_or_else(|| self.lock.read_recursive())
@@ -290,7 +293,7 @@ impl<T> RwLock<T> {
     }
 
     /// Locks for reading if no writer holds the lock.
-    pub(crate) fn try_read_recursive(&self) -> Option<RwLockReadGuard<'_, T>> {
+    pub fn try_read_recursive(&self) -> Option<RwLockReadGuard<'_, T>> {
         let guard = self.lock.try_read_recursive()?;
         Some(RwLockReadGuard { guard, _held: self.rank.hold() })
     }
@@ -298,18 +301,14 @@ impl<T> RwLock<T> {
 
 /// Waits to write to an inode, and keeps the inode alive. The rank is checked but not recorded: a
 /// rolling transaction keeps its inodes locked while it leaves and re-enters the gate.
-pub(crate) fn write_arc<T>(
-    lock: &Arc<parking_lot::RwLock<T>>,
-) -> ArcRwLockWriteGuard<RawRwLock, T> {
+pub fn write_arc<T>(lock: &Arc<parking_lot::RwLock<T>>) -> ArcRwLockWriteGuard<RawRwLock, T> {
     rank::check(Rank::Inode);
     write_arc_new(lock)
 }
 
 /// Waits to write to an inode that was just allocated, under its group's lock. This cannot deadlock: any
 /// other holder reads a free inode and waits for nothing.
-pub(crate) fn write_arc_new<T>(
-    lock: &Arc<parking_lot::RwLock<T>>,
-) -> ArcRwLockWriteGuard<RawRwLock, T> {
+pub fn write_arc_new<T>(lock: &Arc<parking_lot::RwLock<T>>) -> ArcRwLockWriteGuard<RawRwLock, T> {
     if let Some(guard) = lock.try_write_arc() {
         return guard;
     }
@@ -318,7 +317,7 @@ pub(crate) fn write_arc_new<T>(
 }
 
 /// Waits to read an inode. The rank is checked but not recorded.
-pub(crate) fn read<T>(lock: &parking_lot::RwLock<T>) -> parking_lot::RwLockReadGuard<'_, T> {
+pub fn read<T>(lock: &parking_lot::RwLock<T>) -> parking_lot::RwLockReadGuard<'_, T> {
     rank::check(Rank::Inode);
     if let Some(guard) = lock.try_read() {
         return guard;
@@ -327,7 +326,7 @@ pub(crate) fn read<T>(lock: &parking_lot::RwLock<T>) -> parking_lot::RwLockReadG
 }
 
 /// Waits to write to an inode. The rank is checked but not recorded.
-pub(crate) fn write<T>(lock: &parking_lot::RwLock<T>) -> parking_lot::RwLockWriteGuard<'_, T> {
+pub fn write<T>(lock: &parking_lot::RwLock<T>) -> parking_lot::RwLockWriteGuard<'_, T> {
     rank::check(Rank::Inode);
     if let Some(guard) = lock.try_write() {
         return guard;
@@ -336,7 +335,7 @@ pub(crate) fn write<T>(lock: &parking_lot::RwLock<T>) -> parking_lot::RwLockWrit
 }
 
 /// Waits for a file's write-back lock, and keeps the lock alive. The rank is checked but not recorded.
-pub(crate) fn lock_arc<T>(lock: &Arc<parking_lot::Mutex<T>>) -> ArcMutexGuard<RawMutex, T> {
+pub fn lock_arc<T>(lock: &Arc<parking_lot::Mutex<T>>) -> ArcMutexGuard<RawMutex, T> {
     rank::check(Rank::Writeback);
     if let Some(guard) = lock.try_lock_arc() {
         return guard;
@@ -346,16 +345,16 @@ pub(crate) fn lock_arc<T>(lock: &Arc<parking_lot::Mutex<T>>) -> ArcMutexGuard<Ra
 
 /// A condition variable.
 #[derive(Debug, Default)]
-pub(crate) struct Condvar(parking_lot::Condvar);
+pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
     /// A condition variable without waiters.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self(parking_lot::Condvar::new())
     }
 
     /// Releases the lock, waits for a wake-up, and takes the lock again.
-    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         match current() {
             Some(scheduler) => {
                 let key = WaitKey::of(self);
@@ -366,7 +365,7 @@ impl Condvar {
     }
 
     /// As [`Condvar::wait`], for at most `span`.
-    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, span: Duration) {
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, span: Duration) {
         match current() {
             Some(scheduler) => {
                 let (key, until) = (WaitKey::of(self), Some(scheduler.now() + span));
@@ -377,7 +376,7 @@ impl Condvar {
     }
 
     /// Wakes one waiter.
-    pub(crate) fn notify_one(&self) {
+    pub fn notify_one(&self) {
         match current() {
             Some(scheduler) => scheduler.wake(WaitKey::of(self), false),
             None => drop(self.0.notify_one()),
@@ -385,7 +384,7 @@ impl Condvar {
     }
 
     /// Wakes all waiters.
-    pub(crate) fn notify_all(&self) {
+    pub fn notify_all(&self) {
         match current() {
             Some(scheduler) => scheduler.wake(WaitKey::of(self), true),
             None => drop(self.0.notify_all()),

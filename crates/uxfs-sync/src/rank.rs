@@ -7,11 +7,11 @@
 //! 3. In release builds ranks take no space and no time.
 //! 4. ARCHITECTURE.md shows this order as a table; `uxfs/tests/it/layers.rs` compares the two.
 //!
-//! Used by [`crate::sync`] only.
+//! Used by the locks of this crate.
 
 /// The ranks, in the order in which a thread takes the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) enum Rank {
+pub enum Rank {
     /// Serializes renames of directories between parents.
     Moves,
     /// Data of a file; several in the order of their shards.
@@ -165,7 +165,7 @@ pub(crate) use unchecked::{Held, Of, check};
 #[cfg(all(test, debug_assertions))]
 mod tests {
     use super::*;
-    use crate::sync::{Mutex, RwLock};
+    use crate::{Mutex, RwLock};
 
     #[test]
     fn locks_are_taken_in_the_order_of_their_ranks() {
