@@ -8,7 +8,8 @@ use uxfs_sync::Mutex;
 use crate::cause::Cause;
 use crate::enospc_causes::EnospcCauses;
 use crate::error::{Error, Result};
-use crate::journal::{Journal, JournalOptions};
+use crate::journal::reserve::Reserve;
+use crate::journal::{Journal, JournalOptions, Op};
 use crate::mount::Mount;
 use crate::options::OpenOptions;
 use crate::tx::Tx;
@@ -21,6 +22,8 @@ pub(crate) type FinishDeferred = fn(&mut Tx<'_>) -> Result<()>;
 pub struct Engine {
     mount: Mount,
     pub(crate) journal: Option<Journal>,
+    /// The log space of operations; `None` without a journal.
+    reserve: Option<Reserve>,
     /// ID of the next transaction.
     pub(crate) next_tx: AtomicU64,
     /// Memory of ended transactions, for reuse.
@@ -46,9 +49,11 @@ impl Engine {
         journal: Option<Journal>,
         finish_deferred: FinishDeferred,
     ) -> Self {
+        let reserve = journal.as_ref().map(|j| Reserve::new(&mount.geo, *j.geometry()));
         Self {
             mount,
             journal,
+            reserve,
             finish_deferred,
             next_tx: AtomicU64::new(1),
             scratch: Mutex::default(),
@@ -66,6 +71,16 @@ impl Engine {
         self.journal = None;
         self.mount.logged = false;
         self.mount.options.journal = None;
+    }
+
+    /// Most log bytes of an operation between two rolls; 0 without a journal.
+    pub(crate) fn log_link(&self, op: Op) -> u64 {
+        self.reserve.as_ref().map_or(0, |reserve| reserve.link(op))
+    }
+
+    /// Most log bytes of one deferred operation; 0 without a journal.
+    pub(crate) fn log_step(&self) -> u64 {
+        self.reserve.as_ref().map_or(0, Reserve::step)
     }
 
     /// The options of the journal; `None` without a journal.
@@ -93,7 +108,7 @@ impl Engine {
     /// error. What was durable stays durable; the rest is lost as in a power cut.
     pub fn stop(&self, why: &str) {
         match &self.journal {
-            Some(journal) => drop(journal.fail(self, why)),
+            Some(journal) => drop(journal.fail(self, why.into())),
             None => self.shut_down(why),
         }
     }

@@ -113,6 +113,12 @@ pub(crate) fn errno_of(error: &io::Error) -> i32 {
     })
 }
 
+impl From<uxfs_journal::InvalidOption> for Error {
+    fn from(option: uxfs_journal::InvalidOption) -> Self {
+        Self::Invalid(option.0)
+    }
+}
+
 impl Error {
     /// Returns the Linux errno that a system call would return.
     pub fn errno(&self) -> i32 {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use uxfs_disk::BlockDev;
 use uxfs_format::superblock::Superblock;
-use uxfs_journal::LogGeometry;
+use uxfs_journal::{LogGeometry, LogPlace};
 use uxfs_sync::{Mutex, Rank};
 
 use crate::clock::Clock;
@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::error::Result;
 use crate::examine::Examined;
 use crate::iolock::IoLocks;
-use crate::journal::{Journal, LogPlace};
+use crate::journal::Journal;
 use crate::mount::{Mount, Parts};
 use crate::open_refs::OpenRefs;
 use crate::options::OpenOptions;
@@ -74,7 +74,7 @@ impl Fs {
                     uuid: sb.uuid,
                 };
                 let journal = journal.with_fua(dev.has_fua());
-                Some(Journal::new(&geo, place, geometry, journal, seed))
+                Some(Journal::new(place, geometry, journal, seed))
             }
             _ => None,
         };

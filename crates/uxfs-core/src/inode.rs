@@ -38,7 +38,10 @@ bitflags::bitflags! {
 }
 
 /// A shared handle on an inode in memory.
-pub type InodeRef = Arc<RwLock<InodeState>>;
+pub type InodeRef = Arc<InodeCell>;
+
+/// An inode in memory.
+pub type InodeCell = RwLock<InodeState>;
 
 /// An inode in memory.
 #[derive(Clone)]
@@ -77,6 +80,16 @@ pub(crate) struct InodeLog {
 }
 
 impl InodeState {
+    /// A copy for a write in place, without hints.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            core: self.core.clone(),
+            literal: self.literal.clone(),
+            hints: Hints::default(),
+            ..*self
+        }
+    }
+
     /// A new inode with empty forks.
     pub(crate) fn new(ino: Ino, core: InodeCore, geo: &Geometry) -> Self {
         let literal = vec![0; geo.literal_len()].into_boxed_slice();
@@ -302,8 +315,10 @@ impl Inodes {
         }
     }
 
-    /// Removes an inode that was written and has not changed since from the dirty set.
-    pub(crate) fn written_back(&self, state: &mut InodeState) {
+    /// Notes that an inode was written in place and has not changed since.
+    pub(crate) fn mark_clean(&self, state: &mut InodeState) {
+        state.log.parts = Changed::empty();
+        state.log.unlinked = false;
         if core::mem::take(&mut state.dirty) {
             self.epoch.fetch_add(1, Ordering::AcqRel);
             if self.dirty.lock().remove(&state.ino.0).is_some() {

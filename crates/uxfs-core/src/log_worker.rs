@@ -22,7 +22,7 @@ use crate::cause::Cause;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::full::{RETRY, Stuck};
-use crate::journal::Journal;
+use crate::journal::{ImmediateWriter, Journal, Op, superblock_item};
 
 /// The thread; it ends when this is dropped.
 #[must_use = "the service ends when this is dropped"]
@@ -104,7 +104,7 @@ fn serve(fs: &Fs, log_work: LogWorkOptions, stop: &AtomicBool) {
 fn step(fs: &Fs, journal: &Journal, planner: &mut LogWorkPlanner, stop: &AtomicBool) -> Result<()> {
     fs.check_running()?;
     if journal.left_undriven() {
-        return fs.drive_on(journal);
+        return journal.drive_on(fs);
     }
     let (now, seen) = (journal.now(), journal.seen());
     if fs.writeback_alarm().is_some_and(|due| due <= now) {
@@ -117,11 +117,11 @@ fn step(fs: &Fs, journal: &Journal, planner: &mut LogWorkPlanner, stop: &AtomicB
     match planner.next(now, &seen) {
         LogWork::Tick => {
             journal.tick();
-            fs.drive_on(journal)
+            journal.drive_on(fs)
         }
-        LogWork::Push(until) => fs.push_ail(journal, until),
+        LogWork::Push(until) => journal.push_ail(fs, until),
         LogWork::Cover => {
-            fs.cover(journal)?;
+            cover(fs, journal)?;
             planner.covered(journal.now(), journal.head());
             Ok(())
         }
@@ -134,4 +134,26 @@ fn step(fs: &Fs, journal: &Journal, planner: &mut LogWorkPlanner, stop: &AtomicB
             Ok(())
         }
     }
+}
+
+/// Covers an idle log: writes a dummy transaction, so that the last record names itself as the
+/// tail, and writes it in place.
+fn cover(fs: &Fs, journal: &Journal) -> Result<()> {
+    let mut granted = journal.reserve(fs, fs.log_link(Op::Inode))?;
+    {
+        let _open = fs.gate.read();
+        let mut cil = journal.cil();
+        superblock_item::add(&mut cil, fs);
+        if let Some(writer) = ImmediateWriter::begin(journal, &mut cil) {
+            superblock_item::end(writer, fs);
+        }
+        let added = journal.taken_in(&mut cil, &mut granted);
+        drop(cil);
+        if !journal.committed(added, granted) {
+            fs.counts.logspace_overruns.one();
+        }
+    }
+    journal.force_and_push(fs)?;
+    fs.counts.covers.one();
+    Ok(())
 }

@@ -26,12 +26,14 @@ use crate::cause::{Cause, Stop};
 use crate::clock::Numbers;
 use crate::devices::Device;
 use crate::error::{Error, Result};
+use crate::freed_inodes::FreedInodes;
 use crate::full::Full;
-use crate::inode::Inodes;
+use crate::inode::{InodeCell, InodeState, Inodes};
 use crate::instrumented::{DevRole, InstrumentedDev};
 use crate::options::OpenOptions;
 use crate::pending_data::PendingData;
 use crate::reserve_floor::ReserveFloor;
+use crate::rolled_inodes::RolledInodes;
 use crate::stats::{Counts, Stats};
 
 /// Changes to the counters of the superblock.
@@ -62,6 +64,10 @@ pub struct Mount {
     pub(crate) realtime: Option<Device>,
     pub(crate) bufs: Cache,
     pub(crate) inodes: Inodes,
+    /// Copies of the inodes of rolling transactions.
+    pub(crate) rolled_inodes: RolledInodes<InodeCell, InodeState>,
+    /// Inodes in memory whose chunk was freed.
+    pub(crate) freed_inodes: FreedInodes<InodeCell>,
     /// The gate. Transactions hold it shared; a thread that holds it exclusively keeps transactions
     /// out.
     pub(crate) gate: RwLock<()>,
@@ -126,6 +132,8 @@ impl Mount {
         Self {
             bufs: Cache::new(Arc::clone(&meta_dev), Arc::clone(&geo), cache_bytes),
             inodes: Inodes::new(cache_bytes / 4096),
+            rolled_inodes: RolledInodes::default(),
+            freed_inodes: FreedInodes::default(),
             gate: RwLock::ranked(Rank::Gate, ()),
             numbers: Numbers::new(seed),
             logged,

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use uxfs_disk::BlockDev;
 use uxfs_format::superblock::Superblock;
+use uxfs_journal::LogPlace;
 use uxfs_journal::recovery::{Log, State};
 
 use crate::devices::Devices;
 use crate::error::{Error, Result};
 use crate::examine::Examined;
 use crate::fs::Fs;
-use crate::journal::LogPlace;
 use crate::options::OpenOptions;
 use crate::recovery::Recovery;
 use crate::{clean_log, recovery};

@@ -1,8 +1,9 @@
 //! Options for opening a volume.
 
+use uxfs_journal::JournalOptions;
+
 use crate::clock::Clock;
 use crate::delalloc::WritebackOptions;
-use crate::journal::JournalOptions;
 
 /// Options for opening a volume.
 #[derive(Clone, Debug)]

@@ -18,7 +18,7 @@ use crate::alloc::{self, Owner, Want};
 use crate::buf::{Piece, Pieces};
 use crate::inode::Changed;
 use crate::inode::InodeState;
-use crate::journal::{JournalOptions, Op as OpKind, RollPolicy};
+use crate::journal::{Journal, JournalOptions, Op as OpKind, RollPolicy};
 use crate::ops::{Content, Fallocate, NewInode};
 use crate::tx::Tx;
 use crate::{Error, Fs, OpenOptions, bmap};
@@ -564,6 +564,12 @@ fn an_extent_of_no_blocks_is_not_taken_into_the_inode() {
     assert!(matches!(error, Error::Corrupt(_)), "{error}");
 }
 
+/// Takes all free log space. Returns its size.
+fn hog(journal: &Journal) -> u64 {
+    let powers = (0..u64::BITS).rev().map(|power| 1 << power);
+    powers.filter(|bytes| journal.grant_small(*bytes)).sum()
+}
+
 /// A chain waits for log space, all of which others have: what it gets in the end is what its own
 /// intents kept, which it announces again.
 #[test]
@@ -588,23 +594,23 @@ fn a_chain_that_waits_announces_again() {
         fs.create(root, format!("file {number}").as_bytes(), &NewInode::file(0o644)).unwrap();
     }
     let journal = fs.journal.as_ref().unwrap();
-    let all = journal.hog();
-    journal.release(journal.reserve.link(OpKind::Extents));
+    let all = hog(journal);
+    journal.release(fs.log_link(OpKind::Extents));
     // From here on, every flush takes all log space that is free.
-    let held = Arc::new(AtomicU64::new(all - journal.reserve.link(OpKind::Extents)));
+    let held = Arc::new(AtomicU64::new(all - fs.log_link(OpKind::Extents)));
     let (taken, greedy) = (Arc::clone(&held), Arc::downgrade(&fs));
     let greedy = dev.add(Rule::on(&[Op::Flush]).before(move |_| {
         if let Some(fs) = greedy.upgrade() {
-            let hogged = fs.journal.as_ref().map_or(0, |journal| journal.hog());
+            let hogged = fs.journal.as_ref().map_or(0, hog);
             taken.fetch_add(hogged, Ordering::Relaxed);
         }
         Answer::Pass
     }));
-    let before = journal.announced();
+    let before = journal.new_intent();
     fs.fallocate(file, Fallocate::PunchHole, 0, 30 * 8192).unwrap();
     dev.remove(greedy);
     // Each of the 30 extents is two steps, and brings about a third.
-    assert!(journal.announced() - before > 90, "{}", journal.announced() - before);
+    assert!(journal.new_intent() - before > 90, "{}", journal.new_intent() - before);
     journal.release(held.load(Ordering::Relaxed));
     assert!(fs.extents(file).unwrap().is_empty());
     assert_eq!(fs.stats().logspace_overruns, 0);

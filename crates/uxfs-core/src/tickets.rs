@@ -3,9 +3,11 @@
 //!
 //! A ticket costs nothing. Waiting for it forces the log, under the volume's fsync policy.
 
+use uxfs_journal::caller;
+
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::journal::{Failure, LogLoad, Op, Ticket, caller};
+use crate::journal::{Failure, LogLoad, Op, Ticket};
 
 /// The thread that drives the journal for a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ impl Engine {
     /// [`crate::Error::Shutdown`] if the volume was shut down before that.
     pub fn wait(&self, ticket: Ticket) -> Result<()> {
         match &self.journal {
-            Some(journal) => self.wait_with_others(journal, ticket),
+            Some(journal) => journal.wait_with_others(self, ticket),
             None => Ok(()),
         }
     }
@@ -79,7 +81,7 @@ impl Engine {
             Drive::Worker => journal.nudge_worker(),
             Drive::Caller => {
                 // Each waiter gets a failure through its own notification.
-                let _reported = self.drive_on(journal);
+                let _reported = journal.drive_on(self);
             }
         }
     }
@@ -92,7 +94,7 @@ impl Engine {
     /// freed.
     pub(crate) fn reserve_log(&self, op: Op) -> Result<u64> {
         match &self.journal {
-            Some(journal) => self.reserve_log_bytes(journal, journal.reserve.link(op)),
+            Some(journal) => journal.reserve(self, self.log_link(op)),
             None => Ok(0),
         }
     }

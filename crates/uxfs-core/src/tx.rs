@@ -632,7 +632,7 @@ impl<'fs> Tx<'fs> {
         }
         for (first, count) in &self.gone {
             for (ino, cell) in self.fs.inodes.in_memory(*first, *count) {
-                journal.freed_inodes.add(&cell);
+                self.fs.freed_inodes.add(&cell);
                 cil.gone.push(Handle::Inode(ino, cell));
             }
         }
@@ -662,14 +662,23 @@ impl<'fs> Tx<'fs> {
 
     /// Writes the changes as a log transaction of their own, with immediate logging.
     fn log_single(&self, journal: &Journal, cil: &mut Cil) {
-        let Some(mut single) = ImmediateWriter::begin(self.fs, journal, cil) else { return };
+        let Some(mut writer) = ImmediateWriter::begin(journal, cil) else { return };
         let changed = |entry: &&TxBuf| !entry.stale && entry.chunks.iter().any(|word| *word != 0);
-        self.bufs.iter().filter(changed).for_each(|entry| single.buffer(&entry.buf));
+        for entry in self.bufs.iter().filter(changed) {
+            if buf_item::is_logged(entry.buf.kind()) {
+                writer.object(|records| {
+                    buf_item::write(&entry.buf, records);
+                    Ok(())
+                });
+            }
+        }
         let lives = |entry: &&TxInode| {
-            !entry.changed.is_empty() && !journal.freed_inodes.contains(&entry.cell)
+            !entry.changed.is_empty() && !self.fs.freed_inodes.contains(&entry.cell)
         };
-        self.inodes.iter().filter(lives).for_each(|entry| single.inode(&entry.guard));
-        single.end();
+        for entry in self.inodes.iter().filter(lives) {
+            writer.object(|records| inode_item::write(self.fs, &entry.guard, records));
+        }
+        superblock_item::end(writer, self.fs);
     }
 
     /// Notes that blocks of a locked group were freed.

@@ -84,7 +84,7 @@ impl Fs {
         self.check_device()?;
         // Data that could not be written must not keep its metadata from being written.
         let written = self.write_back_all();
-        self.quiesce_log(journal).and(written)
+        journal.quiesce(self).and(written)
     }
 
     fn finish(&self) -> Result<()> {
@@ -132,7 +132,7 @@ impl Fs {
         }
         let load = journal.look(self.much_dirty(1));
         if load.due && !load.served {
-            self.drive_on(journal)?;
+            journal.drive_on(self)?;
         }
         if self.stuck_lately(Stuck::Metadata) {
             return Ok(());
@@ -141,7 +141,7 @@ impl Fs {
             true => self.much_dirty(SERVED) || load.live > journal.comfortable() / 4 * 7,
             false => self.much_dirty(1) || load.live > journal.comfortable(),
         };
-        match if much { self.push_whole_ail(journal) } else { Ok(()) } {
+        match if much { journal.force_and_push(self) } else { Ok(()) } {
             // The operation is done. New ones are refused (`refuse_if_stuck`).
             Err(error) if error.is_host_full() => Ok(()),
             done => done,
@@ -207,7 +207,7 @@ impl Fs {
     /// Tries failed writes again, which were not tried for a while.
     pub(crate) fn retry_stuck(&self, journal: &Journal) -> Result<()> {
         if self.is_stuck(Stuck::Metadata) && !self.stuck_lately(Stuck::Metadata) {
-            self.push_ail_below(journal)?;
+            journal.push_whole_ail(self)?;
         }
         if self.is_stuck(Stuck::Data)
             && !self.stuck_lately(Stuck::Data)

@@ -51,8 +51,10 @@ pub struct Cil<I, E> {
     pub intents: BTreeMap<u64, IntentItem>,
     /// Done items of intents in earlier checkpoints.
     pub dones: Vec<DoneItem>,
-    /// Ids of intents and done items that formatted transactions of this checkpoint hold.
-    pub told: (Vec<u64>, Vec<u64>),
+    /// With immediate logging, the ids of intents that its transactions hold.
+    pub logged_intents: Vec<u64>,
+    /// With immediate logging, the ids of the intents whose done items its transactions hold.
+    pub logged_dones: Vec<u64>,
     /// Log space granted to it.
     pub granted: u64,
     /// With immediate logging, the log buffer that is being filled.
@@ -82,7 +84,8 @@ impl<I: LogItem, E> Cil<I, E> {
             gone: Vec::new(),
             intents: BTreeMap::new(),
             dones: Vec::new(),
-            told: (Vec::new(), Vec::new()),
+            logged_intents: Vec::new(),
+            logged_dones: Vec::new(),
             granted: 0,
             iclog,
             superblock_now: false,

@@ -37,6 +37,9 @@ pub trait LogItem: Clone {
     /// The item of a pending intent. It is never written in place, but holds the log's tail.
     fn intent(id: u64) -> Self;
 
+    /// Is it an intent?
+    fn is_intent(&self) -> bool;
+
     /// The address in memory of an object whose copy must not be logged if the object is freed in the
     /// same checkpoint; `None` for one whose copy is dropped when it is freed.
     fn freed_address(&self) -> Option<usize>;
@@ -70,6 +73,10 @@ pub(crate) mod tests {
 
         fn intent(id: u64) -> Self {
             Self(id)
+        }
+
+        fn is_intent(&self) -> bool {
+            true
         }
 
         fn freed_address(&self) -> Option<usize> {

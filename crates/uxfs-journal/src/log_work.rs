@@ -18,7 +18,7 @@
 //!    there is no work until something changes.
 //! 4. A push that did not get through is repeated after [`LogWorkOptions::retry`], not at once.
 //!
-//! Called by the engine's log worker (`uxfs-core/src/journal/worker.rs`).
+//! Called by the engine's log worker (`uxfs-core/src/log_worker.rs`).
 
 use std::time::Duration;
 

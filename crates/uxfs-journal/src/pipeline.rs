@@ -23,7 +23,7 @@
 //!    serves no caller of fsync: a full log, an AIL push.
 //! 9. Flushes overlap if the policy starts one while another is in flight. Each covers what rule 5 says.
 //!
-//! Called by the engine (`uxfs-core/src/journal/drive.rs`), by the lab's simulator and by tests.
+//! Called by [`crate::Journal`], by the lab's simulator and by tests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -8,7 +8,7 @@
 //!    be written without an AIL push.
 //! 3. The tail only moves forward, to a position below which everything is durable in place.
 //!
-//! Called by the engine, under the journal's lock (`uxfs-core/src/journal/grant.rs`).
+//! Called by [`crate::Journal`], under the lock of its state.
 
 /// Bytes kept free between head and tail, to tell a full log from an empty one and for the unmount
 /// record.

@@ -44,6 +44,12 @@ fn without_zeroes(chunks: &[u64], bytes: &[u8], from: usize) -> SmallVec<[u64; 1
     left
 }
 
+/// Are changes of such a buffer logged as a buffer item? Remote attribute values are written before
+/// the checkpoint, and inodes are logged as inode items.
+pub(crate) fn is_logged(kind: BufKind) -> bool {
+    kind != BufKind::AttrRemote && kind != BufKind::InodeCluster
+}
+
 /// Adds a buffer that changed in these chunks.
 pub(crate) fn add(cil: &mut Cil, buf: &BufRef, chunks: &[u64], fresh: bool) {
     let mut content = buf.content.write();
@@ -125,7 +131,7 @@ pub(crate) fn cancel(cil: &mut Cil, buf: &BufRef) {
 }
 
 /// Writes the items of a buffer in its present state.
-pub(super) fn write(buf: &BufRef, records: &mut Records) {
+pub(crate) fn write(buf: &BufRef, records: &mut Records) {
     let content = buf.read();
     if content.log.died == 0 && content.kind != BufKind::InodeCluster {
         let kind = BufType::of(content.kind);

@@ -45,7 +45,7 @@ pub(crate) fn add(
 }
 
 /// Writes an inode item, and the buffer item of its unlinked list pointer.
-pub(super) fn write(fs: &Mount, state: &InodeState, records: &mut dyn Regions) -> Result<()> {
+pub(crate) fn write(fs: &Mount, state: &InodeState, records: &mut dyn Regions) -> Result<()> {
     let core_only = !state.log.parts.intersects(Changed::DATA | Changed::ATTR);
     if core_only && planted(Fault::CoreNotLogged) {
         return Ok(());

@@ -19,7 +19,7 @@ pub(super) const INODE_BYTES: u64 = 56 + 176 + 2 * 72 + 8 + 36 + CHUNK as u64;
 
 /// An object that the journal tracks until it is written in place.
 #[derive(Clone)]
-pub(crate) enum Handle {
+pub enum Handle {
     /// A metadata buffer.
     Buf(BufRef),
     /// An inode.
@@ -32,7 +32,7 @@ pub(crate) enum Handle {
 
 /// The identity of an object: its kind, and its address or number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Key {
+pub enum Key {
     /// The primary superblock.
     Superblock,
     /// A buffer, by its address.
@@ -69,6 +69,10 @@ impl LogItem for Handle {
         Self::Intent(id)
     }
 
+    fn is_intent(&self) -> bool {
+        matches!(self, Self::Intent(_))
+    }
+
     fn freed_address(&self) -> Option<usize> {
         match self {
             Self::Inode(_, cell) => Some(Arc::as_ptr(cell).addr()),
@@ -88,5 +92,3 @@ impl LogItem for Handle {
 
 /// The open checkpoint.
 pub(crate) type Cil = uxfs_journal::Cil<Handle, Error>;
-/// The active item list.
-pub(super) type Ail = uxfs_journal::Ail<Handle>;

@@ -4,6 +4,7 @@ use uxfs_format::Daddr;
 use uxfs_format::log::{BufItem, BufType, CHUNK};
 use uxfs_journal::Regions;
 
+use super::ImmediateWriter;
 use super::item::{Cil, Handle};
 use crate::mount::Mount;
 
@@ -29,8 +30,19 @@ pub(crate) fn add(cil: &mut Cil, fs: &Mount) {
     });
 }
 
+/// Ends a transaction of immediate logging, which holds the superblock if it changed.
+pub(crate) fn end(mut writer: ImmediateWriter<'_>, fs: &Mount) {
+    if writer.take_superblock() {
+        writer.object(|records| {
+            write(fs, records);
+            Ok(())
+        });
+    }
+    writer.end();
+}
+
 /// Writes the superblock item.
-pub(super) fn write(fs: &Mount, records: &mut dyn Regions) {
+fn write(fs: &Mount, records: &mut dyn Regions) {
     let sector = fs.edit_superblock(|_| {});
     let mut item = BufItem::new(BufType::Superblock, Daddr(0), sector.len());
     (0..LOGGED / CHUNK).for_each(|chunk| item.set_chunk(chunk));

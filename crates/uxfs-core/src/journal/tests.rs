@@ -494,19 +494,22 @@ fn a_damaged_record_that_was_written_back_is_not_taken_for_a_torn_one() {
         let one = fs.create(fs.root(), b"one", &NewInode::file(0o644)).unwrap();
         fs.sync().unwrap();
         let journal = fs.journal.as_ref().unwrap();
-        let head = journal.state.lock().space.head();
+        let head = journal.head();
         if of_an_inode {
             fs.set_attr(one, &crate::SetAttr { uid: Some(7), ..Default::default() }).unwrap();
         } else {
             fs.create(fs.root(), b"two", &NewInode::file(0o644)).unwrap();
         }
         fs.sync().unwrap();
-        assert!(journal.state.lock().space.head() > head);
+        assert!(journal.head() > head);
         if written_back {
-            fs.push_whole_ail(journal).unwrap();
+            journal.force_and_push(&fs).unwrap();
         }
         // After the record's header.
-        let at = journal.start.bytes() + head % journal.geometry.length + 512 + 40;
+        let at = fs.geo.fsb_daddr(fs.geo.log_start).bytes()
+            + head % journal.geometry().length
+            + 512
+            + 40;
         let copy = volume.cut("cut");
         drop(fs);
         let dev = device(&copy);
@@ -685,7 +688,7 @@ fn flushes_overlap_where_the_policy_lets_them() {
                 scope.spawn(|| {
                     let data = journal.data_written();
                     let need = uxfs_journal::Need { seq: uxfs_journal::Seq(0), data };
-                    fs.wait_with_others(journal, super::Ticket(need)).unwrap();
+                    journal.wait_with_others(&fs, super::Ticket(need)).unwrap();
                 });
             }
         });

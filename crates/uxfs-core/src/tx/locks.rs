@@ -12,7 +12,7 @@ use uxfs_format::Ino;
 use super::{InodeSlot, Tx};
 use crate::error::{Error, Result};
 use crate::inode::{InodeRef, InodeState};
-use crate::journal::Grant;
+use uxfs_journal::Grant;
 
 /// A locked inode.
 type Locked = (InodeRef, ArcRwLockWriteGuard<RawRwLock, InodeState>);
@@ -97,7 +97,7 @@ impl Tx<'_> {
         // space may want to push it.
         drop(guard);
         if self.granted == 0 {
-            self.granted = self.fs.reserve_log_bytes(journal, self.link)?;
+            self.granted = journal.reserve(self.fs, self.link)?;
         }
         self.gate = Some(self.fs.gate.read());
         Ok(None)

@@ -16,7 +16,9 @@ use super::owed::Owed;
 use crate::cause::Cause;
 use crate::deferred::Deferred;
 use crate::error::Result;
-use crate::journal::{self, Grant, GrantTicket, ImmediateWriter, Journal, RollPolicy, reserve};
+use uxfs_journal::{Grant, GrantTicket};
+
+use crate::journal::{self, ImmediateWriter, Journal, RollPolicy, reserve};
 
 /// Time between two attempts to get log space from a full host.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -55,8 +57,7 @@ impl<'fs> Tx<'fs> {
 
     /// Does the grant cover one more deferred operation?
     pub(crate) fn has_room(&self) -> bool {
-        let Some(journal) = &self.fs.journal else { return true };
-        self.logged_most() + journal.reserve.step() <= self.granted
+        self.fs.journal.is_none() || self.logged_most() + self.fs.log_step() <= self.granted
     }
 
     /// Upper bound of the log space that the changes since the last roll need.
@@ -81,7 +82,8 @@ impl<'fs> Tx<'fs> {
         self.rolled = true;
         let Some(journal) = &self.fs.journal else { return Ok(()) };
         for entry in &self.inodes {
-            journal.rolled_inodes.put(&entry.cell, &entry.guard);
+            let copy = entry.guard.copy();
+            self.fs.rolled_inodes.put(copy.ino, &entry.cell, copy);
         }
         self.gate = None;
         let ready = self.between_links(journal);
@@ -89,7 +91,9 @@ impl<'fs> Tx<'fs> {
         // for an inode of this transaction.
         self.gate = Some(self.fs.gate.read_recursive());
         for entry in &mut self.inodes {
-            journal.rolled_inodes.take(self.fs, &mut entry.guard);
+            if self.fs.rolled_inodes.take(entry.guard.ino) {
+                self.fs.inodes.mark_clean(&mut entry.guard);
+            }
         }
         ready
     }
@@ -97,7 +101,7 @@ impl<'fs> Tx<'fs> {
     fn between_links(&mut self, journal: &Journal) -> Result<()> {
         match journal.roll_policy() {
             RollPolicy::WhenFull => {}
-            RollPolicy::Always => self.fs.drive_on(journal)?,
+            RollPolicy::Always => journal.drive_on(self.fs)?,
             RollPolicy::AlwaysDurable => self.fs.wait(self.fs.ticket())?,
         }
         let more = self.link.saturating_sub(self.granted);
@@ -129,7 +133,7 @@ impl<'fs> Tx<'fs> {
                 }
                 Grant::Wait(events) => {
                     self.announce_again(journal);
-                    match self.fs.await_log_room(journal, events) {
+                    match journal.await_log_room(self.fs, events) {
                         // A transaction that began must be completed. The host may have space
                         // later.
                         Err(error) if error.is_host_full() => {
@@ -189,8 +193,8 @@ impl<'fs> Tx<'fs> {
         self.log_steps(&mut cil, true);
         // That checkpoint holds only intents, unless other threads add to it.
         self.rolling.fresh = cil.seq.0 + 1;
-        if let Some(single) = ImmediateWriter::begin(self.fs, journal, &mut cil) {
-            single.end();
+        if let Some(writer) = ImmediateWriter::begin(journal, &mut cil) {
+            writer.end();
         }
         let added = journal.taken_in(&mut cil, &mut self.granted);
         drop(cil);

@@ -3,26 +3,31 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use uxfs_journal::{LogView, Time};
+use uxfs_sync::Time;
 
-use super::item::Ail;
-use super::state::Journal;
-use crate::full::RETRY;
+use crate::ail::Ail;
+use crate::journal::{Journal, State};
+use crate::log_work::LogView;
+use crate::volume::Volume;
+
+/// How long the log worker rests while the host is full.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The load of the journal at the end of an operation.
-pub(crate) struct Load {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
     /// Background work is due.
-    pub(crate) due: bool,
+    pub due: bool,
     /// Bytes of the log between tail and head.
-    pub(crate) live: u64,
+    pub live: u64,
     /// There is a log worker that does it.
-    pub(crate) served: bool,
+    pub served: bool,
 }
 
-impl Journal {
+impl<V: Volume> Journal<V> {
     /// The load, for a thread that ends an operation. Wakes the log worker if work is due, or if so
     /// `much` is dirty that some of it must be written in place.
-    pub(crate) fn look(&self, much: bool) -> Load {
+    pub fn look(&self, much: bool) -> Load {
         let served = self.served.load(Ordering::Acquire);
         let state = self.state.lock();
         let (due, live) = (state.pipeline.has_actions(), state.space.live());
@@ -33,35 +38,35 @@ impl Journal {
     }
 
     /// Registers the one log worker. Returns `false` if there is one already.
-    pub(crate) fn take_worker_place(&self) -> bool {
+    pub fn take_worker_place(&self) -> bool {
         !self.served.swap(true, Ordering::AcqRel)
     }
 
     /// Unregisters the log worker.
-    pub(crate) fn leave_worker_place(&self) {
+    pub fn leave_worker_place(&self) {
         self.served.store(false, Ordering::Release);
     }
 
     /// Wakes the log worker so that it sees that it must stop. Takes the lock, so that a worker
     /// about to sleep does not miss it.
-    pub(crate) fn wake_worker_to_stop(&self) {
+    pub fn wake_worker_to_stop(&self) {
         let _state = self.state.lock();
         self.nudge.notify_all();
     }
 
     /// Reports the time to the pipeline.
-    pub(crate) fn tick(&self) {
+    pub fn tick(&self) {
         self.state.lock().pipeline.tick(self.now());
     }
 
     /// The position of the next record.
-    pub(crate) fn head(&self) -> u64 {
+    pub fn head(&self) -> u64 {
         self.state.lock().space.head()
     }
 
     /// Sleeps until there may be work, or until `until`. Does not sleep if the log differs from
     /// `seen`, or if the worker must stop.
-    pub(crate) fn sleep_until(&self, until: Option<Time>, seen: &LogView, stop: &AtomicBool) {
+    pub fn sleep_until(&self, until: Option<Time>, seen: &LogView, stop: &AtomicBool) {
         let ail = self.ail.lock();
         let mut state = self.state.lock();
         let undriven = state.pipeline.has_actions() && self.driver.try_lock().is_some();
@@ -81,12 +86,12 @@ impl Journal {
     }
 
     /// Are there actions, and no thread that drives?
-    pub(crate) fn left_undriven(&self) -> bool {
+    pub fn left_undriven(&self) -> bool {
         self.state.lock().pipeline.has_actions() && self.driver.try_lock().is_some()
     }
 
     /// Sleeps for a while because the host is full, unless there are actions.
-    pub(crate) fn rest(&self, stop: &AtomicBool) {
+    pub fn rest(&self, stop: &AtomicBool) {
         let mut state = self.state.lock();
         if !stop.load(Ordering::Acquire) && !state.pipeline.has_actions() {
             state.sleeps_until = self.now() + RETRY;
@@ -95,12 +100,13 @@ impl Journal {
         }
     }
 
-    pub(crate) fn seen(&self) -> LogView {
+    /// The log as [`crate::LogWorkPlanner`] sees it.
+    pub fn seen(&self) -> LogView {
         let ail = self.ail.lock();
         self.see(&ail, &self.state.lock())
     }
 
-    fn see(&self, ail: &Ail, state: &super::state::State) -> LogView {
+    fn see(&self, ail: &Ail<V::Item>, state: &State) -> LogView {
         LogView {
             length: state.space.length(),
             head: state.space.head(),
@@ -114,7 +120,7 @@ impl Journal {
     /// May there be work for the log worker? The `first` change of a checkpoint needs it later,
     /// because it must not grow too old, unless the worker checks by then anyway. It is not woken
     /// for each change that its caller makes durable itself.
-    pub(super) fn has_chores(&self, state: &super::state::State, first: bool) -> bool {
+    pub(crate) fn has_chores(&self, state: &State, first: bool) -> bool {
         let oversleeps = || state.pipeline.alarm().is_some_and(|due| due < state.sleeps_until);
         first && oversleeps() || state.space.live() > self.geometry.length / 2
     }

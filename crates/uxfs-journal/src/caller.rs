@@ -2,17 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use uxfs_sync as sync;
-
 /// A number that identifies the calling thread.
-pub(crate) fn caller() -> u64 {
+pub fn caller() -> u64 {
     thread_local! {
         static CALLER: u64 = {
             static NEXT: AtomicU64 = AtomicU64::new(0);
             NEXT.fetch_add(1, Ordering::Relaxed)
         };
     }
-    match sync::current() {
+    match uxfs_sync::current() {
         Some(scheduler) => scheduler.thread(),
         None => CALLER.with(|caller| *caller),
     }

@@ -1,33 +1,31 @@
 //! The journal of an open volume: its parts, and the log space that commits use.
 //!
-//! [`uxfs_sync::Rank`] gives the order of locks.
+//! 1. [`uxfs_sync::Rank`] gives the order of locks. `driver` and `push_lock` are held across I/O.
+//!
+//! Called by the engine: transactions, waiters for durability, and the log worker.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use uxfs_disk::fault::{Fault, planted};
-use uxfs_format::{Daddr, Geometry};
-use uxfs_journal::{
-    Action, Failure, Generation, Iclog, LogGeometry, LogSpace, Need, Options, Pipeline, Seq, Time,
-    iclog_half,
-};
-use uxfs_sync::{self as sync, Condvar, Mutex, MutexGuard, Rank};
+use uxfs_format::Daddr;
+use uxfs_sync::{self as sync, Condvar, Mutex, MutexGuard, Rank, Time};
 
-use super::checkpoint::Driver;
-use super::freed_inodes::FreedInodes;
-use super::grant_queue::GrantQueue;
-use super::item::{Ail, Cil};
-use super::options::{JournalOptions, LogMode, RollPolicy};
-use super::reserve::Reserve;
-use super::rolled_inodes::RolledInodes;
-use super::waiters::{WaitSlot, Waiters};
-use crate::cause::Cause;
-use crate::error::Error;
-use crate::mount::Mount;
+use crate::ail::Ail;
+use crate::checkpoint::Driver;
+use crate::grant_queue::GrantQueue;
+use crate::iclog::{Iclog, iclog_half};
+use crate::options::{JournalOptions, LogMode, RollPolicy};
+use crate::pipeline::{Action, Failure, Generation, Need, Options, Pipeline, Seq};
+use crate::records::LogGeometry;
+use crate::space::LogSpace;
+use crate::volume::{Volume, VolumeCil};
+use crate::waiters::{WaitSlot, Waiters};
 
 /// The durability of everything up to a point in time, to wait for or to ask about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ticket(pub(super) Need);
+pub struct Ticket(pub Need);
 
 /// A waiter for durability.
 pub(crate) enum Waiter {
@@ -38,78 +36,76 @@ pub(crate) enum Waiter {
 }
 
 pub(crate) struct State {
-    pub(super) pipeline: Pipeline<Waiter>,
-    pub(super) space: LogSpace,
-    pub(super) queue: GrantQueue,
+    pub(crate) pipeline: Pipeline<Waiter>,
+    pub(crate) space: LogSpace,
+    pub(crate) queue: GrantQueue,
     /// Number of callers that hold back new transactions.
-    pub(super) held_back: u32,
+    pub(crate) held_back: u32,
     /// Time until which the log worker sleeps; zero while it is awake.
-    pub(super) sleeps_until: Time,
+    pub(crate) sleeps_until: Time,
 }
 
 /// The position at which the next writer of a clean log starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LogPlace {
+pub struct LogPlace {
     /// Device address of the log.
-    pub(crate) start: Daddr,
+    pub start: Daddr,
     /// Cycle of the next record.
-    pub(crate) cycle: u32,
+    pub cycle: u32,
     /// Block of the next record.
-    pub(crate) block: u32,
+    pub block: u32,
 }
 
 /// What a commit added to the open checkpoint.
-#[must_use = "the journal is to be told"]
-pub(crate) struct Added {
-    pub(super) bytes: u64,
+#[must_use = "report it to the journal with `committed`"]
+#[derive(Debug)]
+pub struct Added {
+    pub(crate) bytes: u64,
     /// The grant was large enough.
-    pub(super) enough: bool,
+    pub(crate) enough: bool,
 }
 
 /// The journal of an open volume.
-pub(crate) struct Journal {
-    pub(super) geometry: LogGeometry,
-    pub(super) options: JournalOptions,
+pub struct Journal<V: Volume> {
+    pub(crate) geometry: LogGeometry,
+    pub(crate) options: JournalOptions,
     /// Most bytes of the open checkpoint while earlier log writes are in flight, if the number of
     /// log buffers is limited.
-    pub(super) iclog_max: u64,
-    pub(super) start: Daddr,
-    pub(super) begun: Time,
-    pub(super) cil: Mutex<Cil>,
-    pub(super) ail: Mutex<Ail>,
-    pub(super) state: Mutex<State>,
-    pub(super) waiters: Waiters,
+    pub(crate) iclog_max: u64,
+    pub(crate) start: Daddr,
+    pub(crate) begun: Time,
+    pub(crate) cil: Mutex<VolumeCil<V>>,
+    pub(crate) ail: Mutex<Ail<V::Item>>,
+    pub(crate) state: Mutex<State>,
+    pub(crate) waiters: Waiters,
     /// Wakes threads that want to begin a transaction while new ones are held back.
-    pub(super) released: Condvar,
+    pub(crate) released: Condvar,
     /// Wakes the driver while it lets callers wait for others.
-    pub(super) group_commit_wakeup: Condvar,
+    pub(crate) group_commit_wakeup: Condvar,
     /// Wakes the log worker.
-    pub(super) nudge: Condvar,
+    pub(crate) nudge: Condvar,
     /// Is there a log worker?
-    pub(super) served: AtomicBool,
-    pub(super) driver: Mutex<Driver>,
-    pub(super) push_lock: Mutex<()>,
-    pub(super) durable: AtomicU64,
-    pub(super) batches_begun: AtomicU64,
-    pub(super) batches_ended: AtomicU64,
-    pub(super) next_tid: AtomicU64,
-    pub(super) next_intent: AtomicU64,
-    pub(super) roll_policy: RollPolicy,
-    pub(crate) reserve: Reserve,
-    pub(super) grant_event: Condvar,
-    pub(crate) rolled_inodes: RolledInodes,
-    pub(crate) freed_inodes: FreedInodes,
+    pub(crate) served: AtomicBool,
+    pub(crate) driver: Mutex<Driver<V::Item>>,
+    pub(crate) push_lock: Mutex<()>,
+    pub(crate) durable: AtomicU64,
+    pub(crate) batches_begun: AtomicU64,
+    pub(crate) batches_ended: AtomicU64,
+    pub(crate) next_tid: AtomicU64,
+    pub(crate) next_intent: AtomicU64,
+    pub(crate) roll_policy: RollPolicy,
+    pub(crate) grant_event: Condvar,
 }
 
-impl Journal {
+impl<V: Volume> fmt::Debug for Journal<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl<V: Volume> Journal<V> {
     /// The journal of a volume with a clean log.
-    pub(crate) fn new(
-        geo: &Geometry,
-        place: LogPlace,
-        geometry: LogGeometry,
-        options: JournalOptions,
-        seed: u64,
-    ) -> Self {
+    pub fn new(place: LogPlace, geometry: LogGeometry, options: JournalOptions, seed: u64) -> Self {
         // A checkpoint may be cut one transaction late, and must fit in the log together with the
         // checkpoint in flight and all open transactions.
         let immediate = options.mode == LogMode::Immediate;
@@ -123,7 +119,10 @@ impl Journal {
         let head = u64::from(place.cycle) * geometry.length + u64::from(place.block) * 512;
         let space = LogSpace::new(geometry.length, head);
         Self {
-            cil: Mutex::ranked(Rank::Cil, Cil::new(pipeline.open_seq(), iclog, Vec::new())),
+            cil: Mutex::ranked(
+                Rank::Cil,
+                crate::cil::Cil::new(pipeline.open_seq(), iclog, Vec::new()),
+            ),
             ail: Mutex::ranked(Rank::Ail, Ail::default()),
             state: Mutex::ranked(
                 Rank::Journal,
@@ -148,10 +147,7 @@ impl Journal {
             next_tid: AtomicU64::new(seed | 1),
             next_intent: AtomicU64::new(seed | 1),
             roll_policy: options.roll_policy,
-            reserve: Reserve::new(geo, geometry),
             grant_event: Condvar::new(),
-            rolled_inodes: RolledInodes::default(),
-            freed_inodes: FreedInodes::default(),
             begun: sync::now(),
             start: place.start,
             geometry,
@@ -161,52 +157,53 @@ impl Journal {
     }
 
     /// Is each transaction written to the log on its own (`nodelaylog`)?
-    pub(super) fn immediate(&self) -> bool {
+    pub(crate) fn immediate(&self) -> bool {
         self.options.mode == LogMode::Immediate
     }
 
     /// How long to wait for a full host before the volume stops.
-    pub(crate) fn patience(&self) -> std::time::Duration {
+    pub fn patience(&self) -> std::time::Duration {
         self.options.patience
     }
 
     /// Must every change be durable before its call returns?
-    pub(crate) fn wsync(&self) -> bool {
+    pub fn wsync(&self) -> bool {
         self.options.wsync
     }
 
     /// The id of the next log transaction.
-    pub(crate) fn tid(&self) -> u32 {
+    pub fn tid(&self) -> u32 {
         self.next_tid.fetch_add(0x9e37_79b9, Ordering::Relaxed) as u32
     }
 
-    pub(crate) fn now(&self) -> Time {
+    /// The time since the journal was opened.
+    pub fn now(&self) -> Time {
         Time(sync::now().0.saturating_sub(self.begun.0))
     }
 
     /// When transactions roll.
-    pub(crate) fn roll_policy(&self) -> RollPolicy {
+    pub fn roll_policy(&self) -> RollPolicy {
         self.roll_policy
     }
 
     /// The geometry of log records.
-    pub(crate) fn geometry(&self) -> &LogGeometry {
+    pub fn geometry(&self) -> &LogGeometry {
         &self.geometry
     }
 
     /// Number of a new intent.
-    pub(crate) fn new_intent(&self) -> u64 {
+    pub fn new_intent(&self) -> u64 {
         self.next_intent.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Locks the open checkpoint, to add a transaction's items.
-    pub(crate) fn cil(&self) -> MutexGuard<'_, Cil> {
+    pub fn cil(&self) -> MutexGuard<'_, VolumeCil<V>> {
         self.cil.lock()
     }
 
     /// Accounts for a transaction whose items were added to `cil`, with `granted` bytes of log
     /// space. What it did not use stays in `granted`.
-    pub(crate) fn taken_in(&self, cil: &mut Cil, granted: &mut u64) -> Added {
+    pub fn taken_in(&self, cil: &mut VolumeCil<V>, granted: &mut u64) -> Added {
         let needed = cil.most_bytes(&self.geometry);
         let added = needed.saturating_sub(cil.granted);
         debug_assert!(added <= *granted, "{added} bytes logged of {granted} granted");
@@ -224,7 +221,7 @@ impl Journal {
     /// Reports a commit, after the open checkpoint was unlocked: commits wait for each other at
     /// that lock. Releases `left` bytes of its grant. Returns `false` if the grant was too small.
     #[must_use = "an overrun is to be counted"]
-    pub(crate) fn committed(&self, added: Added, left: u64) -> bool {
+    pub fn committed(&self, added: Added, left: u64) -> bool {
         let now = self.now();
         let mut state = self.state.lock();
         let first = state.pipeline.is_empty();
@@ -244,22 +241,22 @@ impl Journal {
     }
 
     /// Reports a completed write of data, on which later commits may depend.
-    pub(crate) fn data_written(&self) -> Generation {
+    pub fn data_written(&self) -> Generation {
         self.state.lock().pipeline.data()
     }
 
     /// The last checkpoint that is durable.
-    pub(crate) fn durable(&self) -> u64 {
+    pub fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }
 
     /// Number of batches of writes in place that have begun.
-    pub(crate) fn batches_begun(&self) -> u64 {
+    pub fn batches_begun(&self) -> u64 {
         self.batches_begun.load(Ordering::Acquire)
     }
 
     /// Number of batches of writes in place that have ended.
-    pub(crate) fn batches_ended(&self) -> u64 {
+    pub fn batches_ended(&self) -> u64 {
         self.batches_ended.load(Ordering::Acquire)
     }
 
@@ -281,35 +278,35 @@ pub struct LogLoad {
 }
 
 /// Called when a ticket's changes are durable, or can no longer become durable.
-pub(crate) type Notify = Box<dyn FnOnce(core::result::Result<(), Failure>) + Send>;
+pub type Notify = Box<dyn FnOnce(core::result::Result<(), Failure>) + Send>;
 
-impl Journal {
+impl<V: Volume> Journal<V> {
     /// How full the log is.
-    pub(crate) fn log_load(&self) -> LogLoad {
+    pub fn log_load(&self) -> LogLoad {
         let (live, objects) = self.load();
         LogLoad { bytes: self.geometry.length, live, objects: objects as u64 }
     }
 
     /// A ticket for everything committed and written so far.
-    pub(crate) fn ticket(&self) -> Ticket {
+    pub fn ticket(&self) -> Ticket {
         let state = self.state.lock();
         Ticket(Need { seq: state.pipeline.last(), data: state.pipeline.data_written() })
     }
 
     /// A ticket for checkpoint `seq` and all data written so far.
-    pub(crate) fn ticket_of(&self, seq: u64) -> Ticket {
+    pub fn ticket_of(&self, seq: u64) -> Ticket {
         let data = self.state.lock().pipeline.data_written();
         Ticket(Need { seq: Seq(seq), data })
     }
 
     /// Is everything that the ticket covers durable?
-    pub(crate) fn is_ticket_durable(&self, ticket: Ticket) -> bool {
+    pub fn is_ticket_durable(&self, ticket: Ticket) -> bool {
         planted(Fault::WokenEarly) || self.met(&self.state.lock(), ticket.0)
     }
 
     /// Calls `notify` when the ticket is durable, at once if it is. Returns whether the journal has
     /// to be driven first. `caller` identifies the caller for the fsync policy.
-    pub(crate) fn notify_when(&self, caller: u64, ticket: Ticket, notify: Notify) -> bool {
+    pub fn notify_when(&self, caller: u64, ticket: Ticket, notify: Notify) -> bool {
         let mut state = self.state.lock();
         let need = state.pipeline.due(ticket.0);
         let known = match state.pipeline.failure() {
@@ -327,20 +324,20 @@ impl Journal {
     }
 
     /// Wakes the log worker.
-    pub(crate) fn nudge_worker(&self) {
+    pub fn nudge_worker(&self) {
         self.nudge.notify_one();
     }
 }
 
-impl Journal {
+impl<V: Volume> Journal<V> {
     /// Live bytes of the log, and number of objects in the AIL.
-    pub(crate) fn load(&self) -> (u64, usize) {
+    pub fn load(&self) -> (u64, usize) {
         let active = self.ail.lock().len();
         (self.state.lock().space.live(), active)
     }
 
     /// Live bytes of the log up to which a writer need not push the AIL itself.
-    pub(crate) fn comfortable(&self) -> u64 {
+    pub fn comfortable(&self) -> u64 {
         match self.served.load(Ordering::Relaxed) {
             true => self.geometry.length / 4 * 3,
             false => self.geometry.length / 2,
@@ -348,15 +345,16 @@ impl Journal {
     }
 
     /// Is everything in `need` durable, and are its objects in the AIL?
-    pub(super) fn met(&self, state: &State, need: Need) -> bool {
+    pub(crate) fn met(&self, state: &State, need: Need) -> bool {
         state.pipeline.met(need) && self.is_durable(need.seq.0)
     }
 
-    pub(crate) fn fail(&self, fs: &Mount, cause: impl Into<Cause>) -> Error {
-        let cause = cause.into();
-        let now_told = Error::Shutdown(cause.to_string());
-        self.state.lock().pipeline.fail(Failure(Arc::from(cause.message.as_str())));
-        fs.shut_down(cause);
+    /// Stops the journal and its volume for good, and wakes all waiters with the error. Returns the
+    /// error for the caller.
+    pub fn fail(&self, volume: &V, cause: V::Cause) -> V::Error {
+        let reason = cause.to_string();
+        self.state.lock().pipeline.fail(Failure(Arc::from(reason.as_str())));
+        volume.shut_down(cause);
         self.waiters.wake_all();
         self.released.notify_all();
         self.group_commit_wakeup.notify_all();
@@ -366,11 +364,11 @@ impl Journal {
         loop {
             let action = self.state.lock().pipeline.next_wake();
             match action {
-                Some(Action::Wake(Waiter::Call(told), result)) => told(result),
+                Some(Action::Wake(Waiter::Call(notify), result)) => notify(result),
                 Some(_) => {}
                 None => break,
             }
         }
-        now_told
+        V::stopped(&reason)
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! 1. A thread sleeps in the slot that it gave to the pipeline when it began to wait.
 
-use uxfs_journal::{Need, Seq};
+use crate::pipeline::{Need, Seq};
 use uxfs_sync::Condvar;
 
 /// Number of checkpoints that threads can wait for at one time: the one being written, the one
@@ -16,10 +16,10 @@ pub(crate) struct WaitSlot(u8);
 
 impl WaitSlot {
     /// The slot of threads that wait for data only.
-    pub(super) const DATA: Self = Self(CHECKPOINTS as u8);
+    pub(crate) const DATA: Self = Self(CHECKPOINTS as u8);
 
     /// The slot of threads that wait for `need`, after checkpoint `durable`.
-    pub(super) fn of(need: Need, durable: Seq) -> Self {
+    pub(crate) fn of(need: Need, durable: Seq) -> Self {
         match need.seq > durable {
             true => Self((need.seq.0 % CHECKPOINTS as u64) as u8),
             false => Self::DATA,
@@ -29,39 +29,39 @@ impl WaitSlot {
 
 /// A set of slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct WaitSlots(u8);
+pub(crate) struct WaitSlots(u8);
 
 impl WaitSlots {
     /// Adds a slot.
-    pub(super) fn add(&mut self, place: WaitSlot) {
-        self.0 |= 1 << place.0;
+    pub(crate) fn add(&mut self, slot: WaitSlot) {
+        self.0 |= 1 << slot.0;
     }
 }
 
 /// The condition variables of all slots.
 #[derive(Debug, Default)]
-pub(super) struct Waiters([Condvar; CHECKPOINTS + 1]);
+pub(crate) struct Waiters([Condvar; CHECKPOINTS + 1]);
 
 impl Waiters {
     /// The condition variable of a slot.
-    pub(super) fn at(&self, place: WaitSlot) -> &Condvar {
-        &self.0[usize::from(place.0)]
+    pub(crate) fn at(&self, slot: WaitSlot) -> &Condvar {
+        &self.0[usize::from(slot.0)]
     }
 
     /// Wakes all threads in a set of slots, and empties the set.
-    pub(super) fn wake(&self, places: &mut WaitSlots) {
-        let told = core::mem::take(places).0;
-        let those = self.0.iter().enumerate().filter(|(at, _)| told >> at & 1 != 0);
-        those.for_each(|(_, place)| place.notify_all());
+    pub(crate) fn wake(&self, slots: &mut WaitSlots) {
+        let woken = core::mem::take(slots).0;
+        let conditions = self.0.iter().enumerate().filter(|(at, _)| woken >> at & 1 != 0);
+        conditions.for_each(|(_, condition)| condition.notify_all());
     }
 
     /// Wakes one thread in each slot.
-    pub(super) fn wake_one_each(&self) {
+    pub(crate) fn wake_one_each(&self) {
         self.0.iter().for_each(Condvar::notify_one);
     }
 
     /// Wakes all threads.
-    pub(super) fn wake_all(&self) {
+    pub(crate) fn wake_all(&self) {
         self.0.iter().for_each(Condvar::notify_all);
     }
 }

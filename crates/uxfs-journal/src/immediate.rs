@@ -2,7 +2,7 @@
 //! commits, while it still holds what it changed.
 //!
 //! The open checkpoint then holds no list of objects to be formatted later, but the log buffers that fill
-//! with transactions ([`uxfs_journal::Iclog`]). Half of the buffers fill while the other half is in flight; what is
+//! with transactions ([`crate::Iclog`]). Half of the buffers fill while the other half is in flight; what is
 //! written and flushed together is called a checkpoint here too.
 //!
 //! 1. What is logged of an object is all that changed since it was last written in place, as with delayed
@@ -16,98 +16,75 @@
 //!    the value: a prefix may still show it.
 
 use uxfs_format::log::BufItem;
-use uxfs_format::verify::BufKind;
-use uxfs_journal::Records;
 
-use super::item::Cil;
-use super::state::Journal;
-use super::{buf_item, inode_item, superblock_item};
-use crate::buf::BufRef;
-use crate::error::Result;
-use crate::inode::InodeState;
-use crate::mount::Mount;
+use crate::journal::Journal;
+use crate::records::Records;
+use crate::volume::{Volume, VolumeCil};
 
 /// Writes one transaction into the log buffers.
-pub(crate) struct ImmediateWriter<'c> {
-    fs: &'c Mount,
-    cil: &'c mut Cil,
+pub struct ImmediateWriter<'c, V: Volume> {
+    cil: &'c mut VolumeCil<V>,
     tid: u32,
     begun: bool,
 }
 
-impl<'c> ImmediateWriter<'c> {
+impl<'c, V: Volume> ImmediateWriter<'c, V> {
     /// Begins to write the transaction that was just added to `cil`. Returns `None` with delayed
     /// logging.
-    pub(crate) fn begin(fs: &'c Mount, journal: &Journal, cil: &'c mut Cil) -> Option<Self> {
+    pub fn begin(journal: &Journal<V>, cil: &'c mut VolumeCil<V>) -> Option<Self> {
         cil.iclog.as_ref()?;
-        let mut single = Self { fs, cil, tid: journal.tid(), begun: false };
-        for chunk in core::mem::take(&mut single.cil.chunks) {
-            single.put(|_, records| {
+        let mut writer = Self { cil, tid: journal.tid(), begun: false };
+        for chunk in core::mem::take(&mut writer.cil.chunks) {
+            writer.put(|records| {
                 records.region(&chunk.encode());
                 Ok(())
             });
         }
-        Some(single)
+        Some(writer)
     }
 
-    fn put(&mut self, put: impl FnOnce(&Mount, &mut Records) -> Result<()>) {
+    fn put(&mut self, put: impl FnOnce(&mut Records) -> Result<(), V::Error>) {
         let Some(iclog) = &mut self.cil.iclog else { return };
         if !core::mem::replace(&mut self.begun, true) {
             iclog.records.begin(self.tid);
             iclog.count += 1;
         }
-        if let Err(error) = put(self.fs, &mut iclog.records) {
+        if let Err(error) = put(&mut iclog.records) {
             self.cil.failed.get_or_insert(error);
         }
     }
 
-    fn object(&mut self, put: impl FnOnce(&Mount, &mut Records) -> Result<()>) {
+    /// Writes a changed object.
+    pub fn object(&mut self, put: impl FnOnce(&mut Records) -> Result<(), V::Error>) {
         self.put(put);
         if let Some(iclog) = &mut self.cil.iclog {
             iclog.items += 1;
         }
     }
 
-    /// Writes a changed buffer.
-    pub(crate) fn buffer(&mut self, buf: &BufRef) {
-        let kind = buf.kind();
-        if kind != BufKind::AttrRemote && kind != BufKind::InodeCluster {
-            self.object(|_, records| {
-                buf_item::write(buf, records);
-                Ok(())
-            });
-        }
-    }
-
-    /// Writes a changed inode.
-    pub(crate) fn inode(&mut self, state: &InodeState) {
-        self.object(|fs, records| inode_item::write(fs, state, records));
+    /// Did the superblock change in this transaction? The caller then writes it once, as an object.
+    pub fn take_superblock(&mut self) -> bool {
+        core::mem::take(&mut self.cil.superblock_now)
     }
 
     /// Ends the transaction.
-    pub(crate) fn end(mut self) {
-        if core::mem::take(&mut self.cil.superblock_now) {
-            self.object(|fs, records| {
-                superblock_item::write(fs, records);
-                Ok(())
-            });
-        }
+    pub fn end(mut self) {
         for (id, intent) in core::mem::take(&mut self.cil.intents) {
-            self.cil.told.0.push(id);
-            self.put(|_, records| {
+            self.cil.logged_intents.push(id);
+            self.put(|records| {
                 intent.encode().iter().for_each(|region| records.region(region));
                 Ok(())
             });
         }
         for done in core::mem::take(&mut self.cil.dones) {
-            self.cil.told.1.push(done.id);
-            self.put(|_, records| {
+            self.cil.logged_dones.push(done.id);
+            self.put(|records| {
                 records.region(&done.encode());
                 Ok(())
             });
         }
         for (daddr, len) in core::mem::take(&mut self.cil.cancelled).into_keys() {
-            self.put(|_, records| {
+            self.put(|records| {
                 records.region(&BufItem::cancel(daddr, len).encode());
                 Ok(())
             });

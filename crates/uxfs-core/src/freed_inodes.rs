@@ -8,41 +8,46 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use uxfs_sync::Mutex;
 
-use crate::inode::InodeRef;
-
 /// Number of inodes below which none are dropped.
 const FEW: usize = 256;
 
-/// The set. Inodes without other references are dropped when as many others were added.
-#[derive(Default)]
-pub(crate) struct FreedInodes {
-    cells: Mutex<Cells>,
+/// The set: `C` is an inode in memory. Inodes without other references are dropped when as many
+/// others were added.
+#[derive(Debug)]
+pub(crate) struct FreedInodes<C> {
+    cells: Mutex<Cells<C>>,
 }
 
-#[derive(Default)]
-struct Cells {
-    map: FxHashMap<usize, InodeRef>,
+#[derive(Debug)]
+struct Cells<C> {
+    map: FxHashMap<usize, Arc<C>>,
     /// Size at which unreferenced inodes are dropped.
     sweep_at: usize,
 }
 
-fn place(cell: &InodeRef) -> usize {
+impl<C> Default for FreedInodes<C> {
+    fn default() -> Self {
+        Self { cells: Mutex::new(Cells { map: FxHashMap::default(), sweep_at: 0 }) }
+    }
+}
+
+fn address<C>(cell: &Arc<C>) -> usize {
     Arc::as_ptr(cell).addr()
 }
 
-impl FreedInodes {
+impl<C> FreedInodes<C> {
     /// Adds an inode whose chunk was freed.
-    pub(crate) fn add(&self, cell: &InodeRef) {
+    pub(crate) fn add(&self, cell: &Arc<C>) {
         let mut cells = self.cells.lock();
         if cells.map.len() >= cells.sweep_at.max(FEW) {
             cells.map.retain(|_, cell| Arc::strong_count(cell) > 1);
             cells.sweep_at = 2 * cells.map.len();
         }
-        cells.map.insert(place(cell), Arc::clone(cell));
+        cells.map.insert(address(cell), Arc::clone(cell));
     }
 
     /// Was the inode's chunk freed?
-    pub(crate) fn contains(&self, cell: &InodeRef) -> bool {
-        self.cells.lock().map.contains_key(&place(cell))
+    pub(crate) fn contains(&self, cell: &Arc<C>) -> bool {
+        self.cells.lock().map.contains_key(&address(cell))
     }
 }
