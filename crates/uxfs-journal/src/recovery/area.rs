@@ -10,7 +10,7 @@ use crate::recovery::error::{Error, Result};
 /// One block of the log.
 pub(crate) type Block = [u8; BASIC_BLOCK];
 
-/// An internal log. All block numbers are in basic blocks from its start.
+/// A log. All block numbers are in basic blocks from its start.
 #[derive(Clone, Debug)]
 pub struct Log {
     start: Daddr,
@@ -22,22 +22,35 @@ pub struct Log {
 }
 
 impl Log {
-    /// The log of the volume with this verified superblock.
+    /// The log inside the volume with this verified superblock.
     ///
     /// # Errors
     /// If the log is external, lies outside the volume, or is too small.
     pub fn new(sb: &Superblock) -> Result<Self> {
         let geo = Geometry::new(sb);
-        let blocks = u64::from(geo.log_blocks) << (geo.block_log - 9);
         if geo.log_start.0 == 0 {
             return Err(Error::damaged(0, "it is external, which is not supported"));
         }
-        if !geo.fsb_valid(geo.log_start, geo.log_blocks.into()) || blocks < 64 {
+        let inside = geo.fsb_valid(geo.log_start, geo.log_blocks.into());
+        Self::at(sb, &geo, geo.fsb_daddr(geo.log_start), inside)
+    }
+
+    /// The log of the volume with this verified superblock, on a device of its own.
+    ///
+    /// # Errors
+    /// If the log is too small.
+    pub fn external(sb: &Superblock) -> Result<Self> {
+        Self::at(sb, &Geometry::new(sb), Daddr(0), true)
+    }
+
+    fn at(sb: &Superblock, geo: &Geometry, start: Daddr, inside: bool) -> Result<Self> {
+        let blocks = u64::from(geo.log_blocks) << (geo.block_log - 9);
+        if !inside || blocks < 64 {
             let problem = format!("its {blocks} blocks are too few, or outside the volume");
             return Err(Error::damaged(0, problem));
         }
         let unit = (geo.log_sunit as usize).max(BASIC_BLOCK);
-        Ok(Self { start: geo.fsb_daddr(geo.log_start), blocks, unit, uuid: sb.uuid })
+        Ok(Self { start, blocks, unit, uuid: sb.uuid })
     }
 
     /// Length of the log in basic blocks.

@@ -94,6 +94,15 @@ impl Log {
         Ok(bounds)
     }
 
+    /// Whether the log needs replay. Looks no further back than the last complete record.
+    ///
+    /// # Errors
+    /// If the device fails, or the log holds no record.
+    pub fn state(&self, dev: &dyn BlockDev) -> Result<State> {
+        let head = self.cut_partial(dev, self.head_by_cycles(dev)?)?;
+        Ok(self.ends_at(dev, head)?.state)
+    }
+
     /// The head according to the cycle numbers.
     fn head_by_cycles(&self, dev: &dyn BlockDev) -> Result<u64> {
         let (first, last) = (self.cycle(dev, 0)?, self.cycle(dev, self.blocks() - 1)?);
