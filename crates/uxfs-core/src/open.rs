@@ -69,8 +69,7 @@ impl Fs {
             let recovery = recovery::torn_at_start(devices, &log, bounds, options)?;
             return Self::reopen(devices.clone(), options.clone(), recovery);
         }
-        let (cycle, block) = (bounds.head.cycle(), bounds.head.block());
-        let place = LogPlace { start: geo.fsb_daddr(geo.log_start), cycle, block };
+        let place = LogPlace { start: geo.fsb_daddr(geo.log_start), head: bounds.head };
         Self::assemble(volume, Some(place))
     }
 

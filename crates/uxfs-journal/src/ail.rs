@@ -14,11 +14,12 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 
 use crate::log_item::LogItem;
+use crate::log_pos::LogPos;
 
 /// Objects that a checkpoint logged.
 #[derive(Debug)]
 struct Logged<K> {
-    position: u64,
+    position: LogPos,
     /// Number of objects whose last copy is in it.
     live: usize,
     /// Their keys, and keys of some that were written in place or logged again since.
@@ -28,7 +29,7 @@ struct Logged<K> {
 /// An object, and its position.
 #[derive(Debug)]
 struct Active<I> {
-    position: u64,
+    position: LogPos,
     at: usize,
     item: I,
 }
@@ -51,7 +52,7 @@ const SLACK: usize = 32;
 
 impl<I: LogItem> Ail<I> {
     /// Adds or moves an object that a durable checkpoint at `position` logged.
-    pub fn insert(&mut self, position: u64, item: I) {
+    pub fn insert(&mut self, position: LogPos, item: I) {
         let key = item.key();
         let last = self.checkpoints.back().map(|last| last.position);
         debug_assert!(last <= Some(position), "{key:?} moves back in the log");
@@ -78,7 +79,7 @@ impl<I: LogItem> Ail<I> {
     }
 
     /// Notes that an object's last copy is no longer in the checkpoint at `position`.
-    fn left(&mut self, position: u64) {
+    fn left(&mut self, position: LogPos) {
         let found = self.checkpoints.binary_search_by_key(&position, |logged| logged.position);
         debug_assert!(found.is_ok(), "nothing is listed at {position}");
         let Ok(found) = found else { return };
@@ -107,18 +108,18 @@ impl<I: LogItem> Ail<I> {
     }
 
     /// The position at which an object was logged last.
-    pub fn position(&self, item: &I) -> Option<u64> {
+    pub fn position(&self, item: &I) -> Option<LogPos> {
         let active = self.objects.get(&item.key());
         active.filter(|active| active.item.is(item)).map(|active| active.position)
     }
 
     /// The lowest position.
-    pub fn lowest(&self) -> Option<u64> {
+    pub fn lowest(&self) -> Option<LogPos> {
         self.checkpoints.front().map(|first| first.position)
     }
 
     /// The objects below `position`, each with its position.
-    pub fn below(&self, position: u64) -> Vec<(u64, I)> {
+    pub fn below(&self, position: LogPos) -> Vec<(LogPos, I)> {
         let those = self.checkpoints.iter().take_while(|logged| logged.position < position);
         let all = those.flat_map(|logged| {
             logged.keys.iter().enumerate().filter_map(|(at, key)| {
@@ -145,11 +146,11 @@ mod tests {
 
     use crate::log_item::tests::{Item, intent};
 
-    fn check(ail: &Ail<Item>, model: &BTreeMap<u64, u64>) {
+    fn check(ail: &Ail<Item>, model: &BTreeMap<u64, LogPos>) {
         assert_eq!(ail.len(), model.len());
         assert_eq!(ail.lowest(), model.values().min().copied());
-        let highest = model.values().max().copied().unwrap_or(0);
-        for until in [0, highest / 2, highest, highest + 1] {
+        let highest = model.values().max().copied().unwrap_or_default();
+        for until in [LogPos(0), LogPos(highest.0 / 2), highest, highest + 1] {
             let mut below: Vec<_> =
                 ail.below(until).into_iter().map(|(at, item)| (at, item.0)).collect();
             assert!(below.is_sorted_by_key(|(at, _)| *at));
@@ -165,10 +166,11 @@ mod tests {
     fn the_list_matches_a_model_and_stays_compact() {
         let mut rng = uxfs_oracle::Rng::new(1);
         let mut next = |below: u64| rng.below(below);
-        let (mut ail, mut model, mut position) = (Ail::<Item>::default(), BTreeMap::new(), 1000);
+        let (mut ail, mut model, mut position) =
+            (Ail::<Item>::default(), BTreeMap::new(), LogPos(1000));
         for step in 0..20_000 {
             match next(8) {
-                0 => position += 512 * next(3),
+                0 => position = position + 512 * next(3),
                 1 | 2 => {
                     let id = next(300);
                     ail.remove(&intent(id));

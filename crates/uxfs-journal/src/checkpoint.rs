@@ -16,6 +16,7 @@ use crate::cil::Cil;
 use crate::iclog::Iclog;
 use crate::journal::{Journal, State};
 use crate::log_item::LogItem;
+use crate::log_pos::LogPos;
 use crate::pipeline::Seq;
 use crate::records::{Records, Sealed};
 use crate::volume::{Counter, Volume, VolumeCil};
@@ -36,7 +37,7 @@ pub(crate) struct Driver<I> {
     /// Slabs for the copies of later checkpoints.
     pub(crate) slabs: Vec<Vec<u8>>,
     /// Position of the last record written.
-    pub(crate) last: Option<u64>,
+    pub(crate) last: Option<LogPos>,
 }
 
 impl<I> Default for Driver<I> {
@@ -56,7 +57,7 @@ pub(crate) struct CutCheckpoint<I> {
     pub(crate) sealed: Option<Sealed>,
     pub(crate) parts: Vec<Range<usize>>,
     /// Position of its first record.
-    pub(crate) head: u64,
+    pub(crate) head: LogPos,
 }
 
 impl<V: Volume> Journal<V> {
@@ -162,7 +163,7 @@ impl<V: Volume> Journal<V> {
     }
 
     /// Moves the tail: everything before `position` is written in place.
-    pub(crate) fn move_tail(&self, volume: &V, state: &mut State, position: u64) {
+    pub(crate) fn move_tail(&self, volume: &V, state: &mut State, position: LogPos) {
         let moved = u64::from(position > state.space.tail());
         volume.count(Counter::TailPushes, moved);
         state.space.move_tail(position);

@@ -20,6 +20,7 @@ use uxfs_sync::MutexGuard;
 use crate::checkpoint::Driver;
 use crate::journal::{Journal, State, Waiter};
 use crate::leader::LeaderElection;
+use crate::log_pos::LogPos;
 use crate::pipeline::{Action, Failure};
 use crate::volume::Volume;
 use crate::waiters::{WaitSlot, WaitSlots};
@@ -167,11 +168,11 @@ impl<V: Volume> Journal<V> {
     pub(crate) fn write_log(
         &self,
         volume: &V,
-        position: u64,
+        position: LogPos,
         bytes: &[u8],
         fua: bool,
     ) -> Result<(), V::Error> {
-        let at = position % self.geometry.length;
+        let at = position.0 % self.geometry.length;
         let to_end = usize::try_from(self.geometry.length - at).unwrap_or(usize::MAX);
         let (first, rest) = bytes.split_at(bytes.len().min(to_end));
         for (at, bytes) in [(at, first), (0, rest)] {

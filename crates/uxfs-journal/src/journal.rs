@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use uxfs_disk::fault::{Fault, planted};
-use uxfs_format::Daddr;
+use uxfs_format::{Daddr, Lsn};
 use uxfs_sync::{self as sync, Condvar, Mutex, MutexGuard, Rank, Time};
 
 use crate::ail::Ail;
@@ -50,10 +50,8 @@ pub(crate) struct State {
 pub struct LogPlace {
     /// Device address of the log.
     pub start: Daddr,
-    /// Cycle of the next record.
-    pub cycle: u32,
-    /// Block of the next record.
-    pub block: u32,
+    /// LSN of the next record.
+    pub head: Lsn,
 }
 
 /// What a commit added to the open checkpoint.
@@ -116,8 +114,7 @@ impl<V: Volume> Journal<V> {
         let size_max = wanted.min(geometry.length / 8);
         let pipeline = Pipeline::new(Options { size_max, ..options.pipeline });
         let iclog = immediate.then(|| Iclog::new(geometry, Vec::new()));
-        let head = u64::from(place.cycle) * geometry.length + u64::from(place.block) * 512;
-        let space = LogSpace::new(geometry.length, head);
+        let space = LogSpace::new(geometry.length, geometry.position(place.head));
         Self {
             cil: Mutex::ranked(
                 Rank::Cil,

@@ -24,6 +24,8 @@ use std::time::Duration;
 
 use uxfs_sync::Time;
 
+use crate::log_pos::LogPos;
+
 /// The intervals of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogWorkOptions {
@@ -52,11 +54,11 @@ pub struct LogView {
     /// Bytes of the log.
     pub length: u64,
     /// The position of the next record.
-    pub head: u64,
+    pub head: LogPos,
     /// The position from which recovery would start.
-    pub tail: u64,
+    pub tail: LogPos,
     /// The lowest position of an object in the AIL.
-    pub active: Option<u64>,
+    pub active: Option<LogPos>,
     /// Is the open checkpoint empty, and nothing in flight?
     pub quiet: bool,
     /// When [`crate::Pipeline::tick`] must be called.
@@ -69,7 +71,7 @@ pub enum LogWork {
     /// Call [`crate::Pipeline::tick`] and carry out its actions.
     Tick,
     /// Push the objects of the AIL below this position.
-    Push(u64),
+    Push(LogPos),
     /// Write a dummy transaction, make it durable and write it in place. Then call
     /// [`LogWorkPlanner::covered`].
     Cover,
@@ -82,22 +84,22 @@ pub enum LogWork {
 pub struct LogWorkPlanner {
     log_work: LogWorkOptions,
     /// The head at a past time: what lies before it becomes overdue.
-    mark: Option<(Time, u64)>,
+    mark: Option<(Time, LogPos)>,
     /// The head as last seen, and since when it is there.
-    head: Option<(Time, u64)>,
+    head: Option<(Time, LogPos)>,
     /// Covers still to be written.
     due: u8,
     /// Objects logged before this position are overdue.
-    overdue: u64,
+    overdue: LogPos,
     /// Time of the last push, the lowest active position then, and its target: the same push is not
     /// repeated at once.
-    pushed: Option<(Time, (u64, u64))>,
+    pushed: Option<(Time, (LogPos, LogPos))>,
 }
 
 impl LogWorkPlanner {
     /// The planner for a log that was just opened. It is clean, so it need not be covered.
     pub fn new(log_work: LogWorkOptions) -> Self {
-        Self { log_work, mark: None, head: None, due: 0, overdue: 0, pushed: None }
+        Self { log_work, mark: None, head: None, due: 0, overdue: LogPos(0), pushed: None }
     }
 
     /// The next task.
@@ -166,7 +168,7 @@ impl LogWorkPlanner {
     }
 
     /// Reports that the log was covered at `now`, and its head after that.
-    pub fn covered(&mut self, now: Time, head: u64) {
+    pub fn covered(&mut self, now: Time, head: LogPos) {
         self.due = self.due.saturating_sub(1);
         self.head = Some((now, head));
     }

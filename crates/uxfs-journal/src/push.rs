@@ -14,6 +14,7 @@ use uxfs_disk::fault::{Fault, planted};
 
 use crate::journal::Journal;
 use crate::log_item::LogItem;
+use crate::log_pos::LogPos;
 use crate::pipeline::{Generation, Need, Seq};
 use crate::volume::{Counter, Volume, WrittenItem};
 
@@ -23,14 +24,14 @@ impl<V: Volume> Journal<V> {
     ///
     /// # Errors
     /// [`Volume::stopped`]; a temporary error of [`Volume::write_in_place`].
-    pub fn push_ail(&self, volume: &V, until: u64) -> Result<(), V::Error> {
+    pub fn push_ail(&self, volume: &V, until: LogPos) -> Result<(), V::Error> {
         let _one = self.push_lock.lock();
         volume.check_running()?;
         let mut items = self.ail.lock().below(until);
         // Intents are not written in place. They leave the AIL with their done item.
         items.retain(|(_, item)| !item.is_intent());
         if items.is_empty() {
-            if until == u64::MAX {
+            if until == LogPos::MAX {
                 volume.nothing_to_push();
             }
             return Ok(());
@@ -91,7 +92,7 @@ impl<V: Volume> Journal<V> {
     /// # Errors
     /// As [`Self::push_ail`].
     pub fn push_whole_ail(&self, volume: &V) -> Result<(), V::Error> {
-        self.push_ail(volume, u64::MAX)
+        self.push_ail(volume, LogPos::MAX)
     }
 
     /// Forces the open checkpoint, and then pushes the whole AIL.
@@ -101,7 +102,7 @@ impl<V: Volume> Journal<V> {
     pub fn force_and_push(&self, volume: &V) -> Result<(), V::Error> {
         let last = self.state.lock().pipeline.last();
         self.wait_for(volume, Need { seq: last, data: Generation(0) })?;
-        self.push_ail(volume, u64::MAX)
+        self.push_ail(volume, LogPos::MAX)
     }
 
     /// Pushes about half of the AIL, so that memory becomes free. If fewer than `enough` objects are

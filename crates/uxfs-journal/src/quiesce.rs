@@ -87,7 +87,7 @@ impl<V: Volume> Journal<V> {
                 // The thread woken last may have left actions for others.
                 return self.drive_on(volume);
             }
-            self.push_ail(volume, u64::MAX)?;
+            self.push_whole_ail(volume)?;
             uxfs_sync::yield_now();
         }
     }

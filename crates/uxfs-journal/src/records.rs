@@ -15,6 +15,8 @@ use uxfs_format::log::{
 };
 use uxfs_format::{BASIC_BLOCK, Lsn};
 
+use crate::log_pos::LogPos;
+
 /// Records before the head in which recovery looks for incomplete ones.
 const SEEN_RECORDS: u32 = 8;
 /// Bytes before the head in which recovery looks for incomplete records.
@@ -57,18 +59,18 @@ impl LogGeometry {
         ops + records * (self.header_len() as u64 + 4 * OP_HEADER_LEN as u64) + 2 * unit
     }
 
-    /// LSN of a position: bytes since the log was made. No cycle has the number [`MAGIC`], because a
+    /// LSN of a position. No cycle has the number [`MAGIC`], because a
     /// block that starts with it would look like a record header.
-    pub fn lsn(&self, position: u64) -> Lsn {
-        let block = position % self.length / BASIC_BLOCK as u64;
-        let cycle = (position / self.length) as u32;
+    pub fn lsn(&self, position: LogPos) -> Lsn {
+        let block = position.0 % self.length / BASIC_BLOCK as u64;
+        let cycle = (position.0 / self.length) as u32;
         Lsn::new(if cycle >= MAGIC { cycle.wrapping_add(1) } else { cycle }, block as u32)
     }
 
     /// The position of an LSN.
-    pub fn position(&self, lsn: Lsn) -> u64 {
+    pub fn position(&self, lsn: Lsn) -> LogPos {
         let cycle = if lsn.cycle() > MAGIC { lsn.cycle() - 1 } else { lsn.cycle() };
-        u64::from(cycle) * self.length + u64::from(lsn.block()) * BASIC_BLOCK as u64
+        LogPos(u64::from(cycle) * self.length + u64::from(lsn.block()) * BASIC_BLOCK as u64)
     }
 }
 
@@ -195,17 +197,17 @@ impl Records {
 
     /// Completes the records with headers, cycle numbers and checksums. The first goes to position
     /// `head`; `before` is the position of the record before it.
-    pub fn seal(self, head: u64, tail: u64, before: Option<u64>) -> Sealed {
+    pub fn seal(self, head: LogPos, tail: LogPos, before: Option<LogPos>) -> Sealed {
         self.seal_with_last_tail(head, tail, tail, before)
     }
 
     /// As [`Records::seal`]. Only the last record names `last_tail` as the tail.
     pub(crate) fn seal_with_last_tail(
         mut self,
-        head: u64,
-        tail: u64,
-        last_tail: u64,
-        before: Option<u64>,
+        head: LogPos,
+        tail: LogPos,
+        last_tail: LogPos,
+        before: Option<LogPos>,
     ) -> Sealed {
         if self.ops > 0 {
             self.close();
@@ -223,7 +225,7 @@ impl Records {
                 RecordHeader::new(lsn, geometry.lsn(tail), geometry.uuid, geometry.buffer);
             header.num_ops = *ops;
             header.prev_block = before;
-            let to_end = (geometry.length - last % geometry.length) / BASIC_BLOCK as u64;
+            let to_end = (geometry.length - last.0 % geometry.length) / BASIC_BLOCK as u64;
             seal(&mut self.bytes[bytes.clone()], &header, to_end);
             before = lsn.block();
         }
@@ -236,9 +238,9 @@ pub struct Sealed {
     /// The bytes of the records, one after the other.
     pub bytes: Vec<u8>,
     /// Position of the first record.
-    pub head: u64,
+    pub head: LogPos,
     /// Position of the last record.
-    pub last: u64,
+    pub last: LogPos,
     records: Vec<Record>,
 }
 
@@ -302,7 +304,7 @@ mod tests {
             (256 << 10, 4096, (8 << 20) - 8192),
             (64 << 10, 512, (16 << 20) - 1024),
         ] {
-            let geometry = geometry(buffer, unit);
+            let (geometry, head) = (geometry(buffer, unit), LogPos(head));
             let mut records = Records::new(geometry, Vec::new());
             let mut regions = Vec::new();
             let mut bytes = 0;

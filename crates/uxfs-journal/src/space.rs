@@ -1,14 +1,13 @@
 //! Log space: the live part of the log, and the reservations granted on the rest.
 //!
-//! Positions count bytes since the log was made and never decrease. Divided by the length of the
-//! log, the quotient is the cycle and the remainder the offset in the log.
-//!
 //! 1. `tail <= head <= tail + length`: the head never overwrites what recovery still needs.
 //! 2. All granted reservations fit between the head and the tail: a transaction that was begun can
 //!    be written without an AIL push.
 //! 3. The tail only moves forward, to a position below which everything is durable in place.
 //!
 //! Called by [`crate::Journal`], under the lock of its state.
+
+use crate::log_pos::LogPos;
 
 /// Bytes kept free between head and tail, to tell a full log from an empty one and for the unmount
 /// record.
@@ -18,14 +17,14 @@ const GAP: u64 = 64 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSpace {
     length: u64,
-    head: u64,
-    tail: u64,
+    head: LogPos,
+    tail: LogPos,
     granted: u64,
 }
 
 impl LogSpace {
     /// An empty log of `length` bytes whose next record goes to position `head`.
-    pub fn new(length: u64, head: u64) -> Self {
+    pub fn new(length: u64, head: LogPos) -> Self {
         Self { length, head, tail: head, granted: 0 }
     }
 
@@ -35,12 +34,12 @@ impl LogSpace {
     }
 
     /// The position of the next record.
-    pub fn head(&self) -> u64 {
+    pub fn head(&self) -> LogPos {
         self.head
     }
 
     /// The oldest position that recovery needs.
-    pub fn tail(&self) -> u64 {
+    pub fn tail(&self) -> LogPos {
         self.tail
     }
 
@@ -87,7 +86,7 @@ impl LogSpace {
     pub fn write(&mut self, written: u64, granted: u64) {
         debug_assert!(written <= granted, "{written} bytes written of {granted} granted");
         self.release(granted);
-        self.head += written;
+        self.head = self.head + written;
         assert!(self.live() <= self.length, "the head of the log runs over its tail");
     }
 
@@ -95,12 +94,12 @@ impl LogSpace {
     /// the gap that is kept free is longer than the record.
     pub fn finish(&mut self, written: u64) {
         debug_assert_eq!(self.live(), 0, "something is left in the log");
-        self.head += written;
+        self.head = self.head + written;
         self.tail = self.head;
     }
 
     /// Moves the tail to `position`. Everything before it must be durable in place.
-    pub fn move_tail(&mut self, position: u64) {
+    pub fn move_tail(&mut self, position: LogPos) {
         debug_assert!(position <= self.head, "the tail overtakes the head");
         self.tail = self.tail.max(position);
     }
@@ -112,15 +111,15 @@ mod tests {
 
     #[test]
     fn granted_bytes_can_be_written() {
-        let mut space = LogSpace::new(1 << 20, 5 << 20);
+        let mut space = LogSpace::new(1 << 20, LogPos(5 << 20));
         assert_eq!(space.free(), (1 << 20) - (64 << 10));
         assert!(space.grant(900 << 10));
         assert!(!space.grant(100 << 10));
         space.write(800 << 10, 900 << 10);
         assert_eq!((space.live(), space.free()), (800 << 10, (1 << 20) - (864 << 10)));
-        space.move_tail((5 << 20) + (800 << 10));
+        space.move_tail(LogPos((5 << 20) + (800 << 10)));
         assert_eq!((space.live(), space.tail()), (0, space.head()));
-        space.move_tail(5 << 20);
+        space.move_tail(LogPos(5 << 20));
         assert_eq!(space.live(), 0);
     }
 
@@ -128,7 +127,7 @@ mod tests {
     #[should_panic(expected = "runs over its tail")]
     #[cfg(not(debug_assertions))]
     fn the_head_stops_at_the_tail() {
-        let mut space = LogSpace::new(1 << 20, 0);
+        let mut space = LogSpace::new(1 << 20, LogPos(0));
         space.write(2 << 20, 2 << 20);
     }
 }

@@ -15,6 +15,7 @@ use uxfs_format::Daddr;
 use crate::cil::Cil;
 use crate::journal::Journal;
 use crate::log_item::LogItem;
+use crate::log_pos::LogPos;
 use crate::options::JournalOptions;
 
 /// An event that a volume counts. The names are those of `/proc/fs/xfs/stat` where XFS has one.
@@ -50,7 +51,7 @@ pub enum Counter {
 #[derive(Debug)]
 pub struct WrittenItem<I> {
     /// Its position in the AIL.
-    pub position: u64,
+    pub position: LogPos,
     /// The number of the last checkpoint that it changed in, as written.
     pub changed: u64,
     /// The object.
@@ -137,7 +138,7 @@ pub trait Volume: Sized {
     fn write_in_place(
         &self,
         journal: &Journal<Self>,
-        items: Vec<(u64, Self::Item)>,
+        items: Vec<(LogPos, Self::Item)>,
         durable: u64,
     ) -> Result<Vec<WrittenItem<Self::Item>>, Self::Error>;
     /// Notes that an object is on stable storage as it was written. Returns `false` if it has changed

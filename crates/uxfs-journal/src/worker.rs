@@ -7,6 +7,7 @@ use uxfs_sync::Time;
 
 use crate::ail::Ail;
 use crate::journal::{Journal, State};
+use crate::log_pos::LogPos;
 use crate::log_work::LogView;
 use crate::volume::Volume;
 
@@ -60,7 +61,7 @@ impl<V: Volume> Journal<V> {
     }
 
     /// The position of the next record.
-    pub fn head(&self) -> u64 {
+    pub fn head(&self) -> LogPos {
         self.state.lock().space.head()
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{Lsn, inode as disk_inode};
-use uxfs_journal::{LogGeometry, WrittenItem};
+use uxfs_journal::{LogGeometry, LogPos, WrittenItem};
 
 use super::Journal;
 use super::item::Handle;
@@ -32,7 +32,7 @@ type Written = WrittenItem<Handle>;
 struct Target {
     buf: BufRef,
     /// The buffer's own position in the AIL, if it has one.
-    own: Option<u64>,
+    own: Option<LogPos>,
     inodes: Vec<Written>,
 }
 
@@ -41,10 +41,10 @@ struct Target {
 pub(super) fn write(
     fs: &Mount,
     geometry: &LogGeometry,
-    items: Vec<(u64, Handle)>,
+    items: Vec<(LogPos, Handle)>,
     durable: u64,
 ) -> Result<Vec<Written>> {
-    let mut places: BTreeMap<u64, Vec<(u64, Handle)>> = BTreeMap::new();
+    let mut places: BTreeMap<u64, Vec<(LogPos, Handle)>> = BTreeMap::new();
     let mut all = Vec::new();
     for (position, item) in items {
         match &item {
@@ -93,7 +93,7 @@ struct Batch<'a> {
 
 impl Batch<'_> {
     /// The buffer of a handle, with the inodes in it brought up to date.
-    fn target(&self, objects: Vec<(u64, Handle)>) -> Result<Option<Target>> {
+    fn target(&self, objects: Vec<(LogPos, Handle)>) -> Result<Option<Target>> {
         let mut target: Option<Target> = None;
         for (position, handle) in objects {
             match &handle {
@@ -111,7 +111,12 @@ impl Batch<'_> {
     }
 
     /// Copies an inode into its cluster's buffer.
-    fn to_cluster(&self, position: u64, item: Handle, target: &mut Option<Target>) -> Result<()> {
+    fn to_cluster(
+        &self,
+        position: LogPos,
+        item: Handle,
+        target: &mut Option<Target>,
+    ) -> Result<()> {
         let Handle::Inode(ino, cell) = &item else { return Ok(()) };
         let state = match cell.try_read() {
             Some(state) => Seen::Free(state),

@@ -507,7 +507,7 @@ fn a_damaged_record_that_was_written_back_is_not_taken_for_a_torn_one() {
         }
         // After the record's header.
         let at = fs.geo.fsb_daddr(fs.geo.log_start).bytes()
-            + head % journal.geometry().length
+            + head.0 % journal.geometry().length
             + 512
             + 40;
         let copy = volume.cut("cut");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use uxfs_format::Daddr;
 use uxfs_format::verify::{self, BufKind};
-use uxfs_journal::{Counter, JournalOptions, Volume, WrittenItem};
+use uxfs_journal::{Counter, JournalOptions, LogPos, Volume, WrittenItem};
 use uxfs_sync::RwLockWriteGuard;
 
 use super::item::{Cil, Handle};
@@ -127,7 +127,7 @@ impl Volume for Mount {
     fn write_in_place(
         &self,
         journal: &Journal,
-        items: Vec<(u64, Handle)>,
+        items: Vec<(LogPos, Handle)>,
         durable: u64,
     ) -> Result<Vec<WrittenItem<Handle>>> {
         self.tried(Stuck::Metadata, in_place::write(self, journal.geometry(), items, durable))

@@ -39,9 +39,9 @@ impl Sim {
     fn view(&self) -> LogView {
         LogView {
             length: LENGTH,
-            head: self.head,
-            tail: self.tail,
-            active: self.active.iter().map(|(at, ..)| *at).min(),
+            head: LogPos(self.head),
+            tail: LogPos(self.tail),
+            active: self.active.iter().map(|(at, ..)| LogPos(*at)).min(),
             quiet: self.open.is_none(),
             alarm: self.open.map(|(since, _)| since + AGE),
         }
@@ -78,7 +78,7 @@ impl Sim {
                 }
                 LogWork::Push(until) => {
                     assert!(view.active.is_some_and(|at| at < until), "nothing to push");
-                    self.write_back(until);
+                    self.write_back(until.0);
                 }
                 LogWork::Cover => {
                     assert!(self.active.is_empty() && self.open.is_none());
@@ -87,7 +87,7 @@ impl Sim {
                     self.tail = self.head;
                     self.covers += 1;
                     assert!(self.covers <= 2, "a third cover");
-                    self.planner.covered(self.now, self.head);
+                    self.planner.covered(self.now, LogPos(self.head));
                 }
                 LogWork::Sleep(until) => {
                     assert!(
