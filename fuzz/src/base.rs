@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use uxfs::clock::Clock;
-use uxfs::disk::{BlockDev, MemDev};
-use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFIFO};
-use uxfs::format::timestamp::Timestamp;
-use uxfs::format::verify::BufKind;
-use uxfs::format::{Geometry, Ino, superblock::Superblock};
+use uxfs_disk::{BlockDev, MemDev};
+use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFIFO};
+use uxfs_format::timestamp::Timestamp;
+use uxfs_format::verify::BufKind;
+use uxfs_format::{Geometry, Ino, superblock::Superblock};
 use uxfs::{Fs, NewInode, OpenOptions, XattrMode, export, mkfs};
 
 use crate::rich;
@@ -41,7 +41,7 @@ pub(crate) struct Base {
 pub(crate) fn empty(line: &str) -> Arc<MemDev> {
     let mut options = mkfs::Options::default();
     options.unsupported = true;
-    options.uuid = Some(uxfs::format::Uuid(*b"uxfs-fuzz-volume"));
+    options.uuid = Some(uxfs_format::Uuid(*b"uxfs-fuzz-volume"));
     let words: Vec<&str> = line.split_whitespace().collect();
     for pair in words.chunks(2) {
         let letter = pair[0].chars().nth(1).unwrap_or('?');
@@ -164,7 +164,7 @@ fn target_of(kind: Kind) -> &'static str {
             BufKind::Agf => "agf",
             BufKind::Agi => "agi",
             BufKind::Agfl => "agfl",
-            BufKind::Btree(uxfs::format::btree::TreeKind::Bmap) => "bmbt",
+            BufKind::Btree(uxfs_format::btree::TreeKind::Bmap) => "bmbt",
             BufKind::Btree(_) => "btree",
             BufKind::InodeCluster => "inode",
             BufKind::Symlink => "symlink",
@@ -334,7 +334,7 @@ const WORDS: [(&str, &str); 14] = [
 
 /// A small tree with what tars are about, as a tar, plain and compressed.
 fn streams(seeds: &mut Seeds) -> std::io::Result<()> {
-    let fs = open(Arc::new(uxfs::disk::Overlay::new(Arc::clone(&fresh()[0].memory) as _, usize::MAX)));
+    let fs = open(Arc::new(uxfs_disk::Overlay::new(Arc::clone(&fresh()[0].memory) as _, usize::MAX)));
     small_tree(&fs).map_err(std::io::Error::other)?;
     let (tar, _) = export::export(&fs, fs.root(), Vec::new()).map_err(std::io::Error::other)?;
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());

@@ -1,14 +1,14 @@
 //! Single blocks: each parser gets any bytes, with what tells their identity made right.
 
-use uxfs::format::btree::TreeKind;
-use uxfs::format::dir::{block, data as dir_items, free, leaf};
-use uxfs::format::extent::{Extent, RECORD_LEN};
-use uxfs::format::log::{RecordHeader, cycle_of, is_unmount};
-use uxfs::format::superblock::{self as sb, Superblock};
-use uxfs::format::symlink::SymlinkHeader;
-use uxfs::format::verify::{BufKind, Owner, check, check_owner, stamp_checksum};
-use uxfs::format::{AgBlock, AgNo, BASIC_BLOCK, FsBlock, Geometry, Ino};
-use uxfs::format::{agfl as free_list, attr, crc, da};
+use uxfs_format::btree::TreeKind;
+use uxfs_format::dir::{block, data as dir_items, free, leaf};
+use uxfs_format::extent::{Extent, RECORD_LEN};
+use uxfs_format::log::{RecordHeader, cycle_of, is_unmount};
+use uxfs_format::superblock::{self as sb, Superblock};
+use uxfs_format::symlink::SymlinkHeader;
+use uxfs_format::verify::{BufKind, Owner, check, check_owner, stamp_checksum};
+use uxfs_format::{AgBlock, AgNo, BASIC_BLOCK, FsBlock, Geometry, Ino};
+use uxfs_format::{agfl as free_list, attr, crc, da};
 use uxfs::mkfs;
 
 use crate::Input;
@@ -158,7 +158,7 @@ pub fn dir_block(data: &[u8]) {
     }
     for hash in [0, 0x8000_0000, u32::MAX] {
         for name in NAMES {
-            if let Some(plan) = block::plan_insert(&bytes, hash, uxfs::format::dir::entry_len(name))
+            if let Some(plan) = block::plan_insert(&bytes, hash, uxfs_format::dir::entry_len(name))
             {
                 let start = plan.tail.leaf_start(bytes.len());
                 assert!(plan.data.at + name < start);
@@ -198,7 +198,7 @@ pub fn dir_data(data: &[u8]) {
         return;
     }
     for name in NAMES {
-        let len = uxfs::format::dir::entry_len(name);
+        let len = uxfs_format::dir::entry_len(name);
         if let Some(plan) = dir_items::plan_insert(&bytes, bytes.len(), len) {
             assert!(plan.at + len <= bytes.len());
         }

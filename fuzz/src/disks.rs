@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
 
 use flate2::Crc;
-use uxfs::disk::partition::Table;
-use uxfs::disk::{BlockDev, MemDev, Qcow2Dev, is_qcow2};
+use uxfs_disk::partition::Table;
+use uxfs_disk::{BlockDev, MemDev, Qcow2Dev, is_qcow2};
 
 use crate::Input;
 use crate::streams::directory;

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use uxfs::disk::BlockDev;
-use uxfs::format::{BASIC_BLOCK, crc};
+use uxfs_disk::BlockDev;
+use uxfs_format::{BASIC_BLOCK, crc};
 use uxfs_oracle::Rng;
 
 use crate::Input;
 use crate::base::{Base, full};
 use crate::exercise::exercise;
 use crate::fields::fields;
-use uxfs::disk::Overlay;
+use uxfs_disk::Overlay;
 use crate::structures::{Kind, Structure};
 
 /// Damages of one image.

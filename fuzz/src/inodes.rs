@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use uxfs::format::attr::{self, AttrFlags};
-use uxfs::format::dir::sf::{self, Shortform};
-use uxfs::format::inode::{self, Fork, InodeCore};
-use uxfs::format::{Ino, Uuid, acl::Acl, crc, dir};
+use uxfs_format::attr::{self, AttrFlags};
+use uxfs_format::dir::sf::{self, Shortform};
+use uxfs_format::inode::{self, Fork, InodeCore};
+use uxfs_format::{Ino, Uuid, acl::Acl, crc, dir};
 use uxfs::{NewInode, XattrMode};
 
 use crate::Input;
 use crate::base::{fresh, full, open};
 use crate::exercise::examine;
-use uxfs::disk::Overlay;
+use uxfs_disk::Overlay;
 
 /// An inode: as it is, and with what tells its identity made right.
 pub fn inode(data: &[u8]) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use sha2::{Digest, Sha256};
-use uxfs::archive::{DumpSource, OciImage};
+use uxfs_archive::{DumpSource, OciImage};
 use uxfs::import::{self, ImportOptions, ImportSource};
 
 use crate::streams::{directory, held, walk};
@@ -104,7 +104,7 @@ fn import(layout: &Path) {
     options.mkfs.unsupported = true;
     options.source_date_epoch = Some(1_700_000_000);
     if import::run(&options, &mut |_| {}).is_ok() {
-        let dev = uxfs::disk::FileDev::open(&image, uxfs::disk::OpenMode::Read);
+        let dev = uxfs_disk::FileDev::open(&image, uxfs_disk::OpenMode::Read);
         let dev = dev.unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(crate::exercise::examine(&dev, 1), None);
     }

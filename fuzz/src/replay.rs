@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
-use uxfs::disk::BlockDev;
-use uxfs::format::log::{RecordHeader, checksum};
-use uxfs::format::{BASIC_BLOCK, Daddr};
+use uxfs_disk::BlockDev;
+use uxfs_format::log::{RecordHeader, checksum};
+use uxfs_format::{BASIC_BLOCK, Daddr};
 use uxfs::journal::JournalOptions;
-use uxfs::log::{Assembler, Log, Transaction, Walk, describe};
+use uxfs_journal::recovery::{Assembler, Log, Transaction, Walk, describe};
 use uxfs::{Fs, NewInode, OpenOptions, XattrMode};
 
 use crate::Input;
 use crate::base::{Base, FEATURES, MOMENT, empty};
 use crate::exercise::examine;
-use uxfs::disk::Overlay;
+use uxfs_disk::Overlay;
 
 /// Changes to one log.
 const CHANGES: usize = 30;
@@ -43,7 +43,7 @@ impl Dirty {
         let fs = fs.unwrap_or_else(|e| panic!("{line}: {e}"));
         // As after a power cut: what is on the device is taken before it is closed.
         work(&fs).and_then(|()| fs.sync()).unwrap_or_else(|e| panic!("{line}: {e}"));
-        let cut = Arc::new(uxfs::disk::MemDev::new(dev.len()));
+        let cut = Arc::new(uxfs_disk::MemDev::new(dev.len()));
         let mut buf = vec![0; 64 << 10];
         for at in (0..dev.len()).step_by(buf.len()) {
             let moved =
@@ -151,7 +151,7 @@ fn show(log: &Log, dev: &dyn BlockDev) {
     let mut list: Vec<Value> = Vec::new();
     while let Ok(Some(record)) = walk.next_record() {
         let fed = open.feed(&record, &mut |transaction: Transaction| {
-            let item = |raw: uxfs::log::RawItem<'_>| {
+            let item = |raw: uxfs_journal::recovery::RawItem<'_>| {
                 let kind = raw.kind().map_or_else(|code| code.to_string(), |k| k.name().to_owned());
                 let detail = raw.parse().map_or_else(|e| e.to_string(), |item| describe(&item));
                 json!({ "kind": kind, "detail": detail })

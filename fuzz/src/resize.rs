@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use uxfs::disk::{BlockDev, MemDev};
+use uxfs_disk::{BlockDev, MemDev};
 use uxfs::{Fs, OpenOptions};
 
 use crate::Input;
 use crate::base::{Base, FEATURES, MOMENT, full};
 use crate::exercise::examine;
 use crate::image;
-use uxfs::disk::Overlay;
+use uxfs_disk::Overlay;
 
 /// Damages before it, and lengths it gets one after the other.
 const DAMAGES: usize = 6;

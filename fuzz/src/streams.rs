@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use tempfile::TempDir;
-use uxfs::archive::{DataReader, Entry, Kind, Source, SparseMap, TarWriter, open as open_archive};
+use uxfs_archive::{DataReader, Entry, Kind, Source, SparseMap, TarWriter, open as open_archive};
 use uxfs::import;
 
 use crate::base::{fresh, open};
 use crate::exercise::examine;
-use uxfs::disk::Overlay;
+use uxfs_disk::Overlay;
 
 /// Bytes of data that are read of one archive: what is compressed can be long.
 const DATA_MAX: usize = 4 << 20;

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use uxfs::disk::MemDev;
-use uxfs::format::timestamp::Timestamp;
+use uxfs_disk::MemDev;
+use uxfs_format::timestamp::Timestamp;
 use uxfs::mkfs as make;
 
 use crate::Input;

@@ -83,5 +83,3 @@ pub use recovery::{Recovery, Replayed, replay_in_memory};
 pub use stats::{Histogram, Stats};
 pub use tickets::Drive;
 pub use unwritten::Unwritten;
-#[doc(hidden)]
-pub use uxfs_sync as sync;

@@ -1,6 +1,6 @@
 //! The states of a workload's disk after a power cut, with what the workload knew by then.
 
-use uxfs::disk::MemDev;
+use uxfs_disk::MemDev;
 use uxfs_testkit::Rng;
 
 /// What a workload notes between the events of its device.
@@ -50,7 +50,7 @@ impl Cut {
 
 #[cfg(test)]
 mod tests {
-    use uxfs::disk::BlockDev;
+    use uxfs_disk::BlockDev;
 
     use super::*;
 

@@ -5,8 +5,8 @@ use std::fmt;
 use std::num::NonZeroUsize;
 
 use parking_lot::Mutex;
-use uxfs::disk::MemDev;
-use uxfs::disk::fault::{Fault, plant};
+use uxfs_disk::MemDev;
+use uxfs_disk::fault::{Fault, plant};
 
 use crate::judge::{self, Run};
 

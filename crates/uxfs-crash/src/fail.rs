@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use uxfs::clock::Clock;
-use uxfs::disk::BlockDev;
-use uxfs::format::timestamp::Timestamp;
 use uxfs::journal::JournalOptions;
 use uxfs::{Error, Fs, NewInode, OpenOptions, mkfs};
+use uxfs_disk::BlockDev;
+use uxfs_format::timestamp::Timestamp;
 
-use uxfs::disk::MemDev;
+use uxfs_disk::MemDev;
 use uxfs_testkit::{FaultDev, Op, Rule};
 
 use crate::cut::{Cut, Event, RecordDev, Recording, rng};

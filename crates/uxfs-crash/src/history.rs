@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use uxfs::format::Ino;
-use uxfs::format::inode::{S_IFLNK, S_IFMT, S_IFREG};
-use uxfs::format::timestamp::Timestamp;
 use uxfs::{Fs, Result, Xflags};
+use uxfs_format::Ino;
+use uxfs_format::inode::{S_IFLNK, S_IFMT, S_IFREG};
+use uxfs_format::timestamp::Timestamp;
 
 use crate::content::{File, Touches};
 
@@ -309,7 +309,7 @@ pub(crate) fn read(fs: &Fs) -> Result<Sight> {
                 content.resize(size as usize, 0);
                 fs.read_at(ino, 0, &mut content)?;
             }
-            uxfs::format::inode::S_IFDIR => fs.read_dir(ino, 0, &mut |entry| {
+            uxfs_format::inode::S_IFDIR => fs.read_dir(ino, 0, &mut |entry| {
                 if !entry.is_dot() {
                     todo.push((entry.ino, [&path[..], b"/", entry.name].concat()));
                 }

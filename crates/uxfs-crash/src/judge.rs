@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use uxfs::clock::Clock;
-use uxfs::disk::BlockDev;
-use uxfs::disk::MemDev;
-use uxfs::disk::fault::{Fault, planted};
-use uxfs::format::timestamp::Timestamp;
 use uxfs::journal::{JournalOptions, LogMode, RollPolicy};
 use uxfs::{Fs, NewInode, OpenOptions, WritebackOptions};
 use uxfs_check::{CheckOptions, Severity};
+use uxfs_disk::BlockDev;
+use uxfs_disk::MemDev;
+use uxfs_disk::fault::{Fault, planted};
+use uxfs_format::timestamp::Timestamp;
 use uxfs_testkit::Rng;
 
 use crate::cut::{Cut, RecordDev, Recording, rng};

@@ -43,7 +43,7 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
 use parking_lot::Mutex;
-use uxfs::disk::{BlockDev, host};
+use uxfs_disk::{BlockDev, host};
 
 use model::Model;
 
@@ -254,8 +254,8 @@ impl RuledDev {
 }
 
 impl BlockDev for RuledDev {
-    uxfs::disk::emulate!(write_vectored_at, zero);
-    uxfs::disk::without!(allocate, check_present, warning, as_file);
+    uxfs_disk::emulate!(write_vectored_at, zero);
+    uxfs_disk::without!(allocate, check_present, warning, as_file);
 
     fn len(&self) -> u64 {
         self.inner.len()

@@ -1,9 +1,9 @@
 //! The volumes that workloads run on.
 
-use uxfs::format::timestamp::Timestamp;
 use uxfs::mkfs;
+use uxfs_format::timestamp::Timestamp;
 
-use uxfs::disk::MemDev;
+use uxfs_disk::MemDev;
 
 /// Bytes of a volume.
 const LENGTH: u64 = 48 << 20;

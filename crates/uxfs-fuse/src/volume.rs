@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 use fuser::{Errno, FileAttr};
 use parking_lot::{Condvar, Mutex, RwLock};
 use uxfs::LogWorker;
-use uxfs::disk::fault::{self, Fault};
 use uxfs::format::Ino;
 use uxfs::journal::{LogWorkOptions, Ticket};
 use uxfs::{Error, Fs, Unwritten};
+use uxfs_disk::fault::{self, Fault};
 
 use crate::attr::attr_of;
 use crate::awake::{Awake, DEVICE};

@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use uxfs::LogWorker;
-use uxfs::disk::fault::Fault;
 use uxfs::format::Ino;
 use uxfs::journal::{JournalOptions, LogWorkOptions};
 use uxfs::{Fs, NewInode, OpenOptions, RenameFlags, WritebackOptions, clock, mkfs};
+use uxfs_disk::fault::Fault;
 use uxfs_models::{Description, Model};
 
 use crate::durability::{Ack, Promise, Worth};

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use uxfs::sync::{Scheduler, WaitKey};
+use uxfs_sync::{Scheduler, WaitKey};
 
 use crate::sim::Sim;
 

@@ -107,18 +107,58 @@ pub mod resize;
 pub mod space;
 pub mod volume;
 
-pub use uxfs_archive as archive;
 pub use uxfs_core::Atime;
 pub use uxfs_core::{
     Cached, Cause, Content, Device, Devices, Drive, Engine, Error, ErrorCursor, Fallocate, Fs, Fsx,
     Histogram, LogWorker, Mount, NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Replayed,
     Result, Segment, SetAttr, Stat, StatFs, Stats, SyncKind, Times, Unwritten, WritebackOptions,
-    XattrMode, Xflags, clock, dir, journal, replay_in_memory, sync,
+    XattrMode, Xflags, clock, journal, replay_in_memory,
 };
-pub use uxfs_disk as disk;
-pub use uxfs_format as format;
-pub use uxfs_journal::recovery as log;
-pub use uxfs_mkfs as mkfs;
+
+/// Trees as streams: tar archives, directories, container images.
+pub mod archive {
+    pub use uxfs_archive::{
+        ArchiveError, DataReader, DirOptions, DirSource, DumpSource, Entry, Kind, Meta, OciImage,
+        Platform, Source, SparseMap, TarWriter, Time, Xattrs, open,
+    };
+}
+
+/// Devices: image files, block devices, qcow2 images, memory, parts of others, and the trait of one's
+/// own.
+pub mod disk {
+    pub use uxfs_disk::{
+        BlockDev, FileDev, MemDev, OpenMode, Overlay, Qcow2Dev, Slice, create_qcow2, emulate,
+        forward, is_qcow2, partition, without,
+    };
+}
+
+/// The terms of the format that this library's interface uses.
+pub mod format {
+    pub use uxfs_format::{
+        Check, Corrupt, Daddr, FsBlock, Geometry, Ino, Place, Uuid, acl, timestamp,
+    };
+
+    /// Directory entries.
+    pub mod dir {
+        pub use uxfs_core::dir::DirEntry;
+        pub use uxfs_format::dir::FileType;
+    }
+
+    /// Modes and flags of inodes.
+    pub mod inode {
+        pub use uxfs_format::inode::{
+            Flags, Flags2, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK,
+        };
+    }
+}
+
+/// Volumes made new, as by mkfs.xfs.
+pub mod mkfs {
+    pub use uxfs_mkfs::{
+        Layout, MAX_CONFIG_BYTES, MIN_LOG_BYTES, MIN_VOLUME_BYTES, MkfsError, Options, PRESETS,
+        Preset, Size, WriteOptions, signature, table, table_of, write,
+    };
+}
 
 /// Runs the README's examples as doc tests.
 #[cfg(doctest)]

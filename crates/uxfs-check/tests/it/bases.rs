@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use uxfs::NewInode;
-use uxfs::disk::{BlockDev, MemDev, OpenMode, Overlay};
-use uxfs::format::verify::BufKind;
-use uxfs::format::{Ino, crc};
+use uxfs_disk::{BlockDev, MemDev, OpenMode, Overlay};
+use uxfs_format::verify::BufKind;
+use uxfs_format::{Ino, crc};
 use uxfs_oracle::{Kernel, Patience, Rng, Xfsprogs, vm};
 
 use crate::exercise::{examine, exercise};

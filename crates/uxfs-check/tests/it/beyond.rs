@@ -3,10 +3,10 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
-use uxfs::disk::{BlockDev, OpenMode};
-use uxfs::format::{attr, crc, inode};
 use uxfs::{Fs, NewInode};
 use uxfs_check::{Code, Report, Severity, Verdict, code};
+use uxfs_disk::{BlockDev, OpenMode};
+use uxfs_format::{attr, crc, inode};
 use uxfs_oracle::{db_value, db_write, repair};
 
 use crate::bases::accounted;

@@ -1,8 +1,8 @@
 //! A damaged primary superblock: the check uses a secondary one for the rest of the volume. Version
 //! 4 is refused.
 
-use uxfs::disk::{BlockDev, OpenMode};
 use uxfs_check::{CheckError, code};
+use uxfs_disk::{BlockDev, OpenMode};
 
 use crate::volume::{Volume, device, examine, fill};
 
@@ -83,7 +83,7 @@ fn unknown_features_are_refused_by_name() {
         for (byte, more) in sector[word..word + 4].iter_mut().zip(bit.to_be_bytes()) {
             *byte |= more;
         }
-        uxfs::format::crc::stamp(&mut sector, 224);
+        uxfs_format::crc::stamp(&mut sector, 224);
         dev.write_at(0, &sector).unwrap();
         let refused = uxfs_check::check(&dev, &uxfs_check::CheckOptions::default(), &|_| {});
         let refused = refused.unwrap_err().to_string();

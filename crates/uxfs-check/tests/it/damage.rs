@@ -21,8 +21,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uxfs::disk::{BlockDev, Overlay};
-use uxfs::format::crc;
+use uxfs_disk::{BlockDev, Overlay};
+use uxfs_format::crc;
 use uxfs_oracle::Rng;
 
 use crate::bases::{Base, Key, bases};

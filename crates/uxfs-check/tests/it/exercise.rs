@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use uxfs::clock::Clock;
 use uxfs::copy::{Copier, CopyFrom, CopyOptions, CopyTo, ImageSource, ImageTarget, Preserve};
-use uxfs::disk::BlockDev;
-use uxfs::format::Ino;
-use uxfs::format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
-use uxfs::format::timestamp::Timestamp;
 use uxfs::posix::Creator;
 use uxfs::{Error, Fs, NewInode, OpenOptions, RenameFlags, SetAttr, XattrMode, export};
 use uxfs_check::{CheckOptions, check};
+use uxfs_disk::BlockDev;
+use uxfs_format::Ino;
+use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use uxfs_format::timestamp::Timestamp;
 
 /// Maximum bytes of file data that are read or exported: damage may map the same blocks any number
 /// of times, like shared extents.

@@ -1,8 +1,8 @@
 //! The fields of all kinds of structure, for the damage tests. Header fields are listed by name;
 //! records, entries and forks are chosen at random.
 
-use uxfs::format::btree::TreeKind;
-use uxfs::format::verify::BufKind;
+use uxfs_format::btree::TreeKind;
+use uxfs_format::verify::BufKind;
 use uxfs_oracle::Rng;
 
 use crate::structures::Kind;

@@ -4,12 +4,12 @@
 
 use std::os::unix::fs::FileExt;
 
-use uxfs::disk::{BlockDev, OpenMode};
-use uxfs::format::attr::{AttrFlags, leaf};
-use uxfs::format::crc;
-use uxfs::format::verify::BufKind;
 use uxfs::{NewInode, XattrMode};
 use uxfs_check::{Severity, Verdict, code};
+use uxfs_disk::{BlockDev, OpenMode};
+use uxfs_format::attr::{AttrFlags, leaf};
+use uxfs_format::crc;
+use uxfs_format::verify::BufKind;
 
 use crate::structures::{Kind, find};
 use crate::volume::{Volume, device, examine};

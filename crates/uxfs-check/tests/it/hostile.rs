@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use uxfs::disk::BlockDev;
-use uxfs::format::crc;
 use uxfs_check::{CheckOptions, check};
+use uxfs_disk::BlockDev;
+use uxfs_format::crc;
 use uxfs_oracle::Rng;
 
 use crate::exercise::timed;

@@ -5,13 +5,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use uxfs::disk::{BlockDev, OpenMode};
-use uxfs::format::superblock::Superblock;
-use uxfs::format::{Geometry, Ino, crc};
 use uxfs::journal::JournalOptions;
-use uxfs::log::Log;
 use uxfs::{Error, Fs, NewInode, OpenOptions, XattrMode};
 use uxfs_check::{CheckOptions, LogState, Replay, Report, Severity, Verdict, check, code};
+use uxfs_disk::{BlockDev, OpenMode};
+use uxfs_format::superblock::Superblock;
+use uxfs_format::{Geometry, Ino, crc};
+use uxfs_journal::recovery::Log;
 
 use crate::volume::{Volume, device, examine};
 

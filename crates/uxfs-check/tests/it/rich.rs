@@ -5,9 +5,9 @@
 //!    that each exists.
 //! 2. This file uses only the library, so that the fuzzers can use it.
 
-use uxfs::format::Ino;
-use uxfs::format::inode::S_IFIFO;
 use uxfs::{Error, Fallocate, Fs, Fsx, NewInode, Result, Xflags};
+use uxfs_format::Ino;
+use uxfs_format::inode::S_IFIFO;
 
 /// Adds all of these structures; skips those that the volume's features do not allow.
 pub(crate) fn enrich(fs: &Fs) -> Result<()> {

@@ -1,12 +1,12 @@
 //! Finds the structures of an image without the code under test: by magic number, correct checksum
 //! and own address.
 
-use uxfs::disk::BlockDev;
-use uxfs::format::btree::TreeKind;
-use uxfs::format::log::RecordHeader;
-use uxfs::format::superblock::Superblock;
-use uxfs::format::verify::{BufKind, checksum_matches};
-use uxfs::format::{AgNo, BASIC_BLOCK, Daddr, Geometry, crc, inode};
+use uxfs_disk::BlockDev;
+use uxfs_format::btree::TreeKind;
+use uxfs_format::log::RecordHeader;
+use uxfs_format::superblock::Superblock;
+use uxfs_format::verify::{BufKind, checksum_matches};
+use uxfs_format::{AgNo, BASIC_BLOCK, Daddr, Geometry, crc, inode};
 
 /// Kind of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

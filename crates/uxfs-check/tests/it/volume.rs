@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crate::rich;
 use tempfile::TempDir;
 use uxfs::clock::Clock;
-use uxfs::disk::{BlockDev, FileDev, MemDev, OpenMode};
-use uxfs::format::Ino;
-use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFSOCK};
-use uxfs::format::timestamp::Timestamp;
 use uxfs::{Fs, NewInode, OpenOptions, XattrMode, mkfs};
 use uxfs_check::{CheckError, CheckOptions, Report, check};
+use uxfs_disk::{BlockDev, FileDev, MemDev, OpenMode};
+use uxfs_format::Ino;
+use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFSOCK};
+use uxfs_format::timestamp::Timestamp;
 
 pub(crate) const MIB: u64 = 1 << 20;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Map, json};
-use uxfs::format::features::describe;
+use uxfs_format::features::describe;
 
 use crate::image::Images;
 use crate::json;

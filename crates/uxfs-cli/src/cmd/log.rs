@@ -7,9 +7,9 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use uxfs::disk::{BlockDev, OpenMode};
-use uxfs::format::Lsn;
-use uxfs::log::{Assembler, Bounds, Log, State, Transaction, Walk, describe};
 use uxfs::{Fs, OpenOptions, volume};
+use uxfs_format::Lsn;
+use uxfs_journal::recovery::{Assembler, Bounds, Log, State, Transaction, Walk, describe};
 
 use crate::image::Images;
 use crate::json;
@@ -140,7 +140,7 @@ fn open(path: &Path, images: &Images) -> core::result::Result<Opened, Failure> {
     Ok(Opened { dev, log, bounds })
 }
 
-fn failed(path: &Path, error: &uxfs::log::Error) -> Failure {
+fn failed(path: &Path, error: &uxfs_journal::recovery::Error) -> Failure {
     Failure::new(path.as_os_str(), error.to_string())
 }
 
@@ -149,8 +149,8 @@ impl Opened {
     /// and the number of transactions without a commit.
     fn transactions(
         &self,
-        mut f: impl FnMut(Transaction) -> uxfs::log::Result<()>,
-    ) -> uxfs::log::Result<(u64, usize)> {
+        mut f: impl FnMut(Transaction) -> uxfs_journal::recovery::Result<()>,
+    ) -> uxfs_journal::recovery::Result<(u64, usize)> {
         let (tail, head) = (self.bounds.tail.block(), self.bounds.head.block());
         let mut walk = Walk::new(&self.log, &*self.dev, tail.into(), head.into())?;
         let (mut open, mut records) = (Assembler::default(), 0);
@@ -213,7 +213,7 @@ fn status(options: &Image, session: &Session, images: &Images) -> Result<()> {
 
 /// The kind and the description of each item.
 fn items(transaction: &Transaction) -> Vec<(String, String)> {
-    let item = |raw: uxfs::log::RawItem<'_>| {
+    let item = |raw: uxfs_journal::recovery::RawItem<'_>| {
         let kind = match raw.kind() {
             Ok(kind) => kind.name().to_owned(),
             Err(code) => format!("{code:#06x}"),

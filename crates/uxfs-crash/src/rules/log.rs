@@ -4,9 +4,9 @@
 
 use std::collections::VecDeque;
 
-use uxfs::format::Lsn;
-use uxfs::format::log::{RecordHeader, bump, checksum, cycle_of, restore_words};
-use uxfs::log::{Assembler, Record, Transaction};
+use uxfs_format::Lsn;
+use uxfs_format::log::{RecordHeader, bump, checksum, cycle_of, restore_words};
+use uxfs_journal::recovery::{Assembler, Record, Transaction};
 
 use super::Rule;
 
@@ -155,7 +155,7 @@ impl Stream {
         for (index, block) in bytes.chunks_exact(BLOCK).enumerate() {
             let wrapped = (at + (index * BLOCK) as u64) / self.length != at / self.length;
             let want = if wrapped { bump(cycle) } else { cycle };
-            let magic = index > 0 && block[..4] == uxfs::format::log::MAGIC.to_be_bytes();
+            let magic = index > 0 && block[..4] == uxfs_format::log::MAGIC.to_be_bytes();
             if magic || block.first_chunk().map(cycle_of) != Some(want) {
                 return Err(format!("block {index} of a record is not of cycle {want}"));
             }

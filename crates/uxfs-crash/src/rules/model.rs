@@ -7,14 +7,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use uxfs::disk::BlockDev;
-use uxfs::format::features::Incompat;
-use uxfs::format::inode::{self, InodeCore};
-use uxfs::format::log::{BufFlags, Item, RecordHeader};
-use uxfs::format::superblock::Superblock;
-use uxfs::format::verify::BufKind;
-use uxfs::format::{AgIno, AgNo, BASIC_BLOCK, Daddr, Geometry, Ino, Lsn};
-use uxfs::log::{Log, State, Transaction};
+use uxfs_disk::BlockDev;
+use uxfs_format::features::Incompat;
+use uxfs_format::inode::{self, InodeCore};
+use uxfs_format::log::{BufFlags, Item, RecordHeader};
+use uxfs_format::superblock::Superblock;
+use uxfs_format::verify::BufKind;
+use uxfs_format::{AgIno, AgNo, BASIC_BLOCK, Daddr, Geometry, Ino, Lsn};
+use uxfs_journal::recovery::{Log, State, Transaction};
 
 use super::log::{Brought, Stream};
 use super::object::{KINDS, Kind, Mapped, Object, Patch, Said, Shown, mapped};
@@ -385,7 +385,7 @@ impl Model {
                     }
                     None => {}
                 }
-                let at = self.geo.fsb_daddr(uxfs::format::FsBlock(fsb)).bytes();
+                let at = self.geo.fsb_daddr(uxfs_format::FsBlock(fsb)).bytes();
                 let taken = |key: &Key| key.0 <= at && at < key.0 + u64::from(key.1);
                 if self.is_metadata(at, false) {
                     continue;

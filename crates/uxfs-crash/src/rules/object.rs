@@ -1,11 +1,11 @@
 //! A metadata object, a buffer or an inode: its safe state in place, and its states in the log.
 
-use uxfs::format::btree::{LEVEL_OFFSET, LONG, NUMRECS_OFFSET, TreeKind};
-use uxfs::format::extent::{Extent, RECORD_LEN};
-use uxfs::format::inode::{self, CORE_LEN, CRC_OFFSET, Flags2, Fork, ForkFormat, InodeCore};
-use uxfs::format::log::{CHUNK, InodeFields, LOG_CORE_LEN, core_to_disk, root_to_disk};
-use uxfs::format::verify::BufKind;
-use uxfs::format::{Ino, Lsn, superblock};
+use uxfs_format::btree::{LEVEL_OFFSET, LONG, NUMRECS_OFFSET, TreeKind};
+use uxfs_format::extent::{Extent, RECORD_LEN};
+use uxfs_format::inode::{self, CORE_LEN, CRC_OFFSET, Flags2, Fork, ForkFormat, InodeCore};
+use uxfs_format::log::{CHUNK, InodeFields, LOG_CORE_LEN, core_to_disk, root_to_disk};
+use uxfs_format::verify::BufKind;
+use uxfs_format::{Ino, Lsn, superblock};
 
 /// All kinds of buffers that have an LSN.
 pub(super) const KINDS: [BufKind; 19] = [

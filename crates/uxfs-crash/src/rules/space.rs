@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use uxfs::format::agf::{self, Agf};
-use uxfs::format::btree::{LEVEL_OFFSET, NUMRECS_OFFSET, SHORT, TreeKind};
-use uxfs::format::{AgBlock, AgNo, Geometry};
+use uxfs_format::agf::{self, Agf};
+use uxfs_format::btree::{LEVEL_OFFSET, NUMRECS_OFFSET, SHORT, TreeKind};
+use uxfs_format::{AgBlock, AgNo, Geometry};
 
 const FREE: u8 = 1;
 const FRESH: u8 = 2;

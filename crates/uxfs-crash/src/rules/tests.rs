@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use uxfs::disk::BlockDev;
-use uxfs::format::log::{MAGIC, RecordHeader, checksum};
 use uxfs::journal::JournalOptions;
 use uxfs::{Fs, NewInode, OpenOptions, XattrMode, mkfs};
+use uxfs_disk::BlockDev;
+use uxfs_format::log::{MAGIC, RecordHeader, checksum};
 
-use uxfs::disk::MemDev;
+use uxfs_disk::MemDev;
 use uxfs_testkit::{FaultDev, Op};
 
 use super::{Rule, RuledDev, Violation};

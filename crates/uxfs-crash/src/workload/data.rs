@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use uxfs::format::inode::S_IFREG;
 use uxfs::{Fallocate, Result};
+use uxfs_format::inode::S_IFREG;
 
 use super::Workload;
 use crate::content::{Change, File};

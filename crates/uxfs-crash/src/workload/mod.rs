@@ -10,9 +10,9 @@ mod traits;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use uxfs::format::Ino;
-use uxfs::format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use uxfs::{Error, Fs, Result};
+use uxfs_format::Ino;
+use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use uxfs_testkit::Rng;
 
 use crate::content::File;

@@ -1,7 +1,7 @@
 //! Operations on names.
 
-use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK};
 use uxfs::{NewInode, RenameFlags, Result};
+use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK};
 
 use super::{Workload, join, split};
 use crate::history::Tree;

@@ -1,8 +1,8 @@
 //! Operations on attributes, owners, times, flags, hints, and the label.
 
-use uxfs::format::inode::{S_IFDIR, S_IFREG};
-use uxfs::format::timestamp::Timestamp;
 use uxfs::{Result, SetAttr, XattrMode, Xflags};
+use uxfs_format::inode::{S_IFDIR, S_IFREG};
+use uxfs_format::timestamp::Timestamp;
 
 use super::Workload;
 

@@ -1,7 +1,7 @@
 //! The explorer, explored: faults are planted in the engine, and each is found.
 
-use uxfs::disk::fault::{Fault, is_any_planted};
 use uxfs_crash::{Explored, Plan, explore};
+use uxfs_disk::fault::{Fault, is_any_planted};
 
 use crate::setting;
 

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use uxfs::archive::{DirOptions, DirSource, Source, open};
-use uxfs::disk::BlockDev;
-use uxfs::disk::MemDev;
-use uxfs::disk::fault::{Fault, plant};
 use uxfs::{Fs, OpenOptions, mkfs};
 use uxfs_crash::{RecordDev, Recording, rng};
+use uxfs_disk::BlockDev;
+use uxfs_disk::MemDev;
+use uxfs_disk::fault::{Fault, plant};
 
 use crate::setting;
 

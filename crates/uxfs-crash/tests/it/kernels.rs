@@ -6,9 +6,9 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use uxfs::disk::{FileDev, OpenMode};
 use uxfs::{Fs, OpenOptions};
 use uxfs_crash::State;
+use uxfs_disk::{FileDev, OpenMode};
 use uxfs_oracle::vm::Vm;
 use uxfs_oracle::{Fields, Kernel, Listing};
 

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use uxfs::disk::{BlockDev, MemDev};
+use uxfs_disk::{BlockDev, MemDev};
 
 /// Writes a disk into a file.
 fn put(disk: &MemDev, path: &Path) {

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Barrier, Mutex};
 
 use uxfs::Fs;
-use uxfs::disk::fault::{Fault as Planted, plant};
 use uxfs::disk::{BlockDev, OpenMode};
+use uxfs_disk::fault::{Fault as Planted, plant};
 use uxfs_fuse::{Options, control, mount};
 use uxfs_testkit::{EIO, FaultDev, Op, Rule};
 

@@ -5,7 +5,6 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use uxfs::disk::BlockDev;
-use uxfs::sync;
 use uxfs_models::Request;
 
 use super::store::StoreDev;
@@ -57,7 +56,7 @@ impl SimDev {
     }
 
     fn ask(&self, request: Request, content: Option<Content>) {
-        if sync::current().is_some() {
+        if uxfs_sync::current().is_some() {
             self.sim.ask(self.disk, request, content);
         }
     }
@@ -136,7 +135,7 @@ impl BlockDev for SimDev {
     }
 
     fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
-        if sync::current().is_some() {
+        if uxfs_sync::current().is_some() {
             self.ask(
                 Request::write(offset, len),
                 Some(Content::new(offset, &vec![0; len as usize])),

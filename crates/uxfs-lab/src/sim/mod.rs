@@ -27,11 +27,11 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
-use uxfs::disk::fault::{Fault, plant};
 use uxfs::format::timestamp::Timestamp;
-use uxfs::sync::{self, Body, Join, Scheduler, WaitKey};
+use uxfs_disk::fault::{Fault, plant};
 use uxfs_journal::Time;
 use uxfs_models::{Disk, Done, Request, Tag};
+use uxfs_sync::{Body, Join, Scheduler, WaitKey};
 
 pub use dev::{DeviceFault, SimDev};
 pub use store::{Content, Store, StoreDev};
@@ -147,9 +147,9 @@ impl Sim {
             fault,
         });
         plant(fault);
-        sync::set_scheduler(Some(sim.clone()));
+        uxfs_sync::set_scheduler(Some(sim.clone()));
         let result = catch_unwind(AssertUnwindSafe(|| body(&sim)));
-        sync::set_scheduler(None);
+        uxfs_sync::set_scheduler(None);
         plant(None);
         if let Err(panic) = &result {
             sim.fail(Stuck::Panic(words(&**panic)));
@@ -300,9 +300,9 @@ impl Sim {
         let spawned = std::thread::Builder::new().stack_size(STACK).spawn(move || {
             sim.await_turn_first(number);
             plant(sim.fault);
-            sync::set_scheduler(Some(sim.clone()));
+            uxfs_sync::set_scheduler(Some(sim.clone()));
             let ended = catch_unwind(AssertUnwindSafe(body));
-            sync::set_scheduler(None);
+            uxfs_sync::set_scheduler(None);
             sim.ended(number, ended);
         });
         let now = inner.now;

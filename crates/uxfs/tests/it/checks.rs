@@ -1,8 +1,8 @@
 //! A damaged structure is reported with the kind of the check that failed.
 
 use uxfs::Error;
-use uxfs::format::verify::{self, BufKind};
-use uxfs::format::{Check, Corrupt, Daddr, btree::TreeKind};
+use uxfs_format::verify::{self, BufKind};
+use uxfs_format::{Check, Corrupt, Daddr, btree::TreeKind};
 
 use crate::volume::Volume;
 

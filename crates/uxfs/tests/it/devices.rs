@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use uxfs::disk::{BlockDev, MemDev, OpenMode};
-use uxfs::format::crc;
-use uxfs::format::superblock::{CRC_OFFSET, Superblock};
 use uxfs::{Device, Devices, Error, Fs, OpenOptions, Result, export, mkfs};
+use uxfs_disk::{BlockDev, MemDev, OpenMode};
+use uxfs_format::crc;
+use uxfs_format::superblock::{CRC_OFFSET, Superblock};
 use uxfs_oracle::vm::Vm;
 use uxfs_oracle::{Kernel, Listing};
 

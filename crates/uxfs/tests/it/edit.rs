@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use uxfs::format::Ino;
-use uxfs::format::inode::{S_IFDIR, S_IFMT, S_IFREG};
-use uxfs::format::timestamp::Timestamp;
 use uxfs::{Error, Fallocate, Fs, NewInode, RenameFlags, Result, SetAttr, XattrMode};
+use uxfs_format::Ino;
+use uxfs_format::inode::{S_IFDIR, S_IFMT, S_IFREG};
+use uxfs_format::timestamp::Timestamp;
 use uxfs_oracle::Rng;
 
 use crate::{listing, names};

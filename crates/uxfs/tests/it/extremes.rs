@@ -4,13 +4,13 @@
 use std::fs::File;
 use std::path::Path;
 
-use uxfs::disk::OpenMode;
-use uxfs::format::Ino;
-use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFIFO, S_IFSOCK};
-use uxfs::format::timestamp::Timestamp;
 use uxfs::import::{ImportOptions, run};
 use uxfs::resize::{self, Method, ResizeOptions, Target};
 use uxfs::{Fs, NewInode, OpenOptions, Times, XattrMode};
+use uxfs_disk::OpenMode;
+use uxfs_format::Ino;
+use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFIFO, S_IFSOCK};
+use uxfs_format::timestamp::Timestamp;
 use uxfs_oracle::{Fields, Kernel, Rng, vm};
 
 use crate::listing;

@@ -8,11 +8,11 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use uxfs::archive::{Entry, Kind, Meta, SparseMap, TarWriter, Time};
-use uxfs::disk::OpenMode;
-use uxfs::format::acl::Acl;
 use uxfs::import::{Headroom, ImportError, ImportOptions, ImportSource, ImportSummary, run};
 use uxfs::{Error, Fs, OpenOptions};
+use uxfs_archive::{Entry, Kind, Meta, SparseMap, TarWriter, Time};
+use uxfs_disk::OpenMode;
+use uxfs_format::acl::Acl;
 use uxfs_oracle::{ContentSum, Fields, Kernel, Listing, Rng, Value, lister, program};
 
 use crate::{listing, names, volume};

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uxfs::clock::Clock;
-use uxfs::disk::{BlockDev, FileDev, MemDev, OpenMode};
-use uxfs::format::Ino;
-use uxfs::format::timestamp::Timestamp;
 use uxfs::journal::{JournalOptions, RollPolicy};
 use uxfs::{Error, Fallocate, Fs, NewInode, OpenOptions, XattrMode};
+use uxfs_disk::{BlockDev, FileDev, MemDev, OpenMode};
+use uxfs_format::Ino;
+use uxfs_format::timestamp::Timestamp;
 use uxfs_oracle::{Fields, Kernel, Rng, vm};
 use uxfs_testkit::{FaultDev, Op, Rule};
 

@@ -1,6 +1,6 @@
 //! The kernel and the library on one image: what one makes the other reads and edits.
 
-use uxfs::format::inode::{S_IFMT, S_IFREG};
+use uxfs_format::inode::{S_IFMT, S_IFREG};
 use uxfs_oracle::{Fields, Kernel, Listing, Rng, db_value, vm};
 
 use crate::edit::{self, Editor};

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use uxfs::format::Ino;
-use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
-use uxfs::format::timestamp::Timestamp;
 use uxfs::{Fs, Result, Stat};
+use uxfs_format::Ino;
+use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
+use uxfs_format::timestamp::Timestamp;
 use uxfs_oracle::{ContentSum, Entry, Kernel, Kind, Listing, Time, Value, vm};
 
 /// What a kernel sees of these images.

@@ -1,6 +1,6 @@
 //! Random names, values and lists.
 
-use uxfs::format::acl::Acl;
+use uxfs_format::acl::Acl;
 use uxfs_oracle::Rng;
 
 /// A name: mostly short words, at times long, at times any bytes.

@@ -4,10 +4,10 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use uxfs::disk::BlockDev;
-use uxfs::format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 use uxfs::resize::{self, Method, ResizeOptions, ResizeSummary, Target};
-use uxfs::{Error, Fs, Fsx, NewInode, OpenOptions, Xflags, mkfs};
+use uxfs::{Error, Fs, Fsx, NewInode, OpenOptions, Xflags};
+use uxfs_disk::BlockDev;
+use uxfs_format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 use uxfs_oracle::{Fields, Kernel, Listing, Rng, vm};
 use uxfs_testkit::Op;
 
@@ -217,7 +217,7 @@ fn in_place(dev: &Arc<dyn BlockDev>, dblocks: u64) -> uxfs::Result<()> {
     sb.dblocks.set(dblocks);
     sb.agcount.set(groups);
     // The caller tells an error of the device from a wrong one: it knows whether a call failed.
-    let free = mkfs::write_groups(&sb, fresh, &**dev).map_err(|_| Error::NoSpace)?;
+    let free = uxfs_mkfs::write_groups(&sb, fresh, &**dev).map_err(|_| Error::NoSpace)?;
     fs.grow(dblocks, free)
 }
 

@@ -1,9 +1,9 @@
 //! Sharing, fallocate, hints and flags, case by case. What is expected was seen of Linux 6.18 with
 //! the same sequence of calls.
 
-use uxfs::format::Ino;
-use uxfs::format::inode::S_IFLNK;
 use uxfs::{Error, Fallocate, Fs, Fsx, NewInode, RenameFlags, SetAttr, XattrMode, Xflags};
+use uxfs_format::Ino;
+use uxfs_format::inode::S_IFLNK;
 use uxfs_oracle::db_value;
 
 use crate::volume::Volume;

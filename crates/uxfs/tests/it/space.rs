@@ -1,9 +1,9 @@
 //! Full volumes: every failure is for want of space, leaves the volume consistent, and after
 //! everything is deleted all of it is free again.
 
-use uxfs::format::Ino;
 use uxfs::journal::JournalOptions;
 use uxfs::{Error, Fs, NewInode, OpenOptions, XattrMode};
+use uxfs_format::Ino;
 use uxfs_oracle::{Rng, db_value};
 
 use crate::listing;

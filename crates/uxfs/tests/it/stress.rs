@@ -9,11 +9,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use uxfs::disk::{BlockDev, OpenMode};
-use uxfs::format::Ino;
 use uxfs::journal::{JournalOptions, Ticket};
 use uxfs::{Error, Fallocate, Fs, NewInode, OpenOptions, RenameFlags, SetAttr, XattrMode};
 use uxfs_crash::RuledDev;
+use uxfs_disk::{BlockDev, OpenMode};
+use uxfs_format::Ino;
 use uxfs_oracle::Rng;
 
 use crate::volume::{self, Volume, setting};

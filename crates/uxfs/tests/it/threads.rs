@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use uxfs::format::Ino;
-use uxfs::format::inode::{S_IFDIR, S_IFMT};
 use uxfs::journal::{JournalOptions, RollPolicy};
 use uxfs::{Error, Fs, NewInode, OpenOptions, RenameFlags, XattrMode};
+use uxfs_format::Ino;
+use uxfs_format::inode::{S_IFDIR, S_IFMT};
 use uxfs_oracle::{Fields, Kernel, Rng};
 
 use crate::listing;

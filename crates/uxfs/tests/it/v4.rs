@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use uxfs::disk::{BlockDev, OpenMode};
-use uxfs::format::dir::FileType;
-use uxfs::format::inode::S_IFMT;
 use uxfs::{Error, Fs, OpenOptions};
+use uxfs_disk::{BlockDev, OpenMode};
+use uxfs_format::dir::FileType;
+use uxfs_format::inode::S_IFMT;
 use uxfs_oracle::Kernel;
 use uxfs_oracle::vm::Vm;
 

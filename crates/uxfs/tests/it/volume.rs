@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use uxfs::disk::{BlockDev, FileDev, OpenMode};
-use uxfs::format::timestamp::Timestamp;
 use uxfs::journal::JournalOptions;
 use uxfs::{Fs, OpenOptions, WritebackOptions, clock::Clock, mkfs};
 use uxfs_crash::RuledDev;
+use uxfs_disk::{BlockDev, FileDev, OpenMode};
+use uxfs_format::timestamp::Timestamp;
 use uxfs_oracle::Xfsprogs;
 
 pub(crate) const MIB: u64 = 1 << 20;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uxfs::disk::{BlockDev, MemDev, Overlay};
+use uxfs_disk::{BlockDev, MemDev, Overlay};
 use uxfs_testkit::{EIO, FaultDev, Op, Rule};
 
 /// An image in memory, as the base of copies.

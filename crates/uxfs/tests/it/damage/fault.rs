@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use uxfs::format::inode::S_IFMT;
 use uxfs::{Error, Fs, NewInode, OpenOptions, Result, XattrMode};
+use uxfs_format::inode::S_IFMT;
 use uxfs_testkit::Op;
 
 use super::device;

@@ -8,9 +8,9 @@ mod v4;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use uxfs::disk::{BlockDev, MemDev};
-use uxfs::format::inode::{S_IFIFO, S_IFMT, S_IFREG};
 use uxfs::{Fs, NewInode, OpenOptions, Result, XattrMode, mkfs};
+use uxfs_disk::{BlockDev, MemDev};
+use uxfs_format::inode::{S_IFIFO, S_IFMT, S_IFREG};
 use uxfs_oracle::Rng;
 
 use crate::edit::{self, Editor};
@@ -231,7 +231,7 @@ fn damaged_metadata_is_an_error_and_nothing_worse() {
                 dev.read_at(target.offset as u64, &mut bytes).unwrap();
                 hurt(&mut rng, &mut bytes);
                 if !rng.once_in(5) {
-                    uxfs::format::crc::stamp(&mut bytes, target.crc);
+                    uxfs_format::crc::stamp(&mut bytes, target.crc);
                 }
                 dev.write_at(target.offset as u64, &bytes).unwrap();
             }

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use uxfs::disk::{BlockDev, OpenMode};
 use uxfs::{Fs, OpenOptions, Result, export};
+use uxfs_disk::{BlockDev, OpenMode};
 use uxfs_oracle::{Kernel, Rng};
 
 use super::device;

@@ -26,8 +26,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use uxfs::Fs;
-use uxfs::disk::OpenMode;
 use uxfs_check::CheckOptions;
+use uxfs_disk::OpenMode;
 use uxfs_oracle::{Fields, Kernel, Listing, Rng, Xfsprogs, vm};
 
 use crate::volume::{Volume, device, setting};

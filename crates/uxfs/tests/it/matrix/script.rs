@@ -1,10 +1,10 @@
 //! The operations of the library, one after the other, through every form that directories,
 //! attributes and forks have.
 
-use uxfs::format::Ino;
-use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFIFO, S_IFSOCK};
-use uxfs::format::timestamp::Timestamp;
 use uxfs::{Content, Fs, NewInode, RenameFlags, Result, SetAttr, XattrMode};
+use uxfs_format::Ino;
+use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFIFO, S_IFSOCK};
+use uxfs_format::timestamp::Timestamp;
 use uxfs_oracle::Rng;
 
 use super::space;

@@ -1,7 +1,7 @@
 //! Flags and hints of files: given, inherited, and what they forbid.
 
-use uxfs::format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 use uxfs::{Fallocate, Fsx, NewInode, SetAttr, XattrMode, Xflags};
+use uxfs_format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 
 use super::Run;
 use super::tree::Body;

@@ -1,9 +1,9 @@
 //! The operations: each chooses its arguments, foretells the outcome, and carries it out on both.
 
-use uxfs::format::Ino;
-use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK};
-use uxfs::format::timestamp::Timestamp;
 use uxfs::{Error, NewInode, RenameFlags, SetAttr, XattrMode};
+use uxfs_format::Ino;
+use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK};
+use uxfs_format::timestamp::Timestamp;
 
 use super::Run;
 use super::content::Content;

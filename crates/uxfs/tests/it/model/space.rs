@@ -1,7 +1,7 @@
 //! Operations on the space of files: sharing, and fallocate in all its modes.
 
-use uxfs::format::Ino;
 use uxfs::{Error, Fallocate, Xflags};
+use uxfs_format::Ino;
 
 use super::Run;
 use super::content::Content;

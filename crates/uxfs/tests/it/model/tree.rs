@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use uxfs::format::Ino;
-use uxfs::format::inode::{S_IFDIR, S_IFMT};
-use uxfs::format::timestamp::Timestamp;
 use uxfs::{Fs, Fsx, Stat, Xflags};
+use uxfs_format::Ino;
+use uxfs_format::inode::{S_IFDIR, S_IFMT};
+use uxfs_format::timestamp::Timestamp;
 
 use super::content::Content;
 use crate::listing;
@@ -54,7 +54,7 @@ impl Tree {
             root,
             now: fs.now().sec,
             block_size: fs.geo.block_size,
-            bigtime: fs.superblock().incompat().contains(uxfs::format::features::Incompat::BIGTIME),
+            bigtime: fs.superblock().incompat().contains(uxfs_format::features::Incompat::BIGTIME),
             ..Self::default()
         };
         let body = Body::Dir { entries: BTreeMap::new(), parent: root };

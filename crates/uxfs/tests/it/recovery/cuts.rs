@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use uxfs::disk::MemDev;
 use uxfs::{Fs, OpenOptions};
+use uxfs_disk::MemDev;
 use uxfs_oracle::{Listing, Rng};
 use uxfs_testkit::{RecordDev, Recording};
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use uxfs::disk::{BlockDev, OpenMode, Overlay};
-use uxfs::format::log::{RecordHeader, checksum};
-use uxfs::log::Log;
 use uxfs::{Fs, OpenOptions};
+use uxfs_disk::{BlockDev, OpenMode, Overlay};
+use uxfs_format::log::{RecordHeader, checksum};
+use uxfs_journal::recovery::Log;
 use uxfs_oracle::Rng;
 
 use crate::volume;

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use uxfs::disk::{BlockDev, OpenMode};
-use uxfs::format::Daddr;
-use uxfs::format::log::{BufItem, BufType, Intent, Item, ItemKind};
-use uxfs::log::{Assembler, Log, State, Transaction, Walk, mark_clean};
 use uxfs::{Fs, OpenOptions};
+use uxfs_disk::{BlockDev, OpenMode};
+use uxfs_format::Daddr;
+use uxfs_format::log::{BufItem, BufType, Intent, Item, ItemKind};
+use uxfs_journal::recovery::{Assembler, Log, State, Transaction, Walk, mark_clean};
 use uxfs_oracle::{Fields, Finding, Kernel, Kind, Listing, checksum, vm};
 
 use crate::listing;
