@@ -119,6 +119,7 @@ codes! {
     PARENT "parent-pointers" Error "An inode's parent pointers differ from the entries that lead to it.";
     SYMLINK "symlink" Error "A symbolic link breaks a rule.";
     QUOTA "quota" Error "A quota inode or its state breaks a rule.";
+    QUOTA_NONE "quota-none" Warning "The superblock announces quotas, but names no quota inode.";
     QUOTA_USAGE "quota-usage" Error "A quota record differs from the usage counted.";
 }
 

@@ -187,6 +187,10 @@ fn quota(ctx: &Ctx<'_>) {
         if sb.qflags.get() & !0x7cf != 0 {
             bad(format!("unknown quota flags in {:#x}", sb.qflags.get()));
         }
+        if quota_inodes(sb).next().is_none() {
+            let message = "quotas are announced, but there is no quota inode".to_owned();
+            ctx.find(code::QUOTA_NONE, Place::VOLUME, message);
+        }
         return;
     }
     if sb.qflags.get() != 0 {

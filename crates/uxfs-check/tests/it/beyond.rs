@@ -179,6 +179,17 @@ fn quota_records_with_wrong_usage_are_reported() {
     found(&volume, code::QUOTA_USAGE);
 }
 
+/// xfs_repair warns that quotas would be disabled; the volume is sound.
+#[test]
+fn quotas_without_a_quota_inode_are_a_warning() {
+    let volume = Volume::small(64, "");
+    let primary = |s: &Structure, raw: &[u8]| raw[..4] == *b"XFSB" && s.at == 0;
+    change_one(&volume, &primary, (101, &[0xf5]));
+    let report = examine(&volume.path).unwrap();
+    assert!(report.has(code::QUOTA_NONE), "{report}");
+    assert_eq!((report.verdict(), report.exit_code()), (Verdict::Clean, 0), "{report}");
+}
+
 /// Secondary superblocks with another root directory, or an invalid `inprogress`.
 #[test]
 fn copies_that_differ_in_fields_unknown_to_repair_are_reported() {

@@ -491,7 +491,10 @@ fn state_fields(bytes: &[u8], out: &mut Vec<Field>) {
         add("shared.flags2", 127, 1);
     }
     let fork = if bytes[82] == 0 { bytes.len() } else { 176 + 8 * usize::from(bytes[82]) };
-    let unwritten = (176..fork.min(bytes.len()) - 15).step_by(16).find(|at| bytes[*at] & 0x80 != 0);
+    // Records of extents that were removed remain behind those in use.
+    let used = extents(bytes)[0].saturating_mul(16).saturating_add(176);
+    let mut records = (176..used.min(fork).min(bytes.len()).saturating_sub(15)).step_by(16);
+    let unwritten = records.find(|at| bytes[*at] & 0x80 != 0);
     if let (2, 8, Some(at)) = (bytes[5], bytes[2] >> 4, unwritten) {
         add("unwritten.flag", at, 1);
         add("unwritten.count", at + 13, 3);
@@ -589,15 +592,20 @@ fn root(
     }
 }
 
+/// The numbers of extents of both forks, data first.
+fn extents(bytes: &[u8]) -> [usize; 2] {
+    let low = |at: usize| be16(bytes, at) << 16 | be16(bytes, at + 2);
+    let wide = bytes[127] & 16 != 0;
+    if wide { [low(28), low(76)] } else { [low(76), be16(bytes, 80)] }
+}
+
 /// Fields of the forks: short forms, extents, btree roots, and the bytes behind them.
 fn fork_fields(bytes: &[u8], rng: &mut Rng, out: &mut Vec<Field>) {
     let split = usize::from(bytes[82]) * 8;
     let literal = bytes.len() - 176;
     let data = if split == 0 { literal } else { split.min(literal) };
-    let wide = bytes[127] & 16 != 0;
     let size = usize::from_be_bytes([0, 0, 0, 0, bytes[60], bytes[61], bytes[62], bytes[63]]);
-    let low = |at: usize| be16(bytes, at) << 16 | be16(bytes, at + 2);
-    let extents = if wide { [low(28), low(76)] } else { [low(76), be16(bytes, 80)] };
+    let extents = extents(bytes);
     let mut fork = |which: &str, start: usize, room: usize, format: u8, extents: usize| {
         let attrs = which == "attr";
         match format {
