@@ -167,13 +167,13 @@ mod tests {
 
     use super::*;
 
-    /// With a file for the device.
-    struct Bed {
+    /// `Awake` with a file as its device.
+    struct Rig {
         device: TempPath,
         awake: Awake,
     }
 
-    impl Bed {
+    impl Rig {
         fn new() -> Self {
             let device = tempfile::NamedTempFile::new().unwrap().into_temp_path();
             let awake = Awake::with(device.canonicalize().unwrap()).unwrap();
@@ -199,58 +199,58 @@ mod tests {
         links.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|to| to == path)
     }
 
-    fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    fn until(what: &str, mut holds: impl FnMut() -> bool) {
         let begun = Instant::now();
-        while !is_so() {
-            // Against hanging only.
+        while !holds() {
+            // Only a hang takes that long.
             assert!(begun.elapsed() < Duration::from_secs(600), "never {what}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
     #[test]
-    fn it_is_asked_for_only_while_there_are_many_requests() {
-        let bed = Bed::new();
-        // Now and then one, which is nothing to stay awake for.
+    fn the_device_is_open_only_while_there_are_many_requests() {
+        let rig = Rig::new();
+        // Single requests do not keep the processors awake.
         for _ in 0..2 * FEW {
-            bed.stir(1);
+            rig.stir(1);
             std::thread::sleep(Duration::from_millis(1));
-            assert!(!is_open(&bed.device), "held for next to nothing");
+            assert!(!is_open(&rig.device), "held for single requests");
         }
         for _ in 0..3 {
-            bed.until_held();
-            until("given back", || !is_open(&bed.device));
+            rig.until_held();
+            until("given back", || !is_open(&rig.device));
         }
-        assert_eq!(std::fs::read(&bed.device).unwrap(), [0; 4]);
-        bed.until_held();
-        let Bed { device, awake } = bed;
+        assert_eq!(std::fs::read(&rig.device).unwrap(), [0; 4]);
+        rig.until_held();
+        let Rig { device, awake } = rig;
         drop(awake);
-        assert!(!is_open(&device), "it ended while it was held");
+        assert!(!is_open(&device), "still open after the end");
     }
 
     #[test]
-    fn requests_that_go_on_keep_it() {
-        let bed = Bed::new();
-        bed.until_held();
+    fn continuing_requests_keep_the_device_open() {
+        let rig = Rig::new();
+        rig.until_held();
         let (begun, mut last) = (Instant::now(), Instant::now());
         let (mut looked, mut rests, mut given_back) = (0, 0, 0);
         while begun.elapsed() < 6 * PAUSE || looked < 6 {
-            bed.stir(MANY);
-            // On a busy machine this thread rests for long now and then; each rest may cost one giving back,
-            // which may be seen later.
+            rig.stir(MANY);
+            // On a busy machine this thread may sleep for long. Each such pause may close the device once,
+            // and that may be seen later.
             rests += u32::from(last.elapsed() >= PAUSE / 2);
             last = Instant::now();
             looked += 1;
-            if !is_open(&bed.device) {
+            if !is_open(&rig.device) {
                 given_back += 1;
-                bed.until_held();
+                rig.until_held();
             }
         }
         assert!(given_back <= rests, "given back {given_back} times in {rests} rests");
     }
 
     #[test]
-    fn who_may_not_is_told_at_once() {
+    fn a_device_that_cannot_be_opened_is_an_error() {
         let gone = Path::new("/nowhere/cpu_dma_latency").to_owned();
         assert_eq!(Awake::with(gone).err().unwrap().kind(), io::ErrorKind::NotFound);
     }

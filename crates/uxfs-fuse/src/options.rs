@@ -411,9 +411,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_can_cost_is_told() {
+    fn notes_say_what_a_crash_can_lose() {
         assert!(Options::default().notes().is_empty());
-        for (text, told) in [
+        for (text, note) in [
             ("commit=30", "30 seconds"),
             ("dirty_expire_centisecs=3000", "31 seconds"),
             ("dirty_writeback_centisecs=0", "any data"),
@@ -421,7 +421,7 @@ mod tests {
             ("wsync", "wsync"),
         ] {
             let notes = Options::parse(text).unwrap().notes();
-            assert!(notes.len() == 1 && notes[0].contains(told), "{text}: {notes:?}");
+            assert!(notes.len() == 1 && notes[0].contains(note), "{text}: {notes:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the kernel keeps of files in its cache, beside programs that write past it.
+//! The kernel's page cache while programs write with direct I/O.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,8 +16,8 @@ const PAGE: usize = 4096;
 /// With asynchronous requests in the kernel, most rounds of any two leave something stale.
 const ROUNDS: usize = 6;
 
-/// What a file holds, read past the cache. Its length has to be one of whole pages.
-fn past_the_cache(path: &Path) -> Vec<u8> {
+/// The content of a file, read with direct I/O. Its length must be a multiple of the page size.
+fn read_direct(path: &Path) -> Vec<u8> {
     let mut content = Vec::new();
     let mut file = File::options().read(true).custom_flags(O_DIRECT).open(path).unwrap();
     file.read_to_end(&mut content).unwrap();
@@ -27,7 +27,7 @@ fn past_the_cache(path: &Path) -> Vec<u8> {
 /// Reads single pages through the cache until it is stopped.
 fn read_pages(path: &Path, step: usize, stop: &AtomicBool) {
     let file = File::open(path).unwrap();
-    // Each page is a request of its own, which overtakes large writes on their way into the server.
+    // Each page is one request, which overtakes large writes on their way into the server.
     fadvise(&file, 0, None, Advice::Random).unwrap();
     let (mut room, mut page) = (vec![0; PAGE], 0);
     while !stop.load(Ordering::Relaxed) {
@@ -36,8 +36,8 @@ fn read_pages(path: &Path, step: usize, stop: &AtomicBool) {
     }
 }
 
-/// Bytes that readers through the cache find other than they are, when writers past it have ended that
-/// wrote by this engine of fio beside them.
+/// Runs direct writers with an I/O engine of fio beside cached readers, and returns how many cached
+/// bytes are stale after the writers have ended.
 fn stale_after(engine: &str) -> usize {
     let volume = Box::new(Ours::new(320 << 20, "threads=4"));
     let path = volume.dir().join("f");
@@ -64,7 +64,7 @@ fn stale_after(engine: &str) -> usize {
             stop.store(true, Ordering::Relaxed);
         });
         let cached = std::fs::read(&path).unwrap();
-        let now = past_the_cache(&path);
+        let now = read_direct(&path);
         stale += cached.iter().zip(&now).filter(|(one, other)| one != other).count();
     }
     volume.end();
@@ -72,7 +72,7 @@ fn stale_after(engine: &str) -> usize {
 }
 
 #[test]
-fn what_was_read_beside_asynchronous_direct_writes_is_not_kept() {
+fn cached_pages_are_not_stale_after_asynchronous_direct_writes() {
     for engine in ["libaio", "io_uring", "psync"] {
         assert_eq!(stale_after(engine), 0, "stale bytes after all writers by {engine} have ended");
     }

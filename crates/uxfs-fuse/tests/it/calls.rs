@@ -1,4 +1,4 @@
-//! What is ours alone: a mount that is busy, read-only, or has no room.
+//! Behaviour without a counterpart in the kernel's XFS: mounts that are busy, read-only or full.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -10,7 +10,7 @@ use uxfs_fuse::{Options, mount, mounts};
 use crate::rig::{Image, Ours, Volume, run};
 
 #[test]
-fn the_list_of_mounts_knows_it() {
+fn the_list_of_mounts_contains_a_mount() {
     let volume = Box::new(Ours::new(320 << 20, ""));
     let listed = mounts::list().unwrap();
     let dir = volume.dir().canonicalize().unwrap();
@@ -19,7 +19,7 @@ fn the_list_of_mounts_knows_it() {
 }
 
 #[test]
-fn a_volume_is_mounted_once_and_shown_elsewhere_by_binding() {
+fn a_volume_is_mounted_once_and_can_be_bind_mounted() {
     let volume = Box::new(Ours::new(320 << 20, ""));
     let dir = volume.dir();
     std::fs::write(dir.join("f"), b"content").unwrap();
@@ -36,7 +36,7 @@ fn a_volume_is_mounted_once_and_shown_elsewhere_by_binding() {
 }
 
 #[test]
-fn a_busy_mount_ends_all_the_same() {
+fn a_busy_mount_ends_anyway() {
     let image = Image::new(320 << 20, &[]);
     let dir = image.mount_point();
     let mounted = mount(image.open(), &image.path(), &dir, &Options::default()).unwrap();
@@ -71,7 +71,7 @@ fn a_mount_that_is_busy_for_a_moment_is_not_detached() {
         });
         let said = mounted.wait().unwrap();
         image.judge();
-        // On a busy machine the holder may get its turn too late for that: then it is tried again.
+        // On a busy machine the holder may run too late. Then try again.
         if held < Duration::from_secs(1) {
             assert_eq!(said, None, "busy for {held:?}");
             return;
@@ -80,7 +80,7 @@ fn a_mount_that_is_busy_for_a_moment_is_not_detached() {
 }
 
 #[test]
-fn nothing_changes_a_mount_for_reading() {
+fn a_read_only_mount_never_changes() {
     let first = Ours::new(320 << 20, "");
     std::fs::write(first.dir().join("f"), b"content").unwrap();
     let image = first.unmount();
@@ -99,7 +99,7 @@ fn nothing_changes_a_mount_for_reading() {
 }
 
 #[test]
-fn a_full_volume_says_so_and_goes_on() {
+fn a_full_volume_reports_enospc_and_continues() {
     let volume = Box::new(Ours::new(320 << 20, ""));
     let big = volume.dir().join("big");
     let file = File::create(&big).unwrap();
@@ -115,7 +115,7 @@ fn a_full_volume_says_so_and_goes_on() {
     assert!(at > 100 << 20);
     drop(file);
     std::fs::remove_file(&big).unwrap();
-    // Its space comes back when the kernel has forgotten it, which is soon; the limit is for a hang.
+    // The space is free when the kernel has forgotten the inode, which is soon; the limit catches a hang.
     let small = volume.dir().join("small");
     let written = (0..30_000).any(|_| {
         std::thread::sleep(Duration::from_millis(20));

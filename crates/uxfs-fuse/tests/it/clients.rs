@@ -1,4 +1,4 @@
-//! Programs that do steps, tell which of them are durable, and know what must be left after a crash:
+//! Programs that work in steps, report each durable step, and check what is left after a crash:
 //! `tests/clients/client.py`.
 
 use std::io::{BufRead, BufReader};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 
-/// Kinds of programs, with how many steps each does in a while.
+/// Kinds of programs, and the number of steps of each in a run of some seconds.
 pub(crate) const KINDS: [(&str, usize); 5] =
     [("wal", 60), ("delete", 40), ("git", 14), ("store", 40), ("rest", 4)];
 
@@ -14,20 +14,20 @@ fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/client.py")
 }
 
-/// A program at work.
+/// A running program.
 pub(crate) struct Client {
     child: Child,
-    /// Reads what it says.
+    /// Reads its output.
     ears: JoinHandle<()>,
 }
 
 impl Client {
-    /// Starts a program in a new directory of its own. `told` receives each durable step.
+    /// Starts a program in a new directory. `durable` receives the number of each durable step.
     pub(crate) fn start(
         volume: &Path,
         kind: &str,
         steps: usize,
-        mut told: impl FnMut(usize) + Send + 'static,
+        mut durable: impl FnMut(usize) + Send + 'static,
     ) -> Self {
         let dir = volume.join(kind);
         std::fs::create_dir(&dir).unwrap();
@@ -43,13 +43,13 @@ impl Client {
         let out = child.stdout.take().unwrap();
         let ears = std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
-                told(line.parse().unwrap());
+                durable(line.parse().unwrap());
             }
         });
         Self { child, ears }
     }
 
-    /// Waits for its end.
+    /// Waits until it ends.
     pub(crate) fn wait(mut self) -> ExitStatus {
         let status = self.child.wait().unwrap();
         self.ears.join().unwrap();
@@ -57,7 +57,7 @@ impl Client {
     }
 }
 
-/// What is wrong with what a program left, of which `steps` are durable; nothing if it never began.
+/// Checks what a program left of which `steps` steps are durable. A program that never began is right.
 pub(crate) fn check(volume: &Path, kind: &str, steps: usize) -> Result<(), String> {
     let dir = volume.join(kind);
     if !dir.exists() {

@@ -1,5 +1,5 @@
-//! What lies behind the mount: data that waits in memory, durability on demand, a device that
-//! fails or is slow, and what a running mount tells of itself.
+//! The engine behind the mount: dirty data, durability, devices that fail or are slow, and the
+//! status of a running mount.
 
 use std::fs::{File, Permissions};
 use std::io::Write;
@@ -17,7 +17,7 @@ use crate::rig::{Image, Ours, Volume, run};
 
 const SIZE: u64 = 320 << 20;
 
-/// From now on, data cannot be written. File data is written in pieces, and nothing else is.
+/// Makes writes of file data fail. Only file data is written in vectors.
 fn refuse_data(dev: &FaultDev<FileDev>) -> RuleId {
     dev.add(Rule::on(&[Op::WriteVectored]).fail(EIO))
 }
@@ -41,15 +41,15 @@ impl Gate {
     }
 }
 
-/// A mount of a device that fails and waits as the test says.
-struct Bed {
+/// A mount of a device whose errors and delays the test controls.
+struct Rig {
     image: Image,
     dev: Arc<FaultDev<FileDev>>,
     flushes: Arc<Gate>,
     mounted: Option<Mounted>,
 }
 
-impl Bed {
+impl Rig {
     fn new(options: &str) -> Self {
         let image = Image::new(SIZE, &[]);
         let dev = Arc::new(FaultDev::new(image.device(OpenMode::Write)));
@@ -87,18 +87,18 @@ fn number(dir: &Path, of: &[u8], name: &str) -> u64 {
 
 #[test]
 fn errors_of_data_reach_each_handle_and_nothing_is_lost() {
-    let bed = Bed::new("strict_open");
-    let path = bed.dir().join("f");
+    let rig = Rig::new("strict_open");
+    let path = rig.dir().join("f");
     let mut one = File::create(&path).unwrap();
     let two = File::options().write(true).open(&path).unwrap();
-    let refused = refuse_data(&bed.dev);
+    let refused = refuse_data(&rig.dev);
     one.write_all(&[7; 10_000]).unwrap();
     for file in [&one, &two] {
         assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(5));
     }
-    // What is in memory is still there, and goes down as soon as that can be.
+    // The data is still in memory, and is written as soon as the device works.
     assert_eq!(std::fs::read(&path).unwrap(), [7; 10_000]);
-    bed.dev.remove(refused);
+    rig.dev.remove(refused);
     // The last failure was reported to `two` only.
     assert!(one.sync_all().is_err());
     for file in [&one, &two] {
@@ -106,30 +106,30 @@ fn errors_of_data_reach_each_handle_and_nothing_is_lost() {
     }
     let late = File::open(&path).unwrap();
     late.sync_all().unwrap();
-    bed.end();
+    rig.end();
 }
 
 #[test]
-fn without_handles_an_error_is_told_as_long_as_it_lasts() {
-    let bed = Bed::new("");
-    let mut file = File::create(bed.dir().join("f")).unwrap();
-    let refused = refuse_data(&bed.dev);
+fn without_handles_an_error_is_reported_while_it_lasts() {
+    let rig = Rig::new("");
+    let mut file = File::create(rig.dir().join("f")).unwrap();
+    let refused = refuse_data(&rig.dev);
     file.write_all(&[7; 10_000]).unwrap();
     for _ in 0..3 {
         assert_eq!(file.sync_data().unwrap_err().raw_os_error(), Some(5));
     }
-    bed.dev.remove(refused);
+    rig.dev.remove(refused);
     file.sync_all().unwrap();
-    bed.end();
+    rig.end();
 }
 
 #[test]
-fn nobody_waits_behind_an_fsync() {
-    let bed = Bed::new("threads=2");
-    let dir = bed.dir();
+fn other_requests_do_not_wait_for_an_fsync() {
+    let rig = Rig::new("threads=2");
+    let dir = rig.dir();
     std::fs::write(dir.join("old"), b"content").unwrap();
     control::sync(&dir).unwrap();
-    bed.flushes.set(true);
+    rig.flushes.set(true);
     std::thread::scope(|scope| {
         let syncs: Vec<_> = (0..8)
             .map(|n| {
@@ -150,16 +150,19 @@ fn nobody_waits_behind_an_fsync() {
         }
         assert_eq!(std::fs::read(dir.join("old")).unwrap(), b"content");
         assert!(std::fs::read_dir(&dir).unwrap().count() > 58);
-        assert!(!syncs.iter().any(|sync| sync.is_finished()), "nothing can be durable yet");
-        bed.flushes.set(false);
+        assert!(
+            !syncs.iter().any(|sync| sync.is_finished()),
+            "no fsync can return before the flush"
+        );
+        rig.flushes.set(false);
     });
-    bed.end();
+    rig.end();
 }
 
 #[test]
-fn memory_of_what_is_dirty_is_bounded() {
+fn dirty_data_is_bounded() {
     let image = Image::new(SIZE, &[]);
-    // Nothing is written without demand for memory.
+    // Data is written only when the limit is reached.
     let options = "dirty_bytes=4m,dirty_writeback_centisecs=0,cache_bytes=8m";
     let volume = Box::new(Ours::of(image, options));
     let dir = volume.dir();
@@ -172,7 +175,7 @@ fn memory_of_what_is_dirty_is_bounded() {
         assert!(dirty <= 4 << 20, "{dirty} bytes are dirty");
         most = most.max(dirty);
     }
-    // The first is not much enough to be written back; of the last all may have been by now.
+    // The first file is too small to start write-back; the last one may have been written whole.
     assert!(most >= 1 << 20, "{most} bytes were dirty at most");
     file.sync_all().unwrap();
     drop(file);
@@ -182,7 +185,7 @@ fn memory_of_what_is_dirty_is_bounded() {
 }
 
 #[test]
-fn what_nobody_syncs_goes_down_by_itself() {
+fn dirty_data_is_written_without_a_sync() {
     let volume = Box::new(Ours::new(SIZE, ""));
     let dir = volume.dir();
     let before = number(&dir, control::STATS, "checkpoints");
@@ -198,7 +201,7 @@ fn what_nobody_syncs_goes_down_by_itself() {
 }
 
 #[test]
-fn a_mount_tells_of_itself() {
+fn a_mount_has_control_attributes() {
     let volume = Box::new(Ours::new(SIZE, "commit=30,dirty_bytes=8m"));
     let dir = volume.dir();
     std::fs::create_dir(dir.join("sub")).unwrap();
@@ -219,7 +222,7 @@ fn a_mount_tells_of_itself() {
 }
 
 #[test]
-fn fstrim_gives_free_space_back_to_the_host() {
+fn fstrim_frees_space_on_the_host() {
     let volume = Box::new(Ours::new(SIZE, ""));
     let dir = volume.dir();
     std::fs::write(dir.join("kept"), vec![1; 5 << 20]).unwrap();
@@ -229,14 +232,14 @@ fn fstrim_gives_free_space_back_to_the_host() {
     let taken = || std::fs::metadata(&image).unwrap().blocks() * 512;
     let full = taken();
     std::fs::remove_file(dir.join("gone")).unwrap();
-    // Its blocks come back when the kernel has forgotten it, and that is durable.
+    // Its blocks are free when the kernel has forgotten the inode and that is durable.
     let mut said = String::new();
     while taken() + (50 << 20) > full {
         control::sync(&dir).unwrap();
         said = run("fstrim", &["-v".as_ref(), dir.as_os_str()]);
     }
     assert!(said.contains("trimmed"), "{said}");
-    // Not from the kernel's memory.
+    // Do not read from the kernel's cache.
     let kept = File::open(dir.join("kept")).unwrap();
     rustix::fs::fadvise(&kept, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     drop(kept);
@@ -245,13 +248,13 @@ fn fstrim_gives_free_space_back_to_the_host() {
 }
 
 #[test]
-fn trimming_tells_how_far_it_has_come() {
+fn trimming_reports_progress() {
     let volume = Box::new(Ours::new(SIZE, ""));
-    let (steps, told) = std::sync::mpsc::channel();
+    let (steps, received) = std::sync::mpsc::channel();
     volume.tell_trims(move |trimming| steps.send(trimming).unwrap());
     run("fstrim", &[volume.dir().as_os_str()]);
-    let told: Vec<_> = told.try_iter().collect();
-    let (last, rest) = told.split_last().unwrap();
+    let reports: Vec<_> = received.try_iter().collect();
+    let (last, rest) = reports.split_last().unwrap();
     assert_eq!((last.ended, last.done, rest.len() as u64), (true, last.groups, last.groups));
     assert!(last.groups > 1 && last.bytes > SIZE / 2, "{last:?}");
     for (at, step) in rest.iter().enumerate() {
@@ -262,7 +265,7 @@ fn trimming_tells_how_far_it_has_come() {
 }
 
 #[test]
-fn with_discard_free_space_goes_back_by_itself() {
+fn with_discard_free_space_is_trimmed_without_fstrim() {
     let volume = Box::new(Ours::new(SIZE, "discard"));
     let dir = volume.dir();
     let image = dir.with_file_name("image");
@@ -278,7 +281,7 @@ fn with_discard_free_space_goes_back_by_itself() {
 }
 
 #[test]
-fn each_way_to_durability_survives_a_kill() {
+fn each_kind_of_sync_survives_a_kill() {
     let image = Image::new(SIZE, &[]);
     let mut server = serve(&image);
     let dir = image.mount_point();
@@ -295,7 +298,7 @@ fn each_way_to_durability_survives_a_kill() {
     let mut file = File::create(dir.join("fdatasync")).unwrap();
     file.write_all(&[9; 3 << 20]).unwrap();
     file.sync_data().unwrap();
-    // Longer over what is there.
+    // Overwrite the content with a longer one.
     file.write_all_at(&[8; 20_000], (3 << 20) - 10_000).unwrap();
     file.sync_data().unwrap();
     std::fs::create_dir(dir.join("dir")).unwrap();
@@ -326,7 +329,7 @@ fn forwards_syncfs() -> bool {
 }
 
 #[test]
-fn syncfs_comes_through_where_the_kernel_forwards_it() {
+fn syncfs_works_where_the_kernel_forwards_it() {
     let options = "fuseblk,commit=300,dirty_writeback_centisecs=0";
     let volume = Box::new(Ours::new(SIZE, options));
     let dir = volume.dir();
@@ -338,12 +341,12 @@ fn syncfs_comes_through_where_the_kernel_forwards_it() {
     assert!(number(&dir, control::STATUS, dirty) > 2_000_000);
     rustix::fs::syncfs(File::open(&dir).unwrap()).unwrap();
     if forwards_syncfs() {
-        assert_eq!(number(&dir, control::STATUS, dirty), 0, "syncfs wrote what was dirty");
+        assert_eq!(number(&dir, control::STATUS, dirty), 0, "syncfs wrote the dirty data");
         assert!(number(&dir, control::STATS, checkpoints) > before);
     } else {
         assert!(number(&dir, control::STATUS, dirty) > 2_000_000, "older kernels forward nothing");
     }
-    // It is a mount like any other.
+    // Otherwise the mount behaves as usual.
     for n in 0..300 {
         std::fs::write(dir.join(format!("sub/{n}")), &content[..n * 10]).unwrap();
     }
@@ -359,7 +362,7 @@ fn syncfs_comes_through_where_the_kernel_forwards_it() {
 }
 
 #[test]
-fn memory_of_metadata_is_bounded() {
+fn cached_metadata_is_bounded() {
     const CACHE: u64 = 4 << 20;
     let volume = Box::new(Ours::of(Image::new(1 << 30, &[]), "cache_bytes=4m"));
     let dir = volume.dir();
@@ -367,8 +370,8 @@ fn memory_of_metadata_is_bounded() {
     let look = |what: &str| {
         let inodes = (status("cached_inodes"), status("cached_inodes_not_home"));
         let buffers = (status("cached_buffer_bytes"), status("cached_buffer_bytes_not_home"));
-        // Twice what begins to go home, and what may stay besides when it is home: as many again
-        // between two sweeps, and what a round of requests brings.
+        // Twice the size at which an AIL push begins, as many clean buffers between two sweeps, and
+        // what one round of requests adds.
         let dirty = 2 * CACHE / 1024;
         assert!(inodes.1 <= dirty + 64, "{what}: {inodes:?} inodes");
         assert!(inodes.0 <= 2 * (dirty + CACHE / 4096).max(2048), "{what}: {inodes:?} inodes");

@@ -1,4 +1,4 @@
-//! No room, no writing, a device that fails: the right errno, no hang, and a mount that goes on.
+//! Full and read-only volumes and failing devices: the right errno, no hang, and a usable mount.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,7 +15,7 @@ use crate::clients::{Client, check};
 use crate::programs::sh;
 use crate::rig::{Image, Ours, Volume};
 
-/// Every way to need room, on a volume that has none; then what gives room back.
+/// All operations that need space, on a full volume; then those that free space.
 #[test]
 fn nothing_but_enospc_on_a_full_volume() {
     let volume = Box::new(Ours::new(300 << 20, ""));
@@ -23,7 +23,7 @@ fn nothing_but_enospc_on_a_full_volume() {
     sh(&dir, "mkdir made kept && for n in $(seq 200); do echo $n > kept/$n; done");
     sh(&dir, "sqlite3 kept/db 'create table t(b); insert into t values(zeroblob(20000));'");
     sh(&dir, "not dd if=/dev/zero of=big bs=1M status=none 2> said; grep -q 'No space left' said");
-    // What is left goes in small pieces, until nothing does.
+    // Fill the rest with small files, down to the last block.
     let script = format!(
         "import os, errno\nos.chdir({dir:?})\n{}",
         r#"
@@ -69,7 +69,7 @@ assert os.statvfs(".").f_bavail < 4000
         "not sqlite3 kept/db 'insert into t values(zeroblob(20000000));' 2> /dev/null
         test \"$(sqlite3 kept/db 'pragma integrity_check')\" = ok",
     );
-    // All of it can be taken away again, and then there is room.
+    // Everything can be removed, and then there is space.
     sh(&dir, "truncate -s 1000 big && rm -r big made/* && rm said");
     sh(
         &dir,
@@ -80,9 +80,9 @@ assert os.statvfs(".").f_bavail < 4000
     volume.end();
 }
 
-/// Every call that would change something, and those that do not.
+/// Calls that change something, and calls that do not.
 #[test]
-fn a_mount_for_reading_refuses_all_changes_as_erofs() {
+fn a_read_only_mount_refuses_changes_with_erofs() {
     let first = Ours::new(320 << 20, "");
     sh(
         &first.dir(),
@@ -121,10 +121,10 @@ os.fsync(os.open("f", os.O_RDONLY))
     image.judge();
 }
 
-/// A device on which a kind of call fails for good, in the midst of programs: they are told, whoever
-/// asks something is answered, and what was acknowledged is there when the device works again.
+/// One kind of device call begins to fail while programs run. They get errors, every request is
+/// answered, and acknowledged steps are there when the device works again.
 #[test]
-fn programs_are_told_when_the_device_fails() {
+fn programs_get_errors_when_the_device_fails() {
     let faults: [(&'static [Op], u64); 4] =
         [(Op::WRITES, 300), (Op::WRITES, 900), (&[Op::Flush], 40), (&[Op::Flush], 200)];
     for (ops, number) in faults {
@@ -136,26 +136,29 @@ fn programs_are_told_when_the_device_fails() {
         let dir = image.mount_point();
         let mounted = mount(fs, &image.path(), &dir, &options).unwrap();
         let kinds = ["wal", "store", "git"];
-        let told: [Arc<Mutex<usize>>; 3] = Default::default();
+        let durable: [Arc<Mutex<usize>>; 3] = Default::default();
         let clients: Vec<Client> = kinds
             .iter()
-            .zip(&told)
-            .map(|(kind, told)| {
-                let told = Arc::clone(told);
-                Client::start(&dir, kind, 100_000, move |step| *told.lock().unwrap() = step)
+            .zip(&durable)
+            .map(|(kind, durable)| {
+                let durable = Arc::clone(durable);
+                Client::start(&dir, kind, 100_000, move |step| *durable.lock().unwrap() = step)
             })
             .collect();
         for client in clients {
-            assert!(!client.wait().success(), "{ops:?} {number}: who was to be told went on");
+            assert!(
+                !client.wait().success(),
+                "{ops:?} {number}: a program went on without an error"
+            );
         }
         assert!(dev.failed());
-        // Whatever the answer, there is one.
+        // Every request gets an answer.
         answers(&dir);
         mounted.ender().end().unwrap();
-        assert!(mounted.wait().is_err(), "{ops:?} {number}: what failed is told at the end");
+        assert!(mounted.wait().is_err(), "{ops:?} {number}: unmounting reports the failure");
         drop(dev);
         let again = Box::new(Ours::of(image, ""));
-        let steps = told.map(|told| *told.lock().unwrap());
+        let steps = durable.map(|step| *step.lock().unwrap());
         let wrong: Vec<String> = kinds
             .iter()
             .zip(steps)
@@ -166,8 +169,8 @@ fn programs_are_told_when_the_device_fails() {
     }
 }
 
-/// A bug in whoever answers: a removal panics when half of it is done. It is answered, those who wait
-/// for something else are, nothing half done is on the volume, and what was acknowledged is.
+/// A removal panics in the server when half of it is done. It gets an answer, as do all other requests;
+/// the volume has no half of it, and everything that was acknowledged.
 #[test]
 fn a_panic_is_answered_and_stops_the_volume() {
     for options in ["allow_other,threads=2", "allow_other,threads=2,wsync,nodelaylog"] {
@@ -180,7 +183,7 @@ fn a_panic_is_answered_and_stops_the_volume() {
         let dir = image.mount_point();
         std::fs::write(dir.join("victim"), b"content").unwrap();
         control::sync(&dir).unwrap();
-        // Each tells how many of its files are on stable storage.
+        // Each thread counts its files on stable storage.
         let begun = Arc::new(Barrier::new(5));
         let writers: Vec<_> = (0..4)
             .map(|who| (who, dir.clone(), Arc::clone(&begun)))
@@ -205,16 +208,16 @@ fn a_panic_is_answered_and_stops_the_volume() {
             })
             .collect();
         begun.wait();
-        // As many as there are threads to answer, and more.
+        // More requests than the server has threads.
         for _ in 0..4 {
             let refused = std::fs::remove_file(dir.join("victim")).unwrap_err();
             assert_eq!(refused.raw_os_error(), Some(5), "{refused}");
         }
         let sure: Vec<u32> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
         answers(&dir);
-        let told = control::ask(&dir, control::STATUS).unwrap();
-        let why = told.iter().find(|(name, _)| name == "stopped");
-        assert!(why.is_some_and(|(_, why)| why.contains("panicked")), "{told:?}");
+        let status = control::ask(&dir, control::STATUS).unwrap();
+        let why = status.iter().find(|(name, _)| name == "stopped");
+        assert!(why.is_some_and(|(_, why)| why.contains("panicked")), "{status:?}");
         mounted.ender().end().unwrap();
         let ended = mounted.wait().unwrap_err().to_string();
         assert!(ended.contains("panicked"), "{ended}");
@@ -230,7 +233,7 @@ fn a_panic_is_answered_and_stops_the_volume() {
     }
 }
 
-/// Asks this and that, each of which may fail, as what has failed shuts the volume.
+/// Sends several requests. Each may fail, because the failure has shut down the volume.
 fn answers(dir: &Path) {
     let asked = [
         std::fs::create_dir(dir.join("new")),

@@ -1,4 +1,4 @@
-//! A server killed in the midst of work: what fsync had confirmed is there after the next mount.
+//! A server killed while it works: everything that fsync confirmed is there after the next mount.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,12 +14,12 @@ use uxfs_oracle::Rng;
 use crate::clients::{Client, KINDS, check};
 use crate::rig::{Image, Ours, Volume};
 
-/// Tells the process that is to serve a mount what to serve: image and directory.
+/// Environment variable for the process that serves a mount: image and directory.
 const SERVE: &str = "UXFS_TEST_SERVE";
-/// With which options.
+/// The mount options.
 const OPTIONS: &str = "UXFS_TEST_OPTIONS";
 
-/// Not a test: what the process that is killed runs.
+/// Not a test: the process that is killed runs this.
 #[test]
 fn serves_until_it_is_killed() {
     let Some(what) = std::env::var_os(SERVE) else { return };
@@ -42,11 +42,11 @@ pub(crate) fn serve(image: &Image) -> Child {
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let ready = lines.map_while(Result::ok).any(|line| line == "serving");
-    assert!(ready, "the server did not come up");
+    assert!(ready, "the server did not start");
     child
 }
 
-/// Writes files, some of which are brought down; gives those with what they hold.
+/// Writes files and syncs some of them. Returns these with their contents.
 fn work(dir: &std::path::Path, rng: &mut Rng) -> Vec<(PathBuf, Vec<u8>)> {
     let mut sure = Vec::new();
     for n in 0..40 + rng.below(60) {
@@ -64,12 +64,12 @@ fn work(dir: &std::path::Path, rng: &mut Rng) -> Vec<(PathBuf, Vec<u8>)> {
             file.sync_all().unwrap();
             sure.push((path.clone(), data.clone()));
             if rng.once_in(3) {
-                // Over what is sure: the old or the new is there, which is not asked here.
+                // Overwrite a synced file: old or new content may be there, so it is not checked.
                 file.write_all_at(b"after", data.len() as u64).unwrap();
             }
         }
         if rng.once_in(6) {
-            // Open, and without a name.
+            // Open, and unlinked.
             let gone = File::create(sub.join("gone")).unwrap();
             gone.write_all_at(&[7; 5000], 0).unwrap();
             std::fs::remove_file(sub.join("gone")).unwrap();
@@ -80,7 +80,7 @@ fn work(dir: &std::path::Path, rng: &mut Rng) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn what_was_synced_survives_a_killed_server() {
+fn synced_files_survive_a_killed_server() {
     let mut image = Image::new(320 << 20, &[]);
     for round in 0..3 {
         let seed = 500 + round;
@@ -104,8 +104,7 @@ fn what_was_synced_survives_a_killed_server() {
     }
 }
 
-/// The server is killed while programs run: they fail, and everything acknowledged as durable is
-/// there.
+/// The server is killed while programs run. They fail, and every durable step is there afterwards.
 #[test]
 fn programs_lose_nothing_to_a_killed_server() {
     let mut image = Image::new(512 << 20, &[]);
@@ -113,22 +112,22 @@ fn programs_lose_nothing_to_a_killed_server() {
         let mut server = serve(&image);
         let dir = image.mount_point().join(format!("programs{round}"));
         std::fs::create_dir(&dir).unwrap();
-        let told: Arc<Mutex<BTreeMap<&str, usize>>> = Arc::default();
+        let durable: Arc<Mutex<BTreeMap<&str, usize>>> = Arc::default();
         let enough = Arc::new(Condvar::new());
         let clients: Vec<Client> = KINDS
             .iter()
             .map(|&(kind, _)| {
-                let (told, enough) = (Arc::clone(&told), Arc::clone(&enough));
+                let (durable, enough) = (Arc::clone(&durable), Arc::clone(&enough));
                 Client::start(&dir, kind, 100_000, move |step| {
-                    told.lock().unwrap().insert(kind, step);
+                    durable.lock().unwrap().insert(kind, step);
                     enough.notify_all();
                 })
             })
             .collect();
-        // In their midst: who does most has done so many steps.
+        // Kill the server when the fastest program has done this many steps.
         let most =
-            |told: &mut BTreeMap<&str, usize>| told.values().max() < Some(&(15 + 20 * round));
-        drop(enough.wait_while(told.lock().unwrap(), most).unwrap());
+            |durable: &mut BTreeMap<&str, usize>| durable.values().max() < Some(&(15 + 20 * round));
+        drop(enough.wait_while(durable.lock().unwrap(), most).unwrap());
         server.kill().unwrap();
         server.wait().unwrap();
         for client in clients {
@@ -136,10 +135,12 @@ fn programs_lose_nothing_to_a_killed_server() {
         }
         mounts::unmount(&image.mount_point(), true).unwrap();
         let again = Ours::of(image, "");
-        let told = told.lock().unwrap();
+        let durable = durable.lock().unwrap();
         let wrong: Vec<String> = KINDS
             .iter()
-            .filter_map(|(kind, _)| check(&dir, kind, told.get(kind).copied().unwrap_or(0)).err())
+            .filter_map(|(kind, _)| {
+                check(&dir, kind, durable.get(kind).copied().unwrap_or(0)).err()
+            })
             .collect();
         assert!(wrong.is_empty(), "round {round}:\n{}", wrong.join("\n"));
         image = again.unmount();

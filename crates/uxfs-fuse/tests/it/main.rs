@@ -1,7 +1,7 @@
-//! The mount beside the kernel's XFS, under real programs, and killed.
+//! Compares the mount with the kernel's XFS, runs real programs on it, and kills it.
 //!
-//! All of it needs root, for loop mounts of what mkfs.xfs and the kernel made, and for acting as
-//! several users; and FUSE. Where these are missing the tests fail and say so.
+//! All tests need FUSE, and root: for loop mounts of volumes that mkfs.xfs and the kernel made, and to
+//! act as several users. Without these the tests fail and say so.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

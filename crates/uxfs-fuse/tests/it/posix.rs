@@ -1,5 +1,5 @@
 //! The conformance suite: each topic, a program in `tests/posix`, runs on the mount and on the
-//! kernel's XFS, and has to say the same on both, but for what `docs/MOUNT.md` lists.
+//! kernel's XFS. It must print the same on both, except for the differences that `docs/MOUNT.md` lists.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,14 +9,14 @@ use crate::rig::{Ours, Theirs, Volume};
 
 const SIZE: u64 = 320 << 20;
 
-/// A difference that is documented: lines of a topic that begin so.
+/// A documented difference: the topic, and how its lines begin.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Difference {
     topic: String,
     line: String,
 }
 
-/// What stands between backquotes.
+/// The texts between backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned)
 }
@@ -49,13 +49,13 @@ fn transcript(topic: &str, volume: &dyn Volume) -> Vec<String> {
         .current_dir(&dir)
         .output()
         .expect("python3 is needed: ./test installs it");
-    // On both sides the same, it would pass for agreement.
+    // The same failure on both sides would count as agreement.
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{topic} in {dir:?}: {}\n{error}", output.status);
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
-/// Topics that were run, and what was found.
+/// Topics that were run, and differences found.
 #[derive(Default)]
 struct Findings {
     topics: BTreeSet<String>,
@@ -64,7 +64,7 @@ struct Findings {
 }
 
 impl Findings {
-    /// Runs topics on both, a volume for all of them. Options for the kernel, and more for ours.
+    /// Runs topics on both, each time on one volume, with `options`; ours gets `ours_too` as well.
     fn compare(&mut self, options: &str, ours_too: &str, topics: &[&str]) {
         let ours: Box<dyn Volume> = Box::new(Ours::new(SIZE, &format!("{options},{ours_too}")));
         let theirs: Box<dyn Volume> = Box::new(Theirs::new(SIZE, options));
@@ -114,7 +114,7 @@ fn compare(ours_too: &str, topics: &[&str]) {
 }
 
 #[test]
-fn who_may() {
+fn permissions() {
     let topics = ["permissions", "access", "setid", "acls", "evaluation", "xattrs", "attributes"];
     compare("strict_open", &topics);
 }
@@ -130,7 +130,7 @@ fn names() {
         "paths",
         "handles",
         "errnos",
-        "told",
+        "statx",
         "special",
         "space",
     ];
@@ -157,7 +157,7 @@ fn content() {
     compare("", &topics);
 }
 
-/// Whether a flag forbids to open a file is only looked at when it is asked for.
+/// Flags that forbid to open a file count only with `strict_open`.
 #[test]
 fn flags_without_strict_open() {
     compare("", &["flags", "forbidden"]);
@@ -180,11 +180,11 @@ fn access_times() {
 }
 
 #[test]
-fn nothing_stale_is_told() {
+fn results_are_never_stale() {
     compare("", &["caches"]);
 }
 
 #[test]
-fn a_crowd() {
-    compare("", &["crowd"]);
+fn many_threads() {
+    compare("", &["threads"]);
 }

@@ -1,6 +1,6 @@
-//! Power cuts in the midst of programs: a mount whose device keeps every write and flush, and what
-//! of them may have reached the disk, recovered and mounted again. `UXFS_SEED` and `UXFS_CUTS` choose
-//! other moments and more.
+//! Power cuts while programs run: the device of a mount records each write and flush. States of the
+//! disk that a power cut allows are recovered and mounted again. `UXFS_SEED` and `UXFS_CUTS` choose
+//! other states and more of them.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -43,7 +43,7 @@ fn end(mounted: Mounted) {
 /// A run of all programs at once, and the steps acknowledged as durable, in order.
 struct Run {
     recording: Recording,
-    told: Vec<(&'static str, usize)>,
+    durable: Vec<(&'static str, usize)>,
 }
 
 fn recorded(options: &str, fua: bool) -> Run {
@@ -51,15 +51,15 @@ fn recorded(options: &str, fua: bool) -> Run {
     let before = made();
     let dev = Arc::new(RecordDev::new(before.clone()).in_pieces().with_fua(fua));
     let volume = mounted(Arc::clone(&dev) as Arc<dyn BlockDev>, dir.path(), options);
-    let told: Arc<Mutex<Vec<(&str, usize)>>> = Arc::default();
+    let durable: Arc<Mutex<Vec<(&str, usize)>>> = Arc::default();
     let clients: Vec<Client> = KINDS
         .iter()
         .map(|&(kind, steps)| {
-            let (told, dev) = (Arc::clone(&told), Arc::clone(&dev));
+            let (durable, dev) = (Arc::clone(&durable), Arc::clone(&dev));
             Client::start(dir.path(), kind, steps, move |step| {
-                let mut told = told.lock().unwrap();
-                told.push((kind, step));
-                dev.mark(Mark::Durable(told.len()));
+                let mut durable = durable.lock().unwrap();
+                durable.push((kind, step));
+                dev.mark(Mark::Durable(durable.len()));
             })
         })
         .collect();
@@ -68,20 +68,20 @@ fn recorded(options: &str, fua: bool) -> Run {
     }
     end(volume);
     for (kind, steps) in KINDS {
-        assert!(told.lock().unwrap().contains(&(kind, steps)), "{kind} did not get through");
+        assert!(durable.lock().unwrap().contains(&(kind, steps)), "{kind} did not finish");
     }
-    let told = told.lock().unwrap().clone();
-    Run { recording: Recording::new(before, dev.take(), SECTOR), told }
+    let durable = durable.lock().unwrap().clone();
+    Run { recording: Recording::new(before, dev.take(), SECTOR), durable }
 }
 
 impl Run {
-    /// Mounts what a cut left; gives what is wrong with it.
+    /// Mounts the disk that a cut left, and returns what is wrong with it.
     fn judge(&self, cut: Cut, options: &str) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let disk = Arc::new(cut.disk);
         let volume = mounted(Arc::clone(&disk) as Arc<dyn BlockDev>, dir.path(), options);
-        let told = &self.told[..cut.durable];
-        let steps = |kind| told.iter().filter(|(of, _)| *of == kind).map(|(_, n)| *n).max();
+        let durable = &self.durable[..cut.durable];
+        let steps = |kind| durable.iter().filter(|(of, _)| *of == kind).map(|(_, n)| *n).max();
         let wrong: Vec<String> = KINDS
             .iter()
             .filter_map(|(kind, _)| check(dir.path(), kind, steps(*kind).unwrap_or(0)).err())
@@ -92,7 +92,7 @@ impl Run {
     }
 }
 
-/// Is the volume whole, by all who can say?
+/// Asserts that the check and `xfs_repair` find the volume sound.
 fn judge(disk: &MemDev) {
     let image = Image::new(SIZE.max(300 << 20), &[]);
     let file = std::fs::File::create(image.path()).unwrap();
@@ -117,34 +117,34 @@ fn cuts(options: &str, fua: bool, seed: u64) {
 }
 
 #[test]
-fn power_cuts_cost_nothing_that_was_acknowledged() {
+fn acknowledged_steps_survive_power_cuts() {
     cuts("", false, 1);
 }
 
 #[test]
-fn nor_with_force_unit_access() {
+fn also_with_force_unit_access() {
     cuts("logbsize=256k", true, 2);
 }
 
 #[test]
-fn nor_without_delayed_logging() {
+fn also_without_delayed_logging() {
     cuts("nodelaylog,wsync", false, 3);
 }
 
-/// What is asked here is asked in earnest: steps that were not yet done count as lost.
+/// Tests the check itself: steps that were not done yet count as lost.
 #[test]
-fn work_acknowledged_too_early_is_found_out() {
+fn steps_acknowledged_too_early_are_reported() {
     let run = recorded("", false);
     let mut rng = rng(4);
     let mut early = run.recording.choose(&mut rng);
     let mut cut = Cut::of(&run.recording, early, &mut rng);
-    // The progress of programs differs between runs; here none is far.
+    // Programs progress differently in each run; at this point none has done much.
     while cut.durable > 0 {
         early /= 2;
         cut = Cut::of(&run.recording, early, &mut rng);
     }
-    cut.durable = run.told.len();
+    cut.durable = run.durable.len();
     let wrong = run.judge(cut, "");
-    // All but the one that asks for nothing.
+    // All programs except the one that never syncs.
     assert_eq!(wrong.len(), KINDS.len() - 1, "before event {early}: {wrong:?}");
 }

@@ -1,17 +1,17 @@
-//! Real programs on the mount, each checked by its own means.
+//! Real programs on the mount, each with its own check.
 
 use std::path::Path;
 
 use crate::rig::{Image, Ours, Volume, run, run_in};
 
-/// Runs a script that fails with its first command that does.
+/// Runs a shell script that ends with the first command that fails.
 pub(crate) fn sh(dir: &Path, script: &str) -> String {
-    // What is negated by `!` does not end a script.
+    // A command negated by `!` does not end a script.
     let script = format!("not() {{ ! \"$@\"; }}\n{script}");
     run_in(dir, "bash", &["-euxo", "pipefail", "-c", &script])
 }
 
-/// Runs scripts on a mount of their own, and judges what is left.
+/// Runs scripts on a new mount, and checks the volume afterwards.
 fn on_a_mount(scripts: &[&str]) {
     let volume = Box::new(Ours::of(Image::new(512 << 20, &[]), ""));
     for script in scripts {
@@ -44,7 +44,7 @@ fn git() {
     on_a_mount(&[&format!("{GIT}{script}")]);
 }
 
-/// A tree with all that a tree can have, in `tree`.
+/// Makes a tree with all types of files and attributes in `tree`.
 const TREE: &str = "mkdir tree && cp -a /usr/include/linux tree/ 2>/dev/null || cp -a /etc tree/
     cd tree && ln -s nowhere link && mkfifo fifo && mknod null c 1 3
     truncate -s 5M sparse && printf x | dd of=sparse bs=1 seek=4000000 conv=notrunc status=none
@@ -66,7 +66,7 @@ fn tar_and_rsync() {
         test \"$(getfattr -dm- back/tree/sparse 2>/dev/null)\" = \\
              \"$(getfattr -dm- tree/sparse 2>/dev/null | sed s,tree,back/tree,)\"
         rm -r back a.tar";
-    // There and back: what is not the same would be sent again.
+    // Copy there and back: rsync would send what differs.
     let rsync = "again() { rsync -aHAXSin --delete --checksum \"$@\"; }
         rsync -aHAXS tree/ copy/ && test -z \"$(again tree/ copy/)\"
         outside=$(mktemp -d) && trap 'rm -r $outside' EXIT
@@ -110,7 +110,7 @@ fn sqlite() {
     volume.end();
 }
 
-/// A library of sixty sources, a header that is made, and a program, built in four jobs.
+/// Builds a library of sixty sources, a generated header and a program, with four jobs.
 #[test]
 fn make() {
     let script = r##"
@@ -138,7 +138,7 @@ fn make() {
     on_a_mount(&[script]);
 }
 
-/// A package with all kinds of files, installed, upgraded, verified and removed.
+/// Installs, upgrades, verifies and removes a package with all types of files.
 #[test]
 fn dpkg() {
     let script = r#"
@@ -190,15 +190,15 @@ fn fio_verifies() {
     volume.end();
 }
 
-/// A file server's load, and thousands of small files, durable each or all at the end.
+/// The load of a file server, and thousands of small files, each durable or all at the end.
 #[test]
 fn dbench_and_fs_mark() {
     let dbench =
         "mkdir bench && out=$(dbench -t 3 -D bench -x --stat-check 4 2>&1) || { echo \"$out\"; \
                   false; }
         not grep -iE 'error|failed|unable' <<< \"$out\"; grep -q Throughput <<< \"$out\"";
-    // Not its methods that call sync(2), which is everybody's. A directory for each thread: once in a
-    // thousand runs two threads begin with the same random seed, and make files of the same names.
+    // Without the methods that call sync(2), which syncs all file systems. A directory for each thread:
+    // once in a thousand runs two threads begin with the same random seed and choose the same names.
     let fs_mark = "for method in 0 1 5; do
             mkdir -p m$method/{a,b,c,d}
             fs_mark -S $method -s 4096 -n 300 -t 4 -D 5 -k $(printf -- '-d %s ' m$method/*) > out

@@ -1,5 +1,5 @@
-//! The same random operations on the mount and on the kernel's XFS, compared after each batch. What a
-//! failure prints repeats it: `UXFS_SEED` takes a seed of one's own, `UXFS_BATCHES` makes it longer.
+//! The same random operations on the mount and on the kernel's XFS, compared after each batch. A failure
+//! prints how to repeat it; `UXFS_SEED` sets the seed and `UXFS_BATCHES` the number of batches.
 
 use std::path::Path;
 
@@ -11,18 +11,18 @@ use crate::rig::{Image, Ours, Theirs, Volume};
 const SIZE: u64 = 512 << 20;
 const OPS: u32 = 150;
 
-/// What FUSE does not pass on.
+/// Operations that FUSE does not forward.
 const LEFT_OUT: [&str; 3] = ["clone", "collapse", "insert"];
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// The mount and the kernel's, made with the same options.
+/// The mount and a kernel mount of two volumes made with the same options.
 struct Pair {
     ours: Option<Box<Ours>>,
     theirs: Box<Theirs>,
-    /// What a failure has to tell.
+    /// How to repeat a failure.
     name: String,
 }
 
@@ -41,12 +41,12 @@ impl Pair {
 
     fn compare(&self, when: &str) {
         let [ours, theirs] = self.dirs().map(|dir| lister::list(&dir).unwrap());
-        // When something was done differs.
+        // Times differ.
         let differences = theirs.differences(&ours, Fields::TREE - Fields::MTIME);
         assert!(differences.is_empty(), "{}, {when}:\n{}", self.name, differences.join("\n"));
     }
 
-    /// What is on the disk, and not in anybody's memory.
+    /// Mounts both again, so that everything is read from the disk.
     fn mount_again(&mut self) {
         let image = self.ours.take().unwrap().unmount();
         image.judge();
@@ -61,14 +61,14 @@ impl Pair {
     }
 }
 
-/// Ages a directory; gives what was done.
+/// Ages a directory, and returns what was done.
 fn age(dir: &Path, seed: u64, name: &str) -> String {
     let mut ager = Ager::new(dir, seed).unwrap().without(&LEFT_OUT);
     ager.run(OPS).unwrap_or_else(|e| panic!("{name}: {dir:?}: {e}"));
     ager.report()
 }
 
-fn in_step(seed: u64, mkfs: &[&str]) {
+fn compare(seed: u64, mkfs: &[&str]) {
     let mut pair = Pair::new(seed, mkfs);
     for batch in 0..setting("UXFS_BATCHES", 4) {
         let done = pair.dirs().map(|dir| age(&dir, seed + batch, &pair.name));
@@ -81,23 +81,23 @@ fn in_step(seed: u64, mkfs: &[&str]) {
 }
 
 #[test]
-fn mount_and_kernel_stay_in_step() {
-    in_step(setting("UXFS_SEED", 1), &[]);
+fn mount_and_kernel_agree() {
+    compare(setting("UXFS_SEED", 1), &[]);
 }
 
 #[test]
 fn with_small_blocks() {
-    in_step(setting("UXFS_SEED", 20_261_121), &["-b", "size=1k", "-n", "size=4k"]);
+    compare(setting("UXFS_SEED", 20_261_121), &["-b", "size=1k", "-n", "size=4k"]);
 }
 
 #[test]
 fn with_few_features() {
-    in_step(setting("UXFS_SEED", 77), &["-m", "reflink=0,rmapbt=0,finobt=0", "-i", "size=1024"]);
+    compare(setting("UXFS_SEED", 77), &["-m", "reflink=0,rmapbt=0,finobt=0", "-i", "size=1024"]);
 }
 
-/// Four at once, each in a directory of its own, which is all that makes the end the same.
+/// Four threads, each in its own directory, so that the result does not depend on their order.
 #[test]
-fn four_at_once_stay_in_step() {
+fn four_at_once_agree() {
     let seed = setting("UXFS_SEED", 4);
     let mut pair = Pair::new(seed, &[]);
     for batch in 0..setting("UXFS_BATCHES", 2) {

@@ -1,4 +1,4 @@
-//! A volume that is mounted, by uxfs or by the kernel, and judged when it is not any more.
+//! A volume mounted by uxfs or by the kernel, and checked after it is unmounted.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use uxfs::disk::{FileDev, OpenMode};
 use uxfs_check::{CheckOptions, check};
 use uxfs_fuse::{Mounted, Options, mount};
 
-/// An image made by mkfs.xfs, in a directory of its own.
+/// An image made by mkfs.xfs, in a new directory.
 pub(crate) struct Image {
     dir: tempfile::TempDir,
 }
@@ -20,7 +20,7 @@ impl Image {
         assert!(rustix::process::geteuid().is_root(), "these tests mount: run them as root");
         assert!(Path::new("/dev/fuse").exists(), "/dev/fuse is missing: modprobe fuse");
         let image = Self { dir: tempfile::tempdir().unwrap() };
-        // Users other than root have to find their way.
+        // Other users must be able to enter it.
         run("chmod", &[OsStr::new("755"), image.dir.path().as_os_str()]);
         uxfs_oracle::mkfs(&image.path(), size, options);
         std::fs::create_dir(image.mount_point()).unwrap();
@@ -39,7 +39,7 @@ impl Image {
         FileDev::open(&self.path(), mode).unwrap()
     }
 
-    /// Is the volume whole, by all who can say?
+    /// Asserts that the check and `xfs_repair` find the volume sound.
     pub(crate) fn judge(&self) {
         let dev = self.device(OpenMode::Read);
         let report = check(&dev, &CheckOptions::default(), &|_| {}).unwrap();
@@ -58,15 +58,15 @@ impl Image {
     }
 }
 
-/// A volume in use.
+/// A mounted volume.
 pub(crate) trait Volume {
     /// Its root directory.
     fn dir(&self) -> PathBuf;
-    /// Ends its use, and judges what is left.
+    /// Unmounts and checks it.
     fn end(self: Box<Self>);
 }
 
-/// Mounted by uxfs.
+/// A mount by uxfs.
 pub(crate) struct Ours {
     image: Image,
     mounted: Option<Mounted>,
@@ -85,11 +85,11 @@ impl Ours {
     }
 
     /// Registers a receiver of trimming progress.
-    pub(crate) fn tell_trims(&self, tell: impl Fn(uxfs_fuse::Trimming) + Send + Sync + 'static) {
-        self.mounted.as_ref().unwrap().tell_trims(tell);
+    pub(crate) fn on_trim(&self, report: impl Fn(uxfs_fuse::Trimming) + Send + Sync + 'static) {
+        self.mounted.as_ref().unwrap().on_trim(tell);
     }
 
-    /// Ends the mount, and gives the image back.
+    /// Unmounts, and returns the image.
     pub(crate) fn unmount(mut self) -> Image {
         let mounted = self.mounted.take().unwrap();
         mounted.ender().end().unwrap();
@@ -112,21 +112,21 @@ impl Volume for Ours {
 impl Drop for Ours {
     fn drop(&mut self) {
         if let Some(mounted) = self.mounted.take() {
-            // A test has failed already.
+            // The test has failed already.
             let _ = mounted.ender().end();
             let _ = mounted.wait();
         }
     }
 }
 
-/// Mounted by the kernel; made by mkfs.xfs, and never seen by our code.
+/// A mount by the kernel of a volume that mkfs.xfs made and our code never changed.
 pub(crate) struct Theirs {
     image: Image,
     mounted: bool,
 }
 
 impl Theirs {
-    /// With options of mount(8), or none.
+    /// Mounts with options of mount(8), if any.
     pub(crate) fn new(size: u64, options: &str) -> Self {
         Self::of(Image::new(size, &[]), options)
     }
@@ -169,7 +169,7 @@ impl Drop for Theirs {
     }
 }
 
-/// Runs a program that has to succeed; gives what it printed.
+/// Runs a program that must succeed, and returns its output.
 pub(crate) fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> String {
     run_in(Path::new("/"), program, args)
 }

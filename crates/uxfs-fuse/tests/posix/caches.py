@@ -1,4 +1,4 @@
-"""What was cached before a change is not told after it: attributes, access lists, content.
+"""Cached data is not stale after a change: attributes, access lists, content.
 
 Each change goes another way than the look at it: by another name, another descriptor, past the cache, or
 by an ioctl. Everything that is looked at afterwards was looked at just before, so that it is cached.
@@ -146,10 +146,10 @@ raw = os.getxattr("f", "trusted.SGI_ACL_FILE")
 os.setxattr("f", ACL, lists[1])
 say("the next one may be", os.getxattr("f", ACL) == lists[1])
 changes("the first in XFS' own coding", lambda: os.setxattr("f", "trusted.SGI_ACL_FILE", raw), "f")
-say("is told", os.getxattr("f", ACL) == lists[0])
+say("is current", os.getxattr("f", ACL) == lists[0])
 os.setxattr("f", ACL, lists[1])
 os.setxattr("f", "trusted.SGI_ACL_FILE", raw)
-say("is told at once", os.getxattr("f", ACL) == lists[0])
+say("is current at once", os.getxattr("f", ACL) == lists[0])
 os.removexattr("f", "trusted.SGI_ACL_FILE")
 t("is gone at once", os.getxattr, "f", ACL)
 os.setxattr("f", ACL, lists[0])

@@ -51,7 +51,7 @@ write("lease")
 for words, how, kind in (("for reading", os.O_RDONLY, fcntl.F_RDLCK), ("for writing", os.O_RDWR, fcntl.F_WRLCK)):
     held = os.open("lease", how)
     t(f"a lease {words}", fcntl.fcntl, held, fcntl.F_SETLEASE, kind)
-    t("  is told", fcntl.fcntl, held, fcntl.F_GETLEASE)
+    t("  lease", fcntl.fcntl, held, fcntl.F_GETLEASE)
     os.close(held)
 q("O_TMPFILE", os.open, ".", os.O_TMPFILE | os.O_RDWR, 0o600)
 t("sync_file_range", call, "sync_file_range", fd, ctypes.c_long(0), ctypes.c_long(P), 7)

@@ -78,7 +78,7 @@ def user(uid, gid, f, groups=()):
             os.setresuid(uid, uid, uid)
             f()
             code = 0
-        except BaseException as error:  # told, and seen in the comparison
+        except BaseException as error:  # printed, and compared
             say("failed", repr(error))
         finally:
             sys.stdout.flush()

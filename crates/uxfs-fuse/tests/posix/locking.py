@@ -166,7 +166,7 @@ one = os.open("f", os.O_RDONLY)
 signal.signal(signal.SIGIO, signal.SIG_IGN)
 for kind in (R, W, U):
     t(f"lease {kind}", lambda: fcntl.fcntl(one, F_SETLEASE, kind) and None)
-    t("told", lambda: fcntl.fcntl(one, F_GETLEASE))
+    t("lease", lambda: fcntl.fcntl(one, F_GETLEASE))
 os.mkdir("d")
 dd = os.open("d", os.O_RDONLY)
 t("flock of a directory", fcntl.flock, dd, fcntl.LOCK_EX | NB)

@@ -39,7 +39,7 @@ t("four dots", os.mkdir, "....")
 for a, b in (("a", "A"), ("\u00e9", "e\u0301"), ("x ", "x"), ("x.", "x"), (" x", "x"), ("\\", "|")):
     os.mkdir(f"d/{a}{b}")
     t(f"{a!r} and {b!r}", lambda: (write(f"d/{a}{b}/{a}"), os.path.lexists(f"d/{a}{b}/{b}"))[1])
-# A crowd of subdirectories, and what the parent counts.
+# Many subdirectories, and the link count of the parent.
 os.mkdir("many")
 for n in range(2000):
     os.mkdir(f"many/{n}")

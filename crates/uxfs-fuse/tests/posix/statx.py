@@ -1,4 +1,4 @@
-"""What statx and the ioctls tell, and the ones that are refused."""
+"""Results of statx and ioctls, and ioctls that are refused."""
 import fcntl
 
 from lib import *
@@ -17,8 +17,8 @@ def statx(path, flags=0, mask=0xFFF):
 write("f", b"0123456789")
 os.mkdir("d")
 fields, born = statx("f")
-say("fields told", hex(fields[0] & 0x7FF))
-say("birth time told", bool(fields[0] & 0x800))
+say("fields reported", hex(fields[0] & 0x7FF))
+say("birth time reported", bool(fields[0] & 0x800))
 for flags, label in ((0x2000, "FORCE_SYNC"), (0x4000, "DONT_SYNC"), (0x1000, "EMPTY_PATH"), (0x6000, "both"), (0x10, "unknown")):
     t(label, lambda: statx("f", flags)[0][7] == os.stat("f").st_ino)
 say("links, owner, size", (fields[3], fields[4], fields[5], fields[8]))
