@@ -204,8 +204,8 @@ impl Mounted {
 
     /// Calls `tell` with the progress of a program's FITRIM after each group. It delays the
     /// trimming and nothing else.
-    pub fn tell_trims(&self, tell: impl Fn(Trimming) + Send + Sync + 'static) {
-        self.volume.tell_trims(Box::new(tell));
+    pub fn on_trim(&self, callback: impl Fn(Trimming) + Send + Sync + 'static) {
+        self.volume.on_trim(Box::new(callback));
     }
 
     /// Enables remounts that change options of open: `open` opens the volume again.

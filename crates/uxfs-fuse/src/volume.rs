@@ -58,7 +58,7 @@ pub struct Trimming {
 pub(crate) type Opener = Box<dyn Fn(&Options) -> Result<Fs, String> + Send + Sync>;
 
 /// The receiver of progress.
-type Teller = Box<dyn Fn(Trimming) + Send + Sync>;
+type TrimCallback = Box<dyn Fn(Trimming) + Send + Sync>;
 
 /// The volume of a mount.
 pub(crate) struct Volume {
@@ -71,7 +71,7 @@ pub(crate) struct Volume {
     pub(crate) durability: Durability,
     discarder: Mutex<Option<JoinHandle<()>>>,
     /// The receiver of trimming progress.
-    teller: Mutex<Option<Teller>>,
+    trim_callback: Mutex<Option<TrimCallback>>,
     /// A fault planted in the thread that created this, which its worker threads share.
     fault: Option<Fault>,
     /// The writer thread has a job to reduce dirty data.
@@ -115,7 +115,7 @@ impl Volume {
             writer: Worker::default(),
             durability: Durability::new(threads),
             discarder: Mutex::default(),
-            teller: Mutex::default(),
+            trim_callback: Mutex::default(),
             fault: fault::in_force(),
             relieving: AtomicBool::new(false),
             awake: OnceLock::new(),
@@ -260,9 +260,9 @@ impl Volume {
         work.spawn(move || reply(volume.trim_groups(range, least))).map(drop)
     }
 
-    /// Calls `teller` with the progress of trimming.
-    pub(crate) fn tell_trims(&self, teller: Teller) {
-        *self.teller.lock() = Some(teller);
+    /// Calls `callback` with the progress of trimming.
+    pub(crate) fn on_trim(&self, callback: TrimCallback) {
+        *self.trim_callback.lock() = Some(callback);
     }
 
     fn trim_groups(&self, range: Range<u64>, least: u64) -> Result<u64, Errno> {
@@ -272,8 +272,8 @@ impl Volume {
         let groups = range.end.div_ceil(group) - range.start / group;
         let tell = |done, bytes, ended| {
             let elapsed = begun.elapsed();
-            if let Some(teller) = &*self.teller.lock() {
-                teller(Trimming { done, groups, bytes, elapsed, ended });
+            if let Some(callback) = &*self.trim_callback.lock() {
+                callback(Trimming { done, groups, bytes, elapsed, ended });
             }
         };
         let (mut at, mut done, mut trimmed) = (range.start, 0, 0);

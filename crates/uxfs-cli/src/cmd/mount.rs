@@ -283,7 +283,7 @@ fn serve(
     }
     if options.foreground && std::io::stderr().is_terminal() {
         let name = image.display().to_string();
-        mounted.tell_trims(move |trimming| {
+        mounted.on_trim(move |trimming| {
             // Trimming goes on without a terminal.
             let _ = std::io::stderr().write_all(trim_line(&name, &trimming).as_bytes());
         });

@@ -251,7 +251,7 @@ fn fstrim_frees_space_on_the_host() {
 fn trimming_reports_progress() {
     let volume = Box::new(Ours::new(SIZE, ""));
     let (steps, received) = std::sync::mpsc::channel();
-    volume.tell_trims(move |trimming| steps.send(trimming).unwrap());
+    volume.on_trim(move |trimming| steps.send(trimming).unwrap());
     run("fstrim", &[volume.dir().as_os_str()]);
     let reports: Vec<_> = received.try_iter().collect();
     let (last, rest) = reports.split_last().unwrap();

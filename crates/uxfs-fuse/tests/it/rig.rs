@@ -86,7 +86,7 @@ impl Ours {
 
     /// Registers a receiver of trimming progress.
     pub(crate) fn on_trim(&self, report: impl Fn(uxfs_fuse::Trimming) + Send + Sync + 'static) {
-        self.mounted.as_ref().unwrap().on_trim(tell);
+        self.mounted.as_ref().unwrap().on_trim(report);
     }
 
     /// Unmounts, and returns the image.
