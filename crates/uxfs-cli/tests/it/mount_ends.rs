@@ -359,7 +359,7 @@ fn the_holder_of_an_image_is_named() {
 }
 
 #[test]
-fn a_user_who_may_write_nothing_gets_a_hint() {
+fn a_user_without_write_permission_gets_a_hint() {
     let fixture = fixture();
     let uxfs = fixture.path("uxfs");
     std::fs::copy(env!("CARGO_BIN_EXE_uxfs"), &uxfs).unwrap();

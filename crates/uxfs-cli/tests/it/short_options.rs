@@ -135,7 +135,7 @@ fn commands(fixture: &Fixture) -> Vec<(String, Letters)> {
 }
 
 #[test]
-fn a_letter_means_what_it_means_in_the_model() {
+fn short_options_have_the_meaning_of_the_model() {
     let fixture = Fixture::new();
     let commands = commands(&fixture);
     assert!(commands.len() > 40, "{commands:?}");
@@ -185,7 +185,7 @@ fn a_letter_means_what_it_means_in_the_model() {
 
 /// Tests the parser of help texts.
 #[test]
-fn letters_are_read_from_helps() {
+fn short_options_are_read_from_help_texts() {
     let found = letters(
         "  -a, --all   all\n  -R, -r, --recursive\n  -1  one\nUsage: x [-H] [-pq] [-n name|-d]\n\
          \x20     --only-long\n  -t STAMP  use it -z\n  -c, --format=FORMAT",
