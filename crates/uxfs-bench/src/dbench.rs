@@ -1,13 +1,11 @@
 //! dbench's load: clients of a file server, each in its own directory. Runs in this process, and by
 //! the real dbench on the kernel's file systems.
 //!
-//! Operations are mapped as dbench maps them: a flush is an `fsync`; a name that is not found is
-//! looked up again, ignoring case, by reading its directory; locks of ranges do not reach the file
-//! system. Reads and writes count as throughput, from the end of the warm-up.
+//! [`crate::player`] maps the operations to the file system's. Reads and writes count as throughput,
+//! from the end of the warm-up.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
@@ -15,13 +13,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use uxfs::format::Ino;
-use uxfs::format::timestamp::Timestamp;
-use uxfs::{Error, Fs, NewInode, RenameFlags, SetAttr, WritebackOptions};
+use uxfs::{Fs, NewInode, WritebackOptions};
 
 use crate::host::{self, Scratch, is_root};
 use crate::kernel::Mounted;
-use crate::loadfile::{self, Disposition, Handles, Op};
+use crate::loadfile::{self, Op};
 use crate::own::{self, Own};
+use crate::player::{Deltree, Player, Server, new_inode};
 use crate::settings::{DELAYLOG, KERNEL, Setting, of_round};
 use crate::table::{Run, Table};
 use crate::traffic::Promise;
@@ -133,7 +131,7 @@ fn in_process(options: &Options, clients: u32, ops: &[Op], own: &Own) -> Result<
     let measured = std::thread::scope(|scope| {
         let stage = &stage;
         let workers: Vec<_> =
-            (0..clients).map(|client| scope.spawn(move || Client::run(stage, client))).collect();
+            (0..clients).map(|number| scope.spawn(move || client(stage, number))).collect();
         stage.ready.wait();
         std::thread::sleep(length / 5);
         let before = own.traffic();
@@ -165,195 +163,93 @@ fn in_process(options: &Options, clients: u32, ops: &[Op], own: &Own) -> Result<
     })
 }
 
-/// One client.
-struct Client<'a> {
+/// Plays the load as one client until the stage stops.
+fn client(stage: &Stage<'_>, number: u32) -> uxfs::Result<()> {
+    let fs = stage.fs;
+    let name = format!("client{number}");
+    let home = fs.create(fs.root(), name.as_bytes(), &NewInode::dir(0o700));
+    stage.ready.wait();
+    let mut player = Player::new(Volume { fs, home: home?, buffer: Vec::new() });
+    while !stage.stop.load(Ordering::Relaxed) {
+        for op in stage.ops {
+            if stage.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let start = Instant::now();
+            let moved = player.play(op)?;
+            let took = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            if stage.measuring.load(Ordering::Relaxed) {
+                stage.bytes.fetch_add(moved, Ordering::Relaxed);
+                stage.steps.fetch_add(1, Ordering::Relaxed);
+                stage.worst_ns.fetch_max(took, Ordering::Relaxed);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Serves one client with the calls of a file server, on a volume in this process.
+struct Volume<'a> {
     fs: &'a Fs,
     home: Ino,
-    open: Handles<Ino>,
     buffer: Vec<u8>,
 }
 
-impl<'a> Client<'a> {
-    fn run(stage: &'a Stage<'a>, number: u32) -> uxfs::Result<()> {
-        let fs = stage.fs;
-        let name = format!("client{number}");
-        let home = fs.create(fs.root(), name.as_bytes(), &NewInode::dir(0o700));
-        stage.ready.wait();
-        let mut client = Self { fs, home: home?, open: Handles::default(), buffer: Vec::new() };
-        while !stage.stop.load(Ordering::Relaxed) {
-            for op in stage.ops {
-                if stage.stop.load(Ordering::Relaxed) {
-                    break;
-                }
-                let start = Instant::now();
-                let moved = client.step(op)?;
-                let took = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                if stage.measuring.load(Ordering::Relaxed) {
-                    stage.bytes.fetch_add(moved, Ordering::Relaxed);
-                    stage.steps.fetch_add(1, Ordering::Relaxed);
-                    stage.worst_ns.fetch_max(took, Ordering::Relaxed);
-                }
-            }
-        }
-        Ok(())
+impl Server for Volume<'_> {
+    type Dir = Ino;
+    type File = Ino;
+
+    // dbench removes the client's files at the start of each pass.
+    const DELTREE: Deltree = Deltree::Exact;
+
+    fn fs(&self) -> &Fs {
+        self.fs
     }
 
-    /// Carries out one operation and returns the bytes that it moved. A refusal that a client may
-    /// meet is not an error.
-    fn step(&mut self, op: &Op) -> uxfs::Result<u64> {
-        match self.attempt(op) {
-            Ok(moved) => Ok(moved),
-            Err(
-                Error::NotFound | Error::Exists | Error::NotDir | Error::IsDir | Error::NotEmpty,
-            ) => Ok(0),
-            Err(error) => Err(error),
-        }
+    fn home(&self) -> Ino {
+        self.home
     }
 
-    fn attempt(&mut self, op: &Op) -> uxfs::Result<u64> {
-        match op {
-            Op::Open { name, directory, how, handle } => {
-                let ino = self.open(name, *directory, *how)?;
-                self.open.insert(*handle, ino);
-            }
-            Op::Close(handle) => {
-                self.open.remove(handle);
-            }
-            Op::Read { handle, offset, len } => {
-                let ino = self.held(*handle)?;
-                self.buffer.resize(*len as usize, 0);
-                return Ok(self.fs.read_at(ino, *offset, &mut self.buffer)? as u64);
-            }
-            Op::Write { handle, offset, len } => {
-                let ino = self.held(*handle)?;
-                self.buffer.resize(*len as usize, 0);
-                self.fs.write_at(ino, *offset, &self.buffer)?;
-                return Ok(u64::from(*len));
-            }
-            Op::Flush(handle) => self.fs.fsync(self.held(*handle)?)?,
-            Op::Unlink(name) => {
-                let (dir, name) = self.find(name)?;
-                self.fs.unlink(dir, &name)?;
-            }
-            Op::Rename(from, to) => {
-                let (dir, from) = self.find(from)?;
-                let (to_dir, to_name) = match self.find(to) {
-                    Ok(found) => found,
-                    Err(_) => self.parent(to)?,
-                };
-                self.fs.rename(dir, &from, to_dir, &to_name, RenameFlags::default())?;
-            }
-            Op::Mkdir(name) => {
-                let (dir, name) = self.parent(name)?;
-                self.fs.create(dir, &name, &NewInode::dir(0o777))?;
-            }
-            Op::Deltree(name) => {
-                let dir = self.walk(name)?;
-                self.deltree(dir)?;
-            }
-            Op::QueryPath(name) => {
-                let (dir, name) = self.find(name)?;
-                self.fs.stat(self.fs.lookup(dir, &name)?)?;
-            }
-            Op::QueryFile(handle) => {
-                self.fs.stat(self.held(*handle)?)?;
-            }
-            Op::QueryFs => {
-                self.fs.statfs();
-            }
-            Op::SetFile(handle) => {
-                let ino = self.held(*handle)?;
-                let now = Timestamp { nsec: 0, ..self.fs.now() };
-                let times = SetAttr { atime: Some(now), mtime: Some(now), ..SetAttr::default() };
-                self.fs.set_attr(ino, &times)?;
-            }
-            Op::Find(pattern) => {
-                // The pattern itself may be a name.
-                let (dir, _) = match self.find(pattern) {
-                    Ok(found) => found,
-                    Err(_) => self.parent(pattern)?,
-                };
-                self.fs.read_dir(dir, 0, &mut |_| ControlFlow::Continue(()))?;
-            }
-            Op::Lock => {}
-        }
-        Ok(0)
+    fn subdir(&self, _parent: &Ino, _name: &[u8], ino: Ino) -> Ino {
+        ino
     }
 
-    fn held(&self, handle: loadfile::Handle) -> uxfs::Result<Ino> {
-        self.open.get(&handle).copied().ok_or(Error::NotFound)
+    fn dir_ino(dir: &Ino) -> Ino {
+        *dir
     }
 
-    fn open(&mut self, name: &[Box<[u8]>], directory: bool, how: Disposition) -> uxfs::Result<Ino> {
-        if name.is_empty() {
-            return Ok(self.home);
-        }
-        match self.find(name) {
-            Ok((dir, name)) => {
-                let ino = self.fs.lookup(dir, &name)?;
-                if how == Disposition::Overwrite && !directory {
-                    self.fs.truncate(ino, 0)?;
-                }
-                self.fs.stat(ino)?;
-                Ok(ino)
-            }
-            Err(Error::NotFound) if how != Disposition::Open => {
-                let (dir, name) = self.parent(name)?;
-                let new = if directory { NewInode::dir(0o700) } else { NewInode::file(0o600) };
-                let ino = self.fs.create(dir, &name, &new)?;
-                self.fs.stat(ino)?;
-                Ok(ino)
-            }
-            Err(error) => Err(error),
-        }
+    fn file_ino(file: &Ino) -> Ino {
+        *file
     }
 
-    fn walk(&self, parts: &[Box<[u8]>]) -> uxfs::Result<Ino> {
-        parts.iter().try_fold(self.home, |dir, part| self.fs.lookup(dir, part))
+    fn open_home(&mut self) -> Ino {
+        self.home
     }
 
-    /// The directory of a name, and the name in it.
-    fn parent(&self, name: &[Box<[u8]>]) -> uxfs::Result<(Ino, Vec<u8>)> {
-        let (last, above) = name.split_last().ok_or(Error::NotFound)?;
-        Ok((self.walk(above)?, last.to_vec()))
+    fn open(&mut self, _dir: Ino, _name: Vec<u8>, ino: Ino, _directory: bool) -> uxfs::Result<Ino> {
+        self.fs.stat(ino)?;
+        Ok(ino)
     }
 
-    /// The same for an existing name, ignoring case.
-    fn find(&self, name: &[Box<[u8]>]) -> uxfs::Result<(Ino, Vec<u8>)> {
-        let (dir, last) = self.parent(name)?;
-        match self.fs.lookup(dir, &last) {
-            Ok(_) => return Ok((dir, last)),
-            Err(Error::NotFound) => {}
-            Err(error) => return Err(error),
-        }
-        let mut found = None;
-        self.fs.read_dir(dir, 0, &mut |entry| {
-            if entry.name.eq_ignore_ascii_case(&last) {
-                found = Some(entry.name.to_vec());
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        })?;
-        found.map(|name| (dir, name)).ok_or(Error::NotFound)
+    fn create(&mut self, dir: Ino, name: Vec<u8>, directory: bool) -> uxfs::Result<Ino> {
+        let ino = self.fs.create(dir, &name, &new_inode(directory))?;
+        self.fs.stat(ino)?;
+        Ok(ino)
     }
 
-    fn deltree(&self, dir: Ino) -> uxfs::Result<()> {
-        let mut entries = Vec::new();
-        self.fs.read_dir(dir, 0, &mut |entry| {
-            if !entry.is_dot() {
-                entries.push((entry.ino, entry.name.to_vec()));
-            }
-            ControlFlow::Continue(())
-        })?;
-        for (ino, name) in entries {
-            if self.fs.stat(ino)?.mode & 0o170_000 == 0o040_000 {
-                self.deltree(ino)?;
-                self.fs.rmdir(dir, &name)?;
-            } else {
-                self.fs.unlink(dir, &name)?;
-            }
-        }
-        Ok(())
+    fn read(&mut self, file: &Ino, offset: u64, len: u32) -> uxfs::Result<u64> {
+        self.buffer.resize(len as usize, 0);
+        Ok(self.fs.read_at(*file, offset, &mut self.buffer)? as u64)
+    }
+
+    fn write(&mut self, file: &mut Ino, offset: u64, len: u32) -> uxfs::Result<u64> {
+        self.buffer.resize(len as usize, 0);
+        self.fs.write_at(*file, offset, &self.buffer)?;
+        Ok(u64::from(len))
+    }
+
+    fn fsync(&mut self, file: &mut Ino) -> uxfs::Result<()> {
+        self.fs.fsync(*file)
     }
 }
 
@@ -405,4 +301,87 @@ fn dbench(options: &Options, clients: u32, mounted: &Mounted) -> Result<Run> {
     mounted.sync()?;
     let all = mounted.traffic()? - before;
     Ok(Run { rate, worst_ms: worst, seconds, steps, during: during - before, all })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use uxfs::Error;
+    use uxfs::disk::MemDev;
+    use uxfs::mkfs;
+
+    use crate::loadfile::{Disposition, Name};
+
+    use super::*;
+
+    fn volume() -> Fs {
+        let (size, dev) = (300 << 20, MemDev::new(300 << 20));
+        let layout = mkfs::Layout::new(&mkfs::Options::default(), size).unwrap();
+        mkfs::write(&layout, &dev, &mkfs::WriteOptions::default()).unwrap();
+        Fs::open(Arc::new(dev), uxfs::OpenOptions::default()).unwrap()
+    }
+
+    fn name(path: &str) -> Name {
+        let parts = path.split('/').filter(|part| !part.is_empty());
+        parts.map(|part| Box::from(part.as_bytes())).collect()
+    }
+
+    fn open(path: &str, how: Disposition, handle: u32) -> Op {
+        Op::Open { name: name(path), directory: false, how, handle }
+    }
+
+    /// The size of a file, if it exists.
+    fn size(fs: &Fs, path: &str) -> Option<u64> {
+        let walk = |dir, part: &str| fs.lookup(dir, part.as_bytes());
+        match path.split('/').try_fold(fs.root(), walk) {
+            Ok(ino) => Some(fs.stat(ino).unwrap().size),
+            Err(Error::NotFound) => None,
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+
+    #[test]
+    fn operations_change_the_volume_as_a_file_server_would() {
+        let fs = volume();
+        let home = fs.create(fs.root(), b"client0", &NewInode::dir(0o700)).unwrap();
+        let mut player = Player::new(Volume { fs: &fs, home, buffer: Vec::new() });
+        let mut play = |op: Op| player.play(&op).unwrap();
+        play(Op::Mkdir(name("Dir")));
+        play(Op::Mkdir(name("Dir/Sub")));
+        play(open("Dir/a.txt", Disposition::Create, 4));
+        assert_eq!(play(Op::Write { handle: 4, offset: 10, len: 9000 }), 9000);
+        assert_eq!(play(Op::Read { handle: 4, offset: 9000, len: 4096 }), 10);
+        for op in [Op::Flush(4), Op::SetFile(4), Op::QueryFile(4), Op::QueryFs, Op::Lock] {
+            assert_eq!(play(op), 0);
+        }
+        assert_eq!(size(&fs, "client0/Dir/a.txt"), Some(9010));
+        // The case of the last part of a name is ignored, that of its directories is not.
+        play(open("Dir/A.TXT", Disposition::Create, 5));
+        assert_eq!(size(&fs, "client0/Dir/A.TXT"), None);
+        play(open("dir/new", Disposition::Create, 6));
+        assert_eq!(size(&fs, "client0/dir"), None);
+        play(open("Dir/A.TXT", Disposition::Overwrite, 5));
+        assert_eq!(size(&fs, "client0/Dir/a.txt"), Some(0));
+        play(Op::Write { handle: 5, offset: 0, len: 7 });
+        play(Op::Rename(name("Dir/A.txt"), name("Dir/Sub/b")));
+        assert_eq!(size(&fs, "client0/Dir/Sub/b"), Some(7));
+        assert_eq!(size(&fs, "client0/Dir/a.txt"), None);
+        // A file server reports these errors to its client, which goes on.
+        play(Op::Close(5));
+        assert_eq!(play(Op::Read { handle: 5, offset: 0, len: 7 }), 0);
+        play(open("Dir/missing", Disposition::Open, 7));
+        play(Op::Unlink(name("Dir/Sub")));
+        play(Op::Find(name("Dir/*.txt")));
+        play(Op::QueryPath(name("Dir/missing")));
+        assert_eq!(size(&fs, "client0/Dir/Sub/b"), Some(7));
+        play(Op::Unlink(name("Dir/Sub/B")));
+        assert_eq!(size(&fs, "client0/Dir/Sub/b"), None);
+        // The empty name is the client's own directory.
+        play(Op::Deltree(name("DIR")));
+        assert!(size(&fs, "client0/Dir/Sub").is_some());
+        play(Op::Deltree(name("")));
+        assert_eq!(size(&fs, "client0/Dir"), None);
+        assert!(size(&fs, "client0").is_some());
+    }
 }

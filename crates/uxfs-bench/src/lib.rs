@@ -17,6 +17,7 @@ mod kernel;
 pub mod loadfile;
 pub mod mount;
 mod own;
+pub mod player;
 pub mod recovery;
 mod report;
 mod settings;

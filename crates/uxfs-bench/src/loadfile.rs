@@ -7,8 +7,6 @@
 
 use std::path::Path;
 
-use rustc_hash::FxHashMap;
-
 use crate::{BenchError, Result};
 
 /// A name: its parts, below the client's own directory.
@@ -190,9 +188,6 @@ fn name_of(text: &[u8]) -> Name {
     };
     own.iter().map(|part| Box::from(*part)).collect()
 }
-
-/// Open files by the numbers that the load file gives them.
-pub(crate) type Handles<T> = FxHashMap<Handle, T>;
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,7 @@ use crate::durability::{Durability, Worth, judge};
 use crate::experiments;
 use crate::plan::{Found, How, Quiet};
 use crate::sim::DeviceFault;
+use crate::work::dbench;
 use crate::work::fs_mark::{self, Load, Sync};
 use crate::work::recording::Recording;
 use crate::work::replay::{home, plant, run as replay};
@@ -91,6 +92,27 @@ fn each_planted_fault_fails_its_row() {
         caught.push(format!("{fault:?}"));
     }
     assert!(caught.len() >= 12, "{caught:?}");
+}
+
+#[test]
+fn flushes_of_dbench_clients_are_durable() {
+    let load = Arc::new(dbench::own_load());
+    let run = |setup: &Setup| setup.run(|lab| dbench::run(lab, &load, 3, 100, 800)).unwrap();
+    let setup = setup();
+    let ran = run(&setup);
+    let found = judge(&ran, setup.cuts, setup.seed);
+    assert!(!found.failed, "{found:?}");
+    assert_eq!((found.found, found.lost), (Worth::Stable, 0), "{found:?}");
+    // Each flush follows a write, and is acknowledged once.
+    let moved = ran.value;
+    assert_eq!((moved.steps, moved.flushes, ran.acks.len()), (2400, 48, 48), "{moved:?}");
+    assert_eq!(ran.latencies.len(), 2400);
+    let again = run(&setup);
+    assert_eq!((ran.latencies, ran.ended), (again.latencies, again.ended));
+    let mut faulty = setup.clone();
+    faulty.client_fault = Some(FaultyClient::Never);
+    let found = judge(&run(&faulty), setup.cuts, setup.seed);
+    assert!(found.failed, "{found:?}");
 }
 
 /// Without power cuts, the label still states the durability derived from the trace.

@@ -1,19 +1,18 @@
 //! dbench's load: clients of a file server, each in its own directory, for a fixed number of steps.
 //!
-//! Operations are mapped as dbench maps them: a flush is an `fsync`, and a missing name is looked up
-//! again without regard to case. Reads and writes count as throughput. Reads cost only processor time,
-//! as with a page cache.
+//! [`uxfs_bench::player`] maps the operations to the file system's. Reads and writes count as
+//! throughput. Reads cost only processor time, as with a page cache.
 
-use std::ops::ControlFlow;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use uxfs::format::Ino;
-use uxfs::format::timestamp::Timestamp;
-use uxfs::{Error, NewInode, SetAttr};
-use uxfs_bench::loadfile::{Disposition, Handle, Op};
+use uxfs::{Fs, NewInode};
+use uxfs_bench::loadfile::{Disposition, Op};
+use uxfs_bench::player::{Call, Deltree, Player, Server, new_inode};
 
 use super::{clients, fill, word};
 use crate::bed::Lab;
@@ -136,14 +135,13 @@ pub fn run(
     for number in 0..count {
         let name = format!("client{number}");
         lab.fs.create(lab.fs.root(), name.as_bytes(), &NewInode::dir(0o700))?;
-        let mut client = Client::new(lab, number)?;
-        client.prepares = true;
+        let mut player = Player::new(Simulated::new(lab, number)?);
+        player.server.prepares = true;
         for op in load.iter().take(prepares) {
-            client.step(op)?;
+            step(&mut player, op)?;
         }
-        client.prepares = false;
-        client.moved = Moved::default();
-        all.push(Mutex::new(Some(client)));
+        player.server.prepares = false;
+        all.push(Mutex::new(Some(player)));
     }
     let ticket = lab.fs.begin_sync()?;
     lab.fs.wait(ticket)?;
@@ -152,14 +150,14 @@ pub fn run(
     let moved: Arc<Mutex<Moved>> = Arc::default();
     let (load, sums) = (Arc::clone(load), Arc::clone(&moved));
     clients(lab, count, move |_, number| {
-        let Some(mut client) = all[number as usize].lock().take() else { return Ok(()) };
+        let Some(mut player) = all[number as usize].lock().take() else { return Ok(()) };
         for op in load.iter().cycle().skip(prepares).take(steps) {
-            client.step(op)?;
+            step(&mut player, op)?;
         }
-        let mut sum = sums.lock();
-        sum.bytes += client.moved.bytes;
-        sum.steps += client.moved.steps;
-        sum.flushes += client.moved.flushes;
+        let (mut sum, moved) = (sums.lock(), player.server.moved);
+        sum.bytes += moved.bytes;
+        sum.steps += moved.steps;
+        sum.flushes += moved.flushes;
         Ok(())
     })?;
     lab.end();
@@ -167,152 +165,167 @@ pub fn run(
     Ok(moved)
 }
 
+/// An open file or directory.
 struct Open {
     ino: Ino,
     /// The directory and name of a file.
-    place: Option<(Arc<str>, String)>,
+    path: Option<(Arc<str>, String)>,
     word: u64,
     /// The start of the oldest unflushed change.
     changed: Option<u64>,
 }
 
-struct Client {
+/// A directory and its path.
+struct Dir {
+    ino: Ino,
+    path: String,
+}
+
+/// Serves one client with the lab's calls, which take virtual time.
+struct Simulated {
     lab: Arc<Lab>,
     home: Ino,
     path: String,
-    open: FxHashMap<Handle, Open>,
-    /// The client prepares: its operations take no time.
+    /// The client prepares: its operations take no time and are not counted.
     prepares: bool,
     moved: Moved,
-    next: u64,
+    /// Number of opens by name.
+    opens: u64,
     number: u32,
 }
 
-impl Client {
+impl Simulated {
     fn new(lab: &Arc<Lab>, number: u32) -> uxfs::Result<Self> {
         let path = format!("client{number}");
         let home = lab.fs.lookup(lab.fs.root(), path.as_bytes())?;
-        let moved = Moved::default();
-        let (lab, open) = (Arc::clone(lab), FxHashMap::default());
-        Ok(Self { lab, home, path, open, prepares: false, moved, next: 0, number })
+        let (lab, moved) = (Arc::clone(lab), Moved::default());
+        Ok(Self { lab, home, path, prepares: false, moved, opens: 0, number })
     }
 
-    /// Does one operation. Errors that a file server reports to its client, such as a missing name, are
-    /// not errors here.
-    fn step(&mut self, op: &Op) -> uxfs::Result<()> {
-        let since = self.lab.now();
+    /// The word that fills what the client writes through the newest open file.
+    fn word(&self) -> u64 {
+        word(u64::from(self.number) << 24 | self.opens & 0xff_ffff)
+    }
+
+    /// Spends the processor time that precedes an operation's calls.
+    fn begin(&mut self, op: &Op) {
         if !self.prepares {
             self.lab.sim.work(STEP);
         }
-        let bytes = match self.attempt(op) {
-            Ok(bytes) => bytes,
-            Err(
-                Error::NotFound | Error::Exists | Error::NotDir | Error::IsDir | Error::NotEmpty,
-            ) => 0,
-            Err(error) => return Err(error),
-        };
-        if !self.prepares {
-            self.moved.bytes += bytes;
-            self.moved.steps += 1;
-            self.moved.flushes += u64::from(matches!(op, Op::Flush(_)));
-            self.lab.took(since);
+        if matches!(op, Op::Open { .. } | Op::Close(_) | Op::QueryFile(_) | Op::QueryFs) {
+            self.lab.look();
         }
-        Ok(())
+        if matches!(op, Op::Open { name, .. } if !name.is_empty()) {
+            self.opens += 1;
+        }
+    }
+}
+
+/// Carries out and counts one operation.
+fn step(player: &mut Player<Simulated>, op: &Op) -> uxfs::Result<()> {
+    let since = player.server.lab.now();
+    player.server.begin(op);
+    let bytes = player.play(op)?;
+    let client = &mut player.server;
+    if !client.prepares {
+        client.moved.bytes += bytes;
+        client.moved.steps += 1;
+        client.moved.flushes += u64::from(matches!(op, Op::Flush(_)));
+        client.lab.took(since);
+    }
+    Ok(())
+}
+
+fn text(name: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(name)
+}
+
+impl Server for Simulated {
+    type Dir = Dir;
+    type File = Open;
+
+    // dbench's load names the client's own directory. Its files stay: the lab's passes overwrite them.
+    const DELTREE: Deltree = Deltree::IgnoreCase;
+
+    fn fs(&self) -> &Fs {
+        &self.lab.fs
     }
 
-    fn attempt(&mut self, op: &Op) -> uxfs::Result<u64> {
-        let lab = &Arc::clone(&self.lab);
-        match op {
-            Op::Open { name, directory, how, handle } => {
-                let open = self.open(name, *directory, *how)?;
-                self.open.insert(*handle, open);
-            }
-            Op::Close(handle) => {
-                self.open.remove(handle);
-                lab.look();
-            }
-            Op::Read { handle, len, .. } => {
-                self.held(*handle)?;
-                lab.call(*len as usize);
-                return Ok(u64::from(*len));
-            }
-            Op::Write { handle, offset, len } => {
-                let now = lab.now();
-                let open = self.open.get_mut(handle).ok_or(Error::NotFound)?;
-                open.changed.get_or_insert(now);
-                if self.prepares {
-                    let end = (offset + u64::from(*len)).max(lab.fs.stat(open.ino)?.size);
-                    lab.fs.truncate(open.ino, end)?;
-                    return Ok(0);
-                }
-                let content = fill(open.word, *len as usize);
-                lab.write(open.ino, *offset, &content)?;
-                return Ok(u64::from(*len));
-            }
-            Op::Flush(_) if self.prepares => {}
-            Op::Flush(handle) => self.flush(*handle)?,
-            Op::Unlink(name) => {
-                let (dir, path, name) = self.find(name)?;
-                lab.touch(&path, &name);
-                lab.unlink(dir, &name)?;
-            }
-            Op::Rename(from, to) => {
-                let (dir, path, from) = self.find(from)?;
-                let (to_dir, to_path, to) = match self.find(to) {
-                    Ok(found) => found,
-                    Err(_) => self.parent(to)?,
-                };
-                lab.touch(&path, &from);
-                lab.touch(&to_path, &to);
-                lab.rename(dir, &from, to_dir, &to)?;
-            }
-            Op::Mkdir(name) => {
-                let (dir, _, name) = self.parent(name)?;
-                lab.create(dir, &name, &NewInode::dir(0o777))?;
-            }
-            Op::Deltree(name) => {
-                let (dir, path, last) = self.find(name)?;
-                let ino = lab.fs.lookup(dir, last.as_bytes())?;
-                self.deltree(ino, &format!("{path}/{last}"))?;
-            }
-            Op::QueryPath(name) => {
-                let (dir, _, name) = self.find(name)?;
-                lab.fs.stat(lab.fs.lookup(dir, name.as_bytes())?)?;
-            }
-            Op::QueryFile(handle) => {
-                lab.look();
-                lab.fs.stat(self.held(*handle)?.ino)?;
-            }
-            Op::QueryFs => {
-                lab.look();
-                lab.fs.statfs();
-            }
-            Op::SetFile(handle) => {
-                let ino = self.held(*handle)?.ino;
-                lab.change();
-                let now = Timestamp { nsec: 0, ..lab.fs.now() };
-                let times = SetAttr { atime: Some(now), mtime: Some(now), ..SetAttr::default() };
-                lab.fs.set_attr(ino, &times)?;
-            }
-            Op::Find(pattern) => {
-                let (dir, ..) = match self.find(pattern) {
-                    Ok(found) => found,
-                    Err(_) => self.parent(pattern)?,
-                };
-                lab.call(4096);
-                lab.fs.read_dir(dir, 0, &mut |_| ControlFlow::Continue(()))?;
-            }
-            Op::Lock => {}
-        }
-        Ok(0)
+    fn home(&self) -> Dir {
+        Dir { ino: self.home, path: self.path.clone() }
     }
 
-    fn flush(&mut self, handle: Handle) -> uxfs::Result<()> {
-        let open = self.open.get_mut(&handle).ok_or(Error::NotFound)?;
-        let (place, changed, ino) = (open.place.clone(), open.changed.take(), open.ino);
-        self.lab.fsync(ino)?;
+    fn subdir(&self, parent: &Dir, name: &[u8], ino: Ino) -> Dir {
+        Dir { ino, path: format!("{}/{}", parent.path, text(name)) }
+    }
+
+    fn dir_ino(dir: &Dir) -> Ino {
+        dir.ino
+    }
+
+    fn file_ino(file: &Open) -> Ino {
+        file.ino
+    }
+
+    fn last_name(part: &[u8]) -> Vec<u8> {
+        // Acknowledgements name files in UTF-8.
+        text(part).into_owned().into_bytes()
+    }
+
+    fn before(&self, call: Call) {
+        match call {
+            Call::Lookup => self.lab.look(),
+            Call::ReadDir => self.lab.call(4096),
+            Call::Name => self.lab.name(),
+            Call::Change => self.lab.change(),
+        }
+    }
+
+    fn invalidate(&self, dir: &Dir, name: &[u8]) {
+        self.lab.touch(&dir.path, &text(name));
+    }
+
+    fn open_home(&mut self) -> Open {
+        Open { ino: self.home, path: None, word: 0, changed: None }
+    }
+
+    fn open(&mut self, dir: Dir, name: Vec<u8>, ino: Ino, directory: bool) -> uxfs::Result<Open> {
+        let path = (!directory).then(|| (dir.path.into(), text(&name).into_owned()));
+        Ok(Open { ino, path, word: self.word(), changed: None })
+    }
+
+    fn create(&mut self, dir: Dir, name: Vec<u8>, directory: bool) -> uxfs::Result<Open> {
+        let (began, name) = (self.lab.now(), text(&name).into_owned());
+        let ino = self.lab.create(dir.ino, &name, &new_inode(directory))?;
+        let path = (!directory).then(|| (dir.path.into(), name));
+        Ok(Open { ino, path, word: self.word(), changed: Some(began) })
+    }
+
+    fn read(&mut self, _file: &Open, _offset: u64, len: u32) -> uxfs::Result<u64> {
+        self.lab.call(len as usize);
+        Ok(u64::from(len))
+    }
+
+    fn write(&mut self, file: &mut Open, offset: u64, len: u32) -> uxfs::Result<u64> {
+        let lab = &self.lab;
+        file.changed.get_or_insert(lab.now());
+        if self.prepares {
+            let end = (offset + u64::from(len)).max(lab.fs.stat(file.ino)?.size);
+            lab.fs.truncate(file.ino, end)?;
+            return Ok(0);
+        }
+        lab.write(file.ino, offset, &fill(file.word, len as usize))?;
+        Ok(u64::from(len))
+    }
+
+    fn fsync(&mut self, file: &mut Open) -> uxfs::Result<()> {
+        if self.prepares {
+            return Ok(());
+        }
+        let changed = file.changed.take();
+        self.lab.fsync(file.ino)?;
         // Without a change since the last flush there is nothing new to acknowledge.
-        if let (Some((dir, name)), Some(began)) = (place, changed) {
+        if let (Some((dir, name)), Some(began)) = (file.path.clone(), changed) {
             let at = self.lab.now();
             self.lab.ack(Ack {
                 began,
@@ -326,100 +339,6 @@ impl Client {
                 word: 0,
                 logged: true,
             });
-        }
-        Ok(())
-    }
-
-    fn held(&self, handle: Handle) -> uxfs::Result<&Open> {
-        self.open.get(&handle).ok_or(Error::NotFound)
-    }
-
-    fn open(
-        &mut self,
-        name: &[Box<[u8]>],
-        directory: bool,
-        how: Disposition,
-    ) -> uxfs::Result<Open> {
-        let lab = &Arc::clone(&self.lab);
-        lab.look();
-        if name.is_empty() {
-            return Ok(Open { ino: self.home, place: None, word: 0, changed: None });
-        }
-        self.next += 1;
-        let word = word(u64::from(self.number) << 24 | self.next & 0xff_ffff);
-        match self.find(name) {
-            Ok((dir, path, name)) => {
-                let ino = lab.fs.lookup(dir, name.as_bytes())?;
-                if how == Disposition::Overwrite && !directory {
-                    lab.touch(&path, &name);
-                    lab.change();
-                    lab.fs.truncate(ino, 0)?;
-                }
-                let place = (!directory).then(|| (path.into(), name));
-                Ok(Open { ino, place, word, changed: None })
-            }
-            Err(Error::NotFound) if how != Disposition::Open => {
-                let (dir, path, name) = self.parent(name)?;
-                let began = lab.now();
-                let new = if directory { NewInode::dir(0o700) } else { NewInode::file(0o600) };
-                let ino = lab.create(dir, &name, &new)?;
-                let place = (!directory).then(|| (path.into(), name));
-                Ok(Open { ino, place, word, changed: Some(began) })
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The parent directory of a path, that directory's path, and the last name.
-    fn parent(&self, name: &[Box<[u8]>]) -> uxfs::Result<(Ino, String, String)> {
-        let (last, above) = name.split_last().ok_or(Error::NotFound)?;
-        let (mut dir, mut path) = (self.home, self.path.clone());
-        for part in above {
-            self.lab.look();
-            dir = self.lab.fs.lookup(dir, part)?;
-            path = format!("{path}/{}", String::from_utf8_lossy(part));
-        }
-        Ok((dir, path, String::from_utf8_lossy(last).into_owned()))
-    }
-
-    /// The same for an existing name, without regard to case.
-    fn find(&self, name: &[Box<[u8]>]) -> uxfs::Result<(Ino, String, String)> {
-        let (dir, path, last) = self.parent(name)?;
-        self.lab.look();
-        match self.lab.fs.lookup(dir, last.as_bytes()) {
-            Ok(_) => return Ok((dir, path, last)),
-            Err(Error::NotFound) => {}
-            Err(error) => return Err(error),
-        }
-        let mut found = None;
-        self.lab.call(4096);
-        self.lab.fs.read_dir(dir, 0, &mut |entry| {
-            if entry.name.eq_ignore_ascii_case(last.as_bytes()) {
-                found = Some(String::from_utf8_lossy(entry.name).into_owned());
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        })?;
-        found.map(|name| (dir, path, name)).ok_or(Error::NotFound)
-    }
-
-    fn deltree(&self, dir: Ino, path: &str) -> uxfs::Result<()> {
-        let mut entries = Vec::new();
-        self.lab.fs.read_dir(dir, 0, &mut |entry| {
-            if !entry.is_dot() {
-                entries.push((entry.ino, String::from_utf8_lossy(entry.name).into_owned()));
-            }
-            ControlFlow::Continue(())
-        })?;
-        for (ino, name) in entries {
-            self.lab.touch(path, &name);
-            if self.lab.fs.stat(ino)?.mode & 0o170_000 == 0o040_000 {
-                self.deltree(ino, &format!("{path}/{name}"))?;
-                self.lab.change();
-                self.lab.fs.rmdir(dir, name.as_bytes())?;
-            } else {
-                self.lab.unlink(dir, &name)?;
-            }
         }
         Ok(())
     }
