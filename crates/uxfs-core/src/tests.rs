@@ -1,5 +1,5 @@
-//! Full volumes, failing devices, damaged maps and threads that are too fast or too slow: nothing
-//! hangs, panics or gets lost.
+//! Full volumes, failing devices, damaged maps and races: no operation hangs or panics, and no change
+//! is lost.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,7 +30,7 @@ struct Volume {
     fs: Fs,
 }
 
-/// Without the log: what is changed is in memory until a sync writes it in place.
+/// Without the log, changes stay in memory until a sync writes them in place.
 fn unlogged() -> OpenOptions {
     OpenOptions { journal: None, ..OpenOptions::default() }
 }
@@ -58,8 +58,8 @@ fn volume_with(options: &[&str], open: OpenOptions) -> Volume {
     Volume { _dir: dir, path, dev, fs }
 }
 
-/// Takes all that a group gives, in pieces of at most `max` blocks.
-fn take_all(fs: &Fs, ag: AgNo, max: u32, rng: &mut Rng) -> Vec<(AgBlock, u32)> {
+/// Allocates all free space of a group, in extents of at most `max` blocks.
+fn alloc_all_free(fs: &Fs, ag: AgNo, max: u32, rng: &mut Rng) -> Vec<(AgBlock, u32)> {
     let mut taken = Vec::new();
     loop {
         let mut tx = Tx::begin(fs, 0).unwrap();
@@ -80,7 +80,7 @@ fn take_all(fs: &Fs, ag: AgNo, max: u32, rng: &mut Rng) -> Vec<(AgBlock, u32)> {
     }
 }
 
-fn give(fs: &Fs, ag: AgNo, extents: &[(AgBlock, u32)]) {
+fn free_extents(fs: &Fs, ag: AgNo, extents: &[(AgBlock, u32)]) {
     for some in extents.chunks(50) {
         let mut tx = Tx::begin_freeing(fs, 5).unwrap();
         for (start, len) in some {
@@ -90,8 +90,8 @@ fn give(fs: &Fs, ag: AgNo, extents: &[(AgBlock, u32)]) {
     }
 }
 
-/// Blocks that a tree gave up go to the free list first, and from there to free space: data must
-/// not be written into them before that is durable.
+/// A block that a tree frees moves to the free list first, and from there to free space. No data may
+/// be written into it before that change is durable.
 #[test]
 fn blocks_that_leave_the_free_list_are_busy() {
     let journal = Some(JournalOptions::default());
@@ -100,8 +100,8 @@ fn blocks_that_leave_the_free_list_are_busy() {
     let mut rng = Rng::new(5);
     let ag = AgNo(0);
     let (odd, even): (Vec<_>, Vec<_>) =
-        take_all(fs, ag, 1, &mut rng).into_iter().partition(|e| e.0.0 % 2 == 1);
-    odd.chunks(8).for_each(|some| give(fs, ag, some));
+        alloc_all_free(fs, ag, 1, &mut rng).into_iter().partition(|e| e.0.0 % 2 == 1);
+    odd.chunks(8).for_each(|some| free_extents(fs, ag, some));
     fs.sync().unwrap();
     let trees = |tx: &Tx<'_>| tx.agf(ag).btreeblks.get() + tx.agf(ag).flcount.get();
     let mut tx = Tx::begin(fs, 0).unwrap();
@@ -110,26 +110,26 @@ fn blocks_that_leave_the_free_list_are_busy() {
     tx.expire_busy(ag);
     assert_eq!(tx.ag(ag).busy.blocks(), 0);
     drop(tx);
-    // Holes that join leave the trees small, and their blocks free.
-    even.chunks(8).for_each(|some| give(fs, ag, some));
+    // Merged holes need fewer records, so the trees shrink and free blocks.
+    even.chunks(8).for_each(|some| free_extents(fs, ag, some));
     let mut tx = Tx::begin(fs, 0).unwrap();
     tx.lock_ag(ag).unwrap();
-    let given_up = before - trees(&tx);
-    assert!(given_up > 50, "the trees gave up {given_up} blocks");
-    let freed = even.len() as u64 + u64::from(given_up);
-    // Some were taken again by a tree since.
+    let shrunk = before - trees(&tx);
+    assert!(shrunk > 50, "the trees freed {shrunk} blocks");
+    let freed = even.len() as u64 + u64::from(shrunk);
+    // A tree may have allocated some of them again.
     assert!(tx.ag(ag).busy.blocks() >= freed);
 }
 
 #[test]
-fn a_group_filled_to_the_last_block_gives_it_all_back() {
+fn a_full_group_can_be_freed_completely() {
     for options in [&["-b", "size=1024", "-m", "rmapbt=1"][..], &["-m", "finobt=1"]] {
         let volume = volume(options);
         let fs = &volume.fs;
         let free = fs.free_blocks();
         let mut rng = Rng::new(3);
-        let whole = take_all(fs, AgNo(0), 1 << 20, &mut rng);
-        // Holes of one block, so that the trees grow in a group that is all but full.
+        let whole = alloc_all_free(fs, AgNo(0), 1 << 20, &mut rng);
+        // Holes of one block make the trees grow in an almost full group.
         let (start, len) = *whole.iter().max_by_key(|e| e.1).unwrap();
         let rest: Vec<_> = whole.iter().copied().filter(|e| e.0 != start).collect();
         let len = len.min(24_000);
@@ -137,13 +137,13 @@ fn a_group_filled_to_the_last_block_gives_it_all_back() {
         let over = whole.iter().find(|e| e.0 == start).unwrap().1 - len;
         let tail = (over > 0).then_some((start.plus(len), over));
         let (odd, even): (Vec<_>, Vec<_>) = singles.drain(..).partition(|e| e.0.0 % 2 == 1);
-        give(fs, AgNo(0), &odd);
-        let again = take_all(fs, AgNo(0), 1, &mut rng);
+        free_extents(fs, AgNo(0), &odd);
+        let again = alloc_all_free(fs, AgNo(0), 1, &mut rng);
         let mut all: Vec<_> = even.into_iter().chain(again).chain(rest).chain(tail).collect();
         for at in (1..all.len()).rev() {
             all.swap(at, rng.index(at + 1));
         }
-        give(fs, AgNo(0), &all);
+        free_extents(fs, AgNo(0), &all);
         assert_eq!(fs.free_blocks(), free);
         volume.fs.close().unwrap();
         drop(volume.dev);
@@ -152,7 +152,7 @@ fn a_group_filled_to_the_last_block_gives_it_all_back() {
 }
 
 #[test]
-fn chunks_of_inodes_are_made_in_parts_where_free_space_is_in_pieces() {
+fn sparse_inode_chunks_are_allocated_in_fragmented_free_space() {
     for options in [&["-m", "rmapbt=1"][..], &["-i", "size=2048"], &["-m", "finobt=0"]] {
         let volume = volume(options);
         let fs = &volume.fs;
@@ -160,10 +160,10 @@ fn chunks_of_inodes_are_made_in_parts_where_free_space_is_in_pieces() {
         let (chunk, part) = (fs.geo.chunk_blocks(), fs.geo.sparse_align);
         let mut taken = Vec::new();
         for ag in (0..fs.geo.ag_count).map(AgNo) {
-            let whole = take_all(fs, ag, 1 << 20, &mut rng);
+            let whole = alloc_all_free(fs, ag, 1 << 20, &mut rng);
             let (start, len) = *whole.iter().max_by_key(|e| e.1).unwrap();
             let mut kept: Vec<_> = whole.into_iter().filter(|e| e.0 != start).collect();
-            // Of each chunk's place, a part of it, now the one and now the other, is free.
+            // In the range of each aligned chunk, only the first or the second sparse part is free.
             let mut at = start;
             let mut pieces = Vec::new();
             while at.0 + 2 * chunk < start.0 + len.min(4000) {
@@ -174,7 +174,7 @@ fn chunks_of_inodes_are_made_in_parts_where_free_space_is_in_pieces() {
                 at = free.plus(part);
             }
             kept.push((at, start.0 + len - at.0));
-            give(fs, ag, &pieces);
+            free_extents(fs, ag, &pieces);
             taken.push((ag, kept));
         }
         let mut names = Vec::new();
@@ -189,9 +189,9 @@ fn chunks_of_inodes_are_made_in_parts_where_free_space_is_in_pieces() {
         }
         assert!(names.len() > 500, "{} files", names.len());
         for (ag, kept) in taken {
-            give(fs, ag, &kept);
+            free_extents(fs, ag, &kept);
         }
-        // Parts of chunks, some beside others of the same chunk; some chunks go as a whole.
+        // Frees some chunks completely; of others, free inodes remain that later files use.
         for name in names.iter().filter(|_| rng.below(40) != 0) {
             fs.unlink(fs.root(), name).unwrap();
         }
@@ -226,7 +226,7 @@ fn on_a_full_volume_files_are_overwritten_and_removed() {
 }
 
 #[test]
-fn blocks_behind_the_end_do_not_show_what_they_held() {
+fn blocks_beyond_eof_read_as_zeroes_when_the_file_grows() {
     let volume = volume(&[]);
     let fs = &volume.fs;
     let data = [(0, 16 << 10)];
@@ -234,9 +234,9 @@ fn blocks_behind_the_end_do_not_show_what_they_held() {
     for grow in [true, false] {
         let name = format!("file{grow}").into_bytes();
         let new = NewInode::file(0o644);
-        let (ino, places) = fs.build(fs.root(), &name, &new, &[], content).unwrap();
-        fs.dev.write_at(places[0].device.unwrap(), &[7; 16 << 10]).unwrap();
-        // As if allocated ahead: blocks in the map behind the file's end.
+        let (ino, segments) = fs.build(fs.root(), &name, &new, &[], content).unwrap();
+        fs.dev.write_at(segments[0].device.unwrap(), &[7; 16 << 10]).unwrap();
+        // As after preallocation: the file maps blocks beyond its end.
         let mut tx = Tx::begin(fs, 0).unwrap();
         let slot = tx.lock_inode(ino).unwrap();
         tx.core_mut(slot).size = 100;
@@ -258,35 +258,35 @@ fn a_failed_flush_shuts_the_volume_down() {
     let volume = volume(&[]);
     let fs = &volume.fs;
     fs.create(fs.root(), b"a", &NewInode::file(0o644)).unwrap();
-    let broken = volume.dev.add(Rule::on(&[Op::Flush]).fail(ETIMEDOUT));
+    let rule = volume.dev.add(Rule::on(&[Op::Flush]).fail(ETIMEDOUT));
     assert!(matches!(fs.sync(), Err(Error::Io { .. })));
-    volume.dev.remove(broken);
+    volume.dev.remove(rule);
     assert!(matches!(fs.sync(), Err(Error::Shutdown(_))));
     assert!(matches!(fs.balance(), Ok(())), "there is nothing to write");
     assert!(matches!(fs.create(fs.root(), b"b", &NewInode::file(0o644)), Err(Error::Shutdown(_))));
 }
 
 #[test]
-fn new_data_in_blocks_freed_in_memory_marks_the_volume_first() {
+fn reuse_of_blocks_freed_in_memory_marks_the_superblock_first() {
     let volume = volume(&[]);
     let fs = &volume.fs;
     let root = fs.root();
     let file = fs.create(root, b"file", &NewInode::file(0o644)).unwrap();
     fs.write_at(file, 0, &[1; 100_000]).unwrap();
     fs.sync().unwrap();
-    let marked = || uxfs_oracle::db_value(&volume.path, &["sb 0"], "features_incompat");
-    let whole = marked();
+    let incompat = || uxfs_oracle::db_value(&volume.path, &["sb 0"], "features_incompat");
+    let before = incompat();
     fs.write_at(file, 0, &[2; 100_000]).unwrap();
-    assert_eq!(marked(), whole, "nothing was freed yet");
+    assert_eq!(incompat(), before, "nothing was freed yet");
     fs.unlink(root, b"file").unwrap();
     let other = fs.create(root, b"other", &NewInode::file(0o644)).unwrap();
     fs.write_at(other, 0, &[3; 100_000]).unwrap();
-    assert_ne!(marked(), whole);
+    assert_ne!(incompat(), before);
     fs.sync().unwrap();
-    assert_eq!(marked(), whole);
+    assert_eq!(incompat(), before);
 }
 
-/// An inode of these extents that is nowhere on the volume.
+/// An inode in memory with these extents. It is not on the volume.
 fn inode(fs: &Fs, extents: &[Extent]) -> InodeState {
     let mut inode = InodeState::new(fs.root(), Default::default(), &fs.geo);
     inode.core.mode = uxfs_format::inode::S_IFREG;
@@ -304,18 +304,18 @@ fn damaged_maps_neither_hang_nor_panic() {
     let fs = &volume.fs;
     let start = fs.inode_goal(fs.root());
     let extent = |offset, len| Extent { offset: FileBlock(offset), start, len, unwritten: false };
-    let jumbled = inode(fs, &[extent(100, 4), extent(8, 4), extent(50, 4), extent(20, 4)]);
+    let unsorted = inode(fs, &[extent(100, 4), extent(8, 4), extent(50, 4), extent(20, 4)]);
     for at in 0..200 {
         let at = FileBlock(at);
-        let _ = bmap::at_or_after(fs, &jumbled, Fork::Data, at).map(|e| {
+        let _ = bmap::at_or_after(fs, &unsorted, Fork::Data, at).map(|e| {
             assert!(e.is_none_or(|e| e.end() > at));
         });
-        let _ = bmap::before(fs, &jumbled, Fork::Data, at).map(|e| {
+        let _ = bmap::before(fs, &unsorted, Fork::Data, at).map(|e| {
             assert!(e.is_none_or(|e| e.offset < at));
         });
-        let _ = bmap::first_unused(fs, &jumbled, Fork::Data, 1, at);
+        let _ = bmap::first_unused(fs, &unsorted, Fork::Data, 1, at);
     }
-    // An extent that begins beyond what a file can hold.
+    // An extent beyond the largest file size.
     let file = fs.create(fs.root(), b"far", &NewInode::file(0o644)).unwrap();
     let mut tx = Tx::begin(fs, 0).unwrap();
     let slot = tx.lock_inode(file).unwrap();
@@ -326,7 +326,7 @@ fn damaged_maps_neither_hang_nor_panic() {
     tx.commit().unwrap();
     assert_eq!(fs.read_at(file, 0, &mut [1; 100_000]).unwrap(), 100_000);
     assert_eq!(fs.segments(file).unwrap().len(), 1);
-    // A fork too short for what is to be mapped.
+    // A fork too short for the new mapping.
     let mut tx = Tx::begin(fs, 10).unwrap();
     let slot = tx.lock_inode(file).unwrap();
     let core = tx.core_mut(slot);
@@ -336,7 +336,7 @@ fn damaged_maps_neither_hang_nor_panic() {
 }
 
 #[test]
-fn a_buffer_that_was_replaced_comes_back_on_cancel() {
+fn a_cancelled_transaction_restores_a_replaced_buffer() {
     let volume = volume(&[]);
     let fs = &volume.fs;
     let mut tx = Tx::begin(fs, 0).unwrap();
@@ -349,13 +349,13 @@ fn a_buffer_that_was_replaced_comes_back_on_cancel() {
     let piece = Piece { daddr: agf.daddr(), len: 4096 };
     tx.make_buf(Pieces::from_buf([piece]), BufKind::DirBlock);
     drop(tx);
-    let there = fs.bufs.cached_at(agf.daddr()).unwrap();
-    assert!(Arc::ptr_eq(&there, &agf));
+    let cached = fs.bufs.cached_at(agf.daddr()).unwrap();
+    assert!(Arc::ptr_eq(&cached, &agf));
     assert_eq!(fs.bufs.dirty_bytes(), dirty);
 }
 
 #[test]
-fn inodes_of_a_chunk_that_was_given_back_are_gone() {
+fn inodes_of_a_freed_chunk_are_not_found() {
     let volume = volume(&[]);
     let fs = &volume.fs;
     let new = NewInode::file(0o644);
@@ -384,30 +384,30 @@ fn inodes_of_a_chunk_that_was_given_back_are_gone() {
     assert!(inos.iter().all(|ino| fs.stat(*ino).unwrap().size == 5000));
 }
 
-/// Somebody who still knows the number of an inode that is gone may have it locked, to find that out,
-/// just when it is given out again.
+/// A thread with a stale inode number locks the free inode, to find that it is free, while another
+/// thread allocates it.
 #[test]
-fn a_free_inode_that_is_being_looked_at_is_given_out_all_the_same() {
+fn a_free_inode_locked_by_a_reader_can_be_allocated() {
     let volume = volume(&[]);
     let fs = &volume.fs;
     let file = |name: &[u8]| fs.create(fs.root(), name, &NewInode::file(0o600)).unwrap();
-    let [_, gone] = [b"stays", b"going"].map(|name| file(name));
-    let cell = fs.inodes.get(fs, gone).unwrap();
+    let [_, freed] = [b"stays", b"going"].map(|name| file(name));
+    let cell = fs.inodes.get(fs, freed).unwrap();
     fs.unlink(fs.root(), b"going").unwrap();
-    let looks = cell.write();
-    assert_eq!(looks.core.mode, 0);
+    let locked = cell.write();
+    assert_eq!(locked.core.mode, 0);
     std::thread::scope(|scope| {
-        let made = scope.spawn(|| file(b"new"));
-        // Long enough for it to come so far; if it is not, nothing is seen.
+        let created = scope.spawn(|| file(b"new"));
+        // Gives the thread time to reach the lock. If it does not, the test passes without a race.
         std::thread::sleep(Duration::from_millis(100));
-        drop(looks);
-        assert_eq!(made.join().unwrap(), gone);
+        drop(locked);
+        assert_eq!(created.join().unwrap(), freed);
     });
 }
 
 /// Inode 128 is the root directory, 131 the first file.
 #[test]
-fn an_inode_in_use_is_not_given_out_whatever_its_record_says() {
+fn an_inode_in_use_is_not_allocated_if_its_record_is_wrong() {
     let wrong = [
         ("0x7fffffffffffffff", 63, "inode 128 is damaged: is in use by what asks for a new one"),
         ("0x7ffffffffffffff8", 60, "inode 131 is damaged: is in use, against its chunk's record"),
@@ -430,7 +430,7 @@ fn an_inode_in_use_is_not_given_out_whatever_its_record_says() {
 }
 
 #[test]
-fn a_slow_reader_does_not_bring_back_what_was() {
+fn a_slow_reader_does_not_restore_old_metadata() {
     let first = volume(&[]);
     let new = NewInode::file(0o644);
     let inos = [&b"a"[..], b"b"].map(|name| first.fs.create(first.fs.root(), name, &new).unwrap());
@@ -438,13 +438,13 @@ fn a_slow_reader_does_not_bring_back_what_was() {
     drop(first.dev);
     let (dev, fs) = open(&first.path);
     let (block, _) = fs.geo.cluster_of(fs.geo.ino_agino(inos[0]));
-    // The thread that reads the cluster waits with what it has read in hand.
+    // The thread that reads the cluster waits before it returns the bytes.
     let at = fs.geo.ag_daddr(AgNo(0), block).bytes();
     let barriers = Arc::new([Barrier::new(2), Barrier::new(2)]);
     let [has_read, may_return] = &*barriers;
-    let waits = Arc::clone(&barriers);
+    let pair = Arc::clone(&barriers);
     dev.add(Rule::on(&[Op::Read]).within(at..at + 1).times(1).afterwards(move |_| {
-        for barrier in &*waits {
+        for barrier in &*pair {
             barrier.wait();
         }
         Answer::Pass
@@ -457,7 +457,7 @@ fn a_slow_reader_does_not_bring_back_what_was() {
         fs.sync().unwrap();
         may_return.wait();
     });
-    // Their neighbour brings the whole cluster to the device once more.
+    // A change of the neighbour writes the whole cluster again.
     fs.set_attr(inos[1], &uid(8)).unwrap();
     fs.close().unwrap();
     drop(dev);
@@ -468,7 +468,7 @@ fn a_slow_reader_does_not_bring_back_what_was() {
 #[test]
 fn readers_and_a_writer_see_one_buffer() {
     let volume = volume(&[]);
-    // Next to no cache: buffers and inodes come and go all the time.
+    // A tiny cache: buffers and inodes are evicted all the time.
     let options = OpenOptions { cache_bytes: 1 << 12, ..unlogged() };
     let dev = Arc::clone(&volume.dev) as Arc<dyn BlockDev>;
     drop(volume.fs);
@@ -523,7 +523,7 @@ fn in_memory() -> Fs {
 
 /// Found by fuzzing.
 #[test]
-fn an_inode_that_counts_too_many_blocks_gets_none() {
+fn an_inode_with_a_block_count_overflow_is_corrupt() {
     let fs = in_memory();
     let ino = fs.create(fs.root(), b"file", &NewInode::file(0o644)).unwrap();
     let mut tx = Tx::begin(&fs, 0).unwrap();
@@ -534,10 +534,10 @@ fn an_inode_that_counts_too_many_blocks_gets_none() {
     assert!(matches!(error, Error::Corrupt(_)), "{error}");
 }
 
-/// Found by fuzzing: the tree of a file that is emptied fits the inode again, with a record of no
-/// blocks among those that are left.
+/// Found by fuzzing: while a file is emptied its tree shrinks until it fits the inode, and one of the
+/// remaining records has no blocks.
 #[test]
-fn an_extent_of_no_blocks_is_not_taken_into_the_inode() {
+fn an_empty_extent_is_not_copied_into_the_inode() {
     let fs = in_memory();
     let ino = fs.create(fs.root(), b"file", &NewInode::file(0o644)).unwrap();
     for n in 0..40 {
@@ -570,10 +570,10 @@ fn hog(journal: &Journal) -> u64 {
     powers.filter(|bytes| journal.grant_small(*bytes)).sum()
 }
 
-/// A chain waits for log space, all of which others have: what it gets in the end is what its own
-/// intents kept, which it announces again.
+/// A chain of transactions waits for log space while others hold all of it. It gets the space that
+/// its own intents hold, once it relogs them.
 #[test]
-fn a_chain_that_waits_announces_again() {
+fn a_chain_that_waits_for_log_space_relogs_its_intents() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     uxfs_oracle::mkfs(&path, 512 << 20, &["-m", "rmapbt=1"]);
@@ -589,29 +589,29 @@ fn a_chain_that_waits_announces_again() {
         fs.write_at(file, piece * 8192, &[1; 4096]).unwrap();
     }
     fs.sync().unwrap();
-    // Plenty that gathers with the first link, and then lies behind its intents.
+    // Many changes in the checkpoint of the first link, logged behind its intents.
     for number in 0..12_000 {
         fs.create(root, format!("file {number}").as_bytes(), &NewInode::file(0o644)).unwrap();
     }
     let journal = fs.journal.as_ref().unwrap();
     let all = hog(journal);
     journal.release(fs.log_link(OpKind::Extents));
-    // From here on, every flush takes all log space that is free.
-    let held = Arc::new(AtomicU64::new(all - fs.log_link(OpKind::Extents)));
-    let (taken, greedy) = (Arc::clone(&held), Arc::downgrade(&fs));
-    let greedy = dev.add(Rule::on(&[Op::Flush]).before(move |_| {
-        if let Some(fs) = greedy.upgrade() {
+    // From now on, every flush reserves all free log space.
+    let reserved = Arc::new(AtomicU64::new(all - fs.log_link(OpKind::Extents)));
+    let (total, weak) = (Arc::clone(&reserved), Arc::downgrade(&fs));
+    let rule = dev.add(Rule::on(&[Op::Flush]).before(move |_| {
+        if let Some(fs) = weak.upgrade() {
             let hogged = fs.journal.as_ref().map_or(0, hog);
-            taken.fetch_add(hogged, Ordering::Relaxed);
+            total.fetch_add(hogged, Ordering::Relaxed);
         }
         Answer::Pass
     }));
     let before = journal.new_intent();
     fs.fallocate(file, Fallocate::PunchHole, 0, 30 * 8192).unwrap();
-    dev.remove(greedy);
-    // Each of the 30 extents is two steps, and brings about a third.
+    dev.remove(rule);
+    // Each of the 30 extents needs two steps, and causes a third.
     assert!(journal.new_intent() - before > 90, "{}", journal.new_intent() - before);
-    journal.release(held.load(Ordering::Relaxed));
+    journal.release(reserved.load(Ordering::Relaxed));
     assert!(fs.extents(file).unwrap().is_empty());
     assert_eq!(fs.stats().logspace_overruns, 0);
     Arc::into_inner(fs).unwrap().close().unwrap();

@@ -51,7 +51,7 @@ fn options() -> OpenOptions {
     let mut options = OpenOptions::default();
     options.clock = Clock::Fixed(Timestamp { sec: 1_700_000_000, nsec: 5 });
     options.seed = Some(11);
-    // Little in memory, so that there is something to be read.
+    // A small cache, so that the workload reads from the device.
     options.cache_bytes = 1 << 16;
     let mut journal = JournalOptions::default();
     journal.pipeline.size_max = 16 << 10;
@@ -98,33 +98,33 @@ impl Run {
     }
 }
 
-/// After the failure: nothing goes on.
-fn stopped(at: &str, run: &Run, fs: Fs) {
+/// After the failure every operation fails, and nothing is written.
+fn assert_stopped(at: &str, run: &Run, fs: Fs) {
     run.ruled.stopped();
     let before = run.changes();
-    let down = |done: Result<(), Error>| match done {
+    let refused = |done: Result<(), Error>| match done {
         Err(error) => {
             assert!(matches!(error, Error::Shutdown(_)) && error.errno() == 5, "{at}: {error}")
         }
-        Ok(()) => panic!("{at}: something goes on after a failure"),
+        Ok(()) => panic!("{at}: an operation succeeded after a failure"),
     };
-    down(fs.create(fs.root(), b"one more", &NewInode::file(0o600)).map(drop));
-    down(fs.sync());
-    down(fs.wait(fs.ticket()));
-    down(fs.fsync(fs.root()));
-    let told = Arc::new(AtomicUsize::new(0));
-    let teller = Arc::clone(&told);
+    refused(fs.create(fs.root(), b"one more", &NewInode::file(0o600)).map(drop));
+    refused(fs.sync());
+    refused(fs.wait(fs.ticket()));
+    refused(fs.fsync(fs.root()));
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&calls);
     fs.when_durable(fs.ticket(), move |result| {
-        teller.fetch_add(1 + usize::from(result.is_ok()), Ordering::Relaxed);
+        counter.fetch_add(1 + usize::from(result.is_ok()), Ordering::Relaxed);
     });
-    down(fs.close());
+    refused(fs.close());
     assert_eq!(run.changes(), before, "{at}: something was written after a failure");
-    assert_eq!(told.load(Ordering::Relaxed), 1, "{at}: told of a failure");
+    assert_eq!(calls.load(Ordering::Relaxed), 1, "{at}: the waiter gets one failure");
     assert!(run.ruled.verdict().is_ok(), "{at}: {:?}", run.ruled.violation());
 }
 
-/// The image recovers, as it is and after the power went.
-fn recovers(at: &str, before: &MemDev, events: Vec<Event>, history: &History, seed: u64) {
+/// The image recovers, as it is and after a power cut.
+fn assert_recovers(at: &str, before: &MemDev, events: Vec<Event>, history: &History, seed: u64) {
     let recording = Recording::new(before.clone(), events, 512);
     let mut rng = rng(seed);
     for _ in 0..2 {
@@ -132,8 +132,8 @@ fn recovers(at: &str, before: &MemDev, events: Vec<Event>, history: &History, se
         let dev = Arc::new(RuledDev::new(Arc::new(cut.disk)));
         let fs = Fs::open(Arc::<RuledDev>::clone(&dev) as Arc<dyn BlockDev>, options());
         let fs = fs.unwrap_or_else(|e| panic!("{at}: recovery: {e}"));
-        let sight = history::read(&fs).unwrap_or_else(|e| panic!("{at}: {e}"));
-        history.find(&sight, cut.durable, cut.begun).unwrap_or_else(|e| panic!("{at}: {e}"));
+        let state = history::read(&fs).unwrap_or_else(|e| panic!("{at}: {e}"));
+        history.find(&state, cut.durable, cut.begun).unwrap_or_else(|e| panic!("{at}: {e}"));
         fs.close().unwrap_or_else(|e| panic!("{at}: {e}"));
         let report =
             uxfs_check::check(&*dev, &uxfs_check::CheckOptions::default(), &|_| {}).unwrap();
@@ -142,8 +142,9 @@ fn recovers(at: &str, before: &MemDev, events: Vec<Event>, history: &History, se
     }
 }
 
-/// Tries one fault; did it come to a stop?
-fn fail(before: &MemDev, seed: u64, fault: Rule, clean: &History) -> Option<bool> {
+/// Runs the workload with one fault. Returns whether the volume had to shut down, or `None` if the
+/// fault did not occur.
+fn run_with(before: &MemDev, seed: u64, fault: Rule, clean: &History) -> Option<bool> {
     let at = format!("seed {seed}, {fault:?}");
     let run = Run::new(before, fault);
     let (done, fs, _) = run.work(seed);
@@ -156,7 +157,7 @@ fn fail(before: &MemDev, seed: u64, fault: Rule, clean: &History) -> Option<bool
         }
         (done, Some(fs)) => {
             if must_stop {
-                stopped(&at, &run, fs);
+                assert_stopped(&at, &run, fs);
             }
             done
         }
@@ -169,34 +170,34 @@ fn fail(before: &MemDev, seed: u64, fault: Rule, clean: &History) -> Option<bool
     match done {
         Err(Error::Corrupt(corrupt)) => panic!("{at}: {corrupt}"),
         Err(error) => assert!(error.errno() > 0, "{at}: {error}"),
-        // Unsynced data, or a call that is not needed.
-        Ok(()) => assert!(!must_stop, "{at}: nobody was told"),
+        // The fault hit unsynced data, or an optional call.
+        Ok(()) => assert!(!must_stop, "{at}: no caller got the error"),
     }
     assert!(run.ruled.verdict().is_ok(), "{at}: {:?}", run.ruled.violation());
-    recovers(&at, before, run.record.take(), clean, seed);
+    assert_recovers(&at, before, run.record.take(), clean, seed);
     Some(must_stop)
 }
 
 #[test]
-fn every_call_that_fails() {
+fn every_failing_call_is_survived() {
     let every = setting("UXFS_EVERY", 5);
     let (mut tried, mut stops) = (0u64, 0u64);
     for round in 0..setting("UXFS_COUNT", LINES.len() as u64) {
         let seed = setting("UXFS_SEED", 0) + round;
         let before = make(LINES[(seed % LINES.len() as u64) as usize]);
-        let never = Rule::on(&[]);
-        let whole = Run::new(&before, never);
-        let (done, fs, clean) = whole.work(seed);
+        let no_fault = Rule::on(&[]);
+        let complete = Run::new(&before, no_fault);
+        let (done, fs, clean) = complete.work(seed);
         done.unwrap();
         fs.unwrap().close().unwrap();
         for ops in [Op::WRITES, &[Op::Flush], &[Op::Read]] {
-            for number in (round % every..whole.failing.calls(ops)).step_by(every as usize) {
+            for number in (round % every..complete.failing.calls(ops)).step_by(every as usize) {
                 for (times, errno) in [(1, 5), (u64::MAX, 5), (u64::MAX, 28)] {
                     if errno == 28 && ops != Op::WRITES {
                         continue;
                     }
                     let fault = Rule::on(ops).after(number).times(times).fail(errno);
-                    if let Some(stop) = fail(&before, seed, fault, &clean) {
+                    if let Some(stop) = run_with(&before, seed, fault, &clean) {
                         tried += 1;
                         stops += u64::from(stop);
                     }
@@ -204,39 +205,39 @@ fn every_call_that_fails() {
             }
         }
     }
-    println!("{tried} failures, {stops} came to a stop");
+    println!("{tried} failures, {stops} shutdowns");
     assert!(stops > 10);
 }
 
-/// All waiters are woken once, whatever fails.
+/// Each waiter is woken once, whichever write fails.
 #[test]
-fn who_waits_is_told() {
+fn every_waiter_is_woken_once() {
     let before = make("-m reflink=0 -l size=6m");
     let mut number = 0;
     loop {
         let fault = Rule::on(Op::WRITES).after(number).fail(5);
         let run = Run::new(&before, fault);
         let fs = Fs::open(Arc::<RuledDev>::clone(&run.ruled), options()).unwrap();
-        let told: Vec<Arc<AtomicUsize>> = (0..300).map(|_| Arc::default()).collect();
-        let mut asked = 0;
-        for told in &told {
-            let name = format!("file {asked}");
+        let wakeups: Vec<Arc<AtomicUsize>> = (0..300).map(|_| Arc::default()).collect();
+        let mut waiters = 0;
+        for count in &wakeups {
+            let name = format!("file {waiters}");
             if fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o600)).is_err() {
                 break;
             }
-            let told = Arc::clone(told);
+            let count = Arc::clone(count);
             fs.when_durable(fs.ticket(), move |_| {
-                told.fetch_add(1, Ordering::Relaxed);
+                count.fetch_add(1, Ordering::Relaxed);
             });
-            asked += 1;
+            waiters += 1;
         }
         let closed = fs.close();
         assert_eq!(closed.is_err(), run.failing.failed(), "write {number}");
-        for (who, told) in told[..asked].iter().enumerate() {
-            let times = told.load(Ordering::Relaxed);
+        for (waiter, count) in wakeups[..waiters].iter().enumerate() {
+            let times = count.load(Ordering::Relaxed);
             assert_eq!(
                 times, 1,
-                "write {number} fails: waiter {who} of {asked} was told {times} times"
+                "write {number} fails: waiter {waiter} of {waiters} was woken {times} times"
             );
         }
         if !run.failing.failed() {

@@ -124,7 +124,7 @@ fn clean_log(path: &Path) -> State {
     Log::new(&fs.superblock()).unwrap().find(&*dev).unwrap().state
 }
 
-const WAYS: [&str; 6] = [
+const LOG_MODES: [&str; 6] = [
     "delaylog",
     "nodelaylog",
     "nodelaylog,logbsize=256k,logbufs=2",
@@ -135,11 +135,11 @@ const WAYS: [&str; 6] = [
 
 /// Kernels and uxfs recover dirty images of each log mode to the same names.
 #[test]
-fn kernels_recover_each_way_of_logging() {
+fn kernels_recover_each_log_mode() {
     let mut copies = Vec::new();
     let mut expected = Vec::new();
-    let volumes: Vec<Volume> = WAYS.iter().map(|_| Volume::new(&["-m", "rmapbt=1"])).collect();
-    for ((words, volume), seed) in WAYS.iter().zip(&volumes).zip(1..) {
+    let volumes: Vec<Volume> = LOG_MODES.iter().map(|_| Volume::new(&["-m", "rmapbt=1"])).collect();
+    for ((words, volume), seed) in LOG_MODES.iter().zip(&volumes).zip(1..) {
         let fs = volume.open(words);
         work(&fs, seed, 400).unwrap();
         fs.sync().unwrap();
@@ -159,12 +159,12 @@ fn kernels_recover_each_way_of_logging() {
     let paths: Vec<&Path> = copies.iter().map(PathBuf::as_path).collect();
     for kernel in Kernel::ALL {
         let listings = vm::list(kernel, &paths).unwrap();
-        for ((listing, names), words) in listings.iter().zip(&expected).zip(WAYS) {
+        for ((listing, names), words) in listings.iter().zip(&expected).zip(LOG_MODES) {
             let missing = names.iter().find(|name| listing.get(name).is_none());
             assert_eq!(missing, None, "{words}, {kernel:?}");
         }
     }
-    for ((copy, expected), words) in copies.iter().zip(&expected).zip(WAYS) {
+    for ((copy, expected), words) in copies.iter().zip(&expected).zip(LOG_MODES) {
         let fs = open(copy, "");
         assert_eq!(names(&fs), *expected, "{words}");
         fs.close().unwrap();
@@ -173,34 +173,34 @@ fn kernels_recover_each_way_of_logging() {
 }
 
 #[test]
-fn tickets_are_values() {
+fn a_ticket_covers_all_earlier_changes() {
     let volume = Volume::new(&[]);
     let fs = Arc::new(volume.open(""));
-    let (told, hears) = mpsc::channel();
+    let (send, receive) = mpsc::channel();
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
-            let (fs, told) = (Arc::clone(&fs), told.clone());
+            let (fs, send) = (Arc::clone(&fs), send.clone());
             scope.spawn(move || {
-                let mut held = Vec::new();
+                let mut tickets = Vec::new();
                 for number in 0..1500 {
                     let name = format!("{thread}-{number}");
                     fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o600)).unwrap();
                     let ticket = fs.ticket();
-                    let told = told.clone();
-                    fs.when_durable(ticket, move |result| told.send((number, result)).unwrap());
-                    held.push(ticket);
+                    let send = send.clone();
+                    fs.when_durable(ticket, move |result| send.send((number, result)).unwrap());
+                    tickets.push(ticket);
                 }
                 // The last ticket covers all before it.
-                fs.wait(held[held.len() - 1]).unwrap();
-                assert!(held.iter().all(|ticket| fs.is_durable(*ticket)));
-                held.iter().for_each(|ticket| fs.wait(*ticket).unwrap());
+                fs.wait(tickets[tickets.len() - 1]).unwrap();
+                assert!(tickets.iter().all(|ticket| fs.is_durable(*ticket)));
+                tickets.iter().for_each(|ticket| fs.wait(*ticket).unwrap());
             });
         }
     });
-    drop(told);
-    // The last waiter may have left some notifications to the next driver.
+    drop(send);
+    // The next driver sends the notifications that the last waiter did not.
     fs.sync().unwrap();
-    assert_eq!(hears.iter().inspect(|(_, result)| result.clone().unwrap()).count(), 6000);
+    assert_eq!(receive.iter().inspect(|(_, result)| result.clone().unwrap()).count(), 6000);
     let stats = fs.stats();
     assert!(stats.checkpoints < 6000 && stats.trans_async >= 6000, "{stats:?}");
     assert_eq!(stats.force_wait.count(), stats.log_force_sleep);
@@ -212,7 +212,7 @@ fn tickets_are_values() {
 }
 
 #[test]
-fn wsync_is_durable_at_once() {
+fn wsync_makes_each_change_durable() {
     for words in ["wsync", "nodelaylog,wsync"] {
         let volume = Volume::new(&[]);
         let fs = volume.open(words);
@@ -230,7 +230,7 @@ fn wsync_is_durable_at_once() {
 }
 
 #[test]
-fn without_barriers_they_are_counted_as_left_out() {
+fn nobarrier_counts_omitted_flushes() {
     let volume = Volume::new(&[]);
     let fs = volume.open("nobarrier");
     assert!(fs.journal_options().is_some_and(|options| !options.barrier));
@@ -284,7 +284,7 @@ fn stripe_units_and_buffers_must_fit() {
 
 /// The log worker writes commits without a waiter, and covers an idle log.
 #[test]
-fn the_service_looks_after_the_log() {
+fn log_worker_writes_and_covers_an_idle_log() {
     for words in ["", "nodelaylog"] {
         let volume = Volume::new(&[]);
         let dev = device(&volume.path);
@@ -298,22 +298,22 @@ fn the_service_looks_after_the_log() {
             idle: Duration::from_millis(20),
             ..LogWorkOptions::default()
         };
-        let service = LogWorker::start(&fs, log_work).unwrap();
+        let worker = LogWorker::start(&fs, log_work).unwrap();
         assert!(LogWorker::start(&fs, log_work).is_err());
-        fs.create(fs.root(), b"nobody waits", &NewInode::file(0o600)).unwrap();
+        fs.create(fs.root(), b"without a waiter", &NewInode::file(0o600)).unwrap();
         while fs.stats().covers < 2 {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(fs.is_durable(fs.ticket()));
-        service.stop();
+        worker.stop();
         assert_eq!(fs.stats().covers, 2);
         let copy = volume.cut("idle");
-        // A reader that does not replay sees it, and a replay has almost nothing to do.
+        // A reader that does not replay finds the file, and a replay has almost nothing to do.
         let dev = FileDev::open(&copy, OpenMode::Read).unwrap();
         let norecovery = OpenOptions { norecovery: true, ..OpenOptions::read_only() };
-        let seen = Fs::open(Arc::new(dev), norecovery).unwrap();
-        assert_eq!(names(&seen), [b"/nobody waits".to_vec()]);
-        drop(seen);
+        let norecovery_fs = Fs::open(Arc::new(dev), norecovery).unwrap();
+        assert_eq!(names(&norecovery_fs), [b"/without a waiter".to_vec()]);
+        drop(norecovery_fs);
         let recovered = open(&copy, "");
         let replay = &recovered.recovery().unwrap().replay;
         assert!(replay.transactions <= 1, "{replay:?}");
@@ -323,12 +323,12 @@ fn the_service_looks_after_the_log() {
     }
 }
 
-/// A log that fills is pushed in the background.
+/// The log worker pushes the tail of a log that fills up.
 #[test]
-fn the_service_pushes_the_tail() {
+fn log_worker_pushes_the_tail() {
     let volume = Volume::new(&["-l", "size=64m"]);
     let fs = Arc::new(volume.open("nodelaylog,logbsize=256k"));
-    let service = LogWorker::start(&fs, LogWorkOptions::default()).unwrap();
+    let worker = LogWorker::start(&fs, LogWorkOptions::default()).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let fs = &fs;
@@ -337,7 +337,7 @@ fn the_service_pushes_the_tail() {
     });
     fs.sync().unwrap();
     let stats = fs.stats();
-    service.stop();
+    worker.stop();
     assert!(stats.log_bytes > 32 << 20 && stats.push_ail > 0 && stats.tail_pushes > 0, "{stats:?}");
     Arc::into_inner(fs).unwrap().close().unwrap();
     uxfs_oracle::repair(&volume.path).unwrap();
@@ -346,14 +346,14 @@ fn the_service_pushes_the_tail() {
 /// The volume is quiesced while other threads work. A reader that does not replay then finds
 /// everything done before, and afterwards nothing is lost.
 #[test]
-fn settled_in_the_midst_of_use() {
+fn quiesce_works_while_other_threads_change_the_volume() {
     for words in ["", "nodelaylog"] {
         let volume = Volume::new(&["-m", "rmapbt=1"]);
         let fs = volume.open(words);
         work(&fs, 11, 300).unwrap();
         let before = names(&fs);
         fs.quiesce().unwrap();
-        let copy = volume.cut("settled");
+        let copy = volume.cut("quiesced");
         assert_eq!(clean_log(&copy), State::Clean, "{words}");
         uxfs_oracle::repair(&copy).unwrap();
         let dev = FileDev::open(&copy, OpenMode::Read).unwrap();
@@ -417,9 +417,9 @@ fn a_failing_device_shuts_the_volume_down() {
             eio(fs.sync().unwrap_err());
             eio(fs.quiesce().unwrap_err());
             eio(fs.wait(fs.ticket()).unwrap_err());
-            let (told, hears) = mpsc::channel();
-            fs.when_durable(fs.ticket(), move |result| told.send(result).unwrap());
-            assert!(hears.recv().unwrap().is_err(), "{at}");
+            let (send, receive) = mpsc::channel();
+            fs.when_durable(fs.ticket(), move |result| send.send(result).unwrap());
+            assert!(receive.recv().unwrap().is_err(), "{at}");
             eio(fs.close().unwrap_err());
             assert!(written == std::fs::read(&volume.path).unwrap(), "{at}: something was written");
         } else {
@@ -427,43 +427,43 @@ fn a_failing_device_shuts_the_volume_down() {
         }
         drop(dev);
         let fs = volume.open("");
-        let there = names(&fs);
-        assert!(safe.iter().all(|name| there.binary_search(name).is_ok()), "{at}");
+        let found = names(&fs);
+        assert!(safe.iter().all(|name| found.binary_search(name).is_ok()), "{at}");
         fs.close().unwrap();
         uxfs_oracle::repair(&volume.path).unwrap_or_else(|f| panic!("{at}: {f}"));
     }
 }
 
-/// A notification panics in the log worker's thread.
+/// A callback panics in the thread of the log worker.
 #[test]
-fn a_panic_in_the_service_leaves_nobody_waiting() {
+fn a_panic_in_the_log_worker_fails_all_waiters() {
     let volume = Volume::new(&[]);
     let fs = Arc::new(volume.open(""));
     work(&fs, 1, 20).unwrap();
     fs.sync().unwrap();
     let safe = names(&fs);
-    let service = LogWorker::start(&fs, LogWorkOptions::default()).unwrap();
+    let worker = LogWorker::start(&fs, LogWorkOptions::default()).unwrap();
     fs.create(fs.root(), b"new", &NewInode::file(0o600)).unwrap();
-    fs.when_durable(fs.ticket(), |_| panic!("meant"));
+    fs.when_durable(fs.ticket(), |_| panic!("planted"));
     while fs.stopped_by().is_none() {
         std::thread::yield_now();
     }
-    let (told, hears) = mpsc::channel();
-    fs.when_durable(fs.ticket(), move |result| told.send(result).unwrap());
-    assert!(hears.recv().unwrap().is_err());
+    let (send, receive) = mpsc::channel();
+    fs.when_durable(fs.ticket(), move |result| send.send(result).unwrap());
+    assert!(receive.recv().unwrap().is_err());
     assert!(matches!(fs.wait(fs.ticket()), Err(Error::Shutdown(_))));
     assert!(fs.create(fs.root(), b"late", &NewInode::file(0o600)).is_err());
-    service.stop();
+    worker.stop();
     drop(fs);
     let fs = volume.open("");
-    let there = names(&fs);
-    assert!(safe.iter().all(|name| there.binary_search(name).is_ok()));
+    let found = names(&fs);
+    assert!(safe.iter().all(|name| found.binary_search(name).is_ok()));
     fs.close().unwrap();
     uxfs_oracle::repair(&volume.path).unwrap();
 }
 
 #[test]
-fn the_length_changes_with_the_journal_on() {
+fn a_journaled_volume_shrinks_and_grows() {
     let volume = Volume::new(&["-l", "size=64m"]);
     let fs = volume.open("");
     work(&fs, 4, 200).unwrap();
@@ -483,19 +483,18 @@ fn the_length_changes_with_the_journal_on() {
     fs.close().unwrap();
 }
 
-/// A record torn by a power cut ends the log. A record that was whole, whose changes were written
-/// in place, and that was damaged later is not a torn one: continuing would mix old and new
-/// metadata.
+/// A record torn by a power cut ends the log. A complete record whose changes were written in place,
+/// and that was damaged later, is an error: recovery without it would mix old and new metadata.
 #[test]
-fn a_damaged_record_that_was_written_back_is_not_taken_for_a_torn_one() {
-    for (written_back, of_an_inode) in [(false, false), (true, false), (true, true)] {
+fn a_damaged_record_with_written_changes_is_not_treated_as_torn() {
+    for (written_back, in_inode) in [(false, false), (true, false), (true, true)] {
         let volume = Volume::new(&[]);
         let fs = volume.open("logbsize=32k");
         let one = fs.create(fs.root(), b"one", &NewInode::file(0o644)).unwrap();
         fs.sync().unwrap();
         let journal = fs.journal.as_ref().unwrap();
         let head = journal.head();
-        if of_an_inode {
+        if in_inode {
             fs.set_attr(one, &crate::SetAttr { uid: Some(7), ..Default::default() }).unwrap();
         } else {
             fs.create(fs.root(), b"two", &NewInode::file(0o644)).unwrap();
@@ -533,10 +532,10 @@ fn a_damaged_record_that_was_written_back_is_not_taken_for_a_torn_one() {
     }
 }
 
-/// An inode chunk is not created again at its place in the checkpoint that frees it: its icreate
-/// item would undo the cancel items of the freed blocks.
+/// A checkpoint that frees an inode chunk does not allocate a chunk in the same blocks again: the
+/// icreate item would undo the cancel items of the freed blocks.
 #[test]
-fn a_chunk_of_inodes_comes_back_only_when_its_freeing_is_durable() {
+fn an_inode_chunk_is_reused_only_after_its_freeing_is_durable() {
     let volume = Volume::new(&["-d", "agcount=2", "-i", "sparse=0"]);
     let fs = volume.open("");
     let chunks = |round: u32| -> Vec<u64> {
@@ -577,9 +576,9 @@ fn a_chunk_of_inodes_comes_back_only_when_its_freeing_is_durable() {
 }
 
 /// A block that a file maps twice is not zeroed in place when one mapping becomes a hole: after a
-/// power cut the file may have both again.
+/// power cut the file may have both mappings again.
 #[test]
-fn what_a_file_has_twice_is_not_zeroed_in_place() {
+fn a_block_mapped_twice_by_a_file_is_not_zeroed_in_place() {
     let volume = Volume::new(&["-m", "reflink=1"]);
     let fs = volume.open("");
     let file = fs.create(fs.root(), b"file", &NewInode::file(0o600)).unwrap();
@@ -602,7 +601,7 @@ fn what_a_file_has_twice_is_not_zeroed_in_place() {
 /// Threads that wait and callbacks, under every policy: all get a result, and what was reported as
 /// durable survives a power cut.
 #[test]
-fn every_policy_brings_down_what_is_asked_for() {
+fn every_fsync_policy_makes_forced_changes_durable() {
     let words = [
         "own",
         "journal",
@@ -620,22 +619,22 @@ fn every_policy_brings_down_what_is_asked_for() {
         let words = format!("fsync_policy={word},flush_elision={elision}");
         let fs = Arc::new(volume.open(&words));
         // The log worker makes changes without a waiter durable.
-        let service =
+        let worker =
             (number % 2 == 0).then(|| LogWorker::start(&fs, LogWorkOptions::default()).unwrap());
         let (send, receive) = mpsc::channel();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (fs, words, send) = (&fs, &words, send.clone());
-                let served = service.is_some();
+                let has_worker = worker.is_some();
                 scope.spawn(move || {
                     for step in 0..40 {
                         let name = format!("t{thread}-{step}");
                         fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o600)).unwrap();
                         let ticket = fs.ticket();
-                        if served && step % 4 == thread {
+                        if has_worker && step % 4 == thread {
                             let send = send.clone();
-                            let told = move |result| send.send((name, result)).unwrap();
-                            fs.when_durable_for(1000 + step, ticket, Drive::Worker, told);
+                            let notify = move |result| send.send((name, result)).unwrap();
+                            fs.when_durable_for(1000 + step, ticket, Drive::Worker, notify);
                         } else {
                             fs.wait(ticket).unwrap();
                             assert!(fs.is_durable(ticket), "{words}");
@@ -646,14 +645,14 @@ fn every_policy_brings_down_what_is_asked_for() {
             }
         });
         drop(send);
-        let told: Vec<_> = receive.iter().collect();
-        assert_eq!(told.len(), 160, "{words}");
-        assert!(told.iter().all(|(_, result)| result.is_ok()), "{words}: {told:?}");
-        let copy = volume.cut("told");
-        drop(service);
+        let results: Vec<_> = receive.iter().collect();
+        assert_eq!(results.len(), 160, "{words}");
+        assert!(results.iter().all(|(_, result)| result.is_ok()), "{words}: {results:?}");
+        let copy = volume.cut("durable");
+        drop(worker);
         drop(fs);
         let found = names(&open(&copy, ""));
-        for (name, _) in told {
+        for (name, _) in results {
             assert!(found.contains(&format!("/{name}").into_bytes()), "{words}: {name} is lost");
         }
         uxfs_oracle::repair(&copy).unwrap();
@@ -663,7 +662,7 @@ fn every_policy_brings_down_what_is_asked_for() {
 /// Under a policy that overlaps flushes, a caller that needs only a flush does not wait for one
 /// that began earlier.
 #[test]
-fn flushes_overlap_where_the_policy_lets_them() {
+fn flushes_overlap_if_the_policy_allows_it() {
     for (word, threads) in [("own", 5), ("overlap:3", 3)] {
         let volume = Volume::new(&[]);
         let dev = Arc::new(FaultDev::new(device(&volume.path)).unsynced());

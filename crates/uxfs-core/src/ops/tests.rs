@@ -76,7 +76,7 @@ fn compare(fs: &Fs, ino: Ino, wanted: &Attrs, at: &str) {
 
 /// Every type of file can have thousands of attributes, with and without a journal.
 #[test]
-fn files_of_thousands_of_attributes_are_made_whole() {
+fn files_with_thousands_of_attributes_are_created() {
     let attrs = attributes(5000, 40);
     for (options, journal) in [
         (&["-m", "rmapbt=1"][..], true),
@@ -123,10 +123,10 @@ fn files_of_thousands_of_attributes_are_made_whole() {
 
 /// After a power cut at any point, the file exists with all its attributes or not at all.
 #[test]
-fn a_file_of_many_attributes_shows_whole_or_not_at_all() {
+fn a_file_with_many_attributes_is_created_atomically() {
     let attrs = attributes(400, 6);
     let mut rng = Rng::new(11);
-    let (mut whole, mut absent) = (0, 0);
+    let (mut complete, mut absent) = (0, 0);
     for round in 0..24 {
         let volume = Volume::new(320, &["-m", "rmapbt=1"]);
         let (dev, fs) = volume.open(true);
@@ -144,10 +144,10 @@ fn a_file_of_many_attributes_shows_whole_or_not_at_all() {
         match fs.lookup(fs.root(), b"many") {
             Ok(ino) => {
                 compare(&fs, ino, &attrs, &at);
-                whole += 1;
+                complete += 1;
             }
             Err(Error::NotFound) => {
-                assert!(made.is_err(), "{at}: it was said to be there");
+                assert!(made.is_err(), "{at}: the file was created, but is missing");
                 absent += 1;
             }
             Err(other) => panic!("{at}: {other}"),
@@ -155,12 +155,15 @@ fn a_file_of_many_attributes_shows_whole_or_not_at_all() {
         fs.close().unwrap();
         volume.judge(&at);
     }
-    assert!(whole > 0 && absent > 0, "{whole} and {absent}: the cuts are all at one end");
+    assert!(
+        complete > 0 && absent > 0,
+        "{complete} complete, {absent} absent: the cuts do not cover both"
+    );
 }
 
 /// On a full volume the file leaves nothing behind; if there is just enough space, it is created.
 #[test]
-fn attributes_that_do_not_fit_leave_nothing() {
+fn a_failed_create_with_attributes_leaves_nothing_behind() {
     for journal in [false, true] {
         let volume = Volume::new(320, &[]);
         let (_dev, fs) = volume.open(journal);

@@ -137,7 +137,7 @@ mod tests {
     use crate::{Fs, OpenOptions};
 
     #[test]
-    fn what_is_free_is_discarded_and_nothing_else() {
+    fn trim_discards_only_free_blocks() {
         let dev = Arc::new(MemDev::new(320 << 20));
         let layout = uxfs_mkfs::Layout::new(&uxfs_mkfs::Options::default(), dev.len()).unwrap();
         uxfs_mkfs::write(&layout, &*dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
@@ -151,13 +151,13 @@ mod tests {
         let (mut reported, all) = (0, 0..u64::MAX);
         let trimmed = fs.trim(all.clone(), 0, &mut |done, _| reported = done).unwrap();
         assert_eq!(reported, fs.geo.ag_count);
-        // Some is kept back for the trees.
+        // Some free blocks are reserved for the trees.
         assert!((free..free + (16 << 20)).contains(&trimmed), "{trimmed} of {free}");
         assert!(fs.trim(all.clone(), trimmed, &mut |_, _| {}).unwrap() < trimmed);
         let part = fs.trim(1 << 20..2 << 20, 0, &mut |_, _| {}).unwrap();
         assert!(part <= 1 << 20, "{part}");
         assert_eq!(fs.trim_freed().unwrap(), 0);
-        // What is freed in memory only still belongs to the file on the device.
+        // Blocks freed only in memory still belong to the file on the device.
         fs.unlink(fs.root(), b"f").unwrap();
         assert_eq!(fs.trim(all.clone(), 0, &mut |_, _| {}).unwrap(), trimmed);
         assert_eq!(fs.trim_freed().unwrap(), 0);

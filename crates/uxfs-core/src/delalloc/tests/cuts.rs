@@ -1,6 +1,6 @@
 //! Power cuts: any subset of the writes since the last flush may have reached the disk, each in
-//! full or in part. Afterwards, synced data is there, and every byte of a file is one that the file
-//! held since then, never the old contents of its blocks.
+//! full or in part. Afterwards, synced data is readable, and every byte of a file is one that the file
+//! has had since its last sync, never the old contents of its blocks.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{Error, Fallocate, Fs, WritebackOptions};
 const LEN: usize = 48 << 20;
 const FILES: usize = 8;
 
-/// What the test notes between the events of the device.
+/// Marks of the test between the events of the device.
 enum Mark {
     /// A file has a new version.
     Begun(usize, usize),
@@ -187,17 +187,18 @@ fn judge(fs: &Fs, file: usize, versions: &[Option<Vec<u8>>]) -> Result<(), Strin
         Err(Error::NotFound) if versions.iter().any(Option::is_none) => return Ok(()),
         Err(error) => return Err(format!("{error}")),
     };
-    let held: Vec<&Vec<u8>> = versions.iter().flatten().collect();
+    let possible: Vec<&Vec<u8>> = versions.iter().flatten().collect();
     let mut found = vec![0; fs.stat(ino).unwrap().size as usize];
     fs.read_at(ino, 0, &mut found).unwrap();
-    let (least, most) = (held.iter().map(|v| v.len()).min(), held.iter().map(|v| v.len()).max());
+    let (least, most) =
+        (possible.iter().map(|v| v.len()).min(), possible.iter().map(|v| v.len()).max());
     // A file created since then may exist without its contents.
     let least = if versions.iter().any(Option::is_none) { Some(0) } else { least };
     if least.is_none_or(|least| found.len() < least) || most.is_none_or(|most| found.len() > most) {
         return Err(format!("{} bytes, not {least:?} to {most:?}", found.len()));
     }
     for (at, byte) in found.iter().enumerate() {
-        if !held.iter().any(|version| version.get(at).copied().unwrap_or(0) == *byte) {
+        if !possible.iter().any(|version| version.get(at).copied().unwrap_or(0) == *byte) {
             return Err(format!("byte {at} is {byte:#04x}"));
         }
     }
@@ -205,7 +206,7 @@ fn judge(fs: &Fs, file: usize, versions: &[Option<Vec<u8>>]) -> Result<(), Strin
 }
 
 #[test]
-fn nothing_stale_is_seen_and_nothing_synced_is_lost() {
+fn power_cuts_expose_no_stale_data_and_lose_no_synced_data() {
     let setting = |name: &str, default: u64| {
         std::env::var(name).map_or(default, |text| text.parse().unwrap())
     };

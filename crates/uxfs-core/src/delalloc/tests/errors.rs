@@ -4,7 +4,7 @@ use super::{content, fill, volume};
 use crate::{Error, SyncKind, WritebackOptions};
 
 #[test]
-fn an_error_is_told_once_to_each_handle_and_the_data_is_not_lost() {
+fn each_handle_reports_a_write_error_once_and_no_data_is_lost() {
     let v = volume("", WritebackOptions::default());
     let (bad, good) = (v.file("bad"), v.file("good"));
     v.fs.write_at(bad, 0, &[1; 10_000]).unwrap();
@@ -24,8 +24,8 @@ fn an_error_is_told_once_to_each_handle_and_the_data_is_not_lost() {
     assert!(matches!(v.fs.sync(), Err(Error::Io { .. })));
     v.dev.clear();
     for handle in &mut handles {
-        let wakeup = v.fs.begin_fsync(bad, SyncKind::All, handle).unwrap_err();
-        assert_eq!(wakeup.errno(), 5);
+        let error = v.fs.begin_fsync(bad, SyncKind::All, handle).unwrap_err();
+        assert_eq!(error.errno(), 5);
         let ticket = v.fs.begin_fsync(bad, SyncKind::All, handle).unwrap();
         v.fs.wait(ticket).unwrap();
         v.fs.check_data_errors(bad, handle).unwrap();
@@ -44,7 +44,7 @@ fn an_error_is_told_once_to_each_handle_and_the_data_is_not_lost() {
 }
 
 #[test]
-fn a_file_whose_data_cannot_be_written_can_still_go() {
+fn a_file_whose_data_cannot_be_written_can_be_removed() {
     let limit = WritebackOptions { dirty_bytes: 1 << 20, ..WritebackOptions::default() };
     let v = volume("", limit);
     let available = v.fs.available_blocks();

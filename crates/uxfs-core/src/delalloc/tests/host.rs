@@ -11,7 +11,7 @@ use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_format::Ino;
 use uxfs_testkit::{Op, Rule};
 
-use super::{TO_THE_HOST, Volume, content, device, fill, open, options, volume, volume_of};
+use super::{ALLOCATING, Volume, content, device, fill, open, options, volume, volume_of};
 use crate::journal::LogWorkOptions;
 use crate::ops::NewInode;
 use crate::{Error, Fs, LogWorker, WritebackOptions};
@@ -46,31 +46,31 @@ fn count(fs: &Fs) -> usize {
     count
 }
 
-fn is_running(fs: &Fs) {
+fn assert_running(fs: &Fs) {
     assert_eq!(fs.shutdown_cause(), None);
 }
 
 #[test]
-fn data_that_finds_no_room_waits_and_arrives_when_there_is_some() {
+fn data_refused_by_a_full_host_is_written_once_there_is_space() {
     for errno in FULL {
         let v = volume("", WritebackOptions::default());
-        let (safe, waits) = (v.file("safe"), v.file("waits"));
+        let (safe, waiting) = (v.file("safe"), v.file("waiting"));
         v.fs.write_at(safe, 0, &[1; 300_000]).unwrap();
         v.fs.sync().unwrap();
         fill(&v.dev, data_of(&v.fs), errno);
-        v.fs.write_at(waits, 0, &[2; 300_000]).unwrap();
-        assert_eq!(v.fs.fsync(waits).unwrap_err().errno(), errno);
+        v.fs.write_at(waiting, 0, &[2; 300_000]).unwrap();
+        assert_eq!(v.fs.fsync(waiting).unwrap_err().errno(), errno);
         let cause = v.fs.retrying().unwrap();
         assert_eq!((cause.what.as_str(), cause.errno), ("writing data", Some(errno)));
-        assert!(cause.daddr.is_some() && v.fs.unwritten().first == [waits]);
+        assert!(cause.daddr.is_some() && v.fs.unwritten().first == [waiting]);
         // Writers get the error; operations that write no data succeed.
         assert_eq!(v.fs.write_at(safe, 0, &[3; 10]).unwrap_err().errno(), errno);
         let new = v.file("new");
         v.fs.fsync(safe).unwrap();
         assert_eq!(content(&v.fs, safe), [1; 300_000]);
-        assert_eq!(content(&v.fs, waits), [2; 300_000]);
+        assert_eq!(content(&v.fs, waiting), [2; 300_000]);
         assert_eq!(v.fs.sync().unwrap_err().errno(), errno);
-        is_running(&v.fs);
+        assert_running(&v.fs);
         v.dev.clear();
         v.fs.write_at(new, 0, b"room").unwrap();
         v.fs.sync().unwrap();
@@ -78,14 +78,14 @@ fn data_that_finds_no_room_waits_and_arrives_when_there_is_some() {
         assert!(v.fs.unwritten().is_empty());
         let v = v.cut();
         assert_eq!(content(&v.fs, safe), [1; 300_000]);
-        assert_eq!(content(&v.fs, waits), [2; 300_000]);
+        assert_eq!(content(&v.fs, waiting), [2; 300_000]);
         assert_eq!(content(&v.fs, new), b"room");
         v.judge();
     }
 }
 
 #[test]
-fn a_close_without_room_tells_what_is_not_written_and_loses_nothing_acknowledged() {
+fn close_on_a_full_host_reports_unwritten_data_and_loses_no_acknowledged_data() {
     for errno in FULL {
         let v = volume("", WritebackOptions::default());
         let (safe, lost) = (v.file("safe"), v.file("lost"));
@@ -103,10 +103,11 @@ fn a_close_without_room_tells_what_is_not_written_and_loses_nothing_acknowledged
         let Error::Unwritten { unwritten, .. } = &error else { panic!("{error}") };
         assert_eq!((unwritten.files, unwritten.bytes), (1, 8192));
         assert_eq!(unwritten.first, [lost]);
-        let said = error.to_string();
+        let message = error.to_string();
         assert!(
-            said.contains("8192 bytes of 1 file") && said.contains("the next open applies them"),
-            "{said}"
+            message.contains("8192 bytes of 1 file")
+                && message.contains("the next open applies them"),
+            "{message}"
         );
         drop(dev);
         let (dev, fs) = open(&path, WritebackOptions::default());
@@ -119,7 +120,7 @@ fn a_close_without_room_tells_what_is_not_written_and_loses_nothing_acknowledged
 
 /// For every errno and every way to end: the error is reported, and acknowledged data is there.
 #[test]
-fn no_refusal_loses_what_was_acknowledged_by_any_exit() {
+fn no_errno_loses_acknowledged_data_on_any_exit() {
     type Exit = fn(Fs) -> crate::Result<()>;
     let exits: [(&str, bool, Exit); 5] = [
         ("close", true, Fs::close),
@@ -128,29 +129,33 @@ fn no_refusal_loses_what_was_acknowledged_by_any_exit() {
             Ok(())
         }),
         ("sync", true, |fs| fs.sync()),
-        ("settle", true, |fs| fs.quiesce()),
+        ("quiesce", true, |fs| fs.quiesce()),
         ("sync and close", true, |fs| fs.sync().and(fs.close())),
     ];
     for errno in [NOSPC, 122, 27, 5] {
-        for (what, wakeup, exit) in exits {
+        for (what, reports, exit) in exits {
             let at = format!("errno {errno}, {what}");
             let v = volume("", WritebackOptions::default());
             let safe = v.file("safe");
             v.fs.write_at(safe, 0, &[1; 100_000]).unwrap();
             v.fs.fsync(safe).unwrap();
             fill(&v.dev, data_of(&v.fs), errno);
-            let waits = v.file("waits");
+            let waiting = v.file("waiting");
             v.fs.wait(v.fs.ticket()).unwrap();
-            v.fs.write_at(waits, 0, &[2; 100_000]).unwrap();
+            v.fs.write_at(waiting, 0, &[2; 100_000]).unwrap();
             let Volume { _dir, path, dev, fs } = v;
             let ended = exit(fs);
-            assert_eq!(ended.map_err(|error| error.errno()).err(), wakeup.then_some(errno), "{at}");
+            assert_eq!(
+                ended.map_err(|error| error.errno()).err(),
+                reports.then_some(errno),
+                "{at}"
+            );
             drop(dev);
             let (dev, fs) = open(&path, WritebackOptions::default());
             assert_eq!(content(&fs, safe), [1; 100_000], "{at}");
-            assert_eq!(fs.lookup(fs.root(), b"waits").unwrap(), waits, "{at}");
+            assert_eq!(fs.lookup(fs.root(), b"waiting").unwrap(), waiting, "{at}");
             // Of unacknowledged data only zeroes are visible.
-            assert!(content(&fs, waits).iter().all(|byte| *byte == 0), "{at}");
+            assert!(content(&fs, waiting).iter().all(|byte| *byte == 0), "{at}");
             fs.close().unwrap();
             drop(dev);
             uxfs_oracle::both(&path).unwrap_or_else(|finding| panic!("{at}: {finding}"));
@@ -159,7 +164,7 @@ fn no_refusal_loses_what_was_acknowledged_by_any_exit() {
 }
 
 #[test]
-fn metadata_that_finds_no_room_stays_in_the_log() {
+fn metadata_refused_by_a_full_host_stays_in_the_log() {
     let v = volume("", WritebackOptions::default());
     let (log, _) = log_of(&v.fs);
     fill(&v.dev, 0..log, NOSPC);
@@ -168,7 +173,7 @@ fn metadata_that_finds_no_room_stays_in_the_log() {
     }
     v.fs.sync().unwrap();
     assert_eq!(v.fs.quiesce().unwrap_err().errno(), NOSPC);
-    is_running(&v.fs);
+    assert_running(&v.fs);
     assert_eq!(v.fs.retrying().unwrap().what, "writing metadata in place");
     create(&v.fs, "more").unwrap();
     v.fs.sync().unwrap();
@@ -184,12 +189,12 @@ fn metadata_that_finds_no_room_stays_in_the_log() {
 /// No operation waits forever for a log that cannot be emptied.
 #[test]
 fn changes_fail_before_they_begin_while_the_log_cannot_be_emptied() {
-    for served in [false, true] {
+    for has_worker in [false, true] {
         let v = volume_of("-l size=6m", 300, WritebackOptions::default());
         let (log, _) = log_of(&v.fs);
         let Volume { _dir, path, dev, fs } = v;
         let fs = Arc::new(fs);
-        let service = served.then(|| LogWorker::start(&fs, LogWorkOptions::default()).unwrap());
+        let worker = has_worker.then(|| LogWorker::start(&fs, LogWorkOptions::default()).unwrap());
         fill(&dev, 0..log, NOSPC);
         let mut made = Vec::new();
         let refused = loop {
@@ -202,7 +207,7 @@ fn changes_fail_before_they_begin_while_the_log_cannot_be_emptied() {
             assert!(made.len() < 100_000, "the log does not fill");
         };
         assert_eq!(refused.errno(), NOSPC, "{refused}");
-        is_running(&fs);
+        assert_running(&fs);
         // A second attempt fails in the same way, and reading works.
         let (first, ino) = &made[0];
         assert_eq!(fs.unlink(fs.root(), first.as_bytes()).unwrap_err().errno(), NOSPC);
@@ -213,7 +218,7 @@ fn changes_fail_before_they_begin_while_the_log_cannot_be_emptied() {
         dev.clear();
         create(&fs, "there is room").unwrap();
         fs.sync().unwrap();
-        drop(service);
+        drop(worker);
         let fs = Arc::into_inner(fs).unwrap();
         let v = Volume { _dir, path, dev, fs }.cut();
         assert_eq!(count(&v.fs), made.len() + 1);
@@ -222,10 +227,10 @@ fn changes_fail_before_they_begin_while_the_log_cannot_be_emptied() {
 }
 
 #[test]
-fn the_service_tries_again_what_found_no_room() {
+fn log_worker_retries_after_no_space() {
     let Volume { _dir, path, dev, fs } = volume("", WritebackOptions::default());
     let fs = Arc::new(fs);
-    let service = LogWorker::start(&fs, LogWorkOptions::default()).unwrap();
+    let worker = LogWorker::start(&fs, LogWorkOptions::default()).unwrap();
     let file = create(&fs, "file").unwrap();
     fs.wait(fs.ticket()).unwrap();
     let (log, _) = log_of(&fs);
@@ -237,11 +242,11 @@ fn the_service_tries_again_what_found_no_room() {
     // A limit, in case the log worker never retries.
     let begun = Instant::now();
     while fs.retrying().is_some() || fs.dirty_bytes() > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(600), "nothing is tried again");
+        assert!(begun.elapsed() < Duration::from_secs(600), "the log worker does not retry");
         std::thread::sleep(Duration::from_millis(20));
     }
-    is_running(&fs);
-    drop(service);
+    assert_running(&fs);
+    drop(worker);
     let v = Volume { _dir, path, dev, fs: Arc::into_inner(fs).unwrap() };
     v.fs.sync().unwrap();
     let v = v.cut();
@@ -250,19 +255,19 @@ fn the_service_tries_again_what_found_no_room() {
 }
 
 #[test]
-fn the_log_is_tried_again_and_then_stops_the_volume_with_its_cause() {
+fn log_writes_are_retried_and_then_shut_the_volume_down_with_their_cause() {
     let v = volume("", WritebackOptions::default());
     let (log, end) = log_of(&v.fs);
     let safe = v.file("safe");
-    v.dev.add(Rule::on(TO_THE_HOST).within(log..end).times(3).fail(NOSPC));
+    v.dev.add(Rule::on(ALLOCATING).within(log..end).times(3).fail(NOSPC));
     v.fs.sync().unwrap();
     assert_eq!(v.fs.retrying(), None);
     v.dev.clear();
     let Volume { _dir, path, dev, fs } = v;
     fs.close().unwrap();
-    let mut impatient = options(WritebackOptions::default());
-    impatient.journal.as_mut().unwrap().patience = Duration::ZERO;
-    let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, impatient).unwrap();
+    let mut no_patience = options(WritebackOptions::default());
+    no_patience.journal.as_mut().unwrap().patience = Duration::ZERO;
+    let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, no_patience).unwrap();
     create(&fs, "lost").unwrap();
     fill(&dev, log..end, NOSPC);
     assert!(fs.sync().is_err());
@@ -277,9 +282,9 @@ fn the_log_is_tried_again_and_then_stops_the_volume_with_its_cause() {
     Volume { _dir, path, dev, fs }.judge();
 }
 
-/// After a failed flush it is unknown what was lost, and the host may have forgotten it.
+/// After a failed flush it is unknown which writes are lost: the host may have dropped dirty pages.
 #[test]
-fn a_failed_flush_stops_the_volume_whatever_its_errno() {
+fn a_failed_flush_with_any_errno_shuts_the_volume_down() {
     for errno in [NOSPC, 122, 5] {
         let v = volume("", WritebackOptions::default());
         let file = v.file("file");
@@ -297,20 +302,20 @@ fn a_failed_flush_stops_the_volume_whatever_its_errno() {
         assert_eq!(fs.close().unwrap_err().errno(), 5);
         drop(dev);
         let (dev, fs) = open(&path, WritebackOptions::default());
-        let there = content(&fs, file);
-        assert!(there == [1; 5000] || there == [2; 5000]);
+        let found = content(&fs, file);
+        assert!(found == [1; 5000] || found == [2; 5000]);
         Volume { _dir, path, dev, fs }.judge();
     }
 }
 
 #[test]
-fn an_image_cut_short_stops_the_volume_and_every_exit_tells() {
+fn a_truncated_image_shuts_the_volume_down_and_every_exit_reports_it() {
     type Step = fn(&Fs, Ino) -> crate::Result<()>;
     let steps: [(&str, Step); 6] = [
         ("read", |fs, file| fs.read_at(file, 0, &mut [0; 4096]).map(drop)),
-        ("fsync of nothing", |fs, file| fs.fsync(file)),
+        ("fsync without changes", |fs, file| fs.fsync(file)),
         ("sync", |fs, _| fs.sync()),
-        ("settle", |fs, _| fs.quiesce()),
+        ("quiesce", |fs, _| fs.quiesce()),
         ("new file and sync", |fs, _| create(fs, "new").and_then(|_| fs.sync())),
         ("write and fsync", |fs, file| {
             fs.write_at(file, 0, &[9; 9000]).and_then(|()| fs.fsync(file))
@@ -326,7 +331,8 @@ fn an_image_cut_short_stops_the_volume_and_every_exit_tells() {
         image.set_len(at).unwrap();
         let error = step(&v.fs, file).expect_err(what);
         assert_eq!(error.errno(), 5, "{what}: {error}");
-        let cause = v.fs.shutdown_cause().unwrap_or_else(|| panic!("{what}: it goes on"));
+        let cause =
+            v.fs.shutdown_cause().unwrap_or_else(|| panic!("{what}: the volume is not shut down"));
         assert!(cause.message.contains("cut short"), "{what}: {cause}");
         assert_eq!(cause.errno, Some(5));
         // Extending the file to its old length does not restore the data.
@@ -337,14 +343,14 @@ fn an_image_cut_short_stops_the_volume_and_every_exit_tells() {
         let error = v.fs.close().expect_err(what);
         assert!(error.errno() == 5 && error.to_string().contains("cut short"), "{what}: {error}");
     }
-    // A close alone notices it, without another call before it.
+    // Close detects it without an earlier call.
     let v = volume("", WritebackOptions::default());
     std::fs::OpenOptions::new().write(true).open(&v.path).unwrap().set_len(1 << 20).unwrap();
     assert!(v.fs.close().unwrap_err().to_string().contains("cut short"));
 }
 
 #[test]
-fn a_deleted_image_works_and_is_told_of() {
+fn a_deleted_image_works_and_causes_a_warning() {
     let v = volume("", WritebackOptions::default());
     assert_eq!(v.fs.device_warning(), None);
     std::fs::remove_file(&v.path).unwrap();
@@ -356,23 +362,23 @@ fn a_deleted_image_works_and_is_told_of() {
 
 /// A removed device returns ENXIO or ENODEV; users get EIO.
 #[test]
-fn a_device_that_vanished_stops_the_volume() {
+fn a_removed_device_shuts_the_volume_down() {
     for errno in [6, 19] {
         let v = volume("", WritebackOptions::default());
         let file = v.file("file");
         v.fs.sync().unwrap();
-        let served = Arc::new(v.fs);
-        let service = LogWorker::start(&served, LogWorkOptions::default()).unwrap();
+        let fs = Arc::new(v.fs);
+        let worker = LogWorker::start(&fs, LogWorkOptions::default()).unwrap();
         fill(&v.dev, 0..u64::MAX, errno);
-        served.write_at(file, 0, &[1; 5000]).unwrap();
-        assert_eq!(served.fsync(file).unwrap_err().errno(), 5);
-        assert!(served.shutdown_cause().is_some());
+        fs.write_at(file, 0, &[1; 5000]).unwrap();
+        assert_eq!(fs.fsync(file).unwrap_err().errno(), 5);
+        assert!(fs.shutdown_cause().is_some());
         // Waiters of the log worker get the error too.
-        let (wakeup, hears) = std::sync::mpsc::channel();
-        served.when_durable(served.ticket(), move |result| wakeup.send(result).unwrap());
-        assert!(hears.recv().unwrap().is_err());
-        drop(service);
-        let error = Arc::into_inner(served).unwrap().close().unwrap_err();
+        let (send, receive) = std::sync::mpsc::channel();
+        fs.when_durable(fs.ticket(), move |result| send.send(result).unwrap());
+        assert!(receive.recv().unwrap().is_err());
+        drop(worker);
+        let error = Arc::into_inner(fs).unwrap().close().unwrap_err();
         assert_eq!(error.errno(), 5);
         assert!(matches!(error, Error::Unwritten { .. }), "{error}");
     }
@@ -383,7 +389,7 @@ fn stored(path: &Path) -> u64 {
 }
 
 #[test]
-fn the_log_has_its_room_when_a_volume_is_made_and_when_it_is_opened_for_writing() {
+fn mkfs_and_a_writable_open_allocate_the_log() {
     let Volume { _dir, path, dev, fs } = volume("", WritebackOptions::default());
     let (log, end) = log_of(&fs);
     let room = end - log;
@@ -396,7 +402,7 @@ fn the_log_has_its_room_when_a_volume_is_made_and_when_it_is_opened_for_writing(
     let dev = FileDev::open(&path, OpenMode::Read).unwrap();
     drop(Fs::open(Arc::new(dev), crate::OpenOptions::read_only()).unwrap());
     assert!(stored(&path) < room);
-    // A host that can never have enough space: nothing is changed.
+    // A host that can never have enough space: the image is not changed.
     let before = std::fs::read(&path).unwrap();
     let dev = device(&path);
     fill(&dev, log..end, FBIG);
@@ -418,7 +424,7 @@ fn the_log_has_its_room_when_a_volume_is_made_and_when_it_is_opened_for_writing(
     Volume { _dir, path, dev, fs }.judge();
 }
 
-/// A file system of a given size, which is removed with this value.
+/// A tmpfs of a given size, unmounted on drop.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
@@ -439,7 +445,7 @@ impl Drop for Tmpfs {
 }
 
 #[test]
-fn a_real_host_fills_up_and_is_emptied_again() {
+fn a_full_tmpfs_host_recovers_when_space_is_freed() {
     let host = Tmpfs::new(120);
     let path = host.0.path().join("image");
     let ballast = host.0.path().join("ballast");
@@ -456,12 +462,12 @@ fn a_real_host_fills_up_and_is_emptied_again() {
     // Write until the host is full.
     let filled = std::fs::write(&ballast, vec![5; 120 << 20]);
     assert!(filled.is_err());
-    let mut waits = Vec::new();
+    let mut waiting = Vec::new();
     let refused = (0..64).find_map(|number| {
         let file = create(&fs, &format!("w{number}")).unwrap();
         let written = fs.write_at(file, 0, &vec![2; 4 << 20]);
         if written.is_ok() {
-            waits.push(file);
+            waiting.push(file);
         }
         written.and_then(|()| fs.fsync(file)).err()
     });
@@ -472,7 +478,7 @@ fn a_real_host_fills_up_and_is_emptied_again() {
     }
     fs.wait(fs.ticket()).unwrap();
     assert!(fs.quiesce().is_err());
-    is_running(&fs);
+    assert_running(&fs);
     assert_eq!(content(&fs, safe), vec![1; 8 << 20]);
     std::fs::remove_file(&ballast).unwrap();
     fs.sync().unwrap();
@@ -480,7 +486,7 @@ fn a_real_host_fills_up_and_is_emptied_again() {
     drop(dev);
     let (dev, fs) = open(&path, WritebackOptions::default());
     assert_eq!(content(&fs, safe), vec![1; 8 << 20]);
-    for file in waits {
+    for file in waiting {
         assert_eq!(content(&fs, file), vec![2; 4 << 20]);
     }
     fs.lookup(fs.root(), b"m199").unwrap();

@@ -46,7 +46,7 @@ fn memory_stays_below_the_limit() {
 }
 
 #[test]
-fn what_is_in_excess_is_written_back_and_no_more() {
+fn writeback_excess_writes_only_the_excess() {
     let limits = WritebackOptions {
         dirty_bytes: 64 * MIB,
         dirty_background_bytes: 8 * MIB,
@@ -72,7 +72,7 @@ fn what_is_in_excess_is_written_back_and_no_more() {
 }
 
 #[test]
-fn a_part_of_what_one_write_brought_keeps_no_other_part_dirty() {
+fn overwritten_parts_of_a_write_do_not_keep_its_other_parts_dirty() {
     let v = volume("", WritebackOptions::default());
     let (file, mut expected) = (v.file("f"), vec![7; 2 << 20]);
     v.fs.write_at(file, 0, &expected).unwrap();
@@ -96,7 +96,7 @@ fn a_part_of_what_one_write_brought_keeps_no_other_part_dirty() {
 }
 
 #[test]
-fn no_space_is_told_by_the_write() {
+fn the_write_reports_no_space() {
     for mkfs in ["-b size=1k -m rmapbt=1", "-d agcount=2", "-m reflink=0,finobt=0,inobtcount=0"] {
         let v = volume_of(mkfs, 40, WritebackOptions::default());
         let mut files = Vec::new();
@@ -131,7 +131,7 @@ fn no_space_is_told_by_the_write() {
 }
 
 #[test]
-fn ticks_write_what_is_old_and_what_is_too_much() {
+fn ticks_write_old_data_and_data_above_the_background_limit() {
     let limits =
         WritebackOptions { dirty_background_bytes: 100 << 10, ..WritebackOptions::default() };
     let v = volume("", limits);

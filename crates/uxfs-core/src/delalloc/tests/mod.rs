@@ -19,8 +19,8 @@ use crate::journal::JournalOptions;
 use crate::ops::NewInode;
 use crate::{Fs, OpenOptions, SyncKind};
 
-/// What a host that refuses data refuses.
-const TO_THE_HOST: &[Op] = &[Op::Write, Op::WriteVectored, Op::Allocate];
+/// The calls that a full host refuses.
+const ALLOCATING: &[Op] = &[Op::Write, Op::WriteVectored, Op::Allocate];
 
 fn device(path: &std::path::Path) -> Arc<FaultDev<FileDev>> {
     Arc::new(FaultDev::new(FileDev::open(path, OpenMode::Write).unwrap()).traced())
@@ -29,7 +29,7 @@ fn device(path: &std::path::Path) -> Arc<FaultDev<FileDev>> {
 /// From now on, writes into `range` fail with this errno.
 fn fill(dev: &FaultDev<FileDev>, range: Range<u64>, errno: i32) {
     dev.clear();
-    dev.add(Rule::on(TO_THE_HOST).within(range).fail(errno));
+    dev.add(Rule::on(ALLOCATING).within(range).fail(errno));
 }
 
 /// The writes since the last call: offset and length.
@@ -86,7 +86,7 @@ impl Volume {
         self.fs.create(self.fs.root(), name.as_bytes(), &NewInode::file(0o644)).unwrap()
     }
 
-    /// The number of data writes since the last call.
+    /// The writes of data since the last call: offset and length.
     fn data_writes(&self) -> Vec<(u64, u64)> {
         let log = self.fs.geo.fsb_daddr(self.fs.geo.log_start).bytes();
         let end = log + (u64::from(self.fs.geo.log_blocks) << self.fs.geo.block_log);
@@ -117,7 +117,7 @@ fn content(fs: &Fs, ino: Ino) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_seen_before_it_is_anywhere() {
+fn unwritten_data_is_visible() {
     let v = volume("-m rmapbt=1", WritebackOptions::default());
     let (file, available) = (v.file("a"), v.fs.available_blocks());
     v.data_writes();
@@ -144,7 +144,7 @@ fn what_is_written_is_seen_before_it_is_anywhere() {
 }
 
 #[test]
-fn small_files_lie_one_behind_the_other() {
+fn small_files_are_allocated_contiguously() {
     let v = volume("", WritebackOptions::default());
     let dir = v.fs.create(v.fs.root(), b"dir", &NewInode::dir(0o755)).unwrap();
     let mut files = Vec::new();
@@ -174,7 +174,7 @@ fn small_files_lie_one_behind_the_other() {
 }
 
 #[test]
-fn what_goes_is_never_written() {
+fn truncated_and_unlinked_data_is_never_written() {
     let v = volume("", WritebackOptions::default());
     let file = v.file("a");
     v.fs.sync().unwrap();
@@ -198,7 +198,7 @@ fn what_goes_is_never_written() {
 }
 
 #[test]
-fn fdatasync_leaves_the_log_alone_when_only_times_changed() {
+fn fdatasync_does_not_log_changes_of_times_only() {
     let v = volume("", WritebackOptions::default());
     let file = v.file("a");
     v.fs.write_at(file, 0, &[1; 100_000]).unwrap();
@@ -208,13 +208,13 @@ fn fdatasync_leaves_the_log_alone_when_only_times_changed() {
     v.fs.fdatasync(file).unwrap();
     let all = writes(&v.dev);
     assert_eq!(all.iter().map(|(_, len)| *len).collect::<Vec<_>>(), [8192]);
-    let wakeup = v.fs.stat(file).unwrap().mtime;
+    let mtime = v.fs.stat(file).unwrap().mtime;
     v.fs.fsync(file).unwrap();
     assert!(!writes(&v.dev).is_empty(), "the times are logged by fsync");
     let v = v.cut();
-    assert_eq!(v.fs.stat(file).unwrap().mtime, wakeup);
+    assert_eq!(v.fs.stat(file).unwrap().mtime, mtime);
     assert_eq!(content(&v.fs, file)[4000..4200], [[1; 96].as_slice(), &[2; 104]].concat());
-    // The metadata needed to find the data is logged, however.
+    // Metadata that is needed to find the data is logged.
     v.fs.write_at(file, 100_000, &[3; 10]).unwrap();
     v.fs.fdatasync(file).unwrap();
     let v = v.cut();
@@ -223,7 +223,7 @@ fn fdatasync_leaves_the_log_alone_when_only_times_changed() {
 }
 
 #[test]
-fn writes_that_are_to_be_durable_are() {
+fn synchronous_writes_are_durable() {
     let v = volume("", WritebackOptions::default());
     let (one, two) = (v.file("a"), v.file("b"));
     let tickets = [
@@ -247,7 +247,7 @@ fn writes_that_are_to_be_durable_are() {
 }
 
 #[test]
-fn a_file_changes_while_it_is_written() {
+fn a_file_can_change_during_writeback() {
     let Volume { _dir, path, dev, fs } = volume("", WritebackOptions::default());
     let fs = Arc::new(fs);
     let file = fs.create(fs.root(), b"a", &NewInode::file(0o644)).unwrap();
@@ -255,7 +255,7 @@ fn a_file_changes_while_it_is_written() {
     let writer = Arc::clone(&fs);
     // Data alone is written in pieces.
     dev.add(Rule::on(&[Op::WriteVectored]).times(1).before(move |_| {
-        // Everything is allowed with the file now, except unmapping its blocks.
+        // During writeback every operation on the file is allowed, except unmapping its blocks.
         writer.write_at(file, 4000, &[2; 3000]).unwrap();
         writer.write_at(file, 20_000, &[2; 10]).unwrap();
         let mut some = [0; 2];
@@ -271,7 +271,7 @@ fn a_file_changes_while_it_is_written() {
     fs.wait(fs.ticket()).unwrap();
     assert_eq!(fs.stat(file).unwrap().size, 20_010);
     let fs = Arc::into_inner(fs).unwrap();
-    // The picked data was written, and the length covers no more.
+    // Writeback wrote the data that it had picked, and the length covers no more.
     let v = Volume { _dir, path, dev, fs }.cut();
     assert_eq!(content(&v.fs, file), [1; 5000]);
     v.fs.write_at(file, 4000, &[2; 3000]).unwrap();
@@ -282,7 +282,7 @@ fn a_file_changes_while_it_is_written() {
 }
 
 #[test]
-fn shared_blocks_are_copied_when_they_are_written_back() {
+fn writeback_copies_shared_blocks() {
     let v = volume("-m rmapbt=1", WritebackOptions::default());
     let (one, two) = (v.file("a"), v.file("b"));
     v.fs.write_at(one, 0, &[1; 100_000]).unwrap();

@@ -1,5 +1,6 @@
 //! Random operations on the contents of a few files, compared with a model in memory. Power cuts
-//! keep all writes; afterwards synced data is there, and no file holds contents that it never had.
+//! keep all writes. Afterwards, synced data is readable, and no file has contents that were never
+//! written to it.
 
 use uxfs_format::Ino;
 use uxfs_journal::Time;
@@ -115,7 +116,7 @@ impl Model {
 }
 
 #[test]
-fn content_is_what_the_model_says() {
+fn contents_match_the_model() {
     let lines = ["-m rmapbt=1", "-b size=1k", "-m reflink=0", "-b size=16k -m rmapbt=1"];
     for (seed, line) in lines.into_iter().cycle().take(8).enumerate() {
         println!("seed {seed}, {line}");
